@@ -1,0 +1,86 @@
+# Each target makes the machine ready first (scripts/setup), then does what its line in `make help` says. Settings, on the
+# command line or in the environment:
+#   JOBS       how many things to build at once; as many as there are cores unless said
+#   ARGS       goes to the program that the target ends in: make test ARGS='--filter Scope', make demo ARGS='login --help'
+#   CO_STRESS  multiplies the rounds of the stress tests; 1 unless said, less where a sanitizer makes each round slower
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+ARGS ?=
+
+# Builds with other settings have folders of their own, so that going from one to another builds nothing twice.
+release := --scratch-path .build-release
+tsan := --scratch-path .build-tsan
+asan := --scratch-path .build-asan
+docs := --scratch-path .build-docs
+demo := --scratch-path .build-demo
+
+# What every build in this repository is held to; a package that depends on it is not (see CO_WERROR in Package.swift).
+strict := CO_WERROR=1
+checks := -j $(JOBS) --explicit-target-dependency-import-check error
+swift_test := $(strict) swift test $(checks) --disable-xctest
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help setup setup-demo build test test-release test-tsan test-asan test-demo demo lint format docs consumer bench \
+  ci clean
+
+help: ## Lists the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+setup: ## Installs what the library needs to build: Boost.Context
+	@scripts/setup core
+
+setup-demo: ## Installs what the demo needs besides: libpng
+	@scripts/setup demo
+
+build: setup ## Builds the library, debug
+	$(strict) swift build $(checks) $(ARGS)
+
+test: setup ## Runs the tests, debug
+	$(swift_test) $(ARGS)
+
+test-release: setup ## Runs the tests, optimised
+	$(swift_test) -c release -Xswiftc -enable-testing $(release) $(ARGS)
+
+test-tsan: export CO_STRESS ?= 0.2
+test-tsan: setup ## Runs the tests under ThreadSanitizer
+	$(swift_test) --sanitize=thread $(tsan) $(ARGS)
+
+# lld, because gold prints a warning for each symbol that AddressSanitizer keeps to itself.
+test-asan: export CO_STRESS ?= 0.2
+test-asan: setup ## Runs the tests under AddressSanitizer, with leak checking
+	ASAN_OPTIONS=detect_leaks=1:$$ASAN_OPTIONS $(swift_test) --sanitize=address -Xswiftc -use-ld=lld $(asan) $(ARGS)
+
+test-demo: setup-demo ## Runs the demo's own tests
+	scripts/with-packages .build-demo env $(swift_test) --traits Demo --filter CoroutineDemoTests $(demo) $(ARGS)
+
+# Built with SwiftPM, run without it: the demo then owns the terminal, and Ctrl-C reaches it alone.
+demo: setup-demo ## Runs the demo: a login over HTTP, with an avatar in colour
+	@echo 'Building the demo; the first time takes a few minutes.'
+	@scripts/with-packages .build-demo \
+	  swift build -c release --traits Demo --product CoroutineDemo -j $(JOBS) $(demo)
+	@.build-demo/release/CoroutineDemo $(or $(ARGS),login)
+
+lint: ## Checks layout and house rules
+	@scripts/lint
+
+format: ## Repairs the layout, then checks the rest
+	@scripts/lint --fix
+
+docs: setup ## Builds the documentation into docs-out; a warning is an error
+	CO_DOCS=1 scripts/with-packages .build-docs swift package $(docs) -j $(JOBS) \
+	  --allow-writing-to-directory docs-out generate-documentation --target Coroutine --output-path docs-out \
+	  --warnings-as-errors --analyze --transform-for-static-hosting --hosting-base-path coroutine
+
+consumer: setup ## Builds a package that depends on this one; checks that it fetches no other
+	@JOBS=$(JOBS) scripts/consumer
+
+bench: setup ## Runs the benchmarks; ARGS=--quick for one quick pass
+	Benchmarks/run $(ARGS)
+
+ci: ## Runs everything that a change must pass
+	.ci/run
+
+clean: ## Removes everything that building wrote
+	rm -rf .build .build-* docs-out Package.resolved
+	rm -rf Tests/Consumer/.build Tests/Consumer/Package.resolved
+	rm -rf Benchmarks/.build Benchmarks/.build-* Benchmarks/Package.resolved

@@ -1,0 +1,77 @@
+// swift-tools-version:6.2
+import PackageDescription
+
+// Two environment variables and one trait change what this manifest says. All are off unless asked for, so that a package
+// which depends on the product Coroutine builds only CCoroutine and Coroutine, and fetches no other package.
+//   CO_WERROR   set: warnings are errors, in C, C++ and Swift. For this repository's own checks: a warning that a later
+//               compiler invents must not break those who depend on the package.
+//   CO_DOCS     set: the documentation plugin becomes a dependency. It is fetched only when documentation is asked for.
+//   trait Demo  builds the demo for real: an HTTP server, a command-line parser and libpng, used by it and its tests alone.
+let warningsAreErrors = Context.environment["CO_WERROR"] != nil
+let wantsDocumentation = Context.environment["CO_DOCS"] != nil
+let demoOnly = TargetDependencyCondition.when(traits: ["Demo"])
+
+// The server with the sockets below it, and the command line.
+let demoPackages: [Target.Dependency] = [
+  .product(name: "FlyingFox", package: "FlyingFox", condition: demoOnly),
+  .product(name: "FlyingSocks", package: "FlyingFox", condition: demoOnly),
+  .product(name: "ArgumentParser", package: "swift-argument-parser", condition: demoOnly),
+]
+
+let package = Package(
+  name: "coroutine",
+  products: [
+    .library(name: "Coroutine", targets: ["Coroutine"])
+  ],
+  traits: [
+    .trait(name: "Demo", description: "Builds CoroutineDemo and its tests, which need other packages and libpng."),
+    .default(enabledTraits: []),
+  ],
+  dependencies: [
+    .package(url: "https://github.com/swhitty/FlyingFox", .upToNextMinor(from: "0.27.1")),
+    .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.2"),
+  ],
+  targets: [
+    .target(
+      name: "CCoroutine",
+      // The only place that defines _GNU_SOURCE. A source file that defines it too would redefine the macro, which is a
+      // warning; the C++ compiler predefines it on Linux, hence cSettings alone.
+      cSettings: [.define("_GNU_SOURCE"), .enableWarning("all"), .enableWarning("extra")]
+        + (warningsAreErrors ? [.treatAllWarnings(as: .error)] : []),
+      cxxSettings: [.enableWarning("all"), .enableWarning("extra")]
+        + (warningsAreErrors ? [.treatAllWarnings(as: .error)] : []),
+      linkerSettings: [.linkedLibrary("boost_context", .when(platforms: [.linux]))]
+    ),
+    .target(name: "Coroutine", dependencies: ["CCoroutine"]),
+    .systemLibrary(name: "CPNG"),
+    .executableTarget(
+      name: "CoroutineDemo",
+      dependencies: ["Coroutine", .target(name: "CPNG", condition: demoOnly)] + demoPackages
+    ),
+    .testTarget(name: "CCoroutineTests", dependencies: ["CCoroutine"]),
+    .testTarget(name: "CoroutineTests", dependencies: ["Coroutine", "CCoroutine"]),
+    .testTarget(name: "CoroutineStressTests", dependencies: ["Coroutine", "CCoroutine"]),
+    .testTarget(
+      name: "CoroutineDemoTests",
+      dependencies: ["CoroutineDemo", "Coroutine"] + demoPackages
+    ),
+  ],
+  swiftLanguageModes: [.v6],
+  cxxLanguageStandard: .cxx17
+)
+
+for target in package.targets where [.regular, .executable, .test].contains(target.type) {
+  target.swiftSettings =
+    (target.swiftSettings ?? []) + [
+      .enableUpcomingFeature("ExistentialAny"),
+      .enableUpcomingFeature("InternalImportsByDefault"),
+      .enableUpcomingFeature("MemberImportVisibility"),
+      .enableUpcomingFeature("NonisolatedNonsendingByDefault"),
+    ] + (warningsAreErrors ? [.treatAllWarnings(as: .error)] : [])
+}
+
+if wantsDocumentation {
+  package.dependencies.append(
+    .package(url: "https://github.com/swiftlang/swift-docc-plugin", from: "1.5.0")
+  )
+}

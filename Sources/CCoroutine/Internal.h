@@ -1,0 +1,60 @@
+// What the C core's files know of one another and nobody else does.
+#ifndef CCOROUTINE_INTERNAL_H
+#define CCOROUTINE_INTERNAL_H
+
+#include "CCoroutine.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#pragma clang assume_nonnull begin
+
+// ---- Stack.c: where stacks come from. A stack that is acquired has its control block in place at the top, with `low`,
+// `high`, `size_class`, `slot_index` and `slab` set and its sanitizer's and Valgrind's records made.
+cco_status cco_stack_acquire(size_t stack_size, cco_context *_Nullable *_Nonnull context);
+void cco_stack_release(cco_context *context);
+// Probes which guards this kernel has. Called once by cco_start.
+void cco_stacks_start(void);
+const char *cco_guard_description(void);
+
+// ---- SwiftRuntime.c: the two lists that Swift keeps in thread-local storage.
+void cco_swift_runtime_start(cco_runtime_facts *facts);
+const char *cco_accesses_description(void);
+const char *cco_task_locals_description(void);
+// The exchange of both lists at a switch, for the careful path: whichever way was found.
+void cco_exchange_lists(cco_slot *from, cco_slot *to);
+
+// ---- FloatingPoint.c: hazard 1's start-up probe.
+void cco_floating_point_start(void);
+const char *cco_floating_point_description(void);
+
+// ---- Overflow.c: hazard 6.
+const char *cco_overflow_description(void);
+
+// ---- Sanitizer.c: every annotation, each function empty or a plain jump where none is compiled in.
+bool cco_sanitizer_wants_careful(void);
+// A jump between stacks as the sanitizers want to see it; `forever`: this stack will not be continued.
+cco_transfer cco_annotated_jump(void *_Nullable to, void *_Nullable data, bool forever);
+// The first jump into a new stack, with the context as data; and its arrival there.
+cco_transfer cco_sanitizer_give_birth(cco_context *context, void *stack);
+cco_transfer cco_sanitizer_born(cco_transfer birth);
+// The saved stack pointer behind a slot's `stack`.
+void *cco_sanitizer_saved_stack(void *stack);
+// Before a stack goes back to the pool.
+void cco_sanitizer_forget(cco_context *context);
+// When a stack starts and stops being in use.
+void cco_sanitizer_stack_in_use(cco_context *context);
+void cco_sanitizer_stack_idle(cco_context *context);
+
+// ---- Start.c: which cures a test has switched off.
+bool cco_is_disabled(cco_cure cure);
+void cco_mark_active(cco_cure cure, bool active);
+
+#pragma clang assume_nonnull end
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,182 @@
+// Hazard 9: what AddressSanitizer, LeakSanitizer, ThreadSanitizer and Valgrind need to be told about stacks and switches.
+// Everything is here and nothing is conditional elsewhere; in a plain build each function is empty or a plain jump.
+//
+// How a sanitizer build switches. ASan must hear the bounds of the stack it goes to before the jump, TSan the fiber; both
+// belong to the stack that is parked. So in these builds a slot's `stack` points to a record on the parked stack that
+// holds them beside the saved stack pointer:
+//
+//     slot.stack ---> cco_parked { stack (Boost's), bottom, size, fiber }
+//
+// The record's owner fills in its fiber before it jumps; the other side fills in what only it learns: the saved stack
+// pointer (from Boost) and the bounds (from __sanitizer_finish_switch_fiber). No thread-local is needed for it.
+#include "Internal.h"
+
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define CCO_ASAN 1
+#endif
+#if __has_feature(thread_sanitizer)
+#define CCO_TSAN 1
+#endif
+#endif
+#if defined(__has_include)
+#if __has_include(<valgrind/valgrind.h>)
+#include <valgrind/valgrind.h>
+#define CCO_HAS_VALGRIND 1
+#endif
+#endif
+
+uint32_t cco_compiled_sanitizers(void) {
+  uint32_t found = 0;
+#ifdef CCO_ASAN
+  found |= CCO_ADDRESS_SANITIZER | CCO_LEAK_SANITIZER;
+#endif
+#ifdef CCO_TSAN
+  found |= CCO_THREAD_SANITIZER;
+#endif
+#ifdef CCO_HAS_VALGRIND
+  found |= CCO_VALGRIND;
+#endif
+  return found;
+}
+
+#if defined(CCO_ASAN) || defined(CCO_TSAN)
+
+typedef struct cco_parked {
+  void *stack;
+  const void *bottom;
+  size_t size;
+  void *fiber;
+} cco_parked;
+
+// What crosses: the record of who jumps, and what it says.
+typedef struct cco_passing {
+  cco_parked *from;
+  void *data;
+} cco_passing;
+
+#ifdef CCO_ASAN
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#include <sanitizer/lsan_interface.h>
+static void leave(void **fake, const cco_parked *to) { __sanitizer_start_switch_fiber(fake, to->bottom, to->size); }
+static void arrive(void *fake, cco_parked *from) { __sanitizer_finish_switch_fiber(fake, &from->bottom, &from->size); }
+#else
+static void leave(void **fake, const cco_parked *to) { (void)fake, (void)to; }
+static void arrive(void *fake, cco_parked *from) { (void)fake, (void)from; }
+#endif
+
+#ifdef CCO_TSAN
+void *__tsan_get_current_fiber(void);
+void *__tsan_create_fiber(unsigned flags);
+void __tsan_destroy_fiber(void *fiber);
+void __tsan_switch_to_fiber(void *fiber, unsigned flags);
+void __tsan_acquire(void *address);
+void __tsan_release(void *address);
+static void *current_fiber(void) { return __tsan_get_current_fiber(); }
+#else
+static void *current_fiber(void) { return NULL; }
+#endif
+
+bool cco_sanitizer_wants_careful(void) { return true; }
+
+void *cco_sanitizer_saved_stack(void *stack) { return ((cco_parked *)stack)->stack; }
+
+// Completes the record of whoever jumped here and translates what it passed.
+static cco_transfer receive(cco_transfer raw, void *fake) {
+  cco_passing *passing = raw.data;
+  passing->from->stack = raw.stack;
+  arrive(fake, passing->from);
+  return (cco_transfer){passing->from, passing->data};
+}
+
+cco_transfer cco_annotated_jump(void *to, void *data, bool forever) {
+  cco_parked *target = to;
+  cco_parked here = {.fiber = current_fiber()};
+  cco_passing passing = {&here, data};
+  void *fake = NULL;
+  leave(forever ? NULL : &fake, target);
+#ifdef CCO_TSAN
+  __tsan_switch_to_fiber(target->fiber, 0);
+#endif
+  return receive(cco_jump(target->stack, &passing), fake);
+}
+
+cco_transfer cco_sanitizer_give_birth(cco_context *context, void *stack) {
+  cco_parked newborn = {stack, context->low, (size_t)(context->high - context->low), context->sanitizer};
+  return cco_annotated_jump(&newborn, context, false);
+}
+
+cco_transfer cco_sanitizer_born(cco_transfer birth) { return receive(birth, NULL); }
+
+// The stack's fake frames are freed by leaving it for ever, so its trampoline is asked to do that. The next context on
+// this stack begins with a new trampoline, and in TSan's case with a new fiber.
+void cco_sanitizer_forget(cco_context *context) {
+#ifdef CCO_ASAN
+  cco_slot here = {0};
+  context->caller = &here;
+  context->entry = (cco_entry)0;
+  cco_switch_carefully(&here, &context->parked);
+#endif
+  context->parked.stack = NULL;
+}
+
+void cco_sanitizer_stack_in_use(cco_context *context) {
+#ifdef CCO_TSAN
+  context->sanitizer = __tsan_create_fiber(0);
+#endif
+#ifdef CCO_ASAN
+  // Objects that only a parked stack refers to are not leaks.
+  __asan_unpoison_memory_region(context->low, (size_t)((char *)context - context->low));
+  __lsan_register_root_region(context->low, (size_t)((char *)context - context->low));
+#endif
+}
+
+void cco_sanitizer_stack_idle(cco_context *context) {
+#ifdef CCO_TSAN
+  __tsan_destroy_fiber(context->sanitizer);
+  context->sanitizer = NULL;
+#endif
+#ifdef CCO_ASAN
+  __lsan_unregister_root_region(context->low, (size_t)((char *)context - context->low));
+  __asan_unpoison_memory_region(context->low, (size_t)((char *)context - context->low));
+#endif
+}
+
+#else  // a plain build: jumps are jumps, and only Valgrind wants to know about stacks
+
+bool cco_sanitizer_wants_careful(void) { return false; }
+void *cco_sanitizer_saved_stack(void *stack) { return stack; }
+cco_transfer cco_annotated_jump(void *to, void *data, bool forever) {
+  (void)forever;
+  return cco_jump(to, data);
+}
+cco_transfer cco_sanitizer_give_birth(cco_context *context, void *stack) { return cco_jump(stack, context); }
+cco_transfer cco_sanitizer_born(cco_transfer birth) { return birth; }
+void cco_sanitizer_forget(cco_context *context) { (void)context; }
+
+void cco_sanitizer_stack_in_use(cco_context *context) {
+#ifdef CCO_HAS_VALGRIND
+  context->valgrind = VALGRIND_STACK_REGISTER(context->low, context->high);
+#else
+  (void)context;
+#endif
+}
+
+void cco_sanitizer_stack_idle(cco_context *context) {
+#ifdef CCO_HAS_VALGRIND
+  VALGRIND_STACK_DEREGISTER(context->valgrind);
+#else
+  (void)context;
+#endif
+}
+
+#endif
+
+#ifdef CCO_TSAN
+void cco_publish(const void *address) { __tsan_release((void *)address); }
+void cco_observe(const void *address) { __tsan_acquire((void *)address); }
+#else
+void cco_publish(const void *address) { (void)address; }
+void cco_observe(const void *address) { (void)address; }
+#endif

@@ -1,0 +1,325 @@
+// The C core of Coroutine: stacks and switches. It knows nothing of queues, jobs or Swift types.
+//
+//   slot      a place where a parked flow of control can be found again: a saved stack pointer and the two list heads
+//             that Swift keeps in thread-local storage for it (hazards 2 and 3). A coroutine has one, so has whoever
+//             resumed it.
+//   context   a coroutine: a guarded stack whose top page holds this control block.
+//   switch    parks the running flow in one slot and continues the one parked in another.
+//
+// States of a context. Only the thread that switches touches `state`; the caller sees to it that a context is used by
+// one thread at a time (a scheduler's serial execution, a generator's claim).
+//
+//     cco_create          cco_resume              cco_suspend
+//   ------------> READY ------------> RUNNING <==============> SUSPENDED
+//                   ^                    |        cco_resume
+//        cco_reset  |                    | the entry function returns
+//                   +---- FINISHED <-----+
+//                            |
+//                            +---> cco_destroy (also from READY; never from SUSPENDED: a stack with live frames is
+//                                  resumed with an error first, so that its frames release what they hold)
+//
+// Why so much of it is `static inline`: a processor predicts returns from a stack of recent calls, which a switch does
+// not exchange, so every real call between the caller and the jump costs a misprediction (hazard 12). From the inline
+// functions to Boost's assembly there is one call and one tail jump.
+#ifndef CCOROUTINE_H
+#define CCOROUTINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#pragma clang assume_nonnull begin
+
+// ---------------------------------------------------------------------------------------------------- status codes
+
+/// What a call answers. Misuse is an answer, never undefined behaviour; `cco_status_message` has the sentence.
+typedef enum cco_status : int32_t {
+  CCO_OK = 0,
+  CCO_STACK_TOO_LARGE = 1,   ///< beyond the largest size class (CCO_LARGEST_STACK)
+  CCO_OUT_OF_MAPS = 2,       ///< vm.max_map_count reached while guarding a stack with mprotect
+  CCO_OUT_OF_MEMORY = 3,     ///< the kernel refused address space (RLIMIT_AS, vm.overcommit_memory)
+  CCO_NOT_RESUMABLE = 4,     ///< resume of a context that is running or finished
+  CCO_NOT_RUNNING = 5,       ///< suspend of a context that is not running, or from a stack that is not its own
+  CCO_HAS_LIVE_FRAMES = 6,   ///< destroy or reset of a context that is suspended or running
+} cco_status;
+
+/// One English sentence that says what happened and what to do about it. Static storage.
+const char *cco_status_message(cco_status status);
+
+// ------------------------------------------------------------------------------------------------- threads and TLS
+
+/// What the layer above keeps for each thread. Reached through `cco_thread()`, never by an address that is held over a
+/// switch: the same code may go on on another thread (hazard 4).
+typedef struct cco_thread_words {
+  void *_Nullable turn;          ///< whose turn it is on this thread: the Swift layer's Turn, NULL outside of any
+  void *_Nullable locals;        ///< head of the CoroutineLocal bindings of a thread outside of any coroutine
+  void *_Nullable no_accesses;   ///< stands in for Swift's access list where that was not found
+  void *_Nullable no_task_locals;  ///< stands in for Swift's task-local list where that was not found
+} cco_thread_words;
+
+/// What start-up found out. Written once by `cco_start`, read-only afterwards; offsets are from the thread pointer.
+typedef struct cco_runtime_facts {
+  intptr_t words_offset;        ///< of this thread's cco_thread_words
+  intptr_t accesses_offset;     ///< of the head of Swift's list of dynamic accesses, or of `no_accesses`
+  intptr_t task_locals_offset;  ///< of the head of Swift's task-local list, or of `no_task_locals`
+  intptr_t task_offset;         ///< of Swift's "current Task" word, 0 where not found
+  uint32_t careful;             ///< non-zero: switches take the out-of-line path (sanitizers, a cure that fell back)
+  uint32_t reconciles;          ///< non-zero: this processor stalls on a changed MXCSR, so switches reconcile it
+} cco_runtime_facts;
+extern cco_runtime_facts cco_facts;
+
+/// Finds out all of `cco_facts`. Idempotent, thread-safe; every function below that makes a context calls it.
+void cco_start(void);
+
+/// The thread pointer, read anew at each use: `volatile` keeps the compiler from reusing one over a switch.
+static inline __attribute__((always_inline)) char *cco_thread_pointer(void) {
+  char *pointer;
+#if defined(__x86_64__)
+  __asm__ volatile("movq %%fs:0, %0" : "=r"(pointer));
+#elif defined(__aarch64__)
+  __asm__ volatile("mrs %0, tpidr_el0" : "=r"(pointer));
+#else
+#error "Coroutine runs on x86-64 and aarch64."
+#endif
+  return pointer;
+}
+
+static inline __attribute__((always_inline)) cco_thread_words *cco_thread(void) {
+  return (cco_thread_words *)(cco_thread_pointer() + cco_facts.words_offset);
+}
+
+/// The word in which Swift keeps this thread's running Task; NULL where it was not found.
+static inline void *_Nullable *_Nullable cco_task_word(void) {
+  return cco_facts.task_offset ? (void *_Nullable *)(cco_thread_pointer() + cco_facts.task_offset) : (void *_Nullable *)0;
+}
+
+// ------------------------------------------------------------------------------------------------ slots and switch
+
+/// Where a parked flow of control can be found again. Valid while that flow is parked.
+typedef struct cco_slot {
+  void *_Nullable stack;        ///< Boost's fcontext_t: the saved stack pointer (in sanitizer builds: Sanitizer.c's record)
+  void *_Nullable task_locals;  ///< head of Swift's task-local list (hazard 3)
+  void *_Nullable accesses;     ///< head of Swift's list of dynamic accesses (hazard 2)
+  void *_Nullable spare;        ///< with `accesses` the two words that Swift's own functions want in the careful path
+} cco_slot;
+
+/// boost::context::detail::transfer_t, two registers on both architectures.
+typedef struct cco_transfer {
+  void *_Nullable stack;
+  void *_Nullable data;
+} cco_transfer;
+
+/// Boost's jump, by a tail call from the one C++ file.
+cco_transfer cco_jump(void *_Nullable to, void *_Nullable data);
+
+/// `cco_switch` with every check: sanitizers, fallbacks of the cures.
+void cco_switch_carefully(cco_slot *from, cco_slot *to);
+
+/// Hazard 1: a jump that changes MXCSR stalls the pipeline for 130 ns, and the sticky exception flags differ for good
+/// after one inexact result. The first word of a saved frame is its MXCSR (verified at start-up, else `careful`): where
+/// only flags differ it takes over the current ones. Control bits stay, so a coroutine keeps its rounding mode. Reading
+/// MXCSR costs 1 ns on processors that stall and 6 ns on others, which therefore leave it out (`reconciles`).
+static inline __attribute__((always_inline)) void cco_reconcile_floating_point(void *stack) {
+#if defined(__x86_64__)
+  uint32_t current, *saved = (uint32_t *)stack;
+  __asm__ volatile("stmxcsr %0" : "=m"(current));
+  if (__builtin_expect(current != *saved, 0) && ((current ^ *saved) & ~UINT32_C(0x3F)) == 0) *saved = current;
+#else
+  (void)stack;
+#endif
+}
+
+/// Parks the running flow in `from` and continues the one parked in `to`. Returns when somebody switches back to `from`,
+/// perhaps on another thread. Constant time.
+static inline __attribute__((always_inline)) void cco_switch(cco_slot *from, cco_slot *to) {
+  if (__builtin_expect(cco_facts.careful, 0)) {
+    cco_switch_carefully(from, to);
+    return;
+  }
+  char *thread = cco_thread_pointer();
+  void *_Nullable *accesses = (void *_Nullable *)(thread + cco_facts.accesses_offset);
+  void *_Nullable *locals = (void *_Nullable *)(thread + cco_facts.task_locals_offset);
+  from->accesses = *accesses;
+  *accesses = to->accesses;
+  from->task_locals = *locals;
+  *locals = to->task_locals;
+  void *stack = to->stack;
+  to->stack = 0;
+  if (cco_facts.reconciles) cco_reconcile_floating_point(stack);
+  cco_transfer arrival = cco_jump(stack, from);
+  // We are `from` again. Whoever switched here passed its own slot; only now is its stack pointer known.
+  __atomic_store_n(&((cco_slot *)arrival.data)->stack, arrival.stack, __ATOMIC_RELEASE);
+}
+
+/// Whether a flow is completely switched out into `slot`: a slot's `stack` is NULL from the switch into the flow until the
+/// one who was switched to has learnt where it is parked. From any thread; acquires all that the flow did.
+bool cco_is_parked(const cco_slot *slot);
+
+// --------------------------------------------------------------------------------------------------------- contexts
+
+typedef struct cco_context cco_context;
+
+/// The body of a context: gets the context and the argument given to `cco_create`. Returning finishes the context.
+typedef void (*cco_entry)(cco_context *context, void *_Nullable argument);
+
+typedef enum cco_state : uint32_t {
+  CCO_READY = 1,      ///< has a stack, no frames of the body yet
+  CCO_RUNNING = 2,    ///< between a resume and the next suspend
+  CCO_SUSPENDED = 3,  ///< parked with live frames
+  CCO_FINISHED = 4,   ///< the body has returned; the stack holds nothing
+} cco_state;
+
+/// Who a stack belongs to, for the last words of an overflow. The strings must outlive the context's run.
+typedef struct cco_label {
+  uint64_t id;
+  const char *_Nullable name;  ///< UTF-8, `name_length` bytes, not terminated
+  size_t name_length;
+  const char *_Nullable file;  ///< launch place, `file_length` bytes, not terminated
+  size_t file_length;
+  uint32_t line;
+} cco_label;
+
+/// The control block, in the top page of its own stack: a parked coroutine costs one page.
+struct cco_context {
+  cco_slot parked;                  ///< where this coroutine is parked, while it is not running
+  cco_slot *_Nullable caller;     ///< where its resumer is parked, while it is running
+  void *_Nullable value;          ///< what crosses with the next switch
+  cco_entry _Nullable entry;      ///< NULL asks a stack to leave for good (sanitizer builds)
+  void *_Nullable argument;
+  cco_state state;
+  uint32_t size_class;
+  char *low;                      ///< lowest usable byte; the guard lies below
+  char *high;                     ///< one past the highest byte that frames may use
+  void *_Nullable sanitizer;      ///< TSan's fiber, where that is compiled in
+  uint32_t valgrind;              ///< Valgrind's stack number, where that is compiled in
+  uint32_t slot_index;            ///< position in its slab
+  void *slab;
+  cco_label label;
+};
+
+/// Makes a READY context on a guarded stack of at least `stack_size` bytes (rounded up to a size class). Answers
+/// CCO_STACK_TOO_LARGE, CCO_OUT_OF_MAPS or CCO_OUT_OF_MEMORY. Any thread. Tens of ns on a pooled stack, µs on a new one.
+cco_status cco_create(size_t stack_size, cco_entry entry, void *_Nullable argument,
+                      cco_context *_Nullable *_Nonnull context);
+
+/// Gives a FINISHED context a new body and makes it READY again: the hot stack stays.
+cco_status cco_reset(cco_context *context, cco_entry entry, void *_Nullable argument);
+
+/// Gives the stack of a READY or FINISHED context back to the pool. Answers CCO_HAS_LIVE_FRAMES otherwise.
+cco_status cco_destroy(cco_context *context);
+
+cco_status cco_refuse_resume(const cco_context *context);
+cco_status cco_refuse_suspend(const cco_context *context);
+
+/// Runs a READY or SUSPENDED context until it suspends or finishes. `value` is what its `cco_suspend` answers (lost by a
+/// READY one: its body has no suspend to receive it); `*answer` is what it gave to cco_suspend, NULL when it finished.
+static inline cco_status cco_resume(cco_context *context, void *_Nullable value,
+                                    void *_Nullable *_Nonnull answer) {
+  if (context->state != CCO_READY && context->state != CCO_SUSPENDED) return cco_refuse_resume(context);
+  cco_slot here;
+  context->caller = &here;
+  context->value = value;
+  context->state = CCO_RUNNING;
+  cco_switch(&here, &context->parked);
+  *answer = context->value;
+  return CCO_OK;
+}
+
+/// Parks the running context and goes back to whoever resumed it, which gets `value`. `*answer` is the next resume's value.
+static inline cco_status cco_suspend(cco_context *context, void *_Nullable value, void *_Nullable *_Nonnull answer) {
+  char *here = (char *)__builtin_frame_address(0);
+  if (context->state != CCO_RUNNING || here < context->low || here >= (char *)context + sizeof(cco_context))
+    return cco_refuse_suspend(context);
+  context->value = value;
+  context->state = CCO_SUSPENDED;
+  cco_switch(&context->parked, (cco_slot *)context->caller);
+  *answer = context->value;
+  return CCO_OK;
+}
+
+/// Hazard 1 again: a body that changed the rounding mode must not leave it to the next body on the same stack.
+void cco_restore_floating_point(void);
+
+// ---------------------------------------------------------------------------------------------------------- stacks
+
+enum { CCO_STACK_CLASSES = 7 };
+#define CCO_LARGEST_STACK ((size_t)16 << 20)
+#define CCO_STANDARD_STACK ((size_t)512 << 10)
+
+/// Index of the smallest class that holds `stack_size` bytes, CCO_STACK_CLASSES when none does.
+uint32_t cco_stack_class(size_t stack_size);
+
+/// How stacks are guarded on this machine.
+typedef enum cco_guard_kind : uint32_t {
+  CCO_GUARD_MARKERS = 1,   ///< MADV_GUARD_INSTALL: no mapping is split
+  CCO_GUARD_MPROTECT = 2,  ///< mprotect: two mappings a stack, bounded by vm.max_map_count
+} cco_guard_kind;
+
+typedef struct cco_stack_counters {
+  uint64_t live;          ///< stacks in use by contexts
+  uint64_t pooled;        ///< stacks waiting for reuse, touched or not
+  uint64_t pooled_dirty;  ///< of these, with pages that hold memory
+  uint64_t peak;          ///< most stacks ever in use at once
+  uint64_t mapped_bytes;  ///< address space reserved for slabs
+  cco_guard_kind guard;
+} cco_stack_counters;
+cco_stack_counters cco_stacks(void);
+
+/// Gives the memory of pooled stacks back to the kernel, in bulk, the longest unused first; keeps the `keep` most recent
+/// hot. Slabs of which nothing is in use are unmapped. Returns how many stacks were trimmed. About 0.1 µs a stack.
+size_t cco_trim(size_t keep);
+
+/// The context whose stack or guard contains `address`, NULL for none. Lock-free and async-signal-safe.
+const cco_context *_Nullable cco_context_at(const void *address, bool *_Nullable in_guard);
+
+// ------------------------------------------------------------------------------------------- overflow and reports
+
+/// Hazard 6: gives the calling thread an alternate signal stack, once, and installs the process-wide handler, once. Called
+/// by whatever is about to run coroutines on a thread.
+void cco_guard_thread(void);
+
+/// Which sanitizers the C files were compiled with: the importer does not see `__has_feature`, so Swift asks here.
+typedef enum cco_sanitizers : uint32_t {
+  CCO_ADDRESS_SANITIZER = 1,
+  CCO_THREAD_SANITIZER = 2,
+  CCO_LEAK_SANITIZER = 4,
+  CCO_VALGRIND = 8,  ///< requests are compiled in; they cost nothing outside Valgrind
+} cco_sanitizers;
+uint32_t cco_compiled_sanitizers(void);
+
+/// TSan edges for hand-overs it cannot see (a continuation resumed from a dispatch thread). Nothing elsewhere.
+void cco_publish(const void *address);
+void cco_observe(const void *address);
+
+/// The cures of hazards.md, each a bit: for `cco_disable` and `cco_cures`.
+typedef enum cco_cure : uint32_t {
+  CCO_CURE_FLOATING_POINT = 1,
+  CCO_CURE_ACCESSES = 2,
+  CCO_CURE_TASK_LOCALS = 4,
+  CCO_CURE_GUARD_MARKERS = 8,
+  CCO_CURE_OVERFLOW_REPORT = 16,
+  CCO_CURE_GUARDS = 32,
+  CCO_CURE_ACCESS_OFFSET = 64,  ///< finding the list head: without it the library's own functions are called
+} cco_cure;
+
+/// Switches cures off, before the first context is made, so that a test can show what each one cures. Answers false,
+/// and changes nothing, once the runtime has started. Not for production.
+bool cco_disable(uint32_t cures);
+
+/// The cures that are active.
+uint32_t cco_cures(void);
+
+/// A few lines of English: each hazard, whether its cure is active, and what it fell back to and why. Static storage.
+const char *cco_report(void);
+
+#pragma clang assume_nonnull end
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

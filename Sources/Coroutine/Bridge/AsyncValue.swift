@@ -1,0 +1,42 @@
+internal import CCoroutine
+
+extension Job {
+  /// The result, for async code. Cancelling the awaiting Task cancels the job; its outcome is then still what is returned or
+  /// thrown. Starts a lazy job. Suspends the Task, never blocks a thread.
+  public var value: Success {
+    get async throws {
+      start()
+      return try await withTaskCancellationHandler {
+        await AsyncWait.untilCalled { completion.add($0) }
+        return try completion.settled.unsafelyUnwrapped.get()
+      } onCancel: {
+        cancel()
+      }
+    }
+  }
+}
+
+enum AsyncWait {
+  /// Suspends the Task until the callback that `add` gets is called; `add` answers false where it never will be.
+  ///
+  /// ThreadSanitizer does not see that resuming a continuation happens before what follows the await, so it is told.
+  static func untilCalled(_ add: (WaitCallback) -> Bool) async {
+    let tag = Tag()
+    let address = UnsafeRawPointer(Unmanaged.passUnretained(tag).toOpaque())
+    nonisolated(unsafe) let sent = address  // Sound because only its value is used, and `tag` outlives the wait.
+    await withUnsafeContinuation { (continuation: UnsafeContinuation<Void, Never>) in
+      let callback = ClosureCallback {
+        cco_publish(sent)
+        continuation.resume()
+      }
+      if !add(callback) {
+        cco_publish(sent)
+        continuation.resume()
+      }
+    }
+    cco_observe(sent)
+    withExtendedLifetime(tag) {}
+  }
+
+  private final class Tag: Sendable {}
+}

@@ -1,0 +1,65 @@
+import Dispatch
+import Glibc
+import Synchronization
+
+/// The clock of timers: nanoseconds of CLOCK_MONOTONIC, which is Dispatch's uptime as well.
+enum Clock {
+  static var now: UInt64 {
+    var time = timespec()
+    clock_gettime(CLOCK_MONOTONIC, &time)
+    return UInt64(time.tv_sec) &* 1_000_000_000 &+ UInt64(time.tv_nsec)
+  }
+}
+
+extension Duration {
+  /// Whole nanoseconds, rounded up so that nothing ends early; clamped at both ends.
+  var nanoseconds: Int64 {
+    let (seconds, attoseconds) = components
+    let (product, overflow) = seconds.multipliedReportingOverflow(by: 1_000_000_000)
+    if overflow { return seconds < 0 ? .min : .max }
+    let rounded = attoseconds / 1_000_000_000 + (attoseconds % 1_000_000_000 > 0 ? 1 : 0)
+    let (sum, overflowed) = product.addingReportingOverflow(rounded)
+    return overflowed ? (product < 0 ? .min : .max) : sum
+  }
+
+  /// The time this long after `now`, which is at least a century off where it does not fit.
+  func deadline(after now: UInt64) -> UInt64 { now &+ UInt64(min(max(0, nanoseconds), .max / 2)) }
+}
+
+/// The one Dispatch source of a scheduler: wakes it for its earliest timer. A GCD timer costs microseconds, so it is armed
+/// only when the scheduler goes idle, and only if the earliest deadline has moved forward.
+final class Alarm {
+  private let source: any DispatchSourceTimer
+  private var armedFor = UInt64.max
+
+  init(_ queue: DispatchQueue, _ scheduler: Scheduler) {
+    source = DispatchSource.makeTimerSource(flags: .strict, queue: queue)
+    source.setEventHandler { [weak scheduler] in scheduler?.alarmWentOff() }
+    source.activate()
+  }
+
+  deinit { source.cancel() }
+
+  func arm(_ deadline: UInt64) {
+    guard deadline != armedFor else { return }
+    armedFor = deadline
+    source.schedule(deadline: DispatchTime(uptimeNanoseconds: deadline), leeway: .nanoseconds(0))
+  }
+
+  func wentOff() { armedFor = .max }
+}
+
+/// The message that an alarm sends: it makes the drain look at the clock.
+final class TimerTick: WorkItem, @unchecked Sendable {
+  // Sound because its one field is atomic.
+  let isPending = Atomic<Bool>(false)
+}
+
+extension Scheduler {
+  /// The source's handler, on the queue. A message rather than a look at the wheel: on a concurrent queue a drain may be
+  /// under way, about to go idle, and only a message keeps it from that.
+  func alarmWentOff() {
+    guard !tick.isPending.exchange(true, ordering: .acquiringAndReleasing) else { return }
+    if inbox.push(.work(Unmanaged.passRetained(tick))) { drain() }
+  }
+}

@@ -1,0 +1,147 @@
+internal import CCoroutine
+public import Dispatch
+import Synchronization
+
+// States of a job, by what the record says
+//
+//   state        in which queue         record
+//   UNSTARTED    none (lazy), ready or inbox   context nil, not finished
+//   READY        ready or inbox         context set, wait CLAIMED or RUNNING
+//   RUNNING      none                   the turn's `job`
+//   WAITING      places of its waiters  wait WAITING
+//   FINISHED     none                   flag finished; the completion is settled right after
+//
+//   UNSTARTED -> RUNNING -> WAITING -> READY -> RUNNING ... -> FINISHED;  UNSTARTED -> FINISHED when cancelled before
+//
+// A live job is retained once by the runtime, from its launch to its end, and is in its home scheduler's live list.
+
+/// What all jobs have in common, whatever they return.
+public class AnyJob: @unchecked Sendable {
+  // Sound because the record says for each of its fields who may touch it (JobRecord.swift).
+  @usableFromInline let record: JobRef
+  /// The name given at the launch.
+  public final let name: String?
+  /// The queue of a lazy job that has not started: its scheduler does not hold it for it.
+  @exclusivity(unchecked) private final var pendingQueue: DispatchQueue?
+
+  @usableFromInline
+  init(scheduler: Scheduler, name: String?, stack: StackSize, place: LaunchPlace) {
+    self.name = name
+    record = .allocate(capacity: 1)
+    let unmanaged = scheduler.isImmortal ? Unmanaged.passUnretained(scheduler) : Unmanaged.passRetained(scheduler)
+    // The handle's own address is known only after all fields are set.
+    record.initialize(to: JobRecord(handle: Unmanaged.fromOpaque(UnsafeRawPointer(record)), scheduler: unmanaged, stack: stack, place: place))
+    record.pointee.handle = Unmanaged.passUnretained(self)
+    if let name { record.pointee.nameBytes = Self.bytes(of: name) }
+  }
+
+  deinit {
+    let scheduler = record.pointee.home
+    record.pointee.locals?.release()
+    if let reason = record.pointee.cancelReason.load(ordering: .acquiring), reason.toOpaque() != Unmanaged.passUnretained(CancelReason.none).toOpaque() { reason.release() }
+    record.pointee.nameBytes?.deallocate()
+    record.deinitialize(count: 1)
+    record.deallocate()
+    if !scheduler._withUnsafeGuaranteedRef({ $0.isImmortal }) { scheduler.release() }
+  }
+
+  private static func bytes(of name: String) -> UnsafeMutableBufferPointer<UInt8> {
+    let bytes = UnsafeMutableBufferPointer<UInt8>.allocate(capacity: name.utf8.count)
+    _ = bytes.initialize(from: name.utf8)
+    return bytes
+  }
+
+  /// A number that no other job of this process has.
+  public final var id: UInt64 { record.pointee.id }
+
+  /// Whether cancel was called before the end.
+  public final var isCancelled: Bool { record.pointee.flags.load(ordering: .acquiring) & JobFlags.cancelled != 0 }
+
+  /// Asks the job to end: from now on every suspension point in it throws `reason`, or `CancellationError` where none is
+  /// given. Idempotent, the first reason wins. A job that has not started never runs its body. A body that returns a value
+  /// all the same has succeeded. Never suspends or blocks; any thread.
+  public final func cancel(_ reason: (any Error)? = nil) {
+    let flags = record.pointee.flags.load(ordering: .acquiring)
+    guard flags & (JobFlags.cancelled | JobFlags.finished) == 0 else { return }
+    let chosen = reason.map { Unmanaged.passRetained(CancelReason($0)) } ?? Unmanaged.passUnretained(CancelReason.none)
+    let won = record.pointee.cancelReason.compareExchange(
+      expected: nil, desired: chosen, ordering: .acquiringAndReleasing
+    ).exchanged
+    guard won else {
+      if reason != nil { chosen.release() }
+      return
+    }
+    _ = record.pointee.flags.bitwiseOr(JobFlags.cancelled, ordering: .acquiringAndReleasing)
+    // A lazy job that nobody has started ends without having run.
+    start()
+    interrupt()
+  }
+
+  /// Cancels a job that has not been launched: its body will never run. The launcher's thread.
+  final func cancelBeforeLaunch(_ reason: any Error) {
+    record.pointee.cancelReason.store(Unmanaged.passRetained(CancelReason(reason)), ordering: .releasing)
+    record.pointee.flags.store(JobFlags.cancelled, ordering: .releasing)
+  }
+
+  /// Puts a lazy job into its scheduler's queue. Any thread; the first call counts.
+  final func start() {
+    let old = record.pointee.flags.bitwiseOr(JobFlags.enqueued, ordering: .acquiringAndReleasing).oldValue
+    guard old & JobFlags.enqueued == 0 else { return }
+    goLive(on: pendingQueue)
+    pendingQueue = nil
+    Turn.makeReady(record)
+  }
+
+  /// From here to its end the runtime holds the job, and lists it.
+  final func goLive(on queue: DispatchQueue?) {
+    _ = Unmanaged.passRetained(self)
+    record.pointee.home._withUnsafeGuaranteedRef { $0.register(record, on: queue) }
+  }
+
+  /// Makes the job known and, unless it is lazy, gets it going. The launcher's thread, once.
+  @usableFromInline
+  final func launch(_ start: StartMode, on queue: DispatchQueue?) {
+    record.pointee.locals = LocalBinding.currentRetained()
+    switch start {
+    case .queued:
+      _ = record.pointee.flags.bitwiseOr(JobFlags.enqueued, ordering: .relaxed)
+      goLive(on: queue)
+      Turn.makeReady(record)
+    case .immediate:
+      _ = record.pointee.flags.bitwiseOr(JobFlags.enqueued, ordering: .relaxed)
+      goLive(on: queue)
+      runImmediately()
+    case .lazy:
+      let scheduler = record.pointee.home.takeUnretainedValue()
+      pendingQueue = queue ?? scheduler.currentQueue
+      scheduler.identify(record)
+    }
+  }
+
+  // MARK: What the scheduler calls
+
+  /// Runs the body and settles. On the job's own stack.
+  @usableFromInline func runBody() {}
+  /// Settles without having run.
+  @usableFromInline func settle(failed error: any Error) {}
+
+  /// Ends a job that never got to run.
+  static func fail(_ job: JobRef, _ error: any Error) {
+    job.pointee.handle._withUnsafeGuaranteedRef { $0.settle(failed: error) }
+    retire(job)
+  }
+
+  /// Just before the result becomes known: afterwards the job counts as live no more.
+  @usableFromInline
+  final func willSettle() {
+    _ = record.pointee.flags.bitwiseOr(JobFlags.finished, ordering: .acquiringAndReleasing)
+    record.pointee.home._withUnsafeGuaranteedRef { $0.unregister(record) }
+    if let turn = Turn.current, turn.pointee.job == record { turn.pointee.job = nil }
+  }
+
+  /// The runtime's last act on a job: gives up its reference.
+  static func retire(_ job: JobRef) {
+    job.pointee.locals.take()?.release()
+    job.pointee.handle.release()
+  }
+}

@@ -1,0 +1,89 @@
+
+/// Anything a coroutine can wait for once: ``Job``, ``Promise``, and what you conform.
+///
+/// A conformance says how to be told of the end, and how to call that off:
+///
+/// ```swift
+/// extension Download: Awaitable {
+///   func observe(_ completion: @escaping @Sendable (Result<Data, any Error>) -> Void) -> Observation {
+///     let number = addListener { completion($0) }
+///     return Observation { removeListener(number) }
+///   }
+/// }
+/// ```
+public protocol Awaitable<Output>: Sendable {
+  /// What it ends with.
+  associatedtype Output: Sendable
+
+  /// Calls `completion` exactly once, when the end is known, from any thread, also when it is known already; unless the
+  /// observation is cancelled first. Must not block and must not suspend.
+  func observe(_ completion: @escaping @Sendable (Result<Output, any Error>) -> Void) -> Observation
+
+  /// Asks the work behind it to stop, because a combinator that waited for it needs it no more. Does nothing by default.
+  func cancelAwaited()
+
+  /// Suspends the calling coroutine until the end. The default builds on `observe`; the runtime's own types have a faster way.
+  func awaitResult() throws -> Result<Output, any Error>
+}
+
+/// A registration that can be called off.
+public struct Observation: Sendable {
+  private let onCancel: @Sendable () -> Void
+  /// `onCancel` calls the registration off; it may come too late, and more than once.
+  public init(_ onCancel: @escaping @Sendable () -> Void) { self.onCancel = onCancel }
+  /// Calls the registration off: unless it is too late, the completion will not be called.
+  public func cancel() { onCancel() }
+}
+
+extension Awaitable {
+  /// Does nothing.
+  public func cancelAwaited() {}
+
+  /// Waits through `observe`.
+  public func awaitResult() throws -> Result<Output, any Error> {
+    let registration = Once<Observation>()
+    return try co_suspend(onCancel: { registration.value?.cancel() }) { (done: Resumer<Result<Output, any Error>>) in
+      registration.set(observe { done.resume($0) })
+    }
+  }
+}
+
+/// Suspends until `awaitable` has ended and returns its value or throws its error. At once where the end is known. Cancelled,
+/// it throws its own cancellation and leaves what it waited for alone. Off a coroutine ``CoroutineError/notInCoroutine``.
+@inlinable
+public func co_await<Output>(_ awaitable: some Awaitable<Output>) throws -> Output {
+  try awaitable.awaitResult().get()
+}
+
+extension Job {
+  /// Tells of the job's end. Starts a lazy job.
+  public func observe(_ completion: @escaping @Sendable (Result<Success, any Error>) -> Void) -> Observation {
+    start()
+    let callback = ClosureCallback { completion(self.completion.settled.unsafelyUnwrapped) }
+    guard self.completion.add(callback) else {
+      completion(self.completion.settled.unsafelyUnwrapped)
+      return Observation {}
+    }
+    return Observation { _ = self.completion.remove(callback) }
+  }
+
+  /// Cancels the job.
+  public func cancelAwaited() { cancel() }
+
+  /// As ``join()``, with the outcome as a value.
+  @inlinable
+  public func awaitResult() throws -> Result<Success, any Error> {
+    if !completion.isSettled { try prepareToWait() }
+    return try completion.wait(.job)
+  }
+}
+
+/// A value that is set once and read later, from any thread.
+final class Once<Value: Sendable>: @unchecked Sendable {
+  // Sound because the value is under the lock.
+  private let lock = SpinLock()
+  @exclusivity(unchecked) private var stored: Value?
+  init() {}
+  var value: Value? { lock.withLock { stored } }
+  func set(_ value: Value) { lock.withLock { if stored == nil { stored = value } } }
+}

@@ -1,0 +1,89 @@
+public import Dispatch
+import Synchronization
+
+/// Suspends the coroutine, and never its thread, for `duration`. Never early: it goes on when the monotonic clock has
+/// reached now plus `duration`, and its scheduler then finds time for it. Zero or less lets others run once.
+///
+/// Cancellation ends it at once, with its reason. Throws ``CoroutineError/notInCoroutine`` off a coroutine. Constant time
+/// whatever the number of sleepers; allocates nothing.
+public func co_delay(_ duration: Duration) throws {
+  let (turn, job) = try Turn.requireJob()
+  try job.pointee.checkCancelled()
+  guard duration > .zero else { return try co_yield() }
+  let scheduler = job.pointee.scheduler.load(ordering: .relaxed)
+  let reason = scheduler._withUnsafeGuaranteedRef { scheduler in
+    let token = job.pointee.beginWait(.delay)
+    var node = TimerNode(deadline: duration.deadline(after: scheduler.clock), effect: .wake(job, token))
+    return withUnsafeMutablePointer(to: &node) { node in
+      scheduler.add(node)
+      let reason = Turn.park(turn, job)
+      if reason != WakeReason.timer { scheduler.remove(node) }
+      return reason
+    }
+  }
+  if reason == WakeReason.cancelled { throw job.pointee.cancellation() ?? CancellationError() }
+}
+
+/// Goes to the back of the run queue: every other coroutine that is ready on this queue runs first. Throws when cancelled,
+/// before and after; off a coroutine ``CoroutineError/notInCoroutine``.
+public func co_yield() throws {
+  let (turn, job) = try Turn.requireJob()
+  try job.pointee.checkCancelled()
+  // Alone on the queue, with nothing to look at: nobody to let run. The base is still visited every so often.
+  if turn.pointee.isAlone {
+    turn.pointee.switchesLeft &-= 1
+    return
+  }
+  job.pointee.after = .requeue
+  turn.pointee.leaving = UInt(bitPattern: job)
+  Turn.switchOut(turn, job)
+  try job.pointee.checkCancelled()
+}
+
+/// Whether cancellation is in force here: whether the next suspension would throw. False outside of a coroutine and inside
+/// ``co_shield(_:)``.
+public var co_isCancelled: Bool {
+  guard let job = Turn.current?.pointee.job else { return false }
+  return job.pointee.flags.load(ordering: .relaxed) & JobFlags.mustLook != 0 && job.pointee.cancellation() != nil
+}
+
+/// Throws what cancellation throws, if it is in force. Does not suspend: for long computations between suspensions. Off a
+/// coroutine it throws ``CoroutineError/notInCoroutine``.
+public func co_checkCancelled() throws {
+  try Turn.requireJob().1.pointee.checkCancelled()
+}
+
+/// Continues on `queue` from here on: suspends, and the coroutine's scheduler is that queue's from now on. On the same
+/// queue it goes to the back of the run queue. Cancelled, it throws: before the switch it stays where it was, after it the
+/// error is thrown on the new queue. Off a coroutine ``CoroutineError/notInCoroutine``.
+public func co_switch(to queue: DispatchQueue) throws {
+  let (turn, job) = try Turn.requireJob()
+  try job.pointee.checkCancelled()
+  let destination = SchedulerRegistry.scheduler(for: queue)
+  if job.pointee.scheduler.load(ordering: .relaxed).toOpaque() == Unmanaged.passUnretained(destination).toOpaque() {
+    return try co_yield()
+  }
+  destination.pin(queue)
+  job.pointee.moveDeadlines(to: destination)
+  job.pointee.destination = Unmanaged.passUnretained(destination)
+  job.pointee.after = .transfer
+  turn.pointee.leaving = UInt(bitPattern: job)
+  Turn.switchOut(turn, job)
+  try job.pointee.checkCancelled()
+}
+
+extension Scheduler {
+  /// Takes over a job that has left its old scheduler's stack, and the reference that its record holds.
+  func adopt(_ job: JobRef) {
+    let old = job.pointee.home
+    if !isImmortal { _ = Unmanaged.passRetained(self) }
+    // Held through the hand-over: the job may be the last that kept its old queue alive.
+    let oldScheduler = old.takeUnretainedValue()
+    oldScheduler.unregister(job)
+    register(job, on: nil)
+    job.pointee.scheduler.store(Unmanaged.passUnretained(self), ordering: .releasing)
+    Turn.makeReady(job)
+    unpin()
+    if !oldScheduler.isImmortal { old.release() }
+  }
+}

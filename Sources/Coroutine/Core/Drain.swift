@@ -1,0 +1,193 @@
+import CCoroutine
+import Synchronization
+
+// One drain of a scheduler: the base loop that jobs are resumed from and that they come back to when no other job is ready
+// or when it is time to look around.
+//
+// Budgets. A drain gives the queue back after `Pace.slice` (1 ms) or `Pace.most` switches and goes to the back of it, so
+// that the queue's other blocks and sources run. Between two looks at the clock at most `interval` jobs are resumed;
+// the interval shrinks when jobs run for long between their suspensions and grows when they are short.
+
+struct Pace {
+  /// How long a drain may keep its queue, in ns.
+  static var slice: UInt64 { 1_000_000 }
+  /// How many resumes a drain may do.
+  static var most: Int { 16_384 }
+
+  var interval = 64
+  var resumes = 0
+  var lastLook: UInt64 = 0
+  var end: UInt64 = 0
+
+  mutating func begin(_ now: UInt64) {
+    lastLook = now
+    end = now + Self.slice
+    resumes = 0
+  }
+
+  /// Whether the drain may go on; adjusts the interval to what the last ones took.
+  mutating func look(_ now: UInt64) -> Bool {
+    let took = now - lastLook
+    resumes += interval
+    lastLook = now
+    if took > Self.slice / 8 {
+      interval = max(1, interval / 8)
+    } else if took < Self.slice / 32 {
+      interval = min(64, interval * 2)
+    }
+    return now < end && resumes < Self.most
+  }
+}
+
+extension Scheduler {
+  /// Runs on the queue, once for each way from idle to busy and once more for each slice.
+  func drain() {
+    cco_guard_thread()
+    let start = clock
+    var turn = Turn(scheduler: .passUnretained(self), lane: lane, now: start)
+    let outer = cco_thread().pointee.turn
+    lane.pointee.group?._withUnsafeGuaranteedRef { $0.markBusy(self) }
+    withUnsafeMutablePointer(to: &turn) { turn in
+      cco_thread().pointee.turn = UnsafeMutableRawPointer(turn)
+      let isIdle = run(turn)
+      // The base never changes threads, so these are the words it began with.
+      cco_thread().pointee.turn = outer
+      if !isIdle { submit() }
+    }
+  }
+
+  /// False: there is more to do, and the slice is used up. True: idle, and by now perhaps drained by another thread.
+  private func run(_ turn: UnsafeMutablePointer<Turn>) -> Bool {
+    pace.begin(turn.pointee.now)
+    // A simulation chooses every job, so every switch goes through the base.
+    let isSimulated = simulation != nil
+    turn.pointee.switchesLeft = isSimulated ? 0 : pace.interval
+    while true {
+      inbox.takeAll(handle)
+      if !work.isEmpty { runWork() }
+      if nextTimer.load(ordering: .relaxed) <= turn.pointee.now { fireTimers(turn.pointee.now) }
+      guard let job = chooseNext() else {
+        if findMore(turn) { continue }
+        prepareToIdle()
+        if inbox.goIdle() { return true }
+        lane.pointee.group?._withUnsafeGuaranteedRef { $0.markBusy(self) }
+        continue
+      }
+      if deferIfForeign(job, JobFlags.deferredWake) { continue }
+      turn.pointee.switchesLeft -= 1
+      resume(job, turn)
+      if turn.pointee.switchesLeft <= 0 {
+        turn.pointee.now = clock
+        guard pace.look(turn.pointee.now) else { return false }
+        turn.pointee.switchesLeft = isSimulated ? 0 : pace.interval
+      }
+    }
+  }
+
+  /// The next job: the first, or whichever a simulation picks.
+  private func chooseNext() -> JobRef? {
+    guard let simulation else { return lane.pointee.popFirst() }
+    return lane.pointee.queue.remove(at: simulation.choose(lane.pointee.queue.count))
+  }
+
+  /// Lets a job run until control comes back to the base.
+  func resume(_ job: JobRef, _ turn: UnsafeMutablePointer<Turn>) {
+    if job.pointee.context == nil {
+      if let fiber = lane.pointee.fibers.pop(job.pointee.stackClass) {
+        job.pointee.context = fiber
+      } else {
+        switch job.pointee.ownCancellation == nil ? Fiber.make(job.pointee.stackBytes) : .failure(.abandoned) {
+        case .success(let fiber): job.pointee.context = fiber
+        case .failure(let error): return AnyJob.fail(job, job.pointee.ownCancellation ?? error)
+        }
+      }
+    }
+    turn.pointee.job = job
+    cco_switch(&turn.pointee.base, &job.pointee.context.unsafelyUnwrapped.pointee.parked)
+    if turn.pointee.leaving != 0 { Turn.finishLeaving(turn) }
+  }
+
+  /// With nothing ready: a timer that is due, or another lane's work.
+  private func findMore(_ turn: UnsafeMutablePointer<Turn>) -> Bool {
+    if inbox.hasMessages || !work.isEmpty { return true }
+    let next = nextTimer.load(ordering: .relaxed)
+    if next != .max {
+      turn.pointee.now = clock
+      if next <= turn.pointee.now { return true }
+    }
+    return lane.pointee.group?._withUnsafeGuaranteedRef { $0.steal(for: self) } ?? false
+  }
+
+  private func runWork() {
+    let items = work
+    work.removeAll()
+    for item in items {
+      item.run()
+      unpin()
+    }
+  }
+
+  // MARK: Idling
+
+  private func prepareToIdle() {
+    Stacks.trimIfMany()
+    if hasLive {
+      armAlarm()
+    } else {
+      alarm = nil
+      lane.pointee.fibers.freeAll()
+    }
+  }
+
+  /// Sees to it that a drain starts when the next timer is due.
+  private func armAlarm() {
+    let next = nextTimer.load(ordering: .relaxed)
+    if let simulation { return simulation.sleepUntil(next == .max ? nil : next) }
+    guard next != .max else { return }
+    if alarm == nil, let queue = currentQueue { alarm = Alarm(queue, self) }
+    alarm?.arm(next)
+  }
+
+  // MARK: Timers
+
+  /// Starts a timer. Own turn.
+  func add(_ node: UnsafeMutablePointer<TimerNode>) {
+    timerLock.lock()
+    wheel.add(node, now: clock)
+    if node.pointee.deadline < nextTimer.load(ordering: .relaxed) {
+      nextTimer.store(node.pointee.deadline, ordering: .relaxed)
+    }
+    timerLock.unlock()
+  }
+
+  /// Calls a timer off; afterwards nobody touches its node, job or frame. Any thread, constant time.
+  func remove(_ node: UnsafeMutablePointer<TimerNode>) { _ = take(node) }
+
+  /// As remove; whether the timer had not fired.
+  func take(_ node: UnsafeMutablePointer<TimerNode>) -> Bool {
+    timerLock.lock()
+    defer { timerLock.unlock() }
+    return wheel.remove(node)
+  }
+
+  func fireTimers(_ now: UInt64) {
+    var woken = RunQueue()
+    var interrupted: [AnyJob] = []
+    timerLock.lock()
+    wheel.advance(to: now) { node in
+      switch node.pointee.effect {
+      case .wake(let job, let token):
+        // Claimed under the lock: the job cannot end before it is woken below.
+        if job.pointee.claim(token, WakeReason.timer) { woken.append(job) }
+      case .expire(let job, let frame):
+        frame.pointee.isSignalled.store(true, ordering: .releasing)
+        _ = job.pointee.flags.bitwiseOr(JobFlags.signalled, ordering: .acquiringAndReleasing)
+        interrupted.append(job.pointee.handle.takeUnretainedValue())
+      }
+    }
+    nextTimer.store(wheel.nextEvent() ?? .max, ordering: .relaxed)
+    timerLock.unlock()
+    while let job = woken.popFirst() { Turn.makeReady(job) }
+    interrupted.forEach { $0.interrupt() }
+  }
+}

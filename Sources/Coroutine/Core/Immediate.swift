@@ -1,0 +1,85 @@
+internal import CCoroutine
+import Synchronization
+
+// An immediate start: a job's first piece runs on the caller's turn, as a turn nested in it.
+//
+// If the caller's thread is draining the job's own scheduler, that is serial with everything else of it, and nothing more is
+// needed. Otherwise the job is *foreign*: its waits are published while it runs outside of its scheduler, so a waker may
+// queue it, and its scheduler pop it, before its stack is switched out (the one case that Waiter.swift leaves open).
+// Two bits of `flags`, changed by atomic read-modify-writes only, decide who resumes it:
+//
+//   its scheduler, having popped it     the starter, once the job is switched out
+//   sets `deferredWake`                 clears `foreign`
+//   `foreign` was still set: drops it   `deferredWake` was set: queues it again
+//   `foreign` was clear: resumes it
+//
+// The two operations are ordered by the word, so exactly one of them sees the other's bit: the job is resumed once and
+// only after the starter has left it. Interrupts are deferred in the same way by `deferredInterrupt`.
+
+extension AnyJob {
+  final func runImmediately() {
+    let outer = Turn.current
+    let home = record.pointee.scheduler.load(ordering: .relaxed)
+    let isForeign = outer?.pointee.scheduler?.toOpaque() != home.toOpaque()
+    if isForeign { _ = record.pointee.flags.bitwiseOr(JobFlags.foreign, ordering: .relaxed) }
+    cco_guard_thread()
+    switch Fiber.make(record.pointee.stackBytes) {
+    case .failure(let error): return AnyJob.fail(record, error)
+    case .success(let fiber): record.pointee.context = fiber
+    }
+    // Held: the job may end on this turn, or on another thread before this function is through with its record.
+    withExtendedLifetime(self) {
+      Self.runNested(record, outer)
+      if isForeign { leaveForeign() }
+    }
+  }
+
+  /// A nested turn has no switches to give away: the job comes back here when it first suspends or ends.
+  private static func runNested(_ job: JobRef, _ outer: UnsafeMutablePointer<Turn>?) {
+    let now = outer?.pointee.now ?? Clock.now
+    var turn = Turn(scheduler: outer?.pointee.scheduler, lane: outer?.pointee.lane, now: now)
+    withUnsafeMutablePointer(to: &turn) { turn in
+      // The calling thread may be inside a Swift Task: the body must not see it as its own.
+      let task = CurrentTask.hide()
+      cco_thread().pointee.turn = UnsafeMutableRawPointer(turn)
+      turn.pointee.job = job
+      cco_switch(&turn.pointee.base, &job.pointee.context.unsafelyUnwrapped.pointee.parked)
+      if turn.pointee.leaving != 0 { Turn.finishLeaving(turn) }
+      cco_thread().pointee.turn = UnsafeMutableRawPointer(outer)
+      CurrentTask.restore(task)
+    }
+  }
+
+  private func leaveForeign() {
+    let deferred = JobFlags.deferredWake | JobFlags.deferredInterrupt
+    let old = record.pointee.flags.bitwiseAnd(~(JobFlags.foreign | deferred), ordering: .acquiringAndReleasing).oldValue
+    if old & JobFlags.finished != 0 { return }
+    if old & JobFlags.deferredWake != 0 { Turn.makeReady(record) }
+    if old & JobFlags.deferredInterrupt != 0 { interrupt() }
+  }
+}
+
+extension Scheduler {
+  /// Whether the job still runs on a foreign turn; then its starter does what `bit` stands for.
+  func deferIfForeign(_ job: JobRef, _ bit: UInt32) -> Bool {
+    guard job.pointee.flags.load(ordering: .acquiring) & JobFlags.foreign != 0 else { return false }
+    let old = job.pointee.flags.bitwiseOr(bit, ordering: .acquiringAndReleasing).oldValue
+    if old & JobFlags.foreign != 0 { return true }
+    _ = job.pointee.flags.bitwiseAnd(~bit, ordering: .acquiringAndReleasing)
+    return false
+  }
+}
+
+/// The word in which Swift keeps the running Task. A coroutine is not that Task: task-local bindings made in it would go to
+/// the Task's list and be popped in the wrong order.
+enum CurrentTask {
+  static func hide() -> UnsafeMutableRawPointer? {
+    guard let word = cco_task_word() else { return nil }
+    defer { word.pointee = nil }
+    return word.pointee
+  }
+
+  static func restore(_ task: UnsafeMutableRawPointer?) {
+    if let task { cco_task_word()?.pointee = task }
+  }
+}

@@ -1,0 +1,128 @@
+public import Synchronization
+
+// How other threads reach a scheduler: a lock-free stack of messages whose head word also says whether a drain is under
+// way, so that exactly one push of an idle scheduler finds that it must start one.
+//
+//   head = idle     nobody drains and nothing is queued
+//   head = 0        a drain is scheduled or running; nothing is queued
+//   head = message  a drain is scheduled or running; messages, newest first
+//
+//   push      idle -> message   the pusher must start a drain
+//             0 / m -> message  the drain will see it
+//   wakeUp    idle -> 0         as a push of nothing (timers)
+//   takeAll   m -> 0            the drain only
+//   goIdle    0 -> idle         the drain only; fails when something was pushed meanwhile
+//
+// No wake-up is lost: a message is pushed either before goIdle's compare-and-swap, which then fails, or after it, when the
+// pusher sees `idle` and starts a drain. There are no two drains: only the transition out of `idle` starts one.
+//
+// A message is a job's address with a tag in its low bits: the job itself (through `next`), or an interrupt of it
+// (through `interruptLink`, so that both can be under way at once), or a work item.
+
+@usableFromInline
+struct Inbox: ~Copyable {
+  @usableFromInline static var idle: UInt { 1 << 2 }  // no record lives at address 4
+  @usableFromInline let head = Atomic<UInt>(4)
+
+  enum Message {
+    case job(JobRef)
+    case interrupt(JobRef)
+    case work(Unmanaged<WorkItem>)
+  }
+
+  init() {}
+
+  /// Whether the caller must start a drain.
+  borrowing func push(_ message: Message) -> Bool {
+    let word = Self.encode(message)
+    var old = head.load(ordering: .relaxed)
+    while true {
+      Self.setLink(word, old == Self.idle ? 0 : old)
+      let attempt = head.weakCompareExchange(
+        expected: old, desired: word, successOrdering: .acquiringAndReleasing, failureOrdering: .relaxed)
+      if attempt.exchanged { return old == Self.idle }
+      old = attempt.original
+    }
+  }
+
+  /// Whether the caller must start a drain.
+  borrowing func wakeUp() -> Bool {
+    head.compareExchange(
+      expected: Self.idle, desired: 0, successOrdering: .acquiringAndReleasing, failureOrdering: .relaxed
+    ).exchanged
+  }
+
+  /// Whether there is something to take: one plain load on the usual path.
+  var hasMessages: Bool { head.load(ordering: .relaxed) > Self.idle }
+
+  /// Hands every message to `body`, oldest first. The drain only.
+  borrowing func takeAll(_ body: (Message) -> Void) {
+    guard hasMessages else { return }
+    var newestFirst = head.exchange(0, ordering: .acquiringAndReleasing)
+    var oldestFirst: UInt = 0
+    while newestFirst != 0 {
+      let next = Self.link(newestFirst)
+      Self.setLink(newestFirst, oldestFirst)
+      oldestFirst = newestFirst
+      newestFirst = next
+    }
+    while oldestFirst != 0 {
+      let next = Self.link(oldestFirst)
+      body(Self.decode(oldestFirst))
+      oldestFirst = next
+    }
+  }
+
+  /// Ends the drain unless something was pushed. The drain only.
+  borrowing func goIdle() -> Bool {
+    head.compareExchange(
+      expected: 0, desired: Self.idle, successOrdering: .acquiringAndReleasing, failureOrdering: .relaxed
+    ).exchanged
+  }
+
+  // MARK: The tags
+
+  private static func encode(_ message: Message) -> UInt {
+    switch message {
+    case .job(let job): UInt(bitPattern: job)
+    case .interrupt(let job): UInt(bitPattern: job) | 1
+    case .work(let item): UInt(bitPattern: item.toOpaque()) | 2
+    }
+  }
+
+  private static func decode(_ word: UInt) -> Message {
+    switch word & 3 {
+    case 0: .job(JobRef(bitPattern: word)!)
+    case 1: .interrupt(JobRef(bitPattern: word & ~3)!)
+    default: .work(Unmanaged.fromOpaque(UnsafeRawPointer(bitPattern: word & ~3)!))
+    }
+  }
+
+  private static func link(_ word: UInt) -> UInt {
+    switch decode(word) {
+    case .job(let job): UInt(bitPattern: job.pointee.next)
+    case .interrupt(let job): job.pointee.interruptLink
+    case .work(let item): item._withUnsafeGuaranteedRef { $0.link }
+    }
+  }
+
+  private static func setLink(_ word: UInt, _ link: UInt) {
+    switch decode(word) {
+    // `next` holds a tagged word while the job is in an inbox, and a pointer again once it is in a run queue.
+    case .job(let job): job.pointee.next = JobRef(bitPattern: link)
+    case .interrupt(let job): job.pointee.interruptLink = link
+    case .work(let item): item._withUnsafeGuaranteedRef { $0.link = link }
+    }
+  }
+}
+
+/// A piece of work that is not a coroutine: a handler that runs on a scheduler's queue. Pushed with one retain.
+@usableFromInline
+class WorkItem: @unchecked Sendable {
+  // Sound because only the inbox or work queue that holds the item touches its link.
+  @exclusivity(unchecked) final var link: UInt = 0
+
+  init() {}
+
+  func run() {}
+}

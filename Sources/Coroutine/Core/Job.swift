@@ -1,0 +1,93 @@
+public import Dispatch
+import Synchronization
+
+/// The handle of a launched coroutine. Dropping it changes nothing for the coroutine; a failure that nobody has joined is
+/// then reported to ``CoroutineRuntime/onUnhandledError``.
+public final class Job<Success: Sendable>: AnyJob, Awaitable, @unchecked Sendable {
+  // Sound because the completion has its own lock, and the body is touched by the job's own turn only.
+  public typealias Output = Success
+
+  @exclusivity(unchecked) @usableFromInline var completion = Completion<Success>()
+  @exclusivity(unchecked) @usableFromInline var body: (() throws -> Success)?
+
+  @usableFromInline
+  init(
+    scheduler: Scheduler, name: String?, stack: StackSize, place: LaunchPlace, body: @escaping () throws -> Success
+  ) {
+    self.body = body
+    super.init(scheduler: scheduler, name: name, stack: stack, place: place)
+  }
+
+  deinit {
+    guard case .failure(let error)? = completion.settled, !completion.isObserved.load(ordering: .acquiring) else { return }
+    if !isCancelled && !(error is CancellationError) { CoroutineRuntime.report(error, self) }
+  }
+
+  /// Whether the body has ended, in whatever way.
+  public var isFinished: Bool { completion.isSettled }
+
+  @usableFromInline override func runBody() {
+    let outcome: Result<Success, any Error>
+    do {
+      if let error = record.pointee.ownCancellation { throw error }
+      outcome = .success(try body.unsafelyUnwrapped())
+    } catch {
+      outcome = .failure(error)
+    }
+    body = nil
+    willSettle()
+    _ = completion.settle(outcome)
+  }
+
+  @usableFromInline override func settle(failed error: any Error) {
+    body = nil
+    willSettle()
+    _ = completion.settle(.failure(error))
+  }
+
+  /// The result.
+  ///
+  /// Suspends the calling coroutine until the job has ended, if it has not; any number may join, before the end or after.
+  /// Throws the job's error; cancelled itself, it throws its own cancellation and leaves the job alone. Joining oneself
+  /// throws ``CoroutineError/wouldDeadlock``, off a coroutine it throws ``CoroutineError/notInCoroutine``. Starts a lazy job.
+  @inlinable @discardableResult
+  public func join() throws -> Success {
+    if !completion.isSettled { try prepareToWait() }
+    return try completion.wait(.job).get()
+  }
+
+  @usableFromInline
+  func prepareToWait() throws {
+    let (_, job) = try Turn.requireJob()
+    if job == record { throw CoroutineError.wouldDeadlock }
+    try job.pointee.checkCancelled()
+    start()
+  }
+
+  /// Blocks the calling thread until the job has ended and returns its result. For tests, command-line tools and other
+  /// threads that are nobody's queue. Inside a coroutine, or on the queue that the job needs, it throws
+  /// ``CoroutineError/wouldDeadlock`` at once. Starts a lazy job. Cancelling nothing, cancelled by nothing.
+  @discardableResult
+  public func wait() throws -> Success {
+    if let turn = Turn.current, turn.pointee.job != nil { throw CoroutineError.wouldDeadlock }
+    if !completion.isSettled {
+      let scheduler = record.pointee.scheduler.load(ordering: .acquiring)
+      if scheduler._withUnsafeGuaranteedRef({ $0.isCurrentQueue }) { throw CoroutineError.wouldDeadlock }
+      start()
+      let ended = DispatchSemaphore(value: 0)
+      if completion.add(ClosureCallback { ended.signal() }) { ended.wait() }
+    }
+    completion.isObserved.store(true, ordering: .relaxed)
+    return try completion.settled.unsafelyUnwrapped.get()
+  }
+
+  /// Runs `body` once after the end, whatever the end was: on `queue`, or where none is given on the queue of the coroutine
+  /// that calls this, or else on a global queue. Never inside this call; in the order of attaching; also when attached
+  /// late. Never changes the outcome, and does not count as seeing a failure. Does not suspend; any thread.
+  @discardableResult
+  public func finally(on queue: DispatchQueue? = nil, _ body: @escaping @Sendable () -> Void) -> Self {
+    let delivery = completion.delivery(on: queue)
+    if !completion.add(ClosureCallback { delivery.deliver(body) }, observes: false) { delivery.deliver(body) }
+    return self
+  }
+}

@@ -1,0 +1,111 @@
+public import CCoroutine
+public import Synchronization
+
+// The part of a job that the scheduler works with: a plain record reached by a plain pointer, so that queueing, waking and
+// switching retain and release nothing (each such pair would cost as much as a switch).
+//
+// Who owns what
+//   wait                anyone, atomically (Waiter.swift has the protocol)
+//   flags, cancelReason anyone, atomically
+//   scheduler           written by the job's own turn or by the thief that takes it from a ready queue; read by anyone
+//   next                whoever has the job: the queue it is in, or the one who claimed its wait and has not woken it yet
+//   interruptLink       whoever set the `interruptPending` flag
+//   live links          the home scheduler's live lock
+//   everything else     the job's own turn (its scheduler's serial execution)
+//
+// Lifetime: the record is freed by the handle's deinit. A live job (launched, not finished) holds one retain of its
+// handle, so whoever reaches a live job by pointer may use it.
+
+/// A pointer to a job's record.
+@usableFromInline typealias JobRef = UnsafeMutablePointer<JobRecord>
+
+@usableFromInline
+struct JobRecord: ~Copyable {
+  // First cache line: what a switch touches.
+  @usableFromInline var context: UnsafeMutablePointer<cco_context>?
+  @usableFromInline var next: JobRef?
+  @usableFromInline let wait = Atomic<UInt64>(0)
+  @usableFromInline let scheduler: Atomic<Unmanaged<Scheduler>>
+  @usableFromInline let flags = Atomic<UInt32>(0)
+  @usableFromInline var after = AfterSwitch.nothing
+  @usableFromInline var waitKind = WaitKind.nothing
+  @usableFromInline var stackClass: UInt8
+  @usableFromInline var waitingSince: UInt64 = 0
+  @usableFromInline var frames: UnsafeMutablePointer<CancelFrame>?
+
+  // The rest.
+  @usableFromInline var locals: Unmanaged<LocalBinding>?
+  @usableFromInline var handle: Unmanaged<AnyJob>
+  @usableFromInline var home: Unmanaged<Scheduler>
+  @usableFromInline var previousLive: JobRef?
+  @usableFromInline var nextLive: JobRef?
+  @usableFromInline var interruptLink: UInt = 0
+  @usableFromInline let cancelReason = Atomic<Unmanaged<CancelReason>?>(nil)
+  @usableFromInline let stackBytes: Int
+  @usableFromInline var destination: Unmanaged<Scheduler>?
+  @usableFromInline var id: UInt64 = 0
+  @usableFromInline let place: LaunchPlace
+  @usableFromInline var nameBytes: UnsafeMutableBufferPointer<UInt8>?
+
+  @usableFromInline
+  init(handle: Unmanaged<AnyJob>, scheduler: Unmanaged<Scheduler>, stack: StackSize, place: LaunchPlace) {
+    self.handle = handle
+    self.scheduler = Atomic(scheduler)
+    self.home = scheduler
+    self.stackBytes = stack.byteCount
+    self.stackClass = UInt8(cco_stack_class(stack.byteCount))
+    self.place = place
+  }
+}
+
+/// Where a job was launched, for dumps and last words.
+@usableFromInline
+struct LaunchPlace: Sendable {
+  @usableFromInline let file: StaticString
+  @usableFromInline let line: UInt32
+
+  @inlinable
+  init(file: StaticString, line: UInt) {
+    self.file = file
+    self.line = UInt32(truncatingIfNeeded: line)
+  }
+}
+
+/// What the arriving flow of control does for the job that just left, because only now is its stack switched out.
+@usableFromInline
+enum AfterSwitch: UInt8 {
+  case nothing
+  /// To the back of its scheduler's ready queue.
+  case requeue
+  /// To the inbox of `destination`.
+  case transfer
+}
+
+/// What a job waits for, as a dump names it.
+@usableFromInline
+enum WaitKind: UInt8, Sendable {
+  case nothing, callback, delay, job, promise, children, several, blocking, readable, writable, lock, channel
+}
+
+/// The bits of `JobRecord.flags`.
+@usableFromInline
+enum JobFlags {
+  /// cancel was called.
+  @usableFromInline static let cancelled: UInt32 = 1
+  /// A frame of the cancellation chain (deadline, scope) has something to say.
+  @usableFromInline static let signalled: UInt32 = 2
+  /// Either of the two: look before you wait.
+  @usableFromInline static let mustLook: UInt32 = 3
+  /// An interrupt of this job is in some inbox.
+  @usableFromInline static let interruptPending: UInt32 = 4
+  /// It has been put in a queue; a lazy job has not yet.
+  @usableFromInline static let enqueued: UInt32 = 8
+  /// Its result is known.
+  @usableFromInline static let finished: UInt32 = 16
+  /// It runs on a turn that is not its scheduler's (an immediate start), see Immediate.swift.
+  @usableFromInline static let foreign: UInt32 = 32
+  /// Its scheduler popped it while it was foreign.
+  @usableFromInline static let deferredWake: UInt32 = 64
+  /// Its scheduler met an interrupt of it while it was foreign.
+  @usableFromInline static let deferredInterrupt: UInt32 = 128
+}

@@ -1,0 +1,49 @@
+// Two queues of jobs that wait for their turn. Both are intrusive: a job is in at most one of them, by its `next`.
+
+/// First in, first out. Whoever owns it says who may touch it: a scheduler's own turn, or the holder of a lane's lock.
+@usableFromInline
+struct RunQueue {
+  @usableFromInline var first: JobRef?
+  @usableFromInline var last: JobRef?
+  @usableFromInline var count = 0
+
+  @inlinable init() {}
+  @inlinable var isEmpty: Bool { first == nil }
+
+  @inlinable @inline(__always)
+  mutating func append(_ job: JobRef) {
+    job.pointee.next = nil
+    if let last { last.pointee.next = job } else { first = job }
+    last = job
+    count &+= 1
+  }
+
+  @inlinable @inline(__always)
+  mutating func popFirst() -> JobRef? {
+    guard let job = first else { return nil }
+    first = job.pointee.next
+    if first == nil { last = nil }
+    count &-= 1
+    return job
+  }
+
+  /// Takes out the job at `index`, counted from the front. Linear: only a simulation chooses.
+  mutating func remove(at index: Int) -> JobRef? {
+    guard index > 0, index < count else { return popFirst() }
+    var previous = first!
+    for _ in 1..<index { previous = previous.pointee.next! }
+    let job = previous.pointee.next!
+    previous.pointee.next = job.pointee.next
+    if last == job { last = previous }
+    count &-= 1
+    return job
+  }
+
+  /// Moves the first `wanted` jobs to the end of `other`.
+  mutating func move(_ wanted: Int, to other: inout RunQueue) {
+    for _ in 0..<wanted {
+      guard let job = popFirst() else { return }
+      other.append(job)
+    }
+  }
+}

@@ -1,0 +1,237 @@
+import CDispatch
+import Dispatch
+import Synchronization
+
+/// Runs the jobs of one DispatchQueue, one at a time.
+///
+/// Invariants
+///  1. At most one drain of a scheduler is scheduled or runs, on any kind of queue: only the inbox's transition out of `idle`
+///     starts one (Inbox.swift). A job is resumed by its scheduler's drain only, so what happens between two suspensions
+///     is atomic with respect to everything else on a serial queue, and a concurrent queue is one serial lane.
+///  2. `lane`, `work` and `fibers` are touched by the drain and by the jobs that run in it; by nobody else (thieves: under the
+///     lane's lock).
+///  3. While anything of it is live (a job, a handler) a scheduler holds its queue; then, and only then, `queue` is set.
+///     The queue owns the scheduler through a queue-specific value; schedulers of the shared lanes live for ever.
+@usableFromInline
+final class Scheduler: @unchecked Sendable {
+  // Sound because of the invariants above: each mutable property names its guard.
+
+  let inbox = Inbox()
+  @usableFromInline let lane: UnsafeMutablePointer<Lane>
+  /// Handlers that wait for the base. Drain only.
+  @exclusivity(unchecked) var work: [WorkItem] = []
+
+  let label: String
+  /// The raw queue; valid while `queue` is set, or for ever.
+  private let rawQueue: OpaquePointer?
+  let isImmortal: Bool
+
+  // Guarded by `liveLock`.
+  let liveLock = SpinLock()
+  @exclusivity(unchecked) private var queue: DispatchQueue?
+  @exclusivity(unchecked) var firstLive: JobRef?
+  @exclusivity(unchecked) private(set) var liveJobs = 0
+  @exclusivity(unchecked) private var livePins = 0
+  @exclusivity(unchecked) private var nextID: UInt64 = 0
+  @exclusivity(unchecked) private var lastID: UInt64 = 0
+
+  // Guarded by `timerLock`.
+  let timerLock = SpinLock()
+  @exclusivity(unchecked) var wheel = TimerWheel()
+  /// The wheel's next event, readable without the lock; `max`: nothing.
+  let nextTimer = Atomic<UInt64>(.max)
+
+  // The drain only.
+  @exclusivity(unchecked) var alarm: Alarm?
+  @exclusivity(unchecked) var pace = Pace()
+  let tick = TimerTick()
+
+  /// What replaces the clock and the choice of the next job; nil in production.
+  let simulation: Simulation?
+
+  /// The scheduler of a queue, or a lane of `group`.
+  init(queue: DispatchQueue, group: LaneGroup?, immortal: Bool) {
+    self.label = queue.label
+    self.rawQueue = Scheduler.rawQueue(of: queue)
+    self.isImmortal = immortal
+    self.queue = immortal ? queue : nil
+    self.simulation = nil
+    lane = .allocate(capacity: 1)
+    lane.initialize(to: Lane(group: group.map(Unmanaged.passUnretained)))
+    SchedulerRegistry.add(self)
+  }
+
+  /// A scheduler that is drained by hand.
+  init(simulation: Simulation) {
+    self.label = "simulation"
+    self.rawQueue = nil
+    self.isImmortal = false
+    self.simulation = simulation
+    lane = .allocate(capacity: 1)
+    lane.initialize(to: Lane(group: nil))
+    SchedulerRegistry.add(self)
+  }
+
+  deinit {
+    SchedulerRegistry.remove(self)
+    lane.pointee.fibers.freeAll()
+    lane.deinitialize(count: 1)
+    lane.deallocate()
+  }
+
+  /// The clock: nanoseconds that never go back.
+  var clock: UInt64 { simulation?.now ?? Clock.now }
+
+  // MARK: Messages
+
+  /// Sends a message from anywhere, and starts a drain where none is under way.
+  func push(_ message: Inbox.Message) {
+    if inbox.push(message) { submit() }
+  }
+
+  /// As push, but handled at once on this scheduler's own turn.
+  func send(_ message: Inbox.Message) {
+    if let turn = Turn.current, turn.pointee.scheduler?.toOpaque() == Unmanaged.passUnretained(self).toOpaque() {
+      handle(message)
+    } else {
+      push(message)
+    }
+  }
+
+  func handle(_ message: Inbox.Message) {
+    switch message {
+    case .job(let job): lane.pointee.append(job)
+    case .interrupt(let job): handleInterrupt(of: job)
+    case .work(let item):
+      let item = item.takeRetainedValue()
+      if item === tick {
+        tick.isPending.store(false, ordering: .releasing)
+        alarm?.wentOff()
+      } else {
+        work.append(item)
+      }
+    }
+  }
+
+  // MARK: Drains
+
+  /// Puts a drain at the back of the queue. The caller has moved the inbox out of `idle`, or is the drain.
+  func submit() {
+    if let simulation {
+      simulation.wakeUp()
+      return
+    }
+    while true {
+      if let queue = isImmortal ? self.queue : liveLock.withLock({ self.queue }) {
+        // `queue` is held for the call because the last live job may end on another thread meanwhile.
+        withExtendedLifetime(queue) {
+          let context = Unmanaged.passRetained(self).toOpaque()
+          if let rawQueue {
+            dispatch_async_f(rawQueue, context) { Scheduler.drain($0!) }
+          } else {
+            nonisolated(unsafe) let context = context  // Sound because the block is its only user.
+            queue.async { Scheduler.drain(context) }
+          }
+        }
+        return
+      }
+      // Nothing of this scheduler is live, so what was pushed are interrupts of jobs that have finished: no drain needed.
+      var late: [Inbox.Message] = []
+      inbox.takeAll { late.append($0) }
+      late.forEach(handle)
+      if lane.pointee.queue.isEmpty && work.isEmpty && inbox.goIdle() { return }
+    }
+  }
+
+  private static func drain(_ context: UnsafeMutableRawPointer) {
+    Unmanaged<Scheduler>.fromOpaque(context).takeRetainedValue().drain()
+  }
+
+  /// Foundation's wrapper holds the C queue in its one stored property; nil where that is no longer so.
+  private static func rawQueue(of queue: DispatchQueue) -> OpaquePointer? {
+    Mirror(reflecting: queue).children.first { $0.label == "__wrapped" }?.value as? OpaquePointer
+  }
+
+  // MARK: Where we are
+
+  /// Makes the queue recognisable from inside of its blocks, and from those of every queue that targets it.
+  func markQueue(_ queue: DispatchQueue) {
+    guard let rawQueue else { return }
+    let me = Unmanaged.passUnretained(self).toOpaque()
+    dispatch_queue_set_specific(rawQueue, me, me, nil)
+  }
+
+  /// Whether the calling thread is inside a block of this scheduler's queue, so that blocking it would block the jobs.
+  var isCurrentQueue: Bool {
+    guard rawQueue != nil else { return SchedulerRegistry.current === self }
+    return dispatch_get_specific(Unmanaged.passUnretained(self).toOpaque()) != nil
+  }
+
+  // MARK: What is live
+
+  /// Registers a job at its launch. Any thread.
+  func register(_ job: JobRef, on queue: @autoclosure () -> DispatchQueue?) {
+    liveLock.lock()
+    if liveJobs == 0, livePins == 0, !isImmortal, self.queue == nil { self.queue = queue() }
+    liveJobs += 1
+    if job.pointee.id == 0 { job.pointee.id = takeID() }
+    job.pointee.home = Unmanaged.passUnretained(self)
+    job.pointee.previousLive = nil
+    job.pointee.nextLive = firstLive
+    firstLive?.pointee.previousLive = job
+    firstLive = job
+    liveLock.unlock()
+  }
+
+  /// Gives a job that is not live yet its number.
+  func identify(_ job: JobRef) {
+    liveLock.withLock { job.pointee.id = takeID() }
+  }
+
+  private func takeID() -> UInt64 {
+    if nextID == lastID { (nextID, lastID) = JobIdentifiers.reserve() }
+    nextID += 1
+    return nextID
+  }
+
+  /// Takes a job out at its end.
+  func unregister(_ job: JobRef) {
+    liveLock.lock()
+    if let previous = job.pointee.previousLive { previous.pointee.nextLive = job.pointee.nextLive } else { firstLive = job.pointee.nextLive }
+    job.pointee.nextLive?.pointee.previousLive = job.pointee.previousLive
+    liveJobs -= 1
+    let released = liveJobs == 0 && livePins == 0 && !isImmortal ? queue.take() : nil
+    liveLock.unlock()
+    // May be the queue's last reference, and with it this scheduler's: nothing of self is used after it.
+    _ = consume released
+  }
+
+  /// Keeps the queue alive for something that is no job.
+  func pin(_ queue: @autoclosure () -> DispatchQueue?) {
+    liveLock.withLock {
+      if liveJobs == 0, livePins == 0, !isImmortal, self.queue == nil { self.queue = queue() }
+      livePins += 1
+    }
+  }
+
+  func unpin() {
+    liveLock.lock()
+    livePins -= 1
+    let released = liveJobs == 0 && livePins == 0 && !isImmortal ? queue.take() : nil
+    liveLock.unlock()
+    _ = consume released
+  }
+
+  /// The queue, for those that must call Dispatch with it. A live scheduler has one.
+  var currentQueue: DispatchQueue? { liveLock.withLock { queue } }
+  var hasLive: Bool { liveLock.withLock { liveJobs + livePins > 0 } }
+}
+
+/// Hands out identifiers in blocks, so that launching shares no word among processors.
+enum JobIdentifiers {
+  private static let next = Atomic<UInt64>(0)
+  static func reserve() -> (next: UInt64, last: UInt64) {
+    let first = next.wrappingAdd(1024, ordering: .relaxed).oldValue
+    return (first, first + 1024)
+  }
+}

@@ -1,0 +1,136 @@
+import Synchronization
+
+// A callback API meets a coroutine.
+//
+// The coroutine and its resumers share a cell. Its state, under its lock:
+//
+//   PENDING --- resumed: the value is stored, the wait claimed ---> RESUMED      (first use, once)
+//   PENDING --- the last resumer is released unused ---> RESUMED with `abandoned`
+//   PENDING --- cancelled: the coroutine is back and takes the cell's word ---> DETACHED
+//
+// Between delivered and cancelled exactly one wins: the claim of the wait and the state change are one critical section for
+// the resumer, and a cancelled coroutine that comes back and finds RESUMED returns what was delivered.
+
+/// What a resumer resumes: a coroutine that waits, or a promise.
+@usableFromInline
+class ResumeTarget<Output: Sendable>: @unchecked Sendable {
+  // Sound because it has no state of its own.
+  @usableFromInline enum State: UInt8 { case pending, resumed, detached }
+  init() {}
+
+  /// What the state was: `pending` for the one use that counts.
+  @usableFromInline func resume(_ outcome: Result<Output, any Error>) -> State { .detached }
+}
+
+@usableFromInline
+final class SuspendCell<Output: Sendable>: ResumeTarget<Output>, @unchecked Sendable {
+  // Sound because everything mutable is under `lock`.
+  @usableFromInline let lock = SpinLock()
+  @exclusivity(unchecked) @usableFromInline var state = State.pending
+  @exclusivity(unchecked) @usableFromInline var result: Result<Output, any Error>?
+  /// The coroutine that waits, from the moment it is about to park.
+  @exclusivity(unchecked) @usableFromInline var waiter: (job: JobRef, token: WaitToken)?
+
+  @usableFromInline override init() {}
+
+  @usableFromInline
+  override func resume(_ outcome: Result<Output, any Error>) -> State {
+    lock.lock()
+    guard state == .pending else {
+      defer { lock.unlock() }
+      return state
+    }
+    state = .resumed
+    result = outcome
+    // The claim may lose against a cancellation; the coroutine then finds the result when it comes back.
+    let woken = waiter.flatMap { $0.job.pointee.claim($0.token, WakeReason.delivered) ? $0.job : nil }
+    lock.unlock()
+    if let woken { Turn.makeReady(woken) }
+    return .pending
+  }
+
+  /// Suspends until resumed; nil: cancelled before that.
+  @usableFromInline
+  func wait(_ kind: WaitKind) throws -> Result<Output, any Error>? {
+    let (turn, job) = try Turn.requireJob()
+    // `start` was foreign code: it may have cancelled its own coroutine, and such an interrupt has come and gone.
+    let isCancelled = job.pointee.flags.load(ordering: .relaxed) & JobFlags.mustLook != 0 && job.pointee.cancellation() != nil
+    lock.lock()
+    if state == .pending, !isCancelled {
+      waiter = (job, job.pointee.beginWait(kind))
+      lock.unlock()
+      _ = Turn.park(turn, job)
+      lock.lock()
+    }
+    waiter = nil
+    if state == .pending { state = .detached }
+    let delivered = result.take()
+    lock.unlock()
+    return delivered
+  }
+}
+
+/// Resumes a coroutine that waits in ``co_suspend(onCancel:_:)``. The first use wins; later ones are reported to
+/// ``CoroutineRuntime/onUnhandledError`` as ``ResumedTwice`` and ignored, except after a cancellation, where a late callback
+/// is nobody's fault. Released unused, the coroutine gets ``CoroutineError/abandoned``. Any thread; never suspends.
+public final class Resumer<Output: Sendable>: Sendable {
+  private let target: ResumeTarget<Output>
+  init(_ target: ResumeTarget<Output>) { self.target = target }
+
+  deinit { _ = target.resume(.failure(CoroutineError.abandoned)) }
+
+  /// Resumes with a value.
+  public func resume(_ value: Output) { resume(with: .success(value)) }
+  /// Resumes with an error, which co_suspend throws.
+  public func fail(_ error: any Error) { resume(with: .failure(error)) }
+
+  /// Resumes with either.
+  public func resume(with result: Result<Output, any Error>) {
+    if target.resume(result) == .resumed { CoroutineRuntime.report(ResumedTwice(late: "\(result)"), nil) }
+  }
+
+  /// The (value, error) convention of callbacks: an error wins; with neither, ``CoroutineError/invalidCallback``.
+  public func callAsFunction(_ value: Output?, _ error: (any Error)?) {
+    if let error {
+      fail(error)
+    } else if let value {
+      resume(value)
+    } else {
+      fail(CoroutineError.invalidCallback)
+    }
+  }
+}
+
+/// Turns a callback into a wait: calls `start` at once, on this stack, with a resumer, and suspends until that is used.
+///
+/// - Parameters:
+///   - onCancel: Called once if cancellation ends the wait, on the coroutine, before the error is thrown: call the work off
+///     there. Not called when the work was faster.
+///   - start: Hands the resumer to whoever will call back. An error that it throws is thrown; the resumer is then dead.
+/// - Returns: What the resumer was given.
+///
+/// Cancelled before, it throws without calling `start`. Off a coroutine ``CoroutineError/notInCoroutine``.
+public func co_suspend<Output: Sendable>(
+  onCancel: (@Sendable () -> Void)? = nil, _ start: (Resumer<Output>) throws -> Void
+) throws -> Output {
+  let (_, job) = try Turn.requireJob()
+  try job.pointee.checkCancelled()
+  let cell = SuspendCell<Output>()
+  do {
+    try start(Resumer(cell))
+  } catch {
+    cell.detach()
+    throw error
+  }
+  if let delivered = try cell.wait(.callback) { return try delivered.get() }
+  onCancel?()
+  throw Turn.current?.pointee.job?.pointee.cancellation() ?? CancellationError()
+}
+
+extension SuspendCell {
+  /// Nobody waits any more; what comes late is ignored.
+  @usableFromInline
+  func detach() {
+    lock.withLock { state = .detached }
+  }
+}

@@ -1,0 +1,132 @@
+public import CCoroutine
+public import Synchronization
+
+// A turn: a thread lets coroutines run. A drain of a scheduler is one, an immediate start another. The thread's words lead
+// to the innermost turn, the turn to the job that runs, so a switch from job to job changes one field of the turn and
+// nothing that is thread-local.
+//
+// Whoever calls code that may suspend must read `Turn.current` anew afterwards: the job may go on on another thread.
+
+@usableFromInline
+struct Turn: ~Copyable {
+  /// Where the drain, or the immediate start's caller, is parked while a job runs.
+  @usableFromInline var base = cco_slot()
+  /// The job that runs; nil while the base does.
+  @usableFromInline var job: JobRef?
+  /// The scheduler whose ready queue this thread may touch; nil: none, wakes go through inboxes.
+  @usableFromInline let scheduler: Unmanaged<Scheduler>?
+  /// `scheduler`'s lane; an empty one where there is no scheduler.
+  @usableFromInline let lane: UnsafeMutablePointer<Lane>?
+  /// Switches from job to job before the base must look at the clock, the inbox and the timers.
+  @usableFromInline var switchesLeft = 0
+  /// Who has just left and needs something done by whoever arrives: a job (AfterSwitch), or a fiber that is free (tag 1).
+  @usableFromInline var leaving: UInt = 0
+  /// The clock when the base last looked, for "since when" in dumps.
+  @usableFromInline var now: UInt64
+
+  @usableFromInline
+  init(scheduler: Unmanaged<Scheduler>?, lane: UnsafeMutablePointer<Lane>?, now: UInt64) {
+    self.scheduler = scheduler
+    self.lane = lane
+    self.now = now
+  }
+
+  /// The calling thread's innermost turn. A thread-local read that no compiler keeps over a switch (hazard 4).
+  @inlinable static var current: UnsafeMutablePointer<Turn>? {
+    @inline(__always) get { cco_thread().pointee.turn?.assumingMemoryBound(to: Turn.self) }
+  }
+
+  /// The turn and job of the calling code; throws off a coroutine.
+  @inlinable @inline(__always)
+  static func requireJob() throws -> (UnsafeMutablePointer<Turn>, JobRef) {
+    guard let turn = current, let job = turn.pointee.job else { throw CoroutineError.notInCoroutine }
+    return (turn, job)
+  }
+
+  /// Whether a yield would come straight back: nothing is ready, nothing has been sent, and the base need not look yet.
+  var isAlone: Bool {
+    guard switchesLeft > 0, let scheduler, let lane, lane.pointee.group == nil, lane.pointee.queue.isEmpty else { return false }
+    return scheduler._withUnsafeGuaranteedRef { !$0.inbox.hasMessages }
+  }
+
+  /// Parks the running job, whose wait has begun and is published; returns how the wait ended.
+  @inlinable @inline(__always)
+  static func park(_ turn: UnsafeMutablePointer<Turn>, _ job: JobRef) -> UInt8 {
+    job.pointee.waitingSince = turn.pointee.now
+    switchOut(turn, job)
+    return job.pointee.endWait()
+  }
+
+  /// Parks the running job and gives the thread to the next: directly to a job that is ready, else to the base.
+  @inlinable @inline(__always)
+  static func switchOut(_ turn: UnsafeMutablePointer<Turn>, _ job: JobRef) {
+    let mine = job.pointee.context.unsafelyUnwrapped
+    if turn.pointee.switchesLeft > 0, let next = turn.pointee.lane.unsafelyUnwrapped.pointee.takeRunnable() {
+      turn.pointee.switchesLeft &-= 1
+      turn.pointee.job = next
+      cco_switch(&mine.pointee.parked, &next.pointee.context.unsafelyUnwrapped.pointee.parked)
+    } else {
+      turn.pointee.job = nil
+      cco_switch(&mine.pointee.parked, &turn.pointee.base)
+    }
+    arrive()
+  }
+
+  /// The first thing after a switch: does what the one who left could not do for itself while it was still on its stack.
+  @inlinable @inline(__always)
+  static func arrive() {
+    let turn = current.unsafelyUnwrapped
+    if turn.pointee.leaving != 0 { finishLeaving(turn) }
+  }
+
+  @usableFromInline @inline(never)
+  static func finishLeaving(_ turn: UnsafeMutablePointer<Turn>) {
+    let word = turn.pointee.leaving
+    turn.pointee.leaving = 0
+    if word & 1 != 0 {
+      let fiber = UnsafeMutablePointer<cco_context>(bitPattern: word & ~1).unsafelyUnwrapped
+      if turn.pointee.lane == nil || !turn.pointee.lane.unsafelyUnwrapped.pointee.fibers.push(fiber) { Fiber.free(fiber) }
+      return
+    }
+    let job = JobRef(bitPattern: word).unsafelyUnwrapped
+    let after = job.pointee.after
+    job.pointee.after = .nothing
+    switch after {
+    case .nothing:
+      break
+    case .requeue:
+      makeReady(job)
+    case .transfer:
+      let destination = job.pointee.destination.unsafelyUnwrapped
+      job.pointee.destination = nil
+      destination._withUnsafeGuaranteedRef { $0.adopt(job) }
+    }
+  }
+
+  /// Makes a job ready whose wait the caller has claimed (or that has not begun to wait): once, from any thread.
+  @inlinable @inline(__always)
+  static func makeReady(_ job: JobRef) {
+    let scheduler = job.pointee.scheduler.load(ordering: .relaxed)
+    if let turn = current, let mine = turn.pointee.scheduler, mine.toOpaque() == scheduler.toOpaque() {
+      turn.pointee.lane.unsafelyUnwrapped.pointee.append(job)
+    } else {
+      sendRemotely(job, to: scheduler)
+    }
+  }
+
+  /// From another scheduler's turn, or none. Between lanes of one group the waker's lane takes the job along if it is
+  /// already switched out: it runs sooner, on warm data, and no drain has to be started.
+  @usableFromInline @inline(never)
+  static func sendRemotely(_ job: JobRef, to scheduler: Unmanaged<Scheduler>) {
+    if let turn = current, let lane = turn.pointee.lane, let group = lane.pointee.group, let mine = turn.pointee.scheduler,
+      scheduler._withUnsafeGuaranteedRef({ $0.lane.pointee.group?.toOpaque() }) == group.toOpaque(),
+      job.pointee.flags.load(ordering: .relaxed) & JobFlags.foreign == 0,
+      let context = job.pointee.context, cco_is_parked(&context.pointee.parked)
+    {
+      job.pointee.scheduler.store(mine, ordering: .releasing)
+      lane.pointee.append(job)
+      return
+    }
+    scheduler._withUnsafeGuaranteedRef { $0.push(.job(job)) }
+  }
+}

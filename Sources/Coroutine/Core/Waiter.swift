@@ -1,0 +1,147 @@
+public import Synchronization
+
+// One suspension of one job ends exactly once.
+//
+// The word `JobRecord.wait` is an epoch and a state:   (epoch << 8) | state
+//
+//      beginWait (own turn)              claim (anyone, one compare-and-swap)
+//   0 RUNNING ------------> 1 WAITING ----------------------------------------> r CLAIMED, r >= 2 says by what
+//      ^   epoch + 1                                                                  |
+//      +------------------------------------------------------------------------------+
+//                       endWait (own turn, after the job has run again)
+//
+// Invariants
+//  1. The token that beginWait returns is the word's WAITING value; epochs never repeat, so a token names one suspension
+//     for ever, and a claim with an old token fails instead of ending a later wait.
+//  2. A claim moves WAITING to CLAIMED by compare-and-swap: of all that race (value, close, timer, cancellation, another
+//     select case) one wins. Losers keep their value and touch the job no more.
+//  3. The winner, and only the winner, makes the job ready, once.
+//  4. A WaitNode is on the waiting job's stack. It is linked and unlinked under its place's lock, a claim through it is made
+//     under that lock, and the job takes the lock to unlink it before its frame goes: whoever sees a node under the lock
+//     sees live memory, and the job behind it has not finished.
+//
+// Why a job that is woken before it has parked is harmless: waking means putting it into its scheduler's ready queue (on
+// that scheduler's own turn) or inbox (from elsewhere). Both are looked at only between two switches of that scheduler,
+// and until the job's switch is complete the scheduler's serial execution is the job itself. Two exceptions publish a job
+// by other means and have their own argument: a lane's ready queue is open to thieves (jobs enter it only after their
+// switch, AfterSwitch.requeue), and an immediate start runs a job outside of its scheduler (Immediate.swift).
+
+/// How a wait ended. Select uses the values from `firstCase` on for its cases.
+@usableFromInline
+enum WakeReason {
+  @usableFromInline static let delivered: UInt8 = 2
+  @usableFromInline static let cancelled: UInt8 = 3
+  @usableFromInline static let timer: UInt8 = 4
+  @usableFromInline static let firstCase: UInt8 = 8
+}
+
+/// Names one suspension of one job.
+@usableFromInline
+struct WaitToken: Equatable {
+  @usableFromInline let word: UInt64
+  @inlinable init(word: UInt64) { self.word = word }
+}
+
+extension JobRecord {
+  /// Begins a suspension. Own turn. The store needs no ordering: the token becomes known to others through a lock.
+  @inlinable @inline(__always)
+  mutating func beginWait(_ kind: WaitKind) -> WaitToken {
+    let word = ((wait.load(ordering: .relaxed) | 0xFF) &+ 1) | 1
+    wait.store(word, ordering: .relaxed)
+    waitKind = kind
+    return WaitToken(word: word)
+  }
+
+  /// Ends a suspension for `reason`. Any thread; the caller holds whatever keeps the job from finishing. True: the caller
+  /// won and must wake the job.
+  @inlinable @inline(__always)
+  func claim(_ token: WaitToken, _ reason: UInt8) -> Bool {
+    wait.compareExchange(
+      expected: token.word, desired: (token.word & ~0xFF) | UInt64(reason), successOrdering: .acquiringAndReleasing,
+      failureOrdering: .relaxed
+    ).exchanged
+  }
+
+  /// Back on its own turn after a suspension: why it ended.
+  @inlinable @inline(__always)
+  mutating func endWait() -> UInt8 {
+    let word = wait.load(ordering: .acquiring)
+    wait.store(word & ~0xFF, ordering: .relaxed)
+    waitKind = .nothing
+    return UInt8(truncatingIfNeeded: word)
+  }
+}
+
+/// One place in which one suspension, or one callback, is queued.
+@usableFromInline
+struct WaitNode {
+  @usableFromInline var next: UnsafeMutablePointer<WaitNode>?
+  @usableFromInline var previous: UnsafeMutablePointer<WaitNode>?
+  @usableFromInline var isLinked = false
+  @usableFromInline var reason = WakeReason.delivered
+  @usableFromInline var token = WaitToken(word: 0)
+  /// The waiting job; nil: a callback.
+  @usableFromInline var job: JobRef?
+  @usableFromInline var callback: Unmanaged<WaitCallback>?
+
+  @inlinable
+  init(job: JobRef, token: WaitToken, reason: UInt8 = WakeReason.delivered) {
+    self.job = job
+    self.token = token
+    self.reason = reason
+  }
+
+  @inlinable
+  init(callback: Unmanaged<WaitCallback>) { self.callback = callback }
+}
+
+/// What is queued in a place by anyone but a job: a handler, a continuation, a thread. Owned by the place while linked.
+@usableFromInline
+class WaitCallback: @unchecked Sendable {
+  // Sound because the node is touched only under the lock of the place that it is linked in.
+  @usableFromInline let node: UnsafeMutablePointer<WaitNode>
+
+  @usableFromInline
+  init() {
+    node = .allocate(capacity: 1)
+    node.initialize(to: WaitNode(callback: Unmanaged.passUnretained(self)))
+  }
+
+  deinit { node.deallocate() }
+
+  /// Called once, outside of every lock, when what was waited for has happened.
+  @usableFromInline func fire() {}
+}
+
+/// The nodes queued in one place, first in first out. All operations are constant time, under the place's lock.
+@usableFromInline
+struct WaitList {
+  @usableFromInline var first: UnsafeMutablePointer<WaitNode>?
+  @usableFromInline var last: UnsafeMutablePointer<WaitNode>?
+
+  @inlinable init() {}
+
+  @inlinable @inline(__always)
+  mutating func append(_ node: UnsafeMutablePointer<WaitNode>) {
+    node.pointee.isLinked = true
+    node.pointee.next = nil
+    node.pointee.previous = last
+    if let last { last.pointee.next = node } else { first = node }
+    last = node
+  }
+
+  @inlinable @inline(__always)
+  mutating func remove(_ node: UnsafeMutablePointer<WaitNode>) {
+    guard node.pointee.isLinked else { return }
+    node.pointee.isLinked = false
+    if let previous = node.pointee.previous { previous.pointee.next = node.pointee.next } else { first = node.pointee.next }
+    if let next = node.pointee.next { next.pointee.previous = node.pointee.previous } else { last = node.pointee.previous }
+  }
+
+  @inlinable @inline(__always)
+  mutating func popFirst() -> UnsafeMutablePointer<WaitNode>? {
+    guard let node = first else { return nil }
+    remove(node)
+    return node
+  }
+}

@@ -1,0 +1,52 @@
+import Glibc
+
+/// The runtime as a whole.
+public enum CoroutineRuntime {
+  // Sound because it is read and written under `lock`.
+  nonisolated(unsafe) private static var handler: @Sendable (any Error, _ job: String) -> Void = writeLine
+  private static let lock = SpinLock()
+
+  /// Gets each failure that nobody will see, once, with a description of the job that it comes from: its name, number and
+  /// launch place. Called on whatever thread finds out; must not block. The default writes one line to standard error.
+  public static var onUnhandledError: @Sendable (any Error, _ job: String) -> Void {
+    get { lock.withLock { handler } }
+    set { lock.withLock { handler = newValue } }
+  }
+
+  /// How many coroutines have been launched and have not ended.
+  public static var liveCount: Int {
+    var count = 0
+    SchedulerRegistry.forEach { scheduler in count += scheduler.liveLock.withLock { scheduler.liveJobs } }
+    return count
+  }
+
+  /// Every live coroutine, one a line: number, name, state, queue, what it waits for and since when, launch place. Any
+  /// thread, also while queues are stuck.
+  public static func dump() -> String { Dump.text() }
+
+  static func report(_ error: any Error, _ job: AnyJob?) {
+    onUnhandledError(error, job?.summary ?? "a coroutine")
+  }
+
+  @Sendable private static func writeLine(_ error: any Error, _ job: String) {
+    writeToStandardError("Coroutine: unhandled error in \(job): \(error)\n")
+  }
+
+  /// In one write, so that lines of several threads do not mix.
+  static func writeToStandardError(_ text: String) {
+    var text = text
+    text.withUTF8 { _ = write(STDERR_FILENO, $0.baseAddress, $0.count) }
+  }
+}
+
+extension AnyJob {
+  /// `"name" (id 7, launched at Module/File.swift:12)`
+  final var summary: String {
+    let name = name.map { "\"\($0)\" " } ?? ""
+    return "\(name)(id \(id), launched at \(record.pointee.place.description))"
+  }
+}
+
+extension LaunchPlace: CustomStringConvertible {
+  @usableFromInline var description: String { "\(file):\(line)" }
+}

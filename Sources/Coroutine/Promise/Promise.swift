@@ -1,0 +1,110 @@
+
+/// A value, or the failure to get one, that is known later, to any number of coroutines, handlers and tasks.
+///
+/// It settles once: fulfilled, rejected, or rejected by `cancel`. Settling and attaching may race on any threads. Handlers
+/// run where `on:` says, else on the queue of the coroutine that attaches them, else on a global queue: never inside the
+/// attaching or the settling call, never under a lock, each once, in the order of attaching.
+public class Promise<Success: Sendable>: Awaitable, @unchecked Sendable {
+  // Sound because the completion has its own lock, under which `onCancel` is taken too.
+  /// What it is fulfilled with.
+  public typealias Output = Success
+
+  @exclusivity(unchecked) @usableFromInline final var completion: Completion<Success>
+  @exclusivity(unchecked) private final var onCancel: (@Sendable () -> Void)?
+
+  /// Creates a pending promise.
+  public init() { completion = Completion() }
+
+  @usableFromInline
+  init(settled result: Result<Success, any Error>) { completion = Completion(settled: result) }
+
+  /// Creates a promise and runs `body` at once, on the caller, with a resumer that settles it. A throw rejects; a resumer
+  /// released unused rejects with ``CoroutineError/abandoned``. `onCancel` is called once if `cancel` settles it.
+  public init(onCancel: (@Sendable () -> Void)? = nil, _ body: (Resumer<Success>) throws -> Void) {
+    completion = Completion()
+    self.onCancel = onCancel
+    do {
+      try body(Resumer(PromiseTarget(self)))
+    } catch {
+      _ = settle(.failure(error))
+    }
+  }
+
+  /// Whoever still waits when the last one who could settle it is gone is told so.
+  deinit { abandon() }
+
+  /// A fulfilled promise.
+  public static func value(_ value: Success) -> Promise { Promise(settled: .success(value)) }
+
+  /// A rejected promise.
+  public static func failure(_ error: any Error) -> Promise { Promise(settled: .failure(error)) }
+
+  // MARK: Settling
+
+  /// Fulfils it. False: it was settled before, and nothing has changed. Any thread, never suspends.
+  @discardableResult public final func fulfill(_ value: Success) -> Bool { settle(.success(value)) }
+
+  /// Rejects it. False: it was settled before, and nothing has changed. Any thread, never suspends.
+  @discardableResult public final func reject(_ error: any Error) -> Bool { settle(.failure(error)) }
+
+  /// Rejects it with `CancellationError` and calls `onCancel`, unless it is settled.
+  public final func cancel() {
+    let onCancel = completion.lock.withLock { self.onCancel.take() }
+    if completion.settle(.failure(CancellationError())) { onCancel?() }
+  }
+
+  @discardableResult
+  final func settle(_ result: Result<Success, any Error>) -> Bool {
+    let isFirst = completion.settle(result)
+    // What the canceller would have needed is released at the end, outside of the lock.
+    if isFirst { _ = completion.lock.withLock { onCancel.take() } }
+    return isFirst
+  }
+
+  private final func abandon() {
+    if !completion.isSettled, completion.waiters.first != nil {
+      _ = completion.settle(.failure(CoroutineError.abandoned))
+    }
+  }
+
+  // MARK: Looking and waiting
+
+  /// The outcome; nil while pending.
+  public final var result: Result<Success, any Error>? { completion.settled }
+
+  /// The value, for async code. Cancelling the awaiting Task leaves the promise alone.
+  public final var value: Success {
+    get async throws {
+      await AsyncWait.untilCalled { completion.add($0) }
+      return try completion.settled.unsafelyUnwrapped.get()
+    }
+  }
+
+  /// Tells of the end.
+  public final func observe(_ completion: @escaping @Sendable (Result<Success, any Error>) -> Void) -> Observation {
+    let callback = ClosureCallback { completion(self.completion.settled.unsafelyUnwrapped) }
+    guard self.completion.add(callback) else {
+      completion(self.completion.settled.unsafelyUnwrapped)
+      return Observation {}
+    }
+    return Observation { _ = self.completion.remove(callback) }
+  }
+
+  /// Cancels the promise.
+  public final func cancelAwaited() { cancel() }
+
+  /// As co_await, with the outcome as a value.
+  @inlinable
+  public final func awaitResult() throws -> Result<Success, any Error> { try completion.wait(.promise) }
+}
+
+/// Lets a resumer settle a promise.
+private final class PromiseTarget<Success: Sendable>: ResumeTarget<Success>, @unchecked Sendable {
+  // Sound because `promise` is immutable and guards itself.
+  private let promise: Promise<Success>
+  init(_ promise: Promise<Success>) {
+    self.promise = promise
+    super.init()
+  }
+  override func resume(_ outcome: Result<Success, any Error>) -> State { promise.settle(outcome) ? .pending : .resumed }
+}

@@ -1,0 +1,105 @@
+import Synchronization
+
+// Waiting for several at once: one suspension, however many there are. Each member gets an observation; the first outcome
+// that decides resumes the waiting coroutine. Members are cancelled only by the rule of the combinator: the losers of
+// co_any and co_race and the siblings of a failure in co_all. A cancelled waiter leaves the members alone.
+
+private final class Gathering<Output: Sendable>: @unchecked Sendable {
+  // Sound because everything mutable is under `lock`.
+  enum Rule { case all, allSettled, any, race }
+
+  private let rule: Rule
+  private let lock = SpinLock()
+  @exclusivity(unchecked) private(set) var results: [Result<Output, any Error>?]
+  @exclusivity(unchecked) private var missing: Int
+  @exclusivity(unchecked) private var isDecided = false
+
+  init(_ rule: Rule, _ count: Int) {
+    self.rule = rule
+    results = Array(repeating: nil, count: count)
+    missing = count
+  }
+
+  /// The outcome that the waiter wants, if this result decides it: the index of the deciding member, or -1: all of them.
+  private func put(_ result: Result<Output, any Error>, _ index: Int) -> Int? {
+    lock.lock()
+    defer { lock.unlock() }
+    guard !isDecided else { return nil }
+    results[index] = result
+    missing -= 1
+    let succeeded = if case .success = result { true } else { false }
+    switch rule {
+    case .all: isDecided = !succeeded || missing == 0
+    case .allSettled: isDecided = missing == 0
+    case .any: isDecided = succeeded || missing == 0
+    case .race: isDecided = true
+    }
+    guard isDecided else { return nil }
+    switch rule {
+    case .all: return succeeded ? -1 : index
+    case .allSettled: return -1
+    case .any: return succeeded ? index : -1
+    case .race: return index
+    }
+  }
+
+  /// Suspends until decided.
+  func wait(for members: [some Awaitable<Output>]) throws -> Int {
+    let observations = Once<[Observation]>()
+    defer { observations.value?.forEach { $0.cancel() } }
+    let decided: Int = try co_suspend { done in
+      observations.set(
+        members.enumerated().map { index, member in
+          member.observe { [self] result in if let decision = put(result, index) { done.resume(decision) } }
+        })
+    }
+    if rule != .allSettled {
+      for (index, member) in members.enumerated() where results[index] == nil { member.cancelAwaited() }
+    }
+    return decided
+  }
+}
+
+/// Waits until all have succeeded and returns their values in the order of the input. The first failure is thrown at once and
+/// the others are cancelled. Of none: `[]`. Suspends; cancelled, it throws and leaves all alone; off a coroutine
+/// ``CoroutineError/notInCoroutine``. Linear in their number.
+public func co_all<Output>(_ awaitables: [some Awaitable<Output>]) throws -> [Output] {
+  try co_checkCancelled()
+  guard !awaitables.isEmpty else { return [] }
+  let gathering = Gathering<Output>(.all, awaitables.count)
+  let decided = try gathering.wait(for: awaitables)
+  if decided >= 0 { _ = try gathering.results[decided]!.get() }
+  return try gathering.results.map { try $0!.get() }
+}
+
+/// Waits until all have ended, in whatever way, and returns how, in the order of the input. Cancels nothing. Suspends;
+/// cancelled, it throws and leaves all alone; off a coroutine ``CoroutineError/notInCoroutine``.
+public func co_allSettled<Output>(_ awaitables: [some Awaitable<Output>]) throws -> [Result<Output, any Error>] {
+  try co_checkCancelled()
+  guard !awaitables.isEmpty else { return [] }
+  let gathering = Gathering<Output>(.allSettled, awaitables.count)
+  _ = try gathering.wait(for: awaitables)
+  return gathering.results.map { $0! }
+}
+
+/// Waits for the first success and cancels the others. When all have failed, and of none: ``AggregateError`` with the
+/// failures in the order of the input. Suspends; cancelled, it throws and leaves all alone; off a coroutine
+/// ``CoroutineError/notInCoroutine``.
+public func co_any<Output>(_ awaitables: [some Awaitable<Output>]) throws -> Output {
+  try co_checkCancelled()
+  guard !awaitables.isEmpty else { throw AggregateError() }
+  let gathering = Gathering<Output>(.any, awaitables.count)
+  let decided = try gathering.wait(for: awaitables)
+  if decided >= 0 { return try gathering.results[decided]!.get() }
+  throw AggregateError(
+    errors: gathering.results.compactMap { if case .failure(let error)? = $0 { error } else { nil } })
+}
+
+/// Waits for the first to settle, takes its outcome and cancels the others. Of none: ``AggregateError``. Suspends; cancelled,
+/// it throws and leaves all alone; off a coroutine ``CoroutineError/notInCoroutine``.
+public func co_race<Output>(_ awaitables: [some Awaitable<Output>]) throws -> Output {
+  try co_checkCancelled()
+  guard !awaitables.isEmpty else { throw AggregateError() }
+  let gathering = Gathering<Output>(.race, awaitables.count)
+  return try gathering.results[try gathering.wait(for: awaitables)]!.get()
+}

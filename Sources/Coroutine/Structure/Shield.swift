@@ -1,0 +1,13 @@
+/// Hides cancellation from outside (of the job, of enclosing deadlines and scopes) while `body` runs, so that cleanup can
+/// wait; it is seen again at the next suspension after the end. Deadlines and scopes inside of `body` work as ever. Runs here
+/// and now; outside of a coroutine it just calls `body`.
+@discardableResult
+public func co_shield<Output>(_ body: () throws -> Output) rethrows -> Output {
+  guard let job = Turn.current?.pointee.job else { return try body() }
+  var frame = CancelFrame(.shield, inside: job.pointee.frames)
+  return try withUnsafeMutablePointer(to: &frame) { frame in
+    job.pointee.frames = frame
+    defer { job.pointee.frames = frame.pointee.outer }
+    return try body()
+  }
+}

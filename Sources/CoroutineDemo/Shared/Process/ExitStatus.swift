@@ -1,0 +1,35 @@
+#if Demo
+import ArgumentParser
+
+/// How the process ends.
+///
+/// The numbers are promised by --help and docs/login.md: scripts rely on them.
+enum ExitStatus: Equatable {
+  /// A step of the job failed: 11 for the first, 12 for the second, and so on.
+  case stepFailed(Int)
+  /// A bad argument, which ArgumentParser reports by itself with this number.
+  case usage
+  /// The site cannot be reached at all, whichever step found out.
+  case unreachable
+  /// Something that should not happen, said in full.
+  case software
+  /// The built-in server could not start.
+  case noServer
+  /// The time given was not enough.
+  case timedOut
+  /// Ended by a signal, as shells report it: 130 for Ctrl-C.
+  case signalled(Int32)
+
+  var code: Int32 {
+    switch self {
+    case .stepFailed(let number): 10 + Int32(number)
+    case .usage: 64
+    case .unreachable: 69
+    case .software: 70
+    case .noServer: 71
+    case .timedOut: 124
+    case .signalled(let signal): 128 + signal
+    }
+  }
+}
+#endif

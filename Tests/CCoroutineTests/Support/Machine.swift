@@ -1,0 +1,79 @@
+import CCoroutine
+
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Musl)
+  import Musl
+#endif
+
+/// What these tests ask the machine and the process about.
+enum Machine {
+  /// How much larger than usual the large tests are: CO_STRESS, 1 where it is not set.
+  static let stress = getenv("CO_STRESS").flatMap { Int(String(cString: $0)) } ?? 1
+
+  static let isSanitized =
+    cco_compiled_sanitizers() & (CCO_ADDRESS_SANITIZER.rawValue | CCO_THREAD_SANITIZER.rawValue) != 0
+  static let hasThreadSanitizer = cco_compiled_sanitizers() & CCO_THREAD_SANITIZER.rawValue != 0
+  static let hasAddressSanitizer = cco_compiled_sanitizers() & CCO_ADDRESS_SANITIZER.rawValue != 0
+
+  static var page: Int { Int(sysconf(Int32(_SC_PAGESIZE))) }
+
+  /// The text of a file below /proc, which cannot be asked for its size.
+  static func text(of path: String) -> String {
+    let file = open(path, O_RDONLY)
+    guard file >= 0 else { return "" }
+    defer { close(file) }
+    var bytes: [UInt8] = []
+    var part = [UInt8](repeating: 0, count: 64 << 10)
+    while true {
+      let count = read(file, &part, part.count)
+      if count <= 0 { break }
+      bytes += part[..<count]
+    }
+    return String(decoding: bytes, as: UTF8.self)
+  }
+
+  /// Memory mappings of this process.
+  static var mappings: Int { text(of: "/proc/self/maps").utf8.count { $0 == UInt8(ascii: "\n") } }
+
+  static var mostMappings: Int {
+    Int(text(of: "/proc/sys/vm/max_map_count").split(whereSeparator: \.isWhitespace).first ?? "") ?? 65_530
+  }
+
+  /// Address space and resident memory of this process, in bytes.
+  static var memory: (size: Int, resident: Int) {
+    let words = text(of: "/proc/self/statm").split(separator: " ").compactMap { Int($0) }
+    return (words[0] * page, words[1] * page)
+  }
+
+  /// Whether the page that contains `address` is in memory.
+  static func isResident(_ address: UnsafeRawPointer) -> Bool {
+    let start = UnsafeMutableRawPointer(bitPattern: UInt(bitPattern: address) & ~UInt(page - 1))
+    var answer: UInt8 = 0
+    return mincore(start, page, &answer) == 0 && answer & 1 == 1
+  }
+
+  /// The median of the nanoseconds that `body` takes, over several runs.
+  static func median(of runs: Int = 9, _ body: () -> Void) -> Double {
+    var times: [Double] = []
+    for _ in 0..<runs {
+      var start = timespec()
+      var end = timespec()
+      clock_gettime(CLOCK_MONOTONIC, &start)
+      body()
+      clock_gettime(CLOCK_MONOTONIC, &end)
+      times.append(Double(end.tv_sec - start.tv_sec) * 1e9 + Double(end.tv_nsec - start.tv_nsec))
+    }
+    return times.sorted()[runs / 2]
+  }
+
+  /// Recurses until `depth` frames of some 100 bytes each are live, and comes back.
+  @inline(never)
+  static func descend(_ depth: Int) -> Int {
+    withUnsafeTemporaryAllocation(of: Int.self, capacity: 8) { frame in
+      frame.initialize(repeating: depth)
+      let below = depth == 0 ? 0 : descend(depth - 1)
+      return below &+ frame[depth & 7] &- depth &+ 1
+    }
+  }
+}

@@ -1,0 +1,19 @@
+// swift-tools-version:6.2
+import PackageDescription
+
+// A program that depends on the product Coroutine as any other package would. scripts/consumer builds and runs it, and
+// checks that nothing else is fetched. It asks for no upcoming features: what the library uses must not be forced on it.
+let package = Package(
+  name: "consumer",
+  dependencies: [
+    // The name is given because the folder may be called anything.
+    .package(name: "coroutine", path: "../..")
+  ],
+  targets: [
+    .executableTarget(
+      name: "Consumer",
+      dependencies: [.product(name: "Coroutine", package: "coroutine")]
+    )
+  ],
+  swiftLanguageModes: [.v6]
+)

@@ -1,0 +1,33 @@
+import Coroutine
+
+/// Prints one line that scripts/consumer knows by heart.
+///
+/// What it says comes out of coroutines: two that each deliver a part of the sum, one that waits for both, and one that
+/// would wait for an hour and is cancelled.
+@main
+struct Consumer {
+  static func main() throws {
+    let parts = [20, 22].map { part in
+      co_launch(name: "part \(part)") {
+        try co_delay(.milliseconds(part))
+        return part
+      }
+    }
+    let patient = co_launch(name: "patient") {
+      try co_delay(.seconds(3600))
+    }
+    let sum = co_launch(name: "sum") {
+      let total = try co_all(parts).reduce(0, +)
+      patient.cancel()
+      return total
+    }
+
+    let total = try sum.wait()
+    do {
+      try patient.wait()
+      print("consumer: the coroutine that was cancelled ended as if it had not been")
+    } catch is CancellationError {
+      print("consumer: sum \(total), one cancelled")
+    }
+  }
+}

@@ -1,0 +1,91 @@
+#if Demo
+import Foundation
+import Testing
+
+@testable import CoroutineDemo
+
+/// A CoroutineDemo under way as a process of its own: what it prints can be waited for, and it can be sent signals.
+///
+/// Each output is read by a thread of its own until its end, so that the process never waits for a reader. Every wait here
+/// is for an event; the tests' time limit ends what never comes.
+final class DemoProcess: Sendable {
+  struct End {
+    var status: Int32
+    var output: String
+    var errors: String
+
+    /// How often the cleanup has run.
+    var cleanups: Int { errors.components(separatedBy: "Cleaned up: ").count - 1 }
+  }
+
+  private let process = Process()
+  private let output: Transcript
+  private let errors: Transcript
+  private let status = Event<Int32>()
+
+  /// Starts the executable that was built with these tests, with an environment that says nothing of a terminal.
+  init(
+    _ arguments: [String],
+    environment additions: [String: String] = [:],
+    terminal: PseudoTerminal? = nil,
+    output replaced: FileHandle? = nil
+  ) throws {
+    var environment = ProcessInfo.processInfo.environment
+    for name in ["TERM", "NO_COLOR", "COLORTERM", "http_proxy", "no_proxy", "NO_PROXY"] { environment[name] = nil }
+    environment.merge(additions) { $1 }
+    environment.merge(terminal?.environment ?? [:]) { $1 }
+    process.environment = environment
+    process.executableURL = Self.executable
+    process.arguments = arguments
+    process.standardInput = FileHandle.nullDevice
+    process.terminationHandler = { [status] in status.happen($0.terminationStatus) }
+
+    guard let terminal else {
+      let outputs = Pipe()
+      let errors = Pipe()
+      if let replaced { process.standardOutput = replaced } else { process.standardOutput = outputs }
+      process.standardError = errors
+      self.output = Transcript(replaced == nil ? outputs.fileHandleForReading : nil)
+      self.errors = Transcript(errors.fileHandleForReading)
+      try process.run()
+      return
+    }
+    process.standardOutput = terminal.slave
+    process.standardError = terminal.slave
+    output = Transcript(terminal.master)
+    errors = Transcript(nil)
+    try process.run()
+    // The reader sees the end only when no writer is left.
+    try terminal.slave.close()
+  }
+
+  /// Runs to the end.
+  static func run(
+    _ arguments: [String],
+    environment: [String: String] = [:],
+    terminal: PseudoTerminal? = nil,
+    output: FileHandle? = nil
+  ) async throws -> End {
+    await (try DemoProcess(arguments, environment: environment, terminal: terminal, output: output)).end()
+  }
+
+  /// Returns when standard error has said `text`.
+  func says(_ text: String) async throws {
+    try #require(await errors.contains(text), "it ended without saying '\(text)': \(errors.text)")
+  }
+
+  func send(_ signal: Int32) {
+    kill(process.processIdentifier, signal)
+  }
+
+  func end() async -> End {
+    await End(status: status.value, output: output.whole, errors: errors.whole)
+  }
+
+  /// Beside the tests' own executable in the build folder.
+  private static var executable: URL {
+    guard let tests = Bundle.main.executableURL else { preconditionFailure("the tests run from an executable") }
+    return tests.deletingLastPathComponent().appending(path: "CoroutineDemo")
+  }
+}
+#endif

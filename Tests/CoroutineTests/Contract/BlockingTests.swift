@@ -1,0 +1,133 @@
+import Coroutine
+import Dispatch
+import Testing
+
+@Suite("co_blocking", .timeLimit(.minutes(1)))
+struct BlockingTests {
+  @Test func `gives the work's value or its failure`() async throws {
+    let seen = try await onCoroutine {
+      [
+        outcome { try co_blocking { 1 } },
+        outcome { try co_blocking { () throws -> Int in throw Oops("work") } },
+      ]
+    }
+    #expect(seen == ["1", "Oops(work)"])
+  }
+
+  @Test func `runs elsewhere, and the coroutine comes back to its queue`() async throws {
+    let tags = try await onCoroutine(on: taggedQueue("home")) { [try co_blocking { currentTag }, currentTag] }
+    #expect(tags == [nil, "home"])
+  }
+
+  @Test func `the queue goes on while the work blocks`() async throws {
+    let value = try await onSerialQueue {
+      let signal = DispatchSemaphore(value: 0)
+      co_launch { signal.signal() }
+      return try co_blocking {
+        signal.wait()
+        return "unblocked"
+      }
+    }
+    #expect(value == "unblocked")
+  }
+
+  @Test func `works that wait for each other run side by side`() async throws {
+    let count = 4
+    let met = try await onSerialQueue {
+      let all = DispatchGroup()
+      for _ in 0..<count { all.enter() }
+      let jobs = (0..<count).map { _ in
+        co_launch {
+          try co_blocking {
+            all.leave()
+            return all.wait(timeout: .now() + 50) == .success
+          }
+        }
+      }
+      return try jobs.map { try $0.join() }
+    }
+    #expect(met == Array(repeating: true, count: count))
+  }
+
+  @Test func `more works than any pool has threads all end`() async throws {
+    let sum = try await onSerialQueue {
+      let jobs = (0..<1_000).map { n in co_launch { try co_blocking { n } } }
+      return try jobs.reduce(0) { try $0 + $1.join() }
+    }
+    #expect(sum == 499_500)
+  }
+
+  @Test func `cancelled, it throws at once, and the work ends unobserved`() async throws {
+    let errors = UnhandledErrors()
+    let failure = errors.failure("unobserved")
+    let trace = Trace()
+    let seen = try await onSerialQueue {
+      let (started, workEnded) = (Gate(), Gate())
+      let mayEnd = DispatchSemaphore(value: 0)
+      let job = co_launch {
+        try co_blocking {
+          started.open()
+          mayEnd.wait()
+          trace("work ends")
+          workEnded.open()
+          throw failure
+        }
+      }
+      try started.pass()
+      job.cancel(Oops("reason"))
+      let seen = outcome { try job.join() }
+      trace("joined")
+      mayEnd.signal()
+      try workEnded.pass()
+      return seen
+    }
+    #expect(seen == "Oops(reason)")
+    #expect(trace.all == ["joined", "work ends"])
+    #expect(try await errors.settledLabels().isEmpty)
+  }
+
+  @Test func `a deadline ends the wait, not the work`() async throws {
+    let seen = try await onCoroutine {
+      let workEnded = Gate()
+      let mayEnd = DispatchSemaphore(value: 0)
+      let seen = outcome {
+        try co_timeout(.milliseconds(3)) {
+          try co_blocking {
+            mayEnd.wait()
+            workEnded.open()
+          }
+        }
+      }
+      mayEnd.signal()
+      try workEnded.pass()
+      return seen
+    }
+    #expect(seen == "TimeoutError")
+  }
+
+  @Test func `what the work captured and returned is released`() async throws {
+    let trace = Trace()
+    let released = Gate()
+    try await onCoroutine { try Self.hold(Tracked("captured", trace), Tracked { released.open() }) }
+    try await onCoroutine { try released.pass() }
+    #expect(trace.all == ["released captured"])
+  }
+
+  private static func hold(_ captured: Tracked, _ result: Tracked) throws {
+    let same = try co_blocking {
+      captured.use()
+      return result
+    }
+    same.use()
+  }
+
+  @Test func `in the work no coroutine is current`() async throws {
+    let seen = try await onSerialQueue {
+      let job = co_launch {
+        try co_blocking { "\(co_isCancelled)" }
+      }
+      return try job.join()
+    }
+    #expect(seen == "false")
+  }
+}

@@ -1,0 +1,140 @@
+import Coroutine
+import Testing
+
+@Suite("Job.join", .timeLimit(.minutes(1)))
+struct JoinTests {
+  @Test func `any number of joiners, before and after the end, get the same`() async throws {
+    let seen = try await onSerialQueue {
+      let gate = Gate()
+      let job = co_launch {
+        try gate.pass()
+        return 5
+      }
+      let early = (0..<100).map { _ in co_launch { try job.join() } }
+      try co_yield()
+      gate.open()
+      let before = try early.map { try $0.join() }
+      let after = try (0..<100).map { _ in try job.join() }
+      return Set(before + after)
+    }
+    #expect(seen == [5])
+  }
+
+  @Test func `every joiner gets the failure`() async throws {
+    let seen = try await onSerialQueue {
+      let job = co_launch { () throws -> Void in
+        try co_yield()
+        throw Oops("shared")
+      }
+      let joiners = (0..<5).map { _ in co_launch { outcome { try job.join() } } }
+      return try joiners.map { try $0.join() } + [outcome { try job.join() }]
+    }
+    #expect(seen == Array(repeating: "Oops(shared)", count: 6))
+  }
+
+  @Test func `joiners go on in the order in which they came`() async throws {
+    let trace = Trace()
+    try await onSerialQueue {
+      let gate = Gate()
+      let job = co_launch { try gate.pass() }
+      let joiners = (1...5).map { n in
+        co_launch {
+          try job.join()
+          trace("\(n)")
+        }
+      }
+      try co_yield()
+      gate.open()
+      for joiner in joiners { try joiner.join() }
+    }
+    #expect(trace.all == ["1", "2", "3", "4", "5"])
+  }
+
+  @Test func `a cancelled joiner leaves the job alone, and the other joiners`() async throws {
+    let seen = try await onSerialQueue {
+      let gate = Gate()
+      let job = co_launch {
+        try gate.pass()
+        return "kept on"
+      }
+      let quits = co_launch { try job.join() }
+      let stays = co_launch { try job.join() }
+      try co_yield()
+      quits.cancel(Oops("quit"))
+      let first = outcome { try quits.join() }
+      let untouched = !job.isCancelled && !job.isFinished
+      gate.open()
+      return [first, "\(untouched)", outcome { try stays.join() }, outcome { try job.join() }]
+    }
+    #expect(seen == ["Oops(quit)", "true", "kept on", "kept on"])
+  }
+
+  @Test func `joining oneself throws, and the job can go on`() async throws {
+    let seen = try await onSerialQueue {
+      let handle = Promise<Job<Bool>>()
+      let job = co_launch {
+        let me = try co_await(handle)
+        do {
+          try me.join()
+          return false
+        } catch {
+          return error is CoroutineError
+        }
+      }
+      handle.fulfill(job)
+      return try job.join()
+    }
+    #expect(seen)
+  }
+
+  @Test func `awaiting oneself throws as joining oneself does`() async throws {
+    let seen = try await onSerialQueue {
+      let handle = Promise<Job<Bool>>()
+      let job = co_launch {
+        let me = try co_await(handle)
+        do {
+          _ = try co_timeout(.seconds(20)) { try co_await(me) }
+          return false
+        } catch {
+          return error is CoroutineError
+        }
+      }
+      handle.fulfill(job)
+      return try job.join()
+    }
+    #expect(seen)
+  }
+
+  @Test func `joining across queues comes back to one's own`() async throws {
+    let far = taggedQueue("far")
+    let tags = try await onCoroutine(on: taggedQueue("near")) {
+      let job = co_launch(on: far) {
+        try co_delay(.milliseconds(1))
+        return currentTag
+      }
+      return [try job.join(), currentTag]
+    }
+    #expect(tags == ["far", "near"])
+  }
+
+  @Test func `co_await on a job gives what join gives`() async throws {
+    let seen = try await onCoroutine {
+      let good = co_launch { 1 }
+      let bad = co_launch { () throws -> Int in throw Oops("bad") }
+      return [outcome { try co_await(good) }, outcome { try co_await(bad) }, outcome { try co_await(good) }]
+    }
+    #expect(seen == ["1", "Oops(bad)", "1"])
+  }
+
+  @Test func `a job that was cancelled joins as the reason it was given`() async throws {
+    let seen = try await onSerialQueue {
+      let plain = co_launch { try waitForCancellation() }
+      let reasoned = co_launch { try waitForCancellation() }
+      try co_yield()
+      plain.cancel()
+      reasoned.cancel(Oops("why"))
+      return [outcome { try plain.join() }, outcome { try reasoned.join() }]
+    }
+    #expect(seen == ["CancellationError", "Oops(why)"])
+  }
+}

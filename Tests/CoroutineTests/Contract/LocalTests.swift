@@ -1,0 +1,167 @@
+import Coroutine
+import Dispatch
+import Testing
+
+@Suite("CoroutineLocal", .timeLimit(.minutes(1)))
+struct LocalTests {
+  @Test func `is its default where nothing is bound`() async throws {
+    let local = CoroutineLocal(default: "default")
+    #expect(local.value == "default")
+    #expect(try await onCoroutine { local.value } == "default")
+  }
+
+  @Test func `withValue binds for its extent, nests, and gives the body's result`() async throws {
+    let local = CoroutineLocal(default: 0)
+    let seen = try await onCoroutine {
+      var seen = [local.value]
+      let result = local.withValue(1) {
+        seen.append(local.value)
+        local.withValue(2) { seen.append(local.value) }
+        seen.append(local.value)
+        return 9
+      }
+      return seen + [local.value, result]
+    }
+    #expect(seen == [0, 1, 2, 1, 0, 9])
+  }
+
+  @Test func `the binding ends also when the body throws`() async throws {
+    let local = CoroutineLocal(default: 0)
+    let seen = try await onCoroutine {
+      [outcome { try local.withValue(1) { () throws -> Int in throw Oops("body") } }, "\(local.value)"]
+    }
+    #expect(seen == ["Oops(body)", "0"])
+  }
+
+  @Test func `a binding stays with its coroutine through suspensions and other queues`() async throws {
+    let local = CoroutineLocal(default: "none")
+    let seen = try await onSerialQueue {
+      let jobs = ["a", "b", "c"].map { name in
+        co_launch {
+          try local.withValue(name) {
+            var seen: [String] = []
+            for _ in 0..<3 {
+              try co_yield()
+              seen.append(local.value)
+              try co_switch(to: taggedQueue(name))
+              seen.append(local.value)
+              try co_delay(.milliseconds(1))
+              seen.append(local.value)
+            }
+            return Set(seen)
+          }
+        }
+      }
+      try co_yield()
+      return try jobs.map { try $0.join() } + [[local.value]]
+    }
+    #expect(seen == [["a"], ["b"], ["c"], ["none"]])
+  }
+
+  @Test func `what is launched inherits what was bound at its launch, though it starts later`() async throws {
+    let local = CoroutineLocal(default: "none")
+    let seen = try await onSerialQueue {
+      let (queued, lazy, immediate) = local.withValue("bound") {
+        (
+          co_launch { local.value },
+          co_launch(start: .lazy) { local.value },
+          co_launch(on: taggedQueue("other")) { try co_launch { local.value }.join() }
+        )
+      }
+      return [try queued.join(), try lazy.join(), try immediate.join(), local.value]
+    }
+    #expect(seen == ["bound", "bound", "bound", "none"])
+  }
+
+  @Test func `children of scopes inherit it, and their own bindings reach nobody else`() async throws {
+    let local = CoroutineLocal(default: "none")
+    let seen = try await onSerialQueue {
+      try local.withValue("parent") {
+        try co_scope { scope in
+          let first = scope.launch {
+            let inherited = local.value
+            return try local.withValue("first") {
+              try co_yield()
+              return [inherited, local.value]
+            }
+          }
+          let second = scope.launch {
+            try co_yield()
+            return [local.value]
+          }
+          return try first.join() + second.join() + [local.value]
+        }
+      }
+    }
+    #expect(seen == ["parent", "first", "parent", "parent"])
+  }
+
+  @Test func `two locals do not touch each other`() async throws {
+    let (number, text) = (CoroutineLocal(default: 0), CoroutineLocal(default: "none"))
+    let seen = try await onCoroutine {
+      number.withValue(1) { text.withValue("one") { "\(number.value) \(text.value)" } }
+        + " \(number.value) \(text.value)"
+    }
+    #expect(seen == "1 one 0 none")
+  }
+
+  // MARK: off a coroutine
+
+  @Test func `off a coroutine it is bound for the thread's extent and all that is launched in it`() async throws {
+    let local = CoroutineLocal(default: "none")
+    let seen = try await onOwnThread {
+      let job = local.withValue("thread") { () -> Job<[String]> in
+        let inside = local.value
+        return co_launch { [inside, local.value, try co_launch { local.value }.join()] }
+      }
+      return try job.wait() + [local.value]
+    }
+    #expect(seen == ["thread", "thread", "thread", "none"])
+  }
+
+  @Test func `a thread's binding is not another thread's`() async throws {
+    let local = CoroutineLocal(default: "none")
+    let seen = try await onOwnThread {
+      try local.withValue("this") {
+        let other = Locked("unset")
+        let done = DispatchSemaphore(value: 0)
+        startThread {
+          other.current = local.value
+          done.signal()
+        }
+        done.wait()
+        return [other.current, local.value, try co_launch { local.value }.wait()]
+      }
+    }
+    #expect(seen == ["none", "this", "this"])
+  }
+
+  @Test func `a coroutine that runs within a thread's binding sees only what it inherited`() async throws {
+    let local = CoroutineLocal(default: "none")
+    let queue = taggedQueue("shared")
+    let resumer = Locked<Resumer<Void>?>(nil)
+    let parked = Gate()
+    let job = co_launch(on: queue) {
+      try co_suspend { (done: Resumer<Void>) in
+        resumer.current = done
+        parked.open()
+      }
+      return local.value
+    }
+    try await onCoroutine { try parked.pass() }
+    try await onBlock(of: queue) { local.withValue("block") { resumer.current?.resume(()) } }
+    #expect(try await job.value == "none")
+  }
+
+  @Test func `a bound object is released when the binding has ended everywhere`() async throws {
+    let released = Gate()
+    try await onSerialQueue { try Self.bind(Tracked { released.open() }) }
+    try await onCoroutine { try released.pass() }
+  }
+
+  private static let object = CoroutineLocal<Tracked?>(default: nil)
+
+  private static func bind(_ held: Tracked) throws {
+    try object.withValue(held) { co_launch { object.value?.use() } }.join()
+  }
+}

@@ -1,0 +1,77 @@
+import Coroutine
+
+/// Hears what the unhandled-error hook gets, each test apart from the others.
+///
+/// The hook is the process's, and tests run side by side. So it is replaced once and for good by one that looks at the
+/// error: a `Failure` knows whose ears it is for, every other error goes on to the hook that was there before. A test that
+/// sets the hook itself belongs in a process of its own (an exit test).
+final class UnhandledErrors: Sendable {
+  /// An error that only its own listener hears of.
+  struct Failure: Error {
+    let listener: UnhandledErrors
+    let label: String
+  }
+
+  private struct State {
+    var heard: [(label: String, job: String)] = []
+    var gates: [(count: Int, gate: Gate)] = []
+  }
+
+  private static let installed: Void = {
+    let previous = CoroutineRuntime.onUnhandledError
+    CoroutineRuntime.onUnhandledError = { error, job in
+      if let failure = error as? Failure {
+        failure.listener.hear(failure.label, job)
+      } else {
+        previous(error, job)
+      }
+    }
+  }()
+
+  private let state = Locked(State())
+
+  init() {
+    Self.installed
+  }
+
+  func failure(_ label: String) -> Failure {
+    Failure(listener: self, label: label)
+  }
+
+  /// The labels heard so far.
+  var labels: [String] { state.withLock { $0.heard.map(\.label) } }
+
+  /// Suspends until `count` failures were heard; returns the jobs that the hook was told, in that order.
+  func jobs(count: Int) async throws -> [String] {
+    let gate = Gate()
+    let isThere = state.withLock { state in
+      if state.heard.count < count { state.gates.append((count, gate)) }
+      return state.heard.count >= count
+    }
+    if !isThere { try await onCoroutine { try gate.pass() } }
+    return state.withLock { $0.heard.map(\.job) }
+  }
+
+  /// The labels heard up to now.
+  ///
+  /// A last failure of its own, which must be heard, shows that the hook has caught up.
+  func settledLabels() async throws -> [String] {
+    let last = Gate()
+    let closing = UnhandledErrors()
+    closing.state.withLock { $0.gates.append((1, last)) }
+    let failure = closing.failure("last")
+    co_launch { () throws -> Void in throw failure }
+    try await onCoroutine { try last.pass() }
+    return labels
+  }
+
+  private func hear(_ label: String, _ job: String) {
+    let open = state.withLock { state in
+      state.heard.append((label, job))
+      let open = state.gates.filter { $0.count <= state.heard.count }.map(\.gate)
+      state.gates.removeAll { $0.count <= state.heard.count }
+      return open
+    }
+    for gate in open { gate.open() }
+  }
+}
