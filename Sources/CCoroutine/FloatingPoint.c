@@ -21,11 +21,18 @@ const char *cco_floating_point_description(void) { return description; }
 #include <xmmintrin.h>
 
 // What a thread's MXCSR is before anybody changed it: all exceptions masked, round to nearest.
-enum { DEFAULT_MXCSR = 0x1F80, FLAGS = 0x3F };
+// The x87 unit has a control word of its own: extended precision, masked, to nearest. fesetround changes both.
+enum { DEFAULT_MXCSR = 0x1F80, FLAGS = 0x3F, DEFAULT_X87 = 0x37F };
 
 void cco_restore_floating_point(void) {
   unsigned current = _mm_getcsr();
   if (((current ^ DEFAULT_MXCSR) & ~(unsigned)FLAGS) != 0) _mm_setcsr(DEFAULT_MXCSR | (current & FLAGS));
+  unsigned short x87;
+  __asm__ volatile("fnstcw %0" : "=m"(x87));
+  if (x87 != DEFAULT_X87) {
+    x87 = DEFAULT_X87;
+    __asm__ volatile("fldcw %0" : : "m"(x87));
+  }
 }
 
 static void park_with_mode(cco_context *context, void *argument) {
@@ -101,7 +108,10 @@ void cco_floating_point_start(void) {
 
 #else
 
+// Boost's frame on aarch64 holds d8 to d15 but not FPCR: the rounding mode is the thread's, over switches as over calls, and
+// not this core's to reset.
 void cco_restore_floating_point(void) {}
+
 void cco_floating_point_start(void) {
   description = "not needed: this architecture does not stall on a changed floating-point status";
   cco_mark_active(CCO_CURE_FLOATING_POINT, true);

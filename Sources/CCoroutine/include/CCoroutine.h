@@ -27,6 +27,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/epoll.h>  // for the Swift layer: its own C library module leaves it out
 
 #ifdef __cplusplus
 extern "C" {
@@ -70,7 +71,8 @@ typedef struct cco_runtime_facts {
   uint32_t careful;             ///< non-zero: switches take the out-of-line path (sanitizers, a cure that fell back)
   uint32_t reconciles;          ///< non-zero: this processor stalls on a changed MXCSR, so switches reconcile it
 } cco_runtime_facts;
-extern cco_runtime_facts cco_facts;
+// Sound because only cco_start writes it, once, before the first context exists. (The attribute is for Swift's eyes.)
+extern cco_runtime_facts cco_facts __attribute__((swift_attr("nonisolated(unsafe)")));
 
 /// Finds out all of `cco_facts`. Idempotent, thread-safe; every function below that makes a context calls it.
 void cco_start(void);
@@ -275,6 +277,11 @@ size_t cco_trim(size_t keep);
 
 /// The context whose stack or guard contains `address`, NULL for none. Lock-free and async-signal-safe.
 const cco_context *_Nullable cco_context_at(const void *address, bool *_Nullable in_guard);
+
+// ----------------------------------------------------------------------------------- what Swift's C library leaves out
+
+/// Names the calling thread, for debuggers and `top`. The kernel keeps the first 15 bytes.
+void cco_name_thread(const char *name);
 
 // ------------------------------------------------------------------------------------------- overflow and reports
 

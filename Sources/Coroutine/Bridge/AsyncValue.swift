@@ -8,7 +8,7 @@ extension Job {
       start()
       return try await withTaskCancellationHandler {
         await AsyncWait.untilCalled { completion.add($0) }
-        return try completion.settled.unsafelyUnwrapped.get()
+        return try completion.get(as: Success.self)
       } onCancel: {
         cancel()
       }

@@ -1,6 +1,6 @@
 internal import CCoroutine
 public import Dispatch
-import Synchronization
+public import Synchronization
 
 // States of a job, by what the record says
 //
@@ -24,9 +24,18 @@ public class AnyJob: @unchecked Sendable {
   /// The queue of a lazy job that has not started: its scheduler does not hold it for it.
   @exclusivity(unchecked) private final var pendingQueue: DispatchQueue?
 
+  @exclusivity(unchecked) @usableFromInline final var completion: Completion
+  /// Runs the body of the job that it gets and settles it. Captures nothing where it is made by specialised code.
+  @usableFromInline final let runner: (AnyJob) -> Void
+
   @usableFromInline
-  init(scheduler: Scheduler, name: String?, stack: StackSize, place: LaunchPlace) {
+  init(
+    scheduler: Scheduler, name: String?, stack: StackSize, place: LaunchPlace, completion: consuming Completion,
+    runner: @escaping (AnyJob) -> Void
+  ) {
     self.name = name
+    self.completion = completion
+    self.runner = runner
     record = .allocate(capacity: 1)
     let unmanaged = scheduler.isImmortal ? Unmanaged.passUnretained(scheduler) : Unmanaged.passRetained(scheduler)
     // The handle's own address is known only after all fields are set.
@@ -36,6 +45,9 @@ public class AnyJob: @unchecked Sendable {
   }
 
   deinit {
+    if completion.state.load(ordering: .acquiring) == Completion.failed, !completion.isObserved.load(ordering: .acquiring) {
+      reportUnseen(completion.failure.unsafelyUnwrapped)
+    }
     let scheduler = record.pointee.home
     record.pointee.locals?.release()
     if let reason = record.pointee.cancelReason.load(ordering: .acquiring), reason.toOpaque() != Unmanaged.passUnretained(CancelReason.none).toOpaque() { reason.release() }
@@ -118,17 +130,37 @@ public class AnyJob: @unchecked Sendable {
     }
   }
 
-  // MARK: What the scheduler calls
+  private final func reportUnseen(_ error: any Error) {
+    if !(error is CancellationError), !isOwnCancellation(error) { CoroutineRuntime.report(error, self) }
+  }
 
-  /// Runs the body and settles. On the job's own stack.
-  @usableFromInline func runBody() {}
-  /// Settles without having run.
-  @usableFromInline func settle(failed error: any Error) {}
+  /// Whether a failure is what cancelling this job threw in it. Errors have no identity, so by type and text.
+  final func isOwnCancellation(_ error: any Error) -> Bool {
+    guard let reason = record.pointee.ownCancellation else { return false }
+    return error is CancellationError || isSameError(error, reason)
+  }
+
+  // MARK: The end
 
   /// Ends a job that never got to run.
   static func fail(_ job: JobRef, _ error: any Error) {
-    job.pointee.handle._withUnsafeGuaranteedRef { $0.settle(failed: error) }
+    job.pointee.handle._withUnsafeGuaranteedRef { handle in
+      handle.releaseBody()
+      handle.willSettle()
+      _ = handle.completion.fail(error)
+    }
     retire(job)
+  }
+
+  /// Releases what the body has captured. Overridden where the body is.
+  @usableFromInline func releaseBody() {}
+
+  /// Throws if the job was cancelled before it started.
+  @inlinable @inline(__always)
+  final func checkNotCancelled() throws {
+    if record.pointee.flags.load(ordering: .relaxed) & JobFlags.cancelled != 0, let error = record.pointee.ownCancellation {
+      throw error
+    }
   }
 
   /// Just before the result becomes known: afterwards the job counts as live no more.
@@ -144,4 +176,9 @@ public class AnyJob: @unchecked Sendable {
     job.pointee.locals.take()?.release()
     job.pointee.handle.release()
   }
+}
+
+/// Whether two errors are, as far as one can tell, the same.
+func isSameError(_ one: any Error, _ other: any Error) -> Bool {
+  type(of: one) == type(of: other) && "\(one)" == "\(other)"
 }

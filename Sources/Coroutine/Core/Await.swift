@@ -23,7 +23,7 @@ public protocol Awaitable<Output>: Sendable {
   func cancelAwaited()
 
   /// Suspends the calling coroutine until the end. The default builds on `observe`; the runtime's own types have a faster way.
-  func awaitResult() throws -> Result<Output, any Error>
+  func awaitValue() throws -> Output
 }
 
 /// A registration that can be called off.
@@ -40,10 +40,10 @@ extension Awaitable {
   public func cancelAwaited() {}
 
   /// Waits through `observe`.
-  public func awaitResult() throws -> Result<Output, any Error> {
+  public func awaitValue() throws -> Output {
     let registration = Once<Observation>()
-    return try co_suspend(onCancel: { registration.value?.cancel() }) { (done: Resumer<Result<Output, any Error>>) in
-      registration.set(observe { done.resume($0) })
+    return try co_suspend(onCancel: { registration.value?.cancel() }) { (done: Resumer<Output>) in
+      registration.set(observe { done.resume(with: $0) })
     }
   }
 }
@@ -52,16 +52,16 @@ extension Awaitable {
 /// it throws its own cancellation and leaves what it waited for alone. Off a coroutine ``CoroutineError/notInCoroutine``.
 @inlinable
 public func co_await<Output>(_ awaitable: some Awaitable<Output>) throws -> Output {
-  try awaitable.awaitResult().get()
+  try awaitable.awaitValue()
 }
 
 extension Job {
   /// Tells of the job's end. Starts a lazy job.
   public func observe(_ completion: @escaping @Sendable (Result<Success, any Error>) -> Void) -> Observation {
     start()
-    let callback = ClosureCallback { completion(self.completion.settled.unsafelyUnwrapped) }
+    let callback = ClosureCallback { completion(self.completion.outcome(as: Success.self).unsafelyUnwrapped) }
     guard self.completion.add(callback) else {
-      completion(self.completion.settled.unsafelyUnwrapped)
+      completion(self.completion.outcome(as: Success.self).unsafelyUnwrapped)
       return Observation {}
     }
     return Observation { _ = self.completion.remove(callback) }
@@ -70,12 +70,9 @@ extension Job {
   /// Cancels the job.
   public func cancelAwaited() { cancel() }
 
-  /// As ``join()``, with the outcome as a value.
+  /// As ``join()``.
   @inlinable
-  public func awaitResult() throws -> Result<Success, any Error> {
-    if !completion.isSettled { try prepareToWait() }
-    return try completion.wait(.job)
-  }
+  public func awaitValue() throws -> Success { try join() }
 }
 
 /// A value that is set once and read later, from any thread.

@@ -77,7 +77,7 @@ extension JobRecord {
   }
 
   /// The reason given to Job.cancel, whatever hides it.
-  var ownCancellation: (any Error)? {
+  @usableFromInline var ownCancellation: (any Error)? {
     guard flags.load(ordering: .acquiring) & JobFlags.cancelled != 0 else { return nil }
     return cancelReason.load(ordering: .acquiring)?._withUnsafeGuaranteedRef { $0.error } ?? CancellationError()
   }

@@ -60,7 +60,7 @@ enum Fiber {
       name_length: job.pointee.nameBytes?.count ?? 0,
       file: UnsafeRawPointer(record.file.utf8Start).assumingMemoryBound(to: CChar.self),
       file_length: record.file.utf8CodeUnitCount, line: record.line)
-    job.pointee.handle._withUnsafeGuaranteedRef { $0.runBody() }
+    job.pointee.handle._withUnsafeGuaranteedRef { $0.runner($0) }
     cco_restore_floating_point()
     job.pointee.context = nil
     AnyJob.retire(job)

@@ -7,43 +7,37 @@ public final class Job<Success: Sendable>: AnyJob, Awaitable, @unchecked Sendabl
   // Sound because the completion has its own lock, and the body is touched by the job's own turn only.
   public typealias Output = Success
 
-  @exclusivity(unchecked) @usableFromInline var completion = Completion<Success>()
   @exclusivity(unchecked) @usableFromInline var body: (() throws -> Success)?
 
-  @usableFromInline
+  @inlinable
   init(
     scheduler: Scheduler, name: String?, stack: StackSize, place: LaunchPlace, body: @escaping () throws -> Success
   ) {
     self.body = body
-    super.init(scheduler: scheduler, name: name, stack: stack, place: place)
-  }
-
-  deinit {
-    guard case .failure(let error)? = completion.settled, !completion.isObserved.load(ordering: .acquiring) else { return }
-    if !isCancelled && !(error is CancellationError) { CoroutineRuntime.report(error, self) }
+    super.init(
+      scheduler: scheduler, name: name, stack: stack, place: place, completion: Completion(for: Success.self),
+      runner: { unsafeDowncast($0, to: Job<Success>.self).run() })
   }
 
   /// Whether the body has ended, in whatever way.
   public var isFinished: Bool { completion.isSettled }
 
-  @usableFromInline override func runBody() {
-    let outcome: Result<Success, any Error>
+  /// Runs the body and settles. On the job's own stack.
+  @inlinable
+  func run() {
     do {
-      if let error = record.pointee.ownCancellation { throw error }
-      outcome = .success(try body.unsafelyUnwrapped())
+      try checkNotCancelled()
+      let value = try body.take().unsafelyUnwrapped()
+      willSettle()
+      _ = completion.succeed(value)
     } catch {
-      outcome = .failure(error)
+      body = nil
+      willSettle()
+      _ = completion.fail(error)
     }
-    body = nil
-    willSettle()
-    _ = completion.settle(outcome)
   }
 
-  @usableFromInline override func settle(failed error: any Error) {
-    body = nil
-    willSettle()
-    _ = completion.settle(.failure(error))
-  }
+  @usableFromInline override func releaseBody() { body = nil }
 
   /// The result.
   ///
@@ -53,7 +47,8 @@ public final class Job<Success: Sendable>: AnyJob, Awaitable, @unchecked Sendabl
   @inlinable @discardableResult
   public func join() throws -> Success {
     if !completion.isSettled { try prepareToWait() }
-    return try completion.wait(.job).get()
+    try completion.wait(.job)
+    return try completion.get(as: Success.self)
   }
 
   @usableFromInline
@@ -78,7 +73,7 @@ public final class Job<Success: Sendable>: AnyJob, Awaitable, @unchecked Sendabl
       if completion.add(ClosureCallback { ended.signal() }) { ended.wait() }
     }
     completion.isObserved.store(true, ordering: .relaxed)
-    return try completion.settled.unsafelyUnwrapped.get()
+    return try completion.get(as: Success.self)
   }
 
   /// Runs `body` once after the end, whatever the end was: on `queue`, or where none is given on the queue of the coroutine

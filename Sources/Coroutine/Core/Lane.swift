@@ -63,8 +63,9 @@ struct Lane: ~Copyable {
 @usableFromInline
 struct FiberCache {
   @usableFromInline typealias Fiber = UnsafeMutablePointer<cco_context>
-  @usableFromInline var first = InlineArray<7, Fiber?>(repeating: nil)
-  @usableFromInline var count = InlineArray<7, Int32>(repeating: 0)
+  /// By size class; the last stands for sizes beyond the largest, of which there are never any.
+  @usableFromInline var first = InlineArray<8, Fiber?>(repeating: nil)
+  @usableFromInline var count = InlineArray<8, Int32>(repeating: 0)
 
   /// More than the usual burst of parks and finishes, less than would hold memory hostage.
   static var limit: Int32 { 64 }

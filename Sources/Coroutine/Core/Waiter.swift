@@ -100,6 +100,8 @@ struct WaitNode {
 class WaitCallback: @unchecked Sendable {
   // Sound because the node is touched only under the lock of the place that it is linked in.
   @usableFromInline let node: UnsafeMutablePointer<WaitNode>
+  /// Whether it sees the outcome, so that a failure is not reported as unhandled. Set before it is linked.
+  @exclusivity(unchecked) final var observes = true
 
   @usableFromInline
   init() {

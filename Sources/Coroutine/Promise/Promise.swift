@@ -9,25 +9,31 @@ public class Promise<Success: Sendable>: Awaitable, @unchecked Sendable {
   /// What it is fulfilled with.
   public typealias Output = Success
 
-  @exclusivity(unchecked) @usableFromInline final var completion: Completion<Success>
+  @exclusivity(unchecked) @usableFromInline final var completion: Completion
   @exclusivity(unchecked) private final var onCancel: (@Sendable () -> Void)?
 
   /// Creates a pending promise.
-  public init() { completion = Completion() }
+  public init() { completion = Completion(for: Success.self) }
 
   @usableFromInline
-  init(settled result: Result<Success, any Error>) { completion = Completion(settled: result) }
+  init(settled result: Result<Success, any Error>) {
+    completion = Completion(for: Success.self)
+    _ = completion.settle(result)
+  }
 
   /// Creates a promise and runs `body` at once, on the caller, with a resumer that settles it. A throw rejects; a resumer
   /// released unused rejects with ``CoroutineError/abandoned``. `onCancel` is called once if `cancel` settles it.
   public init(onCancel: (@Sendable () -> Void)? = nil, _ body: (Resumer<Success>) throws -> Void) {
-    completion = Completion()
+    completion = Completion(for: Success.self)
     self.onCancel = onCancel
+    // Held until the throw has counted: released before, it would reject with `abandoned`.
+    let resumer = Resumer(PromiseTarget(self))
     do {
-      try body(Resumer(PromiseTarget(self)))
+      try body(resumer)
     } catch {
-      _ = settle(.failure(error))
+      settle(.failure(error))
     }
+    withExtendedLifetime(resumer) {}
   }
 
   /// Whoever still waits when the last one who could settle it is gone is told so.
@@ -50,7 +56,7 @@ public class Promise<Success: Sendable>: Awaitable, @unchecked Sendable {
   /// Rejects it with `CancellationError` and calls `onCancel`, unless it is settled.
   public final func cancel() {
     let onCancel = completion.lock.withLock { self.onCancel.take() }
-    if completion.settle(.failure(CancellationError())) { onCancel?() }
+    if completion.fail(CancellationError()) { onCancel?() }
   }
 
   @discardableResult
@@ -63,28 +69,28 @@ public class Promise<Success: Sendable>: Awaitable, @unchecked Sendable {
 
   private final func abandon() {
     if !completion.isSettled, completion.waiters.first != nil {
-      _ = completion.settle(.failure(CoroutineError.abandoned))
+      _ = completion.fail(CoroutineError.abandoned)
     }
   }
 
   // MARK: Looking and waiting
 
   /// The outcome; nil while pending.
-  public final var result: Result<Success, any Error>? { completion.settled }
+  public final var result: Result<Success, any Error>? { completion.outcome(as: Success.self) }
 
   /// The value, for async code. Cancelling the awaiting Task leaves the promise alone.
   public final var value: Success {
     get async throws {
       await AsyncWait.untilCalled { completion.add($0) }
-      return try completion.settled.unsafelyUnwrapped.get()
+      return try completion.get(as: Success.self)
     }
   }
 
   /// Tells of the end.
   public final func observe(_ completion: @escaping @Sendable (Result<Success, any Error>) -> Void) -> Observation {
-    let callback = ClosureCallback { completion(self.completion.settled.unsafelyUnwrapped) }
+    let callback = ClosureCallback { completion(self.completion.outcome(as: Success.self).unsafelyUnwrapped) }
     guard self.completion.add(callback) else {
-      completion(self.completion.settled.unsafelyUnwrapped)
+      completion(self.completion.outcome(as: Success.self).unsafelyUnwrapped)
       return Observation {}
     }
     return Observation { _ = self.completion.remove(callback) }
@@ -93,9 +99,12 @@ public class Promise<Success: Sendable>: Awaitable, @unchecked Sendable {
   /// Cancels the promise.
   public final func cancelAwaited() { cancel() }
 
-  /// As co_await, with the outcome as a value.
+  /// As ``co_await(_:)``.
   @inlinable
-  public final func awaitResult() throws -> Result<Success, any Error> { try completion.wait(.promise) }
+  public final func awaitValue() throws -> Success {
+    try completion.wait(.promise)
+    return try completion.get(as: Success.self)
+  }
 }
 
 /// Lets a resumer settle a promise.

@@ -34,8 +34,9 @@ extension Promise {
   /// Runs `body` with the outcome where handlers run.
   final func attach(on queue: DispatchQueue?, _ body: @escaping @Sendable (Result<Success, any Error>) -> Void) {
     let delivery = completion.delivery(on: queue)
-    let callback = ClosureCallback { [unowned self] in
-      let result = completion.settled.unsafelyUnwrapped
+    // Sound because a promise calls its callbacks while it is being used or, at the latest, in its deinit.
+    let callback = ClosureCallback { [unowned(unsafe) self] in
+      let result = completion.outcome(as: Success.self).unsafelyUnwrapped
       delivery.deliver { body(result) }
     }
     if !completion.add(callback) { callback.fire() }

@@ -101,5 +101,6 @@ public func co_race<Output>(_ awaitables: [some Awaitable<Output>]) throws -> Ou
   try co_checkCancelled()
   guard !awaitables.isEmpty else { throw AggregateError() }
   let gathering = Gathering<Output>(.race, awaitables.count)
-  return try gathering.results[try gathering.wait(for: awaitables)]!.get()
+  let decided = try gathering.wait(for: awaitables)
+  return try gathering.results[decided]!.get()
 }

@@ -23,6 +23,7 @@ public final class Scope: @unchecked Sendable {
   let policy: Policy
   private let lock = SpinLock()
   @exclusivity(unchecked) private var first: Child?
+  @exclusivity(unchecked) private unowned(unsafe) var last: Child?
   @exclusivity(unchecked) private var pending = 0
   @exclusivity(unchecked) private var hasEnded = false
   @exclusivity(unchecked) private var failure: (any Error)?
@@ -51,8 +52,8 @@ public final class Scope: @unchecked Sendable {
       scheduler: Launch.scheduler(for: queue), name: name, stack: .standard, place: LaunchPlace(file: file, line: line),
       body: body)
     let child = Child(self, job) { [unowned job] in
-      guard case .failure(let error)? = job.completion.settled, !job.isCancelled else { return nil }
-      return error
+      guard job.completion.state.load(ordering: .acquiring) == Completion.failed else { return nil }
+      return job.completion.failure.flatMap { job.isOwnCancellation($0) ? nil : $0 }
     }
     lock.lock()
     precondition(!hasEnded, "a scope was used after its co_scope or co_supervise had returned")
@@ -72,9 +73,9 @@ public final class Scope: @unchecked Sendable {
   // MARK: Children
 
   private func link(_ child: Child) {
-    child.next = first
-    first?.previous = child
-    first = child
+    child.previous = last
+    if let last { last.next = child } else { first = child }
+    last = child
     pending += 1
   }
 
@@ -83,7 +84,7 @@ public final class Scope: @unchecked Sendable {
     if let error, policy == .failTogether { signal(nil, failure: error) }
     lock.lock()
     if let previous = child.previous { previous.next = child.next } else { first = child.next }
-    child.next?.previous = child.previous
+    if let next = child.next { next.previous = child.previous } else { last = child.previous }
     child.previous = nil
     child.next = nil
     pending -= 1
@@ -132,20 +133,27 @@ public final class Scope: @unchecked Sendable {
     for job in children { job.cancel(reason) }
   }
 
-  /// Suspends the owner until every child has ended; cancellation is passed on to the children and waited out.
-  fileprivate func joinChildren() {
-    var hasPassedOn = false
+  /// Suspends the owner, whose frame is no longer the scope's, until every child has ended. A cancellation from outside is
+  /// passed on to the children, waited out and returned.
+  fileprivate func joinChildren() -> (any Error)? {
+    var passedOn: (any Error)?
     while true {
-      guard let turn = Turn.current, let job = turn.pointee.job else { return }
-      if !hasPassedOn, let error = job.pointee.cancellation() {
-        hasPassedOn = true
-        cancelChildren(error)
-      }
+      guard let turn = Turn.current, let job = turn.pointee.job else { return passedOn }
       lock.lock()
       guard pending > 0 else {
         hasEnded = true
         lock.unlock()
-        return
+        return passedOn
+      }
+      if passedOn == nil, job.pointee.flags.load(ordering: .relaxed) & JobFlags.mustLook != 0 {
+        lock.unlock()
+        passedOn = job.pointee.cancellation()
+        if let passedOn { cancelChildren(passedOn) }
+        lock.lock()
+        guard pending > 0 else {
+          lock.unlock()
+          continue
+        }
       }
       waiting = job.pointee.beginWait(.children)
       lock.unlock()
@@ -186,36 +194,33 @@ private func run<Output>(_ policy: Scope.Policy, _ body: (Scope) throws -> Outpu
     let scope = Scope(policy, owner: job, frame: frame)
     frame.pointee.scope = Unmanaged.passUnretained(scope)
     job.pointee.frames = frame
-    defer {
-      job.pointee.frames = frame.pointee.outer
-      job.pointee.forgetSignals()
-    }
+    defer { job.pointee.forgetSignals() }
     let outcome: Result<Output, any Error>
     do {
       outcome = .success(try body(scope))
+      job.pointee.frames = frame.pointee.outer
     } catch {
       outcome = .failure(error)
-      scope.cancelChildren(CancellationError())
+      job.pointee.frames = frame.pointee.outer
+      scope.cancelChildren(job.pointee.cancellation() ?? CancellationError())
     }
-    scope.joinChildren()
-    guard let failure = scope.firstFailure else { return try outcome.get() }
-    if case .failure(let error) = outcome, !(error is CancellationError), !isSame(error, failure) {
+    let outside = scope.joinChildren()
+    guard let failure = scope.firstFailure else {
+      if case .success = outcome, let outside { throw outside }
+      return try outcome.get()
+    }
+    if case .failure(let error) = outcome, !(error is CancellationError), !isSameError(error, failure) {
       CoroutineRuntime.report(error, nil)
     }
     throw failure
   }
 }
 
-/// Whether a body's error is a child's that it has joined: errors have no identity, so by type and text.
-private func isSame(_ one: any Error, _ other: any Error) -> Bool {
-  type(of: one) == type(of: other) && "\(one)" == "\(other)"
-}
-
 /// Runs `body` and returns after every child that it launched in its scope has ended. The first failure, of a child or of the
 /// body, cancels the rest and is rethrown; later failures that are no cancellations go to
 /// ``CoroutineRuntime/onUnhandledError``. A child that was cancelled has not failed.
 ///
-/// Suspends until the last child has ended, also when cancelled: that cancels the children first. After ``Scope/cancel(_:)``
+/// Suspends until the last child has ended, also when cancelled: that cancels the children first, and is thrown. After ``Scope/cancel(_:)``
 /// a body that returns a value still succeeds. Off a coroutine ``CoroutineError/notInCoroutine``.
 @discardableResult
 public func co_scope<Output>(_ body: (Scope) throws -> Output) throws -> Output { try run(.failTogether, body) }

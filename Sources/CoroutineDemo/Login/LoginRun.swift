@@ -38,7 +38,7 @@ struct LoginRun {
     }
     guard let url = command.site ?? server?.url else { preconditionFailure("there is a site or a server") }
 
-    let client = HTTPClient()
+    let client = HTTPSession()
     let progress = Progress<LoginStep>(on: errors)
     let cleanedUp = DispatchSemaphore(value: 0)
     let flow = LoginFlow(
@@ -88,7 +88,7 @@ struct LoginRun {
   /// What the job's `finally` does: the display goes, requests end, the port is free again.
   private static func cleanUp(
     _ progress: Progress<LoginStep>,
-    _ client: HTTPClient,
+    _ client: HTTPSession,
     _ server: LoginServer?,
     _ errors: Output
   ) {

@@ -1,9 +1,9 @@
 import CCoroutine
 
 #if canImport(Glibc)
-  import Glibc
+import Glibc
 #elseif canImport(Musl)
-  import Musl
+import Musl
 #endif
 
 /// What these tests ask the machine and the process about.
@@ -53,18 +53,14 @@ enum Machine {
     return mincore(start, page, &answer) == 0 && answer & 1 == 1
   }
 
-  /// The median of the nanoseconds that `body` takes, over several runs.
-  static func median(of runs: Int = 9, _ body: () -> Void) -> Double {
-    var times: [Double] = []
-    for _ in 0..<runs {
-      var start = timespec()
-      var end = timespec()
-      clock_gettime(CLOCK_MONOTONIC, &start)
-      body()
-      clock_gettime(CLOCK_MONOTONIC, &end)
-      times.append(Double(end.tv_sec - start.tv_sec) * 1e9 + Double(end.tv_nsec - start.tv_nsec))
-    }
-    return times.sorted()[runs / 2]
+  /// The nanoseconds that `body` takes.
+  static func nanoseconds(_ body: () -> Void) -> Double {
+    var start = timespec()
+    var end = timespec()
+    clock_gettime(CLOCK_MONOTONIC, &start)
+    body()
+    clock_gettime(CLOCK_MONOTONIC, &end)
+    return Double(end.tv_sec - start.tv_sec) * 1e9 + Double(end.tv_nsec - start.tv_nsec)
   }
 
   /// Recurses until `depth` frames of some 100 bytes each are live, and comes back.

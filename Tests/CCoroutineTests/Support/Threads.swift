@@ -1,9 +1,9 @@
 import CCoroutine
 
 #if canImport(Glibc)
-  import Glibc
+import Glibc
 #elseif canImport(Musl)
-  import Musl
+import Musl
 #endif
 
 /// Carries a closure to another thread and its result back.
@@ -29,18 +29,23 @@ private func start(_ body: @escaping () -> Void) -> pthread_t {
   var thread = pthread_t()
   let argument = Unmanaged.passRetained(Errand<Void>(body)).toOpaque()
   let status = pthread_create(
-    &thread, nil,
+    &thread,
+    nil,
     { argument in
       cco_guard_thread()
       Unmanaged<Errand<Void>>.fromOpaque(argument!).takeRetainedValue().run()
       return nil
-    }, argument)
+    },
+    argument
+  )
   precondition(status == 0, "pthread_create answered \(status)")
   return thread
 }
 
-/// Several threads that take turns: each call of `next` runs a closure on the thread after the one that ran the last, and
-/// waits for it. At any time one thread runs and all others wait, so what they touch needs no other lock.
+/// Several threads that take turns.
+///
+/// Each call of `next` runs a closure on the thread after the one that ran the last, and waits for it. At any time one
+/// thread runs and all others wait, so what they touch needs no other lock.
 final class Carousel {
   private var mutex = UnsafeMutablePointer<pthread_mutex_t>.allocate(capacity: 1)
   private var changed = UnsafeMutablePointer<pthread_cond_t>.allocate(capacity: 1)
@@ -101,4 +106,12 @@ final class Carousel {
       if body == nil { return }
     }
   }
+}
+
+/// Runs `body` on several threads at the same time and answers what each came to, in the threads' order.
+func concurrently<Result>(threads count: Int, _ body: @escaping (Int) throws -> Result) throws -> [Result] {
+  let errands = (0..<count).map { index in Errand { try body(index) } }
+  let threads = errands.map { errand in start { errand.run() } }
+  for thread in threads { pthread_join(thread, nil) }
+  return try errands.map { try $0.result!.get() }
 }

@@ -9,7 +9,7 @@ import Testing
   @Test(arguments: [
     ("Login/Flow/LoginFlow.swift", "func start()"),
     ("Login/Flow/LoginFlow+Callbacks.swift", "func startWithCallbacks()"),
-    ("Shared/HTTP/HTTPClient+Coroutine.swift", "func send("),
+    ("Shared/HTTP/HTTPSession+Coroutine.swift", "func send("),
   ])
   func `is what is compiled`(file: String, function: String) throws {
     let source = try Self.text("Sources/CoroutineDemo/\(file)")

@@ -5,7 +5,7 @@ import Testing
 @testable import CoroutineDemo
 
 /// What the same program shows on a terminal.
-@Suite(.timeLimit(.minutes(2))) struct `CoroutineDemo login on a terminal` {
+@Suite(.timeLimit(.minutes(5))) struct `CoroutineDemo login on a terminal` {
   private static let hideCursor = "\u{1B}[?25l"
   private static let showCursor = "\u{1B}[?25h"
 
@@ -42,13 +42,23 @@ import Testing
     }
   }
 
-  @Test func `a spinner turns while a step takes its time`() async throws {
+  @Test func `a spinner turns for as long as a step takes, and Ctrl-C leaves a tidy terminal`() async throws {
     let terminal = try PseudoTerminal(columns: 80, rows: 30, environment: ["TERM": "xterm"])
-    let end = try await DemoProcess.run(["login", "--latency", "400"], terminal: terminal)
-    #expect(end.status == 0)
-    for frame in ProgressBoard<LoginStep>.frames.prefix(3) {
-      #expect(end.output.contains("\u{1B}[36m\(frame)\u{1B}[0m"))
+    let demo = try DemoProcess(["login", "--latency", "600000", "--timeout", "600"], terminal: terminal)
+    for frame in ProgressBoard<LoginStep>.frames {
+      try await demo.shows("\u{1B}[36m\(frame)\u{1B}[0m Logging in")
     }
+    demo.send(SIGINT)
+    let end = await demo.end()
+    #expect(end.status == 130)
+    let list = try #require(end.output.components(separatedBy: "\u{1B}[4A").last)
+    #expect(list.contains("\u{1B}[33m✗\u{1B}[0m Logging in              stopped"))
+    #expect(
+      list.hasSuffix(
+        Self.showCursor
+          + "Cleaned up: no request in flight, built-in server stopped.\r\nCoroutineDemo: interrupted.\r\n"
+      )
+    )
   }
 
   @Test func `uses no colour where none is wanted`() async throws {

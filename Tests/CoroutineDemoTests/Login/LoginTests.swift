@@ -1,13 +1,12 @@
 #if Demo
 import FlyingFox
-import FlyingSocks
 import Foundation
 import Testing
 
 @testable import CoroutineDemo
 
 /// The program as its users meet it: a process, its outputs and its exit code.
-@Suite(.timeLimit(.minutes(2))) struct `CoroutineDemo login` {
+@Suite(.timeLimit(.minutes(5))) struct `CoroutineDemo login` {
   private static let styles = ["coroutine", "callbacks"]
 
   @Test(arguments: styles)
@@ -59,7 +58,7 @@ import Testing
 
   @Test(arguments: styles)
   func `a site that nobody answers at is named`(style: String) async throws {
-    let site = "http://127.0.0.1:\(try Self.closedPort())"
+    let site = "http://127.0.0.1:\(try TestServer.closedPort())"
     let end = try await DemoProcess.run(["login", "--site", site, "--password", "x", "--style", style])
     #expect(end.status == 69)
     #expect(end.errors.contains("CoroutineDemo: Logging in failed: \(site)/login cannot be reached: "))
@@ -135,7 +134,7 @@ import Testing
   }
 
   @Test func `a proxy in the environment is not asked for the built-in server`() async throws {
-    let proxy = "http://127.0.0.1:\(try Self.closedPort())"
+    let proxy = "http://127.0.0.1:\(try TestServer.closedPort())"
     let end = try await DemoProcess.run(["login"], environment: ["http_proxy": proxy, "NO_PROXY": "example.org"])
     #expect(end.status == 0, "\(end.errors)")
   }
@@ -163,14 +162,9 @@ import Testing
     code: Int32,
     sentence: String
   ) async throws {
-    let server = HTTPServer(address: try .inet(ip4: "127.0.0.1", port: 0), logger: .disabled)
-    await server.appendRoute("*") { _ in HTTPResponse(statusCode: .ok, body: Data(answer.utf8)) }
-    let run = Task { try await server.run() }
-    try await server.waitUntilListening()
-    guard case .ip4(_, let port) = await server.listeningAddress else { throw SocketError.disconnected }
-    let end = try await DemoProcess.run(["login", "--site", "http://127.0.0.1:\(port)"])
+    let server = try await TestServer { _ in HTTPResponse(statusCode: .ok, body: Data(answer.utf8)) }
+    let end = try await DemoProcess.run(["login", "--site", server.url.absoluteString])
     await server.stop()
-    _ = await run.result
     #expect(end.status == code)
     #expect(end.errors.contains(sentence), "\(end.errors)")
     #expect(end.cleanups == 1)
@@ -184,15 +178,6 @@ import Testing
     let text = Card(profile: profile, art: art).text(on: .text, columns: 80, rows: 24)
     #expect(text.contains(art.after.checksum))
     return text
-  }
-
-  /// A port of the loopback interface that was free a moment ago.
-  private static func closedPort() throws -> UInt16 {
-    let socket = try Socket(domain: AF_INET)
-    defer { try? socket.close() }
-    try socket.bind(to: .inet(ip4: "127.0.0.1", port: 0))
-    guard case .ip4(_, let port) = try socket.sockname() else { throw SocketError.disconnected }
-    return port
   }
 }
 #endif

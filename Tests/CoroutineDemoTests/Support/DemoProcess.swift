@@ -74,6 +74,11 @@ final class DemoProcess: Sendable {
     try #require(await errors.contains(text), "it ended without saying '\(text)': \(errors.text)")
   }
 
+  /// Returns when standard output, or the terminal, has shown `text`.
+  func shows(_ text: String) async throws {
+    try #require(await output.contains(text), "it ended without showing '\(text)'")
+  }
+
   func send(_ signal: Int32) {
     kill(process.processIdentifier, signal)
   }

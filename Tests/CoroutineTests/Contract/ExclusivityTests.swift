@@ -1,8 +1,10 @@
 import Coroutine
 import Testing
 
-/// Swift keeps the accesses in progress in a list of the thread. A coroutine that suspends within one must take its part of
-/// that list along: else another coroutine's access is called a violation, or the list is torn on another thread.
+/// Swift keeps the accesses in progress in a list of the thread.
+///
+/// A coroutine that suspends within one must take its part of that list along: else another coroutine's access is called a
+/// violation, or the list is torn on another thread.
 @Suite("Exclusivity across suspensions", .timeLimit(.minutes(1)))
 struct ExclusivityTests {
   private final class Box: @unchecked Sendable {
@@ -88,7 +90,7 @@ struct ExclusivityTests {
     #expect(box.count == 1)
   }
 
-  @Test func `the block of the queue that launches within its own access finds it unchanged`() async throws {
+  @Test func `a body that starts at once within its caller's access keeps its own apart`() async throws {
     let box = Box()
     try await onSerialQueue {
       try Self.change(&box.count) { count in

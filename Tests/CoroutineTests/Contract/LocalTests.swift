@@ -61,14 +61,14 @@ struct LocalTests {
   @Test func `what is launched inherits what was bound at its launch, though it starts later`() async throws {
     let local = CoroutineLocal(default: "none")
     let seen = try await onSerialQueue {
-      let (queued, lazy, immediate) = local.withValue("bound") {
+      let (queued, lazy, elsewhere) = local.withValue("bound") {
         (
           co_launch { local.value },
           co_launch(start: .lazy) { local.value },
           co_launch(on: taggedQueue("other")) { try co_launch { local.value }.join() }
         )
       }
-      return [try queued.join(), try lazy.join(), try immediate.join(), local.value]
+      return [try queued.join(), try lazy.join(), try elsewhere.join(), local.value]
     }
     #expect(seen == ["bound", "bound", "bound", "none"])
   }

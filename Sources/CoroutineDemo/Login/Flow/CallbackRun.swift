@@ -22,11 +22,16 @@ final class CallbackRun: Sendable {
   private let state = Locked(State())
   private let progress: Progress<LoginStep>
   private let cleanUp: @Sendable () -> Void
+  let cleanUpQueue = DispatchQueue(label: "cleanup")
   private let ended = DispatchSemaphore(value: 0)
 
-  init(progress: Progress<LoginStep>, timeout: Duration, cleanUp: @escaping @Sendable () -> Void) {
+  init(progress: Progress<LoginStep>, cleanUp: @escaping @Sendable () -> Void) {
     self.progress = progress
     self.cleanUp = cleanUp
+  }
+
+  /// Ends the run when `timeout` has passed, unless it has ended by then.
+  func cancel(after timeout: Duration) {
     let milliseconds = timeout.components.seconds * 1000 + timeout.components.attoseconds / 1_000_000_000_000_000
     DispatchQueue.global().asyncAfter(deadline: .now() + .milliseconds(Int(milliseconds))) { [weak self] in
       self?.cancel(TimeoutError())
@@ -78,7 +83,7 @@ final class CallbackRun: Sendable {
     guard isFirst else { return }
     request?.cancel()
     // Not here: the cleanup waits for URLSession's callbacks, and this may be one of them.
-    DispatchQueue.global().async { [cleanUp, ended] in
+    cleanUpQueue.async { [cleanUp, ended] in
       cleanUp()
       ended.signal()
     }

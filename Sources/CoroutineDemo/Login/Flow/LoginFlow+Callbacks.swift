@@ -4,9 +4,10 @@ import Dispatch
 extension LoginFlow {
   /// The same job as `start`, written with callbacks: what a coroutine replaces.
   func startWithCallbacks() -> CallbackRun {
-    let run = CallbackRun(progress: progress, timeout: timeout, cleanUp: cleanUp)
+    let run = CallbackRun(progress: progress, cleanUp: cleanUp)
     progress.show()
     guard run.begin(.login) else { return run }
+    run.cancel(after: timeout)
     run.covers(
       site.logIn(account) { result in
         switch result {

@@ -13,7 +13,7 @@ import FoundationNetworking
 ///     GET  <avatar>                                 → a PNG
 struct Site: Sendable {
   let url: URL
-  let client: HTTPClient
+  let client: HTTPSession
 
   /// Suspends until the site has answered.
   func logIn(_ account: Account) throws -> Token {

@@ -25,7 +25,7 @@ struct Output: Sendable {
     Output(descriptor: STDERR_FILENO, name: "standard error", environment)
   }
 
-  private init(descriptor: Int32, name: String, _ environment: [String: String]) {
+  init(descriptor: Int32, name: String, _ environment: [String: String]) {
     self.descriptor = descriptor
     self.name = name
     display = Display(isTerminal: isatty(descriptor) == 1, environment: environment)

@@ -27,8 +27,8 @@ enum HTTPError: Error, Equatable, CustomStringConvertible {
 
 /// URLSession as it is: an answer comes to a callback, on a thread of the session's.
 ///
-/// How coroutines wait for such a callback is HTTPClient+Coroutine.swift.
-final class HTTPClient: Sendable {
+/// How coroutines wait for such a callback is HTTPSession+Coroutine.swift.
+final class HTTPSession: Sendable {
   private let session: URLSession
   /// Entered once a request until its callback has run, so that `close` can tell when nothing is in flight.
   private let inFlight = DispatchGroup()
@@ -58,7 +58,12 @@ final class HTTPClient: Sendable {
   /// Cancels what is in flight and blocks the thread until it is gone; false if it was still there after `seconds`.
   func close(within seconds: Int) -> Bool {
     session.invalidateAndCancel()
-    return inFlight.wait(timeout: .now() + .seconds(seconds)) == .success
+    return becomesIdle(within: seconds)
+  }
+
+  /// Blocks the thread until no request is in flight; false if one still was after `seconds`.
+  func becomesIdle(within seconds: Int) -> Bool {
+    inFlight.wait(timeout: .now() + .seconds(seconds)) == .success
   }
 
   private static func result(

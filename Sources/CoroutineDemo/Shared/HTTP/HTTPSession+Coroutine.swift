@@ -6,7 +6,7 @@ import Foundation
 import FoundationNetworking
 #endif
 
-extension HTTPClient {
+extension HTTPSession {
   /// Sends `request` and returns the body of its answer.
   ///
   /// Suspends the coroutine until URLSession's callback has the answer, or the coroutine is cancelled: then the request is

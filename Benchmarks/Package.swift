@@ -1,0 +1,44 @@
+// swift-tools-version:6.2
+import PackageDescription
+
+// The benchmarks are a package of their own so that whoever depends on the library builds none of them. They need no other
+// package: README.md says why the counts are taken by a plain gate and not by a benchmarking framework.
+let warningsAreErrors = Context.environment["CO_WERROR"] != nil
+let coroutine: Target.Dependency = .product(name: "Coroutine", package: "coroutine")
+
+let package = Package(
+  name: "benchmarks",
+  dependencies: [
+    // The name is given because the folder may be called anything.
+    .package(name: "coroutine", path: "../")
+  ],
+  targets: [
+    // Loops that must be C or C++: the bare switch of Boost, and the C core without Swift around it.
+    .target(name: "CProbe", dependencies: [coroutine]),
+    // malloc and its kin, counted. Only `allocations` links it: counting would cost the other program time.
+    .target(name: "CMallocCount"),
+    // Clocks, memory, options and the loop of rounds.
+    .target(name: "Harness"),
+    .executableTarget(
+      name: "workloads", dependencies: ["CProbe", "Harness", coroutine], path: "Sources/Workloads"
+    ),
+    .executableTarget(
+      name: "allocations", dependencies: ["CMallocCount", "CProbe", "Harness", coroutine], path: "Sources/Allocations"
+    ),
+  ],
+  swiftLanguageModes: [.v6],
+  cxxLanguageStandard: .cxx17
+)
+
+for target in package.targets {
+  let strict = warningsAreErrors
+  target.cSettings = [.enableWarning("all"), .enableWarning("extra")] + (strict ? [.treatAllWarnings(as: .error)] : [])
+  target.cxxSettings = [.enableWarning("all"), .enableWarning("extra")] + (strict ? [.treatAllWarnings(as: .error)] : [])
+  target.swiftSettings =
+    [
+      .enableUpcomingFeature("ExistentialAny"),
+      .enableUpcomingFeature("InternalImportsByDefault"),
+      .enableUpcomingFeature("MemberImportVisibility"),
+      .enableUpcomingFeature("NonisolatedNonsendingByDefault"),
+    ] + (strict ? [.treatAllWarnings(as: .error)] : [])
+}

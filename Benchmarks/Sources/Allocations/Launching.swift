@@ -1,0 +1,33 @@
+import Coroutine
+import Dispatch
+import Harness
+
+// What has to allocate: a handle, a closure's context, a promise. The numbers are committed so that none is added unseen.
+
+func countLaunching(into counts: inout Counts) throws {
+  try counts.count("launch_join", 100) { count in
+    var sum = 0
+    for index in 0..<count { sum += try co_launch { index }.join() }
+    expect(sum, equals: count * (count - 1) / 2, "sum of the results")
+  }
+  try counts.count("launch_named", 100) { count in
+    for _ in 0..<count { try co_launch(name: "a name of more than fifteen bytes") {}.join() }
+  }
+  try counts.count("launch_immediate", 100) { count in
+    for _ in 0..<count { try co_launch(start: .immediate) {}.join() }
+  }
+  // The scope's own part is spread over its children: a hundred of them, so that it shows as hundredths.
+  try counts.count("launch_in_scope", 100) { count in
+    try co_scope { scope in for _ in 0..<count { scope.launch {} } }
+  }
+  try counts.count("suspend_resume", 100) { count in
+    for _ in 0..<count { expect(try co_suspend { $0.resume(1) }, equals: 1, "result") }
+  }
+  try counts.count("promise_settle", 100) { count in
+    for _ in 0..<count {
+      let promise = Promise<Int>()
+      blackHole(promise)
+      expect(promise.fulfill(1), "a new promise settles")
+    }
+  }
+}

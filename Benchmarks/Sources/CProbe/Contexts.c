@@ -1,0 +1,71 @@
+// The C core without Swift around it: what a resume and a suspend cost, and what a whole coroutine costs.
+#include "CProbe.h"
+#include "FloatingPointFlags.h"
+
+#include <CCoroutine.h>
+#include <malloc.h>
+#include <stddef.h>
+
+// A value that asks the body to return.
+static char stop;
+
+static void count_resumes(cco_context *context, void *argument) {
+  uint64_t *count = argument;
+  void *value = NULL;
+  while (value != &stop) {
+    ++*count;
+    if (cco_suspend(context, NULL, &value) != CCO_OK) return;
+  }
+}
+
+uint64_t cprobe_resume_suspend(uint64_t count, cprobe_flags flags) {
+  uint64_t resumes = 0;
+  void *answer = NULL;
+  cco_context *context = NULL;
+  if (count == 0 || cco_create(CCO_STANDARD_STACK, count_resumes, &resumes, &context) != CCO_OK) return 0;
+  cprobe_clear_flags();
+  cco_status status = cco_resume(context, NULL, &answer);
+  // Now the coroutine is parked with clean flags.
+  if (flags == CPROBE_STICKY) cprobe_raise_inexact();
+  for (uint64_t i = 1; i < count && status == CCO_OK; i++) status = cco_resume(context, NULL, &answer);
+  cprobe_clear_flags();
+  if (status == CCO_OK) status = cco_resume(context, &stop, &answer);
+  if (status != CCO_OK || cco_destroy(context) != CCO_OK) return 0;
+  return resumes;
+}
+
+static void count_once(cco_context *context, void *argument) {
+  (void)context;
+  ++*(uint64_t *)argument;
+}
+
+uint64_t cprobe_create_run_finish(uint64_t count) {
+  uint64_t runs = 0;
+  for (uint64_t i = 0; i < count; i++) {
+    cco_context *context = NULL;
+    void *answer = NULL;
+    if (cco_create(CCO_STANDARD_STACK, count_once, &runs, &context) != CCO_OK) return 0;
+    if (cco_resume(context, NULL, &answer) != CCO_OK) return 0;
+    if (cco_destroy(context) != CCO_OK) return 0;
+  }
+  return runs;
+}
+
+bool cprobe_has_sticky_flags(void) {
+#if defined(__x86_64__)
+  return true;
+#else
+  return false;
+#endif
+}
+
+const char *cprobe_report(void) { return cco_report(); }
+
+cprobe_stacks cprobe_count_stacks(void) {
+  cco_stack_counters counters = cco_stacks();
+  return (cprobe_stacks){counters.live, counters.pooled_dirty, counters.guard == CCO_GUARD_MARKERS};
+}
+
+uint64_t cprobe_trim_stacks(void) { return cco_trim(0); }
+
+void cprobe_return_freed(void) { malloc_trim(0); }

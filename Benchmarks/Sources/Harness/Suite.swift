@@ -1,0 +1,58 @@
+/// What one measurement says about one row: a name, as it is printed, and what the number counts.
+package struct Figure: Sendable {
+  /// Whose figure it is: ours, or that of a peer that is measured in the same process.
+  package let owner: String
+  package let name: String
+  package let unit: String
+
+  package init(_ name: String, unit: String = "ns", owner: String = "coroutine") {
+    self.owner = owner
+    self.name = name
+    self.unit = unit
+  }
+}
+
+/// Something that is measured as a whole and yields one or more figures.
+package struct Measurement {
+  let figures: [Figure]
+  let operations: Int
+  let quickOperations: Int
+  /// Whether each round needs a process that has done nothing before.
+  let isFresh: Bool
+  let body: (Int) throws -> [Double]
+}
+
+/// The rows of a program, in the order in which they run.
+package struct Suite {
+  private(set) var measurements: [Measurement] = []
+  private let standardClock: Clock
+
+  package init(_ options: Options) { standardClock = options.countsProcessorTime ? .processor : .wall }
+
+  /// A row: `body` does exactly as many operations as it is told, checks that it did, and its time is divided by them. In
+  /// quick mode there are a fortieth of them, unless `quick` says how many. `clock`: nil is what the command line says.
+  package mutating func row(
+    _ name: String, _ operations: Int, quick: Int? = nil, clock: Clock? = nil, owner: String = "coroutine",
+    _ body: @escaping (Int) throws -> Void
+  ) {
+    let clock = clock ?? standardClock
+    figures([Figure(name, owner: owner)], operations, quick: quick) { count in
+      let start = clock.now
+      try body(count)
+      return [Double(clock.now - start) / Double(count)]
+    }
+  }
+
+  /// Several rows that come out of one measurement, or one whose number is no time divided by a count: `body` answers the
+  /// numbers in the order of `figures`. `fresh`: each round runs in a process of its own, because the first round is what
+  /// counts (memory that has been touched once is cheaper ever after).
+  package mutating func figures(
+    _ figures: [Figure], _ operations: Int, quick: Int? = nil, fresh: Bool = false,
+    _ body: @escaping (Int) throws -> [Double]
+  ) {
+    measurements.append(
+      Measurement(
+        figures: figures, operations: operations, quickOperations: quick ?? max(1, operations / 40), isFresh: fresh,
+        body: body))
+  }
+}

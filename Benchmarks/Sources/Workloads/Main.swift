@@ -1,0 +1,21 @@
+import CProbe
+import Harness
+
+// Prints `coroutine/<workload> <TAB> best <TAB> median` for every row. A new row is three lines in the file of its group:
+// its name and how many operations, the work, and what the work must have produced.
+
+@main
+struct Workloads {
+  static func main() throws {
+    let options = Options.parse()
+    var suite = Suite(options)
+    addSwitching(to: &suite)
+    addJobs(to: &suite)
+    addSettled(to: &suite)
+    addHops(to: &suite)
+    addTimers(to: &suite)
+    addLatency(to: &suite)
+    addParked(to: &suite)
+    try Runner(options).run(suite, heading: Machine.description + "\n" + String(cString: cprobe_report()))
+  }
+}

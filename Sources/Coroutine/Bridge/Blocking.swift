@@ -1,0 +1,52 @@
+import Synchronization
+
+/// Runs blocking code (file access, DNS, databases, long computations) on a pool of threads of its own, and returns what it
+/// returns or throws what it throws.
+///
+/// Suspends the calling coroutine and never its thread. The end of `body` resumes it. Cancelled, it throws at once: a body
+/// that has not started by then is released without having run, on the calling coroutine; one that runs cannot be stopped,
+/// ends unobserved, and its result is released on the thread it ran on. Cancelled before the call, it throws without
+/// taking `body` into the pool. Off a coroutine it throws ``CoroutineError/notInCoroutine``.
+///
+/// Bodies start in the order of the calls. The pool has as many threads as are wanted at once, up to
+/// ``CoroutineRuntime/blockingThreadLimit``; beyond that bodies queue. A thread that had nothing to do for ten seconds ends.
+/// Where not one thread can be started, ``CoroutineError/outOfStacks(_:)`` says which limit was met.
+///
+/// The bindings of ``CoroutineLocal`` in force here are in force in `body`. Swift's task-locals are not: read them before.
+/// `body` runs outside of any coroutine: it may launch some, but must not wait for them with the suspending verbs, which
+/// throw ``CoroutineError/notInCoroutine`` there. Its stack has 1 MiB, and signals sent to the process pass its thread by.
+@discardableResult
+public func co_blocking<Output: Sendable>(_ body: sending @escaping () throws -> Output) throws -> Output {
+  try BlockingPool.shared.run(body)
+}
+
+extension CoroutineRuntime {
+  /// The most threads that ``co_blocking(_:)`` uses at once: 64, or four for each processor where that is more.
+  ///
+  /// May be set at any time, from any thread; never suspends. More: queued bodies start at once. Less: idle threads end, and
+  /// busy ones when their bodies do. Less than one counts as one.
+  public static var blockingThreadLimit: Int {
+    get { BlockingPool.shared.counts.limit }
+    set { BlockingPool.shared.setLimit(newValue) }
+  }
+}
+
+extension BlockingPool {
+  /// Suspends the running coroutine until one of the pool's threads has run `body`.
+  func run<Output: Sendable>(_ body: sending @escaping () throws -> Output) throws -> Output {
+    let (_, job) = try Turn.requireJob()
+    try job.pointee.checkCancelled()
+    // A simulation must not take this wait for a deadlock. Both calls are made on its own turn, so it never sees the work
+    // gone before it has seen the wake.
+    let simulation = job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.simulation }
+    simulation?.beginOutside()
+    defer { simulation?.endOutside() }
+
+    let cell = SuspendCell<Output>()
+    let work = BlockingBody(cell, locals: LocalBinding.current, body)
+    submit(work)
+    if let delivered = try cell.wait(.blocking) { return try delivered.get() }
+    if withdraw(work) { work.drop() }
+    throw Turn.current?.pointee.job?.pointee.cancellation() ?? CancellationError()
+  }
+}

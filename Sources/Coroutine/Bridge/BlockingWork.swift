@@ -1,0 +1,96 @@
+/// A body on its way through the pool.
+///
+///   CREATED --submit--> QUEUED --take--> TAKEN        the thread runs it
+///                          |-----fail--> TAKEN        no thread can be had; whoever found out fails it
+///                          +--withdraw-> WITHDRAWN    its coroutine was cancelled, and drops it
+///
+/// Who owns what: `next`, `previous` and `isQueued` the pool's lock; the rest whoever made the last transition, which is made
+/// under that lock by one alone, so a body either runs, or fails, or is dropped, once.
+class BlockingWork: @unchecked Sendable {
+  // Sound because of the ownership above; `previous` needs no reference because the one before it in the queue is held by
+  // the pool.
+  @exclusivity(unchecked) final var next: BlockingWork?
+  @exclusivity(unchecked) final unowned(unsafe) var previous: BlockingWork?
+  @exclusivity(unchecked) final var isQueued = false
+
+  init() {}
+
+  /// Runs the body and delivers how it ended.
+  ///
+  /// On a thread of the pool.
+  func run() {}
+  /// Delivers `error` instead.
+  func fail(_ error: any Error) {}
+}
+
+final class BlockingBody<Output: Sendable>: BlockingWork, @unchecked Sendable {
+  // Sound because of BlockingWork's ownership.
+  private let cell: SuspendCell<Output>
+  @exclusivity(unchecked) private var locals: LocalBinding?
+  @exclusivity(unchecked) private var body: (() throws -> Output)?
+
+  init(_ cell: SuspendCell<Output>, locals: LocalBinding?, _ body: sending @escaping () throws -> Output) {
+    self.cell = cell
+    self.locals = locals
+    self.body = body
+    super.init()
+  }
+
+  override func run() {
+    // Nobody is left to see a result that comes after a cancellation: it is released at the end of this statement.
+    _ = cell.resume(outcome())
+  }
+
+  override func fail(_ error: any Error) {
+    drop()
+    _ = cell.resume(.failure(error))
+  }
+
+  /// Releases the body, and with it what it holds, without having run it.
+  func drop() {
+    body = nil
+    locals = nil
+  }
+
+  /// Runs the body.
+  ///
+  /// When this returns, the body and its captures have been released: a coroutine that goes on finds nothing still held.
+  private func outcome() -> Result<Output, any Error> {
+    let outer = LocalBinding.exchange(locals.take().map(Unmanaged.passRetained))
+    defer { LocalBinding.exchange(outer)?.release() }
+    guard let body = body.take() else { return .failure(CoroutineError.abandoned) }
+    return Result { try body() }
+  }
+}
+
+/// Bodies that wait for a thread, first in first out.
+///
+/// All operations are constant time, under the pool's lock.
+struct BlockingQueue {
+  private(set) var first: BlockingWork?
+  private var last: BlockingWork?
+  private(set) var count = 0
+
+  mutating func append(_ work: BlockingWork) {
+    work.isQueued = true
+    work.previous = last
+    if let last { last.next = work } else { first = work }
+    last = work
+    count += 1
+  }
+
+  mutating func popFirst() -> BlockingWork? {
+    guard let work = first else { return nil }
+    remove(work)
+    return work
+  }
+
+  mutating func remove(_ work: BlockingWork) {
+    work.isQueued = false
+    let next = work.next.take()
+    if let next { next.previous = work.previous } else { last = work.previous }
+    if let previous = work.previous { previous.next = next } else { first = next }
+    work.previous = nil
+    count -= 1
+  }
+}

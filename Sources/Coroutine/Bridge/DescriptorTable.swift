@@ -1,0 +1,129 @@
+internal import CCoroutine
+import Synchronization
+
+#if canImport(Glibc)
+import Glibc
+#else
+import Musl
+#endif
+
+/// Who waits for which descriptor, for a share of all numbers.
+///
+/// Invariants, under the lock: an entry exists exactly while at least one node is linked in it; a node that waits for a
+/// number is linked in that number's entry. A claim through a node is made under the lock, and the waiting job takes the
+/// lock before its frame goes (Waiter.swift, 4). DescriptorPoller.swift says why no wake-up is lost.
+final class DescriptorTable: @unchecked Sendable {
+  // Sound because the entries are under the lock.
+
+  private struct Entry {
+    var readers = WaitList()
+    var writers = WaitList()
+
+    var isEmpty: Bool { readers.first == nil && writers.first == nil }
+
+    /// What all who wait want, once.
+    var mask: UInt32 {
+      let wantsReadable = readers.first == nil ? 0 : EventMask.readable
+      let wantsWritable = writers.first == nil ? 0 : EventMask.writable
+      return EventMask.oneShot | wantsReadable | wantsWritable
+    }
+
+    subscript(direction: Descriptor.Direction) -> WaitList {
+      get { direction == .readable ? readers : writers }
+      set { if direction == .readable { readers = newValue } else { writers = newValue } }
+    }
+  }
+
+  private let epoll: Int32
+  private let lock = SpinLock()
+  @exclusivity(unchecked) private var entries: [Int32: Entry] = [:]
+
+  init(_ epoll: Int32) { self.epoll = epoll }
+
+  var count: Int { lock.withLock { entries.count } }
+
+  /// Links a node, arms, and begins the wait of the node's job, whose turn it is.
+  ///
+  /// 0, or an error number, and then nothing has begun.
+  func join(
+    _ node: UnsafeMutablePointer<WaitNode>,
+    _ descriptor: Descriptor,
+    _ direction: Descriptor.Direction
+  ) -> Int32 {
+    var woken = RunQueue()
+    lock.lock()
+    var entry = entries[descriptor.number] ?? Entry()
+    entry[direction].append(node)
+    let code = arm(descriptor, entry.mask)
+    if code == 0 {
+      // Nobody can have claimed it before: the node is found under the lock only.
+      node.pointee.token = node.pointee.job.unsafelyUnwrapped.pointee.beginWait(direction.waitKind)
+    } else {
+      entry[direction].remove(node)
+      // Whoever waited for this number hears of it as well: they look, and find out for themselves.
+      Self.wakeAll(&entry.readers, &woken)
+      Self.wakeAll(&entry.writers, &woken)
+    }
+    entries[descriptor.number] = entry.isEmpty ? nil : entry
+    lock.unlock()
+    while let job = woken.popFirst() { Turn.makeReady(job) }
+    return code
+  }
+
+  /// Unlinks the node of a wait that ended otherwise.
+  ///
+  /// Constant time, no system call.
+  func leave(_ node: UnsafeMutablePointer<WaitNode>, _ descriptor: Descriptor, _ direction: Descriptor.Direction) {
+    lock.lock()
+    defer { lock.unlock() }
+    // Linked, it is in the number's current entry; woken and cancelled at once, it is in none.
+    guard node.pointee.isLinked, var entry = entries[descriptor.number] else { return }
+    entry[direction].remove(node)
+    entries[descriptor.number] = entry.isEmpty ? nil : entry
+  }
+
+  /// Wakes those whom an event concerns, and arms again for the rest.
+  func happened(_ events: UInt32, _ descriptor: Descriptor) {
+    var woken = RunQueue()
+    lock.lock()
+    if var entry = entries[descriptor.number] {
+      if events & (EventMask.readable | EventMask.gone) != 0 { Self.wakeAll(&entry.readers, &woken) }
+      if events & (EventMask.writable | EventMask.gone) != 0 { Self.wakeAll(&entry.writers, &woken) }
+      if !entry.isEmpty, arm(descriptor, entry.mask) != 0 {
+        // Closed, most likely. Nothing will be heard of it any more.
+        Self.wakeAll(&entry.readers, &woken)
+        Self.wakeAll(&entry.writers, &woken)
+      }
+      entries[descriptor.number] = entry.isEmpty ? nil : entry
+    }
+    lock.unlock()
+    while let job = woken.popFirst() { Turn.makeReady(job) }
+  }
+
+  /// All of them: readiness is no value that one could take from the others, and one who was woken and then cancelled would
+  /// have taken it along.
+  private static func wakeAll(_ waiters: inout WaitList, _ woken: inout RunQueue) {
+    while let node = waiters.popFirst() {
+      let job = node.pointee.job.unsafelyUnwrapped
+      if job.pointee.claim(node.pointee.token, node.pointee.reason) { woken.append(job) }
+    }
+  }
+
+  /// Tells the kernel what to watch for; 0 or an error number.
+  private func arm(_ descriptor: Descriptor, _ mask: UInt32) -> Int32 {
+    var event = epoll_event(events: mask, data: epoll_data(fd: descriptor.number))
+    if epoll_ctl(epoll, EPOLL_CTL_MOD, descriptor.number, &event) == 0 { return 0 }
+    guard errno == ENOENT else { return errno }
+    return epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor.number, &event) == 0 ? 0 : errno
+  }
+}
+
+/// The kernel's bits.
+///
+/// A hang-up and an error concern both directions and need not be asked for.
+private enum EventMask {
+  static var readable: UInt32 { EPOLLIN.rawValue }
+  static var writable: UInt32 { EPOLLOUT.rawValue }
+  static var gone: UInt32 { EPOLLHUP.rawValue | EPOLLERR.rawValue }
+  static var oneShot: UInt32 { EPOLLONESHOT.rawValue }
+}

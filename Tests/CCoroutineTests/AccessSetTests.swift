@@ -1,0 +1,132 @@
+import CCoroutine
+import Testing
+
+#if canImport(Glibc)
+import Glibc
+#elseif canImport(Musl)
+import Musl
+#endif
+
+/// An object whose properties are accessed dynamically: Swift checks at run time that no two modifications overlap.
+private final class Shared {
+  var value = 0
+  var other = 0
+}
+
+@inline(never)
+private func modify(_ variable: inout Int, _ body: () -> Void) {
+  variable += 1
+  body()
+  variable += 1
+}
+
+/// Two contexts on one thread, the first parked inside a modification of what the second modifies.
+private func overlap() throws {
+  let object = Shared()
+  let first = try Fiber { fiber in modify(&object.value) { fiber.suspend() } }
+  let second = try Fiber { fiber in modify(&object.value) { fiber.suspend() } }
+  try first.resume()
+  try second.resume()
+  try first.resume()
+  try second.resume()
+  precondition(first.state == CCO_FINISHED && second.state == CCO_FINISHED)
+  // The thread's own list of accesses is as it was.
+  modify(&object.value) {}
+  try first.destroy()
+  try second.destroy()
+}
+
+/// A context that is parked inside a modification moves from thread to thread, while each thread modifies the object too.
+private func migrate(times: Int, insideOfAnAccess: Bool = true) throws {
+  let carousel = Carousel(threads: 3)
+  defer { carousel.stop() }
+  let object = Shared()
+  let fiber = try Fiber { fiber in
+    for _ in 0..<times {
+      modify(&object.value) {
+        modify(&object.other) { fiber.suspend() }
+      }
+    }
+  }
+  while fiber.state != CCO_FINISHED {
+    try carousel.next {
+      if insideOfAnAccess {
+        modify(&object.value) { _ = try? fiber.resume() }
+      } else {
+        try fiber.resume()
+        modify(&object.value) {}
+      }
+      modify(&object.other) {}
+    }
+  }
+  try fiber.destroy()
+}
+
+/// A stack that a body leaves by finishing inside of somebody else's access does not corrupt that list.
+private func nested() throws {
+  let object = Shared()
+  var finished = 0
+  for _ in 0..<100 {
+    let fiber = try Fiber { fiber in
+      modify(&object.other) { fiber.suspend() }
+      finished += 1
+    }
+    try fiber.resume()
+    modify(&object.value) { _ = try? fiber.resume() }
+    try fiber.destroy()
+  }
+  precondition(finished == 100)
+}
+
+@Suite("Exclusive access")
+struct AccessSetTests {
+  @Test("Two contexts may be parked inside modifications of the same property")
+  func overlapping() throws { try onThread { try overlap() } }
+
+  @Test("Without the cure the second one's access ends the process")
+  func withoutTheCure() async {
+    let died = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
+      precondition(cco_disable(CCO_CURE_ACCESSES.rawValue))
+      try onThread { try overlap() }
+    }
+    #expect(died?.lastWords.contains("imultaneous access") == true)
+  }
+
+  @Test("Without the list's place Swift's own functions do it")
+  func byFunction() async {
+    await #expect(processExitsWith: .success) {
+      precondition(cco_disable(CCO_CURE_ACCESS_OFFSET.rawValue))
+      try onThread { try overlap() }
+      try onThread { try nested() }
+      // Swift's functions let a resumer's own accesses conflict with those of whom it resumes, as a call's do.
+      try migrate(times: 200, insideOfAnAccess: false)
+      #expect(cco_cures() & CCO_CURE_ACCESS_OFFSET.rawValue == 0)
+      #expect(cco_cures() & CCO_CURE_ACCESSES.rawValue != 0)
+      #expect(String(cString: cco_report()).contains("swift_task_exit/enterThreadLocalContext"))
+    }
+  }
+
+  @Test("A context parked inside modifications moves between threads ten thousand times")
+  func migration() throws { try migrate(times: 10_000) }
+
+  @Test("A modification around a resume and one inside of it are two flows' own")
+  func nestedModifications() throws { try onThread { try nested() } }
+
+  @Test("The checker still finds a real overlap inside one context")
+  func realOverlap() async {
+    let died = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
+      try onThread {
+        let object = Shared()
+        let fiber = try Fiber { fiber in
+          modify(&object.value) {
+            fiber.suspend()
+            modify(&object.value) {}
+          }
+        }
+        try fiber.resume()
+        try fiber.resume()
+      }
+    }
+    #expect(died?.lastWords.contains("imultaneous access") == true)
+  }
+}

@@ -1,0 +1,152 @@
+import CCoroutine
+import Testing
+
+#if canImport(Glibc)
+import Glibc
+#elseif canImport(Musl)
+import Musl
+#endif
+
+/// Overflows a context that is labelled so, on a thread of its own.
+private func overflow(stack: Int, id: UInt64, name: StaticString, file: StaticString, line: UInt32) throws {
+  _ = try onThread {
+    let fiber = try Fiber(stack: stack) { _ in _ = Machine.descend(1 << 28) }
+    fiber.context.pointee.label = cco_label(
+      id: id,
+      name: UnsafeRawPointer(name.utf8Start).assumingMemoryBound(to: CChar.self),
+      name_length: name.utf8CodeUnitCount,
+      file: UnsafeRawPointer(file.utf8Start).assumingMemoryBound(to: CChar.self),
+      file_length: file.utf8CodeUnitCount,
+      line: line
+    )
+    try fiber.resume()
+  }
+}
+
+@Suite("Overflow reports")
+struct OverflowTests {
+  @Test("An overflow's last words name the coroutine, its id, its stack and where it was launched")
+  func lastWords() async {
+    let died = await #expect(processExitsWith: .overflow, observing: [\.standardErrorContent]) {
+      try overflow(stack: 512 << 10, id: 42, name: "checkout", file: "Shop/Checkout.swift", line: 12)
+    }
+    #expect(
+      died?.lastWords.contains(
+        "coroutine \"checkout\" (id 42) overflowed its stack of 512 KiB; launched at Shop/Checkout.swift:12. "
+          + "Give it a larger one: co_launch(stack: .bytes(1 << 20))."
+      ) == true
+    )
+  }
+
+  @Test("A coroutine without a name or a place is named by its id")
+  func nameless() async {
+    let died = await #expect(processExitsWith: .overflow, observing: [\.standardErrorContent]) {
+      try overflow(stack: 16 << 10, id: 7, name: "", file: "", line: 0)
+    }
+    #expect(died?.lastWords.contains("coroutine (id 7) overflowed its stack of 16 KiB. Give it") == true)
+  }
+
+  @Test("Where no larger stack exists, none is advised")
+  func largest() async {
+    let died = await #expect(processExitsWith: .overflow, observing: [\.standardErrorContent]) {
+      try overflow(stack: 16 << 20, id: 1, name: "deep", file: "a.swift", line: 3)
+    }
+    #expect(died?.lastWords.contains("overflowed its stack of 16 MiB; launched at a.swift:3. No larger") == true)
+  }
+
+  @Test("Guards made by mprotect report as well")
+  func byMprotect() async {
+    let died = await #expect(processExitsWith: .overflow, observing: [\.standardErrorContent]) {
+      precondition(cco_disable(CCO_CURE_GUARD_MARKERS.rawValue))
+      try overflow(stack: 64 << 10, id: 9, name: "old kernel", file: "b.swift", line: 4)
+    }
+    #expect(died?.lastWords.contains("coroutine \"old kernel\" (id 9) overflowed its stack of 64 KiB") == true)
+  }
+
+  @Test("Without the cure an overflow says nothing", .enabled(if: !Machine.hasAddressSanitizer))
+  func withoutTheCure() async {
+    let died = await #expect(processExitsWith: .signal(SIGSEGV), observing: [\.standardErrorContent]) {
+      precondition(cco_disable(CCO_CURE_OVERFLOW_REPORT.rawValue))
+      setenv("SWIFT_BACKTRACE", "enable=no", 1)
+      try overflow(stack: 64 << 10, id: 9, name: "mute", file: "b.swift", line: 4)
+    }
+    #expect(died?.lastWords.contains("mute") == false)
+  }
+
+  @Test("Without guards an overflow is not noticed where it happens", .enabled(if: !Machine.isSanitized))
+  func withoutGuards() async {
+    await #expect(processExitsWith: .success) {
+      precondition(cco_disable(CCO_CURE_GUARDS.rawValue))
+      @inline(never)
+      func sink(_ fiber: Fiber) -> Int {
+        withUnsafeTemporaryAllocation(of: Int.self, capacity: 8) { frame in
+          frame.initialize(repeating: 1)
+          let isBelow = UInt(bitPattern: frame.baseAddress) < UInt(bitPattern: fiber.context.pointee.low) - (8 << 10)
+          return frame[3] + (isBelow ? 0 : sink(fiber))
+        }
+      }
+      // Nobody uses the neighbour below; its memory is overwritten.
+      let below = try Fiber(stack: 64 << 10) { _ in }
+      let fiber = try Fiber(stack: 64 << 10) { fiber in _ = sink(fiber) }
+      precondition(below.context < fiber.context)
+      try fiber.resume()
+      #expect(fiber.state == CCO_FINISHED)
+    }
+  }
+
+  @Test("A fault elsewhere goes to the handler that was there before, in full")
+  func otherFaults() async {
+    await #expect(processExitsWith: .exitCode(77)) {
+      var action = sigaction()
+      action.sa_flags = SA_SIGINFO | Int32(bitPattern: UInt32(SA_NODEFER))
+      action.__sigaction_handler.sa_sigaction = { signal, info, context in
+        _exit(signal == SIGSEGV && info?.pointee._sifields._sigfault.si_addr == wild && context != nil ? 77 : 78)
+      }
+      sigaction(SIGSEGV, &action, nil)
+      _ = try onThread {
+        let fiber = try Fiber { _ in wild.storeBytes(of: 1, as: UInt8.self) }
+        try fiber.resume()
+      }
+    }
+  }
+
+  @Test("After the last words the handler that was there before runs, on the alternate stack")
+  func chained() async {
+    let died = await #expect(processExitsWith: .exitCode(79), observing: [\.standardErrorContent]) {
+      var action = sigaction()
+      action.__sigaction_handler.sa_handler = { _ in _exit(79) }
+      sigaction(SIGSEGV, &action, nil)
+      try overflow(stack: 64 << 10, id: 5, name: "chained", file: "c.swift", line: 8)
+    }
+    #expect(died?.lastWords.contains("coroutine \"chained\" (id 5)") == true)
+  }
+
+  @Test("A SIGSEGV that somebody sends still ends the process", .enabled(if: !Machine.hasAddressSanitizer))
+  func sent() async {
+    await #expect(processExitsWith: .signal(SIGSEGV)) {
+      _ = try onThread {
+        let fiber = try Fiber { _ in _ = raise(SIGSEGV) }
+        try fiber.resume()
+      }
+    }
+  }
+
+  @Test("A thread's alternate signal stack is its own and goes when the thread ends")
+  func signalStacks() throws {
+    func current() -> stack_t {
+      var stack = stack_t()
+      sigaltstack(nil, &stack)
+      return stack
+    }
+    let stacks = try concurrently(threads: 3) { _ in current() }
+    for stack in stacks { #expect(stack.ss_flags & Int32(SS_DISABLE) == 0 && stack.ss_size >= 32 << 10) }
+    let before = Machine.mappings
+    for _ in 0..<200 { _ = try onThread { cco_guard_thread() } }
+    #expect(Machine.mappings < before + 100)
+  }
+}
+
+/// An address that nothing is mapped at.
+///
+/// Sound because it is constant.
+nonisolated(unsafe) private let wild = UnsafeMutableRawPointer(bitPattern: 0xdead_0000)!

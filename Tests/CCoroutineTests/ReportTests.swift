@@ -1,0 +1,110 @@
+import CCoroutine
+import Testing
+
+#if canImport(Glibc)
+import Glibc
+#elseif canImport(Musl)
+import Musl
+#endif
+
+@Suite("What the core tells about itself")
+struct ReportTests {
+  @Test("The report has a line for each hazard, and says how it is cured")
+  func report() throws {
+    try onThread {
+      let lines = String(cString: cco_report()).split(separator: "\n")
+      for subject in [
+        "floating point", "access sets", "task-locals", "stack guards", "overflow report", "switch path", "annotations",
+      ] {
+        #expect(lines.contains { $0.hasPrefix(subject) && $0.count > subject.count + 4 })
+      }
+    }
+  }
+
+  @Test("With Swift's runtime present every cure is active, and found where it is fast")
+  func cures() throws {
+    try onThread {
+      cco_start()
+      cco_guard_thread()
+      for cure in [
+        CCO_CURE_FLOATING_POINT, CCO_CURE_ACCESSES, CCO_CURE_ACCESS_OFFSET, CCO_CURE_TASK_LOCALS, CCO_CURE_GUARDS,
+        CCO_CURE_OVERFLOW_REPORT,
+      ] {
+        #expect(cco_cures() & cure.rawValue != 0, "\(String(cString: cco_report()))")
+      }
+      #expect((cco_facts.careful != 0) == Machine.isSanitized)
+    }
+  }
+
+  @Test("A cure that is switched off is reported as off")
+  func disabled() async {
+    await #expect(processExitsWith: .success) {
+      let all: UInt32 = 0x7F
+      precondition(cco_disable(all))
+      try onThread { cco_guard_thread() }
+      let report = String(cString: cco_report())
+      #expect(report.split(separator: "\n").count { $0.contains("disabled by a test") } == 5, "\(report)")
+      #expect(cco_cures() == 0)
+      // Too late now.
+      #expect(!cco_disable(all))
+    }
+  }
+
+  @Test("The C files were compiled with the sanitizers that the process runs with")
+  func sanitizers() {
+    let compiled = cco_compiled_sanitizers()
+    #expect((dlsym(nil, "__asan_init") != nil) == (compiled & CCO_ADDRESS_SANITIZER.rawValue != 0))
+    #expect((dlsym(nil, "__tsan_init") != nil) == (compiled & CCO_THREAD_SANITIZER.rawValue != 0))
+    #expect((compiled & CCO_LEAK_SANITIZER.rawValue != 0) == (compiled & CCO_ADDRESS_SANITIZER.rawValue != 0))
+  }
+}
+
+@Suite("A thread's words")
+struct ThreadWordsTests {
+  @Test("Each thread has words of its own, and a new thread's are empty")
+  func ownWords() throws {
+    let carousel = Carousel(threads: 3)
+    defer { carousel.stop() }
+    var words: [UnsafeMutablePointer<cco_thread_words>] = []
+    for index in 1...3 {
+      try carousel.next {
+        #expect(cco_thread().pointee.turn == nil)
+        words.append(cco_thread())
+        cco_thread().pointee.turn = UnsafeMutableRawPointer(bitPattern: index)
+      }
+    }
+    #expect(Set(words).count == 3)
+    for index in 1...3 {
+      try carousel.next {
+        #expect(cco_thread() == words[index - 1])
+        #expect(cco_thread().pointee.turn == UnsafeMutableRawPointer(bitPattern: index))
+        cco_thread().pointee.turn = nil
+      }
+    }
+  }
+
+  @Test("After a switch that changed threads, one function reads the words of the thread it is on now")
+  func afterMigration() throws {
+    let carousel = Carousel(threads: 3)
+    defer { carousel.stop() }
+    var wrong = 0
+    var expected: UnsafeMutablePointer<cco_thread_words>?
+    let fiber = try Fiber { fiber in
+      var before = cco_thread()
+      for _ in 0..<1000 {
+        fiber.suspend()
+        let after = cco_thread()
+        if after != expected || after == before { wrong += 1 }
+        before = after
+      }
+    }
+    while fiber.state != CCO_FINISHED {
+      try carousel.next {
+        expected = cco_thread()
+        try fiber.resume()
+      }
+    }
+    #expect(wrong == 0)
+    try fiber.destroy()
+  }
+}

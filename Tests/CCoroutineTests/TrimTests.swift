@@ -1,0 +1,121 @@
+import CCoroutine
+import Testing
+
+@Suite("Giving memory back")
+struct TrimTests {
+  static let count = Machine.isSanitized ? 200 : 2000
+
+  @Test("Trimming gives the memory and the address space of unused stacks back")
+  func everything() async {
+    await #expect(processExitsWith: .success) {
+      let count = TrimTests.count
+      let idle = cco_stacks()
+      let fibers = try (0..<count).map { _ in try Fiber(stack: 64 << 10) { fiber in fiber.suspend() } }
+      for fiber in fibers { try fiber.resume() }
+      let full = Machine.memory.resident
+      for fiber in fibers {
+        try fiber.resume()
+        try fiber.destroy()
+      }
+      #expect(cco_stacks().pooled_dirty == idle.pooled_dirty + UInt64(count))
+      #expect(cco_trim(0) >= count)
+      let counters = cco_stacks()
+      #expect(counters.live == idle.live)
+      #expect(counters.pooled_dirty == 0)
+      // What is left is one small slab a class.
+      #expect(counters.mapped_bytes < 8 << 20)
+      if !Machine.isSanitized { #expect(full - Machine.memory.resident > count * Machine.page * 9 / 10) }
+      #expect(cco_trim(0) == 0)
+    }
+  }
+
+  @Test("Trimming keeps as many hot stacks as it is asked to, the most recently used ones")
+  func keep() async {
+    await #expect(processExitsWith: .success) {
+      let fibers = try (0..<100).map { _ in try Fiber(stack: 64 << 10) { _ in } }
+      for fiber in fibers { try fiber.destroy() }
+      #expect(cco_trim(10) == 90)
+      #expect(cco_stacks().pooled_dirty >= 10)
+      for fiber in fibers.suffix(10) { #expect(Machine.isResident(fiber.context)) }
+      let again = try (0..<10).map { _ in try Fiber(stack: 64 << 10) { _ in } }
+      #expect(again.map(\.context) == fibers.suffix(10).reversed().map(\.context))
+      for fiber in again { try fiber.destroy() }
+    }
+  }
+
+  @Test("Trimming takes nothing from contexts in use, and cold stacks serve again")
+  func inUse() async {
+    await #expect(processExitsWith: .success) {
+      let count = TrimTests.count
+      let fibers = try (0..<count).map { index in
+        try Fiber(stack: 64 << 10) { fiber in
+          let sum = Machine.descend(100)
+          fiber.suspend(index)
+          fiber.suspend(index + sum)
+        }
+      }
+      for (index, fiber) in fibers.enumerated() { #expect(try fiber.resume() == index) }
+      let parked = stride(from: 0, to: count, by: 2).map { fibers[$0] }
+      let leaving = stride(from: 1, to: count, by: 2).map { fibers[$0] }
+      for fiber in leaving {
+        try fiber.resume()
+        try fiber.resume()
+        try fiber.destroy()
+      }
+      #expect(cco_trim(0) >= leaving.count)
+      for fiber in leaving { #expect(!Machine.isResident(fiber.context)) }
+      for fiber in parked { #expect(Machine.isResident(fiber.context)) }
+      // Every stack between them is handed out again, and works.
+      let again = try (0..<leaving.count).map { index in
+        try Fiber(stack: 64 << 10) { fiber in fiber.suspend(index + Machine.descend(50)) }
+      }
+      #expect(Set(again.map(\.context)) == Set(leaving.map(\.context)))
+      for (index, fiber) in again.enumerated() { #expect(try fiber.resume() == index + 51) }
+      for (index, fiber) in parked.enumerated() { #expect(try fiber.resume() == index * 2 + 101) }
+      for fiber in again + parked {
+        try fiber.resume()
+        try fiber.destroy()
+      }
+    }
+  }
+
+  @Test("Guards survive trimming")
+  func guards() async {
+    let died = await #expect(
+      processExitsWith: .overflow,
+      observing: [\.standardErrorContent]
+    ) {
+      _ = try onThread {
+        let fibers = try (0..<8).map { _ in try Fiber(stack: 64 << 10) { _ in } }
+        for fiber in fibers { try fiber.destroy() }
+        precondition(cco_trim(0) >= 8)
+        let fiber = try Fiber(stack: 64 << 10) { _ in _ = Machine.descend(1 << 24) }
+        try fiber.resume()
+      }
+    }
+    #expect(died?.lastWords.contains("overflowed its stack of 64 KiB") == true)
+  }
+
+  @Test("Threads may trim while others create and destroy")
+  func whileInUse() throws {
+    let rounds = Machine.isSanitized ? 200 : 3000
+    let failures = try concurrently(threads: 4) { thread in
+      var failures = 0
+      for round in 0..<rounds {
+        let fibers = try (0..<4).map { index in
+          try Fiber(stack: 16 << 10) { fiber in fiber.suspend(thread * 1_000_000 + round * 10 + index) }
+        }
+        for (index, fiber) in fibers.enumerated() {
+          if try fiber.resume() != thread * 1_000_000 + round * 10 + index { failures += 1 }
+        }
+        for fiber in fibers {
+          try fiber.resume()
+          try fiber.destroy()
+        }
+        if thread == 0 { cco_trim(round % 3) }
+      }
+      return failures
+    }
+    #expect(failures == [0, 0, 0, 0])
+  }
+}

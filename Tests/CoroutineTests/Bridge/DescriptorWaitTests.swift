@@ -1,0 +1,182 @@
+import Dispatch
+import Testing
+
+@testable import Coroutine
+
+#if canImport(Glibc)
+import Glibc
+#else
+import Musl
+#endif
+
+/// Closes `number` and opens `file` under it.
+private func reuse(_ number: Int32, for file: Int32) {
+  let answer = dup2(file, number)
+  precondition(answer == number, "dup2 failed: errno \(errno)")
+}
+
+/// A second number for `file`, so high that no test beside this one is given it after a close.
+private func number(for file: Int32, from least: Int32) -> Int32 {
+  let number = fcntl(file, F_DUPFD_CLOEXEC, least)
+  precondition(number >= 0, "F_DUPFD failed: errno \(errno)")
+  return number
+}
+
+/// Launches `body` on the running coroutine's queue and lets it run up to its first suspension.
+private func launchAndPark<Output: Sendable>(_ body: sending @escaping () throws -> Output) throws -> Job<Output> {
+  let job = co_launch(body)
+  try co_yield()
+  return job
+}
+
+@Suite("Waiting for descriptors: what may happen to them", .timeLimit(.minutes(1)))
+struct DescriptorLifeTests {
+  @Test func `an eventfd wakes its reader when it is signalled`() async throws {
+    let event = eventfd(0, Int32(EFD_NONBLOCK))
+    defer { close(event) }
+    let value = try await onSerialQueue {
+      let reader = try launchAndPark {
+        try co_wait(readable: event)
+        var value: UInt64 = 0
+        return read(event, &value, 8) == 8 ? value : 0
+      }
+      var one: UInt64 = 41
+      _ = write(event, &one, 8)
+      return try reader.join()
+    }
+    #expect(value == 41)
+  }
+
+  @Test func `a listening socket wakes the one who accepts`() async throws {
+    let listener = socket(AF_INET, Int32(SOCK_STREAM.rawValue | SOCK_NONBLOCK.rawValue), 0)
+    defer { close(listener) }
+    var address = sockaddr_in()
+    address.sin_family = sa_family_t(AF_INET)
+    address.sin_addr.s_addr = UInt32(0x7F00_0001).bigEndian
+    var length = socklen_t(MemoryLayout<sockaddr_in>.size)
+    let port = withUnsafeMutableBytes(of: &address) { bytes in
+      let address = bytes.baseAddress!.assumingMemoryBound(to: sockaddr.self)
+      return bind(listener, address, length) | listen(listener, 8) | getsockname(listener, address, &length)
+    }
+    #expect(port == 0)
+    let target = address
+    let accepted = try await onSerialQueue {
+      let server = try launchAndPark {
+        try co_wait(readable: listener)
+        return accept(listener, nil, nil)
+      }
+      let client = socket(AF_INET, Int32(SOCK_STREAM.rawValue | SOCK_NONBLOCK.rawValue), 0)
+      defer { close(client) }
+      var address = target
+      _ = withUnsafeBytes(of: &address) { bytes in
+        connect(client, bytes.baseAddress!.assumingMemoryBound(to: sockaddr.self), length)
+      }
+      try co_wait(writable: client)
+      var failure: Int32 = -1
+      var size = socklen_t(4)
+      getsockopt(client, SOL_SOCKET, SO_ERROR, &failure, &size)
+      #expect(failure == 0)
+      let accepted = try server.join()
+      close(accepted)
+      return accepted
+    }
+    #expect(accepted >= 0)
+  }
+
+  @Test func `a number that is used again while somebody waits for it stands for the new descriptor`() async throws {
+    let (old, new) = (PipePair(), PipePair())
+    let shared = number(for: old.reader, from: 840)
+    defer { close(shared) }
+    let seen = try await onSerialQueue {
+      // The old pipe stays armed in the kernel under this number: its other number keeps it open.
+      let early = try launchAndPark { try co_wait(readable: shared) }
+      reuse(shared, for: new.reader)
+      let late = try launchAndPark {
+        try co_wait(readable: shared)
+        return new.get()
+      }
+      new.put(9)
+      try early.join()
+      return try late.join()
+    }
+    #expect(seen == 9)
+  }
+
+  @Test func `an event of the old file wakes nobody for good who waits under the number now`() async throws {
+    let (old, new) = (PipePair(), PipePair())
+    let shared = number(for: old.reader, from: 860)
+    defer { close(shared) }
+    let trace = Trace()
+    try await onSerialQueue {
+      let early = try launchAndPark { try co_wait(readable: shared) }
+      early.cancel()
+      _ = outcome { try early.join() }
+      reuse(shared, for: new.reader)
+      let late = try launchAndPark {
+        try co_wait(readable: shared)
+        trace("read \(new.get() ?? 0)")
+      }
+      old.put(1)
+      // The kernel's events arrive in the order in which things happened: when this one is here, the old one was.
+      let other = PipePair()
+      let marker = try launchAndPark { try co_wait(readable: other.reader) }
+      other.put()
+      try marker.join()
+      trace("writing")
+      new.put(2)
+      try late.join()
+    }
+    #expect(trace.all == ["writing", "read 2"])
+  }
+
+  @Test func `who waits for a closed descriptor can be cancelled, times out, and leaves nothing behind`() async throws {
+    let poller = try DescriptorPoller.forTests()
+    let pipe = PipePair()
+    let closed = number(for: pipe.reader, from: 880)
+    let seen = try await onSerialQueue {
+      let wait: @Sendable () throws -> Void = { try Descriptor(closed).wait(until: .readable, with: poller) }
+      let quits = try launchAndPark { try wait() }
+      let expires = try launchAndPark { try co_timeout(.milliseconds(1)) { try wait() } }
+      #expect(poller.count == 1)
+      close(closed)
+      quits.cancel(Oops("quit"))
+      return [outcome { try quits.join() }, outcome { try expires.join() }]
+    }
+    #expect(seen == ["Oops(quit)", "TimeoutError"])
+    #expect(poller.count == 0)
+  }
+
+  @Test func `who asks for a closed descriptor wakes those who still wait for it`() async throws {
+    let poller = try DescriptorPoller.forTests()
+    let pipe = PipePair()
+    let closed = number(for: pipe.reader, from: 900)
+    let seen = try await onSerialQueue {
+      let waiters = try (0..<3).map { _ in
+        try launchAndPark { try Descriptor(closed).wait(until: .readable, with: poller) }
+      }
+      close(closed)
+      // Past the look with poll, as if it had been closed right after: epoll_ctl finds out.
+      let late = try launchAndPark { _ = try poller.wait(for: Descriptor(closed), .readable) }
+      return (waiters + [late]).map { job in outcome { try job.join() } }
+    }
+    #expect(seen == Array(repeating: "badDescriptor", count: 4))
+    #expect(poller.count == 0)
+  }
+
+  @Test func `a file that epoll does not take counts as ready`() async throws {
+    let poller = try DescriptorPoller.forTests()
+    let file = open("/proc/self/exe", O_RDONLY)
+    defer { close(file) }
+    let answer = try await onCoroutine { try poller.wait(for: Descriptor(file), .readable) }
+    #expect(answer == .alwaysReady)
+    #expect(poller.count == 0)
+  }
+
+  @Test func `an error of the kernel's says what to raise`() {
+    #expect(DescriptorWaitFailed(code: ENOSPC).description.contains("fs.epoll.max_user_watches"))
+    #expect(DescriptorWaitFailed(code: EMFILE).description.contains("RLIMIT_NOFILE"))
+    #expect(DescriptorWaitFailed(code: ENFILE).description.contains("fs.file-max"))
+    #expect(DescriptorWaitFailed(code: ENOMEM).description.contains("memory"))
+    #expect(DescriptorWaitFailed(code: EINVAL).description.contains("error \(EINVAL)"))
+  }
+}

@@ -1,0 +1,202 @@
+import Coroutine
+import Testing
+
+#if canImport(Glibc)
+import Glibc
+#else
+import Musl
+#endif
+
+@Suite("co_wait on descriptors", .timeLimit(.minutes(1)))
+struct DescriptorTests {
+  @Test func `readable: suspends until there is something to read`() async throws {
+    let pipe = PipePair()
+    let trace = Trace()
+    try await onSerialQueue {
+      let reader = co_launch {
+        try co_wait(readable: pipe.reader)
+        trace("read \(pipe.get() ?? 0)")
+      }
+      try co_delay(.milliseconds(3))
+      trace("writing")
+      pipe.put(7)
+      try reader.join()
+    }
+    #expect(trace.all == ["writing", "read 7"])
+  }
+
+  @Test func `writable: suspends until there is room`() async throws {
+    let pipe = PipePair()
+    pipe.fill()
+    let trace = Trace()
+    try await onSerialQueue {
+      let writer = co_launch {
+        try co_wait(writable: pipe.writer)
+        trace("wrote \(pipe.put(1))")
+      }
+      try co_delay(.milliseconds(3))
+      trace("draining")
+      pipe.drain()
+      try writer.join()
+    }
+    #expect(trace.all == ["draining", "wrote true"])
+  }
+
+  @Test func `what is ready already is ready at once, as often as one asks`() async throws {
+    let pipe = PipePair()
+    pipe.put()
+    try await onCoroutine {
+      for _ in 0..<100 {
+        try co_wait(readable: pipe.reader)
+        try co_wait(writable: pipe.writer)
+      }
+    }
+    #expect(pipe.get() == 1)
+  }
+
+  @Test func `a peer that is gone ends the wait, for reading and for writing`() async throws {
+    try await onSerialQueue {
+      let pipes = [PipePair(), PipePair(), PipePair.sockets()]
+      pipes[1].fill()
+      let jobs = [
+        co_launch { try co_wait(readable: pipes[0].reader) },
+        co_launch { try co_wait(writable: pipes[1].writer) },
+        co_launch { try co_wait(readable: pipes[2].reader) },
+      ]
+      try co_delay(.milliseconds(2))
+      pipes[0].closeEnd(pipes[0].writer)
+      pipes[1].closeEnd(pipes[1].reader)
+      pipes[2].closeEnd(pipes[2].writer)
+      for job in jobs { try job.join() }
+      // Gone before the wait: that counts as well.
+      try co_wait(readable: pipes[0].reader)
+      try co_wait(writable: pipes[1].writer)
+    }
+  }
+
+  @Test func `the descriptor stays the caller's: open and usable after the wait`() async throws {
+    let sockets = PipePair.sockets()
+    let seen = try await onCoroutine {
+      sockets.put(1)
+      try co_wait(readable: sockets.reader)
+      let first = sockets.get()
+      try co_wait(writable: sockets.reader)
+      sockets.put(2, into: sockets.reader)
+      try co_wait(readable: sockets.writer)
+      return [first, sockets.get(from: sockets.writer)]
+    }
+    #expect(seen == [1, 2])
+  }
+
+  @Test func `one descriptor can be waited for in both directions at once`() async throws {
+    let sockets = PipePair.sockets()
+    sockets.fill()
+    let trace = Trace()
+    try await onSerialQueue {
+      let reader = co_launch {
+        try co_wait(readable: sockets.writer)
+        trace("readable")
+      }
+      let writer = co_launch {
+        try co_wait(writable: sockets.writer)
+        trace("writable")
+      }
+      try co_yield()
+      sockets.put(5, into: sockets.reader)
+      try reader.join()
+      sockets.drain()
+      try writer.join()
+    }
+    #expect(trace.all == ["readable", "writable"])
+  }
+
+  @Test func `several may wait for one descriptor, on one queue and on others`() async throws {
+    let pipe = PipePair()
+    let jobs = (0..<6).map { n in
+      co_launch(on: taggedQueue("\(n % 3)")) { try co_wait(readable: pipe.reader) }
+    }
+    pipe.put()
+    for job in jobs { try await job.value }
+  }
+
+  @Test func `a cancelled wait leaves the others, and the descriptor can be waited for again`() async throws {
+    let seen = try await onSerialQueue {
+      let pipe = PipePair()
+      let quits = co_launch { try co_wait(readable: pipe.reader) }
+      let stays = co_launch { try co_wait(readable: pipe.reader) }
+      try co_delay(.milliseconds(1))
+      quits.cancel(Oops("quit"))
+      let first = outcome { try quits.join() }
+      let again = co_launch { try co_wait(readable: pipe.reader) }
+      try co_yield()
+      pipe.put()
+      return [first, outcome { try stays.join() }, outcome { try again.join() }]
+    }
+    #expect(seen == ["Oops(quit)", "()", "()"])
+  }
+
+  @Test func `a number that was never a descriptor, or is one no more, is a typed error`() async throws {
+    let pipe = PipePair()
+    // High above the numbers that tests beside this one are given, so that nobody reuses it.
+    let closed = fcntl(pipe.reader, F_DUPFD, 800)
+    close(closed)
+    let seen = try await onCoroutine {
+      [-1, Int32.min, Int32.max, closed].flatMap { number in
+        [outcome { try co_wait(readable: number) }, outcome { try co_wait(writable: number) }]
+      }
+    }
+    #expect(seen == Array(repeating: "badDescriptor", count: 8))
+  }
+
+  @Test func `a number that was closed and given out again stands for the new descriptor`() async throws {
+    let (old, new) = (PipePair(), PipePair())
+    let number = fcntl(old.reader, F_DUPFD, 820)
+    let trace = Trace()
+    try await onSerialQueue {
+      old.put()
+      try co_wait(readable: number)
+      old.drain()
+      close(number)
+      _ = dup2(new.reader, number)
+      let job = co_launch {
+        try co_wait(readable: number)
+        trace("read \(new.get() ?? 0)")
+      }
+      // The old pipe lives on under its first number; what happens to it is nobody's business here.
+      old.put()
+      try co_delay(.milliseconds(3))
+      trace("writing")
+      new.put(9)
+      try job.join()
+    }
+    close(number)
+    #expect(trace.all == ["writing", "read 9"])
+  }
+
+  @Test func `a regular file is ready at once`() async throws {
+    let file = open("/proc/self/exe", O_RDONLY)
+    defer { close(file) }
+    let seen = try await onCoroutine { outcome { try co_timeout(.seconds(20)) { try co_wait(readable: file) } } }
+    #expect(seen == "()")
+  }
+
+  @Test func `two coroutines play a thousand rounds over a pair of sockets`() async throws {
+    let sockets = PipePair.sockets()
+    let sum = try await onSerialQueue {
+      @Sendable func play(_ end: Int32, first: Bool) throws -> Int {
+        var sum = 0
+        for round in 0..<1_000 {
+          let byte = UInt8(truncatingIfNeeded: round)
+          if first { sockets.put(byte, into: end) }
+          try co_wait(readable: end)
+          sum += Int(sockets.get(from: end) ?? 0)
+          if !first { sockets.put(byte, into: end) }
+        }
+        return sum
+      }
+      let other = co_launch { try play(sockets.writer, first: false) }
+      return try play(sockets.reader, first: true) - other.join()
+    }
+    #expect(sum == 0)
+  }
+}

@@ -1,0 +1,82 @@
+import Coroutine
+import Dispatch
+import Testing
+
+@Suite("CoroutineRuntime.dump and liveCount", .timeLimit(.minutes(1)))
+struct DumpTests {
+  @Test func `lists a parked coroutine by id, name, queue and launch place`() async throws {
+    let gate = Gate()
+    let started = Gate()
+    let queue = DispatchQueue(label: "dump.queue.label")
+    let job = co_launch(on: queue, name: "dumped by name") {
+      started.open()
+      try gate.pass()
+    }
+    try await onCoroutine { try started.pass() }
+    let dump = CoroutineRuntime.dump()
+    gate.open()
+    try await job.value
+    #expect(dump.contains("dumped by name"), "\(dump)")
+    #expect(dump.contains("\(job.id)"), "\(dump)")
+    #expect(dump.contains("dump.queue.label"), "\(dump)")
+    #expect(dump.contains("DumpTests.swift"), "\(dump)")
+  }
+
+  @Test func `lists the coroutine that asks, and those that have not started`() async throws {
+    let dump = try await onSerialQueue {
+      let job = co_launch(name: "dump: the asking one") {
+        let queued = co_launch(name: "dump: the queued one") {}
+        let dump = CoroutineRuntime.dump()
+        try queued.join()
+        return dump
+      }
+      return try job.join()
+    }
+    #expect(dump.contains("dump: the asking one"), "\(dump)")
+    #expect(dump.contains("dump: the queued one"), "\(dump)")
+  }
+
+  @Test func `does not list what has ended`() async throws {
+    let dump = try await onSerialQueue {
+      try co_launch(name: "dump: ended by return") {}.join()
+      let cancelled = co_launch(name: "dump: ended by cancellation") { try waitForCancellation() }
+      try co_yield()
+      cancelled.cancel()
+      _ = outcome { try cancelled.join() }
+      try co_yield()
+      return CoroutineRuntime.dump()
+    }
+    #expect(!dump.contains("dump: ended by return"), "\(dump)")
+    #expect(!dump.contains("dump: ended by cancellation"), "\(dump)")
+  }
+
+  @Test func `can be asked for from any thread while coroutines come and go`() async throws {
+    let over = Flag()
+    let busy = (0..<4).map { n in
+      co_launch(on: taggedQueue("busy \(n)")) {
+        while !over.isRaised { try co_launch(name: "short") {}.join() }
+      }
+    }
+    try await onOwnThread {
+      for _ in 0..<50 {
+        if CoroutineRuntime.dump().isEmpty { throw Oops("an empty dump") }
+      }
+    }
+    over.raise()
+    for job in busy { try await job.value }
+  }
+
+  @Test func `liveCount counts the coroutines that have not ended, and ends at none`() async throws {
+    // In a process of its own: tests beside this one have coroutines too.
+    await #expect(processExitsWith: .success) {
+      #expect(CoroutineRuntime.liveCount == 0)
+      let gate = Gate()
+      let jobs = (0..<100).map { _ in co_launch { try gate.pass() } }
+      #expect(CoroutineRuntime.liveCount == 100)
+      gate.open()
+      for job in jobs { try await job.value }
+      // A job's value may be there a moment before its stack has gone.
+      while CoroutineRuntime.liveCount > 0 { await Task.yield() }
+    }
+  }
+}
