@@ -3,7 +3,11 @@ import PackageDescription
 
 // The benchmarks are a package of their own so that whoever depends on the library builds none of them. They need no other
 // package: README.md says why the counts are taken by a plain gate and not by a benchmarking framework.
+//   CO_WERROR  set: warnings are errors.
+//   CO_PEERS   set: the Swift programs that we are compared with are there as well, and with them the package of channels
+//              that Swift Concurrency needs for it. `run` sets it, with a scratch path of its own.
 let warningsAreErrors = Context.environment["CO_WERROR"] != nil
+let withPeers = Context.environment["CO_PEERS"] != nil
 let coroutine: Target.Dependency = .product(name: "Coroutine", package: "coroutine")
 
 let package = Package(
@@ -29,6 +33,15 @@ let package = Package(
   swiftLanguageModes: [.v6],
   cxxLanguageStandard: .cxx17
 )
+
+if withPeers {
+  package.dependencies.append(.package(url: "https://github.com/apple/swift-async-algorithms", from: "1.1.4"))
+  let channels: Target.Dependency = .product(name: "AsyncAlgorithms", package: "swift-async-algorithms")
+  package.targets += [
+    .executableTarget(name: "swift-peer", dependencies: ["Harness", channels], path: "Peers/swift"),
+    .executableTarget(name: "gcd-peer", dependencies: ["Harness"], path: "Peers/gcd"),
+  ]
+}
 
 for target in package.targets {
   let strict = warningsAreErrors

@@ -15,7 +15,7 @@ package struct Options: Sendable {
   /// Measures every row by processor time: on a machine that others keep busy this repeats better, and for work that neither
   /// waits nor runs on two threads at once it says the same.
   package var countsProcessorTime = false
-  /// Prints the rows' names and ends.
+  /// Prints a name for each measurement, which --only then takes, and ends.
   package var lists = false
   /// Started by this very program to measure in a fresh process: prints figures and nothing else.
   package var isChild = false

@@ -21,7 +21,7 @@ package struct Runner {
   /// Runs what was asked for. `heading` is printed first, as comment lines.
   package func run(_ suite: Suite, heading: String) throws {
     if options.lists {
-      for figure in suite.measurements.flatMap(\.figures) { print(figure.name) }
+      for measurement in suite.measurements { print(measurement.figures[0].name) }
       return
     }
     if !options.isChild { printHeading(heading) }

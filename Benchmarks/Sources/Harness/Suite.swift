@@ -26,17 +26,22 @@ package struct Measurement {
 package struct Suite {
   private(set) var measurements: [Measurement] = []
   private let standardClock: Clock
+  private let owner: String
 
-  package init(_ options: Options) { standardClock = options.countsProcessorTime ? .processor : .wall }
+  package init(_ options: Options, owner: String = "coroutine") {
+    standardClock = options.countsProcessorTime ? .processor : .wall
+    self.owner = owner
+  }
 
   /// A row: `body` does exactly as many operations as it is told, checks that it did, and its time is divided by them. In
-  /// quick mode there are a fortieth of them, unless `quick` says how many. `clock`: nil is what the command line says.
+  /// quick mode there are a fortieth of them, unless `quick` says how many. `clock`: nil is what the command line
+  /// says; `owner`: nil is the suite's.
   package mutating func row(
-    _ name: String, _ operations: Int, quick: Int? = nil, clock: Clock? = nil, owner: String = "coroutine",
+    _ name: String, _ operations: Int, quick: Int? = nil, clock: Clock? = nil, owner: String? = nil,
     _ body: @escaping (Int) throws -> Void
   ) {
     let clock = clock ?? standardClock
-    figures([Figure(name, owner: owner)], operations, quick: quick) { count in
+    figures([Figure(name, owner: owner ?? self.owner)], operations, quick: quick) { count in
       let start = clock.now
       try body(count)
       return [Double(clock.now - start) / Double(count)]

@@ -17,7 +17,7 @@ import Synchronization
 /// throw ``CoroutineError/notInCoroutine`` there. Its stack has 1 MiB, and signals sent to the process pass its thread by.
 @discardableResult
 public func co_blocking<Output: Sendable>(_ body: sending @escaping () throws -> Output) throws -> Output {
-  try BlockingPool.shared.run(body)
+  try BlockingPool.shared.run(consume body)
 }
 
 extension CoroutineRuntime {
@@ -42,8 +42,9 @@ extension BlockingPool {
     simulation?.beginOutside()
     defer { simulation?.endOutside() }
 
+    // Handed on by `consume`, so that this frame does not keep alive while it is parked what the body has released.
     let cell = SuspendCell<Output>()
-    let work = BlockingBody(cell, locals: LocalBinding.current, body)
+    let work = BlockingBody(cell, locals: LocalBinding.current, consume body)
     submit(work)
     if let delivered = try cell.wait(.blocking) { return try delivered.get() }
     if withdraw(work) { work.drop() }

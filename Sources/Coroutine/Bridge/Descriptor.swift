@@ -67,13 +67,17 @@ struct Descriptor {
   init(_ number: Int32) { self.number = number }
 
   /// Looks, waits, looks again: whatever woke the wait, a stale event included, only the look decides.
-  func wait(until direction: Direction) throws {
+  ///
+  /// `poller` nil: the process's, which is made only if there is something to wait for.
+  func wait(until direction: Direction, with poller: DescriptorPoller? = nil) throws {
     try Turn.requireJob().1.pointee.checkCancelled()
     while true {
       switch readiness(direction) {
       case .ready: return
       case .notOpen: throw CoroutineError.badDescriptor
-      case .notYet: if try DescriptorPoller.shared().wait(for: self, direction) == .alwaysReady { return }
+      case .notYet:
+        let poller = try poller ?? DescriptorPoller.shared()
+        if try poller.wait(for: self, direction) == .alwaysReady { return }
       }
     }
   }

@@ -1,6 +1,7 @@
 internal import CCoroutine
 public import Dispatch
 public import Synchronization
+import Glibc
 
 // States of a job, by what the record says
 //
@@ -9,7 +10,7 @@ public import Synchronization
 //   READY        ready or inbox         context set, wait CLAIMED or RUNNING
 //   RUNNING      none                   the turn's `job`
 //   WAITING      places of its waiters  wait WAITING
-//   FINISHED     none                   flag finished; the completion is settled right after
+//   FINISHED     none                   unregistered; the completion is settled right after
 //
 //   UNSTARTED -> RUNNING -> WAITING -> READY -> RUNNING ... -> FINISHED;  UNSTARTED -> FINISHED when cancelled before
 //
@@ -18,50 +19,45 @@ public import Synchronization
 /// What all jobs have in common, whatever they return.
 public class AnyJob: @unchecked Sendable {
   // Sound because the record says for each of its fields who may touch it (JobRecord.swift).
-  @usableFromInline let record: JobRef
-  /// The name given at the launch.
-  public final let name: String?
-  /// The queue of a lazy job that has not started: its scheduler does not hold it for it.
-  @exclusivity(unchecked) private final var pendingQueue: DispatchQueue?
-
+  @exclusivity(unchecked) @usableFromInline final var storage: JobRecord
   @exclusivity(unchecked) @usableFromInline final var completion: Completion
   /// Runs the body of the job that it gets and settles it. Captures nothing where it is made by specialised code.
   @usableFromInline final let runner: (AnyJob) -> Void
+  /// The queue of a lazy job that has not started: its scheduler does not hold it for it.
+  @exclusivity(unchecked) private final var pendingQueue: DispatchQueue?
 
+  /// The record's address, which stays the same for the object's life.
+  // Sound because a final stored property without observers lies in the object itself, and an object does not move.
+  @usableFromInline final var record: JobRef {
+    @inline(__always) get { withUnsafeMutablePointer(to: &storage) { $0 } }
+  }
+
+  /// `scheduler` comes with the reference that `forRecord` has taken.
   @usableFromInline
   init(
-    scheduler: Scheduler, name: String?, stack: StackSize, place: LaunchPlace, completion: consuming Completion,
-    runner: @escaping (AnyJob) -> Void
+    scheduler: Unmanaged<Scheduler>, name: String?, stack: StackSize, place: LaunchPlace,
+    completion: consuming Completion, runner: @escaping (AnyJob) -> Void
   ) {
-    self.name = name
     self.completion = completion
     self.runner = runner
-    record = .allocate(capacity: 1)
-    let unmanaged = scheduler.isImmortal ? Unmanaged.passUnretained(scheduler) : Unmanaged.passRetained(scheduler)
-    // The handle's own address is known only after all fields are set.
-    record.initialize(to: JobRecord(handle: Unmanaged.fromOpaque(UnsafeRawPointer(record)), scheduler: unmanaged, stack: stack, place: place))
-    record.pointee.handle = Unmanaged.passUnretained(self)
-    if let name { record.pointee.nameBytes = Self.bytes(of: name) }
+    storage = JobRecord(scheduler: scheduler, stack: stack, place: place)
+    storage.handle = Unmanaged.passUnretained(self)
+    if let name { storage.name = strdup(name) }
   }
 
   deinit {
     if completion.state.load(ordering: .acquiring) == Completion.failed, !completion.isObserved.load(ordering: .acquiring) {
       reportUnseen(completion.failure.unsafelyUnwrapped)
     }
-    let scheduler = record.pointee.home
-    record.pointee.locals?.release()
-    if let reason = record.pointee.cancelReason.load(ordering: .acquiring), reason.toOpaque() != Unmanaged.passUnretained(CancelReason.none).toOpaque() { reason.release() }
-    record.pointee.nameBytes?.deallocate()
-    record.deinitialize(count: 1)
-    record.deallocate()
-    if !scheduler._withUnsafeGuaranteedRef({ $0.isImmortal }) { scheduler.release() }
+    storage.locals?.release()
+    if let reason = storage.cancelReason.load(ordering: .acquiring), reason.toOpaque() != CancelReason.noneAddress { reason.release() }
+    free(storage.name)
+    let home = storage.home
+    if !home._withUnsafeGuaranteedRef({ $0.isImmortal }) { home.release() }
   }
 
-  private static func bytes(of name: String) -> UnsafeMutableBufferPointer<UInt8> {
-    let bytes = UnsafeMutableBufferPointer<UInt8>.allocate(capacity: name.utf8.count)
-    _ = bytes.initialize(from: name.utf8)
-    return bytes
-  }
+  /// The name given at the launch.
+  public final var name: String? { storage.name.map { String(cString: $0) } }
 
   /// A number that no other job of this process has.
   public final var id: UInt64 { record.pointee.id }
@@ -74,7 +70,7 @@ public class AnyJob: @unchecked Sendable {
   /// all the same has succeeded. Never suspends or blocks; any thread.
   public final func cancel(_ reason: (any Error)? = nil) {
     let flags = record.pointee.flags.load(ordering: .acquiring)
-    guard flags & (JobFlags.cancelled | JobFlags.finished) == 0 else { return }
+    guard flags & JobFlags.cancelled == 0, !completion.isSettled else { return }
     let chosen = reason.map { Unmanaged.passRetained(CancelReason($0)) } ?? Unmanaged.passUnretained(CancelReason.none)
     let won = record.pointee.cancelReason.compareExchange(
       expected: nil, desired: chosen, ordering: .acquiringAndReleasing
@@ -110,17 +106,22 @@ public class AnyJob: @unchecked Sendable {
     record.pointee.home._withUnsafeGuaranteedRef { $0.register(record, on: queue) }
   }
 
+  /// Before the job is known to anyone else: no atomic read-modify-write.
+  private final func markEnqueued() {
+    storage.flags.store(storage.flags.load(ordering: .relaxed) | JobFlags.enqueued, ordering: .relaxed)
+  }
+
   /// Makes the job known and, unless it is lazy, gets it going. The launcher's thread, once.
   @usableFromInline
   final func launch(_ start: StartMode, on queue: DispatchQueue?) {
     record.pointee.locals = LocalBinding.currentRetained()
     switch start {
     case .queued:
-      _ = record.pointee.flags.bitwiseOr(JobFlags.enqueued, ordering: .relaxed)
+      markEnqueued()
       goLive(on: queue)
       Turn.makeReady(record)
     case .immediate:
-      _ = record.pointee.flags.bitwiseOr(JobFlags.enqueued, ordering: .relaxed)
+      markEnqueued()
       goLive(on: queue)
       runImmediately()
     case .lazy:
@@ -166,7 +167,6 @@ public class AnyJob: @unchecked Sendable {
   /// Just before the result becomes known: afterwards the job counts as live no more.
   @usableFromInline
   final func willSettle() {
-    _ = record.pointee.flags.bitwiseOr(JobFlags.finished, ordering: .acquiringAndReleasing)
     record.pointee.home._withUnsafeGuaranteedRef { $0.unregister(record) }
     if let turn = Turn.current, turn.pointee.job == record { turn.pointee.job = nil }
   }

@@ -47,6 +47,7 @@ final class CancelReason: Sendable {
 
   /// One for all who give no reason, so that cancelling allocates nothing.
   static let none = CancelReason(CancellationError())
+  static var noneAddress: UnsafeMutableRawPointer { Unmanaged.passUnretained(none).toOpaque() }
 }
 
 extension JobRecord {
@@ -101,7 +102,7 @@ extension AnyJob {
   /// Asks the job's own scheduler to look at its cancellation. Any thread; the caller holds the job.
   func interrupt() {
     let old = record.pointee.flags.bitwiseOr(JobFlags.interruptPending, ordering: .acquiringAndReleasing).oldValue
-    guard old & (JobFlags.interruptPending | JobFlags.finished) == 0 else { return }
+    guard old & JobFlags.interruptPending == 0, !completion.isSettled else { return }
     // The message holds the job until it is handled.
     _ = Unmanaged.passRetained(self)
     let scheduler = record.pointee.scheduler.load(ordering: .relaxed)

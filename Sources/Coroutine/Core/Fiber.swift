@@ -1,4 +1,5 @@
 internal import CCoroutine
+import Glibc
 
 // A fiber: a context that runs one job after another. When a job finishes and the next ready one has not started, it runs
 // on the same stack with no switch at all; else the fiber parks inside `main` and waits in a cache for its next job.
@@ -54,12 +55,11 @@ enum Fiber {
   @inline(never)
   private static func runJob(on fiber: UnsafeMutablePointer<cco_context>) {
     let job = Turn.current.unsafelyUnwrapped.pointee.job.unsafelyUnwrapped
-    let record = job.pointee.place
+    let place = job.pointee.place
     fiber.pointee.label = cco_label(
-      id: job.pointee.id, name: UnsafeRawPointer(job.pointee.nameBytes?.baseAddress)?.assumingMemoryBound(to: CChar.self),
-      name_length: job.pointee.nameBytes?.count ?? 0,
-      file: UnsafeRawPointer(record.file.utf8Start).assumingMemoryBound(to: CChar.self),
-      file_length: record.file.utf8CodeUnitCount, line: record.line)
+      id: job.pointee.id, name: job.pointee.name, name_length: job.pointee.name.map { strlen($0) } ?? 0,
+      file: UnsafeRawPointer(place.file).assumingMemoryBound(to: CChar.self), file_length: Int(place.length),
+      line: place.line)
     job.pointee.handle._withUnsafeGuaranteedRef { $0.runner($0) }
     cco_restore_floating_point()
     job.pointee.context = nil

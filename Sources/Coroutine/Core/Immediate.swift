@@ -53,7 +53,7 @@ extension AnyJob {
   private func leaveForeign() {
     let deferred = JobFlags.deferredWake | JobFlags.deferredInterrupt
     let old = record.pointee.flags.bitwiseAnd(~(JobFlags.foreign | deferred), ordering: .acquiringAndReleasing).oldValue
-    if old & JobFlags.finished != 0 { return }
+    if completion.isSettled { return }
     if old & JobFlags.deferredWake != 0 { Turn.makeReady(record) }
     if old & JobFlags.deferredInterrupt != 0 { interrupt() }
   }

@@ -11,7 +11,7 @@ public final class Job<Success: Sendable>: AnyJob, Awaitable, @unchecked Sendabl
 
   @inlinable
   init(
-    scheduler: Scheduler, name: String?, stack: StackSize, place: LaunchPlace, body: @escaping () throws -> Success
+    scheduler: Unmanaged<Scheduler>, name: String?, stack: StackSize, place: LaunchPlace, body: @escaping () throws -> Success
   ) {
     self.body = body
     super.init(

@@ -13,7 +13,7 @@ public import Synchronization
 //   live links          the home scheduler's live lock
 //   everything else     the job's own turn (its scheduler's serial execution)
 //
-// Lifetime: the record is freed by the handle's deinit. A live job (launched, not finished) holds one retain of its
+// Lifetime: the record is a stored property of the job's object, which is where its address comes from. A live job (launched, not finished) holds one retain of its
 // handle, so whoever reaches a live job by pointer may use it.
 
 /// A pointer to a job's record.
@@ -45,11 +45,13 @@ struct JobRecord: ~Copyable {
   @usableFromInline var destination: Unmanaged<Scheduler>?
   @usableFromInline var id: UInt64 = 0
   @usableFromInline let place: LaunchPlace
-  @usableFromInline var nameBytes: UnsafeMutableBufferPointer<UInt8>?
+  /// The name as a C string of its own: a report of an overflow can do with nothing else.
+  @usableFromInline var name: UnsafeMutablePointer<CChar>?
 
+  /// The record lies in the job's object, which is not complete yet: `handle` is set right after.
   @usableFromInline
-  init(handle: Unmanaged<AnyJob>, scheduler: Unmanaged<Scheduler>, stack: StackSize, place: LaunchPlace) {
-    self.handle = handle
+  init(scheduler: Unmanaged<Scheduler>, stack: StackSize, place: LaunchPlace) {
+    self.handle = Unmanaged.fromOpaque(UnsafeRawPointer(bitPattern: 16).unsafelyUnwrapped)
     self.scheduler = Atomic(scheduler)
     self.home = scheduler
     self.stackBytes = stack.byteCount
@@ -61,12 +63,15 @@ struct JobRecord: ~Copyable {
 /// Where a job was launched, for dumps and last words.
 @usableFromInline
 struct LaunchPlace: Sendable {
-  @usableFromInline let file: StaticString
+  // Sound because it points to a literal.
+  @usableFromInline nonisolated(unsafe) let file: UnsafePointer<UInt8>
+  @usableFromInline let length: UInt32
   @usableFromInline let line: UInt32
 
   @inlinable
   init(file: StaticString, line: UInt) {
-    self.file = file
+    self.file = file.utf8Start
+    self.length = UInt32(truncatingIfNeeded: file.utf8CodeUnitCount)
     self.line = UInt32(truncatingIfNeeded: line)
   }
 }
@@ -100,8 +105,6 @@ enum JobFlags {
   @usableFromInline static let interruptPending: UInt32 = 4
   /// It has been put in a queue; a lazy job has not yet.
   @usableFromInline static let enqueued: UInt32 = 8
-  /// Its result is known.
-  @usableFromInline static let finished: UInt32 = 16
   /// It runs on a turn that is not its scheduler's (an immediate start), see Immediate.swift.
   @usableFromInline static let foreign: UInt32 = 32
   /// Its scheduler popped it while it was foreign.

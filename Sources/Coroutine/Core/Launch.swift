@@ -56,13 +56,19 @@ public func co_launch<Success: Sendable>(
 
 @usableFromInline
 enum Launch {
-  /// The scheduler for a launch here and now.
+  /// The scheduler for a launch here and now, with a reference for the job's record unless it is immortal.
   @usableFromInline
-  static func scheduler(for queue: DispatchQueue?) -> Scheduler {
-    if let queue { return SchedulerRegistry.scheduler(for: queue) }
+  static func scheduler(for queue: DispatchQueue?) -> Unmanaged<Scheduler> {
+    if let queue { return SchedulerRegistry.scheduler(for: queue).forRecord() }
     if let job = Turn.current?.pointee.job {
-      return job.pointee.scheduler.load(ordering: .relaxed).takeUnretainedValue()
+      let current = job.pointee.scheduler.load(ordering: .relaxed)
+      return current._withUnsafeGuaranteedRef { $0.isImmortal } ? current : current.retain()
     }
-    return LaneGroup.shared.nextLane()
+    return LaneGroup.shared.nextLane().forRecord()
   }
+}
+
+extension Scheduler {
+  /// What a job's record holds: nothing of an immortal scheduler, so that launching there shares no reference count.
+  func forRecord() -> Unmanaged<Scheduler> { isImmortal ? Unmanaged.passUnretained(self) : Unmanaged.passRetained(self) }
 }

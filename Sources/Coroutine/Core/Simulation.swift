@@ -34,16 +34,18 @@ final class Simulation: @unchecked Sendable {
   /// Runs `body` as a coroutine of the simulation, and all that it launches, until `body`'s job has ended.
   func run<Success: Sendable>(_ body: @escaping () throws -> Success) throws -> Success {
     let job = Job(
-      scheduler: scheduler, name: "simulated", stack: .standard, place: LaunchPlace(file: #fileID, line: #line), body: body)
+      scheduler: scheduler.forRecord(), name: "simulated", stack: .standard, place: LaunchPlace(file: #fileID, line: #line), body: body)
     job.launch(.queued, on: nil)
     while !job.isFinished {
+      // Read before the flag: who ends its outside work has asked for a drain before, so that drain is not overlooked.
+      let isBusyOutside = outside.load(ordering: .acquiring) > 0
       if drainWanted.exchange(false, ordering: .acquiringAndReleasing) {
         scheduler.drain()
       } else if let next = nextTimer {
         now = max(now, next)
         nextTimer = nil
         if scheduler.inbox.wakeUp() { drainWanted.store(true, ordering: .releasing) }
-      } else if outside.load(ordering: .acquiring) > 0 {
+      } else if isBusyOutside {
         wake.wait()
       } else {
         throw Deadlock(dump: Dump.text(of: [scheduler]))

@@ -26,7 +26,7 @@ enum Dump {
   }
 
   private static func line(_ job: JobRef, _ scheduler: Scheduler, _ now: UInt64) -> String {
-    let name = job.pointee.nameBytes.map { " \"\(String(decoding: $0, as: UTF8.self))\"" } ?? ""
+    let name = job.pointee.name.map { " \"\(String(cString: $0))\"" } ?? ""
     return "#\(job.pointee.id)\(name) \(state(job, now)) on \(scheduler.label), launched at \(job.pointee.place.description)"
   }
 

@@ -48,5 +48,7 @@ extension AnyJob {
 }
 
 extension LaunchPlace: CustomStringConvertible {
-  @usableFromInline var description: String { "\(file):\(line)" }
+  @usableFromInline var description: String {
+    "\(String(decoding: UnsafeBufferPointer(start: file, count: Int(length)), as: UTF8.self)):\(line)"
+  }
 }

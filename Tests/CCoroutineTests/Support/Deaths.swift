@@ -10,8 +10,8 @@ import Musl
 extension ExitTest.Condition {
   /// How a stack overflow ends the process.
   ///
-  /// AddressSanitizer's own handler, which runs after the report, ends it with an exit code.
-  static var overflow: ExitTest.Condition { Machine.hasAddressSanitizer ? .failure : .signal(SIGSEGV) }
+  /// The sanitizers' own handlers, which run after the report, end it with an exit code.
+  static var overflow: ExitTest.Condition { Machine.isSanitized ? .failure : .signal(SIGSEGV) }
 }
 
 extension ExitTest.Result {

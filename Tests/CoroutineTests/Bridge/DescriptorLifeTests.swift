@@ -22,6 +22,15 @@ private func number(for file: Int32, from least: Int32) -> Int32 {
   return number
 }
 
+/// An event counter.
+///
+/// Swift's C library module leaves eventfd out, so it is looked up.
+private func eventDescriptor() throws -> Int32 {
+  typealias Make = @convention(c) (UInt32, Int32) -> Int32
+  let symbol = try #require(dlsym(nil, "eventfd"))
+  return unsafeBitCast(symbol, to: Make.self)(0, O_NONBLOCK | O_CLOEXEC)
+}
+
 /// Launches `body` on the running coroutine's queue and lets it run up to its first suspension.
 private func launchAndPark<Output: Sendable>(_ body: sending @escaping () throws -> Output) throws -> Job<Output> {
   let job = co_launch(body)
@@ -32,7 +41,7 @@ private func launchAndPark<Output: Sendable>(_ body: sending @escaping () throws
 @Suite("Waiting for descriptors: what may happen to them", .timeLimit(.minutes(1)))
 struct DescriptorLifeTests {
   @Test func `an eventfd wakes its reader when it is signalled`() async throws {
-    let event = eventfd(0, Int32(EFD_NONBLOCK))
+    let event = try eventDescriptor()
     defer { close(event) }
     let value = try await onSerialQueue {
       let reader = try launchAndPark {
@@ -130,7 +139,7 @@ struct DescriptorLifeTests {
   }
 
   @Test func `who waits for a closed descriptor can be cancelled, times out, and leaves nothing behind`() async throws {
-    let poller = try DescriptorPoller.forTests()
+    let poller = try DescriptorPoller()
     let pipe = PipePair()
     let closed = number(for: pipe.reader, from: 880)
     let seen = try await onSerialQueue {
@@ -147,7 +156,7 @@ struct DescriptorLifeTests {
   }
 
   @Test func `who asks for a closed descriptor wakes those who still wait for it`() async throws {
-    let poller = try DescriptorPoller.forTests()
+    let poller = try DescriptorPoller()
     let pipe = PipePair()
     let closed = number(for: pipe.reader, from: 900)
     let seen = try await onSerialQueue {
@@ -164,7 +173,7 @@ struct DescriptorLifeTests {
   }
 
   @Test func `a file that epoll does not take counts as ready`() async throws {
-    let poller = try DescriptorPoller.forTests()
+    let poller = try DescriptorPoller()
     let file = open("/proc/self/exe", O_RDONLY)
     defer { close(file) }
     let answer = try await onCoroutine { try poller.wait(for: Descriptor(file), .readable) }

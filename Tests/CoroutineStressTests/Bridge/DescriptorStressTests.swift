@@ -1,0 +1,134 @@
+import Dispatch
+import Synchronization
+import Testing
+
+@testable import Coroutine
+
+#if canImport(Glibc)
+import Glibc
+#else
+import Musl
+#endif
+
+/// A non-blocking pipe, closed with the object.
+private final class Pipe: Sendable {
+  let reader: Int32
+  let writer: Int32
+
+  init() {
+    var ends: [Int32] = [-1, -1]
+    precondition(pipe(&ends) == 0, "no pipe for the test: errno \(errno)")
+    for end in ends { _ = fcntl(end, F_SETFL, O_NONBLOCK) }
+    (reader, writer) = (ends[0], ends[1])
+  }
+
+  deinit {
+    close(reader)
+    close(writer)
+  }
+
+  func put() {
+    var byte: UInt8 = 1
+    precondition(write(writer, &byte, 1) == 1, "the pipe is full")
+  }
+
+  func take() -> Bool {
+    var byte: UInt8 = 0
+    return read(reader, &byte, 1) == 1
+  }
+}
+
+private final class Written: Sendable {
+  let flag = Atomic<Bool>(false)
+  let count = Atomic<Int>(0)
+}
+
+@Suite("Stress: descriptors", .timeLimit(.minutes(5)))
+struct DescriptorStressTests {
+  @Test func `no byte and no wake-up is lost where deliveries race with cancellations`() async throws {
+    let stress = BridgeStress()
+    let poller = try DescriptorPoller()
+    let rounds = stress.rounds(1_500)
+    let bytes = Written()
+    // Each part has a pipe, on whatever lanes there are: what races is the poller's queue with the coroutines.
+    let parts = (0..<16).map { part in
+      co_launch {
+        var random = stress.random(part)
+        let pipe = Pipe()
+        for _ in 0..<rounds {
+          let readers = (0..<Int.random(in: 1...4, using: &random)).map { _ in
+            co_launch {
+              while true {
+                try Descriptor(pipe.reader).wait(until: .readable, with: poller)
+                if pipe.take() { break }
+              }
+              bytes.count.wrappingAdd(1, ordering: .relaxed)
+            }
+          }
+          for _ in 0..<Int.random(in: 0..<4, using: &random) { try co_yield() }
+          let victims = readers.filter { _ in Int.random(in: 0..<3, using: &random) == 0 }
+          let cancelsFirst = Bool.random(using: &random)
+          if cancelsFirst { for victim in victims { victim.cancel() } }
+          for _ in readers { pipe.put() }
+          if !cancelsFirst { for victim in victims { victim.cancel() } }
+          for reader in readers {
+            do {
+              try reader.join()
+            } catch is CancellationError {
+              // Its byte is still there, and still wakes: the next wait takes it.
+              try Descriptor(pipe.reader).wait(until: .readable, with: poller)
+              precondition(pipe.take())
+              bytes.count.wrappingAdd(1, ordering: .relaxed)
+            }
+          }
+          precondition(!pipe.take(), "a byte too many; \(stress.replay)")
+        }
+      }
+    }
+    for part in parts { try await part.value }
+    #expect(bytes.count.load(ordering: .acquiring) >= 16 * rounds, "\(stress.replay)")
+    #expect(poller.count == 0, "\(stress.replay)")
+  }
+
+  @Test func `numbers that are closed and used again under way never wake the wrong way`() async throws {
+    let stress = BridgeStress()
+    let poller = try DescriptorPoller()
+    let rounds = stress.rounds(1_500)
+    let parts = (0..<8).map { part in
+      co_launch {
+        var random = stress.random(100 + part)
+        // The number is always open; which pipe is behind it changes, while the old one lives on or does not.
+        var pipe = Pipe()
+        let number = dup(pipe.reader)
+        defer { close(number) }
+        var kept: [Pipe] = []
+        for _ in 0..<rounds {
+          let early = co_launch { try Descriptor(number).wait(until: .readable, with: poller) }
+          for _ in 0..<Int.random(in: 0..<3, using: &random) { try co_yield() }
+          if Bool.random(using: &random) { kept.append(pipe) }
+          if kept.count > 8 { kept.removeFirst() }
+          pipe = Pipe()
+          precondition(dup2(pipe.reader, number) == number)
+          // An event of an old file may come at any moment and must end nobody's wait.
+          if let old = kept.randomElement(using: &random) { old.put() }
+          let written = Written()
+          let current = pipe
+          let late = co_launch {
+            try Descriptor(number).wait(until: .readable, with: poller)
+            return written.flag.load(ordering: .acquiring)
+          }
+          for _ in 0..<Int.random(in: 0..<3, using: &random) { try co_yield() }
+          written.flag.store(true, ordering: .releasing)
+          current.put()
+          let endedInTime = try late.join()
+          precondition(endedInTime, "woken for good by another file; \(stress.replay)")
+          // Nobody promises it anything: its descriptor was closed. It must leave all the same.
+          early.cancel()
+          do { try early.join() } catch is CancellationError {}
+        }
+      }
+    }
+    for part in parts { try await part.value }
+    #expect(poller.count == 0, "\(stress.replay)")
+  }
+}

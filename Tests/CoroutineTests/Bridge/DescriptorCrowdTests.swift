@@ -1,0 +1,220 @@
+import Dispatch
+import Testing
+
+@testable import Coroutine
+
+#if canImport(Glibc)
+import Glibc
+#else
+import Musl
+#endif
+
+@Suite("Waiting for descriptors: who may wait at once", .timeLimit(.minutes(1)))
+struct DescriptorCrowdTests {
+  @Test func `readers are all woken, and those who find nothing wait again`() async throws {
+    let poller = try DescriptorPoller()
+    let pipe = PipePair()
+    let trace = Trace()
+    try await onSerialQueue {
+      let readers = (0..<5).map { index in
+        co_launch {
+          while true {
+            try Descriptor(pipe.reader).wait(until: .readable, with: poller)
+            guard let byte = pipe.get() else { continue }
+            trace("\(index) read \(byte)")
+            return
+          }
+        }
+      }
+      try co_yield()
+      #expect(poller.count == 1)
+      for byte in 1...5 {
+        pipe.put(UInt8(byte))
+        // The one who has read lets the next byte come, so that the others wait in between.
+        while trace.count < byte { try co_yield() }
+      }
+      for reader in readers { try reader.join() }
+    }
+    let lines = trace.all
+    #expect(lines.map { $0.suffix(1) } == ["1", "2", "3", "4", "5"])
+    #expect(Set(lines.map { $0.prefix(1) }).count == 5)
+    #expect(poller.count == 0)
+  }
+
+  @Test func `an event for one direction leaves the other one waiting, and armed`() async throws {
+    let poller = try DescriptorPoller()
+    let sockets = PipePair.sockets()
+    // Nothing to read for the reader, no room for the writer.
+    sockets.fill()
+    try await onSerialQueue {
+      let end = Descriptor(sockets.writer)
+      let reader = co_launch { try end.wait(until: .readable, with: poller) }
+      let writer = co_launch { try end.wait(until: .writable, with: poller) }
+      try co_yield()
+      sockets.put(1, into: sockets.reader)
+      try reader.join()
+      #expect(!writer.isFinished)
+      #expect(poller.count == 1)
+      sockets.drain()
+      try writer.join()
+    }
+    #expect(poller.count == 0)
+  }
+
+  @Test func `the last one who leaves takes the entry along, in any order of leaving`() async throws {
+    let poller = try DescriptorPoller()
+    let sockets = PipePair.sockets()
+    sockets.fill()
+    for order in [[0, 1, 2, 3], [3, 2, 1, 0], [1, 3, 0, 2]] {
+      try await onSerialQueue {
+        let jobs = (0..<4).map { index in
+          co_launch {
+            try Descriptor(sockets.writer).wait(until: index < 2 ? .readable : .writable, with: poller)
+          }
+        }
+        try co_yield()
+        for index in order {
+          #expect(poller.count == 1)
+          jobs[index].cancel()
+          #expect(outcome { try jobs[index].join() } == "CancellationError")
+        }
+        #expect(poller.count == 0)
+      }
+    }
+  }
+
+  @Test func `a coroutine that was woken and cancelled at once takes no event from the others`() async throws {
+    let pipe = PipePair()
+    try await onSerialQueue {
+      let readers = (0..<10).map { _ in co_launch { try co_wait(readable: pipe.reader) } }
+      try co_yield()
+      pipe.put()
+      for reader in readers.dropLast() { reader.cancel() }
+      try readers[9].join()
+      for reader in readers.dropLast() { _ = outcome { try reader.join() } }
+    }
+  }
+
+  @Test func `parked coroutines are dumped with what they wait for`() async throws {
+    let sockets = PipePair.sockets()
+    sockets.fill()
+    let dump = try await onSerialQueue {
+      let jobs = [
+        co_launch(name: "reads a socket") { try co_wait(readable: sockets.writer) },
+        co_launch(name: "writes a socket") { try co_wait(writable: sockets.writer) },
+      ]
+      try co_yield()
+      defer { for job in jobs { job.cancel() } }
+      return CoroutineRuntime.dump()
+    }
+    let lines = dump.split(separator: "\n")
+    #expect(lines.contains { $0.contains("reads a socket") && $0.contains("readable") })
+    #expect(lines.contains { $0.contains("writes a socket") && $0.contains("writable") })
+  }
+
+  @Test func `a simulation waits for a descriptor instead of seeing a deadlock`() async throws {
+    let pipe = PipePair()
+    let rounds = try await onOwnThread {
+      try Simulation(seed: 3).run {
+        let reader = co_launch {
+          var rounds = 0
+          while rounds < 20 {
+            try co_wait(readable: pipe.reader)
+            while pipe.get() != nil { rounds += 1 }
+          }
+          return rounds
+        }
+        for _ in 0..<20 {
+          try co_yield()
+          pipe.put()
+        }
+        return try reader.join()
+      }
+    }
+    #expect(rounds == 20)
+  }
+
+  @Test func `a thousand descriptors are waited for at once, and each wakes its own`() async {
+    // In a process of its own, because so many would take the numbers that other tests count on.
+    await #expect(processExitsWith: .success) {
+      var limit = rlimit()
+      getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+      limit.rlim_cur = min(limit.rlim_max, 4_096)
+      setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+      let pipes = (0..<1_000).map { _ in PipePair() }
+      let poller = try DescriptorPoller()
+      let sum = try await onSerialQueue {
+        let readers = pipes.map { pipe in
+          co_launch {
+            try Descriptor(pipe.reader).wait(until: .readable, with: poller)
+            return Int(pipe.get() ?? 0)
+          }
+        }
+        try co_yield()
+        precondition(poller.count == pipes.count)
+        for (index, pipe) in pipes.enumerated().reversed() { pipe.put(UInt8(index % 256)) }
+        return try readers.map { try $0.join() }
+      }
+      precondition(sum == (0..<1_000).map { $0 % 256 })
+      precondition(poller.count == 0)
+    }
+  }
+
+  @Test func `an echo server serves two hundred clients at once`() async throws {
+    let poller = try DescriptorPoller()
+    let echoed = try await onCoroutine {
+      let clients = (0..<200).map { index in
+        let sockets = PipePair.sockets()
+        co_launch { try Echo.serve(sockets.writer, poller) }
+        return co_launch {
+          defer { sockets.closeEnd(sockets.reader) }
+          return try Echo.talk(sockets.reader, poller, rounds: 20, seed: index)
+        }
+      }
+      return try clients.reduce(0) { try $0 + $1.join() }
+    }
+    #expect(echoed == 200 * 20)
+  }
+}
+
+/// A server that gives back what it gets until its client hangs up, and a client that checks it.
+private enum Echo {
+  static func serve(_ socket: Int32, _ poller: DescriptorPoller) throws {
+    var block = [UInt8](repeating: 0, count: 512)
+    while true {
+      let count = read(socket, &block, block.count)
+      if count == 0 { return }
+      if count < 0 {
+        try Descriptor(socket).wait(until: .readable, with: poller)
+      } else {
+        try send(block[..<count], to: socket, poller)
+      }
+    }
+  }
+
+  /// How many of the rounds came back as they were sent.
+  static func talk(_ socket: Int32, _ poller: DescriptorPoller, rounds: Int, seed: Int) throws -> Int {
+    var good = 0
+    for round in 0..<rounds {
+      let message = (0..<64).map { UInt8(truncatingIfNeeded: seed &* 31 &+ round &* 7 &+ $0) }
+      try send(message[...], to: socket, poller)
+      var answer: [UInt8] = []
+      var block = [UInt8](repeating: 0, count: 64)
+      while answer.count < message.count {
+        try Descriptor(socket).wait(until: .readable, with: poller)
+        let count = read(socket, &block, message.count - answer.count)
+        if count > 0 { answer += block[..<count] }
+      }
+      if answer == message { good += 1 }
+    }
+    return good
+  }
+
+  private static func send(_ bytes: ArraySlice<UInt8>, to socket: Int32, _ poller: DescriptorPoller) throws {
+    var rest = bytes
+    while !rest.isEmpty {
+      let count = rest.withUnsafeBytes { write(socket, $0.baseAddress, $0.count) }
+      if count > 0 { rest = rest.dropFirst(count) } else { try Descriptor(socket).wait(until: .writable, with: poller) }
+    }
+  }
+}
