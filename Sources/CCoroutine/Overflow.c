@@ -135,12 +135,17 @@ static void chain(int signal, siginfo_t *info, void *interrupted) {
     previous->sa_handler(signal);
 }
 
+// How far below a guard the stack pointer of an overflow may be: a large frame moves it there before it is touched.
+enum { LARGEST_FRAME = 1 << 20 };
+
 static void on_fault(int signal, siginfo_t *info, void *interrupted) {
   bool in_guard = false;
   const cco_context *context = info->si_code > 0 ? cco_context_at(info->si_addr, &in_guard) : NULL;
-  // A wild pointer into the guard of a stack that is not being run on is no overflow.
-  if (context != NULL && in_guard && context->state == CCO_RUNNING && stack_pointer(interrupted) < (const char *)context)
-    say_last_words(context);
+  // A wild pointer into the guard of a stack that this thread does not run on is no overflow.
+  if (context != NULL && in_guard) {
+    const char *pointer = stack_pointer(interrupted), *fault = info->si_addr;
+    if (pointer < (const char *)context && pointer + LARGEST_FRAME > fault) say_last_words(context);
+  }
   chain(signal, info, interrupted);
 }
 

@@ -125,14 +125,18 @@ void cco_sanitizer_forget(cco_context *context) {
   context->parked.stack = NULL;
 }
 
+// The whole stack with its control block, whose argument may be all that keeps a body alive.
+#ifdef CCO_ASAN
+static size_t root_size(const cco_context *context) { return (size_t)((char *)(context + 1) - context->low); }
+#endif
+
 void cco_sanitizer_stack_in_use(cco_context *context) {
 #ifdef CCO_TSAN
   context->sanitizer = __tsan_create_fiber(0);
 #endif
 #ifdef CCO_ASAN
   // Objects that only a parked stack refers to are not leaks.
-  __asan_unpoison_memory_region(context->low, (size_t)((char *)context - context->low));
-  __lsan_register_root_region(context->low, (size_t)((char *)context - context->low));
+  __lsan_register_root_region(context->low, root_size(context));
 #endif
 }
 
@@ -142,8 +146,11 @@ void cco_sanitizer_stack_idle(cco_context *context) {
   context->sanitizer = NULL;
 #endif
 #ifdef CCO_ASAN
-  __lsan_unregister_root_region(context->low, (size_t)((char *)context - context->low));
-  __asan_unpoison_memory_region(context->low, (size_t)((char *)context - context->low));
+  __lsan_unregister_root_region(context->low, root_size(context));
+  // Every frame has returned but the trampoline's, at the top. To clean all of the stack would touch an eighth of its size
+  // in shadow memory.
+  size_t size = (size_t)((char *)context - context->low), top = size < 4096 ? size : 4096;
+  __asan_unpoison_memory_region((char *)context - top, top);
 #endif
 }
 

@@ -35,7 +35,7 @@ extension BlockingPool {
   /// Suspends the running coroutine until one of the pool's threads has run `body`.
   func run<Output: Sendable>(_ body: sending @escaping () throws -> Output) throws -> Output {
     let (_, job) = try Turn.requireJob()
-    try job.pointee.checkCancelled()
+    try job.checkCancelled()
     // A simulation must not take this wait for a deadlock. Both calls are made on its own turn, so it never sees the work
     // gone before it has seen the wake.
     let simulation = job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.simulation }
@@ -48,6 +48,6 @@ extension BlockingPool {
     submit(work)
     if let delivered = try cell.wait(.blocking) { return try delivered.get() }
     if withdraw(work) { work.drop() }
-    throw Turn.current?.pointee.job?.pointee.cancellation() ?? CancellationError()
+    throw Turn.current?.pointee.job?.cancellation() ?? CancellationError()
   }
 }

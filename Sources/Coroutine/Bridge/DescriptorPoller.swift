@@ -105,7 +105,7 @@ final class DescriptorPoller: @unchecked Sendable {
   func wait(for descriptor: Descriptor, _ direction: Descriptor.Direction) throws -> Answer {
     // Read anew at each wait: the job may have come back on another thread, and been cancelled since it was woken.
     let (turn, job) = try Turn.requireJob()
-    try job.pointee.checkCancelled()
+    try job.checkCancelled()
     // A simulation must not take this wait for a deadlock.
     let simulation = job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.simulation }
     let table = Self.table(descriptor, tables)
@@ -124,7 +124,7 @@ final class DescriptorPoller: @unchecked Sendable {
       simulation?.endOutside()
       if reason == WakeReason.delivered { return .lookAgain }
       table.leave(node, descriptor, direction)
-      throw job.pointee.cancellation() ?? CancellationError()
+      throw job.cancellation() ?? CancellationError()
     }
   }
 

@@ -57,7 +57,7 @@ final class DescriptorTable: @unchecked Sendable {
     let code = arm(descriptor, entry.mask)
     if code == 0 {
       // Nobody can have claimed it before: the node is found under the lock only.
-      node.pointee.token = node.pointee.job.unsafelyUnwrapped.pointee.beginWait(direction.waitKind)
+      node.pointee.token = node.pointee.job.unsafelyUnwrapped.beginWait(direction.waitKind)
     } else {
       entry[direction].remove(node)
       // Whoever waited for this number hears of it as well: they look, and find out for themselves.
@@ -105,7 +105,7 @@ final class DescriptorTable: @unchecked Sendable {
   private static func wakeAll(_ waiters: inout WaitList, _ woken: inout RunQueue) {
     while let node = waiters.popFirst() {
       let job = node.pointee.job.unsafelyUnwrapped
-      if job.pointee.claim(node.pointee.token, node.pointee.reason) { woken.append(job) }
+      if job.claim(node.pointee.token, node.pointee.reason) { woken.append(job) }
     }
   }
 

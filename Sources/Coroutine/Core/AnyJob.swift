@@ -19,18 +19,16 @@ import Glibc
 /// What all jobs have in common, whatever they return.
 public class AnyJob: @unchecked Sendable {
   // Sound because the record says for each of its fields who may touch it (JobRecord.swift).
-  @exclusivity(unchecked) @usableFromInline final var storage: JobRecord
-  @exclusivity(unchecked) @usableFromInline final var completion: Completion
+  // They point into this object: a final stored property without observers lies in it, and an object does not move. The
+  // properties themselves are not used again, because an access to one would claim it for its length.
+  @exclusivity(unchecked) private final var recordStorage: JobRecord
+  @exclusivity(unchecked) private final var completionStorage: Completion
+  @exclusivity(unchecked) @usableFromInline final var record = JobRef(bitPattern: 16).unsafelyUnwrapped
+  @exclusivity(unchecked) @usableFromInline final var completion = CompletionRef(bitPattern: 16).unsafelyUnwrapped
   /// Runs the body of the job that it gets and settles it. Captures nothing where it is made by specialised code.
   @usableFromInline final let runner: (AnyJob) -> Void
   /// The queue of a lazy job that has not started: its scheduler does not hold it for it.
   @exclusivity(unchecked) private final var pendingQueue: DispatchQueue?
-
-  /// The record's address, which stays the same for the object's life.
-  // Sound because a final stored property without observers lies in the object itself, and an object does not move.
-  @usableFromInline final var record: JobRef {
-    @inline(__always) get { withUnsafeMutablePointer(to: &storage) { $0 } }
-  }
 
   /// `scheduler` comes with the reference that `forRecord` has taken.
   @usableFromInline
@@ -38,26 +36,29 @@ public class AnyJob: @unchecked Sendable {
     scheduler: Unmanaged<Scheduler>, name: String?, stack: StackSize, place: LaunchPlace,
     completion: consuming Completion, runner: @escaping (AnyJob) -> Void
   ) {
-    self.completion = completion
     self.runner = runner
-    storage = JobRecord(scheduler: scheduler, stack: stack, place: place)
-    storage.handle = Unmanaged.passUnretained(self)
-    if let name { storage.name = strdup(name) }
+    completionStorage = completion
+    recordStorage = JobRecord(scheduler: scheduler, stack: stack, place: place)
+    record = withUnsafeMutablePointer(to: &recordStorage) { $0 }
+    self.completion = withUnsafeMutablePointer(to: &completionStorage) { $0 }
+    record.pointee.handle = Unmanaged.passUnretained(self)
+    if let name { record.pointee.name = strdup(name) }
   }
 
   deinit {
-    if completion.state.load(ordering: .acquiring) == Completion.failed, !completion.isObserved.load(ordering: .acquiring) {
-      reportUnseen(completion.failure.unsafelyUnwrapped)
+    if completion.pointee.state.load(ordering: .acquiring) == Completion.failed,
+      !completion.pointee.isObserved.load(ordering: .acquiring) {
+      reportUnseen(completion.pointee.failure.unsafelyUnwrapped)
     }
-    storage.locals?.release()
-    if let reason = storage.cancelReason.load(ordering: .acquiring), reason.toOpaque() != CancelReason.noneAddress { reason.release() }
-    free(storage.name)
-    let home = storage.home
+    record.pointee.locals?.release()
+    if let reason = record.pointee.cancelReason.load(ordering: .acquiring), reason.toOpaque() != CancelReason.noneAddress { reason.release() }
+    free(record.pointee.name)
+    let home = record.pointee.home
     if !home._withUnsafeGuaranteedRef({ $0.isImmortal }) { home.release() }
   }
 
   /// The name given at the launch.
-  public final var name: String? { storage.name.map { String(cString: $0) } }
+  public final var name: String? { record.pointee.name.map { String(cString: $0) } }
 
   /// A number that no other job of this process has.
   public final var id: UInt64 { record.pointee.id }
@@ -108,7 +109,7 @@ public class AnyJob: @unchecked Sendable {
 
   /// Before the job is known to anyone else: no atomic read-modify-write.
   private final func markEnqueued() {
-    storage.flags.store(storage.flags.load(ordering: .relaxed) | JobFlags.enqueued, ordering: .relaxed)
+    record.pointee.flags.store(record.pointee.flags.load(ordering: .relaxed) | JobFlags.enqueued, ordering: .relaxed)
   }
 
   /// Makes the job known and, unless it is lazy, gets it going. The launcher's thread, once.
@@ -137,7 +138,7 @@ public class AnyJob: @unchecked Sendable {
 
   /// Whether a failure is what cancelling this job threw in it. Errors have no identity, so by type and text.
   final func isOwnCancellation(_ error: any Error) -> Bool {
-    guard let reason = record.pointee.ownCancellation else { return false }
+    guard let reason = record.ownCancellation else { return false }
     return error is CancellationError || isSameError(error, reason)
   }
 
@@ -159,7 +160,7 @@ public class AnyJob: @unchecked Sendable {
   /// Throws if the job was cancelled before it started.
   @inlinable @inline(__always)
   final func checkNotCancelled() throws {
-    if record.pointee.flags.load(ordering: .relaxed) & JobFlags.cancelled != 0, let error = record.pointee.ownCancellation {
+    if record.pointee.flags.load(ordering: .relaxed) & JobFlags.cancelled != 0, let error = record.ownCancellation {
       throw error
     }
   }

@@ -50,17 +50,17 @@ final class CancelReason: Sendable {
   static var noneAddress: UnsafeMutableRawPointer { Unmanaged.passUnretained(none).toOpaque() }
 }
 
-extension JobRecord {
+extension UnsafeMutablePointer where Pointee == JobRecord {
   /// Throws when cancellation is in force. Own turn; one relaxed load on the usual path.
   @inlinable @inline(__always)
   func checkCancelled() throws {
-    if flags.load(ordering: .relaxed) & JobFlags.mustLook != 0, let error = cancellation() { throw error }
+    if pointee.flags.load(ordering: .relaxed) & JobFlags.mustLook != 0, let error = cancellation() { throw error }
   }
 
   /// What a suspension point has to throw, if anything. Own turn, or its scheduler's while it is parked.
   @usableFromInline @inline(never)
   func cancellation() -> (any Error)? {
-    var frame = frames
+    var frame = pointee.frames
     while let current = frame {
       switch current.pointee.kind {
       case .shield:
@@ -79,18 +79,18 @@ extension JobRecord {
 
   /// The reason given to Job.cancel, whatever hides it.
   @usableFromInline var ownCancellation: (any Error)? {
-    guard flags.load(ordering: .acquiring) & JobFlags.cancelled != 0 else { return nil }
-    return cancelReason.load(ordering: .acquiring)?._withUnsafeGuaranteedRef { $0.error } ?? CancellationError()
+    guard pointee.flags.load(ordering: .acquiring) & JobFlags.cancelled != 0 else { return nil }
+    return pointee.cancelReason.load(ordering: .acquiring)?._withUnsafeGuaranteedRef { $0.error } ?? CancellationError()
   }
 
   /// After a frame has gone: whether anything that is left still has something to say. Own turn.
-  mutating func forgetSignals() {
-    guard flags.load(ordering: .relaxed) & JobFlags.signalled != 0 else { return }
-    _ = flags.bitwiseAnd(~JobFlags.signalled, ordering: .acquiringAndReleasing)
-    var frame = frames
+  func forgetSignals() {
+    guard pointee.flags.load(ordering: .relaxed) & JobFlags.signalled != 0 else { return }
+    _ = pointee.flags.bitwiseAnd(~JobFlags.signalled, ordering: .acquiringAndReleasing)
+    var frame = pointee.frames
     while let current = frame {
       if current.pointee.isSignalled.load(ordering: .acquiring) {
-        _ = flags.bitwiseOr(JobFlags.signalled, ordering: .acquiringAndReleasing)
+        _ = pointee.flags.bitwiseOr(JobFlags.signalled, ordering: .acquiringAndReleasing)
         return
       }
       frame = current.pointee.outer
@@ -127,7 +127,7 @@ extension Scheduler {
     if deferIfForeign(job, JobFlags.deferredInterrupt) { return }
     // Not waiting: it will look before it waits.
     guard word & 0xFF == 1 else { return }
-    guard job.pointee.cancellation() != nil, job.pointee.claim(WaitToken(word: word), WakeReason.cancelled) else { return }
-    lane.pointee.append(job)
+    guard job.cancellation() != nil, job.claim(WaitToken(word: word), WakeReason.cancelled) else { return }
+    lane.append(job)
   }
 }

@@ -58,39 +58,45 @@ struct Completion: ~Copyable {
     var copy = bytes
     withUnsafeMutableBytes(of: &copy) { destroy($0.baseAddress.unsafelyUnwrapped) }
   }
+}
 
-  @inlinable var isSettled: Bool { state.load(ordering: .acquiring) != Self.pending }
+/// A completion is used through its address only. Its methods touch one field at a time: a `mutating` method would claim all
+/// of it for its length, a suspension long, while others settle it.
+@usableFromInline typealias CompletionRef = UnsafeMutablePointer<Completion>
+
+extension UnsafeMutablePointer where Pointee == Completion {
+  @inlinable var isSettled: Bool { pointee.state.load(ordering: .acquiring) != Completion.pending }
 
   // MARK: Settling
 
   /// False: settled before, nothing has changed. Wakes and calls everyone who waits. Any thread; linear in their number.
   @inlinable
-  mutating func succeed<Success>(_ value: consuming Success) -> Bool {
-    lock.lock()
-    guard state.load(ordering: .relaxed) == Self.pending else {
-      lock.unlock()
+  func succeed<Success>(_ value: consuming Success) -> Bool {
+    pointee.lock.lock()
+    guard pointee.state.load(ordering: .relaxed) == Completion.pending else {
+      pointee.lock.unlock()
       return false
     }
     store(value)
-    publish(Self.succeeded)
+    publish(Completion.succeeded)
     return true
   }
 
   /// As succeed, with a failure.
   @usableFromInline
-  mutating func fail(_ error: any Error) -> Bool {
-    lock.lock()
-    guard state.load(ordering: .relaxed) == Self.pending else {
-      lock.unlock()
+  func fail(_ error: any Error) -> Bool {
+    pointee.lock.lock()
+    guard pointee.state.load(ordering: .relaxed) == Completion.pending else {
+      pointee.lock.unlock()
       return false
     }
-    failure = error
-    publish(Self.failed)
+    pointee.failure = error
+    publish(Completion.failed)
     return true
   }
 
   @inlinable
-  mutating func settle<Success>(_ outcome: Result<Success, any Error>) -> Bool {
+  func settle<Success>(_ outcome: Result<Success, any Error>) -> Bool {
     switch outcome {
     case .success(let value): succeed(value)
     case .failure(let error): fail(error)
@@ -98,10 +104,10 @@ struct Completion: ~Copyable {
   }
 
   @inlinable @inline(__always)
-  mutating func store<Success>(_ value: consuming Success) {
+  func store<Success>(_ value: consuming Success) {
     var value = value
-    if Self.fits(Success.self) {
-      withUnsafeMutableBytes(of: &bytes) { bytes in
+    if Completion.fits(Success.self) {
+      withUnsafeMutableBytes(of: &pointee.bytes) { bytes in
         withUnsafeMutablePointer(to: &value) { source in
           let target = bytes.baseAddress.unsafelyUnwrapped.assumingMemoryBound(to: Success.self)
           target.initialize(to: source.pointee)
@@ -110,32 +116,32 @@ struct Completion: ~Copyable {
     } else {
       let pointer = UnsafeMutablePointer<Success>.allocate(capacity: 1)
       pointer.initialize(to: value)
-      bytes[0] = UInt(bitPattern: pointer)
+      pointee.bytes[0] = UInt(bitPattern: pointer)
     }
   }
 
   /// Makes the stored outcome known; leaves the lock.
   @inlinable @inline(__always)
-  mutating func publish(_ outcome: UInt8) {
-    state.store(outcome, ordering: .releasing)
-    if waiters.first == nil { lock.unlock() } else { releaseWaiters() }
+  func publish(_ outcome: UInt8) {
+    pointee.state.store(outcome, ordering: .releasing)
+    if pointee.waiters.first == nil { pointee.lock.unlock() } else { releaseWaiters() }
   }
 
   @usableFromInline
-  mutating func releaseWaiters() {
+  func releaseWaiters() {
     var woken = RunQueue()
     var called = WaitList()
-    while let node = waiters.popFirst() {
+    while let node = pointee.waiters.popFirst() {
       if let job = node.pointee.job {
-        if job.pointee.claim(node.pointee.token, node.pointee.reason) { woken.append(job) }
+        if job.claim(node.pointee.token, node.pointee.reason) { woken.append(job) }
       } else {
         if node.pointee.callback.unsafelyUnwrapped._withUnsafeGuaranteedRef({ $0.observes }) {
-          isObserved.store(true, ordering: .relaxed)
+          pointee.isObserved.store(true, ordering: .relaxed)
         }
         called.append(node)
       }
     }
-    lock.unlock()
+    pointee.lock.unlock()
     while let job = woken.popFirst() { Turn.makeReady(job) }
     while let node = called.popFirst() { node.pointee.callback.unsafelyUnwrapped.takeRetainedValue().fire() }
   }
@@ -145,9 +151,9 @@ struct Completion: ~Copyable {
   /// The value; the caller knows that there is one, and of which type.
   @inlinable @inline(__always)
   func value<Success>(as type: Success.Type) -> Success {
-    withUnsafeBytes(of: bytes) { bytes in
+    withUnsafeBytes(of: pointee.bytes) { bytes in
       let address = bytes.baseAddress.unsafelyUnwrapped
-      return Self.fits(type)
+      return Completion.fits(type)
         ? address.assumingMemoryBound(to: Success.self).pointee
         : address.load(as: UnsafePointer<Success>.self).pointee
     }
@@ -156,74 +162,74 @@ struct Completion: ~Copyable {
   /// The outcome, once there is one.
   @inlinable
   func outcome<Success>(as type: Success.Type) -> Result<Success, any Error>? {
-    switch state.load(ordering: .acquiring) {
-    case Self.pending: nil
-    case Self.succeeded: .success(value(as: type))
-    default: .failure(failure.unsafelyUnwrapped)
+    switch pointee.state.load(ordering: .acquiring) {
+    case Completion.pending: nil
+    case Completion.succeeded: .success(value(as: type))
+    default: .failure(pointee.failure.unsafelyUnwrapped)
     }
   }
 
   /// The value or a throw of the failure; the caller knows that it is settled.
   @inlinable @inline(__always)
   func get<Success>(as type: Success.Type) throws -> Success {
-    if state.load(ordering: .acquiring) == Self.succeeded { return value(as: type) }
-    throw failure.unsafelyUnwrapped
+    if pointee.state.load(ordering: .acquiring) == Completion.succeeded { return value(as: type) }
+    throw pointee.failure.unsafelyUnwrapped
   }
 
   // MARK: Waiting
 
   /// Suspends the running job until settled. Throws what cancellation throws, and then leaves the work alone.
   @inlinable @inline(__always)
-  mutating func wait(_ kind: WaitKind) throws {
+  func wait(_ kind: WaitKind) throws {
     let (turn, job) = try Turn.requireJob()
-    try job.pointee.checkCancelled()
+    try job.checkCancelled()
     if !isSettled { try park(kind, turn, job) }
     // Only now: a waiter that gives up has seen nothing.
-    if !isObserved.load(ordering: .relaxed) { isObserved.store(true, ordering: .relaxed) }
+    if !pointee.isObserved.load(ordering: .relaxed) { pointee.isObserved.store(true, ordering: .relaxed) }
   }
 
   @usableFromInline
-  mutating func park(_ kind: WaitKind, _ turn: UnsafeMutablePointer<Turn>, _ job: JobRef) throws {
-    lock.lock()
-    if state.load(ordering: .relaxed) != Self.pending {
-      lock.unlock()
+  func park(_ kind: WaitKind, _ turn: UnsafeMutablePointer<Turn>, _ job: JobRef) throws {
+    pointee.lock.lock()
+    if pointee.state.load(ordering: .relaxed) != Completion.pending {
+      pointee.lock.unlock()
       return
     }
-    var node = WaitNode(job: job, token: job.pointee.beginWait(kind))
+    var node = WaitNode(job: job, token: job.beginWait(kind))
     try withUnsafeMutablePointer(to: &node) { node in
-      waiters.append(node)
-      lock.unlock()
+      pointee.waiters.append(node)
+      pointee.lock.unlock()
       if Turn.park(turn, job) == WakeReason.delivered { return }
-      lock.lock()
-      waiters.remove(node)
-      lock.unlock()
-      throw job.pointee.cancellation() ?? CancellationError()
+      pointee.lock.lock()
+      pointee.waiters.remove(node)
+      pointee.lock.unlock()
+      throw job.cancellation() ?? CancellationError()
     }
   }
 
   /// Links a callback; false: settled already, it was not linked and will not be called. Linked, it is retained. `observes`:
   /// whether the callback sees a failure.
   @usableFromInline
-  mutating func add(_ callback: WaitCallback, observes: Bool = true) -> Bool {
+  func add(_ callback: WaitCallback, observes: Bool = true) -> Bool {
     callback.observes = observes
-    lock.lock()
-    defer { lock.unlock() }
-    guard state.load(ordering: .relaxed) == Self.pending else {
-      if observes { isObserved.store(true, ordering: .relaxed) }
+    pointee.lock.lock()
+    defer { pointee.lock.unlock() }
+    guard pointee.state.load(ordering: .relaxed) == Completion.pending else {
+      if observes { pointee.isObserved.store(true, ordering: .relaxed) }
       return false
     }
     _ = Unmanaged.passRetained(callback)
-    waiters.append(callback.node)
+    pointee.waiters.append(callback.node)
     return true
   }
 
   /// Unlinks a callback; true: it was linked and will not be called.
   @usableFromInline
-  mutating func remove(_ callback: WaitCallback) -> Bool {
-    lock.lock()
-    let wasLinked = callback.node.pointee.isLinked && state.load(ordering: .relaxed) == Self.pending
-    if wasLinked { waiters.remove(callback.node) }
-    lock.unlock()
+  func remove(_ callback: WaitCallback) -> Bool {
+    pointee.lock.lock()
+    let wasLinked = callback.node.pointee.isLinked && pointee.state.load(ordering: .relaxed) == Completion.pending
+    if wasLinked { pointee.waiters.remove(callback.node) }
+    pointee.lock.unlock()
     if wasLinked { Unmanaged.passUnretained(callback).release() }
     return wasLinked
   }

@@ -8,11 +8,11 @@ import Synchronization
 /// whatever the number of sleepers; allocates nothing.
 public func co_delay(_ duration: Duration) throws {
   let (turn, job) = try Turn.requireJob()
-  try job.pointee.checkCancelled()
+  try job.checkCancelled()
   guard duration > .zero else { return try co_yield() }
   let scheduler = job.pointee.scheduler.load(ordering: .relaxed)
   let reason = scheduler._withUnsafeGuaranteedRef { scheduler in
-    let token = job.pointee.beginWait(.delay)
+    let token = job.beginWait(.delay)
     var node = TimerNode(deadline: duration.deadline(after: scheduler.clock), effect: .wake(job, token))
     return withUnsafeMutablePointer(to: &node) { node in
       scheduler.add(node)
@@ -21,14 +21,14 @@ public func co_delay(_ duration: Duration) throws {
       return reason
     }
   }
-  if reason == WakeReason.cancelled { throw job.pointee.cancellation() ?? CancellationError() }
+  if reason == WakeReason.cancelled { throw job.cancellation() ?? CancellationError() }
 }
 
 /// Goes to the back of the run queue: every other coroutine that is ready on this queue runs first. Throws when cancelled,
 /// before and after; off a coroutine ``CoroutineError/notInCoroutine``.
 public func co_yield() throws {
   let (turn, job) = try Turn.requireJob()
-  try job.pointee.checkCancelled()
+  try job.checkCancelled()
   // Alone on the queue, with nothing to look at: nobody to let run. The base is still visited every so often.
   if turn.pointee.isAlone {
     turn.pointee.switchesLeft &-= 1
@@ -37,20 +37,20 @@ public func co_yield() throws {
   job.pointee.after = .requeue
   turn.pointee.leaving = UInt(bitPattern: job)
   Turn.switchOut(turn, job)
-  try job.pointee.checkCancelled()
+  try job.checkCancelled()
 }
 
 /// Whether cancellation is in force here: whether the next suspension would throw. False outside of a coroutine and inside
 /// ``co_shield(_:)``.
 public var co_isCancelled: Bool {
   guard let job = Turn.current?.pointee.job else { return false }
-  return job.pointee.flags.load(ordering: .relaxed) & JobFlags.mustLook != 0 && job.pointee.cancellation() != nil
+  return job.pointee.flags.load(ordering: .relaxed) & JobFlags.mustLook != 0 && job.cancellation() != nil
 }
 
 /// Throws what cancellation throws, if it is in force. Does not suspend: for long computations between suspensions. Off a
 /// coroutine it throws ``CoroutineError/notInCoroutine``.
 public func co_checkCancelled() throws {
-  try Turn.requireJob().1.pointee.checkCancelled()
+  try Turn.requireJob().1.checkCancelled()
 }
 
 /// Continues on `queue` from here on: suspends, and the coroutine's scheduler is that queue's from now on. On the same
@@ -58,18 +58,18 @@ public func co_checkCancelled() throws {
 /// error is thrown on the new queue. Off a coroutine ``CoroutineError/notInCoroutine``.
 public func co_switch(to queue: DispatchQueue) throws {
   let (turn, job) = try Turn.requireJob()
-  try job.pointee.checkCancelled()
+  try job.checkCancelled()
   let destination = SchedulerRegistry.scheduler(for: queue)
   if job.pointee.scheduler.load(ordering: .relaxed).toOpaque() == Unmanaged.passUnretained(destination).toOpaque() {
     return try co_yield()
   }
   destination.pin(queue)
-  job.pointee.moveDeadlines(to: destination)
+  job.moveDeadlines(to: destination)
   job.pointee.destination = Unmanaged.passUnretained(destination)
   job.pointee.after = .transfer
   turn.pointee.leaving = UInt(bitPattern: job)
   Turn.switchOut(turn, job)
-  try job.pointee.checkCancelled()
+  try job.checkCancelled()
 }
 
 extension Scheduler {

@@ -20,19 +20,19 @@ enum Delivery: Sendable {
   }
 }
 
-extension Completion {
+extension UnsafeMutablePointer where Pointee == Completion {
   /// The delivery for a handler that is registered here and now.
   @usableFromInline
-  mutating func delivery(on queue: DispatchQueue?) -> Delivery {
+  func delivery(on queue: DispatchQueue?) -> Delivery {
     if let queue { return .scheduler(SchedulerRegistry.scheduler(for: queue), queue) }
     if let job = Turn.current?.pointee.job {
       let scheduler = job.pointee.scheduler.load(ordering: .relaxed).takeUnretainedValue()
       return .scheduler(scheduler, scheduler.currentQueue)
     }
-    lock.lock()
-    defer { lock.unlock() }
-    let delivery = ordered ?? OrderedDelivery()
-    ordered = delivery
+    pointee.lock.lock()
+    defer { pointee.lock.unlock() }
+    let delivery = pointee.ordered ?? OrderedDelivery()
+    pointee.ordered = delivery
     return .ordered(delivery)
   }
 }

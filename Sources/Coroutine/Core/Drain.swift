@@ -86,7 +86,7 @@ extension Scheduler {
 
   /// The next job: the first, or whichever a simulation picks.
   private func chooseNext() -> JobRef? {
-    guard let simulation else { return lane.pointee.popFirst() }
+    guard let simulation else { return lane.popFirst() }
     return lane.pointee.queue.remove(at: simulation.choose(lane.pointee.queue.count))
   }
 
@@ -96,9 +96,9 @@ extension Scheduler {
       if let fiber = lane.pointee.fibers.pop(job.pointee.stackClass) {
         job.pointee.context = fiber
       } else {
-        switch job.pointee.ownCancellation == nil ? Fiber.make(job.pointee.stackBytes) : .failure(.abandoned) {
+        switch job.ownCancellation == nil ? Fiber.make(job.pointee.stackBytes) : .failure(.abandoned) {
         case .success(let fiber): job.pointee.context = fiber
-        case .failure(let error): return AnyJob.fail(job, job.pointee.ownCancellation ?? error)
+        case .failure(let error): return AnyJob.fail(job, job.ownCancellation ?? error)
         }
       }
     }
@@ -178,7 +178,7 @@ extension Scheduler {
       switch node.pointee.effect {
       case .wake(let job, let token):
         // Claimed under the lock: the job cannot end before it is woken below.
-        if job.pointee.claim(token, WakeReason.timer) { woken.append(job) }
+        if job.claim(token, WakeReason.timer) { woken.append(job) }
       case .expire(let job, let frame):
         frame.pointee.isSignalled.store(true, ordering: .releasing)
         _ = job.pointee.flags.bitwiseOr(JobFlags.signalled, ordering: .acquiringAndReleasing)

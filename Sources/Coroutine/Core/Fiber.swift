@@ -1,5 +1,6 @@
 internal import CCoroutine
 import Glibc
+import Synchronization
 
 // A fiber: a context that runs one job after another. When a job finishes and the next ready one has not started, it runs
 // on the same stack with no switch at all; else the fiber parks inside `main` and waits in a cache for its next job.
@@ -31,13 +32,13 @@ enum Fiber {
       let turn = Turn.current.unsafelyUnwrapped
       if turn.pointee.switchesLeft > 0, let lane = turn.pointee.lane {
         turn.pointee.switchesLeft -= 1
-        if let next = lane.pointee.takeUnstarted(UInt8(truncatingIfNeeded: fiber.pointee.size_class)) {
+        if let next = lane.takeUnstarted(UInt8(truncatingIfNeeded: fiber.pointee.size_class)) {
           turn.pointee.job = next
           next.pointee.context = fiber
           continue
         }
         turn.pointee.leaving = UInt(bitPattern: fiber) | 1
-        if let next = lane.pointee.takeRunnable() {
+        if let next = lane.takeRunnable() {
           turn.pointee.job = next
           cco_switch(&fiber.pointee.parked, &next.pointee.context.unsafelyUnwrapped.pointee.parked)
           Turn.arrive()
@@ -55,6 +56,7 @@ enum Fiber {
   @inline(never)
   private static func runJob(on fiber: UnsafeMutablePointer<cco_context>) {
     let job = Turn.current.unsafelyUnwrapped.pointee.job.unsafelyUnwrapped
+    job.pointee.waitKind.store(WaitKind.nothing.rawValue, ordering: .relaxed)
     let place = job.pointee.place
     fiber.pointee.label = cco_label(
       id: job.pointee.id, name: job.pointee.name, name_length: job.pointee.name.map { strlen($0) } ?? 0,

@@ -55,7 +55,7 @@ public final class Job<Success: Sendable>: AnyJob, Awaitable, @unchecked Sendabl
   func prepareToWait() throws {
     let (_, job) = try Turn.requireJob()
     if job == record { throw CoroutineError.wouldDeadlock }
-    try job.pointee.checkCancelled()
+    try job.checkCancelled()
     start()
   }
 
@@ -72,7 +72,7 @@ public final class Job<Success: Sendable>: AnyJob, Awaitable, @unchecked Sendabl
       let ended = DispatchSemaphore(value: 0)
       if completion.add(ClosureCallback { ended.signal() }) { ended.wait() }
     }
-    completion.isObserved.store(true, ordering: .relaxed)
+    completion.pointee.isObserved.store(true, ordering: .relaxed)
     return try completion.get(as: Success.self)
   }
 

@@ -28,9 +28,9 @@ struct JobRecord: ~Copyable {
   @usableFromInline let scheduler: Atomic<Unmanaged<Scheduler>>
   @usableFromInline let flags = Atomic<UInt32>(0)
   @usableFromInline var after = AfterSwitch.nothing
-  @usableFromInline var waitKind = WaitKind.nothing
+  @usableFromInline let waitKind = Atomic<UInt8>(WaitKind.start.rawValue)
   @usableFromInline var stackClass: UInt8
-  @usableFromInline var waitingSince: UInt64 = 0
+  @usableFromInline let waitingSince = Atomic<UInt64>(0)
   @usableFromInline var frames: UnsafeMutablePointer<CancelFrame>?
 
   // The rest.
@@ -89,7 +89,7 @@ enum AfterSwitch: UInt8 {
 /// What a job waits for, as a dump names it.
 @usableFromInline
 enum WaitKind: UInt8, Sendable {
-  case nothing, callback, delay, job, promise, children, several, blocking, readable, writable, lock, channel
+  case start, nothing, callback, delay, job, promise, children, several, blocking, readable, writable, lock, channel
 }
 
 /// The bits of `JobRecord.flags`.

@@ -16,46 +16,48 @@ struct Lane: ~Copyable {
   @usableFromInline let group: Unmanaged<LaneGroup>?
 
   init(group: Unmanaged<LaneGroup>?) { self.group = group }
+}
 
+extension UnsafeMutablePointer where Pointee == Lane {
   @inlinable @inline(__always)
-  mutating func append(_ job: JobRef) {
-    guard let group else { return queue.append(job) }
-    lock.lock()
-    queue.append(job)
-    let count = queue.count
-    lock.unlock()
+  func append(_ job: JobRef) {
+    guard let group = pointee.group else { return pointee.queue.append(job) }
+    pointee.lock.lock()
+    pointee.queue.append(job)
+    let count = pointee.queue.count
+    pointee.lock.unlock()
     // One ready job will run when the current one parks. More than that is work for an idle lane.
     if count > 1 { group._withUnsafeGuaranteedRef { $0.offerWork() } }
   }
 
   @inlinable @inline(__always)
-  mutating func popFirst() -> JobRef? {
-    guard group != nil else { return queue.popFirst() }
-    lock.lock()
-    defer { lock.unlock() }
-    return queue.popFirst()
+  func popFirst() -> JobRef? {
+    guard pointee.group != nil else { return pointee.queue.popFirst() }
+    pointee.lock.lock()
+    defer { pointee.lock.unlock() }
+    return pointee.queue.popFirst()
   }
 
   /// The next job, if a switch can go straight to it: it is parked, or has not started and a fiber is free. Leaves
   /// everything else to the base.
   @inlinable @inline(__always)
-  mutating func takeRunnable() -> JobRef? {
-    if group != nil { lock.lock() }
-    defer { if group != nil { lock.unlock() } }
-    guard let job = queue.first, job.pointee.flags.load(ordering: .relaxed) & JobFlags.foreign == 0 else { return nil }
+  func takeRunnable() -> JobRef? {
+    if pointee.group != nil { pointee.lock.lock() }
+    defer { if pointee.group != nil { pointee.lock.unlock() } }
+    guard let job = pointee.queue.first, job.pointee.flags.load(ordering: .relaxed) & JobFlags.foreign == 0 else { return nil }
     if job.pointee.context == nil {
-      guard let fiber = fibers.pop(job.pointee.stackClass) else { return nil }
+      guard let fiber = pointee.fibers.pop(job.pointee.stackClass) else { return nil }
       job.pointee.context = fiber
     }
-    return queue.popFirst()
+    return pointee.queue.popFirst()
   }
 
   /// The next job, if it has not started and wants a stack of the given class: it can run right here.
-  mutating func takeUnstarted(_ stackClass: UInt8) -> JobRef? {
-    if group != nil { lock.lock() }
-    defer { if group != nil { lock.unlock() } }
-    guard let job = queue.first, job.pointee.context == nil, job.pointee.stackClass == stackClass else { return nil }
-    return queue.popFirst()
+  func takeUnstarted(_ stackClass: UInt8) -> JobRef? {
+    if pointee.group != nil { pointee.lock.lock() }
+    defer { if pointee.group != nil { pointee.lock.unlock() } }
+    guard let job = pointee.queue.first, job.pointee.context == nil, job.pointee.stackClass == stackClass else { return nil }
+    return pointee.queue.popFirst()
   }
 }
 

@@ -107,7 +107,7 @@ final class LaneGroup: @unchecked Sendable {
       }
       lane.pointee.lock.unlock()
       guard !loot.isEmpty else { continue }
-      while let job = loot.popFirst() { thief.lane.pointee.append(job) }
+      while let job = loot.popFirst() { thief.lane.append(job) }
       return true
     }
     return false

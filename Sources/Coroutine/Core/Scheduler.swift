@@ -100,7 +100,7 @@ final class Scheduler: @unchecked Sendable {
 
   func handle(_ message: Inbox.Message) {
     switch message {
-    case .job(let job): lane.pointee.append(job)
+    case .job(let job): lane.append(job)
     case .interrupt(let job): handleInterrupt(of: job)
     case .work(let item):
       let item = item.takeRetainedValue()

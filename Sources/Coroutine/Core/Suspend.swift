@@ -43,7 +43,7 @@ final class SuspendCell<Output: Sendable>: ResumeTarget<Output>, @unchecked Send
     state = .resumed
     result = outcome
     // The claim may lose against a cancellation; the coroutine then finds the result when it comes back.
-    let woken = waiter.flatMap { $0.job.pointee.claim($0.token, WakeReason.delivered) ? $0.job : nil }
+    let woken = waiter.flatMap { $0.job.claim($0.token, WakeReason.delivered) ? $0.job : nil }
     lock.unlock()
     if let woken { Turn.makeReady(woken) }
     return .pending
@@ -54,10 +54,10 @@ final class SuspendCell<Output: Sendable>: ResumeTarget<Output>, @unchecked Send
   func wait(_ kind: WaitKind) throws -> Result<Output, any Error>? {
     let (turn, job) = try Turn.requireJob()
     // `start` was foreign code: it may have cancelled its own coroutine, and such an interrupt has come and gone.
-    let isCancelled = job.pointee.flags.load(ordering: .relaxed) & JobFlags.mustLook != 0 && job.pointee.cancellation() != nil
+    let isCancelled = job.pointee.flags.load(ordering: .relaxed) & JobFlags.mustLook != 0 && job.cancellation() != nil
     lock.lock()
     if state == .pending, !isCancelled {
-      waiter = (job, job.pointee.beginWait(kind))
+      waiter = (job, job.beginWait(kind))
       lock.unlock()
       _ = Turn.park(turn, job)
       lock.lock()
@@ -114,7 +114,7 @@ public func co_suspend<Output: Sendable>(
   onCancel: (@Sendable () -> Void)? = nil, _ start: (Resumer<Output>) throws -> Void
 ) throws -> Output {
   let (_, job) = try Turn.requireJob()
-  try job.pointee.checkCancelled()
+  try job.checkCancelled()
   let cell = SuspendCell<Output>()
   do {
     try start(Resumer(cell))
@@ -124,7 +124,7 @@ public func co_suspend<Output: Sendable>(
   }
   if let delivered = try cell.wait(.callback) { return try delivered.get() }
   onCancel?()
-  throw Turn.current?.pointee.job?.pointee.cancellation() ?? CancellationError()
+  throw Turn.current?.pointee.job?.cancellation() ?? CancellationError()
 }
 
 extension SuspendCell {

@@ -52,16 +52,16 @@ struct Turn: ~Copyable {
   /// Parks the running job, whose wait has begun and is published; returns how the wait ended.
   @inlinable @inline(__always)
   static func park(_ turn: UnsafeMutablePointer<Turn>, _ job: JobRef) -> UInt8 {
-    job.pointee.waitingSince = turn.pointee.now
+    job.pointee.waitingSince.store(turn.pointee.now, ordering: .relaxed)
     switchOut(turn, job)
-    return job.pointee.endWait()
+    return job.endWait()
   }
 
   /// Parks the running job and gives the thread to the next: directly to a job that is ready, else to the base.
   @inlinable @inline(__always)
   static func switchOut(_ turn: UnsafeMutablePointer<Turn>, _ job: JobRef) {
     let mine = job.pointee.context.unsafelyUnwrapped
-    if turn.pointee.switchesLeft > 0, let next = turn.pointee.lane.unsafelyUnwrapped.pointee.takeRunnable() {
+    if turn.pointee.switchesLeft > 0, let next = turn.pointee.lane.unsafelyUnwrapped.takeRunnable() {
       turn.pointee.switchesLeft &-= 1
       turn.pointee.job = next
       cco_switch(&mine.pointee.parked, &next.pointee.context.unsafelyUnwrapped.pointee.parked)
@@ -108,7 +108,7 @@ struct Turn: ~Copyable {
   static func makeReady(_ job: JobRef) {
     let scheduler = job.pointee.scheduler.load(ordering: .relaxed)
     if let turn = current, let mine = turn.pointee.scheduler, mine.toOpaque() == scheduler.toOpaque() {
-      turn.pointee.lane.unsafelyUnwrapped.pointee.append(job)
+      turn.pointee.lane.unsafelyUnwrapped.append(job)
     } else {
       sendRemotely(job, to: scheduler)
     }
@@ -124,7 +124,7 @@ struct Turn: ~Copyable {
       let context = job.pointee.context, cco_is_parked(&context.pointee.parked)
     {
       job.pointee.scheduler.store(mine, ordering: .releasing)
-      lane.pointee.append(job)
+      lane.append(job)
       return
     }
     scheduler._withUnsafeGuaranteedRef { $0.push(.job(job)) }

@@ -42,13 +42,15 @@ struct WaitToken: Equatable {
   @inlinable init(word: UInt64) { self.word = word }
 }
 
-extension JobRecord {
+// Operations on a record are operations on its pointer, and touch one field at a time: a `mutating` method would claim the
+// whole record for its length, while other threads use other fields of it.
+extension UnsafeMutablePointer where Pointee == JobRecord {
   /// Begins a suspension. Own turn. The store needs no ordering: the token becomes known to others through a lock.
   @inlinable @inline(__always)
-  mutating func beginWait(_ kind: WaitKind) -> WaitToken {
-    let word = ((wait.load(ordering: .relaxed) | 0xFF) &+ 1) | 1
-    wait.store(word, ordering: .relaxed)
-    waitKind = kind
+  func beginWait(_ kind: WaitKind) -> WaitToken {
+    let word = ((pointee.wait.load(ordering: .relaxed) | 0xFF) &+ 1) | 1
+    pointee.wait.store(word, ordering: .relaxed)
+    pointee.waitKind.store(kind.rawValue, ordering: .relaxed)
     return WaitToken(word: word)
   }
 
@@ -56,7 +58,7 @@ extension JobRecord {
   /// won and must wake the job.
   @inlinable @inline(__always)
   func claim(_ token: WaitToken, _ reason: UInt8) -> Bool {
-    wait.compareExchange(
+    pointee.wait.compareExchange(
       expected: token.word, desired: (token.word & ~0xFF) | UInt64(reason), successOrdering: .acquiringAndReleasing,
       failureOrdering: .relaxed
     ).exchanged
@@ -64,10 +66,9 @@ extension JobRecord {
 
   /// Back on its own turn after a suspension: why it ended.
   @inlinable @inline(__always)
-  mutating func endWait() -> UInt8 {
-    let word = wait.load(ordering: .acquiring)
-    wait.store(word & ~0xFF, ordering: .relaxed)
-    waitKind = .nothing
+  func endWait() -> UInt8 {
+    let word = pointee.wait.load(ordering: .acquiring)
+    pointee.wait.store(word & ~0xFF, ordering: .relaxed)
     return UInt8(truncatingIfNeeded: word)
   }
 }

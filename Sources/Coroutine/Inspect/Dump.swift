@@ -32,12 +32,13 @@ enum Dump {
 
   private static func state(_ job: JobRef, _ now: UInt64) -> String {
     let cancelled = job.pointee.flags.load(ordering: .relaxed) & JobFlags.cancelled != 0 ? ", cancelled" : ""
+    let kind = WaitKind(rawValue: job.pointee.waitKind.load(ordering: .relaxed)) ?? .nothing
     guard job.pointee.wait.load(ordering: .acquiring) & 0xFF == 1 else {
-      return (job.pointee.context == nil ? "not started" : "ready or running") + cancelled
+      return (kind == .start ? "not started" : "ready or running") + cancelled
     }
-    let since = job.pointee.waitingSince
+    let since = job.pointee.waitingSince.load(ordering: .relaxed)
     let age = since == 0 || since > now ? "" : " for \(milliseconds(now - since))"
-    return "waiting for \(job.pointee.waitKind.phrase)\(age)\(cancelled)"
+    return "waiting for \(kind.phrase)\(age)\(cancelled)"
   }
 
   private static func milliseconds(_ nanoseconds: UInt64) -> String { "\(nanoseconds / 1_000_000) ms" }
@@ -47,7 +48,7 @@ extension WaitKind {
   /// After "waiting for".
   var phrase: String {
     switch self {
-    case .nothing: "its turn"
+    case .start, .nothing: "its turn"
     case .callback: "a callback"
     case .delay: "a delay"
     case .job: "a job"

@@ -9,22 +9,24 @@ public class Promise<Success: Sendable>: Awaitable, @unchecked Sendable {
   /// What it is fulfilled with.
   public typealias Output = Success
 
-  @exclusivity(unchecked) @usableFromInline final var completion: Completion
+  // It points to the property below, as in AnyJob.
+  @exclusivity(unchecked) @usableFromInline final var completion = CompletionRef(bitPattern: 16).unsafelyUnwrapped
+  @exclusivity(unchecked) private final var completionStorage = Completion(for: Success.self)
   @exclusivity(unchecked) private final var onCancel: (@Sendable () -> Void)?
 
   /// Creates a pending promise.
-  public init() { completion = Completion(for: Success.self) }
+  public init() { completion = locateCompletion() }
 
   @usableFromInline
   init(settled result: Result<Success, any Error>) {
-    completion = Completion(for: Success.self)
+    completion = locateCompletion()
     _ = completion.settle(result)
   }
 
   /// Creates a promise and runs `body` at once, on the caller, with a resumer that settles it. A throw rejects; a resumer
   /// released unused rejects with ``CoroutineError/abandoned``. `onCancel` is called once if `cancel` settles it.
   public init(onCancel: (@Sendable () -> Void)? = nil, _ body: (Resumer<Success>) throws -> Void) {
-    completion = Completion(for: Success.self)
+    completion = locateCompletion()
     self.onCancel = onCancel
     // Held until the throw has counted: released before, it would reject with `abandoned`.
     let resumer = Resumer(PromiseTarget(self))
@@ -35,6 +37,8 @@ public class Promise<Success: Sendable>: Awaitable, @unchecked Sendable {
     }
     withExtendedLifetime(resumer) {}
   }
+
+  private final func locateCompletion() -> CompletionRef { withUnsafeMutablePointer(to: &completionStorage) { $0 } }
 
   /// Whoever still waits when the last one who could settle it is gone is told so.
   deinit { abandon() }
@@ -55,7 +59,7 @@ public class Promise<Success: Sendable>: Awaitable, @unchecked Sendable {
 
   /// Rejects it with `CancellationError` and calls `onCancel`, unless it is settled.
   public final func cancel() {
-    let onCancel = completion.lock.withLock { self.onCancel.take() }
+    let onCancel = completion.pointee.lock.withLock { self.onCancel.take() }
     if completion.fail(CancellationError()) { onCancel?() }
   }
 
@@ -63,12 +67,12 @@ public class Promise<Success: Sendable>: Awaitable, @unchecked Sendable {
   final func settle(_ result: Result<Success, any Error>) -> Bool {
     let isFirst = completion.settle(result)
     // What the canceller would have needed is released at the end, outside of the lock.
-    if isFirst { _ = completion.lock.withLock { onCancel.take() } }
+    if isFirst { _ = completion.pointee.lock.withLock { onCancel.take() } }
     return isFirst
   }
 
   private final func abandon() {
-    if !completion.isSettled, completion.waiters.first != nil {
+    if !completion.isSettled, completion.pointee.waiters.first != nil {
       _ = completion.fail(CoroutineError.abandoned)
     }
   }

@@ -52,8 +52,8 @@ public final class Scope: @unchecked Sendable {
       scheduler: Launch.scheduler(for: queue), name: name, stack: .standard, place: LaunchPlace(file: file, line: line),
       body: body)
     let child = Child(self, job) { [unowned job] in
-      guard job.completion.state.load(ordering: .acquiring) == Completion.failed else { return nil }
-      return job.completion.failure.flatMap { job.isOwnCancellation($0) ? nil : $0 }
+      guard job.completion.pointee.state.load(ordering: .acquiring) == Completion.failed else { return nil }
+      return job.completion.pointee.failure.flatMap { job.isOwnCancellation($0) ? nil : $0 }
     }
     lock.lock()
     precondition(!hasEnded, "a scope was used after its co_scope or co_supervise had returned")
@@ -89,7 +89,7 @@ public final class Scope: @unchecked Sendable {
     child.next = nil
     pending -= 1
     var wakesOwner = false
-    if pending == 0, let token = waiting { wakesOwner = owner.pointee.claim(token, WakeReason.delivered) }
+    if pending == 0, let token = waiting { wakesOwner = owner.claim(token, WakeReason.delivered) }
     lock.unlock()
     if wakesOwner { Turn.makeReady(owner) }
   }
@@ -147,7 +147,7 @@ public final class Scope: @unchecked Sendable {
       }
       if passedOn == nil, job.pointee.flags.load(ordering: .relaxed) & JobFlags.mustLook != 0 {
         lock.unlock()
-        passedOn = job.pointee.cancellation()
+        passedOn = job.cancellation()
         if let passedOn { cancelChildren(passedOn) }
         lock.lock()
         guard pending > 0 else {
@@ -155,7 +155,7 @@ public final class Scope: @unchecked Sendable {
           continue
         }
       }
-      waiting = job.pointee.beginWait(.children)
+      waiting = job.beginWait(.children)
       lock.unlock()
       _ = Turn.park(turn, job)
       lock.lock()
@@ -188,13 +188,13 @@ private final class Child: WaitCallback, @unchecked Sendable {
 
 private func run<Output>(_ policy: Scope.Policy, _ body: (Scope) throws -> Output) throws -> Output {
   let (_, job) = try Turn.requireJob()
-  try job.pointee.checkCancelled()
+  try job.checkCancelled()
   var frame = CancelFrame(.scope, inside: job.pointee.frames)
   return try withUnsafeMutablePointer(to: &frame) { frame in
     let scope = Scope(policy, owner: job, frame: frame)
     frame.pointee.scope = Unmanaged.passUnretained(scope)
     job.pointee.frames = frame
-    defer { job.pointee.forgetSignals() }
+    defer { job.forgetSignals() }
     let outcome: Result<Output, any Error>
     do {
       outcome = .success(try body(scope))
@@ -202,7 +202,7 @@ private func run<Output>(_ policy: Scope.Policy, _ body: (Scope) throws -> Outpu
     } catch {
       outcome = .failure(error)
       job.pointee.frames = frame.pointee.outer
-      scope.cancelChildren(job.pointee.cancellation() ?? CancellationError())
+      scope.cancelChildren(job.cancellation() ?? CancellationError())
     }
     let outside = scope.joinChildren()
     guard let failure = scope.firstFailure else {

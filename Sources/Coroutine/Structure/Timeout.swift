@@ -10,7 +10,7 @@ import Synchronization
 @discardableResult
 public func co_timeout<Output>(_ duration: Duration, _ body: () throws -> Output) throws -> Output {
   let (_, job) = try Turn.requireJob()
-  try job.pointee.checkCancelled()
+  try job.checkCancelled()
   guard duration > .zero else { throw TimeoutError() }
   var frame = CancelFrame(.deadline, inside: job.pointee.frames)
   return try withUnsafeMutablePointer(to: &frame) { frame in
@@ -25,7 +25,7 @@ public func co_timeout<Output>(_ duration: Duration, _ body: () throws -> Output
         // After this nobody touches the frame; see Timer.swift on firing under the lock.
         frame.pointee.timer!.scheduler._withUnsafeGuaranteedRef { $0.remove(node) }
         job.pointee.frames = frame.pointee.outer
-        job.pointee.forgetSignals()
+        job.forgetSignals()
       }
       do {
         return try body()
@@ -33,17 +33,17 @@ public func co_timeout<Output>(_ duration: Duration, _ body: () throws -> Output
         // An enclosing cancellation that is in force as well goes first: it has to unwind further than this.
         let outer = frame.pointee.outer
         job.pointee.frames = outer
-        if let enclosing = job.pointee.cancellation() { throw enclosing }
+        if let enclosing = job.cancellation() { throw enclosing }
         throw frame.pointee.isSignalled.load(ordering: .acquiring) ? TimeoutError() : error
       }
     }
   }
 }
 
-extension JobRecord {
+extension UnsafeMutablePointer where Pointee == JobRecord {
   /// Takes the timers of this job's deadlines along to another scheduler. Own turn.
-  mutating func moveDeadlines(to destination: Scheduler) {
-    var frame = frames
+  func moveDeadlines(to destination: Scheduler) {
+    var frame = pointee.frames
     while let current = frame {
       if let (node, old) = current.pointee.timer {
         let isPending = old._withUnsafeGuaranteedRef { $0.take(node) }

@@ -142,11 +142,13 @@ struct AwaitTests {
   @Test func `cancellation goes through async code to the coroutine that it awaits`() async throws {
     let seen = try await onCoroutine {
       let started = Gate()
-      let inner = co_launch {
-        started.open()
-        try waitForCancellation()
+      let inner = co_launch { try waitForCancellation() }
+      let outer = co_launch {
+        try co_await {
+          started.open()
+          try await inner.value
+        }
       }
-      let outer = co_launch { try co_await { try await inner.value } }
       try started.pass()
       outer.cancel()
       return [outcome { try outer.join() }, outcome { try inner.join() }, "\(inner.isCancelled)"]

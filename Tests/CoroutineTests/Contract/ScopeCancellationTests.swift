@@ -94,6 +94,23 @@ struct ScopeCancellationTests {
     #expect(trace.all == ["child ended", "Oops(outer)"])
   }
 
+  @Test func `children are cancelled at once, also while the body itself does not look`() async throws {
+    let seen = try await onSerialQueue {
+      let job = co_launch {
+        outcome {
+          try co_scope { scope in
+            let child = scope.launch { outcome { try waitForCancellation() } }
+            return try co_shield { try child.join() }
+          }
+        }
+      }
+      for _ in 0..<3 { try co_yield() }
+      job.cancel(Oops("outer"))
+      return try job.join()
+    }
+    #expect(seen == "Oops(outer)")
+  }
+
   @Test func `an inner scope's failure, once caught, leaves the outer children alone`() async throws {
     let seen = try await onSerialQueue {
       let gate = Gate()

@@ -1,0 +1,87 @@
+import CCoroutine
+import Testing
+
+#if canImport(Glibc)
+import Glibc
+#elseif canImport(Musl)
+import Musl
+#endif
+
+/// An object that says so when it is leaked.
+private final class Kept {
+  var bytes = [UInt8](repeating: 1, count: 1000)
+}
+
+@Suite("Sanitizers")
+struct SanitizerTests {
+  @Test(
+    "What only a parked or a ready context's stack refers to is no leak",
+    .enabled(if: Machine.hasAddressSanitizer, "only LeakSanitizer looks for leaks")
+  )
+  func leaks() async {
+    await #expect(processExitsWith: .success) {
+      for _ in 0..<50 {
+        let parked = try Fiber { fiber in
+          let object = Kept()
+          fiber.suspend()
+          precondition(object.bytes.count == 1000)
+        }
+        try parked.resume()
+        let object = Kept()
+        _ = try Fiber { _ in precondition(object.bytes.count == 1000) }
+      }
+    }
+  }
+
+  @Test(
+    "AddressSanitizer knows which stack is being run on",
+    .enabled(if: Machine.hasAddressSanitizer, "there is nobody to ask")
+  )
+  func currentStack() throws {
+    typealias Locate =
+      @convention(c) (
+        UnsafeMutableRawPointer, UnsafeMutableRawPointer?, Int, UnsafeMutableRawPointer?, UnsafeMutableRawPointer?
+      ) -> UnsafePointer<CChar>
+    // Sound because this is the function's type in sanitizer/asan_interface.h.
+    let locate = unsafeBitCast(try #require(dlsym(nil, "__asan_locate_address")), to: Locate.self)
+    func kind(_ address: UnsafeMutableRawPointer) -> String {
+      var name = [UInt8](repeating: 0, count: 64)
+      var start: UnsafeMutableRawPointer?
+      var size = 0
+      return String(cString: locate(address, &name, name.count, &start, &size))
+    }
+    var inside: [String] = []
+    var outside: [String] = []
+    let fiber = try Fiber { fiber in
+      for _ in 0..<3 {
+        inside.append(kind(fiber.context.pointee.high - 8))
+        fiber.suspend()
+      }
+    }
+    for _ in 0..<3 {
+      try fiber.resume()
+      outside.append(kind(fiber.context.pointee.high - 8))
+    }
+    try fiber.resume()
+    try fiber.destroy()
+    #expect(inside == ["stack", "stack", "stack"])
+    #expect(!outside.contains("stack"))
+  }
+
+  @Test("Threads that hand a context on need no other synchronisation than their own hand-over")
+  func fibers() throws {
+    let carousel = Carousel(threads: 2)
+    defer { carousel.stop() }
+    var total = 0
+    for _ in 0..<100 {
+      let fiber = try carousel.next {
+        try Fiber { fiber in
+          for step in 1...10 { total += fiber.suspend(step) }
+        }
+      }
+      for step in 0...10 { _ = try carousel.next { try fiber.resume(step) } }
+      try carousel.next { try fiber.destroy() }
+    }
+    #expect(total == 5500)
+  }
+}
