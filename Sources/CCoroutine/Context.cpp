@@ -64,12 +64,14 @@ extern "C" cco_status cco_create(size_t stack_size, cco_entry entry, void *argum
   cco_context *context = nullptr;
   cco_status status = cco_stack_acquire(stack_size, &context);
   if (status != CCO_OK) return status;
+  // A hot stack is still parked where its last body left it: in the trampoline, or in an entry function that waits for more
+  // of its own kind. Only the same entry may go on from there. Whatever was left on its lists is not ours.
+  const bool is_warm = context->parked.stack != nullptr && context->entry == entry;
   context->entry = entry;
   context->argument = argument;
   context->value = nullptr;
   context->label = cco_label{};
-  // A hot stack's trampoline is still parked there from its last body. Whatever that one left on its lists is not ours.
-  if (context->parked.stack == nullptr)
+  if (!is_warm)
     enter_trampoline(context);
   else
     context->parked.accesses = context->parked.task_locals = context->parked.spare = nullptr;

@@ -31,6 +31,7 @@ const char *cco_floating_point_description(void);
 
 // ---- Overflow.c: hazard 6.
 const char *cco_overflow_description(void);
+void cco_say_last_words(const cco_context *context);  // LastWords.c
 
 // ---- Sanitizer.c: every annotation, each function empty or a plain jump where none is compiled in.
 bool cco_sanitizer_wants_careful(void);

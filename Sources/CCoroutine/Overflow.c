@@ -4,8 +4,7 @@
 // installed before (Swift's backtracer, a sanitizer, the program's own) runs as if the kernel had called it, or the
 // process dies by the signal.
 //
-// All that runs in the handler is async-signal-safe: cco_context_at takes no lock, the line is put together in a buffer
-// on the alternate stack and leaves by write(2).
+// All that runs in the handler is async-signal-safe: cco_context_at takes no lock, LastWords.c allocates nothing.
 #include "Internal.h"
 
 #include <pthread.h>
@@ -24,74 +23,6 @@ const char *cco_overflow_description(void) { return atomic_load(&description); }
 
 static struct sigaction previous_segv, previous_bus;
 static atomic_bool spent_segv, spent_bus;  // a previous handler with SA_RESETHAND has had its one call
-
-// ---- the last words
-
-typedef struct line {
-  char text[1024];
-  size_t length;
-} line;
-
-static void add_bytes(line *l, const char *bytes, size_t count) {
-  size_t room = sizeof l->text - 1 - l->length;
-  if (count > room) count = room;
-  memcpy(l->text + l->length, bytes, count);
-  l->length += count;
-}
-static void add(line *l, const char *text) { add_bytes(l, text, strlen(text)); }
-static void add_number(line *l, uint64_t number) {
-  char digits[20];
-  size_t first = sizeof digits;
-  do digits[--first] = (char)('0' + number % 10);
-  while (number /= 10);
-  add_bytes(l, digits + first, sizeof digits - first);
-}
-static void add_size(line *l, size_t bytes) {
-  bool mebi = bytes >= (size_t)1 << 20;
-  add_number(l, bytes >> (mebi ? 20 : 10));
-  add(l, mebi ? " MiB" : " KiB");
-}
-
-static void say_last_words(const cco_context *context) {
-  static const size_t sizes[CCO_STACK_CLASSES] = {16u << 10, 64u << 10, 256u << 10, 512u << 10,
-                                                  1u << 20,  4u << 20,  CCO_LARGEST_STACK};
-  const cco_label *label = &context->label;
-  uint32_t size_class = context->size_class % CCO_STACK_CLASSES;
-  line l = {.length = 0};
-  add(&l, "coroutine ");
-  if (label->name && label->name_length > 0) {
-    add(&l, "\"");
-    add_bytes(&l, label->name, label->name_length < 200 ? label->name_length : 200);
-    add(&l, "\" ");
-  }
-  add(&l, "(id ");
-  add_number(&l, label->id);
-  add(&l, ") overflowed its stack of ");
-  add_size(&l, sizes[size_class]);
-  if (label->file && label->file_length > 0) {
-    add(&l, "; launched at ");
-    add_bytes(&l, label->file, label->file_length < 300 ? label->file_length : 300);
-    add(&l, ":");
-    add_number(&l, label->line);
-  }
-  if (size_class + 1 < CCO_STACK_CLASSES) {
-    unsigned shift = 0;
-    while (((size_t)1 << shift) < sizes[size_class + 1]) shift++;
-    add(&l, ". Give it a larger one: co_launch(stack: .bytes(1 << ");
-    add_number(&l, shift);
-    add(&l, ")).");
-  } else {
-    add(&l, ". No larger stack exists: its recursion has no end, or keeps too much in each frame.");
-  }
-  l.text[l.length++] = '\n';
-  const char *rest = l.text;
-  while (l.length > 0) {
-    ssize_t written = write(STDERR_FILENO, rest, l.length);
-    if (written <= 0) break;
-    rest += written;
-    l.length -= (size_t)written;
-  }
-}
 
 // ---- the handler
 
@@ -144,7 +75,7 @@ static void on_fault(int signal, siginfo_t *info, void *interrupted) {
   // A wild pointer into the guard of a stack that this thread does not run on is no overflow.
   if (context != NULL && in_guard) {
     const char *pointer = stack_pointer(interrupted), *fault = info->si_addr;
-    if (pointer < (const char *)context && pointer + LARGEST_FRAME > fault) say_last_words(context);
+    if (pointer < (const char *)context && pointer + LARGEST_FRAME > fault) cco_say_last_words(context);
   }
   chain(signal, info, interrupted);
 }

@@ -73,7 +73,12 @@ private func skynet(_ number: Int, _ size: Int) async -> Int {
   }
 }
 
+/// One in sixteen looks at the clock, which costs as much as some of what is measured.
 private func isEarly(after milliseconds: Int) async -> Int {
+  guard milliseconds & 15 == 0 else {
+    try? await Task.sleep(for: .milliseconds(milliseconds))
+    return 0
+  }
   let start = Clock.wall.now
   try? await Task.sleep(for: .milliseconds(milliseconds))
   return Clock.wall.now - start < UInt64(milliseconds) * 1_000_000 ? 1 : 0

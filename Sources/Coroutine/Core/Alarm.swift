@@ -62,4 +62,10 @@ extension Scheduler {
     guard !tick.isPending.exchange(true, ordering: .acquiringAndReleasing) else { return }
     if inbox.push(.work(Unmanaged.passRetained(tick))) { drain() }
   }
+
+  /// The same from anywhere.
+  func sendTick() {
+    guard !tick.isPending.exchange(true, ordering: .acquiringAndReleasing) else { return }
+    push(.work(Unmanaged.passRetained(tick)))
+  }
 }

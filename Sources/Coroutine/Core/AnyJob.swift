@@ -86,12 +86,6 @@ public class AnyJob: @unchecked Sendable {
     interrupt()
   }
 
-  /// Cancels a job that has not been launched: its body will never run. The launcher's thread.
-  final func cancelBeforeLaunch(_ reason: any Error) {
-    record.pointee.cancelReason.store(Unmanaged.passRetained(CancelReason(reason)), ordering: .releasing)
-    record.pointee.flags.store(JobFlags.cancelled, ordering: .releasing)
-  }
-
   /// Puts a lazy job into its scheduler's queue. Any thread; the first call counts.
   final func start() {
     let old = record.pointee.flags.bitwiseOr(JobFlags.enqueued, ordering: .acquiringAndReleasing).oldValue
@@ -107,22 +101,19 @@ public class AnyJob: @unchecked Sendable {
     record.pointee.home._withUnsafeGuaranteedRef { $0.register(record, on: queue) }
   }
 
-  /// Before the job is known to anyone else: no atomic read-modify-write.
-  private final func markEnqueued() {
-    record.pointee.flags.store(record.pointee.flags.load(ordering: .relaxed) | JobFlags.enqueued, ordering: .relaxed)
-  }
+  /// Before the job is known to anyone else, so that nobody starts it but its launcher: no atomic read-modify-write.
+  final func markEnqueued() { record.pointee.flags.store(JobFlags.enqueued, ordering: .relaxed) }
 
   /// Makes the job known and, unless it is lazy, gets it going. The launcher's thread, once.
   @usableFromInline
   final func launch(_ start: StartMode, on queue: DispatchQueue?) {
     record.pointee.locals = LocalBinding.currentRetained()
+    if start != .lazy, record.pointee.flags.load(ordering: .relaxed) == 0 { markEnqueued() }
     switch start {
     case .queued:
-      markEnqueued()
       goLive(on: queue)
       Turn.makeReady(record)
     case .immediate:
-      markEnqueued()
       goLive(on: queue)
       runImmediately()
     case .lazy:

@@ -59,8 +59,14 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
 
   /// What a suspension point has to throw, if anything. Own turn, or its scheduler's while it is parked.
   @usableFromInline @inline(never)
-  func cancellation() -> (any Error)? {
-    var frame = pointee.frames
+  func cancellation() -> (any Error)? { cancellation(from: pointee.frames) }
+
+  func cancellation(outside frame: UnsafeMutablePointer<CancelFrame>) -> (any Error)? {
+    cancellation(from: frame.pointee.outer)
+  }
+
+  private func cancellation(from innermost: UnsafeMutablePointer<CancelFrame>?) -> (any Error)? {
+    var frame = innermost
     while let current = frame {
       switch current.pointee.kind {
       case .shield:
@@ -75,6 +81,18 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
       frame = current.pointee.outer
     }
     return ownCancellation
+  }
+
+  /// Cancels the children of every scope to which a cancellation from outside is visible, also while the body does not look:
+  /// it may be shielded. Where `cancellation` may be called.
+  func cancelScopes() {
+    var frame = pointee.frames
+    while let current = frame {
+      if let scope = current.pointee.scope, let reason = cancellation(outside: current) {
+        scope._withUnsafeGuaranteedRef { $0.passOn(reason) }
+      }
+      frame = current.pointee.outer
+    }
   }
 
   /// The reason given to Job.cancel, whatever hides it.
@@ -105,29 +123,38 @@ extension AnyJob {
     guard old & JobFlags.interruptPending == 0, !completion.isSettled else { return }
     // The message holds the job until it is handled.
     _ = Unmanaged.passRetained(self)
-    let scheduler = record.pointee.scheduler.load(ordering: .relaxed)
-    scheduler._withUnsafeGuaranteedRef { $0.send(.interrupt(record)) }
+    currentScheduler.send(.interrupt(record))
+  }
+
+  /// The scheduler that the job is on now, held: it may move, and its old one end, while the caller uses it.
+  final var currentScheduler: Scheduler {
+    record.pointee.move.withLock { record.pointee.scheduler.load(ordering: .acquiring).takeUnretainedValue() }
   }
 }
 
 extension Scheduler {
   /// Handles an interrupt on this scheduler's turn.
+  ///
+  /// Between two lanes the job may be claimed by another waker and taken along (Turn.sendRemotely) while its frames are
+  /// looked at here. Both sides do a read-modify-write of `flags`: either this one comes first, and the waker sees `looking`
+  /// and leaves the job to this scheduler's inbox; or the waker's comes first, and the claim before it is seen here.
   func handleInterrupt(of job: JobRef) {
-    _ = job.pointee.flags.bitwiseAnd(~JobFlags.interruptPending, ordering: .acquiringAndReleasing)
     let handle = job.pointee.handle
     defer { handle.release() }
-    let word = job.pointee.wait.load(ordering: .acquiring)
-    // Read after the word: a job seen waiting is seen with the scheduler that it waits on.
-    let current = job.pointee.scheduler.load(ordering: .acquiring)
-    if current.toOpaque() != Unmanaged.passUnretained(self).toOpaque() {
-      handle._withUnsafeGuaranteedRef { $0.interrupt() }
-      return
-    }
+    _ = job.pointee.flags.bitwiseAnd(~JobFlags.interruptPending, ordering: .acquiringAndReleasing)
     // A job that runs on a foreign turn may be about to begin a wait at this very moment: its starter repeats the interrupt.
     if deferIfForeign(job, JobFlags.deferredInterrupt) { return }
-    // Not waiting: it will look before it waits.
-    guard word & 0xFF == 1 else { return }
-    guard job.cancellation() != nil, job.claim(WaitToken(word: word), WakeReason.cancelled) else { return }
-    lane.append(job)
+    _ = job.pointee.flags.bitwiseOr(JobFlags.looking, ordering: .acquiringAndReleasing)
+    defer { _ = job.pointee.flags.bitwiseAnd(~JobFlags.looking, ordering: .acquiringAndReleasing) }
+    let word = job.pointee.wait.load(ordering: .acquiring)
+    // Read after the word: a job seen waiting is seen with the scheduler that it waits on.
+    guard job.pointee.scheduler.load(ordering: .acquiring).toOpaque() == Unmanaged.passUnretained(self).toOpaque() else {
+      return handle._withUnsafeGuaranteedRef { $0.interrupt() }
+    }
+    let isRunningHere = Turn.current?.pointee.job == job
+    // Neither parked nor running right here: it will look before it waits.
+    guard word & 0xFF == 1 || isRunningHere else { return }
+    job.cancelScopes()
+    if word & 0xFF == 1, job.cancellation() != nil, job.claim(WaitToken(word: word), WakeReason.cancelled) { lane.append(job) }
   }
 }

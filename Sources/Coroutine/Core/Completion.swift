@@ -7,7 +7,7 @@ public import Synchronization
 // Invariants
 //  1. The outcome is written once, under the lock, before `state` leaves PENDING (release); who has read another state
 //     (acquire) may read the outcome without the lock.
-//  2. A node is linked only while PENDING. Settling unlinks all, claims the jobs' waits and collects the callbacks, all
+//  2. A job's node is linked only while PENDING, a callback's until everyone has been released. Settling unlinks all, claims the jobs' waits and collects the callbacks, all
 //     under the lock (Waiter.swift, 4); it wakes and calls after leaving it.
 //  3. Everyone who was linked is woken or called exactly once, or has unlinked itself before.
 //
@@ -26,6 +26,8 @@ struct Completion: ~Copyable {
   /// Whether anyone has seen, or will see, the outcome: a failure that nobody sees is reported.
   @usableFromInline let isObserved = Atomic<Bool>(false)
   @usableFromInline var waiters = WaitList()
+  /// Settled, and everyone who was linked has been woken or called. Under the lock.
+  @usableFromInline var isReleased = false
   @usableFromInline var failure: (any Error)?
   /// The value, or a pointer to it where it does not fit.
   @usableFromInline var bytes = InlineArray<3, UInt>(repeating: 0)
@@ -124,26 +126,45 @@ extension UnsafeMutablePointer where Pointee == Completion {
   @inlinable @inline(__always)
   func publish(_ outcome: UInt8) {
     pointee.state.store(outcome, ordering: .releasing)
-    if pointee.waiters.first == nil { pointee.lock.unlock() } else { releaseWaiters() }
+    if pointee.waiters.first == nil {
+      pointee.isReleased = true
+      pointee.lock.unlock()
+    } else {
+      releaseWaiters()
+    }
   }
 
+  /// Wakes and calls everyone, in the order of linking. A callback that is added meanwhile is linked behind the others and
+  /// called here too: called by its adder, it would overtake them. Entered with the lock, left without.
   @usableFromInline
   func releaseWaiters() {
-    var woken = RunQueue()
-    var called = WaitList()
-    while let node = pointee.waiters.popFirst() {
-      if let job = node.pointee.job {
-        if job.claim(node.pointee.token, node.pointee.reason) { woken.append(job) }
-      } else {
+    while pointee.waiters.first != nil {
+      var woken = RunQueue()
+      var called: UnsafeMutablePointer<WaitNode>?
+      var lastCalled: UnsafeMutablePointer<WaitNode>?
+      while let node = pointee.waiters.popFirst() {
+        if let job = node.pointee.job {
+          if job.claim(node.pointee.token, node.pointee.reason) { woken.append(job) }
+          continue
+        }
         if node.pointee.callback.unsafelyUnwrapped._withUnsafeGuaranteedRef({ $0.observes }) {
           pointee.isObserved.store(true, ordering: .relaxed)
         }
-        called.append(node)
+        // Unlinked, the node is ours: a chain by `next` will do.
+        node.pointee.next = nil
+        if let lastCalled { lastCalled.pointee.next = node } else { called = node }
+        lastCalled = node
       }
+      pointee.lock.unlock()
+      while let job = woken.popFirst() { Turn.makeReady(job) }
+      while let node = called {
+        called = node.pointee.next
+        node.pointee.callback.unsafelyUnwrapped.takeRetainedValue().fire()
+      }
+      pointee.lock.lock()
     }
+    pointee.isReleased = true
     pointee.lock.unlock()
-    while let job = woken.popFirst() { Turn.makeReady(job) }
-    while let node = called.popFirst() { node.pointee.callback.unsafelyUnwrapped.takeRetainedValue().fire() }
   }
 
   // MARK: Looking
@@ -199,7 +220,10 @@ extension UnsafeMutablePointer where Pointee == Completion {
     try withUnsafeMutablePointer(to: &node) { node in
       pointee.waiters.append(node)
       pointee.lock.unlock()
-      if Turn.park(turn, job) == WakeReason.delivered { return }
+      if Turn.park(turn, job) == WakeReason.delivered {
+        // A cancellation that came first goes first: the outcome stays, so nothing is lost.
+        return try job.checkCancelled()
+      }
       pointee.lock.lock()
       pointee.waiters.remove(node)
       pointee.lock.unlock()
@@ -214,7 +238,7 @@ extension UnsafeMutablePointer where Pointee == Completion {
     callback.observes = observes
     pointee.lock.lock()
     defer { pointee.lock.unlock() }
-    guard pointee.state.load(ordering: .relaxed) == Completion.pending else {
+    guard !pointee.isReleased else {
       if observes { pointee.isObserved.store(true, ordering: .relaxed) }
       return false
     }
@@ -227,7 +251,7 @@ extension UnsafeMutablePointer where Pointee == Completion {
   @usableFromInline
   func remove(_ callback: WaitCallback) -> Bool {
     pointee.lock.lock()
-    let wasLinked = callback.node.pointee.isLinked && pointee.state.load(ordering: .relaxed) == Completion.pending
+    let wasLinked = callback.node.pointee.isLinked
     if wasLinked { pointee.waiters.remove(callback.node) }
     pointee.lock.unlock()
     if wasLinked { Unmanaged.passUnretained(callback).release() }

@@ -22,6 +22,7 @@ public func co_delay(_ duration: Duration) throws {
     }
   }
   if reason == WakeReason.cancelled { throw job.cancellation() ?? CancellationError() }
+  try job.checkCancelled()
 }
 
 /// Goes to the back of the run queue: every other coroutine that is ready on this queue runs first. Throws when cancelled,
@@ -81,7 +82,7 @@ extension Scheduler {
     let oldScheduler = old.takeUnretainedValue()
     oldScheduler.unregister(job)
     register(job, on: nil)
-    job.pointee.scheduler.store(Unmanaged.passUnretained(self), ordering: .releasing)
+    job.pointee.move.withLock { job.pointee.scheduler.store(Unmanaged.passUnretained(self), ordering: .releasing) }
     Turn.makeReady(job)
     unpin()
     if !oldScheduler.isImmortal { old.release() }

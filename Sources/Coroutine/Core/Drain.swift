@@ -14,7 +14,8 @@ struct Pace {
   /// How many resumes a drain may do.
   static var most: Int { 16_384 }
 
-  var interval = 64
+  /// Starts small: the first jobs of a drain may be long ones.
+  var interval = 4
   var resumes = 0
   var lastLook: UInt64 = 0
   var end: UInt64 = 0
@@ -69,7 +70,12 @@ extension Scheduler {
       guard let job = chooseNext() else {
         if findMore(turn) { continue }
         prepareToIdle()
-        if inbox.goIdle() { return true }
+        if inbox.goIdle() {
+          // An offer that came before we were idle has taken our idle bit and could not wake us.
+          guard let group = lane.pointee.group, group._withUnsafeGuaranteedRef({ $0.wasOffered(self) }), inbox.wakeUp() else {
+            return true
+          }
+        }
         lane.pointee.group?._withUnsafeGuaranteedRef { $0.markBusy(self) }
         continue
       }
@@ -129,9 +135,10 @@ extension Scheduler {
 
   // MARK: Idling
 
-  private func prepareToIdle() {
+  func prepareToIdle() {
     Stacks.trimIfMany()
-    if hasLive {
+    // A timer may belong to a job that is live elsewhere: one that a lane has stolen.
+    if hasLive || nextTimer.load(ordering: .relaxed) != .max {
       armAlarm()
     } else {
       alarm = nil
@@ -150,14 +157,14 @@ extension Scheduler {
 
   // MARK: Timers
 
-  /// Starts a timer. Own turn.
+  /// Starts a timer. From elsewhere than this scheduler's turn it makes the drain look, which arms the alarm.
   func add(_ node: UnsafeMutablePointer<TimerNode>) {
     timerLock.lock()
     wheel.add(node, now: clock)
-    if node.pointee.deadline < nextTimer.load(ordering: .relaxed) {
-      nextTimer.store(node.pointee.deadline, ordering: .relaxed)
-    }
+    let isEarliest = node.pointee.deadline < nextTimer.load(ordering: .relaxed)
+    if isEarliest { nextTimer.store(node.pointee.deadline, ordering: .relaxed) }
     timerLock.unlock()
+    if isEarliest, !isOwnTurn { sendTick() }
   }
 
   /// Calls a timer off; afterwards nobody touches its node, job or frame. Any thread, constant time.

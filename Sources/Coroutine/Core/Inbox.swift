@@ -10,7 +10,7 @@ public import Synchronization
 //   push      idle -> message   the pusher must start a drain
 //             0 / m -> message  the drain will see it
 //   wakeUp    idle -> 0         as a push of nothing (timers)
-//   takeAll   m -> 0            the drain only
+//   takeAll   m -> 0            the drain, or the watchdog of a lane that is stuck
 //   goIdle    0 -> idle         the drain only; fails when something was pushed meanwhile
 //
 // No wake-up is lost: a message is pushed either before goIdle's compare-and-swap, which then fails, or after it, when the
@@ -48,17 +48,23 @@ struct Inbox: ~Copyable {
   /// Whether the caller must start a drain.
   borrowing func wakeUp() -> Bool {
     head.compareExchange(
-      expected: Self.idle, desired: 0, successOrdering: .acquiringAndReleasing, failureOrdering: .relaxed
+      expected: Self.idle, desired: 0, ordering: .sequentiallyConsistent
     ).exchanged
   }
 
   /// Whether there is something to take: one plain load on the usual path.
   var hasMessages: Bool { head.load(ordering: .relaxed) > Self.idle }
 
-  /// Hands every message to `body`, oldest first. The drain only.
+  /// Hands every message to `body`, oldest first. The drain, and a watchdog: between them each message goes to one.
   borrowing func takeAll(_ body: (Message) -> Void) {
-    guard hasMessages else { return }
-    var newestFirst = head.exchange(0, ordering: .acquiringAndReleasing)
+    var newestFirst = head.load(ordering: .relaxed)
+    repeat {
+      guard newestFirst > Self.idle else { return }
+      let attempt = head.weakCompareExchange(
+        expected: newestFirst, desired: 0, successOrdering: .acquiringAndReleasing, failureOrdering: .relaxed)
+      if attempt.exchanged { break }
+      newestFirst = attempt.original
+    } while true
     var oldestFirst: UInt = 0
     while newestFirst != 0 {
       let next = Self.link(newestFirst)
@@ -76,7 +82,7 @@ struct Inbox: ~Copyable {
   /// Ends the drain unless something was pushed. The drain only.
   borrowing func goIdle() -> Bool {
     head.compareExchange(
-      expected: 0, desired: Self.idle, successOrdering: .acquiringAndReleasing, failureOrdering: .relaxed
+      expected: 0, desired: Self.idle, ordering: .sequentiallyConsistent
     ).exchanged
   }
 

@@ -66,8 +66,7 @@ public final class Job<Success: Sendable>: AnyJob, Awaitable, @unchecked Sendabl
   public func wait() throws -> Success {
     if let turn = Turn.current, turn.pointee.job != nil { throw CoroutineError.wouldDeadlock }
     if !completion.isSettled {
-      let scheduler = record.pointee.scheduler.load(ordering: .acquiring)
-      if scheduler._withUnsafeGuaranteedRef({ $0.isCurrentQueue }) { throw CoroutineError.wouldDeadlock }
+      if currentScheduler.isCurrentQueue { throw CoroutineError.wouldDeadlock }
       start()
       let ended = DispatchSemaphore(value: 0)
       if completion.add(ClosureCallback { ended.signal() }) { ended.wait() }

@@ -40,6 +40,8 @@ struct JobRecord: ~Copyable {
   @usableFromInline var previousLive: JobRef?
   @usableFromInline var nextLive: JobRef?
   @usableFromInline var interruptLink: UInt = 0
+  /// Held while `scheduler` changes and the old one is given up, and by those who need to hold the one that it names.
+  let move = SpinLock()
   @usableFromInline let cancelReason = Atomic<Unmanaged<CancelReason>?>(nil)
   @usableFromInline let stackBytes: Int
   @usableFromInline var destination: Unmanaged<Scheduler>?
@@ -105,6 +107,8 @@ enum JobFlags {
   @usableFromInline static let interruptPending: UInt32 = 4
   /// It has been put in a queue; a lazy job has not yet.
   @usableFromInline static let enqueued: UInt32 = 8
+  /// Its scheduler is looking at its frames: the waker of a parked job must not take it to another lane meanwhile.
+  @usableFromInline static let looking: UInt32 = 16
   /// It runs on a turn that is not its scheduler's (an immediate start), see Immediate.swift.
   @usableFromInline static let foreign: UInt32 = 32
   /// Its scheduler popped it while it was foreign.

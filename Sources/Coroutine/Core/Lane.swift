@@ -44,7 +44,7 @@ extension UnsafeMutablePointer where Pointee == Lane {
   func takeRunnable() -> JobRef? {
     if pointee.group != nil { pointee.lock.lock() }
     defer { if pointee.group != nil { pointee.lock.unlock() } }
-    guard let job = pointee.queue.first, job.pointee.flags.load(ordering: .relaxed) & JobFlags.foreign == 0 else { return nil }
+    guard let job = pointee.queue.first, job.pointee.flags.load(ordering: .acquiring) & JobFlags.foreign == 0 else { return nil }
     if job.pointee.context == nil {
       guard let fiber = pointee.fibers.pop(job.pointee.stackClass) else { return nil }
       job.pointee.context = fiber

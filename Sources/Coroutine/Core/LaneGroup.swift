@@ -1,3 +1,4 @@
+internal import CCoroutine
 import Dispatch
 import Synchronization
 
@@ -28,7 +29,7 @@ final class LaneGroup: @unchecked Sendable {
   private let watching = Atomic<Bool>(false)
   private let watchdog: any DispatchSourceTimer
   // The watchdog's own notes; its queue is serial.
-  @exclusivity(unchecked) private var lastSeen: [JobRef?] = []
+  @exclusivity(unchecked) private var lastSeen: [Seen] = []
 
   init(count: Int, label: String) {
     let count = min(64, max(1, count))
@@ -39,7 +40,7 @@ final class LaneGroup: @unchecked Sendable {
       SchedulerRegistry.adopt(lane, for: queue)
       return lane
     }
-    lastSeen = Array(repeating: nil, count: count)
+    lastSeen = Array(repeating: Seen(), count: count)
     // Every lane begins without a drain, which is what idle means.
     idle.store(count == 64 ? .max : (1 << UInt64(count)) - 1, ordering: .releasing)
     watchdog.setEventHandler { [unowned self] in watch() }
@@ -47,9 +48,11 @@ final class LaneGroup: @unchecked Sendable {
     watchdog.activate()
   }
 
-  /// Where the next launch from outside goes.
+  /// Where the next launch from outside goes: to a lane that has nothing, else to the lanes in turn.
   func nextLane() -> Scheduler {
-    lanes[(turnOf.wrappingAdd(1, ordering: .relaxed).oldValue & .max) % lanes.count]
+    let turn = (turnOf.wrappingAdd(1, ordering: .relaxed).oldValue & .max) % lanes.count
+    let mask = idle.load(ordering: .relaxed)
+    return mask == 0 || mask & (1 << UInt64(turn)) != 0 ? lanes[turn] : lanes[mask.trailingZeroBitCount]
   }
 
   /// A lane has more than it can run at once: wakes one that has nothing.
@@ -66,8 +69,9 @@ final class LaneGroup: @unchecked Sendable {
     while mask != 0 {
       let index = mask.trailingZeroBitCount
       let (won, seen) = idle.compareExchange(
-        expected: mask, desired: mask & ~(1 << UInt64(index)), ordering: .acquiringAndReleasing)
+        expected: mask, desired: mask & ~(1 << UInt64(index)), ordering: .sequentiallyConsistent)
       if won {
+        lanes[index].wasJustOffered.store(true, ordering: .sequentiallyConsistent)
         if lanes[index].inbox.wakeUp() { lanes[index].submit() }
         return
       }
@@ -78,7 +82,9 @@ final class LaneGroup: @unchecked Sendable {
   /// Called by a lane with nothing to do. True: it has got something, or should look again.
   func steal(for thief: Scheduler) -> Bool {
     guard let index = lanes.firstIndex(where: { $0 === thief }) else { return false }
-    if takeHalf(for: thief, index, atLeast: 2) { return notIdle(index) }
+    // After an offer one job is enough: by the time the thief comes, its lane may have parked and taken the other.
+    let isOffered = thief.wasJustOffered.exchange(false, ordering: .sequentiallyConsistent)
+    if takeHalf(for: thief, index, atLeast: isOffered ? 1 : 2) { return notIdle(index) }
     _ = idle.bitwiseOr(1 << UInt64(index), ordering: .sequentiallyConsistent)
     // Again, now that pushers can see the bit.
     if takeHalf(for: thief, index, atLeast: 2) { return notIdle(index) }
@@ -113,13 +119,21 @@ final class LaneGroup: @unchecked Sendable {
     return false
   }
 
-  // MARK: The watchdog
+  /// Whether an offer has taken this lane's idle bit, which was set when it found nothing. For a lane that has just gone idle.
+  func wasOffered(_ scheduler: Scheduler) -> Bool {
+    guard let index = lanes.firstIndex(where: { $0 === scheduler }) else { return false }
+    return idle.load(ordering: .sequentiallyConsistent) & (1 << UInt64(index)) == 0
+  }
 
   /// Marks a lane as busy that was woken by a message instead of an offer.
   func markBusy(_ scheduler: Scheduler) {
     guard hasIdle, let index = lanes.firstIndex(where: { $0 === scheduler }) else { return }
     _ = notIdle(index)
+    // It may be about to run one job for long while others sleep.
+    startWatching()
   }
+
+  // MARK: The watchdog
 
   private func startWatching() {
     let mask = idle.load(ordering: .acquiring)
@@ -136,21 +150,38 @@ final class LaneGroup: @unchecked Sendable {
       if now != 0, now.nonzeroBitCount < lanes.count { startWatching() }
       return
     }
+    let now = Clock.now
     for (index, lane) in lanes.enumerated() where mask & (1 << UInt64(index)) == 0 {
       lane.lane.pointee.lock.lock()
       let first = lane.lane.pointee.queue.first
       lane.lane.pointee.lock.unlock()
-      if let first, first == lastSeen[index] { rescue(from: lane) }
-      lastSeen[index] = first
+      let seen = Seen(ready: first, messages: lane.inbox.head.load(ordering: .acquiring), timer: lane.nextTimer.load(ordering: .relaxed))
+      if seen.isStuck(since: lastSeen[index], now) { rescue(from: lane, now) }
+      lastSeen[index] = seen
     }
     watchdog.schedule(deadline: .now() + .milliseconds(2), leeway: .microseconds(500))
   }
 
-  /// Sends a stuck lane's ready jobs to a lane that is idle.
-  private func rescue(from victim: Scheduler) {
+  /// What a lane had to do when the watchdog looked.
+  private struct Seen {
+    var ready: JobRef?
+    var messages: UInt = 0
+    var timer = UInt64.max
+
+    /// Whether the same thing has been waiting since the last look, which a lane that switches would have got to.
+    func isStuck(since last: Seen, _ now: UInt64) -> Bool {
+      (ready != nil && ready == last.ready) || (messages > Inbox.idle && messages == last.messages)
+        || (timer <= now && timer == last.timer)
+    }
+  }
+
+  /// Sends what a stuck lane cannot get to, to a lane that is idle: its ready jobs, its due timers, and the jobs in its inbox
+  /// whose stacks are switched out. Interrupts stay: only the lane that a job is parked on may look at its frames.
+  private func rescue(from victim: Scheduler, _ now: UInt64) {
     let mask = idle.load(ordering: .acquiring)
     guard mask != 0 else { return }
     let rescuer = lanes[mask.trailingZeroBitCount]
+    if victim.nextTimer.load(ordering: .relaxed) <= now { victim.fireTimers(now) }
     var loot = RunQueue()
     victim.lane.pointee.lock.lock()
     victim.lane.pointee.queue.move((victim.lane.pointee.queue.count + 1) / 2, to: &loot)
@@ -161,5 +192,18 @@ final class LaneGroup: @unchecked Sendable {
     }
     victim.lane.pointee.lock.unlock()
     while let job = loot.popFirst() { rescuer.push(.job(job)) }
+    victim.inbox.takeAll { message in
+      guard case .job(let job) = message, job.isSwitchedOut else { return victim.push(message) }
+      job.pointee.scheduler.store(Unmanaged.passUnretained(rescuer), ordering: .releasing)
+      rescuer.push(message)
+    }
+  }
+}
+
+extension UnsafeMutablePointer where Pointee == JobRecord {
+  /// Whether a job that is nobody's turn may be resumed anywhere: it has not started, or has left its stack for good.
+  var isSwitchedOut: Bool {
+    guard pointee.flags.load(ordering: .acquiring) & JobFlags.foreign == 0 else { return false }
+    return pointee.context.map { cco_is_parked(&$0.pointee.parked) } ?? true
   }
 }

@@ -45,6 +45,8 @@ final class Scheduler: @unchecked Sendable {
   @exclusivity(unchecked) var alarm: Alarm?
   @exclusivity(unchecked) var pace = Pace()
   let tick = TimerTick()
+  /// A lane with work to give has woken this one.
+  let wasJustOffered = Atomic<Bool>(false)
 
   /// What replaces the clock and the choice of the next job; nil in production.
   let simulation: Simulation?
@@ -91,12 +93,11 @@ final class Scheduler: @unchecked Sendable {
 
   /// As push, but handled at once on this scheduler's own turn.
   func send(_ message: Inbox.Message) {
-    if let turn = Turn.current, turn.pointee.scheduler?.toOpaque() == Unmanaged.passUnretained(self).toOpaque() {
-      handle(message)
-    } else {
-      push(message)
-    }
+    if isOwnTurn { handle(message) } else { push(message) }
   }
+
+  /// Whether the calling code runs in this scheduler's drain.
+  var isOwnTurn: Bool { Turn.current?.pointee.scheduler?.toOpaque() == Unmanaged.passUnretained(self).toOpaque() }
 
   func handle(_ message: Inbox.Message) {
     switch message {
@@ -105,7 +106,7 @@ final class Scheduler: @unchecked Sendable {
     case .work(let item):
       let item = item.takeRetainedValue()
       if item === tick {
-        tick.isPending.store(false, ordering: .releasing)
+        _ = tick.isPending.exchange(false, ordering: .acquiringAndReleasing)
         alarm?.wentOff()
       } else {
         work.append(item)
@@ -139,7 +140,9 @@ final class Scheduler: @unchecked Sendable {
       var late: [Inbox.Message] = []
       inbox.takeAll { late.append($0) }
       late.forEach(handle)
-      if lane.pointee.queue.isEmpty && work.isEmpty && inbox.goIdle() { return }
+      guard lane.pointee.queue.isEmpty && work.isEmpty else { continue }
+      prepareToIdle()
+      if inbox.goIdle() { return }
     }
   }
 
@@ -202,8 +205,7 @@ final class Scheduler: @unchecked Sendable {
     liveJobs -= 1
     let released = liveJobs == 0 && livePins == 0 && !isImmortal ? queue.take() : nil
     liveLock.unlock()
-    // May be the queue's last reference, and with it this scheduler's: nothing of self is used after it.
-    _ = consume released
+    leave(released)
   }
 
   /// Keeps the queue alive for something that is no job.
@@ -219,7 +221,13 @@ final class Scheduler: @unchecked Sendable {
     livePins -= 1
     let released = liveJobs == 0 && livePins == 0 && !isImmortal ? queue.take() : nil
     liveLock.unlock()
-    _ = consume released
+    leave(released)
+  }
+
+  /// Gives up the queue when the last that was live has gone. Off the scheduler's turn no drain would drop the alarm, which
+  /// holds the queue, which owns the scheduler: so a tick is sent. The queue's last reference may be this scheduler's too.
+  private func leave(_ released: DispatchQueue?) {
+    if released != nil, !isOwnTurn { sendTick() }
   }
 
   /// The queue, for those that must call Dispatch with it. A live scheduler has one.

@@ -120,7 +120,7 @@ struct Turn: ~Copyable {
   static func sendRemotely(_ job: JobRef, to scheduler: Unmanaged<Scheduler>) {
     if let turn = current, let lane = turn.pointee.lane, let group = lane.pointee.group, let mine = turn.pointee.scheduler,
       scheduler._withUnsafeGuaranteedRef({ $0.lane.pointee.group?.toOpaque() }) == group.toOpaque(),
-      job.pointee.flags.load(ordering: .relaxed) & JobFlags.foreign == 0,
+      job.pointee.flags.bitwiseOr(0, ordering: .acquiringAndReleasing).newValue & (JobFlags.foreign | JobFlags.looking) == 0,
       let context = job.pointee.context, cco_is_parked(&context.pointee.parked)
     {
       job.pointee.scheduler.store(mine, ordering: .releasing)

@@ -45,11 +45,12 @@ struct WaitToken: Equatable {
 // Operations on a record are operations on its pointer, and touch one field at a time: a `mutating` method would claim the
 // whole record for its length, while other threads use other fields of it.
 extension UnsafeMutablePointer where Pointee == JobRecord {
-  /// Begins a suspension. Own turn. The store needs no ordering: the token becomes known to others through a lock.
+  /// Begins a suspension. Own turn. Releasing, for the interrupt that reads the word without a lock: who sees a job waiting
+  /// sees it with the scheduler that it waits on.
   @inlinable @inline(__always)
   func beginWait(_ kind: WaitKind) -> WaitToken {
     let word = ((pointee.wait.load(ordering: .relaxed) | 0xFF) &+ 1) | 1
-    pointee.wait.store(word, ordering: .relaxed)
+    pointee.wait.store(word, ordering: .releasing)
     pointee.waitKind.store(kind.rawValue, ordering: .relaxed)
     return WaitToken(word: word)
   }

@@ -7,38 +7,56 @@ import Synchronization
 /// It is taken under each scheduler's live lock, which keeps every listed job alive, and reads the rest of the records while
 /// their owners go on: a line may mix two moments of a coroutine that runs, never of one that is parked.
 enum Dump {
+  /// What is copied under the lock; it is turned into text outside.
+  private struct Entry {
+    let id: UInt64
+    let name: String?
+    let place: LaunchPlace
+    let kind: WaitKind
+    let isWaiting: Bool
+    let isCancelled: Bool
+    let since: UInt64
+
+    init(_ job: JobRef) {
+      id = job.pointee.id
+      name = job.pointee.name.map { String(cString: $0) }
+      place = job.pointee.place
+      kind = WaitKind(rawValue: job.pointee.waitKind.load(ordering: .relaxed)) ?? .nothing
+      isWaiting = job.pointee.wait.load(ordering: .acquiring) & 0xFF == 1
+      isCancelled = job.pointee.flags.load(ordering: .relaxed) & JobFlags.cancelled != 0
+      since = job.pointee.waitingSince.load(ordering: .relaxed)
+    }
+  }
+
   static func text(of only: [Scheduler]? = nil) -> String {
-    var lines: [(id: UInt64, text: String)] = []
+    var found: [(entry: Entry, label: String, now: UInt64)] = []
     let now = Clock.now
     let visit: (Scheduler) -> Void = { scheduler in
       let time = scheduler.simulation?.now ?? now
       scheduler.liveLock.lock()
       var job = scheduler.firstLive
       while let current = job {
-        lines.append((current.pointee.id, line(current, scheduler, time)))
+        found.append((Entry(current), scheduler.label, time))
         job = current.pointee.nextLive
       }
       scheduler.liveLock.unlock()
     }
-    if let only { only.forEach(visit) } else { SchedulerRegistry.forEach(visit) }
-    let header = "\(lines.count) live coroutine\(lines.count == 1 ? "" : "s")\n"
-    return lines.sorted { $0.id < $1.id }.reduce(into: header) { $0 += $1.text + "\n" }
+    if let only { for scheduler in only { visit(scheduler) } } else { SchedulerRegistry.forEach(visit) }
+    found.sort { $0.entry.id < $1.entry.id }
+    let header = "\(found.count) live coroutine\(found.count == 1 ? "" : "s")\n"
+    return found.reduce(into: header) { $0 += line($1.entry, $1.label, $1.now) + "\n" }
   }
 
-  private static func line(_ job: JobRef, _ scheduler: Scheduler, _ now: UInt64) -> String {
-    let name = job.pointee.name.map { " \"\(String(cString: $0))\"" } ?? ""
-    return "#\(job.pointee.id)\(name) \(state(job, now)) on \(scheduler.label), launched at \(job.pointee.place.description)"
+  private static func line(_ entry: Entry, _ label: String, _ now: UInt64) -> String {
+    let name = entry.name.map { " \"\($0)\"" } ?? ""
+    return "#\(entry.id)\(name) \(state(entry, now)) on \(label), launched at \(entry.place.description)"
   }
 
-  private static func state(_ job: JobRef, _ now: UInt64) -> String {
-    let cancelled = job.pointee.flags.load(ordering: .relaxed) & JobFlags.cancelled != 0 ? ", cancelled" : ""
-    let kind = WaitKind(rawValue: job.pointee.waitKind.load(ordering: .relaxed)) ?? .nothing
-    guard job.pointee.wait.load(ordering: .acquiring) & 0xFF == 1 else {
-      return (kind == .start ? "not started" : "ready or running") + cancelled
-    }
-    let since = job.pointee.waitingSince.load(ordering: .relaxed)
-    let age = since == 0 || since > now ? "" : " for \(milliseconds(now - since))"
-    return "waiting for \(kind.phrase)\(age)\(cancelled)"
+  private static func state(_ entry: Entry, _ now: UInt64) -> String {
+    let cancelled = entry.isCancelled ? ", cancelled" : ""
+    guard entry.isWaiting else { return (entry.kind == .start ? "not started" : "ready or running") + cancelled }
+    let age = entry.since == 0 || entry.since > now ? "" : " for \(milliseconds(now - entry.since))"
+    return "waiting for \(entry.kind.phrase)\(age)\(cancelled)"
   }
 
   private static func milliseconds(_ nanoseconds: UInt64) -> String { "\(nanoseconds / 1_000_000) ms" }

@@ -10,7 +10,15 @@ public enum CoroutineRuntime {
   /// launch place. Called on whatever thread finds out; must not block. The default writes one line to standard error.
   public static var onUnhandledError: @Sendable (any Error, _ job: String) -> Void {
     get { lock.withLock { handler } }
-    set { lock.withLock { handler = newValue } }
+    set {
+      // The old one is released after the lock is left: that may run foreign code.
+      let old = lock.withLock {
+        let old = handler
+        handler = newValue
+        return old
+      }
+      _ = consume old
+    }
   }
 
   /// How many coroutines have been launched and have not ended.

@@ -1,3 +1,5 @@
+import Synchronization
+
 
 /// A value, or the failure to get one, that is known later, to any number of coroutines, handlers and tasks.
 ///
@@ -12,6 +14,8 @@ public class Promise<Success: Sendable>: Awaitable, @unchecked Sendable {
   // It points to the property below, as in AnyJob.
   @exclusivity(unchecked) @usableFromInline final var completion = CompletionRef(bitPattern: 16).unsafelyUnwrapped
   @exclusivity(unchecked) private final var completionStorage = Completion(for: Success.self)
+  /// Settled by `cancel`: a late resumer is then nobody's mistake.
+  fileprivate final let wasCancelled = Atomic<Bool>(false)
   @exclusivity(unchecked) private final var onCancel: (@Sendable () -> Void)?
 
   /// Creates a pending promise.
@@ -60,7 +64,9 @@ public class Promise<Success: Sendable>: Awaitable, @unchecked Sendable {
   /// Rejects it with `CancellationError` and calls `onCancel`, unless it is settled.
   public final func cancel() {
     let onCancel = completion.pointee.lock.withLock { self.onCancel.take() }
-    if completion.fail(CancellationError()) { onCancel?() }
+    guard completion.fail(CancellationError()) else { return }
+    wasCancelled.store(true, ordering: .releasing)
+    onCancel?()
   }
 
   @discardableResult
@@ -92,7 +98,8 @@ public class Promise<Success: Sendable>: Awaitable, @unchecked Sendable {
 
   /// Tells of the end.
   public final func observe(_ completion: @escaping @Sendable (Result<Success, any Error>) -> Void) -> Observation {
-    let callback = ClosureCallback { completion(self.completion.outcome(as: Success.self).unsafelyUnwrapped) }
+    // Sound because a promise calls its callbacks while it is being used or, at the latest, in its deinit.
+    let callback = ClosureCallback { [unowned(unsafe) self] in completion(self.completion.outcome(as: Success.self).unsafelyUnwrapped) }
     guard self.completion.add(callback) else {
       completion(self.completion.outcome(as: Success.self).unsafelyUnwrapped)
       return Observation {}
@@ -119,5 +126,8 @@ private final class PromiseTarget<Success: Sendable>: ResumeTarget<Success>, @un
     self.promise = promise
     super.init()
   }
-  override func resume(_ outcome: Result<Success, any Error>) -> State { promise.settle(outcome) ? .pending : .resumed }
+  override func resume(_ outcome: Result<Success, any Error>) -> State {
+    if promise.settle(outcome) { return .pending }
+    return promise.wasCancelled.load(ordering: .acquiring) ? .detached : .resumed
+  }
 }

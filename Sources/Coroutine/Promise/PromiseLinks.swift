@@ -16,7 +16,7 @@ extension Promise {
     attach(on: queue) { result in
       do {
         let inner = try body(try result.get())
-        _ = inner.observe { next.settle($0) }
+        _ = inner.observe { result in Settling.run { next.settle(result) } }
       } catch {
         next.settle(.failure(error))
       }

@@ -55,13 +55,15 @@ public final class Scope: @unchecked Sendable {
       guard job.completion.pointee.state.load(ordering: .acquiring) == Completion.failed else { return nil }
       return job.completion.pointee.failure.flatMap { job.isOwnCancellation($0) ? nil : $0 }
     }
+    // From here on a cancellation by a sibling only sets its flag: the launch below is the one that starts it.
+    job.markEnqueued()
     lock.lock()
     precondition(!hasEnded, "a scope was used after its co_scope or co_supervise had returned")
     link(child)
     let reason = frame.pointee.isSignalled.load(ordering: .relaxed) ? self.reason ?? CancellationError() : nil
     lock.unlock()
     _ = job.completion.add(child, observes: policy == .failTogether)
-    if let reason { job.cancelBeforeLaunch(reason) }
+    if let reason { job.cancel(reason) }
     job.launch(.queued, on: queue)
     return job
   }
@@ -69,6 +71,10 @@ public final class Scope: @unchecked Sendable {
   /// Cancels every child, and what the body waits for. A body that returns a value all the same has succeeded. Any thread;
   /// idempotent, the first reason wins; after the scope's end it does nothing.
   public func cancel(_ reason: (any Error)? = nil) { signal(reason, failure: nil) }
+
+  /// A cancellation from outside of the scope, which its owner's waits see by themselves.
+  func passOn(_ reason: any Error) { signal(reason, failure: nil, interruptsOwner: false) }
+
 
   // MARK: Children
 
@@ -94,17 +100,19 @@ public final class Scope: @unchecked Sendable {
     if wakesOwner { Turn.makeReady(owner) }
   }
 
-  private func signal(_ reason: (any Error)?, failure: (any Error)?) {
+  /// The first failure counts; later ones nobody else will see. The first signal cancels.
+  private func signal(_ reason: (any Error)?, failure: (any Error)?, interruptsOwner: Bool = true) {
     lock.lock()
+    let isLate = failure != nil && self.failure != nil
+    let first = self.failure
+    if self.failure == nil { self.failure = failure }
     guard !hasEnded, !frame.pointee.isSignalled.load(ordering: .relaxed) else {
-      // Too late to matter for the outcome, but nobody else will see it.
-      let isLate = failure != nil && self.failure != nil
-      if failure != nil && self.failure == nil { self.failure = failure }
       lock.unlock()
-      if isLate, let failure { CoroutineRuntime.report(failure, nil) }
+      if isLate, let failure, let first, !(failure is CancellationError), !isSameError(failure, first) {
+        CoroutineRuntime.report(failure, nil)
+      }
       return
     }
-    self.failure = failure
     self.reason = reason
     frame.pointee.isSignalled.store(true, ordering: .releasing)
     _ = owner.pointee.flags.bitwiseOr(JobFlags.signalled, ordering: .acquiringAndReleasing)
@@ -112,7 +120,7 @@ public final class Scope: @unchecked Sendable {
     let children = linkedJobs()
     lock.unlock()
     for job in children { job.cancel(reason) }
-    handle.interrupt()
+    if interruptsOwner { handle.interrupt() }
   }
 
   /// Strong references, because a child may end while they are used.
@@ -126,12 +134,8 @@ public final class Scope: @unchecked Sendable {
     return jobs
   }
 
-  fileprivate func cancelChildren(_ reason: any Error) {
-    lock.lock()
-    let children = linkedJobs()
-    lock.unlock()
-    for job in children { job.cancel(reason) }
-  }
+  /// The body has thrown: its error counts unless a child has failed before.
+  fileprivate func bodyFailed(_ error: any Error, reason: any Error) { signal(reason, failure: error, interruptsOwner: false) }
 
   /// Suspends the owner, whose frame is no longer the scope's, until every child has ended. A cancellation from outside is
   /// passed on to the children, waited out and returned.
@@ -148,7 +152,7 @@ public final class Scope: @unchecked Sendable {
       if passedOn == nil, job.pointee.flags.load(ordering: .relaxed) & JobFlags.mustLook != 0 {
         lock.unlock()
         passedOn = job.cancellation()
-        if let passedOn { cancelChildren(passedOn) }
+        if let passedOn { passOn(passedOn) }
         lock.lock()
         guard pending > 0 else {
           lock.unlock()
@@ -202,17 +206,12 @@ private func run<Output>(_ policy: Scope.Policy, _ body: (Scope) throws -> Outpu
     } catch {
       outcome = .failure(error)
       job.pointee.frames = frame.pointee.outer
-      scope.cancelChildren(job.cancellation() ?? CancellationError())
+      scope.bodyFailed(error, reason: job.cancellation() ?? CancellationError())
     }
     let outside = scope.joinChildren()
-    guard let failure = scope.firstFailure else {
-      if case .success = outcome, let outside { throw outside }
-      return try outcome.get()
-    }
-    if case .failure(let error) = outcome, !(error is CancellationError), !isSameError(error, failure) {
-      CoroutineRuntime.report(error, nil)
-    }
-    throw failure
+    if let failure = scope.firstFailure { throw failure }
+    if let outside { throw outside }
+    return try outcome.get()
   }
 }
 

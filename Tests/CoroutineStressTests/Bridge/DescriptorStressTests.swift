@@ -1,5 +1,3 @@
-import Dispatch
-import Synchronization
 import Testing
 
 @testable import Coroutine
@@ -38,18 +36,13 @@ private final class Pipe: Sendable {
   }
 }
 
-private final class Written: Sendable {
-  let flag = Atomic<Bool>(false)
-  let count = Atomic<Int>(0)
-}
-
 @Suite("Stress: descriptors", .timeLimit(.minutes(5)))
 struct DescriptorStressTests {
   @Test func `no byte and no wake-up is lost where deliveries race with cancellations`() async throws {
-    let stress = BridgeStress()
+    let stress = Stress()
     let poller = try DescriptorPoller()
     let rounds = stress.rounds(1_500)
-    let bytes = Written()
+    let bytes = Census()
     // Each part has a pipe, on whatever lanes there are: what races is the poller's queue with the coroutines.
     let parts = (0..<16).map { part in
       co_launch {
@@ -62,7 +55,7 @@ struct DescriptorStressTests {
                 try Descriptor(pipe.reader).wait(until: .readable, with: poller)
                 if pipe.take() { break }
               }
-              bytes.count.wrappingAdd(1, ordering: .relaxed)
+              bytes.change()
             }
           }
           for _ in 0..<Int.random(in: 0..<4, using: &random) { try co_yield() }
@@ -78,7 +71,7 @@ struct DescriptorStressTests {
               // Its byte is still there, and still wakes: the next wait takes it.
               try Descriptor(pipe.reader).wait(until: .readable, with: poller)
               precondition(pipe.take())
-              bytes.count.wrappingAdd(1, ordering: .relaxed)
+              bytes.change()
             }
           }
           precondition(!pipe.take(), "a byte too many; \(stress.replay)")
@@ -86,12 +79,12 @@ struct DescriptorStressTests {
       }
     }
     for part in parts { try await part.value }
-    #expect(bytes.count.load(ordering: .acquiring) >= 16 * rounds, "\(stress.replay)")
+    #expect(bytes.now >= 16 * rounds, "\(stress.replay)")
     #expect(poller.count == 0, "\(stress.replay)")
   }
 
   @Test func `numbers that are closed and used again under way never wake the wrong way`() async throws {
-    let stress = BridgeStress()
+    let stress = Stress()
     let poller = try DescriptorPoller()
     let rounds = stress.rounds(1_500)
     let parts = (0..<8).map { part in
@@ -111,14 +104,14 @@ struct DescriptorStressTests {
           precondition(dup2(pipe.reader, number) == number)
           // An event of an old file may come at any moment and must end nobody's wait.
           if let old = kept.randomElement(using: &random) { old.put() }
-          let written = Written()
+          let written = Census()
           let current = pipe
           let late = co_launch {
             try Descriptor(number).wait(until: .readable, with: poller)
-            return written.flag.load(ordering: .acquiring)
+            return written.now == 1
           }
           for _ in 0..<Int.random(in: 0..<3, using: &random) { try co_yield() }
-          written.flag.store(true, ordering: .releasing)
+          written.change()
           current.put()
           let endedInTime = try late.join()
           precondition(endedInTime, "woken for good by another file; \(stress.replay)")

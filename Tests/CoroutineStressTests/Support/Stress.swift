@@ -1,0 +1,49 @@
+#if canImport(Glibc)
+import Glibc
+#else
+import Musl
+#endif
+
+/// One seeded run of a stress test.
+///
+/// `CO_STRESS` multiplies the rounds of every test, `CO_SEED` replays a run: what is random in the test is the same again,
+/// what is random in the scheduling of threads is not.
+struct Stress {
+  let seed: UInt64
+  let factor: Double
+
+  init() {
+    seed = Self.variable("CO_SEED").flatMap { UInt64($0) } ?? .random(in: 0 ... .max)
+    factor = Self.variable("CO_STRESS").flatMap { Double($0) } ?? 1
+  }
+
+  /// `usual`, as often as `CO_STRESS` wants it; `least` at least.
+  func rounds(_ usual: Int, least: Int = 1) -> Int { max(least, Int(Double(usual) * factor)) }
+
+  /// The random numbers of one part of the run: parts do not share a generator, so their order does not matter.
+  func random(_ part: Int) -> SeededRandom {
+    SeededRandom(seed: seed ^ (UInt64(truncatingIfNeeded: part) &+ 1) &* 0x9E37_79B9_7F4A_7C15)
+  }
+
+  /// For the comment of every expectation.
+  var replay: String { "replay with CO_SEED=\(seed) CO_STRESS=\(factor)" }
+
+  private static func variable(_ name: String) -> String? { getenv(name).map { String(cString: $0) } }
+}
+
+/// SplitMix64.
+struct SeededRandom: RandomNumberGenerator {
+  private var state: UInt64
+
+  init(seed: UInt64) {
+    state = seed
+  }
+
+  mutating func next() -> UInt64 {
+    state &+= 0x9E37_79B9_7F4A_7C15
+    var mixed = state
+    mixed = (mixed ^ (mixed >> 30)) &* 0xBF58_476D_1CE4_E5B9
+    mixed = (mixed ^ (mixed >> 27)) &* 0x94D0_49BB_1331_11EB
+    return mixed ^ (mixed >> 31)
+  }
+}
