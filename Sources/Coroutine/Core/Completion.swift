@@ -220,10 +220,7 @@ extension UnsafeMutablePointer where Pointee == Completion {
     try withUnsafeMutablePointer(to: &node) { node in
       pointee.waiters.append(node)
       pointee.lock.unlock()
-      if Turn.park(turn, job) == WakeReason.delivered {
-        // A cancellation that came first goes first: the outcome stays, so nothing is lost.
-        return try job.checkCancelled()
-      }
+      if Turn.park(turn, job) == WakeReason.delivered { return }
       pointee.lock.lock()
       pointee.waiters.remove(node)
       pointee.lock.unlock()

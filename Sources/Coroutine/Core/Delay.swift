@@ -22,7 +22,6 @@ public func co_delay(_ duration: Duration) throws {
     }
   }
   if reason == WakeReason.cancelled { throw job.cancellation() ?? CancellationError() }
-  try job.checkCancelled()
 }
 
 /// Goes to the back of the run queue: every other coroutine that is ready on this queue runs first. Throws when cancelled,

@@ -109,6 +109,8 @@ enum JobFlags {
   @usableFromInline static let enqueued: UInt32 = 8
   /// Its scheduler is looking at its frames: the waker of a parked job must not take it to another lane meanwhile.
   @usableFromInline static let looking: UInt32 = 16
+  /// A shield is in force, or a wait that outlasts cancellation: values are delivered all the same.
+  @usableFromInline static let shielded: UInt32 = 256
   /// It runs on a turn that is not its scheduler's (an immediate start), see Immediate.swift.
   @usableFromInline static let foreign: UInt32 = 32
   /// Its scheduler popped it while it was foreign.

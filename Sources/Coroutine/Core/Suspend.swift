@@ -6,10 +6,11 @@ import Synchronization
 //
 //   PENDING --- resumed: the value is stored, the wait claimed ---> RESUMED      (first use, once)
 //   PENDING --- the last resumer is released unused ---> RESUMED with `abandoned`
-//   PENDING --- cancelled: the coroutine is back and takes the cell's word ---> DETACHED
+//   PENDING --- cancelled: a resumer's claim loses, or the coroutine is back ---> DETACHED
 //
-// Between delivered and cancelled exactly one wins: the claim of the wait and the state change are one critical section for
-// the resumer, and a cancelled coroutine that comes back and finds RESUMED returns what was delivered.
+// Between delivered and cancelled exactly one wins: the claim of the wait decides, and it and the state change are one
+// critical section. A resumer that is used while `start` still runs needs no claim: the coroutine finds RESUMED and does not
+// wait.
 
 /// What a resumer resumes: a coroutine that waits, or a promise.
 @usableFromInline
@@ -40,10 +41,15 @@ final class SuspendCell<Output: Sendable>: ResumeTarget<Output>, @unchecked Send
       defer { lock.unlock() }
       return state
     }
+    // A claim that loses has lost against a cancellation.
+    let woken = waiter.flatMap { $0.job.claim($0.token, WakeReason.delivered) ? $0.job : nil }
+    if waiter != nil, woken == nil {
+      state = .detached
+      lock.unlock()
+      return .detached
+    }
     state = .resumed
     result = outcome
-    // The claim may lose against a cancellation; the coroutine then finds the result when it comes back.
-    let woken = waiter.flatMap { $0.job.claim($0.token, WakeReason.delivered) ? $0.job : nil }
     lock.unlock()
     if let woken { Turn.makeReady(woken) }
     return .pending

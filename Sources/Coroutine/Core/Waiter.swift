@@ -57,9 +57,14 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
 
   /// Ends a suspension for `reason`. Any thread; the caller holds whatever keeps the job from finishing. True: the caller
   /// won and must wake the job.
+  ///
+  /// A job that was cancelled before the value came loses the value, although its interrupt may still be on the way: it will
+  /// arrive, and claim. So of a cancel and a delivery that one thread does in turn, the first wins.
   @inlinable @inline(__always)
   func claim(_ token: WaitToken, _ reason: UInt8) -> Bool {
-    pointee.wait.compareExchange(
+    let flags = pointee.flags.load(ordering: .relaxed)
+    if flags & (JobFlags.cancelled | JobFlags.shielded) == JobFlags.cancelled, reason != WakeReason.cancelled { return false }
+    return pointee.wait.compareExchange(
       expected: token.word, desired: (token.word & ~0xFF) | UInt64(reason), successOrdering: .acquiringAndReleasing,
       failureOrdering: .relaxed
     ).exchanged

@@ -159,12 +159,15 @@ public final class Scope: @unchecked Sendable {
           continue
         }
       }
+      // Once the cancellation is passed on this wait outlasts it: the last child must be able to end it.
+      let wasShielded = passedOn != nil ? job.setShielded(true) : true
       waiting = job.beginWait(.children)
       lock.unlock()
       _ = Turn.park(turn, job)
       lock.lock()
       waiting = nil
       lock.unlock()
+      if passedOn != nil, !wasShielded { _ = job.setShielded(false) }
     }
   }
 

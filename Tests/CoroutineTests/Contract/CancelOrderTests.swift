@@ -8,7 +8,7 @@ struct CancelOrderTests {
   /// Parks a coroutine in `wait` on a queue that then sleeps, does `act` from outside, and lets the queue wake again.
   private func outcomeOf(
     _ wait: @escaping @Sendable () throws -> Int,
-    whileAsleep act: (Job<String>) throws -> Void
+    whileAsleep act: (Job<String>) -> Void
   ) async throws -> String {
     let queue = taggedQueue("sleeper")
     let started = Gate()
@@ -20,15 +20,9 @@ struct CancelOrderTests {
     // A block of the serial queue runs only when the coroutine has parked.
     try await onBlock(of: queue) {}
     queue.suspend()
-    defer { queue.resume() }
-    try act(job)
-    return try await resumed(queue) { try await job.value }
-  }
-
-  private func resumed(_ queue: DispatchQueue, _ body: () async throws -> String) async throws -> String {
+    act(job)
     queue.resume()
-    defer { queue.suspend() }
-    return try await body()
+    return try await job.value
   }
 
   @Test func `a promise that is fulfilled after the cancellation comes too late`() async throws {
@@ -61,11 +55,9 @@ struct CancelOrderTests {
       try gate.pass()
       return 1
     }
-    let joiner = Locked<Job<String>?>(nil)
     let seen = try await outcomeOf(
       { try other.join() },
       whileAsleep: { job in
-        joiner.current = job
         job.cancel(Oops("first"))
         gate.open()
       }
