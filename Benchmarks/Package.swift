@@ -1,8 +1,8 @@
 // swift-tools-version:6.2
 import PackageDescription
 
-// The benchmarks are a package of their own so that whoever depends on the library builds none of them. They need no other
-// package: README.md says why the counts are taken by a plain gate and not by a benchmarking framework.
+// The benchmarks are a package of their own so that whoever depends on the library builds none of them. They need no
+// other package: README.md says why the counts are taken by a plain gate and not by a benchmarking framework.
 //   CO_WERROR  set: warnings are errors.
 //   CO_PEERS   set: the Swift programs that we are compared with are there as well, and with them the package of channels
 //              that Swift Concurrency needs for it. `run` sets it, with a scratch path of its own.
@@ -24,10 +24,14 @@ let package = Package(
     // Clocks, memory, options and the loop of rounds.
     .target(name: "Harness"),
     .executableTarget(
-      name: "workloads", dependencies: ["CProbe", "Harness", coroutine], path: "Sources/Workloads"
+      name: "workloads",
+      dependencies: ["CProbe", "Harness", coroutine],
+      path: "Sources/Workloads"
     ),
     .executableTarget(
-      name: "allocations", dependencies: ["CMallocCount", "CProbe", "Harness", coroutine], path: "Sources/Allocations"
+      name: "allocations",
+      dependencies: ["CMallocCount", "CProbe", "Harness", coroutine],
+      path: "Sources/Allocations"
     ),
   ],
   swiftLanguageModes: [.v6],
@@ -46,7 +50,8 @@ if withPeers {
 for target in package.targets {
   let strict = warningsAreErrors
   target.cSettings = [.enableWarning("all"), .enableWarning("extra")] + (strict ? [.treatAllWarnings(as: .error)] : [])
-  target.cxxSettings = [.enableWarning("all"), .enableWarning("extra")] + (strict ? [.treatAllWarnings(as: .error)] : [])
+  target.cxxSettings =
+    [.enableWarning("all"), .enableWarning("extra")] + (strict ? [.treatAllWarnings(as: .error)] : [])
   target.swiftSettings =
     [
       .enableUpcomingFeature("ExistentialAny"),

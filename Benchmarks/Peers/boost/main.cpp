@@ -1,5 +1,5 @@
-// The workloads in Boost.Coroutine2 and Boost.Fiber: "boost/<row> <TAB> best <TAB> median", nanoseconds an operation. All on
-// one thread, which is what Boost.Fiber does unless asked otherwise. Built and run by Benchmarks/run.
+// The workloads in Boost.Coroutine2 and Boost.Fiber: "boost/<row> <TAB> best <TAB> median", nanoseconds an operation.
+// All on one thread, which is what Boost.Fiber does unless asked otherwise. Built and run by Benchmarks/run.
 #include "harness.hpp"
 
 #include <boost/coroutine2/all.hpp>
@@ -74,8 +74,8 @@ static void spawn_join_pooled(long n) {
   expect(sum, n * (n - 1) / 2, "sum of the results");
 }
 
-// A tree of fibers, ten children each, that adds up the numbers of its leaves. A child is entered at once (dispatch): left to
-// the queue (post), a million of them stand there with a stack each, and it takes ten times as long.
+// A tree of fibers, ten children each, that adds up the numbers of its leaves. A child is entered at once (dispatch):
+// left to the queue (post), a million of them stand there with a stack each, and it takes ten times as long.
 static long skynet(long number, long size, fibers::pooled_fixedsize_stack &stacks) {
   if (size == 1) return number;
   std::vector<fibers::future<long>> children;

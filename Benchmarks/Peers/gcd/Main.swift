@@ -1,8 +1,8 @@
 import Dispatch
 import Harness
 
-// The workloads in plain Dispatch, where it has something like them: "gcd/<row> <TAB> best <TAB> median". Built and run by
-// Benchmarks/run.
+// The workloads in plain Dispatch, where it has something like them: "gcd/<row> <TAB> best <TAB> median". Built and
+// run by Benchmarks/run.
 
 @main
 struct GCDPeer {

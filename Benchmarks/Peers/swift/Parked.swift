@@ -1,11 +1,15 @@
 import Harness
 import Synchronization
 
-/// A million tasks that wait. Stackless, so the figure is what one suspended frame costs, not what a stack does.
+/// A million tasks that wait.
+///
+/// Stackless, so the figure is what one suspended frame costs, not what a stack does.
 func addParked(to suite: inout Suite) {
   suite.figures(
     [Figure("parked_1M_bytes", unit: "bytes", owner: "swift"), Figure("parked_1M_start", owner: "swift")],
-    1_000_000, quick: 100_000, fresh: true
+    1_000_000,
+    quick: 100_000,
+    fresh: true
   ) { count in
     try inTask {
       let gate = Gate()

@@ -17,10 +17,14 @@ struct Counts {
 
   /// Counts the allocations of `operations` operations, which `body` does on a coroutine of a serial queue.
   ///
-  /// The count is of the whole process, so that nothing escapes it; what a thread of Dispatch does now and then on its own is
-  /// not the operation's, hence the least of several rounds. The first rounds warm up what is made once: pools, caches.
+  /// The count is of the whole process, so that nothing escapes it; what a thread of Dispatch does now and then on its
+  /// own is not the operation's, hence the least of several rounds. The first rounds warm up what is made once: pools,
+  /// caches.
   mutating func count(
-    _ name: String, _ operations: Int, _ company: Company = .alone, _ body: @escaping (Int) throws -> Void
+    _ name: String,
+    _ operations: Int,
+    _ company: Company = .alone,
+    _ body: @escaping (Int) throws -> Void
   ) throws {
     try countWithin(name, operations, company) { count in { try body(count) } }
   }
@@ -28,7 +32,9 @@ struct Counts {
   /// As count, where an operation needs something made for it first: `prepare` makes it, uncounted, and answers what is
   /// counted.
   mutating func countWithin(
-    _ name: String, _ operations: Int, _ company: Company = .alone,
+    _ name: String,
+    _ operations: Int,
+    _ company: Company = .alone,
     _ prepare: @escaping (Int) throws -> () throws -> Void
   ) throws {
     nonisolated(unsafe) let prepare = prepare  // Sound because the caller waits for the one coroutine that uses it.

@@ -2,7 +2,8 @@ import Coroutine
 import Dispatch
 import Harness
 
-// What has to allocate: a handle, a closure's context, a promise. The numbers are committed so that none is added unseen.
+// What has to allocate: a handle, a closure's context, a promise. The numbers are committed so that none is added
+// unseen.
 
 func countLaunching(into counts: inout Counts) throws {
   try counts.count("launch_join", 100) { count in

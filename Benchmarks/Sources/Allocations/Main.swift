@@ -2,8 +2,8 @@ import CMallocCount
 import CProbe
 import Harness
 
-// Counts the allocations of each operation exactly and holds them against the numbers in Thresholds/allocations.tsv: more
-// is a regression, fewer a number that should be lowered so that nobody slips back unseen. Both end with code 1.
+// Counts the allocations of each operation exactly and holds them against the numbers in Thresholds/allocations.tsv:
+// more is a regression, fewer a number that should be lowered so that nobody slips back unseen. Both end with code 1.
 //
 //   allocations --thresholds FILE [--update]
 

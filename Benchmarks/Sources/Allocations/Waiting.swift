@@ -1,6 +1,5 @@
 import CProbe
 import Coroutine
-import Dispatch
 import Harness
 
 // What must not allocate at all: giving way, parking and going on, waiting for what is known.
@@ -14,8 +13,6 @@ func countWaiting(into counts: inout Counts) throws {
   }
   try counts.count("yield", 1000, .busy) { for _ in 0..<$0 { try co_yield() } }
   try counts.count("delay", 50, .busy) { for _ in 0..<$0 { try co_delay(.microseconds(100)) } }
-  // With nothing else to do the queue goes idle, and a source of Dispatch wakes it.
-  try counts.count("delay_idle", 50) { for _ in 0..<$0 { try co_delay(.microseconds(100)) } }
 
   let job = co_launch { 1 }
   try job.wait()
@@ -28,12 +25,10 @@ func countWaiting(into counts: inout Counts) throws {
     for _ in 0..<count { expect(try co_timeout(.seconds(60)) { 1 }, equals: 1, "result") }
   }
   try countParking(into: &counts)
-  let (here, there) = (DispatchQueue(label: "here"), DispatchQueue(label: "there"))
-  try counts.count("queue_hop", 100) { for index in 0..<$0 { try co_switch(to: index & 1 == 0 ? there : here) } }
 }
 
-/// A hundred coroutines, already started, park on a promise and are woken by it: from the first park to the last one's going
-/// on, nothing is allocated but what the promise itself needs.
+/// A hundred coroutines, already started, park on a promise and are woken by it: from the first park to the last one's
+/// going on, nothing is allocated but what the promise itself needs.
 private func countParking(into counts: inout Counts) throws {
   try counts.countWithin("park_and_wake", 100) { count in
     let gate = Promise<Int>()

@@ -1,6 +1,6 @@
-// The program's definitions of malloc and its kin take the place of the C library's, also for the libraries it loads, by
-// the rules of dynamic linking; glibc keeps its own reachable as `__libc_*`. One relaxed atomic add a call: the counts are
-// exact whatever thread allocates. Memory that comes from mmap directly (stacks, slabs) is not counted.
+// The program's definitions of malloc and its kin take the place of the C library's, also for the libraries it loads,
+// by the rules of dynamic linking; glibc keeps its own reachable as `__libc_*`. One relaxed atomic add a call: the
+// counts are exact whatever thread allocates. Memory that comes from mmap directly (stacks, slabs) is not counted.
 #include "CMallocCount.h"
 
 #include <errno.h>

@@ -31,8 +31,8 @@ uint64_t cprobe_raw_round_trips(uint64_t count, cprobe_flags flags) {
   bc::fcontext_t other = bc::make_fcontext(stack + stack_bytes, stack_bytes, bounce);
   other = bc::jump_fcontext(other, &arrivals).fctx;
   if (flags == CPROBE_STICKY) cprobe_raise_inexact();
-  // Unrolled, because the processor at hand mispredicts one of the two jumps when the loop is as short as this: 19 ns then
-  // instead of 11, and the floor must not be made to look higher than it is.
+  // Unrolled, because the processor at hand mispredicts one of the two jumps when the loop is as short as this: 19 ns
+  // then instead of 11, and the floor must not be made to look higher than it is.
 #pragma clang loop unroll_count(4)
   for (uint64_t i = 1; i < count; i++) other = bc::jump_fcontext(other, nullptr).fctx;
   cprobe_clear_flags();

@@ -1,16 +1,24 @@
 import Glibc
 
-/// Ends the program unless a workload's result is what its operations must have produced. A number that was measured while
-/// the work was not done is worse than none.
+/// Ends the program unless a workload's result is what its operations must have produced.
+///
+/// A number that was measured while the work was not done is worse than none.
 package func expect<Value: Equatable>(
-  _ found: Value, equals wanted: Value, _ what: @autoclosure () -> String, file: StaticString = #fileID, line: UInt = #line
+  _ found: Value,
+  equals wanted: Value,
+  _ what: @autoclosure () -> String,
+  file: StaticString = #fileID,
+  line: UInt = #line
 ) {
   if found != wanted { fail("\(what()): expected \(wanted), found \(found)", file: file, line: line) }
 }
 
 /// As above, for a condition.
 package func expect(
-  _ condition: Bool, _ what: @autoclosure () -> String, file: StaticString = #fileID, line: UInt = #line
+  _ condition: Bool,
+  _ what: @autoclosure () -> String,
+  file: StaticString = #fileID,
+  line: UInt = #line
 ) {
   if !condition { fail(what(), file: file, line: line) }
 }
@@ -28,7 +36,9 @@ package func complain(_ message: String) {
   _ = write(STDERR_FILENO, line, line.count)
 }
 
-/// Keeps the optimiser from proving that `value` is not needed, or what it is. Not inlined, so that it has to exist.
+/// Keeps the optimiser from proving that `value` is not needed, or what it is.
+///
+/// Not inlined, so that it has to exist.
 @inline(never)
 package func blackHole<Value>(_ value: Value) {
   withExtendedLifetime(value) {}

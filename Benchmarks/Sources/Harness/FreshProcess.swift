@@ -18,7 +18,9 @@ enum FreshProcess {
     return values.count == figures.count ? values : []
   }
 
-  /// Where this program lies. Not /proc/self/exe itself, which in the new process would be the shell.
+  /// Where this program lies.
+  ///
+  /// Not /proc/self/exe itself, which in the new process would be the shell.
   private static var path: String {
     var buffer = [UInt8](repeating: 0, count: Int(PATH_MAX))
     let count = buffer.withUnsafeMutableBytes {

@@ -12,11 +12,13 @@ package struct Options: Sendable {
   package var json: String?
   /// How often each row runs; nil: five times, in quick mode once.
   package var rounds: Int?
-  /// Measures every row by processor time: on a machine that others keep busy this repeats better, and for work that neither
-  /// waits nor runs on two threads at once it says the same.
+  /// Measures every row by processor time: on a machine that others keep busy this repeats better, and for work that
+  /// neither waits nor runs on two threads at once it says the same.
   package var countsProcessorTime = false
   /// Prints a name for each measurement, which --only then takes, and ends.
   package var lists = false
+  /// Prints how many operations a round of this row does, and ends: for tools that count something else than time.
+  package var operationsOf: String?
   /// Started by this very program to measure in a fresh process: prints figures and nothing else.
   package var isChild = false
 
@@ -37,6 +39,7 @@ package struct Options: Sendable {
       case "--processor-time": options.countsProcessorTime = true
       case "--list": options.lists = true
       case "--child": options.isChild = true
+      case "--operations": options.operationsOf = value(of: argument)
       case "--rounds":
         guard let rounds = Int(value(of: argument)), rounds > 0 else { usage("--rounds needs a number from 1 on.") }
         options.rounds = rounds
@@ -57,7 +60,8 @@ package struct Options: Sendable {
       """
       error: \(problem)
       Use: [--quick] [--filter SUBSTRING | --only ROW] [--rounds N] [--processor-time] [--json FILE] [--list]
-      """)
+      """
+    )
     exit(2)
   }
 }

@@ -10,7 +10,7 @@ package struct Result: Sendable {
   package var median: Double { rounds.sorted()[rounds.count / 2] }
 }
 
-/// Runs a suite and prints a line for each figure as soon as it is known:  owner/row <TAB> best <TAB> median
+/// Runs a suite and prints a line for each figure as soon as it is known: owner/row, best and median, between tabs.
 package struct Runner {
   private let options: Options
 
@@ -18,11 +18,17 @@ package struct Runner {
 
   private var rounds: Int { options.rounds ?? (options.isQuick ? 1 : 5) }
 
-  /// Runs what was asked for. `heading` is printed first, as comment lines.
+  /// Runs what was asked for.
+  ///
+  /// `heading` is printed first, as comment lines.
   package func run(_ suite: Suite, heading: String) throws {
     if options.lists {
       for measurement in suite.measurements { print(measurement.figures[0].name) }
       return
+    }
+    if let row = options.operationsOf {
+      let measurement = suite.measurements.first { $0.figures.contains { $0.name == row } }
+      return print(measurement.map(operations) ?? 0)
     }
     if !options.isChild { printHeading(heading) }
     var results: [Result] = []
@@ -39,8 +45,12 @@ package struct Runner {
     }
   }
 
+  private func operations(_ measurement: Measurement) -> Int {
+    options.isQuick ? measurement.quickOperations : measurement.operations
+  }
+
   private func run(_ measurement: Measurement) throws -> [Result] {
-    let operations = options.isQuick ? measurement.quickOperations : measurement.operations
+    let operations = operations(measurement)
     var collected = measurement.figures.map { _ in [Double]() }
     for _ in 0..<rounds {
       let values =

@@ -33,11 +33,16 @@ package struct Suite {
     self.owner = owner
   }
 
-  /// A row: `body` does exactly as many operations as it is told, checks that it did, and its time is divided by them. In
-  /// quick mode there are a fortieth of them, unless `quick` says how many. `clock`: nil is what the command line
+  /// A row: `body` does exactly as many operations as it is told, checks that it did, and its time is divided by them.
+  ///
+  /// In quick mode there are a fortieth of them, unless `quick` says how many. `clock`: nil is what the command line
   /// says; `owner`: nil is the suite's.
   package mutating func row(
-    _ name: String, _ operations: Int, quick: Int? = nil, clock: Clock? = nil, owner: String? = nil,
+    _ name: String,
+    _ operations: Int,
+    quick: Int? = nil,
+    clock: Clock? = nil,
+    owner: String? = nil,
     _ body: @escaping (Int) throws -> Void
   ) {
     let clock = clock ?? standardClock
@@ -48,16 +53,26 @@ package struct Suite {
     }
   }
 
-  /// Several rows that come out of one measurement, or one whose number is no time divided by a count: `body` answers the
-  /// numbers in the order of `figures`. `fresh`: each round runs in a process of its own, because the first round is what
-  /// counts (memory that has been touched once is cheaper ever after).
+  /// Several rows that come out of one measurement, or one whose number is no time divided by a count: `body` answers
+  /// the numbers in the order of `figures`.
+  ///
+  /// `fresh`: each round runs in a process of its own, because the first round is what counts (memory that has been
+  /// touched once is cheaper ever after).
   package mutating func figures(
-    _ figures: [Figure], _ operations: Int, quick: Int? = nil, fresh: Bool = false,
+    _ figures: [Figure],
+    _ operations: Int,
+    quick: Int? = nil,
+    fresh: Bool = false,
     _ body: @escaping (Int) throws -> [Double]
   ) {
     measurements.append(
       Measurement(
-        figures: figures, operations: operations, quickOperations: quick ?? max(1, operations / 40), isFresh: fresh,
-        body: body))
+        figures: figures,
+        operations: operations,
+        quickOperations: quick ?? max(1, operations / 40),
+        isFresh: fresh,
+        body: body
+      )
+    )
   }
 }

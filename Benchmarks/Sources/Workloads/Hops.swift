@@ -3,14 +3,15 @@ import Coroutine
 import Dispatch
 import Harness
 
-// From one serial queue to another and back: the coroutine's way beside the least that Dispatch needs, in the same run and
-// round for round. What counts is the ratio.
+// From one serial queue to another and back: the coroutine's way beside the least that Dispatch needs, in the same run
+// and round for round. What counts is the ratio.
 
 func addHops(to suite: inout Suite) {
   suite.figures(
     [
       Figure("queue_hop"), Figure("gcd_hop", owner: "gcd"), Figure("queue_hop_ratio", unit: "ratio"),
-    ], 200_000
+    ],
+    200_000
   ) { count in
     let bare = nanosecondsPerHop(count, bareHops)
     let ours = nanosecondsPerHop(count, coroutineHops)

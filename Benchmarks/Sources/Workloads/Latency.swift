@@ -35,7 +35,7 @@ func addLatency(to suite: inout Suite) {
 
 private func percentile99(_ delays: [UInt64]) -> Double { Double(delays.sorted()[(delays.count * 99 + 99) / 100 - 1]) }
 
-/// A queue with its measurements. `isOver` is read and written on the queue.
+/// A queue with its measurements.
 private final class LatencyProbe: @unchecked Sendable {
   // Sound because the flag is used on the serial queue alone.
   let queue = DispatchQueue(label: "latency")

@@ -1,8 +1,8 @@
 import CProbe
 import Harness
 
-// Prints `coroutine/<workload> <TAB> best <TAB> median` for every row. A new row is three lines in the file of its group:
-// its name and how many operations, the work, and what the work must have produced.
+// Prints `coroutine/<workload> <TAB> best <TAB> median` for every row. A new row is three lines in the file of its
+// group: its name and how many operations, the work, and what the work must have produced.
 
 @main
 struct Workloads {

@@ -5,15 +5,18 @@ import Glibc
 import Harness
 import Synchronization
 
-// A million coroutines that wait, every stack of them guarded: what each holds in memory and what it took to get there. A
-// process of its own for each round, because a stack that has been touched once is cheaper ever after.
+// A million coroutines that wait, every stack of them guarded: what each holds in memory and what it took to get
+// there. A process of its own for each round, because a stack that has been touched once is cheaper ever after.
 
 func addParked(to suite: inout Suite) {
   suite.figures(
     [
       Figure("parked_1M_bytes", unit: "bytes"), Figure("parked_1M_start"),
       Figure("parked_1M_page_tables", unit: "bytes"), Figure("parked_1M_wake_and_end"),
-    ], 1_000_000, quick: 100_000, fresh: true
+    ],
+    1_000_000,
+    quick: 100_000,
+    fresh: true
   ) { count in
     // What a coroutine may take at most, and a fifth for the rest of the machine.
     guard Memory.available > count * 6_000 else {
@@ -66,8 +69,9 @@ private final class Progress: Sendable {
   let resumed = Atomic<Int>(0)
 }
 
-/// The runtime gives the stacks' memory back by itself once nothing runs. That is not instant, so it has ten seconds; what
-/// the C library keeps of the small blocks is its own affair.
+/// The runtime gives the stacks' memory back by itself once nothing runs.
+///
+/// That is not instant, so it has ten seconds; what the C library keeps of the small blocks is its own affair.
 private func expectMemoryBack(_ before: Memory, grown: Int) {
   var left = grown
   for _ in 0..<1000 {
@@ -79,5 +83,6 @@ private func expectMemoryBack(_ before: Memory, grown: Int) {
   let stacks = cprobe_count_stacks()
   fail(
     "memory was not given back: \(left >> 20) of \(grown >> 20) MiB are still there, with \(stacks.live) live and "
-      + "\(stacks.dirty) pooled stacks that hold memory")
+      + "\(stacks.dirty) pooled stacks that hold memory"
+  )
 }

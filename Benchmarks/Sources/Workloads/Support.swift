@@ -1,15 +1,17 @@
 import Coroutine
 import Dispatch
 
-/// Runs `body` as a coroutine on a serial queue of its own, and waits for its end: some 20 µs, spread over all operations of
-/// a row.
+/// Runs `body` as a coroutine on a serial queue of its own, and waits for its end: some 20 µs, spread over all
+/// operations of a row.
 func onQueue<Output: Sendable>(_ body: sending @escaping () throws -> Output) throws -> Output {
   try co_launch(on: DispatchQueue(label: "workload"), body).wait()
 }
 
-/// A number that several coroutines of one serial queue count in, without the cost of an atomic or of an exclusivity check.
+/// A number that several coroutines of one serial queue count in, without the cost of an atomic or of an exclusivity
+/// check.
 struct Counter: @unchecked Sendable {
-  // Sound because the coroutines that use one run on one serial queue, and the thread that reads it has waited for them.
+  // Sound because the coroutines that use one run on one serial queue, and the thread that reads it has waited for
+  // them.
   private let number = UnsafeMutablePointer<Int>.allocate(capacity: 1)
 
   init(_ value: Int = 0) { number.initialize(to: value) }

@@ -18,7 +18,9 @@ func addSwitching(to suite: inout Suite) {
   // The lists that every switch exchanges are not empty here: a task-local is bound and a dynamic access is open.
   suite.row("resume_suspend_bound", 5_000_000) { count in
     let holder = Holder()
-    let resumes = Bound.$value.withValue(1) { holder.whileAccessed { cprobe_resume_suspend(UInt64(count), CPROBE_CLEAN) } }
+    let resumes = Bound.$value.withValue(1) {
+      holder.whileAccessed { cprobe_resume_suspend(UInt64(count), CPROBE_CLEAN) }
+    }
     expect(resumes, equals: UInt64(count), "resumes that the coroutine saw")
   }
   suite.row("create_run_finish", 2_000_000) { count in

@@ -13,8 +13,9 @@ func addTimers(to suite: inout Suite) {
   }
 }
 
-/// Sleeps; 1 if that ended before its time. One in sixteen looks at the clock for it, which costs as much as some of what is
-/// measured.
+/// Sleeps; 1 if that ended before its time.
+///
+/// One in sixteen looks at the clock for it, which costs as much as some of what is measured.
 private func isEarly(after milliseconds: Int) throws -> Int {
   guard milliseconds & 15 == 0 else {
     try co_delay(.milliseconds(milliseconds))

@@ -28,7 +28,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <sys/epoll.h>  // for the Swift layer: its own C library module leaves it out
 
 #ifdef __cplusplus
 extern "C" {
@@ -286,6 +285,30 @@ const cco_context *_Nullable cco_context_at(const void *address, bool *_Nullable
 
 /// Names the calling thread, for debuggers and `top`. The kernel keeps the first 15 bytes.
 void cco_name_thread(const char *name);
+
+/// What a descriptor is watched for, and what happened to it: the kernel's bits. A hang-up and an error concern both
+/// directions and need not be asked for.
+typedef enum cco_poll_events : uint32_t {
+  CCO_POLL_READABLE = 0x1,
+  CCO_POLL_WRITABLE = 0x4,
+  CCO_POLL_FAILED = 0x8,
+  CCO_POLL_HUNG_UP = 0x10,
+  CCO_POLL_ONCE = 1u << 30,  ///< disarmed by its first event
+} cco_poll_events;
+
+typedef struct cco_poll_event {
+  uint32_t events;
+  int32_t descriptor;
+} cco_poll_event;
+
+/// A new epoll descriptor, close-on-exec; -1 with errno.
+int cco_poller(void);
+
+/// Watches `descriptor` for `events` from now on, instead of what it was watched for. Answers 0 or an error number.
+int cco_poller_arm(int poller, int descriptor, uint32_t events);
+
+/// Takes at most `most` events, 128 at once, without waiting. Answers how many; -1 with errno.
+int cco_poller_collect(int poller, cco_poll_event *events, int most);
 
 // ------------------------------------------------------------------------------------------- overflow and reports
 

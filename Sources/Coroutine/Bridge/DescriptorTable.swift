@@ -111,10 +111,7 @@ final class DescriptorTable: @unchecked Sendable {
 
   /// Tells the kernel what to watch for; 0 or an error number.
   private func arm(_ descriptor: Descriptor, _ mask: UInt32) -> Int32 {
-    var event = epoll_event(events: mask, data: epoll_data(fd: descriptor.number))
-    if epoll_ctl(epoll, EPOLL_CTL_MOD, descriptor.number, &event) == 0 { return 0 }
-    guard errno == ENOENT else { return errno }
-    return epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor.number, &event) == 0 ? 0 : errno
+    cco_poller_arm(epoll, descriptor.number, mask)
   }
 }
 
@@ -122,8 +119,8 @@ final class DescriptorTable: @unchecked Sendable {
 ///
 /// A hang-up and an error concern both directions and need not be asked for.
 private enum EventMask {
-  static var readable: UInt32 { EPOLLIN.rawValue }
-  static var writable: UInt32 { EPOLLOUT.rawValue }
-  static var gone: UInt32 { EPOLLHUP.rawValue | EPOLLERR.rawValue }
-  static var oneShot: UInt32 { EPOLLONESHOT.rawValue }
+  static var readable: UInt32 { CCO_POLL_READABLE.rawValue }
+  static var writable: UInt32 { CCO_POLL_WRITABLE.rawValue }
+  static var gone: UInt32 { CCO_POLL_HUNG_UP.rawValue | CCO_POLL_FAILED.rawValue }
+  static var oneShot: UInt32 { CCO_POLL_ONCE.rawValue }
 }

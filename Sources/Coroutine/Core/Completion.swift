@@ -21,6 +21,8 @@ struct Completion: ~Copyable {
   @usableFromInline static var succeeded: UInt8 { 1 }
   @usableFromInline static var failed: UInt8 { 2 }
 
+  /// ThreadSanitizer notes an inout access to any field at the address of the whole, where nothing else must be used.
+  @usableFromInline let unused: UInt = 0
   @usableFromInline let state = Atomic<UInt8>(0)
   @usableFromInline let lock = SpinLock()
   /// Whether anyone has seen, or will see, the outcome: a failure that nobody sees is reported.

@@ -41,15 +41,20 @@ enum Fiber {
         if let next = lane.takeRunnable() {
           turn.pointee.job = next
           cco_switch(&fiber.pointee.parked, &next.pointee.context.unsafelyUnwrapped.pointee.parked)
-          Turn.arrive()
+          arrive(on: fiber)
           continue
         }
       }
       turn.pointee.leaving = UInt(bitPattern: fiber) | 1
       turn.pointee.job = nil
       cco_switch(&fiber.pointee.parked, &turn.pointee.base)
-      Turn.arrive()
+      arrive(on: fiber)
     }
+  }
+
+  /// Back on an idle fiber's stack: with a job, or to leave for good, and then nobody's turn need be on this thread.
+  private static func arrive(on fiber: UnsafeMutablePointer<cco_context>) {
+    if fiber.pointee.entry != nil { Turn.arrive() }
   }
 
   /// Runs the turn's job to its end. Not inlined: whatever it retains must be released before the fiber parks.

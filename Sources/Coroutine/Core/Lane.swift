@@ -9,6 +9,8 @@ public import Synchronization
 
 @usableFromInline
 struct Lane: ~Copyable {
+  /// ThreadSanitizer notes an inout access to any field at the address of the whole, where nothing else must be used.
+  private let unused: UInt = 0
   @usableFromInline var queue = RunQueue()
   @usableFromInline var fibers = FiberCache()
   @usableFromInline let lock = SpinLock()

@@ -4,8 +4,8 @@
 
 #include <stdint.h>
 
-/// How many blocks malloc and its kin have handed out since the start. A realloc counts, because it may copy; a free does
-/// not, because what was never allocated is never freed.
+/// How many blocks malloc and its kin have handed out since the start. A realloc counts, because it may copy; a free
+/// does not, because what was never allocated is never freed.
 uint64_t cmalloc_count(void);
 
 #endif

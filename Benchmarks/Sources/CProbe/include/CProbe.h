@@ -1,5 +1,5 @@
-// Loops that must be C or C++. Each does exactly `count` operations and answers what it counted while doing them, so that
-// the caller can check that the work was done; none of them reads a clock.
+// Loops that must be C or C++. Each does exactly `count` operations and answers what it counted while doing them, so
+// that the caller can check that the work was done; none of them reads a clock.
 #ifndef CPROBE_H
 #define CPROBE_H
 
@@ -12,23 +12,23 @@ extern "C" {
 
 #pragma clang assume_nonnull begin
 
-/// What a floating-point status register looks like before the loop: both sides alike, or with an exception flag that one
-/// side has raised and the other has not, which one inexact result does to a program for good.
+/// What a floating-point status register looks like before the loop: both sides alike, or with an exception flag that
+/// one side has raised and the other has not, which one inexact result does to a program for good.
 typedef enum cprobe_flags : uint32_t {
   CPROBE_CLEAN = 0,
   CPROBE_STICKY = 1,
 } cprobe_flags;
 
-/// Boost's jump there and back, with nothing around it: the floor under every row. Answers the number of round trips that
-/// the other side counted.
+/// Boost's jump there and back, with nothing around it: the floor under every row. Answers the number of round trips
+/// that the other side counted.
 uint64_t cprobe_raw_round_trips(uint64_t count, cprobe_flags flags);
 
-/// cco_resume and the cco_suspend that answers it. Answers the number of resumes that the coroutine counted, or 0 when the
-/// C core refused something.
+/// cco_resume and the cco_suspend that answers it. Answers the number of resumes that the coroutine counted, or 0 when
+/// the C core refused something.
 uint64_t cprobe_resume_suspend(uint64_t count, cprobe_flags flags);
 
-/// cco_create, cco_resume into a body that returns at once, cco_destroy; the stack comes from the pool. Answers how many
-/// bodies ran.
+/// cco_create, cco_resume into a body that returns at once, cco_destroy; the stack comes from the pool. Answers how
+/// many bodies ran.
 uint64_t cprobe_create_run_finish(uint64_t count);
 
 /// Whether Boost, and so the raw rows, can show what a sticky flag costs on this architecture.

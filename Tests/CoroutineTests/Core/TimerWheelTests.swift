@@ -1,0 +1,74 @@
+import Testing
+
+@testable import Coroutine
+
+/// The wheel against a sorted list.
+@Suite(.timeLimit(.minutes(1)))
+struct TimerWheelTests {
+  /// Nodes that stay put, each with the number it was added as.
+  private final class Nodes {
+    let all: UnsafeMutablePointer<TimerNode>
+    private let job = JobRef.allocate(capacity: 1)
+    private var used = 0
+    private let capacity: Int
+
+    init(_ capacity: Int) {
+      self.capacity = capacity
+      all = .allocate(capacity: capacity)
+    }
+
+    deinit {
+      all.deinitialize(count: used).deallocate()
+      job.deallocate()
+    }
+
+    func make(_ deadline: UInt64) -> UnsafeMutablePointer<TimerNode> {
+      precondition(used < capacity)
+      let node = all + used
+      node.initialize(to: TimerNode(deadline: deadline, effect: .wake(job, WaitToken(word: 0))))
+      used += 1
+      return node
+    }
+  }
+
+  @Test(arguments: [1, 2, 3, 4, 5, 6, 7, 8] as [UInt64])
+  func `fires what is due, once, in order of deadline and then of adding, whatever is called off`(_ seed: UInt64) {
+    var random = SplitMix(state: seed)
+    let nodes = Nodes(20_000)
+    var wheel = TimerWheel()
+    var model: [(deadline: UInt64, number: Int, node: UnsafeMutablePointer<TimerNode>)] = []
+    var now: UInt64 = random.next() >> 20
+    for number in 0..<20_000 {
+      switch random.next() % 10 {
+      case 0..<6:
+        // From nanoseconds to years ahead, and some in the past.
+        let ahead = random.next() >> (8 + random.next() % 50)
+        let deadline = random.next() % 16 == 0 ? now &- min(now, ahead % 1000) : now &+ ahead
+        let node = nodes.make(deadline)
+        wheel.add(node, now: now)
+        model.append((deadline, number, node))
+      case 6..<8 where !model.isEmpty:
+        let index = Int(random.next() % UInt64(model.count))
+        let isRemoved = wheel.remove(model[index].node)
+        #expect(isRemoved, "seed \(seed)")
+        let isRemovedAgain = wheel.remove(model[index].node)
+        #expect(!isRemovedAgain, "seed \(seed)")
+        model.remove(at: index)
+      default:
+        let next = wheel.nextEvent()
+        if let earliest = model.map(\.deadline).min() {
+          #expect((next ?? .max) <= max(earliest, now), "seed \(seed): an event later than the earliest deadline")
+        }
+        now = random.next() % 3 == 0 ? max(now, next ?? now) : now &+ random.next() >> (16 + random.next() % 40)
+        var fired: [UnsafeMutablePointer<TimerNode>] = []
+        wheel.advance(to: now) { fired.append($0) }
+        let time = now
+        let due = model.filter { $0.deadline <= time }.sorted { ($0.deadline, $0.number) < ($1.deadline, $1.number) }
+        model.removeAll { $0.deadline <= time }
+        #expect(fired.map(\.pointee.deadline) == due.map(\.deadline), "seed \(seed)")
+        #expect(Set(fired) == Set(due.map(\.node)), "seed \(seed)")
+      }
+      #expect(wheel.count == model.count, "seed \(seed)")
+    }
+  }
+}
