@@ -99,7 +99,7 @@ extension Scheduler {
   /// Lets a job run until control comes back to the base.
   func resume(_ job: JobRef, _ turn: UnsafeMutablePointer<Turn>) {
     if job.pointee.context == nil {
-      if let fiber = lane.pointee.fibers.pop(job.pointee.stackClass) {
+      if let fiber = lane.fibers.pointee.pop(job.pointee.stackClass) {
         job.pointee.context = fiber
       } else {
         switch job.ownCancellation == nil ? Fiber.make(job.pointee.stackBytes) : .failure(.abandoned) {
@@ -142,7 +142,7 @@ extension Scheduler {
       armAlarm()
     } else {
       alarm = nil
-      lane.pointee.fibers.freeAll()
+      lane.fibers.pointee.freeAll()
     }
   }
 

@@ -9,18 +9,32 @@ public import Synchronization
 
 @usableFromInline
 struct Lane: ~Copyable {
-  /// ThreadSanitizer notes an inout access to any field at the address of the whole, where nothing else must be used.
-  private let unused: UInt = 0
   @usableFromInline var queue = RunQueue()
-  @usableFromInline var fibers = FiberCache()
+  /// The owner's alone, in memory of its own: thieves do not take its cache line along.
+  @usableFromInline let fiberCache: UnsafeMutablePointer<FiberCache>
   @usableFromInline let lock = SpinLock()
   /// Where thieves look; nil for the scheduler of a queue.
   @usableFromInline let group: Unmanaged<LaneGroup>?
 
-  init(group: Unmanaged<LaneGroup>?) { self.group = group }
+  init(group: Unmanaged<LaneGroup>?) {
+    self.group = group
+    fiberCache = .allocate(capacity: 1)
+    fiberCache.initialize(to: FiberCache())
+  }
+
+  deinit {
+    fiberCache.pointee.freeAll()
+    fiberCache.deinitialize(count: 1)
+    fiberCache.deallocate()
+  }
 }
 
 extension UnsafeMutablePointer where Pointee == Lane {
+  /// Read, then used: ThreadSanitizer notes a change behind a field as one of the whole lane, whose queue others use.
+  @inlinable var fibers: UnsafeMutablePointer<FiberCache> {
+    @inline(__always) get { pointee.fiberCache }
+  }
+
   @inlinable @inline(__always)
   func append(_ job: JobRef) {
     guard let group = pointee.group else { return pointee.queue.append(job) }
@@ -48,7 +62,7 @@ extension UnsafeMutablePointer where Pointee == Lane {
     defer { if pointee.group != nil { pointee.lock.unlock() } }
     guard let job = pointee.queue.first, job.pointee.flags.load(ordering: .acquiring) & JobFlags.foreign == 0 else { return nil }
     if job.pointee.context == nil {
-      guard let fiber = pointee.fibers.pop(job.pointee.stackClass) else { return nil }
+      guard let fiber = fibers.pointee.pop(job.pointee.stackClass) else { return nil }
       job.pointee.context = fiber
     }
     return pointee.queue.popFirst()

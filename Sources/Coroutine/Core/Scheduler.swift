@@ -76,7 +76,6 @@ final class Scheduler: @unchecked Sendable {
 
   deinit {
     SchedulerRegistry.remove(self)
-    lane.pointee.fibers.freeAll()
     lane.deinitialize(count: 1)
     lane.deallocate()
   }

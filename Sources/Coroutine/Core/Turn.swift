@@ -85,7 +85,8 @@ struct Turn: ~Copyable {
     turn.pointee.leaving = 0
     if word & 1 != 0 {
       let fiber = UnsafeMutablePointer<cco_context>(bitPattern: word & ~1).unsafelyUnwrapped
-      if turn.pointee.lane == nil || !turn.pointee.lane.unsafelyUnwrapped.pointee.fibers.push(fiber) { Fiber.free(fiber) }
+      let fibers = turn.pointee.lane?.fibers
+      if fibers == nil || !fibers.unsafelyUnwrapped.pointee.push(fiber) { Fiber.free(fiber) }
       return
     }
     let job = JobRef(bitPattern: word).unsafelyUnwrapped
