@@ -73,6 +73,8 @@ void __tsan_destroy_fiber(void *fiber);
 void __tsan_switch_to_fiber(void *fiber, unsigned flags);
 void __tsan_acquire(void *address);
 void __tsan_release(void *address);
+void __tsan_ignore_thread_begin(void);
+void __tsan_ignore_thread_end(void);
 static void *current_fiber(void) { return __tsan_get_current_fiber(); }
 #else
 static void *current_fiber(void) { return NULL; }
@@ -187,7 +189,11 @@ void cco_sanitizer_stack_idle(cco_context *context) {
 #ifdef CCO_TSAN
 void cco_publish(const void *address) { __tsan_release((void *)address); }
 void cco_observe(const void *address) { __tsan_acquire((void *)address); }
+void cco_unrecorded_begin(void) { __tsan_ignore_thread_begin(); }
+void cco_unrecorded_end(void) { __tsan_ignore_thread_end(); }
 #else
 void cco_publish(const void *address) { (void)address; }
 void cco_observe(const void *address) { (void)address; }
+void cco_unrecorded_begin(void) {}
+void cco_unrecorded_end(void) {}
 #endif

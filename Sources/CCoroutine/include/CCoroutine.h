@@ -329,6 +329,11 @@ uint32_t cco_compiled_sanitizers(void);
 void cco_publish(const void *address);
 void cco_observe(const void *address);
 
+/// Between the two, TSan takes no note of what this thread reads and writes: for calls into libraries that synchronise where
+/// it cannot see. Nothing elsewhere.
+void cco_unrecorded_begin(void);
+void cco_unrecorded_end(void);
+
 /// The cures of hazards.md, each a bit: for `cco_disable` and `cco_cures`.
 typedef enum cco_cure : uint32_t {
   CCO_CURE_FLOATING_POINT = 1,

@@ -19,20 +19,20 @@ extension Job {
 enum AsyncWait {
   /// Suspends the Task until the callback that `add` gets is called; `add` answers false where it never will be.
   ///
-  /// ThreadSanitizer does not see that resuming a continuation happens before what follows the await, so it is told.
+  /// ThreadSanitizer does not see that resuming a continuation happens before what follows the await, so it is told. It would
+  /// also take resuming for a race with the await: one that is resumed before its task gets there goes on without a dispatch.
   static func untilCalled(_ add: (WaitCallback) -> Bool) async {
     let tag = Tag()
     let address = UnsafeRawPointer(Unmanaged.passUnretained(tag).toOpaque())
     nonisolated(unsafe) let sent = address  // Sound because only its value is used, and `tag` outlives the wait.
     await withUnsafeContinuation { (continuation: UnsafeContinuation<Void, Never>) in
-      let callback = ClosureCallback {
+      let resume: @Sendable () -> Void = {
         cco_publish(sent)
+        cco_unrecorded_begin()
         continuation.resume()
+        cco_unrecorded_end()
       }
-      if !add(callback) {
-        cco_publish(sent)
-        continuation.resume()
-      }
+      if !add(ClosureCallback(resume)) { resume() }
     }
     cco_observe(sent)
     withExtendedLifetime(tag) {}

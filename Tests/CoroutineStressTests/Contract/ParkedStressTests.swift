@@ -6,7 +6,7 @@ import Testing
 struct ParkedStressTests {
   @Test func `a million coroutines parked at once, every one resumed once`() async throws {
     let stress = Stress()
-    let count = stress.rounds(1_000_000)
+    let count = stress.crowd(1_000_000)
     let board = ResumerBoard<Int>(count)
     let (resumed, wrong) = (Census(), Census())
     let all = Promise<Void>()
@@ -45,7 +45,7 @@ struct ParkedStressTests {
     async throws
   {
     let stress = Stress()
-    let count = stress.rounds(100_000, least: 2)
+    let count = stress.crowd(100_000)
     let objects = Census()
     let gate = Promise<Int>()
     let (parked, all) = (Census(), Promise<Void>())

@@ -1,3 +1,5 @@
+import CCoroutine
+
 #if canImport(Glibc)
 import Glibc
 #else
@@ -19,6 +21,14 @@ struct Stress {
 
   /// `usual`, as often as `CO_STRESS` wants it; `least` at least.
   func rounds(_ usual: Int, least: Int = 1) -> Int { max(least, Int(Double(usual) * factor)) }
+
+  /// How many coroutines to have at once.
+  ///
+  /// ThreadSanitizer maps memory of its own for each, and ends the process at vm.max_map_count, which is 65,530 as a rule.
+  func crowd(_ usual: Int) -> Int {
+    let isLimited = cco_compiled_sanitizers() & CCO_THREAD_SANITIZER.rawValue != 0
+    return min(rounds(usual, least: 2), isLimited ? 10_000 : .max)
+  }
 
   /// The random numbers of one part of the run: parts do not share a generator, so their order does not matter.
   func random(_ part: Int) -> SeededRandom {
