@@ -1,7 +1,7 @@
 // Contexts over Boost.Context: the one C++ file, and with cco_switch in the header the only place that switches.
 //
-// C++ because from Boost 1.87 the shared library exports only mangled names (hazard 10). `cco_jump` compiles to one tail
-// jump. A context's stack, high addresses first:
+// C++ because from Boost 1.87 the shared library exports only mangled names (hazard 10). `cco_jump` compiles to one
+// tail jump. A context's stack, high addresses first:
 //
 //     slot end ->  +--------------------------------+
 //                  | cco_context (control block)    |  moved down by a colour, so that the hot lines of different
@@ -12,9 +12,9 @@
 //                  | guard                          |
 //                  +--------------------------------+
 //
-// A READY context is parked inside the trampoline, so the first resume is a switch like every other. The trampoline never
-// returns: Boost put the address of `_exit(0)` behind it. Its frame owns nothing, so a READY or FINISHED stack may be
-// given back as it is.
+// A READY context is parked inside the trampoline, so the first resume is a switch like every other. The trampoline
+// never returns: Boost put the address of `_exit(0)` behind it. Its frame owns nothing, so a READY or FINISHED stack
+// may be given back as it is.
 #include "CCoroutine.h"
 #include "Internal.h"
 
@@ -64,8 +64,8 @@ extern "C" cco_status cco_create(size_t stack_size, cco_entry entry, void *argum
   cco_context *context = nullptr;
   cco_status status = cco_stack_acquire(stack_size, &context);
   if (status != CCO_OK) return status;
-  // A hot stack is still parked where its last body left it: in the trampoline, or in an entry function that waits for more
-  // of its own kind. Only the same entry may go on from there. Whatever was left on its lists is not ours.
+  // A hot stack is still parked where its last body left it: in the trampoline, or in an entry function that waits for
+  // more of its own kind. Only the same entry may go on from there. Whatever was left on its lists is not ours.
   const bool is_warm = context->parked.stack != nullptr && context->entry == entry;
   context->entry = entry;
   context->argument = argument;

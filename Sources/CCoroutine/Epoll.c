@@ -1,6 +1,6 @@
-// The kernel's poller for the Swift layer. Here, and not imported, because <sys/epoll.h> belongs to no Clang module of the
-// C library: included by this module's header, it would make types as common as pthread_attr_t members of this module, and
-// programs that import Coroutine would be told to import CCoroutine for them.
+// The kernel's poller for the Swift layer. Here, and not imported, because <sys/epoll.h> belongs to no Clang module of
+// the C library: included by this module's header, it would make types as common as pthread_attr_t members of this
+// module, and programs that import Coroutine would be told to import CCoroutine for them.
 #include "Internal.h"
 
 #include <errno.h>

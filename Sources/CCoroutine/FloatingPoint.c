@@ -1,13 +1,14 @@
 // Hazard 1: the floating-point trap of stock fcontext. The cure itself is `cco_reconcile_floating_point`, in the header
 // because every switch runs it; here is the proof at start-up that the saved frame begins with MXCSR.
 //
-// The probe parks a coroutine that has set a rounding mode of its own and looks at the first word of its saved frame: with
-// two different modes the word must be exactly the MXCSR that was set. On other architectures the floating-point status is
-// not part of the saved frame and nothing stalls.
+// The probe parks a coroutine that has set a rounding mode of its own and looks at the first word of its saved frame:
+// with two different modes the word must be exactly the MXCSR that was set. On other architectures the floating-point
+// status is not part of the saved frame and nothing stalls.
 //
-// Not every x86-64 processor stalls: an Intel Xeon goes from 9 to 142 ns a round trip, an AMD EPYC (Zen 4) stays at 11, but
-// there reading MXCSR takes 6 ns a switch. So start-up also measures: the same round trip with equal and with different
-// flags, the best of several batches each. The stall is two times 65 ns; whoever shows less than STALL more does without.
+// Not every x86-64 processor stalls: an Intel Xeon goes from 9 to 142 ns a round trip, an AMD EPYC (Zen 4) stays at 11,
+// but there reading MXCSR takes 6 ns a switch. So start-up also measures: the same round trip with equal and with
+// different flags, the best of several batches each. The stall is two times 65 ns; whoever shows less than STALL more
+// does without.
 #include "Internal.h"
 
 #include <time.h>
@@ -108,8 +109,8 @@ void cco_floating_point_start(void) {
 
 #else
 
-// Boost's frame on aarch64 holds d8 to d15 but not FPCR: the rounding mode is the thread's, over switches as over calls, and
-// not this core's to reset.
+// Boost's frame on aarch64 holds d8 to d15 but not FPCR: the rounding mode is the thread's, over switches as over
+// calls, and not this core's to reset.
 void cco_restore_floating_point(void) {}
 
 void cco_floating_point_start(void) {

@@ -1,7 +1,7 @@
 // Hazard 5: a guard below every stack, without splitting the mapping where the kernel can.
 //
-//   markers    MADV_GUARD_INSTALL (Linux 6.13) marks page-table entries. One million guards fit in a few mappings, survive
-//              MADV_DONTNEED, and several are installed by one process_madvise call, which halves their cost.
+//   markers    MADV_GUARD_INSTALL (Linux 6.13) marks page-table entries. One million guards fit in a few mappings,
+//              survive MADV_DONTNEED, and several are installed by one process_madvise call, which halves their cost.
 //   mprotect   a mapping for the guard and one for the stack: about 32,750 stacks until vm.max_map_count (65,530) is
 //              reached, which is answered as CCO_OUT_OF_MAPS.
 //   none       only when a test asks for it.
@@ -17,8 +17,8 @@
 #ifndef MADV_GUARD_INSTALL
 #define MADV_GUARD_INSTALL 102
 #endif
-// "The calling process" for process_madvise, from Linux 6.14. A descriptor from pidfd_open would go on meaning the parent
-// after a fork, whose memory it would then mark.
+// "The calling process" for process_madvise, from Linux 6.14. A descriptor from pidfd_open would go on meaning the
+// parent after a fork, whose memory it would then mark.
 enum { SELF = -10001, BATCH = 32 };
 
 static cco_guard_kind kind;
@@ -101,7 +101,8 @@ cco_status cco_guards_install(cco_slab *slab, uint32_t wish) {
 
 void cco_guards_forget(uint32_t count) {
   uint64_t standing = atomic_load_explicit(&split, memory_order_relaxed);
-  if (kind == CCO_GUARD_MPROTECT) atomic_fetch_sub_explicit(&split, count < standing ? count : standing, memory_order_relaxed);
+  uint64_t gone = count < standing ? count : standing;
+  if (kind == CCO_GUARD_MPROTECT) atomic_fetch_sub_explicit(&split, gone, memory_order_relaxed);
 }
 
 bool cco_guards_near_map_limit(void) {

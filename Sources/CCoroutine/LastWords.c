@@ -1,5 +1,5 @@
-// What an overflow's handler says. Async-signal-safe: the line is put together in a buffer on the alternate stack and leaves
-// by write(2).
+// What an overflow's handler says. Async-signal-safe: the line is put together in a buffer on the alternate stack and
+// leaves by write(2).
 #include "Internal.h"
 
 #include <string.h>

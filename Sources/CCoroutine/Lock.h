@@ -1,7 +1,7 @@
 // The C core's one lock: a word, taken by a compare-and-swap, waited for by a short spin and then a futex.
 //
-// Not a pthread mutex because a pooled create and destroy take it once each and are over in a few tens of nanoseconds, of
-// which two calls into libc would be a third. It is made of C11 atomics, which ThreadSanitizer understands.
+// Not a pthread mutex because a pooled create and destroy take it once each and are over in a few tens of nanoseconds,
+// of which two calls into libc would be a third. It is made of C11 atomics, which ThreadSanitizer understands.
 //
 //   FREE --lock--> TAKEN --unlock--> FREE           nobody waits: no system call
 //   TAKEN --lock by another--> CONTENDED --unlock--> FREE, one waiter woken

@@ -1,8 +1,8 @@
-// Hazard 6: a stack overflow is silent. A thread that has run into a guard has no stack left to handle the signal on, so
-// the process dies without a word. Here each thread that runs coroutines gets an alternate signal stack, and a process-wide
-// handler writes one line that names the coroutine. Then happens what would have happened anyway: the handler that was
-// installed before (Swift's backtracer, a sanitizer, the program's own) runs as if the kernel had called it, or the
-// process dies by the signal.
+// Hazard 6: a stack overflow is silent. A thread that has run into a guard has no stack left to handle the signal on,
+// so the process dies without a word. Here each thread that runs coroutines gets an alternate signal stack, and a
+// process-wide handler writes one line that names the coroutine. Then happens what would have happened anyway: the
+// handler that was installed before (Swift's backtracer, a sanitizer, the program's own) runs as if the kernel had
+// called it, or the process dies by the signal.
 //
 // All that runs in the handler is async-signal-safe: cco_context_at takes no lock, LastWords.c allocates nothing.
 #include "Internal.h"

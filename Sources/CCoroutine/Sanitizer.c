@@ -1,9 +1,10 @@
-// Hazard 9: what AddressSanitizer, LeakSanitizer, ThreadSanitizer and Valgrind need to be told about stacks and switches.
-// Everything is here and nothing is conditional elsewhere; in a plain build each function is empty or a plain jump.
+// Hazard 9: what AddressSanitizer, LeakSanitizer, ThreadSanitizer and Valgrind need to be told about stacks and
+// switches. Everything is here and nothing is conditional elsewhere; in a plain build each function is empty or a plain
+// jump.
 //
-// How a sanitizer build switches. ASan must hear the bounds of the stack it goes to before the jump, TSan the fiber; both
-// belong to the stack that is parked. So in these builds a slot's `stack` points to a record on the parked stack that
-// holds them beside the saved stack pointer:
+// How a sanitizer build switches. ASan must hear the bounds of the stack it goes to before the jump, TSan the fiber;
+// both belong to the stack that is parked. So in these builds a slot's `stack` points to a record on the parked stack
+// that holds them beside the saved stack pointer:
 //
 //     slot.stack ---> cco_parked { stack (Boost's), bottom, size, fiber }
 //
@@ -149,8 +150,8 @@ void cco_sanitizer_stack_idle(cco_context *context) {
 #endif
 #ifdef CCO_ASAN
   __lsan_unregister_root_region(context->low, root_size(context));
-  // Every frame has returned but the trampoline's, at the top. To clean all of the stack would touch an eighth of its size
-  // in shadow memory.
+  // Every frame has returned but the trampoline's, at the top. To clean all of the stack would touch an eighth of its
+  // size in shadow memory.
   size_t size = (size_t)((char *)context - context->low), top = size < 4096 ? size : 4096;
   __asan_unpoison_memory_region((char *)context - top, top);
 #endif

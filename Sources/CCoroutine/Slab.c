@@ -1,13 +1,13 @@
 // The table of slabs, and the lookup that finds the stack an address belongs to.
 //
-// Why few and large: an overflow's signal handler walks the table. Why not one huge one: a slab goes back to the kernel,
-// page tables included, only when nothing in it is in use; and where address space is limited the first slab must be small.
-// Slabs of a class therefore double, from about a megabyte to a few gigabytes. One million stacks of 512 KiB are about 150
-// slabs. The mappings of neighbouring slabs merge in the kernel.
+// Why few and large: an overflow's signal handler walks the table. Why not one huge one: a slab goes back to the
+// kernel, page tables included, only when nothing in it is in use; and where address space is limited the first slab
+// must be small. Slabs of a class therefore double, from about a megabyte to a few gigabytes. One million stacks of 512
+// KiB are about 150 slabs. The mappings of neighbouring slabs merge in the kernel.
 //
 // An entry of the table is free (`base` NULL) or describes one mapping. `version` is the entry's seqlock: a reader that
-// finds it odd or changed ignores the entry instead of waiting, because it may be a signal handler on the writer's thread.
-// That is right: a stack that somebody is running on lies in a slab that is not changing.
+// finds it odd or changed ignores the entry instead of waiting, because it may be a signal handler on the writer's
+// thread. That is right: a stack that somebody is running on lies in a slab that is not changing.
 #include "Slab.h"
 
 #include <sys/mman.h>
@@ -18,9 +18,9 @@ cco_class_sizes cco_classes[CCO_STACK_CLASSES];
 static atomic_uint used;              // entries that were ever in use
 static atomic_uint_fast64_t mapped;   // bytes
 
-// What frames may use at least, and how much must lie below it untouchable. Swift's frames are not probed page by page: a
-// frame larger than the guard could jump over it. Address space costs nothing and a marker eight bytes of page table that
-// exist anyway, so the guard is wide; the smaller classes are for small frames by definition.
+// What frames may use at least, and how much must lie below it untouchable. Swift's frames are not probed page by page:
+// a frame larger than the guard could jump over it. Address space costs nothing and a marker eight bytes of page table
+// that exist anyway, so the guard is wide; the smaller classes are for small frames by definition.
 static const struct {
   size_t stack, guard;
 } wanted[CCO_STACK_CLASSES] = {

@@ -50,8 +50,8 @@ static inline uint32_t cco_slab_class(const cco_slab *slab) {
   return atomic_load_explicit(&slab->size_class, memory_order_relaxed);
 }
 
-// The control block of a slot: at the top of its stack, moved down by the slot's colour so that the hot lines of different
-// coroutines do not all compete for the same few cache sets.
+// The control block of a slot: at the top of its stack, moved down by the slot's colour so that the hot lines of
+// different coroutines do not all compete for the same few cache sets.
 enum { CCO_BLOCK_SIZE = (sizeof(cco_context) + 63) & ~63, CCO_COLOURS = 32 };
 static inline cco_context *cco_slot_context(char *base, size_t stride, size_t slot) {
   return (cco_context *)(base + (slot + 1) * stride - CCO_BLOCK_SIZE - (slot % CCO_COLOURS) * 64);

@@ -61,8 +61,10 @@ static cco_status take_fresh(cco_pool *p, uint32_t size_class, cco_place *result
   cco_slab *slab = p->slabs == CCO_NO_SLAB ? NULL : &cco_slabs[p->slabs];
   if (slab == NULL || slab->fresh == slab->slots) {
     slab = grow(p, size_class);
-    if (slab == NULL)
-      return cco_guards_kind() == CCO_GUARD_MPROTECT && cco_guards_near_map_limit() ? CCO_OUT_OF_MAPS : CCO_OUT_OF_MEMORY;
+    if (slab == NULL) {
+      bool out_of_maps = cco_guards_kind() == CCO_GUARD_MPROTECT && cco_guards_near_map_limit();
+      return out_of_maps ? CCO_OUT_OF_MAPS : CCO_OUT_OF_MEMORY;
+    }
   }
   if (slab->fresh == slab->guarded) {
     // A batch in proportion to what is in use: a program of three coroutines does not pay for thirty.

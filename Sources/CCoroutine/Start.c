@@ -1,8 +1,8 @@
 // Start-up and the report: which cures are active, which fell back, and why.
 //
 // cco_start runs once, before the first context. Order matters: the thread words have an address at load time; Swift's
-// lists are looked for on threads of their own; the floating-point probe switches, carefully, because nothing is verified
-// yet; only then may `careful` go down to zero.
+// lists are looked for on threads of their own; the floating-point probe switches, carefully, because nothing is
+// verified yet; only then may `careful` go down to zero.
 #include "Internal.h"
 
 #include <pthread.h>

@@ -1,12 +1,13 @@
-// Hazards 2 and 3: two linked lists that Swift keeps for each thread, with nodes on the stack (dynamic accesses) or with
-// stack discipline (task-local bindings made outside of a Task). A coroutine takes its own lists along; a switch exchanges
-// the two heads. Consequence: an access or a binding is seen by the flow of control that began it, and by no other.
+// Hazards 2 and 3: two linked lists that Swift keeps for each thread, with nodes on the stack (dynamic accesses) or
+// with stack discipline (task-local bindings made outside of a Task). A coroutine takes its own lists along; a switch
+// exchanges the two heads. Consequence: an access or a binding is seen by the flow of control that began it, and by no
+// other.
 //
-// The heads are words of the two libraries' thread-local blocks. Nobody documents where, so start-up looks: on two fresh
-// threads that live at the same time it compares the block before, inside and after one access (one binding). The single
-// word that goes nil, non-nil, nil is the head; its distance from the thread pointer must be the same on both threads,
-// which also proves that the block lies in static thread-local storage. Fresh threads, because inside a Task a binding
-// goes to the Task instead.
+// The heads are words of the two libraries' thread-local blocks. Nobody documents where, so start-up looks: on two
+// fresh threads that live at the same time it compares the block before, inside and after one access (one binding). The
+// single word that goes nil, non-nil, nil is the head; its distance from the thread pointer must be the same on both
+// threads, which also proves that the block lies in static thread-local storage. Fresh threads, because inside a Task a
+// binding goes to the Task instead.
 //
 // Not found: for accesses, the functions that Swift's own tasks call at a switch are used (the careful path); for
 // task-locals the limit is documented and reported.
@@ -59,7 +60,8 @@ static int find_block(struct dl_phdr_info *info, size_t size, void *context) {
 
 enum { MOST_WORDS = 512 };
 
-// The offset of the one word that is nil in `before`, non-nil now, and nil again after `end`; 0 when there is not exactly one.
+// The offset of the one word that is nil in `before`, non-nil now, and nil again after `end`; 0 when there is not
+// exactly one.
 static intptr_t find_head(const void *symbol, void (*begin)(void *), void (*end)(void *), void *state) {
   void *before[MOST_WORDS], *inside[MOST_WORDS];
   begin(state);  // lets the library make its block

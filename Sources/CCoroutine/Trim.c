@@ -1,5 +1,5 @@
-// Giving memory back: hot stacks become cold ones, slabs that hold nothing are unmapped. In bulk, because one madvise for a
-// run of neighbours costs a tenth of one for each, and outside of the lock, because it takes long all the same.
+// Giving memory back: hot stacks become cold ones, slabs that hold nothing are unmapped. In bulk, because one madvise
+// for a run of neighbours costs a tenth of one for each, and outside of the lock, because it takes long all the same.
 #include "Pool.h"
 
 #include <stdlib.h>

@@ -20,8 +20,8 @@
 //
 // Why so much of it is `static inline`: a processor predicts returns from a stack of recent calls, which a switch does
 // not exchange, so every real call between the caller and the jump costs a misprediction (hazard 12). From the inline
-// functions to Boost's assembly there is one call and one tail jump. Swift inlines them in functions, not in closures that
-// are passed as C functions: such a closure should call a function marked @inline(never) and do nothing else.
+// functions to Boost's assembly there is one call and one tail jump. Swift inlines them in functions, not in closures
+// that are passed as C functions: such a closure should call a function marked @inline(never) and do nothing else.
 #ifndef CCOROUTINE_H
 #define CCOROUTINE_H
 
@@ -97,14 +97,15 @@ static inline __attribute__((always_inline)) cco_thread_words *cco_thread(void) 
 
 /// The word in which Swift keeps this thread's running Task; NULL where it was not found.
 static inline void *_Nullable *_Nullable cco_task_word(void) {
-  return cco_facts.task_offset ? (void *_Nullable *)(cco_thread_pointer() + cco_facts.task_offset) : (void *_Nullable *)0;
+  if (cco_facts.task_offset == 0) return (void *_Nullable *)0;
+  return (void *_Nullable *)(cco_thread_pointer() + cco_facts.task_offset);
 }
 
 // ------------------------------------------------------------------------------------------------ slots and switch
 
 /// Where a parked flow of control can be found again. Valid while that flow is parked.
 typedef struct cco_slot {
-  void *_Nullable stack;        ///< Boost's fcontext_t: the saved stack pointer (in sanitizer builds: Sanitizer.c's record)
+  void *_Nullable stack;        ///< Boost's fcontext_t, the saved stack pointer; with sanitizers Sanitizer.c's record
   void *_Nullable task_locals;  ///< head of Swift's task-local list (hazard 3)
   void *_Nullable accesses;     ///< head of Swift's list of dynamic accesses (hazard 2)
   void *_Nullable spare;        ///< with `accesses` the two words that Swift's own functions want in the careful path
@@ -136,8 +137,8 @@ static inline __attribute__((always_inline)) void cco_reconcile_floating_point(v
 #endif
 }
 
-/// Parks the running flow in `from` and continues the one parked in `to`. Returns when somebody switches back to `from`,
-/// perhaps on another thread. Constant time.
+/// Parks the running flow in `from` and continues the one parked in `to`. Returns when somebody switches back to
+/// `from`, perhaps on another thread. Constant time.
 static inline __attribute__((always_inline)) void cco_switch(cco_slot *from, cco_slot *to) {
   if (__builtin_expect(cco_facts.careful, 0)) {
     cco_switch_carefully(from, to);
@@ -158,8 +159,8 @@ static inline __attribute__((always_inline)) void cco_switch(cco_slot *from, cco
   __atomic_store_n(&((cco_slot *)arrival.data)->stack, arrival.stack, __ATOMIC_RELEASE);
 }
 
-/// Whether a flow is completely switched out into `slot`: a slot's `stack` is NULL from the switch into the flow until the
-/// one who was switched to has learnt where it is parked. From any thread; acquires all that the flow did.
+/// Whether a flow is completely switched out into `slot`: a slot's `stack` is NULL from the switch into the flow until
+/// the one who was switched to has learnt where it is parked. From any thread; acquires all that the flow did.
 bool cco_is_parked(const cco_slot *slot);
 
 // --------------------------------------------------------------------------------------------------------- contexts
@@ -205,7 +206,8 @@ struct cco_context {
 };
 
 /// Makes a READY context on a guarded stack of at least `stack_size` bytes (rounded up to a size class). Answers
-/// CCO_STACK_TOO_LARGE, CCO_OUT_OF_MAPS or CCO_OUT_OF_MEMORY. Any thread. Tens of ns on a pooled stack, µs on a new one.
+/// CCO_STACK_TOO_LARGE, CCO_OUT_OF_MAPS or CCO_OUT_OF_MEMORY. Any thread. Tens of ns on a pooled stack, µs on a new
+/// one.
 cco_status cco_create(size_t stack_size, cco_entry entry, void *_Nullable argument,
                       cco_context *_Nullable *_Nonnull context);
 
@@ -218,8 +220,9 @@ cco_status cco_destroy(cco_context *context);
 cco_status cco_refuse_resume(const cco_context *context);
 cco_status cco_refuse_suspend(const cco_context *context);
 
-/// Runs a READY or SUSPENDED context until it suspends or finishes. `value` is what its `cco_suspend` answers (lost by a
-/// READY one: its body has no suspend to receive it); `*answer` is what it gave to cco_suspend, NULL when it finished.
+/// Runs a READY or SUSPENDED context until it suspends or finishes. `value` is what its `cco_suspend` answers (lost by
+/// a READY one: its body has no suspend to receive it); `*answer` is what it gave to cco_suspend, NULL when it
+/// finished.
 static inline __attribute__((always_inline)) cco_status cco_resume(cco_context *context, void *_Nullable value,
                                                                    void *_Nullable *_Nonnull answer) {
   if (context->state != CCO_READY && context->state != CCO_SUSPENDED) return cco_refuse_resume(context);
@@ -232,7 +235,8 @@ static inline __attribute__((always_inline)) cco_status cco_resume(cco_context *
   return CCO_OK;
 }
 
-/// Parks the running context and goes back to whoever resumed it, which gets `value`. `*answer` is the next resume's value.
+/// Parks the running context and goes back to whoever resumed it, which gets `value`. `*answer` is the next resume's
+/// value.
 static inline __attribute__((always_inline)) cco_status cco_suspend(cco_context *context, void *_Nullable value,
                                                                     void *_Nullable *_Nonnull answer) {
   char *here = (char *)__builtin_frame_address(0);
@@ -273,9 +277,9 @@ typedef struct cco_stack_counters {
 } cco_stack_counters;
 cco_stack_counters cco_stacks(void);
 
-/// Gives the memory of pooled stacks back to the kernel, in bulk, the longest unused first; keeps the `keep` most recent of
-/// each size class hot. Slabs of which nothing is in use are unmapped, one of each class excepted. Returns how many stacks
-/// were trimmed. 0.3 to 0.6 µs a stack.
+/// Gives the memory of pooled stacks back to the kernel, in bulk, the longest unused first; keeps the `keep` most
+/// recent of each size class hot. Slabs of which nothing is in use are unmapped, one of each class excepted. Returns
+/// how many stacks were trimmed. 0.3 to 0.6 µs a stack.
 size_t cco_trim(size_t keep);
 
 /// The context whose stack or guard contains `address`, NULL for none. Lock-free and async-signal-safe.
@@ -312,8 +316,8 @@ int cco_poller_collect(int poller, cco_poll_event *events, int most);
 
 // ------------------------------------------------------------------------------------------- overflow and reports
 
-/// Hazard 6: gives the calling thread an alternate signal stack, once, and installs the process-wide handler, once. Called
-/// by whatever is about to run coroutines on a thread.
+/// Hazard 6: gives the calling thread an alternate signal stack, once, and installs the process-wide handler, once.
+/// Called by whatever is about to run coroutines on a thread.
 void cco_guard_thread(void);
 
 /// Which sanitizers the C files were compiled with: the importer does not see `__has_feature`, so Swift asks here.
@@ -329,8 +333,8 @@ uint32_t cco_compiled_sanitizers(void);
 void cco_publish(const void *address);
 void cco_observe(const void *address);
 
-/// Between the two, TSan takes no note of what this thread reads and writes: for calls into libraries that synchronise where
-/// it cannot see. Nothing elsewhere.
+/// Between the two, TSan takes no note of what this thread reads and writes: for calls into libraries that synchronise
+/// where it cannot see. Nothing elsewhere.
 void cco_unrecorded_begin(void);
 void cco_unrecorded_end(void);
 

@@ -1,14 +1,17 @@
 import Synchronization
 
-/// Runs async code from a coroutine: as a Task, with the coroutine's task-locals and the thread's priority, and suspends
-/// until it has ended. Cancelling the coroutine cancels the Task and throws at once; what the Task still does is not waited
-/// for. If the Task throws CancellationError, that is thrown like any other error. Off a coroutine
+/// Runs async code from a coroutine: as a Task, with the coroutine's task-locals and the thread's priority, and
+/// suspends until it has ended.
+///
+/// Cancelling the coroutine cancels the Task and throws at once; what the Task still does is not waited for. If the
+/// Task throws CancellationError, that is thrown like any other error. Off a coroutine
 /// ``CoroutineError/notInCoroutine``.
 public func co_await<Output: Sendable>(_ operation: @escaping @Sendable () async throws -> Output) throws -> Output {
   let (_, job) = try Turn.requireJob()
   let simulation = job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.simulation }
   let task = Once<Task<Void, Never>>()
-  return try co_suspend(onCancel: { task.value?.cancel() }) { (done: Resumer<Output>) in
+  let cancel: @Sendable () -> Void = { task.value?.cancel() }
+  return try co_suspend(onCancel: cancel) { (done: Resumer<Output>) in
     simulation?.beginOutside()
     task.set(
       Task {
@@ -18,6 +21,7 @@ public func co_await<Output: Sendable>(_ operation: @escaping @Sendable () async
           done.fail(error)
         }
         simulation?.endOutside()
-      })
+      }
+    )
   }
 }

@@ -1,8 +1,10 @@
 internal import CCoroutine
 
 extension Job {
-  /// The result, for async code. Cancelling the awaiting Task cancels the job; its outcome is then still what is returned or
-  /// thrown. Starts a lazy job. Suspends the Task, never blocks a thread.
+  /// The result, for async code.
+  ///
+  /// Cancelling the awaiting Task cancels the job; its outcome is then still what is returned or thrown. Starts a lazy
+  /// job. Suspends the Task, never blocks a thread.
   public var value: Success {
     get async throws {
       start()

@@ -26,15 +26,19 @@ extension Duration {
   func deadline(after now: UInt64) -> UInt64 { now &+ UInt64(min(max(0, nanoseconds), .max / 2)) }
 }
 
-/// The one Dispatch source of a scheduler: wakes it for its earliest timer. A GCD timer costs microseconds, so it is armed
-/// only when the scheduler goes idle, and only if the earliest deadline has moved forward.
+/// The one Dispatch source of a scheduler: wakes it for its earliest timer.
+///
+/// A GCD timer costs microseconds, so it is armed only when the scheduler goes idle, and only if the earliest deadline
+/// has moved forward.
 final class Alarm {
   private let source: any DispatchSourceTimer
   private var armedFor = UInt64.max
 
-  init(_ queue: DispatchQueue, _ scheduler: Scheduler) {
+  init(_ queue: DispatchQueue) {
     source = DispatchSource.makeTimerSource(flags: .strict, queue: queue)
-    source.setEventHandler { [weak scheduler] in scheduler?.alarmWentOff() }
+    // Found through the queue, which owns it: a weak reference would give the scheduler a side table, which makes every
+    // retain of it slower and looks like a leak to LeakSanitizer once the alarm has gone.
+    source.setEventHandler { SchedulerRegistry.current?.alarmWentOff() }
     source.activate()
   }
 
@@ -56,8 +60,10 @@ final class TimerTick: WorkItem, @unchecked Sendable {
 }
 
 extension Scheduler {
-  /// The source's handler, on the queue. A message rather than a look at the wheel: on a concurrent queue a drain may be
-  /// under way, about to go idle, and only a message keeps it from that.
+  /// The source's handler, on the queue.
+  ///
+  /// A message rather than a look at the wheel: on a concurrent queue a drain may be under way, about to go idle, and
+  /// only a message keeps it from that.
   func alarmWentOff() {
     guard !tick.isPending.exchange(true, ordering: .acquiringAndReleasing) else { return }
     if inbox.push(.work(Unmanaged.passRetained(tick))) { drain() }

@@ -1,7 +1,7 @@
 internal import CCoroutine
 public import Dispatch
-public import Synchronization
 import Glibc
+public import Synchronization
 
 // States of a job, by what the record says
 //
@@ -25,7 +25,9 @@ public class AnyJob: @unchecked Sendable {
   @exclusivity(unchecked) private final var completionStorage: Completion
   @exclusivity(unchecked) @usableFromInline final var record = JobRef(bitPattern: 16).unsafelyUnwrapped
   @exclusivity(unchecked) @usableFromInline final var completion = CompletionRef(bitPattern: 16).unsafelyUnwrapped
-  /// Runs the body of the job that it gets and settles it. Captures nothing where it is made by specialised code.
+  /// Runs the body of the job that it gets and settles it.
+  ///
+  /// Captures nothing where it is made by specialised code.
   @usableFromInline final let runner: (AnyJob) -> Void
   /// The queue of a lazy job that has not started: its scheduler does not hold it for it.
   @exclusivity(unchecked) private final var pendingQueue: DispatchQueue?
@@ -33,8 +35,12 @@ public class AnyJob: @unchecked Sendable {
   /// `scheduler` comes with the reference that `forRecord` has taken.
   @usableFromInline
   init(
-    scheduler: Unmanaged<Scheduler>, name: String?, stack: StackSize, place: LaunchPlace,
-    completion: consuming Completion, runner: @escaping (AnyJob) -> Void
+    scheduler: Unmanaged<Scheduler>,
+    name: String?,
+    stack: StackSize,
+    place: LaunchPlace,
+    completion: consuming Completion,
+    runner: @escaping (AnyJob) -> Void
   ) {
     self.runner = runner
     completionStorage = completion
@@ -47,11 +53,16 @@ public class AnyJob: @unchecked Sendable {
 
   deinit {
     if completion.pointee.state.load(ordering: .acquiring) == Completion.failed,
-      !completion.pointee.isObserved.load(ordering: .acquiring) {
+      !completion.pointee.isObserved.load(ordering: .acquiring)
+    {
       reportUnseen(completion.pointee.failure.unsafelyUnwrapped)
     }
     record.pointee.locals?.release()
-    if let reason = record.pointee.cancelReason.load(ordering: .acquiring), reason.toOpaque() != CancelReason.noneAddress { reason.release() }
+    if let reason = record.pointee.cancelReason.load(ordering: .acquiring),
+      reason.toOpaque() != CancelReason.noneAddress
+    {
+      reason.release()
+    }
     free(record.pointee.name)
     let home = record.pointee.home
     if !home._withUnsafeGuaranteedRef({ $0.isImmortal }) { home.release() }
@@ -66,15 +77,19 @@ public class AnyJob: @unchecked Sendable {
   /// Whether cancel was called before the end.
   public final var isCancelled: Bool { record.pointee.flags.load(ordering: .acquiring) & JobFlags.cancelled != 0 }
 
-  /// Asks the job to end: from now on every suspension point in it throws `reason`, or `CancellationError` where none is
-  /// given. Idempotent, the first reason wins. A job that has not started never runs its body. A body that returns a value
-  /// all the same has succeeded. Never suspends or blocks; any thread.
+  /// Asks the job to end: from now on every suspension point in it throws `reason`, or `CancellationError` where none
+  /// is given.
+  ///
+  /// Idempotent, the first reason wins. A job that has not started never runs its body. A body that returns a value all
+  /// the same has succeeded. Never suspends or blocks; any thread.
   public final func cancel(_ reason: (any Error)? = nil) {
     let flags = record.pointee.flags.load(ordering: .acquiring)
     guard flags & JobFlags.cancelled == 0, !completion.isSettled else { return }
     let chosen = reason.map { Unmanaged.passRetained(CancelReason($0)) } ?? Unmanaged.passUnretained(CancelReason.none)
     let won = record.pointee.cancelReason.compareExchange(
-      expected: nil, desired: chosen, ordering: .acquiringAndReleasing
+      expected: nil,
+      desired: chosen,
+      ordering: .acquiringAndReleasing
     ).exchanged
     guard won else {
       if reason != nil { chosen.release() }
@@ -86,7 +101,9 @@ public class AnyJob: @unchecked Sendable {
     interrupt()
   }
 
-  /// Puts a lazy job into its scheduler's queue. Any thread; the first call counts.
+  /// Puts a lazy job into its scheduler's queue.
+  ///
+  /// Any thread; the first call counts.
   final func start() {
     let old = record.pointee.flags.bitwiseOr(JobFlags.enqueued, ordering: .acquiringAndReleasing).oldValue
     guard old & JobFlags.enqueued == 0 else { return }
@@ -104,7 +121,9 @@ public class AnyJob: @unchecked Sendable {
   /// Before the job is known to anyone else, so that nobody starts it but its launcher: no atomic read-modify-write.
   final func markEnqueued() { record.pointee.flags.store(JobFlags.enqueued, ordering: .relaxed) }
 
-  /// Makes the job known and, unless it is lazy, gets it going. The launcher's thread, once.
+  /// Makes the job known and, unless it is lazy, gets it going.
+  ///
+  /// The launcher's thread, once.
   @usableFromInline
   final func launch(_ start: StartMode, on queue: DispatchQueue?) {
     record.pointee.locals = LocalBinding.currentRetained()
@@ -127,7 +146,9 @@ public class AnyJob: @unchecked Sendable {
     if !(error is CancellationError), !isOwnCancellation(error) { CoroutineRuntime.report(error, self) }
   }
 
-  /// Whether a failure is what cancelling this job threw in it. Errors have no identity, so by type and text.
+  /// Whether a failure is what cancelling this job threw in it.
+  ///
+  /// Errors have no identity, so by type and text.
   final func isOwnCancellation(_ error: any Error) -> Bool {
     guard let reason = record.ownCancellation else { return false }
     return error is CancellationError || isSameError(error, reason)
@@ -145,7 +166,9 @@ public class AnyJob: @unchecked Sendable {
     retire(job)
   }
 
-  /// Releases what the body has captured. Overridden where the body is.
+  /// Releases what the body has captured.
+  ///
+  /// Overridden where the body is.
   @usableFromInline func releaseBody() {}
 
   /// Throws if the job was cancelled before it started.

@@ -1,4 +1,3 @@
-
 /// Anything a coroutine can wait for once: ``Job``, ``Promise``, and what you conform.
 ///
 /// A conformance says how to be told of the end, and how to call that off:
@@ -42,21 +41,26 @@ extension Awaitable {
   /// Waits through `observe`.
   public func awaitValue() throws -> Output {
     let registration = Once<Observation>()
-    return try co_suspend(onCancel: { registration.value?.cancel() }) { (done: Resumer<Output>) in
+    let cancel: @Sendable () -> Void = { registration.value?.cancel() }
+    return try co_suspend(onCancel: cancel) { (done: Resumer<Output>) in
       registration.set(observe { done.resume(with: $0) })
     }
   }
 }
 
-/// Suspends until `awaitable` has ended and returns its value or throws its error. At once where the end is known. Cancelled,
-/// it throws its own cancellation and leaves what it waited for alone. Off a coroutine ``CoroutineError/notInCoroutine``.
+/// Suspends until `awaitable` has ended and returns its value or throws its error.
+///
+/// At once where the end is known. Cancelled, it throws its own cancellation and leaves what it waited for alone. Off a
+/// coroutine ``CoroutineError/notInCoroutine``.
 @inlinable
 public func co_await<Output>(_ awaitable: some Awaitable<Output>) throws -> Output {
   try awaitable.awaitValue()
 }
 
 extension Job {
-  /// Tells of the job's end. Starts a lazy job.
+  /// Tells of the job's end.
+  ///
+  /// Starts a lazy job.
   public func observe(_ completion: @escaping @Sendable (Result<Success, any Error>) -> Void) -> Observation {
     start()
     let callback = ClosureCallback { completion(self.completion.outcome(as: Success.self).unsafelyUnwrapped) }

@@ -25,11 +25,15 @@ struct CancelFrame: ~Copyable {
   @usableFromInline enum Kind: Sendable { case shield, deadline, scope }
   let outer: UnsafeMutablePointer<CancelFrame>?
   let kind: Kind
-  /// The deadline has passed, or the scope has been cancelled. Set by anyone.
+  /// The deadline has passed, or the scope has been cancelled.
+  ///
+  /// Set by anyone.
   let isSignalled = Atomic<Bool>(false)
   /// What a cancelled scope throws inside; read only when `isSignalled`.
   var scope: Unmanaged<Scope>?
-  /// A deadline's timer and whose wheel it is in. Own turn.
+  /// A deadline's timer and whose wheel it is in.
+  ///
+  /// Own turn.
   var timer: (node: UnsafeMutablePointer<TimerNode>, scheduler: Unmanaged<Scheduler>)?
 
   init(_ kind: Kind, inside outer: UnsafeMutablePointer<CancelFrame>?, scope: Unmanaged<Scope>? = nil) {
@@ -39,7 +43,9 @@ struct CancelFrame: ~Copyable {
   }
 }
 
-/// Why a job was cancelled. The first one that gets into the record stays.
+/// Why a job was cancelled.
+///
+/// The first one that gets into the record stays.
 @usableFromInline
 final class CancelReason: Sendable {
   let error: any Error
@@ -51,13 +57,17 @@ final class CancelReason: Sendable {
 }
 
 extension UnsafeMutablePointer where Pointee == JobRecord {
-  /// Throws when cancellation is in force. Own turn; one relaxed load on the usual path.
+  /// Throws when cancellation is in force.
+  ///
+  /// Own turn; one relaxed load on the usual path.
   @inlinable @inline(__always)
   func checkCancelled() throws {
     if pointee.flags.load(ordering: .relaxed) & JobFlags.mustLook != 0, let error = cancellation() { throw error }
   }
 
-  /// What a suspension point has to throw, if anything. Own turn, or its scheduler's while it is parked.
+  /// What a suspension point has to throw, if anything.
+  ///
+  /// Own turn, or its scheduler's while it is parked.
   @usableFromInline @inline(never)
   func cancellation() -> (any Error)? { cancellation(from: pointee.frames) }
 
@@ -83,8 +93,10 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
     return ownCancellation
   }
 
-  /// Cancels the children of every scope to which a cancellation from outside is visible, also while the body does not look:
-  /// it may be shielded. Where `cancellation` may be called.
+  /// Cancels the children of every scope to which a cancellation from outside is visible, also while the body does not
+  /// look: it may be shielded.
+  ///
+  /// Where `cancellation` may be called.
   func cancelScopes() {
     var frame = pointee.frames
     while let current = frame {
@@ -101,7 +113,9 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
     return pointee.cancelReason.load(ordering: .acquiring)?._withUnsafeGuaranteedRef { $0.error } ?? CancellationError()
   }
 
-  /// After a frame has gone: whether anything that is left still has something to say. Own turn.
+  /// After a frame has gone: whether anything that is left still has something to say.
+  ///
+  /// Own turn.
   func forgetSignals() {
     guard pointee.flags.load(ordering: .relaxed) & JobFlags.signalled != 0 else { return }
     _ = pointee.flags.bitwiseAnd(~JobFlags.signalled, ordering: .acquiringAndReleasing)
@@ -117,7 +131,9 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
 }
 
 extension AnyJob {
-  /// Asks the job's own scheduler to look at its cancellation. Any thread; the caller holds the job.
+  /// Asks the job's own scheduler to look at its cancellation.
+  ///
+  /// Any thread; the caller holds the job.
   func interrupt() {
     let old = record.pointee.flags.bitwiseOr(JobFlags.interruptPending, ordering: .acquiringAndReleasing).oldValue
     guard old & JobFlags.interruptPending == 0, !completion.isSettled else { return }
@@ -148,13 +164,16 @@ extension Scheduler {
     defer { _ = job.pointee.flags.bitwiseAnd(~JobFlags.looking, ordering: .acquiringAndReleasing) }
     let word = job.pointee.wait.load(ordering: .acquiring)
     // Read after the word: a job seen waiting is seen with the scheduler that it waits on.
-    guard job.pointee.scheduler.load(ordering: .acquiring).toOpaque() == Unmanaged.passUnretained(self).toOpaque() else {
+    guard job.pointee.scheduler.load(ordering: .acquiring).toOpaque() == Unmanaged.passUnretained(self).toOpaque()
+    else {
       return handle._withUnsafeGuaranteedRef { $0.interrupt() }
     }
     let isRunningHere = Turn.current?.pointee.job == job
     // Neither parked nor running right here: it will look before it waits.
     guard word & 0xFF == 1 || isRunningHere else { return }
     job.cancelScopes()
-    if word & 0xFF == 1, job.cancellation() != nil, job.claim(WaitToken(word: word), WakeReason.cancelled) { lane.append(job) }
+    if word & 0xFF == 1, job.cancellation() != nil, job.claim(WaitToken(word: word), WakeReason.cancelled) {
+      lane.append(job)
+    }
   }
 }

@@ -28,14 +28,18 @@ struct Completion: ~Copyable {
   /// Whether anyone has seen, or will see, the outcome: a failure that nobody sees is reported.
   @usableFromInline let isObserved = Atomic<Bool>(false)
   @usableFromInline var waiters = WaitList()
-  /// Settled, and everyone who was linked has been woken or called. Under the lock.
+  /// Settled, and everyone who was linked has been woken or called.
+  ///
+  /// Under the lock.
   @usableFromInline var isReleased = false
   @usableFromInline var failure: (any Error)?
   /// The value, or a pointer to it where it does not fit.
   @usableFromInline var bytes = InlineArray<3, UInt>(repeating: 0)
   /// Destroys the value in `bytes`; nil: nothing to destroy.
   @usableFromInline let destroy: ((UnsafeMutableRawPointer) -> Void)?
-  /// Keeps handlers that are bound to no queue in order. Under the lock.
+  /// Keeps handlers that are bound to no queue in order.
+  ///
+  /// Under the lock.
   @usableFromInline var ordered: OrderedDelivery?
 
   @inlinable @inline(__always)
@@ -64,8 +68,10 @@ struct Completion: ~Copyable {
   }
 }
 
-/// A completion is used through its address only. Its methods touch one field at a time: a `mutating` method would claim all
-/// of it for its length, a suspension long, while others settle it.
+/// A completion is used through its address only.
+///
+/// Its methods touch one field at a time: a `mutating` method would claim all of it for its length, a suspension long,
+/// while others settle it.
 @usableFromInline typealias CompletionRef = UnsafeMutablePointer<Completion>
 
 extension UnsafeMutablePointer where Pointee == Completion {
@@ -73,7 +79,9 @@ extension UnsafeMutablePointer where Pointee == Completion {
 
   // MARK: Settling
 
-  /// False: settled before, nothing has changed. Wakes and calls everyone who waits. Any thread; linear in their number.
+  /// False: settled before, nothing has changed.
+  ///
+  /// Wakes and calls everyone who waits. Any thread; linear in their number.
   @inlinable
   func succeed<Success>(_ value: consuming Success) -> Bool {
     pointee.lock.lock()
@@ -136,8 +144,10 @@ extension UnsafeMutablePointer where Pointee == Completion {
     }
   }
 
-  /// Wakes and calls everyone, in the order of linking. A callback that is added meanwhile is linked behind the others and
-  /// called here too: called by its adder, it would overtake them. Entered with the lock, left without.
+  /// Wakes and calls everyone, in the order of linking.
+  ///
+  /// A callback that is added meanwhile is linked behind the others and called here too: called by its adder, it would
+  /// overtake them. Entered with the lock, left without.
   @usableFromInline
   func releaseWaiters() {
     while pointee.waiters.first != nil {
@@ -201,7 +211,9 @@ extension UnsafeMutablePointer where Pointee == Completion {
 
   // MARK: Waiting
 
-  /// Suspends the running job until settled. Throws what cancellation throws, and then leaves the work alone.
+  /// Suspends the running job until settled.
+  ///
+  /// Throws what cancellation throws, and then leaves the work alone.
   @inlinable @inline(__always)
   func wait(_ kind: WaitKind) throws {
     let (turn, job) = try Turn.requireJob()
@@ -230,8 +242,9 @@ extension UnsafeMutablePointer where Pointee == Completion {
     }
   }
 
-  /// Links a callback; false: settled already, it was not linked and will not be called. Linked, it is retained. `observes`:
-  /// whether the callback sees a failure.
+  /// Links a callback; false: settled already, it was not linked and will not be called.
+  ///
+  /// Linked, it is retained. `observes`: whether the callback sees a failure.
   @usableFromInline
   func add(_ callback: WaitCallback, observes: Bool = true) -> Bool {
     callback.observes = observes

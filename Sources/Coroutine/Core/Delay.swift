@@ -1,8 +1,10 @@
 public import Dispatch
 import Synchronization
 
-/// Suspends the coroutine, and never its thread, for `duration`. Never early: it goes on when the monotonic clock has
-/// reached now plus `duration`, and its scheduler then finds time for it. Zero or less lets others run once.
+/// Suspends the coroutine, and never its thread, for `duration`.
+///
+/// Never early: it goes on when the monotonic clock has reached now plus `duration`, and its scheduler then finds time
+/// for it. Zero or less lets others run once.
 ///
 /// Cancellation ends it at once, with its reason. Throws ``CoroutineError/notInCoroutine`` off a coroutine. Constant time
 /// whatever the number of sleepers; allocates nothing.
@@ -24,8 +26,9 @@ public func co_delay(_ duration: Duration) throws {
   if reason == WakeReason.cancelled { throw job.cancellation() ?? CancellationError() }
 }
 
-/// Goes to the back of the run queue: every other coroutine that is ready on this queue runs first. Throws when cancelled,
-/// before and after; off a coroutine ``CoroutineError/notInCoroutine``.
+/// Goes to the back of the run queue: every other coroutine that is ready on this queue runs first.
+///
+/// Throws when cancelled, before and after; off a coroutine ``CoroutineError/notInCoroutine``.
 public func co_yield() throws {
   let (turn, job) = try Turn.requireJob()
   try job.checkCancelled()
@@ -40,22 +43,26 @@ public func co_yield() throws {
   try job.checkCancelled()
 }
 
-/// Whether cancellation is in force here: whether the next suspension would throw. False outside of a coroutine and inside
-/// ``co_shield(_:)``.
+/// Whether cancellation is in force here: whether the next suspension would throw.
+///
+/// False outside of a coroutine and inside ``co_shield(_:)``.
 public var co_isCancelled: Bool {
   guard let job = Turn.current?.pointee.job else { return false }
   return job.pointee.flags.load(ordering: .relaxed) & JobFlags.mustLook != 0 && job.cancellation() != nil
 }
 
-/// Throws what cancellation throws, if it is in force. Does not suspend: for long computations between suspensions. Off a
-/// coroutine it throws ``CoroutineError/notInCoroutine``.
+/// Throws what cancellation throws, if it is in force.
+///
+/// Does not suspend: for long computations between suspensions. Off a coroutine it throws
+/// ``CoroutineError/notInCoroutine``.
 public func co_checkCancelled() throws {
   try Turn.requireJob().1.checkCancelled()
 }
 
-/// Continues on `queue` from here on: suspends, and the coroutine's scheduler is that queue's from now on. On the same
-/// queue it goes to the back of the run queue. Cancelled, it throws: before the switch it stays where it was, after it the
-/// error is thrown on the new queue. Off a coroutine ``CoroutineError/notInCoroutine``.
+/// Continues on `queue` from here on: suspends, and the coroutine's scheduler is that queue's from now on.
+///
+/// On the same queue it goes to the back of the run queue. Cancelled, it throws: before the switch it stays where it
+/// was, after it the error is thrown on the new queue. Off a coroutine ``CoroutineError/notInCoroutine``.
 public func co_switch(to queue: DispatchQueue) throws {
   let (turn, job) = try Turn.requireJob()
   try job.checkCancelled()

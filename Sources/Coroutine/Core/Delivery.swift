@@ -81,7 +81,9 @@ final class ClosureWork: WorkItem, @unchecked Sendable {
 }
 
 extension Scheduler {
-  /// Runs `item` on this scheduler's queue, outside of any coroutine, in the order of posting. Any thread.
+  /// Runs `item` on this scheduler's queue, outside of any coroutine, in the order of posting.
+  ///
+  /// Any thread.
   func post(_ item: WorkItem, on queue: DispatchQueue?) {
     pin(queue)
     send(.work(Unmanaged.passRetained(item)))

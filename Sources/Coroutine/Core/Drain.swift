@@ -57,7 +57,9 @@ extension Scheduler {
     }
   }
 
-  /// False: there is more to do, and the slice is used up. True: idle, and by now perhaps drained by another thread.
+  /// False: there is more to do, and the slice is used up.
+  ///
+  /// True: idle, and by now perhaps drained by another thread.
   private func run(_ turn: UnsafeMutablePointer<Turn>) -> Bool {
     pace.begin(turn.pointee.now)
     // A simulation chooses every job, so every switch goes through the base.
@@ -72,7 +74,8 @@ extension Scheduler {
         prepareToIdle()
         if inbox.goIdle() {
           // An offer that came before we were idle has taken our idle bit and could not wake us.
-          guard let group = lane.pointee.group, group._withUnsafeGuaranteedRef({ $0.wasOffered(self) }), inbox.wakeUp() else {
+          guard let group = lane.pointee.group, group._withUnsafeGuaranteedRef({ $0.wasOffered(self) }), inbox.wakeUp()
+          else {
             return true
           }
         }
@@ -151,13 +154,15 @@ extension Scheduler {
     let next = nextTimer.load(ordering: .relaxed)
     if let simulation { return simulation.sleepUntil(next == .max ? nil : next) }
     guard next != .max else { return }
-    if alarm == nil, let queue = currentQueue { alarm = Alarm(queue, self) }
+    if alarm == nil, let queue = currentQueue { alarm = Alarm(queue) }
     alarm?.arm(next)
   }
 
   // MARK: Timers
 
-  /// Starts a timer. From elsewhere than this scheduler's turn it makes the drain look, which arms the alarm.
+  /// Starts a timer.
+  ///
+  /// From elsewhere than this scheduler's turn it makes the drain look, which arms the alarm.
   func add(_ node: UnsafeMutablePointer<TimerNode>) {
     timerLock.lock()
     wheel.add(node, now: clock)
@@ -167,7 +172,9 @@ extension Scheduler {
     if isEarliest, !isOwnTurn { sendTick() }
   }
 
-  /// Calls a timer off; afterwards nobody touches its node, job or frame. Any thread, constant time.
+  /// Calls a timer off; afterwards nobody touches its node, job or frame.
+  ///
+  /// Any thread, constant time.
   func remove(_ node: UnsafeMutablePointer<TimerNode>) { _ = take(node) }
 
   /// As remove; whether the timer had not fired.
@@ -195,6 +202,6 @@ extension Scheduler {
     nextTimer.store(wheel.nextEvent() ?? .max, ordering: .relaxed)
     timerLock.unlock()
     while let job = woken.popFirst() { Turn.makeReady(job) }
-    interrupted.forEach { $0.interrupt() }
+    for job in interrupted { job.interrupt() }
   }
 }

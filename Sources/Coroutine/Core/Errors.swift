@@ -1,4 +1,6 @@
-/// A deadline of ``co_timeout(_:_:)`` has passed. Not a cancellation: whoever catches it goes on.
+/// A deadline of ``co_timeout(_:_:)`` has passed.
+///
+/// Not a cancellation: whoever catches it goes on.
 public struct TimeoutError: Error {
   /// Creates the error.
   public init() {}

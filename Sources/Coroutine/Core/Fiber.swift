@@ -57,16 +57,22 @@ enum Fiber {
     if fiber.pointee.entry != nil { Turn.arrive() }
   }
 
-  /// Runs the turn's job to its end. Not inlined: whatever it retains must be released before the fiber parks.
+  /// Runs the turn's job to its end.
+  ///
+  /// Not inlined: whatever it retains must be released before the fiber parks.
   @inline(never)
   private static func runJob(on fiber: UnsafeMutablePointer<cco_context>) {
     let job = Turn.current.unsafelyUnwrapped.pointee.job.unsafelyUnwrapped
     job.pointee.waitKind.store(WaitKind.nothing.rawValue, ordering: .relaxed)
     let place = job.pointee.place
     fiber.pointee.label = cco_label(
-      id: job.pointee.id, name: job.pointee.name, name_length: job.pointee.name.map { strlen($0) } ?? 0,
-      file: UnsafeRawPointer(place.file).assumingMemoryBound(to: CChar.self), file_length: Int(place.length),
-      line: place.line)
+      id: job.pointee.id,
+      name: job.pointee.name,
+      name_length: job.pointee.name.map { strlen($0) } ?? 0,
+      file: UnsafeRawPointer(place.file).assumingMemoryBound(to: CChar.self),
+      file_length: Int(place.length),
+      line: place.line
+    )
     job.pointee.handle._withUnsafeGuaranteedRef { $0.runner($0) }
     cco_restore_floating_point()
     job.pointee.context = nil

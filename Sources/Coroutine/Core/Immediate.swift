@@ -70,8 +70,10 @@ extension Scheduler {
   }
 }
 
-/// The word in which Swift keeps the running Task. A coroutine is not that Task: task-local bindings made in it would go to
-/// the Task's list and be popped in the wrong order.
+/// The word in which Swift keeps the running Task.
+///
+/// A coroutine is not that Task: task-local bindings made in it would go to the Task's list and be popped in the wrong
+/// order.
 enum CurrentTask {
   static func hide() -> UnsafeMutableRawPointer? {
     guard let word = cco_task_word() else { return nil }

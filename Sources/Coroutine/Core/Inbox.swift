@@ -39,7 +39,11 @@ struct Inbox: ~Copyable {
     while true {
       Self.setLink(word, old == Self.idle ? 0 : old)
       let attempt = head.weakCompareExchange(
-        expected: old, desired: word, successOrdering: .acquiringAndReleasing, failureOrdering: .relaxed)
+        expected: old,
+        desired: word,
+        successOrdering: .acquiringAndReleasing,
+        failureOrdering: .relaxed
+      )
       if attempt.exchanged { return old == Self.idle }
       old = attempt.original
     }
@@ -48,20 +52,28 @@ struct Inbox: ~Copyable {
   /// Whether the caller must start a drain.
   borrowing func wakeUp() -> Bool {
     head.compareExchange(
-      expected: Self.idle, desired: 0, ordering: .sequentiallyConsistent
+      expected: Self.idle,
+      desired: 0,
+      ordering: .sequentiallyConsistent
     ).exchanged
   }
 
   /// Whether there is something to take: one plain load on the usual path.
   var hasMessages: Bool { head.load(ordering: .relaxed) > Self.idle }
 
-  /// Hands every message to `body`, oldest first. The drain, and a watchdog: between them each message goes to one.
+  /// Hands every message to `body`, oldest first.
+  ///
+  /// The drain, and a watchdog: between them each message goes to one.
   borrowing func takeAll(_ body: (Message) -> Void) {
     var newestFirst = head.load(ordering: .relaxed)
     repeat {
       guard newestFirst > Self.idle else { return }
       let attempt = head.weakCompareExchange(
-        expected: newestFirst, desired: 0, successOrdering: .acquiringAndReleasing, failureOrdering: .relaxed)
+        expected: newestFirst,
+        desired: 0,
+        successOrdering: .acquiringAndReleasing,
+        failureOrdering: .relaxed
+      )
       if attempt.exchanged { break }
       newestFirst = attempt.original
     } while true
@@ -79,10 +91,14 @@ struct Inbox: ~Copyable {
     }
   }
 
-  /// Ends the drain unless something was pushed. The drain only.
+  /// Ends the drain unless something was pushed.
+  ///
+  /// The drain only.
   borrowing func goIdle() -> Bool {
     head.compareExchange(
-      expected: 0, desired: Self.idle, ordering: .sequentiallyConsistent
+      expected: 0,
+      desired: Self.idle,
+      ordering: .sequentiallyConsistent
     ).exchanged
   }
 
@@ -122,7 +138,9 @@ struct Inbox: ~Copyable {
   }
 }
 
-/// A piece of work that is not a coroutine: a handler that runs on a scheduler's queue. Pushed with one retain.
+/// A piece of work that is not a coroutine: a handler that runs on a scheduler's queue.
+///
+/// Pushed with one retain.
 @usableFromInline
 class WorkItem: @unchecked Sendable {
   // Sound because only the inbox or work queue that holds the item touches its link.

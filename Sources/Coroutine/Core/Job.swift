@@ -1,28 +1,43 @@
 public import Dispatch
 import Synchronization
 
-/// The handle of a launched coroutine. Dropping it changes nothing for the coroutine; a failure that nobody has joined is
-/// then reported to ``CoroutineRuntime/onUnhandledError``.
+/// The handle of a launched coroutine.
+///
+/// Dropping it changes nothing for the coroutine; a failure that nobody has joined is then reported to
+/// ``CoroutineRuntime/onUnhandledError``.
 public final class Job<Success: Sendable>: AnyJob, Awaitable, @unchecked Sendable {
   // Sound because the completion has its own lock, and the body is touched by the job's own turn only.
+
+  /// What joining the job returns.
   public typealias Output = Success
 
   @exclusivity(unchecked) @usableFromInline var body: (() throws -> Success)?
 
   @inlinable
   init(
-    scheduler: Unmanaged<Scheduler>, name: String?, stack: StackSize, place: LaunchPlace, body: @escaping () throws -> Success
+    scheduler: Unmanaged<Scheduler>,
+    name: String?,
+    stack: StackSize,
+    place: LaunchPlace,
+    body: @escaping () throws -> Success
   ) {
     self.body = body
     super.init(
-      scheduler: scheduler, name: name, stack: stack, place: place, completion: Completion(for: Success.self),
-      runner: { unsafeDowncast($0, to: Job<Success>.self).run() })
+      scheduler: scheduler,
+      name: name,
+      stack: stack,
+      place: place,
+      completion: Completion(for: Success.self),
+      runner: { unsafeDowncast($0, to: Job<Success>.self).run() }
+    )
   }
 
   /// Whether the body has ended, in whatever way.
   public var isFinished: Bool { completion.isSettled }
 
-  /// Runs the body and settles. On the job's own stack.
+  /// Runs the body and settles.
+  ///
+  /// On the job's own stack.
   @inlinable
   func run() {
     do {
@@ -59,9 +74,11 @@ public final class Job<Success: Sendable>: AnyJob, Awaitable, @unchecked Sendabl
     start()
   }
 
-  /// Blocks the calling thread until the job has ended and returns its result. For tests, command-line tools and other
-  /// threads that are nobody's queue. Inside a coroutine, or on the queue that the job needs, it throws
-  /// ``CoroutineError/wouldDeadlock`` at once. Starts a lazy job. Cancelling nothing, cancelled by nothing.
+  /// Blocks the calling thread until the job has ended and returns its result.
+  ///
+  /// For tests, command-line tools and other threads that are nobody's queue. Inside a coroutine, or on the queue that
+  /// the job needs, it throws ``CoroutineError/wouldDeadlock`` at once. Starts a lazy job. Cancelling nothing,
+  /// cancelled by nothing.
   @discardableResult
   public func wait() throws -> Success {
     if let turn = Turn.current, turn.pointee.job != nil { throw CoroutineError.wouldDeadlock }
@@ -75,9 +92,11 @@ public final class Job<Success: Sendable>: AnyJob, Awaitable, @unchecked Sendabl
     return try completion.get(as: Success.self)
   }
 
-  /// Runs `body` once after the end, whatever the end was: on `queue`, or where none is given on the queue of the coroutine
-  /// that calls this, or else on a global queue. Never inside this call; in the order of attaching; also when attached
-  /// late. Never changes the outcome, and does not count as seeing a failure. Does not suspend; any thread.
+  /// Runs `body` once after the end, whatever the end was: on `queue`, or where none is given on the queue of the
+  /// coroutine that calls this, or else on a global queue.
+  ///
+  /// Never inside this call; in the order of attaching; also when attached late. Never changes the outcome, and does
+  /// not count as seeing a failure. Does not suspend; any thread.
   @discardableResult
   public func finally(on queue: DispatchQueue? = nil, _ body: @escaping @Sendable () -> Void) -> Self {
     let delivery = completion.delivery(on: queue)

@@ -54,13 +54,16 @@ extension UnsafeMutablePointer where Pointee == Lane {
     return pointee.queue.popFirst()
   }
 
-  /// The next job, if a switch can go straight to it: it is parked, or has not started and a fiber is free. Leaves
-  /// everything else to the base.
+  /// The next job, if a switch can go straight to it: it is parked, or has not started and a fiber is free.
+  ///
+  /// Leaves everything else to the base.
   @inlinable @inline(__always)
   func takeRunnable() -> JobRef? {
     if pointee.group != nil { pointee.lock.lock() }
     defer { if pointee.group != nil { pointee.lock.unlock() } }
-    guard let job = pointee.queue.first, job.pointee.flags.load(ordering: .acquiring) & JobFlags.foreign == 0 else { return nil }
+    guard let job = pointee.queue.first, job.pointee.flags.load(ordering: .acquiring) & JobFlags.foreign == 0 else {
+      return nil
+    }
     if job.pointee.context == nil {
       guard let fiber = fibers.pointee.pop(job.pointee.stackClass) else { return nil }
       job.pointee.context = fiber
@@ -72,7 +75,9 @@ extension UnsafeMutablePointer where Pointee == Lane {
   func takeUnstarted(_ stackClass: UInt8) -> JobRef? {
     if pointee.group != nil { pointee.lock.lock() }
     defer { if pointee.group != nil { pointee.lock.unlock() } }
-    guard let job = pointee.queue.first, job.pointee.context == nil, job.pointee.stackClass == stackClass else { return nil }
+    guard let job = pointee.queue.first, job.pointee.context == nil, job.pointee.stackClass == stackClass else {
+      return nil
+    }
     return pointee.queue.popFirst()
   }
 }

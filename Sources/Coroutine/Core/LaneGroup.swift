@@ -69,7 +69,10 @@ final class LaneGroup: @unchecked Sendable {
     while mask != 0 {
       let index = mask.trailingZeroBitCount
       let (won, seen) = idle.compareExchange(
-        expected: mask, desired: mask & ~(1 << UInt64(index)), ordering: .sequentiallyConsistent)
+        expected: mask,
+        desired: mask & ~(1 << UInt64(index)),
+        ordering: .sequentiallyConsistent
+      )
       if won {
         lanes[index].wasJustOffered.store(true, ordering: .sequentiallyConsistent)
         if lanes[index].inbox.wakeUp() { lanes[index].submit() }
@@ -79,7 +82,9 @@ final class LaneGroup: @unchecked Sendable {
     }
   }
 
-  /// Called by a lane with nothing to do. True: it has got something, or should look again.
+  /// Called by a lane with nothing to do.
+  ///
+  /// True: it has got something, or should look again.
   func steal(for thief: Scheduler) -> Bool {
     guard let index = lanes.firstIndex(where: { $0 === thief }) else { return false }
     // After an offer one job is enough: by the time the thief comes, its lane may have parked and taken the other.
@@ -119,7 +124,9 @@ final class LaneGroup: @unchecked Sendable {
     return false
   }
 
-  /// Whether an offer has taken this lane's idle bit, which was set when it found nothing. For a lane that has just gone idle.
+  /// Whether an offer has taken this lane's idle bit, which was set when it found nothing.
+  ///
+  /// For a lane that has just gone idle.
   func wasOffered(_ scheduler: Scheduler) -> Bool {
     guard let index = lanes.firstIndex(where: { $0 === scheduler }) else { return false }
     return idle.load(ordering: .sequentiallyConsistent) & (1 << UInt64(index)) == 0
@@ -155,7 +162,11 @@ final class LaneGroup: @unchecked Sendable {
       lane.lane.pointee.lock.lock()
       let first = lane.lane.pointee.queue.first
       lane.lane.pointee.lock.unlock()
-      let seen = Seen(ready: first, messages: lane.inbox.head.load(ordering: .acquiring), timer: lane.nextTimer.load(ordering: .relaxed))
+      let seen = Seen(
+        ready: first,
+        messages: lane.inbox.head.load(ordering: .acquiring),
+        timer: lane.nextTimer.load(ordering: .relaxed)
+      )
       if seen.isStuck(since: lastSeen[index], now) { rescue(from: lane, now) }
       lastSeen[index] = seen
     }
@@ -175,8 +186,10 @@ final class LaneGroup: @unchecked Sendable {
     }
   }
 
-  /// Sends what a stuck lane cannot get to, to a lane that is idle: its ready jobs, its due timers, and the jobs in its inbox
-  /// whose stacks are switched out. Interrupts stay: only the lane that a job is parked on may look at its frames.
+  /// Sends what a stuck lane cannot get to, to a lane that is idle: its ready jobs, its due timers, and the jobs in its
+  /// inbox whose stacks are switched out.
+  ///
+  /// Interrupts stay: only the lane that a job is parked on may look at its frames.
   private func rescue(from victim: Scheduler, _ now: UInt64) {
     let mask = idle.load(ordering: .acquiring)
     guard mask != 0 else { return }

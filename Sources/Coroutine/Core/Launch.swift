@@ -2,7 +2,9 @@ internal import CCoroutine
 public import Dispatch
 import Synchronization
 
-/// How much stack a coroutine may use. Address space is reserved; memory is committed page by page as it is touched.
+/// How much stack a coroutine may use.
+///
+/// Address space is reserved; memory is committed page by page as it is touched.
 public enum StackSize: Sendable, Hashable {
   /// 512 KiB, enough for Foundation, regular expressions, TLS libraries and documents 200 levels deep.
   case standard
@@ -45,11 +47,21 @@ public enum StartMode: Sendable {
 /// ``CoroutineLocal`` in force here are in force in the body.
 @inlinable @discardableResult
 public func co_launch<Success: Sendable>(
-  on queue: DispatchQueue? = nil, name: String? = nil, stack: StackSize = .standard, start: StartMode = .queued,
-  file: StaticString = #fileID, line: UInt = #line, _ body: sending @escaping () throws -> Success
+  on queue: DispatchQueue? = nil,
+  name: String? = nil,
+  stack: StackSize = .standard,
+  start: StartMode = .queued,
+  file: StaticString = #fileID,
+  line: UInt = #line,
+  _ body: sending @escaping () throws -> Success
 ) -> Job<Success> {
   let job = Job(
-    scheduler: Launch.scheduler(for: queue), name: name, stack: stack, place: LaunchPlace(file: file, line: line), body: body)
+    scheduler: Launch.scheduler(for: queue),
+    name: name,
+    stack: stack,
+    place: LaunchPlace(file: file, line: line),
+    body: body
+  )
   job.launch(start, on: queue)
   return job
 }
@@ -70,5 +82,7 @@ enum Launch {
 
 extension Scheduler {
   /// What a job's record holds: nothing of an immortal scheduler, so that launching there shares no reference count.
-  func forRecord() -> Unmanaged<Scheduler> { isImmortal ? Unmanaged.passUnretained(self) : Unmanaged.passRetained(self) }
+  func forRecord() -> Unmanaged<Scheduler> {
+    isImmortal ? Unmanaged.passUnretained(self) : Unmanaged.passRetained(self)
+  }
 }

@@ -36,16 +36,19 @@ final class LocalBinding: Sendable {
   }
 }
 
-/// A value that is bound for an extent: in a coroutine for `withValue`'s body and all that is launched in it, wherever that
-/// runs; off a coroutine for the calling thread's extent and all launched in it. Coroutines never see one another's
-/// bindings. Reading costs a walk over the bindings in force, usually a few.
+/// A value that is bound for an extent: in a coroutine for `withValue`'s body and all that is launched in it, wherever
+/// that runs; off a coroutine for the calling thread's extent and all launched in it.
+///
+/// Coroutines never see one another's bindings. Reading costs a walk over the bindings in force, usually a few.
 public final class CoroutineLocal<Value: Sendable>: Sendable {
   private let defaultValue: Value
 
   /// Creates a local that has `value` where nothing is bound.
   public init(default value: Value) { defaultValue = value }
 
-  /// The value in force here. Anywhere, does not suspend.
+  /// The value in force here.
+  ///
+  /// Anywhere, does not suspend.
   public var value: Value {
     let key = ObjectIdentifier(self)
     var binding = LocalBinding.current
@@ -57,7 +60,9 @@ public final class CoroutineLocal<Value: Sendable>: Sendable {
     return defaultValue
   }
 
-  /// Binds `value` while `body` runs. `body` may suspend and go on on another thread; the binding stays with the coroutine.
+  /// Binds `value` while `body` runs.
+  ///
+  /// `body` may suspend and go on on another thread; the binding stays with the coroutine.
   public func withValue<Output>(_ value: Value, _ body: () throws -> Output) rethrows -> Output {
     let binding = LocalBinding(key: ObjectIdentifier(self), value: value, outer: LocalBinding.current)
     let outer = LocalBinding.exchange(Unmanaged.passRetained(binding))

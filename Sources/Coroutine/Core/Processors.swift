@@ -16,7 +16,9 @@ enum Processors {
     return count > 0 ? count : nil
   }
 
-  /// The tightest quota in whole processors, rounded up. `membership` is /proc/self/cgroup's text; `read` gives files' texts.
+  /// The tightest quota in whole processors, rounded up.
+  ///
+  /// `membership` is /proc/self/cgroup's text; `read` gives files' texts.
   static func quota(membership: String, _ read: (String) -> String?) -> Int {
     var least = Int.max
     for line in membership.split(separator: "\n") {
@@ -28,7 +30,10 @@ enum Processors {
         let found =
           isUnified
           ? unified(read("/sys/fs/cgroup\(path)/cpu.max"))
-          : legacy(read("/sys/fs/cgroup/cpu\(path)/cpu.cfs_quota_us"), read("/sys/fs/cgroup/cpu\(path)/cpu.cfs_period_us"))
+          : legacy(
+            read("/sys/fs/cgroup/cpu\(path)/cpu.cfs_quota_us"),
+            read("/sys/fs/cgroup/cpu\(path)/cpu.cfs_period_us")
+          )
         least = min(least, found ?? .max)
       }
     }

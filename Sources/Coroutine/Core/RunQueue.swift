@@ -1,6 +1,8 @@
 // Two queues of jobs that wait for their turn. Both are intrusive: a job is in at most one of them, by its `next`.
 
-/// First in, first out. Whoever owns it says who may touch it: a scheduler's own turn, or the holder of a lane's lock.
+/// First in, first out.
+///
+/// Whoever owns it says who may touch it: a scheduler's own turn, or the holder of a lane's lock.
 @usableFromInline
 struct RunQueue {
   @usableFromInline var first: JobRef?
@@ -27,7 +29,9 @@ struct RunQueue {
     return job
   }
 
-  /// Takes out the job at `index`, counted from the front. Linear: only a simulation chooses.
+  /// Takes out the job at `index`, counted from the front.
+  ///
+  /// Linear: only a simulation chooses.
   mutating func remove(at index: Int) -> JobRef? {
     guard index > 0, index < count else { return popFirst() }
     var previous = first!

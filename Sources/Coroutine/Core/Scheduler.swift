@@ -18,7 +18,9 @@ final class Scheduler: @unchecked Sendable {
 
   let inbox = Inbox()
   @usableFromInline let lane: UnsafeMutablePointer<Lane>
-  /// Handlers that wait for the base. Drain only.
+  /// Handlers that wait for the base.
+  ///
+  /// Drain only.
   @exclusivity(unchecked) var work: [WorkItem] = []
 
   let label: String
@@ -115,7 +117,9 @@ final class Scheduler: @unchecked Sendable {
 
   // MARK: Drains
 
-  /// Puts a drain at the back of the queue. The caller has moved the inbox out of `idle`, or is the drain.
+  /// Puts a drain at the back of the queue.
+  ///
+  /// The caller has moved the inbox out of `idle`, or is the drain.
   func submit() {
     if let simulation {
       simulation.wakeUp()
@@ -171,7 +175,9 @@ final class Scheduler: @unchecked Sendable {
 
   // MARK: What is live
 
-  /// Registers a job at its launch. Any thread.
+  /// Registers a job at its launch.
+  ///
+  /// Any thread.
   func register(_ job: JobRef, on queue: @autoclosure () -> DispatchQueue?) {
     liveLock.lock()
     if liveJobs == 0, livePins == 0, !isImmortal, self.queue == nil { self.queue = queue() }
@@ -199,7 +205,11 @@ final class Scheduler: @unchecked Sendable {
   /// Takes a job out at its end.
   func unregister(_ job: JobRef) {
     liveLock.lock()
-    if let previous = job.pointee.previousLive { previous.pointee.nextLive = job.pointee.nextLive } else { firstLive = job.pointee.nextLive }
+    if let previous = job.pointee.previousLive {
+      previous.pointee.nextLive = job.pointee.nextLive
+    } else {
+      firstLive = job.pointee.nextLive
+    }
     job.pointee.nextLive?.pointee.previousLive = job.pointee.previousLive
     liveJobs -= 1
     let released = liveJobs == 0 && livePins == 0 && !isImmortal ? queue.take() : nil
@@ -223,13 +233,17 @@ final class Scheduler: @unchecked Sendable {
     leave(released)
   }
 
-  /// Gives up the queue when the last that was live has gone. Off the scheduler's turn no drain would drop the alarm, which
-  /// holds the queue, which owns the scheduler: so a tick is sent. The queue's last reference may be this scheduler's too.
+  /// Gives up the queue when the last that was live has gone.
+  ///
+  /// Off the scheduler's turn no drain would drop the alarm, which holds the queue, which owns the scheduler: so a tick
+  /// is sent. The queue's last reference may be this scheduler's too.
   private func leave(_ released: DispatchQueue?) {
     if released != nil, !isOwnTurn { sendTick() }
   }
 
-  /// The queue, for those that must call Dispatch with it. A live scheduler has one.
+  /// The queue, for those that must call Dispatch with it.
+  ///
+  /// A live scheduler has one.
   var currentQueue: DispatchQueue? { liveLock.withLock { queue } }
   var hasLive: Bool { liveLock.withLock { liveJobs + livePins > 0 } }
 }

@@ -9,7 +9,9 @@ enum SchedulerRegistry {
   nonisolated(unsafe) private static var all: [ObjectIdentifier: Unmanaged<Scheduler>] = [:]
   private static let creation = SpinLock()
 
-  /// The scheduler of `queue`, made at the first use. The queue owns it.
+  /// The scheduler of `queue`, made at the first use.
+  ///
+  /// The queue owns it.
   static func scheduler(for queue: DispatchQueue) -> Scheduler {
     if let found = queue.getSpecific(key: key) { return found }
     return creation.withLock {
@@ -32,9 +34,11 @@ enum SchedulerRegistry {
     lock.withLock { _ = all.removeValue(forKey: ObjectIdentifier(scheduler)) }
   }
 
-  /// Calls `body` with every scheduler. Under the registry's lock, so that none goes away meanwhile: `body` only looks.
-  static func forEach(_ body: (Scheduler) -> Void) {
-    lock.withLock { all.values.forEach { $0._withUnsafeGuaranteedRef(body) } }
+  /// Calls `body` with every scheduler.
+  ///
+  /// Under the registry's lock, so that none goes away meanwhile: `body` only looks.
+  static func visitAll(_ body: (Scheduler) -> Void) {
+    lock.withLock { for scheduler in all.values { scheduler._withUnsafeGuaranteedRef(body) } }
   }
 
   static func adopt(_ scheduler: Scheduler, for queue: DispatchQueue) {

@@ -34,7 +34,12 @@ final class Simulation: @unchecked Sendable {
   /// Runs `body` as a coroutine of the simulation, and all that it launches, until `body`'s job has ended.
   func run<Success: Sendable>(_ body: @escaping () throws -> Success) throws -> Success {
     let job = Job(
-      scheduler: scheduler.forRecord(), name: "simulated", stack: .standard, place: LaunchPlace(file: #fileID, line: #line), body: body)
+      scheduler: scheduler.forRecord(),
+      name: "simulated",
+      stack: .standard,
+      place: LaunchPlace(file: #fileID, line: #line),
+      body: body
+    )
     job.launch(.queued, on: nil)
     while !job.isFinished {
       // Read before the flag: who ends its outside work has asked for a drain before, so that drain is not overlooked.

@@ -76,9 +76,11 @@ final class SuspendCell<Output: Sendable>: ResumeTarget<Output>, @unchecked Send
   }
 }
 
-/// Resumes a coroutine that waits in ``co_suspend(onCancel:_:)``. The first use wins; later ones are reported to
-/// ``CoroutineRuntime/onUnhandledError`` as ``ResumedTwice`` and ignored, except after a cancellation, where a late callback
-/// is nobody's fault. Released unused, the coroutine gets ``CoroutineError/abandoned``. Any thread; never suspends.
+/// Resumes a coroutine that waits in ``co_suspend(onCancel:_:)``.
+///
+/// The first use wins; later ones are reported to ``CoroutineRuntime/onUnhandledError`` as ``ResumedTwice`` and
+/// ignored, except after a cancellation, where a late callback is nobody's fault. Released unused, the coroutine gets
+/// ``CoroutineError/abandoned``. Any thread; never suspends.
 public final class Resumer<Output: Sendable>: Sendable {
   private let target: ResumeTarget<Output>
   init(_ target: ResumeTarget<Output>) { self.target = target }
@@ -117,7 +119,8 @@ public final class Resumer<Output: Sendable>: Sendable {
 ///
 /// Cancelled before, it throws without calling `start`. Off a coroutine ``CoroutineError/notInCoroutine``.
 public func co_suspend<Output: Sendable>(
-  onCancel: (@Sendable () -> Void)? = nil, _ start: (Resumer<Output>) throws -> Void
+  onCancel: (@Sendable () -> Void)? = nil,
+  _ start: (Resumer<Output>) throws -> Void
 ) throws -> Output {
   let (_, job) = try Turn.requireJob()
   try job.checkCancelled()

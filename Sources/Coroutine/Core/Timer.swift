@@ -65,7 +65,9 @@ struct TimerWheel: ~Copyable {
     link(node)
   }
 
-  /// Whether the node was still queued. Constant time.
+  /// Whether the node was still queued.
+  ///
+  /// Constant time.
   mutating func remove(_ node: UnsafeMutablePointer<TimerNode>) -> Bool {
     guard node.pointee.slot >= 0 else { return false }
     unlink(node)
@@ -136,8 +138,16 @@ struct TimerWheel: ~Copyable {
   private mutating func unlink(_ node: Node) {
     let position = Int(node.pointee.slot)
     let slot = slots! + position
-    if let previous = node.pointee.previous { previous.pointee.next = node.pointee.next } else { slot.pointee.first = node.pointee.next }
-    if let next = node.pointee.next { next.pointee.previous = node.pointee.previous } else { slot.pointee.last = node.pointee.previous }
+    if let previous = node.pointee.previous {
+      previous.pointee.next = node.pointee.next
+    } else {
+      slot.pointee.first = node.pointee.next
+    }
+    if let next = node.pointee.next {
+      next.pointee.previous = node.pointee.previous
+    } else {
+      slot.pointee.last = node.pointee.previous
+    }
     if slot.pointee.first == nil { occupied[position >> 6] &= ~(1 << UInt64(position & 63)) }
     node.pointee.slot = -1
   }

@@ -31,7 +31,9 @@ struct Turn: ~Copyable {
     self.now = now
   }
 
-  /// The calling thread's innermost turn. A thread-local read that no compiler keeps over a switch (hazard 4).
+  /// The calling thread's innermost turn.
+  ///
+  /// A thread-local read that no compiler keeps over a switch (hazard 4).
   @inlinable static var current: UnsafeMutablePointer<Turn>? {
     @inline(__always) get { cco_thread().pointee.turn?.assumingMemoryBound(to: Turn.self) }
   }
@@ -45,7 +47,9 @@ struct Turn: ~Copyable {
 
   /// Whether a yield would come straight back: nothing is ready, nothing has been sent, and the base need not look yet.
   var isAlone: Bool {
-    guard switchesLeft > 0, let scheduler, let lane, lane.pointee.group == nil, lane.pointee.queue.isEmpty else { return false }
+    guard switchesLeft > 0, let scheduler, let lane, lane.pointee.group == nil, lane.pointee.queue.isEmpty else {
+      return false
+    }
     return scheduler._withUnsafeGuaranteedRef { !$0.inbox.hasMessages }
   }
 
@@ -115,13 +119,17 @@ struct Turn: ~Copyable {
     }
   }
 
-  /// From another scheduler's turn, or none. Between lanes of one group the waker's lane takes the job along if it is
-  /// already switched out: it runs sooner, on warm data, and no drain has to be started.
+  /// From another scheduler's turn, or none.
+  ///
+  /// Between lanes of one group the waker's lane takes the job along if it is already switched out: it runs sooner, on
+  /// warm data, and no drain has to be started.
   @usableFromInline @inline(never)
   static func sendRemotely(_ job: JobRef, to scheduler: Unmanaged<Scheduler>) {
-    if let turn = current, let lane = turn.pointee.lane, let group = lane.pointee.group, let mine = turn.pointee.scheduler,
+    if let turn = current, let lane = turn.pointee.lane, let group = lane.pointee.group,
+      let mine = turn.pointee.scheduler,
       scheduler._withUnsafeGuaranteedRef({ $0.lane.pointee.group?.toOpaque() }) == group.toOpaque(),
-      job.pointee.flags.bitwiseOr(0, ordering: .acquiringAndReleasing).newValue & (JobFlags.foreign | JobFlags.looking) == 0,
+      job.pointee.flags.bitwiseOr(0, ordering: .acquiringAndReleasing).newValue & (JobFlags.foreign | JobFlags.looking)
+        == 0,
       let context = job.pointee.context, cco_is_parked(&context.pointee.parked)
     {
       job.pointee.scheduler.store(mine, ordering: .releasing)

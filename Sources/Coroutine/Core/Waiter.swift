@@ -26,7 +26,9 @@ public import Synchronization
 // by other means and have their own argument: a lane's ready queue is open to thieves (jobs enter it only after their
 // switch, AfterSwitch.requeue), and an immediate start runs a job outside of its scheduler (Immediate.swift).
 
-/// How a wait ended. Select uses the values from `firstCase` on for its cases.
+/// How a wait ended.
+///
+/// Select uses the values from `firstCase` on for its cases.
 @usableFromInline
 enum WakeReason {
   @usableFromInline static let delivered: UInt8 = 2
@@ -45,8 +47,10 @@ struct WaitToken: Equatable {
 // Operations on a record are operations on its pointer, and touch one field at a time: a `mutating` method would claim the
 // whole record for its length, while other threads use other fields of it.
 extension UnsafeMutablePointer where Pointee == JobRecord {
-  /// Begins a suspension. Own turn. Releasing, for the interrupt that reads the word without a lock: who sees a job waiting
-  /// sees it with the scheduler that it waits on.
+  /// Begins a suspension.
+  ///
+  /// Own turn. Releasing, for the interrupt that reads the word without a lock: who sees a job waiting sees it with the
+  /// scheduler that it waits on.
   @inlinable @inline(__always)
   func beginWait(_ kind: WaitKind) -> WaitToken {
     let word = ((pointee.wait.load(ordering: .relaxed) | 0xFF) &+ 1) | 1
@@ -55,17 +59,22 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
     return WaitToken(word: word)
   }
 
-  /// Ends a suspension for `reason`. Any thread; the caller holds whatever keeps the job from finishing. True: the caller
-  /// won and must wake the job.
+  /// Ends a suspension for `reason`.
+  ///
+  /// Any thread; the caller holds whatever keeps the job from finishing. True: the caller won and must wake the job.
   ///
   /// A job that was cancelled before the value came loses the value, although its interrupt may still be on the way: it will
   /// arrive, and claim. So of a cancel and a delivery that one thread does in turn, the first wins.
   @inlinable @inline(__always)
   func claim(_ token: WaitToken, _ reason: UInt8) -> Bool {
     let flags = pointee.flags.load(ordering: .relaxed)
-    if flags & (JobFlags.cancelled | JobFlags.shielded) == JobFlags.cancelled, reason != WakeReason.cancelled { return false }
+    if flags & (JobFlags.cancelled | JobFlags.shielded) == JobFlags.cancelled, reason != WakeReason.cancelled {
+      return false
+    }
     return pointee.wait.compareExchange(
-      expected: token.word, desired: (token.word & ~0xFF) | UInt64(reason), successOrdering: .acquiringAndReleasing,
+      expected: token.word,
+      desired: (token.word & ~0xFF) | UInt64(reason),
+      successOrdering: .acquiringAndReleasing,
       failureOrdering: .relaxed
     ).exchanged
   }
@@ -102,12 +111,16 @@ struct WaitNode {
   init(callback: Unmanaged<WaitCallback>) { self.callback = callback }
 }
 
-/// What is queued in a place by anyone but a job: a handler, a continuation, a thread. Owned by the place while linked.
+/// What is queued in a place by anyone but a job: a handler, a continuation, a thread.
+///
+/// Owned by the place while linked.
 @usableFromInline
 class WaitCallback: @unchecked Sendable {
   // Sound because the node is touched only under the lock of the place that it is linked in.
   @usableFromInline let node: UnsafeMutablePointer<WaitNode>
-  /// Whether it sees the outcome, so that a failure is not reported as unhandled. Set before it is linked.
+  /// Whether it sees the outcome, so that a failure is not reported as unhandled.
+  ///
+  /// Set before it is linked.
   @exclusivity(unchecked) final var observes = true
 
   @usableFromInline
@@ -122,7 +135,9 @@ class WaitCallback: @unchecked Sendable {
   @usableFromInline func fire() {}
 }
 
-/// The nodes queued in one place, first in first out. All operations are constant time, under the place's lock.
+/// The nodes queued in one place, first in first out.
+///
+/// All operations are constant time, under the place's lock.
 @usableFromInline
 struct WaitList {
   @usableFromInline var first: UnsafeMutablePointer<WaitNode>?
@@ -143,8 +158,16 @@ struct WaitList {
   mutating func remove(_ node: UnsafeMutablePointer<WaitNode>) {
     guard node.pointee.isLinked else { return }
     node.pointee.isLinked = false
-    if let previous = node.pointee.previous { previous.pointee.next = node.pointee.next } else { first = node.pointee.next }
-    if let next = node.pointee.next { next.pointee.previous = node.pointee.previous } else { last = node.pointee.previous }
+    if let previous = node.pointee.previous {
+      previous.pointee.next = node.pointee.next
+    } else {
+      first = node.pointee.next
+    }
+    if let next = node.pointee.next {
+      next.pointee.previous = node.pointee.previous
+    } else {
+      last = node.pointee.previous
+    }
   }
 
   @inlinable @inline(__always)

@@ -41,7 +41,7 @@ enum Dump {
       }
       scheduler.liveLock.unlock()
     }
-    if let only { for scheduler in only { visit(scheduler) } } else { SchedulerRegistry.forEach(visit) }
+    if let only { for scheduler in only { visit(scheduler) } } else { SchedulerRegistry.visitAll(visit) }
     found.sort { $0.entry.id < $1.entry.id }
     let header = "\(found.count) live coroutine\(found.count == 1 ? "" : "s")\n"
     return found.reduce(into: header) { $0 += line($1.entry, $1.label, $1.now) + "\n" }

@@ -6,8 +6,10 @@ public enum CoroutineRuntime {
   nonisolated(unsafe) private static var handler: @Sendable (any Error, _ job: String) -> Void = writeLine
   private static let lock = SpinLock()
 
-  /// Gets each failure that nobody will see, once, with a description of the job that it comes from: its name, number and
-  /// launch place. Called on whatever thread finds out; must not block. The default writes one line to standard error.
+  /// Gets each failure that nobody will see, once, with a description of the job that it comes from: its name, number
+  /// and launch place.
+  ///
+  /// Called on whatever thread finds out; must not block. The default writes one line to standard error.
   public static var onUnhandledError: @Sendable (any Error, _ job: String) -> Void {
     get { lock.withLock { handler } }
     set {
@@ -24,12 +26,13 @@ public enum CoroutineRuntime {
   /// How many coroutines have been launched and have not ended.
   public static var liveCount: Int {
     var count = 0
-    SchedulerRegistry.forEach { scheduler in count += scheduler.liveLock.withLock { scheduler.liveJobs } }
+    SchedulerRegistry.visitAll { scheduler in count += scheduler.liveLock.withLock { scheduler.liveJobs } }
     return count
   }
 
-  /// Every live coroutine, one a line: number, name, state, queue, what it waits for and since when, launch place. Any
-  /// thread, also while queues are stuck.
+  /// Every live coroutine, one a line: number, name, state, queue, what it waits for and since when, launch place.
+  ///
+  /// Any thread, also while queues are stuck.
   public static func dump() -> String { Dump.text() }
 
   static func report(_ error: any Error, _ job: AnyJob?) {
@@ -48,7 +51,7 @@ public enum CoroutineRuntime {
 }
 
 extension AnyJob {
-  /// `"name" (id 7, launched at Module/File.swift:12)`
+  /// Its name, number and launch place: `"name" (id 7, launched at Module/File.swift:12)`.
   final var summary: String {
     let name = name.map { "\"\($0)\" " } ?? ""
     return "\(name)(id \(id), launched at \(record.pointee.place.description))"

@@ -1,6 +1,5 @@
 import Synchronization
 
-
 /// A value, or the failure to get one, that is known later, to any number of coroutines, handlers and tasks.
 ///
 /// It settles once: fulfilled, rejected, or rejected by `cancel`. Settling and attaching may race on any threads. Handlers
@@ -27,8 +26,10 @@ public class Promise<Success: Sendable>: Awaitable, @unchecked Sendable {
     _ = completion.settle(result)
   }
 
-  /// Creates a promise and runs `body` at once, on the caller, with a resumer that settles it. A throw rejects; a resumer
-  /// released unused rejects with ``CoroutineError/abandoned``. `onCancel` is called once if `cancel` settles it.
+  /// Creates a promise and runs `body` at once, on the caller, with a resumer that settles it.
+  ///
+  /// A throw rejects; a resumer released unused rejects with ``CoroutineError/abandoned``. `onCancel` is called once if
+  /// `cancel` settles it.
   public init(onCancel: (@Sendable () -> Void)? = nil, _ body: (Resumer<Success>) throws -> Void) {
     completion = locateCompletion()
     self.onCancel = onCancel
@@ -55,10 +56,14 @@ public class Promise<Success: Sendable>: Awaitable, @unchecked Sendable {
 
   // MARK: Settling
 
-  /// Fulfils it. False: it was settled before, and nothing has changed. Any thread, never suspends.
+  /// Fulfils it.
+  ///
+  /// False: it was settled before, and nothing has changed. Any thread, never suspends.
   @discardableResult public final func fulfill(_ value: Success) -> Bool { settle(.success(value)) }
 
-  /// Rejects it. False: it was settled before, and nothing has changed. Any thread, never suspends.
+  /// Rejects it.
+  ///
+  /// False: it was settled before, and nothing has changed. Any thread, never suspends.
   @discardableResult public final func reject(_ error: any Error) -> Bool { settle(.failure(error)) }
 
   /// Rejects it with `CancellationError` and calls `onCancel`, unless it is settled.
@@ -88,7 +93,9 @@ public class Promise<Success: Sendable>: Awaitable, @unchecked Sendable {
   /// The outcome; nil while pending.
   public final var result: Result<Success, any Error>? { completion.outcome(as: Success.self) }
 
-  /// The value, for async code. Cancelling the awaiting Task leaves the promise alone.
+  /// The value, for async code.
+  ///
+  /// Cancelling the awaiting Task leaves the promise alone.
   public final var value: Success {
     get async throws {
       await AsyncWait.untilCalled { completion.add($0) }
@@ -99,7 +106,9 @@ public class Promise<Success: Sendable>: Awaitable, @unchecked Sendable {
   /// Tells of the end.
   public final func observe(_ completion: @escaping @Sendable (Result<Success, any Error>) -> Void) -> Observation {
     // Sound because a promise calls its callbacks while it is being used or, at the latest, in its deinit.
-    let callback = ClosureCallback { [unowned(unsafe) self] in completion(self.completion.outcome(as: Success.self).unsafelyUnwrapped) }
+    let callback = ClosureCallback { [unowned(unsafe) self] in
+      completion(self.completion.outcome(as: Success.self).unsafelyUnwrapped)
+    }
     guard self.completion.add(callback) else {
       completion(self.completion.outcome(as: Success.self).unsafelyUnwrapped)
       return Observation {}

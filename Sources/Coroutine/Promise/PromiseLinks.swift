@@ -1,16 +1,23 @@
 public import Dispatch
 
 extension Promise {
-  /// A promise for what `body` makes of the value. A failure, or a throw of `body`, rejects it.
-  public func then<U: Sendable>(on queue: DispatchQueue? = nil, _ body: @escaping @Sendable (Success) throws -> U) -> Promise<U> {
+  /// A promise for what `body` makes of the value.
+  ///
+  /// A failure, or a throw of `body`, rejects it.
+  public func then<U: Sendable>(on queue: DispatchQueue? = nil, _ body: @escaping @Sendable (Success) throws -> U)
+    -> Promise<U>
+  {
     let next = Promise<U>()
     attach(on: queue) { result in next.settle(Result { try body(try result.get()) }) }
     return next
   }
 
-  /// A promise that settles as the one that `body` makes of the value. A failure, or a throw of `body`, rejects it.
+  /// A promise that settles as the one that `body` makes of the value.
+  ///
+  /// A failure, or a throw of `body`, rejects it.
   public func then<U: Sendable>(
-    on queue: DispatchQueue? = nil, _ body: @escaping @Sendable (Success) throws -> Promise<U>
+    on queue: DispatchQueue? = nil,
+    _ body: @escaping @Sendable (Success) throws -> Promise<U>
   ) -> Promise<U> {
     let next = Promise<U>()
     attach(on: queue) { result in

@@ -46,12 +46,13 @@ private final class Gathering<Output: Sendable>: @unchecked Sendable {
   /// Suspends until decided.
   func wait(for members: [some Awaitable<Output>]) throws -> Int {
     let observations = Once<[Observation]>()
-    defer { observations.value?.forEach { $0.cancel() } }
+    defer { for observation in observations.value ?? [] { observation.cancel() } }
     let decided: Int = try co_suspend { done in
       observations.set(
         members.enumerated().map { index, member in
           member.observe { [self] result in if let decision = put(result, index) { done.resume(decision) } }
-        })
+        }
+      )
     }
     if rule != .allSettled {
       for (index, member) in members.enumerated() where results[index] == nil { member.cancelAwaited() }
@@ -60,9 +61,10 @@ private final class Gathering<Output: Sendable>: @unchecked Sendable {
   }
 }
 
-/// Waits until all have succeeded and returns their values in the order of the input. The first failure is thrown at once and
-/// the others are cancelled. Of none: `[]`. Suspends; cancelled, it throws and leaves all alone; off a coroutine
-/// ``CoroutineError/notInCoroutine``. Linear in their number.
+/// Waits until all have succeeded and returns their values in the order of the input.
+///
+/// The first failure is thrown at once and the others are cancelled. Of none: `[]`. Suspends; cancelled, it throws and
+/// leaves all alone; off a coroutine ``CoroutineError/notInCoroutine``. Linear in their number.
 public func co_all<Output>(_ awaitables: [some Awaitable<Output>]) throws -> [Output] {
   try co_checkCancelled()
   guard !awaitables.isEmpty else { return [] }
@@ -72,8 +74,10 @@ public func co_all<Output>(_ awaitables: [some Awaitable<Output>]) throws -> [Ou
   return try gathering.results.map { try $0!.get() }
 }
 
-/// Waits until all have ended, in whatever way, and returns how, in the order of the input. Cancels nothing. Suspends;
-/// cancelled, it throws and leaves all alone; off a coroutine ``CoroutineError/notInCoroutine``.
+/// Waits until all have ended, in whatever way, and returns how, in the order of the input.
+///
+/// Cancels nothing. Suspends; cancelled, it throws and leaves all alone; off a coroutine
+/// ``CoroutineError/notInCoroutine``.
 public func co_allSettled<Output>(_ awaitables: [some Awaitable<Output>]) throws -> [Result<Output, any Error>] {
   try co_checkCancelled()
   guard !awaitables.isEmpty else { return [] }
@@ -82,9 +86,10 @@ public func co_allSettled<Output>(_ awaitables: [some Awaitable<Output>]) throws
   return gathering.results.map { $0! }
 }
 
-/// Waits for the first success and cancels the others. When all have failed, and of none: ``AggregateError`` with the
-/// failures in the order of the input. Suspends; cancelled, it throws and leaves all alone; off a coroutine
-/// ``CoroutineError/notInCoroutine``.
+/// Waits for the first success and cancels the others.
+///
+/// When all have failed, and of none: ``AggregateError`` with the failures in the order of the input. Suspends;
+/// cancelled, it throws and leaves all alone; off a coroutine ``CoroutineError/notInCoroutine``.
 public func co_any<Output>(_ awaitables: [some Awaitable<Output>]) throws -> Output {
   try co_checkCancelled()
   guard !awaitables.isEmpty else { throw AggregateError() }
@@ -92,11 +97,14 @@ public func co_any<Output>(_ awaitables: [some Awaitable<Output>]) throws -> Out
   let decided = try gathering.wait(for: awaitables)
   if decided >= 0 { return try gathering.results[decided]!.get() }
   throw AggregateError(
-    errors: gathering.results.compactMap { if case .failure(let error)? = $0 { error } else { nil } })
+    errors: gathering.results.compactMap { if case .failure(let error)? = $0 { error } else { nil } }
+  )
 }
 
-/// Waits for the first to settle, takes its outcome and cancels the others. Of none: ``AggregateError``. Suspends; cancelled,
-/// it throws and leaves all alone; off a coroutine ``CoroutineError/notInCoroutine``.
+/// Waits for the first to settle, takes its outcome and cancels the others.
+///
+/// Of none: ``AggregateError``. Suspends; cancelled, it throws and leaves all alone; off a coroutine
+/// ``CoroutineError/notInCoroutine``.
 public func co_race<Output>(_ awaitables: [some Awaitable<Output>]) throws -> Output {
   try co_checkCancelled()
   guard !awaitables.isEmpty else { throw AggregateError() }

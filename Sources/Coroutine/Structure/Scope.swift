@@ -15,7 +15,9 @@ import Synchronization
 //
 // The owner waits for its children even when it is cancelled: a child's closure may refer to what the owner's stack holds.
 
-/// Where a `co_scope` or `co_supervise` launches its children. Valid until that returns.
+/// Where a `co_scope` or `co_supervise` launches its children.
+///
+/// Valid until that returns.
 public final class Scope: @unchecked Sendable {
   // Sound because everything mutable is under `lock`.
   enum Policy { case failTogether, supervise }
@@ -41,16 +43,24 @@ public final class Scope: @unchecked Sendable {
   /// What a cancelled scope throws in its body.
   var cancellationError: any Error { lock.withLock { reason } ?? CancellationError() }
 
-  /// Starts a child, as ``co_launch(on:name:stack:start:file:line:_:)``. In a scope that is cancelled its body never runs.
-  /// Does not suspend. Using a scope after its end traps.
+  /// Starts a child, as ``co_launch(on:name:stack:start:file:line:_:)``.
+  ///
+  /// In a scope that is cancelled its body never runs. Does not suspend. Using a scope after its end traps.
   @discardableResult
   public func launch<Success: Sendable>(
-    on queue: DispatchQueue? = nil, name: String? = nil, file: StaticString = #fileID, line: UInt = #line,
+    on queue: DispatchQueue? = nil,
+    name: String? = nil,
+    file: StaticString = #fileID,
+    line: UInt = #line,
     _ body: sending @escaping () throws -> Success
   ) -> Job<Success> {
     let job = Job(
-      scheduler: Launch.scheduler(for: queue), name: name, stack: .standard, place: LaunchPlace(file: file, line: line),
-      body: body)
+      scheduler: Launch.scheduler(for: queue),
+      name: name,
+      stack: .standard,
+      place: LaunchPlace(file: file, line: line),
+      body: body
+    )
     let child = Child(self, job) { [unowned job] in
       guard job.completion.pointee.state.load(ordering: .acquiring) == Completion.failed else { return nil }
       return job.completion.pointee.failure.flatMap { job.isOwnCancellation($0) ? nil : $0 }
@@ -68,13 +78,14 @@ public final class Scope: @unchecked Sendable {
     return job
   }
 
-  /// Cancels every child, and what the body waits for. A body that returns a value all the same has succeeded. Any thread;
-  /// idempotent, the first reason wins; after the scope's end it does nothing.
+  /// Cancels every child, and what the body waits for.
+  ///
+  /// A body that returns a value all the same has succeeded. Any thread; idempotent, the first reason wins; after the
+  /// scope's end it does nothing.
   public func cancel(_ reason: (any Error)? = nil) { signal(reason, failure: nil) }
 
   /// A cancellation from outside of the scope, which its owner's waits see by themselves.
   func passOn(_ reason: any Error) { signal(reason, failure: nil, interruptsOwner: false) }
-
 
   // MARK: Children
 
@@ -100,7 +111,9 @@ public final class Scope: @unchecked Sendable {
     if wakesOwner { Turn.makeReady(owner) }
   }
 
-  /// The first failure counts; later ones nobody else will see. The first signal cancels.
+  /// The first failure counts; later ones nobody else will see.
+  ///
+  /// The first signal cancels.
   private func signal(_ reason: (any Error)?, failure: (any Error)?, interruptsOwner: Bool = true) {
     lock.lock()
     let isLate = failure != nil && self.failure != nil
@@ -135,10 +148,13 @@ public final class Scope: @unchecked Sendable {
   }
 
   /// The body has thrown: its error counts unless a child has failed before.
-  fileprivate func bodyFailed(_ error: any Error, reason: any Error) { signal(reason, failure: error, interruptsOwner: false) }
+  fileprivate func bodyFailed(_ error: any Error, reason: any Error) {
+    signal(reason, failure: error, interruptsOwner: false)
+  }
 
-  /// Suspends the owner, whose frame is no longer the scope's, until every child has ended. A cancellation from outside is
-  /// passed on to the children, waited out and returned.
+  /// Suspends the owner, whose frame is no longer the scope's, until every child has ended.
+  ///
+  /// A cancellation from outside is passed on to the children, waited out and returned.
   fileprivate func joinChildren() -> (any Error)? {
     var passedOn: (any Error)?
     while true {
@@ -218,16 +234,19 @@ private func run<Output>(_ policy: Scope.Policy, _ body: (Scope) throws -> Outpu
   }
 }
 
-/// Runs `body` and returns after every child that it launched in its scope has ended. The first failure, of a child or of the
-/// body, cancels the rest and is rethrown; later failures that are no cancellations go to
-/// ``CoroutineRuntime/onUnhandledError``. A child that was cancelled has not failed.
+/// Runs `body` and returns after every child that it launched in its scope has ended.
+///
+/// The first failure, of a child or of the body, cancels the rest and is rethrown; later failures that are no
+/// cancellations go to ``CoroutineRuntime/onUnhandledError``. A child that was cancelled has not failed.
 ///
 /// Suspends until the last child has ended, also when cancelled: that cancels the children first, and is thrown. After ``Scope/cancel(_:)``
 /// a body that returns a value still succeeds. Off a coroutine ``CoroutineError/notInCoroutine``.
 @discardableResult
 public func co_scope<Output>(_ body: (Scope) throws -> Output) throws -> Output { try run(.failTogether, body) }
 
-/// As ``co_scope(_:)``, but a child's failure touches no sibling and not the body: it reaches whoever joins that child, else
-/// ``CoroutineRuntime/onUnhandledError``. A failure of the body cancels the children and is rethrown.
+/// As ``co_scope(_:)``, but a child's failure touches no sibling and not the body: it reaches whoever joins that child,
+/// else ``CoroutineRuntime/onUnhandledError``.
+///
+/// A failure of the body cancels the children and is rethrown.
 @discardableResult
 public func co_supervise<Output>(_ body: (Scope) throws -> Output) throws -> Output { try run(.supervise, body) }

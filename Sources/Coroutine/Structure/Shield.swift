@@ -1,8 +1,9 @@
 import Synchronization
 
-/// Hides cancellation from outside (of the job, of enclosing deadlines and scopes) while `body` runs, so that cleanup can
-/// wait; it is seen again at the next suspension after the end. Deadlines and scopes inside of `body` work as ever. Runs here
-/// and now; outside of a coroutine it just calls `body`.
+/// Hides cancellation from outside (of the job, of enclosing deadlines and scopes) while `body` runs, so that cleanup
+/// can wait; it is seen again at the next suspension after the end.
+///
+/// Deadlines and scopes inside of `body` work as ever. Runs here and now; outside of a coroutine it just calls `body`.
 @discardableResult
 public func co_shield<Output>(_ body: () throws -> Output) rethrows -> Output {
   guard let job = Turn.current?.pointee.job else { return try body() }
@@ -19,7 +20,9 @@ public func co_shield<Output>(_ body: () throws -> Output) rethrows -> Output {
 }
 
 extension UnsafeMutablePointer where Pointee == JobRecord {
-  /// Whether values reach the job although it is cancelled; returns what it was. Own turn.
+  /// Whether values reach the job although it is cancelled; returns what it was.
+  ///
+  /// Own turn.
   func setShielded(_ isShielded: Bool) -> Bool {
     let old =
       isShielded

@@ -41,7 +41,9 @@ public func co_timeout<Output>(_ duration: Duration, _ body: () throws -> Output
 }
 
 extension UnsafeMutablePointer where Pointee == JobRecord {
-  /// Takes the timers of this job's deadlines along to another scheduler. Own turn.
+  /// Takes the timers of this job's deadlines along to another scheduler.
+  ///
+  /// Own turn.
   func moveDeadlines(to destination: Scheduler) {
     var frame = pointee.frames
     while let current = frame {

@@ -19,7 +19,7 @@ struct ParkedStressTests {
     try await Self.warmUp(park)
     resumed.change(by: -1)
     for index in 0..<count {
-      co_launch(on: queue, stack: .bytes(16 * 1024)) { try park(index, board) }
+      co_launch(on: queue, stack: stress.smallStack) { try park(index, board) }
     }
     try await board.isFull()
     #expect(resumed.now == 0)

@@ -1,4 +1,5 @@
 import CCoroutine
+import Coroutine
 
 #if canImport(Glibc)
 import Glibc
@@ -28,6 +29,12 @@ struct Stress {
   func crowd(_ usual: Int) -> Int {
     let isLimited = cco_compiled_sanitizers() & CCO_THREAD_SANITIZER.rawValue != 0
     return min(rounds(usual, least: 2), isLimited ? 10_000 : .max)
+  }
+
+  /// The smallest stack that a parked coroutine can do with: AddressSanitizer makes every frame several times as large.
+  var smallStack: StackSize {
+    let isLarge = cco_compiled_sanitizers() & CCO_ADDRESS_SANITIZER.rawValue != 0
+    return .bytes(isLarge ? 64 * 1_024 : 16 * 1_024)
   }
 
   /// The random numbers of one part of the run: parts do not share a generator, so their order does not matter.

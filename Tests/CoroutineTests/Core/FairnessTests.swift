@@ -8,7 +8,8 @@ import Testing
 struct FairnessTests {
   /// Two coroutines that wake each other for ever, until `body` has ended.
   private func besidePingPong<Output: Sendable>(
-    on queue: DispatchQueue, _ body: @escaping @Sendable () async throws -> Output
+    on queue: DispatchQueue,
+    _ body: @escaping @Sendable () async throws -> Output
   ) async throws -> Output {
     let players = (0..<2).map { _ in
       co_launch(on: queue) { while true { try co_yield() } }

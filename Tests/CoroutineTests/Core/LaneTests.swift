@@ -1,13 +1,13 @@
 import Dispatch
 import Testing
 
+@testable import Coroutine
+
 #if canImport(Glibc)
 import Glibc
 #else
 import Musl
 #endif
-
-@testable import Coroutine
 
 /// The shared scheduler's lanes: work spreads, and nothing is lost on the way.
 ///
