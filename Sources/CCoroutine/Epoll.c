@@ -6,9 +6,9 @@
 #include <errno.h>
 #include <sys/epoll.h>
 
-_Static_assert(CCO_POLL_READABLE == EPOLLIN && CCO_POLL_WRITABLE == EPOLLOUT, "the kernel's bits");
-_Static_assert(CCO_POLL_FAILED == EPOLLERR && CCO_POLL_HUNG_UP == EPOLLHUP, "the kernel's bits");
-_Static_assert(CCO_POLL_ONCE == EPOLLONESHOT, "the kernel's bits");
+_Static_assert((int)CCO_POLL_READABLE == EPOLLIN && (int)CCO_POLL_WRITABLE == EPOLLOUT, "the kernel's bits");
+_Static_assert((int)CCO_POLL_FAILED == EPOLLERR && (int)CCO_POLL_HUNG_UP == EPOLLHUP, "the kernel's bits");
+_Static_assert((int)CCO_POLL_ONCE == EPOLLONESHOT, "the kernel's bits");
 
 int cco_poller(void) { return epoll_create1(EPOLL_CLOEXEC); }
 

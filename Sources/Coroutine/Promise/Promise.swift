@@ -119,7 +119,7 @@ public class Promise<Success: Sendable>: Awaitable, @unchecked Sendable {
   /// Cancels the promise.
   public final func cancelAwaited() { cancel() }
 
-  /// As ``co_await(_:)``.
+  /// Suspends until the promise is settled, as co_await does.
   @inlinable
   public final func awaitValue() throws -> Success {
     try completion.wait(.promise)
