@@ -290,6 +290,10 @@ const cco_context *_Nullable cco_context_at(const void *address, bool *_Nullable
 /// Names the calling thread, for debuggers and `top`. The kernel keeps the first 15 bytes.
 void cco_name_thread(const char *name);
 
+/// From now on `signal` makes the answered descriptor, an eventfd, readable until its 8 bytes are read. For one signal
+/// of the process; -1 with errno.
+int cco_notice_signal(int signal);
+
 /// What a descriptor is watched for, and what happened to it: the kernel's bits. A hang-up and an error concern both
 /// directions and need not be asked for.
 typedef enum cco_poll_events : uint32_t {

@@ -43,10 +43,18 @@ public enum CoroutineRuntime {
     writeToStandardError("Coroutine: unhandled error in \(job): \(error)\n")
   }
 
-  /// In one write, so that lines of several threads do not mix.
+  /// In one write as a rule, so that lines of several threads do not mix.
   static func writeToStandardError(_ text: String) {
     var text = text
-    text.withUTF8 { _ = write(STDERR_FILENO, $0.baseAddress, $0.count) }
+    text.withUTF8 { bytes in
+      var rest = bytes[...]
+      while !rest.isEmpty {
+        let count = write(STDERR_FILENO, UnsafeBufferPointer(rebasing: rest).baseAddress, rest.count)
+        // Interrupted by a signal, it goes on; closed or full, there is nobody to tell.
+        if count < 0, errno != EINTR { return }
+        rest = rest.dropFirst(max(0, count))
+      }
+    }
   }
 }
 

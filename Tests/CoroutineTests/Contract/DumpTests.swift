@@ -2,6 +2,12 @@ import Coroutine
 import Dispatch
 import Testing
 
+#if canImport(Glibc)
+import Glibc
+#else
+import Musl
+#endif
+
 @Suite("CoroutineRuntime.dump and liveCount", .timeLimit(.minutes(1)))
 struct DumpTests {
   @Test func `lists a parked coroutine by id, name, queue and launch place`() async throws {
@@ -77,6 +83,32 @@ struct DumpTests {
       for job in jobs { try await job.value }
       // A job's value may be there a moment before its stack has gone.
       while CoroutineRuntime.liveCount > 0 { await Task.yield() }
+    }
+  }
+
+  @Test func `is written to standard error at each SIGUSR2`() async throws {
+    // In a process of its own, whose standard error the test reads.
+    await #expect(processExitsWith: .success) {
+      let pipe = PipePair()
+      let gate = Gate()
+      let job = co_launch(name: "seen by signal") { try gate.pass() }
+      CoroutineRuntime.dumpOnSignal()
+      CoroutineRuntime.dumpOnSignal()
+      let standardError = dup(STDERR_FILENO)
+      dup2(pipe.writer, STDERR_FILENO)
+      for _ in 0..<200 {
+        kill(getpid(), SIGUSR2)
+        // The line of the one coroutine is the last: once it is there, the dump has been written.
+        var text = ""
+        while !text.contains("DumpTests.swift:") || !text.hasSuffix("\n") {
+          try await onCoroutine { try co_timeout(.seconds(20)) { try co_wait(readable: pipe.reader) } }
+          while let byte = pipe.get() { text.unicodeScalars.append(Unicode.Scalar(byte)) }
+        }
+        #expect(text.contains("seen by signal"))
+      }
+      dup2(standardError, STDERR_FILENO)
+      gate.open()
+      try await job.value
     }
   }
 }

@@ -1,0 +1,72 @@
+import CCoroutine
+import Coroutine
+import Dispatch
+import Testing
+
+#if canImport(Glibc)
+import Glibc
+#else
+import Musl
+#endif
+
+/// Calls itself without an end that the compiler could see; each frame keeps some memory.
+@inline(never)
+private func descend(_ depth: Int) -> Int {
+  withUnsafeTemporaryAllocation(of: Int.self, capacity: 16) { memory in
+    memory.initialize(repeating: depth)
+    return depth == 0 ? memory[7] : descend(depth - 1) &+ memory[depth & 15]
+  }
+}
+
+extension ExitTest.Condition {
+  /// The sanitizers' own handlers, which run after the report, end the process with an exit code.
+  fileprivate static var overflow: ExitTest.Condition {
+    let sanitizers = CCO_ADDRESS_SANITIZER.rawValue | CCO_THREAD_SANITIZER.rawValue
+    return cco_compiled_sanitizers() & sanitizers != 0 ? .failure : .signal(SIGSEGV)
+  }
+}
+
+@Suite("A coroutine that overflows its stack", .timeLimit(.minutes(1)))
+struct OverflowTests {
+  @Test func `is named, on a queue as on the shared scheduler`() async {
+    let onQueue = await #expect(processExitsWith: .overflow, observing: [\.standardErrorContent]) {
+      let job = co_launch(on: taggedQueue("deep"), name: "deep diver", stack: .bytes(64 << 10)) { descend(1 << 40) }
+      _ = try await job.value
+    }
+    let shared = await #expect(processExitsWith: .overflow, observing: [\.standardErrorContent]) {
+      _ = try await co_launch(name: "deep diver", stack: .bytes(64 << 10)) { descend(1 << 40) }.value
+    }
+    for death in [onQueue, shared] {
+      let words = String(decoding: death?.standardErrorContent ?? [], as: UTF8.self)
+      #expect(words.contains(/coroutine "deep diver" \(id \d+\) overflowed its stack of 64 KiB/), "\(words)")
+      #expect(words.contains(/launched at [^ ]*OverflowTests.swift:\d+\. Give it a larger one/), "\(words)")
+    }
+  }
+
+  @Test func `is not taken for the one that used the stack before it`() async {
+    let death = await #expect(processExitsWith: .overflow, observing: [\.standardErrorContent]) {
+      let queue = taggedQueue("deep")
+      let outer = co_launch(on: queue) {
+        try co_launch(name: "innocent", stack: .bytes(64 << 10)) { try co_yield() }.join()
+        _ = try co_launch(name: "guilty", stack: .bytes(64 << 10)) {
+          try co_yield()
+          return descend(1 << 40)
+        }.join()
+      }
+      try await outer.value
+    }
+    let words = String(decoding: death?.standardErrorContent ?? [], as: UTF8.self)
+    #expect(words.contains("coroutine \"guilty\"") && !words.contains("innocent"), "\(words)")
+  }
+
+  @Test func `and has no name, is told by its number and launch place`() async {
+    let death = await #expect(processExitsWith: .overflow, observing: [\.standardErrorContent]) {
+      _ = try await co_launch(start: .immediate) { descend(1 << 40) }.value
+    }
+    let words = String(decoding: death?.standardErrorContent ?? [], as: UTF8.self)
+    #expect(
+      words.contains(/coroutine \(id \d+\) overflowed its stack of \d+ KiB; launched at [^ ]*OverflowTests/),
+      "\(words)"
+    )
+  }
+}
