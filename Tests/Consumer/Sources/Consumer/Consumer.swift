@@ -1,9 +1,11 @@
 import Coroutine
+import Dispatch
+import Foundation
 
-/// Prints one line that scripts/consumer knows by heart.
+/// Prints lines that scripts/consumer knows by heart.
 ///
-/// What it says comes out of coroutines: two that each deliver a part of the sum, one that waits for both, and one that
-/// would wait for an hour and is cancelled.
+/// What they say comes out of coroutines: two that each deliver a part of the sum, one that waits for both, one that
+/// would wait for an hour and is cancelled, and one on the main queue, which a run loop serves.
 @main
 struct Consumer {
   static func main() throws {
@@ -29,5 +31,14 @@ struct Consumer {
     } catch is CancellationError {
       print("consumer: sum \(total), one cancelled")
     }
+
+    let onMain = co_launch(on: .main, name: "main") {
+      let before = Thread.isMainThread
+      try co_delay(.milliseconds(10))
+      try co_yield()
+      return before && Thread.isMainThread
+    }
+    while !onMain.isFinished, RunLoop.main.run(mode: .default, before: Date(timeIntervalSinceNow: 1)) {}
+    print("consumer: the run loop's thread ran the main queue's coroutine: \(try onMain.wait())")
   }
 }

@@ -1,0 +1,47 @@
+import Coroutine
+import Dispatch
+import Testing
+
+private let key = DispatchSpecificKey<Bool>()
+
+/// Under `dispatchMain`, which a test process is in: it gives the main thread up, and the queue is served by any thread.
+///
+/// Under a run loop the consumer's program shows that it is the main thread.
+@Suite("The main queue", .timeLimit(.minutes(1)))
+struct MainQueueTests {
+  @Test func `runs coroutines, before and after each kind of wait`() async throws {
+    DispatchQueue.main.setSpecific(key: key, value: true)
+    defer { DispatchQueue.main.setSpecific(key: key, value: nil) }
+    let seen = try await onCoroutine(on: .main) {
+      var seen = [DispatchQueue.getSpecific(key: key)]
+      try co_delay(.milliseconds(1))
+      seen.append(DispatchQueue.getSpecific(key: key))
+      try co_yield()
+      seen.append(DispatchQueue.getSpecific(key: key))
+      _ = try co_blocking { 1 }
+      seen.append(DispatchQueue.getSpecific(key: key))
+      try co_switch(to: taggedQueue("elsewhere"))
+      seen.append(DispatchQueue.getSpecific(key: key))
+      try co_switch(to: .main)
+      return seen + [DispatchQueue.getSpecific(key: key)]
+    }
+    #expect(seen == [true, true, true, true, nil, true])
+  }
+
+  @Test func `is shared with the main actor's code and plain blocks, one at a time`() async throws {
+    let count = UnsafeCell()
+    let jobs = (0..<4).map { _ in
+      co_launch(on: .main) {
+        for _ in 0..<100 {
+          count.increment()
+          try co_yield()
+        }
+      }
+    }
+    for _ in 0..<100 { await MainActor.run { count.increment() } }
+    for _ in 0..<100 { DispatchQueue.main.async { count.increment() } }
+    for job in jobs { try await job.value }
+    try await onBlock(of: .main) {}
+    #expect(count.count == 600)
+  }
+}
