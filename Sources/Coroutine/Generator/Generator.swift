@@ -51,8 +51,9 @@ public final class Generator<Element, Input, Return>: Sequence, IteratorProtocol
     }
   }
 
-  /// For a body that takes care of its result, which a body without one does by returning. Separate, because a closure
-  /// whose result is generic is wrapped for it, and the wrapping is an allocation.
+  /// For a body that takes care of its result, which a body without one does by returning.
+  ///
+  /// Separate, because a closure whose result is generic is wrapped for it, and the wrapping is an allocation.
   @inlinable
   init(_ stack: StackSize, _ place: LaunchPlace, _ body: @escaping (Yielder<Element, Input>) throws -> Void) {
     self.body = body
@@ -73,6 +74,7 @@ public final class Generator<Element, Input, Return>: Sequence, IteratorProtocol
   static func takeBody(_ record: GeneratorRef) -> (Yielder<Element, Input>) throws -> Void {
     let object = record.pointee.object.unsafelyUnwrapped.takeUnretainedValue()
     let generator = unsafeDowncast(object, to: Self.self)
+    // Not moved out through a pointer: what generic code touches is wrapped, and each wrapping is an allocation.
     let body = generator.body
     generator.body = { _ in }
     return body
@@ -116,12 +118,15 @@ public final class Generator<Element, Input, Return>: Sequence, IteratorProtocol
 
   // MARK: Stepping
 
-  /// The next value; nil at the end and for ever after. A failure ends the sequence and stays in ``failure``.
+  /// The next value; nil at the end and for ever after.
   ///
-  /// Suspends the calling coroutine if, and as long as, the body waits; cancellation is thrown into the body there. Called by
-  /// the generator's own body it traps: use ``step()``, which throws.
+  /// A failure ends the sequence and stays in ``failure``. After ``close()`` nil. May be called anywhere. Suspends the calling coroutine if, and as long as, the body waits; cancellation is thrown into the body there. Called by
+  /// the generator's own body, or by another coroutine of the same queue while the body waits, it traps: use ``step()``, which
+  /// throws.
   @inlinable @inline(__always)
   public func next() -> Element? {
+    // Inlined, its last use of `self` is the record's address: without this the caller might release it before the switch.
+    defer { withExtendedLifetime(self) {} }
     do {
       guard let answer = try GeneratorRecord.resume(record, nil) else { return nil }
       let element = answer.assumingMemoryBound(to: Element.self).move()
@@ -132,28 +137,34 @@ public final class Generator<Element, Input, Return>: Sequence, IteratorProtocol
     }
   }
 
-  /// One step, up to the next yield or the end. The pending yield returns nil. After the end: the same `.returned` again, or
-  /// the same failure thrown again; closed, it throws ``GeneratorClosed``.
+  /// One step, up to the next yield or the end.
   ///
-  /// Suspends the calling coroutine if, and as long as, the body waits; cancellation is thrown into the body there. Called by
+  /// The pending yield returns nil. After the end: the same `.returned` again, or the same failure thrown again; closed, it
+  /// throws ``GeneratorClosed``. May be called anywhere. Suspends the calling coroutine if, and as long as, the body waits; cancellation is thrown into the body there. Called by
   /// the generator's own body, or by another coroutine of the same queue while the body waits, it throws
   /// ``CoroutineError/alreadyRunning``; from two threads at once it traps.
   @inlinable @inline(__always)
   public func step() throws -> Step<Element, Return> {
-    try take(GeneratorRecord.resume(record, nil))
+    defer { withExtendedLifetime(self) {} }
+    return try take(GeneratorRecord.resume(record, nil))
   }
 
-  /// As ``step()``; the pending yield returns `input`. At the first step there is none: `input` is dropped.
+  /// As ``step()``; the pending yield returns `input`.
+  ///
+  /// At the first step there is none: `input` is dropped. Suspends, and may be called, as ``step()``.
   @inlinable @inline(__always)
   public func step(_ input: consuming Input) throws -> Step<Element, Return> {
+    defer { withExtendedLifetime(self) {} }
     var sent: Input? = input
     return try withUnsafeMutablePointer(to: &sent) { sent in
       try take(GeneratorRecord.resume(record, UnsafeMutableRawPointer(sent)))
     }
   }
 
-  /// As ``step()``; the pending yield throws `error`. Before the first step the body never runs, and `error` is what it ended
-  /// with; before and after the end `error` is thrown here.
+  /// As ``step()``; the pending yield throws `error`.
+  ///
+  /// Before the first step the body never runs, and `error` is what it ended with; there, and after the end, `error` is thrown
+  /// here. Suspends, and may be called, as ``step()``.
   @inlinable
   public func `throw`(_ error: any Error) throws -> Step<Element, Return> {
     defer { if isFinished { body = { _ in } } }
@@ -174,11 +185,15 @@ public final class Generator<Element, Input, Return>: Sequence, IteratorProtocol
 
   // MARK: Looking
 
-  /// Whether the body has ended or never will run. The stack has been given back. Never suspends.
+  /// Whether the body has ended or never will run.
+  ///
+  /// The stack has been given back. Never suspends; may be read anywhere.
   public var isFinished: Bool { record.pointee.claim.load(ordering: .acquiring) == GeneratorState.finished }
 
-  /// What the body has thrown. A failure that nobody has seen, here or from a step, is reported to
-  /// ``CoroutineRuntime/onUnhandledError`` when the generator is dropped. Being closed is no failure.
+  /// What the body has thrown.
+  ///
+  /// A failure that nobody has seen, here or from a step, is reported to ``CoroutineRuntime/onUnhandledError`` when the
+  /// generator is dropped, unless it is the cancellation of the coroutine that made the step. Being closed is no failure.
   public var failure: (any Error)? {
     guard isFinished else { return nil }
     record.pointee.isObserved = true

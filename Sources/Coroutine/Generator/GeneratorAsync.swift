@@ -12,7 +12,7 @@ struct GeneratorCargo<Value>: @unchecked Sendable {
 }
 
 extension Generator {
-  /// This generator for async code: `for try await x in generator.asyncElements()`. See ``GeneratorAsyncElements``.
+  /// This generator for async code: `for try await x in generator.asyncElements()`; see ``GeneratorAsyncElements``.
   ///
   /// - Parameter queue: Where the body goes on after it has waited; nil: on the shared scheduler. Up to its first wait a
   ///   step runs where the Task runs.
@@ -21,8 +21,9 @@ extension Generator {
   }
 }
 
-/// A generator as an asynchronous sequence: each element is a step, made in a coroutine, so that the body may wait. The Task
-/// is suspended meanwhile and no thread is held. A failure of the body is thrown; the result is dropped.
+/// A generator as an asynchronous sequence: each element is a step, made in a coroutine, so that the body may wait.
+///
+/// The Task is suspended meanwhile and no thread is held. A failure of the body is thrown; the result is dropped.
 ///
 /// Cancelling the Task cancels the wait that the body is in, which throws there; between two elements the next one throws
 /// CancellationError and leaves the generator as it is. Use the generator itself only while no element is awaited.
@@ -51,7 +52,9 @@ public struct GeneratorAsyncElements<Element, Input, Return>: AsyncSequence {
   public func makeAsyncIterator() -> AsyncIterator { AsyncIterator(generator: generator, queue: queue) }
 }
 
-/// Where a Task fetches elements for a coroutine. A class of the element alone: the iterator's type need not be Sendable.
+/// Where a Task fetches elements for a coroutine.
+///
+/// A class of the element alone: the iterator's type need not be Sendable.
 private class Fetcher<Element: Sendable>: @unchecked Sendable {
   // Sound because it has no state of its own.
   func next() async throws -> Element? { nil }

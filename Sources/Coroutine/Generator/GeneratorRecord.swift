@@ -15,7 +15,7 @@ public import Synchronization
 //     +----------> FINISHED       close, throw, a drop: from FRESH without ever running the body
 //
 // Invariants
-//  1. Whoever moves FRESH or PARKED to RUNNING, by compare-and-swap, owns the record and the stack until it stores PARKED
+//  1. Whoever moves FRESH or PARKED to RUNNING, by compare-and-swap (a deinit, which is alone, by a store), owns the record and the stack until it stores PARKED
 //     or FINISHED (release). Everybody else is refused: two can never switch into one stack.
 //  2. `context` is there exactly in PARKED and RUNNING. Finishing gives the stack back at once.
 //  3. A stack with live frames is never freed: close and deinit resume the body with GeneratorClosed until it has ended.
@@ -31,6 +31,7 @@ public import Synchronization
 //   Swift's accesses and task-locals   exchanged by cco_switch; the body's lists begin empty
 //   CoroutineLocal bindings            exchanged around each switch: `locals`, which begin as those of the first step
 //   Swift's current Task               hidden while the body runs, because it is not the Task's code
+//   rounding mode              the body's own, kept in its saved frame; exception flags are the thread's (hazard 1)
 //   deadlines, scopes, shields         the consumer's hold for the body as for any function it calls. The body's own must be
 //                                      left before it yields: their frames, timers and children belong to the job that
 //                                      stepped it, and the next step may come from another or from none. A yield inside
@@ -39,7 +40,7 @@ public import Synchronization
 // Delegation (`yield.all(of:)`) links records: `active` of the one that is stepped leads to the innermost, which is switched
 // into directly; `delegator` leads back out, one at a time, when it ends. Neither time nor stack depends on the nesting.
 //
-// Who owns what: all but `claim` and `owner` belongs to the holder of the claim, and in FINISHED to whoever may use the
+// Who owns what: all but `claim`, `stepper` and `stepperJob` belongs to the holder of the claim, and in FINISHED to whoever may use the
 // generator at all (one at a time; a generator is not Sendable).
 
 /// A pointer to a generator's record, which lies in the generator's object.
@@ -55,23 +56,29 @@ struct GeneratorRecord: ~Copyable {
   @usableFromInline var isObserved = false
   /// The body's stack.
   @usableFromInline var context: UnsafeMutablePointer<cco_context>?
-  /// The innermost generator of a delegation, this one where there is none. Meaningful in the one that is stepped.
+  /// The innermost generator of a delegation, this one where there is none.
+  ///
+  /// Meaningful in the one that is stepped.
   @usableFromInline var active: GeneratorRef?
-  /// Whose serial execution stepped it last: a scheduler or a thread. For refusals, so read without the claim.
-  @usableFromInline let owner = Atomic<UnsafeRawPointer?>(nil)
+  /// Who stepped it last, by GeneratorConsumer's name; for refusals, so read without the claim.
+  @usableFromInline let stepper = Atomic<UnsafeRawPointer?>(nil)
   /// A LocalBinding with its reference: the body's while it is parked, the consumer's while the body runs.
   @usableFromInline var locals: UnsafeMutableRawPointer?
 
   // The rest.
   /// What the pending yield is to throw.
   @usableFromInline var raised: (any Error)?
-  /// Runs the body, on its stack. Gets the record, because it must not hold the generator. Captures nothing where it is
-  /// made by specialised code. (Not in an optional, which would wrap it, with an allocation.)
+  /// Runs the body, on its stack.
+  ///
+  /// Gets the record, because it must not hold the generator. Captures nothing where it is made by specialised code. Not in
+  /// an optional, which would wrap it, with an allocation.
   @usableFromInline let main: (GeneratorRef) -> Void
   /// The generator, which has the body, at the start.
   @usableFromInline var object: Unmanaged<AnyObject>?
   @usableFromInline let stackBytes: Int
   @usableFromInline let place: LaunchPlace
+  /// The stepper's JobRef; nil: a thread.
+  @usableFromInline let stepperJob = Atomic<UnsafeRawPointer?>(nil)
   /// Who waits in `yield.all(of:)` for this one's end, and whom this one waits for.
   @usableFromInline var delegator: GeneratorRef?
   @usableFromInline var delegate: GeneratorRef?
@@ -88,9 +95,6 @@ struct GeneratorRecord: ~Copyable {
     self.place = place
     self.main = main
   }
-
-  /// A body that swallows GeneratorClosed and yields again gets it again, so often; then it is a programming error.
-  static var mostClosings: Int { 100 }
 }
 
 @usableFromInline

@@ -4,48 +4,56 @@ public import Synchronization
 // The way into the body and back. `resume` is inlined into the client down to the jump (hazard 12: a return after a switch
 // is mispredicted); what is rare is in GeneratorPaths.swift, out of line.
 
-/// What a step notes about where it is made. All of it is the consumer's, so it holds until the step is over, on whatever
-/// thread that is: the head of its bindings and its job are found once.
+/// What a step notes about where it is made.
+///
+/// All of it is the consumer's, so it holds until the step is over, on whatever thread that is: the head of its bindings
+/// and its job are found once.
 @usableFromInline
 struct GeneratorConsumer {
   @usableFromInline let locals: UnsafeMutablePointer<UnsafeMutableRawPointer?>
   @usableFromInline let job: JobRef?
   @usableFromInline let frames: UnsafeMutablePointer<CancelFrame>?
-  @usableFromInline let owner: UnsafeRawPointer
 
   @inlinable @inline(__always)
   init() {
     let thread = cco_thread()
-    let turn = thread.pointee.turn?.assumingMemoryBound(to: Turn.self)
-    if let turn, let job = turn.pointee.job {
+    if let job = thread.pointee.turn?.assumingMemoryBound(to: Turn.self).pointee.job {
       self.job = job
       frames = job.pointee.frames
       locals = withUnsafeMutablePointer(to: &job.pointee.locals) {
         UnsafeMutableRawPointer($0).assumingMemoryBound(to: UnsafeMutableRawPointer?.self)
       }
-      owner = turn.pointee.scheduler.map { UnsafeRawPointer($0.toOpaque()) } ?? UnsafeRawPointer(thread)
     } else {
       job = nil
       frames = nil
       locals = withUnsafeMutablePointer(to: &thread.pointee.locals) { $0 }
-      owner = UnsafeRawPointer(thread)
     }
   }
 
+  /// Names the flow of control that steps: a job, or a thread outside of any.
+  ///
+  /// Both lead to the word that heads their bindings, so that one's address names either.
+  @inlinable var name: UnsafeRawPointer {
+    @inline(__always) get { UnsafeRawPointer(locals) }
+  }
+
   /// Whether the body has left what it entered: deadlines, scopes, shields.
-  @inlinable @inline(__always)
-  var hasItsFrames: Bool { job == nil || job.unsafelyUnwrapped.pointee.frames == frames }
+  @inlinable var hasItsFrames: Bool {
+    @inline(__always) get { job == nil || job.unsafelyUnwrapped.pointee.frames == frames }
+  }
 }
 
 extension GeneratorRecord {
   /// One step of `root`: the element's address on the body's stack, with the claim held until `park`; nil: it has ended.
+  ///
   /// Throws only CoroutineError.alreadyRunning.
   @inlinable @inline(__always)
   static func resume(
     _ root: GeneratorRef,
     _ message: UnsafeMutableRawPointer?
   ) throws -> UnsafeMutableRawPointer? {
-    guard
+    // A failed exchange costs as much as one that succeeds, and a generator may be stepped only once.
+    guard root.pointee.claim.load(ordering: .relaxed) == GeneratorState.parked,
       root.pointee.claim.compareExchange(
         expected: GeneratorState.parked,
         desired: GeneratorState.running,
@@ -59,7 +67,7 @@ extension GeneratorRecord {
   @inlinable @inline(__always)
   static func drive(_ root: GeneratorRef, _ message: UnsafeMutableRawPointer?) -> UnsafeMutableRawPointer? {
     let consumer = GeneratorConsumer()
-    if root.pointee.owner.load(ordering: .relaxed) != consumer.owner { adopt(root, consumer) }
+    if root.pointee.stepper.load(ordering: .relaxed) != consumer.name { adopt(root, consumer) }
     let task = cco_task_word().flatMap { $0.pointee }
     if task != nil { cco_task_word().unsafelyUnwrapped.pointee = nil }
     var answer = enter(root.pointee.active.unsafelyUnwrapped, message, consumer)

@@ -1,7 +1,9 @@
 public import CCoroutine
 
-/// What a generator's body gives its values with. Works only inside that body, at any depth of calls and closures; anywhere
-/// else, and after the body's end, using it traps with a sentence.
+/// What a generator's body gives its values with.
+///
+/// Works only inside that body, at any depth of calls and closures; anywhere else, and after the body's end, using it traps
+/// with a sentence.
 ///
 /// Two plain words, so that capturing it retains nothing: a yielder that refers to the generator's object would cost a
 /// retain and a release in every closure that is handed down a recursion, more than the switch itself.
@@ -58,10 +60,9 @@ public struct Yielder<Element, Input> {
     return message.assumingMemoryBound(to: Input?.self).pointee.take()
   }
 
-  /// Delegates: what `inner` yields goes straight to the consumer, inputs and errors straight to `inner`; returns its
-  /// result and throws its failure. One that has already ended contributes no values.
+  /// Delegates: what `inner` yields goes straight to the consumer, inputs and errors straight to `inner`.
   ///
-  /// Costs nothing a step, however deep delegations are nested. Closing the outer generator closes the inner one. Throws
+  /// Returns its result and throws its failure. One that has already ended contributes no values. Costs nothing a step, however deep delegations are nested. Closing the outer generator closes the inner one. Throws
   /// ``CoroutineError/alreadyRunning`` where `inner` is this very generator or one that is being delegated to.
   @inlinable @discardableResult
   public func all<R>(of inner: Generator<Element, Input, R>) throws -> R {
@@ -71,7 +72,9 @@ public struct Yielder<Element, Input> {
     return try inner.result()
   }
 
-  /// As above, for a generator that takes other inputs: it gets none. Errors that are thrown in here go to `inner`.
+  /// As above, for a generator that takes other inputs: it gets none.
+  ///
+  /// Errors that are thrown in here go to `inner`.
   @inlinable @discardableResult
   public func all<I, R>(of inner: Generator<Element, I, R>) throws -> R {
     var step = try inner.step()
