@@ -120,12 +120,13 @@ typedef struct cco_transfer {
 /// Boost's jump, by a tail call from the one C++ file.
 cco_transfer cco_jump(void *_Nullable to, void *_Nullable data);
 
-/// `cco_jump` without a call instruction, as far as the processor can see. It predicts each return from a stack of recent
-/// calls; Boost's code comes back by a jump, so a call to it would leave an entry there that no return takes, and after
-/// every switch all returns would be predicted one frame too far down: 5 to 10 ns for each frame that returns. So the
-/// address to come back to is pushed, and the rest is a jump. A recursion that switches at every level takes 18 ns
-/// instead of 31 a level.
-static inline __attribute__((always_inline)) cco_transfer cco_jump_unpredicted(void *_Nullable to, void *_Nullable data) {
+/// `cco_jump` without a call instruction, as far as the processor can see. It predicts each return from a stack of
+/// recent calls; Boost's code comes back by a jump, so a call to it would leave an entry there that no return takes.
+/// After every switch all returns would then be predicted one frame too far down: 5 to 10 ns for each frame that
+/// returns. So the address to come back to is pushed, and the rest is a jump. A recursion that switches at every level
+/// takes 18 ns instead of 31 a level.
+static inline __attribute__((always_inline)) cco_transfer cco_jump_unpredicted(void *_Nullable to,
+                                                                               void *_Nullable data) {
 #if defined(__x86_64__)
   cco_transfer arrival;
   // The 128 bytes below the stack pointer may hold variables of the function that this is inlined into. Aligned as for

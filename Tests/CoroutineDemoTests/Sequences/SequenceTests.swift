@@ -1,4 +1,5 @@
 #if Demo
+import Coroutine
 import Testing
 
 @testable import CoroutineDemo

@@ -1,4 +1,5 @@
 #if Demo
+import ArgumentParser
 import Foundation
 import Testing
 

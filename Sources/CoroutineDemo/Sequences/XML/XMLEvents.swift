@@ -35,6 +35,10 @@ func xmlEvents(of stream: InputStream) -> Generator<XMLEvent, Never, Void> {
       let reason = parser.parserError.map { "\($0)" } ?? "the stream cannot be read"
       throw XMLFailure(line: parser.lineNumber, reason: delegate.problem ?? reason)
     }
+    // The parser takes the end of a stream for the end of the document.
+    if delegate.depth != 0 || !delegate.hasRoot {
+      throw XMLFailure(line: parser.lineNumber, reason: "the document ends too early")
+    }
   }
 }
 
@@ -44,6 +48,9 @@ private final class EventYielder: NSObject, XMLParserDelegate {
   private(set) var stopped: (any Error)?
   /// The first thing that is wrong with the document.
   private(set) var problem: String?
+  /// How many elements are open.
+  private(set) var depth = 0
+  private(set) var hasRoot = false
 
   init(_ yield: Yielder<XMLEvent, Never>) {
     self.yield = yield
@@ -67,10 +74,13 @@ private final class EventYielder: NSObject, XMLParserDelegate {
     qualifiedName: String?,
     attributes: [String: String]
   ) {
+    depth += 1
+    hasRoot = true
     give(.start(elementName, attributes: attributes), parser)
   }
 
   func parser(_ parser: XMLParser, didEndElement elementName: String, namespaceURI: String?, qualifiedName: String?) {
+    depth -= 1
     give(.end(elementName), parser)
   }
 
