@@ -22,6 +22,7 @@ struct Allocations {
     var counts = Counts()
     try countWaiting(into: &counts)
     try countLaunching(into: &counts)
+    try countStepping(into: &counts)
 
     let thresholds = Thresholds(path: arguments[1])
     if arguments.count > 2 {

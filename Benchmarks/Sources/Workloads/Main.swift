@@ -12,6 +12,7 @@ struct Workloads {
     addSwitching(to: &suite)
     addJobs(to: &suite)
     addSettled(to: &suite)
+    addGenerators(to: &suite)
     addHops(to: &suite)
     addTimers(to: &suite)
     addLatency(to: &suite)

@@ -120,6 +120,37 @@ typedef struct cco_transfer {
 /// Boost's jump, by a tail call from the one C++ file.
 cco_transfer cco_jump(void *_Nullable to, void *_Nullable data);
 
+/// `cco_jump` without a call instruction, as far as the processor can see. It predicts each return from a stack of
+/// recent calls; Boost's code comes back by a jump, so a call to it would leave an entry there that no return takes.
+/// After every switch all returns would then be predicted one frame too far down: 5 to 10 ns for each frame that
+/// returns. So the address to come back to is pushed, and the rest is a jump. A recursion that switches at every level
+/// takes 18 ns instead of 31 a level.
+static inline __attribute__((always_inline)) cco_transfer cco_jump_unpredicted(void *_Nullable to,
+                                                                               void *_Nullable data) {
+#if defined(__x86_64__)
+  cco_transfer arrival;
+  // The 128 bytes below the stack pointer may hold variables of the function that this is inlined into. Aligned as for
+  // a call, because without optimisation `cco_jump` is a function with a frame. %r15 comes back as it was, like every
+  // register that a callee preserves; %rbx would as well, but is LLVM's in functions with a variable frame.
+  __asm__ volatile(
+      "movq %%rsp, %%r15\n\t"
+      "leaq -128(%%rsp), %%rsp\n\t"
+      "andq $-16, %%rsp\n\t"
+      "leaq 1f(%%rip), %%rax\n\t"
+      "pushq %%rax\n\t"
+      "jmp cco_jump@PLT\n"
+      "1:\n\t"
+      "movq %%r15, %%rsp"
+      : "=a"(arrival.stack), "=d"(arrival.data), "+D"(to), "+S"(data)
+      :
+      : "rcx", "r8", "r9", "r10", "r11", "r15", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8",
+        "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "cc", "memory");
+  return arrival;
+#else
+  return cco_jump(to, data);
+#endif
+}
+
 /// `cco_switch` with every check: sanitizers, fallbacks of the cures.
 void cco_switch_carefully(cco_slot *from, cco_slot *to);
 
@@ -154,7 +185,7 @@ static inline __attribute__((always_inline)) void cco_switch(cco_slot *from, cco
   void *stack = to->stack;
   to->stack = 0;
   if (cco_facts.reconciles) cco_reconcile_floating_point(stack);
-  cco_transfer arrival = cco_jump(stack, from);
+  cco_transfer arrival = cco_jump_unpredicted(stack, from);
   // We are `from` again. Whoever switched here passed its own slot; only now is its stack pointer known.
   __atomic_store_n(&((cco_slot *)arrival.data)->stack, arrival.stack, __ATOMIC_RELEASE);
 }

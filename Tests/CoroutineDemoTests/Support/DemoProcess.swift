@@ -28,7 +28,8 @@ final class DemoProcess: Sendable {
     _ arguments: [String],
     environment additions: [String: String] = [:],
     terminal: PseudoTerminal? = nil,
-    output replaced: FileHandle? = nil
+    output replaced: FileHandle? = nil,
+    input: String? = nil
   ) throws {
     var environment = ProcessInfo.processInfo.environment
     for name in ["TERM", "NO_COLOR", "COLORTERM", "http_proxy", "no_proxy", "NO_PROXY"] { environment[name] = nil }
@@ -37,7 +38,7 @@ final class DemoProcess: Sendable {
     process.environment = environment
     process.executableURL = Self.executable
     process.arguments = arguments
-    process.standardInput = FileHandle.nullDevice
+    process.standardInput = try input.map(Self.pipe) ?? FileHandle.nullDevice
     process.terminationHandler = { [status] in status.happen($0.terminationStatus) }
 
     guard let terminal else {
@@ -64,9 +65,19 @@ final class DemoProcess: Sendable {
     _ arguments: [String],
     environment: [String: String] = [:],
     terminal: PseudoTerminal? = nil,
-    output: FileHandle? = nil
+    output: FileHandle? = nil,
+    input: String? = nil
   ) async throws -> End {
-    await (try DemoProcess(arguments, environment: environment, terminal: terminal, output: output)).end()
+    await (try DemoProcess(arguments, environment: environment, terminal: terminal, output: output, input: input)).end()
+  }
+
+  /// What the process reads: a pipe that has it all already, which is as much as a pipe holds.
+  private static func pipe(_ text: String) throws -> Any {
+    precondition(text.utf8.count <= 4_096, "more would wait for a reader")
+    let pipe = Pipe()
+    try pipe.fileHandleForWriting.write(contentsOf: Data(text.utf8))
+    try pipe.fileHandleForWriting.close()
+    return pipe
   }
 
   /// Returns when standard error has said `text`.

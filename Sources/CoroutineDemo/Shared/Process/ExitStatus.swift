@@ -3,7 +3,7 @@ import ArgumentParser
 
 /// How the process ends.
 ///
-/// The numbers are promised by --help and docs/login.md: scripts rely on them.
+/// The numbers are promised by --help and the pages in docs/: scripts rely on them.
 enum ExitStatus: Equatable {
   /// A step of the job failed: 11 for the first, 12 for the second, and so on.
   case stepFailed(Int)
@@ -15,6 +15,8 @@ enum ExitStatus: Equatable {
   case software
   /// The built-in server could not start.
   case noServer
+  /// The result, or a file on the way to it, could not be written.
+  case notWritten
   /// The time given was not enough.
   case timedOut
   /// Ended by a signal, as shells report it: 130 for Ctrl-C.
@@ -27,6 +29,7 @@ enum ExitStatus: Equatable {
     case .unreachable: 69
     case .software: 70
     case .noServer: 71
+    case .notWritten: 74
     case .timedOut: 124
     case .signalled(let signal): 128 + signal
     }

@@ -1,0 +1,85 @@
+internal import CCoroutine
+import Synchronization
+
+// How a body comes to its stack and leaves it. The stack stays parked in `run` when it goes back to the pool, as a fiber's
+// does in its loop: the next generator that gets it starts there, which saves the way through the C core's trampoline and
+// two returns that no processor could predict. Parked there it owns nothing, so it may be given back as it is, and a stack
+// that gets another kind of body begins anew.
+
+extension GeneratorRecord {
+  /// Claims a fresh one; false: it has finished.
+  static func claimFresh(_ record: GeneratorRef) throws -> Bool {
+    let (exchanged, state) = record.pointee.claim.compareExchange(
+      expected: GeneratorState.fresh,
+      desired: GeneratorState.running,
+      ordering: .acquiring
+    )
+    if exchanged { return true }
+    if state == GeneratorState.finished { return false }
+    throw refusal(of: record)
+  }
+
+  /// Gets a stack for a fresh one that the caller has claimed.
+  ///
+  /// False: there was none, and it has ended with that failure.
+  static func start(_ record: GeneratorRef) -> Bool {
+    let bytes = record.pointee.stackBytes
+    var context: UnsafeMutablePointer<cco_context>?
+    let status = cco_create(bytes, { context, _ in GeneratorRecord.run(context) }, record, &context)
+    guard status == CCO_OK, let context else {
+      let sentence = String(cString: cco_status_message(status))
+      fail(record, status == CCO_STACK_TOO_LARGE ? CoroutineError.stackTooLarge(bytes) : .outOfStacks(sentence))
+      finish(record)
+      return false
+    }
+    let place = record.pointee.place
+    context.pointee.label = cco_label(
+      id: bodies.wrappingAdd(1, ordering: .relaxed).newValue,
+      name: UnsafeRawPointer(generatorLabel.utf8Start).assumingMemoryBound(to: CChar.self),
+      name_length: generatorLabel.utf8CodeUnitCount,
+      file: UnsafeRawPointer(place.file).assumingMemoryBound(to: CChar.self),
+      file_length: Int(place.length),
+      line: place.line
+    )
+    record.pointee.context = context
+    record.pointee.active = record
+    record.pointee.locals = LocalBinding.currentRetained()?.toOpaque()
+    return true
+  }
+
+  /// The first frame on the stack.
+  ///
+  /// Not inlined into the closure that is passed as a C function: there the switch would be calls.
+  @inline(never)
+  private static func run(_ context: UnsafeMutablePointer<cco_context>) {
+    // A null entry is the C core's way of asking a stack to leave for good.
+    while context.pointee.entry != nil {
+      let record = context.pointee.argument.unsafelyUnwrapped.assumingMemoryBound(to: GeneratorRecord.self)
+      record.pointee.main(record)
+      cco_restore_floating_point()
+      context.pointee.value = nil
+      context.pointee.state = CCO_FINISHED
+      cco_switch(&context.pointee.parked, context.pointee.caller.unsafelyUnwrapped)
+    }
+  }
+
+  /// The body has ended, or will never run: gives everything back.
+  static func finish(_ record: GeneratorRef) {
+    if let context = record.pointee.context {
+      record.pointee.context = nil
+      context.pointee.label.id = 0
+      let status = cco_destroy(context)
+      if status != CCO_OK { refuse(status) }
+    }
+    if let locals = record.pointee.locals {
+      record.pointee.locals = nil
+      Unmanaged<LocalBinding>.fromOpaque(locals).release()
+    }
+    record.pointee.claim.store(GeneratorState.finished, ordering: .releasing)
+  }
+}
+
+/// How many bodies have started: a yielder's number is its body's.
+private let bodies = Atomic<UInt64>(0)
+
+private let generatorLabel: StaticString = "generator"

@@ -1,0 +1,127 @@
+import Coroutine
+import Dispatch
+import Testing
+
+/// What is refused ends the program with a sentence that says what to do, or is an error where somebody can hear it.
+@Suite("Generators, misuse", .timeLimit(.minutes(1)))
+struct GeneratorMisuseTests {
+  @Test func `next called by the body itself ends the program with a sentence`() async {
+    let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
+      var itself: Generator<Int, Never, Void>?
+      itself = co_sequence { yield in try yield(itself?.next() ?? 0) }
+      _ = itself?.next()
+    }
+    #expect(text(result).contains("next() was called, but the generator is running already; step it from outside"))
+  }
+
+  @Test func `close called by the body itself ends the program with a sentence`() async {
+    let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
+      var itself: Generator<Int, Never, Void>?
+      itself = co_sequence { yield in
+        itself?.close()
+        try yield(0)
+      }
+      _ = itself?.next()
+    }
+    #expect(text(result).contains("close() of a generator that is running; let its body return or throw"))
+  }
+
+  @Test func `an outer body's yielder used on an inner body's stack ends the program with a sentence`() async {
+    let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
+      let outer = co_sequence(of: Int.self) { outerYield in
+        let inner = co_sequence(of: Int.self) { _ in try outerYield(1) }
+        _ = inner.next()
+      }
+      _ = outer.next()
+    }
+    #expect(text(result).contains("a generator's yield was called outside of its body"))
+  }
+
+  @Test func `a body that swallows YieldInsideScope for ever ends the program with a sentence`() async {
+    let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
+      let job = co_launch {
+        let generator = co_sequence(of: Int.self) { yield in
+          try co_timeout(.seconds(1000)) { while true { try? yield(1) } }
+        }
+        _ = generator.next()
+      }
+      try job.wait()
+    }
+    #expect(text(result).contains("swallowed YieldInsideScope 100 times"))
+  }
+
+  @Test func `closed by another thread while it is stepped, the program ends with a sentence`() async {
+    let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
+      let inside = DispatchSemaphore(value: 0)
+      let never = DispatchSemaphore(value: 0)
+      let handed = Handed(
+        co_sequence(of: Int.self) { yield in
+          inside.signal()
+          never.wait()
+          try yield(1)
+        }
+      )
+      startThread { _ = handed.value.next() }
+      inside.wait()
+      handed.value.close()
+    }
+    #expect(text(result).contains("a generator was used from two threads at once"))
+  }
+
+  @Test func `an overflow in a body names the generator and where it was made`() async {
+    let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
+      let generator = co_sequence(of: Int.self, stack: .bytes(64 << 10), file: "Shop/Walk.swift", line: 7) { yield in
+        try yield(descend(1 << 28))
+      }
+      _ = generator.next()
+    }
+    #expect(text(result).contains("coroutine \"generator\" (id 1) overflowed its stack of 64 KiB"))
+    #expect(text(result).contains("launched at Shop/Walk.swift:7"))
+  }
+
+  @Test func `stepped by its own body after that has moved to another queue, it throws alreadyRunning`() async throws {
+    let queue = taggedQueue("elsewhere")
+    let seen = try await onSerialQueue {
+      var itself: Generator<String, Never, Void>?
+      itself = co_sequence { yield in
+        try co_switch(to: queue)
+        try yield("\(currentTag ?? "none") \(outcome { try itself?.step() })")
+      }
+      defer { itself = nil }
+      return itself?.next()
+    }
+    #expect(seen == "elsewhere alreadyRunning")
+  }
+
+  @Test func `a body that ends with its consumer's cancellation has not failed unseen`() async throws {
+    let errors = UnhandledErrors()
+    let reason = errors.failure("reason")
+    try await onSerialQueue {
+      let job = co_launch {
+        let generator = co_sequence(of: Int.self) { yield in
+          try waitForCancellation()
+          try yield(1)
+        }
+        #expect(generator.next() == nil)
+      }
+      try co_yield()
+      job.cancel(reason)
+      try job.join()
+    }
+    #expect(errors.labels.isEmpty)
+  }
+
+  private func text(_ result: ExitTest.Result?) -> String {
+    String(decoding: result?.standardErrorContent ?? [], as: UTF8.self)
+  }
+}
+
+/// Recurses with a frame of its own at each level.
+@inline(never)
+private func descend(_ depth: Int) -> Int {
+  var frame = (depth, depth, depth, depth, depth, depth, depth, depth)
+  return withUnsafeMutableBytes(of: &frame) { bytes in
+    guard depth > 0 else { return Int(bytes[0]) }
+    return descend(depth - 1) &+ Int(bytes[depth & 63])
+  }
+}
