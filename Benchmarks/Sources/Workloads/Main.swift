@@ -13,6 +13,7 @@ struct Workloads {
     addJobs(to: &suite)
     addSettled(to: &suite)
     addHops(to: &suite)
+    addChannels(to: &suite)
     addTimers(to: &suite)
     addLatency(to: &suite)
     addParked(to: &suite)

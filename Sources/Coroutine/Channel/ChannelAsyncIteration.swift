@@ -10,6 +10,8 @@ extension Channel: AsyncSequence {
     /// value is lost.
     public mutating func next() async throws -> Element? {
       try Task.checkCancellation()
+      // Nobody is asked to wait, and nothing allocated, where a value is there.
+      if case .received(let value) = channel.tryReceive() { return value }
       return try await AsyncReceiver(channel).receive()
     }
   }

@@ -11,12 +11,12 @@ extension Channel: Sequence {
     /// wait and cannot throw.
     @inlinable
     public mutating func next() -> Element? {
+      guard let (turn, job) = try? Turn.requireJob() else {
+        misuse("for-in over a channel waits, and here is no coroutine: use co_launch, for try await, or tryReceive().")
+      }
       do {
-        let (turn, job) = try Turn.requireJob()
         try job.checkCancelled()
         return try channel.next(turn, job)
-      } catch CoroutineError.notInCoroutine {
-        misuse("for-in over a channel waits, and there is no coroutine here: use co_launch, for try await, or tryReceive().")
       } catch {
         return nil
       }

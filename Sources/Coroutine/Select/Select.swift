@@ -22,11 +22,12 @@
 // other Awaitable in SelectAwait.swift.
 
 /// One case of a select under way. On the selecting stack; `slotted` comes first, so that a pointer to its node leads to all
-/// of it. Eight of them, and eight cases, each fit into the 1024 bytes that Swift allocates on a stack.
+/// of it. Eight of them, and eight cases, each fit into the 1024 bytes that Swift takes from the stack.
 @usableFromInline
 struct SelectNode {
   /// The node, and where what it carries lies: in `words`, or where `prepare` makes it lead.
   @usableFromInline var slotted: SlotNode
+  @usableFromInline let kind: SelectSource.Kind
   /// The case that is attempted at this position.
   @usableFromInline var attempted: UInt8 = 0
   /// The case whose place is locked at this position.
@@ -38,6 +39,7 @@ struct SelectNode {
   @inlinable @inline(__always)
   init(_ source: UnsafePointer<SelectSource>, at address: UnsafeMutablePointer<SelectNode>, _ index: Int) {
     self.source = source
+    kind = source.pointee.kind
     words = source.pointee.words
     // `words` is the last field.
     let slot = UnsafeMutableRawPointer(address) + (MemoryLayout<SelectNode>.size - MemoryLayout<InlineArray<4, UInt>>.size)
@@ -76,7 +78,7 @@ extension WaitNode {
 public func co_select<R, Cases: SelectCases<R>>(
   biased: Bool = false, @SelectBuilder<R> _ cases: () throws -> Cases
 ) throws -> R {
-  try co_checkCancelled()
+  try Turn.requireJob().1.checkCancelled()
   var chosen = try cases()
   let count = chosen.caseCount
   if count == 0 { try SelectRun.waitForCancellation() }
@@ -98,12 +100,18 @@ public func co_select<R, Cases: SelectCases<R>>(
 func select<R>(_ table: UnsafeMutablePointer<SelectCase<R>>, _ count: Int, _ biased: Bool) throws -> R {
   try withUnsafeTemporaryAllocation(of: SelectNode.self, capacity: count) { nodes in
     let nodes = nodes.baseAddress.unsafelyUnwrapped
+    var needsPreparation = false
     for index in 0..<count {
       let source = UnsafeRawPointer(table + index).assumingMemoryBound(to: SelectSource.self)
       (nodes + index).initialize(to: SelectNode(source, at: nodes + index, index))
+      if source.pointee.needsPreparation { needsPreparation = true }
     }
-    let winner = try SelectRun.run(nodes, count, biased)
-    defer { if table[winner].source.needsPreparation { _ = table[winner].source.operate(.dispose, nodes + winner) } }
-    return try table[winner].finish(nodes + winner, table[winner].source.body)
+    let winner = try SelectRun.run(nodes, count, biased, needsPreparation: needsPreparation)
+    defer { if needsPreparation { SelectRun.dispose(nodes + winner) } }
+    return try withUnsafeTemporaryAllocation(of: R.self, capacity: 1) { result in
+      let result = result.baseAddress.unsafelyUnwrapped
+      _ = try table[winner].source.operate(.finish, nodes + winner, result)
+      return result.move()
+    }
   }
 }

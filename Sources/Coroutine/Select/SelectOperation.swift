@@ -65,30 +65,33 @@ struct SelectAnswer {
     SelectAnswer(max(1, UInt(bitPattern: node)))
   }
 
-  @inlinable
+  @inlinable @inline(__always)
   func wake() { if word > 1 { UnsafeMutablePointer<WaitNode>(bitPattern: word).unsafelyUnwrapped.wake() } }
 }
 
-/// Which of an operation's functions is called.
+/// Which of an operation's functions is called. `finish` runs the body as well.
 @usableFromInline
-enum SelectStep: UInt8, Sendable { case prepare, attempt, dispose }
+enum SelectStep: UInt8, Sendable { case prepare, attempt, dispose, finish }
 
-/// An operation whose types are forgotten. It captures nothing, so that making one allocates nothing.
-@usableFromInline typealias SelectOperate = (SelectStep, SelectNodeRef) -> SelectAnswer
+/// An operation and the type of its body, forgotten: one function that captures nothing, so that making it allocates nothing.
+/// Only `finish` throws, and initialises the memory for the body's result.
+@usableFromInline typealias SelectOperate = (SelectStep, SelectNodeRef, UnsafeMutableRawPointer) throws -> SelectAnswer
 
 /// Where a case of a select under way lies.
 @usableFromInline typealias SelectNodeRef = UnsafeMutablePointer<SelectNode>
 
 extension SelectOperation {
-  @inlinable
-  static func operate(_ step: SelectStep, _ node: SelectNodeRef) -> SelectAnswer {
-    let place = node.place(Place.self)
-    switch step {
-    case .prepare: prepare(place, node)
-    case .attempt: return attempt(place, node)
-    case .dispose: dispose(place, node)
+  @inlinable @inline(__always)
+  static func perform(_ step: SelectStep, _ node: SelectNodeRef) -> SelectAnswer {
+    node.place(Place.self)._withUnsafeGuaranteedRef { place in
+      switch step {
+      case .attempt: return attempt(place, node)
+      case .prepare: prepare(place, node)
+      case .dispose: dispose(place, node)
+      case .finish: break
+      }
+      return .yes
     }
-    return .yes
   }
 }
 
@@ -97,9 +100,9 @@ extension SelectNodeRef {
     @inline(__always) get { UnsafeMutableRawPointer(self).assumingMemoryBound(to: WaitNode.self) }
   }
 
-  /// The place, which the case holds.
+  /// The place, which the case holds: `place` is its first field.
   @inlinable @inline(__always)
-  func place<Place: AnyObject>(_ type: Place.Type) -> Place {
-    unsafeDowncast(pointee.source.pointee.place.unsafelyUnwrapped, to: type)
+  func place<Place: AnyObject>(_ type: Place.Type) -> Unmanaged<Place> {
+    UnsafeRawPointer(pointee.source).assumingMemoryBound(to: Unmanaged<Place>.self).pointee
   }
 }

@@ -11,8 +11,9 @@ enum SelectRun {
   /// Commits one case and answers which. Throws what cancellation throws; nothing is committed then. Either way every case but
   /// the winner has been disposed of, and no node is left anywhere.
   @usableFromInline
-  static func run(_ nodes: Nodes, _ count: Int, _ biased: Bool) throws -> Int {
+  static func run(_ nodes: Nodes, _ count: Int, _ biased: Bool, needsPreparation: Bool) throws -> Int {
     if count > most { misuse("A select takes at most \(most) cases, not \(count): let many send into one channel.") }
+    guard needsPreparation else { return try commit(nodes, count, biased) }
     for index in 0..<count where nodes[index].source.pointee.needsPreparation { perform(.prepare, nodes + index) }
     var winner = -1
     defer {
@@ -20,6 +21,12 @@ enum SelectRun {
         perform(.dispose, nodes + index)
       }
     }
+    winner = try commit(nodes, count, biased)
+    return winner
+  }
+
+  @inline(__always)
+  private static func commit(_ nodes: Nodes, _ count: Int, _ biased: Bool) throws -> Int {
     // Operands and prepare were foreign code: where we are, and whether we are cancelled, is known only now.
     let (turn, job) = try Turn.requireJob()
     try job.checkCancelled()
@@ -34,15 +41,13 @@ enum SelectRun {
       if answer.word != 0 {
         unlock(nodes, locks)
         answer.wake()
-        winner = index
         return index
       }
     }
     var timeout: Int?
-    for index in 0..<count where nodes[index].source.pointee.kind != .place {
-      if nodes[index].source.pointee.kind == .otherwise {
+    for index in 0..<count where nodes[index].kind != .place {
+      if nodes[index].kind == .otherwise {
         unlock(nodes, locks)
-        winner = index
         return index
       }
       if timeout.map({ nodes[index].words[0] < nodes[$0].words[0] }) ?? true { timeout = index }
@@ -58,6 +63,7 @@ enum SelectRun {
     // 5
     unlock(nodes, locks)
     let reason = timeout.map { park(turn, job, token, nodes[$0].words[0]) } ?? Turn.park(turn, job)
+    var winner = -1
     if reason >= WakeReason.firstCase {
       winner = Int(reason - WakeReason.firstCase)
     } else if reason == WakeReason.timer, let timeout {
@@ -77,19 +83,27 @@ enum SelectRun {
 
   @inline(__always)
   private static func attempt(_ node: Nodes) -> SelectAnswer {
-    switch node.pointee.source.pointee.kind {
-    case .place: node.pointee.source.pointee.operate(.attempt, node)
+    switch node.pointee.kind {
+    case .place: perform(.attempt, node)
     case .timeout: node.pointee.words[0] == 0 ? .yes : .no
     case .otherwise: .no
     }
   }
 
-  private static func perform(_ step: SelectStep, _ node: Nodes) { _ = node.pointee.source.pointee.operate(step, node) }
+  /// Any step but `finish`, which alone throws, and alone uses the memory.
+  @inline(__always) @discardableResult
+  private static func perform(_ step: SelectStep, _ node: Nodes) -> SelectAnswer {
+    (try? node.pointee.source.pointee.operate(step, node, node)).unsafelyUnwrapped
+  }
 
   @inline(__always)
   private static func unlock(_ nodes: Nodes, _ locks: Int) {
     for position in 0..<locks { nodes[Int(nodes[position].locked)].lock.pointee.unlock() }
   }
+
+  /// Of the case that has won, after its body.
+  @usableFromInline
+  static func dispose(_ node: Nodes) { if node.pointee.source.pointee.needsPreparation { perform(.dispose, node) } }
 
   /// Parks for `nanoseconds` at most.
   private static func park(

@@ -22,8 +22,17 @@ struct HistoryTests {
     let first = Operation(kind: .receive, answer: .value(2), called: 5, returned: 6)
     let second = Operation(kind: .receive, answer: .value(1), called: 7, returned: 8)
     #expect(!isLinearizable([sent, later, first, second], capacity: 2))
+    // A select that waits for a partner, and one that would have been its own.
+    let waiting = Operation(kind: .either(7), answer: .value(1), called: 0, returned: 3)
+    #expect(isLinearizable([waiting, sent], capacity: 0))
+    let alone = Operation(kind: .either(7), answer: .value(7), called: 0, returned: 3)
+    #expect(!isLinearizable([alone], capacity: 0))
+    // A value was there all the time.
+    let blind = Operation(kind: .tryReceive, answer: .empty, called: 3, returned: 4)
+    #expect(!isLinearizable([sent, blind], capacity: 1))
   }
 
+  /// Sends, receives, the try operations, selects over both sides, and closes.
   @Test(arguments: [0, 1, 2])
   func `every recorded history has an order that explains it`(capacity: Int) async throws {
     let queues = (0..<3).map { DispatchQueue(label: "history.\($0)") }
@@ -65,11 +74,12 @@ struct HistoryTests {
   }
 
   private static func operation(value: Int, _ numbers: inout SeededRandom) -> Operation.Kind {
-    switch Int.random(in: 0..<10, using: &numbers) {
+    switch Int.random(in: 0..<12, using: &numbers) {
     case 0..<3: .send(value)
     case 3..<6: .receive
     case 6..<8: .trySend(value)
-    default: .tryReceive
+    case 8..<10: .tryReceive
+    default: .either(value)
     }
   }
 
@@ -95,6 +105,13 @@ struct HistoryTests {
       case .empty: operation.answer = .empty
       case .closed: operation.answer = .closed
       }
+    case .either(let value):
+      do {
+        operation.answer = try co_select {
+          channel.onSend(value) { .done }
+          channel.onReceive { $0.map { .value($0) } ?? .closed }
+        }
+      } catch is ChannelClosed { operation.answer = .closed }
     case .close:
       operation.answer = channel.close() ? .first : .again
     }

@@ -122,6 +122,26 @@ struct ChannelCloseTests {
     #expect(late.all == ["0", "1", "2", "3"])
   }
 
+  @Test func `a send that fails finds that the hook has had its value, whichever thread closes`() async throws {
+    let queue = taggedQueue("sender")
+    for round in 0..<500 {
+      let dropped = Locked<[Int]>([])
+      let channel = Channel<Int> { value in dropped.withLock { $0.append(value) } }
+      let (parked, seen) = (Gate(), Locked<[Int]>([]))
+      let sender = co_launch(on: queue) {
+        // Its turn ends with the wait in the channel, so whoever runs after it finds it parked.
+        co_launch { parked.open() }
+        do { try channel.send(round) } catch is ChannelClosed { seen.current = dropped.current }
+      }
+      try await onCoroutine {
+        try parked.pass()
+        channel.close()
+      }
+      try await sender.value
+      #expect(seen.current == [round])
+    }
+  }
+
   @Test func `closing on another thread wakes who waits`() async throws {
     let channel = Channel<Int>()
     let job = co_launch { outcome { try channel.receive() } }

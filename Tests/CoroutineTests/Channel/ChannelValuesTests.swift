@@ -13,6 +13,13 @@ struct Large: Sendable, Equatable {
   }
 }
 
+/// An existential of two words that holds an object.
+private protocol Labelled: AnyObject, Sendable { var label: String { get } }
+private final class Label: Labelled {
+  let label: String
+  init(_ label: String) { self.label = label }
+}
+
 @Suite("Channel: values of every kind", .timeLimit(.minutes(1)))
 struct ChannelValuesTests {
   /// Through a buffer, a hand-off to a receiver, a hand-off from a sender, and both cases of a select.
@@ -57,6 +64,9 @@ struct ChannelValuesTests {
     #expect(try await passThrough([()]).count == 5)
     #expect(try await passThrough([Int?.none, 3]) == Array(repeating: nil, count: 5) + Array(repeating: 3, count: 5))
     let errors: [any Error] = [Oops("one")]
+    let tracked: [any Labelled] = [Label("an object behind a protocol")]
+    let labels = try await passThrough(tracked).map(\.label)
+    #expect(labels == Array(repeating: "an object behind a protocol", count: 5))
     #expect(try await passThrough(errors).map { name(of: $0) } == Array(repeating: "Oops(one)", count: 5))
   }
 
