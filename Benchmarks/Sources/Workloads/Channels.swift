@@ -11,7 +11,8 @@ func addChannels(to suite: inout Suite) {
   }
 
   suite.figures(
-    [Figure("pingpong_two_queues"), Figure("pingpong_two_queues_ratio", unit: "ratio")], 200_000
+    [Figure("pingpong_two_queues"), Figure("pingpong_two_queues_ratio", unit: "ratio")],
+    200_000
   ) { count in
     let bare = nanosecondsPerHop(count, bareHops)
     let ours = nanosecondsPerHop(count) { count in

@@ -39,7 +39,9 @@ public final class Channel<Element: Sendable>: @unchecked Sendable {
   @exclusivity(unchecked) @usableFromInline private(set) var receivers: UnsafeMutablePointer<WaitList>?
   @exclusivity(unchecked) @usableFromInline private(set) var senders: UnsafeMutablePointer<WaitList>?
 
-  /// Creates an open, empty channel. Traps on a negative count and on a dropping channel that holds nothing.
+  /// Creates an open, empty channel.
+  ///
+  /// Traps on a negative count and on a dropping channel that holds nothing.
   ///
   /// - Parameter onUndelivered: Gets every value that was accepted, or offered by a send that threw, and will never be
   ///   received: dropped, cancelled, closed over, left in the buffer at the channel's end. Called on whatever thread finds
@@ -71,10 +73,14 @@ public final class Channel<Element: Sendable>: @unchecked Sendable {
     while state.ring.count > 0 { onUndelivered(state.ring.removeFirst()) }
   }
 
-  /// Whether it was closed; what is buffered may still be there to receive. Any thread.
+  /// Whether it was closed; what is buffered may still be there to receive.
+  ///
+  /// Any thread.
   public var isClosed: Bool { lock.withLock { state.isClosed } }
 
-  /// How many values are buffered at this moment; values that waiting senders hold do not count. Any thread.
+  /// How many values are buffered at this moment; values that waiting senders hold do not count.
+  ///
+  /// Any thread.
   public var count: Int { lock.withLock { state.ring.count } }
 
   // MARK: For all verbs
@@ -92,7 +98,9 @@ public final class Channel<Element: Sendable>: @unchecked Sendable {
     if let cause { throw cause }
   }
 
-  /// What it was closed with. Read under the lock for the sake of ThreadSanitizer, which takes the state for one variable.
+  /// What it was closed with.
+  ///
+  /// Read under the lock for the sake of ThreadSanitizer, which takes the state for one variable.
   @inlinable var cause: (any Error)? {
     lock.lock()
     defer { lock.unlock() }

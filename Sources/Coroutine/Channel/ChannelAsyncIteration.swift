@@ -5,9 +5,10 @@ extension Channel: AsyncSequence {
   public struct AsyncIterator: AsyncIteratorProtocol {
     fileprivate let channel: Channel
 
-    /// The next value; suspends the Task until there is one, in the queue of those that wait, coroutines included. Nil when the
-    /// channel is closed and drained; its cause is thrown. When the Task is cancelled it throws `CancellationError`, and no
-    /// value is lost.
+    /// The next value; suspends the Task until there is one, in the queue of those that wait, coroutines included.
+    ///
+    /// Nil when the channel is closed and drained; its cause is thrown. When the Task is cancelled it throws
+    /// `CancellationError`, and no value is lost.
     public mutating func next() async throws -> Element? {
       try Task.checkCancellation()
       // Nobody is asked to wait, and nothing allocated, where a value is there.
@@ -20,7 +21,9 @@ extension Channel: AsyncSequence {
   public func makeAsyncIterator() -> AsyncIterator { AsyncIterator(channel: self) }
 }
 
-/// One receive by async code: what is queued in the channel in place of a job's node. One object a receive.
+/// One receive by async code: what is queued in the channel in place of a job's node.
+///
+/// One object a receive.
 ///
 ///   IDLE --- linked ---> WAITING --- claimed by a sender or a close ---> ENDED
 ///     |                     +--- the Task is cancelled, unlinked ------> ENDED

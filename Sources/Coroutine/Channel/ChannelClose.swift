@@ -1,5 +1,7 @@
 extension Channel {
-  /// Closes the channel. True once, false ever after.
+  /// Closes the channel.
+  ///
+  /// True once, false ever after.
   ///
   /// What is buffered stays receivable; after that receivers get nil, or `cause` thrown at them where there is one. Senders that
   /// wait fail with ``ChannelClosed``, which carries the cause, as does every later send; their values have gone to
@@ -7,8 +9,10 @@ extension Channel {
   @discardableResult
   public func close(_ cause: (any Error)? = nil) -> Bool { end(cause, dropsBuffered: false) }
 
-  /// Closes the channel, if it is open, and drops what is buffered through `onUndelivered`, also if it was closed before. For
-  /// those who wait, and for what comes after, as ``close(_:)``. Never suspends; any thread, coroutine or not.
+  /// Closes the channel, if it is open, and drops what is buffered through `onUndelivered`, also if it was closed
+  /// before.
+  ///
+  /// For those who wait, and for what comes after, as ``close(_:)``. Never suspends; any thread, coroutine or not.
   public func cancel(_ cause: (any Error)? = nil) { end(cause, dropsBuffered: true) }
 
   @discardableResult

@@ -6,9 +6,10 @@ extension Channel: Sequence {
     @inlinable
     init(_ channel: Channel) { self.channel = channel }
 
-    /// The next value; suspends until there is one. Nil when the channel is closed and drained, whatever the cause, and
-    /// when the coroutine is cancelled, which the next suspension then throws. Traps off a coroutine, where it cannot
-    /// wait and cannot throw.
+    /// The next value; suspends until there is one.
+    ///
+    /// Nil when the channel is closed and drained, whatever the cause, and when the coroutine is cancelled, which the
+    /// next suspension then throws. Traps off a coroutine, where it cannot wait and cannot throw.
     @inlinable
     public mutating func next() -> Element? {
       guard let (turn, job) = try? Turn.requireJob() else {
@@ -23,7 +24,9 @@ extension Channel: Sequence {
     }
   }
 
-  /// `for value in channel` in a coroutine: see ``Iterator/next()``. Any number may iterate; each value goes to one of them.
+  /// `for value in channel` in a coroutine: see ``Iterator/next()``.
+  ///
+  /// Any number may iterate; each value goes to one of them.
   @inlinable
   public func makeIterator() -> Iterator { Iterator(self) }
 

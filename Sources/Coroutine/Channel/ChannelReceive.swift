@@ -17,7 +17,9 @@ extension Channel {
     return value
   }
 
-  /// The next value, or nil at the end, whatever the cause. For a job that has looked at its cancellation; throws nothing else.
+  /// The next value, or nil at the end, whatever the cause.
+  ///
+  /// For a job that has looked at its cancellation; throws nothing else.
   @inlinable @inline(__always)
   func next(_ turn: UnsafeMutablePointer<Turn>, _ job: JobRef) throws -> Element? {
     var slot: Element?
@@ -31,7 +33,9 @@ extension Channel {
       }
       if state.isClosed { return lock.unlock() }
       var waiting = SlotNode(
-        WaitNode(job: job, token: job.beginWait(.channel)), slot: UnsafeMutableRawPointer(slot))
+        WaitNode(job: job, token: job.beginWait(.channel)),
+        slot: UnsafeMutableRawPointer(slot)
+      )
       try withUnsafeMutablePointer(to: &waiting) { waiting in
         let node = UnsafeMutableRawPointer(waiting).assumingMemoryBound(to: WaitNode.self)
         state.receivers.append(node)
@@ -47,8 +51,9 @@ extension Channel {
     return slot
   }
 
-  /// Receives a value if there is one: buffered, or held by a sender that waits. Never suspends, never throws; any thread,
-  /// coroutine or not.
+  /// Receives a value if there is one: buffered, or held by a sender that waits.
+  ///
+  /// Never suspends, never throws; any thread, coroutine or not.
   @inlinable
   public func tryReceive() -> TryReceive<Element> {
     var slot: Element?
@@ -65,8 +70,10 @@ extension Channel {
     return isClosed ? .closed : .empty
   }
 
-  /// Waits for the first value as ``receive()`` does, then takes all that is there, from the buffer and from senders that
-  /// wait. Empty when the channel is closed and drained. Cancelled, it throws and has taken nothing.
+  /// Waits for the first value as ``receive()`` does, then takes all that is there, from the buffer and from senders
+  /// that wait.
+  ///
+  /// Empty when the channel is closed and drained. Cancelled, it throws and has taken nothing.
   @inlinable
   public func receiveAll() throws -> [Element] {
     let (turn, job) = try Turn.requireJob()
@@ -80,9 +87,11 @@ extension Channel {
     return values
   }
 
-  /// Receives `count` values, waiting for each as ``receive()`` does. Fewer only where the channel is closed before: then what
-  /// there was, and on the next call what `receive` would say. Cancelled while it waits it throws, and what it had taken is at
-  /// the front of the channel again, in order. Traps on a negative count.
+  /// Receives `count` values, waiting for each as ``receive()`` does.
+  ///
+  /// Fewer only where the channel is closed before: then what there was, and on the next call what `receive` would say.
+  /// Cancelled while it waits it throws, and what it had taken is at the front of the channel again, in order. Traps on
+  /// a negative count.
   @inlinable
   public func receive(count: Int) throws -> [Element] {
     if count < 0 { misuse("\(count) values cannot be received: ask for 0 or more.") }

@@ -1,23 +1,37 @@
 // The two cases of a channel.
 
 extension Channel {
-  /// For ``co_select(biased:_:)``: receives. Ready when a value is there or the channel is closed; `body` gets the value, or nil
-  /// at the end. Closed with a cause, and drained, co_select throws the cause.
+  /// For ``co_select(biased:_:)``: receives.
+  ///
+  /// Ready when a value is there or the channel is closed; `body` gets the value, or nil at the end. Closed with a
+  /// cause, and drained, co_select throws the cause.
   @inlinable
   public func onReceive<R>(_ body: @escaping (Element?) throws -> R) -> SelectCase<R> {
     var single = SelectCase(
-      ChannelReceive<Element>.self, place: self, lock: lockAddress, queue: receivers.unsafelyUnwrapped, taking: body)
+      ChannelReceive<Element>.self,
+      place: self,
+      lock: lockAddress,
+      queue: receivers.unsafelyUnwrapped,
+      taking: body
+    )
     SelectSlot<Element>.storeNothing(in: &single.source)
     return single
   }
 
-  /// For ``co_select(biased:_:)``: sends `element`, which is evaluated with the case and stays with the select unless this
-  /// case commits. Ready when a receiver waits, there is room, or the channel is closed: then co_select throws
-  /// ``ChannelClosed`` and the element goes to `onUndelivered`. A dropping channel is always ready.
+  /// For ``co_select(biased:_:)``: sends `element`, which is evaluated with the case and stays with the select unless
+  /// this case commits.
+  ///
+  /// Ready when a receiver waits, there is room, or the channel is closed: then co_select throws ``ChannelClosed`` and
+  /// the element goes to `onUndelivered`. A dropping channel is always ready.
   @inlinable
   public func onSend<R>(_ element: Element, _ body: @escaping () throws -> R) -> SelectCase<R> {
     var single = SelectCase(
-      ChannelSend<Element>.self, place: self, lock: lockAddress, queue: senders.unsafelyUnwrapped, body)
+      ChannelSend<Element>.self,
+      place: self,
+      lock: lockAddress,
+      queue: senders.unsafelyUnwrapped,
+      body
+    )
     SelectSlot<Element>.store(element, in: &single.source)
     return single
   }

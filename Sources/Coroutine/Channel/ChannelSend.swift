@@ -42,7 +42,9 @@ extension Channel {
     }
   }
 
-  /// Waits until the value has been taken. Called under the lock, which it leaves.
+  /// Waits until the value has been taken.
+  ///
+  /// Called under the lock, which it leaves.
   @inlinable @inline(__always)
   func waitToSend(_ slot: UnsafeMutablePointer<Element?>, _ turn: UnsafeMutablePointer<Turn>, _ job: JobRef) throws {
     var waiting = SlotNode(WaitNode(job: job, token: job.beginWait(.channel)), slot: UnsafeMutableRawPointer(slot))
@@ -64,9 +66,10 @@ extension Channel {
     }
   }
 
-  /// Sends a value if that needs no waiting: a receiver waits or there is room. Refused, the value stays the caller's. A full
-  /// `dropNewest` channel refuses; a full `dropOldest` channel takes it and drops its oldest. Never suspends, never throws; any
-  /// thread, coroutine or not.
+  /// Sends a value if that needs no waiting: a receiver waits or there is room.
+  ///
+  /// Refused, the value stays the caller's. A full `dropNewest` channel refuses; a full `dropOldest` channel takes it
+  /// and drops its oldest. Never suspends, never throws; any thread, coroutine or not.
   @inlinable
   public func trySend(_ element: consuming Element) -> TrySend {
     var slot: Element? = element

@@ -8,7 +8,9 @@ extension UnsafeMutablePointer<WaitNode> {
 
   @inlinable @inline(never)
   func callbackSlot<Element: Sendable>(of type: Element.Type) -> UnsafeMutablePointer<Element?> {
-    pointee.callback.unsafelyUnwrapped._withUnsafeGuaranteedRef { unsafeDowncast($0, to: AsyncReceiver<Element>.self).slot }
+    pointee.callback.unsafelyUnwrapped._withUnsafeGuaranteedRef {
+      unsafeDowncast($0, to: AsyncReceiver<Element>.self).slot
+    }
   }
 }
 

@@ -1,5 +1,7 @@
-/// What a channel consists of, and what each event does to it. Pure: it locks nothing, wakes nobody and calls nothing
-/// foreign; it claims waits and moves values, and tells its caller whom to wake after the lock is left.
+/// What a channel consists of, and what each event does to it.
+///
+/// Pure: it locks nothing, wakes nobody and calls nothing foreign; it claims waits and moves values, and tells its
+/// caller whom to wake after the lock is left.
 ///
 /// Invariants, under the lock
 ///  1. While a receiver waits the ring is empty and no sender waits, so a hand-off never overtakes what is buffered. (A
@@ -43,10 +45,13 @@ struct ChannelState<Element: Sendable>: ~Copyable {
     ring = Ring(capacity: limit == .max ? 0 : min(limit, max(8, 65_536 / max(1, MemoryLayout<Element>.stride))))
   }
 
-  /// A send. The value is taken out of the slot when it is accepted; a dropped one is left there. Woken: who received it.
+  /// A send.
+  ///
+  /// The value is taken out of the slot when it is accepted; a dropped one is left there. Woken: who received it.
   @inlinable @inline(__always)
   mutating func offer(
-    _ slot: UnsafeMutablePointer<Element?>, _ woken: inout UnsafeMutablePointer<WaitNode>?
+    _ slot: UnsafeMutablePointer<Element?>,
+    _ woken: inout UnsafeMutablePointer<WaitNode>?
   ) -> Offer {
     if receivers.first != nil, let node = receivers.claimFirst() {
       node.slot(of: Element.self).initialize(to: slot.take())
@@ -71,10 +76,13 @@ struct ChannelState<Element: Sendable>: ~Copyable {
     return .accepted
   }
 
-  /// A receive: false when there is nothing. Woken: the sender whose wait it ended.
+  /// A receive: false when there is nothing.
+  ///
+  /// Woken: the sender whose wait it ended.
   @inlinable @inline(__always)
   mutating func take(
-    _ slot: UnsafeMutablePointer<Element?>, _ woken: inout UnsafeMutablePointer<WaitNode>?
+    _ slot: UnsafeMutablePointer<Element?>,
+    _ woken: inout UnsafeMutablePointer<WaitNode>?
   ) -> Bool {
     if ring.count > 0 {
       slot.initialize(to: ring.removeFirst())
@@ -110,8 +118,10 @@ struct ChannelState<Element: Sendable>: ~Copyable {
     values.removeAll()
   }
 
-  /// Closes; false when it was closed before. Claims everyone who waits: their waits end when the caller wakes them, and
-  /// until then the senders' values are the caller's to take.
+  /// Closes; false when it was closed before.
+  ///
+  /// Claims everyone who waits: their waits end when the caller wakes them, and until then the senders' values are the
+  /// caller's to take.
   @inlinable
   mutating func close(_ cause: (any Error)?, _ woken: inout WaitList) -> Bool {
     if isClosed { return false }

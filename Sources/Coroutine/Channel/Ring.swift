@@ -28,14 +28,18 @@ struct Ring<Element>: ~Copyable {
     @inline(__always) get { count == capacity }
   }
 
-  /// Puts a value at the back. There is room.
+  /// Puts a value at the back.
+  ///
+  /// There is room.
   @inlinable @inline(__always)
   mutating func append(_ value: consuming Element) {
     (storage.unsafelyUnwrapped + ((head &+ count) & (capacity &- 1))).initialize(to: value)
     count &+= 1
   }
 
-  /// Takes the value at the front. There is one.
+  /// Takes the value at the front.
+  ///
+  /// There is one.
   @inlinable @inline(__always)
   mutating func removeFirst() -> Element {
     let value = (storage.unsafelyUnwrapped + head).move()

@@ -1,5 +1,7 @@
-/// A place in a queue whose waiters carry something: a node, and where that lies. In a channel it is the value that is waited
-/// for, or offered, an `Element?`; in a select's case, four words of the node.
+/// A place in a queue whose waiters carry something: a node, and where that lies.
+///
+/// In a channel it is the value that is waited for, or offered, an `Element?`; in a select's case, four words of the
+/// node.
 ///
 /// The node comes first, so that a pointer to it is a pointer to the whole. Both lie on the waiting stack. Who may touch what:
 ///
@@ -27,7 +29,9 @@ extension UnsafeMutablePointer<WaitNode> {
     @inline(__always) get { UnsafeMutableRawPointer(self).assumingMemoryBound(to: SlotNode.self) }
   }
 
-  /// Wakes whoever waits here. The caller has claimed the wait and holds no lock.
+  /// Wakes whoever waits here.
+  ///
+  /// The caller has claimed the wait and holds no lock.
   @inlinable @inline(__always)
   func wake() {
     if let job = pointee.job { Turn.makeReady(job) } else { fireCallback() }
@@ -38,8 +42,10 @@ extension UnsafeMutablePointer<WaitNode> {
 }
 
 extension WaitList {
-  /// Takes the first waiter whose wait can still be had, and claims it. Those whose wait has ended by other means, and who
-  /// have not yet come to unlink themselves, are unlinked on the way. Under the place's lock.
+  /// Takes the first waiter whose wait can still be had, and claims it.
+  ///
+  /// Those whose wait has ended by other means, and who have not yet come to unlink themselves, are unlinked on the
+  /// way. Under the place's lock.
   @inlinable @inline(__always)
   mutating func claimFirst() -> UnsafeMutablePointer<WaitNode>? {
     while let node = popFirst() {

@@ -21,8 +21,10 @@
 // What a place must do to take part is in SelectOperation.swift: channels do it in ChannelSelect.swift, jobs, promises and every
 // other Awaitable in SelectAwait.swift.
 
-/// One case of a select under way. On the selecting stack; `slotted` comes first, so that a pointer to its node leads to all
-/// of it. Eight of them, and eight cases, each fit into the 1024 bytes that Swift takes from the stack.
+/// One case of a select under way.
+///
+/// On the selecting stack; `slotted` comes first, so that a pointer to its node leads to all of it. Eight of them, and
+/// eight cases, each fit into the 1024 bytes that Swift takes from the stack.
 @usableFromInline
 struct SelectNode {
   /// The node, and where what it carries lies: in `words`, or where `prepare` makes it lead.
@@ -32,7 +34,9 @@ struct SelectNode {
   @usableFromInline var attempted: UInt8 = 0
   /// The case whose place is locked at this position.
   @usableFromInline var locked: UInt8 = 0
-  /// The case, which holds the place. Lives longer than the node.
+  /// The case, which holds the place.
+  ///
+  /// Lives longer than the node.
   @usableFromInline let source: UnsafePointer<SelectSource>
   @usableFromInline var words: InlineArray<4, UInt>
 
@@ -42,7 +46,8 @@ struct SelectNode {
     kind = source.pointee.kind
     words = source.pointee.words
     // `words` is the last field.
-    let slot = UnsafeMutableRawPointer(address) + (MemoryLayout<SelectNode>.size - MemoryLayout<InlineArray<4, UInt>>.size)
+    let slot =
+      UnsafeMutableRawPointer(address) + (MemoryLayout<SelectNode>.size - MemoryLayout<InlineArray<4, UInt>>.size)
     slotted = SlotNode(WaitNode(reason: WakeReason.firstCase &+ UInt8(truncatingIfNeeded: index)), slot: slot)
   }
 }
@@ -76,7 +81,8 @@ extension WaitNode {
 /// single object, or is larger than four words, is boxed, and an `Awaitable` that is not the runtime's own is observed anew. At most 240 cases; more trap.
 @inlinable
 public func co_select<R, Cases: SelectCases<R>>(
-  biased: Bool = false, @SelectBuilder<R> _ cases: () throws -> Cases
+  biased: Bool = false,
+  @SelectBuilder<R> _ cases: () throws -> Cases
 ) throws -> R {
   try Turn.requireJob().1.checkCancelled()
   var chosen = try cases()

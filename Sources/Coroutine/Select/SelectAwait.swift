@@ -3,34 +3,53 @@ public import Synchronization
 // The case of an Awaitable. Jobs and promises are places by their completion; everything else settles a completion of ours.
 
 extension Awaitable {
-  /// For ``co_select(biased:_:)``: waits for the end. Ready when it is known; `body` gets the outcome. Losing leaves what is
-  /// awaited alone.
+  /// For ``co_select(biased:_:)``: waits for the end.
+  ///
+  /// Ready when it is known; `body` gets the outcome. Losing leaves what is awaited alone.
   public func onAwait<R>(_ body: @escaping (Result<Output, any Error>) throws -> R) -> SelectCase<R> {
     let place = ObservedPlace(self)
     return SelectCase(
-      ObservedAwait<Output>.self, place: place, lock: place.completion.lockAddress, queue: place.completion.waiterAddress,
-      needsPreparation: true, taking: body)
+      ObservedAwait<Output>.self,
+      place: place,
+      lock: place.completion.lockAddress,
+      queue: place.completion.waiterAddress,
+      needsPreparation: true,
+      taking: body
+    )
   }
 }
 
 extension Job {
-  /// For ``co_select(biased:_:)``: waits for the job's end. Ready when it has ended; `body` gets the outcome. Starts a lazy
-  /// job. Losing leaves the job alone. On the job itself it is never ready.
+  /// For ``co_select(biased:_:)``: waits for the job's end.
+  ///
+  /// Ready when it has ended; `body` gets the outcome. Starts a lazy job. Losing leaves the job alone. On the job
+  /// itself it is never ready.
   @inlinable
   public func onAwait<R>(_ body: @escaping (Result<Success, any Error>) throws -> R) -> SelectCase<R> {
     SelectCase(
-      JobAwait<Success>.self, place: self, lock: completion.lockAddress, queue: completion.waiterAddress,
-      needsPreparation: true, taking: body)
+      JobAwait<Success>.self,
+      place: self,
+      lock: completion.lockAddress,
+      queue: completion.waiterAddress,
+      needsPreparation: true,
+      taking: body
+    )
   }
 }
 
 extension Promise {
-  /// For ``co_select(biased:_:)``: waits for the promise. Ready when it is settled; `body` gets the outcome. Losing leaves
-  /// the promise alone.
+  /// For ``co_select(biased:_:)``: waits for the promise.
+  ///
+  /// Ready when it is settled; `body` gets the outcome. Losing leaves the promise alone.
   @inlinable
   public final func onAwait<R>(_ body: @escaping (Result<Success, any Error>) throws -> R) -> SelectCase<R> {
     SelectCase(
-      PromiseAwait<Success>.self, place: self, lock: completion.lockAddress, queue: completion.waiterAddress, taking: body)
+      PromiseAwait<Success>.self,
+      place: self,
+      lock: completion.lockAddress,
+      queue: completion.waiterAddress,
+      taking: body
+    )
   }
 }
 
@@ -39,7 +58,9 @@ enum JobAwait<Success: Sendable>: SelectOperation {
   @usableFromInline
   static func prepare(_ job: Job<Success>, _ node: SelectNodeRef) { job.start() }
   @inlinable
-  static func attempt(_ job: Job<Success>, _ node: SelectNodeRef) -> SelectAnswer { job.completion.isSettled ? .yes : .no }
+  static func attempt(_ job: Job<Success>, _ node: SelectNodeRef) -> SelectAnswer {
+    job.completion.isSettled ? .yes : .no
+  }
   @inlinable
   static func finish(_ job: Job<Success>, _ node: SelectNodeRef) -> Result<Success, any Error> {
     job.completion.seenOutcome(as: Success.self)
@@ -76,8 +97,9 @@ extension CompletionRef {
   }
 }
 
-/// An Awaitable that is observed while a select is under way. A case may be used twice; each use observes anew, unless the
-/// end is known.
+/// An Awaitable that is observed while a select is under way.
+///
+/// A case may be used twice; each use observes anew, unless the end is known.
 private final class ObservedPlace<Output: Sendable>: @unchecked Sendable {
   // Sound because the completion guards itself, and the observation is touched by the selecting coroutine alone.
   let completion = CompletionRef.allocate(capacity: 1)

@@ -1,4 +1,6 @@
-/// Builds the cases of a select. `if`, `switch` and `for` choose among them; what is absent is disabled.
+/// Builds the cases of a select.
+///
+/// `if`, `switch` and `for` choose among them; what is absent is disabled.
 ///
 /// The cases are a tree of plain values, whose type says its shape. A block of cases alone is a table as it lies in memory; any
 /// other shape is moved into one. No array is allocated.
@@ -19,7 +21,8 @@ public enum SelectBuilder<R> {
   /// What came before, and one more.
   @inlinable
   public static func buildPartialBlock<First: SelectCases<R>, Second: SelectCases<R>>(
-    accumulated: First, next: Second
+    accumulated: First,
+    next: Second
   ) -> SelectPair<R, First, Second> { SelectPair(accumulated, next) }
   /// An `if` without an `else`.
   @inlinable
@@ -41,7 +44,9 @@ public enum SelectBuilder<R> {
   public static func buildArray<Cases: SelectCases<R>>(_ cases: [Cases]) -> SelectMany<R, Cases> { SelectMany(cases) }
 }
 
-/// Cases of a select, in whatever shape its builder gave them. Not for conforming to.
+/// Cases of a select, in whatever shape its builder gave them.
+///
+/// Not for conforming to.
 public protocol SelectCases<R> {
   /// What the select returns.
   associatedtype R
@@ -65,7 +70,8 @@ extension SelectCase: SelectCases {
   @inlinable public var caseCount: Int { 1 }
   /// Puts the case.
   @inlinable
-  public consuming func putCases(at target: UnsafeMutablePointer<SelectCase<R>>) -> UnsafeMutablePointer<SelectCase<R>> {
+  public consuming func putCases(at target: UnsafeMutablePointer<SelectCase<R>>) -> UnsafeMutablePointer<SelectCase<R>>
+  {
     target.initialize(to: self)
     return target + 1
   }
@@ -86,7 +92,8 @@ public struct SelectPair<R, First: SelectCases<R>, Second: SelectCases<R>>: Sele
   @inlinable public var caseCount: Int { first.caseCount + second.caseCount }
   /// Puts the first, then the second.
   @inlinable
-  public consuming func putCases(at target: UnsafeMutablePointer<SelectCase<R>>) -> UnsafeMutablePointer<SelectCase<R>> {
+  public consuming func putCases(at target: UnsafeMutablePointer<SelectCase<R>>) -> UnsafeMutablePointer<SelectCase<R>>
+  {
     second.putCases(at: first.putCases(at: target))
   }
 }
@@ -107,7 +114,8 @@ public enum SelectEither<R, First: SelectCases<R>, Second: SelectCases<R>>: Sele
   }
   /// Puts those of the branch.
   @inlinable
-  public consuming func putCases(at target: UnsafeMutablePointer<SelectCase<R>>) -> UnsafeMutablePointer<SelectCase<R>> {
+  public consuming func putCases(at target: UnsafeMutablePointer<SelectCase<R>>) -> UnsafeMutablePointer<SelectCase<R>>
+  {
     switch self {
     case .first(let cases): cases.putCases(at: target)
     case .second(let cases): cases.putCases(at: target)
@@ -124,7 +132,8 @@ public struct SelectMany<R, Each: SelectCases<R>>: SelectCases {
   @inlinable public var caseCount: Int { each.reduce(0) { $0 + $1.caseCount } }
   /// Puts those of each round.
   @inlinable
-  public consuming func putCases(at target: UnsafeMutablePointer<SelectCase<R>>) -> UnsafeMutablePointer<SelectCase<R>> {
+  public consuming func putCases(at target: UnsafeMutablePointer<SelectCase<R>>) -> UnsafeMutablePointer<SelectCase<R>>
+  {
     each.reduce(target) { $1.putCases(at: $0) }
   }
 }
@@ -136,7 +145,8 @@ extension Array: SelectCases where Element: SelectCases {
   @inlinable public var caseCount: Int { reduce(0) { $0 + $1.caseCount } }
   /// Puts those of each element.
   @inlinable
-  public consuming func putCases(at target: UnsafeMutablePointer<SelectCase<R>>) -> UnsafeMutablePointer<SelectCase<R>> {
+  public consuming func putCases(at target: UnsafeMutablePointer<SelectCase<R>>) -> UnsafeMutablePointer<SelectCase<R>>
+  {
     reduce(target) { $1.putCases(at: $0) }
   }
 }

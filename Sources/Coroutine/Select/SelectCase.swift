@@ -9,7 +9,9 @@ public struct SelectCase<R> {
   @inlinable @inline(__always)
   init(_ source: SelectSource) { self.source = source }
 
-  /// A case whose body gets what the operation yields. `lock` and `queue` lie in `place`.
+  /// A case whose body gets what the operation yields.
+  ///
+  /// `lock` and `queue` lie in `place`.
   @inlinable
   init<Operation: SelectOperation>(
     _ operation: Operation.Type,

@@ -1,5 +1,6 @@
-/// One kind of operation that a select may do: to receive, to send, to await, to lock, to acquire. All that a place must
-/// implement to take part in selects.
+/// One kind of operation that a select may do: to receive, to send, to await, to lock, to acquire.
+///
+/// All that a place must implement to take part in selects.
 ///
 /// A place is an object with one ``SpinLock`` and, under it, the ``WaitList`` in which the operation waits. What it must do
 /// anyway, by the rules of Waiter.swift, is what a select relies on: it claims a wait under its lock, through a node that it
@@ -69,11 +70,15 @@ struct SelectAnswer {
   func wake() { if word > 1 { UnsafeMutablePointer<WaitNode>(bitPattern: word).unsafelyUnwrapped.wake() } }
 }
 
-/// Which of an operation's functions is called. `finish` runs the body as well.
+/// Which of an operation's functions is called.
+///
+/// `finish` runs the body as well.
 @usableFromInline
 enum SelectStep: UInt8, Sendable { case prepare, attempt, dispose, finish }
 
-/// An operation and the type of its body, forgotten: one function that captures nothing, so that making it allocates nothing.
+/// An operation and the type of its body, forgotten: one function that captures nothing, so that making it allocates
+/// nothing.
+///
 /// Only `finish` throws, and initialises the memory for the body's result.
 @usableFromInline typealias SelectOperate = (SelectStep, SelectNodeRef, UnsafeMutableRawPointer) throws -> SelectAnswer
 

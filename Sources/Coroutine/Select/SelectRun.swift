@@ -8,8 +8,10 @@ enum SelectRun {
   /// How many cases one select may have: their numbers share a byte with the other reasons for the end of a wait.
   static let most = 240
 
-  /// Commits one case and answers which. Throws what cancellation throws; nothing is committed then. Either way every case but
-  /// the winner has been disposed of, and no node is left anywhere.
+  /// Commits one case and answers which.
+  ///
+  /// Throws what cancellation throws; nothing is committed then. Either way every case but the winner has been disposed
+  /// of, and no node is left anywhere.
   @usableFromInline
   static func run(_ nodes: Nodes, _ count: Int, _ biased: Bool, needsPreparation: Bool) throws -> Int {
     if count > most { misuse("A select takes at most \(most) cases, not \(count): let many send into one channel.") }
@@ -107,7 +109,10 @@ enum SelectRun {
 
   /// Parks for `nanoseconds` at most.
   private static func park(
-    _ turn: UnsafeMutablePointer<Turn>, _ job: JobRef, _ token: WaitToken, _ nanoseconds: UInt
+    _ turn: UnsafeMutablePointer<Turn>,
+    _ job: JobRef,
+    _ token: WaitToken,
+    _ nanoseconds: UInt
   ) -> UInt8 {
     let scheduler = job.pointee.scheduler.load(ordering: .relaxed)
     return scheduler._withUnsafeGuaranteedRef { scheduler in
@@ -167,7 +172,13 @@ enum SelectRun {
 
   /// Puts the order of the attempts into `attempted`: as given, or every order equally likely (Fisher and Yates).
   @inline(__always)
-  private static func orderAttempts(_ nodes: Nodes, _ count: Int, _ biased: Bool, _ turn: UnsafeMutablePointer<Turn>, _ job: JobRef) {
+  private static func orderAttempts(
+    _ nodes: Nodes,
+    _ count: Int,
+    _ biased: Bool,
+    _ turn: UnsafeMutablePointer<Turn>,
+    _ job: JobRef
+  ) {
     for index in 0..<count { nodes[index].attempted = UInt8(truncatingIfNeeded: index) }
     if biased || count < 2 { return }
     let simulation = job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.simulation }

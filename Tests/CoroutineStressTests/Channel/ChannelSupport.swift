@@ -19,6 +19,8 @@ func residentMemory() -> Int {
   defer { fclose(file) }
   var line = [CChar](repeating: 0, count: 128)
   fgets(&line, 128, file)
-  let fields = String(decoding: line.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self).split(separator: " ")
+  let fields = String(decoding: line.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self).split(
+    separator: " "
+  )
   return (fields.count > 1 ? Int(fields[1]) ?? 0 : 0) * Int(sysconf(Int32(_SC_PAGESIZE)))
 }

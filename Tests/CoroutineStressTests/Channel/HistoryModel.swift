@@ -8,11 +8,18 @@
 
 struct Operation: Sendable {
   enum Kind: Sendable, Equatable {
-    case send(Int), receive, trySend(Int), tryReceive, close
+    case send(Int)
+    case receive
+    case trySend(Int)
+    case tryReceive, close
     /// A select between sending the value and receiving one.
     case either(Int)
   }
-  enum Answer: Sendable, Equatable { case done, value(Int), full, empty, closed, first, again }
+  enum Answer: Sendable, Equatable {
+    case done
+    case value(Int)
+    case full, empty, closed, first, again
+  }
 
   var kind: Kind
   var answer = Answer.done
@@ -33,7 +40,9 @@ struct ChannelModel {
 
   init(capacity: Int) { self.capacity = capacity }
 
-  /// Who is served by the asking of `operation`, with what. `answer` is what a select was recorded with.
+  /// Who is served by the asking of `operation`, with what.
+  ///
+  /// `answer` is what a select was recorded with.
   mutating func ask(_ kind: Operation.Kind, _ operation: Int, recorded answer: Operation.Answer) -> [Served] {
     switch kind {
     case .send(let value):

@@ -66,7 +66,9 @@ struct HistoryTests {
     return history
   }
 
-  private static func closeLate(_ channel: Channel<Int>, _ clock: Clock, _ queue: DispatchQueue) async throws -> Operation {
+  private static func closeLate(_ channel: Channel<Int>, _ clock: Clock, _ queue: DispatchQueue) async throws
+    -> Operation
+  {
     try await co_launch(on: queue) {
       for _ in 0..<20 { try co_yield() }
       return try perform(.close, channel, clock)
@@ -84,7 +86,9 @@ struct HistoryTests {
   }
 
   private static func perform(
-    _ kind: Operation.Kind, _ channel: Channel<Int>, _ clock: Clock
+    _ kind: Operation.Kind,
+    _ channel: Channel<Int>,
+    _ clock: Clock
   ) throws -> Operation {
     var operation = Operation(kind: kind)
     operation.called = clock.tick()

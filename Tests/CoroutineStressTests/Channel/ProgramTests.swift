@@ -62,7 +62,9 @@ struct ProgramTests {
     #expect(all.sorted() == Array(0..<(4 * each)))
   }
 
-  /// A fork is a channel that holds it; who has both eats. The last philosopher takes them the other way round.
+  /// A fork is a channel that holds it; who has both eats.
+  ///
+  /// The last philosopher takes them the other way round.
   @Test func `dining philosophers`() async throws {
     let (seats, meals) = (5, stress.rounds(5_000))
     let forks = (0..<seats).map { number in

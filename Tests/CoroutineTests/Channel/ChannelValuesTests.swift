@@ -27,7 +27,8 @@ struct ChannelValuesTests {
     try await onSerialQueue {
       var received: [Value] = []
       for value in values {
-        let buffered = Channel<Value>(1), rendezvous = Channel<Value>()
+        let buffered = Channel<Value>(1)
+        let rendezvous = Channel<Value>()
         try buffered.send(value)
         received.append(try buffered.receive()!)
         let receiver = co_launch { try rendezvous.receive()! }
@@ -75,7 +76,7 @@ struct ChannelValuesTests {
     let received = try await passThrough([Tracked("object", trace)])
     #expect(received.count == 5)
     #expect(trace.all == [])
-    received.forEach { $0.use() }
+    for object in received { object.use() }
     _ = consume received
     #expect(trace.all == ["released object"])
   }
@@ -98,6 +99,8 @@ struct ChannelValuesTests {
       #expect(outcome { try selecting.join() } == "ChannelClosed")
       channel.cancel()
     }
-    #expect(trace.all.sorted() == ["buffered", "closed over", "closed over in a select", "losing"].map { "released \($0)" })
+    #expect(
+      trace.all.sorted() == ["buffered", "closed over", "closed over in a select", "losing"].map { "released \($0)" }
+    )
   }
 }

@@ -51,7 +51,9 @@ struct SelectAwaitTests {
 
   @Test func `it waits for whichever ends first`() async throws {
     try await onSerialQueue {
-      let promise = Promise<Int>(), other = Promise<Int>(), channel = Channel<Int>()
+      let promise = Promise<Int>()
+      let other = Promise<Int>()
+      let channel = Channel<Int>()
       let job = co_launch { () throws -> Int in
         try waitForCancellation()
         return 0
@@ -99,7 +101,8 @@ struct SelectAwaitTests {
   @Test func `a failure that only a losing case could have seen is reported`() async throws {
     let unhandled = UnhandledErrors()
     try await onSerialQueue {
-      let channel = Channel<Int>(1), gate = Gate()
+      let channel = Channel<Int>(1)
+      let gate = Gate()
       try channel.send(1)
       let job = co_launch { () throws -> Int in
         try gate.pass()
@@ -118,7 +121,8 @@ struct SelectAwaitTests {
 
   @Test func `any Awaitable takes part, and is left when it loses`() async throws {
     try await onSerialQueue {
-      let announcement = Announcement(), channel = Channel<Int>()
+      let announcement = Announcement()
+      let channel = Channel<Int>()
       let select = {
         co_launch {
           try co_select {

@@ -22,7 +22,8 @@ struct SelectChoiceTests {
 
   @Test func `it is uniform among the ready ones whatever lies between them`() async throws {
     let counts = try await onSerialQueue {
-      let never = Channel<Int>(), ready = [Channel<Int>(1), Channel<Int>(1)]
+      let never = Channel<Int>()
+      let ready = [Channel<Int>(1), Channel<Int>(1)]
       var counts = [0, 0]
       for _ in 0..<4_000 {
         for (index, channel) in ready.enumerated() { _ = channel.trySend(index) }
@@ -41,7 +42,8 @@ struct SelectChoiceTests {
 
   @Test func `biased, the first in order wins`() async throws {
     try await onSerialQueue {
-      let first = Channel<Int>(1), second = Channel<Int>(1)
+      let first = Channel<Int>(1)
+      let second = Channel<Int>(1)
       for _ in 0..<100 {
         _ = first.trySend(1)
         _ = second.trySend(2)

@@ -5,7 +5,8 @@ import Testing
 struct SelectTests {
   @Test func `takes the case that is ready`() async throws {
     try await onSerialQueue {
-      let ints = Channel<Int>(1), texts = Channel<String>(1)
+      let ints = Channel<Int>(1)
+      let texts = Channel<String>(1)
       let select = {
         try co_select {
           ints.onReceive { "int \($0 ?? -1)" }
@@ -21,7 +22,9 @@ struct SelectTests {
 
   @Test func `waits for the first case that becomes ready`() async throws {
     try await onSerialQueue {
-      let ints = Channel<Int>(), texts = Channel<String>(), out = Channel<Int>()
+      let ints = Channel<Int>()
+      let texts = Channel<String>()
+      let out = Channel<Int>()
       let select = {
         co_launch {
           try co_select {
@@ -49,7 +52,8 @@ struct SelectTests {
   @Test func `a select that has lost leaves no node and keeps its value`() async throws {
     let dropped = Trace()
     try await onSerialQueue {
-      let winner = Channel<Int>(), losing = Channel<Int> { dropped("\($0)") }
+      let winner = Channel<Int>()
+      let losing = Channel<Int> { dropped("\($0)") }
       let job = co_launch {
         try co_select {
           winner.onReceive { $0 }
@@ -69,7 +73,8 @@ struct SelectTests {
   @Test func `a closed channel is ready`() async throws {
     let dropped = Trace()
     try await onSerialQueue {
-      let plain = Channel<Int>(), caused = Channel<Int> { dropped("\($0)") }
+      let plain = Channel<Int>()
+      let caused = Channel<Int> { dropped("\($0)") }
       plain.close()
       caused.close(Oops("cause"))
       #expect(outcome { try co_select { plain.onReceive { $0 } } } == "nil")

@@ -4,7 +4,9 @@ import Testing
 
 @Suite("co_select: time", .timeLimit(.minutes(1)))
 struct SelectTimeTests {
-  @Test func `in virtual time a timeout ends the select to the nanosecond, unless another case comes first`() async throws {
+  @Test func `in virtual time a timeout ends the select to the nanosecond, unless another case comes first`()
+    async throws
+  {
     let seen = try await onOwnThread {
       let simulation = Simulation()
       let started = simulation.now
