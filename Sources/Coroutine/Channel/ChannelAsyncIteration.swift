@@ -100,7 +100,9 @@ final class AsyncReceiver<Element: Sendable>: WaitCallback, @unchecked Sendable 
 
   private func resume() {
     cco_publish(address)
+    cco_unrecorded_begin()
     continuation?.resume()
+    cco_unrecorded_end()
   }
 
   /// ThreadSanitizer does not see that resuming a continuation happens before what follows the await, so it is told.

@@ -18,8 +18,8 @@
 // circle can arise. A send and a receive on one channel in one select never meet: while it looks its nodes are not linked,
 // and while they are linked it does not look.
 //
-// What a place must do to take part is in SelectOperation.swift: channels do it in ChannelSelect.swift, jobs, promises and every
-// other Awaitable in SelectAwait.swift.
+// What a place must do to take part is in SelectOperation.swift: channels do it in ChannelSelect.swift, jobs and every other
+// Awaitable in SelectAwait.swift.
 
 /// One case of a select under way.
 ///

@@ -1,6 +1,7 @@
 public import Synchronization
 
-// The case of an Awaitable. Jobs and promises are places by their completion; everything else settles a completion of ours.
+// The case of an Awaitable. Jobs and promises (PromiseSelect.swift) are places by their completion; everything else settles a
+// completion of ours.
 
 extension Awaitable {
   /// For ``co_select(biased:_:)``: waits for the end.
@@ -37,22 +38,6 @@ extension Job {
   }
 }
 
-extension Promise {
-  /// For ``co_select(biased:_:)``: waits for the promise.
-  ///
-  /// Ready when it is settled; `body` gets the outcome. Losing leaves the promise alone.
-  @inlinable
-  public final func onAwait<R>(_ body: @escaping (Result<Success, any Error>) throws -> R) -> SelectCase<R> {
-    SelectCase(
-      PromiseAwait<Success>.self,
-      place: self,
-      lock: completion.lockAddress,
-      queue: completion.waiterAddress,
-      taking: body
-    )
-  }
-}
-
 @usableFromInline
 enum JobAwait<Success: Sendable>: SelectOperation {
   @usableFromInline
@@ -64,18 +49,6 @@ enum JobAwait<Success: Sendable>: SelectOperation {
   @inlinable
   static func finish(_ job: Job<Success>, _ node: SelectNodeRef) -> Result<Success, any Error> {
     job.completion.seenOutcome(as: Success.self)
-  }
-}
-
-@usableFromInline
-enum PromiseAwait<Success: Sendable>: SelectOperation {
-  @inlinable
-  static func attempt(_ promise: Promise<Success>, _ node: SelectNodeRef) -> SelectAnswer {
-    promise.completion.isSettled ? .yes : .no
-  }
-  @inlinable
-  static func finish(_ promise: Promise<Success>, _ node: SelectNodeRef) -> Result<Success, any Error> {
-    promise.completion.seenOutcome(as: Success.self)
   }
 }
 

@@ -42,6 +42,17 @@ public enum SelectBuilder<R> {
   /// A `for` loop.
   @inlinable
   public static func buildArray<Cases: SelectCases<R>>(_ cases: [Cases]) -> SelectMany<R, Cases> { SelectMany(cases) }
+  /// What `co_select` takes.
+  @inlinable
+  public static func buildFinalResult<Cases: SelectCases<R>>(_ cases: Cases) -> Cases { cases }
+  /// An array, where one is wanted: for a function that is marked with the builder.
+  @inlinable @_disfavoredOverload
+  public static func buildFinalResult<Cases: SelectCases<R>>(_ cases: Cases) -> [SelectCase<R>] {
+    Array(unsafeUninitializedCapacity: cases.caseCount) { table, count in
+      count = cases.caseCount
+      if let start = table.baseAddress { _ = cases.putCases(at: start) }
+    }
+  }
 }
 
 /// Cases of a select, in whatever shape its builder gave them.

@@ -10,36 +10,52 @@ struct DeliverAgainstCancelTests {
 
   /// Sender, receiver and canceller are on three queues and meet in the same instant.
   ///
-  /// Whatever wins, each value is received once or reaches the hook once.
+  /// Whatever wins, each value is received once or reaches the hook once. Rounds run in batches: one side of each waits
+  /// already; while one queue lets the other sides begin, one after the other, a second cancels some, in the same order.
   @Test(arguments: Way.allCases)
   func `no value is lost or doubled`(way: Way) async throws {
-    let rounds = stress.rounds(50_000)
+    let (rounds, size) = (stress.rounds(50_000), 100)
     let (sent, received, dropped) = (Total(), Total(), Total())
     let started = Total()
     let queues = (0..<3).map { DispatchQueue(label: "deliver.\($0)") }
     let driver = co_launch(on: queues[0]) {
       var numbers = stress.random(0)
-      for round in 1...rounds {
-        let channel = Channel<Int>(.bounded(Int(numbers.next() & 1))) { dropped.add($0) }
-        let receiver = co_launch(on: queues[1]) {
-          started.add(1)
-          try receive(from: channel, way, received)
+      for batch in 0..<max(1, rounds / size) {
+        let channels = (0..<size).map { _ in Channel<Int>(.bounded(Int(numbers.next() & 1))) { dropped.add($0) } }
+        let receivers = {
+          channels.map { channel in
+            co_launch(on: queues[1]) {
+              started.add(1)
+              try receive(from: channel, way, received)
+            }
+          }
         }
-        let sender = co_launch(on: queues[2]) {
-          started.add(1)
-          try send(round, to: channel, way, sent)
+        let senders = {
+          channels.enumerated().map { index, channel in
+            co_launch(on: queues[2]) {
+              started.add(1)
+              try send(batch * size + index + 1, to: channel, way, sent)
+            }
+          }
         }
-        // Both are on their way to each other; a few loads decide how far they come.
-        while started.value < 2 * round { try co_yield() }
-        for _ in 0..<(numbers.next() & 63) { _ = started.value }
-        let victims = numbers.next() & 3
-        if victims & 1 != 0 { receiver.cancel() }
-        if victims & 2 != 0 { sender.cancel() }
-        // Nobody is cancelled: let the value arrive.
-        if victims == 0 { _ = try? sender.join() }
-        channel.close()
-        _ = try? receiver.join()
-        _ = try? sender.join()
+        let awaited = started.value + size
+        let early = batch & 1 == 0 ? receivers() : senders()
+        while started.value < awaited { try co_yield() }
+        let late = batch & 1 == 0 ? senders() : receivers()
+        let victims = channels.indices.map { index in
+          let victims = numbers.next() & 3
+          for _ in 0..<(numbers.next() & 31) { _ = started.value }
+          if victims & 1 != 0 { early[index].cancel() }
+          if victims & 2 != 0 { late[index].cancel() }
+          return victims
+        }
+        for (index, channel) in channels.enumerated() {
+          // Nobody is cancelled: let the value arrive.
+          if victims[index] == 0 { _ = try? (batch & 1 == 0 ? late : early)[index].join() }
+          channel.close()
+          _ = try? early[index].join()
+          _ = try? late[index].join()
+        }
       }
     }
     try await driver.value

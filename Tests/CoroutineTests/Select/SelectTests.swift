@@ -204,6 +204,22 @@ struct SelectTests {
     }
   }
 
+  @SelectBuilder<Int>
+  private func marked(_ channel: Channel<Int>, _ isPatient: Bool) -> [SelectCase<Int>] {
+    channel.onReceive { $0 ?? -1 }
+    if !isPatient { SelectCase.otherwise { -2 } }
+  }
+
+  @Test func `a function that is marked with the builder makes an array of cases`() async throws {
+    try await onSerialQueue {
+      let channel = Channel<Int>(1)
+      #expect(marked(channel, true).count == 1)
+      #expect(try co_select { marked(channel, false) } == -2)
+      try channel.send(7)
+      #expect(try co_select { marked(channel, true) } == 7)
+    }
+  }
+
   @Test func `a body may throw, wait and select again`() async throws {
     try await onSerialQueue {
       let channel = Channel<Int>(1)
