@@ -21,6 +21,7 @@ struct Allocations {
 
     var counts = Counts()
     try countWaiting(into: &counts)
+    try countChannels(into: &counts)
     try countLaunching(into: &counts)
     try countStepping(into: &counts)
 

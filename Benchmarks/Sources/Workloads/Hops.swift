@@ -19,7 +19,7 @@ func addHops(to suite: inout Suite) {
   }
 }
 
-private func nanosecondsPerHop(_ count: Int, _ hop: (Int) -> Int) -> Double {
+func nanosecondsPerHop(_ count: Int, _ hop: (Int) -> Int) -> Double {
   let start = Clock.wall.now
   expect(hop(count), equals: count, "hops made")
   return Double(Clock.wall.now - start) / Double(count)
@@ -39,7 +39,7 @@ private func coroutineHops(_ count: Int) -> Int {
 }
 
 /// Two queues that hand one record to and fro.
-private func bareHops(_ count: Int) -> Int {
+func bareHops(_ count: Int) -> Int {
   let done = DispatchSemaphore(value: 0)
   let (first, second) = (dispatch_queue_create("bare.first", nil), dispatch_queue_create("bare.second", nil))
   let ball = UnsafeMutablePointer<Ball>.allocate(capacity: 1)

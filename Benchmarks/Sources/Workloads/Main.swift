@@ -14,6 +14,7 @@ struct Workloads {
     addSettled(to: &suite)
     addGenerators(to: &suite)
     addHops(to: &suite)
+    addChannels(to: &suite)
     addTimers(to: &suite)
     addLatency(to: &suite)
     addParked(to: &suite)

@@ -120,6 +120,15 @@ typedef struct cco_transfer {
 /// Boost's jump, by a tail call from the one C++ file.
 cco_transfer cco_jump(void *_Nullable to, void *_Nullable data);
 
+// What AVX-512 adds to the registers that a call does not preserve.
+#if defined(__AVX512F__)
+#define CCO_VECTORS_CLOBBERED                                                                                        \
+  "xmm16", "xmm17", "xmm18", "xmm19", "xmm20", "xmm21", "xmm22", "xmm23", "xmm24", "xmm25", "xmm26", "xmm27",      \
+      "xmm28", "xmm29", "xmm30", "xmm31", "k1", "k2", "k3", "k4", "k5", "k6", "k7",
+#else
+#define CCO_VECTORS_CLOBBERED
+#endif
+
 /// `cco_jump` without a call instruction, as far as the processor can see. It predicts each return from a stack of
 /// recent calls; Boost's code comes back by a jump, so a call to it would leave an entry there that no return takes.
 /// After every switch all returns would then be predicted one frame too far down: 5 to 10 ns for each frame that
@@ -144,7 +153,8 @@ static inline __attribute__((always_inline)) cco_transfer cco_jump_unpredicted(v
       : "=a"(arrival.stack), "=d"(arrival.data), "+D"(to), "+S"(data)
       :
       : "rcx", "r8", "r9", "r10", "r11", "r15", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8",
-        "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "cc", "memory");
+        "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", CCO_VECTORS_CLOBBERED "st", "st(1)", "st(2)",
+        "st(3)", "st(4)", "st(5)", "st(6)", "st(7)", "cc", "memory");
   return arrival;
 #else
   return cco_jump(to, data);

@@ -1,0 +1,61 @@
+/// A place in a queue whose waiters carry something: a node, and where that lies.
+///
+/// In a channel it is the value that is waited for, or offered, an `Element?`; in a select's case, four words of the
+/// node.
+///
+/// The node comes first, so that a pointer to it is a pointer to the whole. Both lie on the waiting stack. Who may touch what:
+///
+///   node, isClosed   under the place's lock, or whoever has claimed the wait and has not woken the job yet
+///   slot             its own job until the node is linked and after the job is woken; in between whoever has claimed it,
+///                    and who only reads, whoever holds the lock
+@usableFromInline
+struct SlotNode {
+  @usableFromInline var node: WaitNode
+  @usableFromInline var slot: UnsafeMutableRawPointer
+  /// The wait was ended by a close, not by a value.
+  @usableFromInline var isClosed = false
+
+  @inlinable @inline(__always)
+  init(_ node: WaitNode, slot: UnsafeMutableRawPointer) {
+    self.node = node
+    self.slot = slot
+  }
+}
+
+extension UnsafeMutablePointer<WaitNode> {
+  /// The whole of a node that a job has queued in a place whose nodes all have slots.
+  @inlinable
+  var slotNode: UnsafeMutablePointer<SlotNode> {
+    @inline(__always) get { UnsafeMutableRawPointer(self).assumingMemoryBound(to: SlotNode.self) }
+  }
+
+  /// Wakes whoever waits here.
+  ///
+  /// The caller has claimed the wait and holds no lock.
+  @inlinable @inline(__always)
+  func wake() {
+    if let job = pointee.job { Turn.makeReady(job) } else { fireCallback() }
+  }
+
+  @usableFromInline @inline(never)
+  func fireCallback() { pointee.callback.unsafelyUnwrapped.takeRetainedValue().fire() }
+}
+
+extension WaitList {
+  /// Takes the first waiter whose wait can still be had, and claims it.
+  ///
+  /// Those whose wait has ended by other means, and who have not yet come to unlink themselves, are unlinked on the
+  /// way. Under the place's lock.
+  @inlinable @inline(__always)
+  mutating func claimFirst() -> UnsafeMutablePointer<WaitNode>? {
+    while let node = popFirst() {
+      guard let job = node.pointee.job else {
+        // A callback's node is linked for as long as it waits; the reason says that it does so no more.
+        node.pointee.reason = 0
+        return node
+      }
+      if job.claim(node.pointee.token, node.pointee.reason) { return node }
+    }
+    return nil
+  }
+}

@@ -1,0 +1,103 @@
+import Coroutine
+import Testing
+
+@Suite("Channel: several values at once", .timeLimit(.minutes(1)))
+struct ChannelBatchTests {
+  @Test func `receiveAll waits for the first and takes what is there`() async throws {
+    try await onSerialQueue {
+      let channel = Channel<Int>(2)
+      let job = co_launch { try channel.receiveAll() }
+      try co_yield()
+      #expect(!job.isFinished)
+      for value in 0..<2 { try channel.send(value) }
+      #expect(try job.join() == [0, 1])
+    }
+  }
+
+  @Test func `receiveAll takes the values of senders that wait, and lets them go on`() async throws {
+    try await onSerialQueue {
+      let channel = Channel<Int>(1)
+      let jobs = (0..<5).map { value in co_launch { try channel.send(value) } }
+      try co_yield()
+      #expect(try channel.receiveAll() == [0, 1, 2, 3, 4])
+      for job in jobs { try job.join() }
+    }
+  }
+
+  @Test func `receive of a count waits until it has that many`() async throws {
+    try await onSerialQueue {
+      let channel = Channel<Int>()
+      let job = co_launch { try channel.receive(count: 3) }
+      for value in 0..<3 {
+        try co_yield()
+        #expect(!job.isFinished)
+        try channel.send(value)
+      }
+      #expect(try job.join() == [0, 1, 2])
+      #expect(try channel.receive(count: 0) == [])
+    }
+  }
+
+  @Test func `receive of a count gives fewer only at the end`() async throws {
+    try await onSerialQueue {
+      let channel = Channel<Int>()
+      let job = co_launch { try channel.receive(count: 3) }
+      try co_yield()
+      try channel.send(1)
+      channel.close()
+      #expect(try job.join() == [1])
+      #expect(try channel.receive(count: 3) == [])
+    }
+  }
+
+  @Test(arguments: [0, 2])
+  func `cancelled, receive of a count puts back what it had, in order`(capacity: Int) async throws {
+    try await onSerialQueue {
+      let channel = Channel<Int>(.bounded(capacity))
+      let job = co_launch { try channel.receive(count: 5) }
+      for value in 0..<3 {
+        try co_yield()
+        try channel.send(value)
+      }
+      try co_yield()
+      job.cancel(Oops("enough"))
+      #expect(outcome { try job.join() } == "Oops(enough)")
+      #expect(channel.count == 3)
+      let sender = co_launch { try channel.send(3) }
+      try co_yield()
+      #expect(try channel.receiveAll() == [0, 1, 2, 3])
+      try sender.join()
+    }
+  }
+
+  @Test func `what is put back goes to receivers that wait`() async throws {
+    try await onSerialQueue {
+      let channel = Channel<Int>()
+      let batch = co_launch { try channel.receive(count: 3) }
+      try co_yield()
+      try channel.send(1)
+      try co_yield()
+      // The batch waits again, behind nobody; this one waits behind the batch.
+      let other = co_launch { try channel.receive() }
+      try co_yield()
+      batch.cancel()
+      #expect(try other.join() == 1)
+      #expect(channel.count == 0)
+    }
+  }
+
+  @Test func `cancelled together with the channel, what it had reaches the hook`() async throws {
+    let dropped = Trace()
+    try await onSerialQueue {
+      let channel = Channel<Int> { dropped("\($0)") }
+      let batch = co_launch { try channel.receive(count: 3) }
+      try co_yield()
+      try channel.send(1)
+      try co_yield()
+      batch.cancel()
+      channel.cancel()
+      #expect(outcome { try batch.join() } == "CancellationError")
+    }
+    #expect(dropped.all == ["1"])
+  }
+}

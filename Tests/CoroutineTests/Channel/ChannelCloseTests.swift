@@ -1,0 +1,162 @@
+import Coroutine
+import Testing
+
+@Suite("Channel: closing", .timeLimit(.minutes(1)))
+struct ChannelCloseTests {
+  @Test func `close is true once and false ever after`() {
+    let channel = Channel<Int>()
+    #expect(!channel.isClosed)
+    #expect(channel.close())
+    #expect(channel.isClosed)
+    #expect(!channel.close(Oops("late")))
+    channel.cancel(Oops("later"))
+    #expect(channel.tryReceive().name == "closed")
+  }
+
+  @Test func `what is buffered stays receivable, then comes nil for ever`() async throws {
+    try await onSerialQueue {
+      let channel = Channel<Int>(3)
+      for value in 1...3 { try channel.send(value) }
+      channel.close()
+      #expect(try channel.receiveAll() == [1, 2, 3])
+      #expect(try channel.receive() == nil)
+      #expect(try channel.receive() == nil)
+      #expect(try channel.receiveAll() == [])
+      #expect(try channel.receive(count: 2) == [])
+    }
+  }
+
+  @Test func `a cause is thrown at receivers once the buffer is drained`() async throws {
+    try await onSerialQueue {
+      let channel = Channel<Int>(3)
+      try channel.send(1)
+      channel.close(Oops("cause"))
+      #expect(try channel.receive(count: 2) == [1])
+      #expect(outcome { try channel.receive() } == "Oops(cause)")
+      #expect(outcome { try channel.receive(count: 1) } == "Oops(cause)")
+      #expect(outcome { try channel.receiveAll() } == "Oops(cause)")
+    }
+  }
+
+  @Test(arguments: [false, true])
+  func `receivers that wait are woken by a close`(hasCause: Bool) async throws {
+    let outcomes = try await onSerialQueue {
+      let channel = Channel<Int>()
+      let jobs = (0..<3).map { _ in co_launch { outcome { try channel.receive() } } }
+      try co_yield()
+      channel.close(hasCause ? Oops("cause") : nil)
+      return try jobs.map { try $0.join() }
+    }
+    #expect(outcomes == Array(repeating: hasCause ? "Oops(cause)" : "nil", count: 3))
+  }
+
+  @Test func `senders that wait fail, and their values have reached the hook when close returns`() async throws {
+    let dropped = Trace()
+    let outcomes = try await onSerialQueue {
+      let channel = Channel<Int>(1) { dropped("\($0)") }
+      let jobs = (0..<3).map { value in co_launch { outcome { try channel.send(value) } } }
+      try co_yield()
+      channel.close(Oops("cause"))
+      #expect(dropped.all == ["1", "2"])
+      #expect(try channel.receiveAll() == [0])
+      return try jobs.map { try $0.join() }
+    }
+    #expect(outcomes == ["()", "ChannelClosed", "ChannelClosed"])
+    #expect(dropped.all == ["1", "2"])
+  }
+
+  @Test func `a send after the close throws with the cause, and the value reaches the hook`() async throws {
+    let dropped = Trace()
+    try await onSerialQueue {
+      let channel = Channel<Int>(1) { dropped("\($0)") }
+      channel.close(Oops("cause"))
+      let error = #expect(throws: ChannelClosed.self) { try channel.send(5) }
+      #expect(error?.cause as? Oops == Oops("cause"))
+      #expect(channel.trySend(6) == .closed)
+    }
+    #expect(dropped.all == ["5"])
+  }
+
+  @Test func `cancel drops what is buffered, also after a close`() async throws {
+    let dropped = Trace()
+    try await onSerialQueue {
+      let channel = Channel<Int>(2) { dropped("\($0)") }
+      try channel.send(1)
+      try channel.send(2)
+      let waiting = co_launch { outcome { try channel.send(3) } }
+      try co_yield()
+      channel.cancel()
+      #expect(channel.count == 0)
+      #expect(try waiting.join() == "ChannelClosed")
+      #expect(try channel.receive() == nil)
+
+      let closed = Channel<Int>(2) { dropped("again \($0)") }
+      try closed.send(4)
+      closed.close()
+      closed.cancel(Oops("too late to be the cause"))
+      #expect(try closed.receive() == nil)
+    }
+    #expect(dropped.all == ["1", "2", "3", "again 4"])
+  }
+
+  @Test func `what is left in the buffer at the end of the channel reaches the hook in order`() async throws {
+    let dropped = Trace()
+    try await onSerialQueue {
+      let channel = Channel<Int>(4) { dropped("\($0)") }
+      for value in 0..<3 { try channel.send(value) }
+      #expect(try channel.receive() == 0)
+    }
+    #expect(dropped.all == ["1", "2"])
+  }
+
+  @Test func `the hook may use the channel: no lock is held`() async throws {
+    let late = Trace()
+    try await onSerialQueue {
+      let second = Channel<Int>(8)
+      let channel = Channel<Int>(.dropOldest(1)) { _ = second.trySend($0) }
+      for value in 0..<4 { try channel.send(value) }
+      channel.cancel()
+      second.close()
+      for value in second { late("\(value)") }
+    }
+    #expect(late.all == ["0", "1", "2", "3"])
+  }
+
+  @Test func `a send that fails finds that the hook has had its value, whichever thread closes`() async throws {
+    let queue = taggedQueue("sender")
+    for round in 0..<500 {
+      let dropped = Locked<[Int]>([])
+      let channel = Channel<Int> { value in dropped.withLock { $0.append(value) } }
+      let (parked, seen) = (Gate(), Locked<[Int]>([]))
+      let sender = co_launch(on: queue) {
+        // Its turn ends with the wait in the channel, so whoever runs after it finds it parked.
+        co_launch { parked.open() }
+        do { try channel.send(round) } catch is ChannelClosed { seen.current = dropped.current }
+      }
+      try await onCoroutine {
+        try parked.pass()
+        channel.close()
+      }
+      try await sender.value
+      #expect(seen.current == [round])
+    }
+  }
+
+  @Test func `closing on another thread wakes who waits`() async throws {
+    let channel = Channel<Int>()
+    let job = co_launch { outcome { try channel.receive() } }
+    try await onOwnThread { _ = channel.close() }
+    #expect(try await job.value == "nil")
+  }
+}
+
+extension TryReceive {
+  /// As a text that tests compare.
+  var name: String {
+    switch self {
+    case .received(let value): "\(value)"
+    case .empty: "empty"
+    case .closed: "closed"
+    }
+  }
+}

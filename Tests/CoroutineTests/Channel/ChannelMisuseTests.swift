@@ -1,0 +1,50 @@
+import Coroutine
+import Testing
+
+@Suite("Channel: misuse traps with a sentence", .timeLimit(.minutes(1)))
+struct ChannelMisuseTests {
+  @Test func `a negative capacity`() async {
+    let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
+      _ = Channel<Int>(.bounded(-1))
+    }
+    expect(result, says: "A channel cannot hold -1 values: use 0 or .rendezvous to hold none.")
+  }
+
+  @Test func `a dropping channel that holds nothing`() async {
+    let oldest = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
+      _ = Channel<Int>(.dropOldest(0))
+    }
+    expect(oldest, says: "A channel that drops must hold at least 1 value, not 0: else it would drop all.")
+    let newest = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
+      _ = Channel<Int>(.dropNewest(-3))
+    }
+    expect(newest, says: "A channel that drops must hold at least 1 value, not -3: else it would drop all.")
+  }
+
+  @Test func `a negative count`() async {
+    let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
+      _ = try Channel<Int>().receive(count: -2)
+    }
+    expect(result, says: "-2 values cannot be received: ask for 0 or more.")
+  }
+
+  @Test func `for-in off a coroutine`() async {
+    let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
+      for _ in Channel<Int>() {}
+    }
+    expect(result, says: "use co_launch, for try await, or tryReceive().")
+  }
+
+  @Test func `more cases than a select takes`() async {
+    let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
+      let channel = Channel<Int>()
+      try await co_launch { try co_select { for _ in 0..<241 { channel.onReceive { _ in } } } }.value
+    }
+    expect(result, says: "A select takes at most 240 cases, not 241")
+  }
+
+  private func expect(_ result: ExitTest.Result?, says sentence: String) {
+    let text = String(decoding: result?.standardErrorContent ?? [], as: UTF8.self)
+    #expect(text.contains(sentence), "it said: \(text)")
+  }
+}

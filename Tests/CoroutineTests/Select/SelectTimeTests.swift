@@ -1,0 +1,90 @@
+import Testing
+
+@testable import Coroutine
+
+@Suite("co_select: time", .timeLimit(.minutes(1)))
+struct SelectTimeTests {
+  @Test func `in virtual time a timeout ends the select to the nanosecond, unless another case comes first`()
+    async throws
+  {
+    let seen = try await onOwnThread {
+      let simulation = Simulation()
+      let started = simulation.now
+      return try simulation.run {
+        let channel = Channel<Int>()
+        var seen: [String] = []
+        for (delay, timeout) in [(2, 3_600), (3_600, 2)] {
+          let sender = co_launch {
+            try co_delay(.seconds(delay))
+            return channel.trySend(delay)
+          }
+          let which = try co_select {
+            channel.onReceive { "received \($0 ?? -1)" }
+            SelectCase.onTimeout(.seconds(timeout)) { "timeout" }
+            SelectCase.onTimeout(.seconds(7_200)) { "never" }
+          }
+          seen.append("\(which) at \((simulation.now - started) / 1_000_000_000)")
+          seen.append("\(try sender.join())")
+        }
+        return seen
+      }
+    }
+    #expect(seen == ["received 2 at 2", "sent", "timeout at 4", "full"])
+  }
+
+  @Test func `a seed decides which ready case wins, and replays it`() async throws {
+    let choices = { (seed: UInt64?) in
+      try await onOwnThread {
+        try Simulation(seed: seed).run {
+          let (left, right) = (Channel<Int>(1), Channel<Int>(1))
+          return try (0..<64).map { _ in
+            _ = left.trySend(0)
+            _ = right.trySend(1)
+            return try co_select {
+              left.onReceive { $0 ?? -1 }
+              right.onReceive { $0 ?? -1 }
+            }
+          }
+        }
+      }
+    }
+    let first = try await choices(1)
+    #expect(first == (try await choices(1)))
+    #expect(first != (try await choices(2)))
+    #expect(Set(first) == [0, 1])
+    #expect(try await choices(nil) == Array(repeating: 0, count: 64))
+  }
+
+  @Test func `a select that nothing can end is a deadlock in a simulation`() async throws {
+    try await onOwnThread {
+      let simulation = Simulation()
+      let error = #expect(throws: Simulation.Deadlock.self) {
+        try simulation.run { try co_select { Channel<Int>().onReceive { _ in } } }
+      }
+      #expect(error?.dump.contains("waiting for several") == true)
+    }
+  }
+
+  @Test func `an enclosing deadline ends a select, and is told from its own timeout`() async throws {
+    let ends = try await onOwnThread {
+      try Simulation().run {
+        outcome {
+          try co_timeout(.seconds(1)) {
+            try co_select {
+              Channel<Int>().onReceive { _ in "received" }
+              SelectCase.onTimeout(.seconds(2)) { "timeout" }
+            }
+          }
+        }
+      }
+    }
+    #expect(ends == "TimeoutError")
+  }
+
+  @Test func `cases side by side are a table, so that a select of them copies nothing`() {
+    #expect(SelectCase<Int>.isFlat)
+    #expect(SelectPair<Int, SelectCase<Int>, SelectCase<Int>>.isFlat)
+    #expect(MemoryLayout<SelectCase<Int>>.stride * 8 <= 1024)
+    #expect(MemoryLayout<SelectNode>.stride * 8 <= 1024)
+  }
+}
