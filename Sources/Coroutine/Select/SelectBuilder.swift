@@ -43,8 +43,10 @@ public enum SelectBuilder<R> {
   @inlinable
   public static func buildArray<Cases: SelectCases<R>>(_ cases: [Cases]) -> SelectMany<R, Cases> { SelectMany(cases) }
   /// What `co_select` takes.
-  @inlinable
-  public static func buildFinalResult<Cases: SelectCases<R>>(_ cases: Cases) -> Cases { cases }
+  ///
+  /// Consuming, or each select would copy its cases: a third of its time.
+  @inlinable @inline(__always)
+  public static func buildFinalResult<Cases: SelectCases<R>>(_ cases: consuming Cases) -> Cases { cases }
   /// An array, where one is wanted: for a function that is marked with the builder.
   @inlinable @_disfavoredOverload
   public static func buildFinalResult<Cases: SelectCases<R>>(_ cases: Cases) -> [SelectCase<R>] {
