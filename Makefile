@@ -35,9 +35,9 @@ setup-demo: ## Installs what the demo needs besides: libpng
 build: setup ## Builds the library, debug
 	$(strict) swift build $(checks) $(ARGS)
 
-# Tests and stress tests run one after the other: a million parked coroutines would slow every dump and deadline beside them.
+# Stress tests run after the others, and one at a time, since each has threads enough for the machine.
 # With ARGS of its own a target makes one run of it.
-both = $(if $(ARGS),$(1) $(ARGS),$(1) --skip CoroutineStressTests && $(1) --skip-build --filter CoroutineStressTests)
+both = $(if $(ARGS),$(1) $(ARGS),$(1) --skip CoroutineStressTests && $(1) --skip-build --no-parallel --filter CoroutineStressTests)
 
 test: setup ## Runs the tests, debug
 	$(call both,$(swift_test))
@@ -45,9 +45,12 @@ test: setup ## Runs the tests, debug
 test-release: setup ## Runs the tests, optimised
 	$(call both,$(swift_test) -c release -Xswiftc -enable-testing $(release))
 
+# One at a time: beside each other, tests under ThreadSanitizer take five times the processor time. And without the second
+# that a process, as each exit test is one, would wait at its end.
 test-tsan: export CO_STRESS ?= 0.2
 test-tsan: setup ## Runs the tests under ThreadSanitizer
-	$(call both,$(swift_test) --sanitize=thread $(tsan))
+	export TSAN_OPTIONS=atexit_sleep_ms=0:$$TSAN_OPTIONS; \
+	  $(call both,$(swift_test) --no-parallel --sanitize=thread $(tsan))
 
 # lld, because gold prints a warning for each symbol that AddressSanitizer keeps to itself.
 test-asan: export CO_STRESS ?= 0.2
