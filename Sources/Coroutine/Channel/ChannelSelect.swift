@@ -49,7 +49,7 @@ enum ChannelReceive<Element: Sendable>: SelectOperation {
   static func attempt(_ channel: Channel<Element>, _ node: SelectNodeRef) -> SelectAnswer {
     var woken: UnsafeMutablePointer<WaitNode>?
     if channel.state.take(node.slot(of: Element.self), &woken) { return .yes(waking: woken) }
-    return channel.state.isClosed ? .yes : .no
+    return channel.state.tellsEnd() ? .yes : .no
   }
 
   @inlinable
