@@ -72,7 +72,7 @@ final class AsyncReceiver<Element: Sendable>: WaitCallback, @unchecked Sendable 
   private func link() -> Bool {
     var woken: UnsafeMutablePointer<WaitNode>?
     channel.lock.lock()
-    let isOver = isCancelled || channel.state.take(slot, &woken) || channel.state.isClosed
+    let isOver = isCancelled || channel.state.take(slot, &woken) || channel.state.tellsEnd()
     if !isOver {
       _ = Unmanaged.passRetained(self as WaitCallback)
       channel.state.receivers.append(node)
@@ -85,10 +85,12 @@ final class AsyncReceiver<Element: Sendable>: WaitCallback, @unchecked Sendable 
   /// The Task is cancelled: takes the receiver out of the queue, unless somebody has claimed it.
   private func withdraw() {
     channel.lock.lock()
-    // Claimed, it may be linked in a list of the claimer's; the reason tells the two apart.
-    let wasWaiting = node.pointee.isLinked && node.pointee.reason != 0
+    // The reason first: it alone is written under the lock only. A claimed node's links are the claimer's, who may have it in
+    // a list of its own and takes it out of that without the lock.
+    let isClaimed = node.pointee.reason == 0
+    let wasWaiting = !isClaimed && node.pointee.isLinked
     if wasWaiting { channel.state.receivers.remove(node) }
-    if !node.pointee.isLinked, node.pointee.reason != 0 { isCancelled = true }
+    if !isClaimed { isCancelled = true }
     channel.lock.unlock()
     if wasWaiting {
       fire()

@@ -31,7 +31,7 @@ extension Channel {
         if let woken { woken.wake() }
         return
       }
-      if state.isClosed { return lock.unlock() }
+      if state.tellsEnd() { return lock.unlock() }
       var waiting = SlotNode(
         WaitNode(job: job, token: job.beginWait(.channel)),
         slot: UnsafeMutableRawPointer(slot)
@@ -61,7 +61,7 @@ extension Channel {
       var woken: UnsafeMutablePointer<WaitNode>?
       lock.lock()
       let found = state.take(slot, &woken)
-      let isClosed = !found && state.isClosed
+      let isClosed = !found && state.tellsEnd()
       lock.unlock()
       if let woken { woken.wake() }
       return isClosed
@@ -90,8 +90,10 @@ extension Channel {
   /// Receives `count` values, waiting for each as ``receive()`` does.
   ///
   /// Fewer only where the channel is closed before: then what there was, and on the next call what `receive` would say.
-  /// Cancelled while it waits it throws, and what it had taken is at the front of the channel again, in order. Traps on
-  /// a negative count.
+  /// Cancelled while it waits it throws, and what it had taken is at the front of the channel again, in order, also if that
+  /// then holds more than its capacity. What nobody can be given any more goes to `onUndelivered`: what no longer fits into
+  /// a channel that drops its oldest, and all of it once a receiver has been told that the channel is closed and drained.
+  /// Traps on a negative count.
   @inlinable
   public func receive(count: Int) throws -> [Element] {
     if count < 0 { misuse("\(count) values cannot be received: ask for 0 or more.") }
@@ -122,9 +124,15 @@ extension Channel {
     var left = most
     var slot: Element?
     var woken = WaitList()
+    var taken = Ring<Element>(capacity: 0)
+    lock.lock()
+    let isTaken = state.takeRing(&taken, most)
+    let count = isTaken ? taken.count : Swift.min(most, state.ring.count)
+    lock.unlock()
+    // Room for what is there now. Growing under the lock remains possible, and is rare: an array grows by what it holds.
+    values.reserveCapacity(values.count + count)
+    if isTaken { return taken.removeAll(into: &values) }
     withUnsafeMutablePointer(to: &slot) { slot in
-      // Room for what is there now. Growing under the lock remains possible, and is rare: an array grows by what it holds.
-      values.reserveCapacity(values.count + Swift.min(most, lock.withLock { state.ring.count }))
       lock.lock()
       var node: UnsafeMutablePointer<WaitNode>?
       while left > 0, state.take(slot, &node) {
@@ -143,10 +151,11 @@ extension Channel {
   func putBack(_ values: inout [Element]) {
     var woken = WaitList()
     lock.lock()
-    if !state.isCancelled { state.putBack(&values, &woken) }
+    let lost = state.putBack(values, &woken)
     lock.unlock()
+    // What is given to others is held by them alone before they can let go of it.
+    values = Array(values[lost])
     while let node = woken.popFirst() { node.wake() }
-    // Cancelled meanwhile: nobody receives from it any more.
     if let onUndelivered { for value in values { onUndelivered(value) } }
   }
 }

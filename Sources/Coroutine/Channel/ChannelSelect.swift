@@ -49,7 +49,7 @@ enum ChannelReceive<Element: Sendable>: SelectOperation {
   static func attempt(_ channel: Channel<Element>, _ node: SelectNodeRef) -> SelectAnswer {
     var woken: UnsafeMutablePointer<WaitNode>?
     if channel.state.take(node.slot(of: Element.self), &woken) { return .yes(waking: woken) }
-    return channel.state.isClosed ? .yes : .no
+    return channel.state.tellsEnd() ? .yes : .no
   }
 
   @inlinable
@@ -102,7 +102,10 @@ extension SelectNodeRef {
   }
 }
 
-/// How a select's case keeps a value: in the four words of its node, or in memory of its own.
+/// How a select's case keeps a value: in the words of its node, or in memory of its own.
+///
+/// A receive's slot is in the node where an `Element?` fits into its words, whatever the element is; only a larger one is
+/// allocated, for each receiving case of each select. A send's value is in the node where it fits and is nothing but bits.
 ///
 /// A case can be copied and used twice, its node cannot. So a case keeps bits only of what is nothing but bits (an empty slot
 /// is, whatever the type), and an object of anything else; the node gets a copy to move from.
@@ -110,7 +113,7 @@ extension SelectNodeRef {
 enum SelectSlot<Element: Sendable> {
   @inlinable static var fits: Bool {
     @inline(__always) get {
-      MemoryLayout<Element?>.size <= MemoryLayout<InlineArray<4, UInt>>.size
+      MemoryLayout<Element?>.size <= MemoryLayout<SelectWords>.size
         && MemoryLayout<Element?>.alignment <= MemoryLayout<UInt>.alignment
     }
   }

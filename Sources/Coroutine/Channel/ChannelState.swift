@@ -7,10 +7,14 @@
 ///  1. While a receiver waits the ring is empty and no sender waits, so a hand-off never overtakes what is buffered. (A
 ///     select may wait on both sides of one channel; its two nodes never match, because whoever looks for a partner is
 ///     running and has no wait to claim.)
-///  2. Senders wait only where the overflow says so and the ring holds `limit` values or more.
+///  2. Senders wait only where the overflow says so and the ring holds `limit` values or more. It holds more only after
+///     values were put back: whoever had them is cancelled and cannot wait for room, and to drop a value that a bounded
+///     channel has accepted, or the oldest of one that drops its newest, would be worse. A ring that drops its oldest never
+///     holds more.
 ///  3. Once closed, nobody waits and nothing is added.
 ///  4. A value changes hands together with the claim of its receiver's or sender's wait. Whoever loses the claim has not
 ///     touched the value. Hence every value that was accepted is in one place: the ring, a slot, or its receiver.
+///  5. Once somebody was told the end the ring is empty for ever: nobody receives after a nil.
 ///
 ///   OPEN --- close ---> CLOSED, what is buffered remains --- received or cancelled ---> CLOSED and drained
 @usableFromInline
@@ -31,6 +35,8 @@ struct ChannelState<Element: Sendable>: ~Copyable {
   @usableFromInline var isClosed = false
   /// Closed, and nothing that is left will be received.
   @usableFromInline var isCancelled = false
+  /// Closed, and somebody has been answered so.
+  @usableFromInline var endWasTold = false
   @usableFromInline let overflow: Overflow
   /// How many values the ring takes in before `overflow` counts.
   @usableFromInline let limit: Int
@@ -41,7 +47,7 @@ struct ChannelState<Element: Sendable>: ~Copyable {
   init(limit: Int, overflow: Overflow) {
     self.limit = limit
     self.overflow = overflow
-    // Bounded channels allocate when they are made and never again, unless they are large.
+    // Bounded channels allocate when they are made and never again, unless they hold very many (takeRing).
     ring = Ring(capacity: limit == .max ? 0 : min(limit, max(8, 65_536 / max(1, MemoryLayout<Element>.stride))))
   }
 
@@ -105,17 +111,41 @@ struct ChannelState<Element: Sendable>: ~Copyable {
     return node
   }
 
-  /// Puts values that a receiver could not keep back to the front, or gives them to the receivers that wait.
+  /// Whether the answer to a receive that found nothing is the end, which then holds for all.
+  @inlinable @inline(__always)
+  mutating func tellsEnd() -> Bool {
+    if isClosed { endWasTold = true }
+    return isClosed
+  }
+
+  /// Takes all at once where that moves more than copying would under the lock: many values, all wanted, and no sender
+  /// whose value has to move up.
+  ///
+  /// The memory goes with them, so a channel that was once full to the brim does not keep it.
   @inlinable
-  mutating func putBack(_ values: inout [Element], _ woken: inout WaitList) {
+  mutating func takeRing(_ taken: inout Ring<Element>, _ most: Int) -> Bool {
+    guard ring.count >= Ring<Element>.many, ring.count <= most, senders.first == nil else { return false }
+    swap(&taken, &ring)
+    return true
+  }
+
+  /// Gives values that a receiver could not keep to the receivers that wait, or puts them back to the front.
+  ///
+  /// Answers which of them are lost: all, where nobody receives any more; else those for which a ring that drops its
+  /// oldest has no room, the oldest of what is left.
+  @inlinable
+  mutating func putBack(_ values: [Element], _ woken: inout WaitList) -> Range<Int> {
+    if isCancelled || endWasTold { return values.indices }
     var index = 0
     while index < values.count, let node = receivers.claimFirst() {
       node.slot(of: Element.self).initialize(to: values[index])
       woken.append(node)
       index += 1
     }
-    for value in values[index...].reversed() { ring.prepend(value) }
-    values.removeAll()
+    var kept = index
+    if overflow == .dropsOldest { kept = max(index, values.count - max(0, limit - ring.count)) }
+    for value in values[kept...].reversed() { ring.prepend(value) }
+    return index..<kept
   }
 
   /// Closes; false when it was closed before.
@@ -127,7 +157,10 @@ struct ChannelState<Element: Sendable>: ~Copyable {
     if isClosed { return false }
     isClosed = true
     self.cause = cause
-    while let node = receivers.claimFirst() { woken.append(node) }
+    while let node = receivers.claimFirst() {
+      endWasTold = true
+      woken.append(node)
+    }
     while let node = senders.claimFirst() {
       node.slotNode.pointee.isClosed = true
       woken.append(node)

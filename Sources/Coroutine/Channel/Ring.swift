@@ -13,6 +13,9 @@ struct Ring<Element>: ~Copyable {
   @usableFromInline var head = 0
   @usableFromInline var count = 0
 
+  /// From so many values on it is better to give the memory away and grow anew than to move them one by one under a lock.
+  @inlinable static var many: Int { 1_024 }
+
   @inlinable
   init(capacity: Int) { if capacity > 0 { grow(to: capacity) } }
 

@@ -1,7 +1,7 @@
 /// A place in a queue whose waiters carry something: a node, and where that lies.
 ///
-/// In a channel it is the value that is waited for, or offered, an `Element?`; in a select's case, four words of the
-/// node.
+/// In a channel it is the value that is waited for, or offered, an `Element?`; in a select's case, the words of
+/// its node.
 ///
 /// The node comes first, so that a pointer to it is a pointer to the whole. Both lie on the waiting stack. Who may touch what:
 ///

@@ -38,7 +38,7 @@ struct SelectNode {
   ///
   /// Lives longer than the node.
   @usableFromInline let source: UnsafePointer<SelectSource>
-  @usableFromInline var words: InlineArray<4, UInt>
+  @usableFromInline var words: SelectWords
 
   @inlinable @inline(__always)
   init(_ source: UnsafePointer<SelectSource>, at address: UnsafeMutablePointer<SelectNode>, _ index: Int) {
@@ -47,7 +47,7 @@ struct SelectNode {
     words = source.pointee.words
     // `words` is the last field.
     let slot =
-      UnsafeMutableRawPointer(address) + (MemoryLayout<SelectNode>.size - MemoryLayout<InlineArray<4, UInt>>.size)
+      UnsafeMutableRawPointer(address) + (MemoryLayout<SelectNode>.size - MemoryLayout<SelectWords>.size)
     slotted = SlotNode(WaitNode(reason: WakeReason.firstCase &+ UInt8(truncatingIfNeeded: index)), slot: slot)
   }
 }
@@ -77,8 +77,9 @@ extension WaitNode {
 ///
 /// The operands are evaluated once, in order, before anything is looked at; the body runs last, when no case is pending any
 /// more. Suspends unless a case is ready; cancelled, it throws at once and no case has committed. Off a coroutine
-/// ``CoroutineError/notInCoroutine``. Up to eight cases allocate nothing, but a value to send that holds references and is no
-/// single object, or is larger than four words, is boxed, and an `Awaitable` that is not the runtime's own is observed anew. At most 240 cases; more trap.
+/// ``CoroutineError/notInCoroutine``. Up to eight cases allocate nothing, but for this: a value to send that holds
+/// references and is no single object, or is larger than four words, is boxed; so is the place for a value to receive that is
+/// larger than four words; an `Awaitable` that is not the runtime's own is observed anew. At most 240 cases; more trap.
 @inlinable
 public func co_select<R, Cases: SelectCases<R>>(
   biased: Bool = false,

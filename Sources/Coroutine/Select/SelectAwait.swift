@@ -72,7 +72,8 @@ extension CompletionRef {
 
 /// An Awaitable that is observed while a select is under way.
 ///
-/// A case may be used twice; each use observes anew, unless the end is known.
+/// A case may be used twice. Each select observes anew, unless the end is known; within one select all uses share the place,
+/// and so its one observation, which ends with the first of them that is disposed of: by then no case is pending.
 private final class ObservedPlace<Output: Sendable>: @unchecked Sendable {
   // Sound because the completion guards itself, and the observation is touched by the selecting coroutine alone.
   let completion = CompletionRef.allocate(capacity: 1)
@@ -92,7 +93,9 @@ private final class ObservedPlace<Output: Sendable>: @unchecked Sendable {
 
 private enum ObservedAwait<Value: Sendable>: SelectOperation {
   static func prepare(_ place: ObservedPlace<Value>, _ node: SelectNodeRef) {
-    if !place.completion.isSettled { place.observation = place.observe { _ = place.completion.settle($0) } }
+    if place.observation == nil, !place.completion.isSettled {
+      place.observation = place.observe { _ = place.completion.settle($0) }
+    }
   }
   static func attempt(_ place: ObservedPlace<Value>, _ node: SelectNodeRef) -> SelectAnswer {
     place.completion.isSettled ? .yes : .no

@@ -18,7 +18,7 @@ public struct SelectCase<R> {
     place: Operation.Place,
     lock: UnsafePointer<SpinLock>,
     queue: UnsafeMutablePointer<WaitList>,
-    words: InlineArray<4, UInt> = InlineArray(repeating: 0),
+    words: SelectWords = InlineArray(repeating: 0),
     needsPreparation: Bool = false,
     taking body: @escaping (Operation.Output) throws -> R
   ) {
@@ -38,7 +38,7 @@ public struct SelectCase<R> {
     place: Operation.Place,
     lock: UnsafePointer<SpinLock>,
     queue: UnsafeMutablePointer<WaitList>,
-    words: InlineArray<4, UInt> = InlineArray(repeating: 0),
+    words: SelectWords = InlineArray(repeating: 0),
     needsPreparation: Bool = false,
     _ body: @escaping () throws -> R
   ) where Operation.Output == Void {
@@ -76,6 +76,9 @@ public struct SelectCase<R> {
   }
 }
 
+/// What an operation carries: five words, so that an optional of four words of bits fits with its flag.
+@usableFromInline typealias SelectWords = InlineArray<5, UInt>
+
 /// What a case consists of.
 @usableFromInline
 struct SelectSource {
@@ -88,7 +91,7 @@ struct SelectSource {
   @usableFromInline let operate: SelectOperate
   @usableFromInline let body: SelectBody
   /// What the node's words begin with: what the operation carries, bit by bit, or a timeout in nanoseconds.
-  @usableFromInline var words: InlineArray<4, UInt>
+  @usableFromInline var words: SelectWords
   /// A value to send that is not just bits.
   @usableFromInline var object: AnyObject?
   @usableFromInline let kind: Kind
@@ -113,7 +116,7 @@ struct SelectSource {
     _ place: AnyObject,
     _ lock: UnsafePointer<SpinLock>,
     _ queue: UnsafeMutablePointer<WaitList>,
-    _ words: InlineArray<4, UInt>,
+    _ words: SelectWords,
     _ needsPreparation: Bool,
     _ body: SelectBody,
     _ operate: @escaping SelectOperate

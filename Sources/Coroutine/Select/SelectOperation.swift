@@ -9,7 +9,7 @@
 /// business of whoever claims it, as for any other waiter of the place: it does not see that it is a select's.
 ///
 /// Where waiters carry something (a value, a number of permits), all nodes of the place are ``SlotNode``s. A select's slot is
-/// the four words that its case began with, unless `prepare` makes it lead elsewhere.
+/// the five words that its case began with, unless `prepare` makes it lead elsewhere.
 ///
 /// ```swift
 /// enum Acquisition: SelectOperation {
@@ -18,7 +18,7 @@
 ///   }
 ///   static func finish(_ place: FairSemaphore, _ node: SelectNodeRef) {}
 /// }
-/// SelectCase(Acquisition.self, place: self, lock: lockAddress, queue: queueAddress, words: [UInt(permits), 0, 0, 0], body)
+/// SelectCase(Acquisition.self, place: self, lock: lockAddress, queue: queueAddress, words: [UInt(permits), 0, 0, 0, 0], body)
 /// ```
 ///
 /// Locking, queueing, parking and unlinking are the select's. A committed operation stays committed: the body's throw, or the

@@ -207,7 +207,7 @@ extension SelectNode {
 ///
 /// The words are read and written without a read-modify-write: two threads that share one may draw the same number, which
 /// does no harm, and on the usual path no cache line moves.
-private enum SelectRandom {
+enum SelectRandom {
   /// Apart by a cache line each.
   // Sound because the words are atomic and the pointer never changes.
   nonisolated(unsafe) private static let states: UnsafeMutablePointer<Atomic<UInt64>> = {
@@ -217,10 +217,16 @@ private enum SelectRandom {
     return states
   }()
 
+  /// Which of 16 groups a thread belongs to, by its turn, which is on its stack.
+  ///
+  /// Stacks are 8 MiB apart as a rule, so that no few bits of an address tell threads apart; the product's highest bits
+  /// depend on all of it.
+  @inline(__always)
+  static func group(of turn: UInt) -> Int { Int((turn &* 0x9E37_79B9_7F4A_7C15) >> 60) }
+
   @inline(__always)
   static func next(for turn: UnsafeMutablePointer<Turn>) -> UInt64 {
-    // Each thread's turn is on that thread's stack.
-    let state = states + Int((UInt(bitPattern: turn) >> 16) & 15) * 8
+    let state = states + group(of: UInt(bitPattern: turn)) * 8
     let value = state.pointee.load(ordering: .relaxed) &+ 0x9E37_79B9_7F4A_7C15
     state.pointee.store(value, ordering: .relaxed)
     var mixed = (value ^ (value >> 30)) &* 0xBF58_476D_1CE4_E5B9

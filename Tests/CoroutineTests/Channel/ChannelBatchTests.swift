@@ -1,5 +1,6 @@
-import Coroutine
 import Testing
+
+@testable import Coroutine
 
 @Suite("Channel: several values at once", .timeLimit(.minutes(1)))
 struct ChannelBatchTests {
@@ -21,6 +22,42 @@ struct ChannelBatchTests {
       try co_yield()
       #expect(try channel.receiveAll() == [0, 1, 2, 3, 4])
       for job in jobs { try job.join() }
+    }
+  }
+
+  @Test(arguments: [Channel<Int>.Capacity.unbounded, .bounded(20_000), .dropOldest(20_000)])
+  func `of very many values receiveAll takes the memory as well`(capacity: Channel<Int>.Capacity) async throws {
+    try await onSerialQueue {
+      let channel = Channel<Int>(capacity)
+      // The values lie across the end of the ring.
+      for value in -5_000..<0 { try channel.send(value) }
+      for value in -5_000..<0 { #expect(try channel.receive() == value) }
+      for value in 0..<20_000 { try channel.send(value) }
+      #expect(try channel.receiveAll() == Array(0..<20_000))
+      #expect(channel.count == 0)
+      #expect(channel.state.ring.capacity < 20_000)
+      for value in 0..<10 { try channel.send(value) }
+      #expect(try channel.receive(count: 10) == Array(0..<10))
+    }
+  }
+
+  @Test func `of very many values receive of a count takes as many`() async throws {
+    try await onSerialQueue {
+      let channel = Channel<Int>(.unbounded)
+      for value in 0..<10_000 { try channel.send(value) }
+      #expect(try channel.receive(count: 9_999) == Array(0..<9_999))
+      #expect(try channel.receive(count: 1) == [9_999])
+    }
+  }
+
+  @Test func `of very many values receiveAll takes those of senders that wait`() async throws {
+    try await onSerialQueue {
+      let channel = Channel<Int>(2_000)
+      for value in 0..<2_000 { try channel.send(value) }
+      let sender = co_launch { try channel.send(2_000) }
+      try co_yield()
+      #expect(try channel.receiveAll() == Array(0...2_000))
+      try sender.join()
     }
   }
 

@@ -58,6 +58,7 @@ struct ChannelValuesTests {
     #expect(try await passThrough([text]) == Array(repeating: text, count: 5))
     let large = Large(text: text)
     #expect(try await passThrough([large]) == Array(repeating: large, count: 5))
+    #expect(try await passThrough([(1, 2, 3, 4)]).map(\.3) == Array(repeating: 4, count: 5))
     #expect(try await passThrough([(1, 2, 3, 4, 5)]).map(\.4) == Array(repeating: 5, count: 5))
   }
 

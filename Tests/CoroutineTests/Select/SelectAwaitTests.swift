@@ -145,6 +145,33 @@ struct SelectAwaitTests {
     }
   }
 
+  @Test func `a case that is given twice observes once, and leaves nothing behind`() async throws {
+    try await onSerialQueue {
+      let announcement = Announcement()
+      let channel = Channel<Int>()
+      let select = {
+        co_launch {
+          let single: SelectCase<String> = announcement.onAwait { "announced " + outcome($0) }
+          return try co_select {
+            single
+            channel.onReceive { "received \($0 ?? -1)" }
+            single
+          }
+        }
+      }
+      var job = select()
+      try co_yield()
+      #expect(announcement.listenerCount == 1)
+      try channel.send(1)
+      #expect(try job.join() == "received 1")
+      #expect(announcement.listenerCount == 0)
+      job = select()
+      try co_yield()
+      announcement.announce(.success(2))
+      #expect(try job.join() == "announced 2")
+    }
+  }
+
   @Test func `awaiting itself is never ready`() async throws {
     let text = try await onSerialQueue {
       let box = Locked<Job<String>?>(nil)
