@@ -22,6 +22,7 @@ struct Allocations {
     var counts = Counts()
     try countWaiting(into: &counts)
     try countChannels(into: &counts)
+    try countLocks(into: &counts)
     try countLaunching(into: &counts)
     try countStepping(into: &counts)
 

@@ -16,6 +16,7 @@ struct Workloads {
     addHops(to: &suite)
     addChannels(to: &suite)
     addTimers(to: &suite)
+    addLocks(to: &suite)
     addLatency(to: &suite)
     addParked(to: &suite)
     try Runner(options).run(suite, heading: Machine.description + "\n" + String(cString: cprobe_report()))

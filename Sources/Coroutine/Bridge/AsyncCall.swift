@@ -9,7 +9,7 @@ import Synchronization
 public func co_await<Output: Sendable>(_ operation: @escaping @Sendable () async throws -> Output) throws -> Output {
   let (_, job) = try Turn.requireJob()
   let simulation = job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.simulation }
-  let task = Once<Task<Void, Never>>()
+  let task = SetOnce<Task<Void, Never>>()
   let cancel: @Sendable () -> Void = { task.value?.cancel() }
   return try co_suspend(onCancel: cancel) { (done: Resumer<Output>) in
     simulation?.beginOutside()

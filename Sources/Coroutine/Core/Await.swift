@@ -40,7 +40,7 @@ extension Awaitable {
 
   /// Waits through `observe`.
   public func awaitValue() throws -> Output {
-    let registration = Once<Observation>()
+    let registration = SetOnce<Observation>()
     let cancel: @Sendable () -> Void = { registration.value?.cancel() }
     return try co_suspend(onCancel: cancel) { (done: Resumer<Output>) in
       registration.set(observe { done.resume(with: $0) })
@@ -80,7 +80,7 @@ extension Job {
 }
 
 /// A value that is set once and read later, from any thread.
-final class Once<Value: Sendable>: @unchecked Sendable {
+final class SetOnce<Value: Sendable>: @unchecked Sendable {
   // Sound because the value is under the lock.
   private let lock = SpinLock()
   @exclusivity(unchecked) private var stored: Value?

@@ -50,7 +50,7 @@ public enum CoroutineError: Error {
   case abandoned
   /// A callback gave neither a value nor an error.
   case invalidCallback
-  /// Waiting here could never end: it would block what it waits for.
+  /// Waiting here could never end: it would block what it waits for, or asks for more than there will ever be.
   case wouldDeadlock
   /// Things wait for one another in a circle.
   case cycle
@@ -75,7 +75,8 @@ extension CoroutineError: CustomStringConvertible {
     case .invalidCallback:
       "the callback was called with neither a value nor an error; give one of them"
     case .wouldDeadlock:
-      "waiting here would block what is waited for; in a coroutine use join(), elsewhere wait on another queue"
+      "waiting here could never end: it would block what it waits for, or asks for more than there will ever be; give back "
+        + "first what is held, ask for less, in a coroutine use join() instead of wait(), elsewhere wait on another queue"
     case .cycle:
       "these wait for one another in a circle; break it by waiting for something outside of it"
     case .alreadyRunning:

@@ -16,7 +16,9 @@ final class Simulation: @unchecked Sendable {
     var description: String { "every coroutine waits and nothing can wake one:\n\(dump)" }
   }
 
-  private(set) var now: UInt64 = 1_000_000_000
+  /// Atomic because a dump of everything reads it from elsewhere.
+  private let time = Atomic<UInt64>(1_000_000_000)
+  var now: UInt64 { time.load(ordering: .relaxed) }
   let seed: UInt64?
   private var random: SplitMix
   private var nextTimer: UInt64?
@@ -47,7 +49,7 @@ final class Simulation: @unchecked Sendable {
       if drainWanted.exchange(false, ordering: .acquiringAndReleasing) {
         scheduler.drain()
       } else if let next = nextTimer {
-        now = max(now, next)
+        time.store(max(now, next), ordering: .relaxed)
         nextTimer = nil
         if scheduler.inbox.wakeUp() { drainWanted.store(true, ordering: .releasing) }
       } else if isBusyOutside {

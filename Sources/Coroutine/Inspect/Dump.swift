@@ -84,6 +84,9 @@ extension WaitKind {
     case .writable: "a writable descriptor"
     case .lock: "a lock"
     case .channel: "a channel"
+    case .permits: "permits"
+    case .condition: "a condition"
+    case .group: "a count to reach zero"
     }
   }
 }

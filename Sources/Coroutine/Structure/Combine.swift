@@ -45,7 +45,7 @@ private final class Gathering<Output: Sendable>: @unchecked Sendable {
 
   /// Suspends until decided.
   func wait(for members: [some Awaitable<Output>]) throws -> Int {
-    let observations = Once<[Observation]>()
+    let observations = SetOnce<[Observation]>()
     defer { for observation in observations.value ?? [] { observation.cancel() } }
     let decided: Int = try co_suspend { done in
       observations.set(

@@ -1,0 +1,135 @@
+import Synchronization
+
+// The cases of locks and semaphores in a select. A case that wins has done what `lock` and `acquire` do, no more: the lock is held
+// when the body runs, and afterwards.
+//
+// A select's node stands in the queue of Permits like any other; who grants does not see that it is a select's. What is different
+// is its end. A select unlinks the nodes of the cases that lost by itself, and knows nothing of permits. Such a node may have stood
+// in front of waiters that want less, so `dispose`, which comes after the unlinking, grants what they can have. A mutex does not
+// need it: whoever waits for one permit is granted it as soon as there is one, also past nodes that cannot be claimed.
+
+extension FairMutex {
+  /// For ``co_select(biased:_:)``: takes the lock.
+  ///
+  /// Ready when it is free and nobody waits; waiting, the select has its place in the queue. `body` runs with the lock held, and
+  /// it stays held: ``unlock()`` it, there or later. By its owner, co_select throws ``CoroutineError/wouldDeadlock``.
+  public func onLock<R>(_ body: @escaping () throws -> R) -> SelectCase<R> {
+    SelectCase(
+      MutexLocking.self,
+      place: self,
+      lock: permit.lockAddress,
+      queue: permit.queueAddress,
+      words: [1, 0, 0, 0],
+      body
+    )
+  }
+}
+
+extension FairSemaphore {
+  /// For ``co_select(biased:_:)``: takes `permits` permits.
+  ///
+  /// Ready when they are there and nobody waits; waiting, the select has its place in the queue. They are taken when `body` runs:
+  /// ``release(_:)`` them, there or later. For more than the semaphore was made with, co_select throws
+  /// ``CoroutineError/wouldDeadlock``; a negative number traps.
+  public func onAcquire<R>(_ permits: Int = 1, _ body: @escaping () throws -> R) -> SelectCase<R> {
+    SelectCase(
+      Acquiring.self,
+      place: self,
+      lock: self.permits.lockAddress,
+      queue: self.permits.queueAddress,
+      words: [Self.checked(permits, "acquire"), 0, 0, 0],
+      needsPreparation: true,
+      body
+    )
+  }
+}
+
+extension FairReadWriteLock {
+  /// For ``co_select(biased:_:)``: takes the lock for reading.
+  ///
+  /// Ready when nobody writes and nobody waits; waiting, the select has its place in the queue. `body` runs with the lock held,
+  /// and it stays held: ``unlockRead()`` it, there or later. By the writer, co_select throws ``CoroutineError/wouldDeadlock``.
+  public func onReadLock<R>(_ body: @escaping () throws -> R) -> SelectCase<R> { onLock(1, body) }
+
+  /// For ``co_select(biased:_:)``: takes the lock for writing.
+  ///
+  /// Ready when it is free and nobody waits; waiting, the select has its place in the queue. `body` runs with the lock held, and
+  /// it stays held: ``unlockWrite()`` it, there or later. By the writer, co_select throws ``CoroutineError/wouldDeadlock``.
+  public func onWriteLock<R>(_ body: @escaping () throws -> R) -> SelectCase<R> { onLock(Self.everyone, body) }
+
+  private func onLock<R>(_ count: UInt, _ body: @escaping () throws -> R) -> SelectCase<R> {
+    SelectCase(
+      ReadWriteLocking.self,
+      place: self,
+      lock: permits.lockAddress,
+      queue: permits.queueAddress,
+      words: [count, 0, 0, 0],
+      needsPreparation: true,
+      body
+    )
+  }
+}
+
+/// Taking a mutex, as a select's operation.
+private enum MutexLocking: SelectOperation {
+  static func attempt(_ mutex: FairMutex, _ node: SelectNodeRef) -> SelectAnswer {
+    node.attempt(mutex.permit, isImpossible: mutex.isHeldByCaller)
+  }
+
+  static func finish(_ mutex: FairMutex, _ node: SelectNodeRef) throws {
+    try node.throwIfImpossible()
+    mutex.owner.store(LockOwner.current.word, ordering: .relaxed)
+  }
+}
+
+/// Taking permits of a semaphore, as a select's operation.
+private enum Acquiring: SelectOperation {
+  static func attempt(_ semaphore: FairSemaphore, _ node: SelectNodeRef) -> SelectAnswer {
+    if node.wanted == 0 { return .yes }
+    return node.attempt(semaphore.permits, isImpossible: semaphore.isBeyond(node.wanted))
+  }
+
+  static func finish(_ semaphore: FairSemaphore, _ node: SelectNodeRef) throws { try node.throwIfImpossible() }
+  static func dispose(_ semaphore: FairSemaphore, _ node: SelectNodeRef) { semaphore.permits.grant() }
+}
+
+/// Taking a read-write lock, for reading by one permit or for writing by all, as a select's operation.
+private enum ReadWriteLocking: SelectOperation {
+  static func attempt(_ lock: FairReadWriteLock, _ node: SelectNodeRef) -> SelectAnswer {
+    node.attempt(lock.permits, isImpossible: lock.isWrittenByCaller)
+  }
+
+  static func finish(_ lock: FairReadWriteLock, _ node: SelectNodeRef) throws {
+    try node.throwIfImpossible()
+    if node.wanted > 1 { lock.writer.store(LockOwner.current.word, ordering: .relaxed) }
+  }
+
+  static func dispose(_ lock: FairReadWriteLock, _ node: SelectNodeRef) { lock.permits.grant() }
+}
+
+extension SelectNodeRef {
+  fileprivate var wanted: UInt { pointee.words[0] }
+
+  /// Under the lock.
+  ///
+  /// What can never be had is ready, so that it throws instead of waiting for ever.
+  fileprivate func attempt(_ permits: PermitsRef, isImpossible: Bool) -> SelectAnswer {
+    if isImpossible { pointee.slotted.isClosed = true }
+    return isImpossible || permits.takeOrContend(wanted) ? .yes : .no
+  }
+
+  fileprivate func throwIfImpossible() throws {
+    if pointee.slotted.isClosed { throw CoroutineError.wouldDeadlock }
+  }
+}
+
+extension UnsafeMutablePointer where Pointee == Permits {
+  fileprivate var lockAddress: UnsafePointer<SpinLock> { withUnsafePointer(to: pointee.lock) { $0 } }
+  fileprivate var queueAddress: UnsafeMutablePointer<WaitList> { pointee.queue.unsafelyUnwrapped }
+
+  /// Hands out what those who wait can have, after somebody has left the queue.
+  fileprivate func grant() {
+    pointee.lock.lock()
+    leaveLock(granting: 0)
+  }
+}

@@ -1,0 +1,107 @@
+import Synchronization
+
+/// Lets so much happen in a time and no more: a token bucket.
+///
+/// ```swift
+/// let limiter = RateLimiter(100, per: .seconds(1), burst: 20)
+/// try limiter.acquire()          // before each request
+/// ```
+///
+/// The bucket holds `burst` tokens at most, and is full at first; tokens come in evenly, so that in any time t no more than
+/// `burst` + t · rate are given out. Strictly first come, first served, whatever the amounts. A waiter that is cancelled has taken
+/// nothing, and those behind it move up.
+public final class RateLimiter: @unchecked Sendable {
+  // Sound because of the first invariant, and because the gate guards itself; the pointer is to this object's own storage,
+  // which does not move, and is never changed.
+  //
+  // A gate of one permit, and a bucket that belongs to whoever has it.
+  //
+  //   --acquire--> QUEUED at the gate --it is first--> SLEEPS until its tokens are there --> takes them, leaves the gate
+  //                      |                                |
+  //                      +--cancelled-----------------------+--> leaves the gate to the next; the tokens stay in the bucket
+  //
+  // Invariants
+  //  1. The bucket is touched by who has the permit, and by nobody else. The gate hands it on in the order of asking (Permits),
+  //     so who sleeps is first, and nobody overtakes it.
+  //  2. `credit` counts in units so small that nothing is rounded: a nanosecond brings `tokens` units, a token costs as many
+  //     as `period` has nanoseconds. 0 <= credit < burst · period + tokens, as of the time `asOf`: who sleeps for whole nanoseconds
+  //     may find a part of one too much, which is not to be lost.
+  //
+  // The clock is that of the caller's scheduler, the timers' own: what is simulated waits in virtual time.
+  @exclusivity(unchecked) private var storage = Permits(1)
+  @exclusivity(unchecked) private var gate = PermitsRef(bitPattern: 16).unsafelyUnwrapped
+  @exclusivity(unchecked) private var credit: UInt128
+  @exclusivity(unchecked) private var asOf: UInt64 = 0
+  private let tokens: UInt128
+  private let period: UInt128
+  private let burst: Int
+
+  /// Creates a limiter that gives out `tokens` tokens in each `period`, and up to `burst` at once after a pause.
+  ///
+  /// Numbers and periods below one (a nanosecond) trap.
+  public init(_ tokens: Int, per period: Duration = .seconds(1), burst: Int = 1) {
+    if tokens < 1 { misuse("A RateLimiter cannot give out \(tokens) tokens in a period: give it 1 or more.") }
+    if period < .nanoseconds(1) {
+      misuse("A RateLimiter cannot have a period of \(period): give it a nanosecond or more.")
+    }
+    if burst < 1 {
+      misuse("A RateLimiter cannot have a burst of \(burst): with less than 1 nothing would ever happen.")
+    }
+    self.tokens = UInt128(tokens)
+    self.period = UInt128(period.nanoseconds)
+    self.burst = burst
+    credit = UInt128(burst) * self.period
+    gate = PermitsRef(&storage)
+  }
+
+  /// Takes `count` tokens, all at once.
+  ///
+  /// Suspends until they are there and everyone who has asked before has been served. Cancelled, before or while it waits, it
+  /// throws and has taken none. To ask for none never waits. To ask for more than the burst throws
+  /// ``CoroutineError/wouldDeadlock``; a negative number traps. Off a coroutine ``CoroutineError/notInCoroutine``.
+  public func acquire(_ count: Int = 1) throws {
+    let (turn, job) = try Turn.requireJob()
+    try job.checkCancelled()
+    if count < 0 { refuse(count) }
+    if count == 0 { return }
+    if count > burst { throw CoroutineError.wouldDeadlock }
+    if !gate.takeAtOnce(1) { try gate.wait(1, .permits, turn, job) }
+    defer { _ = gate.give(1) }
+    while true {
+      let missing = take(count, job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.clock })
+      if missing == 0 { return }
+      try co_delay(.nanoseconds(missing))
+    }
+  }
+
+  /// Takes `count` tokens if they are there and nobody waits.
+  ///
+  /// Never suspends; anywhere. A negative number traps.
+  public func tryAcquire(_ count: Int = 1) -> Bool {
+    if count < 0 { refuse(count) }
+    if count == 0 { return true }
+    guard count <= burst, gate.take(1) else { return false }
+    defer { _ = gate.give(1) }
+    let scheduler = Turn.current?.pointee.job?.pointee.scheduler.load(ordering: .relaxed)
+    return take(count, scheduler?._withUnsafeGuaranteedRef { $0.clock } ?? Clock.now) == 0
+  }
+
+  /// Takes the tokens, or answers in how many nanoseconds they will be there.
+  ///
+  /// By who has the permit.
+  private func take(_ count: Int, _ now: UInt64) -> Int64 {
+    let elapsed = UInt128(now > asOf ? now - asOf : 0)
+    credit = min(UInt128(burst) * period + tokens - 1, credit + elapsed * tokens)
+    asOf = max(asOf, now)
+    let price = UInt128(count) * period
+    if price <= credit {
+      credit -= price
+      return 0
+    }
+    return Int64(clamping: (price - credit + tokens - 1) / tokens)
+  }
+
+  private func refuse(_ count: Int) -> Never {
+    misuse("A RateLimiter cannot give out \(count) tokens: ask for 0 or more.")
+  }
+}

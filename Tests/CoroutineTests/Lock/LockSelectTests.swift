@@ -1,0 +1,197 @@
+import Coroutine
+import Testing
+
+@Suite("Locks and permits in a select", .timeLimit(.minutes(1)))
+struct LockSelectTests {
+  @Test func `what is free is taken at once, and stays taken`() async throws {
+    try await onSerialQueue {
+      let (mutex, semaphore, lock) = (FairMutex(), FairSemaphore(3), FairReadWriteLock())
+      try co_select { mutex.onLock {} }
+      #expect(!mutex.tryLock())
+      mutex.unlock()
+      try co_select { semaphore.onAcquire(2) {} }
+      #expect(semaphore.available == 1)
+      semaphore.release(2)
+      try co_select { lock.onReadLock {} }
+      #expect(lock.tryLockRead())
+      lock.unlockRead()
+      lock.unlockRead()
+      try co_select { lock.onWriteLock {} }
+      #expect(!lock.tryLockRead())
+      lock.unlockWrite()
+      let answer = try co_select { mutex.onLock { 7 } }
+      #expect(answer == 7)
+      mutex.unlock()
+    }
+  }
+
+  @Test func `a select has its place in the queue like everyone else`() async throws {
+    let trace = try await onSerialQueue {
+      let (mutex, row) = (FairMutex(), Queueing())
+      try mutex.lock()
+      try row.enqueue("a") { try mutex.withLock {} }
+      try row.enqueue("select") {
+        try co_select {
+          mutex.onLock {}
+          Promise<Int>().onAwait { _ in }
+        }
+        mutex.unlock()
+      }
+      try row.enqueue("b") { try mutex.withLock {} }
+      mutex.unlock()
+      try row.settle()
+      return row.trace.all
+    }
+    #expect(trace == ["a", "select", "b"])
+  }
+
+  @Test func `permits are waited for by weight`() async throws {
+    let trace = try await onSerialQueue {
+      let (semaphore, row) = (FairSemaphore(3), Queueing())
+      try semaphore.acquire(3)
+      try row.enqueue("two") { try co_select { semaphore.onAcquire(2) {} } }
+      try row.enqueue("one") { try semaphore.acquire() }
+      semaphore.release()
+      try row.settle()
+      #expect(row.trace.all.isEmpty)
+      semaphore.release()
+      try row.settle()
+      #expect(row.trace.all == ["two"])
+      semaphore.release()
+      try row.settle()
+      #expect(semaphore.available == 0)
+      return row.trace.all
+    }
+    #expect(trace == ["two", "one"])
+  }
+
+  @Test func `a case that lost leaves nothing behind: who unlocks then hands over to the next`() async throws {
+    try await onSerialQueue {
+      let (mutex, promise, row) = (FairMutex(), Promise<Int>(), Queueing())
+      try mutex.lock()
+      try row.enqueue("select") {
+        try co_select {
+          mutex.onLock { Issue.record("not free") }
+          promise.onAwait { _ in }
+        }
+      }
+      try row.enqueue("next") { try mutex.withLock {} }
+      promise.fulfill(1)
+      try row.settle()
+      #expect(row.trace.all == ["select"])
+      mutex.unlock()
+      try row.settle()
+      #expect(row.trace.all == ["select", "next"])
+      #expect(mutex.tryLock())
+    }
+  }
+
+  @Test(arguments: ["another case", "a cancellation", "a timeout"])
+  func `when a select that wanted much leaves, those behind it get what is there at once`(_ how: String) async throws {
+    let trace = try await onSerialQueue {
+      let (semaphore, lock, promise, row) = (FairSemaphore(3), FairReadWriteLock(), Promise<Int>(), Queueing())
+      try semaphore.acquire()
+      try lock.lockRead()
+      let timeout: Duration = how == "a timeout" ? .milliseconds(1) : .seconds(600)
+      let select = try row.enqueue("select") {
+        try co_select {
+          semaphore.onAcquire(3) { Issue.record("not there") }
+          lock.onWriteLock { Issue.record("not free") }
+          promise.onAwait { _ in }
+          SelectCase.onTimeout(timeout) {}
+        }
+      }
+      let others = [
+        try row.enqueue("permit") { try semaphore.acquire(2) },
+        try row.enqueue("reader") { try lock.lockRead() },
+      ]
+      #expect(row.trace.all.isEmpty)
+      switch how {
+      case "another case": promise.fulfill(1)
+      case "a cancellation": select.cancel()
+      default: break
+      }
+      for job in others { try job.join() }
+      return row.trace.all
+    }
+    let select = how == "a cancellation" ? "select: CancellationError" : "select"
+    #expect(trace.sorted() == ["permit", "reader", select].sorted())
+  }
+
+  @Test func `cases of several locks take one of them`() async throws {
+    try await onSerialQueue {
+      let locks = (0..<4).map { _ in FairMutex() }
+      for lock in locks { try lock.lock() }
+      let job = co_launch {
+        try co_select {
+          for (number, lock) in locks.enumerated() { lock.onLock { number } }
+        }
+      }
+      try co_yield()
+      locks[2].unlock()
+      locks[1].unlock()
+      #expect(try job.join() == 2)
+      #expect(!locks[2].tryLock())
+      #expect(locks[1].tryLock())
+    }
+  }
+
+  @Test func `two cases of one semaphore in one select take one of both`() async throws {
+    try await onSerialQueue {
+      let semaphore = FairSemaphore(4)
+      try semaphore.acquire(4)
+      let job = co_launch {
+        try co_select {
+          semaphore.onAcquire(3) { 3 }
+          semaphore.onAcquire(1) { 1 }
+        }
+      }
+      try co_yield()
+      semaphore.release(4)
+      let taken = try job.join()
+      #expect(semaphore.available == 4 - taken)
+    }
+  }
+
+  @Test func `what could never be had throws instead of waiting for ever`() async throws {
+    try await onSerialQueue {
+      let (mutex, semaphore, lock) = (FairMutex(), FairSemaphore(2), FairReadWriteLock())
+      try mutex.lock()
+      try lock.lockWrite()
+      #expect(outcome { try co_select { mutex.onLock {} } } == "wouldDeadlock")
+      #expect(outcome { try co_select { semaphore.onAcquire(3) {} } } == "wouldDeadlock")
+      #expect(outcome { try co_select { lock.onReadLock {} } } == "wouldDeadlock")
+      #expect(outcome { try co_select { lock.onWriteLock {} } } == "wouldDeadlock")
+      #expect(semaphore.available == 2)
+    }
+  }
+
+  @Test func `otherwise is chosen where a lock is taken`() async throws {
+    try await onSerialQueue {
+      let (mutex, closed) = (FairMutex(), FairSemaphore(0))
+      let holder = co_launch { try mutex.withLock { try waitForCancellation() } }
+      try co_yield()
+      let which = try co_select {
+        mutex.onLock { "lock" }
+        closed.onAcquire { "permit" }
+        closed.onAcquire(0) { "no permit" }
+        SelectCase.otherwise { "otherwise" }
+      }
+      #expect(which == "no permit")
+      let other = try co_select {
+        mutex.onLock { "lock" }
+        closed.onAcquire { "permit" }
+        SelectCase.otherwise { "otherwise" }
+      }
+      #expect(other == "otherwise")
+      holder.cancel()
+    }
+  }
+
+  @Test func `a negative number of permits ends the process`() async {
+    let died = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
+      _ = FairSemaphore(1).onAcquire(-1) {}
+    }
+    #expect(died?.said("A FairSemaphore cannot acquire -1 permits") == true)
+  }
+}

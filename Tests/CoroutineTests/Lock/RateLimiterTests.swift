@@ -1,0 +1,182 @@
+import Testing
+
+@testable import Coroutine
+
+/// In virtual time: to the nanosecond, and at once.
+@Suite("RateLimiter", .timeLimit(.minutes(1)))
+struct RateLimiterTests {
+  /// Runs `body` in a simulation; it gets the time since the beginning, in milliseconds.
+  private func simulated<Output: Sendable>(
+    _ body: @escaping @Sendable (_ milliseconds: @escaping @Sendable () -> Double) throws -> Output
+  ) async throws -> Output {
+    try await onOwnThread {
+      let simulation = Simulation()
+      let start = simulation.now
+      return try simulation.run { try body { Double(simulation.now - start) / 1_000_000 } }
+    }
+  }
+
+  @Test func `a full bucket goes at once, then tokens come evenly`() async throws {
+    let times = try await simulated { milliseconds in
+      let limiter = RateLimiter(10, burst: 3)
+      return try (0..<6).map { _ in
+        try limiter.acquire()
+        return milliseconds()
+      }
+    }
+    #expect(times == [0, 0, 0, 100, 200, 300])
+  }
+
+  @Test func `after a pause the bucket holds no more than the burst`() async throws {
+    let times = try await simulated { milliseconds in
+      let limiter = RateLimiter(10, burst: 2)
+      try limiter.acquire(2)
+      try co_delay(.seconds(60))
+      return try (0..<4).map { _ in
+        try limiter.acquire()
+        return milliseconds() - 60_000
+      }
+    }
+    #expect(times == [0, 0, 100, 200])
+  }
+
+  @Test func `nothing is lost by rounding, however many tokens and whatever the rate`() async throws {
+    let end = try await simulated { milliseconds in
+      let limiter = RateLimiter(7, per: .seconds(3), burst: 1)
+      for _ in 0...7_000 { try limiter.acquire() }
+      return milliseconds()
+    }
+    #expect(end == 3_000_000)
+  }
+
+  @Test func `those who wait are served in order, whatever they want`() async throws {
+    let trace = try await simulated { milliseconds in
+      let (limiter, row) = (RateLimiter(10, burst: 5), Queueing())
+      try limiter.acquire(5)
+      let jobs = try [("a", 4), ("b", 1), ("c", 2)].map { label, count in
+        try row.enqueue(label) {
+          try limiter.acquire(count)
+          row.trace("\(label) at \(Int(milliseconds()))")
+        }
+      }
+      try co_delay(.milliseconds(150))
+      #expect(!limiter.tryAcquire(), "a token is there, but somebody waits")
+      for job in jobs { try job.join() }
+      return row.trace.all.filter { $0.contains("at") }
+    }
+    #expect(trace == ["a at 400", "b at 500", "c at 700"])
+  }
+
+  @Test(arguments: [0, 1, 2])
+  func `the tokens of a cancelled waiter go to those behind it`(_ position: Int) async throws {
+    let trace = try await simulated { milliseconds in
+      let (limiter, row) = (RateLimiter(10, burst: 1), Queueing())
+      try limiter.acquire()
+      let jobs = try ["a", "b", "c"].map { label in
+        try row.enqueue(label) {
+          try limiter.acquire()
+          row.trace("\(label) at \(Int(milliseconds()))")
+        }
+      }
+      try co_delay(.milliseconds(50))
+      jobs[position].cancel(Oops("\(Int(milliseconds()))"))
+      for job in jobs { try job.join() }
+      return row.trace.all.filter { $0.contains("at") || $0.contains("Oops") }
+    }
+    let rest = ["a", "b", "c"].enumerated().filter { $0.offset != position }.map(\.element)
+    #expect(trace == ["\(["a", "b", "c"][position]): Oops(50)", "\(rest[0]) at 100", "\(rest[1]) at 200"])
+  }
+
+  @Test func `a deadline ends the wait, and in a shield it goes on`() async throws {
+    let seen = try await simulated { milliseconds in
+      let limiter = RateLimiter(1, burst: 1)
+      try limiter.acquire()
+      let timedOut = outcome { try co_timeout(.milliseconds(10)) { try limiter.acquire() } }
+      let job = co_launch { try co_shield { try limiter.acquire() } }
+      try co_yield()
+      job.cancel()
+      _ = try? job.join()
+      return "\(timedOut), \(Int(milliseconds()))"
+    }
+    #expect(seen == "TimeoutError, 1000")
+  }
+
+  @Test func `trying takes what is there and never waits`() async throws {
+    try await simulated { _ in
+      let limiter = RateLimiter(10, burst: 2)
+      #expect(!limiter.tryAcquire(3))
+      #expect(limiter.tryAcquire(2))
+      #expect(!limiter.tryAcquire())
+      #expect(limiter.tryAcquire(0))
+      try co_delay(.milliseconds(99))
+      #expect(!limiter.tryAcquire())
+      try co_delay(.milliseconds(1))
+      #expect(limiter.tryAcquire())
+    }
+  }
+
+  @Test func `none is taken at once, more than the burst is refused`() async throws {
+    try await simulated { milliseconds in
+      let limiter = RateLimiter(1, burst: 2)
+      try limiter.acquire(2)
+      try limiter.acquire(0)
+      #expect(outcome { try limiter.acquire(3) } == "wouldDeadlock")
+      #expect(milliseconds() == 0)
+    }
+  }
+
+  @Test func `off a coroutine it may be tried, on the real clock`() async throws {
+    let limiter = RateLimiter(1, per: .seconds(3600), burst: 2)
+    #expect(outcome { try limiter.acquire() } == "notInCoroutine")
+    #expect(limiter.tryAcquire(2))
+    #expect(!limiter.tryAcquire())
+  }
+
+  @Test func `in real time it is never early`() async throws {
+    let limiter = RateLimiter(1_000, burst: 1)
+    let (start, end) = try await onCoroutine {
+      let start = Clock.now
+      for _ in 0..<11 { try limiter.acquire() }
+      return (start, Clock.now)
+    }
+    #expect(end - start >= 10_000_000)
+  }
+
+  @Test func `whoever is cancelled already takes nothing`() async throws {
+    try await simulated { _ in
+      let limiter = RateLimiter(1, burst: 1)
+      let job = co_launch {
+        _ = outcome { try waitForCancellation() }
+        try limiter.acquire()
+      }
+      try co_yield()
+      job.cancel()
+      #expect(outcome { try job.join() } == "CancellationError")
+      #expect(limiter.tryAcquire())
+    }
+  }
+
+  @Test(arguments: ["tokens", "period", "burst", "acquire", "tryAcquire"])
+  func `a number that makes no sense ends the process`(_ what: String) async {
+    let died: ExitTest.Result? =
+      switch what {
+      case "tokens":
+        await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) { _ = RateLimiter(0) }
+      case "period":
+        await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
+          _ = RateLimiter(1, per: .zero)
+        }
+      case "burst":
+        await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) { _ = RateLimiter(1, burst: -1) }
+      case "acquire":
+        await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
+          try await onCoroutine { try RateLimiter(1).acquire(-1) }
+        }
+      default:
+        await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
+          _ = RateLimiter(1).tryAcquire(-1)
+        }
+      }
+    #expect(died?.said("A RateLimiter cannot") == true)
+  }
+}
