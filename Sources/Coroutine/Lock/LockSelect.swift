@@ -19,7 +19,7 @@ extension FairMutex {
       place: self,
       lock: permit.lockAddress,
       queue: permit.queueAddress,
-      words: [1, 0, 0, 0],
+      words: [1, 0, 0, 0, 0],
       body
     )
   }
@@ -37,7 +37,7 @@ extension FairSemaphore {
       place: self,
       lock: self.permits.lockAddress,
       queue: self.permits.queueAddress,
-      words: [Self.checked(permits, "acquire"), 0, 0, 0],
+      words: [Self.checked(permits, "acquire"), 0, 0, 0, 0],
       needsPreparation: true,
       body
     )
@@ -63,7 +63,7 @@ extension FairReadWriteLock {
       place: self,
       lock: permits.lockAddress,
       queue: permits.queueAddress,
-      words: [count, 0, 0, 0],
+      words: [count, 0, 0, 0, 0],
       needsPreparation: true,
       body
     )
