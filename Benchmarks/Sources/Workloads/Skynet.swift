@@ -1,4 +1,5 @@
 import Coroutine
+import Driving
 import Harness
 
 // A tree of coroutines, ten children each, that adds up the numbers of its million leaves: starting, ending and waiting
