@@ -246,6 +246,20 @@ struct cco_context {
   cco_label label;
 };
 
+/// Has the processor fetch what a switch to a parked context will touch: its control block and the frames right below,
+/// one page. Worth it one switch ahead, when more coroutines take turns than fit the caches.
+static inline __attribute__((always_inline)) void cco_prefetch(const cco_context *context) {
+  const char *block = (const char *)context;
+  __builtin_prefetch(block, 1);
+  __builtin_prefetch(block - 128, 1);
+  __builtin_prefetch(block - 256, 1);
+}
+
+/// As cco_prefetch, for any cache line.
+static inline __attribute__((always_inline)) void cco_prefetch_line(const void *address) {
+  __builtin_prefetch(address, 1);
+}
+
 /// Makes a READY context on a guarded stack of at least `stack_size` bytes (rounded up to a size class). Answers
 /// CCO_STACK_TOO_LARGE, CCO_OUT_OF_MAPS or CCO_OUT_OF_MEMORY. Any thread. Tens of ns on a pooled stack, µs on a new
 /// one.

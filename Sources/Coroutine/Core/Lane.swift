@@ -85,6 +85,7 @@ extension UnsafeMutablePointer where Pointee == Lane {
   func takeRunnable() -> JobRef? {
     if pointee.group != nil { return takeRunnableLocked() }
     guard let job = pointee.queue.first, mayRun(job) else { return nil }
+    defer { pointee.queue.prefetch() }
     return pointee.queue.popFirst()
   }
 
@@ -94,6 +95,7 @@ extension UnsafeMutablePointer where Pointee == Lane {
     defer { pointee.lock.unlock() }
     guard prefersLaunched() else {
       guard let job = pointee.queue.first, mayRun(job) else { return nil }
+      defer { pointee.queue.prefetch() }
       return pointee.queue.popFirst()
     }
     guard let job = pointee.launched.next, mayRun(job) else { return nil }
