@@ -1,6 +1,6 @@
 import Coroutine
-import Glibc
 import Driving
+import Glibc
 import Harness
 
 // Sequences, pulled by generic code of another module than the library's: there specialisation is lost, if anywhere.
