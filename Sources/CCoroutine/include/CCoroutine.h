@@ -337,6 +337,10 @@ cco_stack_counters cco_stacks(void);
 /// how many stacks were trimmed. 0.3 to 0.6 µs a stack.
 size_t cco_trim(size_t keep);
 
+/// As cco_trim, for those stacks only that nobody has needed since the last call: what a program uses again and again
+/// stays hot, what a burst has left behind goes. Meant to be called every few seconds while many stacks are pooled.
+size_t cco_trim_surplus(size_t keep);
+
 /// The context whose stack or guard contains `address`, NULL for none. Lock-free and async-signal-safe.
 const cco_context *_Nullable cco_context_at(const void *address, bool *_Nullable in_guard);
 
