@@ -11,7 +11,9 @@ struct TimerEntry {
   let effect: TimerNode.Effect
   var next: UnsafeMutablePointer<TimerEntry>?
   var previous: UnsafeMutablePointer<TimerEntry>?
-  /// Whose it is. An address to compare, never to follow: the node's frame may be gone before a fired entry is used again.
+  /// Whose it is.
+  ///
+  /// An address to compare, never to follow: the node's frame may be gone before a fired entry is used again.
   var node: UnsafeMutablePointer<TimerNode>?
   var slot: Int32 = -1
 }
@@ -119,7 +121,9 @@ struct TimerList {
     return true
   }
 
-  /// By deadlines; what has the same keeps its order. A merge sort of runs that double: no recursion, nothing allocated.
+  /// By deadlines; what has the same keeps its order.
+  ///
+  /// A merge sort of runs that double: no recursion, nothing allocated.
   mutating func sort() {
     if isSorted { return }
     var width = 1
