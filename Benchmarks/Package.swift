@@ -5,7 +5,7 @@ import PackageDescription
 // other package: README.md says why the counts are taken by a plain gate and not by a benchmarking framework.
 //   CO_WERROR  set: warnings are errors.
 //   CO_PEERS   set: the Swift programs that we are compared with are there as well, and with them the package of channels
-//              that Swift Concurrency needs for it. `run` sets it, with a scratch path of its own.
+//              that Swift Concurrency needs for it, and SwiftNIO. `run` sets it, with a scratch path of its own.
 let warningsAreErrors = Context.environment["CO_WERROR"] != nil
 let withPeers = Context.environment["CO_PEERS"] != nil
 let coroutine: Target.Dependency = .product(name: "Coroutine", package: "coroutine")
@@ -48,9 +48,17 @@ let package = Package(
 
 if withPeers {
   package.dependencies.append(.package(url: "https://github.com/apple/swift-async-algorithms", from: "1.1.4"))
+  package.dependencies.append(.package(url: "https://github.com/apple/swift-nio", from: "2.101.0"))
   let channels: Target.Dependency = .product(name: "AsyncAlgorithms", package: "swift-async-algorithms")
   package.targets += [
     .executableTarget(name: "swift-peer", dependencies: ["Harness", channels], path: "Peers/swift"),
+    .executableTarget(
+      name: "nio-peer",
+      dependencies: [
+        "Harness", .product(name: "NIOCore", package: "swift-nio"), .product(name: "NIOPosix", package: "swift-nio"),
+      ],
+      path: "Peers/nio"
+    ),
     .executableTarget(name: "gcd-peer", dependencies: ["Harness"], path: "Peers/gcd"),
   ]
 }

@@ -43,6 +43,26 @@ func addChannels(to suite: inout Suite) {
 
   suite.row("ring_1000", 2_000_000, quick: 20_000) { count in try onQueue { try ring(1000, laps: count / 1000) } }
 
+  // As many rings as lanes may want: work that spreads, on the parallel scheduler.
+  suite.row("rings_8_parallel", 2_000_000, quick: 20_000) { count in
+    try co_launch {
+      try co_scope { scope in
+        for _ in 0..<8 { scope.launch { try ring(100, laps: count / 800) } }
+      }
+    }
+    .wait()
+  }
+
+  // What cannot spread must not lose by the parallel scheduler's being one.
+  suite.figures(
+    [Figure("pingpong_parallel"), Figure("pingpong_parallel_ratio", unit: "ratio")],
+    2_000_000
+  ) { count in
+    let serial = try nanoseconds(count) { try onQueue { try pingPong(count) } }
+    let parallel = try nanoseconds(count) { try co_launch { try pingPong(count) }.wait() }
+    return [parallel, parallel / serial]
+  }
+
   suite.row("select2", 2_000_000) { count in
     let sum = try onQueue { try selectBetween(count) }
     expect(sum, equals: count / 2 * 3, "sum of what was selected")
@@ -56,6 +76,14 @@ func addChannels(to suite: inout Suite) {
     if count == 1000 { expect(prime, equals: 7919, "the thousandth prime") }
     return [Double(end - start)]
   }
+}
+
+private func nanoseconds(_ count: Int, _ pingPong: () throws -> Int) throws -> Double {
+  let start = Clock.wall.now
+  let sum = try pingPong()
+  let end = Clock.wall.now
+  expect(sum, equals: count * (count - 1) / 2, "sum of what came back")
+  return Double(end - start) / Double(count)
 }
 
 /// `queue`: where the other side is; nil: on the same queue.

@@ -21,7 +21,7 @@ import Synchronization
 @usableFromInline
 final class LaneGroup: @unchecked Sendable {
   // Sound because `lanes` is set once, before the group is known to anyone, and the rest is atomic.
-  static let shared = LaneGroup(count: Processors.usable, label: "coroutine.shared")
+  static let shared = LaneGroup(count: Processors.lanes, label: "coroutine.shared")
 
   @exclusivity(unchecked) private(set) var lanes: [Scheduler] = []
   private let idle = Atomic<UInt64>(0)

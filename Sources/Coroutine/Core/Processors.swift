@@ -3,6 +3,17 @@ import Glibc
 /// How many processors this process may use: the affinity mask and the CPU quota of its cgroup and of all its ancestors,
 /// because a container's limit is often set further up.
 enum Processors {
+  /// How many lanes the shared scheduler has: `usable`, unless the variable COROUTINE_LANES says a number.
+  ///
+  /// Traps on anything but 1 to 64: a server that runs on fewer lanes than its operator has written would be worse.
+  static var lanes: Int {
+    guard let setting = getenv("COROUTINE_LANES").map({ String(cString: $0) }), !setting.isEmpty else { return usable }
+    guard let count = Int(setting), (1...64).contains(count) else {
+      misuse("COROUTINE_LANES is '\(setting)'. Set it to a number of lanes from 1 to 64, or leave it unset.")
+    }
+    return count
+  }
+
   static let usable: Int = max(1, min(affinity, quota(membership: read("/proc/self/cgroup") ?? "", read)))
 
   private static var affinity: Int {

@@ -6,9 +6,15 @@ import Testing
 /// What a lane of the shared scheduler runs first: here of a group with one lane, so that nobody steals.
 @Suite(.timeLimit(.minutes(1)))
 struct LaunchOrderTests {
-  // A group lives for ever, as the shared one does.
-  private static let group = LaneGroup(count: 1, label: "launch order")
-  private let queue = Self.group.lanes[0].currentQueue!
+  private let queue: DispatchQueue
+
+  /// A lane for each test, since what another has popped would count.
+  ///
+  /// A group lives for ever, as the shared one does.
+  init() {
+    let group = Unmanaged.passRetained(LaneGroup(count: 1, label: "launch order"))
+    queue = group.takeUnretainedValue().lanes[0].currentQueue!
+  }
 
   @Test func `a tree runs depth first, and brothers in the order of their launches`() throws {
     let trace = Locked<[String]>([])
