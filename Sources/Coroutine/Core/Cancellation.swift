@@ -151,17 +151,18 @@ extension AnyJob {
 extension Scheduler {
   /// Handles an interrupt on this scheduler's turn.
   ///
-  /// Between two lanes the job may be claimed by another waker and taken along (Turn.sendRemotely) while its frames are
-  /// looked at here. Both sides do a read-modify-write of `flags`: either this one comes first, and the waker sees `looking`
-  /// and leaves the job to this scheduler's inbox; or the waker's comes first, and the claim before it is seen here.
+  /// Between two lanes the job may be claimed by another waker and taken along (Turn.sendRemotely), or be rescued from this
+  /// lane's inbox (LaneGroup.rescue), while its frames are looked at here. Both sides do a read-modify-write of `flags`:
+  /// either this one comes first, and the other sees `looking` and leaves the job to this scheduler's inbox; or the other's
+  /// comes first, and the claim before it is seen here, so that nobody looks.
   func handleInterrupt(of job: JobRef) {
     let handle = job.pointee.handle
     defer { handle.release() }
     _ = job.pointee.flags.bitwiseAnd(~JobFlags.interruptPending, ordering: .acquiringAndReleasing)
     // A job that runs on a foreign turn may be about to begin a wait at this very moment: its starter repeats the interrupt.
     if deferIfForeign(job, JobFlags.deferredInterrupt) { return }
-    _ = job.pointee.flags.bitwiseOr(JobFlags.looking, ordering: .acquiringAndReleasing)
-    defer { _ = job.pointee.flags.bitwiseAnd(~JobFlags.looking, ordering: .acquiringAndReleasing) }
+    _ = job.pointee.flags.wrappingAdd(JobFlags.oneLooks, ordering: .acquiringAndReleasing)
+    defer { _ = job.pointee.flags.wrappingSubtract(JobFlags.oneLooks, ordering: .acquiringAndReleasing) }
     let word = job.pointee.wait.load(ordering: .acquiring)
     // Read after the word: a job seen waiting is seen with the scheduler that it waits on.
     guard job.pointee.scheduler.load(ordering: .acquiring).toOpaque() == Unmanaged.passUnretained(self).toOpaque()

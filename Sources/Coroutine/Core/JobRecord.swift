@@ -110,8 +110,12 @@ enum JobFlags {
   @usableFromInline static let interruptPending: UInt32 = 4
   /// It has been put in a queue; a lazy job has not yet.
   @usableFromInline static let enqueued: UInt32 = 8
-  /// Its scheduler is looking at its frames: the waker of a parked job must not take it to another lane meanwhile.
-  @usableFromInline static let looking: UInt32 = 16
+  /// A count in the upper half: how many schedulers handle an interrupt of it, of which one at most looks at its frames.
+  ///
+  /// Nobody may take a parked job to another lane meanwhile. A count, because a lane that the job has left may still be
+  /// about to find that out when the lane that it is on begins to look: a bit would be cleared by the first.
+  @usableFromInline static let looking: UInt32 = 0xFFFF_0000
+  static let oneLooks: UInt32 = 0x1_0000
   /// A shield is in force, or a wait that outlasts cancellation: values are delivered all the same.
   @usableFromInline static let shielded: UInt32 = 256
   /// It runs on a turn that is not its scheduler's (an immediate start), see Immediate.swift.

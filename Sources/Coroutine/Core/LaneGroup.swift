@@ -213,9 +213,13 @@ final class LaneGroup: @unchecked Sendable {
 }
 
 extension UnsafeMutablePointer where Pointee == JobRecord {
-  /// Whether a job that is nobody's turn may be resumed anywhere: it has not started, or has left its stack for good.
+  /// Whether a job that has been claimed and is in nobody's turn may be resumed anywhere: it has not started, or has left its
+  /// stack for good, and its scheduler does not look at its frames.
+  ///
+  /// A read-modify-write, against `handleInterrupt`.
   var isSwitchedOut: Bool {
-    guard pointee.flags.load(ordering: .acquiring) & JobFlags.foreign == 0 else { return false }
+    let flags = pointee.flags.bitwiseOr(0, ordering: .acquiringAndReleasing).newValue
+    guard flags & (JobFlags.foreign | JobFlags.looking) == 0 else { return false }
     return pointee.context.map { cco_is_parked(&$0.pointee.parked) } ?? true
   }
 }
