@@ -7,68 +7,86 @@
 ///
 /// A name belongs to one actor at a time, until the actor ends or the name is given up. A registered actor is held: it is not
 /// stopped by the release of all other handles. Nothing here suspends; any thread.
-public final class ActorRegistry: @unchecked Sendable {
-  // Sound because the table is under the lock.
-  //
-  //   FREE --- register ---> TAKEN --- unregister, or the actor's end ---> FREE
-  //
-  // An entry is taken out by who finds it there, under the lock, and by identity where its own actor ends: by then the name may be
-  // another's. Entries are released after the lock is left, for that may release an actor's last handle.
-
+public final class ActorRegistry: Sendable {
   /// The registry of the process.
   public static let shared = ActorRegistry()
 
-  private final class Entry: @unchecked Sendable {
-    // Sound because `watcher` is set before the entry is in the table.
-    let actor: AnyObject
-    @exclusivity(unchecked) var watcher: ActorWatcher?
-    init(_ actor: AnyObject) { self.actor = actor }
-  }
-
-  private let lock = SpinLock()
-  @exclusivity(unchecked) private var table: [String: Entry] = [:]
+  private let table = NameTable()
 
   /// Creates an empty registry.
   public init() {}
+
+  /// The actors' watchers know the table: they are called off, or neither would go.
+  deinit { for name in names { unregister(name) } }
 
   /// Gives an actor a name; it may have several.
   ///
   /// Throws ``ActorNameTaken`` where another actor has it, and ``ActorStopped`` where this one has ended.
   public func register<Message>(_ actor: ActorRef<Message>, as name: String) throws {
-    let entry = Entry(actor)
-    let watcher = ActorWatcher(actor.core) { [weak self, weak entry] _ in
-      if let self, let entry { remove(name) { $0 === entry } }
+    let watcher = table.add(name, actor) { [table] number in
+      ActorWatcher(actor.core) { _ in table.remove(name, number) }
     }
-    entry.watcher = watcher
-    lock.lock()
-    let isFree = table[name] == nil
-    if isFree { table[name] = entry }
-    lock.unlock()
-    guard isFree else { throw ActorNameTaken(name: name) }
+    guard let watcher else { throw ActorNameTaken(name: name) }
     actor.core.watch(watcher)
     if watcher.isDone { throw ActorStopped() }
   }
 
   /// The actor with a name; nil where there is none, and where its messages are of another type.
   public func actor<Message>(named name: String, of type: Message.Type = Message.self) -> ActorRef<Message>? {
-    let entry = lock.withLock { table[name] }
-    return entry?.actor as? ActorRef<Message>
+    table.find(name) as? ActorRef<Message>
   }
 
   /// Gives a name up; false: nobody had it.
   @discardableResult
-  public func unregister(_ name: String) -> Bool { remove(name) { _ in true } }
+  public func unregister(_ name: String) -> Bool { table.remove(name, nil) }
 
   /// The names that are taken, sorted.
-  public var names: [String] { lock.withLock { Array(table.keys) }.sorted() }
+  public var names: [String] { table.names.sorted() }
+}
+
+/// Who has which name.
+///
+///   FREE --- add ---> TAKEN --- remove: by name, or by number at the actor's end ---> FREE
+///
+/// Everything is under the lock. An end takes away only the entry whose number it has: by then the name may be another's. What is
+/// taken out is released after the lock is left, for that may release an actor's last handle.
+private final class NameTable: @unchecked Sendable {
+  // Sound because of the lock.
+  private struct Entry {
+    let number: Int
+    let actor: AnyObject
+    let watcher: ActorWatcher
+  }
+
+  private let lock = SpinLock()
+  @exclusivity(unchecked) private var entries: [String: Entry] = [:]
+  @exclusivity(unchecked) private var lastNumber = 0
+
+  var names: [String] { lock.withLock { Array(entries.keys) } }
+
+  func find(_ name: String) -> AnyObject? { lock.withLock { entries[name] }?.actor }
+
+  /// The watcher that takes the entry away; nil: the name is taken.
+  func add(_ name: String, _ actor: AnyObject, _ makeWatcher: (Int) -> ActorWatcher) -> ActorWatcher? {
+    let number = lock.withLock {
+      lastNumber += 1
+      return lastNumber
+    }
+    let entry = Entry(number: number, actor: actor, watcher: makeWatcher(number))
+    lock.lock()
+    defer { lock.unlock() }
+    if entries[name] != nil { return nil }
+    entries[name] = entry
+    return entry.watcher
+  }
 
   @discardableResult
-  private func remove(_ name: String, where condition: (Entry) -> Bool) -> Bool {
+  func remove(_ name: String, _ number: Int?) -> Bool {
     lock.lock()
     var entry: Entry?
-    if let found = table[name], condition(found) { entry = table.removeValue(forKey: name) }
+    if let found = entries[name], number == nil || number == found.number { entry = entries.removeValue(forKey: name) }
     lock.unlock()
-    entry?.watcher?.cancel()
+    entry?.watcher.cancel()
     return entry != nil
   }
 }
