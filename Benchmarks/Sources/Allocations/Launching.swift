@@ -32,3 +32,32 @@ func countLaunching(into counts: inout Counts) throws {
     }
   }
 }
+
+/// A promise is one object, and so is a link: its closure captures what it captures, and nothing else is made.
+func countPromises(into counts: inout Counts) throws {
+  try counts.count("promise_then", 100) { count in
+    let head = Promise<Int>()
+    var tail = head
+    for _ in 1..<count { tail = tail.then { $0 + 1 } }
+    head.fulfill(0)
+    expect(try co_await(tail), equals: count - 1, "links run")
+  }
+  try counts.count("promise_recover", 100) { count in
+    let head = Promise<Int>()
+    var tail = head
+    for _ in 1..<count { tail = tail.recover { _ -> Int in 1 } }
+    head.fulfill(2)
+    expect(try co_await(tail), equals: 2, "the value that passes by")
+  }
+  try counts.count("promise_follow", 100) { count in
+    let head = Promise<Int>()
+    var tail = head
+    for _ in 1..<count {
+      let next = Promise<Int>()
+      next.follow(tail)
+      tail = next
+    }
+    head.fulfill(2)
+    expect(try co_await(tail), equals: 2, "the value that is followed")
+  }
+}

@@ -25,6 +25,7 @@ struct Allocations {
     try countLocks(into: &counts)
     try countActors(into: &counts)
     try countLaunching(into: &counts)
+    try countPromises(into: &counts)
     try countStepping(into: &counts)
 
     let thresholds = Thresholds(path: arguments[1])

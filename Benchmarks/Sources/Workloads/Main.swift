@@ -13,6 +13,7 @@ struct Workloads {
     addJobs(to: &suite)
     addSkynet(to: &suite)
     addSettled(to: &suite)
+    addPromises(to: &suite)
     addGenerators(to: &suite)
     addHops(to: &suite)
     addChannels(to: &suite)

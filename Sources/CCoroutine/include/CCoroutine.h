@@ -377,6 +377,12 @@ int cco_poller_arm(int poller, int descriptor, uint32_t events);
 /// Takes at most `most` events, 128 at once, without waiting. Answers how many; -1 with errno.
 int cco_poller_collect(int poller, cco_poll_event *events, int most);
 
+// What a Swift object's first owner may do while nobody else knows the object: a retain without the atomic instruction.
+extern void *swift_nonatomic_retain(void *object);
+static inline __attribute__((always_inline)) void cco_retain_unshared(void *object) {
+  (void)swift_nonatomic_retain(object);
+}
+
 // ------------------------------------------------------------------------------------------- overflow and reports
 
 /// Hazard 6: gives the calling thread an alternate signal stack, once, and installs the process-wide handler, once.

@@ -159,7 +159,7 @@ extension UnsafeMutablePointer where Pointee == Completion {
           if job.claim(node.pointee.token, node.pointee.reason) { woken.append(job) }
           continue
         }
-        if node.pointee.callback.unsafelyUnwrapped._withUnsafeGuaranteedRef({ $0.observes }) {
+        if node.pointee.callback?._withUnsafeGuaranteedRef({ $0.observes }) ?? true {
           pointee.isObserved.store(true, ordering: .relaxed)
         }
         // Unlinked, the node is ours: a chain by `next` will do.
@@ -167,11 +167,19 @@ extension UnsafeMutablePointer where Pointee == Completion {
         if let lastCalled { lastCalled.pointee.next = node } else { called = node }
         lastCalled = node
       }
+      // Nobody who is called could be overtaken by one who comes now.
+      let isDone = called == nil
+      if isDone { pointee.isReleased = true }
       pointee.lock.unlock()
       while let job = woken.popFirst() { Turn.makeReady(job) }
+      if isDone { return }
       while let node = called {
         called = node.pointee.next
-        node.pointee.callback.unsafelyUnwrapped.takeRetainedValue().fire()
+        if let promise = node.pointee.promise {
+          AnyPromise.upstreamSettled(promise, Int(truncatingIfNeeded: node.pointee.token.word))
+        } else {
+          node.pointee.callback.unsafelyUnwrapped.takeRetainedValue().fire()
+        }
       }
       pointee.lock.lock()
     }

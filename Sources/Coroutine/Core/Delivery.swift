@@ -1,4 +1,5 @@
 public import Dispatch
+import Glibc
 import Synchronization
 
 // Where handlers run: on the queue that is named, else on the queue of the coroutine that registers them, else on a global
@@ -15,7 +16,7 @@ enum Delivery: Sendable {
   func deliver(_ body: @escaping @Sendable () -> Void) {
     switch self {
     case .scheduler(let scheduler, let queue): scheduler.post(ClosureWork(body), on: queue)
-    case .ordered(let delivery): delivery.deliver(body)
+    case .ordered(let delivery): delivery.deliver(.work(Unmanaged.passRetained(ClosureWork(body))))
     }
   }
 }
@@ -29,27 +30,39 @@ extension UnsafeMutablePointer where Pointee == Completion {
       let scheduler = job.pointee.scheduler.load(ordering: .relaxed).takeUnretainedValue()
       return .scheduler(scheduler, scheduler.currentQueue)
     }
+    return .ordered(orderedDelivery())
+  }
+}
+
+extension UnsafeMutablePointer where Pointee == Completion {
+  /// What keeps the handlers that are bound to no queue in order.
+  func orderedDelivery() -> OrderedDelivery {
     pointee.lock.lock()
     defer { pointee.lock.unlock() }
     let delivery = pointee.ordered ?? OrderedDelivery()
     pointee.ordered = delivery
-    return .ordered(delivery)
+    return delivery
   }
 }
 
-/// Runs closures on a global queue, one after the other: what is queued while one runs follows on the same thread.
+/// Runs handlers on a global queue, one after the other: what is queued while one runs follows on the same thread.
 @usableFromInline
 final class OrderedDelivery: @unchecked Sendable {
-  // Sound because both are under the lock.
+  // Sound because everything is under the lock.
   private let lock = SpinLock()
-  @exclusivity(unchecked) private var waiting: [@Sendable () -> Void] = []
+  @exclusivity(unchecked) private var waiting = WorkQueue()
   @exclusivity(unchecked) private var isRunning = false
+  /// The thread that runs them.
+  @exclusivity(unchecked) private var thread: pthread_t?
 
   init() {}
 
-  func deliver(_ body: @escaping @Sendable () -> Void) {
+  /// Whether the caller is a handler of these, which the others wait for.
+  var isRunningHere: Bool { lock.withLock { thread.map { pthread_equal($0, pthread_self()) != 0 } ?? false } }
+
+  func deliver(_ message: Inbox.Message) {
     lock.lock()
-    waiting.append(body)
+    waiting.append(message)
     let mustStart = !isRunning
     isRunning = true
     lock.unlock()
@@ -57,14 +70,17 @@ final class OrderedDelivery: @unchecked Sendable {
   }
 
   private func run() {
+    lock.withLock { thread = pthread_self() }
     while true {
       lock.lock()
-      let batch = waiting
-      waiting = []
-      if batch.isEmpty { isRunning = false }
+      let next = waiting.popFirst()
+      if next == nil { (isRunning, thread) = (false, nil) }
       lock.unlock()
-      if batch.isEmpty { return }
-      for body in batch { body() }
+      switch next {
+      case .work(let item): item.takeRetainedValue().run()
+      case .handler(let promise): AnyPromise.runHandler(promise)
+      default: return
+      }
     }
   }
 }

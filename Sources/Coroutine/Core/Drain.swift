@@ -128,11 +128,17 @@ extension Scheduler {
   }
 
   private func runWork() {
-    let items = work
-    work.removeAll()
-    for item in items {
-      item.run()
-      unpin()
+    // Those that come meanwhile wait for the next look around.
+    for _ in 0..<work.count {
+      switch work.popFirst() {
+      case .work(let item):
+        item.takeRetainedValue().run()
+        unpin()
+      case .handler(let promise):
+        AnyPromise.runHandler(promise)
+      default:
+        break
+      }
     }
   }
 
@@ -140,6 +146,7 @@ extension Scheduler {
 
   func prepareToIdle() {
     Stacks.trimIfMany()
+    unpinHandlers()
     // A timer may belong to a job that is live elsewhere: one that a lane has stolen.
     if hasLive || nextTimer.load(ordering: .relaxed) != .max {
       armAlarm()
@@ -189,6 +196,7 @@ extension Scheduler {
   func fireTimers(_ now: UInt64) {
     var woken = RunQueue()
     var interrupted: [AnyJob] = []
+    var called: [TimerCall] = []
     timerLock.lock()
     wheel.advance(to: now) { effect in
       switch effect {
@@ -199,6 +207,8 @@ extension Scheduler {
         frame.pointee.isSignalled.store(true, ordering: .releasing)
         _ = job.pointee.flags.bitwiseOr(JobFlags.signalled, ordering: .acquiringAndReleasing)
         interrupted.append(job.pointee.handle.takeUnretainedValue())
+      case .call(let call):
+        called.append(call.takeRetainedValue())
       }
     }
     nextTimer.store(wheel.nextEvent() ?? .max, ordering: .relaxed)
@@ -209,5 +219,6 @@ extension Scheduler {
       Turn.makeReady(job)
     }
     for job in interrupted { job.interrupt() }
+    for call in called { call.fire() }
   }
 }

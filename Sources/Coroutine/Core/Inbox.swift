@@ -17,7 +17,7 @@ public import Synchronization
 // pusher sees `idle` and starts a drain. There are no two drains: only the transition out of `idle` starts one.
 //
 // A message is a job's address with a tag in its low bits: the job itself (through `next`), or an interrupt of it
-// (through `interruptLink`, so that both can be under way at once), or a work item.
+// (through `interruptLink`, so that both can be under way at once), or a work item, or a promise whose handler is to run.
 
 @usableFromInline
 struct Inbox: ~Copyable {
@@ -28,6 +28,7 @@ struct Inbox: ~Copyable {
     case job(JobRef)
     case interrupt(JobRef)
     case work(Unmanaged<WorkItem>)
+    case handler(Unmanaged<AnyPromise>)
   }
 
   init() {}
@@ -104,36 +105,40 @@ struct Inbox: ~Copyable {
 
   // MARK: The tags
 
-  private static func encode(_ message: Message) -> UInt {
+  static func encode(_ message: Message) -> UInt {
     switch message {
     case .job(let job): UInt(bitPattern: job)
     case .interrupt(let job): UInt(bitPattern: job) | 1
     case .work(let item): UInt(bitPattern: item.toOpaque()) | 2
+    case .handler(let promise): UInt(bitPattern: promise.toOpaque()) | 3
     }
   }
 
-  private static func decode(_ word: UInt) -> Message {
+  static func decode(_ word: UInt) -> Message {
     switch word & 3 {
     case 0: .job(JobRef(bitPattern: word)!)
     case 1: .interrupt(JobRef(bitPattern: word & ~3)!)
-    default: .work(Unmanaged.fromOpaque(UnsafeRawPointer(bitPattern: word & ~3)!))
+    case 2: .work(Unmanaged.fromOpaque(UnsafeRawPointer(bitPattern: word & ~3)!))
+    default: .handler(Unmanaged.fromOpaque(UnsafeRawPointer(bitPattern: word & ~3)!))
     }
   }
 
-  private static func link(_ word: UInt) -> UInt {
+  static func link(_ word: UInt) -> UInt {
     switch decode(word) {
     case .job(let job): UInt(bitPattern: job.pointee.next)
     case .interrupt(let job): job.pointee.interruptLink
     case .work(let item): item._withUnsafeGuaranteedRef { $0.link }
+    case .handler(let promise): promise._withUnsafeGuaranteedRef { $0.workLink }
     }
   }
 
-  private static func setLink(_ word: UInt, _ link: UInt) {
+  static func setLink(_ word: UInt, _ link: UInt) {
     switch decode(word) {
     // `next` holds a tagged word while the job is in an inbox, and a pointer again once it is in a run queue.
     case .job(let job): job.pointee.next = JobRef(bitPattern: link)
     case .interrupt(let job): job.pointee.interruptLink = link
     case .work(let item): item._withUnsafeGuaranteedRef { $0.link = link }
+    case .handler(let promise): promise._withUnsafeGuaranteedRef { $0.workLink = link }
     }
   }
 }
@@ -149,4 +154,32 @@ class WorkItem: @unchecked Sendable {
   init() {}
 
   func run() {}
+}
+
+/// Work items and handlers that wait, first in first out: intrusive, so that queueing allocates nothing.
+///
+/// Its owner says who may touch it.
+struct WorkQueue {
+  private var first: UInt = 0
+  private var last: UInt = 0
+  private(set) var count = 0
+
+  var isEmpty: Bool { first == 0 }
+
+  /// The one reference that the message stands for goes into the queue.
+  mutating func append(_ message: Inbox.Message) {
+    let word = Inbox.encode(message)
+    Inbox.setLink(word, 0)
+    if first == 0 { first = word } else { Inbox.setLink(last, word) }
+    last = word
+    count += 1
+  }
+
+  mutating func popFirst() -> Inbox.Message? {
+    guard first != 0 else { return nil }
+    let word = first
+    first = Inbox.link(word)
+    count -= 1
+    return Inbox.decode(word)
+  }
 }

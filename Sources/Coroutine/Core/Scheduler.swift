@@ -21,7 +21,7 @@ final class Scheduler: @unchecked Sendable {
   /// Handlers that wait for the base.
   ///
   /// Drain only.
-  @exclusivity(unchecked) var work: [WorkItem] = []
+  @exclusivity(unchecked) var work = WorkQueue()
 
   let label: String
   /// The raw queue; valid while `queue` is set, or for ever.
@@ -47,6 +47,12 @@ final class Scheduler: @unchecked Sendable {
   @exclusivity(unchecked) var alarm: Alarm?
   @exclusivity(unchecked) var pace = Pace()
   let tick = TimerTick()
+  /// Handlers that were bound on this scheduler's own turn and have not run (Handlers.swift).
+  @exclusivity(unchecked) var boundHandlers = 0
+  /// Whether they hold a pin, all of them together.
+  @exclusivity(unchecked) var handlersHoldPin = false
+  /// How many of them were dropped off this scheduler's turn; any thread.
+  let droppedHandlers = Atomic<Int>(0)
   /// A lane with work to give has woken this one.
   let wasJustOffered = Atomic<Bool>(false)
 
@@ -113,8 +119,10 @@ final class Scheduler: @unchecked Sendable {
         _ = tick.isPending.exchange(false, ordering: .acquiringAndReleasing)
         alarm?.wentOff()
       } else {
-        work.append(item)
+        work.append(.work(Unmanaged.passRetained(item)))
       }
+    case .handler:
+      work.append(message)
     }
   }
 

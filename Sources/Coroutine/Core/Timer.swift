@@ -28,6 +28,8 @@ struct TimerNode {
     case wake(JobRef, WaitToken)
     /// Marks a deadline of `job` as passed.
     case expire(JobRef, UnsafeMutablePointer<CancelFrame>)
+    /// Calls back, outside of every lock; the wheel holds it.
+    case call(Unmanaged<TimerCall>)
   }
 
   let deadline: UInt64
@@ -40,6 +42,42 @@ struct TimerNode {
   init(deadline: UInt64, effect: Effect) {
     self.deadline = deadline
     self.effect = effect
+  }
+}
+
+/// A timer of something that is no job, in an object of its own.
+@usableFromInline
+class TimerCall: @unchecked Sendable {
+  // Sound because the node is touched only under the wheel's lock.
+  let node: UnsafeMutablePointer<TimerNode>
+  @exclusivity(unchecked) private var scheduler: Unmanaged<Scheduler>?
+
+  init() { node = .allocate(capacity: 1) }
+
+  deinit { node.deallocate() }
+
+  /// Called once, on the scheduler's drain, unless it was called off in time.
+  func fire() {}
+
+  /// Starts it: once, by whoever made it.
+  ///
+  /// Inside a simulation it runs on virtual time, else on one of the shared lanes, which live for ever.
+  final func start(_ duration: Duration) {
+    let current = Turn.current?.pointee.job?.pointee.scheduler.load(ordering: .relaxed).takeUnretainedValue()
+    let scheduler = current.flatMap { $0.simulation == nil ? nil : $0 } ?? LaneGroup.shared.nextLane()
+    self.scheduler = Unmanaged.passUnretained(scheduler)
+    let now = scheduler.clock
+    let effect = TimerNode.Effect.call(Unmanaged.passRetained(self))
+    node.initialize(to: TimerNode(deadline: duration.deadline(after: now), effect: effect))
+    scheduler.add(node, now: now)
+  }
+
+  /// Calls it off, if it is not too late.
+  ///
+  /// Any thread, after `start`.
+  final func stop() {
+    guard let scheduler, scheduler._withUnsafeGuaranteedRef({ $0.take(node) }) else { return }
+    Unmanaged.passUnretained(self).release()
   }
 }
 

@@ -50,7 +50,7 @@ struct Turn: ~Copyable {
     guard switchesLeft > 0, let scheduler, let lane, lane.pointee.group == nil, lane.pointee.queue.isEmpty else {
       return false
     }
-    return scheduler._withUnsafeGuaranteedRef { !$0.inbox.hasMessages }
+    return scheduler._withUnsafeGuaranteedRef { !$0.inbox.hasMessages && $0.work.isEmpty }
   }
 
   /// Parks the running job, whose wait has begun and is published; returns how the wait ended.

@@ -99,6 +99,8 @@ struct WaitNode {
   /// The waiting job; nil: a callback.
   @usableFromInline var job: JobRef?
   @usableFromInline var callback: Unmanaged<WaitCallback>?
+  /// The promise that waits: its own place, or one of several, which the token then numbers.
+  @usableFromInline var promise: Unmanaged<AnyPromise>?
 
   @inlinable
   init(job: JobRef, token: WaitToken, reason: UInt8 = WakeReason.delivered) {
@@ -109,6 +111,12 @@ struct WaitNode {
 
   @inlinable
   init(callback: Unmanaged<WaitCallback>) { self.callback = callback }
+
+  @inlinable
+  init(promise: Unmanaged<AnyPromise>, place: Int) {
+    self.promise = promise
+    token = WaitToken(word: UInt64(truncatingIfNeeded: place))
+  }
 }
 
 /// What is queued in a place by anyone but a job: a handler, a continuation, a thread.

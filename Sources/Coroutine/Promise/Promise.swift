@@ -1,104 +1,150 @@
-import Synchronization
+public import Synchronization
 
 /// A value, or the failure to get one, that is known later, to any number of coroutines, handlers and tasks.
 ///
-/// It settles once: fulfilled, rejected, or rejected by `cancel`. Settling and attaching may race on any threads. Handlers
-/// run where `on:` says, else on the queue of the coroutine that attaches them, else on a global queue: never inside the
-/// attaching or the settling call, never under a lock, each once, in the order of attaching.
-public class Promise<Success: Sendable>: Awaitable, @unchecked Sendable {
-  // Sound because the completion has its own lock, under which `onCancel` is taken too.
+/// It settles once: fulfilled, rejected, or rejected by `cancel`. Settling, attaching and cancelling may race on any threads.
+/// Handlers run where `on:` says, else on the queue of the coroutine or handler that attaches them, else on a global queue: never
+/// inside the attaching or the settling call, never under a lock, each once, in the order of attaching. What passes a promise by
+/// without a handler, as a failure passes `then`, is passed on at once.
+///
+/// A promise that nobody can settle any more rejects with ``CoroutineError/abandoned``. One that is released rejected, with nobody
+/// having seen the failure, is reported to ``CoroutineRuntime/onUnhandledError`` with the place where it was made, unless the
+/// failure is a `CancellationError` or was ``AnyPromise/ignore()``d.
+public class Promise<Success: Sendable>: AnyPromise, Awaitable, @unchecked Sendable {
+  // Sound because it adds no state to AnyPromise, and links that do say why they may (Links.swift).
+
   /// What it is fulfilled with.
   public typealias Output = Success
 
-  // It points to the property below, as in AnyJob.
-  @exclusivity(unchecked) @usableFromInline final var completion = CompletionRef(bitPattern: 16).unsafelyUnwrapped
-  @exclusivity(unchecked) private final var completionStorage = Completion(for: Success.self)
-  /// Settled by `cancel`: a late resumer is then nobody's mistake.
-  fileprivate final let wasCancelled = Atomic<Bool>(false)
-  @exclusivity(unchecked) private final var onCancel: (@Sendable () -> Void)?
-
   /// Creates a pending promise.
-  public init() { completion = locateCompletion() }
+  @inlinable
+  public init(file: StaticString = #fileID, line: UInt = #line) {
+    super.init(Completion(for: Success.self), LaunchPlace(file: file, line: line))
+  }
 
-  @usableFromInline
-  init(settled result: Result<Success, any Error>) {
-    completion = locateCompletion()
-    _ = completion.settle(result)
+  @inlinable
+  init(place: LaunchPlace) { super.init(Completion(for: Success.self), place) }
+
+  @inlinable
+  init(settled result: consuming Result<Success, any Error>, _ place: LaunchPlace) {
+    super.init(Completion(for: Success.self), place)
+    _ = settle(result)
   }
 
   /// Creates a promise and runs `body` at once, on the caller, with a resumer that settles it.
   ///
-  /// A throw rejects; a resumer released unused rejects with ``CoroutineError/abandoned``. `onCancel` is called once if
-  /// `cancel` settles it.
-  public init(onCancel: (@Sendable () -> Void)? = nil, _ body: (Resumer<Success>) throws -> Void) {
-    completion = locateCompletion()
+  /// A throw rejects; a resumer released unused rejects with ``CoroutineError/abandoned``; a second use of it is reported and
+  /// ignored. `onCancel` is called once if the promise is cancelled, and released when it settles.
+  public init(
+    onCancel: (@Sendable () -> Void)? = nil,
+    file: StaticString = #fileID,
+    line: UInt = #line,
+    _ body: (Resumer<Success>) throws -> Void
+  ) {
+    super.init(Completion(for: Success.self), LaunchPlace(file: file, line: line))
     self.onCancel = onCancel
     // Held until the throw has counted: released before, it would reject with `abandoned`.
     let resumer = Resumer(PromiseTarget(self))
     do {
       try body(resumer)
     } catch {
-      settle(.failure(error))
+      fail(error)
     }
     withExtendedLifetime(resumer) {}
   }
 
-  private final func locateCompletion() -> CompletionRef { withUnsafeMutablePointer(to: &completionStorage) { $0 } }
-
-  /// Whoever still waits when the last one who could settle it is gone is told so.
-  deinit { abandon() }
-
   /// A fulfilled promise.
-  public static func value(_ value: Success) -> Promise { Promise(settled: .success(value)) }
+  @inlinable
+  public static func value(_ value: Success) -> Promise {
+    Promise(settled: .success(value), LaunchPlace(file: #fileID, line: #line))
+  }
 
   /// A rejected promise.
-  public static func failure(_ error: any Error) -> Promise { Promise(settled: .failure(error)) }
+  public static func failure(_ error: any Error, file: StaticString = #fileID, line: UInt = #line) -> Promise {
+    Promise(settled: .failure(error), LaunchPlace(file: file, line: line))
+  }
 
   // MARK: Settling
 
   /// Fulfils it.
   ///
-  /// False: it was settled before, and nothing has changed. Any thread, never suspends.
-  @discardableResult public final func fulfill(_ value: Success) -> Bool { settle(.success(value)) }
+  /// False: it was settled before, or follows another, and nothing has changed. Any thread, never suspends.
+  @inlinable @discardableResult
+  public final func fulfill(_ value: Success) -> Bool { succeed(value, fromOutside: true) }
 
   /// Rejects it.
   ///
-  /// False: it was settled before, and nothing has changed. Any thread, never suspends.
-  @discardableResult public final func reject(_ error: any Error) -> Bool { settle(.failure(error)) }
+  /// False: it was settled before, or follows another, and nothing has changed. Any thread, never suspends.
+  @discardableResult public final func reject(_ error: any Error) -> Bool { fail(error, fromOutside: true) }
 
-  /// Rejects it with `CancellationError` and calls `onCancel`, unless it is settled.
-  public final func cancel() {
-    let onCancel = completion.pointee.lock.withLock { self.onCancel.take() }
-    guard completion.fail(CancellationError()) else { return }
-    wasCancelled.store(true, ordering: .releasing)
-    onCancel?()
+  /// Settles it as `other` is settled, or will be.
+  ///
+  /// From now on nobody else settles it, except that it can be cancelled, which reaches `other` if nobody else waits for it.
+  /// Does nothing if this promise is settled or follows another. Where `other` waits for this promise, directly or by any
+  /// number of links and combinators, this one rejects with ``CoroutineError/cycle``. A promise that is derived from others, by
+  /// a link or a combinator, settles by whichever comes first: what it was made for, or `other`. Any thread, never suspends.
+  @inlinable
+  public final func follow(_ other: Promise) {
+    guard isFree else { return followBesides(other) }
+    if lockIn() { wait(for: other, Self.copier) }
   }
 
-  @discardableResult
-  final func settle(_ result: Result<Success, any Error>) -> Bool {
-    let isFirst = completion.settle(result)
-    // What the canceller would have needed is released at the end, outside of the lock.
-    if isFirst { _ = completion.pointee.lock.withLock { onCancel.take() } }
-    return isFirst
+  /// For a promise that waits for another already: its own node is taken.
+  @usableFromInline
+  final func followBesides(_ other: Promise) {
+    guard lockIn() else { return }
+    if other === self {
+      fail(CoroutineError.cycle)
+    } else {
+      _ = other.observe { [self] in _ = settle($0) }
+    }
   }
 
-  private final func abandon() {
-    if !completion.isSettled, completion.pointee.waiters.first != nil {
-      _ = completion.fail(CoroutineError.abandoned)
+  @inlinable static var copier: PromiseRunner {
+    { promise, source, _ in
+      guard let source else { return }
+      unsafeDowncast(promise, to: Promise<Success>.self).copy(source)
+    }
+  }
+
+  /// Takes over the value of a fulfilled promise.
+  @inlinable @inline(__always)
+  final func copy(_ source: AnyPromise) { _ = succeed(source.completion.value(as: Success.self), fromOutside: false) }
+
+  @inlinable
+  final func succeed(_ value: consuming Success, fromOutside: Bool) -> Bool {
+    completion.pointee.lock.lock()
+    guard completion.pointee.state.load(ordering: .relaxed) == Completion.pending, !(fromOutside && isLocked) else {
+      completion.pointee.lock.unlock()
+      return false
+    }
+    completion.store(value)
+    publish(Completion.succeeded)
+    return true
+  }
+
+  @inlinable @discardableResult
+  final func settle(_ result: consuming Result<Success, any Error>, fromOutside: Bool = false) -> Bool {
+    switch result {
+    case .success(let value): succeed(value, fromOutside: fromOutside)
+    case .failure(let error): fail(error, fromOutside: fromOutside)
     }
   }
 
   // MARK: Looking and waiting
 
   /// The outcome; nil while pending.
+  ///
+  /// Looking is not handling: a failure that is only looked at is still reported as unhandled.
   public final var result: Result<Success, any Error>? { completion.outcome(as: Success.self) }
 
   /// The value, for async code.
   ///
-  /// Cancelling the awaiting Task leaves the promise alone.
+  /// Suspends the Task, never blocks a thread. Cancelling the awaiting Task throws `CancellationError` there, at once, and
+  /// leaves the promise alone.
   public final var value: Success {
     get async throws {
-      await AsyncWait.untilCalled { completion.add($0) }
+      try await awaitSettled()
       return try completion.get(as: Success.self)
     }
   }
@@ -113,7 +159,8 @@ public class Promise<Success: Sendable>: Awaitable, @unchecked Sendable {
       completion(self.completion.outcome(as: Success.self).unsafelyUnwrapped)
       return Observation {}
     }
-    return Observation { _ = self.completion.remove(callback) }
+    // Weak, because it may be called off at any time, and must not keep the promise from being found abandoned.
+    return Observation { [weak self] in _ = self?.completion.remove(callback) }
   }
 
   /// Cancels the promise.
@@ -127,8 +174,19 @@ public class Promise<Success: Sendable>: Awaitable, @unchecked Sendable {
   }
 }
 
+extension Promise: CustomStringConvertible {
+  /// What it promises, and how it stands.
+  public var description: String {
+    switch result {
+    case nil: "Promise<\(Success.self)>(pending)"
+    case .success(let value)?: "Promise<\(Success.self)>(fulfilled: \(value))"
+    case .failure(let error)?: "Promise<\(Success.self)>(rejected: \(error))"
+    }
+  }
+}
+
 /// Lets a resumer settle a promise.
-private final class PromiseTarget<Success: Sendable>: ResumeTarget<Success>, @unchecked Sendable {
+final class PromiseTarget<Success: Sendable>: ResumeTarget<Success>, @unchecked Sendable {
   // Sound because `promise` is immutable and guards itself.
   private let promise: Promise<Success>
   init(_ promise: Promise<Success>) {
@@ -136,7 +194,7 @@ private final class PromiseTarget<Success: Sendable>: ResumeTarget<Success>, @un
     super.init()
   }
   override func resume(_ outcome: Result<Success, any Error>) -> State {
-    if promise.settle(outcome) { return .pending }
+    if promise.settle(outcome, fromOutside: true) { return .pending }
     return promise.wasCancelled.load(ordering: .acquiring) ? .detached : .resumed
   }
 }

@@ -1,28 +1,146 @@
 internal import CCoroutine
+public import Synchronization
 
-/// Settles one promise after another where settling one settles the next: a chain of any length in constant stack.
-///
-/// The outermost settle on a thread leaves the address of its list in the thread's words; those within add to it and return.
-/// Nothing in here suspends, so it stays one thread.
-enum Settling {
-  private final class Pending {
-    var actions: [() -> Void] = []
+// Settling one promise settles those that wait for it, and those that wait for them: a chain of any length in constant stack.
+//
+// A promise that has an outcome and waiters goes into the list of the outermost settle on its thread, which calls the waiters of
+// one after the other. The thread's word leads to that list. It is taken away while references are released, because that
+// runs foreign deinits, which may even suspend; nothing else in here does.
+
+@usableFromInline
+struct SettleList {
+  private var first: Unmanaged<AnyPromise>?
+  private var last: Unmanaged<AnyPromise>?
+
+  init() {}
+
+  /// With one reference.
+  mutating func append(_ promise: Unmanaged<AnyPromise>) {
+    promise._withUnsafeGuaranteedRef { $0.settleLink = nil }
+    if let last { last._withUnsafeGuaranteedRef { $0.settleLink = promise } } else { first = promise }
+    last = promise
   }
 
-  static func run(_ settle: @escaping () -> Void) {
+  mutating func popFirst() -> Unmanaged<AnyPromise>? {
+    guard let promise = first else { return nil }
+    first = promise._withUnsafeGuaranteedRef { $0.settleLink }
+    if first == nil { last = nil }
+    return promise
+  }
+}
+
+extension AnyPromise {
+  /// Publishes an outcome that has been stored; leaves the lock.
+  @inlinable @inline(__always)
+  final func publish(_ outcome: UInt8) {
+    completion.pointee.state.store(outcome, ordering: .releasing)
+    if completion.pointee.waiters.first == nil, isUnattached {
+      completion.pointee.isReleased = true
+      completion.pointee.lock.unlock()
+    } else {
+      publishSlowly()
+    }
+  }
+
+  /// Nothing to take out at the end.
+  @usableFromInline final var isUnattached: Bool { upstream == nil && !hasMembers && onCancel == nil }
+
+  @usableFromInline
+  final func publishSlowly() {
+    if isUnattached {
+      // One coroutine, as often, needs no list.
+      let first = completion.pointee.waiters.first.unsafelyUnwrapped
+      if first.pointee.job != nil, first.pointee.next == nil { return completion.releaseWaiters() }
+      return callWaitersUnlocking()
+    }
+    // Released after the lock is left: it may hold anything.
+    let onCancel = onCancel
+    self.onCancel = nil
+    let isWaitedFor = completion.pointee.waiters.first != nil
+    if !isWaitedFor { completion.pointee.isReleased = true }
+    var removed = Removed()
+    leaveUpstreams(cancelling: members?.cancelsLosers ?? false, &removed)
+    if isWaitedFor { callWaiters() }
+    removed.finish()
+    _ = consume onCancel
+  }
+
+  /// Fails it, if it is pending.
+  @usableFromInline @discardableResult
+  final func fail(_ error: any Error, fromOutside: Bool = false) -> Bool {
+    completion.pointee.lock.lock()
+    guard !completion.isSettled, !(fromOutside && isLocked) else {
+      completion.pointee.lock.unlock()
+      return false
+    }
+    let staged = completion.pointee.failure
+    completion.pointee.failure = error
+    publish(Completion.failed)
+    _ = consume staged
+    return true
+  }
+
+  /// Calls those who wait for a promise that has its outcome; the caller holds the promise, and no lock.
+  final func callWaiters() {
+    completion.pointee.lock.lock()
+    callWaitersUnlocking()
+  }
+
+  /// As callWaiters, entered with the lock.
+  private final func callWaitersUnlocking() {
     if let words = cco_thread().pointee.settling {
-      Unmanaged<Pending>.fromOpaque(words)._withUnsafeGuaranteedRef { $0.actions.append(settle) }
+      completion.pointee.lock.unlock()
+      words.assumingMemoryBound(to: SettleList.self).pointee.append(Unmanaged.passRetained(self))
+    } else {
+      withSettleList { completion.releaseWaiters() }
+    }
+  }
+
+  /// Runs `body`, then settles what that has settled, and so on.
+  ///
+  /// There is no list on this thread.
+  private final func withSettleList(_ body: () -> Void) {
+    var list = SettleList()
+    withUnsafeMutablePointer(to: &list) { list in
+      cco_thread().pointee.settling = UnsafeMutableRawPointer(list)
+      body()
+      while let next = list.pointee.popFirst() {
+        next._withUnsafeGuaranteedRef { promise in
+          promise.completion.pointee.lock.lock()
+          promise.completion.releaseWaiters()
+        }
+        cco_thread().pointee.settling = nil
+        next.release()
+        cco_thread().pointee.settling = UnsafeMutableRawPointer(list)
+      }
+      cco_thread().pointee.settling = nil
+    }
+  }
+
+  /// Gives up a reference in the midst of settling: what that releases is foreign.
+  static func giveUp(_ promise: Unmanaged<AnyPromise>) {
+    let words = cco_thread().pointee.settling
+    cco_thread().pointee.settling = nil
+    promise.release()
+    // Read anew: a deinit may have gone on on another thread.
+    cco_thread().pointee.settling = words
+  }
+
+  /// In deinit, pending: whoever still waits is told that nobody can settle it any more.
+  ///
+  /// A reference to it must not be taken any more.
+  final func abandon() {
+    completion.pointee.lock.lock()
+    guard !completion.isSettled, completion.pointee.waiters.first != nil else {
+      completion.pointee.lock.unlock()
       return
     }
-    let pending = Pending()
-    cco_thread().pointee.settling = Unmanaged.passUnretained(pending).toOpaque()
-    settle()
-    while !pending.actions.isEmpty {
-      let batch = pending.actions
-      pending.actions = []
-      for action in batch { action() }
+    completion.pointee.failure = CoroutineError.abandoned
+    completion.pointee.state.store(Completion.failed, ordering: .releasing)
+    if cco_thread().pointee.settling != nil {
+      completion.releaseWaiters()
+    } else {
+      withSettleList { completion.releaseWaiters() }
     }
-    cco_thread().pointee.settling = nil
-    withExtendedLifetime(pending) {}
   }
 }

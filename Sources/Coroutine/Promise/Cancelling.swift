@@ -1,0 +1,186 @@
+import Synchronization
+
+// Cancelling goes against the arrows: from the promise that is cancelled to those it waits for, as long as nobody else waits
+// for them. It goes hand over hand: the lock of the one who waits is left only when the upstream's lock is held, because
+// that lock is what keeps the upstream in memory (AnyPromise.swift, 1). On the way nothing is called and nothing is
+// released; what has to be is noted in a `Removed` and done at the end, outside of every lock, in constant stack.
+//
+// Why an upstream needs no one to be woken: it is cancelled on the way only if its list of waiters is empty. So it needs
+// no reference either, which could not be taken if it were in its deinit: it is settled under its lock and left.
+
+extension AnyPromise {
+  /// Rejects it with `CancellationError` and calls `onCancel`, unless it is settled.
+  ///
+  /// A promise that it waits for, and that nobody else waits for, is cancelled too, and so on up to the work itself. A failure
+  /// that is on its way to a handler of this promise stays what it is rejected with. Does not suspend; any thread.
+  public final func cancel() { _ = cancel(with: nil) }
+
+  /// As cancel, with another error for this promise.
+  final func cancel(with error: (any Error)?) -> Bool {
+    completion.pointee.lock.lock()
+    guard !completion.isSettled else {
+      completion.pointee.lock.unlock()
+      return false
+    }
+    var removed = Removed()
+    settleCancelled(error, &removed)
+    let isWaitedFor = !completion.pointee.isReleased
+    let isDone = phase == .waiting && !kind.isEmpty && !kind.runsWhenCancelled
+    leaveUpstreams(cancelling: true, &removed)
+    if isWaitedFor { callWaiters() }
+    removed.finish()
+    // A handler that has not been posted and never will be.
+    if isDone { releaseBody() }
+    return true
+  }
+
+  /// Under its lock, pending.
+  private final func settleCancelled(_ error: (any Error)?, _ removed: inout Removed) {
+    // What is there already is the upstream's failure: a cancellation does not mask it.
+    if let error {
+      removed.drop(completion.pointee.failure)
+      completion.pointee.failure = error
+    } else if completion.pointee.failure == nil {
+      completion.pointee.failure = CancellationError()
+    }
+    wasCancelled.store(true, ordering: .releasing)
+    // Not by `take`, as in Linking.swift.
+    removed.call(onCancel)
+    onCancel = nil
+    completion.pointee.state.store(Completion.failed, ordering: .releasing)
+    if completion.pointee.waiters.first == nil { completion.pointee.isReleased = true }
+  }
+
+  /// Takes a settled promise out of the lists of those it waited for.
+  ///
+  /// `cancelling`: an upstream that nobody else waits for is cancelled. Entered with this promise's lock, left without.
+  final func leaveUpstreams(cancelling: Bool, _ removed: inout Removed) {
+    var combiners: [Unmanaged<AnyPromise>] = []
+    var next: Unmanaged<AnyPromise>? = Unmanaged.passUnretained(self)
+    while true {
+      // Locked, settled.
+      while let this = next {
+        next = this._withUnsafeGuaranteedRef { this in
+          this.hasMembers
+            ? this.leaveMembers(cancelling, &removed, &combiners)
+            : this.leaveUpstream(cancelling, this === self, &removed)
+        }
+      }
+      guard let combiner = combiners.popLast() else { return }
+      combiner._withUnsafeGuaranteedRef { $0.completion.pointee.lock.lock() }
+      removed.giveUp(combiner)
+      next = combiner
+    }
+  }
+
+  /// Leaves this promise's lock; answers the upstream, locked and cancelled, whose own upstreams are next.
+  private final func leaveUpstream(_ cancelling: Bool, _ isFirst: Bool, _ removed: inout Removed)
+    -> Unmanaged<AnyPromise>?
+  {
+    guard let upstream = upstream.take() else {
+      completion.pointee.lock.unlock()
+      return nil
+    }
+    return upstream._withUnsafeGuaranteedRef { up in
+      up.completion.pointee.lock.lock()
+      if node.pointee.isLinked {
+        up.completion.pointee.waiters.remove(node)
+        let reference = Unmanaged.passUnretained(self)
+        if kind.runsWhenCancelled, phase == .waiting {
+          phase = .posted
+          removed.post(reference)
+        } else if isFirst {
+          // It may be in another list by its `settleLink` too.
+          removed.giveUp(reference)
+        } else {
+          removed.release(reference)
+        }
+      }
+      completion.pointee.lock.unlock()
+      return up.cancelIfUnwanted(cancelling, &removed)
+    }
+  }
+
+  /// As leaveUpstream, for one member after the other.
+  private final func leaveMembers(
+    _ cancelling: Bool,
+    _ removed: inout Removed,
+    _ combiners: inout [Unmanaged<AnyPromise>]
+  ) -> Unmanaged<AnyPromise>? {
+    while let (member, node) = members?.takeNext() {
+      let next: Unmanaged<AnyPromise>? = member._withUnsafeGuaranteedRef { member in
+        member.completion.pointee.lock.lock()
+        // Not linked: its settle is under way, or it was not joined yet.
+        let isLinked = node.pointee.isLinked
+        if isLinked { member.completion.pointee.waiters.remove(node) }
+        // Whoever loses interest has seen it: its failure is nobody's news.
+        member.ignore()
+        let next = member.cancelIfUnwanted(cancelling, &removed)
+        let reference = Unmanaged.passUnretained(self)
+        if next != nil {
+          // The reference that the member's list had keeps this promise until its other members are left.
+          if !isLinked { _ = reference.retain() }
+          combiners.append(reference)
+        } else if isLinked {
+          removed.giveUp(reference)
+        }
+        return next
+      }
+      if let next {
+        completion.pointee.lock.unlock()
+        return next
+      }
+    }
+    hasMembers = false
+    completion.pointee.lock.unlock()
+    return nil
+  }
+
+  /// Entered with this promise's lock; answers it, still locked, if it was cancelled now, else leaves the lock.
+  private final func cancelIfUnwanted(_ cancelling: Bool, _ removed: inout Removed) -> Unmanaged<AnyPromise>? {
+    guard cancelling, completion.pointee.waiters.first == nil, !completion.isSettled else {
+      completion.pointee.lock.unlock()
+      return nil
+    }
+    settleCancelled(nil, &removed)
+    return Unmanaged.passUnretained(self)
+  }
+}
+
+/// What was taken out under locks and has to be seen to after they are left.
+struct Removed {
+  /// Promises with the reference that an upstream's list had.
+  private var released = SettleList()
+  private var surplus: [Unmanaged<AnyPromise>] = []
+  private var onCancel: [@Sendable () -> Void] = []
+  private var posted: [Unmanaged<AnyPromise>] = []
+  private var dropped: [any Error] = []
+
+  init() {}
+
+  mutating func call(_ body: (@Sendable () -> Void)?) {
+    if let body { onCancel.append(body) }
+  }
+
+  mutating func drop(_ error: (any Error)?) {
+    if let error { dropped.append(error) }
+  }
+
+  /// Its handler runs although the link was cancelled; with one reference.
+  mutating func post(_ promise: Unmanaged<AnyPromise>) { posted.append(promise) }
+
+  /// Gives up a reference of one that is in no other list.
+  mutating func release(_ promise: Unmanaged<AnyPromise>) { released.append(promise) }
+
+  /// Gives up a reference of any.
+  mutating func giveUp(_ promise: Unmanaged<AnyPromise>) { surplus.append(promise) }
+
+  /// Outside of every lock.
+  mutating func finish() {
+    for promise in posted { AnyPromise.post(promise) }
+    for body in onCancel { body() }
+    onCancel = []
+    for promise in surplus { AnyPromise.giveUp(promise) }
+    while let promise = released.popFirst() { AnyPromise.giveUp(promise) }
+  }
+}

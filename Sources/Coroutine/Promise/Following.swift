@@ -1,0 +1,130 @@
+// A promise that follows another will settle as that one does. The follower is locked in at once: from then on nobody else
+// settles it, except that it can be cancelled.
+//
+// No circle ever exists. A circle could only be closed by a follow, because every other edge starts at a promise that is new,
+// which nobody waits for. All follows of pending promises are made one after the other, under `Following.lock`, and each
+// looks first whether the other waits, by whatever way, for the follower. So of two threads that would close a circle
+// together the later one sees the earlier one's edge. Looking goes from the one who waits to the one who is waited for, hand
+// over hand as cancelling does, and only if a promise waits for the follower at all: chains that are built of follows cost
+// nothing more for being long.
+
+import Synchronization
+
+enum Following {
+  static let lock = SpinLock()
+}
+
+extension AnyPromise {
+  /// Locks in; false: settled or locked in before.
+  @usableFromInline
+  final func lockIn() -> Bool {
+    completion.pointee.lock.withLock {
+      guard !completion.isSettled, !isLocked else { return false }
+      isLocked = true
+      return true
+    }
+  }
+
+  /// Waits for `other`, to settle as it does; this promise is locked in, and its node is free.
+  ///
+  /// `runner` copies a value.
+  @usableFromInline
+  final func wait(for other: AnyPromise, _ runner: @escaping PromiseRunner) {
+    if other === self {
+      fail(CoroutineError.cycle)
+      return
+    }
+    Following.lock.lock()
+    if isAwaited(by: other) {
+      Following.lock.unlock()
+      fail(CoroutineError.cycle)
+      return
+    }
+    completion.pointee.lock.lock()
+    if completion.isSettled {
+      completion.pointee.lock.unlock()
+      Following.lock.unlock()
+      return
+    }
+    // What its handler was given, if it had one, has been dealt with.
+    let handled = completion.pointee.failure.take()
+    kind = []
+    self.runner = runner
+    phase = .waiting
+    upstream = Unmanaged.passUnretained(other)
+    let reference = Unmanaged.passRetained(self)
+    other.completion.pointee.lock.lock()
+    let isReleased = other.completion.pointee.isReleased
+    if !isReleased { other.append(node) }
+    other.completion.pointee.lock.unlock()
+    completion.pointee.lock.unlock()
+    Following.lock.unlock()
+    _ = consume handled
+    if isReleased {
+      other.ignore()
+      Self.upstreamSettled(reference, -1)
+    }
+  }
+
+  /// Whether `other` waits for this promise.
+  ///
+  /// Under `Following.lock`.
+  private final func isAwaited(by other: AnyPromise) -> Bool {
+    guard completion.pointee.lock.withLock({ isWaitedForByPromises }) else { return false }
+    other.completion.pointee.lock.lock()
+    return Self.find(from: Unmanaged.passUnretained(other)) { $0 === self }
+  }
+}
+
+extension AnyPromise {
+  /// Whether there is such a promise on the way up from `start`, which is locked and is left unlocked.
+  ///
+  /// `isSought` is asked under the promise's lock.
+  static func find(from start: Unmanaged<AnyPromise>, _ isSought: (AnyPromise) -> Bool) -> Bool {
+    // Combinators on the way, locked while their members are looked at: that is what keeps the members in memory.
+    var open: [(combinator: Unmanaged<AnyPromise>, members: ArraySlice<Unmanaged<AnyPromise>>)] = []
+    // Twice the same adds nothing, and could be very often the same.
+    var (seenMembers, seenCombinators): (Set<UnsafeMutableRawPointer>, Set<UnsafeMutableRawPointer>) = ([], [])
+    var isFound = false
+    var next: Unmanaged<AnyPromise>? = start
+    repeat {
+      // Up along links and follows; each is locked before the one below is left.
+      while let this = next {
+        next = this._withUnsafeGuaranteedRef { this in
+          isFound = isSought(this)
+          if !isFound, this.hasMembers, let members = this.members,
+            seenCombinators.insert(Unmanaged.passUnretained(this).toOpaque()).inserted
+          {
+            open.append((Unmanaged.passUnretained(this), members.attached()[...]))
+            return nil
+          }
+          defer { this.completion.pointee.lock.unlock() }
+          guard !isFound, let up = this.upstream else { return nil }
+          up._withUnsafeGuaranteedRef { $0.completion.pointee.lock.lock() }
+          return up
+        }
+      }
+      // Then the next member of the innermost combinator that has one.
+      while next == nil, !isFound, let last = open.indices.last {
+        guard let member = open[last].members.popFirst() else {
+          open.removeLast().combinator._withUnsafeGuaranteedRef { $0.completion.pointee.lock.unlock() }
+          continue
+        }
+        guard seenMembers.insert(member.toOpaque()).inserted else { continue }
+        member._withUnsafeGuaranteedRef { $0.completion.pointee.lock.lock() }
+        next = member
+      }
+    } while next != nil
+    while let last = open.popLast() {
+      last.combinator._withUnsafeGuaranteedRef { $0.completion.pointee.lock.unlock() }
+    }
+    return isFound
+  }
+}
+
+extension AnyPromise {
+  /// Its node is free: it waits for nobody, and no handler of its own is still to settle it.
+  @usableFromInline final var isFree: Bool {
+    completion.pointee.lock.withLock { upstream == nil && !hasMembers && phase == .free }
+  }
+}

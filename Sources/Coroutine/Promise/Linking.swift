@@ -1,0 +1,157 @@
+import CCoroutine
+public import Dispatch
+import Synchronization
+
+// How a promise comes to wait for another, and what happens when that other settles. A link is the derived promise itself:
+// its node is in the upstream's list, its object is what the queue of handlers holds. Nothing else is allocated. (A closure in
+// an Optional is unwrapped by `!` in here: any function of Optional would wrap it in a thunk of its own, on the heap.)
+
+extension AnyPromise {
+  /// Makes a new promise a link of `upstream`.
+  ///
+  /// Nobody else knows this promise yet.
+  @usableFromInline
+  final func link(
+    to upstream: AnyPromise,
+    on queue: DispatchQueue?,
+    _ kind: HandlerKind,
+    _ runner: @escaping PromiseRunner
+  ) {
+    self.kind = kind
+    self.runner = runner
+    if !kind.isEmpty { bind(to: queue, upstream) }
+    self.upstream = Unmanaged.passUnretained(upstream)
+    phase = .waiting
+    join(upstream)
+  }
+
+  /// Where the handler will run: `queue`, else the queue of the coroutine or handler that links, else a global queue.
+  private final func bind(to queue: DispatchQueue?, _ upstream: AnyPromise) {
+    if let queue {
+      pin(Unmanaged.passUnretained(SchedulerRegistry.scheduler(for: queue)), queue)
+    } else if let turn = Turn.current, let scheduler = turn.scheduler {
+      // A turn of its own is an immediate start, elsewhere than on the job's queue.
+      guard turn.pointee.scheduler?.toOpaque() == scheduler.toOpaque() else { return pin(scheduler, nil) }
+      scheduler._withUnsafeGuaranteedRef { $0.bindHandler() }
+      (self.scheduler, hold) = (scheduler, .bound)
+    } else {
+      ordered = upstream.completion.orderedDelivery()
+    }
+  }
+
+  /// Pinned, a scheduler holds its queue, and the queue holds the scheduler.
+  private final func pin(_ scheduler: Unmanaged<Scheduler>, _ queue: DispatchQueue?) {
+    scheduler._withUnsafeGuaranteedRef { $0.pin(queue) }
+    (self.scheduler, hold) = (scheduler, .pinned)
+  }
+
+  /// Puts this new promise, with a reference, into `upstream`'s list; one that is settled calls it at once.
+  private final func join(_ upstream: AnyPromise) {
+    let reference = Unmanaged.passUnretained(self)
+    cco_retain_unshared(reference.toOpaque())
+    upstream.completion.pointee.lock.lock()
+    if upstream.completion.pointee.isReleased {
+      upstream.completion.pointee.lock.unlock()
+      upstream.ignore()
+      Self.upstreamSettled(reference, -1)
+    } else {
+      upstream.append(node)
+      upstream.completion.pointee.lock.unlock()
+    }
+  }
+
+  /// Under its lock, by one who holds this promise.
+  final func append(_ waiting: UnsafeMutablePointer<WaitNode>) {
+    wasAwaited = true
+    completion.pointee.waiters.append(waiting)
+  }
+
+  /// Called once for each node that was in an upstream's list, with the list's reference, by whoever settles the upstream
+  /// or finds it settled, and so keeps it in memory; outside of every lock.
+  static func upstreamSettled(_ reference: Unmanaged<AnyPromise>, _ place: Int) {
+    reference._withUnsafeGuaranteedRef { $0.upstreamSettled(reference, place) }
+  }
+
+  private final func upstreamSettled(_ reference: Unmanaged<AnyPromise>, _ place: Int) {
+    if place >= 0 { return memberSettled(reference, place) }
+    completion.pointee.lock.lock()
+    guard let upstream = upstream.take(), !completion.isSettled else {
+      // Cancelled or settled by hand meanwhile.
+      let isPosted = kind.runsWhenCancelled && phase == .waiting
+      if isPosted { phase = .posted }
+      completion.pointee.lock.unlock()
+      return isPosted ? Self.post(reference) : Self.giveUp(reference)
+    }
+    upstream._withUnsafeGuaranteedRef { upstream in
+      if upstream.isRejected {
+        completion.pointee.failure = upstream.completion.pointee.failure
+        if kind.contains(.failure) { return postLocked(reference) }
+        phase = .free
+        let hasHandler = !kind.isEmpty
+        publish(Completion.failed)
+        if hasHandler { releaseBody() }
+      } else {
+        if kind.contains(.success) {
+          source = Unmanaged.passRetained(upstream)
+          return postLocked(reference)
+        }
+        phase = .free
+        let hasHandler = !kind.isEmpty
+        completion.pointee.lock.unlock()
+        runner!(self, upstream, false)
+        if hasHandler { releaseBody() }
+      }
+      Self.giveUp(reference)
+    }
+  }
+
+  /// Under its lock, which it leaves.
+  private final func postLocked(_ reference: Unmanaged<AnyPromise>) {
+    phase = .posted
+    completion.pointee.lock.unlock()
+    Self.post(reference)
+  }
+
+  /// Sends a link, with one reference, to where its handler runs.
+  static func post(_ reference: Unmanaged<AnyPromise>) {
+    reference._withUnsafeGuaranteedRef { this in
+      if let scheduler = this.scheduler {
+        scheduler._withUnsafeGuaranteedRef { $0.send(handlerOf: reference) }
+      } else {
+        this.ordered.unsafelyUnwrapped.deliver(.handler(reference))
+      }
+    }
+  }
+
+  /// Runs a posted link's handler, on the handler's queue, and gives up the reference.
+  static func runHandler(_ reference: Unmanaged<AnyPromise>) {
+    reference._withUnsafeGuaranteedRef { this in
+      let source = this.source.take()?.takeRetainedValue()
+      // Cancelled from now on, it has been too late.
+      if !this.completion.isSettled || this.kind.runsWhenCancelled {
+        this.runner!(this, source, true)
+      }
+      this.releaseBody()
+      if !this.completion.isSettled { this.handlerHasReturned() }
+      if this.hold != .none { this.letGoOfScheduler() }
+    }
+    reference.release()
+  }
+
+  /// It is still pending: it follows what the handler has returned, or another.
+  private final func handlerHasReturned() {
+    completion.pointee.lock.withLock { if phase == .posted { phase = .free } }
+  }
+}
+
+extension UnsafeMutablePointer where Pointee == Turn {
+  /// The scheduler of the coroutine, or of the handler, that runs.
+  fileprivate var scheduler: Unmanaged<Scheduler>? {
+    pointee.job?.pointee.scheduler.load(ordering: .relaxed) ?? pointee.scheduler
+  }
+}
+
+/// Where handlers run that are attached later, by other handlers, on behalf of the caller: `queue`, else the caller's own.
+func queueOfHandlers(_ queue: DispatchQueue?) -> DispatchQueue? {
+  queue ?? Turn.current?.scheduler?.takeUnretainedValue().currentQueue
+}

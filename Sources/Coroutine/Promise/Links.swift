@@ -1,0 +1,108 @@
+public import Dispatch
+
+// The closures have types of a known shape, two words: what a generic class stores in the layout of a type parameter, its deinit
+// must look the type up for, 40 ns each.
+
+/// A derived promise: it has the user's closure beside what every promise has.
+@usableFromInline
+final class Link<Argument, Returned, Output: Sendable>: Promise<Output>, @unchecked Sendable {
+  // Sound because `body` is set before the link is known to anyone, and used by whoever runs the handler or finds out that
+  // it never will run: of these there is one (AnyPromise's phases).
+  @exclusivity(unchecked) @usableFromInline final var body: (@Sendable (Argument) throws -> Returned)?
+
+  @inlinable
+  init(_ body: @escaping @Sendable (Argument) throws -> Returned, _ place: LaunchPlace) {
+    self.body = body
+    super.init(place: place)
+  }
+
+  @usableFromInline override func releaseBody() { body = nil }
+}
+
+/// The same for closures without a parameter.
+@usableFromInline
+final class EndLink<Returned, Output: Sendable>: Promise<Output>, @unchecked Sendable {
+  // Sound because of what Link says.
+  @exclusivity(unchecked) @usableFromInline final var body: (@Sendable () -> Returned)?
+
+  @inlinable
+  init(_ body: @escaping @Sendable () -> Returned, _ place: LaunchPlace) {
+    self.body = body
+    super.init(place: place)
+  }
+
+  @usableFromInline override func releaseBody() { body = nil }
+}
+
+extension AnyPromise {
+  /// What the handler of a link gets; `source` nil: the failure that is on its way.
+  @inlinable @inline(__always)
+  final func failureForHandler() -> any Error { completion.pointee.failure.unsafelyUnwrapped }
+}
+
+extension Promise {
+  /// Makes `link` one of this promise.
+  @inlinable @inline(__always)
+  final func link<Output: Sendable>(
+    _ link: Promise<Output>,
+    _ queue: DispatchQueue?,
+    _ kind: HandlerKind,
+    _ runner: @escaping PromiseRunner
+  ) -> Promise<Output> {
+    link.link(to: self, on: queue, kind, runner)
+    return link
+  }
+
+  /// A promise for what `body` makes of the value.
+  ///
+  /// A failure passes by; a throw of `body` rejects. Never suspends; may be called anywhere.
+  @inlinable
+  public final func then<U: Sendable>(
+    on queue: DispatchQueue? = nil,
+    file: StaticString = #fileID,
+    line: UInt = #line,
+    _ body: @escaping @Sendable (Success) throws -> U
+  ) -> Promise<U> {
+    let made = Link<Success, U, U>(body, LaunchPlace(file: file, line: line))
+    return link(made, queue, .success) { promise, source, _ in
+      let link = unsafeDowncast(promise, to: Link<Success, U, U>.self)
+      do {
+        _ = link.succeed(
+          try link.body!(source.unsafelyUnwrapped.completion.value(as: Success.self)),
+          fromOutside: false
+        )
+      } catch {
+        link.fail(error)
+      }
+    }
+  }
+
+  /// A promise that settles as the one that `body` makes of the value.
+  ///
+  /// A failure passes by; a throw of `body` rejects, and so does a circle, with ``CoroutineError/cycle``. Never suspends; may
+  /// be called anywhere.
+  @inlinable
+  public final func then<U: Sendable>(
+    on queue: DispatchQueue? = nil,
+    file: StaticString = #fileID,
+    line: UInt = #line,
+    _ body: @escaping @Sendable (Success) throws -> Promise<U>
+  ) -> Promise<U> {
+    let made = Link<Success, Promise<U>, U>(body, LaunchPlace(file: file, line: line))
+    return link(made, queue, .success) { promise, source, _ in
+      let link = unsafeDowncast(promise, to: Link<Success, Promise<U>, U>.self)
+      do {
+        link.adopt(try link.body!(source.unsafelyUnwrapped.completion.value(as: Success.self)))
+      } catch {
+        link.fail(error)
+      }
+    }
+  }
+
+  /// In a handler of this link: it settles as `inner` does.
+  @usableFromInline
+  final func adopt(_ inner: Promise) {
+    // Locked in by somebody else, or settled: then that counts.
+    if lockIn() { wait(for: inner, Self.copier) }
+  }
+}

@@ -1,0 +1,110 @@
+public import Dispatch
+
+extension Promise {
+  /// Handles every failure, cancellation included, and goes on with the value that `body` makes of it.
+  ///
+  /// A value passes by; a throw of `body` rejects. Never suspends; may be called anywhere.
+  @inlinable
+  public final func recover(
+    on queue: DispatchQueue? = nil,
+    file: StaticString = #fileID,
+    line: UInt = #line,
+    _ body: @escaping @Sendable (any Error) throws -> Success
+  ) -> Promise { recover(on: queue, LaunchPlace(file: file, line: line), body) }
+
+  @inlinable
+  final func recover(
+    on queue: DispatchQueue?,
+    _ place: LaunchPlace,
+    _ body: @escaping @Sendable (any Error) throws -> Success
+  ) -> Promise {
+    let made = Link<any Error, Success, Success>(body, place)
+    return link(made, queue, .failure) { promise, source, handles in
+      let link = unsafeDowncast(promise, to: Link<any Error, Success, Success>.self)
+      guard handles else { return link.copy(source.unsafelyUnwrapped) }
+      do {
+        _ = link.succeed(try link.body!(link.failureForHandler()), fromOutside: false)
+      } catch {
+        link.fail(error)
+      }
+    }
+  }
+
+  /// As recover, with a promise: the result settles as that one does.
+  @inlinable
+  public final func recover(
+    on queue: DispatchQueue? = nil,
+    file: StaticString = #fileID,
+    line: UInt = #line,
+    _ body: @escaping @Sendable (any Error) throws -> Promise
+  ) -> Promise {
+    let made = Link<any Error, Promise, Success>(body, LaunchPlace(file: file, line: line))
+    return link(made, queue, .failure) { promise, source, handles in
+      let link = unsafeDowncast(promise, to: Link<any Error, Promise, Success>.self)
+      guard handles else { return link.copy(source.unsafelyUnwrapped) }
+      do {
+        link.adopt(try link.body!(link.failureForHandler()))
+      } catch {
+        link.fail(error)
+      }
+    }
+  }
+
+  /// Handles failures of one type, which the parameter of `body` names; values and other failures pass untouched.
+  @inlinable
+  public final func rescue<E: Error>(
+    on queue: DispatchQueue? = nil,
+    file: StaticString = #fileID,
+    line: UInt = #line,
+    _ body: @escaping @Sendable (E) throws -> Success
+  ) -> Promise { rescue(on: queue, LaunchPlace(file: file, line: line), body) }
+
+  @inlinable
+  final func rescue<E: Error>(
+    on queue: DispatchQueue?,
+    _ place: LaunchPlace,
+    _ body: @escaping @Sendable (E) throws -> Success
+  ) -> Promise {
+    recover(on: queue, place) { (error: any Error) throws -> Success in
+      guard let match = error as? E else { throw error }
+      return try body(match)
+    }
+  }
+
+  /// As rescue, with a promise: the result settles as that one does.
+  @inlinable
+  public final func rescue<E: Error>(
+    on queue: DispatchQueue? = nil,
+    file: StaticString = #fileID,
+    line: UInt = #line,
+    _ body: @escaping @Sendable (E) throws -> Promise
+  ) -> Promise {
+    recover(on: queue, file: file, line: line) { (error: any Error) throws -> Promise in
+      guard let match = error as? E else { throw error }
+      return try body(match)
+    }
+  }
+
+  /// Handles one failure; values and other failures pass untouched.
+  @inlinable
+  public final func rescue<E: Error & Equatable>(
+    only error: E,
+    on queue: DispatchQueue? = nil,
+    file: StaticString = #fileID,
+    line: UInt = #line,
+    _ body: @escaping @Sendable () throws -> Success
+  ) -> Promise { rescue(only: error, on: queue, LaunchPlace(file: file, line: line), body) }
+
+  @inlinable
+  final func rescue<E: Error & Equatable>(
+    only wanted: E,
+    on queue: DispatchQueue?,
+    _ place: LaunchPlace,
+    _ body: @escaping @Sendable () throws -> Success
+  ) -> Promise {
+    recover(on: queue, place) { (error: any Error) throws -> Success in
+      guard error as? E == wanted else { throw error }
+      return try body()
+    }
+  }
+}

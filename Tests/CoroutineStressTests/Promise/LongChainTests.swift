@@ -1,0 +1,116 @@
+import Coroutine
+import Dispatch
+import Testing
+
+/// Chains of a million links, each on the smallest stack: what recurses once a link needs megabytes and ends the process.
+@Suite("Stress: chains of a million links", .timeLimit(.minutes(10)))
+struct LongChainTests {
+  /// A million where the code is optimised; in a debug build what matters shows with fewer.
+  private static let links = Stress().rounds(_isDebugAssertConfiguration() ? 200_000 : 1_000_000, least: 10_000)
+
+  /// Runs `body` once with a short chain and room enough: the Swift runtime makes metadata at first use, for which the smallest
+  /// stack is too small.
+  private func onSmallStack<Output: Sendable>(_ body: @escaping @Sendable (Int) throws -> Output) async throws -> Output
+  {
+    _ = try await co_launch(on: queues(1)[0]) { try body(10) }.value
+    return try await co_launch(on: queues(1)[0], stack: Stress().smallStack) { try body(Self.links) }.value
+  }
+
+  @Test func `with handlers, they settle`() async throws {
+    let value = try await onSmallStack { links in
+      let head = Promise<Int>()
+      var tail = head
+      for _ in 0..<links { tail = tail.then { $0 + 1 } }
+      head.fulfill(0)
+      return try co_await(tail)
+    }
+    #expect(value == Self.links)
+  }
+
+  @Test func `a failure and a value pass them by`() async throws {
+    let seen = try await onSmallStack { links in
+      let (bad, good) = (Promise<Int>(), Promise<Int>())
+      var (failing, passing) = (bad, good)
+      for _ in 0..<links {
+        failing = failing.then { $0 + 1 }
+        passing = passing.recover { _ -> Int in -1 }
+      }
+      bad.reject(Mark(number: 5))
+      good.fulfill(6)
+      // No #expect in here: that needs more stack than there is.
+      do {
+        return [try co_await(failing)]
+      } catch let error as Mark {
+        return [error.number, try co_await(passing)]
+      }
+    }
+    #expect(seen == [5, 6])
+  }
+
+  @Test func `followers settle, made from either end`() async throws {
+    let seen = try await onSmallStack { links in
+      let (first, head) = (Promise<Int>(), Promise<Int>())
+      var (last, tail) = (first, head)
+      for _ in 0..<links {
+        let next = Promise<Int>()
+        last.follow(next)
+        last = next
+        let follower = Promise<Int>()
+        follower.follow(tail)
+        tail = follower
+      }
+      last.fulfill(1)
+      head.fulfill(2)
+      return [try co_await(first), try co_await(tail)]
+    }
+    #expect(seen == [1, 2])
+  }
+
+  @Test func `they are dropped unsettled, and rejected as abandoned`() async throws {
+    let tail = try await onSmallStack { links in
+      var tail = Promise<Int>()
+      for _ in 0..<links { tail = tail.then { $0 + 1 } }
+      return tail
+    }
+    #expect(tail.isRejected)
+    tail.ignore()
+    let objects = Census()
+    try await onSmallStack { links in
+      var tail = Promise<Int>()
+      let citizen = objects.citizen()
+      for _ in 0..<links { tail = tail.then { $0 + 1 } }
+      tail = tail.then {
+        citizen.use()
+        return $0
+      }
+      tail.ignore()
+    }
+    await until(objects, shows: 0)
+  }
+
+  @Test func `cancelling the end reaches the work`() async throws {
+    let called = Census()
+    let seen = try await onSmallStack { links in
+      var kept: Resumer<Int>?
+      let head = Promise<Int>(onCancel: { called.change() }, { kept = $0 })
+      var tail = head
+      for _ in 0..<links { tail = tail.then { $0 + 1 } }
+      tail.cancel()
+      withExtendedLifetime(kept) {}
+      return [head.isRejected, tail.isRejected]
+    }
+    #expect(seen == [true, true])
+    #expect(called.now == 2)
+  }
+
+  @Test func `a loop of promises that return promises settles`() async throws {
+    let value = try await onSmallStack { links in try co_await(Self.count(down: links / 10)) }
+    #expect(value == Self.links / 10)
+  }
+
+  private static func count(down rounds: Int, from total: Int = 0) -> Promise<Int> {
+    Promise.value(rounds).then { left in
+      left == 0 ? Promise.value(total) : count(down: left - 1, from: total + 1)
+    }
+  }
+}

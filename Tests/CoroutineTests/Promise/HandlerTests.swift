@@ -1,0 +1,235 @@
+import Coroutine
+import Dispatch
+import Testing
+
+@Suite("Promise: recover, rescue, tap, ensure, finally", .timeLimit(.minutes(1)))
+struct HandlerTests {
+  struct Other: Error {}
+
+  @Test func `recover goes on with a value, throws another error, and lets values pass`() async {
+    let failed = Promise<Int>.failure(Oops("a"))
+    #expect(await asyncOutcome { try await failed.recover { _ -> Int in 7 }.value } == "7")
+    #expect(await asyncOutcome { try await failed.recover { _ -> Int in throw Oops("b") }.value } == "Oops(b)")
+    #expect(await asyncOutcome { try await Promise.value(1).recover { _ -> Int in 7 }.value } == "1")
+  }
+
+  @Test func `recover goes on with a promise`() async {
+    let inner = Promise<Int>()
+    let recovered = Promise<Int>.failure(Oops("a")).recover { _ in inner }
+    inner.fulfill(8)
+    #expect(await asyncOutcome { try await recovered.value } == "8")
+  }
+
+  @Test func `recover handles a cancellation too`() async {
+    let promise = Promise<Int>()
+    let recovered = promise.recover { error in error is CancellationError ? 1 : 2 }
+    promise.cancel()
+    #expect(await asyncOutcome { try await recovered.value } == "1")
+  }
+
+  @Test func `rescue handles its type; values and other errors pass untouched`() async {
+    let rescue: @Sendable (Oops) throws -> Int = { $0.label.count }
+    #expect(await asyncOutcome { try await Promise<Int>.failure(Oops("four")).rescue(rescue).value } == "4")
+    #expect(await asyncOutcome { try await Promise<Int>.failure(Other()).rescue(rescue).value } == "Other")
+    #expect(await asyncOutcome { try await Promise.value(9).rescue(rescue).value } == "9")
+    #expect(
+      await asyncOutcome {
+        try await Promise<Int>.failure(Oops("x")).rescue { (_: Oops) in Promise.value(3) }.value
+      } == "3"
+    )
+  }
+
+  @Test func `of several rescues the first that matches handles, the rest let its value pass`() async {
+    let trace = Trace()
+    let chain = Promise<Int>.failure(Oops("x"))
+      .rescue { (_: Other) -> Int in
+        trace("other")
+        return 1
+      }
+      .rescue { (_: Oops) -> Int in
+        trace("oops")
+        return 2
+      }
+      .recover { _ -> Int in
+        trace("any")
+        return 3
+      }
+    #expect(await asyncOutcome { try await chain.value } == "2")
+    #expect(trace.all == ["oops"])
+  }
+
+  @Test func `tap sees either outcome and keeps it`() async {
+    let trace = Trace()
+    let good = Promise.value(1).tap { trace(outcome($0)) }
+    #expect(await asyncOutcome { try await good.value } == "1")
+    let bad = Promise<Int>.failure(Oops("x")).tap { trace(outcome($0)) }
+    #expect(await asyncOutcome { try await bad.value } == "Oops(x)")
+    #expect(trace.all == ["1", "Oops(x)"])
+  }
+
+  @Test func `ensure runs on either outcome, before those who wait, and keeps it`() async {
+    let trace = Trace()
+    let good = Promise.value(1).ensure { trace("good") }
+    #expect(await asyncOutcome { try await good.value } == "1")
+    let bad = Promise<Int>.failure(Oops("x")).ensure { trace("bad") }
+    #expect(await asyncOutcome { try await bad.value } == "Oops(x)")
+    #expect(trace.all == ["good", "bad"])
+  }
+
+  @Test func `ensureThen passes the outcome on when the promise of its body has settled`() async throws {
+    try await onSerialQueue {
+      let (entered, cleanup) = (Gate(), Gate())
+      let cleaned = Promise.value(1).ensureThen {
+        entered.open()
+        return cleanup
+      }
+      try entered.pass()
+      for _ in 0..<3 { try co_yield() }
+      #expect(cleaned.result == nil)
+      cleanup.open()
+      #expect(try co_await(cleaned) == 1)
+    }
+  }
+
+  @Test func `a failing cleanup is reported and changes nothing`() async throws {
+    let errors = UnhandledErrors()
+    let failure = errors.failure("cleanup")
+    let good = Promise.value(1).ensureThen { Promise<Void>.failure(failure) }
+    let bad = Promise<Int>.failure(Oops("first")).ensureThen { Promise<Void>.failure(failure) }
+    #expect(await asyncOutcome { try await good.value } == "1")
+    #expect(await asyncOutcome { try await bad.value } == "Oops(first)")
+    _ = try await errors.jobs(count: 2)
+    #expect(try await errors.settledLabels() == ["cleanup", "cleanup"])
+  }
+
+  @Test func `ensure and tap run once when their own link is cancelled, with the cancellation`() async throws {
+    let trace = Trace()
+    let (done, tapped) = (Gate(), Gate())
+    let (first, second) = (Promise<Int>(), Promise<Int>())
+    let ensured = first.ensure {
+      trace("ensure")
+      done.open()
+    }
+    let observed = second.tap {
+      trace(outcome($0))
+      tapped.open()
+    }
+    ensured.cancel()
+    observed.cancel()
+    #expect(ensured.result.map { outcome($0) } == "CancellationError")
+    #expect(first.result.map { outcome($0) } == "CancellationError")
+    try await onCoroutine {
+      try done.pass()
+      try tapped.pass()
+    }
+    #expect(Set(trace.all) == ["ensure", "CancellationError"] && trace.count == 2)
+  }
+
+  @Test func `finally runs after the catch handler, and where there was nothing to catch`() async throws {
+    let trace = Trace()
+    let (failed, fulfilled) = (Gate(), Gate())
+    Promise<Int>.failure(Oops("x"))
+      .catch { _ in trace("catch") }
+      .finally {
+        trace("finally")
+        failed.open()
+      }
+    try await onCoroutine { try failed.pass() }
+    Promise.value(1).catch { _ in trace("never") }.finally { fulfilled.open() }
+    try await onCoroutine { try fulfilled.pass() }
+    #expect(trace.all == ["catch", "finally"])
+  }
+
+  @Test func `get observes the value and passes it on; its throw rejects`() async {
+    let trace = Trace()
+    #expect(await asyncOutcome { try await Promise.value(1).get { trace("\($0)") }.value } == "1")
+    #expect(await asyncOutcome { try await Promise.value(1).get { _ in throw Oops("get") }.value } == "Oops(get)")
+    #expect(trace.all == ["1"])
+    #expect(await asyncOutcome { try await Promise.value(1).asVoid().value } == "()")
+  }
+
+  @Test func `a handler's closure is released when it has run, and when it never will`() async throws {
+    let (ran, skipped, cancelled) = (Gate(), Gate(), Gate())
+    let first = Self.then(Promise.value(1), Tracked { ran.open() })
+    let second = Self.then(Promise.failure(Oops("x")), Tracked { skipped.open() })
+    let third = Self.then(Promise(), Tracked { cancelled.open() })
+    third.cancel()
+    try await onCoroutine {
+      try ran.pass()
+      try skipped.pass()
+      try cancelled.pass()
+    }
+    second.ignore()
+    withExtendedLifetime((first, second, third)) {}
+  }
+
+  private static func then(_ promise: Promise<Int>, _ held: Tracked) -> Promise<Int> {
+    promise.then { value -> Int in
+      held.use()
+      return value
+    }
+  }
+
+  @Test func `one that is attached late does not overtake those that another thread has sent`() async throws {
+    let trace = Trace()
+    try await onSerialQueue {
+      let promise = Promise<Int>()
+      let first = promise.then { _ in trace("first") }
+      // Holds the queue's thread, so that what the other thread sends waits to be taken.
+      let settled = DispatchSemaphore(value: 0)
+      startThread {
+        promise.fulfill(1)
+        settled.signal()
+      }
+      settled.wait()
+      let second = promise.then { _ in trace("second") }
+      try co_await(second)
+      try co_await(first)
+    }
+    #expect(trace.all == ["first", "second"])
+  }
+
+  @Test func `one that a handler attaches stays on that handler's queue`() async {
+    let queue = taggedQueue("handlers")
+    let tag = Promise.value(1).then(on: queue) { _ in Promise.value(2).then { _ in currentTag ?? "none" } }
+    #expect(await asyncOutcome { try await tag.value } == "handlers")
+  }
+
+  @Test func `a coroutine that only yields lets the handlers of its queue run`() async throws {
+    let trace = Trace()
+    try await onSerialQueue {
+      Promise.value(1).then { _ in trace("handler") }.ignore()
+      try co_yield()
+      trace("after the yield")
+    }
+    #expect(trace.all == ["handler", "after the yield"])
+  }
+
+  @Test func `a queue is let go when the handlers bound to it have run, or are dropped, wherever that is`() async throws
+  {
+    for isDropped in [true, false] {
+      let released = Gate()
+      let head = Promise<Int>()
+      let link = Locked<Promise<Int>?>(try await Self.linkOnQueue(to: head, Tracked { released.open() }))
+      if isDropped {
+        link.current?.cancel()
+        link.current?.ignore()
+        startThread { link.current = nil }
+      } else {
+        head.fulfill(1)
+        _ = await asyncOutcome { try await link.current!.value }
+      }
+      try await released.value
+      link.current = nil
+    }
+  }
+
+  private static let tracked = DispatchSpecificKey<Tracked>()
+
+  /// A link whose handler is bound to a queue that nobody else holds, and that lets go of `held` at its own end.
+  private static func linkOnQueue(to head: Promise<Int>, _ held: Tracked) async throws -> Promise<Int> {
+    let queue = DispatchQueue(label: "coroutine.tests.dropped")
+    queue.setSpecific(key: tracked, value: held)
+    return try await co_launch(on: queue) { head.then { $0 + 1 } }.value
+  }
+}
