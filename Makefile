@@ -29,7 +29,7 @@ help: ## Lists the targets
 setup: ## Installs what the library needs to build: Boost.Context
 	@scripts/setup core
 
-setup-demo: ## Installs what the demo needs besides: libpng
+setup-demo: ## Installs what the demo needs besides: libpng, zlib, SQLite
 	@scripts/setup demo
 
 build: setup ## Builds the library, debug

@@ -59,7 +59,7 @@ struct SequencesRun {
 
   private func showParser() throws {
     let list = try BookList(bytes: command.size * 1_000_000)
-    let stream = list.file.stream()
+    let stream = list.file.reader()
     let before = ProcessMemory.resident
     var (count, cents) = (0, 0)
     do {
