@@ -17,6 +17,7 @@ struct Workloads {
     addChannels(to: &suite)
     addTimers(to: &suite)
     addLocks(to: &suite)
+    addActors(to: &suite)
     addLatency(to: &suite)
     addParked(to: &suite)
     try Runner(options).run(suite, heading: Machine.description + "\n" + String(cString: cprobe_report()))

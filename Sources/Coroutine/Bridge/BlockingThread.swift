@@ -1,4 +1,5 @@
 internal import CCoroutine
+import CDispatch
 import Dispatch
 import Synchronization
 

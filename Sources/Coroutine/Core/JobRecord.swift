@@ -92,7 +92,7 @@ enum AfterSwitch: UInt8 {
 @usableFromInline
 enum WaitKind: UInt8, Sendable {
   case start, nothing, callback, delay, job, promise, children, several, blocking, readable, writable, lock, channel
-  case permits, condition, group
+  case permits, condition, group, answer, decision
 }
 
 /// The bits of `JobRecord.flags`.

@@ -87,6 +87,8 @@ extension WaitKind {
     case .permits: "permits"
     case .condition: "a condition"
     case .group: "a count to reach zero"
+    case .answer: "an answer"
+    case .decision: "its supervisor"
     }
   }
 }

@@ -1,0 +1,167 @@
+import Coroutine
+import Testing
+
+@Suite("Actors: bounds of the mailbox", .timeLimit(.minutes(1)))
+struct ActorMailboxTests {
+  /// An actor that writes what it is told into a trace once `gate` is open.
+  private static func writer(
+    _ trace: Trace,
+    _ gate: Gate,
+    _ mailbox: Channel<Int>.Capacity,
+    failsWhenFull: Bool = false,
+    _ dropped: Trace = Trace()
+  ) -> ActorRef<Int> {
+    let drop: @Sendable (Int) -> Void = { dropped("\($0)") }
+    return co_actor(mailbox: mailbox, failsWhenFull: failsWhenFull, onUndelivered: drop) { mailbox in
+      try gate.pass()
+      for number in mailbox { trace("\(number)") }
+    }
+  }
+
+  @Test func `a bounded mailbox lets tellers wait, in the order in which they came`() async throws {
+    try await onSerialQueue {
+      let (trace, gate, row) = (Trace(), Gate(), Queueing())
+      let actor = Self.writer(trace, gate, .bounded(2))
+      for number in 0..<5 { try row.enqueue("\(number)") { try actor.tell(number) } }
+      #expect(row.trace.all == ["0", "1"])
+      #expect(actor.tryTell(9) == .full)
+      gate.open()
+      try row.settle()
+      #expect(trace.all == ["0", "1", "2", "3", "4"])
+      #expect(row.trace.all == ["0", "1", "2", "3", "4"])
+    }
+  }
+
+  @Test func `a rendezvous mailbox hands over`() async throws {
+    try await onSerialQueue {
+      let (trace, gate, row) = (Trace(), Gate(), Queueing())
+      let actor = Self.writer(trace, gate, .rendezvous)
+      try row.enqueue("0") { try actor.tell(0) }
+      #expect(row.trace.all == [])
+      gate.open()
+      try row.settle()
+      #expect(trace.all == ["0"])
+      #expect(row.trace.all == ["0"])
+    }
+  }
+
+  @Test func `a mailbox that fails when full throws MailboxFull, anywhere`() async throws {
+    let (trace, gate) = (Trace(), Gate())
+    let actor = Self.writer(trace, gate, .bounded(1), failsWhenFull: true)
+    try actor.tell(1)
+    #expect(outcome { try actor.tell(2) } == "MailboxFull")
+    try await onCoroutine {
+      #expect(outcome { try actor.tell(3) } == "MailboxFull")
+      let cancelled = co_launch {
+        try? waitForCancellation()
+        return outcome { try actor.tell(4) }
+      }
+      try co_delay(.milliseconds(1))
+      cancelled.cancel()
+      #expect(try cancelled.join() == "CancellationError")
+      gate.open()
+      actor.stop()
+      try actor.job.join()
+    }
+    #expect(trace.all == ["1"])
+  }
+
+  @Test func `dropping mailboxes drop the oldest or the newest, and say so`() async throws {
+    try await onSerialQueue {
+      for (mailbox, kept, lost) in [
+        (Channel<Int>.Capacity.dropOldest(2), ["2", "3"], ["0", "1"]), (.dropNewest(2), ["0", "1"], ["2", "3"]),
+      ] {
+        let (trace, gate, dropped) = (Trace(), Gate(), Trace())
+        let actor = Self.writer(trace, gate, mailbox, dropped)
+        for number in 0..<4 { try actor.tell(number) }
+        #expect(dropped.all == lost)
+        gate.open()
+        actor.stop()
+        try actor.job.join()
+        #expect(trace.all == kept)
+      }
+    }
+  }
+
+  @Test func `dropped by a thread is dropped all the same`() async throws {
+    let (trace, gate, dropped) = (Trace(), Gate(), Trace())
+    let actor = Self.writer(trace, gate, .dropNewest(1), dropped)
+    for number in 0..<3 { try actor.tell(number) }
+    #expect(dropped.all == ["1", "2"])
+    #expect(actor.tryTell(3) == .full)
+    gate.open()
+    actor.stop()
+    try await actor.job.value
+    #expect(trace.all == ["0"])
+    #expect(dropped.all == ["1", "2"], "what was refused stays the caller's")
+  }
+
+  @Test func `an ask that is dropped fails with ActorStopped`() async throws {
+    try await onSerialQueue {
+      let gate = Gate()
+      let actor = co_actor(of: Reply<Int>.self, mailbox: .dropOldest(1)) { mailbox in
+        try gate.pass()
+        for reply in mailbox { reply(1) }
+      }
+      let row = Queueing()
+      for label in ["first", "second"] {
+        try row.enqueue(label) { _ = try actor.ask { $0 } }
+      }
+      gate.open()
+      try row.settle()
+      #expect(row.trace.all == ["first: ActorStopped", "second"])
+    }
+  }
+
+  @Test func `an actor that tells itself is refused where it would wait for itself`() async throws {
+    try await onSerialQueue {
+      let result = Promise<[String]>()
+      let actor = co_actor(of: Int.self, mailbox: .bounded(1)) { mailbox in
+        let me = mailbox.actor
+        result.fulfill([outcome { try me.tell(1) }, outcome { try me.tell(2) }])
+        _ = try mailbox.receive()
+      }
+      #expect(try co_await(result) == ["()", "wouldDeadlock"])
+      try actor.job.join()
+    }
+  }
+
+  @Test func `a teller that is cancelled while it waits is not heard`() async throws {
+    try await onSerialQueue {
+      let (trace, gate, row, dropped) = (Trace(), Gate(), Queueing(), Trace())
+      let actor = Self.writer(trace, gate, .bounded(1), dropped)
+      try row.enqueue("0") { try actor.tell(0) }
+      let job = try row.enqueue("1") { try actor.tell(1) }
+      try row.enqueue("2") { try actor.tell(2) }
+      job.cancel(Oops("enough"))
+      try row.settle()
+      #expect(dropped.all == ["1"])
+      gate.open()
+      try row.settle()
+      #expect(trace.all == ["0", "2"])
+      #expect(row.trace.all == ["0", "1: Oops(enough)", "2"])
+    }
+  }
+
+  @Test func `messages of one sender keep their order, whatever the others send`() async throws {
+    try await onCoroutine {
+      let last = Locked<[Int: Int]>([:])
+      let actor = co_actor(of: (sender: Int, number: Int).self, mailbox: .bounded(3)) { mailbox in
+        for (sender, number) in mailbox {
+          last.withLock {
+            #expect(number == ($0[sender] ?? -1) + 1)
+            $0[sender] = number
+          }
+        }
+      }
+      try co_scope { scope in
+        for sender in 0..<8 {
+          scope.launch { for number in 0..<200 { try actor.tell((sender, number)) } }
+        }
+      }
+      actor.stop()
+      try actor.job.join()
+      #expect(last.current.values.allSatisfy { $0 == 199 } && last.current.count == 8)
+    }
+  }
+}

@@ -1,0 +1,219 @@
+import Dispatch
+import Testing
+
+@testable import Coroutine
+
+@Suite("Actors: asking", .timeLimit(.minutes(1)))
+struct AskTests {
+  typealias Question = Reply<Int>
+
+  /// Puts the questions that come into `pocket` instead of answering them.
+  private static func pocketing(_ pocket: Locked<[Question]>) -> ActorRef<Question> {
+    co_actor { mailbox in
+      for question in mailbox { pocket.withLock { $0.append(question) } }
+    }
+  }
+
+  @Test func `a reply may be kept and answered later, by anyone`() async throws {
+    let pocket = Locked<[Question]>([])
+    try await onSerialQueue {
+      let actor = Self.pocketing(pocket)
+      let asker = co_launch { try actor.ask { $0 } }
+      for _ in 0..<3 { try co_yield() }
+      startThread { pocket.current[0](42) }
+      #expect(try asker.join() == 42)
+    }
+  }
+
+  @Test func `an ask can be failed, and answered with a result`() async throws {
+    try await onCoroutine {
+      enum Request: Sendable {
+        case refuse(Reply<Int>)
+        case result(Reply<Int>)
+        case done(Reply<Void>)
+      }
+      let actor = co_actor(of: Request.self) { mailbox in
+        for request in mailbox {
+          switch request {
+          case .refuse(let reply): reply.fail(Oops("no"))
+          case .result(let reply): reply(with: .success(3))
+          case .done(let reply): reply()
+          }
+        }
+      }
+      #expect(outcome { try actor.ask { .refuse($0) } } == "Oops(no)")
+      #expect(try actor.ask { .result($0) } == 3)
+      try actor.ask { .done($0) }
+    }
+  }
+
+  @Test func `an answer given before the asker waits is not lost`() async throws {
+    try await onSerialQueue {
+      let actor = Self.pocketing(Locked([]))
+      let answer = try actor.ask { (reply: Question) in
+        reply(1)
+        return reply
+      }
+      #expect(answer == 1)
+      #expect(actor.lateAnswers == 0)
+    }
+  }
+
+  @Test func `a reply released unanswered fails the ask with ActorStopped`() async throws {
+    try await onSerialQueue {
+      let actor = co_actor(of: Question.self) { mailbox in while try mailbox.receive() != nil {} }
+      #expect(outcome { try actor.ask { $0 } } == "ActorStopped")
+      // The actor itself goes on.
+      #expect(!actor.job.isFinished)
+    }
+  }
+
+  @Test func `a handler that throws fails its own asker, and the end all others`() async throws {
+    let pocket = Locked<[Question]>([])
+    try await onSerialQueue {
+      enum Request: Sendable {
+        case keep(Question)
+        case fail(Question)
+      }
+      let actor = co_actor(of: Request.self) { mailbox in
+        for request in mailbox {
+          switch request {
+          case .keep(let question): pocket.withLock { $0.append(question) }
+          case .fail: throw Oops("handler")
+          }
+        }
+      }
+      let kept = co_launch { outcome { try actor.ask { .keep($0) } } }
+      try co_yield()
+      #expect(outcome { try actor.ask { .fail($0) } } == "ActorStopped")
+      // Held by the pocket, but nobody who has been asked is left.
+      #expect(try kept.join() == "ActorStopped")
+      #expect(outcome { try actor.ask { .keep($0) } } == "ActorStopped")
+      #expect(outcome { try actor.job.join() } == "Oops(handler)")
+      #expect(pocket.current.map(\.isAwaited) == [false])
+    }
+  }
+
+  @Test func `a timeout throws TimeoutError, and the late answer is dropped and counted`() async throws {
+    let pocket = Locked<[Question]>([])
+    try Simulation().run {
+      let actor = Self.pocketing(pocket)
+      #expect(outcome { try actor.ask(timeout: .seconds(5)) { $0 } } == "TimeoutError")
+      let late = pocket.current[0]
+      #expect(!late.isAwaited)
+      #expect(actor.lateAnswers == 0)
+      late(1)
+      #expect(actor.lateAnswers == 1)
+      #expect(outcome { try actor.ask(timeout: .zero) { $0 } } == "TimeoutError")
+      #expect(pocket.current.count == 1, "without time it does not ask")
+    }
+  }
+
+  @Test func `a timeout counts the wait for room in the mailbox`() async throws {
+    try Simulation().run {
+      let actor = co_actor(of: Question.self, mailbox: .bounded(1)) { mailbox in
+        try co_delay(.seconds(60))
+        for question in mailbox { question(1) }
+      }
+      let first = co_launch { try actor.ask { $0 } }
+      try co_yield()
+      #expect(outcome { try actor.ask(timeout: .seconds(1)) { $0 } } == "TimeoutError")
+      #expect(try first.join() == 1)
+      #expect(actor.lateAnswers == 0, "what was not let in cannot be answered late")
+    }
+  }
+
+  @Test func `a cancelled asker throws its reason at once, and the answer is counted as late`() async throws {
+    let pocket = Locked<[Question]>([])
+    try await onSerialQueue {
+      let actor = Self.pocketing(pocket)
+      let asker = co_launch { try actor.ask { $0 } }
+      for _ in 0..<3 { try co_yield() }
+      asker.cancel(Oops("gone"))
+      #expect(outcome { try asker.join() } == "Oops(gone)")
+      pocket.current[0](1)
+      #expect(actor.lateAnswers == 1)
+    }
+  }
+
+  @Test func `a second answer is reported and changes nothing`() async throws {
+    await #expect(processExitsWith: .success) {
+      let reported = Locked<[String]>([])
+      CoroutineRuntime.onUnhandledError = { error, _ in reported.withLock { $0.append("\(type(of: error))") } }
+      let job = co_launch {
+        let actor = co_actor(of: Reply<Int>.self) { mailbox in
+          for reply in mailbox {
+            reply(1)
+            reply(2)
+          }
+        }
+        return try (0..<2).map { _ in try actor.ask { $0 } }
+      }
+      let answers = try job.wait()
+      precondition(answers == [1, 1])
+      while reported.current.count < 2 {}
+      precondition(reported.current == ["AnsweredTwice", "AnsweredTwice"])
+    }
+  }
+
+  @Test func `an actor that asks itself is told so`() async throws {
+    try await onSerialQueue {
+      enum Request: Sendable {
+        case askYourself(Reply<String>)
+        case beside(Reply<String>)
+        case five(Reply<Int>)
+      }
+      let actor = co_actor(of: Request.self) { mailbox in
+        let me = mailbox.actor
+        for request in mailbox {
+          switch request {
+          case .askYourself(let reply): reply(outcome { try me.ask { .five($0) } })
+          // Beside the mailbox there is nothing wrong with it.
+          case .beside(let reply): mailbox.launch { reply(outcome { try me.ask { .five($0) } }) }
+          case .five(let reply): reply(5)
+          }
+        }
+      }
+      #expect(try actor.ask { .askYourself($0) } == "wouldDeadlock")
+      #expect(try actor.ask { .beside($0) } == "5")
+      actor.stop()
+      try actor.job.join()
+    }
+  }
+
+  @Test func `a delegated question outlives the actor that was asked`() async throws {
+    try await onSerialQueue {
+      let worker = co_actor(of: Question.self) { mailbox in
+        for question in mailbox { question(9) }
+      }
+      let gate = Gate()
+      let front = co_actor(of: Question.self) { mailbox in
+        for question in mailbox {
+          question.delegate()
+          co_launch {
+            try gate.pass()
+            try worker.tell(question)
+          }
+          return
+        }
+      }
+      let asker = co_launch { try front.ask { $0 } }
+      try co_yield()
+      try front.job.join()
+      #expect(!asker.isFinished)
+      gate.open()
+      #expect(try asker.join() == 9)
+    }
+  }
+
+  @Test func `a reply answers a resumer, for promises and async code`() async throws {
+    let actor = co_actor(of: Question.self) { mailbox in
+      for question in mailbox { question(4) }
+    }
+    let promise = Promise<Int> { done in _ = actor.tryTell(Reply(done)) }
+    #expect(try await promise.value == 4)
+    actor.stop()
+    let refused = Promise<Int> { done in _ = actor.tryTell(Reply(done)) }
+    #expect(await asyncOutcome { try await refused.value } == "ActorStopped")
+  }
+}
