@@ -38,7 +38,7 @@ struct FeedsRun {
   }
 
   private func run(_ cancellation: Cancellation) throws -> ExitStatus? {
-    let store = try Store(path: try command.database.path())
+    let store = Store(try Library(path: try command.database.path()))
     let server: LoopbackServer?
     do {
       server = try command.sources.isEmpty ? startServer() : nil
@@ -48,6 +48,7 @@ struct FeedsRun {
     let web = HTTPStreams(connections: command.jobs, longest: Self.longestFeed)
     defer {
       _ = web.close(within: 5)
+      try? store.stop()
       if let server { try? blockingAwait { await server.stop() } }
     }
     let sources = server.map { Catalogue.sources(at: $0.url) } ?? Self.sources(command.sources)

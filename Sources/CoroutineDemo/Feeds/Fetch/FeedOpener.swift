@@ -15,7 +15,7 @@ struct FeedOpener: Sendable {
     switch source.place {
     case .web(let url): try fetch(url, known)
     case .file(let path): try openFile(path, named: source.name)
-    case .nowhere: throw FeedFailure.notAnAddress(source.name)
+    case .nowhere: throw FeedFailure.notAnAddress(source.argument)
     }
   }
 
@@ -48,7 +48,6 @@ struct FeedOpener: Sendable {
   }
 
   private func openFile(_ path: String, named name: String) throws -> FeedDocument {
-    // A path that exists nowhere and has no place to be is more likely a mistyped address.
     let file = try co_blocking { try FileBytes(path: path) }
     return FeedDocument(
       bytes: file,

@@ -13,10 +13,12 @@ struct Source: Equatable, Sendable {
   var place: Place
   /// The same from run to run. For the built-in server's feeds it is not the address, whose port changes.
   var name: String
+  /// As it was written on the command line.
+  var argument: String
 
   /// What an argument of the command line means.
   init(argument: String) {
-    name = argument
+    (self.argument, name) = (argument, argument)
     if let url = URL(string: argument), let scheme = url.scheme?.lowercased() {
       switch scheme {
       case "http", "https": place = (url.host() ?? "").isEmpty ? .nowhere : .web(url)
@@ -28,13 +30,12 @@ struct Source: Equatable, Sendable {
     }
     // Relative paths mean something else tomorrow, in another folder.
     if case .file(let path) = place {
-      place = .file(path)
       name = URL(filePath: path).standardizedFileURL.path(percentEncoded: false)
     }
   }
 
   init(name: String, url: URL) {
-    (self.name, place) = (name, .web(url))
+    (self.name, argument, place) = (name, name, .web(url))
   }
 }
 #endif

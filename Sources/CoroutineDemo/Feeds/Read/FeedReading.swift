@@ -29,7 +29,8 @@ final class FeedReading {
 
   /// Suspends wherever the network, the parser's stream or the store lets it wait.
   func run() throws {
-    let feed = try reader.store.feed(named: source.name)
+    let feed = try reader.store.enter(source.name)
+    report.title = feed.title
     guard let document = try reader.opener.open(source, known: feed.validators) else {
       report.outcome = .unchanged
       return
@@ -42,11 +43,10 @@ final class FeedReading {
       while case .yielded(let part) = try parts.step() { try take(part, into: feed) }
     } catch {
       // Whatever ended it: what has been read is kept, also when nobody may wait any more.
-      try co_shield { try store(into: feed) }
+      try co_shield { try finish(feed, nil) }
       throw error
     }
-    try store(into: feed)
-    try reader.store.complete(feed, title: report.title, document.validators)
+    try finish(feed, document.validators)
     report.outcome = .read
   }
 
@@ -69,14 +69,20 @@ final class FeedReading {
     case .item(let item):
       report.items += 1
       batch.append(item)
-      if batch.count == Self.batchSize { try store(into: feed) }
+      if batch.count == Self.batchSize { try storeBatch(in: feed) }
     }
   }
 
-  private func store(into feed: StoredFeed) throws {
+  private func storeBatch(in feed: StoredFeed) throws {
     if batch.isEmpty { return }
     defer { batch.removeAll(keepingCapacity: true) }
     report.new += try reader.store.add(batch, to: feed)
+  }
+
+  /// What is left; `validators` are those of a version that has been read to its end.
+  private func finish(_ feed: StoredFeed, _ validators: Validators?) throws {
+    try storeBatch(in: feed)
+    try reader.store.close(feed, title: report.title, validators)
   }
 
   /// What an error means for this feed.
@@ -85,9 +91,11 @@ final class FeedReading {
     case let failure as FeedFailure: failure
     case let error as HTTPError:
       if isOpen, case .unreachable(_, let reason) = error { .brokeOff(source.name, reason: reason) } else { .http(error) }
-    case let failure as XMLFailure: .malformed(source.name, failure)
+    case let failure as XMLFailure:
+      failure.reason == XMLFailure.notXML ? .notAFeed(source.name, what: "not XML") : .malformed(source.name, failure)
     case let other as NotAFeed: .notAFeed(source.name, what: other.what)
-    case let failure as FileBytes.Failure: .file(source.name, reason: failure.description)
+    case let failure as FileBytes.Failure:
+      failure.isMissing ? .notAnAddress(source.argument) : .file(source.name, reason: failure.description)
     case let failure as StoreFailure: .notStored(source.name, failure)
     case is SpoolOverflow, is OutputError: .brokeOff(source.name, reason: "\(error)")
     case is TimeoutError: .timedOut(source.name, seconds: reader.timeout)

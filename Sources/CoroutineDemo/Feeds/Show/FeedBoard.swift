@@ -78,13 +78,6 @@ struct FeedBoard: Sendable {
     return String(repeating: "━", count: full) + String(repeating: "─", count: barWidth - full)
   }
 
-  private static func fit(_ text: String, _ columns: Int) -> String { String(text.prefix(max(columns - 1, 0))) }
-}
-
-extension String {
-  /// Exactly that many characters: cut, or filled up with spaces.
-  func padded(to width: Int) -> String {
-    count > width ? prefix(width - 1) + "…" : self + String(repeating: " ", count: width - count)
-  }
+  private static func fit(_ text: String, _ columns: Int) -> String { text.fitted(to: max(columns - 1, 0)) }
 }
 #endif

@@ -17,7 +17,7 @@ enum FeedTable {
       reports.reduce(0) { $0 + $1.bytes }.readableBytes, "", failures == 0 ? "" : "\(failures) failed",
     ])
     let widths = heads.indices.map { column in
-      max(heads[column].count, rows.map { $0[column].count }.max() ?? 0)
+      max(heads[column].columns, rows.map { $0[column].columns }.max() ?? 0)
     }
     let rule = widths.dropLast().map { String(repeating: "─", count: $0) }.joined(separator: "  ") + "  ─────"
     var lines = [line(heads, widths), rule] + rows.map { line($0, widths) }
@@ -36,7 +36,7 @@ enum FeedTable {
   /// Words to the left, numbers to the right.
   private static func line(_ cells: [String], _ widths: [Int]) -> String {
     let padded = cells.indices.map { column in
-      let space = String(repeating: " ", count: widths[column] - cells[column].count)
+      let space = String(repeating: " ", count: widths[column] - cells[column].columns)
       return column == 0 || column == cells.count - 1 ? cells[column] + space : space + cells[column]
     }
     return padded.joined(separator: "  ").trimmingSuffix(of: " ")
@@ -44,8 +44,6 @@ enum FeedTable {
 }
 
 extension String {
-  fileprivate func cut(to width: Int) -> String { count > width ? prefix(width - 1) + "…" : self }
-
   fileprivate func trimmingSuffix(of character: Character) -> String {
     var text = self[...]
     while text.last == character { text.removeLast() }

@@ -6,6 +6,8 @@ import GRDB
 struct StoredFeed: Equatable, Sendable {
   var id: Int64
   var name: String
+  /// Empty until it has been read once.
+  var title: String
   /// Those of the version that was read to its end last; none where there was no such version.
   var validators: Validators
 }
@@ -15,9 +17,10 @@ extension Library {
   func feed(named name: String) throws(StoreFailure) -> StoredFeed {
     try write { database in
       try database.execute(sql: "INSERT INTO feed(name) VALUES (?) ON CONFLICT DO NOTHING", arguments: [name])
-      let row = try Row.fetchOne(database, sql: "SELECT id, etag, modified FROM feed WHERE name = ?", arguments: [name])
+      let row = try Row.fetchOne(database, sql: "SELECT * FROM feed WHERE name = ?", arguments: [name])
       guard let row else { throw StoreFailure(path: path, kind: .other("the feed \(name) is gone")) }
-      return StoredFeed(id: row["id"], name: name, validators: Validators(etag: row["etag"], modified: row["modified"]))
+      let validators = Validators(etag: row["etag"], modified: row["modified"])
+      return StoredFeed(id: row["id"], name: name, title: row["title"], validators: validators)
     }
   }
 
@@ -48,9 +51,11 @@ extension Library {
     }
   }
 
-  /// Notes that the feed has been read to its end. Not before: a site that is asked with the validators of a version that
-  /// was read by half would say "not modified", and the other half would never come.
-  func complete(_ feed: StoredFeed, title: String, _ validators: Validators) throws(StoreFailure) {
+  /// Notes what the feed is called and, where it has been read to its end, which version that was. Not before: a site that
+  /// is asked with the validators of a version that was read by half says "not modified", and the other half never comes.
+  func close(_ feed: StoredFeed, title: String, _ validators: Validators?) throws(StoreFailure) {
+    let title = title.isEmpty ? feed.title : title
+    let validators = validators ?? feed.validators
     try write { database in
       try database.execute(
         sql: "UPDATE feed SET title = ?, etag = ?, modified = ? WHERE id = ?",

@@ -5,7 +5,7 @@ import GRDB
 /// The database: feeds, their items, and an index of the items' words.
 ///
 /// All of it blocks. It is used by one at a time, the store's actor or the command `items`, on a thread that may wait.
-struct Library {
+struct Library: Sendable {
   let path: String
   let database: DatabaseQueue
 

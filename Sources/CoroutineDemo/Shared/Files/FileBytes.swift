@@ -6,7 +6,11 @@ import Foundation
 final class FileBytes: ByteSource, Sendable {
   /// Why a file cannot be read, in the system's words.
   struct Failure: Error, Equatable, CustomStringConvertible {
-    var description: String
+    var code: Int32
+
+    var isMissing: Bool { code == ENOENT }
+
+    var description: String { String(cString: strerror(code)) }
   }
 
   private let descriptor: Int32
@@ -19,7 +23,7 @@ final class FileBytes: ByteSource, Sendable {
     guard descriptor >= 0 else { throw Self.failure() }
     var status = stat()
     guard fstat(descriptor, &status) == 0 else { throw Self.failure() }
-    guard status.st_mode & S_IFMT != S_IFDIR else { throw Failure(description: "it is a folder") }
+    guard status.st_mode & S_IFMT != S_IFDIR else { throw Failure(code: EISDIR) }
     size = status.st_mode & S_IFMT == S_IFREG ? Int(status.st_size) : nil
   }
 
@@ -49,7 +53,7 @@ final class FileBytes: ByteSource, Sendable {
   }
 
   private static func failure() -> Failure {
-    Failure(description: String(cString: strerror(errno)))
+    Failure(code: errno)
   }
 }
 #endif

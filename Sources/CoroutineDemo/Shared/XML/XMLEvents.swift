@@ -15,6 +15,9 @@ struct XMLFailure: Error, Equatable, CustomStringConvertible {
   var line: Int
   var reason: String
 
+  /// The reason where it begins like nothing that XML begins with.
+  static let notXML = "this is no XML"
+
   var description: String { "line \(line): \(reason)" }
 }
 
@@ -156,7 +159,7 @@ private final class EventCollector: NSObject, XMLParserDelegate {
   private static let undeclaredEntity = 27
   /// By libxml2's numbers, the faults that real documents have.
   private static let reasons = [
-    4: "this is no XML", 5: "there is something after the end of the document", 9: "bytes that its encoding does not have",
+    4: XMLFailure.notXML, 5: "there is something after the end of the document", 9: "bytes that its encoding does not have",
     26: "an entity that is not declared", 32: "an encoding that is not known", 64: "something stands before <?xml",
     68: "an & or < that is not escaped", 76: "a closing tag that closes nothing, or something else",
   ]
