@@ -18,23 +18,29 @@ import Testing
     let bytes = Array(Self.feed.contents)
     let data = Data(bytes)
     // In turns, and the best of each: what else runs on the machine then disturbs both alike.
-    var (reader, parser) = (Duration.seconds(3600), Duration.seconds(3600))
-    for _ in 1...(Self.isOptimised ? 5 : 2) {
+    var (reader, parser) = (Double.infinity, Double.infinity)
+    if let which = ProcessInfo.processInfo.environment["WHICH"] { for _ in 1...60 { if which == "r" { try Self.read(bytes) } else { try Self.parse(data) } }; return }
+    for _ in 1...(Self.isOptimised ? 20 : 2) {
       parser = try min(parser, Self.time { try Self.parse(data) })
       reader = try min(reader, Self.time { try Self.read(bytes) })
     }
     let ratio = reader / parser
-    print("parse speed: \(bytes.count) bytes, reader \(reader), FoundationXML \(parser), ratio \(ratio)")
+    print("parse speed: \(bytes.count) bytes, reader \(reader) ms, FoundationXML \(parser) ms, ratio \(ratio)")
     if Self.isOptimised { #expect(ratio <= Self.limit) }
   }
 
-  private static func time(_ body: () throws -> Void) rethrows -> Duration {
-    try ContinuousClock().measure(body)
+  /// Milliseconds of this thread's processor time: others may be using the machine.
+  private static func time(_ body: () throws -> Void) rethrows -> Double {
+    var (start, end) = (timespec(), timespec())
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &start)
+    try body()
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end)
+    return Double(end.tv_sec - start.tv_sec) * 1e3 + Double(end.tv_nsec - start.tv_nsec) / 1e6
   }
 
   /// All that the reader does before it stores: the document's beginning mended, events, items.
   private static func read(_ bytes: [UInt8]) throws {
-    let parts = feedParts(in: xmlEvents(of: Prolog(BytesInMemory(bytes)), entity: HTMLEntities.character))
+    let parts = feedParts(in: xmlPieces(of: Prolog(BytesInMemory(bytes)), blanks: false, entity: HTMLEntities.character))
     var items = 0
     while case .yielded(let part) = try parts.step() {
       if case .item = part { items += 1 }

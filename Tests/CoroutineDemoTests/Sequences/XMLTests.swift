@@ -16,7 +16,7 @@ import Testing
       switch event {
       case .start(let name, let attributes): tags.append("<\(name)\(attributes["x"] ?? "")")
       case .end(let name): tags.append(">\(name)")
-      case .text(let piece): text += piece
+      case .text, .cdata: text += event.text ?? ""
       }
     }
     #expect(tags == ["<a1", "<b", ">b", "<c", ">c", ">a"])

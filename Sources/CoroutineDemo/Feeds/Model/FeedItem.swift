@@ -23,7 +23,7 @@ struct FeedItem: Equatable, Sendable {
   init(id: String?, title: String, link: String?, author: String?, published: Date?, summary: String) {
     (self.title, self.link, self.author, self.published, self.summary) = (title, link, author, published, summary)
     if let id, !id.isEmpty {
-      identity = id.contains(":") ? .everywhere(id) : .inItsFeed(id)
+      identity = id.utf8.contains(UInt8(ascii: ":")) ? .everywhere(id) : .inItsFeed(id)
     } else if let link {
       identity = .everywhere(link)
     } else {
@@ -41,6 +41,7 @@ struct FeedItem: Equatable, Sendable {
 /// What a feed brings, in the order of the document.
 enum FeedPart: Equatable, Sendable {
   case title(String)
-  case item(FeedItem)
+  /// Behind a pointer, which is what is copied on the way from generator to generator.
+  indirect case item(FeedItem)
 }
 #endif

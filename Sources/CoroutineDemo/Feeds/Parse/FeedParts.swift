@@ -11,9 +11,9 @@ struct NotAFeed: Error, Equatable {
 /// The parts of a feed, each read when it is asked for: a generator on top of a generator on top of the parser.
 ///
 /// `base` is where the feed came from, for links that are relative.
-func feedParts(in events: Generator<XMLEvent, Never, Void>, base: URL? = nil) -> Generator<FeedPart, Never, Void> {
+func feedParts(in document: Generator<XMLPiece, Never, Void>, base: URL? = nil) -> Generator<FeedPart, Never, Void> {
   co_sequence { yield in
-    let elements = Elements(events)
+    let elements = Elements(document)
     let root = try elements.root()
     let (prefix, name) = root.name.splitPrefix
     switch name {
@@ -28,8 +28,7 @@ func feedParts(in events: Generator<XMLEvent, Never, Void>, base: URL? = nil) ->
     default: throw NotAFeed(what: "XML of another kind, <\(root.name.prefix(40))>")
     }
     // To the end of the document: what is wrong behind the last item is wrong all the same.
-    for _ in events {}
-    if let failure = events.failure { throw failure }
+    try elements.finish()
   }
 }
 
@@ -44,8 +43,17 @@ extension String {
   func resolved(against base: URL?) -> String? {
     let link = trimmed
     if link.isEmpty { return nil }
-    if link.contains("://") { return link }
+    if link.isAbsoluteAddress { return link }
     return URL(string: link, relativeTo: base)?.absoluteString ?? link
+  }
+
+  /// By bytes: Foundation's search would convert all of it first.
+  var isAbsoluteAddress: Bool {
+    var text = self
+    return text.withUTF8 { bytes in
+      guard let colon = bytes.firstIndex(of: UInt8(ascii: ":")), colon + 2 < bytes.count else { return false }
+      return bytes[colon + 1] == UInt8(ascii: "/") && bytes[colon + 2] == UInt8(ascii: "/")
+    }
   }
 
   var trimmed: String {

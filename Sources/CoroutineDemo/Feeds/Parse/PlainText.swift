@@ -9,39 +9,74 @@ enum PlainText {
 
   static func of(_ html: String) -> String {
     var html = html
+    let plain = html.withUTF8(plainPrefix)
+    // Most titles and names are what they look like.
+    if plain == html.utf8.count { return html }
     return html.withUTF8 { bytes in
-      var text: [UInt8] = []
-      text.reserveCapacity(min(bytes.count, longest))
-      var index = 0
-      while index < bytes.count, text.count < longest {
-        let byte = bytes[index]
-        if byte == UInt8(ascii: "<"), let end = endOfTag(in: bytes, at: index) {
-          // A tag parts words as often as not ("<p>", "<br>"); in the middle of a word it hardly ever stands.
-          space(&text)
-          index = end
-        } else if byte == UInt8(ascii: "&"), let (character, end) = entity(in: bytes, at: index) {
-          if character == "\u{A0}" || character == " " { space(&text) } else { text += character.utf8 }
-          index = end
-        } else {
-          if byte <= 32 { space(&text) } else { text.append(byte) }
-          index += 1
-        }
+      // No character is longer than what stands for it, and four bytes are room for one begun at the limit.
+      String(unsafeUninitializedCapacity: min(bytes.count, longest) + 4) { text in
+        _ = text.update(fromContentsOf: bytes.prefix(plain))
+        return write(bytes, to: text, from: plain)
       }
-      // Cut between characters, not inside of one.
-      while text.count >= longest, let last = text.last, last & 0xC0 == 0x80 || last >= 0xC0 { text.removeLast() }
-      while text.last == 32 { text.removeLast() }
-      return String(decoding: text, as: UTF8.self)
     }
+  }
+
+  /// How many bytes at the beginning stay what they are.
+  private static func plainPrefix(_ bytes: UnsafeBufferPointer<UInt8>) -> Int {
+    if let last = bytes.last, last <= 32 || bytes.count > longest { return 0 }
+    var previous: UInt8 = 32
+    for index in bytes.indices {
+      let byte = bytes[index]
+      if byte == UInt8(ascii: "<") || byte == UInt8(ascii: "&") || byte < 32 || byte == 32 && previous == 32 {
+        return index
+      }
+      previous = byte
+    }
+    return bytes.count
+  }
+
+  /// Returns how long the text is; its first `start` bytes are written already.
+  private static func write(
+    _ bytes: UnsafeBufferPointer<UInt8>,
+    to text: UnsafeMutableBufferPointer<UInt8>,
+    from start: Int
+  ) -> Int {
+    var (index, count) = (start, start)
+
+    func write(_ byte: UInt8) {
+      // One space for any run of white space, and none at the beginning.
+      if byte <= 32 && (count == 0 || text[count - 1] == 32) { return }
+      text[count] = max(byte, 32)
+      count += 1
+    }
+
+    while index < bytes.count, count < longest {
+      let byte = bytes[index]
+      if byte == UInt8(ascii: "<"), let end = endOfTag(in: bytes, at: index) {
+        // A tag parts words as often as not ("<p>", "<br>"); in the middle of a word it hardly ever stands.
+        write(32)
+        index = end
+      } else if byte == UInt8(ascii: "&"), let (character, end) = entity(in: bytes, at: index) {
+        if character == "\u{A0}" { write(32) } else { character.utf8.forEach(write) }
+        index = end
+      } else {
+        write(byte)
+        index += 1
+      }
+    }
+    // Cut between characters, not inside of one.
+    while index < bytes.count, count > 0, bytes[index] & 0xC0 == 0x80 {
+      index -= 1
+      count -= 1
+    }
+    while count > 0, text[count - 1] == 32 { count -= 1 }
+    return count
   }
 
   /// For items without a title: the first words of what they say.
   static func heading(of text: String) -> String {
     if text.isEmpty { return "(without a title)" }
     return text.count <= 60 ? text : text.prefix(60).split(separator: " ").dropLast().joined(separator: " ") + " …"
-  }
-
-  private static func space(_ text: inout [UInt8]) {
-    if let last = text.last, last != 32 { text.append(32) }
   }
 
   /// Behind the `>` of a tag or comment that begins at `start`.

@@ -38,12 +38,13 @@ private func rssItem(_ elements: Elements, base: URL?) throws -> FeedItem {
     case "author", "dc:creator": try keep(&author)
     case "pubDate", "dc:date": try keep(&date)
     case "description": try keep(&description)
-    case "content:encoded": try keep(&content)
+    // The full text is for items without a description: most feeds that have it have both.
+    case "content:encoded": if description == nil { try keep(&content) } else { try elements.skip() }
     default: try elements.skip()
     }
   }
   let id = guid?.trimmed
-  let address = link?.resolved(against: base) ?? (guidIsLink ? id.flatMap { $0.contains("://") ? $0 : nil } : nil)
+  let address = link?.resolved(against: base) ?? (guidIsLink ? id.flatMap { $0.isAbsoluteAddress ? $0 : nil } : nil)
   let summary = PlainText.of(description ?? content ?? "")
   return FeedItem(
     id: id,

@@ -58,8 +58,8 @@ final class FeedReading {
       told = bytes
       tell(.progressed)
     }
-    let events = xmlEvents(of: Prolog(meter, charset: document.charset), entity: HTMLEntities.character)
-    return feedParts(in: events, base: document.base)
+    let pieces = xmlPieces(of: Prolog(meter, charset: document.charset), blanks: false, entity: HTMLEntities.character)
+    return feedParts(in: pieces, base: document.base)
   }
 
   private func take(_ part: FeedPart, into feed: StoredFeed) throws {
