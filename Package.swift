@@ -26,7 +26,10 @@ let package = Package(
     .library(name: "Coroutine", targets: ["Coroutine"])
   ],
   traits: [
-    .trait(name: "Demo", description: "Builds CoroutineDemo and its tests, which need other packages, libpng and SQLite."),
+    .trait(
+      name: "Demo",
+      description: "Builds CoroutineDemo and its tests, which need other packages, libpng and SQLite."
+    ),
     .default(enabledTraits: []),
   ],
   dependencies: [

@@ -61,7 +61,9 @@ struct FeedsCommand: ParsableCommand {
 
 /// `--database`, as `feeds` and `items` have it.
 struct DatabaseOption: ParsableArguments {
-  @Option(help: ArgumentHelp("The database. (default: coroutine-demo/feeds.sqlite in your cache folder)", valueName: "path"))
+  @Option(
+    help: ArgumentHelp("The database. (default: coroutine-demo/feeds.sqlite in your cache folder)", valueName: "path")
+  )
   var database: String?
 
   func path() throws(StoreFailure) -> String {

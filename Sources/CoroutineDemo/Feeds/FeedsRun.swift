@@ -80,7 +80,9 @@ struct FeedsRun {
     return try summarise(reports)
   }
 
-  /// True: there is another round to come. A Ctrl-C ends the pause, and with it the rounds.
+  /// True: there is another round to come.
+  ///
+  /// A Ctrl-C ends the pause, and with it the rounds.
   private func pause(_ cancellation: Cancellation) throws -> Bool {
     guard let seconds = command.watch, cancellation.reason == nil else { return false }
     let pause = co_launch(name: "pause") { try co_delay(.seconds(seconds)) }

@@ -2,7 +2,9 @@
 import ArgumentParser
 import Foundation
 
-/// `CoroutineDemo items`: lists what `feeds` has stored. It waits for nothing, so there is no coroutine in it.
+/// `CoroutineDemo items`: lists what `feeds` has stored.
+///
+/// It waits for nothing, so there is no coroutine in it.
 struct ItemsCommand: ParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "items",

@@ -9,7 +9,9 @@ import Testing
 /// How long the reader takes to make items of a feed, against how long Foundation's parser takes to call a delegate that
 /// does nothing with it.
 @Suite(.serialized, .timeLimit(.minutes(5))) struct `The speed of parsing` {
-  /// What is promised of an optimised build. One that is not has its own speed, which is only printed.
+  /// What is promised of an optimised build.
+  ///
+  /// One that is not has its own speed, which is only printed.
   private static let limit = 1.3
   private static let isOptimised = !_isDebugAssertConfiguration()
   private static let feed = ArchiveFeed(bytes: isOptimised ? 20_000_000 : 4_000_000)
@@ -19,7 +21,6 @@ import Testing
     let data = Data(bytes)
     // In turns, and the best of each: what else runs on the machine then disturbs both alike.
     var (reader, parser) = (Double.infinity, Double.infinity)
-    if let which = ProcessInfo.processInfo.environment["WHICH"] { for _ in 1...60 { if which == "r" { try Self.read(bytes) } else { try Self.parse(data) } }; return }
     for _ in 1...(Self.isOptimised ? 20 : 2) {
       parser = try min(parser, Self.time { try Self.parse(data) })
       reader = try min(reader, Self.time { try Self.read(bytes) })
@@ -40,7 +41,9 @@ import Testing
 
   /// All that the reader does before it stores: the document's beginning mended, events, items.
   private static func read(_ bytes: [UInt8]) throws {
-    let parts = feedParts(in: xmlPieces(of: Prolog(BytesInMemory(bytes)), blanks: false, entity: HTMLEntities.character))
+    let parts = feedParts(
+      in: xmlPieces(of: Prolog(BytesInMemory(bytes)), blanks: false, entity: HTMLEntities.character)
+    )
     var items = 0
     while case .yielded(let part) = try parts.step() {
       if case .item = part { items += 1 }
@@ -70,7 +73,8 @@ import Testing
       elements += 1
     }
 
-    func parser(_ parser: XMLParser, didEndElement elementName: String, namespaceURI: String?, qualifiedName: String?) {}
+    func parser(_ parser: XMLParser, didEndElement elementName: String, namespaceURI: String?, qualifiedName: String?) {
+    }
 
     func parser(_ parser: XMLParser, foundCharacters string: String) { texts += 1 }
 

@@ -1,8 +1,9 @@
 #if Demo
 import Foundation
 
-/// What a site said about the version of a feed it gave, to be asked with next time. Any other version is then sent again,
-/// this one is not.
+/// What a site said about the version of a feed it gave, to be asked with next time.
+///
+/// Any other version is then sent again, this one is not.
 struct Validators: Equatable, Sendable {
   var etag: String?
   var modified: String?

@@ -10,7 +10,9 @@ import FoundationNetworking
 struct FeedOpener: Sendable {
   let web: HTTPStreams
 
-  /// Suspends until there is something to read. nil: the site still has the version that `known` is about.
+  /// Suspends until there is something to read.
+  ///
+  /// nil: the site still has the version that `known` is about.
   func open(_ source: Source, known: Validators) throws -> FeedDocument? {
     switch source.place {
     case .web(let url): try fetch(url, known)
@@ -22,7 +24,10 @@ struct FeedOpener: Sendable {
   private func fetch(_ url: URL, _ known: Validators) throws -> FeedDocument? {
     var request = URLRequest(url: url)
     request.setValue("CoroutineDemo", forHTTPHeaderField: "User-Agent")
-    request.setValue("application/atom+xml, application/rss+xml, application/xml, text/xml", forHTTPHeaderField: "Accept")
+    request.setValue(
+      "application/atom+xml, application/rss+xml, application/xml, text/xml",
+      forHTTPHeaderField: "Accept"
+    )
     request.setValue(known.etag, forHTTPHeaderField: "If-None-Match")
     request.setValue(known.modified, forHTTPHeaderField: "If-Modified-Since")
     let stream = try web.open(request)

@@ -11,7 +11,9 @@ struct Source: Equatable, Sendable {
   }
 
   var place: Place
-  /// The same from run to run. For the built-in server's feeds it is not the address, whose port changes.
+  /// The same from run to run.
+  ///
+  /// For the built-in server's feeds it is not the address, whose port changes.
   var name: String
   /// As it was written on the command line.
   var argument: String

@@ -18,7 +18,13 @@ func atomParts(_ elements: Elements, prefix: String, base: URL?) -> Generator<Fe
 
 /// From behind `<entry>` to its end.
 private func atomEntry(_ elements: Elements, prefix: String, base: URL?) throws -> FeedItem {
-  var id, title, author, published, updated, summary, content: String?
+  var id: String?
+  var title: String?
+  var author: String?
+  var published: String?
+  var updated: String?
+  var summary: String?
+  var content: String?
   var link: (address: String, isAlternate: Bool)?
   try elements.children { name, attributes in
     switch name.dropping(prefix) {

@@ -9,6 +9,7 @@ import Coroutine
 final class Elements {
   private let document: Generator<XMLPiece, Never, Void>
   /// What is left of the piece, its next event last: taken from the end, events are moved instead of copied.
+  ///
   /// Unchecked, because a check of each event takes a tenth of the parsing; no access lasts longer than its line.
   @exclusivity(unchecked) private var piece: [XMLEvent] = []
 
@@ -35,8 +36,10 @@ final class Elements {
     }
   }
 
-  /// All text of the element: it comes in pieces. That of elements inside it is included, with a space where one begins or
-  /// ends, since "<li>one</li><li>two</li>" is two words.
+  /// All text of the element: it comes in pieces.
+  ///
+  /// That of elements inside it is included, with a space where one begins or ends, since "<li>one</li><li>two</li>" is
+  /// two words.
   func text() throws -> String {
     var text = ""
     var depth = 0
@@ -74,7 +77,9 @@ final class Elements {
     while try next() != nil {}
   }
 
-  /// nil: the document is over. A fault in it is thrown.
+  /// nil: the document is over.
+  ///
+  /// A fault in it is thrown.
   @inline(__always)
   private func next() throws -> XMLEvent? {
     if let event = piece.popLast() { return event }

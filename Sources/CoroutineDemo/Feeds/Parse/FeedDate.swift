@@ -1,10 +1,14 @@
 #if Demo
 import Foundation
 
-/// The dates of feeds: RFC 822 in RSS ("Sat, 07 Sep 2002 00:00:01 GMT"), RFC 3339 in Atom ("2003-12-13T18:30:02Z"), and what
-/// people write instead. By hand and byte by byte: a DateFormatter would take longer than the rest of the parsing.
+/// The dates of feeds: RFC 822 in RSS ("Sat, 07 Sep 2002 00:00:01 GMT"), RFC 3339 in Atom ("2003-12-13T18:30:02Z"), and
+/// what people write instead.
+///
+/// By hand and byte by byte: a DateFormatter would take longer than the rest of the parsing.
 enum FeedDate {
-  /// nil: no date that makes sense. An item without one is an item all the same.
+  /// nil: no date that makes sense.
+  ///
+  /// An item without one is an item all the same.
   static func parse(_ text: String) -> Date? {
     var text = text
     return text.withUTF8 { bytes in
@@ -52,7 +56,9 @@ enum FeedDate {
   private static let months = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
     .map(DateWords.packed)
 
-  /// In hours. Any other name counts as Greenwich, as RFC 2822 has it.
+  /// In hours.
+  ///
+  /// Any other name counts as Greenwich, as RFC 2822 has it.
   private static let zones = [
     "est": -5, "edt": -4, "cst": -6, "cdt": -5, "mst": -7, "mdt": -6, "pst": -8, "pdt": -7, "cet": 1, "cest": 2,
   ].reduce(into: [:]) { $0[DateWords.packed($1.key)] = $1.value }
@@ -91,12 +97,18 @@ struct DateWords {
     return value
   }
 
-  /// `18:30:02.25`, or what there is of it. A fraction is left out.
+  /// `18:30:02.25`, or what there is of it.
+  ///
+  /// A fraction is left out.
   mutating func time() -> (hour: Int, minute: Int, second: Int) {
+    // The T between day and time, which would be a name.
+    if index < bytes.count, bytes[index] | 32 == UInt8(ascii: "t") { index += 1 }
     guard let hour = number(), index < bytes.count, bytes[index] == UInt8(ascii: ":"), let minute = number() else {
       return (0, 0, 0)
     }
-    guard index < bytes.count, bytes[index] == UInt8(ascii: ":"), let second = number() else { return (hour, minute, 0) }
+    guard index < bytes.count, bytes[index] == UInt8(ascii: ":"), let second = number() else {
+      return (hour, minute, 0)
+    }
     if index < bytes.count, bytes[index] == UInt8(ascii: ".") { _ = number() }
     return (hour, minute, second)
   }

@@ -1,5 +1,7 @@
 #if Demo
-/// The characters that HTML has names for. Feeds use them as if XML had them too.
+/// The characters that HTML has names for.
+///
+/// Feeds use them as if XML had them too.
 enum HTMLEntities {
   /// The character of `&name;`, `&#8211;` or `&#x2013;`, without the marks around it; nil if there is none.
   static func character(_ name: String) -> String? {

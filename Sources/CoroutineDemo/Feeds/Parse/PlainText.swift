@@ -27,9 +27,9 @@ enum PlainText {
     var previous: UInt8 = 32
     for index in bytes.indices {
       let byte = bytes[index]
-      if byte == UInt8(ascii: "<") || byte == UInt8(ascii: "&") || byte < 32 || byte == 32 && previous == 32 {
-        return index
-      }
+      let isSpecial = byte == UInt8(ascii: "<") || byte == UInt8(ascii: "&") || byte < 32
+      if isSpecial || byte == 32 && previous == 32 { return index }
+      if byte == 0xA0 && previous == 0xC2 { return index - 1 }
       previous = byte
     }
     return bytes.count
@@ -59,6 +59,10 @@ enum PlainText {
       } else if byte == UInt8(ascii: "&"), let (character, end) = entity(in: bytes, at: index) {
         if character == "\u{A0}" { write(32) } else { character.utf8.forEach(write) }
         index = end
+      } else if byte == 0xC2, index + 1 < bytes.count, bytes[index + 1] == 0xA0 {
+        // A space that does not break lines; nobody searches for one.
+        write(32)
+        index += 2
       } else {
         write(byte)
         index += 1
@@ -83,7 +87,8 @@ enum PlainText {
   private static func endOfTag(in bytes: UnsafeBufferPointer<UInt8>, at start: Int) -> Int? {
     guard start + 1 < bytes.count else { return nil }
     switch bytes[start + 1] {
-    case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "/"), UInt8(ascii: "!"):
+    case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "/"),
+      UInt8(ascii: "!"):
       return bytes[start...].firstIndex(of: UInt8(ascii: ">")).map { $0 + 1 }
     default: return nil
     }

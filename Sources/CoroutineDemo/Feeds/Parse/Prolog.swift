@@ -1,5 +1,6 @@
 #if Demo
-/// The beginning of a feed, put right where an XML parser would give up and every feed reader goes on:
+/// The beginning of a feed, put right where an XML parser would give up and every feed reader goes on.
+///
 ///   - white space before `<?xml`,
 ///   - an encoding that only the HTTP answer names,
 ///   - HTML's entities, which XML does not have: with a reference to declarations elsewhere, the parser asks its delegate
@@ -84,7 +85,8 @@ final class Prolog: ByteSource {
       } else if bytes[index] <= 32 {
         index += 1
       } else {
-        let isElement = bytes[index] == UInt8(ascii: "<") && bytes[index + 1] != UInt8(ascii: "!") && bytes[index + 1] > 32
+        let isElement =
+          bytes[index] == UInt8(ascii: "<") && bytes[index + 1] != UInt8(ascii: "!") && bytes[index + 1] > 32
         let isBare = start == 0 && !bytes[text...].starts(with: "<?xml".utf8) && bytes[index] == UInt8(ascii: "<")
         return Place(blanks: start..<text, start: text, index: index, isElement: isElement, isBare: isBare)
       }

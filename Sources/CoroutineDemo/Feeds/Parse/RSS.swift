@@ -18,9 +18,17 @@ func rssParts(_ elements: Elements, base: URL?) -> Generator<FeedPart, Never, Vo
   }
 }
 
-/// From behind `<item>` to its end. Nothing in it is obligatory, and of what comes twice the first counts.
+/// From behind `<item>` to its end.
+///
+/// Nothing in it is obligatory, and of what comes twice the first counts.
 private func rssItem(_ elements: Elements, base: URL?) throws -> FeedItem {
-  var title, link, guid, author, date, description, content: String?
+  var title: String?
+  var link: String?
+  var guid: String?
+  var author: String?
+  var date: String?
+  var description: String?
+  var content: String?
   var guidIsLink = true
 
   func keep(_ field: inout String?) throws {

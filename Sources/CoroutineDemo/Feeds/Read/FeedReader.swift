@@ -12,8 +12,9 @@ struct FeedReader: Sendable {
   /// Unbounded, since telling must neither wait nor fail: a reader that has been cancelled still says what it has stored.
   let news: Channel<FeedNews>
 
-  /// Suspends until each feed has been read, or has failed: no feed's failure is an error here. Cancelled, it ends as soon
-  /// as what has been read of the feeds under way is stored.
+  /// Suspends until each feed has been read, or has failed: no feed's failure is an error here.
+  ///
+  /// Cancelled, it ends as soon as what has been read of the feeds under way is stored.
   func read(_ sources: [Source]) throws {
     let waiting = Channel<(index: Int, source: Source)>()
     try co_scope { scope in

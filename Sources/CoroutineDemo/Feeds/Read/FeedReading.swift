@@ -42,8 +42,8 @@ final class FeedReading {
       let parts = parts(of: document)
       while case .yielded(let part) = try parts.step() { try take(part, into: feed) }
     } catch {
-      // Whatever ended it: what has been read is kept, also when nobody may wait any more.
-      try co_shield { try finish(feed, nil) }
+      // Whatever ended it: what has been read is kept.
+      try finish(feed, nil)
       throw error
     }
     try finish(feed, document.validators)
@@ -73,16 +73,18 @@ final class FeedReading {
     }
   }
 
+  /// Shielded: a batch that is on its way to the store is waited for, whoever cancels, or nobody would know what became of
+  /// it.
   private func storeBatch(in feed: StoredFeed) throws {
     if batch.isEmpty { return }
     defer { batch.removeAll(keepingCapacity: true) }
-    report.new += try reader.store.add(batch, to: feed)
+    report.new += try co_shield { try reader.store.add(batch, to: feed) }
   }
 
   /// What is left; `validators` are those of a version that has been read to its end.
   private func finish(_ feed: StoredFeed, _ validators: Validators?) throws {
     try storeBatch(in: feed)
-    try reader.store.close(feed, title: report.title, validators)
+    try co_shield { try reader.store.close(feed, title: report.title, validators) }
   }
 
   /// What an error means for this feed.
@@ -90,7 +92,11 @@ final class FeedReading {
     switch error {
     case let failure as FeedFailure: failure
     case let error as HTTPError:
-      if isOpen, case .unreachable(_, let reason) = error { .brokeOff(source.name, reason: reason) } else { .http(error) }
+      if isOpen, case .unreachable(_, let reason) = error {
+        .brokeOff(source.name, reason: reason)
+      } else {
+        .http(error)
+      }
     case let failure as XMLFailure:
       failure.reason == XMLFailure.notXML ? .notAFeed(source.name, what: "not XML") : .malformed(source.name, failure)
     case let other as NotAFeed: .notAFeed(source.name, what: other.what)

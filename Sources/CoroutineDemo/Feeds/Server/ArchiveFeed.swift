@@ -85,8 +85,14 @@ private struct Template: Sendable {
   let places: [Int]
 
   static let all = [
-    ("Minutes of meeting", "registrar", "The council met &amp; agreed on everything that had been prepared; <b>nobody</b> objected. "),
-    ("Letter", "postmaster", "Dear all, the river is high again, and the ferry does not run. Yours &#8212; the ferryman. "),
+    (
+      "Minutes of meeting", "registrar",
+      "The council met &amp; agreed on everything that had been prepared; <b>nobody</b> objected. "
+    ),
+    (
+      "Letter", "postmaster",
+      "Dear all, the river is high again, and the ferry does not run. Yours &#8212; the ferryman. "
+    ),
     ("Inventory of shelf", "librarian", "Maps: 12; globes: 3; a box of “unsorted” plates, among them one of Zürich. "),
     ("Observation", "astronomer", "Clear sky until 02:40, then haze. M31 &lt; 5&#176; above the roofs; seeing fair. "),
   ].map(Template.init)

@@ -35,7 +35,10 @@ enum Catalogue {
     Entry(name: "planet.xml", manner: .packed, etag: "\"planet-7\""),
     // Atom: XHTML, relative links, several links an entry.
     Entry(
-      name: "releases.atom", type: "application/atom+xml", etag: "W/\"r41\"", modified: "Sat, 14 Mar 2026 09:26:53 GMT"
+      name: "releases.atom",
+      type: "application/atom+xml",
+      etag: "W/\"r41\"",
+      modified: "Sat, 14 Mar 2026 09:26:53 GMT"
     ),
     // Half of it is in planet.xml as well.
     Entry(name: "mirror.xml", etag: "\"mirror-7\""),

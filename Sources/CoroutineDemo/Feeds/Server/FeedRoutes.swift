@@ -56,7 +56,9 @@ struct FeedRoutes: Sendable {
     }
   }
 
-  /// Whether the client has this very version already. An ETag that is asked for decides alone, as HTTP has it.
+  /// Whether the client has this very version already.
+  ///
+  /// An ETag that is asked for decides alone, as HTTP has it.
   private static func has(_ request: HTTPRequest, _ entry: Catalogue.Entry) -> Bool {
     if let known = request.headers[HTTPHeader("If-None-Match")] { return known == entry.etag }
     if let known = request.headers[HTTPHeader("If-Modified-Since")] { return known == entry.modified }

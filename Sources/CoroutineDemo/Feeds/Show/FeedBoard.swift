@@ -26,8 +26,9 @@ struct FeedBoard: Sendable {
     }
   }
 
-  /// A line for each feed, if `rows` leaves room for all, else for those under way; then one for all of them together. None
-  /// is longer than `columns`: a line that wraps would throw the redrawing off by one.
+  /// A line for each feed, if `rows` leaves room for all, else for those under way; then one for all of them together.
+  ///
+  /// None is longer than `columns`: a line that wraps would throw the redrawing off by one.
   func lines(frame: Int, columns: Int, rows: Int, colour: Bool) -> [String] {
     let shown = reports.count + 2 <= rows ? Array(reports.indices) : Array(running.sorted().prefix(max(rows - 3, 1)))
     return shown.map { line(reports[$0], frame: frame, columns: columns, colour: colour) }
@@ -35,7 +36,7 @@ struct FeedBoard: Sendable {
   }
 
   private func line(_ report: FeedReport?, frame: Int, columns: Int, colour: Bool) -> String {
-    guard let report else { return Self.fit("  · waiting", columns) }
+    guard let report, columns > 4 else { return Self.fit("  · waiting", columns) }
     let (mark, shade) =
       switch report.outcome {
       case .underWay: (Self.frames[frame % Self.frames.count], 36)

@@ -51,8 +51,10 @@ extension Library {
     }
   }
 
-  /// Notes what the feed is called and, where it has been read to its end, which version that was. Not before: a site that
-  /// is asked with the validators of a version that was read by half says "not modified", and the other half never comes.
+  /// Notes what the feed is called and, where it has been read to its end, which version that was.
+  ///
+  /// Not before: a site that is asked with the validators of a version that was read by half says "not modified", and
+  /// the other half never comes.
   func close(_ feed: StoredFeed, title: String, _ validators: Validators?) throws(StoreFailure) {
     let title = title.isEmpty ? feed.title : title
     let validators = validators ?? feed.validators

@@ -9,7 +9,9 @@ struct Library: Sendable {
   let path: String
   let database: DatabaseQueue
 
-  /// Opens the database, and makes it where there is none. `patience` is how long to wait for another program's lock.
+  /// Opens the database, and makes it where there is none.
+  ///
+  /// `patience` is how long to wait for another program's lock.
   init(path: String, patience: TimeInterval = 3) throws(StoreFailure) {
     self.path = path
     do {
@@ -18,7 +20,9 @@ struct Library: Sendable {
       // Readers go on while one writes, and a commit waits for the disk less often.
       configuration.journalMode = .wal
       database = try DatabaseQueue(path: path, configuration: configuration)
-      try Self.migrator.migrate(database)
+      // Only where there is something to do: migrating takes the lock, and another program may be writing.
+      let isCurrent = try database.read { try Self.migrator.hasCompletedMigrations($0) }
+      if !isCurrent { try Self.migrator.migrate(database) }
     } catch {
       throw StoreFailure(path: path, error)
     }
@@ -76,7 +80,9 @@ struct Library: Sendable {
   }
 
   /// `~/.cache/coroutine-demo/feeds.sqlite`, or where XDG_CACHE_HOME wants caches to be; the folder is made.
-  static func defaultPath(_ environment: [String: String] = ProcessInfo.processInfo.environment) throws(StoreFailure) -> String {
+  static func defaultPath(_ environment: [String: String] = ProcessInfo.processInfo.environment) throws(StoreFailure)
+    -> String
+  {
     let caches: URL
     if let path = environment["XDG_CACHE_HOME"], path.hasPrefix("/") {
       caches = URL(filePath: path)

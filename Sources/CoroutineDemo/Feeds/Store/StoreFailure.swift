@@ -37,7 +37,8 @@ struct StoreFailure: Error, Equatable, CustomStringConvertible {
 
   var description: String {
     switch kind {
-    case .cannotOpen: "the database \(path) cannot be opened; give another place with --database, in a folder that exists"
+    case .cannotOpen:
+      "the database \(path) cannot be opened; give another place with --database, in a folder that exists"
     case .readOnly: "the database \(path) may not be written; give another place with --database"
     case .locked: "the database \(path) is locked by another program; try again when that has ended"
     case .full: "there is no room for the database \(path); make some, or give another place with --database"

@@ -13,7 +13,9 @@ final class LoopbackServer: Sendable {
   private let server: HTTPServer
   private let run: Task<Void, any Error>
 
-  /// Returns when the server listens. `timeout` is after how many seconds it gives up on an answer of its own.
+  /// Returns when the server listens.
+  ///
+  /// `timeout` is after how many seconds it gives up on an answer of its own.
   static func start(
     timeout: Double = 60,
     _ addRoutes: @Sendable (HTTPServer) async -> Void
@@ -47,8 +49,10 @@ final class LoopbackServer: Sendable {
     _ = await run.result
   }
 
-  /// Makes the requests of this process reach such a server whatever proxy the environment names: that would be asked for
-  /// 127.0.0.1, and would look on its own machine. To be called before the first request.
+  /// Makes the requests of this process reach such a server whatever proxy the environment names: that would be asked
+  /// for 127.0.0.1, and would look on its own machine.
+  ///
+  /// To be called before the first request.
   static func bypassProxies() {
     let environment = ProcessInfo.processInfo.environment
     let direct = [environment["no_proxy"] ?? environment["NO_PROXY"], "127.0.0.1"].compactMap(\.self)

@@ -16,7 +16,9 @@ final class Spool: ByteSource, Sendable {
   private let longest: Int
   private let written = Locked(0)
   private let offset = Locked(0)
-  /// Holds one message at most: "there is more" says it all. Closed at the end, with the failure where there was one.
+  /// Holds one message at most: "there is more" says it all.
+  ///
+  /// Closed at the end, with the failure where there was one.
   private let arrivals = Channel<Void>(.dropOldest(1))
 
   /// `longest` is how many bytes are accepted.

@@ -18,10 +18,12 @@ extension String {
   /// The beginning of it that fits into `width` columns.
   func fitted(to width: Int) -> String {
     var room = width
-    return String(prefix { character in
-      room -= character.columns
-      return room >= 0
-    })
+    return String(
+      prefix { character in
+        room -= character.columns
+        return room >= 0
+      }
+    )
   }
 
   /// In `width` columns at most; an ellipsis stands for what is cut off.

@@ -43,6 +43,7 @@ struct XMLFailure: Error, Equatable, CustomStringConvertible {
 
   /// The reason where it begins like nothing that XML begins with.
   static let notXML = "this is no XML"
+  static let tooEarly = "the document ends too early"
 
   var description: String { "line \(line): \(reason)" }
 }
@@ -86,7 +87,7 @@ func xmlPieces(
     if let problem = document.problem { throw problem }
     // The parser takes the end of a stream for the end of the document.
     if document.depth != 0 || !document.hasRoot {
-      throw XMLFailure(line: parser.lineNumber, reason: "the document ends too early")
+      throw XMLFailure(line: parser.lineNumber, reason: XMLFailure.tooEarly)
     }
     if !isComplete { throw XMLFailure(line: parser.lineNumber, reason: "the XML is not well formed") }
   }
@@ -97,7 +98,9 @@ private final class YieldingStream: InputStream {
   private let source: any ByteSource
   private let collector: EventCollector
   private let yield: Yielder<XMLPiece, Never>
-  /// What the source or a yield has thrown. `read` can say so only by ending the document.
+  /// What the source or a yield has thrown.
+  ///
+  /// `read` can say so only by ending the document.
   private(set) var failure: (any Error)?
 
   init(_ source: any ByteSource, _ collector: EventCollector, _ yield: Yielder<XMLPiece, Never>) {
@@ -162,7 +165,9 @@ private final class EventCollector: NSObject, XMLParserDelegate {
 
   private let blanks: Bool
   private let entity: (String) -> String?
-  /// Unchecked, because a check of each callback's access takes a tenth of the parsing. Nothing calls back from within one.
+  /// Unchecked, because a check of each callback's access takes a tenth of the parsing.
+  ///
+  /// Nothing calls back from within one.
   @exclusivity(unchecked) var document = Document()
 
   init(blanks: Bool, _ entity: @escaping (String) -> String?) {
@@ -201,14 +206,18 @@ private final class EventCollector: NSObject, XMLParserDelegate {
     let code = (parseError as NSError).code
     guard document.problem == nil, code != Self.undeclaredEntity else { return }
     let reason = Self.reasons[code] ?? "the XML is not well formed (\(code))"
-    document.problem = XMLFailure(line: parser.lineNumber, reason: reason)
+    let isCutOff = code == Self.end && document.depth > 0
+    document.problem = XMLFailure(line: parser.lineNumber, reason: isCutOff ? XMLFailure.tooEarly : reason)
   }
 
+  /// Something is wrong at the end: it should have come later, or earlier.
+  private static let end = 5
   /// Only a warning, where the document refers to a declaration elsewhere.
   private static let undeclaredEntity = 27
   /// By libxml2's numbers, the faults that real documents have.
   private static let reasons = [
-    4: XMLFailure.notXML, 5: "there is something after the end of the document", 9: "bytes that its encoding does not have",
+    4: XMLFailure.notXML, end: "there is something after the end of the document",
+    9: "bytes that its encoding does not have",
     26: "an entity that is not declared", 32: "an encoding that is not known", 64: "something stands before <?xml",
     68: "an & or < that is not escaped", 76: "a closing tag that closes nothing, or something else",
   ]
