@@ -63,7 +63,7 @@ struct SequencesRun {
     let before = ProcessMemory.resident
     var (count, cents) = (0, 0)
     do {
-      let books = books(in: xmlEvents(of: stream))
+      let books = books(in: xmlEvents(of: stream, blanks: false))
       for book in books.prefix(command.stop ?? .max) {
         count += 1
         cents += book.cents

@@ -7,8 +7,8 @@ import Coroutine
 final class FeedReading {
   /// As many items are stored in one transaction, and no more are ever held.
   private static let batchSize = 200
-  /// How many bytes pass between two messages to the display.
-  private static let stride = 131_072
+  /// How many bytes pass between two messages to the display, at most.
+  private static let stride = 65_536
   private let source: Source
   private let reader: FeedReader
   private let index: Int
@@ -54,7 +54,8 @@ final class FeedReading {
   private func parts(of document: FeedDocument) -> Generator<FeedPart, Never, Void> {
     let meter = Meter(document.bytes) { [self] bytes in
       report.bytes = bytes
-      guard bytes >= told + Self.stride else { return }
+      // A small feed that comes slowly is worth a message for each fiftieth of it.
+      guard bytes >= told + min(Self.stride, (report.expectedBytes ?? .max) / 50) else { return }
       told = bytes
       tell(.progressed)
     }

@@ -48,10 +48,10 @@ struct XMLFailure: Error, Equatable, CustomStringConvertible {
   var description: String { "line \(line): \(reason)" }
 }
 
-/// The events of a document, one by one; see ``xmlPieces(of:entity:)``.
-func xmlEvents(of source: some ByteSource) -> Generator<XMLEvent, Never, Void> {
+/// The events of a document, one by one; see ``xmlPieces(of:blanks:entity:)``.
+func xmlEvents(of source: some ByteSource, blanks: Bool = true) -> Generator<XMLEvent, Never, Void> {
   co_sequence { yield in
-    let pieces = xmlPieces(of: source)
+    let pieces = xmlPieces(of: source, blanks: blanks)
     while case .yielded(let piece) = try pieces.step() { try yield.all(of: piece.take()) }
   }
 }
