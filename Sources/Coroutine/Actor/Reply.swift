@@ -74,6 +74,8 @@ public struct Reply<Answer: Sendable>: Sendable {
     actor.asksLock.lock()
     let isFirst = !cell.isAnswered
     cell.isAnswered = true
+    // An asker that has been cancelled and has not come to withdraw yet: answered, the cell will not detach in its deinit.
+    if let asker = cell.asker { asker.detach(asker.pointee.state) }
     let other = cell as? ResumerCell<Answer>
     if isFirst, other == nil { actor.lateCount += 1 }
     actor.asksLock.unlock()

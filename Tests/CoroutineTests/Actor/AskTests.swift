@@ -96,7 +96,7 @@ struct AskTests {
 
   @Test func `a timeout throws TimeoutError, and the late answer is dropped and counted`() async throws {
     let pocket = Locked<[Question]>([])
-    try Simulation().run {
+    try await simulated {
       let actor = Self.pocketing(pocket)
       #expect(outcome { try actor.ask(timeout: .seconds(5)) { $0 } } == "TimeoutError")
       let late = pocket.current[0]
@@ -110,7 +110,7 @@ struct AskTests {
   }
 
   @Test func `a timeout counts the wait for room in the mailbox`() async throws {
-    try Simulation().run {
+    try await simulated {
       let actor = co_actor(of: Question.self, mailbox: .bounded(1)) { mailbox in
         try co_delay(.seconds(60))
         for question in mailbox { question(1) }
