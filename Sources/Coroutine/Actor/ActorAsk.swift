@@ -113,26 +113,32 @@ extension UnsafeMutablePointer where Pointee == AskNode {
 @usableFromInline
 class AskCell: @unchecked Sendable {
   // Sound because what changes is under the lock of `actor`, except in deinit, when nobody else can reach it from here.
-  @usableFromInline final let actor: ActorLife
+  /// Held by hand, so that an answer retains nothing.
+  @usableFromInline final let heldActor: Unmanaged<ActorLife>
   @exclusivity(unchecked) @usableFromInline final var asker: AskRef?
   @exclusivity(unchecked) @usableFromInline final var isAnswered = false
   @exclusivity(unchecked) @usableFromInline final var isDelegated = false
 
   @usableFromInline
   init(_ actor: ActorLife, _ asker: AskRef) {
-    self.actor = actor
+    heldActor = .passRetained(actor)
     self.asker = asker
     asker.pointee.cell = Unmanaged.passUnretained(self)
   }
 
   /// For an asker that is no coroutine; it has a lock of its own.
-  init() { actor = ActorLife(nil) }
+  init() { heldActor = .passRetained(ActorLife(nil)) }
+
+  final var actor: ActorLife { heldActor.takeUnretainedValue() }
 
   /// Under the lock.
   var isOpen: Bool { !isAnswered && asker != nil }
 
   /// Released unanswered, the asker is told so.
-  deinit { if !isAnswered { abandon() } }
+  deinit {
+    if !isAnswered { abandon() }
+    heldActor.release()
+  }
 
   private final func abandon() {
     actor.asksLock.lock()

@@ -64,7 +64,9 @@ struct ActorStressTests {
     try await actor.job.value
   }
 
-  /// Coroutines that wait and threads that do not tell one actor; some coroutines are cancelled. What was accepted is handled.
+  /// Coroutines that wait and threads that do not tell one actor.
+  ///
+  /// Some coroutines are cancelled. What was accepted is handled.
   @Test func `what was accepted is handled, whoever is cancelled`() async throws {
     let stress = Stress()
     for round in 0..<stress.rounds(10) {
@@ -100,8 +102,10 @@ struct ActorStressTests {
     }
   }
 
-  /// Askers of several queues; the actor answers some at once, keeps some for others to answer, forgets some; and is ended at a
-  /// random moment in a random way. Nobody is left waiting, and nobody gets an answer that is not its own.
+  /// Askers of several queues, and an actor that is ended at a random moment in a random way.
+  ///
+  /// It answers some at once, lets others answer some, and forgets some. Nobody is left waiting, and nobody gets an answer
+  /// that is not its own.
   @Test func `every ask ends once, with its own answer, however the actor ends`() async throws {
     let stress = Stress()
     for round in 0..<stress.rounds(40) {
