@@ -73,9 +73,10 @@ struct MailboxOptions<Message: Sendable> {
 
 /// Puts a notice back that a mailbox has dropped for its age, and gives everything else to the hook.
 private final class NoticeReturn<Message: Sendable>: @unchecked Sendable {
-  // Sound because `channel` is set before anyone else knows the channel.
+  // Sound because `channel` is set before anyone else knows the channel, and read only when that calls its hook: never in its
+  // deinit, because the actor's end has emptied it. A weak reference would make each retain of the channel twice as dear.
   private let onUndelivered: (@Sendable (Message) -> Void)?
-  weak var channel: Channel<Envelope<Message>>?
+  @exclusivity(unchecked) unowned(unsafe) var channel: Channel<Envelope<Message>>?
 
   init(_ onUndelivered: (@Sendable (Message) -> Void)?) { self.onUndelivered = onUndelivered }
 

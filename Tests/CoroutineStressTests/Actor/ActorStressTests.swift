@@ -52,7 +52,7 @@ struct ActorStressTests {
     let actor = Self.counting(.bounded(64), on: nil)
     let places = queues(2).map(Optional.some) + [nil, nil]
     let jobs = (0..<senders).map { sender in
-      co_launch(on: places[sender % places.count], stack: stress.smallStack) {
+      co_launch(on: places[sender % places.count], stack: .bytes(64 * 1_024)) {
         for number in 0..<10 { try actor.tell(.add(sender: sender, number: number)) }
       }
     }
