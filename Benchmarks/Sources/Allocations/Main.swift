@@ -23,6 +23,7 @@ struct Allocations {
     try countWaiting(into: &counts)
     try countChannels(into: &counts)
     try countLocks(into: &counts)
+    try countActors(into: &counts)
     try countLaunching(into: &counts)
     try countStepping(into: &counts)
 

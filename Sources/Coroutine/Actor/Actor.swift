@@ -53,7 +53,8 @@ public func co_actor<Message: Sendable>(
   line: UInt = #line,
   _ body: sending @escaping (Mailbox<Message>) throws -> Void
 ) -> ActorRef<Message> {
-  let core = ActorCore(mailbox, failsWhenFull: failsWhenFull, onUndelivered: onUndelivered, body: body)
+  let options = MailboxOptions(capacity: mailbox, failsWhenFull: failsWhenFull, onUndelivered: onUndelivered)
+  let core = ActorCore(options, nil, body: body)
   let ref = ActorRef(core)
   core.start(on: queue, name: name, LaunchPlace(file: file, line: line))
   return ref
@@ -65,7 +66,6 @@ extension ActorLife {
     let job = Job<Void>(scheduler: Launch.scheduler(for: queue), name: name, stack: .standard, place: place) {
       try self.run()
     }
-    prepare(job)
-    job.launch(.queued, on: queue)
+    start(job) { job.launch(.queued, on: queue) }
   }
 }

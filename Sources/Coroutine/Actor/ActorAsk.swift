@@ -1,4 +1,4 @@
-import Synchronization
+public import Synchronization
 
 // A question: a message that carries the means to answer it.
 //
@@ -13,6 +13,7 @@ import Synchronization
 //  1. node.cell and cell.asker are set together and cleared together (`detach`), so whoever reaches one from the other
 //     under the lock finds live memory: a cell's deinit and an asker's leaving both take the lock to detach first.
 //  2. The node is linked in `asks` while the asker waits and the question is OPEN, unless it has been delegated.
+//     A cell that is answered does not detach in its deinit, so an answer detaches in any case, also where it comes too late.
 //  3. Who leaves OPEN while the asker waits has claimed its wait. A claim that fails has lost against the asker's cancellation,
 //     which will withdraw.
 //
@@ -80,8 +81,8 @@ extension UnsafeMutablePointer where Pointee == AskNode {
 
   /// Suspends the asker until the question is no longer open.
   ///
-  /// Throws what cancellation throws.
-  @usableFromInline
+  /// Throws what cancellation throws. Inlined down to the switch: each frame in between costs a mispredicted return.
+  @inlinable @inline(__always)
   func wait(_ actor: ActorLife) throws {
     let (turn, job) = try Turn.requireJob()
     // A tell that had to wait may have been woken just before a cancellation that looked at it in between.
@@ -105,33 +106,39 @@ extension UnsafeMutablePointer where Pointee == AskNode {
   }
 
   /// Under the lock.
-  private var isDelegated: Bool { pointee.cell?._withUnsafeGuaranteedRef { $0.isDelegated } ?? false }
+  @inlinable var isDelegated: Bool { pointee.cell?._withUnsafeGuaranteedRef { $0.isDelegated } ?? false }
 }
 
 /// What the copies of a reply share.
 @usableFromInline
 class AskCell: @unchecked Sendable {
   // Sound because what changes is under the lock of `actor`, except in deinit, when nobody else can reach it from here.
-  @usableFromInline final let actor: ActorLife
+  /// Held by hand, so that an answer retains nothing.
+  @usableFromInline final let heldActor: Unmanaged<ActorLife>
   @exclusivity(unchecked) @usableFromInline final var asker: AskRef?
   @exclusivity(unchecked) @usableFromInline final var isAnswered = false
   @exclusivity(unchecked) @usableFromInline final var isDelegated = false
 
   @usableFromInline
   init(_ actor: ActorLife, _ asker: AskRef) {
-    self.actor = actor
+    heldActor = .passRetained(actor)
     self.asker = asker
     asker.pointee.cell = Unmanaged.passUnretained(self)
   }
 
   /// For an asker that is no coroutine; it has a lock of its own.
-  init() { actor = ActorLife() }
+  init() { heldActor = .passRetained(ActorLife(nil)) }
+
+  final var actor: ActorLife { heldActor.takeUnretainedValue() }
 
   /// Under the lock.
   var isOpen: Bool { !isAnswered && asker != nil }
 
   /// Released unanswered, the asker is told so.
-  deinit { if !isAnswered { abandon() } }
+  deinit {
+    if !isAnswered { abandon() }
+    heldActor.release()
+  }
 
   private final func abandon() {
     actor.asksLock.lock()

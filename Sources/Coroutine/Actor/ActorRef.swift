@@ -5,9 +5,12 @@ import Synchronization
 /// Releasing the last handle stops the actor, as ``stop()`` does.
 public final class ActorRef<Message: Sendable>: Sendable {
   @usableFromInline let core: ActorCore<Message>
+  /// A supervised actor's supervisor stays as long as somebody can reach the actor.
+  private let supervisor: Supervisor?
 
   init(_ core: ActorCore<Message>) {
     self.core = core
+    supervisor = core.supervision.map { Supervisor($0.supervisor) }
     _ = core.handles.wrappingAdd(1, ordering: .relaxed)
   }
 
@@ -93,13 +96,6 @@ public final class ActorRef<Message: Sendable>: Sendable {
 /// What a tell throws for what a send has thrown.
 @usableFromInline @inline(never)
 func actorError(_ error: any Error) -> any Error { error is ChannelClosed ? ActorStopped() : error }
-
-extension ActorCore {
-  /// A message that was accepted and will not be handled.
-  func drop(_ message: Message) {
-    if let hook = channel.onUndelivered { hook(.message(message)) }
-  }
-}
 
 /// A mailbox was full, and the actor was started with `failsWhenFull`.
 public struct MailboxFull: Error, CustomStringConvertible {

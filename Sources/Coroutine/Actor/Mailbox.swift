@@ -17,6 +17,7 @@ public final class Mailbox<Message: Sendable>: Sequence {
   public func receive() throws -> Message? {
     let (turn, job) = try Turn.requireJob()
     try job.checkCancelled()
+    if core.extras != nil { return try receiveAmongExtras() }
     return try core.channel.next(turn, job)?.message
   }
 

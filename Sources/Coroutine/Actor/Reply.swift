@@ -52,19 +52,22 @@ public struct Reply<Answer: Sendable>: Sendable {
   }
 
   @inlinable
-  func settle(_ result: consuming Result<Answer, any Error>) {
-    let actor = cell.actor
-    actor.asksLock.lock()
-    guard !cell.isAnswered, let asker = cell.asker, asker.claim(actor) else {
+  func settle(_ result: Result<Answer, any Error>) {
+    let isLate = cell.heldActor._withUnsafeGuaranteedRef { actor in
+      actor.asksLock.lock()
+      guard !cell.isAnswered, let asker = cell.asker, asker.claim(actor) else {
+        actor.asksLock.unlock()
+        return true
+      }
+      cell.isAnswered = true
+      asker.pointee.slot.assumingMemoryBound(to: Result<Answer, any Error>?.self).initialize(to: result)
+      let woken = asker.pointee.isWaiting ? asker.waitNode : nil
+      asker.detach(.answered)
       actor.asksLock.unlock()
-      return settleLate(result)
+      if let woken { woken.wake() }
+      return false
     }
-    cell.isAnswered = true
-    asker.pointee.slot.assumingMemoryBound(to: Result<Answer, any Error>?.self).initialize(to: result)
-    let woken = asker.pointee.isWaiting ? asker.waitNode : nil
-    asker.detach(.answered)
-    actor.asksLock.unlock()
-    if let woken { woken.wake() }
+    if isLate { settleLate(result) }
   }
 
   /// An answer for which no coroutine waits.
@@ -74,6 +77,8 @@ public struct Reply<Answer: Sendable>: Sendable {
     actor.asksLock.lock()
     let isFirst = !cell.isAnswered
     cell.isAnswered = true
+    // An asker that has been cancelled and has not come to withdraw yet: answered, the cell will not detach in its deinit.
+    if let asker = cell.asker { asker.detach(asker.pointee.state) }
     let other = cell as? ResumerCell<Answer>
     if isFirst, other == nil { actor.lateCount += 1 }
     actor.asksLock.unlock()

@@ -96,7 +96,7 @@ struct AskTests {
 
   @Test func `a timeout throws TimeoutError, and the late answer is dropped and counted`() async throws {
     let pocket = Locked<[Question]>([])
-    try Simulation().run {
+    try await simulated {
       let actor = Self.pocketing(pocket)
       #expect(outcome { try actor.ask(timeout: .seconds(5)) { $0 } } == "TimeoutError")
       let late = pocket.current[0]
@@ -110,7 +110,7 @@ struct AskTests {
   }
 
   @Test func `a timeout counts the wait for room in the mailbox`() async throws {
-    try Simulation().run {
+    try await simulated {
       let actor = co_actor(of: Question.self, mailbox: .bounded(1)) { mailbox in
         try co_delay(.seconds(60))
         for question in mailbox { question(1) }
@@ -215,5 +215,44 @@ struct AskTests {
     actor.stop()
     let refused = Promise<Int> { done in _ = actor.tryTell(Reply(done)) }
     #expect(await asyncOutcome { try await refused.value } == "ActorStopped")
+  }
+}
+
+/// What docs/actors.md says to those who come from coobjc.
+@Suite("Actors: coming from coobjc", .timeLimit(.minutes(1)))
+struct ActorMigrationTests {
+  enum Request: Sendable {
+    case status(Reply<(Int, String)>)
+    case find(Int, Reply<Int>)
+  }
+
+  private static func directory() -> ActorRef<Request> {
+    co_actor { mailbox in
+      for request in mailbox {
+        switch request {
+        case .status(let reply): reply((200, "fine"))
+        case .find(let number, let reply): number < 0 ? reply.fail(Oops("\(number)")) : reply(number * 2)
+        }
+      }
+    }
+  }
+
+  @Test func `several values are a tuple`() async throws {
+    try await onCoroutine {
+      let (code, text) = try Self.directory().ask { .status($0) }
+      #expect((code, text) == (200, "fine"))
+    }
+  }
+
+  @Test func `several asks at once are jobs, all or settled, in the order of the input`() async throws {
+    try await onCoroutine {
+      let directory = Self.directory()
+      let jobs = [3, -1, 2].map { number in co_launch { try directory.ask { .find(number, $0) } } }
+      #expect(try co_allSettled(jobs).map { CoroutineTests.outcome($0) } == ["6", "Oops(-1)", "4"])
+      #expect(outcome { try co_all(jobs) } == "Oops(-1)")
+      #expect(try co_all([5, 6].map { number in co_launch { try directory.ask { .find(number, $0) } } }) == [10, 12])
+      directory.stop()
+      try directory.job.join()
+    }
   }
 }

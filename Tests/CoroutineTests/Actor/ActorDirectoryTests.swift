@@ -1,0 +1,119 @@
+import Testing
+
+@testable import Coroutine
+
+@Suite("Actors: names and groups", .timeLimit(.minutes(1)))
+struct ActorDirectoryTests {
+  typealias Notices = ActorEndNoticeTests
+
+  @Test func `a name leads to its actor, until it ends`() async throws {
+    try await onSerialQueue {
+      let (names, worker) = (ActorRegistry(), Notices.worker())
+      try names.register(worker, as: "w")
+      #expect(names.actor(named: "w", of: Order.self)?.core === worker.core)
+      #expect(names.actor(named: "w", of: Int.self) == nil)
+      #expect(names.actor(named: "x", of: Order.self) == nil)
+      #expect(names.names == ["w"])
+      worker.stop()
+      try worker.job.join()
+      #expect(names.names == [])
+      #expect(outcome { try names.register(worker, as: "w") } == "ActorStopped")
+      #expect(names.names == [])
+    }
+  }
+
+  @Test func `a name is one actor's, until it is given up`() async throws {
+    try await onSerialQueue {
+      let (names, one, other) = (ActorRegistry(), Notices.worker(), Notices.worker())
+      try names.register(one, as: "w")
+      let failure = #expect(throws: ActorNameTaken.self) { try names.register(other, as: "w") }
+      #expect(failure?.description.contains("\"w\"") == true)
+      #expect(names.unregister("w"))
+      #expect(!names.unregister("w"))
+      try names.register(other, as: "w")
+      // The end of who had the name before does not take it from who has it now.
+      one.stop()
+      try one.job.join()
+      #expect(names.actor(named: "w", of: Order.self)?.core === other.core)
+      names.unregister("w")
+    }
+  }
+
+  @Test func `a registered actor lives without other handles, and its name outlives a restart`() async throws {
+    try await simulated {
+      let (names, supervisor) = (ActorRegistry(), Supervisor())
+      try names.register(supervisor.tracing("a", Trace()), as: "a")
+      try names.actor(named: "a", of: Order.self)?.tell(.fail("x"))
+      #expect(try names.actor(named: "a", of: Order.self)?.ask { .life($0) } == 2)
+      supervisor.stop()
+      try supervisor.job.join()
+      #expect(names.names == [])
+    }
+  }
+
+  @Test func `the process has a registry`() async throws {
+    try await onSerialQueue {
+      let worker = Notices.worker()
+      try ActorRegistry.shared.register(worker, as: "the process has a registry")
+      #expect(ActorRegistry.shared.actor(named: "the process has a registry", of: Order.self) != nil)
+      ActorRegistry.shared.unregister("the process has a registry")
+    }
+  }
+
+  /// An actor that writes what it is told, with its name, into `trace`.
+  private static func member(_ name: String, _ trace: Trace, _ mailbox: Channel<Int>.Capacity = .unbounded)
+    -> ActorRef<Int>
+  {
+    co_actor(mailbox: mailbox, failsWhenFull: true) { mailbox in for number in mailbox { trace("\(name)\(number)") } }
+  }
+
+  @Test func `members are told in the order of joining, and leave when they end`() async throws {
+    try await onSerialQueue {
+      let (group, trace) = (ActorGroup<Int>(), Trace())
+      let members = ["a", "b", "c"].map { Self.member($0, trace) }
+      for member in members { #expect(group.join(member)) }
+      #expect(!group.join(members[0]))
+      #expect(try group.tell(1) == 3)
+      try settle()
+      members[1].stop()
+      // Stopped, and not yet ended.
+      #expect(try group.tell(2) == 2)
+      try members[1].job.join()
+      #expect(group.count == 2)
+      #expect(group.tryTell(3) == 2)
+      #expect(group.leave(members[0]))
+      #expect(!group.leave(members[0]))
+      #expect(!group.join(members[1]), "it has ended")
+      try group.tell(4)
+      try settle()
+      #expect(trace.all == ["a1", "b1", "c1", "a2", "c2", "a3", "c3", "c4"])
+      #expect(group.members.map { $0.core === members[2].core } == [true])
+    }
+  }
+
+  @Test func `members that have no room are passed over`() async throws {
+    try await onSerialQueue {
+      let (group, trace) = (ActorGroup<Int>(), Trace())
+      for member in [Self.member("a", trace, .bounded(1)), Self.member("b", trace)] { group.join(member) }
+      #expect(try group.tell(1) == 2)
+      #expect(try group.tell(2) == 1)
+      #expect(group.tryTell(3) == 1)
+      try settle()
+      #expect(trace.all == ["a1", "b1", "b2", "b3"])
+    }
+  }
+
+  @Test func `members take turns, and a group of none has nobody`() async throws {
+    try await onSerialQueue {
+      let (group, trace) = (ActorGroup<Int>(), Trace())
+      #expect(group.next() == nil)
+      let members = ["a", "b", "c"].map { Self.member($0, trace) }
+      for member in members { group.join(member) }
+      for number in 1...4 { try group.next()?.tell(number) }
+      group.leave(members[0])
+      for number in 5...7 { try group.next()?.tell(number) }
+      try settle()
+      #expect(trace.all.sorted() == ["a1", "a4", "b2", "b5", "b7", "c3", "c6"])
+    }
+  }
+}

@@ -1,0 +1,75 @@
+@testable import Coroutine
+
+/// Runs `body` in a coroutine on virtual time, with all that it launches; then the actors end whose handles went with it.
+func simulated<Output: Sendable>(
+  seed: UInt64? = nil,
+  _ body: @escaping @Sendable () throws -> Output
+) async throws -> Output {
+  try await onOwnThread {
+    try Simulation(seed: seed).run {
+      let output = try body()
+      try settle()
+      return output
+    }
+  }
+}
+
+/// Lets everyone run who can, until nobody can.
+func settle() throws {
+  for _ in 0..<100 { try co_yield() }
+}
+
+/// What the actors of these tests are told.
+enum Order: Sendable {
+  case note(String)
+  case fail(String)
+  case finish
+  case hold(Gate)
+  case life(Reply<Int>)
+}
+
+/// A supervised actor that writes `NAME begins LIFE`, its notes, and `NAME ends` into `trace`.
+extension Supervisor {
+  func tracing(
+    _ name: String,
+    _ trace: Trace,
+    restart: RestartPolicy = .onFailure,
+    mailbox: Channel<Order>.Capacity = .unbounded,
+    cleanup: Gate? = nil
+  ) -> ActorRef<Order> {
+    let lives = Locked(0)
+    return actor(name: name, mailbox: mailbox, restart: restart) { mailbox in
+      let life = lives.withLock {
+        $0 += 1
+        return $0
+      }
+      trace("\(name) begins \(life)")
+      defer {
+        if let cleanup { try? co_shield { try cleanup.pass() } }
+        trace("\(name) ends")
+      }
+      for order in mailbox {
+        switch order {
+        case .note(let text): trace("\(name): \(text)")
+        case .fail(let label): throw Oops(label)
+        case .finish: return
+        case .hold(let gate): try gate.pass()
+        case .life(let reply): reply(life)
+        }
+      }
+    }
+  }
+}
+
+extension ActorEnd {
+  /// `NAME EXIT`.
+  var text: String {
+    let how =
+      switch exit {
+      case .stopped: "stopped"
+      case .cancelled: "cancelled"
+      case .failed(let error): "failed \(CoroutineTests.name(of: error))"
+      }
+    return "\(name ?? "?") \(how)"
+  }
+}

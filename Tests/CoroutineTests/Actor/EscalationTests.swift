@@ -1,0 +1,191 @@
+import Testing
+
+@testable import Coroutine
+
+@Suite("Supervision: limits and trees", .timeLimit(.minutes(1)))
+struct EscalationTests {
+  @Test func `one restart more than the limit allows, and the supervisor fails and takes all along`() async throws {
+    try await simulated {
+      let trace = Trace()
+      let supervisor = Supervisor(limit: RestartLimit(restarts: 2, within: .seconds(10)))
+      let (failing, other) = (supervisor.tracing("failing", trace), supervisor.tracing("other", trace))
+      let asker = co_launch {
+        let gate = Gate()
+        try other.tell(.hold(gate))
+        return outcome { try other.ask { .life($0) } }
+      }
+      try settle()
+      for number in 1...3 { try failing.tell(.fail("\(number)")) }
+      let failure = #expect(throws: RestartLimitReached.self) { try supervisor.job.join() }
+      #expect(failure?.last.text == "failing failed Oops(3)")
+      #expect(failure?.description.contains("more than 2 restarts") == true)
+      #expect(try asker.join() == "ActorStopped")
+      #expect(outcome { try failing.job.join() } == "Oops(3)")
+      #expect(outcome { try other.job.join() } == "CancellationError")
+      #expect(trace.all.filter { $0.contains("failing begins") }.count == 3)
+      // Whom it is given then has ended.
+      let late = supervisor.tracing("late", trace)
+      #expect(outcome { try late.job.join() } == "CancellationError")
+    }
+  }
+
+  @Test func `restarts count for the period only`() async throws {
+    try await simulated {
+      let supervisor = Supervisor(limit: RestartLimit(restarts: 2, within: .seconds(10)))
+      let actor = supervisor.tracing("a", Trace())
+      for round in 1...6 {
+        try actor.tell(.fail("x"))
+        // Two within any ten seconds.
+        try co_delay(.seconds(5))
+        #expect(try actor.ask { .life($0) } == round + 1)
+      }
+      // The one ten seconds ago no longer counts, those five and zero seconds ago do.
+      try actor.tell(.fail("x"))
+      try settle()
+      #expect(!supervisor.job.isFinished)
+      try actor.tell(.fail("y"))
+      #expect(throws: RestartLimitReached.self) { try supervisor.job.join() }
+    }
+  }
+
+  @Test func `a limit of none lets nothing be restarted`() async throws {
+    try await simulated {
+      let supervisor = Supervisor(limit: RestartLimit(restarts: 0))
+      let actor = supervisor.tracing("a", Trace())
+      try actor.tell(.fail("x"))
+      #expect(throws: RestartLimitReached.self) { try supervisor.job.join() }
+      #expect(outcome { try actor.job.join() } == "Oops(x)")
+    }
+  }
+
+  @Test func `a failure that led to an escalation is not reported twice`() async throws {
+    let errors = UnhandledErrors()
+    try await onSerialQueue {
+      let supervisor = Supervisor(limit: RestartLimit(restarts: 0))
+      let actor = supervisor.actor(of: Int.self) { mailbox in for _ in mailbox { throw errors.failure("child") } }
+      try actor.tell(1)
+      #expect(throws: RestartLimitReached.self) { try supervisor.job.join() }
+    }
+    #expect(try await errors.settledLabels() == [])
+  }
+
+  @Test func `in a tree the failure climbs, and a restarted supervisor begins all its actors anew, mail kept`()
+    async throws
+  {
+    try await simulated {
+      let (trace, told) = (Trace(), Trace())
+      let top = Supervisor(name: "top", onRestart: { told($0.text) })
+      let beside = top.tracing("beside", trace)
+      let inner = top.supervisor(limit: RestartLimit(restarts: 1, within: .seconds(60)), name: "inner")
+      let (a, b) = (inner.tracing("a", trace), inner.tracing("b", trace))
+      try settle()
+      for order in [Order.fail("1"), .fail("2"), .note("kept")] { try a.tell(order) }
+      try settle()
+      #expect(told.all == ["inner failed RestartLimitReached"])
+      #expect(trace.all.suffix(3).sorted() == ["a begins 3", "a: kept", "b begins 2"])
+      #expect(try beside.ask { .life($0) } == 1)
+      // The count begins anew as well.
+      try b.tell(.fail("3"))
+      #expect(try b.ask { .life($0) } == 3)
+      #expect(inner.restartCount == 2)
+      top.stop()
+      try top.job.join()
+      try inner.job.join()
+      #expect(trace.all.suffix(3) == ["b ends", "a ends", "beside ends"])
+    }
+  }
+
+  @Test func `a sibling's failure ends the lives of a whole subtree`() async throws {
+    try await simulated {
+      let trace = Trace()
+      let top = Supervisor(.allForOne)
+      let failing = top.tracing("failing", trace)
+      let inner = top.supervisor()
+      _ = inner.tracing("a", trace)
+      _ = inner.tracing("b", trace)
+      try settle()
+      try failing.tell(.fail("x"))
+      try settle()
+      #expect(
+        trace.all.dropFirst(3) == ["failing ends", "b ends", "a ends", "failing begins 2", "a begins 2", "b begins 2"]
+      )
+      top.stop()
+      try top.job.join()
+    }
+  }
+
+  @Test func `stop drains the last started first, cancel drops`() async throws {
+    try await simulated {
+      let trace = Trace()
+      for end in [{ $0.stop() }, { $0.cancel() }] as [(Supervisor) -> Void] {
+        let supervisor = Supervisor()
+        let actors = ["a", "b"].map { supervisor.tracing($0, trace) }
+        try settle()
+        let gate = Gate()
+        for actor in actors {
+          try actor.tell(.hold(gate))
+          try actor.tell(.note("last"))
+        }
+        end(supervisor)
+        try settle()
+        gate.open()
+        _ = try? supervisor.job.join()
+        #expect(actors.map { $0.job.isFinished } == [true, true])
+      }
+      #expect(trace.all.prefix(2) == ["a begins 1", "b begins 1"])
+      #expect(trace.all.dropFirst(2).prefix(4).sorted() == ["a ends", "a: last", "b ends", "b: last"])
+      #expect(trace.all.firstIndex(of: "b ends")! < trace.all.firstIndex(of: "a ends")!)
+      #expect(trace.all.dropFirst(6) == ["a begins 1", "b begins 1", "b ends", "a ends"])
+    }
+  }
+
+  @Test func `a stopping supervisor does not restart, and cancel ends a stop that takes too long`() async throws {
+    try await simulated {
+      let trace = Trace()
+      let supervisor = Supervisor()
+      let stuck = supervisor.tracing("stuck", trace)
+      let failing = supervisor.tracing("failing", trace)
+      try stuck.tell(.hold(Gate()))
+      try failing.tell(.fail("x"))
+      supervisor.stop()
+      try settle()
+      #expect(outcome { try failing.job.join() } == "Oops(x)")
+      #expect(!supervisor.job.isFinished)
+      supervisor.cancel()
+      #expect(outcome { try supervisor.job.join() } == "CancellationError")
+      #expect(stuck.job.isFinished)
+    }
+  }
+
+  @Test func `a supervisor holds its actors, and is held by them`() async throws {
+    try await simulated {
+      let trace = Trace()
+      let job: Job<Void>
+      do {
+        let actor: ActorRef<Order>
+        do {
+          let supervisor = Supervisor()
+          _ = supervisor.tracing("unheld", trace)
+          actor = supervisor.tracing("held", trace)
+          job = supervisor.job
+        }
+        try settle()
+        try actor.tell(.fail("x"))
+        #expect(try actor.ask { .life($0) } == 2)
+        #expect(trace.all.contains("unheld begins 1") && !trace.all.contains("unheld ends"))
+      }
+      try job.join()
+      #expect(trace.all.suffix(2) == ["held ends", "unheld ends"])
+    }
+  }
+
+  @Test func `a supervisor that is cancelled before it has begun takes its actors along`() async throws {
+    try await onSerialQueue {
+      let supervisor = Supervisor()
+      let actor = supervisor.tracing("a", Trace())
+      supervisor.cancel()
+      #expect(outcome { try supervisor.job.join() } == "CancellationError")
+      #expect(outcome { try actor.job.join() } == "CancellationError")
+    }
+  }
+}

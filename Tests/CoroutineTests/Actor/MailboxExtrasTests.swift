@@ -1,0 +1,213 @@
+import Testing
+
+@testable import Coroutine
+
+@Suite("Actors: timers, stash, behaviours", .timeLimit(.minutes(1)))
+struct MailboxExtrasTests {
+  enum Message: Sendable {
+    case text(String)
+    case start(Duration, String)
+    case repeatEvery(Duration, String)
+    case callOff
+    case busy(Duration)
+  }
+
+  /// Writes what it receives, and when, into `trace`.
+  private static func clock(_ trace: Trace, _ now: @escaping @Sendable () -> Int) -> ActorRef<Message> {
+    co_actor { mailbox in
+      var timers: [ActorTimer] = []
+      for message in mailbox {
+        switch message {
+        case .text(let text): trace("\(now()) \(text)")
+        case .start(let delay, let text): timers.append(mailbox.schedule(after: delay, .text(text)))
+        case .repeatEvery(let interval, let text): timers.append(mailbox.schedule(every: interval, .text(text)))
+        case .callOff:
+          trace("\(now()) off \(timers.map { mailbox.cancel($0) })")
+          timers = []
+        case .busy(let duration): try co_delay(duration)
+        }
+      }
+      trace("end")
+    }
+  }
+
+  /// Runs `body` on virtual time with an actor whose trace has seconds since the start.
+  private func timed(_ body: @escaping @Sendable (ActorRef<Message>) throws -> Void) async throws -> [String] {
+    let trace = Trace()
+    try await onOwnThread {
+      let simulation = Simulation()
+      let start = simulation.now
+      try simulation.run {
+        let actor = Self.clock(trace) { Int((simulation.now - start) / 1_000_000_000) }
+        try body(actor)
+        actor.stop()
+        try actor.job.join()
+      }
+    }
+    return trace.all
+  }
+
+  @Test func `timers go off in the order of their times, among what others tell`() async throws {
+    let heard = try await timed { actor in
+      try actor.tell(.start(.seconds(3), "c"))
+      try actor.tell(.start(.seconds(1), "a"))
+      try actor.tell(.start(.zero, "now"))
+      try actor.tell(.text("told"))
+      try co_delay(.seconds(2))
+      try actor.tell(.text("between"))
+      try co_delay(.seconds(2))
+    }
+    #expect(heard == ["0 now", "0 told", "1 a", "2 between", "3 c", "end"])
+  }
+
+  @Test func `a timer that repeats keeps its rhythm, and what a busy actor has missed counts once`() async throws {
+    let heard = try await timed { actor in
+      try actor.tell(.repeatEvery(.seconds(2), "tick"))
+      try co_delay(.seconds(5))
+      try actor.tell(.busy(.seconds(6)))
+      try co_delay(.seconds(8))
+    }
+    #expect(heard == ["2 tick", "4 tick", "11 tick", "12 tick", "end"])
+  }
+
+  @Test func `a timer called off is heard no more, also when it was due; a second time it is too late`() async throws {
+    let heard = try await timed { actor in
+      try actor.tell(.start(.seconds(1), "never"))
+      try actor.tell(.repeatEvery(.seconds(3), "once"))
+      try co_delay(.seconds(4))
+      try actor.tell(.callOff)
+      try co_delay(.seconds(10))
+    }
+    #expect(heard == ["1 never", "3 once", "4 off [false, true]", "end"])
+  }
+
+  @Test func `a stopped actor hears of no timer after its last message`() async throws {
+    let heard = try await timed { actor in
+      try actor.tell(.start(.seconds(1), "too late"))
+      try co_yield()
+    }
+    #expect(heard == ["end"])
+  }
+
+  @Test func `a cancelled actor leaves the wait for a timer with its reason`() async throws {
+    try await simulated {
+      let actor = co_actor(of: Int.self) { mailbox in
+        mailbox.schedule(after: .seconds(60), 1)
+        while try mailbox.receive() != nil {}
+      }
+      try settle()
+      actor.job.cancel(Oops("enough"))
+      #expect(outcome { try actor.job.join() } == "Oops(enough)")
+    }
+  }
+
+  @Test func `an outer deadline stays an outer deadline while a timer runs`() async throws {
+    try await simulated {
+      let result = Promise<String>()
+      let actor = co_actor(of: Int.self) { mailbox in
+        mailbox.schedule(after: .seconds(60), 1)
+        result.fulfill(outcome { try co_timeout(.seconds(1)) { _ = try mailbox.receive() } })
+        _ = try mailbox.receive()
+      }
+      #expect(try co_await(result) == "TimeoutError")
+      try actor.job.join()
+    }
+  }
+
+  @Test func `what was put aside is received next, in order, before what came later`() async throws {
+    try await onSerialQueue {
+      let trace = Trace()
+      let actor = co_actor(of: Int.self) { mailbox in
+        var isOpen = false
+        for number in mailbox {
+          if number == 0 {
+            isOpen = true
+            mailbox.unstash()
+            #expect(mailbox.stashCount == 0)
+          } else if isOpen {
+            trace("\(number)")
+          } else {
+            try mailbox.stash(number)
+          }
+        }
+      }
+      for number in [1, 2, 3, 0, 4] { try actor.tell(number) }
+      actor.stop()
+      try actor.job.join()
+      #expect(trace.all == ["1", "2", "3", "4"])
+    }
+  }
+
+  @Test func `a full stash says so and leaves the message to its owner`() async throws {
+    try await onSerialQueue {
+      let dropped = Trace()
+      let drop: @Sendable (Int) -> Void = { dropped("\($0)") }
+      let actor = co_actor(of: Int.self, onUndelivered: drop) { mailbox in
+        for number in mailbox { try mailbox.stash(number, limit: 2) }
+      }
+      for number in 1...3 { try actor.tell(number) }
+      #expect(outcome { try actor.job.join() } == "StashFull")
+      #expect(dropped.all == ["1", "2"], "what is left in the stash was accepted and will not be handled")
+    }
+  }
+
+  @Test func `an ask that was put aside fails when the actor is cancelled`() async throws {
+    try await onSerialQueue {
+      let actor = co_actor(of: Reply<Int>.self) { mailbox in for reply in mailbox { try mailbox.stash(reply) } }
+      let asker = co_launch { outcome { try actor.ask { $0 } } }
+      try settle()
+      actor.cancel()
+      #expect(try asker.join() == "ActorStopped")
+    }
+  }
+
+  @Test func `after a restart the next life receives first what was put aside, and hears no old timer`() async throws {
+    try await simulated {
+      let (trace, lives, supervisor) = (Trace(), Locked(0), Supervisor())
+      let actor = supervisor.actor(of: Int.self) { mailbox in
+        let life = lives.withLock {
+          $0 += 1
+          return $0
+        }
+        if life == 1 { mailbox.schedule(after: .seconds(1), 99) }
+        for number in mailbox {
+          if life > 1 {
+            trace("\(number)")
+          } else if number == 0 {
+            throw Oops()
+          } else {
+            try mailbox.stash(number)
+          }
+        }
+      }
+      for number in [1, 2, 0, 3] { try actor.tell(number) }
+      try co_delay(.seconds(5))
+      supervisor.stop()
+      try supervisor.job.join()
+      #expect(trace.all == ["1", "2", "3"])
+    }
+  }
+
+  @Test func `behaviours take turns`() async throws {
+    try await onSerialQueue {
+      let trace = Trace()
+      @Sendable func counting(_ count: Int) -> Behavior<String> {
+        Behavior { word in
+          trace("\(count) \(word)")
+          switch word {
+          case "up": return .become(counting(count + 1))
+          case "stop": return .stop
+          default: return .same
+          }
+        }
+      }
+      let actor = co_actor(of: String.self) { mailbox in
+        try mailbox.run(counting(0))
+        trace("over")
+      }
+      for word in ["x", "up", "up", "x", "stop", "unheard"] { try actor.tell(word) }
+      try actor.job.join()
+      #expect(trace.all == ["0 x", "0 up", "1 up", "2 x", "2 stop", "over"])
+    }
+  }
+}
