@@ -23,9 +23,17 @@ let package = Package(
     .target(name: "CMallocCount"),
     // Clocks, memory, options and the loop of rounds.
     .target(name: "Harness"),
+    // Running workloads on a queue: what all programs here share but the peers.
+    .target(name: "Driving", dependencies: [coroutine]),
+    // What an operation costs by how many coroutines live.
+    .executableTarget(
+      name: "curves",
+      dependencies: ["CProbe", "Driving", "Harness", coroutine],
+      path: "Sources/Curves"
+    ),
     .executableTarget(
       name: "workloads",
-      dependencies: ["CProbe", "Harness", coroutine],
+      dependencies: ["CProbe", "Driving", "Harness", coroutine],
       path: "Sources/Workloads"
     ),
     .executableTarget(

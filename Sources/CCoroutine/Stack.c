@@ -97,6 +97,9 @@ cco_status cco_stack_acquire(size_t stack_size, cco_context **result) {
   cco_lock_take(&cco_pools_lock);
   if (p->hot_count > 0) {
     context = p->hot[--p->hot_count];
+    if (p->hot_count < p->least) p->least = p->hot_count;
+    // The first look at a stack that has rested takes longest, for it walks the page tables: begun some launches ahead.
+    if (p->hot_count >= 6) cco_prefetch(p->hot[p->hot_count - 6]);
   } else {
     if (p->cold_count > 0) {
       at = p->cold[--p->cold_count];

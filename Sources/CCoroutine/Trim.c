@@ -45,6 +45,7 @@ static size_t cool(cco_pool *p, size_t keep) {
   if (count > 0) {
     memcpy(stacks, p->hot, count * sizeof *stacks);
     p->hot_count -= (uint32_t)count;
+    if (p->hot_count < p->least) p->least = p->hot_count;
     memmove(p->hot, p->hot + count, p->hot_count * sizeof *p->hot);
   }
   cco_lock_leave(&cco_pools_lock);
@@ -104,6 +105,21 @@ size_t cco_trim(size_t keep) {
   for (int i = 0; i < CCO_STACK_CLASSES; i++) {
     trimmed += cool(&cco_pools[i], keep);
     unmap_idle(&cco_pools[i]);
+  }
+  return trimmed;
+}
+
+size_t cco_trim_surplus(size_t keep) {
+  cco_start();
+  size_t trimmed = 0;
+  for (int i = 0; i < CCO_STACK_CLASSES; i++) {
+    cco_pool *p = &cco_pools[i];
+    cco_lock_take(&cco_pools_lock);
+    size_t needed = p->hot_count - p->least;
+    p->least = p->hot_count;
+    cco_lock_leave(&cco_pools_lock);
+    trimmed += cool(p, needed > keep ? needed : keep);
+    unmap_idle(p);
   }
   return trimmed;
 }

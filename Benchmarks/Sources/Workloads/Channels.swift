@@ -1,5 +1,6 @@
 import Coroutine
 import Dispatch
+import Driving
 import Harness
 
 // Values handed from coroutine to coroutine. Unless a row's name says otherwise all of them share one serial queue.

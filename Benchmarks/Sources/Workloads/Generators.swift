@@ -1,4 +1,5 @@
 import Coroutine
+import Driving
 import Glibc
 import Harness
 

@@ -1,4 +1,5 @@
 import Coroutine
+import Driving
 import Harness
 
 // What a coroutine costs as the scheduler sees it: giving way, starting, ending.

@@ -1,5 +1,6 @@
 import Coroutine
 import Dispatch
+import Driving
 import Harness
 
 // Four coroutines that want one mutex all the time.

@@ -11,6 +11,7 @@ struct Workloads {
     var suite = Suite(options)
     addSwitching(to: &suite)
     addJobs(to: &suite)
+    addSkynet(to: &suite)
     addSettled(to: &suite)
     addGenerators(to: &suite)
     addHops(to: &suite)

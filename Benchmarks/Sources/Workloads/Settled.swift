@@ -1,4 +1,5 @@
 import Coroutine
+import Driving
 import Harness
 
 // Waiting for what is known already: it parks nobody and must not look like a wait.

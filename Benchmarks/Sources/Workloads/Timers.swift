@@ -1,4 +1,5 @@
 import Coroutine
+import Driving
 import Harness
 
 // Sleepers cost processor time to launch, to queue and to wake; the time that passes says nothing here.

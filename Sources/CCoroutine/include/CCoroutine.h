@@ -246,6 +246,20 @@ struct cco_context {
   cco_label label;
 };
 
+/// Has the processor fetch what a switch to a parked context will touch: its control block and the frames right below,
+/// one page. Worth it one switch ahead, when more coroutines take turns than fit the caches.
+static inline __attribute__((always_inline)) void cco_prefetch(const cco_context *context) {
+  const char *block = (const char *)context;
+  __builtin_prefetch(block, 1);
+  __builtin_prefetch(block - 128, 1);
+  __builtin_prefetch(block - 256, 1);
+}
+
+/// As cco_prefetch, for any cache line.
+static inline __attribute__((always_inline)) void cco_prefetch_line(const void *address) {
+  __builtin_prefetch(address, 1);
+}
+
 /// Makes a READY context on a guarded stack of at least `stack_size` bytes (rounded up to a size class). Answers
 /// CCO_STACK_TOO_LARGE, CCO_OUT_OF_MAPS or CCO_OUT_OF_MEMORY. Any thread. Tens of ns on a pooled stack, µs on a new
 /// one.
@@ -322,6 +336,10 @@ cco_stack_counters cco_stacks(void);
 /// recent of each size class hot. Slabs of which nothing is in use are unmapped, one of each class excepted. Returns
 /// how many stacks were trimmed. 0.3 to 0.6 µs a stack.
 size_t cco_trim(size_t keep);
+
+/// As cco_trim, for those stacks only that nobody has needed since the last call: what a program uses again and again
+/// stays hot, what a burst has left behind goes. Meant to be called every few seconds while many stacks are pooled.
+size_t cco_trim_surplus(size_t keep);
 
 /// The context whose stack or guard contains `address`, NULL for none. Lock-free and async-signal-safe.
 const cco_context *_Nullable cco_context_at(const void *address, bool *_Nullable in_guard);

@@ -43,12 +43,14 @@ public final class Channel<Element: Sendable>: @unchecked Sendable {
   ///
   /// Traps on a negative count and on a dropping channel that holds nothing.
   ///
-  /// - Parameter onUndelivered: Gets every value that was accepted, or offered by a send that threw, and will never be
-  ///   received: dropped, cancelled, closed over, left in the buffer at the channel's end. Called on whatever thread finds
-  ///   out, under no lock. It must neither block nor suspend: a `close` calls it before it wakes those who waited, so to
-  ///   wait for one of them is to wait for ever; a cancelled sender or receiver calls it on its way out, where every
-  ///   suspension throws at once; and where the channel's last owner lets go of it, it runs inside a `deinit`, which may be
-  ///   on a thread that has no coroutine. Hand on what takes time: launch a coroutine, or `trySend` into another channel.
+  /// - Parameters:
+  ///   - capacity: How many values it holds for receivers to come, and what a full one does.
+  ///   - onUndelivered: Gets every value that was accepted, or offered by a send that threw, and will never be received:
+  ///     dropped, cancelled, closed over, left in the buffer at the channel's end. Called on whatever thread finds out, under
+  ///     no lock. It must neither block nor suspend: a `close` calls it before it wakes those who waited, so to wait for one
+  ///     of them is to wait for ever; a cancelled sender or receiver calls it on its way out, where every suspension throws
+  ///     at once; and where the channel's last owner lets go of it, it runs inside a `deinit`, which may be on a thread that
+  ///     has no coroutine. Hand on what takes time: launch a coroutine, or `trySend` into another channel.
   public init(_ capacity: Capacity = .rendezvous, onUndelivered: (@Sendable (Element) -> Void)? = nil) {
     self.onUndelivered = onUndelivered
     switch capacity {

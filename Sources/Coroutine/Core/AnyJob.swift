@@ -131,7 +131,7 @@ public class AnyJob: @unchecked Sendable {
     switch start {
     case .queued:
       goLive(on: queue)
-      Turn.makeReady(record)
+      Turn.makeLaunchedReady(record)
     case .immediate:
       goLive(on: queue)
       runImmediately()

@@ -15,9 +15,10 @@ public func co_delay(_ duration: Duration) throws {
   let scheduler = job.pointee.scheduler.load(ordering: .relaxed)
   let reason = scheduler._withUnsafeGuaranteedRef { scheduler in
     let token = job.beginWait(.delay)
-    var node = TimerNode(deadline: duration.deadline(after: scheduler.clock), effect: .wake(job, token))
+    let now = scheduler.clock
+    var node = TimerNode(deadline: duration.deadline(after: now), effect: .wake(job, token))
     return withUnsafeMutablePointer(to: &node) { node in
-      scheduler.add(node)
+      scheduler.add(node, now: now)
       let reason = Turn.park(turn, job)
       if reason != WakeReason.timer { scheduler.remove(node) }
       return reason

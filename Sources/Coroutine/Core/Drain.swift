@@ -163,9 +163,11 @@ extension Scheduler {
   /// Starts a timer.
   ///
   /// From elsewhere than this scheduler's turn it makes the drain look, which arms the alarm.
-  func add(_ node: UnsafeMutablePointer<TimerNode>) {
+  ///
+  /// `now`: what the caller has just read from this scheduler's clock.
+  func add(_ node: UnsafeMutablePointer<TimerNode>, now: UInt64) {
     timerLock.lock()
-    wheel.add(node, now: clock)
+    wheel.add(node, now: now)
     let isEarliest = node.pointee.deadline < nextTimer.load(ordering: .relaxed)
     if isEarliest { nextTimer.store(node.pointee.deadline, ordering: .relaxed) }
     timerLock.unlock()
@@ -188,8 +190,8 @@ extension Scheduler {
     var woken = RunQueue()
     var interrupted: [AnyJob] = []
     timerLock.lock()
-    wheel.advance(to: now) { node in
-      switch node.pointee.effect {
+    wheel.advance(to: now) { effect in
+      switch effect {
       case .wake(let job, let token):
         // Claimed under the lock: the job cannot end before it is woken below.
         if job.claim(token, WakeReason.timer) { woken.append(job) }
@@ -201,7 +203,11 @@ extension Scheduler {
     }
     nextTimer.store(wheel.nextEvent() ?? .max, ordering: .relaxed)
     timerLock.unlock()
-    while let job = woken.popFirst() { Turn.makeReady(job) }
+    while let job = woken.popFirst() {
+      // By now the sleeper's page has left every cache: all of them are fetched at once instead of one after the other.
+      if let context = job.pointee.context { cco_prefetch(context) }
+      Turn.makeReady(job)
+    }
     for job in interrupted { job.interrupt() }
   }
 }

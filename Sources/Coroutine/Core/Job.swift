@@ -77,8 +77,9 @@ public final class Job<Success: Sendable>: AnyJob, Awaitable, @unchecked Sendabl
   /// Blocks the calling thread until the job has ended and returns its result.
   ///
   /// For tests, command-line tools and other threads that are nobody's queue. Inside a coroutine, or on the queue that
-  /// the job needs, it throws ``CoroutineError/wouldDeadlock`` at once. Starts a lazy job. Cancelling nothing,
-  /// cancelled by nothing.
+  /// the job needs, it throws ``CoroutineError/wouldDeadlock`` at once; so on a queue that targets that one. A queue that
+  /// the job's queue *targets* cannot be recognised, because Dispatch does not tell: waiting there blocks for ever. Starts
+  /// a lazy job. Cancelling nothing, cancelled by nothing.
   @discardableResult
   public func wait() throws -> Success {
     if let turn = Turn.current, turn.pointee.job != nil { throw CoroutineError.wouldDeadlock }

@@ -8,6 +8,7 @@ public import Synchronization
 //   wait                anyone, atomically (Waiter.swift has the protocol)
 //   flags, cancelReason anyone, atomically
 //   scheduler           written by the job's own turn or by the thief that takes it from a ready queue; read by anyone
+//   previousLaunched    the lane in whose LaunchStack it is
 //   next                whoever has the job: the queue it is in, or the one who claimed its wait and has not woken it yet
 //   interruptLink       whoever set the `interruptPending` flag
 //   live links          the home scheduler's live lock
@@ -40,6 +41,7 @@ struct JobRecord: ~Copyable {
   @usableFromInline var previousLive: JobRef?
   @usableFromInline var nextLive: JobRef?
   @usableFromInline var interruptLink: UInt = 0
+  @usableFromInline var previousLaunched: JobRef?
   /// Held while `scheduler` changes and the old one is given up, and by those who need to hold the one that it names.
   let move = SpinLock()
   @usableFromInline let cancelReason = Atomic<Unmanaged<CancelReason>?>(nil)

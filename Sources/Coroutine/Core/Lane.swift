@@ -1,15 +1,24 @@
 public import CCoroutine
 public import Synchronization
 
-// What a scheduler's hot path needs, as a plain record: the queue of ready jobs and the idle fibers.
+// What a scheduler's hot path needs, as a plain record: the ready jobs and the idle fibers.
 //
-// A scheduler of a queue touches its lane on its own turn only. A lane of the shared scheduler can be robbed, so its queue
-// (not its fibers) is under `lock`. Jobs enter a ready queue only when their stack is switched out, so a thief never
-// takes one that still runs.
+// A scheduler of a queue touches its lane on its own turn only. A lane of the shared scheduler can be robbed, so its ready
+// jobs (not its fibers) are under `lock`. Jobs become ready only when their stack is switched out, so a thief never takes
+// one that still runs.
+//
+// A queue's jobs run first in, first out. A lane of the shared scheduler, where order is nobody's business, keeps what its
+// own coroutines launch apart (LaunchStack.swift), and prefers what has been woken: a tree of coroutines then runs depth
+// first and has as many stacks live as it is deep, not as it is wide. Nobody starves: one in `patience` choices goes to
+// the other side.
 
 @usableFromInline
 struct Lane: ~Copyable {
   @usableFromInline var queue = RunQueue()
+  /// Launched here and not started; of a shared lane only.
+  @usableFromInline var launched = LaunchStack()
+  /// How often woken jobs went before launched ones, or the other way round.
+  @usableFromInline var preferred: UInt8 = 0
   /// The owner's alone, in memory of its own: thieves do not take its cache line along.
   @usableFromInline let fiberCache: UnsafeMutablePointer<FiberCache>
   @usableFromInline let lock = SpinLock()
@@ -21,6 +30,9 @@ struct Lane: ~Copyable {
     fiberCache = .allocate(capacity: 1)
     fiberCache.initialize(to: FiberCache())
   }
+
+  /// Of so many choices one goes to those that would otherwise wait.
+  @usableFromInline static var patience: UInt8 { 16 }
 
   deinit {
     fiberCache.pointee.freeAll()
@@ -35,14 +47,26 @@ extension UnsafeMutablePointer where Pointee == Lane {
     @inline(__always) get { pointee.fiberCache }
   }
 
+  /// A job that has been woken, or comes from elsewhere: to the back.
   @inlinable @inline(__always)
   func append(_ job: JobRef) {
     guard let group = pointee.group else { return pointee.queue.append(job) }
     pointee.lock.lock()
     pointee.queue.append(job)
-    let count = pointee.queue.count
+    let count = pointee.queue.count &+ pointee.launched.count
     pointee.lock.unlock()
     // One ready job will run when the current one parks. More than that is work for an idle lane.
+    if count > 1 { group._withUnsafeGuaranteedRef { $0.offerWork() } }
+  }
+
+  /// A job that a job of this lane has just launched.
+  @inlinable @inline(__always)
+  func appendLaunched(_ job: JobRef) {
+    guard let group = pointee.group else { return pointee.queue.append(job) }
+    pointee.lock.lock()
+    pointee.launched.push(job)
+    let count = pointee.queue.count &+ pointee.launched.count
+    pointee.lock.unlock()
     if count > 1 { group._withUnsafeGuaranteedRef { $0.offerWork() } }
   }
 
@@ -51,7 +75,7 @@ extension UnsafeMutablePointer where Pointee == Lane {
     guard pointee.group != nil else { return pointee.queue.popFirst() }
     pointee.lock.lock()
     defer { pointee.lock.unlock() }
-    return pointee.queue.popFirst()
+    return prefersLaunched() ? pointee.launched.pop() : pointee.queue.popFirst()
   }
 
   /// The next job, if a switch can go straight to it: it is parked, or has not started and a fiber is free.
@@ -59,26 +83,87 @@ extension UnsafeMutablePointer where Pointee == Lane {
   /// Leaves everything else to the base.
   @inlinable @inline(__always)
   func takeRunnable() -> JobRef? {
-    if pointee.group != nil { pointee.lock.lock() }
-    defer { if pointee.group != nil { pointee.lock.unlock() } }
-    guard let job = pointee.queue.first, job.pointee.flags.load(ordering: .acquiring) & JobFlags.foreign == 0 else {
-      return nil
-    }
-    if job.pointee.context == nil {
-      guard let fiber = fibers.pointee.pop(job.pointee.stackClass) else { return nil }
-      job.pointee.context = fiber
-    }
+    if pointee.group != nil { return takeRunnableLocked() }
+    guard let job = pointee.queue.first, mayRun(job) else { return nil }
+    defer { pointee.queue.prefetch() }
     return pointee.queue.popFirst()
+  }
+
+  @usableFromInline
+  func takeRunnableLocked() -> JobRef? {
+    pointee.lock.lock()
+    defer { pointee.lock.unlock() }
+    guard prefersLaunched() else {
+      guard let job = pointee.queue.first, mayRun(job) else { return nil }
+      defer { pointee.queue.prefetch() }
+      return pointee.queue.popFirst()
+    }
+    guard let job = pointee.launched.next, mayRun(job) else { return nil }
+    return pointee.launched.pop()
   }
 
   /// The next job, if it has not started and wants a stack of the given class: it can run right here.
   func takeUnstarted(_ stackClass: UInt8) -> JobRef? {
-    if pointee.group != nil { pointee.lock.lock() }
-    defer { if pointee.group != nil { pointee.lock.unlock() } }
-    guard let job = pointee.queue.first, job.pointee.context == nil, job.pointee.stackClass == stackClass else {
-      return nil
+    guard pointee.group != nil else {
+      guard let job = pointee.queue.first, isUnstarted(job, stackClass) else { return nil }
+      return pointee.queue.popFirst()
     }
-    return pointee.queue.popFirst()
+    pointee.lock.lock()
+    defer { pointee.lock.unlock() }
+    guard prefersLaunched() else {
+      guard let job = pointee.queue.first, isUnstarted(job, stackClass) else { return nil }
+      return pointee.queue.popFirst()
+    }
+    guard let job = pointee.launched.next, isUnstarted(job, stackClass) else { return nil }
+    return pointee.launched.pop()
+  }
+
+  /// Up to half of what is ready, for another lane: what was launched longest ago, because of a tree that is the most, and
+  /// then what has been ready longest.
+  ///
+  /// Under the lock.
+  func takeHalf(atLeast minimum: Int, into loot: inout RunQueue) {
+    let count = pointee.queue.count + pointee.launched.count
+    guard count >= minimum else { return }
+    let wanted = min((count + 1) / 2, 128)
+    while loot.count < wanted, let job = pointee.launched.popOldest() { loot.append(job) }
+    pointee.queue.move(wanted - loot.count, to: &loot)
+  }
+
+  /// Takes over what another lane had too much of, in the order in which that one would have run it.
+  func keep(_ loot: inout RunQueue) {
+    pointee.lock.lock()
+    while let job = loot.popFirst() {
+      if job.pointee.context == nil { pointee.launched.pushFirst(job) } else { pointee.queue.append(job) }
+    }
+    let count = pointee.queue.count &+ pointee.launched.count
+    pointee.lock.unlock()
+    if count > 1, let group = pointee.group { group._withUnsafeGuaranteedRef { $0.offerWork() } }
+  }
+
+  /// Whether the next job is a launched one.
+  ///
+  /// Under the lock.
+  @inlinable @inline(__always)
+  func prefersLaunched() -> Bool {
+    if pointee.launched.isEmpty { return false }
+    if pointee.queue.isEmpty { return true }
+    pointee.preferred &+= 1
+    return pointee.preferred % Lane.patience == 0
+  }
+
+  @inlinable @inline(__always)
+  func mayRun(_ job: JobRef) -> Bool {
+    guard job.pointee.flags.load(ordering: .acquiring) & JobFlags.foreign == 0 else { return false }
+    if job.pointee.context == nil {
+      guard let fiber = fibers.pointee.pop(job.pointee.stackClass) else { return false }
+      job.pointee.context = fiber
+    }
+    return true
+  }
+
+  private func isUnstarted(_ job: JobRef, _ stackClass: UInt8) -> Bool {
+    job.pointee.context == nil && job.pointee.stackClass == stackClass
   }
 }
 

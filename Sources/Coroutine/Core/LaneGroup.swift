@@ -109,8 +109,7 @@ final class LaneGroup: @unchecked Sendable {
       var loot = RunQueue()
       let lane = victim.lane
       lane.pointee.lock.lock()
-      let count = lane.pointee.queue.count
-      if count >= minimum { lane.pointee.queue.move((count + 1) / 2, to: &loot) }
+      lane.takeHalf(atLeast: minimum, into: &loot)
       var job = loot.first
       while let current = job {
         current.pointee.scheduler.store(Unmanaged.passUnretained(thief), ordering: .releasing)
@@ -118,7 +117,7 @@ final class LaneGroup: @unchecked Sendable {
       }
       lane.pointee.lock.unlock()
       guard !loot.isEmpty else { continue }
-      while let job = loot.popFirst() { thief.lane.append(job) }
+      thief.lane.keep(&loot)
       return true
     }
     return false
@@ -160,7 +159,7 @@ final class LaneGroup: @unchecked Sendable {
     let now = Clock.now
     for (index, lane) in lanes.enumerated() where mask & (1 << UInt64(index)) == 0 {
       lane.lane.pointee.lock.lock()
-      let first = lane.lane.pointee.queue.first
+      let first = lane.lane.pointee.queue.first ?? lane.lane.pointee.launched.first
       lane.lane.pointee.lock.unlock()
       let seen = Seen(
         ready: first,
@@ -197,7 +196,7 @@ final class LaneGroup: @unchecked Sendable {
     if victim.nextTimer.load(ordering: .relaxed) <= now { victim.fireTimers(now) }
     var loot = RunQueue()
     victim.lane.pointee.lock.lock()
-    victim.lane.pointee.queue.move((victim.lane.pointee.queue.count + 1) / 2, to: &loot)
+    victim.lane.takeHalf(atLeast: 1, into: &loot)
     var job = loot.first
     while let current = job {
       current.pointee.scheduler.store(Unmanaged.passUnretained(rescuer), ordering: .releasing)

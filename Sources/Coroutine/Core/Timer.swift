@@ -1,18 +1,24 @@
 import Synchronization
 
 // Timers: a hierarchical timing wheel for each scheduler (Varghese and Lauck, 1987). Adding and calling off are constant
-// time whatever the number of timers, and nothing is allocated: a node lies on the waiting stack.
+// time whatever the number of timers.
 //
-// Level 0 has 64 slots of one tick (2^16 ns, 66 µs), level n slots of 64^n ticks. A node lies in the level of the highest
+// Level 0 has 64 slots of one tick (2^16 ns, 66 µs), level n slots of 64^n ticks. A timer lies in the level of the highest
 // bit group in which its tick differs from `elapsed`, so
-//   * every node of a level is due before every node of a higher level,
+//   * every timer of a level is due before every timer of a higher level,
 //   * in a level, slots are due in the order of their index,
-// and the first occupied slot of the lowest occupied level holds the earliest node. When time reaches a slot of a higher
-// level its nodes are dealt to lower ones. A node fires when the clock has reached its very deadline: ticks sort, they do
-// not round. Nodes that fall due together fire in the order of deadlines, then of adding.
+// and the first occupied slot of the lowest occupied level holds the earliest one. When time reaches a slot of a higher
+// level its timers are dealt to lower ones. A timer fires when the clock has reached its very deadline: ticks sort, they do
+// not round. Timers that fall due together fire in the order of deadlines, then of adding.
 //
-// Ownership: everything under the wheel's lock, because a job may be called off by a lane that stole it. Firing touches a
-// node, its job and its frame only under that lock; the owner takes the lock to unlink before its frame goes.
+// What lies in the slots are entries of the wheel's own (TimerPool.swift), not the nodes on the waiting stacks: to deal or to
+// fire a timer must not touch the stack of a coroutine that sleeps. Each is a page that nobody has looked at for long, and
+// one look takes 300 ns, three times the rest of a sleeper's life.
+//
+// Ownership: everything under the wheel's lock, because a job may be called off by a lane that stole it. Firing touches an
+// entry, its job and its frame only under that lock; the owner takes the lock to call off before its frame goes. A node is
+// written by its owner alone. Its entry is its own as long as the entry says so (`TimerEntry.node`): the entry of a timer
+// that has fired may belong to another node by the time its owner calls it off.
 
 /// One timer, on the stack of whoever waits for it.
 @usableFromInline
@@ -24,11 +30,12 @@ struct TimerNode {
     case expire(JobRef, UnsafeMutablePointer<CancelFrame>)
   }
 
-  var next: UnsafeMutablePointer<TimerNode>?
-  var previous: UnsafeMutablePointer<TimerNode>?
   let deadline: UInt64
   let effect: Effect
-  var slot: Int16 = -1
+  /// Where the wheel keeps it, from `add` until it is called off; another's, or nobody's, once the timer has fired.
+  var entry: UnsafeMutablePointer<TimerEntry>?
+  /// The pool's when `entry` was taken.
+  var generation: UInt32 = 0
 
   init(deadline: UInt64, effect: Effect) {
     self.deadline = deadline
@@ -37,16 +44,13 @@ struct TimerNode {
 }
 
 struct TimerWheel: ~Copyable {
-  private typealias Node = UnsafeMutablePointer<TimerNode>
-  private struct Slot {
-    var first: Node?
-    var last: Node?
-  }
+  private typealias Entry = UnsafeMutablePointer<TimerEntry>
 
   private static var levels: Int { 8 }
   private static var tickShift: UInt64 { 16 }
 
-  private var slots: UnsafeMutablePointer<Slot>?
+  private var slots: UnsafeMutablePointer<TimerList>?
+  private var pool = TimerPool()
   private var occupied = InlineArray<8, UInt64>(repeating: 0)
   /// The tick up to which everything has been dealt with.
   private var elapsed: UInt64 = 0
@@ -57,42 +61,50 @@ struct TimerWheel: ~Copyable {
   mutating func add(_ node: UnsafeMutablePointer<TimerNode>, now: UInt64) {
     if slots == nil {
       slots = .allocate(capacity: Self.levels * 64)
-      slots!.initialize(repeating: Slot(), count: Self.levels * 64)
+      slots!.initialize(repeating: TimerList(), count: Self.levels * 64)
     }
-    // With nothing queued the wheel may jump ahead, which keeps nodes in low levels.
+    // With nothing queued the wheel may jump ahead, which keeps timers in low levels.
     if count == 0 { elapsed = max(elapsed, now >> Self.tickShift) }
     count += 1
-    link(node)
+    let entry = pool.take(for: node)
+    node.pointee.entry = entry
+    node.pointee.generation = pool.generation
+    link(entry)
   }
 
   /// Whether the node was still queued.
   ///
   /// Constant time.
   mutating func remove(_ node: UnsafeMutablePointer<TimerNode>) -> Bool {
-    guard node.pointee.slot >= 0 else { return false }
-    unlink(node)
-    count -= 1
+    guard let entry = node.pointee.entry else { return false }
+    // The wheel may be gone before the node is: what has fired or been called off leads nowhere any more.
+    node.pointee.entry = nil
+    guard node.pointee.generation == pool.generation, entry.pointee.node == node else { return false }
+    let position = Int(entry.pointee.slot)
+    slots![position].remove(entry)
+    if slots![position].first == nil { occupied[position >> 6] &= ~(1 << UInt64(position & 63)) }
+    finish(entry)
     return true
   }
 
   /// A time at which there is something to do, never later than the earliest deadline; nil when nothing is queued.
   func nextEvent() -> UInt64? {
     guard let (level, index) = earliestSlot() else { return nil }
-    // A slot of a higher level may hold many nodes: its beginning will do, since its nodes are dealt out then.
+    // A slot of a higher level may hold many timers: its beginning will do, since its timers are dealt out then.
     var earliest = UInt64.max
-    var node = slots![level * 64 + index].first
+    var entry = slots![level * 64 + index].first
     var looked = 0
-    while let current = node {
+    while let current = entry {
       if level > 0 && looked == 8 { return max(startOfSlot(level, index) << Self.tickShift, elapsed << Self.tickShift) }
       earliest = min(earliest, current.pointee.deadline)
-      node = current.pointee.next
+      entry = current.pointee.next
       looked += 1
     }
     return earliest
   }
 
-  /// Takes out every node whose deadline is at most `now` and hands it to `fire`, in order.
-  mutating func advance(to now: UInt64, _ fire: (UnsafeMutablePointer<TimerNode>) -> Void) {
+  /// Takes out every timer whose deadline is at most `now` and hands what it does to `fire`, in order.
+  mutating func advance(to now: UInt64, _ fire: (TimerNode.Effect) -> Void) {
     let nowTick = now >> Self.tickShift
     while count > 0, let (level, index) = earliestSlot() {
       let start = startOfSlot(level, index)
@@ -121,69 +133,39 @@ struct TimerWheel: ~Copyable {
     return above | UInt64(index) << shift
   }
 
-  private mutating func link(_ node: Node) {
-    let tick = max(node.pointee.deadline >> Self.tickShift, elapsed)
+  private mutating func link(_ entry: Entry) {
+    let tick = max(entry.pointee.deadline >> Self.tickShift, elapsed)
     let difference = tick ^ elapsed
     let level = difference == 0 ? 0 : (63 - difference.leadingZeroBitCount) / 6
     let index = Int((tick >> UInt64(level * 6)) & 63)
-    let slot = slots! + (level * 64 + index)
-    node.pointee.slot = Int16(level * 64 + index)
-    node.pointee.next = nil
-    node.pointee.previous = slot.pointee.last
-    if let last = slot.pointee.last { last.pointee.next = node } else { slot.pointee.first = node }
-    slot.pointee.last = node
+    entry.pointee.slot = Int32(level * 64 + index)
+    slots![level * 64 + index].append(entry)
     occupied[level] |= 1 << UInt64(index)
   }
 
-  private mutating func unlink(_ node: Node) {
-    let position = Int(node.pointee.slot)
-    let slot = slots! + position
-    if let previous = node.pointee.previous {
-      previous.pointee.next = node.pointee.next
-    } else {
-      slot.pointee.first = node.pointee.next
-    }
-    if let next = node.pointee.next {
-      next.pointee.previous = node.pointee.previous
-    } else {
-      slot.pointee.last = node.pointee.previous
-    }
-    if slot.pointee.first == nil { occupied[position >> 6] &= ~(1 << UInt64(position & 63)) }
-    node.pointee.slot = -1
+  private mutating func finish(_ entry: Entry) {
+    pool.give(back: entry)
+    count -= 1
+    if count == 0 { pool.shrink() }
   }
 
   private mutating func deal(_ level: Int, _ index: Int) {
-    let slot = slots! + (level * 64 + index)
-    var node = slot.pointee.first
-    slot.pointee = Slot()
+    var dealt = slots![level * 64 + index].takeAll()
     occupied[level] &= ~(1 << UInt64(index))
-    while let current = node {
-      node = current.pointee.next
-      link(current)
-    }
+    while let entry = dealt.popFirst() { link(entry) }
   }
 
   /// Fires what is due in a slot of level 0; false when something that is not yet due remains.
-  private mutating func fireDue(_ index: Int, _ now: UInt64, _ fire: (Node) -> Void) -> Bool {
-    let slot = slots! + index
-    var due: [Node] = []
-    var isSorted = true
-    var node = slot.pointee.first
-    while let current = node {
-      node = current.pointee.next
-      guard current.pointee.deadline <= now else { continue }
-      unlink(current)
-      count -= 1
-      if let last = due.last, last.pointee.deadline > current.pointee.deadline { isSorted = false }
-      due.append(current)
+  private mutating func fireDue(_ index: Int, _ now: UInt64, _ fire: (TimerNode.Effect) -> Void) -> Bool {
+    var due = slots![index].takeDue(now)
+    due.sort()
+    while let entry = due.popFirst() {
+      let effect = entry.pointee.effect
+      finish(entry)
+      fire(effect)
     }
-    if !isSorted {
-      let order = due.enumerated().sorted {
-        ($0.element.pointee.deadline, $0.offset) < ($1.element.pointee.deadline, $1.offset)
-      }
-      due = order.map(\.element)
-    }
-    for node in due { fire(node) }
-    return slot.pointee.first == nil
+    guard slots![index].first == nil else { return false }
+    occupied[0] &= ~(1 << UInt64(index))
+    return true
   }
 }

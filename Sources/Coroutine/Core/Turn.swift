@@ -119,6 +119,17 @@ struct Turn: ~Copyable {
     }
   }
 
+  /// As makeReady, for a job that the caller has just launched.
+  @inline(__always)
+  static func makeLaunchedReady(_ job: JobRef) {
+    let scheduler = job.pointee.scheduler.load(ordering: .relaxed)
+    if let turn = current, let mine = turn.pointee.scheduler, mine.toOpaque() == scheduler.toOpaque() {
+      turn.pointee.lane.unsafelyUnwrapped.appendLaunched(job)
+    } else {
+      sendRemotely(job, to: scheduler)
+    }
+  }
+
   /// From another scheduler's turn, or none.
   ///
   /// Between lanes of one group the waker's lane takes the job along if it is already switched out: it runs sooner, on

@@ -120,7 +120,7 @@ enum SelectRun {
       let (end, overflows) = now.addingReportingOverflow(UInt64(nanoseconds))
       var timer = TimerNode(deadline: overflows ? .max : end, effect: .wake(job, token))
       return withUnsafeMutablePointer(to: &timer) { timer in
-        scheduler.add(timer)
+        scheduler.add(timer, now: now)
         let reason = Turn.park(turn, job)
         if reason != WakeReason.timer { scheduler.remove(timer) }
         return reason

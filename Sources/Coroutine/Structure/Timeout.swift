@@ -15,11 +15,11 @@ public func co_timeout<Output>(_ duration: Duration, _ body: () throws -> Output
   var frame = CancelFrame(.deadline, inside: job.pointee.frames)
   return try withUnsafeMutablePointer(to: &frame) { frame in
     let scheduler = job.pointee.scheduler.load(ordering: .relaxed)
-    let deadline = scheduler._withUnsafeGuaranteedRef { duration.deadline(after: $0.clock) }
-    var node = TimerNode(deadline: deadline, effect: .expire(job, frame))
+    let now = scheduler._withUnsafeGuaranteedRef { $0.clock }
+    var node = TimerNode(deadline: duration.deadline(after: now), effect: .expire(job, frame))
     return try withUnsafeMutablePointer(to: &node) { node in
       frame.pointee.timer = (node, scheduler)
-      scheduler._withUnsafeGuaranteedRef { $0.add(node) }
+      scheduler._withUnsafeGuaranteedRef { $0.add(node, now: now) }
       job.pointee.frames = frame
       defer {
         // After this nobody touches the frame; see Timer.swift on firing under the lock.
@@ -51,7 +51,7 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
         let isPending = old._withUnsafeGuaranteedRef { $0.take(node) }
         // Fired or not, the old scheduler may be gone by the time the deadline's frame goes.
         current.pointee.timer = (node, Unmanaged.passUnretained(destination))
-        if isPending { destination.add(node) }
+        if isPending { destination.add(node, now: destination.clock) }
       }
       frame = current.pointee.outer
     }

@@ -5,7 +5,7 @@ import Testing
 /// The wheel against a sorted list.
 @Suite(.timeLimit(.minutes(1)))
 struct TimerWheelTests {
-  /// Nodes that stay put, each with the number it was added as.
+  /// Nodes that stay put, each with the number it was added as in its token.
   private final class Nodes {
     let all: UnsafeMutablePointer<TimerNode>
     private let job = JobRef.allocate(capacity: 1)
@@ -22,10 +22,10 @@ struct TimerWheelTests {
       job.deallocate()
     }
 
-    func make(_ deadline: UInt64) -> UnsafeMutablePointer<TimerNode> {
+    func make(_ deadline: UInt64, _ number: Int) -> UnsafeMutablePointer<TimerNode> {
       precondition(used < capacity)
       let node = all + used
-      node.initialize(to: TimerNode(deadline: deadline, effect: .wake(job, WaitToken(word: 0))))
+      node.initialize(to: TimerNode(deadline: deadline, effect: .wake(job, WaitToken(word: UInt64(number)))))
       used += 1
       return node
     }
@@ -44,7 +44,7 @@ struct TimerWheelTests {
         // From nanoseconds to years ahead, and some in the past.
         let ahead = random.next() >> (8 + random.next() % 50)
         let deadline = random.next() % 16 == 0 ? now &- min(now, ahead % 1000) : now &+ ahead
-        let node = nodes.make(deadline)
+        let node = nodes.make(deadline, number)
         wheel.add(node, now: now)
         model.append((deadline, number, node))
       case 6..<8 where !model.isEmpty:
@@ -60,15 +60,37 @@ struct TimerWheelTests {
           #expect((next ?? .max) <= max(earliest, now), "seed \(seed): an event later than the earliest deadline")
         }
         now = random.next() % 3 == 0 ? max(now, next ?? now) : now &+ random.next() >> (16 + random.next() % 40)
-        var fired: [UnsafeMutablePointer<TimerNode>] = []
-        wheel.advance(to: now) { fired.append($0) }
+        var fired: [Int] = []
+        wheel.advance(to: now) { effect in
+          guard case .wake(_, let token) = effect else { return }
+          fired.append(Int(token.word))
+        }
         let time = now
         let due = model.filter { $0.deadline <= time }.sorted { ($0.deadline, $0.number) < ($1.deadline, $1.number) }
         model.removeAll { $0.deadline <= time }
-        #expect(fired.map(\.pointee.deadline) == due.map(\.deadline), "seed \(seed)")
-        #expect(Set(fired) == Set(due.map(\.node)), "seed \(seed)")
+        #expect(fired == due.map(\.number), "seed \(seed)")
+        for timer in due where random.next() % 2 == 0 {
+          let isRemoved = wheel.remove(timer.node)
+          #expect(!isRemoved, "seed \(seed): fired and still there")
+        }
       }
       #expect(wheel.count == model.count, "seed \(seed)")
+    }
+  }
+
+  @Test func `a crowd's memory goes with it, and its fired timers are called off without a look at it`() {
+    let nodes = Nodes(10_000)
+    var wheel = TimerWheel()
+    for round in 0..<2 {
+      let crowd = (0..<5000).map { nodes.make(UInt64($0) * 1000, round * 5000 + $0) }
+      for node in crowd { wheel.add(node, now: 0) }
+      var fired = 0
+      wheel.advance(to: .max / 2) { _ in fired += 1 }
+      #expect(fired == 5000 && wheel.count == 0)
+      for node in crowd {
+        let isRemoved = wheel.remove(node)
+        #expect(!isRemoved)
+      }
     }
   }
 }

@@ -1,36 +1,40 @@
-import Coroutine
+public import Coroutine
 import Dispatch
+
+// What workloads and curves share, and peers have no use for.
 
 /// Runs `body` as a coroutine on a serial queue of its own, and waits for its end: some 20 µs, spread over all
 /// operations of a row.
-func onQueue<Output: Sendable>(_ body: sending @escaping () throws -> Output) throws -> Output {
+public func onQueue<Output: Sendable>(_ body: sending @escaping () throws -> Output) throws -> Output {
   try co_launch(on: DispatchQueue(label: "workload"), body).wait()
 }
 
 /// A number that several coroutines of one serial queue count in, without the cost of an atomic or of an exclusivity
 /// check.
-struct Counter: @unchecked Sendable {
+public struct Counter: @unchecked Sendable {
   // Sound because the coroutines that use one run on one serial queue, and the thread that reads it has waited for
   // them.
-  private let number = UnsafeMutablePointer<Int>.allocate(capacity: 1)
+  @usableFromInline let number = UnsafeMutablePointer<Int>.allocate(capacity: 1)
 
-  init(_ value: Int = 0) { number.initialize(to: value) }
+  /// Starts at `value`.
+  public init(_ value: Int = 0) { number.initialize(to: value) }
 
-  var value: Int {
+  /// What it has come to.
+  @inlinable public var value: Int {
     get { number.pointee }
     nonmutating set { number.pointee = newValue }
   }
 
   /// Adds one; answers what it was before.
-  @inline(__always)
-  func increment() -> Int {
+  @inlinable @inline(__always)
+  public func increment() -> Int {
     let old = number.pointee
     number.pointee = old &+ 1
     return old
   }
 
   /// Gives the memory back and answers the last value.
-  func finish() -> Int {
+  public func finish() -> Int {
     defer { number.deallocate() }
     return number.pointee
   }
