@@ -29,7 +29,7 @@ help: ## Lists the targets
 setup: ## Installs what the library needs to build: Boost.Context
 	@scripts/setup core
 
-setup-demo: ## Installs what the demo needs besides: libpng
+setup-demo: ## Installs what the demo needs besides: libpng, zlib, SQLite
 	@scripts/setup demo
 
 build: setup ## Builds the library, debug
@@ -62,11 +62,11 @@ test-demo: setup-demo ## Runs the demo's own tests
 	scripts/with-packages .build-demo env $(swift_test) --traits Demo --filter CoroutineDemoTests $(demo) $(ARGS)
 
 # Built with SwiftPM, run without it: the demo then owns the terminal, and Ctrl-C reaches it alone.
-demo: setup-demo ## Runs the demo: a login over HTTP, with an avatar in colour
+demo: setup-demo ## Runs the demo: reads feeds, all at once, and stores what is new; ARGS=login logs in
 	@echo 'Building the demo; the first time takes a few minutes.'
 	@scripts/with-packages .build-demo \
 	  swift build -c release --traits Demo --product CoroutineDemo -j $(JOBS) $(demo)
-	@.build-demo/release/CoroutineDemo $(or $(ARGS),login)
+	@.build-demo/release/CoroutineDemo $(or $(ARGS),feeds)
 
 lint: ## Checks layout and house rules
 	@scripts/lint

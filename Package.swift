@@ -6,16 +6,18 @@ import PackageDescription
 //   CO_WERROR   set: warnings are errors, in C, C++ and Swift. For this repository's own checks: a warning that a later
 //               compiler invents must not break those who depend on the package.
 //   CO_DOCS     set: the documentation plugin becomes a dependency. It is fetched only when documentation is asked for.
-//   trait Demo  builds the demo for real: an HTTP server, a command-line parser and libpng, used by it and its tests alone.
+//   trait Demo  builds the demo for real: an HTTP server, a command-line parser, SQLite and libpng, used by it and its
+//               tests alone.
 let warningsAreErrors = Context.environment["CO_WERROR"] != nil
 let wantsDocumentation = Context.environment["CO_DOCS"] != nil
 let demoOnly = TargetDependencyCondition.when(traits: ["Demo"])
 
-// The server with the sockets below it, and the command line.
+// The server with the sockets below it, the command line, the database.
 let demoPackages: [Target.Dependency] = [
   .product(name: "FlyingFox", package: "FlyingFox", condition: demoOnly),
   .product(name: "FlyingSocks", package: "FlyingFox", condition: demoOnly),
   .product(name: "ArgumentParser", package: "swift-argument-parser", condition: demoOnly),
+  .product(name: "GRDB", package: "GRDB.swift", condition: demoOnly),
 ]
 
 let package = Package(
@@ -24,12 +26,16 @@ let package = Package(
     .library(name: "Coroutine", targets: ["Coroutine"])
   ],
   traits: [
-    .trait(name: "Demo", description: "Builds CoroutineDemo and its tests, which need other packages and libpng."),
+    .trait(
+      name: "Demo",
+      description: "Builds CoroutineDemo and its tests, which need other packages, libpng and SQLite."
+    ),
     .default(enabledTraits: []),
   ],
   dependencies: [
     .package(url: "https://github.com/swhitty/FlyingFox", .upToNextMinor(from: "0.27.1")),
     .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.2"),
+    .package(url: "https://github.com/groue/GRDB.swift", from: "7.10.0"),
   ],
   targets: [
     .target(
@@ -44,9 +50,13 @@ let package = Package(
     ),
     .target(name: "Coroutine", dependencies: ["CCoroutine"]),
     .systemLibrary(name: "CPNG"),
+    .systemLibrary(name: "CZlib"),
     .executableTarget(
       name: "CoroutineDemo",
-      dependencies: ["Coroutine", .target(name: "CPNG", condition: demoOnly)] + demoPackages
+      dependencies: [
+        "Coroutine", .target(name: "CPNG", condition: demoOnly), .target(name: "CZlib", condition: demoOnly),
+      ] + demoPackages,
+      resources: [.copy("Feeds/Samples")]
     ),
     .testTarget(name: "CCoroutineTests", dependencies: ["CCoroutine"]),
     .testTarget(name: "CoroutineTests", dependencies: ["Coroutine", "CCoroutine"]),

@@ -9,7 +9,7 @@ struct Demo: ParsableCommand {
     commandName: "CoroutineDemo",
     abstract: "Real jobs done with coroutines.",
     discussion: "Each subcommand does one job; its own --help says what it needs and what its exit codes mean.",
-    subcommands: [LoginCommand.self, SequencesCommand.self]
+    subcommands: [FeedsCommand.self, ItemsCommand.self, LoginCommand.self, SequencesCommand.self]
   )
 
   /// Begins before any argument is read, since both settings are the whole process's.

@@ -29,7 +29,7 @@ struct LoginRun {
   }
 
   private func run(_ cancellation: Cancellation) -> ExitStatus? {
-    let server: LoginServer?
+    let server: LoopbackServer?
     do {
       server = try command.site == nil ? startServer() : nil
     } catch {
@@ -76,20 +76,20 @@ struct LoginRun {
     }
   }
 
-  private func startServer() throws -> LoginServer {
-    let environment = ProcessInfo.processInfo.environment
-    // A proxy would be asked for 127.0.0.1, and would look on its own machine.
-    let direct = [environment["no_proxy"] ?? environment["NO_PROXY"], "127.0.0.1"].compactMap(\.self)
-    setenv("no_proxy", direct.joined(separator: ","), 1)
-    let misbehaviour = Misbehaviour(fault: command.failAt, latency: .milliseconds(command.latency))
-    return try blockingAwait { try await LoginServer.start(misbehaviour) }
+  private func startServer() throws -> LoopbackServer {
+    LoopbackServer.bypassProxies()
+    let routes = LoginRoutes(Misbehaviour(fault: command.failAt, latency: .milliseconds(command.latency)))
+    // The server gives up on slow handlers, and a latency asked for is no reason to.
+    return try blockingAwait { [command] in
+      try await LoopbackServer.start(timeout: Double(command.latency) / 1000 + 60) { await routes.add(to: $0) }
+    }
   }
 
   /// What the job's `finally` does: the display goes, requests end, the port is free again.
   private static func cleanUp(
     _ progress: Progress<LoginStep>,
     _ client: HTTPSession,
-    _ server: LoginServer?,
+    _ server: LoopbackServer?,
     _ errors: Output
   ) {
     progress.dismiss()

@@ -59,11 +59,11 @@ struct SequencesRun {
 
   private func showParser() throws {
     let list = try BookList(bytes: command.size * 1_000_000)
-    let stream = list.file.stream()
+    let stream = list.file.reader()
     let before = ProcessMemory.resident
     var (count, cents) = (0, 0)
     do {
-      let books = books(in: xmlEvents(of: stream))
+      let books = books(in: xmlEvents(of: stream, blanks: false))
       for book in books.prefix(command.stop ?? .max) {
         count += 1
         cents += book.cents

@@ -140,7 +140,7 @@ import Testing
   }
 
   @Test func `another site is logged in to`() async throws {
-    let server = try await LoginServer.start()
+    let server = try await LoopbackServer.start { await LoginRoutes(Misbehaviour()).add(to: $0) }
     let end = try await DemoProcess.run(
       ["login", "--site", server.url.absoluteString, "--account", "alan", "--password", "turing"])
     await server.stop()

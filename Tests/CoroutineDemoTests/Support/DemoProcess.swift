@@ -90,6 +90,15 @@ final class DemoProcess: Sendable {
     try #require(await output.contains(text), "it ended without showing '\(text)'")
   }
 
+  /// The most memory that it has had, in bytes; it must be running.
+  var peakMemory: Int {
+    get throws {
+      let status = try String(contentsOfFile: "/proc/\(process.processIdentifier)/status", encoding: .utf8)
+      let line = try #require(status.firstMatch(of: /VmHWM:\s+(\d+) kB/))
+      return try #require(Int(line.1)) << 10
+    }
+  }
+
   func send(_ signal: Int32) {
     kill(process.processIdentifier, signal)
   }

@@ -48,7 +48,7 @@ private func readBook(_ attributes: [String: String], _ events: Generator<XMLEve
 private func readText(of field: String, _ events: Generator<XMLEvent, Never, Void>) -> String {
   var text = ""
   while let event = events.next(), event != .end(field) {
-    if case .text(let piece) = event { text += piece }
+    text += event.text ?? ""
   }
   return text
 }

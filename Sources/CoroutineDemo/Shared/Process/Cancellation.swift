@@ -11,7 +11,10 @@ final class Cancellation: Sendable {
 
   private let state = Locked(State())
 
-  /// What to do on cancellation; done at once where it has come already.
+  /// nil: nobody has cancelled.
+  var reason: (any Error)? { state.withLock { $0.reason } }
+
+  /// What to do on cancellation, instead of what was to be done until now; done at once where it has come already.
   func covers(_ action: @escaping @Sendable (any Error) -> Void) {
     let reason = state.withLock { state in
       if state.reason == nil { state.action = action }

@@ -7,6 +7,10 @@ import ArgumentParser
 enum ExitStatus: Equatable {
   /// A step of the job failed: 11 for the first, 12 for the second, and so on.
   case stepFailed(Int)
+  /// Some feeds could not be read.
+  case someFeedsFailed
+  /// None could be.
+  case noFeed
   /// A bad argument, which ArgumentParser reports by itself with this number.
   case usage
   /// The site cannot be reached at all, whichever step found out.
@@ -15,6 +19,8 @@ enum ExitStatus: Equatable {
   case software
   /// The built-in server could not start.
   case noServer
+  /// The database could not be opened or written.
+  case notStored
   /// The result, or a file on the way to it, could not be written.
   case notWritten
   /// The time given was not enough.
@@ -25,10 +31,13 @@ enum ExitStatus: Equatable {
   var code: Int32 {
     switch self {
     case .stepFailed(let number): 10 + Int32(number)
+    case .someFeedsFailed: 20
+    case .noFeed: 21
     case .usage: 64
     case .unreachable: 69
     case .software: 70
     case .noServer: 71
+    case .notStored: 73
     case .notWritten: 74
     case .timedOut: 124
     case .signalled(let signal): 128 + signal
