@@ -10,7 +10,7 @@ public import Synchronization
 // A queue's jobs run first in, first out. A lane of the shared scheduler, where order is nobody's business, keeps what its
 // own coroutines launch apart (LaunchStack.swift), and prefers what has been woken: a tree of coroutines then runs depth
 // first and has as many stacks live as it is deep, not as it is wide. Nobody starves: one in `patience` choices goes to
-// the other side.
+// the other side, and who gives way goes behind them all.
 
 @usableFromInline
 struct Lane: ~Copyable {
@@ -56,6 +56,18 @@ extension UnsafeMutablePointer where Pointee == Lane {
     let count = pointee.queue.count &+ pointee.launched.count
     pointee.lock.unlock()
     // One ready job will run when the current one parks. More than that is work for an idle lane.
+    if count > 1 { group._withUnsafeGuaranteedRef { $0.offerWork() } }
+  }
+
+  /// A job that gives way: behind everything that is ready now, launched or woken.
+  @usableFromInline
+  func appendYielded(_ job: JobRef) {
+    guard let group = pointee.group else { return pointee.queue.append(job) }
+    pointee.lock.lock()
+    pointee.launched.moveAll(to: &pointee.queue)
+    pointee.queue.append(job)
+    let count = pointee.queue.count
+    pointee.lock.unlock()
     if count > 1 { group._withUnsafeGuaranteedRef { $0.offerWork() } }
   }
 

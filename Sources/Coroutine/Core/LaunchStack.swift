@@ -6,6 +6,7 @@
 //
 //   push       after `batchEnd`; at the front where there is none: a new batch begins
 //   pop        the first, which ends the batch: whoever starts now launches in front of what is left
+//   moveAll    to the queue of woken jobs, when one of those gives way to all
 //   popOldest  the last; thieves, and one pop in `patience` so that the oldest gets its turn
 //
 // Invariant: `batchEnd`, if there is one, is in the list. A job is in one list of ready jobs at most; its `next` is that
@@ -58,6 +59,16 @@ struct LaunchStack {
     batchEnd = nil
     count &-= 1
     return job
+  }
+
+  /// Everything, in the order in which it would have run, to the back of a queue; constant time.
+  mutating func moveAll(to queue: inout RunQueue) {
+    guard let first, let last else { return }
+    queue.append(first, through: last, count)
+    self.first = nil
+    self.last = nil
+    batchEnd = nil
+    count = 0
   }
 
   @usableFromInline

@@ -22,6 +22,14 @@ struct RunQueue {
     count &+= 1
   }
 
+  /// A chain of jobs that are linked by their `next` already.
+  mutating func append(_ head: JobRef, through tail: JobRef, _ length: Int) {
+    tail.pointee.next = nil
+    if let last { last.pointee.next = head } else { first = head }
+    last = tail
+    count &+= length
+  }
+
   @inlinable @inline(__always)
   mutating func popFirst() -> JobRef? {
     guard let job = first else { return nil }

@@ -100,7 +100,13 @@ struct Turn: ~Copyable {
     case .nothing:
       break
     case .requeue:
-      makeReady(job)
+      // Nobody else can have moved it: it was not in any queue.
+      let scheduler = job.pointee.scheduler.load(ordering: .relaxed)
+      if let mine = turn.pointee.scheduler, mine.toOpaque() == scheduler.toOpaque() {
+        turn.pointee.lane.unsafelyUnwrapped.appendYielded(job)
+      } else {
+        sendRemotely(job, to: scheduler)
+      }
     case .transfer:
       let destination = job.pointee.destination.unsafelyUnwrapped
       job.pointee.destination = nil

@@ -25,6 +25,22 @@ struct LaunchOrderTests {
     #expect(trace.current == preorder)
   }
 
+  @Test func `who gives way lets everything run that is ready, also what has just been launched`() throws {
+    let trace = Locked<[String]>([])
+    try co_launch(on: queue) {
+      let first = co_launch {
+        trace.withLock { $0.append("first") }
+        try co_yield()
+        trace.withLock { $0.append("first again") }
+      }
+      let second = co_launch { trace.withLock { $0.append("second") } }
+      let third = co_launch { trace.withLock { $0.append("third") } }
+      _ = try co_all([first, second, third])
+    }
+    .wait()
+    #expect(trace.current == ["first", "second", "third", "first again"])
+  }
+
   @Test func `coroutines that launch their successors for ever do not starve an older one`() throws {
     let ran = Locked(false)
     let successors = Locked(0)
