@@ -1,4 +1,5 @@
 import Coroutine
+import Driving
 import Harness
 
 // An actor and its clients on one serial queue. A tell is counted with its handling: a row that only fills a mailbox would

@@ -25,6 +25,14 @@ func addParked(to suite: inout Suite) {
     }
     return try measureParked(count)
   }
+
+  // The kernel's part of a start, on one thread.
+  suite.figures([Figure("parked_1M_floor")], 1_000_000, quick: 100_000, fresh: true) { count in
+    guard Memory.available > count * 6_000 else { return [] }
+    let taken = cprobe_touch_stacks(UInt64(count))
+    if taken == 0 { complain("parked_1M_floor: skipped, this kernel installs no guard markers in batches") }
+    return taken == 0 ? [] : [Double(taken) / Double(count)]
+  }
 }
 
 /// On the shared scheduler, as the peers: whatever processors there are may help.

@@ -1,4 +1,5 @@
 import Coroutine
+import Driving
 import Harness
 
 // Promises on one serial queue: what one costs alone, what a link adds, and what a member of a combinator does.
