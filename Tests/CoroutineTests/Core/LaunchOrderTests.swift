@@ -109,6 +109,8 @@ struct LaunchOrderTests {
     }
     while let job = stack.pop() { model.removeAll { $0 == job } }
     #expect(model.isEmpty && stack.first == nil && stack.last == nil)
+    // The records lie in the jobs.
+    withExtendedLifetime(jobs) {}
   }
 }
 
