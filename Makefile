@@ -2,9 +2,11 @@
 # command line or in the environment:
 #   JOBS       how many things to build at once; as many as there are cores unless said
 #   ARGS       goes to the program that the target ends in: make test ARGS='--filter Scope', make demo ARGS='login --help'
+#   DEMO       how `make demo` builds: release unless said; debug goes on from what `make test-demo` has built
 #   CO_STRESS  multiplies the rounds of the stress tests; 1 unless said, less where a sanitizer makes each round slower
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 ARGS ?=
+DEMO ?= release
 
 # Builds with other settings have folders of their own, so that going from one to another builds nothing twice.
 release := --scratch-path .build-release
@@ -65,8 +67,8 @@ test-demo: setup-demo ## Runs the demo's own tests
 demo: setup-demo ## Runs the demo: reads feeds, all at once, and stores what is new; ARGS=login logs in
 	@echo 'Building the demo; the first time takes a few minutes.'
 	@scripts/with-packages .build-demo \
-	  swift build -c release --traits Demo --product CoroutineDemo -j $(JOBS) $(demo)
-	@.build-demo/release/CoroutineDemo $(or $(ARGS),feeds)
+	  swift build -c $(DEMO) --traits Demo --product CoroutineDemo -j $(JOBS) $(demo)
+	@.build-demo/$(DEMO)/CoroutineDemo $(or $(ARGS),feeds)
 
 lint: ## Checks layout and house rules
 	@scripts/lint
