@@ -19,8 +19,8 @@ public import Dispatch
 /// ```
 ///
 /// What the body declares is the actor's state, and only the body can reach it. While a handler waits, this actor handles
-/// nothing else, and nobody else is held up; ``Mailbox/launch(name:_:)`` lets a chosen message run concurrently. Messages of one sender
-/// are handled in the order in which they were told.
+/// nothing else, and nobody else is held up; ``Mailbox/launch(name:file:line:_:)`` lets a chosen message run concurrently. Messages of
+/// one sender are handled in the order in which they were told.
 ///
 /// When the body returns, or throws, the actor has ended: questions without an answer fail with ``ActorStopped``, and what is left in the
 /// mailbox goes to `onUndelivered`. A failure goes to who joins ``ActorRef/job``, else to

@@ -161,8 +161,10 @@ extension Mailbox {
 
   /// Puts a message aside that cannot be handled yet, until ``unstash()``.
   ///
-  /// - Parameter limit: How many may be put aside. Beyond it this throws ``StashFull``, and the message stays the caller's. Traps
-  ///   where it is below 1.
+  /// - Parameters:
+  ///   - message: What is put aside.
+  ///   - limit: How many may be put aside. Beyond it this throws ``StashFull``, and the message stays the caller's. Traps where
+  ///     it is below 1.
   ///
   /// Does not suspend; to be called by the body. What is left when the actor ends goes to `onUndelivered`; when a supervisor
   /// restarts the actor, the next life receives it first.

@@ -29,15 +29,15 @@ extension Duration {
 /// The one Dispatch source of a scheduler: wakes it for its earliest timer.
 ///
 /// A GCD timer that goes off costs 70 µs of processor time, so it is armed only when the scheduler goes idle, only if the
-/// earliest deadline has moved, and not twice within ``rest``: a crowd of sleepers whose deadlines are scattered wakes
-/// once a millisecond for all of them, a lone one to the microsecond.
+/// earliest deadline has moved, and not twice within a rest: a crowd of sleepers whose deadlines are scattered wakes
+/// every millisecond or two for all of them, a lone one to the microsecond.
 final class Alarm {
   private let source: any DispatchSourceTimer
   private var armedFor = UInt64.max
   private var lastWentOff: UInt64 = 0
 
-  /// In ns.
-  static var rest: UInt64 { 1_000_000 }
+  /// How long it rests after it went off, in ns: longer when that was for many.
+  private var rest: UInt64 = 1_000_000
 
   init(_ queue: DispatchQueue) {
     source = DispatchSource.makeTimerSource(flags: .strict, queue: queue)
@@ -50,7 +50,7 @@ final class Alarm {
   deinit { source.cancel() }
 
   func arm(_ wanted: UInt64) {
-    let deadline = max(wanted, lastWentOff &+ Self.rest)
+    let deadline = max(wanted, lastWentOff &+ rest)
     guard deadline != armedFor else { return }
     armedFor = deadline
     source.schedule(deadline: DispatchTime(uptimeNanoseconds: deadline), leeway: .nanoseconds(0))
@@ -60,6 +60,9 @@ final class Alarm {
     armedFor = .max
     lastWentOff = Clock.now
   }
+
+  /// What came of it: so many timers were due.
+  func fired(_ count: Int) { rest = count > 64 ? 2_000_000 : 1_000_000 }
 }
 
 /// The message that an alarm sends: it makes the drain look at the clock.

@@ -71,7 +71,10 @@ extension Scheduler {
     while true {
       inbox.takeAll(handle)
       if !work.isEmpty { runWork() }
-      if nextTimer.load(ordering: .relaxed) <= turn.pointee.now { fireTimers(turn.pointee.now) }
+      if nextTimer.load(ordering: .relaxed) <= turn.pointee.now {
+        let fired = fireTimers(turn.pointee.now)
+        alarm?.fired(fired)
+      }
       guard let job = chooseNext() else {
         if findMore(turn) { continue }
         prepareToIdle()
@@ -196,7 +199,11 @@ extension Scheduler {
     return wheel.remove(node)
   }
 
-  func fireTimers(_ now: UInt64) {
+  /// Wakes whom the clock has reached; answers how many that were.
+  ///
+  /// The drain, or a watchdog in its place.
+  @discardableResult
+  func fireTimers(_ now: UInt64) -> Int {
     var woken = RunQueue()
     var interrupted: [AnyJob] = []
     var called: [TimerCall] = []
@@ -216,6 +223,7 @@ extension Scheduler {
     }
     nextTimer.store(wheel.nextEvent() ?? .max, ordering: .relaxed)
     timerLock.unlock()
+    let count = woken.count + interrupted.count + called.count
     while let job = woken.popFirst() {
       // By now the sleeper's page has left every cache: all of them are fetched at once instead of one after the other.
       if let context = job.pointee.context { cco_prefetch(context) }
@@ -223,5 +231,6 @@ extension Scheduler {
     }
     for job in interrupted { job.interrupt() }
     for call in called { call.fire() }
+    return count
   }
 }
