@@ -67,8 +67,10 @@ final class Alarm {
 
 /// The message that an alarm sends: it makes the drain look at the clock.
 final class TimerTick: WorkItem, @unchecked Sendable {
-  // Sound because its one field is atomic.
+  // Sound because its fields are atomic.
   let isPending = Atomic<Bool>(false)
+  /// Sent because the alarm went off, and not by someone who wants the drain to look.
+  let isFromAlarm = Atomic<Bool>(false)
 }
 
 extension Scheduler {
@@ -77,6 +79,7 @@ extension Scheduler {
   /// A message rather than a look at the wheel: on a concurrent queue a drain may be under way, about to go idle, and
   /// only a message keeps it from that.
   func alarmWentOff() {
+    tick.isFromAlarm.store(true, ordering: .releasing)
     guard !tick.isPending.exchange(true, ordering: .acquiringAndReleasing) else { return }
     if inbox.push(.work(Unmanaged.passRetained(tick))) { drain() }
   }

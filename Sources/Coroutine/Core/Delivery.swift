@@ -102,6 +102,6 @@ extension Scheduler {
   /// Any thread.
   func post(_ item: WorkItem, on queue: DispatchQueue?) {
     pin(queue)
-    send(.work(Unmanaged.passRetained(item)))
+    sendInOrder(.work(Unmanaged.passRetained(item)))
   }
 }

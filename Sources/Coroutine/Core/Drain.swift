@@ -70,7 +70,15 @@ extension Scheduler {
     turn.pointee.switchesLeft = isSimulated ? 0 : pace.interval
     while true {
       inbox.takeAll(handle)
-      if !work.isEmpty { runWork() }
+      if !work.isEmpty {
+        // Handlers that bring forth handlers for ever must not keep the queue, nor slow ones beside ready jobs.
+        turn.pointee.switchesLeft -= runWork()
+        if turn.pointee.switchesLeft <= 0, !isSimulated {
+          turn.pointee.now = clock
+          guard pace.look(turn.pointee.now) else { return false }
+          turn.pointee.switchesLeft = pace.interval
+        }
+      }
       if nextTimer.load(ordering: .relaxed) <= turn.pointee.now {
         let fired = fireTimers(turn.pointee.now)
         alarm?.fired(fired)
@@ -133,9 +141,12 @@ extension Scheduler {
     return lane.pointee.group?._withUnsafeGuaranteedRef { $0.steal(for: self) } ?? false
   }
 
-  private func runWork() {
+  ///
+  /// Answers how many those were.
+  private func runWork() -> Int {
+    let count = work.count
     // Those that come meanwhile wait for the next look around.
-    for _ in 0..<work.count {
+    for _ in 0..<count {
       switch work.popFirst() {
       case .work(let item):
         item.takeRetainedValue().run()
@@ -146,6 +157,7 @@ extension Scheduler {
         break
       }
     }
+    return count
   }
 
   // MARK: Idling
@@ -153,13 +165,15 @@ extension Scheduler {
   func prepareToIdle() {
     Stacks.trimIfMany()
     unpinHandlers()
-    // A timer may belong to a job that is live elsewhere: one that a lane has stolen.
-    if hasLive || nextTimer.load(ordering: .relaxed) != .max {
+    let (isOver, released) = takeQueueIfOver()
+    // A lane's timer may belong to a job that is live elsewhere: one that another lane has stolen.
+    if !isOver, hasLive || nextTimer.load(ordering: .relaxed) != .max {
       armAlarm()
     } else {
       alarm = nil
       lane.fibers.pointee.freeAll()
     }
+    withExtendedLifetime(released) {}
   }
 
   /// Sees to it that a drain starts when the next timer is due.

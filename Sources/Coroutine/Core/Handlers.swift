@@ -23,11 +23,12 @@ extension Scheduler {
       boundHandlers -= 1
       return
     }
-    // The drain may give the queue up as soon as it has seen the count, and the queue this scheduler.
-    withExtendedLifetime(self) {
-      _ = droppedHandlers.wrappingAdd(1, ordering: .acquiringAndReleasing)
-      sendTick()
-    }
+    // The drain may give the queue up as soon as it has seen the count, and the queue this scheduler: a reference of its own
+    // holds it until the tick is under way.
+    let held = Unmanaged.passRetained(self)
+    _ = droppedHandlers.wrappingAdd(1, ordering: .acquiringAndReleasing)
+    sendTick()
+    held.release()
   }
 
   /// The drain, with nothing to do.
@@ -40,10 +41,11 @@ extension Scheduler {
   }
 
   /// Sends a promise whose handler is to run here, with one reference.
-  ///
-  /// On its own turn without the inbox; but behind what has come there before, or a handler that is attached after others have been
-  /// sent would overtake them.
-  func send(handlerOf promise: Unmanaged<AnyPromise>) {
-    if isOwnTurn, !inbox.hasMessages { work.append(.handler(promise)) } else { push(.handler(promise)) }
+  func send(handlerOf promise: Unmanaged<AnyPromise>) { sendInOrder(.handler(promise)) }
+
+  /// Sends a handler: on the scheduler's own turn without the inbox, but behind what has come there before, or one that is
+  /// attached after others have been sent would overtake them.
+  func sendInOrder(_ message: Inbox.Message) {
+    if isOwnTurn, !inbox.hasMessages { work.append(message) } else { push(message) }
   }
 }

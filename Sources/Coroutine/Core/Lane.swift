@@ -110,7 +110,10 @@ extension UnsafeMutablePointer where Pointee == Lane {
       defer { pointee.queue.prefetch() }
       return pointee.queue.popFirst()
     }
-    guard let job = pointee.launched.next, mayRun(job) else { return nil }
+    guard let job = pointee.launched.next, mayRun(job) else {
+      repeatChoice()
+      return nil
+    }
     return pointee.launched.pop()
   }
 
@@ -126,7 +129,10 @@ extension UnsafeMutablePointer where Pointee == Lane {
       guard let job = pointee.queue.first, isUnstarted(job, stackClass) else { return nil }
       return pointee.queue.popFirst()
     }
-    guard let job = pointee.launched.next, isUnstarted(job, stackClass) else { return nil }
+    guard let job = pointee.launched.next, isUnstarted(job, stackClass) else {
+      repeatChoice()
+      return nil
+    }
     return pointee.launched.pop()
   }
 
@@ -162,6 +168,12 @@ extension UnsafeMutablePointer where Pointee == Lane {
     if pointee.queue.isEmpty { return true }
     pointee.preferred &+= 1
     return pointee.preferred % Lane.patience == 0
+  }
+
+  /// A launched job was chosen and cannot run here: the next to ask, the base at last, gets the same answer.
+  @usableFromInline
+  func repeatChoice() {
+    if !pointee.queue.isEmpty { pointee.preferred &-= 1 }
   }
 
   @inlinable @inline(__always)

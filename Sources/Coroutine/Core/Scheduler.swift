@@ -117,7 +117,7 @@ final class Scheduler: @unchecked Sendable {
       let item = item.takeRetainedValue()
       if item === tick {
         _ = tick.isPending.exchange(false, ordering: .acquiringAndReleasing)
-        alarm?.wentOff()
+        if tick.isFromAlarm.exchange(false, ordering: .acquiringAndReleasing) { alarm?.wentOff() }
       } else {
         work.append(.work(Unmanaged.passRetained(item)))
       }
@@ -191,7 +191,7 @@ final class Scheduler: @unchecked Sendable {
   /// Any thread.
   func register(_ job: JobRef, on queue: @autoclosure () -> DispatchQueue?) {
     liveLock.lock()
-    if liveJobs == 0, livePins == 0, !isImmortal, self.queue == nil { self.queue = queue() }
+    if !isImmortal, self.queue == nil { self.queue = queue() }
     liveJobs += 1
     if job.pointee.id == 0 { job.pointee.id = takeID() }
     job.pointee.home = Unmanaged.passUnretained(self)
@@ -223,7 +223,7 @@ final class Scheduler: @unchecked Sendable {
     }
     job.pointee.nextLive?.pointee.previousLive = job.pointee.previousLive
     liveJobs -= 1
-    let released = liveJobs == 0 && livePins == 0 && !isImmortal ? queue.take() : nil
+    let released = takeQueueElsewhere()
     liveLock.unlock()
     leave(released)
   }
@@ -231,7 +231,7 @@ final class Scheduler: @unchecked Sendable {
   /// Keeps the queue alive for something that is no job.
   func pin(_ queue: @autoclosure () -> DispatchQueue?) {
     liveLock.withLock {
-      if liveJobs == 0, livePins == 0, !isImmortal, self.queue == nil { self.queue = queue() }
+      if !isImmortal, self.queue == nil { self.queue = queue() }
       livePins += 1
     }
   }
@@ -239,17 +239,36 @@ final class Scheduler: @unchecked Sendable {
   func unpin() {
     liveLock.lock()
     livePins -= 1
-    let released = liveJobs == 0 && livePins == 0 && !isImmortal ? queue.take() : nil
+    let released = takeQueueElsewhere()
     liveLock.unlock()
     leave(released)
   }
 
-  /// Gives up the queue when the last that was live has gone.
+  /// Gives up the queue when the last that was live has gone, unless this is the scheduler's own turn.
   ///
+  /// There, what a job's end calls may still attach a handler, which needs the queue: the drain gives it up before it goes
+  /// idle. Under the lock.
+  private func takeQueueElsewhere() -> DispatchQueue? {
+    liveJobs == 0 && livePins == 0 && !isImmortal && !isOwnTurn ? queue.take() : nil
+  }
+
   /// Off the scheduler's turn no drain would drop the alarm, which holds the queue, which owns the scheduler: so a tick
-  /// is sent. The queue's last reference may be this scheduler's too.
+  /// is sent.
+  ///
+  /// The queue's last reference may be this scheduler's too: it is held until the tick is under way.
   private func leave(_ released: DispatchQueue?) {
-    if released != nil, !isOwnTurn { sendTick() }
+    guard let released else { return }
+    withExtendedLifetime(released) { sendTick() }
+  }
+
+  /// The drain, about to go idle: whether nothing is live any more, and if so the queue, to be released last.
+  ///
+  /// Never of an immortal scheduler, nor of a simulation, which has no queue.
+  func takeQueueIfOver() -> (isOver: Bool, queue: DispatchQueue?) {
+    liveLock.withLock {
+      guard liveJobs == 0, livePins == 0, !isImmortal, simulation == nil else { return (false, nil) }
+      return (true, queue.take())
+    }
   }
 
   /// The queue, for those that must call Dispatch with it.

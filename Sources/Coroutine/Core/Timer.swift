@@ -63,8 +63,11 @@ class TimerCall: @unchecked Sendable {
   ///
   /// Inside a simulation it runs on virtual time, else on one of the shared lanes, which live for ever.
   final func start(_ duration: Duration) {
-    let current = Turn.current?.pointee.job?.pointee.scheduler.load(ordering: .relaxed).takeUnretainedValue()
-    let scheduler = current.flatMap { $0.simulation == nil ? nil : $0 } ?? LaneGroup.shared.nextLane()
+    // A handler has a turn and no job.
+    let turn = Turn.current
+    let current = turn?.pointee.job?.pointee.scheduler.load(ordering: .relaxed) ?? turn?.pointee.scheduler
+    let simulated = (current?.takeUnretainedValue()).flatMap { $0.simulation == nil ? nil : $0 }
+    let scheduler = simulated ?? LaneGroup.shared.nextLane()
     self.scheduler = Unmanaged.passUnretained(scheduler)
     let now = scheduler.clock
     let effect = TimerNode.Effect.call(Unmanaged.passRetained(self))

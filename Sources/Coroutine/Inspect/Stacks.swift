@@ -27,13 +27,14 @@ enum Stacks {
     if !isWatching.exchange(true, ordering: .sequentiallyConsistent) { watch() }
   }
 
-  private static func watch() {
+  /// `idle`: how many rounds have found nothing; after two, what is left is in use, or too little of each size.
+  private static func watch(_ idle: Int = 0) {
     queue.asyncAfter(deadline: .now() + .seconds(2)) {
-      _ = cco_trim_surplus(keep)
-      if areMany { return watch() }
+      let trimmed = cco_trim_surplus(keep)
+      if areMany, idle < 2 { return watch(trimmed == 0 ? idle + 1 : 0) }
       isWatching.store(false, ordering: .sequentiallyConsistent)
       // On behalf of one that went idle meanwhile and left it to this watch.
-      trimIfMany()
+      if idle < 2 { trimIfMany() }
     }
   }
 }
