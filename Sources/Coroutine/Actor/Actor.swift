@@ -63,9 +63,19 @@ public func co_actor<Message: Sendable>(
 extension ActorLife {
   /// Launches the job that runs this actor.
   final func start(on queue: DispatchQueue?, name: String?, _ place: LaunchPlace) {
+    makeJob(on: queue, name, place).launch(.queued, on: queue)
+  }
+
+  /// Makes the job that is to run this actor: from here on the actor can be cancelled; ``begin()`` gets it going.
+  final func prepare(on queue: DispatchQueue?, name: String?, _ place: LaunchPlace) {
+    makeJob(on: queue, name, place).launch(.lazy, on: queue)
+  }
+
+  private final func makeJob(on queue: DispatchQueue?, _ name: String?, _ place: LaunchPlace) -> Job<Void> {
     let job = Job<Void>(scheduler: Launch.scheduler(for: queue), name: name, stack: .standard, place: place) {
       try self.run()
     }
-    start(job) { job.launch(.queued, on: queue) }
+    adopt(job)
+    return job
   }
 }

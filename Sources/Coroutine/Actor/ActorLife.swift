@@ -83,13 +83,15 @@ class ActorLife: @unchecked Sendable {
 
   // MARK: Living
 
-  /// Launches the job that runs this actor.
-  final func start(_ job: Job<Void>, _ launch: () -> Void) {
+  /// Takes the job that is to run this actor, before anyone else knows of either.
+  final func adopt(_ job: Job<Void>) {
     self.job = job
     record = job.record
     _ = job.completion.add(ActorEndCallback(self), observes: false)
-    launch()
   }
+
+  /// Gets a job going that has been prepared; one that was cancelled since has gone already.
+  final func begin() { job?.start() }
 
   /// The job's body.
   final func run() throws {
