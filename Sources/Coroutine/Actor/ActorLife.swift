@@ -159,10 +159,12 @@ class ActorLife: @unchecked Sendable {
   }
 
   /// Ends the actor now: what is in the mailbox is dropped, questions fail, and the body's waits throw.
+  ///
+  /// The job comes before the mailbox: closed first, a mailbox would tell a body that waits at it of a stop.
   final func cancel() {
     fallSilent()
-    dropAll()
     job?.cancel()
+    dropAll()
   }
 
   /// The end: everybody is told.

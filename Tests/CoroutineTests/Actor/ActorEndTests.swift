@@ -61,6 +61,31 @@ struct ActorEndTests {
     }
   }
 
+  @Test func `cancel throws at a body that waits for a message, and is no stop to it`() async throws {
+    try await onSerialQueue {
+      for needsTimer in [false, true] {
+        let (trace, end) = (Trace(), Promise<String>())
+        let actor = co_actor(of: Int.self, name: "a") { mailbox in
+          if needsTimer { mailbox.schedule(after: .seconds(1_000), 0) }
+          while let number = try mailbox.receive() { trace("\(number)") }
+          trace("committed")
+        }
+        let watcher = co_actor(of: ActorEnd.self) { mailbox in
+          mailbox.monitor(actor) { $0 }
+          while let notice = try mailbox.receive() { end.fulfill(notice.text) }
+        }
+        try actor.tell(1)
+        try settle()
+        actor.cancel()
+        #expect(outcome { try actor.job.join() } == "CancellationError")
+        #expect(trace.all == ["1"])
+        #expect(try co_await(end) == "a cancelled")
+        watcher.stop()
+        try watcher.job.join()
+      }
+    }
+  }
+
   @Test func `an ask that the actor has taken out fails at once when it is cancelled, though its cleanup takes long`()
     async throws
   {
