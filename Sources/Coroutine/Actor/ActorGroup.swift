@@ -29,7 +29,7 @@ public final class ActorGroup<Message: Sendable>: @unchecked Sendable {
     lock.unlock()
     guard isNew else { return false }
     core.watch(watcher)
-    return !watcher.isDone
+    return !watcher.isTold
   }
 
   /// Ends a membership; false: there was none.

@@ -26,7 +26,8 @@ import Synchronization
 //  3. `finish` is called by the job's last act, and once more by its completion, for a job that was cancelled before it
 //     started and whose body never ran; the first call counts.
 //  4. A watcher is in `watchers` until the end or until it is called off. Whoever takes it out, under the lock, decides: the end
-//     calls it once, a calling off never. A watcher that comes after the end is called by who brings it.
+//     calls it once, a calling off never. A watcher that comes after the end is called by who brings it; one that was called
+//     off before it came is not taken in.
 //
 // The actor holds its job and the job's body holds the actor: the circle goes with the body, at the job's end, which a job
 // that was launched always reaches.
@@ -49,7 +50,7 @@ class ActorLife: @unchecked Sendable {
   @exclusivity(unchecked) private final var isResting = false
   @exclusivity(unchecked) private final var verdict: Verdict?
   @exclusivity(unchecked) private final var ending: ActorEnd?
-  @exclusivity(unchecked) private final var watchers: [ActorWatcher] = []
+  @exclusivity(unchecked) private(set) final var watchers: [ActorWatcher] = []
 
   /// What this life watches, to be called off with it.
   @exclusivity(unchecked) final var watching: [ActorWatcher] = []
@@ -198,8 +199,11 @@ class ActorLife: @unchecked Sendable {
   final func watch(_ watcher: ActorWatcher) {
     lock.lock()
     guard let ending else {
-      watcher.place = watchers.count
-      watchers.append(watcher)
+      // Who calls it off changes its state first and then comes here: seen done, it would never be taken out.
+      if !watcher.isDone {
+        watcher.place = watchers.count
+        watchers.append(watcher)
+      }
       return lock.unlock()
     }
     lock.unlock()
