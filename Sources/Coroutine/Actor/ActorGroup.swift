@@ -16,6 +16,9 @@ public final class ActorGroup<Message: Sendable>: @unchecked Sendable {
   /// Creates an empty group.
   public init() {}
 
+  /// The actors keep their watchers: they are called off, or each would keep one for every group that it has been in.
+  deinit { for member in list { member.watcher.cancel() } }
+
   /// Makes an actor a member; false: it is one already, or has ended.
   ///
   /// Never suspends; any thread. Linear in the number of members.

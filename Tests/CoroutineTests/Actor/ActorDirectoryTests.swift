@@ -128,6 +128,19 @@ struct ActorDirectoryTests {
     }
   }
 
+  @Test func `a group and a registry that are released leave nothing with their actors`() async throws {
+    try await onSerialQueue {
+      let worker = Notices.worker()
+      do {
+        let (group, names) = (ActorGroup<Order>(), ActorRegistry())
+        group.join(worker)
+        try names.register(worker, as: "w")
+        #expect(worker.core.watchers.count == 2)
+      }
+      #expect(worker.core.watchers.isEmpty)
+    }
+  }
+
   @Test func `members that have no room are passed over`() async throws {
     try await onSerialQueue {
       let (group, trace) = (ActorGroup<Int>(), Trace())
