@@ -73,9 +73,22 @@ extension ActorLife {
 
   private final func makeJob(on queue: DispatchQueue?, _ name: String?, _ place: LaunchPlace) -> Job<Void> {
     let job = Job<Void>(scheduler: Launch.scheduler(for: queue), name: name, stack: .standard, place: place) {
-      try self.run()
+      [run = ActorRun(self)] in try run()
     }
     adopt(job)
     return job
   }
+}
+
+/// What a job's body holds of its actor: runs it, or, released by a job that was cancelled before it began, makes it deaf.
+///
+/// The job releases its body before its end is known, so nobody who has joined it can tell the actor anything.
+private final class ActorRun: Sendable {
+  private let actor: ActorLife
+  init(_ actor: ActorLife) { self.actor = actor }
+
+  func callAsFunction() throws { try actor.run() }
+
+  // After a run there is nothing left to do.
+  deinit { actor.becomeDeaf() }
 }

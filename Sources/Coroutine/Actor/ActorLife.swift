@@ -159,6 +159,12 @@ class ActorLife: @unchecked Sendable {
     while let node = woken.popFirst() { node.wake() }
   }
 
+  /// No more messages, none left, and no question without its answer.
+  final func becomeDeaf() {
+    fallSilent()
+    dropAll()
+  }
+
   /// Ends the actor now: what is in the mailbox is dropped, questions fail, and the body's waits throw.
   ///
   /// The job comes before the mailbox: closed first, a mailbox would tell a body that waits at it of a stop.
@@ -172,8 +178,7 @@ class ActorLife: @unchecked Sendable {
   final func finish(_ outcome: Result<Void, any Error>) {
     if lock.withLock({ ending != nil }) { return }
     windUp()
-    fallSilent()
-    dropAll()
+    becomeDeaf()
     let end = ActorEnd(id: job?.id ?? 0, name: job?.name, exit: exit(outcome))
     lock.lock()
     ending = end

@@ -124,6 +124,19 @@ struct ActorEndTests {
     }
   }
 
+  @Test func `an actor whose job is cancelled before it has begun is deaf before that can be joined`() async throws {
+    try await onSerialQueue {
+      let (seen, job) = (Trace(), Locked<Job<Void>?>(nil))
+      let drop: @Sendable (Int) -> Void = { seen("\($0) \(job.current?.isFinished == true)") }
+      let actor = co_actor(of: Int.self, onUndelivered: drop) { _ in }
+      job.withLock { $0 = actor.job }
+      try actor.tell(1)
+      actor.job.cancel()
+      #expect(outcome { try actor.job.join() } == "CancellationError")
+      #expect(seen.all == ["1 false"])
+    }
+  }
+
   @Test func `the end releases the body, and what it has captured`() async throws {
     let trace = Trace()
     try await onSerialQueue {
