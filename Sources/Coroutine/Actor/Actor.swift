@@ -63,9 +63,32 @@ public func co_actor<Message: Sendable>(
 extension ActorLife {
   /// Launches the job that runs this actor.
   final func start(on queue: DispatchQueue?, name: String?, _ place: LaunchPlace) {
-    let job = Job<Void>(scheduler: Launch.scheduler(for: queue), name: name, stack: .standard, place: place) {
-      try self.run()
-    }
-    start(job) { job.launch(.queued, on: queue) }
+    makeJob(on: queue, name, place).launch(.queued, on: queue)
   }
+
+  /// Makes the job that is to run this actor: from here on the actor can be cancelled; ``begin()`` gets it going.
+  final func prepare(on queue: DispatchQueue?, name: String?, _ place: LaunchPlace) {
+    makeJob(on: queue, name, place).launch(.lazy, on: queue)
+  }
+
+  private final func makeJob(on queue: DispatchQueue?, _ name: String?, _ place: LaunchPlace) -> Job<Void> {
+    let job = Job<Void>(scheduler: Launch.scheduler(for: queue), name: name, stack: .standard, place: place) {
+      [run = ActorRun(self)] in try run()
+    }
+    adopt(job)
+    return job
+  }
+}
+
+/// What a job's body holds of its actor: runs it, or, released by a job that was cancelled before it began, makes it deaf.
+///
+/// The job releases its body before its end is known, so nobody who has joined it can tell the actor anything.
+private final class ActorRun: Sendable {
+  private let actor: ActorLife
+  init(_ actor: ActorLife) { self.actor = actor }
+
+  func callAsFunction() throws { try actor.run() }
+
+  // After a run there is nothing left to do.
+  deinit { actor.becomeDeaf() }
 }

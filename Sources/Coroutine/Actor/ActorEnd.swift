@@ -52,12 +52,14 @@ public struct LinkedActorEnded: Error, CustomStringConvertible {
 ///
 /// `place` is where it is in the target's list, under the target's lock. `onEnd` is taken by the one who moves the state on:
 ///
-///   ARMED --- fire ---> DONE;  ARMED --- cancel ---> DONE
+///   WAITING --- fire ---> TOLD;  WAITING --- cancel ---> CALLED OFF
+///
+/// It may be called off before it is armed: who makes it known first and arms it then. The target does not take it in then.
 final class ActorWatcher: @unchecked Sendable {
   // Sound because `state` decides who may touch `onEnd`, and `place` has a lock.
   let target: ActorLife
   @exclusivity(unchecked) var place: Int?
-  private let state = Atomic<Bool>(false)
+  private let state = Atomic<UInt8>(ActorWatcher.waiting)
   @exclusivity(unchecked) private var onEnd: (@Sendable (ActorEnd) -> Void)?
 
   init(_ target: ActorLife, _ onEnd: @escaping @Sendable (ActorEnd) -> Void) {
@@ -65,15 +67,24 @@ final class ActorWatcher: @unchecked Sendable {
     self.onEnd = onEnd
   }
 
-  var isDone: Bool { state.load(ordering: .acquiring) }
+  private static let (waiting, told, calledOff): (UInt8, UInt8, UInt8) = (0, 1, 2)
+
+  /// It will not be called any more.
+  var isDone: Bool { state.load(ordering: .acquiring) != Self.waiting }
+
+  /// It has been called: the target has ended.
+  var isTold: Bool { state.load(ordering: .acquiring) == Self.told }
+
+  private func leaves(to next: UInt8) -> Bool {
+    state.compareExchange(expected: Self.waiting, desired: next, ordering: .acquiringAndReleasing).exchanged
+  }
 
   func fire(_ end: ActorEnd) {
-    if state.exchange(true, ordering: .acquiringAndReleasing) { return }
-    onEnd.take()?(end)
+    if leaves(to: Self.told) { onEnd.take()?(end) }
   }
 
   func cancel() {
-    if state.exchange(true, ordering: .acquiringAndReleasing) { return }
+    guard leaves(to: Self.calledOff) else { return }
     target.unwatch(self)
     onEnd = nil
   }

@@ -16,6 +16,9 @@ public final class ActorGroup<Message: Sendable>: @unchecked Sendable {
   /// Creates an empty group.
   public init() {}
 
+  /// The actors keep their watchers: they are called off, or each would keep one for every group that it has been in.
+  deinit { for member in list { member.watcher.cancel() } }
+
   /// Makes an actor a member; false: it is one already, or has ended.
   ///
   /// Never suspends; any thread. Linear in the number of members.
@@ -29,7 +32,7 @@ public final class ActorGroup<Message: Sendable>: @unchecked Sendable {
     lock.unlock()
     guard isNew else { return false }
     core.watch(watcher)
-    return !watcher.isDone
+    return !watcher.isTold
   }
 
   /// Ends a membership; false: there was none.

@@ -26,7 +26,8 @@ import Synchronization
 //  3. `finish` is called by the job's last act, and once more by its completion, for a job that was cancelled before it
 //     started and whose body never ran; the first call counts.
 //  4. A watcher is in `watchers` until the end or until it is called off. Whoever takes it out, under the lock, decides: the end
-//     calls it once, a calling off never. A watcher that comes after the end is called by who brings it.
+//     calls it once, a calling off never. A watcher that comes after the end is called by who brings it; one that was called
+//     off before it came is not taken in.
 //
 // The actor holds its job and the job's body holds the actor: the circle goes with the body, at the job's end, which a job
 // that was launched always reaches.
@@ -49,7 +50,7 @@ class ActorLife: @unchecked Sendable {
   @exclusivity(unchecked) private final var isResting = false
   @exclusivity(unchecked) private final var verdict: Verdict?
   @exclusivity(unchecked) private final var ending: ActorEnd?
-  @exclusivity(unchecked) private final var watchers: [ActorWatcher] = []
+  @exclusivity(unchecked) private(set) final var watchers: [ActorWatcher] = []
 
   /// What this life watches, to be called off with it.
   @exclusivity(unchecked) final var watching: [ActorWatcher] = []
@@ -83,13 +84,15 @@ class ActorLife: @unchecked Sendable {
 
   // MARK: Living
 
-  /// Launches the job that runs this actor.
-  final func start(_ job: Job<Void>, _ launch: () -> Void) {
+  /// Takes the job that is to run this actor, before anyone else knows of either.
+  final func adopt(_ job: Job<Void>) {
     self.job = job
     record = job.record
     _ = job.completion.add(ActorEndCallback(self), observes: false)
-    launch()
   }
+
+  /// Gets a job going that has been prepared; one that was cancelled since has gone already.
+  final func begin() { job?.start() }
 
   /// The job's body.
   final func run() throws {
@@ -156,19 +159,26 @@ class ActorLife: @unchecked Sendable {
     while let node = woken.popFirst() { node.wake() }
   }
 
-  /// Ends the actor now: what is in the mailbox is dropped, questions fail, and the body's waits throw.
-  final func cancel() {
+  /// No more messages, none left, and no question without its answer.
+  final func becomeDeaf() {
     fallSilent()
     dropAll()
+  }
+
+  /// Ends the actor now: what is in the mailbox is dropped, questions fail, and the body's waits throw.
+  ///
+  /// The job comes before the mailbox: closed first, a mailbox would tell a body that waits at it of a stop.
+  final func cancel() {
+    fallSilent()
     job?.cancel()
+    dropAll()
   }
 
   /// The end: everybody is told.
   final func finish(_ outcome: Result<Void, any Error>) {
     if lock.withLock({ ending != nil }) { return }
     windUp()
-    fallSilent()
-    dropAll()
+    becomeDeaf()
     let end = ActorEnd(id: job?.id ?? 0, name: job?.name, exit: exit(outcome))
     lock.lock()
     ending = end
@@ -194,8 +204,11 @@ class ActorLife: @unchecked Sendable {
   final func watch(_ watcher: ActorWatcher) {
     lock.lock()
     guard let ending else {
-      watcher.place = watchers.count
-      watchers.append(watcher)
+      // Who calls it off changes its state first and then comes here: seen done, it would never be taken out.
+      if !watcher.isDone {
+        watcher.place = watchers.count
+        watchers.append(watcher)
+      }
       return lock.unlock()
     }
     lock.unlock()

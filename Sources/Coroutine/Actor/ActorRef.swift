@@ -34,13 +34,13 @@ public final class ActorRef<Message: Sendable>: Sendable {
   ///
   /// A cancelled coroutine throws what cancellation throws, also if it need not have waited. Once the actor has been stopped, has been
   /// cancelled or has ended, also while this waits, it throws ``ActorStopped``. Where waiting could never end, because an actor
-  /// tells itself and its mailbox is full, it throws ``CoroutineError/wouldDeadlock``.
+  /// tells itself and its mailbox is full, it throws ``CoroutineError/wouldDeadlock``. Whenever it throws, the message has gone to the
+  /// actor's `onUndelivered`.
   @inlinable
   public func tell(_ message: consuming Message) throws {
     guard let turn = Turn.current, let job = turn.pointee.job else { return try tellOffCoroutine(message) }
     if core.whenFull != .neverWaits, core.whenFull == .fails || job == core.record {
-      try job.checkCancelled()
-      return try tellWithoutWaiting(message)
+      return try tellWithoutWaiting(message, job)
     }
     do {
       try core.channel.send(.message(message))
@@ -59,22 +59,32 @@ public final class ActorRef<Message: Sendable>: Sendable {
 
   @usableFromInline @inline(never)
   func tellOffCoroutine(_ message: Message) throws {
-    if core.whenFull == .waits { throw CoroutineError.notInCoroutine }
-    try tellWithoutWaiting(message)
+    if core.whenFull == .waits {
+      core.drop(message)
+      throw CoroutineError.notInCoroutine
+    }
+    try tellWithoutWaiting(message, nil)
   }
 
+  /// Whenever it throws, the message has gone to `onUndelivered`, as with a send.
   @usableFromInline @inline(never)
-  func tellWithoutWaiting(_ message: Message) throws {
-    switch core.channel.trySend(.message(message)) {
-    case .sent: return
-    case .closed: throw ActorStopped()
-    case .full:
-      switch core.whenFull {
-      // The mailbox drops its newest, and this is it.
-      case .neverWaits: return core.drop(message)
-      case .waits: throw CoroutineError.wouldDeadlock
-      case .fails: throw MailboxFull()
+  func tellWithoutWaiting(_ message: Message, _ job: JobRef?) throws {
+    do {
+      try job?.checkCancelled()
+      switch core.channel.trySend(.message(message)) {
+      case .sent: return
+      case .closed: throw ActorStopped()
+      case .full:
+        switch core.whenFull {
+        // The mailbox drops its newest, and this is it.
+        case .neverWaits: return core.drop(message)
+        case .waits: throw CoroutineError.wouldDeadlock
+        case .fails: throw MailboxFull()
+        }
       }
+    } catch {
+      core.drop(message)
+      throw error
     }
   }
 

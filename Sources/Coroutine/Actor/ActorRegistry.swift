@@ -28,7 +28,7 @@ public final class ActorRegistry: Sendable {
     }
     guard let watcher else { throw ActorNameTaken(name: name) }
     actor.core.watch(watcher)
-    if watcher.isDone { throw ActorStopped() }
+    if watcher.isTold { throw ActorStopped() }
   }
 
   /// The actor with a name; nil where there is none, and where its messages are of another type.

@@ -107,12 +107,16 @@ extension Mailbox {
       if let message = extras.takeDue(now) { return message }
       if extras.front.count > 0 { return extras.front.removeFirst() }
       do {
-        // Whoever throws TimeoutError here is this deadline: nothing inside throws it.
         return try co_timeout(.nanoseconds(Int64(clamping: due - now))) {
           let (turn, job) = try Turn.requireJob()
           return try core.channel.next(turn, job)?.message
         }
-      } catch is TimeoutError {}
+      } catch is TimeoutError {
+        // This deadline, unless it is the reason with which the actor was cancelled: then each turn of the loop would get it
+        // again, at once.
+        let (_, job) = try Turn.requireJob()
+        try job.checkCancelled()
+      }
     }
   }
 

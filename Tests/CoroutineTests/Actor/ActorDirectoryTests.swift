@@ -39,6 +39,43 @@ struct ActorDirectoryTests {
     }
   }
 
+  @Test func `a watcher called off before it is armed leaves nothing behind and has not been told`() async throws {
+    try await onSerialQueue {
+      let (worker, told) = (Notices.worker(), Flag())
+      let watcher = ActorWatcher(worker.core) { _ in told.raise() }
+      watcher.cancel()
+      worker.core.watch(watcher)
+      #expect(worker.core.watchers.isEmpty)
+      #expect(watcher.isDone && !watcher.isTold)
+      worker.stop()
+      try worker.job.join()
+      #expect(!told.isRaised && !watcher.isTold)
+    }
+  }
+
+  @Test func `a name that is given up by others meanwhile does not make a live actor a stopped one`() async throws {
+    let (names, group, worker, isOver) = (ActorRegistry(), ActorGroup<Order>(), Notices.worker(), Flag())
+    let end = Promise<Void>()
+    startThread {
+      while !isOver.isRaised {
+        names.unregister("w")
+        group.leave(worker)
+      }
+      end.fulfill(())
+    }
+    try await onOwnThread {
+      for _ in 0..<2_000 {
+        do { try names.register(worker, as: "w") } catch is ActorNameTaken {}
+        group.join(worker)
+      }
+      isOver.raise()
+    }
+    try await onCoroutine { try co_await(end) }
+    names.unregister("w")
+    group.leave(worker)
+    #expect(worker.core.watchers.isEmpty)
+  }
+
   @Test func `a registered actor lives without other handles, and its name outlives a restart`() async throws {
     try await simulated {
       let (names, supervisor) = (ActorRegistry(), Supervisor())
@@ -88,6 +125,19 @@ struct ActorDirectoryTests {
       try settle()
       #expect(trace.all == ["a1", "b1", "c1", "a2", "c2", "a3", "c3", "c4"])
       #expect(group.members.map { $0.core === members[2].core } == [true])
+    }
+  }
+
+  @Test func `a group and a registry that are released leave nothing with their actors`() async throws {
+    try await onSerialQueue {
+      let worker = Notices.worker()
+      do {
+        let (group, names) = (ActorGroup<Order>(), ActorRegistry())
+        group.join(worker)
+        try names.register(worker, as: "w")
+        #expect(worker.core.watchers.count == 2)
+      }
+      #expect(worker.core.watchers.isEmpty)
     }
   }
 

@@ -61,6 +61,31 @@ struct ActorEndTests {
     }
   }
 
+  @Test func `cancel throws at a body that waits for a message, and is no stop to it`() async throws {
+    try await onSerialQueue {
+      for needsTimer in [false, true] {
+        let (trace, end) = (Trace(), Promise<String>())
+        let actor = co_actor(of: Int.self, name: "a") { mailbox in
+          if needsTimer { mailbox.schedule(after: .seconds(1_000), 0) }
+          while let number = try mailbox.receive() { trace("\(number)") }
+          trace("committed")
+        }
+        let watcher = co_actor(of: ActorEnd.self) { mailbox in
+          mailbox.monitor(actor) { $0 }
+          while let notice = try mailbox.receive() { end.fulfill(notice.text) }
+        }
+        try actor.tell(1)
+        try settle()
+        actor.cancel()
+        #expect(outcome { try actor.job.join() } == "CancellationError")
+        #expect(trace.all == ["1"])
+        #expect(try co_await(end) == "a cancelled")
+        watcher.stop()
+        try watcher.job.join()
+      }
+    }
+  }
+
   @Test func `an ask that the actor has taken out fails at once when it is cancelled, though its cleanup takes long`()
     async throws
   {
@@ -96,6 +121,19 @@ struct ActorEndTests {
         #expect(outcome { try counter.job.join() } == "CancellationError")
         #expect(outcome { try counter.tell(.add(1)) } == "ActorStopped")
       }
+    }
+  }
+
+  @Test func `an actor whose job is cancelled before it has begun is deaf before that can be joined`() async throws {
+    try await onSerialQueue {
+      let (seen, job) = (Trace(), Locked<Job<Void>?>(nil))
+      let drop: @Sendable (Int) -> Void = { seen("\($0) \(job.current?.isFinished == true)") }
+      let actor = co_actor(of: Int.self, onUndelivered: drop) { _ in }
+      job.withLock { $0 = actor.job }
+      try actor.tell(1)
+      actor.job.cancel()
+      #expect(outcome { try actor.job.join() } == "CancellationError")
+      #expect(seen.all == ["1 false"])
     }
   }
 

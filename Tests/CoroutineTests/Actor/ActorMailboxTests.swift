@@ -46,8 +46,8 @@ struct ActorMailboxTests {
   }
 
   @Test func `a mailbox that fails when full throws MailboxFull, anywhere`() async throws {
-    let (trace, gate) = (Trace(), Gate())
-    let actor = Self.writer(trace, gate, .bounded(1), failsWhenFull: true)
+    let (trace, gate, dropped) = (Trace(), Gate(), Trace())
+    let actor = Self.writer(trace, gate, .bounded(1), failsWhenFull: true, dropped)
     try actor.tell(1)
     #expect(outcome { try actor.tell(2) } == "MailboxFull")
     try await onCoroutine {
@@ -62,8 +62,11 @@ struct ActorMailboxTests {
       gate.open()
       actor.stop()
       try actor.job.join()
+      #expect(outcome { try actor.tell(5) } == "ActorStopped")
     }
+    #expect(outcome { try actor.tell(6) } == "ActorStopped")
     #expect(trace.all == ["1"])
+    #expect(dropped.all == ["2", "3", "4", "5", "6"])
   }
 
   @Test func `dropping mailboxes drop the oldest or the newest, and say so`() async throws {
@@ -81,6 +84,19 @@ struct ActorMailboxTests {
         #expect(trace.all == kept)
       }
     }
+  }
+
+  @Test func `what a thread offers in vain is dropped as what a coroutine offers is`() async throws {
+    let (gate, dropped) = (Gate(), Trace())
+    let bounded = Self.writer(Trace(), gate, .bounded(1), dropped)
+    let unbounded = Self.writer(Trace(), gate, .unbounded, dropped)
+    #expect(outcome { try bounded.tell(1) } == "notInCoroutine")
+    unbounded.stop()
+    #expect(outcome { try unbounded.tell(2) } == "ActorStopped")
+    try await onCoroutine { #expect(outcome { try unbounded.tell(3) } == "ActorStopped") }
+    #expect(unbounded.tryTell(4) == .closed)
+    gate.open()
+    #expect(dropped.all == ["1", "2", "3"])
   }
 
   @Test func `dropped by a thread is dropped all the same`() async throws {
@@ -115,13 +131,15 @@ struct ActorMailboxTests {
 
   @Test func `an actor that tells itself is refused where it would wait for itself`() async throws {
     try await onSerialQueue {
-      let result = Promise<[String]>()
-      let actor = co_actor(of: Int.self, mailbox: .bounded(1)) { mailbox in
+      let (result, dropped) = (Promise<[String]>(), Trace())
+      let drop: @Sendable (Int) -> Void = { dropped("\($0)") }
+      let actor = co_actor(of: Int.self, mailbox: .bounded(1), onUndelivered: drop) { mailbox in
         let me = mailbox.actor
         result.fulfill([outcome { try me.tell(1) }, outcome { try me.tell(2) }])
         _ = try mailbox.receive()
       }
       #expect(try co_await(result) == ["()", "wouldDeadlock"])
+      #expect(dropped.all == ["2"])
       try actor.job.join()
     }
   }

@@ -179,6 +179,59 @@ struct EscalationTests {
     }
   }
 
+  /// An actor that does not end with its mailbox, known to a supervisor and not begun.
+  private static func announced(_ supervisor: Supervisor) -> ActorCore<Int> {
+    let options = MailboxOptions<Int>(capacity: .unbounded, failsWhenFull: false, onUndelivered: nil)
+    let child = ActorCore(options, Supervision(supervisor.core, .onFailure)) { _ in try waitForCancellation() }
+    child.prepare(on: nil, name: "late", LaunchPlace(file: #fileID, line: #line))
+    supervisor.core.announce(child)
+    return child
+  }
+
+  @Test func `an actor that is started while its supervisor ends is cancelled, and no end waits for it in vain`()
+    async throws
+  {
+    try await simulated {
+      // The supervisor hears of it while it waits for another's end; after its end; without ever having begun.
+      let (ending, cleanup) = (Supervisor(), Gate())
+      let busy = ending.tracing("busy", Trace(), cleanup: cleanup)
+      try settle()
+      ending.cancel()
+      try settle()
+      #expect(!busy.job.isFinished)
+      let first = Self.announced(ending)
+      cleanup.open()
+      // Ends without waiting for the beginning.
+      #expect(outcome { try ending.job.join() } == "CancellationError")
+      let second = Self.announced(ending)
+      let unbegun = Supervisor()
+      let third = Self.announced(unbegun)
+      unbegun.cancel()
+      #expect(outcome { try unbegun.job.join() } == "CancellationError")
+      for child in [first, second, third] {
+        child.begin()
+        #expect(outcome { try child.job?.join() } == "CancellationError")
+      }
+    }
+  }
+
+  @Test func `actors that are started from elsewhere while their supervisor is cancelled all end`() async throws {
+    for _ in 0..<200 {
+      let supervisor = Supervisor()
+      let jobs = Promise<[Job<Void>]>()
+      startThread {
+        var started: [Job<Void>] = []
+        for _ in 0..<8 { started.append(supervisor.actor(of: Int.self) { _ in try waitForCancellation() }.job) }
+        jobs.fulfill(started)
+      }
+      supervisor.cancel()
+      try await onCoroutine {
+        #expect(outcome { try supervisor.job.join() } == "CancellationError")
+        for job in try co_await(jobs) { #expect(outcome { try job.join() } == "CancellationError") }
+      }
+    }
+  }
+
   @Test func `a supervisor that is cancelled before it has begun takes its actors along`() async throws {
     try await onSerialQueue {
       let supervisor = Supervisor()

@@ -138,6 +138,18 @@ struct MailboxExtrasTests {
     }
   }
 
+  @Test func `an actor that waits for a timer ends when it is cancelled with a TimeoutError`() async throws {
+    try await onSerialQueue {
+      let actor = co_actor(of: Int.self) { mailbox in
+        mailbox.schedule(after: .seconds(1_000), 0)
+        while try mailbox.receive() != nil {}
+      }
+      try settle()
+      actor.job.cancel(TimeoutError())
+      #expect(outcome { try actor.job.join() } == "TimeoutError")
+    }
+  }
+
   @Test func `a full stash says so and leaves the message to its owner`() async throws {
     try await onSerialQueue {
       let dropped = Trace()

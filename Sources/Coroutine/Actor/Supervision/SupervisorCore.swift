@@ -1,3 +1,4 @@
+import Dispatch
 import Synchronization
 
 // A supervisor is a coroutine that is told of its children's lives and decides what comes after them.
@@ -93,13 +94,20 @@ final class SupervisorCore: ActorLife, @unchecked Sendable {
   }
 
   /// Any thread.
-  func add(_ child: ActorLife, _ start: () -> Void) {
+  ///
+  /// The child has its job before the supervisor hears of it: a supervisor that is ending cancels whom it hears of at once, and
+  /// then waits for that job's end.
+  func add(_ child: ActorLife, on queue: DispatchQueue?, name: String?, _ place: LaunchPlace) {
+    child.prepare(on: queue, name: name, place)
+    announce(child)
+    child.begin()
+  }
+
+  /// Told before the child can end, so that it is known whose end it is.
+  func announce(_ child: ActorLife) {
     // The supervisor's own handle, given up with its end.
     _ = child.handles.wrappingAdd(1, ordering: .relaxed)
-    // Told before the child can end, so that it is known whose end it is.
-    let isIn = events.trySend(.added(child)) == .sent
-    start()
-    if !isIn { child.cancel() }
+    if events.trySend(.added(child)) != .sent { child.cancel() }
   }
 
   override func close() { _ = events.trySend(.stop) }
