@@ -16,9 +16,11 @@ extension AnyPromise {
   public final func cancel() { _ = cancel(with: nil) }
 
   /// As cancel, with another error for this promise.
-  final func cancel(with error: (any Error)?) -> Bool {
+  ///
+  /// `unlessAwaited`: only if nobody waits for it.
+  final func cancel(with error: (any Error)?, unlessAwaited: Bool = false) -> Bool {
     completion.pointee.lock.lock()
-    guard !completion.isSettled else {
+    guard !completion.isSettled, !(unlessAwaited && completion.pointee.waiters.first != nil) else {
       completion.pointee.lock.unlock()
       return false
     }

@@ -63,7 +63,8 @@ extension Promise {
       let link = unsafeDowncast(promise, to: EndLink<Promise<Void>, Success>.self)
       let outcome = link.outcomeForHandler(source)
       let cleanup = link.body!()
-      link.adopt(Promise.afterwards(cleanup, outcome, link.place))
+      // Cleaning up is not given up because nobody waits for the link any more.
+      link.adopt(Promise.afterwards(cleanup, outcome, link.place), isKept: true)
     }
   }
 

@@ -100,9 +100,12 @@ extension Promise {
   }
 
   /// In a handler of this link: it settles as `inner` does.
+  ///
+  /// Cancelled meanwhile, it lets go of `inner`, or leaves it alone where `isKept` says that its work counts all the same.
   @usableFromInline
-  final func adopt(_ inner: Promise) {
-    // Locked in by somebody else, or settled: then that counts.
-    if lockIn() { wait(for: inner, Self.copier) }
+  final func adopt(_ inner: Promise, isKept: Bool = false) {
+    // Locked in already, it follows another besides: its node is free none the less, and the first of the two counts.
+    _ = lockIn()
+    if !wait(for: inner, Self.copier), !isKept { letGo(of: inner) }
   }
 }

@@ -86,7 +86,7 @@ public class Promise<Success: Sendable>: AnyPromise, Awaitable, @unchecked Senda
   @inlinable
   public final func follow(_ other: Promise) {
     guard isFree else { return followBesides(other) }
-    if lockIn() { wait(for: other, Self.copier) }
+    if lockIn(), !wait(for: other, Self.copier) { letGo(of: other) }
   }
 
   /// For a promise that waits for another already: its own node is taken.
