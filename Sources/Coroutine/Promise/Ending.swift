@@ -7,8 +7,8 @@ extension Promise {
   @usableFromInline
   final func outcomeForHandler(_ source: AnyPromise?) -> Result<Success, any Error> {
     if let source { return .success(source.completion.value(as: Success.self)) }
-    return completion.isSettled
-      ? completion.outcome(as: Success.self).unsafelyUnwrapped : .failure(failureForHandler())
+    // Fulfilled by hand; a value that is there stays there, a failure may be swapped until it is copied.
+    return isFulfilled ? .success(completion.value(as: Success.self)) : .failure(failureForHandler())
   }
 
   /// Runs `body` with the outcome, whichever it is, and keeps it.

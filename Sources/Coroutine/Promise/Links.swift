@@ -36,8 +36,15 @@ final class EndLink<Returned, Output: Sendable>: Promise<Output>, @unchecked Sen
 
 extension AnyPromise {
   /// What the handler of a link gets; `source` nil: the failure that is on its way.
-  @inlinable @inline(__always)
-  final func failureForHandler() -> any Error { completion.pointee.failure.unsafelyUnwrapped }
+  ///
+  /// Copied under the lock: whoever rejects the link by hand meanwhile swaps it for another, and releases it.
+  @usableFromInline
+  final func failureForHandler() -> any Error {
+    completion.pointee.lock.lock()
+    let failure = completion.pointee.failure
+    completion.pointee.lock.unlock()
+    return failure.unsafelyUnwrapped
+  }
 }
 
 extension Promise {

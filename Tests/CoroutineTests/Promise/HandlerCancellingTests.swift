@@ -62,4 +62,28 @@ struct HandlerCancellingTests {
     #expect(trace.all == ["1", "2", "3"])
     withExtendedLifetime(kept) {}
   }
+
+  @Test func `a failure on its way to a handler outlives a reject by hand`() async throws {
+    for _ in 0..<300 {
+      let (seen, settled) = (Promise<String>(), Gate())
+      var upstream: Promise<Int>? = Promise<Int>()
+      let link = upstream!.recover { error -> Int in
+        seen.fulfill("\(error)")
+        return 0
+      }
+      link.observe { _ in
+        settled.open()
+        // A handler that comes too late does not run.
+        seen.fulfill("late")
+      }
+      upstream!.reject(Oops("first"))
+      upstream = nil
+      link.reject(Oops("second"))
+      let what = try await onCoroutine {
+        try settled.pass()
+        return try co_await(seen)
+      }
+      #expect(["late", "\(Oops("first"))", "\(Oops("second"))"].contains(what))
+    }
+  }
 }
