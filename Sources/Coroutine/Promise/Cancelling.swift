@@ -27,12 +27,9 @@ extension AnyPromise {
     var removed = Removed()
     settleCancelled(error, &removed)
     let isWaitedFor = !completion.pointee.isReleased
-    let isDone = phase == .waiting && !kind.isEmpty && !kind.runsWhenCancelled
     leaveUpstreams(cancelling: true, &removed)
     if isWaitedFor { callWaiters() }
     removed.finish()
-    // A handler that has not been posted and never will be.
-    if isDone { releaseBody() }
     return true
   }
 
@@ -182,7 +179,7 @@ struct Removed {
     for promise in posted { AnyPromise.post(promise) }
     for body in onCancel { body() }
     onCancel = []
-    for promise in surplus { AnyPromise.giveUp(promise) }
-    while let promise = released.popFirst() { AnyPromise.giveUp(promise) }
+    for promise in surplus { AnyPromise.giveUpLink(promise) }
+    while let promise = released.popFirst() { AnyPromise.giveUpLink(promise) }
   }
 }

@@ -80,7 +80,7 @@ extension AnyPromise {
       let isPosted = kind.runsWhenCancelled && phase == .waiting
       if isPosted { phase = .posted }
       completion.pointee.lock.unlock()
-      return isPosted ? Self.post(reference) : Self.giveUp(reference)
+      return isPosted ? Self.post(reference) : Self.giveUpLink(reference)
     }
     upstream._withUnsafeGuaranteedRef { upstream in
       if upstream.isRejected {
@@ -103,6 +103,14 @@ extension AnyPromise {
       }
       Self.giveUp(reference)
     }
+  }
+
+  /// Gives up the reference that an upstream's list had to a settled promise whose handler, if it has one, will not run.
+  ///
+  /// Whoever has that reference drops the user's closure: it may hold the promise itself, and so keep it for ever.
+  static func giveUpLink(_ reference: Unmanaged<AnyPromise>) {
+    reference._withUnsafeGuaranteedRef { if !$0.kind.isEmpty { $0.releaseBody() } }
+    giveUp(reference)
   }
 
   /// Under its lock, which it leaves.

@@ -86,4 +86,25 @@ struct HandlerCancellingTests {
       #expect(["late", "\(Oops("first"))", "\(Oops("second"))"].contains(what))
     }
   }
+
+  @Test func `a handler that will not run is released when its link settles, from below or by hand`() {
+    for byHand in [false, true] {
+      let (upstream, released) = (Promise<Int>(), Flag())
+      let link = Self.link(upstream, Tracked { released.raise() })
+      if byHand {
+        link.fulfill(2)
+      } else {
+        link.then { $0 }.then { $0 }.cancel()
+      }
+      #expect(link.isSettled && released.isRaised)
+      withExtendedLifetime((link, upstream)) {}
+    }
+  }
+
+  private static func link(_ upstream: Promise<Int>, _ held: Tracked) -> Promise<Int> {
+    upstream.then { value -> Int in
+      held.use()
+      return value
+    }
+  }
 }
