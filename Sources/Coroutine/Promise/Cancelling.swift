@@ -177,9 +177,12 @@ struct Removed {
   /// Outside of every lock.
   mutating func finish() {
     for promise in posted { AnyPromise.post(promise) }
+    let words = AnyPromise.leaveSettleList()
     for body in onCancel { body() }
     onCancel = []
+    dropped = []
     for promise in surplus { AnyPromise.giveUpLink(promise) }
     while let promise = released.popFirst() { AnyPromise.giveUpLink(promise) }
+    AnyPromise.enterSettleList(words)
   }
 }

@@ -89,7 +89,7 @@ extension AnyPromise {
         phase = .free
         let hasHandler = !kind.isEmpty
         publish(Completion.failed)
-        if hasHandler { releaseBody() }
+        if hasHandler { releaseBodyWhileSettling() }
       } else {
         if kind.contains(.success) {
           source = Unmanaged.passRetained(upstream)
@@ -99,7 +99,7 @@ extension AnyPromise {
         let hasHandler = !kind.isEmpty
         completion.pointee.lock.unlock()
         runner!(self, upstream, false)
-        if hasHandler { releaseBody() }
+        if hasHandler { releaseBodyWhileSettling() }
       }
       Self.giveUp(reference)
     }
@@ -109,8 +109,14 @@ extension AnyPromise {
   ///
   /// Whoever has that reference drops the user's closure: it may hold the promise itself, and so keep it for ever.
   static func giveUpLink(_ reference: Unmanaged<AnyPromise>) {
-    reference._withUnsafeGuaranteedRef { if !$0.kind.isEmpty { $0.releaseBody() } }
+    reference._withUnsafeGuaranteedRef { if !$0.kind.isEmpty { $0.releaseBodyWhileSettling() } }
     giveUp(reference)
+  }
+
+  private final func releaseBodyWhileSettling() {
+    let words = Self.leaveSettleList()
+    releaseBody()
+    Self.enterSettleList(words)
   }
 
   /// Under its lock, which it leaves.

@@ -107,4 +107,31 @@ struct HandlerCancellingTests {
       return value
     }
   }
+
+  @Test func `an onCancel that suspends does not keep others from settling`() async throws {
+    let (gate, kept) = (Gate(), Locked<Resumer<Int>?>(nil))
+    let passed = Flag()
+    try await onSerialQueue {
+      let winner = Promise<Int>()
+      let loser = Promise<Int>(
+        onCancel: {
+          try? gate.pass()
+          passed.raise()
+        },
+        { kept.current = $0 }
+      )
+      let race = Promise.race([winner, loser], losers: .cancelled)
+      let other = co_launch {
+        let promise = Promise<Int>()
+        let end = promise.asVoid()
+        promise.fulfill(1)
+        #expect(end.isFulfilled && !passed.isRaised)
+        gate.open()
+      }
+      winner.fulfill(1)
+      #expect(passed.isRaised)
+      try other.join()
+      #expect(try co_await(race) == 1)
+    }
+  }
 }
