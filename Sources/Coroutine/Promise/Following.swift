@@ -77,10 +77,24 @@ extension AnyPromise {
     _ = other.cancel(with: nil, unlessAwaited: true)
   }
 
+  /// Adds to what cancelling this promise calls; it calls at once what comes too late.
+  final func callWhenCancelled(_ body: @escaping @Sendable () -> Void) {
+    let isLate = completion.pointee.lock.withLock {
+      if completion.isSettled { return true }
+      let earlier = onCancel
+      onCancel = {
+        earlier?()
+        body()
+      }
+      return false
+    }
+    if isLate, wasCancelled.load(ordering: .acquiring) { body() }
+  }
+
   /// Whether `other` waits for this promise.
   ///
   /// Under `Following.lock`.
-  private final func isAwaited(by other: AnyPromise) -> Bool {
+  final func isAwaited(by other: AnyPromise) -> Bool {
     guard completion.pointee.lock.withLock({ isWaitedForByPromises }) else { return false }
     other.completion.pointee.lock.lock()
     return Self.find(from: Unmanaged.passUnretained(other)) { $0 === self }

@@ -93,10 +93,17 @@ public class Promise<Success: Sendable>: AnyPromise, Awaitable, @unchecked Senda
   @usableFromInline
   final func followBesides(_ other: Promise) {
     guard lockIn() else { return }
-    if other === self {
+    guard other !== self, !Following.lock.withLock({ isAwaited(by: other) }) else {
       fail(CoroutineError.cycle)
-    } else {
-      _ = other.observe { [self] in _ = settle($0) }
+      return
+    }
+    let observation = other.observe { [self] in _ = settle($0) }
+    // Weak, or `other` would keep itself by way of its observer, and never be found abandoned.
+    callWhenCancelled { [weak other] in
+      observation.cancel()
+      guard let other else { return }
+      other.ignore()
+      _ = other.cancel(with: nil, unlessAwaited: true)
     }
   }
 
