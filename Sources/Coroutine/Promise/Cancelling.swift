@@ -16,21 +16,20 @@ extension AnyPromise {
   public final func cancel() { _ = cancel(with: nil) }
 
   /// As cancel, with another error for this promise.
-  final func cancel(with error: (any Error)?) -> Bool {
+  ///
+  /// `unlessAwaited`: only if nobody waits for it.
+  final func cancel(with error: (any Error)?, unlessAwaited: Bool = false) -> Bool {
     completion.pointee.lock.lock()
-    guard !completion.isSettled else {
+    guard !completion.isSettled, !(unlessAwaited && completion.pointee.waiters.first != nil) else {
       completion.pointee.lock.unlock()
       return false
     }
     var removed = Removed()
     settleCancelled(error, &removed)
     let isWaitedFor = !completion.pointee.isReleased
-    let isDone = phase == .waiting && !kind.isEmpty && !kind.runsWhenCancelled
     leaveUpstreams(cancelling: true, &removed)
     if isWaitedFor { callWaiters() }
     removed.finish()
-    // A handler that has not been posted and never will be.
-    if isDone { releaseBody() }
     return true
   }
 
@@ -178,9 +177,12 @@ struct Removed {
   /// Outside of every lock.
   mutating func finish() {
     for promise in posted { AnyPromise.post(promise) }
+    let words = AnyPromise.leaveSettleList()
     for body in onCancel { body() }
     onCancel = []
-    for promise in surplus { AnyPromise.giveUp(promise) }
-    while let promise = released.popFirst() { AnyPromise.giveUp(promise) }
+    dropped = []
+    for promise in surplus { AnyPromise.giveUpLink(promise) }
+    while let promise = released.popFirst() { AnyPromise.giveUpLink(promise) }
+    AnyPromise.enterSettleList(words)
   }
 }

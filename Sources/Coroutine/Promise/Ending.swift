@@ -7,8 +7,8 @@ extension Promise {
   @usableFromInline
   final func outcomeForHandler(_ source: AnyPromise?) -> Result<Success, any Error> {
     if let source { return .success(source.completion.value(as: Success.self)) }
-    return completion.isSettled
-      ? completion.outcome(as: Success.self).unsafelyUnwrapped : .failure(failureForHandler())
+    // Fulfilled by hand; a value that is there stays there, a failure may be swapped until it is copied.
+    return isFulfilled ? .success(completion.value(as: Success.self)) : .failure(failureForHandler())
   }
 
   /// Runs `body` with the outcome, whichever it is, and keeps it.
@@ -63,7 +63,8 @@ extension Promise {
       let link = unsafeDowncast(promise, to: EndLink<Promise<Void>, Success>.self)
       let outcome = link.outcomeForHandler(source)
       let cleanup = link.body!()
-      link.adopt(Promise.afterwards(cleanup, outcome, link.place))
+      // Cleaning up is not given up because nobody waits for the link any more.
+      link.adopt(Promise.afterwards(cleanup, outcome, link.place), isKept: true)
     }
   }
 

@@ -27,24 +27,24 @@ extension AnyPromise {
 
   /// Waits for `other`, to settle as it does; this promise is locked in, and its node is free.
   ///
-  /// `runner` copies a value.
+  /// `runner` copies a value. False: this promise was settled first, and has nothing to do with `other`.
   @usableFromInline
-  final func wait(for other: AnyPromise, _ runner: @escaping PromiseRunner) {
+  final func wait(for other: AnyPromise, _ runner: @escaping PromiseRunner) -> Bool {
     if other === self {
       fail(CoroutineError.cycle)
-      return
+      return true
     }
     Following.lock.lock()
     if isAwaited(by: other) {
       Following.lock.unlock()
       fail(CoroutineError.cycle)
-      return
+      return true
     }
     completion.pointee.lock.lock()
     if completion.isSettled {
       completion.pointee.lock.unlock()
       Following.lock.unlock()
-      return
+      return false
     }
     // What its handler was given, if it had one, has been dealt with.
     let handled = completion.pointee.failure.take()
@@ -64,12 +64,37 @@ extension AnyPromise {
       other.ignore()
       Self.upstreamSettled(reference, -1)
     }
+    return true
+  }
+
+  /// For one that would have waited for `other`, had it not been settled first.
+  ///
+  /// Was it cancelled, then so is `other`, unless somebody else waits for it: as if its last consumer had gone.
+  @usableFromInline
+  final func letGo(of other: AnyPromise) {
+    guard wasCancelled.load(ordering: .acquiring) else { return }
+    other.ignore()
+    _ = other.cancel(with: nil, unlessAwaited: true)
+  }
+
+  /// Adds to what cancelling this promise calls; it calls at once what comes too late.
+  final func callWhenCancelled(_ body: @escaping @Sendable () -> Void) {
+    let isLate = completion.pointee.lock.withLock {
+      if completion.isSettled { return true }
+      let earlier = onCancel
+      onCancel = {
+        earlier?()
+        body()
+      }
+      return false
+    }
+    if isLate, wasCancelled.load(ordering: .acquiring) { body() }
   }
 
   /// Whether `other` waits for this promise.
   ///
   /// Under `Following.lock`.
-  private final func isAwaited(by other: AnyPromise) -> Bool {
+  final func isAwaited(by other: AnyPromise) -> Bool {
     guard completion.pointee.lock.withLock({ isWaitedForByPromises }) else { return false }
     other.completion.pointee.lock.lock()
     return Self.find(from: Unmanaged.passUnretained(other)) { $0 === self }

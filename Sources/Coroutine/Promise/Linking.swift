@@ -80,7 +80,7 @@ extension AnyPromise {
       let isPosted = kind.runsWhenCancelled && phase == .waiting
       if isPosted { phase = .posted }
       completion.pointee.lock.unlock()
-      return isPosted ? Self.post(reference) : Self.giveUp(reference)
+      return isPosted ? Self.post(reference) : Self.giveUpLink(reference)
     }
     upstream._withUnsafeGuaranteedRef { upstream in
       if upstream.isRejected {
@@ -89,7 +89,7 @@ extension AnyPromise {
         phase = .free
         let hasHandler = !kind.isEmpty
         publish(Completion.failed)
-        if hasHandler { releaseBody() }
+        if hasHandler { releaseBodyWhileSettling() }
       } else {
         if kind.contains(.success) {
           source = Unmanaged.passRetained(upstream)
@@ -99,10 +99,24 @@ extension AnyPromise {
         let hasHandler = !kind.isEmpty
         completion.pointee.lock.unlock()
         runner!(self, upstream, false)
-        if hasHandler { releaseBody() }
+        if hasHandler { releaseBodyWhileSettling() }
       }
       Self.giveUp(reference)
     }
+  }
+
+  /// Gives up the reference that an upstream's list had to a settled promise whose handler, if it has one, will not run.
+  ///
+  /// Whoever has that reference drops the user's closure: it may hold the promise itself, and so keep it for ever.
+  static func giveUpLink(_ reference: Unmanaged<AnyPromise>) {
+    reference._withUnsafeGuaranteedRef { if !$0.kind.isEmpty { $0.releaseBodyWhileSettling() } }
+    giveUp(reference)
+  }
+
+  private final func releaseBodyWhileSettling() {
+    let words = Self.leaveSettleList()
+    releaseBody()
+    Self.enterSettleList(words)
   }
 
   /// Under its lock, which it leaves.

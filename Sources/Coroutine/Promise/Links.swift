@@ -36,8 +36,15 @@ final class EndLink<Returned, Output: Sendable>: Promise<Output>, @unchecked Sen
 
 extension AnyPromise {
   /// What the handler of a link gets; `source` nil: the failure that is on its way.
-  @inlinable @inline(__always)
-  final func failureForHandler() -> any Error { completion.pointee.failure.unsafelyUnwrapped }
+  ///
+  /// Copied under the lock: whoever rejects the link by hand meanwhile swaps it for another, and releases it.
+  @usableFromInline
+  final func failureForHandler() -> any Error {
+    completion.pointee.lock.lock()
+    let failure = completion.pointee.failure
+    completion.pointee.lock.unlock()
+    return failure.unsafelyUnwrapped
+  }
 }
 
 extension Promise {
@@ -100,9 +107,12 @@ extension Promise {
   }
 
   /// In a handler of this link: it settles as `inner` does.
+  ///
+  /// Cancelled meanwhile, it lets go of `inner`, or leaves it alone where `isKept` says that its work counts all the same.
   @usableFromInline
-  final func adopt(_ inner: Promise) {
-    // Locked in by somebody else, or settled: then that counts.
-    if lockIn() { wait(for: inner, Self.copier) }
+  final func adopt(_ inner: Promise, isKept: Bool = false) {
+    // Locked in already, it follows another besides: its node is free none the less, and the first of the two counts.
+    _ = lockIn()
+    if !wait(for: inner, Self.copier), !isKept { letGo(of: inner) }
   }
 }

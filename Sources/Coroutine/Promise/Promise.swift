@@ -86,17 +86,24 @@ public class Promise<Success: Sendable>: AnyPromise, Awaitable, @unchecked Senda
   @inlinable
   public final func follow(_ other: Promise) {
     guard isFree else { return followBesides(other) }
-    if lockIn() { wait(for: other, Self.copier) }
+    if lockIn(), !wait(for: other, Self.copier) { letGo(of: other) }
   }
 
   /// For a promise that waits for another already: its own node is taken.
   @usableFromInline
   final func followBesides(_ other: Promise) {
     guard lockIn() else { return }
-    if other === self {
+    guard other !== self, !Following.lock.withLock({ isAwaited(by: other) }) else {
       fail(CoroutineError.cycle)
-    } else {
-      _ = other.observe { [self] in _ = settle($0) }
+      return
+    }
+    let observation = other.observe { [self] in _ = settle($0) }
+    // Weak, or `other` would keep itself by way of its observer, and never be found abandoned.
+    callWhenCancelled { [weak other] in
+      observation.cancel()
+      guard let other else { return }
+      other.ignore()
+      _ = other.cancel(with: nil, unlessAwaited: true)
     }
   }
 

@@ -62,7 +62,8 @@ final class Pump<Success: Sendable, Output: Sendable>: @unchecked Sendable {
       lock.lock()
       isPulling = false
       let isLate = isOver
-      if !isLate, link.isPending { pending[index] = Flight(link: link, watch: watch) }
+      // Its handler may have run already, and will not take out what is put in now.
+      if !isLate, link.isPending, outputs[index] == nil { pending[index] = Flight(link: link, watch: watch) }
       let failure = self.failure.take()
       lock.unlock()
       if let failure { result.fail(failure) } else if isLate { Flight(link: link, watch: watch).cancel() }

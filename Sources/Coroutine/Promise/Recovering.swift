@@ -31,7 +31,7 @@ extension Promise {
   }
 
   /// As recover, with a promise: the result settles as that one does.
-  @inlinable
+  @inlinable @_disfavoredOverload  // A body that only throws fits both.
   public final func recover(
     on queue: DispatchQueue? = nil,
     file: StaticString = #fileID,
@@ -72,7 +72,7 @@ extension Promise {
   }
 
   /// As rescue, with a promise: the result settles as that one does.
-  @inlinable
+  @inlinable @_disfavoredOverload  // A body that only throws fits both.
   public final func rescue<E: Error>(
     on queue: DispatchQueue? = nil,
     file: StaticString = #fileID,

@@ -4,8 +4,8 @@ public import Synchronization
 // Settling one promise settles those that wait for it, and those that wait for them: a chain of any length in constant stack.
 //
 // A promise that has an outcome and waiters goes into the list of the outermost settle on its thread, which calls the waiters of
-// one after the other. The thread's word leads to that list. It is taken away while references are released, because that
-// runs foreign deinits, which may even suspend; nothing else in here does.
+// one after the other. The thread's word leads to that list. It is taken away while references and closures are released, and
+// while an onCancel runs: that is foreign code, which may even suspend.
 
 @usableFromInline
 struct SettleList {
@@ -62,7 +62,9 @@ extension AnyPromise {
     leaveUpstreams(cancelling: members?.cancelsLosers ?? false, &removed)
     if isWaitedFor { callWaiters() }
     removed.finish()
+    let words = Self.leaveSettleList()
     _ = consume onCancel
+    Self.enterSettleList(words)
   }
 
   /// Fails it, if it is pending.
@@ -119,12 +121,22 @@ extension AnyPromise {
 
   /// Gives up a reference in the midst of settling: what that releases is foreign.
   static func giveUp(_ promise: Unmanaged<AnyPromise>) {
+    let words = leaveSettleList()
+    promise.release()
+    enterSettleList(words)
+  }
+
+  /// Before foreign code in the midst of settling: closures, and what releasing them runs.
+  ///
+  /// It may suspend, and what others settle on this thread meanwhile must not wait for a stack that is parked.
+  static func leaveSettleList() -> UnsafeMutableRawPointer? {
     let words = cco_thread().pointee.settling
     cco_thread().pointee.settling = nil
-    promise.release()
-    // Read anew: a deinit may have gone on on another thread.
-    cco_thread().pointee.settling = words
+    return words
   }
+
+  /// After it, with what leaving has answered; the foreign code may have gone on on another thread.
+  static func enterSettleList(_ words: UnsafeMutableRawPointer?) { cco_thread().pointee.settling = words }
 
   /// In deinit, pending: whoever still waits is told that nobody can settle it any more.
   ///

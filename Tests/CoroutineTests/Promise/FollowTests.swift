@@ -91,14 +91,14 @@ struct FollowTests {
     start.fulfill(1)
   }
 
-  @Test func `a derived promise that follows settles by what comes first, in a circle too`() async {
-    let start = Promise<Int>()
+  @Test func `a derived promise that follows settles by what comes first`() async {
+    let (start, late) = (Promise<Int>(), Promise<Int>())
     let link = start.then { $0 + 1 }
-    let after = link.then { $0 + 1 }
-    link.follow(after)
+    link.follow(late)
     #expect(!link.fulfill(7))
     start.fulfill(1)
-    #expect(await asyncOutcome { try await after.value } == "3")
+    #expect(await asyncOutcome { try await link.value } == "2")
+    late.fulfill(9)
 
     let (member, other) = (Promise<Int>(), Promise<[Int]>())
     let all = Promise.all([member])
@@ -142,5 +142,41 @@ struct FollowTests {
       return outcome { try co_await(last) }
     }.value
     #expect(seen == "cycle")
+  }
+
+  @Test func `a link that follows besides finds the circle`() {
+    let upstream = Promise<Int>()
+    let link = upstream.then { $0 }
+    let below = link.then { $0 }
+    link.follow(below)
+    #expect(link.result.map { outcome($0) } == outcome(.failure(CoroutineError.cycle) as Result<Int, any Error>))
+    #expect(below.isRejected)
+    below.ignore()
+    withExtendedLifetime(upstream) {}
+  }
+
+  @Test func `cancelling a link that follows besides reaches both`() {
+    let (upstream, other) = (Promise<Int>(), Promise<Int>())
+    let link = upstream.then { $0 }
+    link.follow(other)
+    link.cancel()
+    #expect(upstream.error is CancellationError && other.error is CancellationError)
+
+    let (second, shared) = (Promise<Int>(), Promise<Int>())
+    let consumer = shared.then { $0 }
+    let another = second.then { $0 }
+    another.follow(shared)
+    another.cancel()
+    #expect(second.isRejected && shared.isPending)
+    withExtendedLifetime(consumer) {}
+  }
+
+  @Test func `a link that follows besides still settles as the promise that its handler returns`() async throws {
+    let (upstream, other) = (Promise<Int>(), Promise<Int>())
+    let link = upstream.then { _ in Promise.value(5) }
+    link.follow(other)
+    upstream.fulfill(1)
+    #expect(try await link.value == 5)
+    withExtendedLifetime(other) {}
   }
 }

@@ -232,4 +232,13 @@ struct HandlerTests {
     queue.setSpecific(key: tracked, value: held)
     return try await co_launch(on: queue) { head.then { $0 + 1 } }.value
   }
+
+  @Test func `a recover and a rescue whose body only throws need no annotation`() async {
+    struct Wrapped: Error { let error: any Error }
+    let failed = Promise<Int>.failure(Oops("inner"))
+    let recovered = failed.recover { throw Wrapped(error: $0) }
+    let rescued = failed.rescue { (_: Oops) in throw CancellationError() }
+    await #expect(throws: Wrapped.self) { _ = try await recovered.value }
+    await #expect(throws: CancellationError.self) { _ = try await rescued.value }
+  }
 }

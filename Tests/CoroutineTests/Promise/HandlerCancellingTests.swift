@@ -1,0 +1,137 @@
+import Coroutine
+import Testing
+
+/// What becomes of a handler's work when its own link is cancelled, or settled, while the handler runs or before.
+@Suite("Promise: cancelling and handlers", .timeLimit(.minutes(1)))
+struct HandlerCancellingTests {
+  private typealias Slot = Locked<Promise<Int>?>
+
+  /// Work that opens the gate when it is cancelled.
+  private static func work(_ cancelled: Gate) -> (Promise<Int>, Locked<Resumer<Int>?>) {
+    let kept = Locked<Resumer<Int>?>(nil)
+    return (Promise(onCancel: { cancelled.open() }, { kept.current = $0 }), kept)
+  }
+
+  @Test func `what a handler returns is cancelled if its link was cancelled while it ran`() async throws {
+    let (cancelled, slot, upstream) = (Gate(), Slot(nil), Promise<Int>())
+    let (inner, kept) = Self.work(cancelled)
+    let link = upstream.then { _ -> Promise<Int> in
+      slot.current?.cancel()
+      return inner
+    }
+    slot.current = link
+    upstream.fulfill(1)
+    try await onCoroutine { try cancelled.pass() }
+    #expect(inner.error is CancellationError && link.error is CancellationError)
+    withExtendedLifetime(kept) {}
+  }
+
+  @Test func `what a handler returns goes on if somebody else waits for it`() async throws {
+    let (slot, upstream, inner) = (Slot(nil), Promise<Int>(), Promise<Int>())
+    let other = inner.then { $0 + 1 }
+    try await onSerialQueue {
+      let link = upstream.then { _ -> Promise<Int> in
+        slot.current?.cancel()
+        return inner
+      }
+      slot.current = link
+      // Behind the link's handler in the queue, so the link has dealt with what was returned.
+      let after = upstream.then { $0 }
+      upstream.fulfill(1)
+      _ = try co_await(after)
+      #expect(inner.isPending && link.isRejected)
+      inner.fulfill(1)
+      #expect(try co_await(other) == 2)
+    }
+  }
+
+  @Test func `a retry that is cancelled during an attempt cancels that and makes no more`() async throws {
+    let (cancelled, slot, trace) = (Gate(), Slot(nil), Trace())
+    let (inner, kept) = Self.work(cancelled)
+    try await onSerialQueue {
+      let retried = Promise<Int>.retry(attempts: 5) { number in
+        trace("\(number)")
+        if number < 3 { return .failure(Oops("attempt")) }
+        slot.current?.cancel()
+        return inner
+      }
+      slot.current = retried
+      try cancelled.pass()
+      #expect(retried.error is CancellationError)
+    }
+    #expect(trace.all == ["1", "2", "3"])
+    withExtendedLifetime(kept) {}
+  }
+
+  @Test func `a failure on its way to a handler outlives a reject by hand`() async throws {
+    for _ in 0..<300 {
+      let (seen, settled) = (Promise<String>(), Gate())
+      var upstream: Promise<Int>? = Promise<Int>()
+      let link = upstream!.recover { error -> Int in
+        seen.fulfill("\(error)")
+        return 0
+      }
+      link.observe { _ in
+        settled.open()
+        // A handler that comes too late does not run.
+        seen.fulfill("late")
+      }
+      upstream!.reject(Oops("first"))
+      upstream = nil
+      link.reject(Oops("second"))
+      let what = try await onCoroutine {
+        try settled.pass()
+        return try co_await(seen)
+      }
+      #expect(["late", "\(Oops("first"))", "\(Oops("second"))"].contains(what))
+    }
+  }
+
+  @Test func `a handler that will not run is released when its link settles, from below or by hand`() {
+    for byHand in [false, true] {
+      let (upstream, released) = (Promise<Int>(), Flag())
+      let link = Self.link(upstream, Tracked { released.raise() })
+      if byHand {
+        link.fulfill(2)
+      } else {
+        link.then { $0 }.then { $0 }.cancel()
+      }
+      #expect(link.isSettled && released.isRaised)
+      withExtendedLifetime((link, upstream)) {}
+    }
+  }
+
+  private static func link(_ upstream: Promise<Int>, _ held: Tracked) -> Promise<Int> {
+    upstream.then { value -> Int in
+      held.use()
+      return value
+    }
+  }
+
+  @Test func `an onCancel that suspends does not keep others from settling`() async throws {
+    let (gate, kept) = (Gate(), Locked<Resumer<Int>?>(nil))
+    let passed = Flag()
+    try await onSerialQueue {
+      let winner = Promise<Int>()
+      let loser = Promise<Int>(
+        onCancel: {
+          try? gate.pass()
+          passed.raise()
+        },
+        { kept.current = $0 }
+      )
+      let race = Promise.race([winner, loser], losers: .cancelled)
+      let other = co_launch {
+        let promise = Promise<Int>()
+        let end = promise.asVoid()
+        promise.fulfill(1)
+        #expect(end.isFulfilled && !passed.isRaised)
+        gate.open()
+      }
+      winner.fulfill(1)
+      #expect(passed.isRaised)
+      try other.join()
+      #expect(try co_await(race) == 1)
+    }
+  }
+}
