@@ -52,11 +52,13 @@ struct ActorMailboxTests {
     #expect(outcome { try actor.tell(2) } == "MailboxFull")
     try await onCoroutine {
       #expect(outcome { try actor.tell(3) } == "MailboxFull")
+      let started = Promise<Void>()
       let cancelled = co_launch {
+        started.fulfill(())
         try? waitForCancellation()
         return outcome { try actor.tell(4) }
       }
-      try co_delay(.milliseconds(1))
+      try co_await(started)
       cancelled.cancel()
       #expect(try cancelled.join() == "CancellationError")
       gate.open()
