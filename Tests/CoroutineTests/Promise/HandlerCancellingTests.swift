@@ -71,7 +71,7 @@ struct HandlerCancellingTests {
         seen.fulfill("\(error)")
         return 0
       }
-      link.observe { _ in
+      _ = link.observe { _ in
         settled.open()
         // A handler that comes too late does not run.
         seen.fulfill("late")
