@@ -28,7 +28,7 @@ extension Duration {
 
 /// The one Dispatch source of a scheduler: wakes it for its earliest timer.
 ///
-/// A GCD timer that goes off costs 70 µs of processor time, so it is armed only when the scheduler goes idle, only if the
+/// A GCD timer that goes off costs the wakes of two threads, so it is armed only when the scheduler goes idle, only if the
 /// earliest deadline has moved, and not twice within a rest: a crowd of sleepers whose deadlines are scattered wakes
 /// every millisecond or two for all of them, a lone one to the microsecond.
 final class Alarm {

@@ -13,7 +13,7 @@ import Synchronization
 //
 // What lies in the slots are entries of the wheel's own (TimerPool.swift), not the nodes on the waiting stacks: to deal or to
 // fire a timer must not touch the stack of a coroutine that sleeps. Each is a page that nobody has looked at for long, and
-// one look takes 300 ns, three times the rest of a sleeper's life.
+// a look would wait for memory and page tables.
 //
 // Ownership: everything under the wheel's lock, because a job may be called off by a lane that stole it. Firing touches an
 // entry, its job and its frame only under that lock; the owner takes the lock to call off before its frame goes. A node is

@@ -3,7 +3,7 @@ import Dispatch
 import Synchronization
 
 // When stacks that nobody uses give their memory back: some seconds after they were last needed. Not at once, because a
-// page that is given back costs 1.6 µs to get again, fifteen times what a coroutine on a hot stack does, and a program
+// page that is given back has to be faulted in and cleared again, many times the price of a hot stack, and a program
 // that goes idle between two bursts would pay it in each.
 //
 //   RESTING --a scheduler goes idle, many stacks are pooled--> WATCHING --every two seconds--> trim what was not needed

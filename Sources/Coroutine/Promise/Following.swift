@@ -1,7 +1,8 @@
 // A promise that follows another will settle as that one does. The follower is locked in at once: from then on nobody else
 // settles it, except that it can be cancelled.
 //
-// No circle ever exists. A circle could only be closed by a follow, because every other edge starts at a promise that is new,
+// No circle of follows, links and combinators exists. (Two kinds of edges are closures and not seen: of a bounded
+// `all(of:concurrently:)`, and of a promise that already waits and is told to follow besides.) A circle could only be closed by a follow, because every other edge starts at a promise that is new,
 // which nobody waits for. All follows of pending promises are made one after the other, under `Following.lock`, and each
 // looks first whether the other waits, by whatever way, for the follower. So of two threads that would close a circle
 // together the later one sees the earlier one's edge. Looking goes from the one who waits to the one who is waited for, hand
