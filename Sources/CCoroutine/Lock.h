@@ -8,6 +8,8 @@
 #ifndef CCOROUTINE_LOCK_H
 #define CCOROUTINE_LOCK_H
 
+#include "CCoroutine.h"
+
 #include <linux/futex.h>
 #include <stdatomic.h>
 #include <sys/syscall.h>
@@ -18,14 +20,6 @@ typedef struct cco_lock {
 } cco_lock;
 
 enum { CCO_LOCK_FREE = 0, CCO_LOCK_TAKEN = 1, CCO_LOCK_CONTENDED = 2, CCO_LOCK_SPINS = 64 };
-
-static inline void cco_relax(void) {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  __asm__ volatile("yield");
-#endif
-}
 
 static __attribute__((noinline, unused)) void cco_lock_wait(cco_lock *lock) {
   for (int spin = 0; spin < CCO_LOCK_SPINS; spin++) {

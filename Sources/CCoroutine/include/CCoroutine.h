@@ -260,6 +260,15 @@ static inline __attribute__((always_inline)) void cco_prefetch_line(const void *
   __builtin_prefetch(address, 1);
 }
 
+/// Tells the processor that this is a loop that waits for another processor.
+static inline __attribute__((always_inline)) void cco_relax(void) {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
+
 /// Makes a READY context on a guarded stack of at least `stack_size` bytes (rounded up to a size class). Answers
 /// CCO_STACK_TOO_LARGE, CCO_OUT_OF_MAPS or CCO_OUT_OF_MEMORY. Any thread. Tens of ns on a pooled stack, µs on a new
 /// one.

@@ -65,6 +65,7 @@ extension Scheduler {
   /// True: idle, and by now perhaps drained by another thread.
   private func run(_ turn: UnsafeMutablePointer<Turn>) -> Bool {
     pace.begin(turn.pointee.now)
+    lingering.begins(turn.pointee.now)
     // A simulation chooses every job, so every switch goes through the base.
     let isSimulated = simulation != nil
     turn.pointee.switchesLeft = isSimulated ? 0 : pace.interval
@@ -84,7 +85,7 @@ extension Scheduler {
         alarm?.fired(fired)
       }
       guard let job = chooseNext() else {
-        if findMore(turn) { continue }
+        if findMore(turn) || linger(turn) { continue }
         prepareToIdle()
         if inbox.goIdle() {
           // An offer that came before we were idle has taken our idle bit and could not wake us.

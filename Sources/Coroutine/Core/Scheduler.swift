@@ -46,6 +46,7 @@ final class Scheduler: @unchecked Sendable {
   // The drain only.
   @exclusivity(unchecked) var alarm: Alarm?
   @exclusivity(unchecked) var pace = Pace()
+  @exclusivity(unchecked) var lingering = Linger()
   let tick = TimerTick()
   /// Handlers that were bound on this scheduler's own turn and have not run (Handlers.swift).
   @exclusivity(unchecked) var boundHandlers = 0

@@ -1,0 +1,88 @@
+import Dispatch
+import Testing
+
+@testable import Coroutine
+
+@Suite(
+  "A drain that lingers",
+  .timeLimit(.minutes(1)),
+  .enabled(if: Processors.usable > 1, "one processor: nobody could send anything")
+)
+struct LingerTests {
+  @Test
+  func `it looks after two quick returns in a row, and not before`() {
+    var linger = Linger()
+    returns(&linger, after: 1_000)
+    #expect(linger.returnsWanted == 1)
+    returns(&linger, after: 1_000)
+    #expect(linger.returnsWanted == 0)
+    returns(&linger, after: 1_000_000)
+    #expect(linger.returnsWanted == 2, "a slow return starts anew")
+  }
+
+  @Test
+  func `a drain that only went to the back of its queue counts as no return`() {
+    var linger = Linger()
+    for now in UInt64(1)...10 { linger.begins(now) }
+    #expect(linger.returnsWanted == 2)
+  }
+
+  @Test
+  func `looks in vain become rarer, up to a bound, and as frequent as before when they pay`() {
+    var linger = Linger()
+    for wanted in [4, 8, 16, 32, 64, 128, 128] {
+      linger.failed()
+      #expect(linger.returnsWanted == wanted)
+    }
+    for _ in 1..<Linger.streak { linger.succeeded() }
+    #expect(linger.returnsWanted == 128, "once or twice may be luck")
+    linger.succeeded()
+    #expect(linger.returnsWanted == 2)
+  }
+
+  @Test
+  func `what is sent to it runs at once, before the blocks that are behind it in the queue`() async throws {
+    let queue = DispatchQueue(label: "lingers")
+    let order = Trace()
+    try await onOwnThread {
+      try linger(on: queue)
+      queue.async { order("block") }
+      try co_launch(on: queue) {
+        order("coroutine")
+        SchedulerRegistry.scheduler(for: queue).lingering.patience = 0
+      }
+      .wait()
+      queue.sync {}
+    }
+    #expect(order.all == ["coroutine", "block"])
+  }
+
+  @Test
+  func `a timer that is due ends its look`() async throws {
+    let queue = DispatchQueue(label: "lingers for a timer")
+    let sleeper = co_launch(on: queue) {
+      try co_delay(.milliseconds(2))
+      SchedulerRegistry.scheduler(for: queue).lingering.patience = 0
+    }
+    // Without an end at the timer's deadline it would be a minute until this returned.
+    try await onOwnThread {
+      try linger(on: queue)
+      try sleeper.wait()
+    }
+  }
+
+  /// Leaves the queue's drain looking at its inbox.
+  private func linger(on queue: DispatchQueue, for patience: UInt64 = 90_000_000_000) throws {
+    try co_launch(on: queue) {
+      let scheduler = SchedulerRegistry.scheduler(for: queue)
+      scheduler.lingering.patience = patience
+      scheduler.lingering.needed = 0
+    }
+    .wait()
+  }
+
+  private func returns(_ linger: inout Linger, after pause: UInt64) {
+    linger.goesIdle(1_000)
+    linger.begins(1_000 + pause)
+  }
+}
