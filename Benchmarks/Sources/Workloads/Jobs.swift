@@ -15,7 +15,12 @@ func addJobs(to suite: inout Suite) {
     expect(outOfTurn, equals: 0, "turns out of order")
   }
 
-  suite.row("spawn", 1_000_000) { count in
+  // As the peers' programs do it: nobody keeps a handle, a wait group counts the ends.
+  suite.row("spawn", 1_000_000) { count in try onQueue { try spawnInGroup(count) } }
+  suite.row("spawn_parallel", 1_000_000) { count in try co_launch { try spawnInGroup(count) }.wait() }
+
+  // A million handles that live until the last has been asked.
+  suite.row("spawn_handles", 1_000_000) { count in
     let ran = Counter()
     try onQueue {
       let jobs = (0..<count).map { _ in co_launch { _ = ran.increment() } }
@@ -40,6 +45,14 @@ func addJobs(to suite: inout Suite) {
     }
     expect(sum, equals: count * (count - 1) / 2, "sum of the results")
   }
+}
+
+private func spawnInGroup(_ count: Int) throws {
+  let group = WaitGroup()
+  group.add(count)
+  for _ in 0..<count { co_launch { group.done() } }
+  // A wait group that is done once too often traps, and one that is not hangs: the wait is the check.
+  try group.join()
 }
 
 private func takeTurns(_ count: Int, _ turns: Counter, _ me: Int) throws -> Int {

@@ -46,7 +46,7 @@ public final class Scope: @unchecked Sendable {
   /// Starts a child, as ``co_launch(on:name:stack:start:file:line:_:)``.
   ///
   /// In a scope that is cancelled its body never runs. Does not suspend. Using a scope after its end traps.
-  @discardableResult
+  @inlinable @discardableResult
   public func launch<Success: Sendable>(
     on queue: DispatchQueue? = nil,
     name: String? = nil,
@@ -61,10 +61,13 @@ public final class Scope: @unchecked Sendable {
       place: LaunchPlace(file: file, line: line),
       body: body
     )
-    let child = Child(self, job) { [unowned job] in
-      guard job.completion.pointee.state.load(ordering: .acquiring) == Completion.failed else { return nil }
-      return job.completion.pointee.failure.flatMap { job.isOwnCancellation($0) ? nil : $0 }
-    }
+    launch(job, on: queue)
+    return job
+  }
+
+  @usableFromInline
+  func launch(_ job: AnyJob, on queue: DispatchQueue?) {
+    let child = Child(self, job)
     // From here on a cancellation by a sibling only sets its flag: the launch below is the one that starts it.
     job.markEnqueued()
     lock.lock()
@@ -75,7 +78,6 @@ public final class Scope: @unchecked Sendable {
     _ = job.completion.add(child, observes: policy == .failTogether)
     if let reason { job.cancel(reason) }
     job.launch(.queued, on: queue)
-    return job
   }
 
   /// Cancels every child, and what the body waits for.
@@ -195,18 +197,22 @@ private final class Child: WaitCallback, @unchecked Sendable {
   // Sound because the links are under the scope's lock.
   let job: AnyJob
   private let scope: Scope
-  private let outcome: () -> (any Error)?
   @exclusivity(unchecked) var next: Child?
   @exclusivity(unchecked) unowned(unsafe) var previous: Child?
 
-  init(_ scope: Scope, _ job: AnyJob, _ failure: @escaping () -> (any Error)?) {
+  init(_ scope: Scope, _ job: AnyJob) {
     self.scope = scope
     self.job = job
-    outcome = failure
     super.init()
   }
 
-  override func fire() { scope.ended(self, outcome()) }
+  override func fire() { scope.ended(self, failure) }
+
+  /// What the job failed with, unless it was its own cancellation.
+  private var failure: (any Error)? {
+    guard job.completion.pointee.state.load(ordering: .acquiring) == Completion.failed else { return nil }
+    return job.completion.pointee.failure.flatMap { job.isOwnCancellation($0) ? nil : $0 }
+  }
 }
 
 private func run<Output>(_ policy: Scope.Policy, _ body: (Scope) throws -> Output) throws -> Output {
