@@ -17,7 +17,7 @@ cco_pool cco_pools[CCO_STACK_CLASSES];
 static uint64_t live, peak;
 
 // A first slab of about this much address space, at least two stacks.
-enum { FIRST_SLAB = 1 << 20 };
+enum { FIRST_SLAB = 1 << 20, AHEAD = 8 };
 
 void cco_stacks_start(void) {
   for (int i = 0; i < CCO_STACK_CLASSES; i++) cco_pools[i].slabs = CCO_NO_SLAB;
@@ -98,8 +98,11 @@ cco_status cco_stack_acquire(size_t stack_size, cco_context **result) {
   if (p->hot_count > 0) {
     context = p->hot[--p->hot_count];
     if (p->hot_count < p->least) p->least = p->hot_count;
-    // The first look at a stack that has rested takes longest, for it walks the page tables: begun some launches ahead.
-    if (p->hot_count >= 6) cco_prefetch(p->hot[p->hot_count - 6]);
+    // The first look at a stack that has rested takes longest, for it walks cold page tables. Begun some launches
+    // ahead, and for several together: a processor walks several at once that it finds close together.
+    if (p->hot_count % AHEAD == 0)
+      for (uint32_t i = 1; i <= AHEAD && i <= p->hot_count; i++) cco_prefetch_line(p->hot[p->hot_count - i]);
+    if (p->hot_count > 1) cco_prefetch(p->hot[p->hot_count - 1]);
   } else {
     if (p->cold_count > 0) {
       at = p->cold[--p->cold_count];

@@ -14,6 +14,11 @@ enum Clock {
 extension Duration {
   /// Whole nanoseconds, rounded up so that nothing ends early; clamped at both ends.
   var nanoseconds: Int64 {
+    // Up to 18 seconds the quotient is one of words; beyond, of a library's double words.
+    if let short = UInt64(exactly: attoseconds) {
+      let (quotient, remainder) = short.quotientAndRemainder(dividingBy: 1_000_000_000)
+      return Int64(quotient) + (remainder > 0 ? 1 : 0)
+    }
     let (seconds, attoseconds) = components
     let (product, overflow) = seconds.multipliedReportingOverflow(by: 1_000_000_000)
     if overflow { return seconds < 0 ? .min : .max }
@@ -23,7 +28,10 @@ extension Duration {
   }
 
   /// The time this long after `now`, which is at least a century off where it does not fit.
-  func deadline(after now: UInt64) -> UInt64 { now &+ UInt64(min(max(0, nanoseconds), .max / 2)) }
+  func deadline(after now: UInt64) -> UInt64 { Self.deadline(nanoseconds, after: now) }
+  static func deadline(_ nanoseconds: Int64, after now: UInt64) -> UInt64 {
+    now &+ UInt64(min(max(0, nanoseconds), .max / 2))
+  }
 }
 
 /// The one Dispatch source of a scheduler: wakes it for its earliest timer.

@@ -11,12 +11,14 @@ import Synchronization
 public func co_delay(_ duration: Duration) throws {
   let (turn, job) = try Turn.requireJob()
   try job.checkCancelled()
-  guard duration > .zero else { return try co_yield() }
+  // Asked of a number: the operators of Duration are calls into the standard library.
+  let nanoseconds = duration.nanoseconds
+  guard nanoseconds > 0 else { return try co_yield() }
   let scheduler = job.pointee.scheduler.load(ordering: .relaxed)
   let reason = scheduler._withUnsafeGuaranteedRef { scheduler in
     let token = job.beginWait(.delay)
     let now = scheduler.clock
-    var node = TimerNode(deadline: duration.deadline(after: now), effect: .wake(job, token))
+    var node = TimerNode(deadline: Duration.deadline(nanoseconds, after: now), effect: .wake(job, token))
     return withUnsafeMutablePointer(to: &node) { node in
       scheduler.add(node, now: now)
       let reason = Turn.park(turn, job)

@@ -239,9 +239,9 @@ extension Scheduler {
     nextTimer.store(wheel.nextEvent() ?? .max, ordering: .relaxed)
     timerLock.unlock()
     let count = woken.count + interrupted.count + called.count
+    woken.prefetchStacks()
     while let job = woken.popFirst() {
-      // By now the sleeper's page has left every cache: all of them are fetched at once instead of one after the other.
-      if let context = job.pointee.context { cco_prefetch(context) }
+      if let context = job.pointee.context { cco_prefetch_frames(context) }
       Turn.makeReady(job)
     }
     for job in interrupted { job.interrupt() }

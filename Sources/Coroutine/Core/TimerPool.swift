@@ -1,3 +1,5 @@
+internal import CCoroutine
+
 // What a timer wheel's slots hold: small entries that lie close together, from a pool that grows with the number of timers at
 // once and then allocates nothing more.
 //
@@ -108,6 +110,8 @@ struct TimerList {
       guard current.pointee.deadline <= now else { continue }
       remove(current)
       due.append(current)
+      // A sleeper's record has left the caches: all of them are fetched at once instead of one after the other.
+      if case .wake(let job, _) = current.pointee.effect { cco_prefetch_lines(job, 6) }
     }
     return due
   }

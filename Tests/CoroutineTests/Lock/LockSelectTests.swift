@@ -105,7 +105,8 @@ struct LockSelectTests {
         try row.enqueue("permit") { try semaphore.acquire(2) },
         try row.enqueue("reader") { try lock.lockRead() },
       ]
-      #expect(row.trace.all.isEmpty)
+      // The timeout may be over by now.
+      if how != "a timeout" { #expect(row.trace.all.isEmpty) }
       switch how {
       case "another case": promise.fulfill(1)
       case "a cancellation": select.cancel()
