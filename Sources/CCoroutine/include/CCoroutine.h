@@ -254,10 +254,12 @@ static inline __attribute__((always_inline)) void cco_prefetch(const cco_context
   __builtin_prefetch(block - 256, 1);
 }
 
-/// Has it fetch what a switch to a parked coroutine will touch first: the frames that it left last. Reads the control
+/// Has it fetch what a switch to a parked coroutine will touch first: the frames that it entered last. Reads the control
 /// block, which had better be there already.
 static inline __attribute__((always_inline)) void cco_prefetch_frames(const cco_context *context) {
-  const char *frames = (const char *)context->parked.stack;
+  // Atomic because a coroutine that was started on the spot may still be on its way out (see cco_is_parked); then this
+  // fetches nothing of use.
+  const char *frames = (const char *)__atomic_load_n(&context->parked.stack, __ATOMIC_RELAXED);
   for (int line = 0; line < 5; line++) __builtin_prefetch(frames + 64 * line, 1);
 }
 

@@ -39,10 +39,11 @@ struct RunQueue {
     return job
   }
 
-  /// Has the processor fetch the next job's stack and the record of the one after it, while the one that was taken runs.
+  /// Has the processor fetch, while the one that was taken runs, the next job's last frames, the control block of the second
+  /// next and the record of the third, each of which leads to what is fetched one switch later.
   ///
-  /// Where more jobs take turns than the caches hold, a switch otherwise waits for three lines of memory one after the
-  /// other. Looking further ahead was tried: it helped yields and hurt hand-overs.
+  /// Where more jobs take turns than the caches hold, a switch otherwise waits for the three one after the other. Looking
+  /// further ahead was tried: it helped yields of 100,000 by a twentieth and hurt those of 10,000 by a tenth.
   @inlinable @inline(__always)
   func prefetch() {
     guard count > Self.crowd, let next = first else { return }
