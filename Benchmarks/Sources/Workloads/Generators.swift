@@ -118,25 +118,3 @@ private struct CacheLine {
     last = -number
   }
 }
-
-/// A complete binary tree whose nodes are numbered in the order of a walk.
-private final class Tree: Sendable {
-  private let left: Tree?
-  private let right: Tree?
-  private let number: Int
-
-  convenience init(depth: Int) { self.init(depth, first: 0) }
-
-  private init(_ depth: Int, first: Int) {
-    let half = 1 << (depth - 1)
-    number = first + half - 1
-    left = depth > 1 ? Tree(depth - 1, first: first) : nil
-    right = depth > 1 ? Tree(depth - 1, first: first + half) : nil
-  }
-
-  func visit(_ body: (Int) throws -> Void) rethrows {
-    try left?.visit(body)
-    try body(number)
-    try right?.visit(body)
-  }
-}

@@ -56,7 +56,11 @@ public struct Yielder<Element, Input> {
       if UInt(bitPattern: message) == GeneratorMessage.refuse { slot.deinitialize(count: 1) }
     }
     guard let message else { return nil }
-    if UInt(bitPattern: message) <= GeneratorMessage.refuse { throw record.pointee.raised.take().unsafelyUnwrapped }
+    if UInt(bitPattern: message) <= GeneratorMessage.refuse {
+      // Most bodies yield where they begin, and end now: through this closure, the one around it and the record's.
+      cco_expect_returns()
+      throw record.pointee.raised.take().unsafelyUnwrapped
+    }
     return message.assumingMemoryBound(to: Input?.self).pointee.take()
   }
 
