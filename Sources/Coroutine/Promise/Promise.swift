@@ -194,14 +194,17 @@ extension Promise: CustomStringConvertible {
 
 /// Lets a resumer settle a promise.
 final class PromiseTarget<Success: Sendable>: ResumeTarget<Success>, @unchecked Sendable {
-  // Sound because `promise` is immutable and guards itself.
+  // Sound because `promise` is immutable and guards itself, and `wasUsed` is atomic.
   private let promise: Promise<Success>
+  private let wasUsed = Atomic(false)
   init(_ promise: Promise<Success>) {
     self.promise = promise
     super.init()
   }
   override func resume(_ outcome: Result<Success, any Error>) -> State {
+    let isFirst = !wasUsed.exchange(true, ordering: .relaxed)
     if promise.settle(outcome, fromOutside: true) { return .pending }
-    return promise.wasCancelled.load(ordering: .acquiring) ? .detached : .resumed
+    // A first use that comes too late is nobody's mistake: the promise was cancelled, or settled by another hand.
+    return isFirst || promise.wasCancelled.load(ordering: .acquiring) ? .detached : .resumed
   }
 }
