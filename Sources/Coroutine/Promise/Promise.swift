@@ -93,18 +93,12 @@ public class Promise<Success: Sendable>: AnyPromise, Awaitable, @unchecked Senda
   @usableFromInline
   final func followBesides(_ other: Promise) {
     guard lockIn() else { return }
-    guard other !== self, !Following.lock.withLock({ isAwaited(by: other) }) else {
-      fail(CoroutineError.cycle)
-      return
+    let isWaiting = waitBesides(for: other) { promise, other in
+      _ = unsafeDowncast(promise, to: Promise.self).settle(
+        other.completion.outcome(as: Success.self).unsafelyUnwrapped
+      )
     }
-    let observation = other.observe { [self] in _ = settle($0) }
-    // Weak, or `other` would keep itself by way of its observer, and never be found abandoned.
-    callWhenCancelled { [weak other] in
-      observation.cancel()
-      guard let other else { return }
-      other.ignore()
-      _ = other.cancel(with: nil, unlessAwaited: true)
-    }
+    if !isWaiting { letGo(of: other) }
   }
 
   @inlinable static var copier: PromiseRunner {

@@ -63,7 +63,7 @@ extension AnyPromise {
     let isWaitedFor = completion.pointee.waiters.first != nil
     if !isWaitedFor { completion.pointee.isReleased = true }
     var removed = Removed()
-    leaveUpstreams(cancelling: members?.cancelsLosers ?? false, &removed)
+    leaveUpstreams(&removed)
     if isWaitedFor { callWaiters() }
     removed.finish()
     let words = Self.leaveSettleList()

@@ -95,10 +95,13 @@ struct RegisterSettleCancelTests {
         var random = stress.random(round * Self.threads + thread)
         for _ in 0..<4 {
           let follower = nodes.randomElement(using: &random)!
-          switch Int.random(in: 0..<4, using: &random) {
+          switch Int.random(in: 0..<6, using: &random) {
           case 0: follower.follow(nodes.randomElement(using: &random)!)
           case 1: follower.follow(links.randomElement(using: &random)!)
           case 2: follower.follow(all)
+          // These wait for their node already.
+          case 3: links.randomElement(using: &random)!.follow(nodes.randomElement(using: &random)!)
+          case 4: links.randomElement(using: &random)!.follow(links.randomElement(using: &random)!)
           default: links.randomElement(using: &random)!.cancel()
           }
         }
