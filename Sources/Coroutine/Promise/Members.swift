@@ -109,18 +109,21 @@ final class Members {
 
   /// One that is attached, and no longer counts as such.
   func takeNext() -> Left? {
-    while cursor < count + besides.count {
+    while cursor < count {
       let index = cursor
       cursor += 1
-      if index < count {
-        if let member = members[index].take() {
-          return Left(member: member, node: node(at: index), isLoser: cancelsLosers)
-        }
-      } else if let member = besides[index - count].member.take() {
-        let ended = besides[index - count].ended
-        besides[index - count].ended = nil
-        return Left(member: member, node: besides[index - count].node, isLoser: false, ended: ended)
+      if let member = members[index].take() {
+        return Left(member: member, node: node(at: index), isLoser: cancelsLosers)
       }
+    }
+    while cursor < count + besides.count {
+      let place = besides[cursor - count]
+      if let member = place.member {
+        (besides[cursor - count].member, besides[cursor - count].ended) = (nil, nil)
+        cursor += 1
+        return Left(member: member, node: place.node, isLoser: false, ended: place.ended)
+      }
+      cursor += 1
     }
     return nil
   }
@@ -186,19 +189,25 @@ extension AnyPromise {
   /// A member of this combinator has settled.
   final func memberSettled(_ reference: Unmanaged<AnyPromise>, _ index: Int) {
     completion.pointee.lock.lock()
-    var decided: (finish: (AnyPromise) -> Void, collect: Members.Collect)?
-    var ended: (ended: BesidesEnd, member: Unmanaged<AnyPromise>)?
-    if !completion.isSettled, let members {
-      if index < members.count { decided = members.settled(index) } else { ended = members.besidesEnded(index) }
-    }
+    if let members, index >= members.count { return besidesSettled(reference, members, index) }
+    let decided = completion.isSettled ? nil : members?.settled(index)
     completion.pointee.lock.unlock()
     decided?.finish(self)
+    // It holds what is foreign.
+    let words = Self.leaveSettleList()
+    _ = consume decided
+    reference.release()
+    Self.enterSettleList(words)
+  }
+
+  /// One that this promise has waited for besides has settled; entered with the lock.
+  private final func besidesSettled(_ reference: Unmanaged<AnyPromise>, _ members: Members, _ index: Int) {
+    let ended = completion.isSettled ? nil : members.besidesEnded(index)
+    completion.pointee.lock.unlock()
     // It settles just now, and lives as long as those it tells have not returned.
     ended?.member._withUnsafeGuaranteedRef { ended?.ended(self, $0) }
-    // They hold what is foreign.
     let words = Self.leaveSettleList()
     _ = consume ended
-    _ = consume decided
     reference.release()
     Self.enterSettleList(words)
   }

@@ -105,6 +105,7 @@ extension AnyPromise {
   /// Tells those who wait for this promise, then those who wait for what that has settled, and so on; then calls back.
   ///
   /// Entered with the lock, left without. There is no list on this thread.
+  @inline(__always)
   private final func settleAll() {
     var (list, called) = (SettleList(), SettleList())
     let hasCallbacks = withUnsafeMutablePointer(to: &list) { list in
