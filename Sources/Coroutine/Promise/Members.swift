@@ -140,8 +140,11 @@ final class Members {
   }
 
   /// A member has settled; answers what to call and what to release outside of the lock.
-  func settled(_ index: Int) -> (finish: (AnyPromise) -> Void, collect: Collect)? {
-    guard let member = members[index].take(), let collect else { return nil }
+  ///
+  /// Not `isWanted`: the combinator has settled. Whoever leaves its members may be between two of them, and must not find this one,
+  /// which goes when it has told everyone.
+  func settled(_ index: Int, isWanted: Bool) -> (finish: (AnyPromise) -> Void, collect: Collect)? {
+    guard let member = members[index].take(), isWanted, let collect else { return nil }
     missing -= 1
     guard member._withUnsafeGuaranteedRef({ collect($0, index, missing == 0) }) else { return nil }
     defer { (self.collect, finish) = (nil, nil) }
@@ -190,7 +193,7 @@ extension AnyPromise {
   final func memberSettled(_ reference: Unmanaged<AnyPromise>, _ index: Int) {
     completion.pointee.lock.lock()
     if let members, index >= members.count { return besidesSettled(reference, members, index) }
-    let decided = completion.isSettled ? nil : members?.settled(index)
+    let decided = members?.settled(index, isWanted: !completion.isSettled)
     completion.pointee.lock.unlock()
     decided?.finish(self)
     // It holds what is foreign.
@@ -202,10 +205,11 @@ extension AnyPromise {
 
   /// One that this promise has waited for besides has settled; entered with the lock.
   private final func besidesSettled(_ reference: Unmanaged<AnyPromise>, _ members: Members, _ index: Int) {
-    let ended = completion.isSettled ? nil : members.besidesEnded(index)
+    let isWanted = !completion.isSettled
+    let ended = members.besidesEnded(index)
     completion.pointee.lock.unlock()
     // It settles just now, and lives as long as those it tells have not returned.
-    ended?.member._withUnsafeGuaranteedRef { ended?.ended(self, $0) }
+    if isWanted { ended?.member._withUnsafeGuaranteedRef { ended?.ended(self, $0) } }
     let words = Self.leaveSettleList()
     _ = consume ended
     reference.release()
