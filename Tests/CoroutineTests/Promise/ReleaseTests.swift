@@ -46,6 +46,29 @@ struct ReleaseTests {
     #expect(other.isRejected)
   }
 
+  @Test(arguments: [false, true])
+  func `a bounded all and a retry let go of their bodies when they are cancelled, though others keep the work`(
+    isRetry: Bool
+  ) async throws {
+    let (work, released) = (Promise<Int>(), Gate())
+    let consumer = work.then { $0 }
+    Self.startAndCancel(isRetry, work, Tracked { released.open() })
+    try await onCoroutine { try released.pass() }
+    #expect(work.isPending && consumer.isPending)
+  }
+
+  private static func startAndCancel(_ isRetry: Bool, _ work: Promise<Int>, _ held: Tracked) {
+    let body: @Sendable (Int) -> Promise<Int> = { _ in
+      held.use()
+      return work
+    }
+    if isRetry {
+      Promise<Int>.retry(attempts: 3, body).cancel()
+    } else {
+      Promise<Int>.all(of: 0..<3, concurrently: 2, body).cancel()
+    }
+  }
+
   // The sanitizers keep what is freed for a while.
   @Test(.enabled(if: cco_compiled_sanitizers() & (CCO_ADDRESS_SANITIZER.rawValue | CCO_THREAD_SANITIZER.rawValue) == 0))
   func `a hundred thousand failed attempts of a retry take no more memory than a thousand`() async {
