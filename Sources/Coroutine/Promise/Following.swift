@@ -8,7 +8,7 @@
 // here, one after the other, under `Following.lock`, and each looks first whether the other waits, by whatever way, for the
 // one that is to wait. So of several threads that would close a circle together the last one finds the edges of all others,
 // and its promise alone rejects with `cycle`; the failure then runs back along the circle. An edge that goes away during the
-// search goes away because its promise settles, and then there is no circle. Looking goes from the one who waits to the one
+// search goes away because one of its two promises settles, and no circle goes through that one. Looking goes from the one who waits to the one
 // who is waited for, hand over hand as cancelling does, and only if a promise waits for the follower at all: chains that are
 // built of follows cost nothing more for being long. (A coroutine that waits for a promise that it is to settle is no edge.)
 

@@ -100,14 +100,8 @@ private final class Retry<Success: Sendable>: Sendable {
     let step = Link<any Error, Success?, Success?>({ try self.failed(number, $0) }, result.place)
     step.link(to: attempt, on: queue, .failure) { promise, source, handles in
       let step = unsafeDowncast(promise, to: Link<any Error, Success?, Success?>.self)
-      do {
-        let value =
-          handles
-          ? try step.body!(step.failureForHandler()) : source.unsafelyUnwrapped.completion.value(as: Success.self)
-        _ = step.succeed(value, fromOutside: false)
-      } catch {
-        step.fail(error)
-      }
+      if handles { return step.settle(byHandlerOf: step.failureForHandler()) }
+      _ = step.succeed(source.unsafelyUnwrapped.completion.value(as: Success.self), fromOutside: false)
     }
     wait(for: step)
   }
