@@ -1,9 +1,14 @@
+internal import CCoroutine
 import Synchronization
 
 // Cancelling goes against the arrows: from the promise that is cancelled to those it waits for, as long as nobody else waits
 // for them. It goes hand over hand: the lock of the one who waits is left only when the upstream's lock is held, because
 // that lock is what keeps the upstream in memory (AnyPromise.swift, 1). On the way nothing is called and nothing is
 // released; what has to be is noted in a `Removed` and done at the end, outside of every lock, in constant stack.
+//
+// Swift may retain what a method is called on, and release it again, under that one's lock. If it is released elsewhere in between,
+// this would be the last reference, and the deinit would take the lock that its own caller holds. So whoever locks a promise
+// that it does not own holds it first, unless it is in its deinit already, where a reference more or less decides nothing.
 //
 // Why an upstream needs no one to be woken: it is cancelled on the way only if its list of waiters is empty. So it needs
 // no reference either, which could not be taken if it were in its deinit: it is settled under its lock and left.
@@ -79,6 +84,7 @@ extension AnyPromise {
     }
     return upstream._withUnsafeGuaranteedRef { up in
       up.completion.pointee.lock.lock()
+      removed.held.hold(upstream)
       if node.pointee.isLinked {
         up.completion.pointee.waiters.remove(node)
         let reference = Unmanaged.passUnretained(self)
@@ -108,6 +114,7 @@ extension AnyPromise {
       removed.drop(left.ended)
       let next: Unmanaged<AnyPromise>? = left.member._withUnsafeGuaranteedRef { member in
         member.completion.pointee.lock.lock()
+        removed.held.hold(left.member)
         // Not linked: its settle is under way, or it was not joined yet.
         let isLinked = node.pointee.isLinked
         if isLinked { member.completion.pointee.waiters.remove(node) }
@@ -154,6 +161,7 @@ struct Removed {
   private var posted: [Unmanaged<AnyPromise>] = []
   private var dropped: [any Error] = []
   private var ended: [BesidesEnd] = []
+  var held = Held()
 
   init() {}
 
@@ -190,8 +198,27 @@ struct Removed {
     dropped = []
     ended = []
     for promise in members { promise.release() }
+    held.giveUp()
     for promise in surplus { AnyPromise.giveUpLink(promise) }
     while let promise = released.popFirst() { AnyPromise.giveUpLink(promise) }
     AnyPromise.enterSettleList(words)
+  }
+}
+
+/// Promises that were locked by one who did not own them.
+struct Held {
+  private var promises: [Unmanaged<AnyPromise>] = []
+
+  init() {}
+
+  /// Called with its lock held, which keeps its memory.
+  mutating func hold(_ promise: Unmanaged<AnyPromise>) {
+    if cco_try_retain(promise.toOpaque()) { promises.append(promise) }
+  }
+
+  /// Outside of every lock.
+  mutating func giveUp() {
+    for promise in promises { AnyPromise.giveUp(promise) }
+    promises = []
   }
 }

@@ -38,8 +38,10 @@ extension AnyPromise {
       fail(CoroutineError.cycle)
       return true
     }
+    var held = Held()
+    defer { held.giveUp() }
     Following.lock.lock()
-    if isAwaited(by: other) {
+    if isAwaited(by: other, &held) {
       Following.lock.unlock()
       fail(CoroutineError.cycle)
       return true
@@ -77,8 +79,10 @@ extension AnyPromise {
   /// one. It is our code, and calls none of the user's. False: this promise is settled, and has nothing to do with `other`.
   @usableFromInline
   final func waitBesides(for other: AnyPromise, _ ended: @escaping BesidesEnd) -> Bool {
+    var held = Held()
+    defer { held.giveUp() }
     Following.lock.lock()
-    if other === self || isAwaited(by: other) {
+    if other === self || isAwaited(by: other, &held) {
       Following.lock.unlock()
       fail(CoroutineError.cycle)
       return true
@@ -120,18 +124,22 @@ extension AnyPromise {
   /// Whether `other` waits for this promise.
   ///
   /// Under `Following.lock`.
-  final func isAwaited(by other: AnyPromise) -> Bool {
+  final func isAwaited(by other: AnyPromise, _ held: inout Held) -> Bool {
     guard completion.pointee.lock.withLock({ isWaitedForByPromises }) else { return false }
     other.completion.pointee.lock.lock()
-    return Self.find(from: Unmanaged.passUnretained(other)) { $0 === self }
+    return Self.find(from: Unmanaged.passUnretained(other), &held) { $0 === self }
   }
 }
 
 extension AnyPromise {
   /// Whether there is such a promise on the way up from `start`, which is locked and is left unlocked.
   ///
-  /// `isSought` is asked under the promise's lock.
-  static func find(from start: Unmanaged<AnyPromise>, _ isSought: (AnyPromise) -> Bool) -> Bool {
+  /// `isSought` is asked under the promise's lock. Those on the way are `held` (Cancelling.swift).
+  static func find(
+    from start: Unmanaged<AnyPromise>,
+    _ held: inout Held,
+    _ isSought: (AnyPromise) -> Bool
+  ) -> Bool {
     // Combinators on the way, locked while their members are looked at: that is what keeps the members in memory.
     var open: [(combinator: Unmanaged<AnyPromise>, members: ArraySlice<Unmanaged<AnyPromise>>)] = []
     // Twice the same adds nothing, and could be very often the same.
@@ -156,6 +164,7 @@ extension AnyPromise {
           defer { this.completion.pointee.lock.unlock() }
           guard !isFound, !isSeen, let up = this.upstream else { return nil }
           up._withUnsafeGuaranteedRef { $0.completion.pointee.lock.lock() }
+          held.hold(up)
           return up
         }
       }
@@ -167,6 +176,7 @@ extension AnyPromise {
         }
         guard seenMembers.insert(member.toOpaque()).inserted else { continue }
         member._withUnsafeGuaranteedRef { $0.completion.pointee.lock.lock() }
+        held.hold(member)
         next = member
       }
     } while next != nil
