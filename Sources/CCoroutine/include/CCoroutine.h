@@ -425,6 +425,12 @@ static inline __attribute__((always_inline)) void cco_retain_unshared(void *obje
   (void)swift_nonatomic_retain(object);
 }
 
+// A retain of a Swift object whose memory is certain and whose life is not: false for one that is in its deinit.
+extern void *swift_tryRetain(void *object);
+static inline __attribute__((always_inline)) bool cco_try_retain(void *object) {
+  return swift_tryRetain(object) != 0;
+}
+
 // ------------------------------------------------------------------------------------------- overflow and reports
 
 /// Hazard 6: gives the calling thread an alternate signal stack, once, and installs the process-wide handler, once.

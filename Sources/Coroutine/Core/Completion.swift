@@ -7,9 +7,10 @@ public import Synchronization
 // Invariants
 //  1. The outcome is written once, under the lock, before `state` leaves PENDING (release); who has read another state
 //     (acquire) may read the outcome without the lock.
-//  2. A job's node is linked only while PENDING, a callback's until everyone has been released. Settling unlinks all, claims the jobs' waits and collects the callbacks, all
-//     under the lock (Waiter.swift, 4); it wakes and calls after leaving it.
-//  3. Everyone who was linked is woken or called exactly once, or has unlinked itself before.
+//  2. A job's node is linked only while PENDING, a promise's until all of them have been told, a callback's until it is called.
+//     Settling unlinks the first two and claims the jobs' waits under the lock (Waiter.swift, 4); it wakes and tells after
+//     leaving it. Then it takes out and calls one callback after the other: they are foreign code, and find everyone else told.
+//  3. Everyone who was linked is woken, told or called exactly once, or has unlinked itself before.
 //
 // Why the value is kept as raw bytes in a struct that is not generic: the methods of generic classes are not specialised when
 // they are called through the class (a job's end, a deinit), and there every use of `Result<Success, any Error>?` looks its
@@ -28,7 +29,7 @@ struct Completion: ~Copyable {
   /// Whether anyone has seen, or will see, the outcome: a failure that nobody sees is reported.
   @usableFromInline let isObserved = Atomic<Bool>(false)
   @usableFromInline var waiters = WaitList()
-  /// Settled, and everyone who was linked has been woken or called.
+  /// Settled, and everyone who was linked has been woken or told; only callbacks may still be linked.
   ///
   /// Under the lock.
   @usableFromInline var isReleased = false
@@ -144,46 +145,72 @@ extension UnsafeMutablePointer where Pointee == Completion {
     }
   }
 
-  /// Wakes and calls everyone, in the order of linking.
+  /// Wakes, tells and calls everyone.
   ///
-  /// A callback that is added meanwhile is linked behind the others and called here too: called by its adder, it would
-  /// overtake them. Entered with the lock, left without.
+  /// Entered with the lock, left without.
   @usableFromInline
   func releaseWaiters() {
+    if tellWaiters() { callBack() }
+  }
+
+  /// Wakes the jobs and tells the promises that wait, in the order of linking; true: callbacks are left to be called.
+  ///
+  /// A promise that comes meanwhile is linked behind the others and told here too: told by who links it, it would overtake
+  /// them. Entered with the lock, left without.
+  func tellWaiters() -> Bool {
     while pointee.waiters.first != nil {
       var woken = RunQueue()
-      var called: UnsafeMutablePointer<WaitNode>?
-      var lastCalled: UnsafeMutablePointer<WaitNode>?
+      var callbacks = WaitList()
+      var told: UnsafeMutablePointer<WaitNode>?
+      var lastTold: UnsafeMutablePointer<WaitNode>?
       while let node = pointee.waiters.popFirst() {
         if let job = node.pointee.job {
           if job.claim(node.pointee.token, node.pointee.reason) { woken.append(job) }
           continue
         }
-        if node.pointee.callback?._withUnsafeGuaranteedRef({ $0.observes }) ?? true {
-          pointee.isObserved.store(true, ordering: .relaxed)
+        guard node.pointee.promise != nil else {
+          callbacks.append(node)
+          continue
         }
         // Unlinked, the node is ours: a chain by `next` will do.
         node.pointee.next = nil
-        if let lastCalled { lastCalled.pointee.next = node } else { called = node }
-        lastCalled = node
+        if let lastTold { lastTold.pointee.next = node } else { told = node }
+        lastTold = node
       }
-      // Nobody who is called could be overtaken by one who comes now.
-      let isDone = called == nil
-      if isDone { pointee.isReleased = true }
+      pointee.waiters = callbacks
+      let hasCallbacks = callbacks.first != nil
+      // Nobody who is told could be overtaken by one who comes now.
+      let isDone = told == nil
+      if isDone { pointee.isReleased = true } else { pointee.isObserved.store(true, ordering: .relaxed) }
       pointee.lock.unlock()
       while let job = woken.popFirst() { Turn.makeReady(job) }
-      if isDone { return }
-      while let node = called {
-        called = node.pointee.next
-        if let promise = node.pointee.promise {
-          AnyPromise.upstreamSettled(promise, Int(truncatingIfNeeded: node.pointee.token.word))
-        } else {
-          node.pointee.callback.unsafelyUnwrapped.takeRetainedValue().fire()
-        }
+      if isDone { return hasCallbacks }
+      while let node = told {
+        told = node.pointee.next
+        AnyPromise.upstreamSettled(
+          node.pointee.promise.unsafelyUnwrapped,
+          Int(truncatingIfNeeded: node.pointee.token.word)
+        )
       }
       pointee.lock.lock()
     }
     pointee.isReleased = true
+    pointee.lock.unlock()
+    return false
+  }
+
+  /// Calls the callbacks, in the order of linking; after tellWaiters, by the same caller.
+  ///
+  /// One that is added meanwhile is linked behind the others, as long as there are any, and called here too.
+  func callBack() {
+    pointee.lock.lock()
+    while let node = pointee.waiters.popFirst() {
+      let callback = node.pointee.callback.unsafelyUnwrapped.takeRetainedValue()
+      if callback.observes { pointee.isObserved.store(true, ordering: .relaxed) }
+      pointee.lock.unlock()
+      callback.fire()
+      pointee.lock.lock()
+    }
     pointee.lock.unlock()
   }
 
@@ -258,7 +285,7 @@ extension UnsafeMutablePointer where Pointee == Completion {
     callback.observes = observes
     pointee.lock.lock()
     defer { pointee.lock.unlock() }
-    guard !pointee.isReleased else {
+    guard !pointee.isReleased || pointee.waiters.first != nil else {
       if observes { pointee.isObserved.store(true, ordering: .relaxed) }
       return false
     }

@@ -13,10 +13,11 @@ import Synchronization
 //
 // Graph. A promise that waits has a node in its upstream's list of waiters (a combinator one in the list of each member). The list owns
 // one reference to the waiting promise; the waiting promise does not own its upstream, so an upstream that nobody can settle
-// any more is released, and in its deinit rejects those who wait with `abandoned`.
+// any more is released, and in its deinit rejects those who wait with `abandoned`. Whom a promise waits for besides, it has among its
+// members, whatever else it waits for (Members.swift).
 //
 // Who owns each field: everything mutable is under the completion's lock, except for what is set before the promise is known
-// to anyone (runner, kind, scheduler, members, place), the links (whoever's queue the promise is in), and what a handler
+// to anyone (runner, kind, scheduler, place, a combinator's members), the links (whoever's queue the promise is in), and what a handler
 // takes (`source` and the user's closure: whoever runs it, once).
 //
 // Invariants

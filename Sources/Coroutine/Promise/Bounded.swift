@@ -48,7 +48,6 @@ extension Promise {
     var iterator = elements.makeIterator()
     let start = { () throws -> Promise? in try iterator.next().map(body) }
     let pump = Pump(limit, queueOfHandlers(queue), result, failsFast: failsFast, start, convert)
-    result.onCancel = { pump.cancel() }
     pump.pull()
     return result
   }

@@ -1,13 +1,16 @@
 // A promise that follows another will settle as that one does. The follower is locked in at once: from then on nobody else
 // settles it, except that it can be cancelled.
 //
-// No circle of follows, links and combinators exists. (Two kinds of edges are closures and not seen: of a bounded
-// `all(of:concurrently:)`, and of a promise that already waits and is told to follow besides.) A circle could only be closed by a follow, because every other edge starts at a promise that is new,
-// which nobody waits for. All follows of pending promises are made one after the other, under `Following.lock`, and each
-// looks first whether the other waits, by whatever way, for the follower. So of two threads that would close a circle
-// together the later one sees the earlier one's edge. Looking goes from the one who waits to the one who is waited for, hand
-// over hand as cancelling does, and only if a promise waits for the follower at all: chains that are built of follows cost
-// nothing more for being long.
+// No circle of promises that wait for one another exists. Every edge is a node in the list of the one who is waited for: of a link,
+// a follower, a handler's returned promise, a member of a combinator, or of one that is waited for besides (Members.swift): a
+// second follow, an attempt of a retry, a piece of a bounded `all(of:concurrently:)`. An edge that starts at a promise that is
+// still unknown to all others closes no circle, as nobody waits for that one. All other edges are made by the two functions
+// here, one after the other, under `Following.lock`, and each looks first whether the other waits, by whatever way, for the
+// one that is to wait. So of several threads that would close a circle together the last one finds the edges of all others,
+// and its promise alone rejects with `cycle`; the failure then runs back along the circle. An edge that goes away during the
+// search goes away because one of its two promises settles, and no circle goes through that one. Looking goes from the one who waits to the one
+// who is waited for, hand over hand as cancelling does, and only if a promise waits for the follower at all: chains that are
+// built of follows cost nothing more for being long. (A coroutine that waits for a promise that it is to settle is no edge.)
 
 import Synchronization
 
@@ -35,8 +38,10 @@ extension AnyPromise {
       fail(CoroutineError.cycle)
       return true
     }
+    var held = Held()
+    defer { held.giveUp() }
     Following.lock.lock()
-    if isAwaited(by: other) {
+    if isAwaited(by: other, &held) {
       Following.lock.unlock()
       fail(CoroutineError.cycle)
       return true
@@ -68,6 +73,44 @@ extension AnyPromise {
     return true
   }
 
+  /// Waits for `other` as well, whatever this promise waits for already; its node may be taken.
+  ///
+  /// `ended` is called once when `other` settles, unless this promise has settled first: in the settling call, or in this
+  /// one. It is our code, and calls none of the user's. False: this promise is settled, and has nothing to do with `other`.
+  @usableFromInline
+  final func waitBesides(for other: AnyPromise, _ ended: @escaping BesidesEnd) -> Bool {
+    var held = Held()
+    defer { held.giveUp() }
+    Following.lock.lock()
+    if other === self || isAwaited(by: other, &held) {
+      Following.lock.unlock()
+      fail(CoroutineError.cycle)
+      return true
+    }
+    completion.pointee.lock.lock()
+    if completion.isSettled {
+      completion.pointee.lock.unlock()
+      Following.lock.unlock()
+      return false
+    }
+    let members = members ?? Members(self)
+    self.members = members
+    hasMembers = true
+    let (index, node) = members.enter(besides: other, self, ended)
+    let reference = Unmanaged.passRetained(self)
+    other.completion.pointee.lock.lock()
+    let isReleased = other.completion.pointee.isReleased
+    if !isReleased { other.append(node) }
+    other.completion.pointee.lock.unlock()
+    completion.pointee.lock.unlock()
+    Following.lock.unlock()
+    if isReleased {
+      other.ignore()
+      Self.upstreamSettled(reference, index)
+    }
+    return true
+  }
+
   /// For one that would have waited for `other`, had it not been settled first.
   ///
   /// Was it cancelled, then so is `other`, unless somebody else waits for it: as if its last consumer had gone.
@@ -78,35 +121,25 @@ extension AnyPromise {
     _ = other.cancel(with: nil, unlessAwaited: true)
   }
 
-  /// Adds to what cancelling this promise calls; it calls at once what comes too late.
-  final func callWhenCancelled(_ body: @escaping @Sendable () -> Void) {
-    let isLate = completion.pointee.lock.withLock {
-      if completion.isSettled { return true }
-      let earlier = onCancel
-      onCancel = {
-        earlier?()
-        body()
-      }
-      return false
-    }
-    if isLate, wasCancelled.load(ordering: .acquiring) { body() }
-  }
-
   /// Whether `other` waits for this promise.
   ///
   /// Under `Following.lock`.
-  final func isAwaited(by other: AnyPromise) -> Bool {
+  final func isAwaited(by other: AnyPromise, _ held: inout Held) -> Bool {
     guard completion.pointee.lock.withLock({ isWaitedForByPromises }) else { return false }
     other.completion.pointee.lock.lock()
-    return Self.find(from: Unmanaged.passUnretained(other)) { $0 === self }
+    return Self.find(from: Unmanaged.passUnretained(other), &held) { $0 === self }
   }
 }
 
 extension AnyPromise {
   /// Whether there is such a promise on the way up from `start`, which is locked and is left unlocked.
   ///
-  /// `isSought` is asked under the promise's lock.
-  static func find(from start: Unmanaged<AnyPromise>, _ isSought: (AnyPromise) -> Bool) -> Bool {
+  /// `isSought` is asked under the promise's lock. Those on the way are `held` (Cancelling.swift).
+  static func find(
+    from start: Unmanaged<AnyPromise>,
+    _ held: inout Held,
+    _ isSought: (AnyPromise) -> Bool
+  ) -> Bool {
     // Combinators on the way, locked while their members are looked at: that is what keeps the members in memory.
     var open: [(combinator: Unmanaged<AnyPromise>, members: ArraySlice<Unmanaged<AnyPromise>>)] = []
     // Twice the same adds nothing, and could be very often the same.
@@ -118,15 +151,20 @@ extension AnyPromise {
       while let this = next {
         next = this._withUnsafeGuaranteedRef { this in
           isFound = isSought(this)
-          if !isFound, this.hasMembers, let members = this.members,
-            seenCombinators.insert(Unmanaged.passUnretained(this).toOpaque()).inserted
-          {
-            open.append((Unmanaged.passUnretained(this), members.attached()[...]))
-            return nil
+          var isSeen = false
+          if !isFound, this.hasMembers, let members = this.members {
+            if seenCombinators.insert(Unmanaged.passUnretained(this).toOpaque()).inserted {
+              open.append(
+                (Unmanaged.passUnretained(this), (members.attached() + [this.upstream].compactMap { $0 })[...])
+              )
+              return nil
+            }
+            isSeen = true
           }
           defer { this.completion.pointee.lock.unlock() }
-          guard !isFound, let up = this.upstream else { return nil }
+          guard !isFound, !isSeen, let up = this.upstream else { return nil }
           up._withUnsafeGuaranteedRef { $0.completion.pointee.lock.lock() }
+          held.hold(up)
           return up
         }
       }
@@ -138,6 +176,7 @@ extension AnyPromise {
         }
         guard seenMembers.insert(member.toOpaque()).inserted else { continue }
         member._withUnsafeGuaranteedRef { $0.completion.pointee.lock.lock() }
+        held.hold(member)
         next = member
       }
     } while next != nil
@@ -152,5 +191,17 @@ extension AnyPromise {
   /// Its node is free: it waits for nobody, and no handler of its own is still to settle it.
   @usableFromInline final var isFree: Bool {
     completion.pointee.lock.withLock { upstream == nil && !hasMembers && phase == .free }
+  }
+
+  /// A failure is on its way to a handler that decides about this promise: who cancels it meanwhile does not mask it.
+  ///
+  /// Nil: the handler has dealt with it.
+  final func hold(_ failure: (any Error)?) {
+    let held = completion.pointee.lock.withLock {
+      guard !completion.isSettled else { return failure }
+      defer { completion.pointee.failure = failure }
+      return completion.pointee.failure
+    }
+    _ = consume held
   }
 }

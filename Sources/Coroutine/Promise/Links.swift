@@ -19,6 +19,30 @@ final class Link<Argument, Returned, Output: Sendable>: Promise<Output>, @unchec
   @usableFromInline override func releaseBody() { body = nil }
 }
 
+extension Link where Returned == Output {
+  /// Settles as the handler's end says.
+  @inlinable @inline(__always)
+  final func settle(byHandlerOf argument: Argument) {
+    do {
+      _ = succeed(try body!(argument), fromOutside: false)
+    } catch {
+      fail(error)
+    }
+  }
+}
+
+extension Link where Returned == Promise<Output> {
+  /// Settles as the promise that the handler returns, or as its throw says.
+  @inlinable @inline(__always)
+  final func adopt(byHandlerOf argument: Argument) {
+    do {
+      adopt(try body!(argument))
+    } catch {
+      fail(error)
+    }
+  }
+}
+
 /// The same for closures without a parameter.
 @usableFromInline
 final class EndLink<Returned, Output: Sendable>: Promise<Output>, @unchecked Sendable {
@@ -73,14 +97,7 @@ extension Promise {
     let made = Link<Success, U, U>(body, LaunchPlace(file: file, line: line))
     return link(made, queue, .success) { promise, source, _ in
       let link = unsafeDowncast(promise, to: Link<Success, U, U>.self)
-      do {
-        _ = link.succeed(
-          try link.body!(source.unsafelyUnwrapped.completion.value(as: Success.self)),
-          fromOutside: false
-        )
-      } catch {
-        link.fail(error)
-      }
+      link.settle(byHandlerOf: source.unsafelyUnwrapped.completion.value(as: Success.self))
     }
   }
 
@@ -98,11 +115,7 @@ extension Promise {
     let made = Link<Success, Promise<U>, U>(body, LaunchPlace(file: file, line: line))
     return link(made, queue, .success) { promise, source, _ in
       let link = unsafeDowncast(promise, to: Link<Success, Promise<U>, U>.self)
-      do {
-        link.adopt(try link.body!(source.unsafelyUnwrapped.completion.value(as: Success.self)))
-      } catch {
-        link.fail(error)
-      }
+      link.adopt(byHandlerOf: source.unsafelyUnwrapped.completion.value(as: Success.self))
     }
   }
 

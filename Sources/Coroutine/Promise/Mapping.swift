@@ -30,11 +30,7 @@ extension Promise {
     let made = Link<Result<Success, any Error>, U, U>(body, LaunchPlace(file: file, line: line))
     return link(made, queue, .either) { promise, source, _ in
       let link = unsafeDowncast(promise, to: Link<Result<Success, any Error>, U, U>.self)
-      do {
-        _ = link.succeed(try link.body!(link.outcomeOfUpstream(source)), fromOutside: false)
-      } catch {
-        link.fail(error)
-      }
+      link.settle(byHandlerOf: link.outcomeOfUpstream(source))
     }
   }
 
@@ -49,11 +45,7 @@ extension Promise {
     let made = Link<Result<Success, any Error>, Promise<U>, U>(body, LaunchPlace(file: file, line: line))
     return link(made, queue, .either) { promise, source, _ in
       let link = unsafeDowncast(promise, to: Link<Result<Success, any Error>, Promise<U>, U>.self)
-      do {
-        link.adopt(try link.body!(link.outcomeOfUpstream(source)))
-      } catch {
-        link.fail(error)
-      }
+      link.adopt(byHandlerOf: link.outcomeOfUpstream(source))
     }
   }
 

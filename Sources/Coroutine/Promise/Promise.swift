@@ -93,18 +93,12 @@ public class Promise<Success: Sendable>: AnyPromise, Awaitable, @unchecked Senda
   @usableFromInline
   final func followBesides(_ other: Promise) {
     guard lockIn() else { return }
-    guard other !== self, !Following.lock.withLock({ isAwaited(by: other) }) else {
-      fail(CoroutineError.cycle)
-      return
+    let isWaiting = waitBesides(for: other) { promise, other in
+      _ = unsafeDowncast(promise, to: Promise.self).settle(
+        other.completion.outcome(as: Success.self).unsafelyUnwrapped
+      )
     }
-    let observation = other.observe { [self] in _ = settle($0) }
-    // Weak, or `other` would keep itself by way of its observer, and never be found abandoned.
-    callWhenCancelled { [weak other] in
-      observation.cancel()
-      guard let other else { return }
-      other.ignore()
-      _ = other.cancel(with: nil, unlessAwaited: true)
-    }
+    if !isWaiting { letGo(of: other) }
   }
 
   @inlinable static var copier: PromiseRunner {
@@ -156,7 +150,11 @@ public class Promise<Success: Sendable>: AnyPromise, Awaitable, @unchecked Senda
     }
   }
 
-  /// Tells of the end.
+  /// Calls `completion` once, in the settling call, or at once if it is settled.
+  ///
+  /// By then all that waits for the promise, by whatever links, has been told. Callbacks are called in the order of `observe`,
+  /// outside of every lock; what one of them attaches or settles behaves as it does anywhere. One that settles the next promise
+  /// nests that one's callbacks on the stack: to pass outcomes on, use ``follow(_:)``, which does not.
   public final func observe(_ completion: @escaping @Sendable (Result<Success, any Error>) -> Void) -> Observation {
     // Sound because a promise calls its callbacks while it is being used or, at the latest, in its deinit.
     let callback = ClosureCallback { [unowned(unsafe) self] in
@@ -194,14 +192,17 @@ extension Promise: CustomStringConvertible {
 
 /// Lets a resumer settle a promise.
 final class PromiseTarget<Success: Sendable>: ResumeTarget<Success>, @unchecked Sendable {
-  // Sound because `promise` is immutable and guards itself.
+  // Sound because `promise` is immutable and guards itself, and `wasUsed` is atomic.
   private let promise: Promise<Success>
+  private let wasUsed = Atomic(false)
   init(_ promise: Promise<Success>) {
     self.promise = promise
     super.init()
   }
   override func resume(_ outcome: Result<Success, any Error>) -> State {
+    let isFirst = !wasUsed.exchange(true, ordering: .relaxed)
     if promise.settle(outcome, fromOutside: true) { return .pending }
-    return promise.wasCancelled.load(ordering: .acquiring) ? .detached : .resumed
+    // A first use that comes too late is nobody's mistake: the promise was cancelled, or settled by another hand.
+    return isFirst || promise.wasCancelled.load(ordering: .acquiring) ? .detached : .resumed
   }
 }

@@ -6,6 +6,9 @@ import Dispatch
 // nothing is taken after the first failure. Elements are taken, and `body` is called, by one thread at a time, outside of the
 // lock: `isPulling` says that somebody does. A promise that settles posts a handler, which pulls: so work that is settled
 // already costs a turn of the queue and no stack.
+//
+// The result waits for each promise, so that a failure is known in the call that rejects it and a circle is found, and for the
+// link that has the handler, so that what cancels the result cancels the work.
 
 final class Pump<Success: Sendable, Output: Sendable>: @unchecked Sendable {
   // Sound because everything mutable is under `lock`, except for what `start` holds: whoever set `isPulling` uses it.
@@ -19,7 +22,6 @@ final class Pump<Success: Sendable, Output: Sendable>: @unchecked Sendable {
   private let queue: DispatchQueue?
   private let convert: (Result<Success, any Error>) throws -> Output
   private var outputs: [Output?] = []
-  private var pending: [Int: Flight] = [:]
   private var inFlight = 0
   private var isPulling = false
   private var isExhausted = false
@@ -56,24 +58,29 @@ final class Pump<Success: Sendable, Output: Sendable>: @unchecked Sendable {
         outputs.append(nil)
         return outputs.count - 1
       }
-      let watch = failsFast ? promise.observe { if case .failure(let error) = $0 { self.fail(error) } } : nil
-      let link = promise.tap(on: queue) { self.settled(index, $0) }
-      link.ignore()
+      wait(for: promise, index)
       lock.lock()
       isPulling = false
-      let isLate = isOver
-      // Its handler may have run already, and will not take out what is put in now.
-      if !isLate, link.isPending, outputs[index] == nil { pending[index] = Flight(link: link, watch: watch) }
       let failure = self.failure.take()
       lock.unlock()
-      if let failure { result.fail(failure) } else if isLate { Flight(link: link, watch: watch).cancel() }
+      if let failure { result.fail(failure) }
     }
     settleIfDone()
   }
 
+  private func wait(for promise: Promise<Success>, _ index: Int) {
+    _ = result.waitBesides(for: promise) { [self] _, promise in
+      if failsFast, let error = promise.error { fail(error) }
+    }
+    let link = promise.tap(on: queue) { self.settled(index, $0) }
+    link.ignore()
+    if !result.waitBesides(for: link, { _, _ in }) { result.letGo(of: link) }
+  }
+
   private func reserve() -> Bool {
-    lock.withLock {
-      guard !isPulling, !isExhausted, !isOver, inFlight < limit else { return false }
+    let isPending = result.isPending
+    return lock.withLock {
+      guard isPending, !isPulling, !isExhausted, !isOver, inFlight < limit else { return false }
       isPulling = true
       inFlight += 1
       return true
@@ -96,7 +103,6 @@ final class Pump<Success: Sendable, Output: Sendable>: @unchecked Sendable {
       let output = try convert(outcome)
       lock.withLock {
         outputs[index] = output
-        pending[index] = nil
         inFlight -= 1
       }
       pull()
@@ -122,28 +128,5 @@ final class Pump<Success: Sendable, Output: Sendable>: @unchecked Sendable {
     let outputs = isDone ? outputs : []
     lock.unlock()
     if isDone { result.settle(.success(outputs.map { $0.unsafelyUnwrapped })) }
-  }
-
-  /// The result was cancelled.
-  func cancel() {
-    let pending = lock.withLock {
-      isOver = true
-      let pending = self.pending
-      self.pending = [:]
-      return pending
-    }
-    for flight in pending.values { flight.cancel() }
-  }
-
-  /// A piece of work that is under way.
-  private struct Flight {
-    let link: AnyPromise
-    /// Or nothing would be cancelled: it waits for the work as well.
-    let watch: Observation?
-
-    func cancel() {
-      watch?.cancel()
-      link.cancel()
-    }
   }
 }

@@ -22,11 +22,7 @@ extension Promise {
     return link(made, queue, .failure) { promise, source, handles in
       let link = unsafeDowncast(promise, to: Link<any Error, Success, Success>.self)
       guard handles else { return link.copy(source.unsafelyUnwrapped) }
-      do {
-        _ = link.succeed(try link.body!(link.failureForHandler()), fromOutside: false)
-      } catch {
-        link.fail(error)
-      }
+      link.settle(byHandlerOf: link.failureForHandler())
     }
   }
 
@@ -42,11 +38,7 @@ extension Promise {
     return link(made, queue, .failure) { promise, source, handles in
       let link = unsafeDowncast(promise, to: Link<any Error, Promise, Success>.self)
       guard handles else { return link.copy(source.unsafelyUnwrapped) }
-      do {
-        link.adopt(try link.body!(link.failureForHandler()))
-      } catch {
-        link.fail(error)
-      }
+      link.adopt(byHandlerOf: link.failureForHandler())
     }
   }
 

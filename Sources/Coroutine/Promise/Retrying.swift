@@ -54,18 +54,86 @@ extension Promise {
     _ body: @escaping @Sendable (_ attempt: Int) throws -> Promise
   ) -> Promise {
     guard attempts > 0 else { return .failure(InvalidCount(count: attempts), file: file, line: line) }
-    let queue = queueOfHandlers(queue)
-    @Sendable func attempt(_ number: Int) -> Promise {
-      let this = Promise.trying(file: file, line: line) { () throws -> Promise in try body(number) }
-      return this.recover(on: queue, file: file, line: line) { error throws -> Promise in
-        guard number < attempts, shouldRetry(error) else { throw error }
-        let pause = delay.pause(after: number)
-        guard pause > .zero else { return attempt(number + 1) }
-        return Promise<Void>.after(pause, file: file, line: line)
-          .then(on: queue, file: file, line: line) { () throws -> Promise in attempt(number + 1) }
-      }
+    let retry = Retry(
+      attempts,
+      delay,
+      shouldRetry,
+      queueOfHandlers(queue),
+      Promise(file: file, line: line),
+      body
+    )
+    retry.attempt(1)
+    return retry.result
+  }
+}
+
+/// The attempts of one retry, one after the other.
+///
+/// The result waits for one step at a time: for an attempt, by a link whose handler decides about its failure, or for a pause. A
+/// step that is over without deciding yields nil, and the next one has been entered before. So what is kept does not grow with
+/// the number of attempts.
+private final class Retry<Success: Sendable>: Sendable {
+  let result: Promise<Success>
+  private let attempts: Int
+  private let delay: Backoff
+  private let shouldRetry: @Sendable (any Error) -> Bool
+  private let queue: DispatchQueue?
+  private let body: @Sendable (Int) throws -> Promise<Success>
+
+  init(
+    _ attempts: Int,
+    _ delay: Backoff,
+    _ shouldRetry: @escaping @Sendable (any Error) -> Bool,
+    _ queue: DispatchQueue?,
+    _ result: Promise<Success>,
+    _ body: @escaping @Sendable (Int) throws -> Promise<Success>
+  ) {
+    (self.attempts, self.delay, self.shouldRetry) = (attempts, delay, shouldRetry)
+    (self.queue, self.result, self.body) = (queue, result, body)
+  }
+
+  func attempt(_ number: Int) {
+    let attempt = Promise<Success>.trying { () throws -> Promise<Success> in try body(number) }
+    _ = result.waitBesides(for: attempt) { result, attempt in
+      if let error = attempt.error { result.hold(error) }
     }
-    return attempt(1)
+    let step = Link<any Error, Success?, Success?>({ try self.failed(number, $0) }, result.place)
+    step.link(to: attempt, on: queue, .failure) { promise, source, handles in
+      let step = unsafeDowncast(promise, to: Link<any Error, Success?, Success?>.self)
+      if handles { return step.settle(byHandlerOf: step.failureForHandler()) }
+      _ = step.succeed(source.unsafelyUnwrapped.completion.value(as: Success.self), fromOutside: false)
+    }
+    wait(for: step)
+  }
+
+  private func failed(_ number: Int, _ error: any Error) throws -> Success? {
+    guard result.isPending, number < attempts, shouldRetry(error) else { throw error }
+    let pause = delay.pause(after: number)
+    result.hold(nil)
+    if pause > .zero {
+      wait(for: Promise<Void>.after(pause).then(on: queue) { () throws -> Success? in self.next(number + 1) })
+      return nil
+    }
+    return next(number + 1)
+  }
+
+  private func next(_ number: Int) -> Success? {
+    if result.isPending { attempt(number) }
+    return nil
+  }
+
+  private func wait(for step: Promise<Success?>) {
+    // Its failure becomes the result's, or comes too late.
+    step.ignore()
+    let isWaiting = result.waitBesides(for: step) { result, step in
+      let result = unsafeDowncast(result, to: Promise<Success>.self)
+      if let error = step.error {
+        _ = result.fail(error)
+        return
+      }
+      if let value = step.completion.value(as: Success?.self) { _ = result.succeed(value, fromOutside: false) }
+    }
+    if !isWaiting { result.letGo(of: step) }
   }
 }
 

@@ -3,9 +3,10 @@ public import Synchronization
 
 // Settling one promise settles those that wait for it, and those that wait for them: a chain of any length in constant stack.
 //
-// A promise that has an outcome and waiters goes into the list of the outermost settle on its thread, which calls the waiters of
-// one after the other. The thread's word leads to that list. It is taken away while references and closures are released, and
-// while an onCancel runs: that is foreign code, which may even suspend.
+// A promise that has an outcome and waiters goes into the list of the outermost settle on its thread, which tells the waiters of
+// one after the other, and calls callbacks when all have been told. The thread's word leads to that list. It is taken away while
+// references and closures are released, and while an onCancel or a callback runs: that is foreign code, which may even suspend.
+// So for foreign code every settle is an outermost one: when it returns, all that waits has been told.
 
 @usableFromInline
 struct SettleList {
@@ -50,7 +51,10 @@ extension AnyPromise {
     if isUnattached {
       // One coroutine, as often, needs no list.
       let first = completion.pointee.waiters.first.unsafelyUnwrapped
-      if first.pointee.job != nil, first.pointee.next == nil { return completion.releaseWaiters() }
+      if first.pointee.job != nil, first.pointee.next == nil {
+        _ = completion.tellWaiters()
+        return
+      }
       return callWaitersUnlocking()
     }
     // Released after the lock is left: it may hold anything.
@@ -59,7 +63,7 @@ extension AnyPromise {
     let isWaitedFor = completion.pointee.waiters.first != nil
     if !isWaitedFor { completion.pointee.isReleased = true }
     var removed = Removed()
-    leaveUpstreams(cancelling: members?.cancelsLosers ?? false, &removed)
+    leaveUpstreams(&removed)
     if isWaitedFor { callWaiters() }
     removed.finish()
     let words = Self.leaveSettleList()
@@ -94,28 +98,39 @@ extension AnyPromise {
       completion.pointee.lock.unlock()
       words.assumingMemoryBound(to: SettleList.self).pointee.append(Unmanaged.passRetained(self))
     } else {
-      withSettleList { completion.releaseWaiters() }
+      settleAll()
     }
   }
 
-  /// Runs `body`, then settles what that has settled, and so on.
+  /// Tells those who wait for this promise, then those who wait for what that has settled, and so on; then calls back.
   ///
-  /// There is no list on this thread.
-  private final func withSettleList(_ body: () -> Void) {
-    var list = SettleList()
-    withUnsafeMutablePointer(to: &list) { list in
+  /// Entered with the lock, left without. There is no list on this thread.
+  @inline(__always)
+  private final func settleAll() {
+    var (list, called) = (SettleList(), SettleList())
+    let hasCallbacks = withUnsafeMutablePointer(to: &list) { list in
       cco_thread().pointee.settling = UnsafeMutableRawPointer(list)
-      body()
+      let hasCallbacks = completion.tellWaiters()
       while let next = list.pointee.popFirst() {
-        next._withUnsafeGuaranteedRef { promise in
+        let isCalled = next._withUnsafeGuaranteedRef { promise in
           promise.completion.pointee.lock.lock()
-          promise.completion.releaseWaiters()
+          return promise.completion.tellWaiters()
+        }
+        if isCalled {
+          called.append(next)
+          continue
         }
         cco_thread().pointee.settling = nil
         next.release()
         cco_thread().pointee.settling = UnsafeMutableRawPointer(list)
       }
       cco_thread().pointee.settling = nil
+      return hasCallbacks
+    }
+    if hasCallbacks { completion.callBack() }
+    while let next = called.popFirst() {
+      next._withUnsafeGuaranteedRef { $0.completion.callBack() }
+      next.release()
     }
   }
 
@@ -149,10 +164,10 @@ extension AnyPromise {
     }
     completion.pointee.failure = CoroutineError.abandoned
     completion.pointee.state.store(Completion.failed, ordering: .releasing)
-    if cco_thread().pointee.settling != nil {
-      completion.releaseWaiters()
-    } else {
-      withSettleList { completion.releaseWaiters() }
-    }
+    guard cco_thread().pointee.settling != nil else { return settleAll() }
+    guard completion.tellWaiters() else { return }
+    let words = Self.leaveSettleList()
+    completion.callBack()
+    Self.enterSettleList(words)
   }
 }

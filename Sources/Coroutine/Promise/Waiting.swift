@@ -25,8 +25,10 @@ extension Promise {
 extension AnyPromise {
   /// Whether a handler that has yet to run, on the way to this promise, could not run while this thread is blocked.
   fileprivate final var needsThisThread: Bool {
+    var held = Held()
+    defer { held.giveUp() }
     completion.pointee.lock.lock()
-    return Self.find(from: Unmanaged.passUnretained(self)) { $0.handlerNeedsThisThread }
+    return Self.find(from: Unmanaged.passUnretained(self), &held) { $0.handlerNeedsThisThread }
   }
 
   /// Under its lock: as long as it is pending, and has a handler to run, that holds the scheduler.

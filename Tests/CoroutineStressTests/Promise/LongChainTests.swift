@@ -66,6 +66,23 @@ struct LongChainTests {
     #expect(seen == [1, 2])
   }
 
+  @Test func `followers that waited for something already settle, and are cancelled`() async throws {
+    let seen = try await onSmallStack { links in
+      let (head, never, work) = (Promise<Int>(), Promise<Int>(), Promise<Int>())
+      var (tail, cancelled) = (head, work)
+      for _ in 0..<links / 4 {
+        let (link, other) = (never.timeout(.seconds(3600)), Promise.race([never]))
+        link.follow(tail)
+        other.follow(cancelled)
+        (tail, cancelled) = (link, other)
+      }
+      head.fulfill(3)
+      cancelled.cancel()
+      return [try co_await(tail), work.isRejected ? 4 : 0]
+    }
+    #expect(seen == [3, 4])
+  }
+
   @Test func `they are dropped unsettled, and rejected as abandoned`() async throws {
     let tail = try await onSmallStack { links in
       var tail = Promise<Int>()

@@ -95,10 +95,13 @@ struct RegisterSettleCancelTests {
         var random = stress.random(round * Self.threads + thread)
         for _ in 0..<4 {
           let follower = nodes.randomElement(using: &random)!
-          switch Int.random(in: 0..<4, using: &random) {
+          switch Int.random(in: 0..<6, using: &random) {
           case 0: follower.follow(nodes.randomElement(using: &random)!)
           case 1: follower.follow(links.randomElement(using: &random)!)
           case 2: follower.follow(all)
+          // These wait for their node already.
+          case 3: links.randomElement(using: &random)!.follow(nodes.randomElement(using: &random)!)
+          case 4: links.randomElement(using: &random)!.follow(links.randomElement(using: &random)!)
           default: links.randomElement(using: &random)!.cancel()
           }
         }
@@ -157,15 +160,18 @@ struct RegisterSettleCancelTests {
       let derived = (0..<3).map { _ in slot.promise!.then { $0 } }
       let follower = Promise<Int>()
       follower.follow(slot.promise!)
-      let all = Promise.all(derived + [follower])
+      let kept = Promise<Int>()
+      let besides = Promise.race([kept])
+      besides.follow(slot.promise!)
+      let all = Promise.all(derived + [follower, besides])
       try await onThreads(3) { thread in
         switch thread {
         case 0: slot.promise = nil
-        case 1: derived[round % 3].cancel()
+        case 1: (round.isMultiple(of: 4) ? besides : derived[round % 3]).cancel()
         default: round.isMultiple(of: 2) ? follower.cancel() : all.cancel()
         }
       }
-      for promise in derived + [follower] {
+      for promise in derived + [follower, besides] {
         let result = await Task { try await promise.value }.result
         guard case .failure(let error) = result else {
           Issue.record("a value, \(stress.replay)")
@@ -175,7 +181,73 @@ struct RegisterSettleCancelTests {
         #expect(isAbandoned || error is CancellationError, "\(error), \(stress.replay)")
       }
       all.ignore()
+      kept.cancel()
     }
+  }
+
+  @Test func `combinators of links that nobody else keeps are cancelled while these settle and go`() async throws {
+    let stress = Stress()
+    for round in 0..<stress.rounds(200) {
+      let works = (0..<12).map { _ in Promise<Int>() }
+      // Cancelling the first takes its time, in which the others may go.
+      let work = Promise<Int>()
+      let long = (0..<1000).reduce(work.asVoid()) { last, _ in last.asVoid() }
+      let all = Promise.allSettled([long] + works.map { $0.asVoid().asVoid() })
+      all.ignore()
+      try await onThreads(3) { thread in
+        var random = stress.random(round * Self.threads + thread)
+        if thread == 0 { return all.cancel() }
+        for work in works.shuffled(using: &random) { work.fulfill(thread) }
+      }
+      let result = await Task { try await all.timeout(.seconds(60)).value }.result
+      if case .failure(let error) = result { #expect(error is CancellationError, "round \(round), \(stress.replay)") }
+      withExtendedLifetime(work) {}
+    }
+  }
+
+  @Test func `bounded alls and retries whose work is settled and cancelled at once end, and let go of everything`()
+    async throws
+  {
+    let stress = Stress()
+    let objects = Census()
+    for round in 0..<stress.rounds(250) {
+      let works = (0..<12).map { _ in Promise<Int>() }
+      let (held, queue) = (objects.citizen(), queues(1)[0])
+      let body: @Sendable (Int) -> Promise<Int> = { number in
+        held.use()
+        return works[number % 12]
+      }
+      let (bounded, settled) = (
+        Promise<Int>.all(of: 0..<12, concurrently: 3, on: queue, body),
+        Promise<Int>.allSettled(of: 0..<12, concurrently: 3, body)
+      )
+      let retried = Promise<Int>.retry(attempts: 12, delay: Backoff { _ in .microseconds(round % 2) }, body)
+      try await onThreads(Self.threads) { thread in
+        var random = stress.random(round * Self.threads + thread)
+        for _ in 0..<6 {
+          let work = works.randomElement(using: &random)!
+          switch Int.random(in: 0..<16, using: &random) {
+          case 0...6: work.fulfill(thread)
+          case 7...9: work.reject(Mark(number: thread))
+          case 10: bounded.cancel()
+          case 11: settled.cancel()
+          case 12: retried.cancel()
+          case 13: retried.fulfill(thread)
+          case 14: bounded.follow(settled.then { _ in [] })
+          default: work.then { $0 }.cancel()
+          }
+        }
+      }
+      for work in works { work.fulfill(round) }
+      for promise in [bounded.asVoid(), settled.asVoid(), retried.asVoid()] {
+        promise.ignore()
+        _ = await Task { try await promise.timeout(.seconds(60)).value }.result.mapError {
+          if $0 is TimeoutError { Issue.record("a hang in round \(round), \(stress.replay)") }
+          return $0
+        }
+      }
+    }
+    await until(objects, shows: 0)
   }
 
   private final class Slot: @unchecked Sendable {

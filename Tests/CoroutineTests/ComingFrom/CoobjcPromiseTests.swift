@@ -61,6 +61,7 @@ struct CoobjcPromiseTests {
     promise.catch { error in caught.fulfill(name(of: error)) }
     #expect(await outcomeOf(caught) == "Oops(x)")
     #expect(trace.all == ["Oops(x)"])
+    #expect(await outcomeOf(observed.recover { _ in 1 }) == "1")
   }
 
   @Test func `cancel and onCancel: at once, also added late, along the chain in both directions`() async throws {
@@ -72,6 +73,10 @@ struct CoobjcPromiseTests {
     promise.catch(only: CancellationError.self) { _ in late.fulfill("was cancelled") }
     #expect(await outcomeOf(late) == "was cancelled")
     withExtendedLifetime(resolver) {}
+    let source = Promise<Int>()
+    let below = source.then { $0 }.then { $0 }
+    source.cancel()
+    #expect(below.error is CancellationError)
   }
 
   @Test func `a cancelled promise wakes those who wait for it`() async throws {

@@ -145,6 +145,8 @@ struct PromiseKitManyTests {
   @Test func `a body on a dispatch queue`() async {
     let queue = taggedQueue("work")
     #expect(await outcomeOf(Promise.running(on: queue) { currentTag ?? "none" }) == "work")
+    #expect(await outcomeOf(Promise<Int>.running(on: queue) { throw Oops("body") }) == "Oops(body)")
+    #expect(await outcomeOf(Guarantee.running(on: queue) { currentTag ?? "none" }.promise) == "work")
   }
 
   @Test func `async code both ways, with cancellation`() async throws {

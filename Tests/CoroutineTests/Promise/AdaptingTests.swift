@@ -45,6 +45,25 @@ struct AdaptingTests {
     }
   }
 
+  @Test func `a resumer that comes after its promise was settled by hand is nobody's mistake; its second use is`() async
+  {
+    await #expect(processExitsWith: .success) {
+      let heard = Trace()
+      CoroutineRuntime.onUnhandledError = { error, _ in heard(name(of: error)) }
+      let (promise, resolver) = Promise<Int>.pending()
+      promise.fulfill(1)
+      resolver.resume(2)
+      #expect(heard.all.isEmpty)
+      resolver.resume(3)
+      #expect(heard.all == ["ResumedTwice"])
+      let (follower, late) = Promise<Int>.pending()
+      follower.follow(promise)
+      late.fail(Oops("late"))
+      #expect(follower.result.map { outcome($0) } == "1")
+      #expect(heard.all == ["ResumedTwice"])
+    }
+  }
+
   @Test func `a link in the callback style settles when its resumer is used`() async {
     #expect(await outcomeOf(Promise.value(1).then { (value, done: Resumer<Int>) in done.resume(value + 1) }) == "2")
     #expect(await outcomeOf(Promise.value(1).then { (_, done: Resumer<Int>) in done.fail(Oops("f")) }) == "Oops(f)")

@@ -58,6 +58,40 @@ struct BoundedTests {
     #expect(
       await asyncOutcome { try await Promise<Int>.all(of: [Int](), concurrently: 3) { .value($0) }.value } == "[]"
     )
+    let settled = Promise<Int>.allSettled(of: [1], concurrently: -1) { Promise.value($0) }
+    #expect(await asyncOutcome { try await settled.value } == "InvalidCount")
+    #expect(
+      await asyncOutcome { try await Promise<Int>.allSettled(of: [Int](), concurrently: 1) { .value($0) }.value }
+        == "[]"
+    )
+  }
+
+  @Test func `waiting for it on the queue that takes its elements throws instead of blocking that queue`() async throws
+  {
+    let queue = taggedQueue("needed")
+    let work = Promise<Int>()
+    let bounded = Promise<Int>.all(of: 0..<2, concurrently: 1, on: queue) { _ in work }
+    let retried = Promise<Int>.retry(attempts: 2, on: queue) { _ in work }
+    let seen = try await onBlock(of: queue) { [outcome { try bounded.wait() }, outcome { try retried.wait() }] }
+    #expect(seen == ["wouldDeadlock", "wouldDeadlock"])
+    work.fulfill(3)
+    #expect(await asyncOutcome { try await bounded.value } == "[3, 3]")
+    #expect(await asyncOutcome { try await retried.value } == "3")
+  }
+
+  @Test func `settled by another hand, it takes no more, and leaves alone what is in flight`() async throws {
+    let (taken, work, other) = (Trace(), Promise<Int>(), Promise<[Int]>())
+    let byHand = Promise<Int>.all(of: Counting(taken: taken, left: 10), concurrently: 1) { _ in work }
+    #expect(byHand.fulfill([7]))
+    let following = Promise<Int>.all(of: Counting(taken: taken, left: 10), concurrently: 1) { _ in work }
+    following.follow(other)
+    other.fulfill([8])
+    #expect(following.result.map { outcome($0) } == "[8]")
+    #expect(work.isPending)
+    work.fulfill(1)
+    // Behind the handlers that would pull.
+    _ = try await work.then { $0 }.value
+    #expect(taken.count == 2)
   }
 
   @Test func `twenty thousand settled ones cost no stack`() async throws {

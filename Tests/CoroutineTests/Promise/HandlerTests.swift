@@ -189,6 +189,79 @@ struct HandlerTests {
     #expect(trace.all == ["first", "second"])
   }
 
+  @Test func `whatever takes a handler runs it on the queue that on: names`() async throws {
+    let (queue, trace) = (taggedQueue("named"), Trace())
+    let seen: @Sendable (String) -> Void = { trace("\($0) \(currentTag ?? "elsewhere")") }
+    let value = Promise.value(1)
+    let failed = Promise<Int>.failure(Oops())
+    var ends: [AnyPromise] = [
+      value.then(on: queue) { _ in seen("then") },
+      value.then(on: queue) { (_: Int, done: Resumer<Int>) in
+        seen("then")
+        done.resume(1)
+      },
+      value.then(on: queue) {
+        seen("then")
+        return Promise.value($0)
+      },
+      value.thenResult(on: queue) { _ in seen("thenResult") },
+      value.compactMap(on: queue) { _ in seen("compactMap") },
+      Promise.value([1]).thenMap(on: queue) { (element: Int) -> Promise<Int> in
+        seen("thenMap")
+        return .value(element)
+      },
+      value.validate(on: queue) { _ in
+        seen("validate")
+        return true
+      },
+      failed.recover(on: queue) { _ -> Int in
+        seen("recover")
+        return 1
+      },
+      failed.rescue(on: queue) { (_: Oops) -> Int in
+        seen("rescue")
+        return 1
+      },
+      failed.rescue(only: Oops(), on: queue) { () -> Int in
+        seen("rescue")
+        return 1
+      },
+      failed.recovered(on: queue) { _ in
+        seen("recovered")
+        return 1
+      }.promise,
+      value.tap(on: queue) { _ in seen("tap") },
+      value.get(on: queue) { _ in seen("get") },
+      value.ensure(on: queue) { seen("ensure") },
+      value.ensureThen(on: queue) {
+        seen("ensureThen")
+        return .value(())
+      },
+      Promise<Int>.running(on: queue) {
+        seen("running")
+        return 1
+      },
+    ]
+    let caught = (Gate(), Gate(), Gate(), Gate())
+    failed.catch(on: queue) { _ in
+      seen("catch")
+      caught.0.open()
+    }.finally(on: queue) {
+      seen("finally")
+      caught.1.open()
+    }
+    failed.catch(only: Oops.self, on: queue) { _ in
+      seen("catch")
+      caught.2.open()
+    }.finally(on: queue) {
+      seen("finally")
+      caught.3.open()
+    }
+    ends += [caught.0, caught.1, caught.2, caught.3]
+    for end in ends { await until(end) }
+    #expect(trace.count == 20 && trace.all.allSatisfy { $0.hasSuffix(" named") }, "\(trace.all)")
+  }
+
   @Test func `one that a handler attaches stays on that handler's queue`() async {
     let queue = taggedQueue("handlers")
     let tag = Promise.value(1).then(on: queue) { _ in Promise.value(2).then { _ in currentTag ?? "none" } }
@@ -241,4 +314,9 @@ struct HandlerTests {
     await #expect(throws: Wrapped.self) { _ = try await recovered.value }
     await #expect(throws: CancellationError.self) { _ = try await rescued.value }
   }
+}
+
+/// Suspends until it has settled, whatever it promises.
+private func until(_ promise: AnyPromise) async {
+  while promise.isPending { await Task.yield() }
 }

@@ -92,6 +92,51 @@ struct TimingTests {
     #expect(await asyncOutcome { try await cancelled.value } == "CancellationError")
   }
 
+  @Test func `cancelling a retry does not mask a failure that is on its way to the decision, and ends a pause`()
+    async throws
+  {
+    let (queue, attempts, decided) = (taggedQueue("held"), Trace(), Trace())
+    let work = Promise<Int>()
+    queue.suspend()
+    let decide: @Sendable (any Error) -> Bool = { _ in
+      decided("decided")
+      return true
+    }
+    let retried = Promise<Int>.retry(attempts: 3, while: decide, on: queue) { attempt in
+      attempts("\(attempt)")
+      return work
+    }
+    work.reject(Oops("first"))
+    retried.cancel()
+    #expect(retried.result.map { outcome($0) } == "Oops(first)")
+    queue.resume()
+    try await onBlock(of: queue) {}
+    #expect(attempts.all == ["1"] && decided.all.isEmpty)
+
+    let paused = Gate()
+    let pause = Backoff { _ in
+      paused.open()
+      return .seconds(3600)
+    }
+    let waiting = Promise<Int>.retry(attempts: 3, delay: pause, on: queue) { _ in .failure(Oops("second")) }
+    try await paused.value
+    try await onBlock(of: queue) {}
+    waiting.cancel()
+    #expect(waiting.result.map { outcome($0) } == "CancellationError")
+  }
+
+  @Test func `a retry that is settled by another hand makes no more attempts`() async throws {
+    let (queue, attempts, work) = (taggedQueue("by hand"), Trace(), Promise<Int>())
+    let retried = Promise<Int>.retry(attempts: 3, on: queue) { attempt in
+      attempts("\(attempt)")
+      return work
+    }
+    #expect(retried.fulfill(5))
+    work.reject(Oops("late"))
+    for _ in 0..<3 { try await onBlock(of: queue) {} }
+    #expect(attempts.all == ["1"])
+  }
+
   @Test func `an exponential back-off doubles, up to its limit, and scatters`() {
     let backoff = Backoff.exponential(from: .milliseconds(10), limit: .milliseconds(55))
     for (attempt, most) in [(1, 10), (2, 20), (3, 40), (4, 55), (400, 55)] {

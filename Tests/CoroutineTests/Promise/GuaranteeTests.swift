@@ -1,0 +1,75 @@
+import Coroutine
+import Dispatch
+import Testing
+
+@Suite("Promise: guarantees", .timeLimit(.minutes(1)))
+struct GuaranteeTests {
+  @Test func `a chain of guarantees has no error path, until one is asked for`() async {
+    let chain = Guarantee.value(1).then { $0 + 1 }.then { Guarantee.value($0 + 1) }.tap { _ in }.ensure {}
+    #expect(await asyncOutcome { try await chain.value } == "3")
+    #expect(chain.current == 3)
+    #expect(await asyncOutcome { try await chain.then { Promise<Int>.failure(Oops("\($0)")) }.value } == "Oops(3)")
+    #expect(await asyncOutcome { try await chain.thenTry { _ -> Int in throw Oops("t") }.value } == "Oops(t)")
+    #expect(await asyncOutcome { try await chain.asVoid().value } == "()")
+    #expect(await asyncOutcome { try await Guarantee.all([chain, .value(4)]).value } == "[3, 4]")
+    let never = Promise<Int>()
+    #expect(await asyncOutcome { try await Guarantee.race([never.recovered { _ in 0 }, chain]).value } == "3")
+  }
+
+  @Test func `running runs on its queue, delay comes later, never early`() async throws {
+    let running = Guarantee.running(on: taggedQueue("guaranteed")) { currentTag ?? "elsewhere" }
+    #expect(await asyncOutcome { try await running.value } == "guaranteed")
+    let time = try await ContinuousClock().measure { _ = try await running.delay(.milliseconds(20)).value }
+    #expect(time >= .milliseconds(20))
+  }
+
+  @Test func `a timeout is a promise: in time the value, else a TimeoutError`() async {
+    let kept = Locked<Guarantee<Int>.Resolver?>(nil)
+    let late = Guarantee<Int> { done in kept.current = done }
+    let other = late.then { $0 }
+    #expect(await asyncOutcome { try await late.timeout(.milliseconds(5)).value } == "TimeoutError")
+    // Another waits for it, so it goes on.
+    kept.current?(7)
+    #expect(await asyncOutcome { try await other.value } == "7")
+    #expect(await asyncOutcome { try await late.timeout(.seconds(3600)).value } == "7")
+  }
+
+  @Test func `a resolver released unused: ensure runs, who waits gets abandoned`() async {
+    let ended = Gate()
+    let lost = Guarantee<Int> { _ in }.ensure { ended.open() }
+    #expect(await asyncOutcome { try await lost.value } == "abandoned")
+    #expect(await asyncOutcome { try await ended.value } == "()")
+  }
+
+  @Test func `a race of none: who waits gets an AggregateError, and nobody makes a report`() async {
+    let none = Guarantee<Int>.race([])
+    #expect(await asyncOutcome { try await none.value } == "AggregateError[]")
+    #expect(none.current == nil)
+    await #expect(processExitsWith: .success) {
+      let heard = Trace()
+      CoroutineRuntime.onUnhandledError = { error, who in heard("\(name(of: error)): \(who)") }
+      _ = Guarantee<Int>.race([], file: "Here", line: 7)
+      #expect(heard.all.count == 1)
+      #expect(heard.all[0].hasPrefix("AggregateError[]: ") && heard.all[0].contains("Here:7"))
+    }
+  }
+
+  @Test func `a report names the line of the link, not one of the library`() async {
+    await #expect(processExitsWith: .success) {
+      let heard = Trace()
+      CoroutineRuntime.onUnhandledError = { _, who in heard(who) }
+      let lost = Guarantee<Int> { _ in }
+      _ = lost.then(file: "Link", line: 1) { $0 }
+      _ = lost.then(file: "Link", line: 2) { Guarantee.value($0) }
+      _ = lost.then(file: "Link", line: 3) { Promise.value($0) }
+      _ = lost.thenTry(file: "Link", line: 4) { $0 }
+      _ = lost.tap(file: "Link", line: 5) { _ in }
+      _ = lost.delay(.zero, file: "Link", line: 6)
+      _ = lost.timeout(.seconds(1), file: "Link", line: 7)
+      _ = lost.asVoid(file: "Link", line: 8)
+      _ = Guarantee.all([lost], file: "Link", line: 9)
+      _ = Guarantee.race([lost], file: "Link", line: 10)
+      #expect(heard.all == (1...10).map { "a promise (created at Link:\($0))" })
+    }
+  }
+}

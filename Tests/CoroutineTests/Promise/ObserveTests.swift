@@ -1,0 +1,112 @@
+import Coroutine
+import Dispatch
+import Testing
+
+/// What `observe` says of when it calls: in the settling call, with everything settled that hangs on that promise, and free to
+/// attach, settle and wait.
+@Suite("Promise: observe", .timeLimit(.minutes(1)))
+struct ObserveTests {
+  @Test
+  func `a callback finds settled all that waits for its promise without a handler, attached before it or after it`() {
+    let promise = Promise<Int>()
+    let before = promise.asVoid().asVoid().asVoid()
+    let after = Locked<Promise<Void>?>(nil)
+    let seen = Trace()
+    _ = promise.observe { _ in seen("\(before.isSettled) \(after.current!.isSettled)") }
+    after.current = Promise.all([promise, .value(1)]).asVoid().asVoid()
+    promise.fulfill(1)
+    #expect(seen.all == ["true true"])
+  }
+
+  @Test func `what a callback settles has reached all that waits for it when the settling call returns`() {
+    let (promise, other) = (Promise<Int>(), Promise<Int>())
+    let end = Promise.race([other.asVoid().asVoid()])
+    let seen = Trace()
+    _ = other.observe { _ in seen("other") }
+    _ = promise.observe { _ in
+      other.fulfill(2)
+      seen("after, \(end.isSettled)")
+    }
+    promise.fulfill(1)
+    #expect(seen.all == ["other", "after, true"])
+  }
+
+  @Test func `what a callback attaches to its own promise is settled at once`() {
+    let promise = Promise<Int>()
+    let seen = Trace()
+    _ = promise.observe { _ in seen("\(promise.asVoid().asVoid().isSettled)") }
+    _ = promise.observe { _ in seen("second") }
+    promise.fulfill(1)
+    #expect(seen.all == ["true", "second"])
+  }
+
+  @Test func `callbacks are called in their order, one that a callback adds after the others, a late one at once`() {
+    let promise = Promise<Int>()
+    let seen = Trace()
+    _ = promise.observe { _ in
+      seen("first")
+      _ = promise.observe { _ in seen("added") }
+    }
+    _ = promise.observe { seen("second \(outcome($0))") }
+    promise.observe { _ in seen("cancelled") }.cancel()
+    promise.fulfill(1)
+    _ = promise.observe { _ in seen("late") }
+    #expect(seen.all == ["first", "second 1", "added", "late"])
+  }
+
+  @Test func `one that an earlier callback calls off is not called`() {
+    let promise = Promise<Int>()
+    let (seen, second) = (Trace(), Locked<Observation?>(nil))
+    _ = promise.observe { _ in
+      seen("first")
+      second.current?.cancel()
+    }
+    second.current = promise.observe { _ in seen("second") }
+    promise.fulfill(1)
+    #expect(seen.all == ["first"])
+    second.current = nil
+  }
+
+  @Test func `a callback may block for what it has settled, as it may anywhere`() async throws {
+    let seen = try await onOwnThread {
+      let (promise, other) = (Promise<Int>(), Promise<Int>())
+      let timed = other.timeout(.seconds(20))
+      let seen = Trace()
+      _ = promise.observe { _ in
+        other.fulfill(2)
+        seen(outcome { try timed.wait() })
+        seen(outcome { try promise.timeout(.seconds(20)).wait() })
+      }
+      promise.fulfill(1)
+      return seen.all
+    }
+    #expect(seen == ["2", "1"])
+  }
+
+  @Test func `a callback that suspends its coroutine does not keep others from settling`() async throws {
+    let seen = try await onSerialQueue {
+      let (promise, other) = (Promise<Int>(), Promise<Int>())
+      let end = other.asVoid().asVoid()
+      let seen = Trace()
+      _ = promise.observe { _ in seen(outcome { try co_timeout(.seconds(20)) { try co_await(end) } }) }
+      let job = co_launch { other.fulfill(2) }
+      promise.fulfill(1)
+      seen("settled")
+      _ = try job.join()
+      return seen.all
+    }
+    #expect(seen == ["()", "settled"])
+  }
+
+  @Test func `one that is abandoned tells its callbacks, and those that wait for it`() {
+    let seen = Trace()
+    Self.abandon { promise in
+      let end = promise.asVoid().asVoid()
+      _ = promise.observe { seen("\(outcome($0)) \(end.isSettled)") }
+      end.ignore()
+    }
+    #expect(seen.all == ["abandoned true"])
+  }
+
+  private static func abandon(_ body: (Promise<Int>) -> Void) { body(Promise()) }
+}

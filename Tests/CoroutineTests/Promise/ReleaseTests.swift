@@ -1,0 +1,119 @@
+import CCoroutine
+import Coroutine
+import Dispatch
+import Testing
+
+#if canImport(Glibc)
+import Glibc
+#else
+import Musl
+#endif
+
+/// What a promise keeps in memory ends with its use, however long other promises live.
+@Suite("Promise: what it lets go of", .timeLimit(.minutes(1)))
+struct ReleaseTests {
+  @Test func `a link that followed besides is released, and waits for nothing, when its own upstream has won`() async {
+    let (other, upstream) = (Promise<Int>(), Promise<Int>())
+    weak var dropped: Promise<Int>?
+    do {
+      let link = upstream.recover { _ -> Int in fatalError("There is no failure.") }
+      dropped = link
+      link.follow(other)
+      upstream.fulfill(1)
+      #expect(link.isFulfilled)
+    }
+    #expect(dropped == nil)
+    // Nobody but this one waits for it.
+    other.then { $0 }.cancel()
+    #expect(other.isRejected)
+  }
+
+  @Test func `one that follows besides a long-lived promise, and is settled by hand or cancelled, leaves it`() {
+    let (other, upstream) = (Promise<Int>(), Promise<Int>())
+    let consumer = other.then { $0 }
+    for _ in 0..<2 {
+      weak var dropped: Promise<Int>?
+      do {
+        let link = upstream.then { $0 }
+        dropped = link
+        link.follow(other)
+        link.cancel()
+      }
+      #expect(dropped == nil)
+    }
+    #expect(upstream.isRejected && other.isPending)
+    consumer.cancel()
+    #expect(other.isRejected)
+  }
+
+  @Test(arguments: [false, true])
+  func `a bounded all and a retry let go of their bodies when they are cancelled, though others keep the work`(
+    isRetry: Bool
+  ) async throws {
+    let (work, released) = (Promise<Int>(), Gate())
+    let consumer = work.then { $0 }
+    Self.startAndCancel(isRetry, work, Tracked { released.open() })
+    try await onCoroutine { try released.pass() }
+    #expect(work.isPending && consumer.isPending)
+  }
+
+  private static func startAndCancel(_ isRetry: Bool, _ work: Promise<Int>, _ held: Tracked) {
+    let body: @Sendable (Int) -> Promise<Int> = { _ in
+      held.use()
+      return work
+    }
+    if isRetry {
+      Promise<Int>.retry(attempts: 3, body).cancel()
+    } else {
+      Promise<Int>.all(of: 0..<3, concurrently: 2, body).cancel()
+    }
+  }
+
+  // The sanitizers keep what is freed for a while.
+  @Test(.enabled(if: cco_compiled_sanitizers() & (CCO_ADDRESS_SANITIZER.rawValue | CCO_THREAD_SANITIZER.rawValue) == 0))
+  func `a hundred thousand failed attempts of a retry take no more memory than a thousand`() async {
+    await #expect(processExitsWith: .success) {
+      let samples = Locked<[Int]>([])
+      let result = Promise<Int>.retry(attempts: .max, on: DispatchQueue(label: "attempts")) { attempt in
+        if attempt == 1000 || attempt == 100_000 { samples.withLock { $0.append(Self.residentBytes) } }
+        return attempt < 100_000 ? .failure(Oops("\(attempt)")) : .value(attempt)
+      }
+      let value = try await result.value
+      let growth = samples.current[1] - samples.current[0]
+      // An object an attempt would be thirty megabytes.
+      precondition(value == 100_000 && growth < 4_000_000, "\(value) attempts took \(growth) bytes")
+    }
+  }
+
+  private static var residentBytes: Int {
+    guard let file = fopen("/proc/self/statm", "r") else { return 0 }
+    defer { fclose(file) }
+    var (size, resident) = (0, 0)
+    withUnsafeMutablePointer(to: &size) { size in
+      withUnsafeMutablePointer(to: &resident) { resident in
+        _ = withVaList([size, resident]) { vfscanf(file, "%ld %ld", $0) }
+      }
+    }
+    return resident * Int(sysconf(Int32(_SC_PAGESIZE)))
+  }
+
+  @Test func `of a retry one attempt lives at a time`() async throws {
+    let (now, most) = (Locked(0), Locked(0))
+    let result = Promise<Int>.retry(attempts: 1000, delay: Backoff { $0 % 100 == 0 ? .microseconds(1) : .zero }) {
+      attempt in
+      let count = now.withLock { (value: inout Int) -> Int in
+        value += 1
+        return value
+      }
+      most.withLock { $0 = max($0, count) }
+      let held = Tracked { now.withLock { $0 -= 1 } }
+      return Promise.value(held).then { held -> Int in
+        held.use()
+        guard attempt == 1000 else { throw Oops("\(attempt)") }
+        return attempt
+      }
+    }
+    #expect(try await result.value == 1000)
+    #expect(most.current <= 3, "\(most.current) at once")
+  }
+}
