@@ -254,8 +254,8 @@ static inline __attribute__((always_inline)) void cco_prefetch(const cco_context
   __builtin_prefetch(block - 256, 1);
 }
 
-/// Has it fetch what a switch to a parked coroutine will touch first: the frames that it entered last. Reads the control
-/// block, which had better be there already.
+/// Has it fetch what a switch to a parked coroutine will touch first: the frames that it entered last. Reads the
+/// control block, which had better be there already.
 static inline __attribute__((always_inline)) void cco_prefetch_frames(const cco_context *context) {
   // Atomic because a coroutine that was started on the spot may still be on its way out (see cco_is_parked); then this
   // fetches nothing of use.
@@ -275,11 +275,11 @@ static inline __attribute__((always_inline)) void cco_prefetch_line(const void *
 
 /// Has the processor expect three returns that it has not seen the calls of, because those were made before a switch.
 ///
-/// A processor predicts returns by a stack of its own, which knows nothing of switches. Where a coroutine that was switched into
-/// returns through frames that it entered long ago, each return takes an entry that belongs to the one who switched;
-/// the entries run out, and all of that one's returns are mispredicted as well, some fifteen cycles each. Three
-/// entries that lead nowhere keep its own in place. Calls to the very next instruction would not do, since processors
-/// know them as a way to read the instruction pointer.
+/// A processor predicts returns by a stack of its own, which knows nothing of switches. Where a coroutine that was
+/// switched into returns through frames that it entered long ago, each return takes an entry that belongs to the one
+/// who switched, and all of that one's returns are mispredicted as well, some fifteen cycles each. Three entries that
+/// lead nowhere keep its own in place. Calls to the very next instruction would not do, since processors know them as
+/// a way to read the instruction pointer.
 static inline __attribute__((always_inline)) void cco_expect_returns(void) {
 #if defined(__x86_64__) && !defined(__SHSTK__)
   // Below the red zone, and back up over it with the three addresses.
