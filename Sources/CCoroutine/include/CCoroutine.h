@@ -249,18 +249,16 @@ struct cco_context {
 /// Has the processor fetch what a new coroutine will touch: its control block and the frames right below, one page.
 static inline __attribute__((always_inline)) void cco_prefetch(const cco_context *context) {
   const char *block = (const char *)context;
-  __builtin_prefetch(block, 1);
-  __builtin_prefetch(block - 128, 1);
-  __builtin_prefetch(block - 256, 1);
+  for (int line = -13; line <= 2; line++) __builtin_prefetch(block + 64 * line, 1);
 }
 
 /// Has it fetch what a switch to a parked coroutine will touch first: the frames that it entered last. Reads the
 /// control block, which had better be there already.
-static inline __attribute__((always_inline)) void cco_prefetch_frames(const cco_context *context) {
+static inline __attribute__((always_inline)) void cco_prefetch_frames(const cco_context *context, int lines) {
   // Atomic because a coroutine that was started on the spot may still be on its way out (see cco_is_parked); then this
   // fetches nothing of use.
   const char *frames = (const char *)__atomic_load_n(&context->parked.stack, __ATOMIC_RELAXED);
-  for (int line = 0; line < 5; line++) __builtin_prefetch(frames + 64 * line, 1);
+  for (int line = 0; line < lines; line++) __builtin_prefetch(frames + 64 * line, 1);
 }
 
 /// Has it fetch so many lines in a row.

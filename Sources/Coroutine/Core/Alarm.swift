@@ -36,16 +36,26 @@ extension Duration {
 
 /// The one Dispatch source of a scheduler: wakes it for its earliest timer.
 ///
-/// A GCD timer that goes off costs the wakes of two threads, so it is armed only when the scheduler goes idle, only if the
-/// earliest deadline has moved, and not twice within a rest: a crowd of sleepers whose deadlines are scattered wakes
-/// every millisecond or two for all of them, a lone one to the microsecond.
+/// A GCD timer that goes off costs the wakes of two threads, and to set it anew that of Dispatch's manager once more. So it is
+/// armed only when the scheduler goes idle, only if the earliest deadline has moved, and not twice within a rest: a crowd of
+/// sleepers whose deadlines are scattered wakes every two milliseconds for all of them, by a timer that then repeats by
+/// itself; a lone one to the microsecond.
+///
+///     SET -- a crowd was due, and more is within two rests --> TICKING
+///      ^                                                         |
+///      +---- no crowd was due, or the next is further off -------+
 final class Alarm {
   private let source: any DispatchSourceTimer
   private var armedFor = UInt64.max
   private var lastWentOff: UInt64 = 0
+  private(set) var isTicking = false
+
+  /// How many timers were due since it went off last.
+  private var due = 0
+  private var isCrowded: Bool { due > 64 }
 
   /// How long it rests after it went off, in ns: longer when that was for many.
-  private var rest: UInt64 = 1_000_000
+  private var rest: UInt64 { isCrowded ? 2_000_000 : 1_000_000 }
 
   init(_ queue: DispatchQueue) {
     source = DispatchSource.makeTimerSource(flags: .strict, queue: queue)
@@ -58,19 +68,40 @@ final class Alarm {
   deinit { source.cancel() }
 
   func arm(_ wanted: UInt64) {
+    if isCrowded, wanted < lastWentOff &+ 2 * rest {
+      if !isTicking { schedule(lastWentOff &+ rest, repeating: .nanoseconds(Int(rest))) }
+      isTicking = true
+      return
+    }
     let deadline = max(wanted, lastWentOff &+ rest)
-    guard deadline != armedFor else { return }
+    guard isTicking || deadline != armedFor else { return }
+    isTicking = false
     armedFor = deadline
-    source.schedule(deadline: DispatchTime(uptimeNanoseconds: deadline), leeway: .nanoseconds(0))
+    schedule(deadline, repeating: .never)
+  }
+
+  /// Nothing is queued.
+  ///
+  /// One that is set once may go off for nothing, which costs less than to call it off.
+  func rests() {
+    guard isTicking else { return }
+    isTicking = false
+    armedFor = .max
+    source.schedule(deadline: .distantFuture)
+  }
+
+  private func schedule(_ deadline: UInt64, repeating interval: DispatchTimeInterval) {
+    let deadline = DispatchTime(uptimeNanoseconds: deadline)
+    source.schedule(deadline: deadline, repeating: interval, leeway: .nanoseconds(0))
   }
 
   func wentOff() {
     armedFor = .max
     lastWentOff = Clock.now
+    due = 0
   }
 
-  /// What came of it: so many timers were due.
-  func fired(_ count: Int) { rest = count > 64 ? 2_000_000 : 1_000_000 }
+  func fired(_ count: Int) { due += count }
 }
 
 /// The message that an alarm sends: it makes the drain look at the clock.

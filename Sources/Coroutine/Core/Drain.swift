@@ -181,7 +181,10 @@ extension Scheduler {
   private func armAlarm() {
     let next = nextTimer.load(ordering: .relaxed)
     if let simulation { return simulation.sleepUntil(next == .max ? nil : next) }
-    guard next != .max else { return }
+    guard next != .max else {
+      alarm?.rests()
+      return
+    }
     if alarm == nil, let queue = currentQueue { alarm = Alarm(queue) }
     alarm?.arm(next)
   }
@@ -241,7 +244,7 @@ extension Scheduler {
     let count = woken.count + interrupted.count + called.count
     woken.prefetchStacks()
     while let job = woken.popFirst() {
-      if let context = job.pointee.context { cco_prefetch_frames(context) }
+      if let context = job.pointee.context { cco_prefetch_frames(context, 12) }
       Turn.makeReady(job)
     }
     for job in interrupted { job.interrupt() }

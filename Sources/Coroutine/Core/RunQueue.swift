@@ -47,7 +47,7 @@ struct RunQueue {
   @inlinable @inline(__always)
   func prefetch() {
     guard count > Self.crowd, let next = first else { return }
-    if let context = next.pointee.context { cco_prefetch_frames(context) }
+    if let context = next.pointee.context { cco_prefetch_frames(context, 7) }
     guard let following = next.pointee.next else { return }
     if let context = following.pointee.context { cco_prefetch_line(context) }
     if let last = following.pointee.next { cco_prefetch_line(last) }
