@@ -47,39 +47,42 @@ extension UnsafeMutablePointer where Pointee == Lane {
     @inline(__always) get { pointee.fiberCache }
   }
 
-  /// A job that has been woken, or comes from elsewhere: to the back.
+  /// Puts a job where `body` does; of a shared lane under its lock, and with an idle lane woken where there is work for two.
   @inlinable @inline(__always)
-  func append(_ job: JobRef) {
-    guard let group = pointee.group else { return pointee.queue.append(job) }
+  func add(_ body: (inout RunQueue, inout LaunchStack) -> Void) {
+    guard let group = pointee.group else { return body(&pointee.queue, &pointee.launched) }
     pointee.lock.lock()
-    pointee.queue.append(job)
+    body(&pointee.queue, &pointee.launched)
     let count = pointee.queue.count &+ pointee.launched.count
     pointee.lock.unlock()
     // One ready job will run when the current one parks. More than that is work for an idle lane.
     if count > 1 { group._withUnsafeGuaranteedRef { $0.offerWork() } }
   }
 
+  /// A job that has been woken, or comes from elsewhere: to the back.
+  @inlinable @inline(__always)
+  func append(_ job: JobRef) {
+    add { queue, _ in queue.append(job) }
+  }
+
   /// A job that gives way: behind everything that is ready now, launched or woken.
   @usableFromInline
   func appendYielded(_ job: JobRef) {
-    guard let group = pointee.group else { return pointee.queue.append(job) }
-    pointee.lock.lock()
-    pointee.launched.moveAll(to: &pointee.queue)
-    pointee.queue.append(job)
-    let count = pointee.queue.count
-    pointee.lock.unlock()
-    if count > 1 { group._withUnsafeGuaranteedRef { $0.offerWork() } }
+    add { queue, launched in
+      launched.moveAll(to: &queue)
+      queue.append(job)
+    }
   }
 
   /// A job that a job of this lane has just launched.
+  ///
+  /// The jobs of a queue run in the order of their launches.
   @inlinable @inline(__always)
   func appendLaunched(_ job: JobRef) {
-    guard let group = pointee.group else { return pointee.queue.append(job) }
-    pointee.lock.lock()
-    pointee.launched.push(job)
-    let count = pointee.queue.count &+ pointee.launched.count
-    pointee.lock.unlock()
-    if count > 1 { group._withUnsafeGuaranteedRef { $0.offerWork() } }
+    let isShared = pointee.group != nil
+    add { queue, launched in
+      if isShared { launched.push(job) } else { queue.append(job) }
+    }
   }
 
   @inlinable @inline(__always)
@@ -150,13 +153,11 @@ extension UnsafeMutablePointer where Pointee == Lane {
 
   /// Takes over what another lane had too much of, in the order in which that one would have run it.
   func keep(_ loot: inout RunQueue) {
-    pointee.lock.lock()
-    while let job = loot.popFirst() {
-      if job.pointee.context == nil { pointee.launched.pushFirst(job) } else { pointee.queue.append(job) }
+    add { queue, launched in
+      while let job = loot.popFirst() {
+        if job.pointee.context == nil { launched.pushFirst(job) } else { queue.append(job) }
+      }
     }
-    let count = pointee.queue.count &+ pointee.launched.count
-    pointee.lock.unlock()
-    if count > 1, let group = pointee.group { group._withUnsafeGuaranteedRef { $0.offerWork() } }
   }
 
   /// Whether the next job is a launched one.

@@ -101,12 +101,7 @@ struct Turn: ~Copyable {
       break
     case .requeue:
       // Nobody else can have moved it: it was not in any queue.
-      let scheduler = job.pointee.scheduler.load(ordering: .relaxed)
-      if let mine = turn.pointee.scheduler, mine.toOpaque() == scheduler.toOpaque() {
-        turn.pointee.lane.unsafelyUnwrapped.appendYielded(job)
-      } else {
-        sendRemotely(job, to: scheduler)
-      }
+      if let lane = turn.pointee.ownLane(of: job) { lane.appendYielded(job) } else { sendRemotely(job) }
     case .transfer:
       let destination = job.pointee.destination.unsafelyUnwrapped
       job.pointee.destination = nil
@@ -114,26 +109,25 @@ struct Turn: ~Copyable {
     }
   }
 
+  /// The lane of this turn, if that is where the job belongs.
+  @inlinable @inline(__always)
+  func ownLane(of job: JobRef) -> UnsafeMutablePointer<Lane>? {
+    guard let scheduler, job.pointee.scheduler.load(ordering: .relaxed).toOpaque() == scheduler.toOpaque() else {
+      return nil
+    }
+    return lane
+  }
+
   /// Makes a job ready whose wait the caller has claimed (or that has not begun to wait): once, from any thread.
   @inlinable @inline(__always)
   static func makeReady(_ job: JobRef) {
-    let scheduler = job.pointee.scheduler.load(ordering: .relaxed)
-    if let turn = current, let mine = turn.pointee.scheduler, mine.toOpaque() == scheduler.toOpaque() {
-      turn.pointee.lane.unsafelyUnwrapped.append(job)
-    } else {
-      sendRemotely(job, to: scheduler)
-    }
+    if let lane = current?.pointee.ownLane(of: job) { lane.append(job) } else { sendRemotely(job) }
   }
 
   /// As makeReady, for a job that the caller has just launched.
   @inline(__always)
   static func makeLaunchedReady(_ job: JobRef) {
-    let scheduler = job.pointee.scheduler.load(ordering: .relaxed)
-    if let turn = current, let mine = turn.pointee.scheduler, mine.toOpaque() == scheduler.toOpaque() {
-      turn.pointee.lane.unsafelyUnwrapped.appendLaunched(job)
-    } else {
-      sendRemotely(job, to: scheduler)
-    }
+    if let lane = current?.pointee.ownLane(of: job) { lane.appendLaunched(job) } else { sendRemotely(job) }
   }
 
   /// From another scheduler's turn, or none.
@@ -141,7 +135,8 @@ struct Turn: ~Copyable {
   /// Between lanes of one group the waker's lane takes the job along if it is already switched out: it runs sooner, on
   /// warm data, and no drain has to be started.
   @usableFromInline @inline(never)
-  static func sendRemotely(_ job: JobRef, to scheduler: Unmanaged<Scheduler>) {
+  static func sendRemotely(_ job: JobRef) {
+    let scheduler = job.pointee.scheduler.load(ordering: .relaxed)
     if let turn = current, let lane = turn.pointee.lane, let group = lane.pointee.group,
       let mine = turn.pointee.scheduler,
       scheduler._withUnsafeGuaranteedRef({ $0.lane.pointee.group?.toOpaque() }) == group.toOpaque(),
