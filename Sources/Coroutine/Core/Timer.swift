@@ -75,6 +75,11 @@ class TimerCall: @unchecked Sendable {
     scheduler.add(node, now: now)
   }
 
+  /// It will not fire, and there is nothing to call off any more.
+  ///
+  /// Only a simulation's scheduler goes, on the thread that drives it.
+  final func schedulerHasGone() { scheduler = nil }
+
   /// Calls it off, if it is not too late.
   ///
   /// Any thread, after `start`.
@@ -97,7 +102,18 @@ struct TimerWheel: ~Copyable {
   private var elapsed: UInt64 = 0
   private(set) var count = 0
 
-  deinit { slots?.deallocate() }
+  /// What is still queued will not fire: a job of a scheduler that goes has ended, but a call may be held here alone.
+  deinit {
+    guard let slots else { return }
+    for position in 0..<Self.levels * 64 {
+      var entry = slots[position].first
+      while let current = entry {
+        if case .call(let call) = current.pointee.effect { call.takeRetainedValue().schedulerHasGone() }
+        entry = current.pointee.next
+      }
+    }
+    slots.deallocate()
+  }
 
   mutating func add(_ node: UnsafeMutablePointer<TimerNode>, now: UInt64) {
     if slots == nil {

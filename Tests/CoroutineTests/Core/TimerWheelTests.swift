@@ -31,6 +31,25 @@ struct TimerWheelTests {
     }
   }
 
+  @Test func `gives up the calls that are still queued when it goes`() {
+    let trace = Trace()
+    do {
+      var wheel = TimerWheel()
+      let call = LastWords(trace)
+      call.node.initialize(to: TimerNode(deadline: 1 << 40, effect: .call(Unmanaged.passRetained(call))))
+      wheel.add(call.node, now: 0)
+    }
+    #expect(trace.all == ["gone"])
+  }
+
+  private final class LastWords: TimerCall, @unchecked Sendable {
+    // Sound because a trace is.
+    private let trace: Trace
+    init(_ trace: Trace) { self.trace = trace }
+    override func fire() { trace("fired") }
+    deinit { trace("gone") }
+  }
+
   @Test(arguments: [1, 2, 3, 4, 5, 6, 7, 8] as [UInt64])
   func `fires what is due, once, in order of deadline and then of adding, whatever is called off`(_ seed: UInt64) {
     var random = SplitMix(state: seed)
