@@ -23,12 +23,15 @@ struct Turn: ~Copyable {
   @usableFromInline var leaving: UInt = 0
   /// The clock when the base last looked, for "since when" in dumps.
   @usableFromInline var now: UInt64
+  /// Where its sequence of random numbers is: which of several ready cases a select takes.
+  @usableFromInline var random: UInt64
 
   @usableFromInline
   init(scheduler: Unmanaged<Scheduler>?, lane: UnsafeMutablePointer<Lane>?, now: UInt64) {
     self.scheduler = scheduler
     self.lane = lane
     self.now = now
+    random = now
   }
 
   /// The calling thread's innermost turn.

@@ -182,7 +182,7 @@ enum SelectRun {
     for index in 0..<count { nodes[index].attempted = UInt8(truncatingIfNeeded: index) }
     if biased || count < 2 { return }
     let simulation = job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.simulation }
-    var random = SelectRandom.next(for: turn)
+    var random = turn.pointee.drawNumber()
     for index in stride(from: count - 1, to: 0, by: -1) {
       let other: Int
       if let simulation {
@@ -203,33 +203,14 @@ extension SelectNode {
   }
 }
 
-/// Random numbers for selects: a Weyl sequence for each of a few groups of threads, mixed on the way out (SplitMix).
-///
-/// The words are read and written without a read-modify-write: two threads that share one may draw the same number, which
-/// does no harm, and on the usual path no cache line moves.
-enum SelectRandom {
-  /// Apart by a cache line each.
-  // Sound because the words are atomic and the pointer never changes.
-  nonisolated(unsafe) private static let states: UnsafeMutablePointer<Atomic<UInt64>> = {
-    let states = UnsafeMutablePointer<Atomic<UInt64>>.allocate(capacity: 16 * 8)
-    var seed = SystemRandomNumberGenerator()
-    for index in 0..<(16 * 8) { (states + index).initialize(to: Atomic(seed.next())) }
-    return states
-  }()
-
-  /// Which of 16 groups a thread belongs to, by its turn, which is on its stack.
+extension Turn {
+  /// A random number: a Weyl sequence that begins with the turn, mixed on the way out (SplitMix).
   ///
-  /// Stacks are 8 MiB apart as a rule, so that no few bits of an address tell threads apart; the product's highest bits
-  /// depend on all of it.
+  /// The turn's own, so that no select shares a word with one on another thread.
   @inline(__always)
-  static func group(of turn: UInt) -> Int { Int((turn &* 0x9E37_79B9_7F4A_7C15) >> 60) }
-
-  @inline(__always)
-  static func next(for turn: UnsafeMutablePointer<Turn>) -> UInt64 {
-    let state = states + group(of: UInt(bitPattern: turn)) * 8
-    let value = state.pointee.load(ordering: .relaxed) &+ 0x9E37_79B9_7F4A_7C15
-    state.pointee.store(value, ordering: .relaxed)
-    var mixed = (value ^ (value >> 30)) &* 0xBF58_476D_1CE4_E5B9
+  mutating func drawNumber() -> UInt64 {
+    random &+= 0x9E37_79B9_7F4A_7C15
+    var mixed = (random ^ (random >> 30)) &* 0xBF58_476D_1CE4_E5B9
     mixed = (mixed ^ (mixed >> 27)) &* 0x94D0_49BB_1331_11EB
     return mixed ^ (mixed >> 31)
   }
