@@ -10,11 +10,15 @@ public import Synchronization
 //   push      idle -> message   the pusher must start a drain
 //             0 / m -> message  the drain will see it
 //   wakeUp    idle -> 0         as a push of nothing (timers)
-//   takeAll   m -> 0            the drain, or the watchdog of a lane that is stuck
+//   takeAll   m -> 0            the drain
+//   takeJobs  m -> 0 -> m       the watchdog of a lane that is stuck: what it leaves goes back below what came meanwhile
 //   goIdle    0 -> idle         the drain only; fails when something was pushed meanwhile
 //
 // No wake-up is lost: a message is pushed either before goIdle's compare-and-swap, which then fails, or after it, when the
 // pusher sees `idle` and starts a drain. There are no two drains: only the transition out of `idle` starts one.
+//
+// Messages are handled in the order of their pushes. Those that takeJobs has in its hands are older than any in the inbox, so
+// nobody may take from it meanwhile: whoever takes from a lane's inbox holds `taking` for as long.
 //
 // A message is a job's address with a tag in its low bits: the job itself (through `next`), or an interrupt of it
 // (through `interruptLink`, so that both can be under way at once), or a work item, or a promise whose handler is to run.
@@ -23,6 +27,8 @@ public import Synchronization
 struct Inbox: ~Copyable {
   @usableFromInline static var idle: UInt { 1 << 2 }  // no record lives at address 4
   @usableFromInline let head = Atomic<UInt>(4)
+  /// Held by those who take from the inbox of a lane; a queue's is its drain's alone.
+  private let taking = SpinLock()
 
   enum Message {
     case job(JobRef)
@@ -64,20 +70,12 @@ struct Inbox: ~Copyable {
 
   /// Hands every message to `body`, oldest first.
   ///
-  /// The drain, and a watchdog: between them each message goes to one.
-  borrowing func takeAll(_ body: (Message) -> Void) {
-    var newestFirst = head.load(ordering: .relaxed)
-    repeat {
-      guard newestFirst > Self.idle else { return }
-      let attempt = head.weakCompareExchange(
-        expected: newestFirst,
-        desired: 0,
-        successOrdering: .acquiringAndReleasing,
-        failureOrdering: .relaxed
-      )
-      if attempt.exchanged { break }
-      newestFirst = attempt.original
-    } while true
+  /// The drain. `isShared`: a watchdog may take as well.
+  borrowing func takeAll(isShared: Bool, _ body: (Message) -> Void) {
+    guard hasMessages else { return }
+    if isShared { taking.lock() }
+    var newestFirst = grab()
+    if isShared { taking.unlock() }
     var oldestFirst: UInt = 0
     while newestFirst != 0 {
       let next = Self.link(newestFirst)
@@ -90,6 +88,71 @@ struct Inbox: ~Copyable {
       body(Self.decode(oldestFirst))
       oldestFirst = next
     }
+  }
+
+  /// Takes out the jobs that `isWanted`, oldest first, and leaves everything else as it was.
+  ///
+  /// A watchdog. Also answers whether the caller must start a drain: it may have gone idle while the inbox seemed empty.
+  borrowing func takeJobs(_ isWanted: (JobRef) -> Bool) -> (jobs: RunQueue, mustStart: Bool) {
+    taking.lock()
+    defer { taking.unlock() }
+    var oldestFirst: JobRef?
+    var kept: UInt = 0
+    var oldestKept: UInt = 0
+    var word = grab()
+    while word != 0 {
+      let next = Self.link(word)
+      if case .job(let job) = Self.decode(word), isWanted(job) {
+        job.pointee.next = oldestFirst
+        oldestFirst = job
+      } else {
+        if oldestKept == 0 { kept = word } else { Self.setLink(oldestKept, word) }
+        oldestKept = word
+      }
+      word = next
+    }
+    var jobs = RunQueue()
+    while let job = oldestFirst {
+      oldestFirst = job.pointee.next
+      jobs.append(job)
+    }
+    return (jobs, kept != 0 && putBack(kept, oldest: oldestKept))
+  }
+
+  /// Puts messages back below those that have come meanwhile; whether the caller must start a drain.
+  private borrowing func putBack(_ kept: UInt, oldest: UInt) -> Bool {
+    var kept = kept
+    Self.setLink(oldest, 0)
+    while true {
+      let old = head.load(ordering: .relaxed)
+      if old <= Self.idle {
+        if head.compareExchange(expected: old, desired: kept, ordering: .acquiringAndReleasing).exchanged {
+          return old == Self.idle
+        }
+        continue
+      }
+      let newer = grab()
+      var bottom = newer
+      while Self.link(bottom) != 0 { bottom = Self.link(bottom) }
+      Self.setLink(bottom, kept)
+      kept = newer
+    }
+  }
+
+  /// Everything, newest first and linked; 0: nothing.
+  private borrowing func grab() -> UInt {
+    var newestFirst = head.load(ordering: .relaxed)
+    while newestFirst > Self.idle {
+      let attempt = head.weakCompareExchange(
+        expected: newestFirst,
+        desired: 0,
+        successOrdering: .acquiringAndReleasing,
+        failureOrdering: .relaxed
+      )
+      if attempt.exchanged { return newestFirst }
+      newestFirst = attempt.original
+    }
+    return 0
   }
 
   /// Ends the drain unless something was pushed.

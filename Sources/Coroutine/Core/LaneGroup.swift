@@ -204,10 +204,11 @@ final class LaneGroup: @unchecked Sendable {
     }
     victim.lane.pointee.lock.unlock()
     while let job = loot.popFirst() { rescuer.push(.job(job)) }
-    victim.inbox.takeAll { message in
-      guard case .job(let job) = message, job.isSwitchedOut else { return victim.push(message) }
+    var (jobs, mustStart) = victim.inbox.takeJobs { $0.isSwitchedOut }
+    if mustStart { victim.submit() }
+    while let job = jobs.popFirst() {
       job.pointee.scheduler.store(Unmanaged.passUnretained(rescuer), ordering: .releasing)
-      rescuer.push(message)
+      rescuer.push(.job(job))
     }
   }
 }

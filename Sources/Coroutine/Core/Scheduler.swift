@@ -153,7 +153,7 @@ final class Scheduler: @unchecked Sendable {
       }
       // Nothing of this scheduler is live, so what was pushed are interrupts of jobs that have finished: no drain needed.
       var late: [Inbox.Message] = []
-      inbox.takeAll { late.append($0) }
+      inbox.takeAll(isShared: false) { late.append($0) }
       late.forEach(handle)
       guard lane.pointee.queue.isEmpty && work.isEmpty else { continue }
       prepareToIdle()
