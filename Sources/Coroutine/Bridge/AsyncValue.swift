@@ -1,4 +1,5 @@
 internal import CCoroutine
+import Synchronization
 
 extension Job {
   /// The result, for async code.
@@ -9,7 +10,12 @@ extension Job {
     get async throws {
       start()
       return try await withTaskCancellationHandler {
-        await AsyncWait.untilCalled { completion.add($0) }
+        if completion.isSettled {
+          // Not by a callback, which would wait for those that are being called.
+          completion.pointee.isObserved.store(true, ordering: .relaxed)
+        } else {
+          await AsyncWait.untilCalled { completion.add($0) }
+        }
         return try completion.get(as: Success.self)
       } onCancel: {
         cancel()

@@ -11,6 +11,7 @@ public import Synchronization
 //     Settling unlinks the first two and claims the jobs' waits under the lock (Waiter.swift, 4); it wakes and tells after
 //     leaving it. Then it takes out and calls one callback after the other: they are foreign code, and find everyone else told.
 //  3. Everyone who was linked is woken, told or called exactly once, or has unlinked itself before.
+//  4. Callbacks are called one after the other: one that comes while another is being called is linked, and called after it.
 //
 // Why the value is kept as raw bytes in a struct that is not generic: the methods of generic classes are not specialised when
 // they are called through the class (a job's end, a deinit), and there every use of `Result<Success, any Error>?` looks its
@@ -33,6 +34,10 @@ struct Completion: ~Copyable {
   ///
   /// Under the lock.
   @usableFromInline var isReleased = false
+  /// A callback has been taken out and has not returned: one that comes now must not overtake it.
+  ///
+  /// Under the lock.
+  @usableFromInline var isCalling = false
   @usableFromInline var failure: (any Error)?
   /// The value, or a pointer to it where it does not fit.
   @usableFromInline var bytes = InlineArray<3, UInt>(repeating: 0)
@@ -201,9 +206,10 @@ extension UnsafeMutablePointer where Pointee == Completion {
 
   /// Calls the callbacks, in the order of linking; after tellWaiters, by the same caller.
   ///
-  /// One that is added meanwhile is linked behind the others, as long as there are any, and called here too.
+  /// One that is added meanwhile, by a callback or by another thread, is linked behind the others and called here too.
   func callBack() {
     pointee.lock.lock()
+    pointee.isCalling = true
     while let node = pointee.waiters.popFirst() {
       let callback = node.pointee.callback.unsafelyUnwrapped.takeRetainedValue()
       if callback.observes { pointee.isObserved.store(true, ordering: .relaxed) }
@@ -211,6 +217,7 @@ extension UnsafeMutablePointer where Pointee == Completion {
       callback.fire()
       pointee.lock.lock()
     }
+    pointee.isCalling = false
     pointee.lock.unlock()
   }
 
@@ -285,7 +292,7 @@ extension UnsafeMutablePointer where Pointee == Completion {
     callback.observes = observes
     pointee.lock.lock()
     defer { pointee.lock.unlock() }
-    guard !pointee.isReleased || pointee.waiters.first != nil else {
+    guard !pointee.isReleased || pointee.isCalling || pointee.waiters.first != nil else {
       if observes { pointee.isObserved.store(true, ordering: .relaxed) }
       return false
     }

@@ -152,9 +152,10 @@ public class Promise<Success: Sendable>: AnyPromise, Awaitable, @unchecked Senda
 
   /// Calls `completion` once, in the settling call, or at once if it is settled.
   ///
-  /// By then all that waits for the promise, by whatever links, has been told. Callbacks are called in the order of `observe`,
-  /// outside of every lock; what one of them attaches or settles behaves as it does anywhere. One that settles the next promise
-  /// nests that one's callbacks on the stack: to pass outcomes on, use ``follow(_:)``, which does not.
+  /// By then all that waits for the promise, by whatever links, has been told. Callbacks are called in the order of `observe`, one
+  /// after the other, outside of every lock: one that comes while another is being called waits for its turn. What one of them
+  /// links or settles behaves as it does anywhere. One that settles the next promise nests that one's callbacks on the stack: to
+  /// pass outcomes on, use ``follow(_:)``, which does not.
   public final func observe(_ completion: @escaping @Sendable (Result<Success, any Error>) -> Void) -> Observation {
     // Sound because a promise calls its callbacks while it is being used or, at the latest, in its deinit.
     let callback = ClosureCallback { [unowned(unsafe) self] in

@@ -54,6 +54,24 @@ struct ObserveTests {
     #expect(seen.all == ["first", "second 1", "added", "late"])
   }
 
+  @Test func `one that comes from another thread while the last is being called does not overtake it`() async throws {
+    let seen = try await onOwnThread {
+      let promise = Promise<Int>()
+      let (seen, attached) = (Trace(), DispatchSemaphore(value: 0))
+      _ = promise.observe { _ in
+        startThread {
+          _ = promise.observe { _ in seen("added") }
+          attached.signal()
+        }
+        attached.wait()
+        seen("first")
+      }
+      promise.fulfill(1)
+      return seen.all
+    }
+    #expect(seen == ["first", "added"])
+  }
+
   @Test func `one that an earlier callback calls off is not called`() {
     let promise = Promise<Int>()
     let (seen, second) = (Trace(), Locked<Observation?>(nil))
