@@ -17,8 +17,9 @@ import Synchronization
 // doubling bounds what looks can cost where they never pay, as on a machine without a processor to spare: one look in
 // 128 returns. Where the process may use one processor only, nobody could send anything meanwhile: it never looks.
 //
-// Nothing about who wakes whom depends on this: it is the busy state of Inbox.swift, some microseconds longer. It holds up
-// the other blocks of the queue by `patience` at most. Measured with an idle second processor: a coroutine's hop to another
+// Nothing about who wakes whom depends on this: it is the busy state of Inbox.swift, some microseconds longer. Looks that pay
+// keep the queue as ready jobs would, so none begins when the slice is over (Drain.swift): the other blocks of the queue wait
+// for a slice and `patience` at most. Measured with an idle second processor: a coroutine's hop to another
 // queue 1,490 to 360 ns (two threads hand a bare block over in 620), ping-pong over two queues 4,640 to 440 a round trip.
 
 struct Linger {
@@ -67,13 +68,13 @@ struct Linger {
 }
 
 extension Scheduler {
-  /// With nothing to do: whether something has come after a look at the inbox, where that was worthwhile.
+  /// With nothing to do: whether something has come, or fallen due, after a look at the inbox, where that was worthwhile.
   ///
   /// The drain. Lanes do not linger: they go to the others for work, and sleep when nobody has any.
   func linger(_ turn: UnsafeMutablePointer<Turn>) -> Bool {
     guard simulation == nil, lane.pointee.group == nil else { return false }
     turn.pointee.now = clock
-    if lingering.isWorthwhile {
+    if lingering.isWorthwhile, turn.pointee.now < pace.end {
       let end = min(turn.pointee.now &+ lingering.patience, nextTimer.load(ordering: .relaxed))
       while turn.pointee.now < end {
         // Rarely at the clock, which costs as much as several looks.
@@ -86,6 +87,8 @@ extension Scheduler {
         }
         turn.pointee.now = clock
       }
+      // Ended by a timer, it has not been in vain: to go idle now would be to wait for the alarm, which may be resting.
+      if nextTimer.load(ordering: .relaxed) <= turn.pointee.now { return true }
       lingering.failed()
     }
     lingering.goesIdle(turn.pointee.now)

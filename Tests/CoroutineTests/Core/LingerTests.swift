@@ -58,27 +58,42 @@ struct LingerTests {
   }
 
   @Test
-  func `a timer that is due ends its look`() async throws {
+  func `a timer that is due ends its look, and is fired by the same drain`() async throws {
     let queue = DispatchQueue(label: "lingers for a timer")
     let sleeper = co_launch(on: queue) {
+      let scheduler = prepareToLinger(on: queue, for: 90_000_000_000)
       try co_delay(.milliseconds(2))
-      SchedulerRegistry.scheduler(for: queue).lingering.patience = 0
+      scheduler.lingering.patience = 0
+      return scheduler.lingering.needed
     }
     // Without an end at the timer's deadline it would be a minute until this returned.
+    #expect(try await sleeper.value == 0, "the look counted as one in vain")
+  }
+
+  @Test
+  func `it does not look when its slice is over, because other blocks may be waiting`() async throws {
+    let queue = DispatchQueue(label: "has lingered")
+    // If it looked, it would be a minute until this returned.
     try await onOwnThread {
-      try linger(on: queue)
-      try sleeper.wait()
+      try linger(on: queue, until: 0)
+      queue.sync {}
     }
   }
 
   /// Leaves the queue's drain looking at its inbox.
-  private func linger(on queue: DispatchQueue, for patience: UInt64 = 90_000_000_000) throws {
-    try co_launch(on: queue) {
-      let scheduler = SchedulerRegistry.scheduler(for: queue)
-      scheduler.lingering.patience = patience
-      scheduler.lingering.needed = 0
-    }
-    .wait()
+  ///
+  /// `end`: of its slice.
+  private func linger(on queue: DispatchQueue, for patience: UInt64 = 90_000_000_000, until end: UInt64 = .max) throws {
+    try co_launch(on: queue) { _ = prepareToLinger(on: queue, for: patience, until: end) }.wait()
+  }
+
+  /// On the queue: the next time there is nothing to do, its drain looks at its inbox.
+  private func prepareToLinger(on queue: DispatchQueue, for patience: UInt64, until end: UInt64 = .max) -> Scheduler {
+    let scheduler = SchedulerRegistry.scheduler(for: queue)
+    scheduler.pace.end = end
+    scheduler.lingering.patience = patience
+    scheduler.lingering.needed = 0
+    return scheduler
   }
 
   private func returns(_ linger: inout Linger, after pause: UInt64) {
