@@ -48,6 +48,34 @@ extension Awaitable {
   }
 }
 
+/// What has a promise underneath.
+protocol PromiseBacked {
+  var anyPromise: AnyPromise { get }
+}
+
+extension Awaitable {
+  /// As observe, for a coroutine that waits for several: it is told at once of an end that is known.
+  ///
+  /// `observe` keeps the order of callbacks. To the coroutine that one of them runs on it would tell after that one's return.
+  func observeToWait(_ completion: @escaping @Sendable (Result<Output, any Error>) -> Void) -> Observation {
+    guard let known = knownOutcome else { return observe(completion) }
+    completion(known)
+    return Observation {}
+  }
+
+  private var knownOutcome: Result<Output, any Error>? {
+    guard let completion = ownCompletion, completion.isSettled else { return nil }
+    return completion.seenOutcome(as: Output.self)
+  }
+
+  /// Of the runtime's own types.
+  private var ownCompletion: CompletionRef? {
+    if let job = self as? AnyJob { return job.completion }
+    if let promise = self as? AnyPromise { return promise.completion }
+    return (self as? any PromiseBacked)?.anyPromise.completion
+  }
+}
+
 /// Suspends until `awaitable` has ended and returns its value or throws its error.
 ///
 /// At once where the end is known. Cancelled, it throws its own cancellation and leaves what it waited for alone. Off a

@@ -156,6 +156,10 @@ public struct Guarantee<Success: Sendable>: Awaitable {
   public func awaitValue() throws -> Success { try promise.awaitValue() }
 }
 
+extension Guarantee: PromiseBacked {
+  var anyPromise: AnyPromise { promise }
+}
+
 extension Promise {
   /// Handles every failure with a value that is always there.
   public final func recovered(

@@ -81,7 +81,7 @@ private final class ObservedPlace<Output: Sendable>: @unchecked Sendable {
   @exclusivity(unchecked) var observation: Observation?
 
   init(_ awaitable: some Awaitable<Output>) {
-    observe = awaitable.observe
+    observe = awaitable.observeToWait
     completion.initialize(to: Completion(for: Output.self))
   }
 

@@ -50,7 +50,7 @@ private final class Gathering<Output: Sendable>: @unchecked Sendable {
     let decided: Int = try co_suspend { done in
       observations.set(
         members.enumerated().map { index, member in
-          member.observe { [self] result in if let decision = put(result, index) { done.resume(decision) } }
+          member.observeToWait { [self] result in if let decision = put(result, index) { done.resume(decision) } }
         }
       )
     }

@@ -116,6 +116,24 @@ struct ObserveTests {
     #expect(seen == ["()", "settled"])
   }
 
+  @Test
+  func `a callback may wait in every way for what has ended, though others are still to be told of it`() async throws {
+    let seen = try await onSerialQueue {
+      let promise = Promise<Int>()
+      let (passed, sure) = (promise.recover { _ in 0 }, promise.recovered { _ in 0 })
+      let seen = Trace()
+      _ = promise.observe { _ in
+        seen(outcome { try co_timeout(.seconds(20)) { try co_all([promise, passed]) } })
+        seen(outcome { try co_timeout(.seconds(20)) { try co_race([sure]) } })
+        seen(outcome { try co_timeout(.seconds(20)) { try co_select { sure.onAwait { try $0.get() } } } })
+      }
+      for end in [promise, passed, sure.promise] { _ = end.observe { _ in seen("told") } }
+      promise.fulfill(1)
+      return seen.all
+    }
+    #expect(seen == ["[1, 1]", "1", "1", "told", "told", "told"])
+  }
+
   @Test func `one that is abandoned tells its callbacks, and those that wait for it`() {
     let seen = Trace()
     Self.abandon { promise in
