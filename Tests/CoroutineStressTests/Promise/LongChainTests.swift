@@ -83,6 +83,23 @@ struct LongChainTests {
     #expect(seen == [3, 4])
   }
 
+  @Test func `combinators and guarantees of one settle, are abandoned, and are cancelled`() async throws {
+    let seen = try await onSmallStack { links in
+      let (head, work) = (Promise<Int>(), Promise<Int>())
+      var (tail, sure, cancelled) = (head, Guarantee<Int>.never, work)
+      for _ in 0..<links / 4 {
+        tail = Promise.race([tail.timeout(.seconds(3600))], losers: .cancelled)
+        sure = Guarantee.race([sure])
+        cancelled = Promise.any([cancelled])
+      }
+      head.fulfill(3)
+      cancelled.cancel()
+      sure.promise.ignore()
+      return [try co_await(tail), work.isRejected ? 4 : 0, sure.promise.isRejected ? 5 : 0]
+    }
+    #expect(seen == [3, 4, 5])
+  }
+
   @Test func `they are dropped unsettled, and rejected as abandoned`() async throws {
     let tail = try await onSmallStack { links in
       var tail = Promise<Int>()
@@ -130,4 +147,9 @@ struct LongChainTests {
       left == 0 ? Promise.value(total) : count(down: left - 1, from: total + 1)
     }
   }
+}
+
+extension Guarantee where Success == Int {
+  /// Nobody has its resolver.
+  fileprivate static var never: Guarantee { Guarantee { _ in } }
 }
