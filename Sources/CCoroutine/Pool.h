@@ -21,6 +21,7 @@ typedef struct cco_pool {
   uint32_t hot_count, cold_count, capacity;
   uint32_t total;  // slots of all slabs of this class
   uint32_t least;  // least `hot_count` since the last cco_trim_surplus: so many were not needed all that time
+  uint32_t taken;  // hot ones taken since one came back
   uint32_t slabs;  // the newest slab, CCO_NO_SLAB when there is none
   uint64_t live;
 } cco_pool;

@@ -102,7 +102,8 @@ cco_status cco_stack_acquire(size_t stack_size, cco_context **result) {
     // ahead, and for several together: a processor walks several at once that it finds close together.
     if (p->hot_count % AHEAD == 0)
       for (uint32_t i = 1; i <= AHEAD && i <= p->hot_count; i++) cco_prefetch_line(p->hot[p->hot_count - i]);
-    if (p->hot_count > 1) cco_prefetch(p->hot[p->hot_count - 1]);
+    // A stack that goes to and fro needs nobody's but its own lines.
+    if (++p->taken > 1 && p->hot_count > 0) cco_prefetch(p->hot[p->hot_count - 1]);
   } else {
     if (p->cold_count > 0) {
       at = p->cold[--p->cold_count];
@@ -130,6 +131,7 @@ void cco_stack_release(cco_context *context) {
   cco_pool *p = &cco_pools[context->size_class];
   cco_lock_take(&cco_pools_lock);
   p->hot[p->hot_count++] = context;
+  p->taken = 0;
   p->live--;
   live--;
   cco_lock_leave(&cco_pools_lock);
