@@ -34,43 +34,18 @@ extension AnyPromise {
   /// `runner` copies a value. False: this promise was settled first, and has nothing to do with `other`.
   @usableFromInline
   final func wait(for other: AnyPromise, _ runner: @escaping PromiseRunner) -> Bool {
-    if other === self {
-      fail(CoroutineError.cycle)
-      return true
+    // Released at the end, after every lock. (Not by `consume`, which releases what a closure has captured once too often.)
+    var handled: (any Error)?
+    defer { withExtendedLifetime(handled) {} }
+    return becomeWaiting(for: other) {
+      // What its handler was given, if it had one, has been dealt with.
+      handled = completion.pointee.failure.take()
+      kind = []
+      self.runner = runner
+      phase = .waiting
+      upstream = Unmanaged.passUnretained(other)
+      return (-1, node)
     }
-    var held = Held()
-    defer { held.giveUp() }
-    Following.lock.lock()
-    if isAwaited(by: other, &held) {
-      Following.lock.unlock()
-      fail(CoroutineError.cycle)
-      return true
-    }
-    completion.pointee.lock.lock()
-    if completion.isSettled {
-      completion.pointee.lock.unlock()
-      Following.lock.unlock()
-      return false
-    }
-    // What its handler was given, if it had one, has been dealt with.
-    let handled = completion.pointee.failure.take()
-    kind = []
-    self.runner = runner
-    phase = .waiting
-    upstream = Unmanaged.passUnretained(other)
-    let reference = Unmanaged.passRetained(self)
-    other.completion.pointee.lock.lock()
-    let isReleased = other.completion.pointee.isReleased
-    if !isReleased { other.append(node) }
-    other.completion.pointee.lock.unlock()
-    completion.pointee.lock.unlock()
-    Following.lock.unlock()
-    _ = consume handled
-    if isReleased {
-      other.ignore()
-      Self.upstreamSettled(reference, -1)
-    }
-    return true
   }
 
   /// Waits for `other` as well, whatever this promise waits for already; its node may be taken.
@@ -79,6 +54,22 @@ extension AnyPromise {
   /// one. It is our code, and calls none of the user's. False: this promise is settled, and has nothing to do with `other`.
   @usableFromInline
   final func waitBesides(for other: AnyPromise, _ ended: @escaping BesidesEnd) -> Bool {
+    becomeWaiting(for: other) {
+      let members = members ?? Members(self)
+      self.members = members
+      hasMembers = true
+      return members.enter(besides: other, self, ended)
+    }
+  }
+
+  /// Makes an edge of the node that `prepare` gives, and tells at once of an `other` that has told everyone; or finds the
+  /// circle that it would close, and rejects.
+  ///
+  /// `prepare` runs under this promise's lock, when nothing can come between any more.
+  private final func becomeWaiting(
+    for other: AnyPromise,
+    _ prepare: () -> (index: Int, node: UnsafeMutablePointer<WaitNode>)
+  ) -> Bool {
     var held = Held()
     defer { held.giveUp() }
     Following.lock.lock()
@@ -93,18 +84,12 @@ extension AnyPromise {
       Following.lock.unlock()
       return false
     }
-    let members = members ?? Members(self)
-    self.members = members
-    hasMembers = true
-    let (index, node) = members.enter(besides: other, self, ended)
+    let (index, node) = prepare()
     let reference = Unmanaged.passRetained(self)
-    other.completion.pointee.lock.lock()
-    let isReleased = other.completion.pointee.isReleased
-    if !isReleased { other.append(node) }
-    other.completion.pointee.lock.unlock()
+    let isLinked = other.link(node)
     completion.pointee.lock.unlock()
     Following.lock.unlock()
-    if isReleased {
+    if !isLinked {
       other.ignore()
       Self.upstreamSettled(reference, index)
     }

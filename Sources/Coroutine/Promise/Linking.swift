@@ -49,15 +49,19 @@ extension AnyPromise {
   private final func join(_ upstream: AnyPromise) {
     let reference = Unmanaged.passUnretained(self)
     cco_retain_unshared(reference.toOpaque())
-    upstream.completion.pointee.lock.lock()
-    if upstream.completion.pointee.isReleased {
-      upstream.completion.pointee.lock.unlock()
-      upstream.ignore()
-      Self.upstreamSettled(reference, -1)
-    } else {
-      upstream.append(node)
-      upstream.completion.pointee.lock.unlock()
-    }
+    guard !upstream.link(node) else { return }
+    upstream.ignore()
+    Self.upstreamSettled(reference, -1)
+  }
+
+  /// Links one who waits; false: everyone has been told, and the caller must see to this one.
+  @inline(__always)
+  final func link(_ waiting: UnsafeMutablePointer<WaitNode>) -> Bool {
+    completion.pointee.lock.lock()
+    defer { completion.pointee.lock.unlock() }
+    if completion.pointee.isReleased { return false }
+    append(waiting)
+    return true
   }
 
   /// Under its lock, by one who holds this promise.

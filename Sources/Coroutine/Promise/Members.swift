@@ -178,12 +178,9 @@ extension AnyPromise {
       return
     }
     let reference = Unmanaged.passRetained(self)
-    member.completion.pointee.lock.lock()
-    let isReleased = member.completion.pointee.isReleased
-    if !isReleased { member.append(node) }
-    member.completion.pointee.lock.unlock()
+    let isLinked = member.link(node)
     completion.pointee.lock.unlock()
-    if isReleased {
+    if !isLinked {
       member.ignore()
       Self.upstreamSettled(reference, index)
     }
