@@ -10,7 +10,7 @@ import Musl
 /// Overflows a context that is labelled so, on a thread of its own.
 private func overflow(stack: Int, id: UInt64, name: StaticString, file: StaticString, line: UInt32) throws {
   _ = try onThread {
-    let fiber = try Fiber(stack: stack) { _ in _ = Machine.descend(1 << 28) }
+    let fiber = try Fiber(stack: stack) { _ in Machine.exhaustStack() }
     fiber.context.pointee.label = cco_label(
       id: id,
       name: UnsafeRawPointer(name.utf8Start).assumingMemoryBound(to: CChar.self),
