@@ -1,4 +1,4 @@
-public import Coroutine
+import Coroutine
 import Dispatch
 
 // What workloads and curves share, and peers have no use for.

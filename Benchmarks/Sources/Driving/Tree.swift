@@ -1,4 +1,4 @@
-/// A complete binary tree whose nodes are numbered in the order of a walk.
+/// A complete binary tree that never changes and lies in memory in the order of a walk, which numbers its nodes.
 ///
 /// Here, and not where it is measured, because there the visitor's closure would be compiled into the walk: a visitor that
 /// somebody's library offers is called.

@@ -1,3 +1,4 @@
+import CProbe
 import Coroutine
 import Driving
 import Glibc
@@ -49,25 +50,49 @@ func addGenerators(to suite: inout Suite) {
     }
     expect(total, equals: count * (count - 1) / 2, "sum of the first numbers")
   }
-  addTree(to: &suite)
+  addTrees(to: &suite)
 }
 
-/// A walk over a million nodes, by a visitor and by a generator around the same visitor.
-private func addTree(to suite: inout Suite) {
+/// Calls its argument with every number of a tree.
+private typealias Visitor = ((Int) throws -> Void) throws -> Void
+
+/// Walks over a million nodes: by a visitor, by a generator around the same visitor, and by the two jumps alone that no
+/// generator over Boost can do without.
+///
+/// Each tree is made once: what a round frees, the next would get in another order.
+private func addTrees(to suite: inout Suite) {
+  var searched: SearchTree?
+  addTree("generator_tree", to: &suite) { depth in
+    let tree = searched ?? SearchTree.make(depth: depth)
+    searched = tree
+    return { try tree.visit($0) }
+  }
+  var packed: Tree?
+  addTree("generator_tree_packed", to: &suite) { depth in
+    let tree = packed ?? Tree(depth: depth)
+    packed = tree
+    return { try tree.visit($0) }
+  }
+}
+
+private func addTree(_ name: String, to suite: inout Suite, _ make: @escaping (_ depth: Int) -> Visitor) {
   let figures = [
-    Figure("tree_visitor"), Figure("generator_tree"), Figure("generator_tree_ratio", unit: "ratio"),
+    Figure("\(name)_visitor"), Figure(name),
+    Figure("\(name)_ratio", unit: "ratio"), Figure("\(name)_floor", unit: "ratio"),
   ]
   suite.figures(figures, 1 << 20, quick: 1 << 14) { count in
-    let tree = Tree(depth: count.trailingZeroBitCount)
+    let visit = make(count.trailingZeroBitCount)
     var (visited, yielded) = (0, 0)
-    let visiting = nanoseconds { tree.visit { visited &+= $0 } }
+    let visiting = try nanoseconds { try visit { visited &+= $0 } }
     let yielding = nanoseconds {
-      for number in co_sequence(of: Int.self, { yield in try tree.visit { try yield($0) } }) { yielded &+= number }
+      for number in co_sequence(of: Int.self, { yield in try visit { try yield($0) } }) { yielded &+= number }
     }
+    let (jumping, jumped) = bareJumps(visit)
     // A tree of depth d has 2^d - 1 nodes.
     expect(visited, equals: (count - 1) * (count - 2) / 2, "sum of the nodes")
     expect(yielded, equals: visited, "sum of what was yielded")
-    return [visiting / Double(count), yielding / Double(count), yielding / visiting]
+    expect(jumped, equals: visited, "sum of what the bare jumps gave")
+    return [visiting / Double(count), yielding / Double(count), yielding / visiting, jumping / visiting]
   }
 }
 
@@ -77,9 +102,36 @@ private func lowerFlags() {
   feclearexcept(-1)
 }
 
-private func nanoseconds(_ body: () -> Void) -> Double {
+/// How long the walk takes with a jump to the consumer and back for every node, and the sum that the consumer got.
+private func bareJumps(_ visit: @escaping Visitor) -> (nanoseconds: Double, sum: Int) {
+  let walk = Walk(visit)
   let start = Clock.wall.now
-  body()
+  let sum = cprobe_raw_walk(
+    { Unmanaged<Walk>.fromOpaque($0.unsafelyUnwrapped).takeUnretainedValue().run() },
+    Unmanaged.passUnretained(walk).toOpaque()
+  )
+  let end = Clock.wall.now
+  return (Double(end - start), Int(sum))
+}
+
+/// What a C function can be handed.
+private final class Walk {
+  private let visit: Visitor
+
+  init(_ visit: @escaping Visitor) { self.visit = visit }
+
+  func run() {
+    do {
+      try visit { cprobe_give(Int64($0)) }
+    } catch {
+      expect(false, equals: true, "a walk that throws nothing threw \(error)")
+    }
+  }
+}
+
+private func nanoseconds(_ body: () throws -> Void) rethrows -> Double {
+  let start = Clock.wall.now
+  try body()
   return Double(Clock.wall.now - start)
 }
 

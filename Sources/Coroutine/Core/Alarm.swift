@@ -4,9 +4,14 @@ import Synchronization
 
 /// The clock of timers: nanoseconds of CLOCK_MONOTONIC, which is Dispatch's uptime as well.
 enum Clock {
-  static var now: UInt64 {
+  static var now: UInt64 { read(CLOCK_MONOTONIC) }
+
+  /// The processor time of the calling thread.
+  static var ofThread: UInt64 { read(CLOCK_THREAD_CPUTIME_ID) }
+
+  private static func read(_ clock: clockid_t) -> UInt64 {
     var time = timespec()
-    clock_gettime(CLOCK_MONOTONIC, &time)
+    clock_gettime(clock, &time)
     return UInt64(time.tv_sec) &* 1_000_000_000 &+ UInt64(time.tv_nsec)
   }
 }

@@ -9,11 +9,19 @@ import Synchronization
 //   * a launch from outside goes to the lanes in turn,
 //   * a lane that has more than one ready job wakes an idle lane, which steals half of them,
 //   * a waker takes the job that it wakes to its own lane (Turn.sendRemotely),
-//   * a lane whose one job computes for long keeps the others from running: the watchdog, which runs only while some lane
-//     is idle and another busy, looks every 2 ms for ready jobs that nobody gets to.
+//   * a lane whose thefts do not pay rests from stealing for a while (Theft.swift),
+//   * the watchdog helps where one job keeps a whole lane from running, and ends rests (Watchdog.swift).
 //
-// No ready job is left while a lane sleeps: a lane sets its idle bit and looks at the others' queues after that; a pusher
-// appends and looks at the idle bits after that; both through the victim's lock, whose order decides who sees whom.
+//            nothing to do              an offer, or a message of its own
+//   BUSY ----------------------> IDLE ------------------------------------> BUSY
+//    |                                        a message of its own
+//    +----- the same, and its ----> RESTING ------------------------------> BUSY
+//           thefts have not paid       | the watchdog, within 2 ms: BUSY, looks again
+//
+// No ready job is left while a lane is IDLE: a lane sets its idle bit and looks at the others' queues after that; a pusher
+// appends and looks at the idle bits after that; both through the victim's lock, whose order decides who sees whom. While
+// one is RESTING the watchdog runs: a lane sets its resting bit and looks at `watching` after that; the watchdog stops
+// watching and looks at the bits after that.
 //
 // Stealing is safe because a job enters a ready queue only when its stack is switched out, and a job in a ready queue has
 // no wait that anyone else could end. The thief sets its scheduler under the victim's lock.
@@ -24,12 +32,14 @@ final class LaneGroup: @unchecked Sendable {
   static let shared = LaneGroup(count: Processors.lanes, label: "coroutine.shared")
 
   @exclusivity(unchecked) private(set) var lanes: [Scheduler] = []
-  private let idle = Atomic<UInt64>(0)
+  let idle = Atomic<UInt64>(0)
+  /// The lanes that rest from stealing: without a drain, and not to be offered work.
+  private let resting = Atomic<UInt64>(0)
   private let turnOf = Atomic<Int>(0)
-  private let watching = Atomic<Bool>(false)
-  private let watchdog: any DispatchSourceTimer
+  let watching = Atomic<Bool>(false)
+  let watchdog: any DispatchSourceTimer
   // The watchdog's own notes; its queue is serial.
-  @exclusivity(unchecked) private var lastSeen: [Seen] = []
+  @exclusivity(unchecked) var lastSeen: [Seen] = []
 
   init(count: Int, label: String) {
     let count = min(64, max(1, count))
@@ -89,6 +99,12 @@ final class LaneGroup: @unchecked Sendable {
     guard let index = lanes.firstIndex(where: { $0 === thief }) else { return false }
     // After an offer one job is enough: by the time the thief comes, its lane may have parked and taken the other.
     let isOffered = thief.wasJustOffered.exchange(false, ordering: .sequentiallyConsistent)
+    guard thief.theft.pays(at: .now) else {
+      rest(index)
+      // Whoever made the offer counts on somebody to come.
+      if isOffered { offerWork() }
+      return false
+    }
     if takeHalf(for: thief, index, atLeast: isOffered ? 1 : 2) { return notIdle(index) }
     _ = idle.bitwiseOr(1 << UInt64(index), ordering: .sequentiallyConsistent)
     // Again, now that pushers can see the bit.
@@ -117,6 +133,7 @@ final class LaneGroup: @unchecked Sendable {
       }
       lane.pointee.lock.unlock()
       guard !loot.isEmpty else { continue }
+      thief.theft.took(loot.count, at: .now)
       thief.lane.keep(&loot)
       return true
     }
@@ -128,99 +145,46 @@ final class LaneGroup: @unchecked Sendable {
   /// For a lane that has just gone idle.
   func wasOffered(_ scheduler: Scheduler) -> Bool {
     guard let index = lanes.firstIndex(where: { $0 === scheduler }) else { return false }
-    return idle.load(ordering: .sequentiallyConsistent) & (1 << UInt64(index)) == 0
+    return withoutDrain() & (1 << UInt64(index)) == 0
   }
 
   /// Marks a lane as busy that was woken by a message instead of an offer.
   func markBusy(_ scheduler: Scheduler) {
-    guard hasIdle, let index = lanes.firstIndex(where: { $0 === scheduler }) else { return }
+    guard withoutDrain(false) != 0, let index = lanes.firstIndex(where: { $0 === scheduler }) else { return }
     _ = notIdle(index)
+    _ = endRest(index)
     // It may be about to run one job for long while others sleep.
     startWatching()
   }
 
-  // MARK: The watchdog
+  // MARK: Resting
 
-  private func startWatching() {
-    let mask = idle.load(ordering: .acquiring)
-    guard mask.nonzeroBitCount < lanes.count, !watching.exchange(true, ordering: .acquiringAndReleasing) else { return }
-    watchdog.schedule(deadline: .now() + .milliseconds(2), leeway: .microseconds(500))
+  /// The lanes that have no drain, or are about to have none.
+  func withoutDrain(_ isOrdered: Bool = true) -> UInt64 {
+    isOrdered
+      ? idle.load(ordering: .sequentiallyConsistent) | resting.load(ordering: .sequentiallyConsistent)
+      : idle.load(ordering: .relaxed) | resting.load(ordering: .relaxed)
   }
 
-  private func watch() {
-    let mask = idle.load(ordering: .acquiring)
-    guard mask != 0, mask.nonzeroBitCount < lanes.count else {
-      watching.store(false, ordering: .releasing)
-      // A lane that went idle while this was being decided saw `watching` set: look once more on its behalf.
-      let now = idle.load(ordering: .acquiring)
-      if now != 0, now.nonzeroBitCount < lanes.count { startWatching() }
-      return
-    }
-    let now = Clock.now
-    for (index, lane) in lanes.enumerated() where mask & (1 << UInt64(index)) == 0 {
-      lane.lane.pointee.lock.lock()
-      let first = lane.lane.pointee.queue.first ?? lane.lane.pointee.launched.first
-      lane.lane.pointee.lock.unlock()
-      let seen = Seen(
-        ready: first,
-        messages: lane.inbox.head.load(ordering: .acquiring),
-        timer: lane.nextTimer.load(ordering: .relaxed)
-      )
-      if seen.isStuck(since: lastSeen[index], now) { rescue(from: lane, now) }
-      lastSeen[index] = seen
-    }
-    watchdog.schedule(deadline: .now() + .milliseconds(2), leeway: .microseconds(500))
+  private func rest(_ index: Int) {
+    _ = resting.bitwiseOr(1 << UInt64(index), ordering: .sequentiallyConsistent)
+    startWatching()
   }
 
-  /// What a lane had to do when the watchdog looked.
-  private struct Seen {
-    var ready: JobRef?
-    var messages: UInt = 0
-    var timer = UInt64.max
+  var isSomeoneResting: Bool { resting.load(ordering: .sequentiallyConsistent) != 0 }
 
-    /// Whether the same thing has been waiting since the last look, which a lane that switches would have got to.
-    func isStuck(since last: Seen, _ now: UInt64) -> Bool {
-      (ready != nil && ready == last.ready) || (messages > Inbox.idle && messages == last.messages)
-        || (timer <= now && timer == last.timer)
-    }
+  /// Whether the lane was resting: of all who end a rest, one does.
+  private func endRest(_ index: Int) -> Bool {
+    let bit: UInt64 = 1 << UInt64(index)
+    return resting.bitwiseAnd(~bit, ordering: .sequentiallyConsistent).oldValue & bit != 0
   }
 
-  /// Sends what a stuck lane cannot get to, to a lane that is idle: its ready jobs, its due timers, and the jobs in its
-  /// inbox whose stacks are switched out.
-  ///
-  /// Interrupts stay: only the lane that a job is parked on may look at its frames.
-  private func rescue(from victim: Scheduler, _ now: UInt64) {
-    let mask = idle.load(ordering: .acquiring)
-    guard mask != 0 else { return }
-    let rescuer = lanes[mask.trailingZeroBitCount]
-    if victim.nextTimer.load(ordering: .relaxed) <= now { victim.fireTimers(now) }
-    var loot = RunQueue()
-    victim.lane.pointee.lock.lock()
-    victim.lane.takeHalf(atLeast: 1, into: &loot)
-    var job = loot.first
-    while let current = job {
-      current.pointee.scheduler.store(Unmanaged.passUnretained(rescuer), ordering: .releasing)
-      job = current.pointee.next
+  /// Sends those that rest to look for work again.
+  func endRests() {
+    let mask = resting.load(ordering: .sequentiallyConsistent)
+    for (index, lane) in lanes.enumerated() where mask & (1 << UInt64(index)) != 0 && endRest(index) {
+      // One that has not gone idle yet sees that its bit is gone (wasOffered).
+      if lane.inbox.wakeUp() { lane.submit() }
     }
-    victim.lane.pointee.lock.unlock()
-    while let job = loot.popFirst() { rescuer.push(.job(job)) }
-    var (jobs, mustStart) = victim.inbox.takeJobs { $0.isSwitchedOut }
-    if mustStart { victim.submit() }
-    while let job = jobs.popFirst() {
-      job.pointee.scheduler.store(Unmanaged.passUnretained(rescuer), ordering: .releasing)
-      rescuer.push(.job(job))
-    }
-  }
-}
-
-extension UnsafeMutablePointer where Pointee == JobRecord {
-  /// Whether a job that has been claimed and is in nobody's turn may be resumed anywhere: it has not started, or has left its
-  /// stack for good, and its scheduler does not look at its frames.
-  ///
-  /// A read-modify-write, against `handleInterrupt`.
-  var isSwitchedOut: Bool {
-    let flags = pointee.flags.bitwiseOr(0, ordering: .acquiringAndReleasing).newValue
-    guard flags & (JobFlags.foreign | JobFlags.looking) == 0 else { return false }
-    return pointee.context.map { cco_is_parked(&$0.pointee.parked) } ?? true
   }
 }

@@ -56,6 +56,8 @@ final class Scheduler: @unchecked Sendable {
   let droppedHandlers = Atomic<Int>(0)
   /// A lane with work to give has woken this one.
   let wasJustOffered = Atomic<Bool>(false)
+  /// What it remembers of its thefts, where it is a lane; the drain only.
+  @exclusivity(unchecked) var theft = Theft()
 
   /// What replaces the clock and the choice of the next job; nil in production.
   let simulation: Simulation?

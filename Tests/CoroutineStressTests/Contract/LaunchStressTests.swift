@@ -1,6 +1,13 @@
-import Coroutine
 import Dispatch
 import Testing
+
+@testable import Coroutine
+
+#if canImport(Glibc)
+import Glibc
+#else
+import Musl
+#endif
 
 @Suite("Stress: launching", .timeLimit(.minutes(10)))
 struct LaunchStressTests {
@@ -37,6 +44,39 @@ struct LaunchStressTests {
     let (count, disorder) = try await co_launch(on: queue) { (tally.count, tally.disorder) }.value
     #expect(count == threads * (each - yielding), "\(stress.replay)")
     #expect(disorder == 0, "\(stress.replay)")
+  }
+
+  /// Storms of tiny jobs teach the lanes that stealing does not pay; then two jobs come that must run side by side.
+  @Test(.enabled(if: Processors.usable > 1, "two jobs that wait for one another on one processor would wait for ever"))
+  func `storms of tiny jobs, and pairs that need two lanes in between: no lane is lost to resting`() async throws {
+    let stress = Stress()
+    // Lanes of its own, which live for ever: other tests hold the shared ones while they compute.
+    let group = Unmanaged.passRetained(LaneGroup(count: 2, label: "storms")).takeUnretainedValue()
+    for _ in 0..<stress.rounds(200) {
+      let size = stress.rounds(2_000)
+      let ran = Census()
+      try await co_launch(on: #require(group.lanes[0].currentQueue)) {
+        let all = WaitGroup()
+        all.add(size)
+        for _ in 0..<size {
+          co_launch {
+            ran.change()
+            all.done()
+          }
+        }
+        try all.join()
+        let (left, right) = (Census(), Census())
+        let jobs = [(left, right), (right, left)].map { mine, others in
+          co_launch {
+            mine.change()
+            while others.now == 0 { sched_yield() }
+          }
+        }
+        for job in jobs { try job.join() }
+      }
+      .value
+      #expect(ran.now == size, "\(stress.replay)")
+    }
   }
 
   @Test func `a storm onto the shared scheduler, which launches on: all run, none on two threads at once`() async throws

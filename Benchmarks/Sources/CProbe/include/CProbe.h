@@ -23,6 +23,11 @@ typedef enum cprobe_flags : uint32_t {
 /// that the other side counted.
 uint64_t cprobe_raw_round_trips(uint64_t count, cprobe_flags flags);
 
+/// Runs `body` on a stack of its own and answers the sum of what it gives, one jump there and one back for each: the
+/// floor under any generator over Boost. One at a time. -1 without memory.
+int64_t cprobe_raw_walk(void (*body)(void *_Nullable argument), void *_Nullable argument);
+void cprobe_give(int64_t number);
+
 /// cco_resume and the cco_suspend that answers it. Answers the number of resumes that the coroutine counted, or 0 when
 /// the C core refused something.
 uint64_t cprobe_resume_suspend(uint64_t count, cprobe_flags flags);

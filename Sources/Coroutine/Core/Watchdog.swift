@@ -1,0 +1,97 @@
+internal import CCoroutine
+import Dispatch
+import Synchronization
+
+// What looks after the lanes from outside: a timer that runs only while some lane has nothing to do and another has, every
+// two milliseconds. A lane whose one job computes for long keeps the others from running: their ready jobs, messages and
+// timers go to a lane that is idle. And lanes that rest from stealing are sent to look again.
+
+extension LaneGroup {
+  /// Whether there is a lane that could help, and one that may need it, or one that rests.
+  private var hasToWatch: Bool {
+    let mask = withoutDrain()
+    return mask != 0 && mask.nonzeroBitCount < lanes.count || isSomeoneResting
+  }
+
+  func startWatching() {
+    guard hasToWatch, !watching.exchange(true, ordering: .sequentiallyConsistent) else { return }
+    watchdog.schedule(deadline: .now() + .milliseconds(2), leeway: .microseconds(500))
+  }
+
+  func watch() {
+    endRests()
+    guard hasToWatch else {
+      watching.store(false, ordering: .sequentiallyConsistent)
+      // A lane that went idle, or to rest, while this was being decided saw `watching` set: look once more on its behalf.
+      startWatching()
+      return
+    }
+    let mask = withoutDrain()
+    let now = Clock.now
+    for (index, lane) in lanes.enumerated() where mask & (1 << UInt64(index)) == 0 {
+      lane.lane.pointee.lock.lock()
+      let first = lane.lane.pointee.queue.first ?? lane.lane.pointee.launched.first
+      lane.lane.pointee.lock.unlock()
+      let seen = Seen(
+        ready: first,
+        messages: lane.inbox.head.load(ordering: .acquiring),
+        timer: lane.nextTimer.load(ordering: .relaxed)
+      )
+      if seen.isStuck(since: lastSeen[index], now) { rescue(from: lane, now) }
+      lastSeen[index] = seen
+    }
+    watchdog.schedule(deadline: .now() + .milliseconds(2), leeway: .microseconds(500))
+  }
+
+  /// What a lane had to do when the watchdog looked.
+  struct Seen {
+    var ready: JobRef?
+    var messages: UInt = 0
+    var timer = UInt64.max
+
+    /// Whether the same thing has been waiting since the last look, which a lane that switches would have got to.
+    func isStuck(since last: Seen, _ now: UInt64) -> Bool {
+      (ready != nil && ready == last.ready) || (messages > Inbox.idle && messages == last.messages)
+        || (timer <= now && timer == last.timer)
+    }
+  }
+
+  /// Sends what a stuck lane cannot get to, to a lane that is idle: its ready jobs, its due timers, and the jobs in its
+  /// inbox whose stacks are switched out.
+  ///
+  /// Interrupts stay: only the lane that a job is parked on may look at its frames.
+  private func rescue(from victim: Scheduler, _ now: UInt64) {
+    let mask = idle.load(ordering: .acquiring)
+    guard mask != 0 else { return }
+    let rescuer = lanes[mask.trailingZeroBitCount]
+    if victim.nextTimer.load(ordering: .relaxed) <= now { victim.fireTimers(now) }
+    var loot = RunQueue()
+    victim.lane.pointee.lock.lock()
+    victim.lane.takeHalf(atLeast: 1, into: &loot)
+    var job = loot.first
+    while let current = job {
+      current.pointee.scheduler.store(Unmanaged.passUnretained(rescuer), ordering: .releasing)
+      job = current.pointee.next
+    }
+    victim.lane.pointee.lock.unlock()
+    while let job = loot.popFirst() { rescuer.push(.job(job)) }
+    var (jobs, mustStart) = victim.inbox.takeJobs { $0.isSwitchedOut }
+    if mustStart { victim.submit() }
+    while let job = jobs.popFirst() {
+      job.pointee.scheduler.store(Unmanaged.passUnretained(rescuer), ordering: .releasing)
+      rescuer.push(.job(job))
+    }
+  }
+}
+
+extension UnsafeMutablePointer where Pointee == JobRecord {
+  /// Whether a job that has been claimed and is in nobody's turn may be resumed anywhere: it has not started, or has left its
+  /// stack for good, and its scheduler does not look at its frames.
+  ///
+  /// A read-modify-write, against `handleInterrupt`.
+  var isSwitchedOut: Bool {
+    let flags = pointee.flags.bitwiseOr(0, ordering: .acquiringAndReleasing).newValue
+    guard flags & (JobFlags.foreign | JobFlags.looking) == 0 else { return false }
+    return pointee.context.map { cco_is_parked(&$0.pointee.parked) } ?? true
+  }
+}
