@@ -24,20 +24,29 @@ struct TimerEntry {
 struct TimerPool: ~Copyable {
   private var free: UnsafeMutablePointer<TimerEntry>?
   private var blocks: [UnsafeMutablePointer<TimerEntry>] = []
-  private var total = 0
-  /// Which blocks these are: an entry of an earlier generation is no memory any more, and its timer has fired.
-  private(set) var generation: UInt32 = 0
+  /// How many entries there are, free or not.
+  private(set) var total = 0
+  /// Which blocks these are: an entry of an earlier generation is no memory any more, and its timer has fired or has been
+  /// given another one.
+  let generation: UInt32
 
   /// So many entries stay for the next time.
-  private static var kept: Int { 4096 }
+  static var kept: Int { 4096 }
+
+  init(generation: UInt32 = 0) { self.generation = generation }
 
   deinit { for block in blocks { block.deallocate() } }
 
-  mutating func take(for node: UnsafeMutablePointer<TimerNode>) -> UnsafeMutablePointer<TimerEntry> {
+  /// Whether so few of the entries are in use that a crowd must have gone.
+  ///
+  /// To move a timer then costs what fifteen have paid for.
+  func isMostlyFree(_ used: Int) -> Bool { total > Self.kept && used < total / 16 }
+
+  mutating func take(_ contents: TimerEntry) -> UnsafeMutablePointer<TimerEntry> {
     if free == nil { grow() }
     let entry = free.unsafelyUnwrapped
     free = entry.pointee.next
-    entry.initialize(to: TimerEntry(deadline: node.pointee.deadline, effect: node.pointee.effect, node: node))
+    entry.initialize(to: contents)
     return entry
   }
 
@@ -45,16 +54,6 @@ struct TimerPool: ~Copyable {
     entry.pointee.node = nil
     entry.pointee.next = free
     free = entry
-  }
-
-  /// Gives back what a crowd has left, once no timer is queued: the largest block was most of it.
-  mutating func shrink() {
-    guard total > Self.kept else { return }
-    for block in blocks { block.deallocate() }
-    blocks = []
-    free = nil
-    total = 0
-    generation &+= 1
   }
 
   /// Doubles, from one page on.

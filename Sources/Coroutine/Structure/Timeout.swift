@@ -22,7 +22,7 @@ public func co_timeout<Output>(_ duration: Duration, _ body: () throws -> Output
       scheduler._withUnsafeGuaranteedRef { $0.add(node, now: now) }
       job.pointee.frames = frame
       defer {
-        // After this nobody touches the frame; see Timer.swift on firing under the lock.
+        // After this nobody touches the frame; see TimerWheel.swift on firing under the lock.
         frame.pointee.timer!.scheduler._withUnsafeGuaranteedRef { $0.remove(node) }
         job.pointee.frames = frame.pointee.outer
         job.forgetSignals()

@@ -112,4 +112,38 @@ struct TimerWheelTests {
       }
     }
   }
+
+  @Test func `a crowd's memory goes although a few timers stay, and those fire or are called off as ever`() {
+    let nodes = Nodes(20_000)
+    var wheel = TimerWheel()
+    // Every thousandth stays for long.
+    let crowd = (0..<20_000).map { nodes.make($0 % 1000 == 0 ? 1 << 40 + UInt64($0) : UInt64($0) * 1000, $0) }
+    for node in crowd { wheel.add(node, now: 0) }
+    #expect(wheel.capacity >= 20_000)
+    var fired: [Int] = []
+    func advance(to now: UInt64) {
+      wheel.advance(to: now) { effect in
+        guard case .wake(_, let token) = effect else { return }
+        fired.append(Int(token.word))
+      }
+    }
+    // One half fires, the other is called off.
+    advance(to: 10_000 * 1000)
+    for (number, node) in crowd.enumerated() where number > 10_000 && number % 1000 != 0 {
+      let isRemoved = wheel.remove(node)
+      #expect(isRemoved)
+    }
+    #expect(wheel.count == 20)
+    #expect(wheel.capacity <= TimerPool.kept)
+    for (number, node) in crowd.enumerated() where number % 1000 != 0 {
+      let isRemoved = wheel.remove(node)
+      #expect(!isRemoved)
+    }
+    let isRemoved = wheel.remove(crowd[5000])
+    #expect(isRemoved)
+    fired = []
+    advance(to: 1 << 41)
+    #expect(fired == (0..<20).map { $0 * 1000 }.filter { $0 != 5000 })
+    #expect(wheel.count == 0)
+  }
 }
