@@ -16,12 +16,15 @@ import Synchronization
 //   BUSY ----------------------> IDLE ------------------------------------> BUSY
 //    |                                        a message of its own
 //    +----- the same, and its ----> RESTING ------------------------------> BUSY
-//           thefts have not paid       | the watchdog, within 2 ms: BUSY, looks again
+//           thefts have not paid       | the watchdog: BUSY, looks again
 //
-// No ready job is left while a lane is IDLE: a lane sets its idle bit and looks at the others' queues after that; a pusher
-// appends and looks at the idle bits after that; both through the victim's lock, whose order decides who sees whom. While
-// one is RESTING the watchdog runs: a lane sets its resting bit and looks at `watching` after that; the watchdog stops
-// watching and looks at the bits after that.
+// No two ready jobs are left while a lane is IDLE: a lane sets its idle bit and looks at the others' queues after that; a
+// pusher appends and looks at the idle bits after that; both through the victim's lock, whose order decides who sees whom.
+// (One alone is for its own lane, which takes it when the running one parks, or for the watchdog, where that does not park.)
+// While one is RESTING the watchdog runs: a lane sets its resting bit and looks at `watching` after that; the watchdog
+// stops watching and looks at the bits after that. Whoever clears a bit, an offer, the watchdog or the lane's own drain,
+// then moves the inbox out of `idle`; a lane whose bit is cleared before its inbox is idle sees that after
+// (`wasOffered`). The inbox lets one of all start a drain.
 //
 // Stealing is safe because a job enters a ready queue only when its stack is switched out, and a job in a ready queue has
 // no wait that anyone else could end. The thief sets its scheduler under the victim's lock.
@@ -34,12 +37,15 @@ final class LaneGroup: @unchecked Sendable {
   @exclusivity(unchecked) private(set) var lanes: [Scheduler] = []
   let idle = Atomic<UInt64>(0)
   /// The lanes that rest from stealing: without a drain, and not to be offered work.
-  private let resting = Atomic<UInt64>(0)
+  let resting = Atomic<UInt64>(0)
+  /// How often a lane has gone to rest.
+  let rests = Atomic<Int>(0)
   private let turnOf = Atomic<Int>(0)
   let watching = Atomic<Bool>(false)
   let watchdog: any DispatchSourceTimer
   // The watchdog's own notes; its queue is serial.
   @exclusivity(unchecked) var lastSeen: [Seen] = []
+  @exclusivity(unchecked) var lastRests = 0
 
   init(count: Int, label: String) {
     let count = min(64, max(1, count))
@@ -61,7 +67,7 @@ final class LaneGroup: @unchecked Sendable {
   /// Where the next launch from outside goes: to a lane that has nothing, else to the lanes in turn.
   func nextLane() -> Scheduler {
     let turn = (turnOf.wrappingAdd(1, ordering: .relaxed).oldValue & .max) % lanes.count
-    let mask = idle.load(ordering: .relaxed)
+    let mask = withoutDrain(false)
     return mask == 0 || mask & (1 << UInt64(turn)) != 0 ? lanes[turn] : lanes[mask.trailingZeroBitCount]
   }
 
@@ -101,8 +107,6 @@ final class LaneGroup: @unchecked Sendable {
     let isOffered = thief.wasJustOffered.exchange(false, ordering: .sequentiallyConsistent)
     guard thief.theft.pays(at: .now) else {
       rest(index)
-      // Whoever made the offer counts on somebody to come.
-      if isOffered { offerWork() }
       return false
     }
     if takeHalf(for: thief, index, atLeast: isOffered ? 1 : 2) { return notIdle(index) }
@@ -140,7 +144,7 @@ final class LaneGroup: @unchecked Sendable {
     return false
   }
 
-  /// Whether an offer has taken this lane's idle bit, which was set when it found nothing.
+  /// Whether an offer, or the end of its rest, has taken this lane's bit, which was set when it found nothing.
   ///
   /// For a lane that has just gone idle.
   func wasOffered(_ scheduler: Scheduler) -> Bool {
@@ -167,6 +171,7 @@ final class LaneGroup: @unchecked Sendable {
   }
 
   private func rest(_ index: Int) {
+    rests.wrappingAdd(1, ordering: .relaxed)
     _ = resting.bitwiseOr(1 << UInt64(index), ordering: .sequentiallyConsistent)
     startWatching()
   }
@@ -179,12 +184,16 @@ final class LaneGroup: @unchecked Sendable {
     return resting.bitwiseAnd(~bit, ordering: .sequentiallyConsistent).oldValue & bit != 0
   }
 
-  /// Sends those that rest to look for work again.
-  func endRests() {
-    let mask = resting.load(ordering: .sequentiallyConsistent)
-    for (index, lane) in lanes.enumerated() where mask & (1 << UInt64(index)) != 0 && endRest(index) {
+  /// Sends lanes that rest to look for work again: all, or one of them as a scout.
+  func endRests(ofAll: Bool) {
+    var mask = resting.load(ordering: .sequentiallyConsistent)
+    while mask != 0 {
+      let index = mask.trailingZeroBitCount
+      mask &= mask - 1
+      guard endRest(index) else { continue }
       // One that has not gone idle yet sees that its bit is gone (wasOffered).
-      if lane.inbox.wakeUp() { lane.submit() }
+      if lanes[index].inbox.wakeUp() { lanes[index].submit() }
+      if !ofAll { return }
     }
   }
 }

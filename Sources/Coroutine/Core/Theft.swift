@@ -9,8 +9,8 @@ internal import CCoroutine
 //
 // Only the thief can tell: by the processor time that the loot has kept it busy for. Three times in a row less than
 // `worth` for each stolen job, and the lane rests: it neither looks at the others nor takes offers, until the group's
-// watchdog sends it to look again, two milliseconds later at most (LaneGroup.swift). One more theft that does not pay
-// sends it back to rest, one that does makes it as eager as before.
+// watchdog sends it to look again (Watchdog.swift). One more theft that does not pay sends it back to rest, one that does
+// makes it as eager as before.
 
 /// What a lane remembers of its thefts.
 ///
@@ -47,7 +47,8 @@ struct Theft {
   mutating func pays(at now: @autoclosure () -> Moment) -> Bool {
     guard count > 0 else { return true }
     let now = now()
-    // On another thread by now, so it has lasted for more than a slice.
+    // On another thread by now the two times have nothing to do with one another. That takes a new slice of the drain, so
+    // as a rule the loot has lasted.
     let isPoor = now.thread == taken.thread && now.nanoseconds &- taken.nanoseconds < UInt64(count) &* Self.worth
     count = 0
     poor = isPoor ? poor + 1 : 0

@@ -2,9 +2,11 @@ internal import CCoroutine
 import Dispatch
 import Synchronization
 
-// What looks after the lanes from outside: a timer that runs only while some lane has nothing to do and another has, every
-// two milliseconds. A lane whose one job computes for long keeps the others from running: their ready jobs, messages and
-// timers go to a lane that is idle. And lanes that rest from stealing are sent to look again.
+// What looks after the lanes from outside: a timer that goes off every two milliseconds, or a little later, while some lane
+// has nothing to do and another has, or some lane rests. A lane whose one job computes for long keeps the others from
+// running: what waits there at two looks in a row, ready jobs, messages and timers, goes to a lane that has nothing to do.
+// And lanes that rest from stealing are sent to look again: one as a scout, and if none has come back to rest by the next
+// time, all of them.
 
 extension LaneGroup {
   /// Whether there is a lane that could help, and one that may need it, or one that rests.
@@ -19,14 +21,23 @@ extension LaneGroup {
   }
 
   func watch() {
-    endRests()
+    rescueFromAll()
+    let rests = rests.load(ordering: .relaxed)
+    endRests(ofAll: rests == lastRests)
+    lastRests = rests
     guard hasToWatch else {
       watching.store(false, ordering: .sequentiallyConsistent)
       // A lane that went idle, or to rest, while this was being decided saw `watching` set: look once more on its behalf.
       startWatching()
       return
     }
+    watchdog.schedule(deadline: .now() + .milliseconds(2), leeway: .microseconds(500))
+  }
+
+  /// Before rests are ended: those who rest are the ones who can help.
+  private func rescueFromAll() {
     let mask = withoutDrain()
+    guard mask != 0 else { return }
     let now = Clock.now
     for (index, lane) in lanes.enumerated() where mask & (1 << UInt64(index)) == 0 {
       lane.lane.pointee.lock.lock()
@@ -40,7 +51,6 @@ extension LaneGroup {
       if seen.isStuck(since: lastSeen[index], now) { rescue(from: lane, now) }
       lastSeen[index] = seen
     }
-    watchdog.schedule(deadline: .now() + .milliseconds(2), leeway: .microseconds(500))
   }
 
   /// What a lane had to do when the watchdog looked.
@@ -56,12 +66,13 @@ extension LaneGroup {
     }
   }
 
-  /// Sends what a stuck lane cannot get to, to a lane that is idle: its ready jobs, its due timers, and the jobs in its
-  /// inbox whose stacks are switched out.
+  /// Sends what a stuck lane cannot get to, to a lane that is idle, or else to one that rests: its ready jobs, its due timers,
+  /// and the jobs in its inbox whose stacks are switched out.
   ///
   /// Interrupts stay: only the lane that a job is parked on may look at its frames.
   private func rescue(from victim: Scheduler, _ now: UInt64) {
-    let mask = idle.load(ordering: .acquiring)
+    let idle = idle.load(ordering: .acquiring)
+    let mask = idle != 0 ? idle : resting.load(ordering: .acquiring)
     guard mask != 0 else { return }
     let rescuer = lanes[mask.trailingZeroBitCount]
     if victim.nextTimer.load(ordering: .relaxed) <= now { victim.fireTimers(now) }

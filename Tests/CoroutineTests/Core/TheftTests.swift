@@ -44,31 +44,6 @@ struct TheftTests {
     #expect(mayLook)
   }
 
-  /// A lane of a group that has gone to rest is sent to look again: nobody else tells it of the two jobs that need it.
-  @Test(.timeLimit(.minutes(1)), .enabled(if: Processors.usable > 1))
-  func `a lane that rests is sent to look for work again`() async throws {
-    // Lives for ever, as the shared one does.
-    let group = Unmanaged.passRetained(LaneGroup(count: 2, label: "resting")).takeUnretainedValue()
-    for _ in 0..<20 {
-      let (one, other) = (group.lanes[0], group.lanes[1])
-      try await co_launch(on: #require(other.currentQueue)) {
-        for _ in 1..<Theft.patience { _ = stole(&other.theft, 1, lasting: 0) }
-        // Judged when this job has ended and its lane has nothing to do.
-        other.theft.took(1_000_000, at: .now)
-      }
-      .value
-      try await co_launch(on: #require(one.currentQueue)) {
-        let (left, right) = (Flag(), Flag())
-        let jobs = [
-          co_launch { meet(left, right) },
-          co_launch { meet(right, left) },
-        ]
-        for job in jobs { try job.join() }
-      }
-      .value
-    }
-  }
-
   /// Whether it should go on stealing, after so many stolen jobs have lasted so long.
   private func stole(_ theft: inout Theft, _ count: Int, lasting: UInt64) -> Bool {
     theft.took(count, at: moment(0))
@@ -83,10 +58,4 @@ struct TheftTests {
     Issue.record("the clock was read")
     return moment(0)
   }
-}
-
-/// Holds the thread until the other one has come too: they must run on two lanes.
-private func meet(_ mine: Flag, _ others: Flag) {
-  mine.raise()
-  while !others.isRaised { sched_yield() }
 }
