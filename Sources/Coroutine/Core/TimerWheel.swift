@@ -78,7 +78,6 @@ struct TimerWheel: ~Copyable {
     slots![position].remove(entry)
     if slots![position].first == nil { occupied[position >> 6] &= ~(1 << UInt64(position & 63)) }
     finish(entry)
-    giveBack()
     return true
   }
 
@@ -146,7 +145,7 @@ struct TimerWheel: ~Copyable {
 
   /// Gives back what a crowd has left: the few timers that stay move together into a pool of their size.
   ///
-  /// Not while some are in no slot, about to fire.
+  /// Not while some are in no slot, about to fire; and not by who calls one off, on a stack that may be small.
   private mutating func giveBack() {
     guard pool.isMostlyFree(count) else { return }
     let old = exchange(&pool, with: TimerPool(generation: pool.generation &+ 1))
