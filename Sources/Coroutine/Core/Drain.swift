@@ -70,7 +70,8 @@ extension Scheduler {
     let isSimulated = simulation != nil
     turn.pointee.switchesLeft = isSimulated ? 0 : pace.interval
     while true {
-      inbox.takeAll(isShared: lane.pointee.group != nil, handle)
+      // Asked here as well, because for the call the compiler holds the scheduler: two atomics at each look.
+      if inbox.hasMessages { inbox.takeAll(isShared: lane.pointee.group != nil, handle) }
       if !work.isEmpty {
         // Handlers that bring forth handlers for ever must not keep the queue, nor slow ones beside ready jobs.
         turn.pointee.switchesLeft -= runWork()
