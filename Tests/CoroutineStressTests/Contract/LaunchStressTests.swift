@@ -55,7 +55,7 @@ struct LaunchStressTests {
     for _ in 0..<stress.rounds(200) {
       let size = stress.rounds(2_000)
       let ran = Census()
-      try await co_launch(on: #require(group.lanes[0].currentQueue)) {
+      try await co_launch(on: group.lanes[0].currentQueue) {
         let all = WaitGroup()
         all.add(size)
         for _ in 0..<size {

@@ -29,7 +29,7 @@ struct RestTests {
       try await rest()
       let helped = Flag()
       // They give way all the time, so nothing is ever stuck; only a look finds them.
-      try await co_launch(on: #require(one.currentQueue)) { [other] in
+      try await co_launch(on: one.currentQueue) { [other] in
         let jobs = (0..<4).map { _ in
           co_launch {
             while !helped.isRaised {
@@ -54,7 +54,7 @@ struct RestTests {
   @Test func `is where the timers of a lane go that computes, though poor thefts go on`() async throws {
     try await rest()
     let woke = Flag()
-    try await co_launch(on: #require(one.currentQueue)) { [one] in
+    try await co_launch(on: one.currentQueue) { [one] in
       let sleeper = co_launch {
         try co_delay(.milliseconds(1))
         woke.raise()
@@ -80,7 +80,7 @@ struct RestTests {
     var hasRested: Bool { group.rests.load(ordering: .relaxed) != before }
     // Again where its drain has changed threads in between, which counts as a theft that pays.
     while !hasRested {
-      try await co_launch(on: #require(other.currentQueue)) { [other] in
+      try await co_launch(on: other.currentQueue) { [other] in
         for _ in 1..<Theft.patience {
           other.theft.took(1_000_000, at: .now)
           _ = other.theft.pays(at: .now)
