@@ -64,18 +64,23 @@ enum Machine {
   }
 
   /// Recurses until `depth` frames of some 100 bytes each are live, and comes back.
-  static func descend(_ depth: Int) -> Int { descend(depth, words: 8) }
+  @inline(never)
+  static func descend(_ depth: Int) -> Int {
+    withUnsafeTemporaryAllocation(of: Int.self, capacity: 8) { frame in
+      frame.initialize(repeating: depth)
+      let below = depth == 0 ? 0 : descend(depth - 1)
+      return below &+ frame[depth & 7] &- depth &+ 1
+    }
+  }
 
   /// Recurses until the stack is used up, in frames of some 1,000 bytes: ThreadSanitizer keeps a list of a thread's calls
   /// that has room for 65,536, and writes beyond its end without a check, so that the frames of 16 MiB must be few.
-  static func exhaustStack() { _ = descend(1 << 28, words: 120) }
-
-  @inline(never)
-  private static func descend(_ depth: Int, words: Int) -> Int {
-    withUnsafeTemporaryAllocation(of: Int.self, capacity: words) { frame in
+  @inline(never) @discardableResult
+  static func exhaustStack(_ depth: Int = 1 << 28) -> Int {
+    withUnsafeTemporaryAllocation(of: Int.self, capacity: 120) { frame in
       frame.initialize(repeating: depth)
-      let below = depth == 0 ? 0 : descend(depth - 1, words: words)
-      return below &+ frame[depth & 7] &- depth &+ 1
+      let below = depth == 0 ? 0 : exhaustStack(depth - 1)
+      return below &+ frame[depth & 63] &- depth &+ 1
     }
   }
 }
