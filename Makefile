@@ -54,11 +54,12 @@ test-tsan: setup ## Runs the tests under ThreadSanitizer
 	export TSAN_OPTIONS=atexit_sleep_ms=0:$$TSAN_OPTIONS; \
 	  $(call both,$(swift_test) --no-parallel --sanitize=thread $(tsan))
 
-# lld, because gold prints a warning for each symbol that AddressSanitizer keeps to itself.
+# lld, because gold prints a warning for each symbol that AddressSanitizer keeps to itself. One at a time: LeakSanitizer looks
+# when a process exits, as each exit test is one, and on a crowded machine finds threads that are still at their last acts.
 test-asan: export CO_STRESS ?= 0.2
 test-asan: setup ## Runs the tests under AddressSanitizer, with leak checking
 	export ASAN_OPTIONS=detect_leaks=1:$$ASAN_OPTIONS; \
-	  $(call both,$(swift_test) --sanitize=address -Xswiftc -use-ld=lld $(asan))
+	  $(call both,$(swift_test) --no-parallel --sanitize=address -Xswiftc -use-ld=lld $(asan))
 
 test-demo: setup-demo ## Runs the demo's own tests
 	scripts/with-packages .build-demo env $(swift_test) --traits Demo --filter CoroutineDemoTests $(demo) $(ARGS)
