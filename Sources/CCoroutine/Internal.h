@@ -11,7 +11,7 @@ extern "C" {
 #pragma clang assume_nonnull begin
 
 // ---- Stack.c: where stacks come from. A stack that is acquired has its control block in place at the top, with `low`,
-// `high`, `size_class`, `slot_index` and `slab` set and its sanitizer's and Valgrind's records made.
+// `high`, `size_class`, `serial`, `slot_index` and `slab` set and its sanitizer's and Valgrind's records made.
 cco_status cco_stack_acquire(size_t stack_size, cco_context *_Nullable *_Nonnull context);
 void cco_stack_release(cco_context *context);
 // Probes which guards this kernel has. Called once by cco_start.
@@ -44,9 +44,17 @@ cco_transfer cco_sanitizer_born(cco_transfer birth);
 void *cco_sanitizer_saved_stack(void *stack);
 // Before a stack goes back to the pool.
 void cco_sanitizer_forget(cco_context *context);
-// When a stack starts and stops being in use.
-void cco_sanitizer_stack_in_use(cco_context *context);
-void cco_sanitizer_stack_idle(cco_context *context);
+// When a stack starts and stops being in use; inline, because usually nobody wants to know.
+void cco_sanitizer_start(void);
+extern bool cco_sanitizer_watches;
+void cco_sanitizer_note_in_use(cco_context *context);
+void cco_sanitizer_note_idle(cco_context *context);
+static inline void cco_sanitizer_stack_in_use(cco_context *context) {
+  if (__builtin_expect(cco_sanitizer_watches, 0)) cco_sanitizer_note_in_use(context);
+}
+static inline void cco_sanitizer_stack_idle(cco_context *context) {
+  if (__builtin_expect(cco_sanitizer_watches, 0)) cco_sanitizer_note_idle(context);
+}
 
 // ---- Start.c: which cures a test has switched off.
 bool cco_is_disabled(cco_cure cure);

@@ -41,6 +41,9 @@ uint32_t cco_compiled_sanitizers(void) {
   return found;
 }
 
+// Whether anybody wants to know of stacks. Written by cco_start, before the first of them.
+bool cco_sanitizer_watches;
+
 #if defined(CCO_ASAN) || defined(CCO_TSAN)
 
 typedef struct cco_parked {
@@ -82,6 +85,7 @@ static void *current_fiber(void) { return NULL; }
 #endif
 
 bool cco_sanitizer_wants_careful(void) { return true; }
+void cco_sanitizer_start(void) { cco_sanitizer_watches = true; }
 
 void *cco_sanitizer_saved_stack(void *stack) { return ((cco_parked *)stack)->stack; }
 
@@ -133,7 +137,7 @@ void cco_sanitizer_forget(cco_context *context) {
 static size_t root_size(const cco_context *context) { return (size_t)((char *)(context + 1) - context->low); }
 #endif
 
-void cco_sanitizer_stack_in_use(cco_context *context) {
+void cco_sanitizer_note_in_use(cco_context *context) {
 #ifdef CCO_TSAN
   context->sanitizer = __tsan_create_fiber(0);
 #endif
@@ -143,7 +147,7 @@ void cco_sanitizer_stack_in_use(cco_context *context) {
 #endif
 }
 
-void cco_sanitizer_stack_idle(cco_context *context) {
+void cco_sanitizer_note_idle(cco_context *context) {
 #ifdef CCO_TSAN
   __tsan_destroy_fiber(context->sanitizer);
   context->sanitizer = NULL;
@@ -160,6 +164,11 @@ void cco_sanitizer_stack_idle(cco_context *context) {
 #else  // a plain build: jumps are jumps, and only Valgrind wants to know about stacks
 
 bool cco_sanitizer_wants_careful(void) { return false; }
+void cco_sanitizer_start(void) {
+#ifdef CCO_HAS_VALGRIND
+  cco_sanitizer_watches = RUNNING_ON_VALGRIND != 0;
+#endif
+}
 void *cco_sanitizer_saved_stack(void *stack) { return stack; }
 cco_transfer cco_annotated_jump(void *to, void *data, bool forever) {
   (void)forever;
@@ -169,7 +178,7 @@ cco_transfer cco_sanitizer_give_birth(cco_context *context, void *stack) { retur
 cco_transfer cco_sanitizer_born(cco_transfer birth) { return birth; }
 void cco_sanitizer_forget(cco_context *context) { (void)context; }
 
-void cco_sanitizer_stack_in_use(cco_context *context) {
+void cco_sanitizer_note_in_use(cco_context *context) {
 #ifdef CCO_HAS_VALGRIND
   context->valgrind = VALGRIND_STACK_REGISTER(context->low, context->high);
 #else
@@ -177,7 +186,7 @@ void cco_sanitizer_stack_in_use(cco_context *context) {
 #endif
 }
 
-void cco_sanitizer_stack_idle(cco_context *context) {
+void cco_sanitizer_note_idle(cco_context *context) {
 #ifdef CCO_HAS_VALGRIND
   VALGRIND_STACK_DEREGISTER(context->valgrind);
 #else

@@ -14,7 +14,7 @@
 
 cco_lock cco_pools_lock;
 cco_pool cco_pools[CCO_STACK_CLASSES];
-static uint64_t live, peak;
+static uint64_t live, peak, acquired;
 
 // A first slab of about this much address space, at least two stacks.
 enum { FIRST_SLAB = 1 << 20, AHEAD = 8 };
@@ -118,8 +118,10 @@ cco_status cco_stack_acquire(size_t stack_size, cco_context **result) {
   }
   p->live++;
   if (++live > peak) peak = live;
+  uint64_t serial = ++acquired;
   cco_lock_leave(&cco_pools_lock);
   if (context == NULL) context = furnish(at, size_class);
+  context->serial = serial;
   cco_sanitizer_stack_in_use(context);
   *result = context;
   return CCO_OK;
@@ -128,6 +130,7 @@ cco_status cco_stack_acquire(size_t stack_size, cco_context **result) {
 void cco_stack_release(cco_context *context) {
   cco_sanitizer_stack_idle(context);
   context->state = (cco_state)0;
+  context->serial = 0;
   cco_pool *p = &cco_pools[context->size_class];
   cco_lock_take(&cco_pools_lock);
   p->hot[p->hot_count++] = context;

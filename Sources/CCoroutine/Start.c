@@ -66,6 +66,7 @@ static void write_report(void) {
 static void run_start(void) {
   starting = true;
   atomic_store(&started, true);
+  cco_sanitizer_start();
   cco_stacks_start();
   cco_swift_runtime_start(&cco_facts);
   cco_floating_point_start();

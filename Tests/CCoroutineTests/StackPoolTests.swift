@@ -26,6 +26,21 @@ struct StackPoolTests {
     try fiber.destroy()
   }
 
+  @Test("Each use of a stack has a number of its own, and a stack that nobody uses has none")
+  func serials() throws {
+    var seen: Set<UInt64> = []
+    for _ in 0..<100 {
+      let (one, other) = (try Fiber { _ in }, try Fiber { _ in })
+      for fiber in [one, other] {
+        #expect(fiber.context.pointee.serial != 0)
+        #expect(seen.insert(fiber.context.pointee.serial).inserted)
+        try fiber.resume()
+        try fiber.destroy()
+      }
+    }
+    #expect(seen.count == 200)
+  }
+
   @Test("The smallest wish, nothing at all, gets the smallest class")
   func nothing() throws {
     #expect(cco_stack_class(0) == 0)

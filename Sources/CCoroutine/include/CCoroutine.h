@@ -237,68 +237,16 @@ struct cco_context {
   void *_Nullable argument;
   cco_state state;
   uint32_t size_class;
+  uint64_t serial;                ///< names one use of the stack: stacks are used again, these numbers are not
   char *low;                      ///< lowest usable byte; the guard lies below
   char *high;                     ///< one past the highest byte that frames may use
   void *_Nullable sanitizer;      ///< TSan's fiber, where that is compiled in
   uint32_t valgrind;              ///< Valgrind's stack number, where that is compiled in
   uint32_t slot_index;            ///< position in its slab
   void *slab;
+  void *_Nullable base;           ///< frame of the function whose calls the body's are, where there is one
   cco_label label;
 };
-
-/// Has the processor fetch what a new coroutine will touch: its control block and the frames right below, one page.
-static inline __attribute__((always_inline)) void cco_prefetch(const cco_context *context) {
-  const char *block = (const char *)context;
-  for (int line = -13; line <= 2; line++) __builtin_prefetch(block + 64 * line, 1);
-}
-
-/// Has it fetch what a switch to a parked coroutine will touch first: the frames that it entered last. Reads the
-/// control block, which had better be there already.
-static inline __attribute__((always_inline)) void cco_prefetch_frames(const cco_context *context, int lines) {
-  // Atomic because a coroutine that was started on the spot may still be on its way out (see cco_is_parked); then this
-  // fetches nothing of use.
-  const char *frames = (const char *)__atomic_load_n(&context->parked.stack, __ATOMIC_RELAXED);
-  for (int line = 0; line < lines; line++) __builtin_prefetch(frames + 64 * line, 1);
-}
-
-/// Has it fetch so many lines in a row.
-static inline __attribute__((always_inline)) void cco_prefetch_lines(const void *address, int count) {
-  for (int line = 0; line < count; line++) __builtin_prefetch((const char *)address + 64 * line, 1);
-}
-
-/// Has it fetch any cache line.
-static inline __attribute__((always_inline)) void cco_prefetch_line(const void *address) {
-  __builtin_prefetch(address, 1);
-}
-
-/// Has the processor expect three returns that it has not seen the calls of, because those were made before a switch.
-///
-/// A processor predicts returns by a stack of its own, which knows nothing of switches. Where a coroutine that was
-/// switched into returns through frames that it entered long ago, each return takes an entry that belongs to the one
-/// who switched, and all of that one's returns are mispredicted as well, some fifteen cycles each. Three entries that
-/// lead nowhere keep its own in place. Calls to the very next instruction would not do, since processors know them as
-/// a way to read the instruction pointer.
-static inline __attribute__((always_inline)) void cco_expect_returns(void) {
-#if defined(__x86_64__) && !defined(__SHSTK__)
-  // Below the red zone, and back up over it with the three addresses.
-  __asm__ volatile(
-      "lea -128(%%rsp), %%rsp\n\t"
-      "call 1f\n\tint3\n1:\t"
-      "call 2f\n\tint3\n2:\t"
-      "call 3f\n\tint3\n3:\t"
-      "lea 152(%%rsp), %%rsp" ::
-          : "memory", "cc");
-#endif
-}
-
-/// Tells the processor that this is a loop that waits for another processor.
-static inline __attribute__((always_inline)) void cco_relax(void) {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  __asm__ volatile("yield");
-#endif
-}
 
 /// Makes a READY context on a guarded stack of at least `stack_size` bytes (rounded up to a size class). Answers
 /// CCO_STACK_TOO_LARGE, CCO_OUT_OF_MAPS or CCO_OUT_OF_MEMORY. Any thread. Tens of ns on a pooled stack, µs on a new
@@ -479,5 +427,7 @@ const char *cco_report(void);
 #ifdef __cplusplus
 }
 #endif
+
+#include "CCoroutineProcessor.h"
 
 #endif

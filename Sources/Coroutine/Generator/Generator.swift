@@ -23,8 +23,6 @@ extension Step: Sendable where Element: Sendable, Return: Sendable {}
 public final class Generator<Element, Input, Return>: Sequence, IteratorProtocol {
   // Destroying what is stored needs no generic metadata: a deinit is never specialised, and looking it up takes long.
   @exclusivity(unchecked) @usableFromInline final var storage: GeneratorRecord
-  /// Until it starts; then an empty one.
-  @exclusivity(unchecked) @usableFromInline final var body: (Yielder<Element, Input>) throws -> Void
 
   /// The record's address, which stays the same for the object's life.
   // Sound because a final stored property without observers lies in the object itself, and an object does not move.
@@ -56,28 +54,7 @@ public final class Generator<Element, Input, Return>: Sequence, IteratorProtocol
   /// Separate, because a closure whose result is generic is wrapped for it, and the wrapping is an allocation.
   @inlinable
   init(_ stack: StackSize, _ place: LaunchPlace, _ body: @escaping (Yielder<Element, Input>) throws -> Void) {
-    self.body = body
-    storage = GeneratorRecord(stackBytes: stack.byteCount, place: place) { record in
-      let body = Self.takeBody(record)
-      do {
-        try body(Yielder(record))
-        record.pointee.ending = .returned
-      } catch {
-        GeneratorRecord.fail(record, error)
-      }
-    }
-    storage.object = Unmanaged.passUnretained(self)
-  }
-
-  /// Not inlined into the first frame of the body's stack, which must not hold the generator.
-  @inlinable @inline(never)
-  static func takeBody(_ record: GeneratorRef) -> (Yielder<Element, Input>) throws -> Void {
-    let object = record.pointee.object.unsafelyUnwrapped.takeUnretainedValue()
-    let generator = unsafeDowncast(object, to: Self.self)
-    // Not moved out through a pointer: what generic code touches is wrapped, and each wrapping is an allocation.
-    let body = generator.body
-    generator.body = { _ in }
-    return body
+    storage = GeneratorRecord(stackBytes: stack.byteCount, place: place, body: GeneratorBody(body))
   }
 
   @inlinable deinit { GeneratorRecord.tearDown(record) }
@@ -167,7 +144,6 @@ public final class Generator<Element, Input, Return>: Sequence, IteratorProtocol
   /// here. Suspends, and may be called, as ``step()``.
   @inlinable
   public func `throw`(_ error: any Error) throws -> Step<Element, Return> {
-    defer { if isFinished { body = { _ in } } }
     return try take(GeneratorRecord.raise(record, error))
   }
 
@@ -179,8 +155,6 @@ public final class Generator<Element, Input, Return>: Sequence, IteratorProtocol
   /// GeneratorClosed again, and after 100 times the program is ended with a sentence. Called while the body runs it traps.
   public func close() {
     GeneratorRecord.close(record)
-    // One that never started lets go of what its body has captured.
-    body = { _ in }
   }
 
   // MARK: Looking

@@ -12,17 +12,12 @@ extension GeneratorRecord {
   @usableFromInline
   static func fail(_ record: GeneratorRef, _ error: any Error) {
     let isClosing = record.pointee.closings > 0
-    if isClosing && (isSame(error, generatorClosed) || error is GeneratorClosed) {
+    if isClosing && (ClosingError.isSame(as: error) || error is GeneratorClosed) {
       record.pointee.ending = .closed
     } else {
       record.pointee.ending = .failed
       record.pointee.failure = error
     }
-  }
-
-  /// Errors are boxes: the one that close raises is recognised without a cast, which takes 50 ns.
-  static func isSame(_ one: any Error, _ other: any Error) -> Bool {
-    unsafeBitCast(one as any Error, to: UInt.self) == unsafeBitCast(other as any Error, to: UInt.self)
   }
 
   /// What a step throws of one that has ended otherwise than by returning.
@@ -82,7 +77,7 @@ extension GeneratorRecord {
       let active = root.pointee.active.unsafelyUnwrapped
       active.pointee.closings += 1
       if active.pointee.closings > mostClosings { refuseSwallowing("GeneratorClosed") }
-      active.pointee.raised = generatorClosed
+      active.pointee.raised = ClosingError.value
       // An element that it gives all the same is refused, and so destroyed by the body's side.
       let answer = drive(root, message(word))
       word = GeneratorMessage.refuse
@@ -111,5 +106,31 @@ extension GeneratorRecord {
   }
 }
 
-/// The one that close raises, made once.
-let generatorClosed: any Error = GeneratorClosed()
+/// Where the box of an error lies: what tells one from another that is alike.
+///
+/// The cast keeps generic code from opening it.
+func addressOfBox(_ error: any Error) -> UInt { unsafeBitCast(error as any Error, to: UInt.self) }
+
+/// The GeneratorClosed that close raises: one for the whole process.
+///
+/// Recognised by its address, without a cast, which takes 50 ns. The address is kept in a word, because a look at a Swift
+/// global that is made lazily is two calls.
+enum ClosingError {
+  private static let error: any Error = GeneratorClosed()
+  /// Its address; zero until it is first needed.
+  private static let word = Atomic<UInt>(0)
+
+  static var value: any Error {
+    let known = word.load(ordering: .acquiring)
+    // Sound because an error is one pointer, and this one lives for ever.
+    return known != 0 ? unsafeBitCast(known, to: (any Error).self) : make()
+  }
+
+  static func isSame(as other: any Error) -> Bool { addressOfBox(other) == word.load(ordering: .relaxed) }
+
+  @inline(never)
+  private static func make() -> any Error {
+    word.store(addressOfBox(error), ordering: .releasing)
+    return error
+  }
+}

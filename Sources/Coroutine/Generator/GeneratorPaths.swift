@@ -5,12 +5,11 @@ import Synchronization
 // element nor input, so that it is compiled once.
 
 extension GeneratorRecord {
-  /// A step of one that was not parked: starts it, or finds it finished, or refuses.
+  /// Before a step of one that was not parked: gets it ready to run and claims it, or finds that it has ended, or refuses.
+  ///
+  /// The step itself is the caller's, who switches: a function that returned after a switch would return mispredicted.
   @usableFromInline @inline(never)
-  static func resumeUnparked(_ root: GeneratorRef) throws -> UnsafeMutableRawPointer? {
-    guard try claimFresh(root), start(root) else { return nil }
-    return drive(root, nil)
-  }
+  static func claimUnparked(_ root: GeneratorRef) throws -> Bool { try claimFresh(root) && start(root) }
 
   /// Notes whose steps these are now, and sees to it that an overflow on this thread has last words.
   @usableFromInline @inline(never)
@@ -57,7 +56,7 @@ extension GeneratorRecord {
         root.pointee.active = outer
         if wasClosed {
           outer.pointee.closings += 1
-          outer.pointee.raised = generatorClosed
+          outer.pointee.raised = ClosingError.value
         }
         answer = enter(outer, wasClosed ? message(GeneratorMessage.raise) : nil, consumer)
       }
@@ -69,7 +68,7 @@ extension GeneratorRecord {
   /// A body that ended with its consumer's own cancellation has not failed: the consumer meets that by itself.
   private static func noteCancellation(_ record: GeneratorRef, _ consumer: GeneratorConsumer) {
     guard let failure = record.pointee.failure, let cancellation = consumer.job?.cancellation() else { return }
-    if isSame(failure, cancellation) { record.pointee.isObserved = true }
+    if addressOfBox(failure) == addressOfBox(cancellation) { record.pointee.isObserved = true }
   }
 
   /// Called by the body of `record`: hands over to `inner` until that has ended, just now or before.

@@ -20,6 +20,7 @@ public import Synchronization
 //  2. `context` is there exactly in PARKED and RUNNING. Finishing gives the stack back at once.
 //  3. A stack with live frames is never freed: close and deinit resume the body with GeneratorClosed until it has ended.
 //  4. Nothing on the body's stack refers to the generator's object strongly, so dropping the last reference finds it PARKED.
+//     What the body has captured belongs to its stack from the start on.
 //  5. The element that a yield gives lies on the body's stack until the consumer has moved it out, which it does before it
 //     gives up the claim. A step's input lies on the consumer's stack.
 //
@@ -68,13 +69,8 @@ struct GeneratorRecord: ~Copyable {
   // The rest.
   /// What the pending yield is to throw.
   @usableFromInline var raised: (any Error)?
-  /// Runs the body, on its stack.
-  ///
-  /// Gets the record, because it must not hold the generator. Captures nothing where it is made by specialised code. Not in
-  /// an optional, which would wrap it, with an allocation.
-  @usableFromInline let main: (GeneratorRef) -> Void
-  /// The generator, which has the body, at the start.
-  @usableFromInline var object: Unmanaged<AnyObject>?
+  /// Until it starts or is closed; then one that has captured nothing.
+  @usableFromInline var body: GeneratorBody
   @usableFromInline let stackBytes: Int
   @usableFromInline let place: LaunchPlace
   /// The stepper's JobRef; nil: a thread.
@@ -90,10 +86,10 @@ struct GeneratorRecord: ~Copyable {
   @usableFromInline var freeResult: ((UnsafeMutableRawPointer) -> Void)?
 
   @inlinable
-  init(stackBytes: Int, place: LaunchPlace, main: @escaping (GeneratorRef) -> Void) {
+  init(stackBytes: Int, place: LaunchPlace, body: GeneratorBody) {
     self.stackBytes = stackBytes
     self.place = place
-    self.main = main
+    self.body = body
   }
 }
 

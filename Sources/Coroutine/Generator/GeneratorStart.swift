@@ -34,7 +34,7 @@ extension GeneratorRecord {
     }
     let place = record.pointee.place
     context.pointee.label = cco_label(
-      id: bodies.wrappingAdd(1, ordering: .relaxed).newValue,
+      id: context.pointee.serial,
       name: UnsafeRawPointer(generatorLabel.utf8Start).assumingMemoryBound(to: CChar.self),
       name_length: generatorLabel.utf8CodeUnitCount,
       file: UnsafeRawPointer(place.file).assumingMemoryBound(to: CChar.self),
@@ -52,10 +52,11 @@ extension GeneratorRecord {
   /// Not inlined into the closure that is passed as a C function: there the switch would be calls.
   @inline(never)
   private static func run(_ context: UnsafeMutablePointer<cco_context>) {
+    context.pointee.base = cco_frame()
     // A null entry is the C core's way of asking a stack to leave for good.
     while context.pointee.entry != nil {
       let record = context.pointee.argument.unsafelyUnwrapped.assumingMemoryBound(to: GeneratorRecord.self)
-      record.pointee.main(record)
+      perform(record)
       cco_restore_floating_point()
       context.pointee.value = nil
       context.pointee.state = CCO_FINISHED
@@ -63,13 +64,32 @@ extension GeneratorRecord {
     }
   }
 
+  /// Runs the body, on its stack.
+  @inline(__always)
+  private static func perform(_ record: GeneratorRef) {
+    do {
+      try call(exchange(&record.pointee.body, with: .spent).run, Yielder(record))
+      record.pointee.ending = .returned
+    } catch {
+      fail(record, error)
+    }
+  }
+
+  /// A function, because the compiler would retain a variable for the call.
+  @inline(__always)
+  private static func call(_ body: (Yielder<Void, Void>) throws -> Void, _ yielder: Yielder<Void, Void>) throws {
+    try body(yielder)
+  }
+
   /// The body has ended, or will never run: gives everything back.
   static func finish(_ record: GeneratorRef) {
     if let context = record.pointee.context {
       record.pointee.context = nil
-      context.pointee.label.id = 0
       let status = cco_destroy(context)
       if status != CCO_OK { refuse(status) }
+    } else {
+      // It never started.
+      record.pointee.body = .spent
     }
     if let locals = record.pointee.locals {
       record.pointee.locals = nil
@@ -79,7 +99,29 @@ extension GeneratorRecord {
   }
 }
 
-/// How many bodies have started: a yielder's number is its body's.
-private let bodies = Atomic<UInt64>(0)
+/// A body, whatever its yielder gives and takes.
+@usableFromInline
+struct GeneratorBody {
+  @usableFromInline let run: (Yielder<Void, Void>) throws -> Void
+
+  /// Stands where one has been.
+  static var spent: GeneratorBody { GeneratorBody { (_: Yielder<Void, Void>) in } }
+
+  // Sound because a yielder is two plain words whatever its types are, so all such closures are called alike. In a
+  // structure, because a closure that is handed to generic code by itself is wrapped for it, with an allocation.
+  @inlinable
+  init<Element, Input>(_ body: @escaping (Yielder<Element, Input>) throws -> Void) {
+    self = unsafeBitCast(TypedGeneratorBody(run: body), to: GeneratorBody.self)
+  }
+}
+
+/// The same before its types are forgotten.
+@usableFromInline
+struct TypedGeneratorBody<Element, Input> {
+  @usableFromInline let run: (Yielder<Element, Input>) throws -> Void
+
+  @inlinable
+  init(run: @escaping (Yielder<Element, Input>) throws -> Void) { self.run = run }
+}
 
 private let generatorLabel: StaticString = "generator"

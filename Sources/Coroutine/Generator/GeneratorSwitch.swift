@@ -53,13 +53,15 @@ extension GeneratorRecord {
     _ message: UnsafeMutableRawPointer?
   ) throws -> UnsafeMutableRawPointer? {
     // A failed exchange costs as much as one that succeeds, and a generator may be stepped only once.
-    guard root.pointee.claim.load(ordering: .relaxed) == GeneratorState.parked,
-      root.pointee.claim.compareExchange(
+    let isParked =
+      root.pointee.claim.load(ordering: .relaxed) == GeneratorState.parked
+      && root.pointee.claim.compareExchange(
         expected: GeneratorState.parked,
         desired: GeneratorState.running,
         ordering: .acquiring
       ).exchanged
-    else { return try resumeUnparked(root) }
+    if !isParked, try !claimUnparked(root) { return nil }
+    // One that starts now has no pending yield to get the message.
     return drive(root, message)
   }
 

@@ -9,13 +9,13 @@ public import CCoroutine
 /// retain and a release in every closure that is handed down a recursion, more than the switch itself.
 public struct Yielder<Element, Input> {
   @usableFromInline let context: UnsafeMutablePointer<cco_context>
-  /// Names one body: stacks are used again, numbers are not.
-  @usableFromInline let id: UInt64
+  /// Names one body.
+  @usableFromInline let serial: UInt64
 
   @inlinable
   init(_ record: GeneratorRef) {
     context = record.pointee.context.unsafelyUnwrapped
-    id = context.pointee.label.id
+    serial = context.pointee.serial
   }
 
   /// The record; the caller is the body's first frame.
@@ -30,7 +30,7 @@ public struct Yielder<Element, Input> {
   @inlinable @inline(__always)
   func checkedRecord(at here: UnsafeRawPointer) -> GeneratorRef {
     guard UInt(bitPattern: context) &- UInt(bitPattern: here) < 16 << 20 || cco_facts.careful != 0,
-      context.pointee.label.id == id, let record = context.pointee.argument
+      context.pointee.serial == serial, let record = context.pointee.argument
     else { GeneratorRecord.refuse(CCO_NOT_RUNNING) }
     return record.assumingMemoryBound(to: GeneratorRecord.self)
   }
@@ -57,8 +57,8 @@ public struct Yielder<Element, Input> {
     }
     guard let message else { return nil }
     if UInt(bitPattern: message) <= GeneratorMessage.refuse {
-      // Most bodies yield where they begin, and end now: through this closure, the one around it and the record's.
-      cco_expect_returns()
+      // Most bodies end now.
+      cco_expect_returns(context)
       throw record.pointee.raised.take().unsafelyUnwrapped
     }
     return message.assumingMemoryBound(to: Input?.self).pointee.take()

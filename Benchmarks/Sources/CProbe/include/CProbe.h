@@ -28,6 +28,9 @@ uint64_t cprobe_raw_round_trips(uint64_t count, cprobe_flags flags);
 int64_t cprobe_raw_walk(void (*body)(void *_Nullable argument), void *_Nullable argument);
 void cprobe_give(int64_t number);
 
+/// Does nothing, which no optimiser of Swift can know: what `object` points to has to exist, on the heap.
+void cprobe_see(const void *object);
+
 /// cco_resume and the cco_suspend that answers it. Answers the number of resumes that the coroutine counted, or 0 when
 /// the C core refused something.
 uint64_t cprobe_resume_suspend(uint64_t count, cprobe_flags flags);
