@@ -63,7 +63,43 @@ typedef struct cco_passing {
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #include <sanitizer/lsan_interface.h>
-static void leave(void **fake, const cco_parked *to) { __sanitizer_start_switch_fiber(fake, to->bottom, to->size); }
+#include <pthread.h>
+
+// A thread that runs a coroutine has the coroutine's stack, for LeakSanitizer, and its own is looked at no more: so every
+// thread's own becomes a place where references are looked for, from its first jump, which is from there, to its end.
+static pthread_key_t own_stack;
+static pthread_once_t own_stack_once = PTHREAD_ONCE_INIT;
+static _Thread_local bool own_stack_is_known;
+
+static bool bounds_of(pthread_t thread, void **low, size_t *size) {
+  pthread_attr_t attributes;
+  if (pthread_getattr_np(thread, &attributes) != 0) return false;
+  bool found = pthread_attr_getstack(&attributes, low, size) == 0;
+  pthread_attr_destroy(&attributes);
+  return found;
+}
+static void forget_own_stack(void *low) {
+  void *ignored;
+  size_t size;
+  if (bounds_of(pthread_self(), &ignored, &size)) __lsan_unregister_root_region(low, size);
+}
+static void make_own_stack_key(void) { (void)pthread_key_create(&own_stack, forget_own_stack); }
+
+// Not inlined: a thread-local's address must not be kept over a switch (hazard 4).
+static __attribute__((noinline)) void know_own_stack(void) {
+  if (own_stack_is_known) return;
+  own_stack_is_known = true;
+  void *low;
+  size_t size;
+  if (!bounds_of(pthread_self(), &low, &size)) return;
+  pthread_once(&own_stack_once, make_own_stack_key);
+  if (pthread_setspecific(own_stack, low) == 0) __lsan_register_root_region(low, size);
+}
+
+static void leave(void **fake, const cco_parked *to) {
+  know_own_stack();
+  __sanitizer_start_switch_fiber(fake, to->bottom, to->size);
+}
 static void arrive(void *fake, cco_parked *from) { __sanitizer_finish_switch_fiber(fake, &from->bottom, &from->size); }
 #else
 static void leave(void **fake, const cco_parked *to) { (void)fake, (void)to; }
