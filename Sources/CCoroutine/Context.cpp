@@ -5,7 +5,7 @@
 //
 //     slot end ->  +--------------------------------+
 //                  | cco_context (control block)    |  moved down by a colour, so that the hot lines of different
-//     high ----->  +--------------------------------+  coroutines do not all fall into the same cache sets
+//     cco_high ->  +--------------------------------+  coroutines do not all fall into the same cache sets
 //                  | trampoline's frame             |
 //                  | frames of the body ...         |
 //     low ------>  +--------------------------------+
@@ -54,7 +54,7 @@ static void trampoline(bc::transfer_t birth) {
 // Lets a new stack run as far as the trampoline's first park. Its accesses and task-locals start empty.
 static void enter_trampoline(cco_context *context) {
   context->parked = cco_slot{};
-  void *stack = bc::make_fcontext(context->high, static_cast<size_t>(context->high - context->low), trampoline);
+  void *stack = bc::make_fcontext(cco_high(context), static_cast<size_t>(cco_high(context) - context->low), trampoline);
   cco_transfer arrival = cco_sanitizer_give_birth(context, stack);
   static_cast<cco_slot *>(arrival.data)->stack = arrival.stack;
 }
@@ -70,7 +70,7 @@ extern "C" cco_status cco_create(size_t stack_size, cco_entry entry, void *argum
   context->entry = entry;
   context->argument = argument;
   context->value = nullptr;
-  context->label = cco_label{};
+  context->label = nullptr;
   if (!is_warm)
     enter_trampoline(context);
   else

@@ -33,13 +33,16 @@ static void add_size(line *l, size_t bytes) {
 void cco_say_last_words(const cco_context *context) {
   static const size_t sizes[CCO_STACK_CLASSES] = {16u << 10, 64u << 10, 256u << 10, 512u << 10,
                                                   1u << 20,  4u << 20,  CCO_LARGEST_STACK};
-  const cco_label *label = &context->label;
+  static const cco_label nobody = {.id = 0};
+  const cco_label *label = context->label ? context->label : &nobody;
   uint32_t size_class = context->size_class % CCO_STACK_CLASSES;
   line l = {.length = 0};
   add(&l, "coroutine ");
-  if (label->name && label->name_length > 0) {
+  if (label->name && label->name[0]) {
+    size_t length = 0;
+    while (length < 200 && label->name[length]) length++;
     add(&l, "\"");
-    add_bytes(&l, label->name, label->name_length < 200 ? label->name_length : 200);
+    add_bytes(&l, label->name, length);
     add(&l, "\" ");
   }
   add(&l, "(id ");

@@ -65,8 +65,8 @@ typedef struct cco_passing {
 #include <sanitizer/lsan_interface.h>
 #include <pthread.h>
 
-// A thread that runs a coroutine has the coroutine's stack, for LeakSanitizer, and its own is looked at no more: so every
-// thread's own becomes a place where references are looked for, from its first jump, which is from there, to its end.
+// A thread that runs a coroutine has the coroutine's stack, for LeakSanitizer, and its own is looked at no more. So a
+// thread's own stack is made a place to look for references, from its first jump, which is from there, to its end.
 static pthread_key_t own_stack;
 static pthread_once_t own_stack_once = PTHREAD_ONCE_INIT;
 static _Thread_local bool own_stack_is_known;
@@ -150,7 +150,7 @@ ON_THE_REAL_STACK cco_transfer cco_annotated_jump(void *to, void *data, bool for
 }
 
 ON_THE_REAL_STACK cco_transfer cco_sanitizer_give_birth(cco_context *context, void *stack) {
-  cco_parked newborn = {stack, context->low, (size_t)(context->high - context->low), context->sanitizer};
+  cco_parked newborn = {stack, context->low, (size_t)(cco_high(context) - context->low), context->sanitizer};
   return cco_annotated_jump(&newborn, context, false);
 }
 
@@ -216,7 +216,7 @@ void cco_sanitizer_forget(cco_context *context) { (void)context; }
 
 void cco_sanitizer_note_in_use(cco_context *context) {
 #ifdef CCO_HAS_VALGRIND
-  context->valgrind = VALGRIND_STACK_REGISTER(context->low, context->high);
+  context->valgrind = VALGRIND_STACK_REGISTER(context->low, cco_high(context));
 #else
   (void)context;
 #endif

@@ -82,7 +82,6 @@ static cco_context *furnish(cco_place at, uint32_t size_class) {
   memset(context, 0, sizeof *context);
   context->size_class = size_class;
   context->low = base + at.slot * sizes->stride + sizes->guard;
-  context->high = (char *)context;
   context->slot_index = at.slot;
   context->slab = &cco_slabs[at.slab];
   return context;
@@ -131,6 +130,7 @@ void cco_stack_release(cco_context *context) {
   cco_sanitizer_stack_idle(context);
   context->state = (cco_state)0;
   context->serial = 0;
+  context->label = NULL;
   cco_pool *p = &cco_pools[context->size_class];
   cco_lock_take(&cco_pools_lock);
   p->hot[p->hot_count++] = context;

@@ -11,15 +11,17 @@ import Musl
 private func overflow(stack: Int, id: UInt64, name: StaticString, file: StaticString, line: UInt32) throws {
   _ = try onThread {
     let fiber = try Fiber(stack: stack) { _ in Machine.exhaustStack() }
-    fiber.context.pointee.label = cco_label(
+    var label = cco_label(
       id: id,
       name: UnsafeRawPointer(name.utf8Start).assumingMemoryBound(to: CChar.self),
-      name_length: name.utf8CodeUnitCount,
       file: UnsafeRawPointer(file.utf8Start).assumingMemoryBound(to: CChar.self),
-      file_length: file.utf8CodeUnitCount,
+      file_length: UInt32(file.utf8CodeUnitCount),
       line: line
     )
-    try fiber.resume()
+    try withUnsafePointer(to: &label) { label in
+      fiber.context.pointee.label = label
+      try fiber.resume()
+    }
   }
 }
 

@@ -84,13 +84,13 @@ struct SanitizerTests {
     var outside: [String] = []
     let fiber = try Fiber { fiber in
       for _ in 0..<3 {
-        inside.append(kind(fiber.context.pointee.high - 8))
+        inside.append(kind(fiber.high - 8))
         fiber.suspend()
       }
     }
     for _ in 0..<3 {
       try fiber.resume()
-      outside.append(kind(fiber.context.pointee.high - 8))
+      outside.append(kind(fiber.high - 8))
     }
     try fiber.resume()
     try fiber.destroy()

@@ -18,10 +18,10 @@ struct StackPoolTests {
   func usableSize(of index: Int) throws {
     let fiber = try Fiber(stack: Self.classes[index]) { _ in }
     let block = fiber.context.pointee
-    let usable = block.high - block.low
+    let usable = fiber.high - block.low
     #expect(usable <= Self.classes[index])
     #expect(usable > Self.classes[index] - Machine.page)
-    #expect(UInt(bitPattern: block.high) % 16 == 0)
+    #expect(UInt(bitPattern: fiber.high) % 16 == 0)
     #expect(block.size_class == index)
     try fiber.destroy()
   }
@@ -77,7 +77,7 @@ struct StackPoolTests {
     try fiber.resume()
     #expect(fiber.state == CCO_FINISHED)
     // The frames were really there: all but the last few KiB of the class.
-    let used = Int(UInt(bitPattern: fiber.context.pointee.high) - lowest)
+    let used = Int(UInt(bitPattern: fiber.high) - lowest)
     #expect(used > size - (16 << 10))
     try fiber.destroy()
   }
@@ -124,7 +124,7 @@ struct StackPoolTests {
         var inGuard = true
         #expect(cco_context_at(block.low, &inGuard) == UnsafePointer(fiber.context))
         #expect(!inGuard)
-        #expect(cco_context_at(block.high - 1, &inGuard) == UnsafePointer(fiber.context))
+        #expect(cco_context_at(fiber.high - 1, &inGuard) == UnsafePointer(fiber.context))
         #expect(!inGuard)
         #expect(cco_context_at(block.low - 1, &inGuard) == UnsafePointer(fiber.context))
         #expect(inGuard)

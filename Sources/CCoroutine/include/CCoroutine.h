@@ -218,13 +218,12 @@ typedef enum cco_state : uint32_t {
   CCO_FINISHED = 4,   ///< the body has returned; the stack holds nothing
 } cco_state;
 
-/// Who a stack belongs to, for the last words of an overflow. The strings must outlive the context's run.
+/// Who a stack belongs to, for the last words of an overflow.
 typedef struct cco_label {
   uint64_t id;
-  const char *_Nullable name;  ///< UTF-8, `name_length` bytes, not terminated
-  size_t name_length;
+  const char *_Nullable name;  ///< UTF-8, terminated
   const char *_Nullable file;  ///< launch place, `file_length` bytes, not terminated
-  size_t file_length;
+  uint32_t file_length;
   uint32_t line;
 } cco_label;
 
@@ -239,14 +238,16 @@ struct cco_context {
   uint32_t size_class;
   uint64_t serial;                ///< names one use of the stack: stacks are used again, these numbers are not
   char *low;                      ///< lowest usable byte; the guard lies below
-  char *high;                     ///< one past the highest byte that frames may use
   void *_Nullable sanitizer;      ///< TSan's fiber, where that is compiled in
   uint32_t valgrind;              ///< Valgrind's stack number, where that is compiled in
   uint32_t slot_index;            ///< position in its slab
   void *slab;
   void *_Nullable base;           ///< frame of the function whose calls the body's are, where there is one
-  cco_label label;
+  const cco_label *_Nullable label;  ///< whose it is just now; valid while the body runs
 };
+
+/// One past the highest byte that frames may use: the control block lies right above.
+static inline char *cco_high(const cco_context *context) { return (char *)context; }
 
 /// Makes a READY context on a guarded stack of at least `stack_size` bytes (rounded up to a size class). Answers
 /// CCO_STACK_TOO_LARGE, CCO_OUT_OF_MAPS or CCO_OUT_OF_MEMORY. Any thread. Tens of ns on a pooled stack, µs on a new

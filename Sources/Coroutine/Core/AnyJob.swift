@@ -19,12 +19,9 @@ public import Synchronization
 /// What all jobs have in common, whatever they return.
 public class AnyJob: @unchecked Sendable {
   // Sound because the record says for each of its fields who may touch it (JobRecord.swift).
-  // They point into this object: a final stored property without observers lies in it, and an object does not move. The
-  // properties themselves are not used again, because an access to one would claim it for its length.
+  // Used by their addresses alone, below; the first two properties.
   @exclusivity(unchecked) private final var recordStorage: JobRecord
   @exclusivity(unchecked) private final var completionStorage: Completion
-  @exclusivity(unchecked) @usableFromInline final var record = JobRef(bitPattern: 16).unsafelyUnwrapped
-  @exclusivity(unchecked) @usableFromInline final var completion = CompletionRef(bitPattern: 16).unsafelyUnwrapped
   /// Runs the body of the job that it gets and settles it.
   ///
   /// Captures nothing where it is made by specialised code.
@@ -45,10 +42,17 @@ public class AnyJob: @unchecked Sendable {
     self.runner = runner
     completionStorage = completion
     recordStorage = JobRecord(scheduler: scheduler, stack: stack, place: place)
-    record = withUnsafeMutablePointer(to: &recordStorage) { $0 }
-    self.completion = withUnsafeMutablePointer(to: &completionStorage) { $0 }
-    record.pointee.handle = Unmanaged.passUnretained(self)
-    if let name { record.pointee.name = strdup(name) }
+    precondition(withUnsafeMutablePointer(to: &recordStorage) { $0 } == record)
+    precondition(withUnsafePointer(to: &recordStorage.label) { $0 } == record.label)
+    precondition(withUnsafeMutablePointer(to: &completionStorage) { $0 } == self.completion)
+    if let name { record.pointee.label.name = UnsafePointer(strdup(name)) }
+  }
+
+  @inlinable final var record: JobRef {
+    @inline(__always) get { propertyAddress(in: self, at: 0, as: JobRecord.self) }
+  }
+  @inlinable final var completion: CompletionRef {
+    @inline(__always) get { propertyAddress(in: self, at: MemoryLayout<JobRecord>.stride, as: Completion.self) }
   }
 
   deinit {
@@ -63,16 +67,16 @@ public class AnyJob: @unchecked Sendable {
     {
       reason.release()
     }
-    free(record.pointee.name)
+    free(UnsafeMutablePointer(mutating: record.pointee.label.name))
     let home = record.pointee.home
     if !home._withUnsafeGuaranteedRef({ $0.isImmortal }) { home.release() }
   }
 
   /// The name given at the launch.
-  public final var name: String? { record.pointee.name.map { String(cString: $0) } }
+  public final var name: String? { record.pointee.label.name.map { String(cString: $0) } }
 
   /// A number that no other job of this process has.
-  public final var id: UInt64 { record.pointee.id }
+  public final var id: UInt64 { record.pointee.label.id }
 
   /// Whether cancel was called before the end.
   public final var isCancelled: Bool { record.pointee.flags.load(ordering: .acquiring) & JobFlags.cancelled != 0 }
@@ -158,7 +162,7 @@ public class AnyJob: @unchecked Sendable {
 
   /// Ends a job that never got to run.
   static func fail(_ job: JobRef, _ error: any Error) {
-    job.pointee.handle._withUnsafeGuaranteedRef { handle in
+    job.handle._withUnsafeGuaranteedRef { handle in
       handle.releaseBody()
       handle.willSettle()
       _ = handle.completion.fail(error)
@@ -189,7 +193,7 @@ public class AnyJob: @unchecked Sendable {
   /// The runtime's last act on a job: gives up its reference.
   static func retire(_ job: JobRef) {
     job.pointee.locals.take()?.release()
-    job.pointee.handle.release()
+    job.handle.release()
   }
 }
 

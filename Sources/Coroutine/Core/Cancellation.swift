@@ -156,7 +156,7 @@ extension Scheduler {
   /// either this one comes first, and the other sees `looking` and leaves the job to this scheduler's inbox; or the other's
   /// comes first, and the claim before it is seen here, so that nobody looks.
   func handleInterrupt(of job: JobRef) {
-    let handle = job.pointee.handle
+    let handle = job.handle
     defer { handle.release() }
     _ = job.pointee.flags.bitwiseAnd(~JobFlags.interruptPending, ordering: .acquiringAndReleasing)
     // A job that runs on a foreign turn may be about to begin a wait at this very moment: its starter repeats the interrupt.

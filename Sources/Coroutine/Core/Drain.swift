@@ -235,7 +235,7 @@ extension Scheduler {
       case .expire(let job, let frame):
         frame.pointee.isSignalled.store(true, ordering: .releasing)
         _ = job.pointee.flags.bitwiseOr(JobFlags.signalled, ordering: .acquiringAndReleasing)
-        interrupted.append(job.pointee.handle.takeUnretainedValue())
+        interrupted.append(job.handle.takeUnretainedValue())
       case .call(let call):
         called.append(call.takeRetainedValue())
       }

@@ -64,17 +64,10 @@ enum Fiber {
   private static func runJob(on fiber: UnsafeMutablePointer<cco_context>) {
     let job = Turn.current.unsafelyUnwrapped.pointee.job.unsafelyUnwrapped
     job.pointee.waitKind.store(WaitKind.nothing.rawValue, ordering: .relaxed)
-    let place = job.pointee.place
-    fiber.pointee.label = cco_label(
-      id: job.pointee.id,
-      name: job.pointee.name,
-      name_length: job.pointee.name.map { strlen($0) } ?? 0,
-      file: UnsafeRawPointer(place.file).assumingMemoryBound(to: CChar.self),
-      file_length: Int(place.length),
-      line: place.line
-    )
-    job.pointee.handle._withUnsafeGuaranteedRef { $0.runner($0) }
+    fiber.pointee.label = job.label
+    job.handle._withUnsafeGuaranteedRef { $0.runner($0) }
     cco_restore_floating_point()
+    fiber.pointee.label = nil
     job.pointee.context = nil
     AnyJob.retire(job)
   }

@@ -36,7 +36,6 @@ struct JobRecord: ~Copyable {
 
   // The rest.
   @usableFromInline var locals: Unmanaged<LocalBinding>?
-  @usableFromInline var handle: Unmanaged<AnyJob>
   @usableFromInline var home: Unmanaged<Scheduler>
   @usableFromInline var previousLive: JobRef?
   @usableFromInline var nextLive: JobRef?
@@ -47,20 +46,32 @@ struct JobRecord: ~Copyable {
   @usableFromInline let cancelReason = Atomic<Unmanaged<CancelReason>?>(nil)
   @usableFromInline let stackBytes: Int
   @usableFromInline var destination: Unmanaged<Scheduler>?
-  @usableFromInline var id: UInt64 = 0
-  @usableFromInline let place: LaunchPlace
-  /// The name as a C string of its own: a report of an overflow can do with nothing else.
-  @usableFromInline var name: UnsafeMutablePointer<CChar>?
+  /// Number, name and launch place.
+  ///
+  /// The name is a C string of its own: a report of an overflow can do with nothing else. Last, see `JobRef.label`.
+  @usableFromInline var label: cco_label
 
-  /// The record lies in the job's object, which is not complete yet: `handle` is set right after.
   @usableFromInline
   init(scheduler: Unmanaged<Scheduler>, stack: StackSize, place: LaunchPlace) {
-    self.handle = Unmanaged.fromOpaque(UnsafeRawPointer(bitPattern: 16).unsafelyUnwrapped)
     self.scheduler = Atomic(scheduler)
     self.home = scheduler
     self.stackBytes = stack.byteCount
     self.stackClass = UInt8(cco_stack_class(stack.byteCount))
-    self.place = place
+    self.label = cco_label(id: 0, name: nil, place)
+  }
+}
+
+extension UnsafeMutablePointer where Pointee == JobRecord {
+  /// The object that the record lies in.
+  @inlinable var handle: Unmanaged<AnyJob> {
+    @inline(__always) get { object(holding: UnsafeRawPointer(self), at: 0) }
+  }
+
+  /// Where the label lies, which others may be reading: found by its place, because an inout access would count as a write.
+  // Sound because it is the last field, and neither has padding at its end.
+  var label: UnsafePointer<cco_label> {
+    let offset = MemoryLayout<JobRecord>.size - MemoryLayout<cco_label>.size
+    return UnsafeRawPointer(self).advanced(by: offset).assumingMemoryBound(to: cco_label.self)
   }
 }
 
@@ -78,6 +89,28 @@ struct LaunchPlace: Sendable {
     self.length = UInt32(truncatingIfNeeded: file.utf8CodeUnitCount)
     self.line = UInt32(truncatingIfNeeded: line)
   }
+
+  fileprivate init(_ label: cco_label) {
+    file = UnsafeRawPointer(label.file.unsafelyUnwrapped).assumingMemoryBound(to: UInt8.self)
+    length = label.file_length
+    line = label.line
+  }
+}
+
+extension cco_label {
+  /// Of a literal, or of a C string that outlives it.
+  @inlinable
+  init(id: UInt64, name: StaticString?, _ place: LaunchPlace) {
+    self.init(
+      id: id,
+      name: name.map { UnsafeRawPointer($0.utf8Start).assumingMemoryBound(to: CChar.self) },
+      file: UnsafeRawPointer(place.file).assumingMemoryBound(to: CChar.self),
+      file_length: place.length,
+      line: place.line
+    )
+  }
+
+  var place: LaunchPlace { LaunchPlace(self) }
 }
 
 /// What the arriving flow of control does for the job that just left, because only now is its stack switched out.

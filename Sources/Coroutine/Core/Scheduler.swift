@@ -1,3 +1,4 @@
+internal import CCoroutine
 import CDispatch
 import Dispatch
 import Synchronization
@@ -196,7 +197,7 @@ final class Scheduler: @unchecked Sendable {
     liveLock.lock()
     if !isImmortal, self.queue == nil { self.queue = queue() }
     liveJobs += 1
-    if job.pointee.id == 0 { job.pointee.id = takeID() }
+    if job.pointee.label.id == 0 { job.pointee.label.id = takeID() }
     job.pointee.home = Unmanaged.passUnretained(self)
     job.pointee.previousLive = nil
     job.pointee.nextLive = firstLive
@@ -207,7 +208,7 @@ final class Scheduler: @unchecked Sendable {
 
   /// Gives a job that is not live yet its number.
   func identify(_ job: JobRef) {
-    liveLock.withLock { job.pointee.id = takeID() }
+    liveLock.withLock { job.pointee.label.id = takeID() }
   }
 
   private func takeID() -> UInt64 {

@@ -101,7 +101,7 @@ extension GeneratorRecord {
     }
     if let result = record.pointee.result { record.pointee.freeResult.unsafelyUnwrapped(result) }
     if let failure = record.pointee.failure, !record.pointee.isObserved, !(failure is CancellationError) {
-      CoroutineRuntime.onUnhandledError(failure, "a generator made at \(record.pointee.place.description)")
+      CoroutineRuntime.onUnhandledError(failure, "a generator made at \(record.pointee.label.place.description)")
     }
   }
 }

@@ -72,7 +72,8 @@ struct GeneratorRecord: ~Copyable {
   /// Until it starts or is closed; then one that has captured nothing.
   @usableFromInline var body: GeneratorBody
   @usableFromInline let stackBytes: Int
-  @usableFromInline let place: LaunchPlace
+  /// Where it was made, and once it has started its stack's number, for last words.
+  @usableFromInline var label: cco_label
   /// The stepper's JobRef; nil: a thread.
   @usableFromInline let stepperJob = Atomic<UnsafeRawPointer?>(nil)
   /// Who waits in `yield.all(of:)` for this one's end, and whom this one waits for.
@@ -88,7 +89,7 @@ struct GeneratorRecord: ~Copyable {
   @inlinable
   init(stackBytes: Int, place: LaunchPlace, body: GeneratorBody) {
     self.stackBytes = stackBytes
-    self.place = place
+    label = cco_label(id: 0, name: "generator", place)
     self.body = body
   }
 }

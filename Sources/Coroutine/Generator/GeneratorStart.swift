@@ -32,15 +32,8 @@ extension GeneratorRecord {
       finish(record)
       return false
     }
-    let place = record.pointee.place
-    context.pointee.label = cco_label(
-      id: context.pointee.serial,
-      name: UnsafeRawPointer(generatorLabel.utf8Start).assumingMemoryBound(to: CChar.self),
-      name_length: generatorLabel.utf8CodeUnitCount,
-      file: UnsafeRawPointer(place.file).assumingMemoryBound(to: CChar.self),
-      file_length: Int(place.length),
-      line: place.line
-    )
+    record.pointee.label.id = context.pointee.serial
+    context.pointee.label = UnsafePointer(withUnsafeMutablePointer(to: &record.pointee.label) { $0 })
     record.pointee.context = context
     record.pointee.active = record
     record.pointee.locals = LocalBinding.currentRetained()?.toOpaque()
@@ -123,5 +116,3 @@ struct TypedGeneratorBody<Element, Input> {
   @inlinable
   init(run: @escaping (Yielder<Element, Input>) throws -> Void) { self.run = run }
 }
-
-private let generatorLabel: StaticString = "generator"

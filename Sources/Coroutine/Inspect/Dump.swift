@@ -24,9 +24,9 @@ enum Dump {
     let since: UInt64
 
     init(_ job: JobRef) {
-      id = job.pointee.id
-      name = job.pointee.name.map { String(cString: $0) }
-      place = job.pointee.place
+      id = job.pointee.label.id
+      name = job.pointee.label.name.map { String(cString: $0) }
+      place = job.pointee.label.place
       kind = WaitKind(rawValue: job.pointee.waitKind.load(ordering: .relaxed)) ?? .nothing
       isWaiting = job.pointee.wait.load(ordering: .acquiring) & 0xFF == 1
       isCancelled = job.pointee.flags.load(ordering: .relaxed) & JobFlags.cancelled != 0

@@ -1,3 +1,4 @@
+internal import CCoroutine
 import Glibc
 
 /// The runtime as a whole.
@@ -62,7 +63,7 @@ extension AnyJob {
   /// Its name, number and launch place: `"name" (id 7, launched at Module/File.swift:12)`.
   final var summary: String {
     let name = name.map { "\"\($0)\" " } ?? ""
-    return "\(name)(id \(id), launched at \(record.pointee.place.description))"
+    return "\(name)(id \(id), launched at \(record.pointee.label.place.description))"
   }
 }
 

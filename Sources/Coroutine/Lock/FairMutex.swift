@@ -35,11 +35,14 @@ public final class FairMutex: @unchecked Sendable {
   // `owner` is written by holders only. Who compares it with itself can trust the answer: nobody else writes my word in it.
   // Races for the permit: Permits.swift.
   @exclusivity(unchecked) private var storage = Permits(1)
-  @exclusivity(unchecked) @usableFromInline var permit = PermitsRef(bitPattern: 16).unsafelyUnwrapped
   @usableFromInline let owner = Atomic<UInt>(0)
 
+  @inlinable var permit: PermitsRef {
+    @inline(__always) get { propertyAddress(in: self, at: 0, as: Permits.self) }
+  }
+
   /// Creates a free mutex.
-  public init() { permit = PermitsRef(&storage) }
+  public init() { precondition(PermitsRef(&storage) == permit) }
 
   /// Takes the lock.
   ///

@@ -28,13 +28,16 @@ public final class FairReadWriteLock: @unchecked Sendable {
   //
   // `writer` is written by writers only. Who compares it with itself can trust the answer. Order and races: Permits.swift.
   @exclusivity(unchecked) private var storage = Permits(FairReadWriteLock.everyone)
-  @exclusivity(unchecked) @usableFromInline var permits = PermitsRef(bitPattern: 16).unsafelyUnwrapped
   @usableFromInline let writer = Atomic<UInt>(0)
 
   @usableFromInline static var everyone: UInt { UInt(Int32.max) }
 
+  @inlinable var permits: PermitsRef {
+    @inline(__always) get { propertyAddress(in: self, at: 0, as: Permits.self) }
+  }
+
   /// Creates a free lock.
-  public init() { permits = PermitsRef(&storage) }
+  public init() { precondition(PermitsRef(&storage) == permits) }
 
   // MARK: Reading
 

@@ -14,12 +14,14 @@ import Synchronization
 /// Permits belong to nobody: one coroutine may acquire and another, or a thread, release. But there are never more than the
 /// semaphore was made with; to release more ends the process.
 public final class FairSemaphore: @unchecked Sendable {
-  // Sound because the storage guards itself; the pointer is to this object's own storage, which does not move, and is never
-  // changed.
+  // Sound because the storage guards itself; it is used by its address alone, as the first property.
   //
   // All there is to it, the states and the races, is in Permits.swift.
   @exclusivity(unchecked) private var storage: Permits
-  @exclusivity(unchecked) @usableFromInline var permits = PermitsRef(bitPattern: 16).unsafelyUnwrapped
+
+  @inlinable var permits: PermitsRef {
+    @inline(__always) get { propertyAddress(in: self, at: 0, as: Permits.self) }
+  }
 
   /// Creates a semaphore with `permits` permits, all available.
   ///
@@ -28,7 +30,7 @@ public final class FairSemaphore: @unchecked Sendable {
     if permits < 0 { misuse("A FairSemaphore cannot have \(permits) permits: give it 0 or more.") }
     if permits > Int.max / 2 { misuse("A FairSemaphore cannot have \(permits) permits: at most Int.max / 2.") }
     storage = Permits(UInt(permits))
-    self.permits = PermitsRef(&storage)
+    precondition(PermitsRef(&storage) == self.permits)
   }
 
   /// Takes `permits` permits, all at once.

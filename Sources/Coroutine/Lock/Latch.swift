@@ -9,12 +9,12 @@ import Synchronization
 ///
 /// Unlike a ``WaitGroup`` it cannot be counted up, so whoever comes late finds it open.
 public final class Latch: @unchecked Sendable {
-  // Sound because the storage guards itself; the pointer is to this object's own storage, which does not move, and is never
-  // changed.
+  // Sound because the storage guards itself; it is used by its address alone, as the first property.
   //
   // The states and the races are in Countdown.swift; the count only falls.
   @exclusivity(unchecked) private var storage: Countdown
-  @exclusivity(unchecked) private var countdown = CountdownRef(bitPattern: 16).unsafelyUnwrapped
+
+  private var countdown: CountdownRef { propertyAddress(in: self, at: 0, as: Countdown.self) }
 
   /// Creates a latch that opens after `count` counts; with 0 it is open.
   ///
@@ -23,7 +23,7 @@ public final class Latch: @unchecked Sendable {
     if count < 0 { misuse("A Latch cannot be counted down from \(count): give it 0 or more.") }
     if count > Countdown.most { misuse("A Latch cannot be counted down from \(count): at most Int.max / 2.") }
     storage = Countdown(UInt(count))
-    countdown = withUnsafeMutablePointer(to: &storage) { $0 }
+    precondition(withUnsafeMutablePointer(to: &storage) { $0 } == countdown)
   }
 
   /// Counts down; the last count opens the latch for everyone who waits.

@@ -29,12 +29,13 @@ public final class RateLimiter: @unchecked Sendable {
   //
   // The clock is that of the caller's scheduler, the timers' own: what is simulated waits in virtual time.
   @exclusivity(unchecked) private var storage = Permits(1)
-  @exclusivity(unchecked) private var gate = PermitsRef(bitPattern: 16).unsafelyUnwrapped
   @exclusivity(unchecked) private var credit: UInt128
   @exclusivity(unchecked) private var asOf: UInt64 = 0
   private let tokens: UInt128
   private let period: UInt128
   private let burst: Int
+
+  private var gate: PermitsRef { propertyAddress(in: self, at: 0, as: Permits.self) }
 
   /// Creates a limiter that gives out `tokens` tokens in each `period`, and up to `burst` at once after a pause.
   ///
@@ -51,7 +52,7 @@ public final class RateLimiter: @unchecked Sendable {
     self.period = UInt128(period.nanoseconds)
     self.burst = burst
     credit = UInt128(burst) * self.period
-    gate = PermitsRef(&storage)
+    precondition(PermitsRef(&storage) == gate)
   }
 
   /// Takes `count` tokens, all at once.

@@ -15,15 +15,15 @@ import Synchronization
 /// again afterwards. Add before you launch: a group whose work has not been added yet is a group without work. Where the work
 /// can fail, or should be cancelled with the one who waits, `co_scope` says more in less.
 public final class WaitGroup: @unchecked Sendable {
-  // Sound because the storage guards itself; the pointer is to this object's own storage, which does not move, and is never
-  // changed.
+  // Sound because the storage guards itself; it is used by its address alone, as the first property.
   //
   // The states and the races are in Countdown.swift.
   @exclusivity(unchecked) private var storage = Countdown(0)
-  @exclusivity(unchecked) private var countdown = CountdownRef(bitPattern: 16).unsafelyUnwrapped
+
+  private var countdown: CountdownRef { propertyAddress(in: self, at: 0, as: Countdown.self) }
 
   /// Creates a group without work.
-  public init() { countdown = withUnsafeMutablePointer(to: &storage) { $0 } }
+  public init() { precondition(withUnsafeMutablePointer(to: &storage) { $0 } == countdown) }
 
   /// Adds `count` pieces of work.
   ///

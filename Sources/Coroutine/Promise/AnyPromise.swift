@@ -43,11 +43,9 @@ import Synchronization
 /// What all promises have in common, whatever they promise.
 public class AnyPromise: @unchecked Sendable {
   // Sound because the comment above says for each field who may touch it.
+  // Used by their addresses alone, as in AnyJob; the first two properties.
   @exclusivity(unchecked) private final var completionStorage: Completion
   @exclusivity(unchecked) private final var nodeStorage: WaitNode
-  // They point into this object, as in AnyJob.
-  @exclusivity(unchecked) @usableFromInline final var completion = CompletionRef(bitPattern: 16).unsafelyUnwrapped
-  @exclusivity(unchecked) final var node = UnsafeMutablePointer<WaitNode>(bitPattern: 16).unsafelyUnwrapped
   /// Whom it waits for; a combinator: anyone of its members, see `members`.
   @exclusivity(unchecked) final var upstream: Unmanaged<AnyPromise>?
   /// The settled upstream, held for the handler that gets its value.
@@ -91,9 +89,16 @@ public class AnyPromise: @unchecked Sendable {
     self.place = place
     completionStorage = completion
     nodeStorage = WaitNode(promise: Unmanaged.fromOpaque(UnsafeRawPointer(bitPattern: 16).unsafelyUnwrapped), place: -1)
-    self.completion = withUnsafeMutablePointer(to: &completionStorage) { $0 }
-    node = withUnsafeMutablePointer(to: &nodeStorage) { $0 }
+    precondition(withUnsafeMutablePointer(to: &completionStorage) { $0 } == self.completion)
+    precondition(withUnsafeMutablePointer(to: &nodeStorage) { $0 } == node)
     node.pointee.promise = Unmanaged.passUnretained(self)
+  }
+
+  @inlinable final var completion: CompletionRef {
+    @inline(__always) get { propertyAddress(in: self, at: 0, as: Completion.self) }
+  }
+  final var node: UnsafeMutablePointer<WaitNode> {
+    propertyAddress(in: self, at: MemoryLayout<Completion>.stride, as: WaitNode.self)
   }
 
   deinit {

@@ -131,7 +131,7 @@ public final class Scope: @unchecked Sendable {
     self.reason = reason
     frame.pointee.isSignalled.store(true, ordering: .releasing)
     _ = owner.pointee.flags.bitwiseOr(JobFlags.signalled, ordering: .acquiringAndReleasing)
-    let handle = owner.pointee.handle.takeUnretainedValue()
+    let handle = owner.handle.takeUnretainedValue()
     let children = linkedJobs()
     lock.unlock()
     for job in children { job.cancel(reason) }

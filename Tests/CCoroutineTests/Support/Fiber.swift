@@ -39,6 +39,7 @@ struct Fiber {
   }
 
   var state: cco_state { context.pointee.state }
+  var high: UnsafeMutablePointer<CChar> { cco_high(context) }
 
   /// Runs the body up to its next suspend or its end, and answers what it sent (0 at its end).
   @discardableResult
