@@ -24,7 +24,7 @@
 
 namespace bc = boost::context::detail;
 static_assert(sizeof(bc::transfer_t) == sizeof(cco_transfer), "transfer_t has changed shape");
-static_assert(sizeof(cco_context) <= 256, "the control block must leave room for frames in the top page");
+static_assert(sizeof(cco_context) <= 128, "a parked coroutine's control block is two cache lines");
 
 extern "C" cco_transfer cco_jump(void *to, void *data) {
   bc::transfer_t t = bc::jump_fcontext(to, data);
