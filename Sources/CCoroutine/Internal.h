@@ -11,7 +11,7 @@ extern "C" {
 #pragma clang assume_nonnull begin
 
 // ---- Stack.c: where stacks come from. A stack that is acquired has its control block in place at the top, with `low`,
-// `high`, `size_class`, `serial`, `slot_index` and `slab` set and its sanitizer's and Valgrind's records made.
+// `size_class`, `serial`, `slot_index` and `slab` set and its sanitizer's and Valgrind's records made.
 cco_status cco_stack_acquire(size_t stack_size, cco_context *_Nullable *_Nonnull context);
 void cco_stack_release(cco_context *context);
 // Probes which guards this kernel has. Called once by cco_start.

@@ -67,9 +67,13 @@ typedef struct cco_passing {
 
 // A thread that runs a coroutine has the coroutine's stack, for LeakSanitizer, and its own is looked at no more. So a
 // thread's own stack is made a place to look for references, from its first jump, which is from there, to its end.
+// The key is written once; the thread-locals by their thread, before its first jump. The size is kept because that of
+// the main thread's stack is computed from a limit that may change.
 static pthread_key_t own_stack;
+static bool has_own_stack_key;
 static pthread_once_t own_stack_once = PTHREAD_ONCE_INIT;
 static _Thread_local bool own_stack_is_known;
+static _Thread_local size_t own_stack_size;
 
 static bool bounds_of(pthread_t thread, void **low, size_t *size) {
   pthread_attr_t attributes;
@@ -78,22 +82,17 @@ static bool bounds_of(pthread_t thread, void **low, size_t *size) {
   pthread_attr_destroy(&attributes);
   return found;
 }
-static void forget_own_stack(void *low) {
-  void *ignored;
-  size_t size;
-  if (bounds_of(pthread_self(), &ignored, &size)) __lsan_unregister_root_region(low, size);
-}
-static void make_own_stack_key(void) { (void)pthread_key_create(&own_stack, forget_own_stack); }
+static void forget_own_stack(void *low) { __lsan_unregister_root_region(low, own_stack_size); }
+static void make_own_stack_key(void) { has_own_stack_key = pthread_key_create(&own_stack, forget_own_stack) == 0; }
 
 // Not inlined: a thread-local's address must not be kept over a switch (hazard 4).
 static __attribute__((noinline)) void know_own_stack(void) {
   if (own_stack_is_known) return;
   own_stack_is_known = true;
   void *low;
-  size_t size;
-  if (!bounds_of(pthread_self(), &low, &size)) return;
+  if (!bounds_of(pthread_self(), &low, &own_stack_size)) return;
   pthread_once(&own_stack_once, make_own_stack_key);
-  if (pthread_setspecific(own_stack, low) == 0) __lsan_register_root_region(low, size);
+  if (has_own_stack_key && pthread_setspecific(own_stack, low) == 0) __lsan_register_root_region(low, own_stack_size);
 }
 
 static void leave(void **fake, const cco_parked *to) {

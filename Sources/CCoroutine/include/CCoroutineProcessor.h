@@ -13,7 +13,7 @@ extern "C" {
 /// Has the processor fetch what a new coroutine will touch: its control block and the frames right below, one page.
 static inline __attribute__((always_inline)) void cco_prefetch(const cco_context *context) {
   const char *block = (const char *)context;
-  for (int line = -13; line <= 2; line++) __builtin_prefetch(block + 64 * line, 1);
+  for (int line = -13; line <= 1; line++) __builtin_prefetch(block + 64 * line, 1);
 }
 
 /// Has it fetch what a switch to a parked coroutine will touch first: the frames that it entered last. Reads the

@@ -100,9 +100,9 @@ final class Alarm {
     source.schedule(deadline: deadline, repeating: interval, leeway: .nanoseconds(0))
   }
 
-  func wentOff() {
+  func wentOff(at now: UInt64 = Clock.now) {
     armedFor = .max
-    lastWentOff = Clock.now
+    lastWentOff = now
     due = 0
   }
 

@@ -42,9 +42,9 @@ public class AnyJob: @unchecked Sendable {
     self.runner = runner
     completionStorage = completion
     recordStorage = JobRecord(scheduler: scheduler, stack: stack, place: place)
-    precondition(withUnsafeMutablePointer(to: &recordStorage) { $0 } == record)
-    precondition(withUnsafePointer(to: &recordStorage.label) { $0 } == record.label)
-    precondition(withUnsafeMutablePointer(to: &completionStorage) { $0 } == self.completion)
+    checkAddress(record, of: &recordStorage)
+    checkAddress(UnsafeMutablePointer(mutating: record.label), of: &recordStorage.label)
+    checkAddress(self.completion, of: &completionStorage)
     if let name { record.pointee.label.name = UnsafePointer(strdup(name)) }
   }
 
@@ -68,6 +68,8 @@ public class AnyJob: @unchecked Sendable {
       reason.release()
     }
     free(UnsafeMutablePointer(mutating: record.pointee.label.name))
+    // The stack's label until the result has been destroyed as well.
+    record.pointee.label.name = nil
     let home = record.pointee.home
     if !home._withUnsafeGuaranteedRef({ $0.isImmortal }) { home.release() }
   }

@@ -67,8 +67,9 @@ enum Fiber {
     fiber.pointee.label = job.label
     job.handle._withUnsafeGuaranteedRef { $0.runner($0) }
     cco_restore_floating_point()
-    fiber.pointee.label = nil
     job.pointee.context = nil
     AnyJob.retire(job)
+    // After the result has been destroyed, which may overflow the stack as well.
+    fiber.pointee.label = nil
   }
 }

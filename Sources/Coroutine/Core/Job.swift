@@ -61,6 +61,8 @@ public final class Job<Success: Sendable>: AnyJob, Awaitable, @unchecked Sendabl
   /// throws ``CoroutineError/wouldDeadlock``, off a coroutine it throws ``CoroutineError/notInCoroutine``. Starts a lazy job.
   @inlinable @discardableResult
   public func join() throws -> Success {
+    // What is waited on lies in this object, and an address of it keeps nothing alive.
+    defer { withExtendedLifetime(self) {} }
     if !completion.isSettled { try prepareToWait() }
     try completion.wait(.job)
     return try completion.get(as: Success.self)

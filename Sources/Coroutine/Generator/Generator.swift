@@ -24,7 +24,11 @@ public final class Generator<Element, Input, Return>: Sequence, IteratorProtocol
   // Destroying what is stored needs no generic metadata: a deinit is never specialised, and looking it up takes long.
   @exclusivity(unchecked) @usableFromInline final var storage: GeneratorRecord
 
-  /// The record's address, which stays the same for the object's life.
+  /// The record's address, which stays the same for the object's life, and keeps nothing alive: whoever switches by it
+  /// holds the object until it is back.
+  ///
+  /// The optimiser may put an object that nobody keeps on the stack, and does not know that the body's side changes the
+  /// record: what is read of it after a switch has been handed to a function that is not inlined.
   // Sound because a final stored property without observers lies in the object itself, and an object does not move.
   @inlinable final var record: GeneratorRef {
     @inline(__always) get { withUnsafeMutablePointer(to: &storage) { $0 } }
@@ -144,6 +148,7 @@ public final class Generator<Element, Input, Return>: Sequence, IteratorProtocol
   /// here. Suspends, and may be called, as ``step()``.
   @inlinable
   public func `throw`(_ error: any Error) throws -> Step<Element, Return> {
+    defer { withExtendedLifetime(self) {} }
     return try take(GeneratorRecord.raise(record, error))
   }
 
@@ -154,6 +159,7 @@ public final class Generator<Element, Input, Return>: Sequence, IteratorProtocol
   /// ``CoroutineError/notInCoroutine``. An error of the body's own stays in ``failure``. A body that yields again gets
   /// GeneratorClosed again, and after 100 times the program is ended with a sentence. Called while the body runs it traps.
   public func close() {
+    defer { withExtendedLifetime(self) {} }
     GeneratorRecord.close(record)
   }
 

@@ -109,6 +109,7 @@ extension GeneratorRecord {
 /// Where the box of an error lies: what tells one from another that is alike.
 ///
 /// The cast keeps generic code from opening it.
+// Sound because an error is one pointer on this platform, of which only the value is used.
 func addressOfBox(_ error: any Error) -> UInt { unsafeBitCast(error as any Error, to: UInt.self) }
 
 /// The GeneratorClosed that close raises: one for the whole process.

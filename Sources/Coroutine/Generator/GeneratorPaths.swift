@@ -87,7 +87,9 @@ extension GeneratorRecord {
     guard status == CCO_OK else { refuse(status) }
     guard answer != nil else { return }
     // Raised before the inner one was entered: it is as it was.
-    if record.pointee.delegate.take() != nil { park(inner) }
+    if record.pointee.delegate.take() != nil {
+      if inner.pointee.context?.pointee.state == CCO_READY { putBack(inner) } else { park(inner) }
+    }
     throw record.pointee.raised.take().unsafelyUnwrapped
   }
 }

@@ -58,6 +58,8 @@ extension GeneratorRecord {
   }
 
   /// Runs the body, on its stack.
+  ///
+  /// Keeps nothing of it: afterwards the stack may be given back as it is.
   @inline(__always)
   private static func perform(_ record: GeneratorRef) {
     do {
@@ -76,19 +78,32 @@ extension GeneratorRecord {
 
   /// The body has ended, or will never run: gives everything back.
   static func finish(_ record: GeneratorRef) {
+    giveStackBack(record)
+    // Of one that never started. What it has captured goes after the end is known: its deinits may look at the generator.
+    let body = exchange(&record.pointee.body, with: .spent)
+    record.pointee.claim.store(GeneratorState.finished, ordering: .releasing)
+    withExtendedLifetime(body) {}
+  }
+
+  /// Makes one that has a stack and has not run a fresh one again.
+  ///
+  /// The caller holds its claim.
+  static func putBack(_ record: GeneratorRef) {
+    giveStackBack(record)
+    record.pointee.active = nil
+    record.pointee.claim.store(GeneratorState.fresh, ordering: .releasing)
+  }
+
+  private static func giveStackBack(_ record: GeneratorRef) {
     if let context = record.pointee.context {
       record.pointee.context = nil
       let status = cco_destroy(context)
       if status != CCO_OK { refuse(status) }
-    } else {
-      // It never started.
-      record.pointee.body = .spent
     }
     if let locals = record.pointee.locals {
       record.pointee.locals = nil
       Unmanaged<LocalBinding>.fromOpaque(locals).release()
     }
-    record.pointee.claim.store(GeneratorState.finished, ordering: .releasing)
   }
 }
 

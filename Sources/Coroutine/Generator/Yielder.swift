@@ -72,6 +72,7 @@ public struct Yielder<Element, Input> {
   public func all<R>(of inner: Generator<Element, Input, R>) throws -> R {
     var here: UInt8 = 0
     let record = withUnsafeMutablePointer(to: &here) { checkedRecord(at: UnsafeRawPointer($0)) }
+    defer { withExtendedLifetime(inner) {} }
     try GeneratorRecord.delegate(record, to: inner.record)
     return try inner.result()
   }

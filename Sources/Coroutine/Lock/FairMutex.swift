@@ -20,8 +20,8 @@ public import Synchronization
 /// - It is not reentrant. The owner's second `lock()` throws ``CoroutineError/wouldDeadlock``.
 /// - Unlocking what somebody else has locked ends the process.
 public final class FairMutex: @unchecked Sendable {
-  // Sound because both are made of atomics and of what Permits guards; the pointer is to this object's own storage, which does
-  // not move, and is never changed.
+  // Sound because both are made of atomics and of what Permits guards; the storage is used by its address alone, as
+  // the first property.
   //
   // One permit, and who has it.
   //
@@ -42,7 +42,7 @@ public final class FairMutex: @unchecked Sendable {
   }
 
   /// Creates a free mutex.
-  public init() { precondition(PermitsRef(&storage) == permit) }
+  public init() { _ = PermitsRef(&storage, at: permit) }
 
   /// Takes the lock.
   ///

@@ -16,8 +16,8 @@ public import Synchronization
 ///   writer may have come to stand between, and then both wait for ever. There is no way up from reading to writing.
 /// - To unlock for writing what somebody else has locked, or for reading what nobody reads, ends the process.
 public final class FairReadWriteLock: @unchecked Sendable {
-  // Sound because both are made of atomics and of what Permits guards; the pointer is to this object's own storage, which does
-  // not move, and is never changed.
+  // Sound because both are made of atomics and of what Permits guards; the storage is used by its address alone, as
+  // the first property.
   //
   // As many permits as there can be readers. A reader takes one, a writer all of them; that is all.
   //
@@ -37,7 +37,7 @@ public final class FairReadWriteLock: @unchecked Sendable {
   }
 
   /// Creates a free lock.
-  public init() { precondition(PermitsRef(&storage) == permits) }
+  public init() { _ = PermitsRef(&storage, at: permits) }
 
   // MARK: Reading
 

@@ -30,7 +30,7 @@ public final class FairSemaphore: @unchecked Sendable {
     if permits < 0 { misuse("A FairSemaphore cannot have \(permits) permits: give it 0 or more.") }
     if permits > Int.max / 2 { misuse("A FairSemaphore cannot have \(permits) permits: at most Int.max / 2.") }
     storage = Permits(UInt(permits))
-    precondition(PermitsRef(&storage) == self.permits)
+    _ = PermitsRef(&storage, at: self.permits)
   }
 
   /// Takes `permits` permits, all at once.

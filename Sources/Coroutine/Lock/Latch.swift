@@ -23,7 +23,7 @@ public final class Latch: @unchecked Sendable {
     if count < 0 { misuse("A Latch cannot be counted down from \(count): give it 0 or more.") }
     if count > Countdown.most { misuse("A Latch cannot be counted down from \(count): at most Int.max / 2.") }
     storage = Countdown(UInt(count))
-    precondition(withUnsafeMutablePointer(to: &storage) { $0 } == countdown)
+    checkAddress(countdown, of: &storage)
   }
 
   /// Counts down; the last count opens the latch for everyone who waits.

@@ -55,11 +55,12 @@ struct Permits: ~Copyable {
 @usableFromInline typealias PermitsRef = UnsafeMutablePointer<Permits>
 
 extension UnsafeMutablePointer where Pointee == Permits {
-  /// The address of what is stored in an object, for as long as the object lives.
+  /// Gets permits ready that lie in an object, once, at its creation.
   ///
-  /// Once, at its creation.
-  init(_ storage: inout Permits) {
+  /// `place` is where the object says that they are.
+  init(_ storage: inout Permits, at place: PermitsRef) {
     self = withUnsafeMutablePointer(to: &storage) { $0 }
+    checkAddress(place, of: &storage)
     pointee.queue = withUnsafeMutablePointer(to: &pointee.waiters) { $0 }
   }
 

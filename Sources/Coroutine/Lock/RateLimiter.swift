@@ -11,8 +11,8 @@ import Synchronization
 /// `burst` + t · rate are given out. Strictly first come, first served, whatever the amounts. A waiter that is cancelled has taken
 /// nothing, and those behind it move up.
 public final class RateLimiter: @unchecked Sendable {
-  // Sound because of the first invariant, and because the gate guards itself; the pointer is to this object's own storage,
-  // which does not move, and is never changed.
+  // Sound because of the first invariant, and because the gate guards itself; the storage is used by its address
+  // alone, as the first property.
   //
   // A gate of one permit, and a bucket that belongs to whoever has it.
   //
@@ -52,7 +52,7 @@ public final class RateLimiter: @unchecked Sendable {
     self.period = UInt128(period.nanoseconds)
     self.burst = burst
     credit = UInt128(burst) * self.period
-    precondition(PermitsRef(&storage) == gate)
+    _ = PermitsRef(&storage, at: gate)
   }
 
   /// Takes `count` tokens, all at once.

@@ -23,7 +23,7 @@ public final class WaitGroup: @unchecked Sendable {
   private var countdown: CountdownRef { propertyAddress(in: self, at: 0, as: Countdown.self) }
 
   /// Creates a group without work.
-  public init() { precondition(withUnsafeMutablePointer(to: &storage) { $0 } == countdown) }
+  public init() { checkAddress(countdown, of: &storage) }
 
   /// Adds `count` pieces of work.
   ///

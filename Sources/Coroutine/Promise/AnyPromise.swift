@@ -89,8 +89,8 @@ public class AnyPromise: @unchecked Sendable {
     self.place = place
     completionStorage = completion
     nodeStorage = WaitNode(promise: Unmanaged.fromOpaque(UnsafeRawPointer(bitPattern: 16).unsafelyUnwrapped), place: -1)
-    precondition(withUnsafeMutablePointer(to: &completionStorage) { $0 } == self.completion)
-    precondition(withUnsafeMutablePointer(to: &nodeStorage) { $0 } == node)
+    checkAddress(self.completion, of: &completionStorage)
+    checkAddress(node, of: &nodeStorage)
     node.pointee.promise = Unmanaged.passUnretained(self)
   }
 

@@ -175,6 +175,8 @@ public class Promise<Success: Sendable>: AnyPromise, Awaitable, @unchecked Senda
   /// Suspends until the promise is settled, as co_await does.
   @inlinable
   public final func awaitValue() throws -> Success {
+    // As in Job.join.
+    defer { withExtendedLifetime(self) {} }
     try completion.wait(.promise)
     return try completion.get(as: Success.self)
   }

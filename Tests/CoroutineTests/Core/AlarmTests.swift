@@ -8,34 +8,36 @@ import Testing
 struct AlarmTests {
   private let alarm = Alarm(DispatchQueue(label: "alarm"))
   private let millisecond: UInt64 = 1_000_000
+  /// One time for all that happens in a test, however long its thread is kept from running.
+  private let start = Clock.now
 
   @Test func `a crowd of sleepers is woken by a timer that repeats by itself`() {
-    alarm.wentOff()
+    alarm.wentOff(at: start)
     alarm.fired(40)
-    alarm.arm(Clock.now + millisecond)
+    alarm.arm(start + millisecond)
     #expect(!alarm.isTicking, "forty are no crowd")
     alarm.fired(40)
-    alarm.arm(Clock.now + millisecond)
+    alarm.arm(start + millisecond)
     #expect(alarm.isTicking)
   }
 
   @Test func `it goes back to single alarms when no crowd was due any more`() {
-    alarm.wentOff()
+    alarm.wentOff(at: start)
     alarm.fired(100)
-    alarm.arm(Clock.now + millisecond)
-    alarm.wentOff()
+    alarm.arm(start + millisecond)
+    alarm.wentOff(at: start)
     alarm.fired(1)
-    alarm.arm(Clock.now + millisecond)
+    alarm.arm(start + millisecond)
     #expect(!alarm.isTicking)
   }
 
   @Test func `and when the next sleeper wakes in a minute, or there is none`() {
-    alarm.wentOff()
+    alarm.wentOff(at: start)
     alarm.fired(100)
-    alarm.arm(Clock.now + millisecond)
-    alarm.arm(Clock.now + 60_000 * millisecond)
+    alarm.arm(start + millisecond)
+    alarm.arm(start + 60_000 * millisecond)
     #expect(!alarm.isTicking)
-    alarm.arm(Clock.now + millisecond)
+    alarm.arm(start + millisecond)
     #expect(alarm.isTicking)
     alarm.rests()
     #expect(!alarm.isTicking)

@@ -69,6 +69,27 @@ struct GeneratorEndTests {
     #expect(generator.next() == nil)
   }
 
+  @Test func `closed before the first step, what it has captured finds it finished`() {
+    let trace = Trace()
+    var generator: Generator<Int, Never, Void>?
+    // Sound because all of this runs on one thread.
+    nonisolated(unsafe) weak var seen: Generator<Int, Never, Void>?
+    do {
+      let object = Tracked {
+        trace("finished: \(seen?.isFinished ?? false)")
+        seen?.close()
+        trace("next: \(String(describing: seen?.next()))")
+      }
+      generator = co_sequence { yield in
+        withExtendedLifetime(object) {}
+        try yield(1)
+      }
+      seen = generator
+    }
+    generator?.close()
+    #expect(trace.all == ["finished: true", "next: nil"])
+  }
+
   @Test func `the pending yield throws GeneratorClosed, which a body may see and turn into a result`() throws {
     let generator = Generator<Int, Never, String> { yield in
       do {

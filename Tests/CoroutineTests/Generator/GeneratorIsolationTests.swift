@@ -164,6 +164,32 @@ struct GeneratorIsolationTests {
     #expect(outcomes == ["Optional(1)", "YieldInsideScope"])
   }
 
+  @Test(arguments: ["close", "throw", "step"])
+  func `a delegation that is refused there leaves a fresh inner generator fresh`(_ then: String) async throws {
+    let trace = Trace()
+    try await onSerialQueue {
+      let inner = co_sequence(of: Int.self) { yield in
+        trace("inner runs")
+        try yield(1)
+      }
+      let outer = co_sequence(of: Int.self) { yield in
+        do {
+          try co_timeout(.seconds(1000)) { try yield.all(of: inner) }
+        } catch is YieldInsideScope {
+          try yield(7)
+        }
+      }
+      #expect(outer.next() == 7)
+      #expect(trace.all.isEmpty)
+      switch then {
+      case "close": inner.close()
+      case "throw": #expect(outcome { try inner.throw(Oops("early")) } == "Oops(early)")
+      default: #expect(inner.next() == 1)
+      }
+    }
+    #expect(trace.all == (then == "step" ? ["inner runs"] : []))
+  }
+
   @Test func `a wait inside such a frame and a yield after it are as they should be`() async throws {
     let values = try await onSerialQueue {
       let channel = Promise.value(5)
