@@ -3,10 +3,16 @@
 #   JOBS       how many things to build at once; as many as there are cores unless said
 #   ARGS       goes to the program that the target ends in: make test ARGS='--filter Scope', make demo ARGS='login --help'
 #   DEMO       how `make demo` builds: release unless said; debug goes on from what `make test-demo` has built
+#   SECONDS    how long `make soak` runs; 600 unless said
+#   SEED       the seed of the first program of `make soak`; random unless said
+#   BUILD      what `make soak` builds: debug unless said, or release, tsan, asan
 #   CO_STRESS  multiplies the rounds of the stress tests; 1 unless said, less where a sanitizer makes each round slower
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 ARGS ?=
 DEMO ?= release
+SECONDS ?= 600
+SEED ?=
+BUILD ?= debug
 
 # Builds with other settings have folders of their own, so that going from one to another builds nothing twice.
 release := --scratch-path .build-release
@@ -22,8 +28,8 @@ swift_test := $(strict) swift test $(checks) --disable-xctest
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup setup-demo build test test-release test-tsan test-asan test-demo demo lint format docs consumer bench \
-  ci clean
+.PHONY: help setup setup-demo build test test-release test-tsan test-asan soak test-demo demo lint format docs consumer \
+  bench ci clean
 
 help: ## Lists the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -60,6 +66,19 @@ test-asan: export CO_STRESS ?= 0.2
 test-asan: setup ## Runs the tests under AddressSanitizer, with leak checking
 	export ASAN_OPTIONS=detect_leaks=1:$$ASAN_OPTIONS; \
 	  $(call both,$(swift_test) --no-parallel --sanitize=address -Xswiftc -use-ld=lld $(asan))
+
+# The builds that the other test targets have, so that nothing is built twice.
+soak_debug :=
+soak_release := -c release -Xswiftc -enable-testing $(release)
+soak_tsan := --sanitize=thread $(tsan)
+soak_asan := --sanitize=address -Xswiftc -use-ld=lld $(asan)
+
+soak: export CO_SOAK_SECONDS = $(SECONDS)
+soak: export CO_SEED = $(SEED)
+soak: export ASAN_OPTIONS := detect_leaks=1:$(ASAN_OPTIONS)
+soak: setup ## Runs random programs for SECONDS=600, from SEED= on, as BUILD=debug, release, tsan or asan
+	$(if $(filter $(BUILD),debug release tsan asan),,$(error BUILD is debug, release, tsan or asan, not $(BUILD)))
+	$(swift_test) $(soak_$(BUILD)) --no-parallel --filter SoakTests $(ARGS)
 
 test-demo: setup-demo ## Runs the demo's own tests
 	scripts/with-packages .build-demo env $(swift_test) --traits Demo --filter CoroutineDemoTests $(demo) $(ARGS)
