@@ -5,7 +5,8 @@ import Foundation
 /// Prints lines that scripts/consumer knows by heart.
 ///
 /// What they say comes out of coroutines: two that each deliver a part of the sum, one that waits for both, one that
-/// would wait for an hour and is cancelled, and one on the main queue, which a run loop serves.
+/// would wait for an hour and is cancelled, one on the main queue, which a run loop serves, and the README's login, once
+/// to its end and once cancelled.
 @main
 struct Consumer {
   static func main() throws {
@@ -40,5 +41,14 @@ struct Consumer {
     }
     while !onMain.isFinished, RunLoop.main.run(mode: .default, before: Date(timeIntervalSinceNow: 1)) {}
     print("consumer: the run loop's thread ran the main queue's coroutine: \(try onMain.wait())")
+
+    let server = LoginServer()
+    let avatar = try login(server.address("")).wait()
+    print("consumer: the login brought a \(String(decoding: avatar, as: UTF8.self))")
+    let slow = login(server.address("/slow"))
+    server.slowArrived.wait()
+    slow.cancel()
+    let isClosed = server.slowClosed.wait(timeout: .now() + 10) == .success
+    print("consumer: a cancelled login closed its connection: \(isClosed)")
   }
 }
