@@ -3,6 +3,9 @@ import Synchronization
 /// Runs async code from a coroutine: as a Task, with the coroutine's task-locals and the thread's priority, and
 /// suspends until it has ended.
 ///
+/// The Task gets the priority of the thread that runs the coroutine at this moment. The priority of the coroutine's queue
+/// (its quality of service) is not passed on; where it matters, `operation` starts a `Task(priority:)` and awaits it.
+///
 /// Cancelling the coroutine cancels the Task and throws at once; what the Task still does is not waited for. If the
 /// Task throws CancellationError, that is thrown like any other error. Off a coroutine
 /// ``CoroutineError/notInCoroutine``.

@@ -28,6 +28,16 @@ struct MainQueueTests {
     #expect(seen == [true, true, true, true, nil, true])
   }
 
+  /// Without `sending` the closure would be the main actor's, and its first instruction would check that and trap.
+  @Test @MainActor func `a body that is formed on the main actor runs on another queue`() async throws {
+    let queue = taggedQueue("elsewhere")
+    let job = co_launch(on: queue) {
+      dispatchPrecondition(condition: .onQueue(queue))
+      return try co_blocking { 7 }
+    }
+    #expect(try await job.value == 7)
+  }
+
   @Test func `is shared with the main actor's code and plain blocks, one at a time`() async throws {
     let count = UnsafeCell()
     let jobs = (0..<4).map { _ in
