@@ -78,7 +78,11 @@ extension SoakRun {
       case .await(let index): endings.append { [promise = world.promises[index]] in promise.isSettled }
       case .join(let index): if let job = world.root(index) { endings.append { job.isFinished } }
       case .lock(let index): endings.append { [counter = world.mutexCounters[index]] in !counter.isHeld }
-      case .acquire(let index): endings.append { [taken = world.semaphores[index].taken] in taken.now == 0 }
+      case .acquire(let index):
+        let semaphore = world.semaphores[index]
+        semaphore.want(1)
+        undo.append { semaphore.wantNoMore(1) }
+        endings.append { semaphore.canTake }
       case .timeout(let micros): timeout = micros
       case .otherwise: timeout = 0
       }

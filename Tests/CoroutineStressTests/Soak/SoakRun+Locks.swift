@@ -35,7 +35,11 @@ extension SoakRun {
 
   func acquire(_ index: Int, _ permits: Int, _ inner: [SoakAction]) throws {
     let semaphore = world.semaphores[index]
-    try wait("FairSemaphore.acquire", until: semaphore.taken.now == 0) { try semaphore.semaphore.acquire(permits) }
+    do {
+      semaphore.want(permits)
+      defer { semaphore.wantNoMore(permits) }
+      try wait("FairSemaphore.acquire", until: semaphore.canTake) { try semaphore.semaphore.acquire(permits) }
+    }
     defer { semaphore.semaphore.release(permits) }
     take(index, permits)
     defer { semaphore.taken.change(by: -permits) }
@@ -43,8 +47,8 @@ extension SoakRun {
   }
 
   func read(_ inner: [SoakAction]) throws {
-    let (lock, written, readers) = (world.readWriteLock, world.written, world.readers)
-    try wait("lockRead", until: !written.isHeld && readers.now == 0) { try lock.lockRead() }
+    let (lock, written, readers, writers) = (world.readWriteLock, world.written, world.readers, world.writersWaiting)
+    try wait("lockRead", until: !written.isHeld && (readers.now == 0 || writers.now == 0)) { try lock.lockRead() }
     defer { lock.unlockRead() }
     readers.change()
     defer { readers.change(by: -1) }
@@ -56,7 +60,11 @@ extension SoakRun {
 
   func write(_ inner: [SoakAction]) throws {
     let (lock, written, readers) = (world.readWriteLock, world.written, world.readers)
-    try wait("lockWrite", until: !written.isHeld && readers.now == 0) { try lock.lockWrite() }
+    do {
+      world.writersWaiting.change()
+      defer { world.writersWaiting.change(by: -1) }
+      try wait("lockWrite", until: !written.isHeld && readers.now == 0) { try lock.lockWrite() }
+    }
     defer { lock.unlockWrite() }
     let count = written.enter()
     defer { written.leave() }

@@ -177,8 +177,20 @@ struct SoakSemaphore: Sendable {
   let semaphore: FairSemaphore
   let permits: Int
   let taken = Census()
+  /// How many permits each of those wants that wait.
+  private let wanted = SoakGuarded<[Int]>([])
 
   init(_ permits: Int) { (semaphore, self.permits) = (FairSemaphore(permits), permits) }
+
+  func want(_ count: Int) { wanted.with { $0.append(count) } }
+  func wantNoMore(_ count: Int) {
+    wanted.with { wanted in
+      if let index = wanted.firstIndex(of: count) { wanted.remove(at: index) }
+    }
+  }
+
+  /// Whoever is first in the queue could have what it wants.
+  var canTake: Bool { wanted.with { $0.max() ?? 0 } <= permits - taken.now }
 }
 
 struct SoakSignal: Sendable {
@@ -215,6 +227,7 @@ final class SoakWorld: Sendable {
   let readWriteLock = FairReadWriteLock()
   let written = SoakCounter()
   let readers = Census()
+  let writersWaiting = Census()
   let signals: [SoakSignal]
   let once = Once<Int>()
   let onceRuns = Census()
