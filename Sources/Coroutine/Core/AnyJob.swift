@@ -45,6 +45,7 @@ public class AnyJob: @unchecked Sendable {
     checkAddress(record, of: &recordStorage)
     checkAddress(UnsafeMutablePointer(mutating: record.label), of: &recordStorage.label)
     checkAddress(self.completion, of: &completionStorage)
+    checkAddress(self.completion.waiterAddress, of: &completionStorage.waiters)
     if let name { record.pointee.label.name = UnsafePointer(strdup(name)) }
   }
 

@@ -25,11 +25,12 @@ struct Completion: ~Copyable {
 
   /// ThreadSanitizer notes an inout access to any field at the address of the whole, where nothing else must be used.
   @usableFromInline let unused: UInt = 0
+  /// Second, see `waiterAddress`.
+  @usableFromInline var waiters = WaitList()
   @usableFromInline let state = Atomic<UInt8>(0)
   @usableFromInline let lock = SpinLock()
   /// Whether anyone has seen, or will see, the outcome: a failure that nobody sees is reported.
   @usableFromInline let isObserved = Atomic<Bool>(false)
-  @usableFromInline var waiters = WaitList()
   /// Settled, and everyone who was linked has been woken or told; only callbacks may still be linked.
   ///
   /// Under the lock.
@@ -82,6 +83,17 @@ struct Completion: ~Copyable {
 
 extension UnsafeMutablePointer where Pointee == Completion {
   @inlinable var isSettled: Bool { pointee.state.load(ordering: .acquiring) != Completion.pending }
+
+  /// The address of the waiter queue, without an access to it.
+  ///
+  /// A select needs the address before it has the lock. Forming it from `&waiters` would be a write of the whole completion,
+  /// which ThreadSanitizer reports against every other waiter.
+  // Sound because `waiters` is the second field; the owners of completions check that once, in their `init`.
+  @inlinable var waiterAddress: UnsafeMutablePointer<WaitList> {
+    @inline(__always) get {
+      UnsafeMutableRawPointer(self).advanced(by: MemoryLayout<UInt>.size).assumingMemoryBound(to: WaitList.self)
+    }
+  }
 
   // MARK: Settling
 

@@ -90,6 +90,7 @@ public class AnyPromise: @unchecked Sendable {
     completionStorage = completion
     nodeStorage = WaitNode(promise: Unmanaged.fromOpaque(UnsafeRawPointer(bitPattern: 16).unsafelyUnwrapped), place: -1)
     checkAddress(self.completion, of: &completionStorage)
+    checkAddress(self.completion.waiterAddress, of: &completionStorage.waiters)
     checkAddress(node, of: &nodeStorage)
     node.pointee.promise = Unmanaged.passUnretained(self)
   }

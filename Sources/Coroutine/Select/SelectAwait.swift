@@ -57,11 +57,6 @@ extension CompletionRef {
     @inline(__always) get { withUnsafePointer(to: pointee.lock) { $0 } }
   }
 
-  /// Where the queue lies.
-  @usableFromInline var waiterAddress: UnsafeMutablePointer<WaitList> {
-    withUnsafeMutablePointer(to: &pointee.waiters) { $0 }
-  }
-
   /// The outcome, for the case that has committed: it is seen.
   @inlinable
   func seenOutcome<Success>(as type: Success.Type) -> Result<Success, any Error> {
@@ -83,6 +78,7 @@ private final class ObservedPlace<Output: Sendable>: @unchecked Sendable {
   init(_ awaitable: some Awaitable<Output>) {
     observe = awaitable.observeToWait
     completion.initialize(to: Completion(for: Output.self))
+    checkAddress(completion.waiterAddress, of: &completion.pointee.waiters)
   }
 
   deinit {
