@@ -53,7 +53,7 @@ final class LaneGroup: @unchecked Sendable {
     lanes = (0..<count).map { index in
       let queue = DispatchQueue(label: "\(label).\(index)")
       let lane = Scheduler(queue: queue, group: self, immortal: true)
-      SchedulerRegistry.adopt(lane, for: queue)
+      SchedulerRegistry.publish(lane, for: queue)
       return lane
     }
     lastSeen = Array(repeating: Seen(), count: count)
