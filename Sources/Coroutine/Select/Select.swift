@@ -3,7 +3,8 @@
 //   1 evaluate   the operands, once, in order
 //   2 lock       every place, in the order of the places' addresses, each once
 //   3 attempt    the cases in random order, or in the given order when biased: the first that can is committed
-//   4 enqueue    a node in every place, if none could; `otherwise`, where there is one, ends the select here instead
+//   4 enqueue    a node in every place, in the order of 3, if none could; `otherwise`, where there is one, ends the select here
+//                instead
 //   5 unlock     every place; start the earliest timeout; park
 //   6 withdraw   the losers' nodes, each under its own place's lock; then run the body of the case that won
 //
@@ -17,6 +18,10 @@
 // taken in one order by all selects, and whoever is no select holds one place's lock at a time and takes none inside: no
 // circle can arise. A send and a receive on one channel in one select never meet: while it looks its nodes are not linked,
 // and while they are linked it does not look.
+//
+// Why cases that share a queue share what comes: 3 has made every order of the cases equally likely, and it ends in 4 only if
+// no case could commit, which does not depend on the order. So the order is still uniform when the nodes are linked, and of
+// several nodes in one queue each is the first, which is the one that is claimed, equally often.
 //
 // What a place must do to take part is in SelectOperation.swift: channels do it in ChannelSelect.swift, jobs and every other
 // Awaitable in SelectAwait.swift.
@@ -71,7 +76,8 @@ extension WaitNode {
 /// ```
 ///
 /// Exactly one case commits, also against other selects on other threads; the others have then no effect. Where several are
-/// ready one is picked uniformly at random, or the first in order when `biased`. A case left out by `if` is a disabled one. With
+/// ready one is picked uniformly at random, or the first in order when `biased`; so it is among cases that wait for the same
+/// side of the same channel, or for the same lock or promise. A case left out by `if` is a disabled one. With
 /// an `otherwise` case it never waits. A closed channel is ready: `onReceive` gets nil, or the cause is thrown; a send throws
 /// ``ChannelClosed``. A timeout of zero or less is ready at once. No case at all: waits until cancelled.
 ///

@@ -55,8 +55,10 @@ enum SelectRun {
       if timeout.map({ nodes[index].words[0] < nodes[$0].words[0] }) ?? true { timeout = index }
     }
     // 4
+    // In the order of the attempts: of two cases in one queue either comes first with equal probability, unless biased.
     let token = job.beginWait(.several)
-    for index in 0..<count {
+    for position in 0..<count {
+      let index = Int(nodes[position].attempted)
       guard let queue = nodes[index].source.pointee.queue else { continue }
       nodes[index].slotted.node.job = job
       nodes[index].slotted.node.token = token

@@ -1,0 +1,44 @@
+import Synchronization
+import Testing
+
+@testable import Coroutine
+
+@Suite("co_select: cases that wait for the same thing", .timeLimit(.minutes(1)))
+struct SelectWaitingTests {
+  /// How often each of two cases gets a value that comes after the select has begun to wait.
+  private func shares(biased: Bool, _ cases: @escaping @Sendable (Channel<Int>) -> [SelectCase<Int>]) throws -> [Int] {
+    try Simulation(seed: 17).run {
+      let channel = Channel<Int>()
+      var counts = [0, 0]
+      for _ in 0..<1_000 {
+        let selecting = co_launch { try co_select(biased: biased) { cases(channel) } }
+        // The select has looked, found nobody, and waits.
+        while !selecting.isWaiting { try co_yield() }
+        _ = channel.trySend(1)
+        _ = channel.tryReceive()
+        counts[try selecting.join()] += 1
+      }
+      return counts
+    }
+  }
+
+  @Test func `two cases that wait to receive from one channel get it equally often`() throws {
+    let counts = try shares(biased: false) { channel in [channel.onReceive { _ in 0 }, channel.onReceive { _ in 1 }] }
+    // 500 each are expected; seven standard deviations are allowed.
+    for count in counts { #expect((390...610).contains(count), "\(counts)") }
+  }
+
+  @Test func `two cases that wait to send to one channel get it equally often`() throws {
+    let counts = try shares(biased: false) { channel in [channel.onSend(0) { 0 }, channel.onSend(1) { 1 }] }
+    for count in counts { #expect((390...610).contains(count), "\(counts)") }
+  }
+
+  @Test func `biased, the first in order gets it`() throws {
+    let counts = try shares(biased: true) { channel in [channel.onReceive { _ in 0 }, channel.onReceive { _ in 1 }] }
+    #expect(counts == [1_000, 0])
+  }
+}
+
+extension AnyJob {
+  fileprivate var isWaiting: Bool { record.pointee.wait.load(ordering: .acquiring) & 0xFF == 1 }
+}
