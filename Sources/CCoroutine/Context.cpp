@@ -48,6 +48,7 @@ static void trampoline(bc::transfer_t birth) {
     cco_switch(&context->parked, context->caller);
   }
   cco_exchange_lists(&context->parked, context->caller);
+  cco_thread()->running = context->caller;
   cco_annotated_jump(context->caller->stack, &context->parked, true);
 }
 

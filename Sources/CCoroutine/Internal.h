@@ -31,7 +31,8 @@ const char *cco_floating_point_description(void);
 
 // ---- Overflow.c: hazard 6.
 const char *cco_overflow_description(void);
-void cco_say_last_words(const cco_context *context);  // LastWords.c
+// LastWords.c: what is said of a context that touched `fault` with its stack pointer at `pointer`.
+void cco_say_last_words(const cco_context *context, const char *fault, const char *pointer);
 
 // ---- Sanitizer.c: every annotation, each function empty or a plain jump where none is compiled in.
 bool cco_sanitizer_wants_careful(void);

@@ -5,6 +5,8 @@
 //
 //   FREE --lock--> TAKEN --unlock--> FREE           nobody waits: no system call
 //   TAKEN --lock by another--> CONTENDED --unlock--> FREE, one waiter woken
+//
+// Every lock of this kind is known to Fork.c, which sees to it that a forked child does not inherit it taken.
 #ifndef CCOROUTINE_LOCK_H
 #define CCOROUTINE_LOCK_H
 
@@ -46,5 +48,8 @@ static inline void cco_lock_leave(cco_lock *lock) {
   if (atomic_exchange_explicit(&lock->word, CCO_LOCK_FREE, memory_order_release) == CCO_LOCK_CONTENDED)
     syscall(SYS_futex, &lock->word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
+
+// Start.c's: one writer of the report at a time.
+extern cco_lock cco_report_lock;
 
 #endif

@@ -4,6 +4,9 @@
 // handler that was installed before (Swift's backtracer, a sanitizer, the program's own) runs as if the kernel had
 // called it, or the process dies by the signal.
 //
+// Whose overflow it is, each switch has noted in the thread's words (`running`). The address would be a guess: a frame
+// that is larger than the guard reaches beyond it, where somebody else's stack may lie.
+//
 // All that runs in the handler is async-signal-safe: cco_context_at takes no lock, LastWords.c allocates nothing.
 #include "Internal.h"
 
@@ -66,17 +69,34 @@ static void chain(int signal, siginfo_t *info, void *interrupted) {
     previous->sa_handler(signal);
 }
 
-// How far below a guard the stack pointer of an overflow may be: a large frame moves it there before it is touched.
-enum { LARGEST_FRAME = 1 << 20 };
+// Whether the interrupted code runs on this thread's signal stack: another handler, whose fault is its own.
+static bool is_on_signal_stack(const char *pointer) {
+  stack_t now;
+  if (sigaltstack(NULL, &now) != 0 || (now.ss_flags & SS_DISABLE)) return false;
+  return pointer >= (const char *)now.ss_sp && pointer < (const char *)now.ss_sp + now.ss_size;
+}
+
+// How far below its stack a context's stack pointer may be. A frame is no larger than what the largest stack would
+// hold.
+static const size_t LARGEST_FRAME = CCO_LARGEST_STACK;
+
+// Whether a fault of the context that runs on this thread is an overflow of its stack. It is one where the stack
+// pointer has left the stack at its lower end, wherever the address lies: a large frame may have jumped over the
+// guard, into nothing or into a neighbour's guard. It is one as well where the context's own guard was touched from
+// within its stack: code that probes a large frame may do so before it moves the stack pointer. A wild pointer into
+// somebody else's guard is none.
+static bool is_overflow(const cco_context *context, const char *fault, const char *pointer) {
+  if (pointer >= (const char *)context) return false;
+  if (pointer < context->low) return context->low - pointer <= (ptrdiff_t)LARGEST_FRAME && !is_on_signal_stack(pointer);
+  bool in_guard = false;
+  return cco_context_at(fault, &in_guard) == context && in_guard;
+}
 
 static void on_fault(int signal, siginfo_t *info, void *interrupted) {
-  bool in_guard = false;
-  const cco_context *context = info->si_code > 0 ? cco_context_at(info->si_addr, &in_guard) : NULL;
-  // A wild pointer into the guard of a stack that this thread does not run on is no overflow.
-  if (context != NULL && in_guard) {
-    const char *pointer = stack_pointer(interrupted), *fault = info->si_addr;
-    if (pointer < (const char *)context && pointer + LARGEST_FRAME > fault) cco_say_last_words(context);
-  }
+  // Sent by somebody: says nothing of this thread's stack.
+  const cco_context *context = info->si_code > 0 ? cco_context_at(cco_thread()->running, NULL) : NULL;
+  const char *pointer = stack_pointer(interrupted), *fault = info->si_addr;
+  if (context != NULL && is_overflow(context, fault, pointer)) cco_say_last_words(context, fault, pointer);
   chain(signal, info, interrupted);
 }
 
@@ -95,6 +115,12 @@ static void drop_signal_stack(void *stack) {
   is_guarded = false;
 }
 
+// Where a fork came in the middle of an installation, the child does it again and must not chain to itself.
+static void note_previous(int signal, struct sigaction *previous) {
+  struct sigaction now;
+  if (sigaction(signal, NULL, &now) == 0 && now.sa_sigaction != on_fault) *previous = now;
+}
+
 static void install(void) {
   if (cco_is_disabled(CCO_CURE_OVERFLOW_REPORT)) {
     atomic_store(&description, "off: disabled by a test; an overflow ends the process without a word");
@@ -104,8 +130,8 @@ static void install(void) {
   struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK};
   sigemptyset(&action.sa_mask);
   // Read first: a fault on another thread may come between the two calls.
-  sigaction(SIGSEGV, NULL, &previous_segv);
-  sigaction(SIGBUS, NULL, &previous_bus);
+  note_previous(SIGSEGV, &previous_segv);
+  note_previous(SIGBUS, &previous_bus);
   if (!has_key || sigaction(SIGSEGV, &action, NULL) != 0 || sigaction(SIGBUS, &action, NULL) != 0) {
     has_key = false;
     atomic_store(&description, "off: no thread-specific key or no signal handler could be had");

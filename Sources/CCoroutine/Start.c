@@ -4,6 +4,7 @@
 // lists are looked for on threads of their own; the floating-point probe switches, carefully, because nothing is
 // verified yet; only then may `careful` go down to zero.
 #include "Internal.h"
+#include "Lock.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -19,6 +20,7 @@ static atomic_bool started;
 static atomic_uint disabled, active;
 static _Thread_local bool starting;
 static char report[2048];
+cco_lock cco_report_lock;
 
 // Before main and before any thread that uses us: Swift code asks for the thread's words before it makes a context.
 __attribute__((constructor)) static void find_words(void) {
@@ -82,16 +84,16 @@ void cco_start(void) {
 }
 
 const char *cco_report(void) {
-  static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
   cco_start();
-  pthread_mutex_lock(&lock);
+  cco_lock_take(&cco_report_lock);
   write_report();
-  pthread_mutex_unlock(&lock);
+  cco_lock_leave(&cco_report_lock);
   return report;
 }
 
 void cco_switch_carefully(cco_slot *from, cco_slot *to) {
   cco_exchange_lists(from, to);
+  cco_thread()->running = to;
   void *stack = to->stack;
   to->stack = NULL;
   if (cco_facts.reconciles) cco_reconcile_floating_point(cco_sanitizer_saved_stack(stack));

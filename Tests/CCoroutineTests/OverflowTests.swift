@@ -1,4 +1,5 @@
 import CCoroutine
+import CTestSupport
 import Testing
 
 #if canImport(Glibc)
@@ -6,6 +7,35 @@ import Glibc
 #elseif canImport(Musl)
 import Musl
 #endif
+
+/// Calls `body` while a context is labelled so.
+private func labelled(_ fiber: Fiber, id: UInt64, name: StaticString, _ body: () throws -> Void) rethrows {
+  var label = cco_label(
+    id: id,
+    name: UnsafeRawPointer(name.utf8Start).assumingMemoryBound(to: CChar.self),
+    file: nil,
+    file_length: 0,
+    line: 0
+  )
+  try withUnsafePointer(to: &label) { label in
+    fiber.context.pointee.label = label
+    try body()
+  }
+}
+
+/// An address that cannot be touched, so far below a stack or somewhat farther.
+private func untouchable(_ distance: Int, below fiber: Fiber) -> UnsafeMutableRawPointer {
+  var place = UInt(bitPattern: fiber.context.pointee.low) - UInt(distance)
+  place -= place % UInt(Machine.page)
+  while true {
+    let wanted = UnsafeMutableRawPointer(bitPattern: place)!
+    // MAP_FIXED_NOREPLACE, which the C library's module leaves out: refused where something is mapped already.
+    let got = mmap(wanted, Machine.page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | 0x100000, -1, 0)
+    if got == wanted { return wanted + 64 }
+    if let got, got != MAP_FAILED { munmap(got, Machine.page) }
+    place -= 64 << 10
+  }
+}
 
 /// Overflows a context that is labelled so, on a thread of its own.
 private func overflow(stack: Int, id: UInt64, name: StaticString, file: StaticString, line: UInt32) throws {
@@ -54,6 +84,82 @@ struct OverflowTests {
       try overflow(stack: 16 << 20, id: 1, name: "deep", file: "a.swift", line: 3)
     }
     #expect(died?.lastWords.contains("overflowed its stack of 16 MiB; launched at a.swift:3. No larger") == true)
+  }
+
+  @Test("A frame that jumps over its guard into a neighbour's is its own coroutine's overflow, not the neighbour's")
+  func jumpIntoNeighbour() async {
+    let died = await #expect(processExitsWith: .overflow, observing: [\.standardErrorContent]) {
+      _ = try onThread {
+        let below = try Fiber { fiber in _ = fiber.suspend() }
+        let above = try Fiber { _ in cts_write_below(below.context.pointee.low - 100) }
+        precondition(below.context < above.context)
+        try labelled(below, id: 8, name: "innocent") {
+          try below.resume()
+          try labelled(above, id: 9, name: "jumper") { try above.resume() }
+        }
+      }
+    }
+    #expect(died?.lastWords.contains("coroutine \"jumper\" (id 9) overflowed its stack of 64 KiB") == true)
+    #expect(
+      died?.lastWords.contains(
+        /The fault is \d+ bytes below its stack, beyond its guard, in the guard of another coroutine's stack/
+      ) == true
+    )
+    #expect(died?.lastWords.contains("innocent") == false)
+  }
+
+  @Test("A frame of 1.9 MiB on a stack of 64 KiB is reported, with a stack that would hold it")
+  func largeFrame() async {
+    let died = await #expect(processExitsWith: .overflow, observing: [\.standardErrorContent]) {
+      _ = try onThread {
+        let fiber = try Fiber { fiber in cts_write_below(untouchable(1_900 << 10, below: fiber)) }
+        try labelled(fiber, id: 3, name: "large") { try fiber.resume() }
+      }
+    }
+    let words = died?.lastWords ?? ""
+    #expect(words.contains("coroutine \"large\" (id 3) overflowed its stack of 64 KiB"), "\(words)")
+    #expect(words.contains(/The fault is \d+ bytes below its stack, beyond its guard/), "\(words)")
+    #expect(words.contains("co_launch(stack: .bytes(1 << 22))"), "\(words)")
+  }
+
+  @Test("Of two contexts, one of which resumes the other, the one that runs is named", arguments: [true, false])
+  func nested(_ innerOverflows: Bool) async {
+    let died = await #expect(processExitsWith: .overflow, observing: [\.standardErrorContent]) { [innerOverflows] in
+      _ = try onThread {
+        let outer = try Fiber { _ in
+          do {
+            let inner = try Fiber { fiber in
+              fiber.suspend()
+              if innerOverflows { Machine.exhaustStack() }
+            }
+            try labelled(inner, id: 2, name: "inner") {
+              try inner.resume()
+              if innerOverflows { try inner.resume() }
+              Machine.exhaustStack()
+            }
+          } catch {
+            fatalError("\(error)")
+          }
+        }
+        try labelled(outer, id: 1, name: "outer") { try outer.resume() }
+      }
+    }
+    let name = innerOverflows ? "\"inner\" (id 2)" : "\"outer\" (id 1)"
+    #expect(died?.lastWords.contains("coroutine \(name) overflowed its stack of 64 KiB") == true)
+    #expect(died?.lastWords.contains("The fault is in its guard.") == true)
+  }
+
+  @Test("A wild pointer into the guard of a stack that does not run is nobody's overflow")
+  func wildGuard() async {
+    let died = await #expect(processExitsWith: .overflow, observing: [\.standardErrorContent]) {
+      _ = try onThread {
+        let other = try Fiber { fiber in _ = fiber.suspend() }
+        try other.resume()
+        let fiber = try Fiber { _ in (other.context.pointee.low - 100).pointee = 1 }
+        try fiber.resume()
+      }
+    }
+    #expect(died?.lastWords.contains("overflowed") == false)
   }
 
   @Test("Guards made by mprotect report as well")

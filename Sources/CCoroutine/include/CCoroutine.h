@@ -61,6 +61,9 @@ typedef struct cco_thread_words {
   void *_Nullable settling;      ///< promises that the outermost settle on this thread has yet to settle
   void *_Nullable no_accesses;   ///< stands in for Swift's access list where that was not found
   void *_Nullable no_task_locals;  ///< stands in for Swift's task-local list where that was not found
+  /// The slot that this thread switched to last. It lies on the stack that runs now: in a context's control block or in
+  /// a resumer's frame. For the overflow report alone, which must not guess from an address (hazard 6).
+  const void *_Nullable running;
 } cco_thread_words;
 
 /// What start-up found out. Written once by `cco_start`, read-only afterwards; offsets are from the thread pointer.
@@ -70,9 +73,12 @@ typedef struct cco_runtime_facts {
   intptr_t task_locals_offset;  ///< of the head of Swift's task-local list, or of `no_task_locals`
   intptr_t task_offset;         ///< of Swift's "current Task" word, 0 where not found
   uint32_t careful;             ///< non-zero: switches take the out-of-line path (sanitizers, a cure that fell back)
-  uint32_t reconciles;          ///< non-zero: this processor stalls on a changed MXCSR, so switches reconcile it
+  uint32_t reconciles;          ///< non-zero: this processor stalls on a changed MXCSR, so switches reconcile it;
+                                ///< decided by CPUID, or by the environment variable COROUTINE_RECONCILE (0 or 1)
+  uint32_t forked;              ///< non-zero: a forked child, in which no thread runs coroutines (Fork.c)
 } cco_runtime_facts;
-// Sound because only cco_start writes it, once, before the first context exists. (The attribute is for Swift's eyes.)
+// Sound because only cco_start writes it, once, before the first context exists; and `forked` a child's only thread,
+// inside of fork. (The attribute is for Swift's eyes.)
 extern cco_runtime_facts cco_facts __attribute__((swift_attr("nonisolated(unsafe)")));
 
 /// Finds out all of `cco_facts`. Idempotent, thread-safe; every function below that makes a context calls it.
@@ -192,6 +198,7 @@ static inline __attribute__((always_inline)) void cco_switch(cco_slot *from, cco
   *accesses = to->accesses;
   from->task_locals = *locals;
   *locals = to->task_locals;
+  ((cco_thread_words *)(thread + cco_facts.words_offset))->running = to;
   void *stack = to->stack;
   to->stack = 0;
   if (cco_facts.reconciles) cco_reconcile_floating_point(stack);
@@ -293,6 +300,10 @@ static inline __attribute__((always_inline)) cco_status cco_suspend(cco_context 
   return CCO_OK;
 }
 
+/// Whether an x86-64 processor stalls on a changed MXCSR: `maker` and `family` are what CPUID says, the family with its
+/// extension. True for those that are not known.
+bool cco_stalls_on_flags(const char *maker, uint32_t family);
+
 /// Hazard 1 again: a body that changed the rounding mode must not leave it to the next body on the same stack.
 void cco_restore_floating_point(void);
 
@@ -331,6 +342,7 @@ size_t cco_trim(size_t keep);
 size_t cco_trim_surplus(size_t keep);
 
 /// The context whose stack or guard contains `address`, NULL for none. Lock-free and async-signal-safe.
+/// `cco_context_at(cco_thread()->running, NULL)` is the one that runs on the calling thread.
 const cco_context *_Nullable cco_context_at(const void *address, bool *_Nullable in_guard);
 
 // ----------------------------------------------------------------------------------- what Swift's C library leaves out

@@ -62,6 +62,8 @@ public enum CoroutineError: Error {
   case stackTooLarge(Int)
   /// No stack could be had; says which limit was met and how to raise it.
   case outOfStacks(String)
+  /// This process is a forked child, which has none of the threads that run coroutines.
+  case afterFork
 }
 
 extension CoroutineError: CustomStringConvertible {
@@ -87,6 +89,9 @@ extension CoroutineError: CustomStringConvertible {
       "a stack of \(bytes) bytes is beyond the largest size class of 16 MiB; ask for less, or recurse less deeply"
     case .outOfStacks(let limit):
       limit
+    case .afterFork:
+      "this process is a forked child, and the threads that run coroutines stayed in its parent; call exec or _exit, or use "
+        + "generators, which need no thread; launch coroutines in the parent"
     }
   }
 }

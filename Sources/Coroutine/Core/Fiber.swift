@@ -29,7 +29,9 @@ enum Fiber {
     // A null entry is the C core's way of asking a stack to leave for good.
     while fiber.pointee.entry != nil {
       runJob(on: fiber)
-      let turn = Turn.current.unsafelyUnwrapped
+      guard let turn = Turn.current else {
+        misuse("a forked child has returned from the body of its parent's coroutine; call exec or _exit in the child")
+      }
       if turn.pointee.switchesLeft > 0, let lane = turn.pointee.lane {
         turn.pointee.switchesLeft -= 1
         if let next = lane.takeUnstarted(UInt8(truncatingIfNeeded: fiber.pointee.size_class)) {

@@ -18,6 +18,7 @@ import Synchronization
 
 extension AnyJob {
   final func runImmediately() {
+    if ForkedChild.isHere { return AnyJob.fail(record, CoroutineError.afterFork) }
     let outer = Turn.current
     let home = record.pointee.scheduler.load(ordering: .relaxed)
     let isForeign = outer?.pointee.scheduler?.toOpaque() != home.toOpaque()

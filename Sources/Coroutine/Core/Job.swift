@@ -81,11 +81,13 @@ public final class Job<Success: Sendable>: AnyJob, Awaitable, @unchecked Sendabl
   /// For tests, command-line tools and other threads that are nobody's queue. Inside a coroutine, or on the queue that
   /// the job needs, it throws ``CoroutineError/wouldDeadlock`` at once; so on a queue that targets that one. A queue that
   /// the job's queue *targets* cannot be recognised, because Dispatch does not tell: waiting there blocks for ever. Starts
-  /// a lazy job. Cancelling nothing, cancelled by nothing.
+  /// a lazy job. Cancelling nothing, cancelled by nothing. In a forked child it throws ``CoroutineError/afterFork`` for a
+  /// job of the parent that has not ended.
   @discardableResult
   public func wait() throws -> Success {
     if let turn = Turn.current, turn.pointee.job != nil { throw CoroutineError.wouldDeadlock }
     if !completion.isSettled {
+      if ForkedChild.isHere, !currentScheduler.refuses { throw CoroutineError.afterFork }
       if currentScheduler.isCurrentQueue { throw CoroutineError.wouldDeadlock }
       start()
       let ended = DispatchSemaphore(value: 0)

@@ -44,7 +44,8 @@ public enum StartMode: Sendable {
 /// - Returns: The handle, which may be dropped.
 ///
 /// Does not suspend, except that an immediate body runs until it first suspends; may be called anywhere. The bindings of
-/// ``CoroutineLocal`` in force here are in force in the body.
+/// ``CoroutineLocal`` in force here are in force in the body. In a forked child the job fails with
+/// ``CoroutineError/afterFork`` before this returns.
 @inlinable @discardableResult
 public func co_launch<Success: Sendable>(
   on queue: DispatchQueue? = nil,
@@ -71,12 +72,15 @@ enum Launch {
   /// The scheduler for a launch here and now, with a reference for the job's record unless it is immortal.
   @usableFromInline
   static func scheduler(for queue: DispatchQueue?) -> Unmanaged<Scheduler> {
-    if let queue { return SchedulerRegistry.scheduler(for: queue).forRecord() }
+    if let queue {
+      return (ForkedChild.isHere ? ForkedChild.scheduler : SchedulerRegistry.scheduler(for: queue)).forRecord()
+    }
     if let job = Turn.current?.pointee.job {
       let current = job.pointee.scheduler.load(ordering: .relaxed)
       return current._withUnsafeGuaranteedRef { $0.isImmortal } ? current : current.retain()
     }
-    return LaneGroup.shared.nextLane().forRecord()
+    // No thread of a forked child is in a coroutine, so a launch inside of one need not ask.
+    return (ForkedChild.isHere ? ForkedChild.scheduler : LaneGroup.shared.nextLane()).forRecord()
   }
 }
 

@@ -62,6 +62,8 @@ final class Scheduler: @unchecked Sendable {
 
   /// What replaces the clock and the choice of the next job; nil in production.
   let simulation: Simulation?
+  /// Whether it fails what it gets, as a forked child must.
+  let refuses: Bool
 
   /// The scheduler of a queue, or a lane of `group`.
   init(queue: DispatchQueue, group: LaneGroup?, immortal: Bool) {
@@ -70,6 +72,7 @@ final class Scheduler: @unchecked Sendable {
     self.isImmortal = immortal
     self.queue = immortal ? queue : nil
     self.simulation = nil
+    self.refuses = false
     lane = .allocate(capacity: 1)
     lane.initialize(to: Lane(group: group.map(Unmanaged.passUnretained)))
     SchedulerRegistry.add(self)
@@ -81,9 +84,21 @@ final class Scheduler: @unchecked Sendable {
     self.rawQueue = nil
     self.isImmortal = false
     self.simulation = simulation
+    self.refuses = false
     lane = .allocate(capacity: 1)
     lane.initialize(to: Lane(group: nil))
     SchedulerRegistry.add(self)
+  }
+
+  /// A scheduler that runs nothing and fails each job that it gets.
+  init(refusingAs label: String) {
+    self.label = label
+    self.rawQueue = nil
+    self.isImmortal = true
+    self.simulation = nil
+    self.refuses = true
+    lane = .allocate(capacity: 1)
+    lane.initialize(to: Lane(group: nil))
   }
 
   deinit {
@@ -140,6 +155,7 @@ final class Scheduler: @unchecked Sendable {
       simulation.wakeUp()
       return
     }
+    if refuses { return refuseAll() }
     while true {
       if let queue = isImmortal ? self.queue : liveLock.withLock({ self.queue }) {
         // `queue` is held for the call because the last live job may end on another thread meanwhile.

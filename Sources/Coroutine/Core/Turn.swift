@@ -44,8 +44,13 @@ struct Turn: ~Copyable {
   /// The turn and job of the calling code; throws off a coroutine.
   @inlinable @inline(__always)
   static func requireJob() throws -> (UnsafeMutablePointer<Turn>, JobRef) {
-    guard let turn = current, let job = turn.pointee.job else { throw CoroutineError.notInCoroutine }
+    guard let turn = current, let job = turn.pointee.job else { throw outside }
     return (turn, job)
+  }
+
+  /// Why code that is outside of any coroutine cannot wait: a forked child cannot be helped by a launch.
+  @usableFromInline static var outside: CoroutineError {
+    @inline(never) get { ForkedChild.isHere ? .afterFork : .notInCoroutine }
   }
 
   /// Whether a yield would come straight back: nothing is ready, nothing has been sent, and the base need not look yet.

@@ -13,6 +13,7 @@ extension Promise {
     // A turn without a job runs handlers.
     if Turn.current != nil { throw CoroutineError.wouldDeadlock }
     if !completion.isSettled {
+      if ForkedChild.isHere { throw CoroutineError.afterFork }
       if needsThisThread { throw CoroutineError.wouldDeadlock }
       let settled = DispatchSemaphore(value: 0)
       if completion.add(ClosureCallback { settled.signal() }) { settled.wait() }

@@ -1,3 +1,4 @@
+internal import CCoroutine
 import Glibc
 public import Synchronization
 
@@ -30,6 +31,18 @@ struct SpinLock: ~Copyable, Sendable {
     return body()
   }
 
+  /// So many rounds no holder in a forked child takes, whose coroutines do not run.
+  private static var hopeless: Int { 1_000_000 }
+
+  private static func refuseOrphaned() -> Never {
+    misuse(
+      """
+      a forked child has used something of Coroutine that a thread of its parent was using at the fork; call exec or \
+      _exit in the child, or use generators that were made in it
+      """
+    )
+  }
+
   @usableFromInline @inline(never)
   borrowing func lockContended() {
     var rounds = 0
@@ -37,6 +50,7 @@ struct SpinLock: ~Copyable, Sendable {
       while word.load(ordering: .relaxed) != 0 {
         rounds += 1
         if rounds > 60 { sched_yield() }
+        if rounds > Self.hopeless, cco_facts.forked != 0 { Self.refuseOrphaned() }
       }
     } while word.exchange(1, ordering: .acquiring) != 0
   }

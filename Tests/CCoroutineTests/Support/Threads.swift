@@ -25,6 +25,13 @@ func onThread<Result>(_ body: @escaping () throws -> Result) throws -> Result {
   return try errand.result!.get()
 }
 
+/// Starts a thread that runs `body`, which must not throw; to be joined.
+func startThread(_ body: @escaping () throws -> Void) -> pthread_t {
+  start {
+    do { try body() } catch { fatalError("\(error)") }
+  }
+}
+
 private func start(_ body: @escaping () -> Void) -> pthread_t {
   var thread = pthread_t()
   let argument = Unmanaged.passRetained(Errand<Void>(body)).toOpaque()

@@ -79,6 +79,27 @@ struct GeneratorMisuseTests {
     #expect(text(result).contains("launched at Shop/Walk.swift:7"))
   }
 
+  @Test(arguments: [true, false])
+  func `an overflow in a body that a coroutine steps names the generator, after the step the coroutine`(
+    _ isInside: Bool
+  ) async {
+    let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) { [isInside] in
+      _ = try await co_launch(name: "stepper", stack: .bytes(64 << 10)) {
+        let generator = co_sequence(of: Int.self, stack: .bytes(64 << 10)) { yield in
+          try yield(1)
+          if isInside { try yield(descend(1 << 28)) }
+        }
+        _ = generator.next()
+        if isInside { _ = generator.next() }
+        return descend(1 << 28)
+      }
+      .value
+    }
+    let name = isInside ? "generator" : "stepper"
+    #expect(text(result).contains("coroutine \"\(name)\" (id "), "\(text(result))")
+    #expect(text(result).contains("overflowed its stack of 64 KiB"))
+  }
+
   @Test func `stepped by its own body after that has moved to another queue, it throws alreadyRunning`() async throws {
     let queue = taggedQueue("elsewhere")
     let seen = try await onSerialQueue {

@@ -55,6 +55,7 @@ private func name(of error: CoroutineError) -> String {
   case .alreadyRunning: "alreadyRunning"
   case .badDescriptor: "badDescriptor"
   case .stackTooLarge: "stackTooLarge"
+  case .afterFork: "afterFork"
   default: "outOfStacks"
   }
 }

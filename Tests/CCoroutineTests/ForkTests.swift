@@ -1,0 +1,72 @@
+import CCoroutine
+import CTestSupport
+import Synchronization
+import Testing
+
+#if canImport(Glibc)
+import Glibc
+#elseif canImport(Musl)
+import Musl
+#endif
+
+// ThreadSanitizer ends a child of many threads.
+@Suite("The core after a fork", .enabled(if: !Machine.hasThreadSanitizer))
+struct ForkTests {
+  @Test("A child makes, runs and destroys contexts, whatever its parent's other threads did with the pool at the fork")
+  func pool() async {
+    await #expect(processExitsWith: .success) {
+      precondition(contextsWork())
+      let others = (0..<3).map { _ in startThread(keepPoolBusy) }
+      while busyThreads.load(ordering: .relaxed) < 3 { sched_yield() }
+      for round in 0..<200 {
+        let answer = cts_in_child(20, { _ in contextsWork() ? 0 : 1 }, nil)
+        #expect(answer == 0, "round \(round)")
+        if answer != 0 { break }
+      }
+      poolMayRest.store(true, ordering: .relaxed)
+      for thread in others { pthread_join(thread, nil) }
+    }
+  }
+
+  @Test("A child knows that it is one, and can ask for the report")
+  func facts() async {
+    await #expect(processExitsWith: .success) {
+      _ = cco_report()
+      #expect(cco_facts.forked == 0)
+      let answer = cts_in_child(
+        20,
+        { _ in cco_facts.forked == 1 && cco_thread().pointee.turn == nil && strlen(cco_report()) > 0 ? 0 : 1 },
+        nil
+      )
+      #expect(answer == 0)
+      #expect(cco_facts.forked == 0)
+    }
+  }
+}
+
+private let poolMayRest = Atomic<Bool>(false)
+private let busyThreads = Atomic<Int>(0)
+
+/// Takes the pool's lock in both ways, for a stack that goes to and fro and to trim.
+private func keepPoolBusy() throws {
+  busyThreads.add(1, ordering: .relaxed)
+  while !poolMayRest.load(ordering: .relaxed) {
+    for _ in 0..<50 { try Fiber { _ in }.destroy() }
+    cco_trim(0)
+  }
+}
+
+/// Makes contexts, steps them and destroys them.
+private func contextsWork() -> Bool {
+  for _ in 0..<3 {
+    var sum = 0
+    guard
+      let fiber = try? Fiber({ fiber in
+        for value in 1...3 { fiber.suspend(value) }
+      })
+    else { return false }
+    while let value = try? fiber.resume(), fiber.state != CCO_FINISHED { sum += value }
+    guard sum == 6, (try? fiber.destroy()) != nil else { return false }
+  }
+  return cco_stacks().peak > 0
+}

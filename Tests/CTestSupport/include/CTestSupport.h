@@ -1,0 +1,31 @@
+// What tests need and Swift cannot say: a fork, and frames of a chosen size.
+#ifndef CTESTSUPPORT_H
+#define CTESTSUPPORT_H
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#pragma clang assume_nonnull begin
+
+/// Forks. The child calls `body`, and exits with its answer; SIGALRM ends it after so many seconds. Returns the child's
+/// exit code, minus the signal that ended it, or -1,000 where there was no child.
+int cts_in_child(unsigned seconds, int (*body)(void *_Nullable argument), void *_Nullable argument);
+
+/// The processor time, in ns, of a switch there and back on this processor, without any cure: with equal sticky
+/// floating-point flags on both sides, or with different ones. Long runs, the best of several. x86-64.
+double cts_round_trip(int flags_differ);
+
+/// Writes a byte at `address`, somewhere below the caller's frame, from a frame that reaches so far down and touches no
+/// other of its pages.
+void cts_write_below(void *address);
+
+#pragma clang assume_nonnull end
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
