@@ -1,15 +1,29 @@
 // swift-tools-version:6.2
+import Foundation
 import PackageDescription
 
-// Two environment variables and one trait change what this manifest says. All are off unless asked for, so that a package
+// Three environment variables and one trait change what this manifest says. All are off unless asked for, so that a package
 // which depends on the product Coroutine builds only CCoroutine and Coroutine, and fetches no other package.
 //   CO_WERROR   set: warnings are errors, in C, C++ and Swift. For this repository's own checks: a warning that a later
 //               compiler invents must not break those who depend on the package.
 //   CO_DOCS     set: the documentation plugin becomes a dependency. It is fetched only when documentation is asked for.
+//   CO_SHARED_BOOST   set: Boost.Context is linked as a shared library, also where its archive is installed.
 //   trait Demo  builds the demo for real: an HTTP server, a command-line parser, SQLite and libpng, used by it and its
 //               tests alone.
 let warningsAreErrors = Context.environment["CO_WERROR"] != nil
 let wantsDocumentation = Context.environment["CO_DOCS"] != nil
+
+// Boost.Context's archive where there is one, as Debian's -dev package has it: a program then starts on a machine without
+// Boost. Asked of the file system, because a linker that finds both takes the shared library. Only the switch itself is
+// taken from the archive, two functions in position-independent assembly, so shared libraries may contain it as well.
+let libraryFolders = [
+  "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib",
+]
+let hasBoostArchive =
+  Context.environment["CO_SHARED_BOOST"] == nil
+  && libraryFolders.contains { FileManager.default.fileExists(atPath: "\($0)/libboost_context.a") }
+let boostContext = hasBoostArchive ? ":libboost_context.a" : "boost_context"
+
 let demoOnly = TargetDependencyCondition.when(traits: ["Demo"])
 
 // The server with the sockets below it, the command line, the database.
@@ -52,7 +66,7 @@ let package = Package(
       cxxSettings: [
         .enableWarning("all"), .enableWarning("extra"), .enableWarning("frame-larger-than=12288"),
       ] + (warningsAreErrors ? [.treatAllWarnings(as: .error)] : []),
-      linkerSettings: [.linkedLibrary("boost_context", .when(platforms: [.linux]))]
+      linkerSettings: [.linkedLibrary(boostContext, .when(platforms: [.linux]))]
     ),
     .target(name: "Coroutine", dependencies: ["CCoroutine"]),
     .systemLibrary(name: "CPNG"),
