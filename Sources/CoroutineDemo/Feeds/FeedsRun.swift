@@ -11,6 +11,8 @@ import Foundation
 struct FeedsRun {
   /// More than that is no feed.
   private static let longestFeed = 256_000_000
+  /// For the database, the event loops, and connections that are closing.
+  private static let otherDescriptors = 48
   private let command: FeedsCommand
   private let output = Output.standardOutput()
   private let errors = Output.standardError()
@@ -45,7 +47,8 @@ struct FeedsRun {
     } catch {
       return fail("the built-in server could not be started: \(error)", .noServer)
     }
-    let web = HTTPStreams(connections: command.jobs, longest: Self.longestFeed)
+    let jobs = readers(besidesServer: server != nil)
+    let web = HTTPStreams(connections: jobs, longest: Self.longestFeed)
     defer {
       _ = web.close(within: 5)
       try? store.stop()
@@ -54,20 +57,34 @@ struct FeedsRun {
     let sources = server.map { Catalogue.sources(at: $0.url) } ?? Self.sources(command.sources)
     var status: ExitStatus?
     repeat {
-      status = try round(of: sources, FeedOpener(web: web), store, cancellation)
+      status = try round(of: sources, FeedOpener(web: web), jobs, store, cancellation)
     } while try pause(cancellation)
     return cancellation.reason.map { Self.status(of: $0) } ?? status
+  }
+
+  /// How many feeds to read at once: as many as asked for, or as there are descriptors for.
+  private func readers(besidesServer hasServer: Bool) -> Int {
+    // A connection and a file for what has arrived; the built-in server's end of the connection.
+    let each = hasServer ? 3 : 2
+    let most = max(1, (DescriptorLimit.left - Self.otherDescriptors) / each)
+    guard most < command.jobs else { return command.jobs }
+    errors.note(
+      "CoroutineDemo: \(most) feeds at once in place of \(command.jobs), since this process may have "
+        + "\(DescriptorLimit.count) open files; raise the limit with ulimit -n.\n"
+    )
+    return most
   }
 
   /// Reads all feeds once and shows what became of them.
   private func round(
     of sources: [Source],
     _ opener: FeedOpener,
+    _ jobs: Int,
     _ store: Store,
     _ cancellation: Cancellation
   ) throws -> ExitStatus? {
     let news = Channel<FeedNews>(.unbounded)
-    let reader = FeedReader(opener: opener, store: store, jobs: command.jobs, timeout: command.timeout, news: news)
+    let reader = FeedReader(opener: opener, store: store, jobs: jobs, timeout: command.timeout, news: news)
     let display = FeedDisplay(output: errors, news: news)
     let shown = co_launch(name: "display") { try display.run(count: sources.count) }
     let reading = co_launch(name: "feeds") { try reader.read(sources) }

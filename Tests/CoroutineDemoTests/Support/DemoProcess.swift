@@ -24,20 +24,24 @@ final class DemoProcess: Sendable {
   private let status = Event<Int32>()
 
   /// Starts the executable that was built with these tests, with an environment that says nothing of a terminal.
+  ///
+  /// `limit` is what `ulimit` is called with before.
   init(
     _ arguments: [String],
     environment additions: [String: String] = [:],
     terminal: PseudoTerminal? = nil,
     output replaced: FileHandle? = nil,
-    input: String? = nil
+    input: String? = nil,
+    limit: String? = nil
   ) throws {
     var environment = ProcessInfo.processInfo.environment
     for name in ["TERM", "NO_COLOR", "COLORTERM", "http_proxy", "no_proxy", "NO_PROXY"] { environment[name] = nil }
     environment.merge(additions) { $1 }
     environment.merge(terminal?.environment ?? [:]) { $1 }
     process.environment = environment
-    process.executableURL = Self.executable
-    process.arguments = arguments
+    process.executableURL = limit == nil ? Self.executable : URL(filePath: "/bin/sh")
+    let shell = limit.map { ["-c", "ulimit \($0); exec \"$0\" \"$@\"", Self.executable.path] } ?? []
+    process.arguments = shell + arguments
     process.standardInput = try input.map(Self.pipe) ?? FileHandle.nullDevice
     process.terminationHandler = { [status] in status.happen($0.terminationStatus) }
 

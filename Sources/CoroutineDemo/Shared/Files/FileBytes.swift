@@ -10,7 +10,7 @@ final class FileBytes: ByteSource, Sendable {
 
     var isMissing: Bool { code == ENOENT }
 
-    var description: String { String(cString: strerror(code)) }
+    var description: String { DescriptorLimit.text(code) }
   }
 
   private let descriptor: Int32

@@ -109,7 +109,7 @@ extension HTTPStreams: URLSessionDataDelegate {
 
   func urlSession(_ session: URLSession, task: URLSessionTask, didCompleteWithError error: (any Error)?) {
     guard let arrival = arrivals.withLock({ $0.removeValue(forKey: task.taskIdentifier) }) else { return }
-    let failure = error.map { HTTPError.unreachable(Self.address(of: task), reason: $0.localizedDescription) }
+    let failure = error.map { HTTPError.unreachable(Self.address(of: task), reason: Self.reason($0)) }
     arrival.head?.fail(failure ?? HTTPError.malformed(Self.address(of: task), what: "no HTTP response"))
     arrival.body.finish(failure)
     inFlight.leave()
@@ -130,6 +130,11 @@ extension HTTPStreams: URLSessionDataDelegate {
     let isWeb = ["http", "https"].contains(request.url?.scheme?.lowercased() ?? "")
     // Not followed, the redirect is the answer: its status says what went wrong.
     completionHandler(isWeb && count <= Self.mostRedirects ? request : nil)
+  }
+
+  /// URLSession says "could not connect" when it has no descriptor for a connection.
+  private static func reason(_ error: any Error) -> String {
+    DescriptorLimit.left == 0 ? DescriptorLimit.exceeded : error.localizedDescription
   }
 
   private static func address(of task: URLSessionTask) -> URL {

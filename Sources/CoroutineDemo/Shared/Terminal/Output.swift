@@ -6,7 +6,7 @@ struct OutputError: Error, Equatable, CustomStringConvertible {
   var name: String
   var code: Int32
 
-  var description: String { "cannot write to \(name): \(String(cString: strerror(code)))" }
+  var description: String { "cannot write to \(name): \(DescriptorLimit.text(code))" }
 }
 
 /// A file descriptor to write text to, with what it can show and how wide it is.

@@ -1,0 +1,54 @@
+#if Demo
+import FlyingFox
+import Foundation
+import Testing
+
+@testable import CoroutineDemo
+
+/// A thousand feeds at once, under the limits of descriptors that a login has as a rule.
+@Suite(.serialized, .timeLimit(.minutes(5))) struct `A crowd of feeds` {
+  private let folder: ScratchFolder
+
+  init() throws {
+    folder = try ScratchFolder()
+    // The test's own server needs a connection for each.
+    DescriptorLimit.raise()
+  }
+
+  /// Reads `count` feeds of a site, all at once, where `ulimit` says what the process may have.
+  private func read(_ count: Int, under limit: String) async throws -> DemoProcess.End {
+    let server = try await TestServer { request in
+      let number = Int(request.path.split(separator: "/").last ?? "") ?? 0
+      return HTTPResponse(statusCode: .ok, body: Data(SmallFeed.text("Feed \(number)", items: 0..<2).utf8))
+    }
+    let sources = (0..<count).map { server.url.appending(path: "feed/\($0)").absoluteString }
+    let database = folder.path("feeds.sqlite")
+    let arguments = ["feeds", "--jobs", "1000", "--timeout", "240", "--database", database] + sources
+    let end = try await DemoProcess(arguments, limit: limit).end()
+    await server.stop()
+    return end
+  }
+
+  @Test func `is read under a soft limit of 1,024 descriptors`() async throws {
+    let end = try await read(1_000, under: "-Sn 1024")
+    #expect(end.status == 0, "\(end.errors.suffix(2_000))")
+    #expect(end.output.contains(/\n1000 feeds +2000 +2000\b/))
+  }
+
+  @Test func `is read by fewer at once under a hard limit, and that is said`() async throws {
+    let end = try await read(300, under: "-n 256")
+    #expect(end.status == 0, "\(end.errors.suffix(2_000))")
+    #expect(
+      end.errors.contains(/\d+ feeds at once in place of 1000, since this process may have 256 open files; raise/)
+    )
+    #expect(end.output.contains(/\n300 feeds +600 +600\b/))
+  }
+
+  @Test func `an error for want of a descriptor names the limit`() {
+    let error = OutputError(name: "the temporary directory", code: EMFILE)
+    #expect(
+      "\(error)".hasSuffix(": too many open files: the limit is \(DescriptorLimit.count); raise it with ulimit -n")
+    )
+  }
+}
+#endif
