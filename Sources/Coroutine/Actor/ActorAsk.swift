@@ -181,7 +181,7 @@ extension ActorRef {
   func askForEver<Answer: Sendable>(_ make: (Reply<Answer>) -> Message) throws -> Answer {
     let (_, job) = try Turn.requireJob()
     try job.checkCancelled()
-    if job == core.record { throw CoroutineError.wouldDeadlock }
+    if job == core.record { throw CoroutineError.wouldDeadlock(because: .asksItself) }
     var slot: Result<Answer, any Error>?
     return try withUnsafeMutablePointer(to: &slot) { slot in
       var asker = AskNode(job, slot: UnsafeMutableRawPointer(slot))

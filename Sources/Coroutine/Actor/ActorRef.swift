@@ -78,7 +78,7 @@ public final class ActorRef<Message: Sendable>: Sendable {
         switch core.whenFull {
         // The mailbox drops its newest, and this is it.
         case .neverWaits: return core.drop(message)
-        case .waits: throw CoroutineError.wouldDeadlock
+        case .waits: throw CoroutineError.wouldDeadlock(because: .tellsItself)
         case .fails: throw MailboxFull()
         }
       }

@@ -1,9 +1,13 @@
-/// A deadline of ``co_timeout(_:_:)`` has passed.
+/// A deadline has passed.
 ///
-/// Not a cancellation: whoever catches it goes on.
+/// Not a cancellation: the code that catches it continues.
 public struct TimeoutError: Error {
+  /// How long the deadline allowed; nil where the thrower did not say.
+  public var duration: Duration?
   /// Creates the error.
   public init() {}
+  /// Creates the error of a deadline that allowed `duration`.
+  public init(after duration: Duration) { self.duration = duration }
 }
 
 /// A channel was closed; `cause` is what it was closed with.
@@ -50,8 +54,11 @@ public enum CoroutineError: Error {
   case abandoned
   /// A callback gave neither a value nor an error.
   case invalidCallback
-  /// Waiting here could never end: it would block what it waits for, or asks for more than there will ever be.
-  case wouldDeadlock
+  /// Waiting here could never end; says why.
+  ///
+  /// `catch CoroutineError.wouldDeadlock` and `case .wouldDeadlock` match it whatever the reason
+  /// (docs/evolution/0011-a-deadlock-says-why.md).
+  case wouldDeadlock(because: Deadlock)
   /// Things wait for one another in a circle.
   case cycle
   /// A generator was stepped while it was running.
@@ -64,46 +71,7 @@ public enum CoroutineError: Error {
   case outOfStacks(String)
   /// This process is a forked child, which has none of the threads that run coroutines.
   case afterFork
-}
 
-extension CoroutineError: CustomStringConvertible {
-  /// What went wrong and what to do about it, in one sentence.
-  public var description: String {
-    switch self {
-    case .notInCoroutine:
-      "this call suspends a coroutine, and there is none here; call it inside co_launch { … }, or block with Job.wait()"
-    case .abandoned:
-      "what was waited for can no longer happen: it was released without having been settled or resumed"
-    case .invalidCallback:
-      "the callback was called with neither a value nor an error; give one of them"
-    case .wouldDeadlock:
-      "waiting here could never end: it would block what it waits for, or asks for more than there will ever be; give back "
-        + "first what is held, ask for less, in a coroutine use join() instead of wait(), elsewhere wait on another queue"
-    case .cycle:
-      "these wait for one another in a circle; break it by waiting for something outside of it"
-    case .alreadyRunning:
-      "the generator is running already; step it from outside of its body and from one place at a time"
-    case .badDescriptor:
-      "the file descriptor is not open; keep it open for as long as a coroutine waits for it"
-    case .stackTooLarge(let bytes):
-      "a stack of \(bytes) bytes is beyond the largest size class of 16 MiB; ask for less, or recurse less deeply"
-    case .outOfStacks(let limit):
-      limit
-    case .afterFork:
-      "this process is a forked child, and the threads that run coroutines stayed in its parent; call exec or _exit, or use "
-        + "generators, which need no thread; launch coroutines in the parent"
-    }
-  }
-}
-
-extension TimeoutError: CustomStringConvertible {
-  /// One sentence.
-  public var description: String { "the deadline of a co_timeout has passed" }
-}
-
-extension ResumedTwice: CustomStringConvertible {
-  /// One sentence.
-  public var description: String {
-    "a resumer was used although its coroutine had been resumed by it before; the late result, \(late), is ignored"
-  }
+  /// Waiting would never end, for a reason that is not given.
+  public static var wouldDeadlock: CoroutineError { .wouldDeadlock(because: .unspecified) }
 }

@@ -71,7 +71,7 @@ public final class Job<Success: Sendable>: AnyJob, Awaitable, @unchecked Sendabl
   @usableFromInline
   func prepareToWait() throws {
     let (_, job) = try Turn.requireJob()
-    if job == record { throw CoroutineError.wouldDeadlock }
+    if job == record { throw CoroutineError.wouldDeadlock(because: .joinsItself) }
     try job.checkCancelled()
     start()
   }
@@ -85,10 +85,12 @@ public final class Job<Success: Sendable>: AnyJob, Awaitable, @unchecked Sendabl
   /// job of the parent that has not ended.
   @discardableResult
   public func wait() throws -> Success {
-    if let turn = Turn.current, turn.pointee.job != nil { throw CoroutineError.wouldDeadlock }
+    if let turn = Turn.current, turn.pointee.job != nil {
+      throw CoroutineError.wouldDeadlock(because: .blocksCoroutine)
+    }
     if !completion.isSettled {
       if ForkedChild.isHere, !currentScheduler.refuses { throw CoroutineError.afterFork }
-      if currentScheduler.isCurrentQueue { throw CoroutineError.wouldDeadlock }
+      if currentScheduler.isCurrentQueue { throw CoroutineError.wouldDeadlock(because: .blocksOwnQueue) }
       start()
       let ended = DispatchSemaphore(value: 0)
       if completion.add(ClosureCallback { ended.signal() }) { ended.wait() }

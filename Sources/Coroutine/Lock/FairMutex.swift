@@ -59,7 +59,9 @@ public final class FairMutex: @unchecked Sendable {
 
   @usableFromInline
   func lockContended(_ turn: UnsafeMutablePointer<Turn>, _ job: JobRef) throws {
-    if owner.load(ordering: .relaxed) == LockOwner(job).word { throw CoroutineError.wouldDeadlock }
+    if owner.load(ordering: .relaxed) == LockOwner(job).word {
+      throw CoroutineError.wouldDeadlock(because: .holdsMutex)
+    }
     try permit.wait(1, .lock, turn, job)
   }
 

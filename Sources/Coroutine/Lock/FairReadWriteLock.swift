@@ -121,7 +121,9 @@ public final class FairReadWriteLock: @unchecked Sendable {
     let (turn, job) = try Turn.requireJob()
     try job.checkCancelled()
     if permits.takeAtOnce(count) { return job }
-    if writer.load(ordering: .relaxed) == LockOwner(job).word { throw CoroutineError.wouldDeadlock }
+    if writer.load(ordering: .relaxed) == LockOwner(job).word {
+      throw CoroutineError.wouldDeadlock(because: .holdsWriteLock)
+    }
     try permits.wait(count, .lock, turn, job)
     return job
   }

@@ -11,8 +11,17 @@ import Synchronization
 /// Strictly first come, first served, whatever the amounts: a coroutine that wants many is not overtaken for ever by those that
 /// want one, though one permit is there. A waiter that is cancelled has taken nothing, and those behind it move up.
 ///
-/// Permits belong to nobody: one coroutine may acquire and another, or a thread, release. But there are never more than the
-/// semaphore was made with; to release more ends the process.
+/// Permits belong to nobody: one coroutine may acquire and another, or a thread, release.
+///
+/// A semaphore has a limit. By default that is the number of permits that it was made with: to release more ends the
+/// process, because a permit was given back twice. A semaphore that signals begins with none and has no limit, as a
+/// `DispatchSemaphore`:
+///
+/// ```swift
+/// let arrived = FairSemaphore(0, limit: .unbounded)
+/// source.onArrival { arrived.release() }   // on any thread
+/// try arrived.acquire()                    // in a coroutine: suspends until one has arrived
+/// ```
 public final class FairSemaphore: @unchecked Sendable {
   // Sound because the storage guards itself; it is used by its address alone, as the first property.
   //
@@ -25,18 +34,41 @@ public final class FairSemaphore: @unchecked Sendable {
 
   /// Creates a semaphore with `permits` permits, all available.
   ///
-  /// A negative number traps. With none it lets nobody through: who acquires waits until cancelled.
-  public init(_ permits: Int) {
+  /// It never has more. A negative number traps. With none it lets nobody through: a coroutine that acquires waits
+  /// until it is cancelled. ``init(_:limit:)`` makes one that signals.
+  public convenience init(_ permits: Int) { self.init(permits, limit: .permits(permits)) }
+
+  /// How many permits a semaphore can have at most.
+  public enum Limit: Sendable, Hashable {
+    /// As many as can be counted, `Int.max / 2`: releasing adds permits, whether or not they were acquired before.
+    case unbounded
+    /// So many: releasing adds permits until that many are available.
+    case permits(Int)
+  }
+
+  /// Creates a semaphore with `permits` available permits, to which releasing adds more, up to `limit`.
+  ///
+  /// A negative number and a limit below `permits` trap.
+  public init(_ permits: Int, limit: Limit) {
+    let most = if case .permits(let most) = limit { most } else { Self.mostPermits }
     if permits < 0 { misuse("A FairSemaphore cannot have \(permits) permits: give it 0 or more.") }
-    if permits > Int.max / 2 { misuse("A FairSemaphore cannot have \(permits) permits: at most Int.max / 2.") }
-    storage = Permits(UInt(permits))
+    if most > Self.mostPermits { misuse("A FairSemaphore cannot have \(most) permits: at most Int.max / 2.") }
+    if permits > most {
+      misuse(
+        "A FairSemaphore cannot have \(permits) permits and a limit of \(most): make the limit \(permits) or more."
+      )
+    }
+    storage = Permits(UInt(permits), limit: UInt(most))
     _ = PermitsRef(&storage, at: self.permits)
   }
+
+  /// Such that twice as many still fit into a word.
+  private static var mostPermits: Int { Int.max / 2 }
 
   /// Takes `permits` permits, all at once.
   ///
   /// Suspends until they are there and everyone who has asked before has been served. Cancelled, before or while it waits, it
-  /// throws and has taken none. To ask for none never waits. To ask for more than the semaphore was made with throws
+  /// throws and has taken none. To ask for none never waits. To ask for more than the limit throws
   /// ``CoroutineError/wouldDeadlock``; a negative number traps. Off a coroutine ``CoroutineError/notInCoroutine``.
   @inlinable
   public func acquire(_ permits: Int = 1) throws {
@@ -49,7 +81,9 @@ public final class FairSemaphore: @unchecked Sendable {
   @usableFromInline
   func acquireContended(_ count: UInt, _ turn: UnsafeMutablePointer<Turn>, _ job: JobRef) throws {
     if count == 0 { return }
-    if isBeyond(count) { throw CoroutineError.wouldDeadlock }
+    if isBeyond(count) {
+      throw CoroutineError.wouldDeadlock(because: .permits(count, limit: permits.pointee.total))
+    }
     try permits.wait(count, .permits, turn, job)
   }
 
@@ -67,9 +101,9 @@ public final class FairSemaphore: @unchecked Sendable {
     return count == 0 || self.permits.take(count)
   }
 
-  /// Gives `permits` permits back, to those who wait first.
+  /// Gives `permits` permits back, or adds them, to those who wait first.
   ///
-  /// Never suspends; anywhere. More than are taken, or a negative number, ends the process.
+  /// Never suspends; anywhere. To have more than the limit, or a negative number, ends the process.
   @inlinable
   public func release(_ permits: Int = 1) {
     if !self.permits.give(Self.checked(permits, "release")) { refuse(permits) }
@@ -89,7 +123,8 @@ public final class FairSemaphore: @unchecked Sendable {
   @usableFromInline @inline(never)
   func refuse(_ permits: Int) -> Never {
     misuse(
-      "A FairSemaphore got \(permits) permits released of which it had not given so many away: release what was acquired, once."
+      "A FairSemaphore with a limit of \(self.permits.pointee.total) permits got \(permits) released, which is too many: "
+        + "release what was acquired, once, or make it with limit: .unbounded."
     )
   }
 }

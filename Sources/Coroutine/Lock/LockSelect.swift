@@ -29,7 +29,7 @@ extension FairSemaphore {
   /// For ``co_select(biased:_:)``: takes `permits` permits.
   ///
   /// Ready when they are there and nobody waits; waiting, the select has its place in the queue. They are taken when `body` runs:
-  /// ``release(_:)`` them, there or later. For more than the semaphore was made with, co_select throws
+  /// ``release(_:)`` them, there or later. For more than the semaphore's limit, co_select throws
   /// ``CoroutineError/wouldDeadlock``; a negative number traps.
   public func onAcquire<R>(_ permits: Int = 1, _ body: @escaping () throws -> R) -> SelectCase<R> {
     SelectCase(
@@ -77,7 +77,7 @@ private enum MutexLocking: SelectOperation {
   }
 
   static func finish(_ mutex: FairMutex, _ node: SelectNodeRef) throws {
-    try node.throwIfImpossible()
+    try node.throwIfImpossible(.holdsMutex)
     mutex.owner.store(LockOwner.current.word, ordering: .relaxed)
   }
 }
@@ -89,7 +89,10 @@ private enum Acquiring: SelectOperation {
     return node.attempt(semaphore.permits, isImpossible: semaphore.isBeyond(node.wanted))
   }
 
-  static func finish(_ semaphore: FairSemaphore, _ node: SelectNodeRef) throws { try node.throwIfImpossible() }
+  static func finish(_ semaphore: FairSemaphore, _ node: SelectNodeRef) throws {
+    try node.throwIfImpossible(.permits(node.wanted, limit: semaphore.permits.pointee.total))
+  }
+
   static func dispose(_ semaphore: FairSemaphore, _ node: SelectNodeRef) { semaphore.permits.grant() }
 }
 
@@ -100,7 +103,7 @@ private enum ReadWriteLocking: SelectOperation {
   }
 
   static func finish(_ lock: FairReadWriteLock, _ node: SelectNodeRef) throws {
-    try node.throwIfImpossible()
+    try node.throwIfImpossible(.holdsWriteLock)
     if node.wanted > 1 { lock.writer.store(LockOwner.current.word, ordering: .relaxed) }
   }
 
@@ -118,8 +121,8 @@ extension SelectNodeRef {
     return isImpossible || permits.takeOrContend(wanted) ? .yes : .no
   }
 
-  fileprivate func throwIfImpossible() throws {
-    if pointee.slotted.isClosed { throw CoroutineError.wouldDeadlock }
+  fileprivate func throwIfImpossible(_ reason: @autoclosure () -> CoroutineError.Deadlock) throws {
+    if pointee.slotted.isClosed { throw CoroutineError.wouldDeadlock(because: reason()) }
   }
 }
 

@@ -1,7 +1,7 @@
 public import Synchronization
 
 // A number of permits that are handed out strictly in the order of asking: what every lock of this folder is made of. A mutex
-// has one, a semaphore as many as it was made with; of a read-write lock a reader takes one and a writer all.
+// has one, a semaphore as many as its limit says; of a read-write lock a reader takes one and a writer all.
 //
 //   word = available << 1 | CONTENDED
 //
@@ -18,7 +18,8 @@ public import Synchronization
 //     adds permits, or takes a node out, hands out what can be had before it leaves the lock. A select, which unlinks its own
 //     nodes, does so right afterwards (LockSelect.swift).
 //  4. All nodes are SlotNodes; the slot is a UInt, how many permits are wanted.
-//  5. 0 <= available <= total, and available + what is held = total.
+//  5. 0 <= available <= total. Where nothing is given that was not taken, available + what is held = total; a semaphore
+//     that signals begins with fewer than total. Give refuses what would exceed total, so no count overflows.
 //
 // Who wins a race
 //   grant against cancellation   The claim of the wait decides (Waiter.swift), and permits leave `available` only after a claim
@@ -45,9 +46,12 @@ struct Permits: ~Copyable {
   @usableFromInline let total: UInt
 
   @usableFromInline
-  init(_ total: UInt) {
-    word = Atomic(total << 1)
-    self.total = total
+  init(_ total: UInt) { self.init(total, limit: total) }
+
+  /// `available` permits at first, and `limit` at most.
+  init(_ available: UInt, limit: UInt) {
+    word = Atomic(available << 1)
+    total = limit
   }
 }
 

@@ -65,7 +65,7 @@ public final class RateLimiter: @unchecked Sendable {
     try job.checkCancelled()
     if count < 0 { refuse(count) }
     if count == 0 { return }
-    if count > burst { throw CoroutineError.wouldDeadlock }
+    if count > burst { throw CoroutineError.wouldDeadlock(because: .tokens(count, burst: burst)) }
     if !gate.takeAtOnce(1) { try gate.wait(1, .permits, turn, job) }
     defer { _ = gate.give(1) }
     while true {

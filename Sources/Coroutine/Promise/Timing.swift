@@ -62,14 +62,14 @@ extension Promise {
   public final func timeout(_ duration: Duration, file: StaticString = #fileID, line: UInt = #line) -> Promise {
     let timed = Promise(file: file, line: line)
     // Weak: an abandoned promise must not be kept until its deadline.
-    let timer = PromiseTimer { [weak timed] in _ = timed?.cancel(with: TimeoutError()) }
+    let timer = PromiseTimer { [weak timed] in _ = timed?.cancel(with: TimeoutError(after: duration)) }
     let stopper = PromiseTimer.Stopper(timer)
     timed.onCancel = { withExtendedLifetime(stopper) {} }
     timed.link(to: self, on: nil, [], Self.copier)
     if duration > .zero {
       timer.startUnlessStopped(duration)
     } else {
-      _ = timed.cancel(with: TimeoutError())
+      _ = timed.cancel(with: TimeoutError(after: duration))
     }
     return timed
   }

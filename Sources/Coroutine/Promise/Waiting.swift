@@ -11,10 +11,10 @@ extension Promise {
   @discardableResult
   public final func wait() throws -> Success {
     // A turn without a job runs handlers.
-    if Turn.current != nil { throw CoroutineError.wouldDeadlock }
+    if Turn.current != nil { throw CoroutineError.wouldDeadlock(because: .blocksCoroutine) }
     if !completion.isSettled {
       if ForkedChild.isHere { throw CoroutineError.afterFork }
-      if needsThisThread { throw CoroutineError.wouldDeadlock }
+      if needsThisThread { throw CoroutineError.wouldDeadlock(because: .blocksHandler) }
       let settled = DispatchSemaphore(value: 0)
       if completion.add(ClosureCallback { settled.signal() }) { settled.wait() }
     }

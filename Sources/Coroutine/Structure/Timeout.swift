@@ -11,7 +11,7 @@ import Synchronization
 public func co_timeout<Output>(_ duration: Duration, _ body: () throws -> Output) throws -> Output {
   let (_, job) = try Turn.requireJob()
   try job.checkCancelled()
-  guard duration > .zero else { throw TimeoutError() }
+  guard duration > .zero else { throw TimeoutError(after: duration) }
   var frame = CancelFrame(.deadline, inside: job.pointee.frames)
   return try withUnsafeMutablePointer(to: &frame) { frame in
     let scheduler = job.pointee.scheduler.load(ordering: .relaxed)
@@ -34,7 +34,7 @@ public func co_timeout<Output>(_ duration: Duration, _ body: () throws -> Output
         let outer = frame.pointee.outer
         job.pointee.frames = outer
         if let enclosing = job.cancellation() { throw enclosing }
-        throw frame.pointee.isSignalled.load(ordering: .acquiring) ? TimeoutError() : error
+        throw frame.pointee.isSignalled.load(ordering: .acquiring) ? TimeoutError(after: duration) : error
       }
     }
   }

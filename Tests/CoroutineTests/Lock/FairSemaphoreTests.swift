@@ -152,6 +152,89 @@ struct FairSemaphoreTests {
     #expect(dump.contains("\"out of permits\" waiting for permits"))
   }
 
+  // MARK: signalling
+
+  @Test func `one that begins with no permits and has no limit signals, from any thread`() async throws {
+    let arrived = FairSemaphore(0, limit: .unbounded)
+    let woken = Locked(0)
+    let waiters = (0..<100).map { _ in
+      co_launch {
+        try arrived.acquire()
+        woken.withLock { $0 += 1 }
+      }
+    }
+    for _ in 0..<4 { try await onOwnThread { for _ in 0..<25 { arrived.release() } } }
+    for waiter in waiters { try await waiter.value }
+    #expect(woken.withLock { $0 } == 100)
+    #expect(arrived.available == 0)
+  }
+
+  @Test func `signals that come before anyone waits are counted`() async throws {
+    let semaphore = FairSemaphore(0, limit: .unbounded)
+    semaphore.release()
+    semaphore.release(2)
+    #expect(semaphore.available == 3)
+    try await onSerialQueue {
+      try semaphore.acquire(2)
+      #expect(semaphore.tryAcquire())
+      #expect(!semaphore.tryAcquire())
+      let isTaken = try co_select {
+        semaphore.onAcquire { true }
+          .otherwise { false }
+      }
+      #expect(!isTaken)
+    }
+  }
+
+  @Test func `without a limit many permits can be waited for`() async throws {
+    try await onSerialQueue {
+      let (semaphore, row) = (FairSemaphore(1, limit: .unbounded), Queueing())
+      try row.enqueue("five") { try semaphore.acquire(5) }
+      for _ in 0..<3 { semaphore.release() }
+      try row.settle()
+      #expect(row.trace.all.isEmpty)
+      semaphore.release()
+      try row.settle()
+      #expect(row.trace.all == ["five"])
+    }
+  }
+
+  @Test func `a limit above the first number of permits is kept`() async throws {
+    try await onSerialQueue {
+      let semaphore = FairSemaphore(1, limit: .permits(3))
+      semaphore.release(2)
+      #expect(semaphore.available == 3)
+      #expect(outcome { try semaphore.acquire(4) } == "wouldDeadlock")
+      try semaphore.acquire(3)
+    }
+  }
+
+  @Test func `to release beyond a limit ends the process`() async {
+    let died = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
+      let semaphore = FairSemaphore(0, limit: .permits(2))
+      semaphore.release(2)
+      semaphore.release()
+    }
+    #expect(died?.said("A FairSemaphore with a limit of 2 permits got 1 released") == true)
+  }
+
+  @Test func `more permits than can be counted end the process instead of beginning again at none`() async {
+    let died = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
+      let semaphore = FairSemaphore(0, limit: .unbounded)
+      semaphore.release(.max / 2)
+      #expect(semaphore.available == .max / 2)
+      semaphore.release()
+    }
+    #expect(died?.said("which is too many") == true)
+  }
+
+  @Test func `a limit below the first number of permits ends the process`() async {
+    let died = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
+      _ = FairSemaphore(2, limit: .permits(1))
+    }
+    #expect(died?.said("A FairSemaphore cannot have 2 permits and a limit of 1") == true)
+  }
+
   @Test func `a negative number of permits ends the process`() async {
     let died = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) { _ = FairSemaphore(-1) }
     #expect(died?.said("A FairSemaphore cannot have -1 permits") == true)

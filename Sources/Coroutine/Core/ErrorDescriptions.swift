@@ -1,0 +1,117 @@
+// What errors print: the subject first, then what to do about it, in one sentence without a full stop.
+
+extension CoroutineError: CustomStringConvertible {
+  /// What went wrong and what to do about it, in one sentence.
+  public var description: String {
+    switch self {
+    case .notInCoroutine:
+      "this call suspends a coroutine, and there is none here; call it inside co_launch { … }, or block with Job.wait()"
+    case .abandoned:
+      "what was waited for can no longer happen: it was released without having been settled or resumed"
+    case .invalidCallback:
+      "the callback was called with neither a value nor an error; give one of them"
+    case .wouldDeadlock(let reason):
+      "waiting here could never end: \(reason)"
+    case .cycle:
+      "these wait for one another in a circle; break it by waiting for something outside of it"
+    case .alreadyRunning:
+      "the generator is running already; step it from outside of its body and from one place at a time"
+    case .badDescriptor:
+      "the file descriptor is not open; keep it open for as long as a coroutine waits for it"
+    case .stackTooLarge(let bytes):
+      "a stack of \(bytes) bytes is beyond the largest size class of 16 MiB; ask for less, or recurse less deeply"
+    case .outOfStacks(let limit):
+      limit
+    case .afterFork:
+      "this process is a forked child, and the threads that run coroutines stayed in its parent; call exec or _exit, or use "
+        + "generators, which need no thread; launch coroutines in the parent"
+    }
+  }
+
+  /// Why waiting could never end.
+  ///
+  /// Prints the rule that was met and what to do instead.
+  public struct Deadlock: Sendable, Hashable, CustomStringConvertible {
+    /// The rule, and what to do instead.
+    public let description: String
+    /// Creates a reason of your own, for an ``Awaitable`` or a lock of your own.
+    public init(_ description: String) { self.description = description }
+  }
+}
+
+extension CoroutineError.Deadlock {
+  static let unspecified = Self("it waits for something that waits for it")
+  static let joinsItself = Self("a coroutine cannot join itself; let another one join it")
+  static let blocksCoroutine = Self(
+    "wait() blocks the thread, which coroutines and handlers need; use join() or co_await(), in a coroutine"
+  )
+  static let blocksOwnQueue = Self("wait() blocks the queue that the job needs; call it on another queue or thread")
+  static let blocksHandler = Self(
+    "wait() blocks the queue that a handler of the promise needs; call it on another queue or thread"
+  )
+  @usableFromInline static let asksItself = Self(
+    "an actor that asks itself waits for an answer that only it can give; call the handler's code instead"
+  )
+  static let tellsItself = Self(
+    "the actor's mailbox is full, and only the actor that tells here can empty it; give it a larger mailbox"
+  )
+  static let holdsMutex = Self("the coroutine holds this FairMutex already; unlock it first")
+  static let holdsWriteLock = Self("the coroutine holds this FairReadWriteLock for writing already; unlock it first")
+
+  static func permits(_ count: UInt, limit: UInt) -> Self {
+    Self("\(count) permits were asked of a FairSemaphore that never has more than \(limit); ask for less")
+  }
+
+  static func tokens(_ count: Int, burst: Int) -> Self {
+    Self("\(count) tokens were asked of a RateLimiter whose burst is \(burst); ask for less")
+  }
+}
+
+extension DefaultStringInterpolation {
+  /// Lets `"\(CoroutineError.wouldDeadlock)"` mean the error and not the function that makes one from a reason.
+  public mutating func appendInterpolation(_ error: CoroutineError) { appendInterpolation(error as any Error) }
+}
+
+extension TimeoutError: CustomStringConvertible {
+  /// Which deadline has passed.
+  public var description: String {
+    duration.map { "the deadline of \($0) has passed" } ?? "the deadline has passed"
+  }
+}
+
+extension ChannelClosed: CustomStringConvertible {
+  /// That the channel is closed, and what it was closed with.
+  public var description: String {
+    cause.map { "the channel is closed; it was closed with the error: \($0)" } ?? "the channel is closed"
+  }
+}
+
+extension GeneratorClosed: CustomStringConvertible {
+  /// What happened to the generator.
+  public var description: String { "the generator was closed or released before its body had ended" }
+}
+
+extension ActorStopped: CustomStringConvertible {
+  /// What the actor no longer does.
+  public var description: String { "the actor has stopped; it takes no more messages and answers no more questions" }
+}
+
+extension AggregateError: CustomStringConvertible {
+  /// How many failed, and every failure.
+  public var description: String {
+    switch errors.count {
+    case 0: "nothing has succeeded, because there was nothing to wait for"
+    case 1: "the only one to wait for has failed: \(errors[0])"
+    case let count:
+      "all \(count) have failed: "
+        + errors.enumerated().map { "(\($0 + 1)) \($1)" }.joined(separator: ", ")
+    }
+  }
+}
+
+extension ResumedTwice: CustomStringConvertible {
+  /// What is ignored.
+  public var description: String {
+    "a resumer was used although its coroutine had been resumed by it before; the late result, \(late), is ignored"
+  }
+}

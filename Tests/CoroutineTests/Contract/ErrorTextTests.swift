@@ -1,0 +1,135 @@
+import Coroutine
+import Testing
+
+@Suite("Errors print as sentences", .timeLimit(.minutes(1)))
+struct ErrorTextTests {
+  struct Cause: Error, CustomStringConvertible { var description: String { "the disk is full" } }
+
+  @Test func `those that channels, generators, actors and deadlines throw`() {
+    #expect("\(ChannelClosed())" == "the channel is closed")
+    #expect(
+      "\(ChannelClosed(cause: Cause()))" == "the channel is closed; it was closed with the error: the disk is full"
+    )
+    #expect("\(GeneratorClosed())" == "the generator was closed or released before its body had ended")
+    #expect("\(ActorStopped())" == "the actor has stopped; it takes no more messages and answers no more questions")
+    #expect("\(TimeoutError())" == "the deadline has passed")
+    #expect("\(TimeoutError(after: .milliseconds(50)))" == "the deadline of 0.05 seconds has passed")
+  }
+
+  @Test func `an aggregate lists its failures`() {
+    #expect("\(AggregateError())" == "nothing has succeeded, because there was nothing to wait for")
+    #expect("\(AggregateError(errors: [Cause()]))" == "the only one to wait for has failed: the disk is full")
+    let two = AggregateError(errors: [Cause(), TimeoutError()])
+    #expect("\(two)" == "all 2 have failed: (1) the disk is full, (2) the deadline has passed")
+  }
+
+  @Test func `a deadline that has passed says how long it was`() async throws {
+    let never = Promise<Int>()
+    let seen = try await onCoroutine {
+      [
+        Self.text { try co_timeout(.milliseconds(1)) { try waitForCancellation() } },
+        Self.text { try co_timeout(.zero) {} },
+        Self.text { _ = try co_await(never.timeout(.milliseconds(2))) },
+      ]
+    }
+    #expect(
+      seen == [
+        "the deadline of 0.001 seconds has passed", "the deadline of 0.0 seconds has passed",
+        "the deadline of 0.002 seconds has passed",
+      ]
+    )
+  }
+
+  @Test func `wouldDeadlock says which rule was met, and no other`() async throws {
+    let seen = try await onSerialQueue {
+      let (mutex, lock) = (FairMutex(), FairReadWriteLock())
+      try mutex.lock()
+      try lock.lockWrite()
+      let itself = Locked<Job<String>?>(nil)
+      itself.current = co_launch { Self.text { try itself.current?.join() } }
+      let joins = try itself.current?.join() ?? ""
+      itself.current = nil
+      return [
+        joins, Self.text { try co_launch {}.wait() }, Self.text { try Promise.value(1).wait() },
+        Self.text { try mutex.lock() }, Self.text { try lock.lockRead() },
+        Self.text { try co_select { mutex.onLock {} } }, Self.text { try co_select { lock.onWriteLock {} } },
+        Self.text { try FairSemaphore(2).acquire(3) }, Self.text { try co_select { FairSemaphore(2).onAcquire(3) {} } },
+        Self.text { try RateLimiter(1, burst: 2).acquire(3) },
+      ]
+    }
+    let words = [
+      "a coroutine cannot join itself", "wait() blocks the thread", "wait() blocks the thread", "holds this FairMutex",
+      "holds this FairReadWriteLock", "holds this FairMutex", "holds this FairReadWriteLock",
+      "3 permits were asked of a FairSemaphore that never has more than 2", "3 permits were asked of a FairSemaphore",
+      "3 tokens were asked of a RateLimiter whose burst is 2",
+    ]
+    for (text, word) in zip(seen, words) {
+      #expect(text.hasPrefix("waiting here could never end: "))
+      #expect(text.contains(word), "\(text)")
+      #expect(Set(words).filter { text.contains($0) && !word.hasPrefix($0) && !$0.hasPrefix(word) }.isEmpty, "\(text)")
+    }
+  }
+
+  @Test func `wait on the queue that the job needs says so`() async throws {
+    let queue = taggedQueue("needed")
+    let gate = Gate()
+    let job = co_launch(on: queue) { try gate.pass() }
+    let text = try await onBlock(of: queue) { Self.text { try job.wait() } }
+    gate.open()
+    #expect(text.contains("wait() blocks the queue that the job needs"))
+    try await job.value
+  }
+
+  @Test func `an actor that asks itself, or fills its own mailbox, is told so`() async throws {
+    enum Order: Sendable {
+      case askYourself, fillYourself, nothing
+      case answer(Reply<Int>)
+    }
+    let texts = Trace()
+    let actor = co_actor(of: Order.self, mailbox: 1) { mailbox in
+      for order in mailbox {
+        switch order {
+        case .askYourself: texts(Self.text { _ = try mailbox.actor.ask { Order.answer($0) } as Int })
+        case .fillYourself:
+          try mailbox.actor.tell(.nothing)
+          texts(Self.text { try mailbox.actor.tell(.nothing) })
+          return
+        case .answer, .nothing: break
+        }
+      }
+    }
+    try await onCoroutine {
+      try actor.tell(.askYourself)
+      try actor.tell(.fillYourself)
+      try actor.job.join()
+    }
+    #expect(texts.count == 2)
+    #expect(texts.all.first?.contains("an actor that asks itself") == true)
+    #expect(texts.all.last?.contains("the actor's mailbox is full") == true)
+  }
+
+  @Test func `wouldDeadlock is matched, thrown and printed without its reason`() throws {
+    func refused() throws { throw CoroutineError.wouldDeadlock }
+    func refusedFor(_ reason: String) throws { throw CoroutineError.wouldDeadlock(because: .init(reason)) }
+    for body in [refused, { try refusedFor("of a rule") }] {
+      do {
+        try body()
+      } catch CoroutineError.wouldDeadlock {
+        continue
+      }
+    }
+    let error: any Error = CoroutineError.wouldDeadlock
+    #expect(name(of: error) == "wouldDeadlock")
+    #expect("\(CoroutineError.wouldDeadlock)".hasPrefix("waiting here could never end: "))
+    let isMatched = if case .wouldDeadlock? = error as? CoroutineError { true } else { false }
+    #expect(isMatched)
+  }
+
+  private static func text(_ body: () throws -> some Any) -> String {
+    do {
+      return "\(try body())"
+    } catch {
+      return "\(error)"
+    }
+  }
+}
