@@ -21,7 +21,23 @@ public final class Mailbox<Message: Sendable>: Sequence {
     return try core.channel.next(turn, job)?.message
   }
 
-  /// `for message in mailbox`: ends when the actor has been stopped and all is handled, and when it is cancelled.
+  /// Receives messages one at a time and calls `handle` with each, until the actor has been stopped and has handled
+  /// all.
+  ///
+  /// Suspends for each message as ``receive()`` does. Once the actor is cancelled it throws what cancellation throws,
+  /// so that what follows it in the body runs only if every message was handled.
+  /// - Throws: What cancellation throws, or what `handle` throws.
+  @inlinable
+  public func forEach(_ handle: (Message) throws -> Void) throws {
+    while let message = try receive() { try handle(message) }
+  }
+
+  /// Lets `for message in mailbox` receive.
+  ///
+  /// - Warning: The loop cannot throw: it ends in the same way when the actor has been stopped and all is handled, and
+  ///   when it is cancelled and messages were dropped. That is right for a body that ends with its loop: the actor's
+  ///   end tells one from the other (``ActorExit``). Where more follows, use ``forEach(_:)``, which throws, or check
+  ///   `co_isCancelled`.
   @inlinable
   public func makeIterator() -> AnyIterator<Message> {
     AnyIterator {

@@ -71,6 +71,48 @@ struct ActorMailboxTests {
     #expect(dropped.all == ["2", "3", "4", "5", "6"])
   }
 
+  @Test func `forEach returns when the actor was stopped and has handled all, and throws when it is cancelled`()
+    async throws
+  {
+    let seen = try await onSerialQueue {
+      let trace = Trace()
+      func worker(_ name: String) -> ActorRef<Int> {
+        co_actor { mailbox in
+          try mailbox.forEach { trace("\(name) \($0)") }
+          trace("\(name) has handled all")
+        }
+      }
+      let (stopped, cancelled) = (worker("stopped"), worker("cancelled"))
+      for actor in [stopped, cancelled] { try actor.tell(1) }
+      try co_yield()
+      stopped.stop()
+      cancelled.cancel()
+      trace(outcome { try stopped.job.join() })
+      trace(outcome { try cancelled.job.join() })
+      return trace.all.sorted()
+    }
+    #expect(seen == ["()", "CancellationError", "cancelled 1", "stopped 1", "stopped has handled all"])
+  }
+
+  @Test func `forEach throws what its body throws, and a supervisor begins a new life`() async throws {
+    let seen = try await onSerialQueue {
+      let trace = Trace()
+      let supervisor = Supervisor()
+      let actor = supervisor.actor(of: Int.self, name: "worker") { mailbox in
+        trace("begins")
+        try mailbox.forEach { number in
+          if number == 0 { throw Oops() }
+          trace("\(number)")
+        }
+      }
+      for number in [1, 0, 2] { try actor.tell(number) }
+      actor.stop()
+      try actor.job.join()
+      return trace.all
+    }
+    #expect(seen == ["begins", "1", "begins", "2"])
+  }
+
   @Test func `dropping mailboxes drop the oldest or the newest, and say so`() async throws {
     try await onSerialQueue {
       for (mailbox, kept, lost) in [

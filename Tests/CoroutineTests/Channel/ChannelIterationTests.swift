@@ -36,6 +36,70 @@ struct ChannelIterationTests {
     }
   }
 
+  // MARK: forEach
+
+  @Test func `forEach returns when all is received and the channel was closed without a cause`() async throws {
+    let received = try await onSerialQueue {
+      let channel = Channel<Int>()
+      co_launch {
+        for value in 1...3 { try channel.send(value) }
+        channel.close()
+      }
+      var received: [Int] = []
+      try channel.forEach { received.append($0) }
+      return received
+    }
+    #expect(received == [1, 2, 3])
+  }
+
+  @Test func `forEach throws what the channel was closed with, after the last value`() async throws {
+    let seen = try await onSerialQueue {
+      let channel = Channel<Int>(.unbounded)
+      for value in 1...3 { try channel.send(value) }
+      channel.close(Oops("broken off"))
+      var received: [Int] = []
+      let end = outcome { try channel.forEach { value in received.append(value) } }
+      return "\(received) \(end)"
+    }
+    #expect(seen == "[1, 2, 3] Oops(broken off)")
+  }
+
+  @Test func `forEach throws the cancellation, also its reason, and loses no value`() async throws {
+    let seen = try await onSerialQueue {
+      let (channel, trace) = (Channel<Int>(.unbounded), Trace())
+      let jobs = [nil, Oops("reason")].map { reason in
+        let job = co_launch {
+          try channel.forEach { value in trace("\(value)") }
+          trace("a part passed for the whole")
+        }
+        return (job, reason)
+      }
+      try channel.send(1)
+      try co_yield()
+      for (job, reason) in jobs {
+        job.cancel(reason)
+        trace(outcome { try job.join() })
+      }
+      try channel.send(2)
+      return trace.all + ["\(channel.count)"]
+    }
+    #expect(seen == ["1", "CancellationError", "Oops(reason)", "1"])
+  }
+
+  @Test func `forEach throws what its body throws, and leaves the rest in the channel`() async throws {
+    let seen = try await onSerialQueue {
+      let channel = Channel<Int>(.unbounded)
+      for value in 1...3 { try channel.send(value) }
+      let end = outcome { try channel.forEach { value in if value == 2 { throw Oops("\(value)") } } }
+      return "\(end) \(channel.count)"
+    }
+    #expect(seen == "Oops(2) 1")
+  }
+
+  @Test func `forEach off a coroutine throws`() {
+    #expect(outcome { try Channel<Int>().forEach { _ in } } == "notInCoroutine")
+  }
+
   @Test func `async code iterates too`() async throws {
     let channel = Channel<Int>(2)
     co_launch {
