@@ -38,6 +38,11 @@ public func ||| <A: Sendable>(a: Promise<A>, b: Promise<A>) -> Promise<A> { Prom
 /// The promise's value, or else a plain one.
 public func ||| <A: Sendable>(a: Promise<A>, b: A) -> Promise<A> { a.recover { _ -> A in b } }
 
+/// The plain value, which is there first.
+///
+/// The promise goes on; nobody needs to see a failure of it.
+public func ||| <A: Sendable>(a: A, b: Promise<A>) -> Promise<A> { Promise<A>.value(a) ||| b }
+
 /// The first value, which may be of either type; when both fail, ``AggregateError`` with both failures.
 public func ||| <A: Sendable, B: Sendable>(a: Promise<A>, b: Promise<B>) -> Promise<Either<A, B>> {
   Promise.any([a.mapped { .first($0) }, b.mapped { .second($0) }])

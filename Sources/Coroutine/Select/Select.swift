@@ -71,7 +71,7 @@ extension WaitNode {
 ///   requests.onReceive { handle($0) }
 ///   if !log.isEmpty { lines.onSend(log[0]) { log.removeFirst() } }
 ///   quit.onAwait { _ in stop() }
-///   SelectCase.onTimeout(.seconds(1)) { idle() }
+///   .onTimeout(.seconds(1)) { idle() }
 /// }
 /// ```
 ///

@@ -12,6 +12,11 @@ public enum SelectBuilder<R> {
   /// Cases that were made elsewhere.
   @inlinable
   public static func buildExpression(_ cases: [SelectCase<R>]) -> [SelectCase<R>] { cases }
+  /// A case and the `.onTimeout` or `.otherwise` on the line below it, which Swift reads as one expression.
+  @inlinable
+  public static func buildExpression<First: SelectCases<R>, Second: SelectCases<R>>(
+    _ cases: SelectPair<R, First, Second>
+  ) -> SelectPair<R, First, Second> { cases }
   /// No case.
   @inlinable
   public static func buildBlock() -> [SelectCase<R>] { [] }
@@ -74,6 +79,23 @@ public protocol SelectCases<R> {
 extension SelectCases {
   /// Usually not.
   @inlinable public static var isFlat: Bool { false }
+}
+
+// A line that begins with a dot belongs to the line above it: below a case, `.onTimeout` is a member of that case. So
+// these are members as well, which add the case that the static function of the same name makes.
+extension SelectCases {
+  /// These cases and ``SelectCase/onTimeout(_:_:)``.
+  @inlinable
+  public consuming func onTimeout(
+    _ duration: Duration,
+    _ body: @escaping () throws -> R
+  ) -> SelectPair<R, Self, SelectCase<R>> { SelectPair(self, SelectCase.onTimeout(duration, body)) }
+
+  /// These cases and ``SelectCase/otherwise(_:)``.
+  @inlinable
+  public consuming func otherwise(_ body: @escaping () throws -> R) -> SelectPair<R, Self, SelectCase<R>> {
+    SelectPair(self, SelectCase.otherwise(body))
+  }
 }
 
 extension SelectCase: SelectCases {

@@ -126,7 +126,7 @@ struct CoobjcPromiseTests {
       for number in 5..<8 { try unbounded.send(number) }
       seen.append("\(try unbounded.receive(count: 2))")
       unbounded.close()
-      for number in unbounded { seen.append("\(number)") }
+      try unbounded.forEach { number in seen.append("\(number)") }
       return seen
     }
     #expect(seen == ["1", "full", "[2, 3]", "empty", "[5, 6]", "7"])
@@ -138,7 +138,7 @@ struct CoobjcPromiseTests {
       let channel = Channel<Int>(1, onUndelivered: { trace("undelivered \($0)") })
       let first = try co_select {
         channel.onReceive { "received \($0 ?? 0)" }
-        SelectCase.onTimeout(.milliseconds(1)) { "timeout" }
+          .onTimeout(.milliseconds(1)) { "timeout" }
       }
       try channel.send(1)
       channel.cancel()

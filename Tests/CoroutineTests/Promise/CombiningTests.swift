@@ -123,6 +123,17 @@ struct CombiningTests {
     #expect(await asyncOutcome { try await (a &&& Promise<Int>.failure(Oops("x"))).value } == "Oops(x)")
   }
 
+  @Test func `||| with a plain value in front has that value, and needs the promise no more`() async throws {
+    let errors = UnhandledErrors()
+    let pending = Promise<Int>()
+    #expect(await asyncOutcome { try await (7 ||| pending).value } == "7")
+    pending.reject(errors.failure("not needed"))
+    let nothing: Promise<Int>? = nil
+    #expect(await asyncOutcome { try await (8 ||| (nothing ?? .value(9))).value } == "8")
+    #expect(await asyncOutcome { try await (10 ||| Promise<Int>.failure(Oops())).value } == "10")
+    #expect(try await errors.settledLabels().isEmpty)
+  }
+
   @Test func `||| has the first value, a plain one where there is none, and both failures`() async {
     let (a, b) = (Promise<Int>(), Promise<Int>())
     let either = a ||| b

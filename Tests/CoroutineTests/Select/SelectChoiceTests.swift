@@ -56,6 +56,53 @@ struct SelectChoiceTests {
     }
   }
 
+  @Test func `onTimeout and otherwise need no type's name, wherever they stand`() async throws {
+    try await onSerialQueue {
+      let (channel, promise) = (Channel<Int>(.unbounded), Promise<Int>())
+      func below() throws -> String {
+        try co_select {
+          channel.onReceive { "received \($0 ?? 0)" }
+          promise.onAwait { _ in
+            let word = "awaited"
+            return word
+          }
+          .onTimeout(.milliseconds(1)) { "timeout" }
+        }
+      }
+      func above(_ isPatient: Bool) throws -> String {
+        try co_select(biased: true) {
+          .onTimeout(.seconds(3_600)) { "late" }
+          if isPatient { channel.onReceive { "received \($0 ?? 0)" } }
+          if !isPatient {
+            .otherwise {
+              let word = "now"
+              return word
+            }
+          }
+        }
+      }
+      func belowALoop() throws -> String {
+        try co_select {
+          for channel in [channel, Channel<Int>()] { channel.onReceive { "received \($0 ?? 0)" } }
+          .otherwise { "nothing" }
+        }
+      }
+      func both() throws -> String {
+        try co_select {
+          channel.onReceive { "received \($0 ?? 0)" }
+            .onTimeout(.seconds(3_600)) { "late" }
+            .otherwise { "nothing" }
+        }
+      }
+      #expect(try below() == "timeout")
+      #expect(try above(false) == "now")
+      #expect(try belowALoop() == "nothing")
+      #expect(try both() == "nothing")
+      for value in 1...4 { try channel.send(value) }
+      #expect(try [below(), above(true), belowALoop(), both()] == (1...4).map { "received \($0)" })
+    }
+  }
+
   @Test func `otherwise is taken only when nothing is ready`() async throws {
     try await onSerialQueue {
       let channel = Channel<Int>(1)
