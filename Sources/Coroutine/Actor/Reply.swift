@@ -3,7 +3,8 @@ import Synchronization
 /// The means to answer a question, once.
 ///
 /// It may be kept, handed on, and used on any thread. The first use counts; a second one is reported to
-/// ``CoroutineRuntime/onUnhandledError`` as ``AnsweredTwice``. Using it never suspends.
+/// ``CoroutineRuntime/onUnhandledError`` as ``AnsweredTwice``, with the name and the launch place of the actor. Using
+/// it never suspends.
 ///
 /// Released unused, all copies of it, the asker gets ``ActorStopped``: a handler that throws, returns early or forgets to answer
 /// leaves nobody waiting.
@@ -82,8 +83,13 @@ public struct Reply<Answer: Sendable>: Sendable {
     let other = cell as? ResumerCell<Answer>
     if isFirst, other == nil { actor.lateCount += 1 }
     actor.asksLock.unlock()
-    if isFirst, let other { return other.resumer.resume(with: result) }
-    if !isFirst { CoroutineRuntime.report(AnsweredTwice(late: "\(result)"), nil) }
+    if isFirst {
+      other?.resumer.resume(with: result)
+      return
+    }
+    // The one to look at is the actor; where there is none, the asker.
+    let whose = actor.job?.summary ?? other?.resumer.target.summary ?? "an actor"
+    CoroutineRuntime.report(AnsweredTwice(late: "\(result)"), in: whose)
   }
 }
 

@@ -43,7 +43,7 @@ extension BlockingPool {
     defer { simulation?.endOutside() }
 
     // Handed on by `consume`, so that this frame does not keep alive while it is parked what the body has released.
-    let cell = SuspendCell<Output>()
+    let cell = SuspendCell<Output>(job)
     let work = BlockingBody(cell, locals: LocalBinding.current, consume body)
     submit(work)
     if let delivered = try cell.wait(.blocking) { return try delivered.get() }

@@ -100,7 +100,9 @@ public final class Channel<Element: Sendable>: @unchecked Sendable {
   /// Ends a receive that found the channel closed and drained: throws the cause, where there is one.
   @inlinable @inline(never)
   func throwCause() throws {
-    if let cause { throw cause }
+    guard let cause else { return }
+    Turn.noteFailure()
+    throw cause
   }
 
   /// What it was closed with.

@@ -26,6 +26,8 @@ public class AnyJob: @unchecked Sendable {
   ///
   /// Captures nothing where it is made by specialised code.
   @usableFromInline final let runner: (AnyJob) -> Void
+  /// What `label.name` in the record points into.
+  private final let jobName: JobName?
   /// The queue of a lazy job that has not started: its scheduler does not hold it for it.
   @exclusivity(unchecked) private final var pendingQueue: DispatchQueue?
 
@@ -40,13 +42,14 @@ public class AnyJob: @unchecked Sendable {
     runner: @escaping (AnyJob) -> Void
   ) {
     self.runner = runner
+    jobName = name.map { JobName($0) }
     completionStorage = completion
     recordStorage = JobRecord(scheduler: scheduler, stack: stack, place: place)
     checkAddress(record, of: &recordStorage)
     checkAddress(UnsafeMutablePointer(mutating: record.label), of: &recordStorage.label)
     checkAddress(self.completion, of: &completionStorage)
     checkAddress(self.completion.waiterAddress, of: &completionStorage.waiters)
-    if let name { record.pointee.label.name = UnsafePointer(strdup(name)) }
+    if let jobName { record.pointee.label.name = jobName.cString }
   }
 
   @inlinable final var record: JobRef {
@@ -57,18 +60,13 @@ public class AnyJob: @unchecked Sendable {
   }
 
   deinit {
-    if completion.pointee.state.load(ordering: .acquiring) == Completion.failed,
-      !completion.pointee.isObserved.load(ordering: .acquiring)
-    {
-      reportUnseen(completion.pointee.failure.unsafelyUnwrapped)
-    }
+    if completion.pointee.state.load(ordering: .acquiring) == Completion.failed { reportUnlessSeen() }
     record.pointee.locals?.release()
     if let reason = record.pointee.cancelReason.load(ordering: .acquiring),
       reason.toOpaque() != CancelReason.noneAddress
     {
       reason.release()
     }
-    free(UnsafeMutablePointer(mutating: record.pointee.label.name))
     // The stack's label until the result has been destroyed as well.
     record.pointee.label.name = nil
     let home = record.pointee.home
@@ -76,7 +74,7 @@ public class AnyJob: @unchecked Sendable {
   }
 
   /// The name given at the launch.
-  public final var name: String? { record.pointee.label.name.map { String(cString: $0) } }
+  public final var name: String? { jobName?.text }
 
   /// A number that no other job of this process has.
   public final var id: UInt64 { record.pointee.label.id }
@@ -149,9 +147,15 @@ public class AnyJob: @unchecked Sendable {
     }
   }
 
-  private final func reportUnseen(_ error: any Error) {
-    if !(error is CancellationError), !isOwnCancellation(error) { CoroutineRuntime.report(error, self) }
+  /// The failure of a job that has failed goes to the hook, once, unless somebody has seen it or it is a cancellation.
+  final func reportUnlessSeen() {
+    if completion.pointee.isObserved.exchange(true, ordering: .acquiringAndReleasing) { return }
+    let error = completion.pointee.failure.unsafelyUnwrapped
+    if !(error is CancellationError), !isOwnCancellation(error) { CoroutineRuntime.report(error, in: summary) }
   }
+
+  /// Who the job is, for reports that may come after its end.
+  final var origin: JobOrigin { JobOrigin(id: id, place: record.pointee.label.place, name: jobName) }
 
   /// Whether a failure is what cancelling this job threw in it.
   ///

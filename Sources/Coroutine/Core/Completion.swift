@@ -260,6 +260,7 @@ extension UnsafeMutablePointer where Pointee == Completion {
   @inlinable @inline(__always)
   func get<Success>(as type: Success.Type) throws -> Success {
     if pointee.state.load(ordering: .acquiring) == Completion.succeeded { return value(as: type) }
+    Turn.noteFailure()
     throw pointee.failure.unsafelyUnwrapped
   }
 

@@ -141,6 +141,8 @@ enum JobFlags {
   @usableFromInline static let mustLook: UInt32 = 3
   /// An interrupt of this job is in some inbox.
   @usableFromInline static let interruptPending: UInt32 = 4
+  /// A wait of it has thrown the failure of another job, of a promise or of a channel; see PassedOn.swift.
+  static let gotFailure: UInt32 = 16
   /// It has been put in a queue; a lazy job has not yet.
   @usableFromInline static let enqueued: UInt32 = 8
   /// A count in the upper half: how many schedulers handle an interrupt of it, of which one at most looks at its frames.

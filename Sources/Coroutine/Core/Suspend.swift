@@ -21,6 +21,9 @@ class ResumeTarget<Output: Sendable>: @unchecked Sendable {
 
   /// What the state was: `pending` for the one use that counts.
   @usableFromInline func resume(_ outcome: Result<Output, any Error>) -> State { .detached }
+
+  /// Who it is, for the report of a second use, which may come after its end.
+  var summary: String { "a coroutine" }
 }
 
 @usableFromInline
@@ -31,8 +34,12 @@ final class SuspendCell<Output: Sendable>: ResumeTarget<Output>, @unchecked Send
   @exclusivity(unchecked) @usableFromInline var result: Result<Output, any Error>?
   /// The coroutine that waits, from the moment it is about to park.
   @exclusivity(unchecked) @usableFromInline var waiter: (job: JobRef, token: WaitToken)?
+  /// The coroutine, for reports; its name is held, because it may have ended by then.
+  private let origin: JobOrigin
 
-  @usableFromInline override init() {}
+  init(_ job: JobRef) { origin = job.handle._withUnsafeGuaranteedRef { $0.origin } }
+
+  override var summary: String { origin.summary }
 
   @usableFromInline
   override func resume(_ outcome: Result<Output, any Error>) -> State {
@@ -78,11 +85,12 @@ final class SuspendCell<Output: Sendable>: ResumeTarget<Output>, @unchecked Send
 
 /// Resumes a coroutine that waits in ``co_suspend(onCancel:_:)``.
 ///
-/// The first use wins; later ones are reported to ``CoroutineRuntime/onUnhandledError`` as ``ResumedTwice`` and
-/// ignored, except after a cancellation, where a late callback is nobody's fault. Released unused, the coroutine gets
-/// ``CoroutineError/abandoned``. Any thread; never suspends.
+/// The first use wins; later ones are reported to ``CoroutineRuntime/onUnhandledError`` as ``ResumedTwice``, with the
+/// name and the launch place of the coroutine that waited, and ignored, except after a cancellation, where a late
+/// callback is nobody's fault. Released unused, the coroutine gets ``CoroutineError/abandoned``. Any thread; never
+/// suspends.
 public final class Resumer<Output: Sendable>: Sendable {
-  private let target: ResumeTarget<Output>
+  let target: ResumeTarget<Output>
   init(_ target: ResumeTarget<Output>) { self.target = target }
 
   deinit { _ = target.resume(.failure(CoroutineError.abandoned)) }
@@ -94,7 +102,9 @@ public final class Resumer<Output: Sendable>: Sendable {
 
   /// Resumes with either.
   public func resume(with result: Result<Output, any Error>) {
-    if target.resume(result) == .resumed { CoroutineRuntime.report(ResumedTwice(late: "\(result)"), nil) }
+    if target.resume(result) == .resumed {
+      CoroutineRuntime.report(ResumedTwice(late: "\(result)"), in: target.summary)
+    }
   }
 
   /// The (value, error) convention of callbacks: an error wins; with neither, ``CoroutineError/invalidCallback``.
@@ -124,14 +134,17 @@ public func co_suspend<Output: Sendable>(
 ) throws -> Output {
   let (_, job) = try Turn.requireJob()
   try job.checkCancelled()
-  let cell = SuspendCell<Output>()
+  let cell = SuspendCell<Output>(job)
   do {
     try start(Resumer(cell))
   } catch {
     cell.detach()
     throw error
   }
-  if let delivered = try cell.wait(.callback) { return try delivered.get() }
+  if let delivered = try cell.wait(.callback) {
+    if case .failure = delivered { Turn.noteFailure() }
+    return try delivered.get()
+  }
   onCancel?()
   throw Turn.current?.pointee.job?.cancellation() ?? CancellationError()
 }

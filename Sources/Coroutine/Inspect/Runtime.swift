@@ -36,9 +36,7 @@ public enum CoroutineRuntime {
   /// Any thread, also while queues are stuck.
   public static func dump() -> String { Dump.text() }
 
-  static func report(_ error: any Error, _ job: AnyJob?) {
-    onUnhandledError(error, job?.summary ?? "a coroutine")
-  }
+  static func report(_ error: any Error, in job: String) { onUnhandledError(error, job) }
 
   @Sendable private static func writeLine(_ error: any Error, _ job: String) {
     writeToStandardError("Coroutine: unhandled error in \(job): \(error)\n")
@@ -61,10 +59,7 @@ public enum CoroutineRuntime {
 
 extension AnyJob {
   /// Its name, number and launch place: `"name" (id 7, launched at Module/File.swift:12)`.
-  final var summary: String {
-    let name = name.map { "\"\($0)\" " } ?? ""
-    return "\(name)(id \(id), launched at \(record.pointee.label.place.description))"
-  }
+  final var summary: String { origin.summary }
 }
 
 extension LaunchPlace: CustomStringConvertible {

@@ -128,8 +128,10 @@ public class AnyPromise: @unchecked Sendable {
   private final func reportUnseen() {
     let error = completion.pointee.failure.unsafelyUnwrapped
     if error is CancellationError { return }
-    CoroutineRuntime.onUnhandledError(error, "a promise (created at \(place.description))")
+    CoroutineRuntime.report(error, in: summary)
   }
+
+  final var summary: String { "a promise (created at \(place.description))" }
 
   /// Whether it has an outcome.
   public final var isSettled: Bool { completion.isSettled }

@@ -202,6 +202,8 @@ final class PromiseTarget<Success: Sendable>: ResumeTarget<Success>, @unchecked 
     self.promise = promise
     super.init()
   }
+  override var summary: String { promise.summary }
+
   override func resume(_ outcome: Result<Success, any Error>) -> State {
     let isFirst = !wasUsed.exchange(true, ordering: .relaxed)
     if promise.settle(outcome, fromOutside: true) { return .pending }

@@ -61,6 +61,7 @@ extension CompletionRef {
   @inlinable
   func seenOutcome<Success>(as type: Success.Type) -> Result<Success, any Error> {
     pointee.isObserved.store(true, ordering: .relaxed)
+    if pointee.state.load(ordering: .acquiring) == Completion.failed { Turn.noteFailure() }
     return outcome(as: type).unsafelyUnwrapped
   }
 }

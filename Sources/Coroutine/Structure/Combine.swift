@@ -54,6 +54,7 @@ private final class Gathering<Output: Sendable>: @unchecked Sendable {
         }
       )
     }
+    if results.contains(where: { if case .failure? = $0 { true } else { false } }) { Turn.noteFailure() }
     if rule != .allSettled {
       for (index, member) in members.enumerated() where results[index] == nil { member.cancelAwaited() }
     }

@@ -12,6 +12,10 @@ import Synchronization
 //  2. The owner's frame is on the owner's stack from OPEN to ENDED; it is signalled under the lock, and ENDED is set under the
 //     lock before the frame goes.
 //  3. The owner's wait for its children is claimed under the lock, by the last child to end or by an interrupt.
+//  4. Of a `co_scope`, `failure` is the first failure, which the scope throws. Every other child that failed is either
+//     one that has passed that failure on (PassedOn.swift), and counts as seen, or is in `lateFailures`, which holds
+//     it, until ENDED. Then the owner reports those that nobody has joined. A failed child of `co_supervise` reports by
+//     itself when its last handle is released.
 //
 // The owner waits for its children even when it is cancelled: a child's closure may refer to what the owner's stack holds.
 
@@ -29,6 +33,8 @@ public final class Scope: @unchecked Sendable {
   @exclusivity(unchecked) private var pending = 0
   @exclusivity(unchecked) private var hasEnded = false
   @exclusivity(unchecked) private var failure: (any Error)?
+  /// The last of the children that failed after the first, linked by `next`.
+  @exclusivity(unchecked) private var lateFailures: Child?
   @exclusivity(unchecked) private var reason: (any Error)?
   @exclusivity(unchecked) private var waiting: WaitToken?
   private let owner: JobRef
@@ -75,7 +81,7 @@ public final class Scope: @unchecked Sendable {
     link(child)
     let reason = frame.pointee.isSignalled.load(ordering: .relaxed) ? self.reason ?? CancellationError() : nil
     lock.unlock()
-    _ = job.completion.add(child, observes: policy == .failTogether)
+    _ = job.completion.add(child, observes: false)
     if let reason { job.cancel(reason) }
     job.launch(.queued, on: queue)
   }
@@ -84,10 +90,10 @@ public final class Scope: @unchecked Sendable {
   ///
   /// A body that returns a value all the same has succeeded. Any thread; idempotent, the first reason wins; after the
   /// scope's end it does nothing.
-  public func cancel(_ reason: (any Error)? = nil) { signal(reason, failure: nil) }
+  public func cancel(_ reason: (any Error)? = nil) { signal(reason) }
 
   /// A cancellation from outside of the scope, which its owner's waits see by themselves.
-  func passOn(_ reason: any Error) { signal(reason, failure: nil, interruptsOwner: false) }
+  func passOn(_ reason: any Error) { signal(reason, interruptsOwner: false) }
 
   // MARK: Children
 
@@ -100,12 +106,17 @@ public final class Scope: @unchecked Sendable {
 
   /// A child's last act, outside of its locks.
   fileprivate func ended(_ child: Child, _ error: (any Error)?) {
-    if let error, policy == .failTogether { signal(nil, failure: error) }
+    var isLate = false
+    if let error, policy == .failTogether {
+      isLate = !takes(error, of: child.job)
+      signal(nil)
+    }
     lock.lock()
     if let previous = child.previous { previous.next = child.next } else { first = child.next }
     if let next = child.next { next.previous = child.previous } else { last = child.previous }
     child.previous = nil
-    child.next = nil
+    child.next = isLate ? lateFailures : nil
+    if isLate { lateFailures = child }
     pending -= 1
     var wakesOwner = false
     if pending == 0, let token = waiting { wakesOwner = owner.claim(token, WakeReason.delivered) }
@@ -113,21 +124,21 @@ public final class Scope: @unchecked Sendable {
     if wakesOwner { Turn.makeReady(owner) }
   }
 
-  /// The first failure counts; later ones nobody else will see.
-  ///
-  /// The first signal cancels.
-  private func signal(_ reason: (any Error)?, failure: (any Error)?, interruptsOwner: Bool = true) {
+  /// Whether the scope's caller will see a child's failure: it is the first, or the first that has been passed on.
+  private func takes(_ error: any Error, of job: AnyJob) -> Bool {
     lock.lock()
-    let isLate = failure != nil && self.failure != nil
-    let first = self.failure
-    if self.failure == nil { self.failure = failure }
-    guard !hasEnded, !frame.pointee.isSignalled.load(ordering: .relaxed) else {
-      lock.unlock()
-      if isLate, let failure, let first, !(failure is CancellationError), !isSameError(failure, first) {
-        CoroutineRuntime.report(failure, nil)
-      }
-      return
-    }
+    let first = failure
+    if first == nil { failure = error }
+    lock.unlock()
+    if let first, !job.record.passesOn(first, as: error) { return false }
+    job.completion.pointee.isObserved.store(true, ordering: .relaxed)
+    return true
+  }
+
+  /// The first signal cancels.
+  private func signal(_ reason: (any Error)?, interruptsOwner: Bool = true) {
+    lock.lock()
+    guard !hasEnded, !frame.pointee.isSignalled.load(ordering: .relaxed) else { return lock.unlock() }
     self.reason = reason
     frame.pointee.isSignalled.store(true, ordering: .releasing)
     _ = owner.pointee.flags.bitwiseOr(JobFlags.signalled, ordering: .acquiringAndReleasing)
@@ -150,8 +161,33 @@ public final class Scope: @unchecked Sendable {
   }
 
   /// The body has thrown: its error counts unless a child has failed before.
-  fileprivate func bodyFailed(_ error: any Error, reason: any Error) {
-    signal(reason, failure: error, interruptsOwner: false)
+  ///
+  /// A later one that is no cancellation nobody else will see. `outside` is what cancels the body from outside of the
+  /// scope, if anything does.
+  fileprivate func bodyFailed(_ error: any Error, outside: (any Error)?) {
+    lock.lock()
+    let (first, reason) = (failure, reason)
+    if first == nil { failure = error }
+    lock.unlock()
+    signal(outside ?? CancellationError(), interruptsOwner: false)
+    guard let first, !owner.passesOn(first, as: error), !(error is CancellationError) else { return }
+    for cancellation in [reason, outside] {
+      if let cancellation, isSameError(error, cancellation) { return }
+    }
+    owner.handle._withUnsafeGuaranteedRef { CoroutineRuntime.report(error, in: $0.summary) }
+  }
+
+  /// Reports the later failures of children that nobody has joined, in the order in which they came.
+  ///
+  /// The owner, after the last child has ended.
+  fileprivate func reportLateFailures() {
+    guard var child = lock.withLock({ lateFailures.take() }) else { return }
+    var jobs = [child.job]
+    while let earlier = child.next.take() {
+      child = earlier
+      jobs.append(child.job)
+    }
+    for job in jobs.reversed() { job.reportUnlessSeen() }
   }
 
   /// Suspends the owner, whose frame is no longer the scope's, until every child has ended.
@@ -231,9 +267,10 @@ private func run<Output>(_ policy: Scope.Policy, _ body: (Scope) throws -> Outpu
     } catch {
       outcome = .failure(error)
       job.pointee.frames = frame.pointee.outer
-      scope.bodyFailed(error, reason: job.cancellation() ?? CancellationError())
+      scope.bodyFailed(error, outside: job.cancellation())
     }
     let outside = scope.joinChildren()
+    scope.reportLateFailures()
     if let failure = scope.firstFailure { throw failure }
     if let outside { throw outside }
     return try outcome.get()
@@ -242,8 +279,10 @@ private func run<Output>(_ policy: Scope.Policy, _ body: (Scope) throws -> Outpu
 
 /// Runs `body` and returns after every child that it launched in its scope has ended.
 ///
-/// The first failure, of a child or of the body, cancels the rest and is rethrown; later failures that are no
-/// cancellations go to ``CoroutineRuntime/onUnhandledError``. A child that was cancelled has not failed.
+/// The first failure, of a child or of the body, cancels the rest and is rethrown. Every later failure that is no
+/// cancellation goes to ``CoroutineRuntime/onUnhandledError``, with the name and the launch place of the coroutine that
+/// failed, before this returns; but not that of a child which somebody has joined, nor the first failure itself where a
+/// coroutine that has joined the failed child throws its error on. A child that was cancelled has not failed.
 ///
 /// Suspends until the last child has ended, also when cancelled: that cancels the children first, and is thrown. After ``Scope/cancel(_:)``
 /// a body that returns a value still succeeds. Off a coroutine ``CoroutineError/notInCoroutine``.
@@ -251,7 +290,8 @@ private func run<Output>(_ policy: Scope.Policy, _ body: (Scope) throws -> Outpu
 public func co_scope<Output>(_ body: (Scope) throws -> Output) throws -> Output { try run(.failTogether, body) }
 
 /// As ``co_scope(_:)``, but a child's failure touches no sibling and not the body: it reaches whoever joins that child,
-/// else ``CoroutineRuntime/onUnhandledError``.
+/// else ``CoroutineRuntime/onUnhandledError``, as soon as the last handle of the child is released: a job that `body`
+/// returns may still be joined.
 ///
 /// A failure of the body cancels the children and is rethrown.
 @discardableResult

@@ -42,6 +42,22 @@ struct DumpTests {
     #expect(dump.contains("dump: the queued one"), "\(dump)")
   }
 
+  @Test(arguments: [
+    ("nul: before\0after", #"nul: before\0after"#), ("\0nul: first and last\0", #"\0nul: first and last\0"#),
+    ("nul: two\0\0in a row", #"nul: two\0\0in a row"#), ("nul: none", "nul: none"),
+  ])
+  func `a name with NUL is whole in the dump, in reports and in the job`(_ name: String, _ printed: String) async throws
+  {
+    let errors = UnhandledErrors()
+    let (dump, known) = try await onSerialQueue {
+      let job = co_launch(name: name) { throw errors.failure("named") }
+      return (CoroutineRuntime.dump(), job.name)
+    }
+    #expect(known == name)
+    #expect(dump.contains("\"\(printed)\""), "\(dump)")
+    #expect(try await errors.jobs(count: 1)[0].hasPrefix("\"\(printed)\" "))
+  }
+
   @Test func `does not list what has ended`() async throws {
     let dump = try await onSerialQueue {
       try co_launch(name: "dump: ended by return") {}.join()

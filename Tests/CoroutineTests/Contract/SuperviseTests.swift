@@ -48,6 +48,38 @@ struct SuperviseTests {
     #expect(try await errors.settledLabels().isEmpty)
   }
 
+  @Test func `a failed job that the body returns is reported as soon as the result is released unjoined`() async throws
+  {
+    let errors = UnhandledErrors()
+    let seen = try await onSerialQueue {
+      try co_supervise { scope in scope.launch(name: "discarded") { throw errors.failure("discarded") } }
+      let afterDiscarding = errors.labels
+      var kept: Job<Void>? = try co_supervise { scope in
+        scope.launch(name: "kept") { throw errors.failure("kept") }
+      }
+      let whileKept = errors.labels
+      withExtendedLifetime(kept) {}
+      kept = nil
+      return [afterDiscarding, whileKept, errors.labels]
+    }
+    #expect(seen == [["discarded"], ["discarded"], ["discarded", "kept"]])
+    let jobs = try await errors.jobs(count: 2)
+    #expect(jobs[0].hasPrefix("\"discarded\" "))
+    #expect(jobs[1].hasPrefix("\"kept\" "))
+  }
+
+  @Test func `a failed job that the body returns is not reported where the caller joins it`() async throws {
+    let errors = UnhandledErrors()
+    let seen = try await onSerialQueue {
+      let jobs = try co_supervise { scope in
+        (1...3).map { number in scope.launch { () throws -> Void in throw errors.failure("joined \(number)") } }
+      }
+      return jobs.map { job in outcome { try job.join() } }
+    }
+    #expect(seen == (1...3).map { "Failure(joined \($0))" })
+    #expect(try await errors.settledLabels().isEmpty)
+  }
+
   @Test func `returns after every child has ended`() async throws {
     let trace = Trace()
     try await onSerialQueue {

@@ -1,0 +1,78 @@
+import Coroutine
+import Testing
+
+/// Each in a process of its own: the error of a second use carries no identity, so the test must hear every error.
+@Suite("A second use is reported with its place", .timeLimit(.minutes(1)))
+struct DoubleUseTests {
+  @Test func `of a resumer, with the name and the launch place of the coroutine that waited, also after its end`()
+    async throws
+  {
+    await #expect(processExitsWith: .success) {
+      let heard = Trace()
+      CoroutineRuntime.onUnhandledError = { error, job in heard("\(type(of: error)) in \(job)") }
+      let kept = Locked<Resumer<Int>?>(nil)
+      let value = try await co_launch(name: "the one that waited") {
+        try co_suspend { (done: Resumer<Int>) in
+          kept.current = done
+          done.resume(1)
+        }
+      }.value
+      kept.current?.resume(2)
+      #expect(value == 1)
+      #expect(heard.count == 1)
+      #expect(heard.all[0].hasPrefix("ResumedTwice in \"the one that waited\" (id "))
+      #expect(heard.all[0].contains("DoubleUseTests.swift:"))
+    }
+  }
+
+  @Test func `of a promise's resumer, with the place where the promise was created`() async throws {
+    await #expect(processExitsWith: .success) {
+      let heard = Trace()
+      CoroutineRuntime.onUnhandledError = { error, job in heard("\(type(of: error)) in \(job)") }
+      let promise = Promise<Int> { done in
+        done.resume(1)
+        done.resume(2)
+      }
+      withExtendedLifetime(promise) {}
+      #expect(heard.count == 1)
+      #expect(heard.all[0].hasPrefix("ResumedTwice in a promise (created at "))
+      #expect(heard.all[0].contains("DoubleUseTests.swift:"))
+    }
+  }
+
+  @Test func `of a reply, with the name and the launch place of the actor`() async throws {
+    await #expect(processExitsWith: .success) {
+      let heard = Trace()
+      CoroutineRuntime.onUnhandledError = { error, job in heard("\(type(of: error)) in \(job)") }
+      let actor = co_actor(of: Reply<Int>.self, name: "the answerer") { mailbox in
+        for reply in mailbox {
+          reply(1)
+          reply(2)
+        }
+      }
+      let answer = try await onCoroutine { try actor.ask { $0 } }
+      actor.stop()
+      try await actor.job.value
+      #expect(answer == 1)
+      #expect(heard.count == 1)
+      #expect(heard.all[0].hasPrefix("AnsweredTwice in \"the answerer\" (id "))
+      #expect(heard.all[0].contains("DoubleUseTests.swift:"))
+    }
+  }
+
+  @Test func `of a reply to a resumer, with the name of the coroutine that asked`() async throws {
+    await #expect(processExitsWith: .success) {
+      let heard = Trace()
+      CoroutineRuntime.onUnhandledError = { error, job in heard("\(type(of: error)) in \(job)") }
+      try await co_launch(name: "the asker") {
+        _ = try co_suspend { (done: Resumer<Int>) in
+          let reply = Reply(done)
+          reply(1)
+          reply(2)
+        }
+      }.value
+      #expect(heard.count == 1)
+      #expect(heard.all[0].hasPrefix("AnsweredTwice in \"the asker\" (id "))
+    }
+  }
+}
