@@ -13,11 +13,28 @@ import Synchronization
 /// Where not one thread can be started, ``CoroutineError/outOfStacks(_:)`` says which limit was met.
 ///
 /// The bindings of ``CoroutineLocal`` in force here are in force in `body`. Swift's task-locals are not: read them before.
+/// A body that ends its thread (`pthread_exit`, or a `pthread_cancel` from elsewhere) makes it throw ``BlockingThreadEnded``; the pool
+/// starts another thread. Swift code has no cleanups for that: what the body's frames hold at that point is never released, locks
+/// that they hold stay locked, and their `defer` blocks do not run.
+///
 /// `body` runs outside of any coroutine: it may launch some, but must not wait for them with the suspending verbs, which
 /// throw ``CoroutineError/notInCoroutine`` there. Its stack has 1 MiB, and signals sent to the process pass its thread by.
 @discardableResult
 public func co_blocking<Output: Sendable>(_ body: sending @escaping () throws -> Output) throws -> Output {
   try BlockingPool.shared.run(consume body)
+}
+
+/// The body of a ``co_blocking(_:)`` ended its thread (`pthread_exit`) or had it ended (`pthread_cancel`) instead of returning.
+///
+/// What the frames of the body held is lost; the pool has as many threads as before.
+public struct BlockingThreadEnded: Error, CustomStringConvertible {
+  /// Creates the error.
+  public init() {}
+  /// One sentence.
+  public var description: String {
+    "the body of a co_blocking ended its thread with pthread_exit, or somebody cancelled the thread with pthread_cancel; "
+      + "what the body held is lost: let it return or throw instead"
+  }
 }
 
 extension CoroutineRuntime {

@@ -8,7 +8,7 @@ import Dispatch
 //       |                         |  ^                       |
 //       | refused                 |  +-----handed work-------+
 //       v                         +---- the limit was lowered ----> ENDED
-//     ENDED
+//     ENDED                   +---- the body ended the thread ----> ENDED
 //
 // Invariants, each true whenever the lock is free
 //  1. `threads` counts those STARTING, BUSY and IDLE. It exceeds `limit` only after the limit was lowered, and then no thread
@@ -21,8 +21,9 @@ import Dispatch
 // 2 holds because of where work enters and threads leave. Entering (submit): an idle thread is handed the work; else it is
 // queued, and a thread is started if the limit allows one. If it allows none, `threads` is at least `limit`, which is at
 // least 1, and none of them is idle. Leaving: a thread idles with an empty queue only; it ends out of IDLE, where there is
-// no queue, or because `threads` exceeds `limit`, so at least `limit` others remain. The one other way out is a refused
-// start: if that leaves no thread at all, everything queued fails with the reason, because nobody else would ever look.
+// no queue, or because `threads` exceeds `limit`, so at least `limit` others remain. A thread that its body ends is replaced where
+// work is queued (threadWasEnded). The one other way out is a refused start: if that leaves no thread at all, everything queued
+// fails with the reason, because nobody else would ever look.
 //
 // No hand-over is lost: it is written under the lock (the thread leaves the idle list, `handed` is set), and only then is
 // the thread signalled. A thread that wakes looks under the lock whether it is still in the list; if it is not, it takes
@@ -180,4 +181,18 @@ final class BlockingPool: @unchecked Sendable {
   }
 
   func threadWillEnd() { observe(.ended) }
+
+  /// The body of `work` has ended the thread that ran it, which was BUSY.
+  ///
+  /// On that thread, after its frames have gone.
+  func threadWasEnded(by work: BlockingWork) {
+    lock.lock()
+    threads -= 1
+    let isReplaced = queue.first != nil && threads < limit
+    if isReplaced { threads += 1 }
+    lock.unlock()
+    if isReplaced { startCounted() }
+    work.fail(BlockingThreadEnded())
+    observe(.ended)
+  }
 }

@@ -11,8 +11,12 @@ import Musl
 
 /// One thread of the pool: serves until the pool has no use for it.
 ///
-/// The list links, `isIdle` and `handed` are guarded by the pool's lock. The object lives as long as its thread, which holds
-/// it; the pool holds it while it is idle.
+/// The list links, `isIdle` and `handed` are guarded by the pool's lock; `current` is the thread's own. The object lives as long as
+/// its thread, which holds it; the pool holds it while it is idle.
+///
+/// A body may end its thread (pthread_exit, pthread_cancel): the C library then drops the frames, without running anything in
+/// those of Swift, and calls the destructors of the thread's keys. One of them finds the thread BUSY with `current`, and tells the
+/// pool. Cancellation is enabled only while a body runs, so that the pool's own code is never left half-way.
 final class BlockingThread: @unchecked Sendable {
   // Sound because of the guards above; `warmer` needs no reference because the one before it in the list is held by the pool.
   @exclusivity(unchecked) var colder: BlockingThread?
@@ -20,6 +24,8 @@ final class BlockingThread: @unchecked Sendable {
   @exclusivity(unchecked) var isIdle = false
   /// What an idle thread was given; nil though it is idle no more: it must end.
   @exclusivity(unchecked) var handed: BlockingWork?
+  /// The work whose body the thread runs.
+  @exclusivity(unchecked) private var current: BlockingWork?
   let wake = DispatchSemaphore(value: 0)
 
   private let pool: BlockingPool
@@ -36,8 +42,30 @@ final class BlockingThread: @unchecked Sendable {
   }
 
   private func serve() {
-    while let work = pool.next(for: self) { work.run() }
+    while let work = pool.next(for: self) {
+      current = work
+      pthread_setcancelstate(Int32(PTHREAD_CANCEL_ENABLE), nil)
+      work.run()
+      pthread_setcancelstate(Int32(PTHREAD_CANCEL_DISABLE), nil)
+      current = nil
+    }
     pool.threadWillEnd()
+  }
+
+  /// The key whose destructor the C library calls when a body has ended its thread; it holds the thread's object meanwhile.
+  private static let key: pthread_key_t = {
+    var key = pthread_key_t()
+    let code = pthread_key_create(&key) { thread in
+      guard let thread else { return }
+      Unmanaged<BlockingThread>.fromOpaque(thread).takeRetainedValue().wasEnded()
+    }
+    precondition(code == 0, "co_blocking: the process has no thread-specific key left (error \(code))")
+    return key
+  }()
+
+  private func wasEnded() {
+    pthread_setcancelstate(Int32(PTHREAD_CANCEL_DISABLE), nil)
+    if let work = current.take() { pool.threadWasEnded(by: work) }
   }
 
   /// Starts the thread, detached; 0 or an error number.
@@ -59,9 +87,16 @@ final class BlockingThread: @unchecked Sendable {
 
   private static func main(_ argument: UnsafeMutableRawPointer?) -> UnsafeMutableRawPointer? {
     guard let argument else { return nil }
-    let me = Unmanaged<BlockingThread>.fromOpaque(argument).takeRetainedValue()
-    cco_name_thread(me.name)
-    me.serve()
+    pthread_setcancelstate(Int32(PTHREAD_CANCEL_DISABLE), nil)
+    // The key has the reference: frames that are dropped release nothing.
+    pthread_setspecific(key, argument)
+    let me = Unmanaged<BlockingThread>.fromOpaque(argument)
+    me._withUnsafeGuaranteedRef { thread in
+      cco_name_thread(thread.name)
+      thread.serve()
+    }
+    pthread_setspecific(key, nil)
+    me.release()
     return nil
   }
 

@@ -36,6 +36,43 @@ struct BlockingThreadTests {
   @Test func `has a stack of 1 MiB`() async throws {
     #expect(try await onCoroutine { try co_blocking { stackSize() } } == 1 << 20)
   }
+
+  @Test func `that its body ends by pthread_exit makes the caller throw, and another one takes its place`() async throws
+  {
+    let pool = BlockingPool(limit: 1)
+    for _ in 0..<20 {
+      let (ended, next) = try await onCoroutine {
+        // Queued behind the one that ends the thread.
+        let following = co_launch { try pool.run { 7 } }
+        let ended = outcome { try pool.run { () -> Int in pthread_exit(nil) } }
+        return (ended, try following.join())
+      }
+      #expect(ended == "BlockingThreadEnded")
+      #expect(next == 7)
+    }
+    #expect(try await onCoroutine { try pool.run { 8 } } == 8)
+    #expect(pool.counts.threads <= 1)
+  }
+
+  @Test func `that somebody cancels while its body waits makes the caller throw`() async throws {
+    let pool = BlockingPool(limit: 1)
+    let thread = Locked<pthread_t?>(nil)
+    let job = co_launch {
+      outcome {
+        try pool.run {
+          thread.withLock { $0 = pthread_self() }
+          while true { sleep(100) }
+        }
+      }
+    }
+    try await onOwnThread {
+      while thread.current == nil { sched_yield() }
+      pthread_cancel(thread.current!)
+    }
+    #expect(try await job.value == "BlockingThreadEnded")
+    #expect(try await onCoroutine { try pool.run { 8 } } == 8)
+    #expect("\(BlockingThreadEnded())".contains("pthread_exit"))
+  }
 }
 
 /// The calling thread's.
