@@ -5,10 +5,19 @@
 
 #include <errno.h>
 #include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
 
 _Static_assert((int)CCO_POLL_READABLE == EPOLLIN && (int)CCO_POLL_WRITABLE == EPOLLOUT, "the kernel's bits");
 _Static_assert((int)CCO_POLL_FAILED == EPOLLERR && (int)CCO_POLL_HUNG_UP == EPOLLHUP, "the kernel's bits");
 _Static_assert((int)CCO_POLL_ONCE == EPOLLONESHOT, "the kernel's bits");
+
+bool cco_can_make_timer(void) {
+  int timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC);
+  if (timer < 0) return false;
+  close(timer);
+  return true;
+}
 
 int cco_poller(void) { return epoll_create1(EPOLL_CLOEXEC); }
 

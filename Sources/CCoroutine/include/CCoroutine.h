@@ -354,6 +354,9 @@ void cco_name_thread(const char *name);
 /// of the process; -1 with errno.
 int cco_notice_signal(int signal);
 
+/// Whether the kernel would make a timer's descriptor (timerfd) now.
+bool cco_can_make_timer(void);
+
 /// What a descriptor is watched for, and what happened to it: the kernel's bits. A hang-up and an error concern both
 /// directions and need not be asked for.
 typedef enum cco_poll_events : uint32_t {

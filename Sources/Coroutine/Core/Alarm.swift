@@ -96,6 +96,7 @@ final class Alarm {
   }
 
   private func schedule(_ deadline: UInt64, repeating interval: DispatchTimeInterval) {
+    FirstTimer.shared.ensure()
     let deadline = DispatchTime(uptimeNanoseconds: deadline)
     source.schedule(deadline: deadline, repeating: interval, leeway: .nanoseconds(0))
   }

@@ -76,6 +76,7 @@ final class Scheduler: @unchecked Sendable {
     lane = .allocate(capacity: 1)
     lane.initialize(to: Lane(group: group.map(Unmanaged.passUnretained)))
     SchedulerRegistry.add(self)
+    _ = FirstTimer.shared
   }
 
   /// A scheduler that is drained by hand.

@@ -17,6 +17,7 @@ extension LaneGroup {
 
   func startWatching() {
     guard hasToWatch, !watching.exchange(true, ordering: .sequentiallyConsistent) else { return }
+    FirstTimer.shared.ensure()
     watchdog.schedule(deadline: .now() + .milliseconds(2), leeway: .microseconds(500))
   }
 
