@@ -179,8 +179,7 @@ extension ActorRef {
 
   @inlinable
   func askForEver<Answer: Sendable>(_ make: (Reply<Answer>) -> Message) throws -> Answer {
-    let (_, job) = try Turn.requireJob()
-    try job.checkCancelled()
+    let (_, job) = try Turn.beginWaiting()
     if job == core.record { throw CoroutineError.wouldDeadlock(because: .asksItself) }
     var slot: Result<Answer, any Error>?
     return try withUnsafeMutablePointer(to: &slot) { slot in

@@ -15,8 +15,7 @@ public final class Mailbox<Message: Sendable>: Sequence {
   /// Suspends until there is one. Once the actor is cancelled it throws what cancellation throws.
   @inlinable
   public func receive() throws -> Message? {
-    let (turn, job) = try Turn.requireJob()
-    try job.checkCancelled()
+    let (turn, job) = try Turn.beginWaiting()
     if core.extras != nil { return try receiveAmongExtras() }
     return try core.channel.next(turn, job)?.message
   }

@@ -70,7 +70,7 @@ struct Descriptor {
   ///
   /// `poller` nil: the process's, which is made only if there is something to wait for.
   func wait(until direction: Direction, with poller: DescriptorPoller? = nil) throws {
-    try Turn.requireJob().1.checkCancelled()
+    _ = try Turn.beginWaiting()
     while true {
       switch readiness(direction) {
       case .ready: return

@@ -104,8 +104,7 @@ final class DescriptorPoller: @unchecked Sendable {
   /// Suspends the running coroutine until it should look at the descriptor again.
   func wait(for descriptor: Descriptor, _ direction: Descriptor.Direction) throws -> Answer {
     // Read anew at each wait: the job may have come back on another thread, and been cancelled since it was woken.
-    let (turn, job) = try Turn.requireJob()
-    try job.checkCancelled()
+    let (turn, job) = try Turn.beginWaiting()
     // A simulation must not take this wait for a deadlock.
     let simulation = job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.simulation }
     let table = Self.table(descriptor, tables)

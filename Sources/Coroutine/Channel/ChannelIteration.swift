@@ -40,6 +40,7 @@ extension Channel: Sequence {
         misuse("for-in over a channel waits, and here is no coroutine: use co_launch, for try await, or tryReceive().")
       }
       do {
+        let turn = Turn.countWait(turn, job)
         try job.checkCancelled()
         return try channel.next(turn, job)
       } catch {

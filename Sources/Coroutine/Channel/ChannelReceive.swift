@@ -8,8 +8,7 @@ extension Channel {
   /// coroutine ``CoroutineError/notInCoroutine``.
   @inlinable
   public func receive() throws -> Element? {
-    let (turn, job) = try Turn.requireJob()
-    try job.checkCancelled()
+    let (turn, job) = try Turn.beginWaiting()
     guard let value = try next(turn, job) else {
       try throwCause()
       return nil
@@ -76,8 +75,7 @@ extension Channel {
   /// Empty when the channel is closed and drained. Cancelled, it throws and has taken nothing.
   @inlinable
   public func receiveAll() throws -> [Element] {
-    let (turn, job) = try Turn.requireJob()
-    try job.checkCancelled()
+    let (turn, job) = try Turn.beginWaiting()
     guard let first = try next(turn, job) else {
       try throwCause()
       return []
@@ -101,8 +99,7 @@ extension Channel {
     do {
       repeat {
         // Read anew each time: a wait may end on another thread.
-        let (turn, job) = try Turn.requireJob()
-        try job.checkCancelled()
+        let (turn, job) = try Turn.beginWaiting()
         takeAll(&values, count &- values.count)
         guard values.count < count else { break }
         guard let value = try next(turn, job) else {

@@ -33,8 +33,7 @@ extension Channel {
   @inlinable @inline(__always)
   func enter(offering slot: UnsafeMutablePointer<Element?>) throws -> (UnsafeMutablePointer<Turn>, JobRef) {
     do {
-      let (turn, job) = try Turn.requireJob()
-      try job.checkCancelled()
+      let (turn, job) = try Turn.beginWaiting()
       return (turn, job)
     } catch {
       drop(slot)

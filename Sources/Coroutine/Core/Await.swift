@@ -78,8 +78,8 @@ extension Awaitable {
 
 /// Suspends until `awaitable` has ended and returns its value or throws its error.
 ///
-/// At once where the end is known. Cancelled, it throws its own cancellation and leaves what it waited for alone. Off a
-/// coroutine ``CoroutineError/notInCoroutine``.
+/// Where the end is known it returns at once, except that it lets others run when the time slice is over. Cancelled, it throws its
+/// own cancellation and leaves what it waited for alone. Off a coroutine ``CoroutineError/notInCoroutine``.
 @inlinable
 public func co_await<Output>(_ awaitable: some Awaitable<Output>) throws -> Output {
   try awaitable.awaitValue()

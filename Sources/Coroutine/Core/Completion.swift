@@ -271,8 +271,7 @@ extension UnsafeMutablePointer where Pointee == Completion {
   /// Throws what cancellation throws, and then leaves the work alone.
   @inlinable @inline(__always)
   func wait(_ kind: WaitKind) throws {
-    let (turn, job) = try Turn.requireJob()
-    try job.checkCancelled()
+    let (turn, job) = try Turn.beginWaiting()
     if !isSettled { try park(kind, turn, job) }
     // Only now: a waiter that gives up has seen nothing.
     if !pointee.isObserved.load(ordering: .relaxed) { pointee.isObserved.store(true, ordering: .relaxed) }

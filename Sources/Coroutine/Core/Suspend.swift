@@ -132,8 +132,7 @@ public func co_suspend<Output: Sendable>(
   onCancel: (@Sendable () -> Void)? = nil,
   _ start: (Resumer<Output>) throws -> Void
 ) throws -> Output {
-  let (_, job) = try Turn.requireJob()
-  try job.checkCancelled()
+  let (_, job) = try Turn.beginWaiting()
   let cell = SuspendCell<Output>(job)
   do {
     try start(Resumer(cell))

@@ -6,6 +6,12 @@ public import Synchronization
 // nothing that is thread-local.
 //
 // Whoever calls code that may suspend must read `Turn.current` anew afterwards: the job may go on on another thread.
+//
+// Waits that need not wait. A job whose waits are all satisfied at once (settled promises, buffered values, free locks) never
+// switches, and would keep the base from handlers, messages, timers and the queue's other blocks for ever. So every wait begins
+// with `beginWaiting`, which counts. After `Turn.waits` of them the job looks at the clock, and if the base has not looked around
+// for `Turn.patience`, the job gives way before it takes anything: it goes to the back of the ready queue, and the base looks. Only
+// then is cancellation checked, so a wait either throws and has taken nothing, or goes on; inside a shield it goes on.
 
 @usableFromInline
 struct Turn: ~Copyable {
@@ -21,6 +27,8 @@ struct Turn: ~Copyable {
   @usableFromInline var switchesLeft = 0
   /// Who has just left and needs something done by whoever arrives: a job (AfterSwitch), or a fiber that is free (tag 1).
   @usableFromInline var leaving: UInt = 0
+  /// Waits that may begin before the one who waits looks at the clock.
+  @usableFromInline var waitsLeft = Turn.waits
   /// The clock when the base last looked, for "since when" in dumps.
   @usableFromInline var now: UInt64
   /// Where its sequence of random numbers is: which of several ready cases a select takes.
@@ -51,6 +59,50 @@ struct Turn: ~Copyable {
   /// Why code that is outside of any coroutine cannot wait: a forked child cannot be helped by a launch.
   @usableFromInline static var outside: CoroutineError {
     @inline(never) get { ForkedChild.isHere ? .afterFork : .notInCoroutine }
+  }
+
+  /// The turn and job of code that is about to wait.
+  ///
+  /// Throws off a coroutine, and where cancellation is in force. May suspend; the caller has taken nothing yet. On the usual path
+  /// one decrement more than asking for the two.
+  @inlinable @inline(__always)
+  static func beginWaiting() throws -> (UnsafeMutablePointer<Turn>, JobRef) {
+    let (turn, job) = try requireJob()
+    let now = countWait(turn, job)
+    try job.checkCancelled()
+    return (now, job)
+  }
+
+  /// Counts a wait that begins; the turn to go on with.
+  @inlinable @inline(__always)
+  static func countWait(_ turn: UnsafeMutablePointer<Turn>, _ job: JobRef) -> UnsafeMutablePointer<Turn> {
+    turn.pointee.waitsLeft &-= 1
+    return turn.pointee.waitsLeft < 0 ? giveWayIfOverdue(turn, job) : turn
+  }
+
+  /// So many waits may begin between two looks at the clock, which costs what ten settled awaits do.
+  @usableFromInline static var waits: Int { 256 }
+
+  /// How long the base may be kept from looking around, in ns, before a job that need not wait gives way.
+  static var patience: UInt64 { Pace.slice / 4 }
+
+  /// Gives way to everything that is ready, and has the base look around, unless it has done so a moment ago; the turn after that.
+  ///
+  /// Looks at no cancellation.
+  @usableFromInline @inline(never)
+  static func giveWayIfOverdue(_ turn: UnsafeMutablePointer<Turn>, _ job: JobRef) -> UnsafeMutablePointer<Turn> {
+    turn.pointee.waitsLeft = waits
+    let scheduler = job.pointee.scheduler.load(ordering: .relaxed)
+    // Virtual time does not go on by itself.
+    let isOverdue = scheduler._withUnsafeGuaranteedRef {
+      $0.simulation != nil || $0.clock &- turn.pointee.now > patience
+    }
+    guard isOverdue else { return turn }
+    turn.pointee.switchesLeft = 0
+    job.pointee.after = .requeue
+    turn.pointee.leaving = UInt(bitPattern: job)
+    switchOut(turn, job)
+    return current.unsafelyUnwrapped
   }
 
   /// Whether a yield would come straight back: nothing is ready, nothing has been sent, and the base need not look yet.

@@ -103,8 +103,7 @@ extension UnsafeMutablePointer where Pointee == Countdown {
   /// Throws what cancellation throws.
   @usableFromInline
   func wait() throws {
-    let (turn, job) = try Turn.requireJob()
-    try job.checkCancelled()
+    let (turn, job) = try Turn.beginWaiting()
     if count == 0 { return }
     pointee.lock.lock()
     guard isAwaited() else { return pointee.lock.unlock() }

@@ -51,8 +51,7 @@ public final class FairMutex: @unchecked Sendable {
   /// ``CoroutineError/notInCoroutine``.
   @inlinable
   public func lock() throws {
-    let (turn, job) = try Turn.requireJob()
-    try job.checkCancelled()
+    let (turn, job) = try Turn.beginWaiting()
     if !permit.takeAtOnce(1) { try lockContended(turn, job) }
     owner.store(LockOwner(job).word, ordering: .relaxed)
   }

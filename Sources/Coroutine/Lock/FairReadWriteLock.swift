@@ -118,8 +118,7 @@ public final class FairReadWriteLock: @unchecked Sendable {
   /// Takes permits; answers who has them.
   @discardableResult
   private func lock(_ count: UInt) throws -> JobRef {
-    let (turn, job) = try Turn.requireJob()
-    try job.checkCancelled()
+    let (turn, job) = try Turn.beginWaiting()
     if permits.takeAtOnce(count) { return job }
     if writer.load(ordering: .relaxed) == LockOwner(job).word {
       throw CoroutineError.wouldDeadlock(because: .holdsWriteLock)

@@ -72,8 +72,7 @@ public final class FairSemaphore: @unchecked Sendable {
   /// ``CoroutineError/wouldDeadlock``; a negative number traps. Off a coroutine ``CoroutineError/notInCoroutine``.
   @inlinable
   public func acquire(_ permits: Int = 1) throws {
-    let (turn, job) = try Turn.requireJob()
-    try job.checkCancelled()
+    let (turn, job) = try Turn.beginWaiting()
     let count = Self.checked(permits, "acquire")
     if !self.permits.takeAtOnce(count) { try acquireContended(count, turn, job) }
   }

@@ -61,8 +61,7 @@ public final class RateLimiter: @unchecked Sendable {
   /// throws and has taken none. To ask for none never waits. To ask for more than the burst throws
   /// ``CoroutineError/wouldDeadlock``; a negative number traps. Off a coroutine ``CoroutineError/notInCoroutine``.
   public func acquire(_ count: Int = 1) throws {
-    let (turn, job) = try Turn.requireJob()
-    try job.checkCancelled()
+    let (turn, job) = try Turn.beginWaiting()
     if count < 0 { refuse(count) }
     if count == 0 { return }
     if count > burst { throw CoroutineError.wouldDeadlock(because: .tokens(count, burst: burst)) }

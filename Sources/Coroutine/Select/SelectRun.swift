@@ -30,8 +30,7 @@ enum SelectRun {
   @inline(__always)
   private static func commit(_ nodes: Nodes, _ count: Int, _ biased: Bool) throws -> Int {
     // Operands and prepare were foreign code: where we are, and whether we are cancelled, is known only now.
-    let (turn, job) = try Turn.requireJob()
-    try job.checkCancelled()
+    let (turn, job) = try Turn.beginWaiting()
     let locks = orderLocks(nodes, count)
     orderAttempts(nodes, count, biased, turn, job)
     // 2
@@ -133,8 +132,7 @@ enum SelectRun {
   /// A select of nothing.
   @usableFromInline
   static func waitForCancellation() throws -> Never {
-    let (turn, job) = try Turn.requireJob()
-    try job.checkCancelled()
+    let (turn, job) = try Turn.beginWaiting()
     _ = job.beginWait(.several)
     _ = Turn.park(turn, job)
     throw job.cancellation() ?? CancellationError()
