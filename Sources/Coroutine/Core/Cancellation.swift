@@ -11,13 +11,9 @@ public import Synchronization
 //   scope         cancelled (a child failed, or Scope.cancel)? its reason
 //   (the job)     cancelled? its reason
 //
-// The chain belongs to the job's turn. Others never look into it: they set an atomic flag that it leads to, set
-// `JobFlags.signalled` or `.cancelled`, and send the job an interrupt. An interrupt is handled on the turn of the job's own
-// scheduler: if the job is parked and its chain now says "cancelled", its wait is claimed.
-//
-// No request is missed: the flags are set before the interrupt is sent. If the job looks after that, it sees them. If it
-// looked before, it has begun its wait before its scheduler handles the interrupt, because both happen on one serial
-// execution, so the interrupt finds it waiting. A job that was stolen meanwhile has the interrupt sent after it.
+// The chain belongs to the job's turn. Others never change it: they set an atomic flag that it leads to, set
+// `JobFlags.signalled` or `.cancelled`, and send the job an interrupt. Whoever handles the interrupt looks at the chain of a job
+// that is parked and, if it now says "cancelled", claims its wait (Interrupt.swift).
 
 /// A frame of the chain, on the stack of co_timeout, co_shield or a scope.
 @usableFromInline
@@ -126,55 +122,6 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
         return
       }
       frame = current.pointee.outer
-    }
-  }
-}
-
-extension AnyJob {
-  /// Asks the job's own scheduler to look at its cancellation.
-  ///
-  /// Any thread; the caller holds the job.
-  func interrupt() {
-    let old = record.pointee.flags.bitwiseOr(JobFlags.interruptPending, ordering: .acquiringAndReleasing).oldValue
-    guard old & JobFlags.interruptPending == 0, !completion.isSettled else { return }
-    // The message holds the job until it is handled.
-    _ = Unmanaged.passRetained(self)
-    currentScheduler.send(.interrupt(record))
-  }
-
-  /// The scheduler that the job is on now, held: it may move, and its old one end, while the caller uses it.
-  final var currentScheduler: Scheduler {
-    record.pointee.move.withLock { record.pointee.scheduler.load(ordering: .acquiring).takeUnretainedValue() }
-  }
-}
-
-extension Scheduler {
-  /// Handles an interrupt on this scheduler's turn.
-  ///
-  /// Between two lanes the job may be claimed by another waker and taken along (Turn.sendRemotely), or be rescued from this
-  /// lane's inbox (LaneGroup.rescue), while its frames are looked at here. Both sides do a read-modify-write of `flags`:
-  /// either this one comes first, and the other sees `looking` and leaves the job to this scheduler's inbox; or the other's
-  /// comes first, and the claim before it is seen here, so that nobody looks.
-  func handleInterrupt(of job: JobRef) {
-    let handle = job.handle
-    defer { handle.release() }
-    _ = job.pointee.flags.bitwiseAnd(~JobFlags.interruptPending, ordering: .acquiringAndReleasing)
-    // A job that runs on a foreign turn may be about to begin a wait at this very moment: its starter repeats the interrupt.
-    if deferIfForeign(job, JobFlags.deferredInterrupt) { return }
-    _ = job.pointee.flags.wrappingAdd(JobFlags.oneLooks, ordering: .acquiringAndReleasing)
-    defer { _ = job.pointee.flags.wrappingSubtract(JobFlags.oneLooks, ordering: .acquiringAndReleasing) }
-    let word = job.pointee.wait.load(ordering: .acquiring)
-    // Read after the word: a job seen waiting is seen with the scheduler that it waits on.
-    guard job.pointee.scheduler.load(ordering: .acquiring).toOpaque() == Unmanaged.passUnretained(self).toOpaque()
-    else {
-      return handle._withUnsafeGuaranteedRef { $0.interrupt() }
-    }
-    let isRunningHere = Turn.current?.pointee.job == job
-    // Neither parked nor running right here: it will look before it waits.
-    guard word & 0xFF == 1 || isRunningHere else { return }
-    job.cancelScopes()
-    if word & 0xFF == 1, job.cancellation() != nil, job.claim(WaitToken(word: word), WakeReason.cancelled) {
-      lane.append(job)
     }
   }
 }

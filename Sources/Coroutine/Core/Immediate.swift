@@ -14,7 +14,8 @@ import Synchronization
 //   `foreign` was clear: resumes it
 //
 // The two operations are ordered by the word, so exactly one of them sees the other's bit: the job is resumed once and
-// only after the starter has left it. Interrupts are deferred in the same way by `deferredInterrupt`.
+// only after the starter has left it. Interrupts are deferred in the same way by `deferredInterrupt`. The watchdog keeps a parked
+// job from being resumed by the same two bits (Interrupt.swift).
 
 extension AnyJob {
   final func runImmediately() {
@@ -51,22 +52,33 @@ extension AnyJob {
     }
   }
 
-  private func leaveForeign() {
+  /// Gives a foreign job back to its scheduler, and does what that scheduler has deferred meanwhile.
+  func leaveForeign() {
     let deferred = JobFlags.deferredWake | JobFlags.deferredInterrupt
     let old = record.pointee.flags.bitwiseAnd(~(JobFlags.foreign | deferred), ordering: .acquiringAndReleasing).oldValue
-    if completion.isSettled { return }
+    if old & (JobFlags.deferredWake | JobFlags.deferredInterrupt) == 0 || completion.isSettled { return }
     if old & JobFlags.deferredWake != 0 { Turn.makeReady(record) }
     if old & JobFlags.deferredInterrupt != 0 { interrupt() }
   }
 }
 
 extension Scheduler {
-  /// Whether the job still runs on a foreign turn; then its starter does what `bit` stands for.
+  /// Returns whether somebody else has the job; the one who has it then does what `bit` stands for.
+  ///
+  /// One compare-and-swap sets the bit only while `foreign` is set: a bit that is set and cleared again could be seen, and
+  /// acted upon, by a watchdog that takes hold of the job in between.
   func deferIfForeign(_ job: JobRef, _ bit: UInt32) -> Bool {
-    guard job.pointee.flags.load(ordering: .acquiring) & JobFlags.foreign != 0 else { return false }
-    let old = job.pointee.flags.bitwiseOr(bit, ordering: .acquiringAndReleasing).oldValue
-    if old & JobFlags.foreign != 0 { return true }
-    _ = job.pointee.flags.bitwiseAnd(~bit, ordering: .acquiringAndReleasing)
+    var flags = job.pointee.flags.load(ordering: .acquiring)
+    while flags & JobFlags.foreign != 0 {
+      let (isDeferred, seen) = job.pointee.flags.compareExchange(
+        expected: flags,
+        desired: flags | bit,
+        successOrdering: .acquiringAndReleasing,
+        failureOrdering: .acquiring
+      )
+      if isDeferred { return true }
+      flags = seen
+    }
     return false
   }
 }

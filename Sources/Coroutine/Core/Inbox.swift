@@ -11,13 +11,13 @@ public import Synchronization
 //             0 / m -> message  the drain will see it
 //   wakeUp    idle -> 0         as a push of nothing (timers)
 //   takeAll   m -> 0            the drain
-//   takeJobs  m -> 0 -> m       the watchdog of a lane that is stuck: what it leaves goes back below what came meanwhile
+//   rescue    m -> 0 -> m       the watchdog of a lane that is stuck: what it leaves goes back below what came meanwhile
 //   goIdle    0 -> idle         the drain only; fails when something was pushed meanwhile
 //
 // No wake-up is lost: a message is pushed either before goIdle's compare-and-swap, which then fails, or after it, when the
 // pusher sees `idle` and starts a drain. There are no two drains: only the transition out of `idle` starts one.
 //
-// Messages are handled in the order of their pushes. Those that takeJobs has in its hands are older than any in the inbox, so
+// Messages are handled in the order of their pushes. Those that `rescue` has in its hands are older than any in the inbox, so
 // nobody may take from it meanwhile: whoever takes from a lane's inbox holds `taking` for as long.
 //
 // A message is a job's address with a tag in its low bits: the job itself (through `next`), or an interrupt of it
@@ -29,6 +29,8 @@ struct Inbox: ~Copyable {
   @usableFromInline let head = Atomic<UInt>(4)
   /// Held by those who take from the inbox of a lane; a queue's is its drain's alone.
   private let taking = SpinLock()
+  /// How often the drain of a lane has taken messages: a watchdog sees by it whether the drain gets to them.
+  let takings = Atomic<UInt>(0)
 
   enum Message {
     case job(JobRef)
@@ -75,7 +77,10 @@ struct Inbox: ~Copyable {
     guard hasMessages else { return }
     if isShared { taking.lock() }
     var newestFirst = grab()
-    if isShared { taking.unlock() }
+    if isShared {
+      takings.store(takings.load(ordering: .relaxed) &+ 1, ordering: .relaxed)
+      taking.unlock()
+    }
     var oldestFirst: UInt = 0
     while newestFirst != 0 {
       let next = Self.link(newestFirst)
@@ -90,33 +95,53 @@ struct Inbox: ~Copyable {
     }
   }
 
-  /// Takes out the jobs that `isWanted`, oldest first, and leaves everything else as it was.
+  /// What a watchdog takes out of the inbox of a lane that is stuck, oldest first.
+  struct Rescued {
+    var jobs = RunQueue()
+    /// Linked by `interruptLink`; still marked as pending.
+    fileprivate var firstInterrupt: JobRef?
+    /// The drain may have gone idle while the inbox seemed empty: the caller must start one.
+    var mustStart = false
+
+    mutating func popInterrupt() -> JobRef? {
+      guard let job = firstInterrupt else { return nil }
+      firstInterrupt = JobRef(bitPattern: job.pointee.interruptLink)
+      return job
+    }
+  }
+
+  /// Takes out the jobs and the interrupts that are wanted and leaves everything else as it was.
   ///
-  /// A watchdog. Also answers whether the caller must start a drain: it may have gone idle while the inbox seemed empty.
-  borrowing func takeJobs(_ isWanted: (JobRef) -> Bool) -> (jobs: RunQueue, mustStart: Bool) {
+  /// Called by a watchdog.
+  borrowing func rescue(jobs isJobWanted: (JobRef) -> Bool, interrupts isInterruptWanted: (JobRef) -> Bool) -> Rescued {
     taking.lock()
     defer { taking.unlock() }
+    var rescued = Rescued()
     var oldestFirst: JobRef?
     var kept: UInt = 0
     var oldestKept: UInt = 0
     var word = grab()
     while word != 0 {
       let next = Self.link(word)
-      if case .job(let job) = Self.decode(word), isWanted(job) {
+      switch Self.decode(word) {
+      case .job(let job) where isJobWanted(job):
         job.pointee.next = oldestFirst
         oldestFirst = job
-      } else {
+      case .interrupt(let job) where isInterruptWanted(job):
+        job.pointee.interruptLink = UInt(bitPattern: rescued.firstInterrupt)
+        rescued.firstInterrupt = job
+      default:
         if oldestKept == 0 { kept = word } else { Self.setLink(oldestKept, word) }
         oldestKept = word
       }
       word = next
     }
-    var jobs = RunQueue()
     while let job = oldestFirst {
       oldestFirst = job.pointee.next
-      jobs.append(job)
+      rescued.jobs.append(job)
     }
-    return (jobs, kept != 0 && putBack(kept, oldest: oldestKept))
+    rescued.mustStart = kept != 0 && putBack(kept, oldest: oldestKept)
+    return rescued
   }
 
   /// Puts messages back below those that have come meanwhile; whether the caller must start a drain.
@@ -228,6 +253,8 @@ struct WorkQueue {
   private(set) var count = 0
 
   var isEmpty: Bool { first == 0 }
+  /// The first, as a word to compare; 0: there is none.
+  var next: UInt { first }
 
   /// The one reference that the message stands for goes into the queue.
   mutating func append(_ message: Inbox.Message) {

@@ -7,7 +7,8 @@ public import Synchronization
 // Who owns what
 //   wait                anyone, atomically (Waiter.swift has the protocol)
 //   flags, cancelReason anyone, atomically
-//   scheduler           written by the job's own turn or by the thief that takes it from a ready queue; read by anyone
+//   scheduler           written by the job's own turn, by the thief that takes it from a ready queue, or by whoever has
+//                       claimed its wait and takes it to another lane; read by anyone
 //   previousLaunched    the lane in whose LaunchStack it is
 //   next                whoever has the job: the queue it is in, or the one who claimed its wait and has not woken it yet
 //   interruptLink       whoever set the `interruptPending` flag
@@ -153,7 +154,8 @@ enum JobFlags {
   static let oneLooks: UInt32 = 0x1_0000
   /// A shield is in force, or a wait that outlasts cancellation: values are delivered all the same.
   @usableFromInline static let shielded: UInt32 = 256
-  /// It runs on a turn that is not its scheduler's (an immediate start), see Immediate.swift.
+  /// Somebody else than its scheduler has it: a turn that is not its scheduler's (Immediate.swift), or a watchdog that looks
+  /// at its frames (Interrupt.swift).
   @usableFromInline static let foreign: UInt32 = 32
   /// Its scheduler popped it while it was foreign.
   @usableFromInline static let deferredWake: UInt32 = 64

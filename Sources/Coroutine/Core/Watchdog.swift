@@ -5,6 +5,7 @@ import Synchronization
 // What looks after the lanes from outside: a timer that goes off every two milliseconds, or a little later, while some lane
 // has nothing to do and another has, or some lane rests. A lane whose one job computes for long keeps the others from
 // running: what waits there at two looks in a row, ready jobs, messages and timers, goes to a lane that has nothing to do.
+// Cancellation of jobs that are parked there is seen to by the watchdog itself (Interrupt.swift).
 // And lanes that rest from stealing are sent to look again: one as a scout, and if none has come back to rest by the next
 // time, all of them.
 
@@ -46,7 +47,8 @@ extension LaneGroup {
       lane.lane.pointee.lock.unlock()
       let seen = Seen(
         ready: first,
-        messages: lane.inbox.head.load(ordering: .acquiring),
+        hasMessages: lane.inbox.hasMessages,
+        takings: lane.inbox.takings.load(ordering: .relaxed),
         timer: lane.nextTimer.load(ordering: .relaxed)
       )
       if seen.isStuck(since: lastSeen[index], now) { rescue(from: lane, now) }
@@ -57,20 +59,24 @@ extension LaneGroup {
   /// What a lane had to do when the watchdog looked.
   struct Seen {
     var ready: JobRef?
-    var messages: UInt = 0
+    var hasMessages = false
+    /// How often its drain had taken messages.
+    var takings: UInt = 0
     var timer = UInt64.max
 
     /// Whether the same thing has been waiting since the last look, which a lane that switches would have got to.
+    ///
+    /// New messages may come all the time: what counts is whether the drain takes any.
     func isStuck(since last: Seen, _ now: UInt64) -> Bool {
-      (ready != nil && ready == last.ready) || (messages > Inbox.idle && messages == last.messages)
+      (ready != nil && ready == last.ready) || (hasMessages && last.hasMessages && takings == last.takings)
         || (timer <= now && timer == last.timer)
     }
   }
 
   /// Sends what a stuck lane cannot get to, to a lane that is idle, or else to one that rests: its ready jobs, its due timers,
-  /// and the jobs in its inbox whose stacks are switched out.
+  /// the jobs in its inbox whose stacks are switched out, and the parked jobs whose waits an interrupt in its inbox ends.
   ///
-  /// Interrupts stay: only the lane that a job is parked on may look at its frames.
+  /// The timers first: those of deadlines send interrupts.
   private func rescue(from victim: Scheduler, _ now: UInt64) {
     let idle = idle.load(ordering: .acquiring)
     let mask = idle != 0 ? idle : resting.load(ordering: .acquiring)
@@ -87,12 +93,13 @@ extension LaneGroup {
     }
     victim.lane.pointee.lock.unlock()
     while let job = loot.popFirst() { rescuer.push(.job(job)) }
-    var (jobs, mustStart) = victim.inbox.takeJobs { $0.isSwitchedOut }
-    if mustStart { victim.submit() }
-    while let job = jobs.popFirst() {
+    var rescued = victim.inbox.rescue(jobs: { $0.isSwitchedOut }, interrupts: { $0.seemsWaiting })
+    if rescued.mustStart { victim.submit() }
+    while let job = rescued.jobs.popFirst() {
       job.pointee.scheduler.store(Unmanaged.passUnretained(rescuer), ordering: .releasing)
       rescuer.push(.job(job))
     }
+    while let job = rescued.popInterrupt() { victim.handleInterrupt(of: job, rescuer: rescuer) }
   }
 }
 

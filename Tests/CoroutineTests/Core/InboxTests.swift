@@ -55,15 +55,17 @@ struct InboxTests {
     _ = post.push(places[1])
     _ = post.push(3)
     var next = 4
-    var (jobs, mustStart) = post.inbox.takeJobs { _ in
+    let wanted: (JobRef) -> Bool = { _ in
       _ = post.push(next)
       next += 1
       return true
     }
-    #expect(!mustStart)
-    #expect(jobs.popFirst() == places[0].job)
-    #expect(jobs.popFirst() == places[1].job)
-    #expect(jobs.popFirst() == nil)
+    var rescued = post.inbox.rescue(jobs: wanted, interrupts: wanted)
+    #expect(!rescued.mustStart)
+    #expect(rescued.jobs.popFirst() == places[0].job)
+    #expect(rescued.jobs.popFirst() == places[1].job)
+    #expect(rescued.jobs.popFirst() == nil)
+    #expect(rescued.popInterrupt() == nil)
     #expect(post.numbers() == [1, 2, 3, 4, 5])
   }
 
@@ -72,8 +74,8 @@ struct InboxTests {
     let place = Place()
     _ = post.push(1)
     _ = post.push(place)
-    let (_, mustStart) = post.inbox.takeJobs { _ in post.goIdle() }
-    #expect(mustStart)
+    let rescued = post.inbox.rescue(jobs: { _ in post.goIdle() }, interrupts: { _ in true })
+    #expect(rescued.mustStart)
     #expect(post.numbers() == [1])
   }
 }
