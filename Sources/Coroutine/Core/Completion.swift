@@ -39,6 +39,11 @@ struct Completion: ~Copyable {
   ///
   /// Under the lock.
   @usableFromInline var isCalling = false
+  static var noLane: UInt8 { .max }
+  /// The number of the lane whose handlers those are that coroutines on lanes attach (HandlerQueue.swift).
+  ///
+  /// Under the lock.
+  @usableFromInline var handlerLane: UInt8 = .max
   @usableFromInline var failure: (any Error)?
   /// The value, or a pointer to it where it does not fit.
   @usableFromInline var bytes = InlineArray<3, UInt>(repeating: 0)

@@ -2,8 +2,9 @@ public import Dispatch
 import Glibc
 import Synchronization
 
-// Where handlers run: on the queue that is named, else on the queue of the coroutine that registers them, else on a global
-// queue. Never inside the registering or the settling call, never under a lock, in the order of registration.
+// Where handlers run: on the queue that is named, else on the queue of the coroutine that registers them, or, where that is one of
+// the shared scheduler's, on a lane (HandlerQueue.swift), else on a global queue. Never inside the registering or the settling
+// call, never under a lock, in the order of registration.
 
 @usableFromInline
 enum Delivery: Sendable {
@@ -27,8 +28,10 @@ extension UnsafeMutablePointer where Pointee == Completion {
   func delivery(on queue: DispatchQueue?) -> Delivery {
     if let queue { return .scheduler(SchedulerRegistry.scheduler(for: queue), queue) }
     if let job = Turn.current?.pointee.job {
-      let scheduler = job.pointee.scheduler.load(ordering: .relaxed).takeUnretainedValue()
-      return .scheduler(scheduler, scheduler.currentQueue)
+      let current = job.pointee.scheduler.load(ordering: .relaxed)
+      let scheduler = current.takeUnretainedValue()
+      if scheduler.handlers == nil { return .scheduler(scheduler, scheduler.currentQueue) }
+      return .scheduler(pointee.lock.withLock { laneOfHandlers(current) }.takeUnretainedValue(), nil)
     }
     return .ordered(orderedDelivery())
   }
@@ -101,7 +104,8 @@ extension Scheduler {
   ///
   /// Any thread.
   func post(_ item: WorkItem, on queue: DispatchQueue?) {
-    pin(queue)
+    // A lane needs nothing that holds it.
+    if handlers == nil { pin(queue) }
     sendInOrder(.work(Unmanaged.passRetained(item)))
   }
 }

@@ -72,7 +72,7 @@ extension Scheduler {
     while true {
       // Asked here as well, because for the call the compiler holds the scheduler: two atomics at each look.
       if inbox.hasMessages { inbox.takeAll(isShared: lane.pointee.group != nil, handle) }
-      if !work.isEmpty {
+      if !work.isEmpty || hasReadyHandlers {
         // Handlers that bring forth handlers for ever must not keep the queue, nor slow ones beside ready jobs.
         turn.pointee.switchesLeft -= runWork()
         if turn.pointee.switchesLeft <= 0, !isSimulated {
@@ -134,7 +134,7 @@ extension Scheduler {
 
   /// With nothing ready: a timer that is due, or another lane's work.
   private func findMore(_ turn: UnsafeMutablePointer<Turn>) -> Bool {
-    if inbox.hasMessages || !work.isEmpty { return true }
+    if inbox.hasMessages || !work.isEmpty || hasReadyHandlers { return true }
     let next = nextTimer.load(ordering: .relaxed)
     if next != .max {
       turn.pointee.now = clock
@@ -143,23 +143,23 @@ extension Scheduler {
     return lane.pointee.group?._withUnsafeGuaranteedRef { $0.steal(for: self) } ?? false
   }
 
-  ///
-  /// Answers how many those were.
+  /// Runs the handlers that are there now; returns how many those were.
   private func runWork() -> Int {
     let count = work.count
+    let isLane = handlers != nil
     // Those that come meanwhile wait for the next look around.
     for _ in 0..<count {
       switch work.popFirst() {
       case .work(let item):
         item.takeRetainedValue().run()
-        unpin()
+        if !isLane { unpin() }
       case .handler(let promise):
         AnyPromise.runHandler(promise)
       default:
         break
       }
     }
-    return count
+    return isLane ? count + runHandlers().count : count
   }
 
   // MARK: Idling

@@ -1,6 +1,6 @@
 import Synchronization
 
-// The handlers of promises that wait for a scheduler, or will: while there are any, the scheduler must hold its queue, which owns
+// The handlers of promises that wait for the scheduler of a queue, or will (a lane's are in HandlerQueue.swift): while there are any, the scheduler must hold its queue, which owns
 // it. One that is bound on the scheduler's own turn, as most are, is only counted, in a plain word; together they hold one pin.
 // The count goes down when it has run, on its own turn, or, for one that is dropped elsewhere, at the next look of the drain, which is
 // made to look.
@@ -46,6 +46,7 @@ extension Scheduler {
   /// Sends a handler: on the scheduler's own turn without the inbox, but behind what has come there before, or one that is
   /// attached after others have been sent would overtake them.
   func sendInOrder(_ message: Inbox.Message) {
+    if let handlers { return sendToLane(message, handlers) }
     if isOwnTurn, !inbox.hasMessages { work.append(message) } else { push(message) }
   }
 }

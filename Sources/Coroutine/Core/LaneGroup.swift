@@ -52,7 +52,7 @@ final class LaneGroup: @unchecked Sendable {
     watchdog = DispatchSource.makeTimerSource(queue: DispatchQueue(label: "\(label).watchdog"))
     lanes = (0..<count).map { index in
       let queue = DispatchQueue(label: "\(label).\(index)")
-      let lane = Scheduler(queue: queue, group: self, immortal: true)
+      let lane = Scheduler(queue: queue, group: self, immortal: true, index: index)
       SchedulerRegistry.publish(lane, for: queue)
       return lane
     }
@@ -102,7 +102,7 @@ final class LaneGroup: @unchecked Sendable {
   ///
   /// True: it has got something, or should look again.
   func steal(for thief: Scheduler) -> Bool {
-    guard let index = lanes.firstIndex(where: { $0 === thief }) else { return false }
+    let index = Int(thief.index)
     // After an offer one job is enough: by the time the thief comes, its lane may have parked and taken the other.
     let isOffered = thief.wasJustOffered.exchange(false, ordering: .sequentiallyConsistent)
     guard thief.theft.pays(at: .now) else {
@@ -148,13 +148,13 @@ final class LaneGroup: @unchecked Sendable {
   ///
   /// For a lane that has just gone idle.
   func wasOffered(_ scheduler: Scheduler) -> Bool {
-    guard let index = lanes.firstIndex(where: { $0 === scheduler }) else { return false }
-    return withoutDrain() & (1 << UInt64(index)) == 0
+    withoutDrain() & (1 << UInt64(scheduler.index)) == 0
   }
 
   /// Marks a lane as busy that was woken by a message instead of an offer.
   func markBusy(_ scheduler: Scheduler) {
-    guard withoutDrain(false) != 0, let index = lanes.firstIndex(where: { $0 === scheduler }) else { return }
+    guard withoutDrain(false) != 0 else { return }
+    let index = Int(scheduler.index)
     _ = notIdle(index)
     _ = endRest(index)
     // It may be about to run one job for long while others sleep.

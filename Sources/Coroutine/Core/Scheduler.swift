@@ -19,10 +19,14 @@ final class Scheduler: @unchecked Sendable {
 
   let inbox = Inbox()
   @usableFromInline let lane: UnsafeMutablePointer<Lane>
-  /// Handlers that wait for the base.
+  /// Handlers that wait for the base; on a lane requests to run another lane's.
   ///
   /// Drain only.
   @exclusivity(unchecked) var work = WorkQueue()
+  /// The handlers of a lane, which lives for ever; nil: this is the scheduler of a queue.
+  let handlers: Unmanaged<HandlerQueue>?
+  /// A lane's place in its group.
+  let index: UInt8
 
   let label: String
   /// The raw queue; valid while `queue` is set, or for ever.
@@ -66,13 +70,15 @@ final class Scheduler: @unchecked Sendable {
   let refuses: Bool
 
   /// The scheduler of a queue, or a lane of `group`.
-  init(queue: DispatchQueue, group: LaneGroup?, immortal: Bool) {
+  init(queue: DispatchQueue, group: LaneGroup?, immortal: Bool, index: Int = 0) {
     self.label = queue.label
     self.rawQueue = Scheduler.rawQueue(of: queue)
     self.isImmortal = immortal
     self.queue = immortal ? queue : nil
     self.simulation = nil
     self.refuses = false
+    self.index = UInt8(index)
+    handlers = group.map { _ in Unmanaged.passRetained(HandlerQueue()) }
     lane = .allocate(capacity: 1)
     lane.initialize(to: Lane(group: group.map(Unmanaged.passUnretained)))
     SchedulerRegistry.add(self)
@@ -86,6 +92,8 @@ final class Scheduler: @unchecked Sendable {
     self.isImmortal = false
     self.simulation = simulation
     self.refuses = false
+    self.index = 0
+    handlers = nil
     lane = .allocate(capacity: 1)
     lane.initialize(to: Lane(group: nil))
     SchedulerRegistry.add(self)
@@ -98,6 +106,8 @@ final class Scheduler: @unchecked Sendable {
     self.isImmortal = true
     self.simulation = nil
     self.refuses = true
+    self.index = 0
+    handlers = nil
     lane = .allocate(capacity: 1)
     lane.initialize(to: Lane(group: nil))
   }

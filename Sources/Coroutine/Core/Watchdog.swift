@@ -5,7 +5,8 @@ import Synchronization
 // What looks after the lanes from outside: a timer that goes off every two milliseconds, or a little later, while some lane
 // has nothing to do and another has, or some lane rests. A lane whose one job computes for long keeps the others from
 // running: what waits there at two looks in a row, ready jobs, messages and timers, goes to a lane that has nothing to do.
-// Cancellation of jobs that are parked there is seen to by the watchdog itself (Interrupt.swift).
+// Cancellation of jobs that are parked there is seen to by the watchdog itself (Interrupt.swift). Handlers that are bound to that
+// lane are run, in their order, by the other one (HandlerQueue.swift).
 // And lanes that rest from stealing are sent to look again: one as a scout, and if none has come back to rest by the next
 // time, all of them.
 
@@ -49,7 +50,8 @@ extension LaneGroup {
         ready: first,
         hasMessages: lane.inbox.hasMessages,
         takings: lane.inbox.takings.load(ordering: .relaxed),
-        timer: lane.nextTimer.load(ordering: .relaxed)
+        timer: lane.nextTimer.load(ordering: .relaxed),
+        handler: lane.nextHandler
       )
       if seen.isStuck(since: lastSeen[index], now) { rescue(from: lane, now) }
       lastSeen[index] = seen
@@ -63,18 +65,21 @@ extension LaneGroup {
     /// How often its drain had taken messages.
     var takings: UInt = 0
     var timer = UInt64.max
+    /// The first handler, if nobody runs one.
+    var handler: UInt = 0
 
     /// Whether the same thing has been waiting since the last look, which a lane that switches would have got to.
     ///
     /// New messages may come all the time: what counts is whether the drain takes any.
     func isStuck(since last: Seen, _ now: UInt64) -> Bool {
       (ready != nil && ready == last.ready) || (hasMessages && last.hasMessages && takings == last.takings)
-        || (timer <= now && timer == last.timer)
+        || (timer <= now && timer == last.timer) || (handler != 0 && handler == last.handler)
     }
   }
 
   /// Sends what a stuck lane cannot get to, to a lane that is idle, or else to one that rests: its ready jobs, its due timers,
-  /// the jobs in its inbox whose stacks are switched out, and the parked jobs whose waits an interrupt in its inbox ends.
+  /// the jobs in its inbox whose stacks are switched out, the parked jobs whose waits an interrupt in its inbox ends, and the
+  /// running of its handlers.
   ///
   /// The timers first: those of deadlines send interrupts.
   private func rescue(from victim: Scheduler, _ now: UInt64) {
@@ -100,6 +105,7 @@ extension LaneGroup {
       rescuer.push(.job(job))
     }
     while let job = rescued.popInterrupt() { victim.handleInterrupt(of: job, rescuer: rescuer) }
+    if victim.hasReadyHandlers { victim.askForHelp(of: rescuer) }
   }
 }
 

@@ -54,7 +54,7 @@ public class AnyPromise: @unchecked Sendable {
   ///
   /// Made by specialised code, where it captures nothing.
   @exclusivity(unchecked) @usableFromInline final var runner: PromiseRunner?
-  /// Where the handler runs, if not by `ordered`; alive while `hold` is not `none`.
+  /// Where the handler runs, if not by `ordered`; alive while `hold` is not `none`, or for ever, if it is a lane.
   @exclusivity(unchecked) final var scheduler: Unmanaged<Scheduler>?
   @exclusivity(unchecked) final var hold = Hold.none
   @exclusivity(unchecked) final var ordered: OrderedDelivery?

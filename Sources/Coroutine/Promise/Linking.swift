@@ -19,24 +19,31 @@ extension AnyPromise {
   ) {
     self.kind = kind
     self.runner = runner
-    if !kind.isEmpty { bind(to: queue, upstream) }
+    let lane = kind.isEmpty ? nil : bind(to: queue, upstream)
     self.upstream = Unmanaged.passUnretained(upstream)
     phase = .waiting
-    join(upstream)
+    join(upstream, lane)
   }
 
   /// Where the handler will run: `queue`, else the queue of the coroutine or handler that links, else a global queue.
-  private final func bind(to queue: DispatchQueue?, _ upstream: AnyPromise) {
+  ///
+  /// The lane of one that runs on a lane is returned: `join` decides.
+  private final func bind(to queue: DispatchQueue?, _ upstream: AnyPromise) -> Unmanaged<Scheduler>? {
     if let queue {
       pin(Unmanaged.passUnretained(SchedulerRegistry.scheduler(for: queue)), queue)
     } else if let turn = Turn.current, let scheduler = turn.scheduler {
+      if scheduler._withUnsafeGuaranteedRef({ $0.handlers != nil }) { return scheduler }
       // A turn of its own is an immediate start, elsewhere than on the job's queue.
-      guard turn.pointee.scheduler?.toOpaque() == scheduler.toOpaque() else { return pin(scheduler, nil) }
+      guard turn.pointee.scheduler?.toOpaque() == scheduler.toOpaque() else {
+        pin(scheduler, nil)
+        return nil
+      }
       scheduler._withUnsafeGuaranteedRef { $0.bindHandler() }
       (self.scheduler, hold) = (scheduler, .bound)
     } else {
       ordered = upstream.completion.orderedDelivery()
     }
+    return nil
   }
 
   /// Pinned, a scheduler holds its queue, and the queue holds the scheduler.
@@ -46,10 +53,17 @@ extension AnyPromise {
   }
 
   /// Puts this new promise, with a reference, into `upstream`'s list; one that is settled calls it at once.
-  private final func join(_ upstream: AnyPromise) {
+  ///
+  /// `lane`: the one on which the caller runs and would have the handler run.
+  private final func join(_ upstream: AnyPromise, _ lane: Unmanaged<Scheduler>?) {
     let reference = Unmanaged.passUnretained(self)
     cco_retain_unshared(reference.toOpaque())
-    guard !upstream.link(node) else { return }
+    upstream.completion.pointee.lock.lock()
+    if let lane { scheduler = upstream.completion.laneOfHandlers(lane) }
+    let isLinked = !upstream.completion.pointee.isReleased
+    if isLinked { upstream.append(node) }
+    upstream.completion.pointee.lock.unlock()
+    guard !isLinked else { return }
     upstream.ignore()
     Self.upstreamSettled(reference, -1)
   }

@@ -84,6 +84,55 @@ struct RescueTests {
     }
   }
 
+  @Test func `does not keep handlers that are attached there from running, in their order`() async throws {
+    let order = Locked<[Int]>([])
+    let all = Flag()
+    let (wasSeenTo, count) = try await co_launch(on: busy.currentQueue) {
+      let settled = Promise<Int>.value(1)
+      let job = co_launch {}
+      try job.join()
+      let count = 300
+      for number in 0..<count {
+        let body: @Sendable () -> Void = {
+          order.withLock { $0.append(number) }
+          if number == count - 1 { all.raise() }
+        }
+        switch number % 3 {
+        case 0: _ = settled.then { _ in body() }
+        case 1: _ = settled.tap { _ in body() }
+        default: job.finally(body)
+        }
+      }
+      return (spin(until: all, for: .seconds(20)), count)
+    }
+    .value
+    #expect(wasSeenTo, "they ran only when the lane was free again")
+    #expect(order.current == Array(0..<count))
+  }
+
+  @Test func `runs the handlers of one promise in the order of attaching, whichever lane attaches them`() async throws {
+    let count = 40
+    for _ in 0..<50 {
+      let order = Locked<[Int]>([])
+      let promise = Promise<Int>()
+      let all = Promise<Void>()
+      try await onOwnThread { [group] in
+        for number in 0..<count {
+          try co_launch(on: group.lanes[number % 2].currentQueue) {
+            _ = promise.then { _ in
+              order.withLock { $0.append(number) }
+              if number == count - 1 { all.fulfill(()) }
+            }
+            if number == count / 2 { promise.fulfill(1) }
+          }
+          .wait()
+        }
+      }
+      try await onCoroutine { try co_await(all) }
+      #expect(order.current == Array(0..<count))
+    }
+  }
+
   /// Runs `body` in a job that parks on the busy lane, then computes there until that job has ended.
   private func whileComputing(
     expects expected: String,
