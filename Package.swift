@@ -79,8 +79,14 @@ let package = Package(
       resources: [.copy("Feeds/Samples")]
     ),
     .target(name: "CTestSupport", path: "Tests/CTestSupport"),
-    .testTarget(name: "CCoroutineTests", dependencies: ["CCoroutine", "CTestSupport"]),
-    .testTarget(name: "CoroutineTests", dependencies: ["Coroutine", "CCoroutine", "CTestSupport"]),
+    .target(
+      name: "CExceptions",
+      path: "Tests/CExceptions",
+      cxxSettings: [.enableWarning("all"), .enableWarning("extra")]
+        + (warningsAreErrors ? [.treatAllWarnings(as: .error)] : [])
+    ),
+    .testTarget(name: "CCoroutineTests", dependencies: ["CCoroutine", "CTestSupport", "CExceptions"]),
+    .testTarget(name: "CoroutineTests", dependencies: ["Coroutine", "CCoroutine", "CTestSupport", "CExceptions"]),
     .testTarget(name: "CoroutineStressTests", dependencies: ["Coroutine", "CCoroutine"]),
     .testTarget(
       name: "CoroutineDemoTests",

@@ -22,8 +22,60 @@ const char *cco_guard_description(void);
 void cco_swift_runtime_start(cco_runtime_facts *facts);
 const char *cco_accesses_description(void);
 const char *cco_task_locals_description(void);
+// Whether a word has no fixed place, so that switches must ask a library's function.
+bool cco_swift_runtime_wants_careful(void);
 // The exchange of both lists at a switch, for the careful path: whichever way was found.
 void cco_exchange_lists(cco_slot *from, cco_slot *to);
+
+// ---- ThreadBlock.c: the thread-local block of the library whose code contains `symbol`, on the calling thread.
+typedef struct cco_thread_block {
+  const void *symbol;
+  void *_Nullable *_Nullable words;
+  size_t count;
+  bool is_library;  // not the program itself
+} cco_thread_block;
+bool cco_find_thread_block(cco_thread_block *block);
+// The distance from the thread pointer of the one word that `piece` makes non-nil for a while; 0 when there is not
+// exactly one. `piece` calls cco_note_inside in the middle.
+typedef struct cco_search cco_search;
+intptr_t cco_find_head(const void *symbol, void (*piece)(cco_search *search));
+void cco_note_inside(cco_search *search);
+
+// ---- ThreadState.c: what a flow of control keeps in thread-local storage while it runs in a Task or handles a C++
+// exception. Takes it from the calling thread, which then has none; and puts it back, perhaps on another thread.
+typedef struct cco_exceptions {
+  void *_Nullable caught;  // the first of a list of exceptions that are being handled
+  uint32_t uncaught;       // how many are being thrown
+} cco_exceptions;
+typedef struct cco_thread_state {
+  char *thread;
+  void *_Nullable task;
+  void *_Nullable running;
+  cco_exceptions exceptions;
+  bool is_counted;  // in `tasks_left`
+} cco_thread_state;
+bool cco_take_thread_state(cco_thread_state *state);
+void cco_put_thread_state(const cco_thread_state *state);
+
+// ---- Tasks.c: hazard 14.
+typedef struct cco_task_words {
+  intptr_t task, running;
+} cco_task_words;
+cco_task_words cco_find_task_words(void);
+void cco_tasks_start(cco_task_words on_one_thread, cco_task_words on_another);
+const char *cco_tasks_description(void);
+// Proves, once switches work, that a Task's synchronous part may go on on another thread.
+void cco_tasks_prove(void);
+// Makes the frames between `stack` and the top of its coroutine refer to the words of thread `to` where they refer to
+// those of thread `from`.
+void cco_move_task_frames(char *stack, const char *from, const char *to);
+
+// ---- Exceptions.c: hazard 15.
+intptr_t cco_find_exceptions(void);
+// Answers false where the careful path must ask for the words.
+bool cco_exceptions_start(intptr_t on_one_thread, intptr_t on_another);
+cco_exceptions *cco_thread_exceptions(void);
+const char *cco_exceptions_description(void);
 
 // ---- FloatingPoint.c: hazard 1's start-up probe.
 void cco_floating_point_start(void);

@@ -1,8 +1,8 @@
 // Start-up and the report: which cures are active, which fell back, and why.
 //
 // cco_start runs once, before the first context. Order matters: the thread words have an address at load time; Swift's
-// lists are looked for on threads of their own; the floating-point probe switches, carefully, because nothing is
-// verified yet; only then may `careful` go down to zero.
+// lists are looked for on threads of their own; the probes of floating point and of Tasks switch, carefully, because
+// nothing is verified yet; only then may `careful` go down to zero.
 #include "Internal.h"
 #include "Lock.h"
 
@@ -28,6 +28,8 @@ __attribute__((constructor)) static void find_words(void) {
   cco_facts.words_offset = here - cco_thread_pointer();
   cco_facts.accesses_offset = (char *)&words.no_accesses - cco_thread_pointer();
   cco_facts.task_locals_offset = (char *)&words.no_task_locals - cco_thread_pointer();
+  cco_facts.task_offset = cco_facts.executors_offset = cco_facts.exceptions_offset =
+      (char *)&words.no_state - cco_thread_pointer();
 }
 
 bool cco_disable(uint32_t cures) {
@@ -52,12 +54,14 @@ static void write_report(void) {
            "floating point   %s\n"
            "access sets      %s\n"
            "task-locals      %s\n"
+           "current Task     %s\n"
+           "C++ exceptions   %s\n"
            "stack guards     %s\n"
            "overflow report  %s\n"
            "switch path      %s\n"
            "annotations      %s%s%s%s\n",
            cco_floating_point_description(), cco_accesses_description(), cco_task_locals_description(),
-           cco_guard_description(), cco_overflow_description(),
+           cco_tasks_description(), cco_exceptions_description(), cco_guard_description(), cco_overflow_description(),
            cco_facts.careful ? "out of line (sanitizer annotations, or a cure that fell back)" : "inline",
            sanitizers & CCO_ADDRESS_SANITIZER ? "AddressSanitizer LeakSanitizer " : "",
            sanitizers & CCO_THREAD_SANITIZER ? "ThreadSanitizer " : "",
@@ -72,8 +76,8 @@ static void run_start(void) {
   cco_stacks_start();
   cco_swift_runtime_start(&cco_facts);
   cco_floating_point_start();
-  bool lists_by_offset = cco_facts.accesses_offset != 0;
-  cco_facts.careful = cco_sanitizer_wants_careful() || !lists_by_offset;
+  cco_tasks_prove();
+  cco_facts.careful = cco_sanitizer_wants_careful() || cco_swift_runtime_wants_careful();
   starting = false;
 }
 
@@ -91,14 +95,31 @@ const char *cco_report(void) {
   return report;
 }
 
+// Has the compiler save all registers that a callee preserves in this function's frame: where the caller's frames are
+// looked through (cco_move_task_frames), what is in registers must be there too.
+#if defined(__x86_64__)
+#define SAVE_REGISTERS() \
+  __asm__ volatile("" : : "r"(__builtin_frame_address(0)) : "rbx", "r12", "r13", "r14", "r15", "memory")
+#else
+#define SAVE_REGISTERS()                                                                                              \
+  __asm__ volatile("" : : "r"(__builtin_frame_address(0)) : "x19", "x20", "x21", "x22", "x23", "x24", "x25", "x26", \
+                   "x27", "x28", "memory")
+#endif
+
 void cco_switch_carefully(cco_slot *from, cco_slot *to) {
+  cco_thread_state state;
+  bool has_state = cco_take_thread_state(&state);
   cco_exchange_lists(from, to);
   cco_thread()->running = to;
   void *stack = to->stack;
   to->stack = NULL;
   if (cco_facts.reconciles) cco_reconcile_floating_point(cco_sanitizer_saved_stack(stack));
-  cco_transfer arrival = cco_annotated_jump(stack, from, false);
+  // A generator that a Task steps comes this way at each step, so the processor must not see a call here either.
+  cco_transfer arrival =
+      cco_facts.careful ? cco_annotated_jump(stack, from, false) : cco_jump_unpredicted(stack, from);
   __atomic_store_n(&((cco_slot *)arrival.data)->stack, arrival.stack, __ATOMIC_RELEASE);
+  SAVE_REGISTERS();
+  if (has_state) cco_put_thread_state(&state);
 }
 
 // Not inline, so that ThreadSanitizer sees the edge.

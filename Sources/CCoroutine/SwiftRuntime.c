@@ -3,20 +3,15 @@
 // exchanges the two heads. Consequence: an access or a binding is seen by the flow of control that began it, and by no
 // other.
 //
-// The heads are words of the two libraries' thread-local blocks. Nobody documents where, so start-up looks: on two
-// fresh threads that live at the same time it compares the block before, inside and after one access (one binding). The
-// single word that goes nil, non-nil, nil is the head; its distance from the thread pointer must be the same on both
-// threads, which also proves that the block lies in static thread-local storage. Fresh threads, because inside a Task a
-// binding goes to the Task instead.
+// The heads are words of the two libraries' thread-local blocks, found by one access and by one binding on each of two
+// fresh threads (ThreadBlock.c). Fresh, because inside a Task a binding goes to the Task instead. The two threads also
+// look for what Tasks.c and Exceptions.c need.
 //
 // Not found: for accesses, the functions that Swift's own tasks call at a switch are used (the careful path); for
 // task-locals the limit is documented and reported.
 #include "Internal.h"
 
-#include <elf.h>
-#include <link.h>
 #include <pthread.h>
-#include <string.h>
 
 // Weak: a program may link neither library, and a future one may rename them.
 extern void swift_beginAccess(void *pointer, void *buffer, uintptr_t flags, void *_Nullable pc) __attribute__((weak));
@@ -25,113 +20,47 @@ extern void swift_task_enterThreadLocalContext(char *state) __attribute__((weak)
 extern void swift_task_exitThreadLocalContext(char *state) __attribute__((weak));
 extern void swift_task_localValuePush(const void *key, void *value, const void *type) __attribute__((weak));
 extern void swift_task_localValuePop(void) __attribute__((weak));
-extern void *_Nullable swift_task_getCurrent(void) __attribute__((weak));
 extern char int_metadata[] __asm__("$sSiN") __attribute__((weak));
 
 static const char *accesses = "not started", *task_locals = "not started";
-static bool accesses_by_function;
+static bool accesses_by_function, found_all;
+bool cco_swift_runtime_wants_careful(void) { return !found_all; }
 const char *cco_accesses_description(void) { return accesses; }
 const char *cco_task_locals_description(void) { return task_locals; }
 
-// ---- one block of thread-local storage: that of the library whose code contains `symbol`
-
-typedef struct block {
-  const void *symbol;
-  void **words;
-  size_t count;
-} block;
-
-static int find_block(struct dl_phdr_info *info, size_t size, void *context) {
-  (void)size;
-  block *wanted = context;
-  bool contains = false;
-  size_t bytes = 0;
-  for (int i = 0; i < info->dlpi_phnum; i++) {
-    const ElfW(Phdr) *header = &info->dlpi_phdr[i];
-    uintptr_t start = info->dlpi_addr + header->p_vaddr;
-    if (header->p_type == PT_LOAD && (uintptr_t)wanted->symbol - start < header->p_memsz) contains = true;
-    if (header->p_type == PT_TLS) bytes = header->p_memsz;
-  }
-  if (!contains) return 0;
-  wanted->words = info->dlpi_tls_data;
-  wanted->count = wanted->words ? bytes / sizeof(void *) : 0;
-  return 1;
-}
-
-enum { MOST_WORDS = 512 };
-
-// The offset of the one word that is nil in `before`, non-nil now, and nil again after `end`; 0 when there is not
-// exactly one.
-static intptr_t find_head(const void *symbol, void (*begin)(void *), void (*end)(void *), void *state) {
-  void *before[MOST_WORDS], *inside[MOST_WORDS];
-  begin(state);  // lets the library make its block
-  end(state);
-  block found = {symbol, NULL, 0};
-  if (!dl_iterate_phdr(find_block, &found) || found.count == 0 || found.count > MOST_WORDS) return 0;
-  memcpy(before, found.words, found.count * sizeof(void *));
-  begin(state);
-  memcpy(inside, found.words, found.count * sizeof(void *));
-  end(state);
-  intptr_t offset = 0;
-  for (size_t i = 0; i < found.count; i++) {
-    if (before[i] != NULL || inside[i] == NULL || found.words[i] != NULL) continue;
-    if (offset != 0) return 0;
-    offset = (char *)&found.words[i] - cco_thread_pointer();
-  }
-  return offset;
-}
-
-// ---- the three probes
-
-typedef struct access_probe {
-  void *buffer[4];
-  long variable;
-} access_probe;
+// ---- what the probe threads look for
 
 enum { MODIFY_TRACKED = 0x21 };
-static void begin_access(void *state) {
-  access_probe *probe = state;
-  swift_beginAccess(&probe->variable, probe->buffer, MODIFY_TRACKED, NULL);
+static void make_access(cco_search *search) {
+  void *buffer[4];
+  long variable = 0;
+  swift_beginAccess(&variable, buffer, MODIFY_TRACKED, NULL);
+  cco_note_inside(search);
+  swift_endAccess(buffer);
 }
-static void end_access(void *state) { swift_endAccess(((access_probe *)state)->buffer); }
 
-static void begin_binding(void *state) {
+static void make_binding(cco_search *search) {
   static const char key = 0;
-  swift_task_localValuePush(&key, state, int_metadata);
-}
-static void end_binding(void *state) {
-  (void)state;
+  long value = 0;
+  swift_task_localValuePush(&key, &value, int_metadata);
+  cco_note_inside(search);
   swift_task_localValuePop();
-}
-
-// The word that swift_task_getCurrent answers: tried one by one with a mark, on a thread that runs nothing else.
-static intptr_t find_task_word(void) {
-  block found = {(const void *)swift_task_getCurrent, NULL, 0};
-  if (!dl_iterate_phdr(find_block, &found) || found.count > MOST_WORDS) return 0;
-  for (size_t i = 0; i < found.count; i++) {
-    void *old = found.words[i];
-    found.words[i] = &found;
-    bool is_it = swift_task_getCurrent() == (void *)&found;
-    found.words[i] = old;
-    if (is_it) return (char *)&found.words[i] - cco_thread_pointer();
-  }
-  return 0;
 }
 
 typedef struct findings {
   pthread_barrier_t *both_alive;
-  intptr_t accesses, task_locals, task;
+  intptr_t accesses, task_locals, exceptions;
+  cco_task_words tasks;
 } findings;
 
 static void *probe_thread(void *context) {
   findings *mine = context;
-  access_probe access = {{NULL}, 0};
-  long value = 0;
   if (swift_beginAccess && swift_endAccess)
-    mine->accesses = find_head((const void *)swift_beginAccess, begin_access, end_access, &access);
+    mine->accesses = cco_find_head((const void *)swift_beginAccess, make_access);
   if (swift_task_localValuePush && swift_task_localValuePop && &int_metadata[0])
-    mine->task_locals = find_head((const void *)swift_task_localValuePush, begin_binding, end_binding, &value);
-  if (mine->task_locals && swift_task_getCurrent) mine->task = find_task_word();
+    mine->task_locals = cco_find_head((const void *)swift_task_localValuePush, make_binding);
+  mine->tasks = cco_find_task_words();
+  mine->exceptions = cco_find_exceptions();
   pthread_barrier_wait(mine->both_alive);
   return NULL;
 }
@@ -139,7 +68,7 @@ static void *probe_thread(void *context) {
 void cco_swift_runtime_start(cco_runtime_facts *facts) {
   pthread_barrier_t both_alive;
   pthread_barrier_init(&both_alive, NULL, 2);
-  findings a = {&both_alive, 0, 0, 0}, b = {&both_alive, 0, 0, 0};
+  findings a = {.both_alive = &both_alive}, b = a;
   pthread_t first, second;
   bool ran = pthread_create(&first, NULL, probe_thread, &a) == 0;
   if (ran && pthread_create(&second, NULL, probe_thread, &b) != 0) {
@@ -180,12 +109,14 @@ void cco_swift_runtime_start(cco_runtime_facts *facts) {
     cco_mark_active(CCO_CURE_TASK_LOCALS, true);
   } else if (ran && a.task_locals != 0 && a.task_locals == b.task_locals) {
     facts->task_locals_offset = a.task_locals;
-    if (a.task == b.task) facts->task_offset = a.task;
     task_locals = "on: the list head was found, switches exchange it";
     cco_mark_active(CCO_CURE_TASK_LOCALS, true);
   } else {
     task_locals = "off: the list head was not found; do not suspend inside TaskLocal.withValue";
   }
+  if (!ran) a = b = (findings){0};
+  cco_tasks_start(a.tasks, b.tasks);
+  found_all = cco_exceptions_start(a.exceptions, b.exceptions) && facts->accesses_offset != 0;
 }
 
 // ---- the exchange of the careful path

@@ -14,7 +14,8 @@ struct ReportTests {
     try onThread {
       let lines = String(cString: cco_report()).split(separator: "\n")
       for subject in [
-        "floating point", "access sets", "task-locals", "stack guards", "overflow report", "switch path", "annotations",
+        "floating point", "access sets", "task-locals", "current Task", "C++ exceptions", "stack guards",
+        "overflow report", "switch path", "annotations",
       ] {
         #expect(lines.contains { $0.hasPrefix(subject) && $0.count > subject.count + 4 })
       }
@@ -28,7 +29,7 @@ struct ReportTests {
       cco_guard_thread()
       for cure in [
         CCO_CURE_FLOATING_POINT, CCO_CURE_ACCESSES, CCO_CURE_ACCESS_OFFSET, CCO_CURE_TASK_LOCALS, CCO_CURE_GUARDS,
-        CCO_CURE_OVERFLOW_REPORT,
+        CCO_CURE_OVERFLOW_REPORT, CCO_CURE_TASKS, CCO_CURE_TASK_MOVES, CCO_CURE_EXCEPTIONS,
       ] {
         #expect(cco_cures() & cure.rawValue != 0, "\(String(cString: cco_report()))")
       }
@@ -39,11 +40,11 @@ struct ReportTests {
   @Test("A cure that is switched off is reported as off")
   func disabled() async {
     await #expect(processExitsWith: .success) {
-      let all: UInt32 = 0x7F
+      let all: UInt32 = 0x3FF
       precondition(cco_disable(all))
       try onThread { cco_guard_thread() }
       let report = String(cString: cco_report())
-      #expect(report.split(separator: "\n").count { $0.contains("disabled by a test") } == 5, "\(report)")
+      #expect(report.split(separator: "\n").count { $0.contains("disabled by a test") } == 7, "\(report)")
       #expect(cco_cures() == 0)
       // Too late now.
       #expect(!cco_disable(all))

@@ -2,7 +2,7 @@
 //
 //   slot      a place where a parked flow of control can be found again: a saved stack pointer and the two list heads
 //             that Swift keeps in thread-local storage for it (hazards 2 and 3). A coroutine has one, so has whoever
-//             resumed it.
+//             resumed it. What is there more rarely, a Task or C++ exceptions, it keeps in its own frame (14 and 15).
 //   context   a coroutine: a guarded stack whose top page holds this control block.
 //   switch    parks the running flow in one slot and continues the one parked in another.
 //
@@ -64,6 +64,8 @@ typedef struct cco_thread_words {
   /// The slot that this thread switched to last. It lies on the stack that runs now: in a context's control block or in
   /// a resumer's frame. For the overflow report alone, which must not guess from an address (hazard 6).
   const void *_Nullable running;
+  uintptr_t tasks_left;            ///< where waits inside of a Task are refused: how many Tasks wait below a switch
+  void *_Nullable no_state[2];     ///< stand in for the words of a Task or of C++ exceptions where those were not found
 } cco_thread_words;
 
 /// What start-up found out. Written once by `cco_start`, read-only afterwards; offsets are from the thread pointer.
@@ -71,8 +73,11 @@ typedef struct cco_runtime_facts {
   intptr_t words_offset;        ///< of this thread's cco_thread_words
   intptr_t accesses_offset;     ///< of the head of Swift's list of dynamic accesses, or of `no_accesses`
   intptr_t task_locals_offset;  ///< of the head of Swift's task-local list, or of `no_task_locals`
-  intptr_t task_offset;         ///< of Swift's "current Task" word, 0 where not found
+  intptr_t task_offset;         ///< of Swift's "current Task" word, or of `no_state`
+  intptr_t executors_offset;      ///< of the head of Swift's list of running executors, or of `no_state`
+  intptr_t exceptions_offset;   ///< of the C++ runtime's two words about exceptions, or of `no_state`
   uint32_t careful;             ///< non-zero: switches take the out-of-line path (sanitizers, a cure that fell back)
+  uint32_t refuses_tasks;       ///< non-zero: a coroutine must not wait while it runs inside of a Task (hazard 14)
   uint32_t reconciles;          ///< non-zero: this processor stalls on a changed MXCSR, so switches reconcile it;
                                 ///< decided by CPUID, or by the environment variable COROUTINE_RECONCILE (0 or 1)
   uint32_t forked;              ///< non-zero: a forked child, in which no thread runs coroutines (Fork.c)
@@ -101,11 +106,11 @@ static inline __attribute__((always_inline)) cco_thread_words *cco_thread(void) 
   return (cco_thread_words *)(cco_thread_pointer() + cco_facts.words_offset);
 }
 
-/// The word in which Swift keeps this thread's running Task; NULL where it was not found.
-static inline void *_Nullable *_Nullable cco_task_word(void) {
-  if (cco_facts.task_offset == 0) return (void *_Nullable *)0;
-  return (void *_Nullable *)(cco_thread_pointer() + cco_facts.task_offset);
-}
+/// The Task that Swift takes the calling code for; NULL for none.
+void *_Nullable cco_current_task(void);
+
+/// Whether a wait here would park a Task's synchronous part together with the coroutine: asked where `refuses_tasks`.
+bool cco_is_inside_task(void);
 
 // ------------------------------------------------------------------------------------------------ slots and switch
 
@@ -167,7 +172,7 @@ static inline __attribute__((always_inline)) cco_transfer cco_jump_unpredicted(v
 #endif
 }
 
-/// `cco_switch` with every check: sanitizers, fallbacks of the cures.
+/// `cco_switch` with everything that is rare: a flow inside of a Task or of a C++ handler, sanitizers, fallbacks.
 void cco_switch_carefully(cco_slot *from, cco_slot *to);
 
 /// Hazard 1: a jump that changes MXCSR stalls the pipeline for 130 ns, and the sticky exception flags differ for good
@@ -184,14 +189,22 @@ static inline __attribute__((always_inline)) void cco_reconcile_floating_point(v
 #endif
 }
 
+/// Whether a switch must go the careful way: always, or because the running flow is inside of a Task (hazard 14), of a
+/// `catch` block or of a cleanup by an exception (hazard 15). One branch for all of it.
+static inline __attribute__((always_inline)) bool cco_must_be_careful(const char *thread) {
+  const char *executors = thread + cco_facts.executors_offset, *exceptions = thread + cco_facts.exceptions_offset;
+  return (cco_facts.careful | *(const uintptr_t *)executors | *(const uintptr_t *)exceptions |
+          *(const uint32_t *)(exceptions + sizeof(void *))) != 0;
+}
+
 /// Parks the running flow in `from` and continues the one parked in `to`. Returns when somebody switches back to
 /// `from`, perhaps on another thread. Constant time.
 static inline __attribute__((always_inline)) void cco_switch(cco_slot *from, cco_slot *to) {
-  if (__builtin_expect(cco_facts.careful, 0)) {
+  char *thread = cco_thread_pointer();
+  if (__builtin_expect(cco_must_be_careful(thread), 0)) {
     cco_switch_carefully(from, to);
     return;
   }
-  char *thread = cco_thread_pointer();
   void *_Nullable *accesses = (void *_Nullable *)(thread + cco_facts.accesses_offset);
   void *_Nullable *locals = (void *_Nullable *)(thread + cco_facts.task_locals_offset);
   from->accesses = *accesses;
@@ -426,6 +439,9 @@ typedef enum cco_cure : uint32_t {
   CCO_CURE_OVERFLOW_REPORT = 16,
   CCO_CURE_GUARDS = 32,
   CCO_CURE_ACCESS_OFFSET = 64,  ///< finding the list head: without it the library's own functions are called
+  CCO_CURE_TASKS = 128,
+  CCO_CURE_EXCEPTIONS = 256,
+  CCO_CURE_TASK_MOVES = 512,  ///< taking a Task to another thread: without it a wait inside of one is refused
 } cco_cure;
 
 /// Switches cures off, before the first context is made, so that a test can show what each one cures. Answers false,

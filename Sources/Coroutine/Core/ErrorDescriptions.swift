@@ -6,6 +6,9 @@ extension CoroutineError: CustomStringConvertible {
     switch self {
     case .notInCoroutine:
       "this call suspends a coroutine, and there is none here; call it inside co_launch { … }, or block with Job.wait()"
+    case .insideTask:
+      "this call suspends a coroutine inside of Task.immediate, and in this process the thread's current Task cannot be "
+        + "taken along; wait before or after the Task, or link Swift's libraries dynamically"
     case .abandoned:
       "what was waited for can no longer happen: it was released without having been settled or resumed"
     case .invalidCallback:

@@ -50,6 +50,9 @@ public struct ResumedTwice: Error {
 public enum CoroutineError: Error {
   /// A waiting verb was called outside of any coroutine.
   case notInCoroutine
+  /// A coroutine would have to wait inside of the synchronous part of a `Task.immediate`, where in this process it cannot
+  /// take the thread's current Task along: Swift's concurrency library is linked statically, or unknown.
+  case insideTask
   /// What was waited for can no longer happen: its resumer or its last holder is gone.
   case abandoned
   /// A callback gave neither a value nor an error.

@@ -41,14 +41,11 @@ extension AnyJob {
     let now = outer?.pointee.now ?? Clock.now
     var turn = Turn(scheduler: outer?.pointee.scheduler, lane: outer?.pointee.lane, now: now)
     withUnsafeMutablePointer(to: &turn) { turn in
-      // The calling thread may be inside a Swift Task: the body must not see it as its own.
-      let task = CurrentTask.hide()
       cco_thread().pointee.turn = UnsafeMutableRawPointer(turn)
       turn.pointee.job = job
       cco_switch(&turn.pointee.base, &job.pointee.context.unsafelyUnwrapped.pointee.parked)
       if turn.pointee.leaving != 0 { Turn.finishLeaving(turn) }
       cco_thread().pointee.turn = UnsafeMutableRawPointer(outer)
-      CurrentTask.restore(task)
     }
   }
 
@@ -80,21 +77,5 @@ extension Scheduler {
       flags = seen
     }
     return false
-  }
-}
-
-/// The word in which Swift keeps the running Task.
-///
-/// A coroutine is not that Task: task-local bindings made in it would go to the Task's list and be popped in the wrong
-/// order.
-enum CurrentTask {
-  static func hide() -> UnsafeMutableRawPointer? {
-    guard let word = cco_task_word() else { return nil }
-    defer { word.pointee = nil }
-    return word.pointee
-  }
-
-  static func restore(_ task: UnsafeMutableRawPointer?) {
-    if let task { cco_task_word()?.pointee = task }
   }
 }

@@ -50,9 +50,12 @@ struct Turn: ~Copyable {
   }
 
   /// The turn and job of the calling code; throws off a coroutine.
+  ///
+  /// Also inside of a Task's synchronous part, where this process cannot take the Task along (hazard 14).
   @inlinable @inline(__always)
   static func requireJob() throws -> (UnsafeMutablePointer<Turn>, JobRef) {
     guard let turn = current, let job = turn.pointee.job else { throw outside }
+    if cco_facts.refuses_tasks != 0, cco_is_inside_task() { throw CoroutineError.insideTask }
     return (turn, job)
   }
 

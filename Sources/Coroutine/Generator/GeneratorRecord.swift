@@ -31,7 +31,7 @@ public import Synchronization
 // What belongs to the flow of control and must not mix between body and consumer
 //   Swift's accesses and task-locals   exchanged by cco_switch; the body's lists begin empty
 //   CoroutineLocal bindings            exchanged around each switch: `locals`, which begin as those of the first step
-//   Swift's current Task               hidden while the body runs, because it is not the Task's code
+//   Swift's current Task, exceptions   kept by the consumer's frame over the switch; the body begins in no Task
 //   rounding mode              the body's own, kept in its saved frame; exception flags are the thread's (hazard 1)
 //   deadlines, scopes, shields         the consumer's hold for the body as for any function it calls. The body's own must be
 //                                      left before it yields: their frames, timers and children belong to the job that

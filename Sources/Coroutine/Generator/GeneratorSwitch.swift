@@ -70,12 +70,8 @@ extension GeneratorRecord {
   static func drive(_ root: GeneratorRef, _ message: UnsafeMutableRawPointer?) -> UnsafeMutableRawPointer? {
     let consumer = GeneratorConsumer()
     if root.pointee.stepper.load(ordering: .relaxed) != consumer.name { adopt(root, consumer) }
-    let task = cco_task_word().flatMap { $0.pointee }
-    if task != nil { cco_task_word().unsafelyUnwrapped.pointee = nil }
     var answer = enter(root.pointee.active.unsafelyUnwrapped, message, consumer)
     if answer == nil || !consumer.hasItsFrames { answer = settle(root, answer, consumer) }
-    // Only code that runs in no job has a Task, and it stays on its thread.
-    if task != nil { cco_task_word().unsafelyUnwrapped.pointee = task }
     return answer
   }
 

@@ -48,6 +48,7 @@ func name(of error: any Error) -> String {
 private func name(of error: CoroutineError) -> String {
   switch error {
   case .notInCoroutine: "notInCoroutine"
+  case .insideTask: "insideTask"
   case .abandoned: "abandoned"
   case .invalidCallback: "invalidCallback"
   case .wouldDeadlock: "wouldDeadlock"

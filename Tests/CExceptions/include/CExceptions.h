@@ -1,0 +1,40 @@
+// C++ functions that suspend in the places where the C++ runtime keeps something with the thread: inside of a catch
+// block, and in a destructor while an exception unwinds the stack. No exception leaves them.
+#ifndef CEXCEPTIONS_H
+#define CEXCEPTIONS_H
+
+#include <stdbool.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#pragma clang assume_nonnull begin
+
+/// Suspends the coroutine that calls it; what it does with `context` is the test's business.
+typedef void (*cexceptions_suspend)(void *_Nullable context);
+
+/// Throws `number`, catches it, suspends `times` times inside of the catch block and throws it again from there.
+/// Answers what is caught then.
+int cexceptions_rethrown(int number, int times, cexceptions_suspend suspend, void *_Nullable context);
+
+/// The same for an exception that is caught while another one is being handled. Answers both numbers' sum.
+int cexceptions_nested(int outer, int inner, cexceptions_suspend suspend, void *_Nullable context);
+
+/// Throws through a frame whose destructor suspends `times` times. Answers how often std::uncaught_exceptions was wrong:
+/// it is to be 1 in the destructor, and 0 before and afterwards.
+int cexceptions_miscounted(int times, cexceptions_suspend suspend, void *_Nullable context);
+
+/// What std::uncaught_exceptions answers here.
+int cexceptions_uncaught(void);
+
+/// Whether an exception is being handled here.
+bool cexceptions_is_handling(void);
+
+#pragma clang assume_nonnull end
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
