@@ -57,7 +57,8 @@ final class DescriptorTable: @unchecked Sendable {
     let code = arm(descriptor, entry.mask)
     if code == 0 {
       // Nobody can have claimed it before: the node is found under the lock only.
-      node.pointee.token = node.pointee.job.unsafelyUnwrapped.beginWait(direction.waitKind)
+      node.pointee.token = node.pointee.job.unsafelyUnwrapped
+        .beginWait(direction.waitKind, for: UInt(bitPattern: Int(descriptor.number)))
     } else {
       entry[direction].remove(node)
       // Whoever waited for this number hears of it as well: they look, and find out for themselves.

@@ -73,6 +73,7 @@ public final class Channel<Element: Sendable>: @unchecked Sendable {
   }
 
   deinit {
+    Inspection.letFinish()
     // Nobody waits: whoever did would hold the channel.
     guard let onUndelivered else { return }
     while state.ring.count > 0 { onUndelivered(state.ring.removeFirst()) }

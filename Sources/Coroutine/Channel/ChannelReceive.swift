@@ -32,7 +32,7 @@ extension Channel {
       }
       if state.tellsEnd() { return lock.unlock() }
       var waiting = SlotNode(
-        WaitNode(job: job, token: job.beginWait(.channel)),
+        WaitNode(job: job, token: job.beginWait(.receive, for: self)),
         slot: UnsafeMutableRawPointer(slot)
       )
       try withUnsafeMutablePointer(to: &waiting) { waiting in

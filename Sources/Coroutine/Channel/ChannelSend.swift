@@ -46,7 +46,8 @@ extension Channel {
   /// Called under the lock, which it leaves.
   @inlinable @inline(__always)
   func waitToSend(_ slot: UnsafeMutablePointer<Element?>, _ turn: UnsafeMutablePointer<Turn>, _ job: JobRef) throws {
-    var waiting = SlotNode(WaitNode(job: job, token: job.beginWait(.channel)), slot: UnsafeMutableRawPointer(slot))
+    let token = job.beginWait(.send, for: self)
+    var waiting = SlotNode(WaitNode(job: job, token: token), slot: UnsafeMutableRawPointer(slot))
     try withUnsafeMutablePointer(to: &waiting) { waiting in
       let node = UnsafeMutableRawPointer(waiting).assumingMemoryBound(to: WaitNode.self)
       state.senders.append(node)

@@ -289,7 +289,7 @@ extension UnsafeMutablePointer where Pointee == Completion {
       pointee.lock.unlock()
       return
     }
-    var node = WaitNode(job: job, token: job.beginWait(kind))
+    var node = WaitNode(job: job, token: job.beginWait(kind, for: UInt(bitPattern: self)))
     try withUnsafeMutablePointer(to: &node) { node in
       pointee.waiters.append(node)
       pointee.lock.unlock()

@@ -16,9 +16,10 @@ public func co_delay(_ duration: Duration) throws {
   guard nanoseconds > 0 else { return try co_yield() }
   let scheduler = job.pointee.scheduler.load(ordering: .relaxed)
   let reason = scheduler._withUnsafeGuaranteedRef { scheduler in
-    let token = job.beginWait(.delay)
     let now = scheduler.clock
-    var node = TimerNode(deadline: Duration.deadline(nanoseconds, after: now), effect: .wake(job, token))
+    let deadline = Duration.deadline(nanoseconds, after: now)
+    let token = job.beginWait(.delay, for: UInt(truncatingIfNeeded: deadline))
+    var node = TimerNode(deadline: deadline, effect: .wake(job, token))
     return withUnsafeMutablePointer(to: &node) { node in
       scheduler.add(node, now: now)
       let reason = Turn.park(turn, job)
@@ -41,8 +42,7 @@ public func co_yield() throws {
     return
   }
   job.pointee.after = .requeue
-  turn.pointee.leaving = UInt(bitPattern: job)
-  Turn.switchOut(turn, job)
+  Turn.giveWay(turn, job)
   try job.checkCancelled()
 }
 
@@ -77,8 +77,7 @@ public func co_switch(to queue: DispatchQueue) throws {
   job.moveDeadlines(to: destination)
   job.pointee.destination = Unmanaged.passUnretained(destination)
   job.pointee.after = .transfer
-  turn.pointee.leaving = UInt(bitPattern: job)
-  Turn.switchOut(turn, job)
+  Turn.giveWay(turn, job)
   try job.checkCancelled()
 }
 

@@ -65,6 +65,7 @@ extension Scheduler {
   /// True: idle, and by now perhaps drained by another thread.
   private func run(_ turn: UnsafeMutablePointer<Turn>) -> Bool {
     pace.begin(turn.pointee.now)
+    lastLook.store(turn.pointee.now, ordering: .relaxed)
     lingering.begins(turn.pointee.now)
     // A simulation chooses every job, so every switch goes through the base.
     let isSimulated = simulation != nil
@@ -76,7 +77,7 @@ extension Scheduler {
         // Handlers that bring forth handlers for ever must not keep the queue, nor slow ones beside ready jobs.
         turn.pointee.switchesLeft -= runWork()
         if turn.pointee.switchesLeft <= 0, !isSimulated {
-          turn.pointee.now = clock
+          look(turn)
           guard pace.look(turn.pointee.now) else { return false }
           turn.pointee.switchesLeft = pace.interval
         }
@@ -102,11 +103,17 @@ extension Scheduler {
       turn.pointee.switchesLeft -= 1
       resume(job, turn)
       if turn.pointee.switchesLeft <= 0 {
-        turn.pointee.now = clock
+        look(turn)
         guard pace.look(turn.pointee.now) else { return false }
         turn.pointee.switchesLeft = isSimulated ? 0 : pace.interval
       }
     }
+  }
+
+  /// Reads the clock.
+  private func look(_ turn: UnsafeMutablePointer<Turn>) {
+    turn.pointee.now = clock
+    lastLook.store(turn.pointee.now, ordering: .relaxed)
   }
 
   /// The next job: the first, or whichever a simulation picks.
@@ -137,7 +144,7 @@ extension Scheduler {
     if inbox.hasMessages || !work.isEmpty || hasReadyHandlers { return true }
     let next = nextTimer.load(ordering: .relaxed)
     if next != .max {
-      turn.pointee.now = clock
+      look(turn)
       if next <= turn.pointee.now { return true }
     }
     return lane.pointee.group?._withUnsafeGuaranteedRef { $0.steal(for: self) } ?? false

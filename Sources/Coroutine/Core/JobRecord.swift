@@ -6,6 +6,7 @@ public import Synchronization
 //
 // Who owns what
 //   wait                anyone, atomically (Waiter.swift has the protocol)
+//   waitKind, waitSource, waitingSince, selectNodes, selectCount   written by the job's own turn; read by dumps
 //   flags, cancelReason anyone, atomically
 //   scheduler           written by the job's own turn, by the thief that takes it from a ready queue, or by whoever has
 //                       claimed its wait and takes it to another lane; read by anyone
@@ -32,10 +33,18 @@ struct JobRecord: ~Copyable {
   @usableFromInline var after = AfterSwitch.nothing
   @usableFromInline let waitKind = Atomic<UInt8>(WaitKind.start.rawValue)
   @usableFromInline var stackClass: UInt8
+  @usableFromInline let selectCount = Atomic<UInt8>(0)
   @usableFromInline let waitingSince = Atomic<UInt64>(0)
   @usableFromInline var frames: UnsafeMutablePointer<CancelFrame>?
+  /// What the job waits for, for dumps: the address of a channel, lock or semaphore, of the first of a select's sources, of the
+  /// completion of a job or promise; the end of a delay; a descriptor's number; 0: nothing that could be told.
+  ///
+  /// Valid as long as `wait` keeps its word (Inspection.swift).
+  @usableFromInline let waitSource = Atomic<UInt>(0)
 
   // The rest.
+  /// The address of a select's nodes, which are `selectCount`; valid under the same condition.
+  @usableFromInline let selectNodes = Atomic<UInt>(0)
   @usableFromInline var locals: Unmanaged<LocalBinding>?
   @usableFromInline var home: Unmanaged<Scheduler>
   @usableFromInline var previousLive: JobRef?
@@ -127,8 +136,10 @@ enum AfterSwitch: UInt8 {
 /// What a job waits for, as a dump names it.
 @usableFromInline
 enum WaitKind: UInt8, Sendable {
-  case start, nothing, callback, delay, job, promise, children, several, blocking, readable, writable, lock, channel
-  case permits, condition, group, answer, decision
+  case start, nothing, callback, delay, job, promise, children, select, blocking, readable, writable, lock
+  case receive, send, permits, condition, group, answer, decision
+  /// It has yielded, or changes its queue: it is ready, and waits for nothing.
+  case turn
 }
 
 /// The bits of `JobRecord.flags`.

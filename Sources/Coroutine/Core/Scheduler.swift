@@ -48,6 +48,11 @@ final class Scheduler: @unchecked Sendable {
   /// The wheel's next event, readable without the lock; `max`: nothing.
   let nextTimer = Atomic<UInt64>(.max)
 
+  /// When the drain last read the clock: an upper bound for how long the running job has run, which dumps ask for.
+  ///
+  /// Written by the drain, which has just read the clock; read by anyone.
+  let lastLook = Atomic<UInt64>(0)
+
   // The drain only.
   @exclusivity(unchecked) var alarm: Alarm?
   @exclusivity(unchecked) var pace = Pace()

@@ -124,6 +124,18 @@ struct Turn: ~Copyable {
     return job.endWait()
   }
 
+  /// Leaves the running job's stack with the job ready: `after` says where it goes.
+  ///
+  /// The three stores beside those of the switch tell dumps that it is ready, and since when.
+  @inline(__always)
+  static func giveWay(_ turn: UnsafeMutablePointer<Turn>, _ job: JobRef) {
+    job.pointee.waitKind.store(WaitKind.turn.rawValue, ordering: .relaxed)
+    job.pointee.waitingSince.store(turn.pointee.now, ordering: .relaxed)
+    turn.pointee.leaving = UInt(bitPattern: job)
+    switchOut(turn, job)
+    job.pointee.waitKind.store(WaitKind.nothing.rawValue, ordering: .relaxed)
+  }
+
   /// Parks the running job and gives the thread to the next: directly to a job that is ready, else to the base.
   @inlinable @inline(__always)
   static func switchOut(_ turn: UnsafeMutablePointer<Turn>, _ job: JobRef) {
@@ -190,7 +202,9 @@ struct Turn: ~Copyable {
   /// As makeReady, for a job that the caller has just launched.
   @inline(__always)
   static func makeLaunchedReady(_ job: JobRef) {
-    if let lane = current?.pointee.ownLane(of: job) { lane.appendLaunched(job) } else { sendRemotely(job) }
+    guard let turn = current, let lane = turn.pointee.ownLane(of: job) else { return sendRemotely(job) }
+    job.pointee.waitingSince.store(turn.pointee.now, ordering: .relaxed)
+    lane.appendLaunched(job)
   }
 
   /// From another scheduler's turn, or none.

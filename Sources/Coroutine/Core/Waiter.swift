@@ -51,11 +51,15 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
   ///
   /// Own turn. Releasing, for the interrupt that reads the word without a lock: who sees a job waiting sees it with the
   /// scheduler that it waits on.
+  ///
+  /// `source`: what dumps may know of it (JobRecord.waitSource). Stored first, and releasing: whoever reads it, and then reads
+  /// an older word again, would have seen that the older wait has ended.
   @inlinable @inline(__always)
-  func beginWait(_ kind: WaitKind) -> WaitToken {
+  func beginWait(_ kind: WaitKind, for source: UInt = 0) -> WaitToken {
     let word = ((pointee.wait.load(ordering: .relaxed) | 0xFF) &+ 1) | 1
-    pointee.wait.store(word, ordering: .releasing)
+    pointee.waitSource.store(source, ordering: .releasing)
     pointee.waitKind.store(kind.rawValue, ordering: .relaxed)
+    pointee.wait.store(word, ordering: .releasing)
     return WaitToken(word: word)
   }
 
@@ -77,6 +81,12 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
       successOrdering: .acquiringAndReleasing,
       failureOrdering: .relaxed
     ).exchanged
+  }
+
+  /// As beginWait, for a wait whose source is an object.
+  @inlinable @inline(__always)
+  func beginWait(_ kind: WaitKind, for source: AnyObject) -> WaitToken {
+    beginWait(kind, for: UInt(bitPattern: Unmanaged.passUnretained(source).toOpaque()))
   }
 
   /// Back on its own turn after a suspension: why it ended.

@@ -44,6 +44,8 @@ public final class FairMutex: @unchecked Sendable {
   /// Creates a free mutex.
   public init() { _ = PermitsRef(&storage, at: permit) }
 
+  deinit { Inspection.letFinish() }
+
   /// Takes the lock.
   ///
   /// Suspends while somebody else holds it, until it is this coroutine's turn in the order of asking. Cancelled, before or while
@@ -61,7 +63,7 @@ public final class FairMutex: @unchecked Sendable {
     if owner.load(ordering: .relaxed) == LockOwner(job).word {
       throw CoroutineError.wouldDeadlock(because: .holdsMutex)
     }
-    try permit.wait(1, .lock, turn, job)
+    try permit.wait(1, .lock, of: self, turn, job)
   }
 
   /// Takes the lock if it is free and nobody waits for it.

@@ -39,6 +39,8 @@ public final class FairReadWriteLock: @unchecked Sendable {
   /// Creates a free lock.
   public init() { _ = PermitsRef(&storage, at: permits) }
 
+  deinit { Inspection.letFinish() }
+
   // MARK: Reading
 
   /// Takes the lock together with others that read.
@@ -123,7 +125,7 @@ public final class FairReadWriteLock: @unchecked Sendable {
     if writer.load(ordering: .relaxed) == LockOwner(job).word {
       throw CoroutineError.wouldDeadlock(because: .holdsWriteLock)
     }
-    try permits.wait(count, .lock, turn, job)
+    try permits.wait(count, .lock, of: self, turn, job)
     return job
   }
 }

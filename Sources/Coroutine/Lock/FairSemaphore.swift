@@ -62,6 +62,8 @@ public final class FairSemaphore: @unchecked Sendable {
     _ = PermitsRef(&storage, at: self.permits)
   }
 
+  deinit { Inspection.letFinish() }
+
   /// Such that twice as many still fit into a word.
   private static var mostPermits: Int { Int.max / 2 }
 
@@ -83,7 +85,7 @@ public final class FairSemaphore: @unchecked Sendable {
     if isBeyond(count) {
       throw CoroutineError.wouldDeadlock(because: .permits(count, limit: permits.pointee.total))
     }
-    try permits.wait(count, .permits, turn, job)
+    try permits.wait(count, .permits, of: self, turn, job)
   }
 
   /// Whether nobody will ever have so many.

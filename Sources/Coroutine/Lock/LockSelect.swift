@@ -127,7 +127,7 @@ extension SelectNodeRef {
 }
 
 extension UnsafeMutablePointer where Pointee == Permits {
-  fileprivate var lockAddress: UnsafePointer<SpinLock> { withUnsafePointer(to: pointee.lock) { $0 } }
+  var lockAddress: UnsafePointer<SpinLock> { withUnsafePointer(to: pointee.lock) { $0 } }
   fileprivate var queueAddress: UnsafeMutablePointer<WaitList> { pointee.queue.unsafelyUnwrapped }
 
   /// Hands out what those who wait can have, after somebody has left the queue.

@@ -5,9 +5,15 @@ import Synchronization
 extension UnsafeMutablePointer where Pointee == Permits {
   /// Suspends the running job until it has `count` permits.
   ///
-  /// Throws what cancellation throws, and then has taken none.
-  @usableFromInline @inline(never)
-  func wait(_ count: UInt, _ kind: WaitKind, _ turn: UnsafeMutablePointer<Turn>, _ job: JobRef) throws {
+  /// Throws what cancellation throws, and then has taken none. `source`: the object whose permits these are.
+  @inline(never)
+  func wait(
+    _ count: UInt,
+    _ kind: WaitKind,
+    of source: some Inspectable,
+    _ turn: UnsafeMutablePointer<Turn>,
+    _ job: JobRef
+  ) throws {
     pointee.lock.lock()
     if takeOrContend(count) {
       pointee.lock.unlock()
@@ -15,7 +21,8 @@ extension UnsafeMutablePointer where Pointee == Permits {
     }
     var wanted = count
     try withUnsafeMutablePointer(to: &wanted) { wanted in
-      var waiting = SlotNode(WaitNode(job: job, token: job.beginWait(kind)), slot: wanted)
+      let token = job.beginWait(kind, for: source)
+      var waiting = SlotNode(WaitNode(job: job, token: token), slot: wanted)
       try withUnsafeMutablePointer(to: &waiting) { waiting in
         // It comes first.
         let node = UnsafeMutableRawPointer(waiting).assumingMemoryBound(to: WaitNode.self)

@@ -35,7 +35,7 @@ public final class RateLimiter: @unchecked Sendable {
   private let period: UInt128
   private let burst: Int
 
-  private var gate: PermitsRef { propertyAddress(in: self, at: 0, as: Permits.self) }
+  var gate: PermitsRef { propertyAddress(in: self, at: 0, as: Permits.self) }
 
   /// Creates a limiter that gives out `tokens` tokens in each `period`, and up to `burst` at once after a pause.
   ///
@@ -55,6 +55,8 @@ public final class RateLimiter: @unchecked Sendable {
     _ = PermitsRef(&storage, at: gate)
   }
 
+  deinit { Inspection.letFinish() }
+
   /// Takes `count` tokens, all at once.
   ///
   /// Suspends until they are there and everyone who has asked before has been served. Cancelled, before or while it waits, it
@@ -65,7 +67,7 @@ public final class RateLimiter: @unchecked Sendable {
     if count < 0 { refuse(count) }
     if count == 0 { return }
     if count > burst { throw CoroutineError.wouldDeadlock(because: .tokens(count, burst: burst)) }
-    if !gate.takeAtOnce(1) { try gate.wait(1, .permits, turn, job) }
+    if !gate.takeAtOnce(1) { try gate.wait(1, .permits, of: self, turn, job) }
     defer { _ = gate.give(1) }
     while true {
       let missing = take(count, job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.clock })

@@ -70,7 +70,7 @@ extension CompletionRef {
 ///
 /// A case may be used twice. Each select observes anew, unless the end is known; within one select all uses share the place,
 /// and so its one observation, which ends with the first of them that is disposed of: by then no case is pending.
-private final class ObservedPlace<Output: Sendable>: @unchecked Sendable {
+private final class ObservedPlace<Output: Sendable>: Inspectable, @unchecked Sendable {
   // Sound because the completion guards itself, and the observation is touched by the selecting coroutine alone.
   let completion = CompletionRef.allocate(capacity: 1)
   let observe: (@escaping @Sendable (Result<Output, any Error>) -> Void) -> Observation
@@ -82,7 +82,12 @@ private final class ObservedPlace<Output: Sendable>: @unchecked Sendable {
     checkAddress(completion.waiterAddress, of: &completion.pointee.waiters)
   }
 
+  var waitLock: UnsafePointer<SpinLock> { completion.lockAddress }
+  func inspect(_ names: JobNames) -> String { "an Awaitable of \(Output.self)" }
+  func verb(of queue: UInt?) -> String { "await" }
+
   deinit {
+    Inspection.letFinish()
     completion.deinitialize(count: 1)
     completion.deallocate()
   }

@@ -55,7 +55,10 @@ enum SelectRun {
     }
     // 4
     // In the order of the attempts: of two cases in one queue either comes first with equal probability, unless biased.
-    let token = job.beginWait(.several)
+    job.pointee.selectNodes.store(UInt(bitPattern: nodes), ordering: .releasing)
+    job.pointee.selectCount.store(UInt8(truncatingIfNeeded: count), ordering: .relaxed)
+    let source = locks > 0 ? nodes[Int(nodes[0].locked)].source.pointee.place : nil
+    let token = job.beginWait(.select, for: UInt(bitPattern: source.map { Unmanaged.passUnretained($0).toOpaque() }))
     for position in 0..<count {
       let index = Int(nodes[position].attempted)
       guard let queue = nodes[index].source.pointee.queue else { continue }
@@ -133,7 +136,8 @@ enum SelectRun {
   @usableFromInline
   static func waitForCancellation() throws -> Never {
     let (turn, job) = try Turn.beginWaiting()
-    _ = job.beginWait(.several)
+    job.pointee.selectCount.store(0, ordering: .relaxed)
+    _ = job.beginWait(.select)
     _ = Turn.park(turn, job)
     throw job.cancellation() ?? CancellationError()
   }

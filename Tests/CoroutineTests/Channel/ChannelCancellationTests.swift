@@ -99,8 +99,8 @@ struct ChannelCancellationTests {
       ]
       try co_yield()
       let lines = CoroutineRuntime.dump().split(separator: "\n")
-      #expect(lines.contains { $0.contains("waits in a channel") && $0.contains("waiting for a channel") })
-      #expect(lines.contains { $0.contains("waits in a select") && $0.contains("waiting for several") })
+      #expect(lines.contains { $0.contains("\"waits in a channel\" waiting to receive (Channel<Int> 0x") })
+      #expect(lines.contains { $0.contains("\"waits in a select\" waiting in a select (1 case: receive from Cha") })
       for job in jobs { job.cancel() }
     }
   }

@@ -61,7 +61,7 @@ struct SelectTimeTests {
       let error = #expect(throws: Simulation.Deadlock.self) {
         try simulation.run { try co_select { Channel<Int>().onReceive { _ in } } }
       }
-      #expect(error?.dump.contains("waiting for several") == true)
+      #expect(error?.dump.contains("waiting in a select (1 case: receive from Channel<Int> 0x") == true)
     }
   }
 

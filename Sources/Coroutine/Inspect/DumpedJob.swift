@@ -1,0 +1,129 @@
+import Synchronization
+
+/// What a dump says about one job.
+///
+/// The dump holds the job, and reads atomics alone; what the job waits for, it reads as Inspection.swift says.
+struct DumpedJob {
+  let job: AnyJob
+  /// The number, and the name where there is one: `#7 "name"`.
+  let title: String
+  private let worker: String
+  private let kind: WaitKind
+  private let word: UInt64
+  private let flags: UInt32
+  /// When the job parked, yielded or was launched; 0: nobody noted it.
+  private let since: UInt64
+  private let now: UInt64
+  /// When the job's scheduler last looked at the clock.
+  private let lastLook: UInt64
+  /// What a wait of this kind notes (JobRecord.waitSource).
+  private let number: UInt
+  private var source: (any Inspectable)?
+  private var cases: [InspectedCase]?
+  private let caseCount: UInt8
+
+  init(_ job: AnyJob, now: UInt64) {
+    let record = job.record
+    self.job = job
+    title = "#\(job.id)" + (job.name.map { " \"\($0)\"" } ?? "")
+    word = record.pointee.wait.load(ordering: .sequentiallyConsistent)
+    kind = WaitKind(rawValue: record.pointee.waitKind.load(ordering: .relaxed)) ?? .nothing
+    number = record.pointee.waitSource.load(ordering: .acquiring)
+    caseCount = record.pointee.selectCount.load(ordering: .relaxed)
+    since = record.pointee.waitingSince.load(ordering: .relaxed)
+    flags = record.pointee.flags.load(ordering: .relaxed)
+    let scheduler = job.currentScheduler
+    worker = scheduler.label
+    lastLook = scheduler.lastLook.load(ordering: .relaxed)
+    self.now = scheduler.simulation?.now ?? now
+    guard isWaiting, let address = kind.sourceAddress(number) else { return }
+    source = Inspection.source(of: record, word, at: address)
+    if kind == .select { cases = source.flatMap { Inspection.cases(of: record, word, in: $0) } }
+  }
+
+  private var isWaiting: Bool { word & 0xFF == 1 }
+
+  func line(_ names: JobNames) -> String {
+    let place = job.record.label.pointee.place.description
+    return "\(title) \(state(names))\(isCancelled ? ", cancelled" : "") on \(worker), launched at \(place)"
+  }
+
+  private var isCancelled: Bool { flags & JobFlags.cancelled != 0 }
+
+  private func state(_ names: JobNames) -> String {
+    if isWaiting { return "waiting \(kind.phrase)\(detail(names).map { " (\($0))" } ?? "")\(age(since, " for "))" }
+    if word & 0xFF != 0 { return "ready\(age(since, ", parked ", " ago"))" }
+    switch kind {
+    case .start: return "not started\(age(since, " for "))"
+    case .turn: return "ready\(age(since, " for "))"
+    default:
+      let isForeign = flags & JobFlags.foreign != 0
+      return isForeign ? "running on its launcher's thread" : "running\(age(lastLook, " for at most "))"
+    }
+  }
+
+  /// What the wait is for.
+  private func detail(_ names: JobNames) -> String? {
+    switch kind {
+    case .job: return names.awaited(number)
+    case .readable, .writable: return "\(number)"
+    case .delay:
+      let end = UInt64(number)
+      if end > now { return "ends in \(Self.milliseconds(end - now))" }
+      return "overdue by \(Self.milliseconds(now - end))"
+    case .select:
+      let list = cases.map { $0.map { text($0, names) }.joined(separator: "; ") }
+      return "\(caseCount) case\(caseCount == 1 ? "" : "s")" + (list.map { ": \($0)" } ?? "")
+    default: return source?.inspect(names)
+    }
+  }
+
+  private func text(_ single: InspectedCase, _ names: JobNames) -> String {
+    if let timeout = single.timeout { return "timeout of \(Self.milliseconds(timeout))" }
+    guard let source = single.source as? any Inspectable else { return "await an Awaitable" }
+    return "\(source.verb(of: single.queue)) \(source.inspect(names))"
+  }
+
+  /// None where nobody noted the time. A time after the dump's beginning counts as that.
+  private func age(_ since: UInt64, _ before: String, _ after: String = "") -> String {
+    since == 0 ? "" : before + Self.milliseconds(now - min(now, since)) + after
+  }
+
+  static func milliseconds(_ nanoseconds: UInt64) -> String { "\(nanoseconds / 1_000_000) ms" }
+}
+
+extension WaitKind {
+  /// After "waiting".
+  var phrase: String {
+    switch self {
+    case .start, .nothing, .turn: "for its turn"
+    case .callback: "for a callback"
+    case .delay: "for a delay"
+    case .job: "for a job"
+    case .promise: "for a promise"
+    case .children: "for its children"
+    case .select: "in a select"
+    case .blocking: "for blocking work"
+    case .readable: "for a readable descriptor"
+    case .writable: "for a writable descriptor"
+    case .lock: "for a lock"
+    case .receive: "to receive"
+    case .send: "to send"
+    case .permits: "for permits"
+    case .condition: "for a condition"
+    case .group: "for a count to reach zero"
+    case .answer: "for an answer"
+    case .decision: "for its supervisor"
+    }
+  }
+
+  /// The address of the `Inspectable` that a wait of this kind has noted, if it notes one.
+  func sourceAddress(_ number: UInt) -> UInt? {
+    switch self {
+    case .receive, .send, .lock, .permits, .select: number
+    // Its completion, the first property.
+    case .promise: number &- UInt(objectHeader)
+    default: nil
+    }
+  }
+}

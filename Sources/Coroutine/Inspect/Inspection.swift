@@ -1,0 +1,127 @@
+internal import CCoroutine
+import Synchronization
+
+#if canImport(Glibc)
+import Glibc
+#else
+import Musl
+#endif
+
+// A dump looks at the objects that parked jobs wait for (channels, locks, promises, jobs), although each of those jobs may be
+// woken, and release its object, at any moment. Neither waiting nor waking pays for that.
+//
+// A job's record holds the address of the object (`waitSource`), not a reference. The job's frame holds the object from before
+// `beginWait` until after `endWait`. So the object lives as long as the job's `wait` word is WAITING with the same epoch.
+//
+//   dump                                          the thread that releases the object last
+//   1 underWay += 1                               a. the job's wait was claimed (compare-and-swap)
+//   2 reads the word and the address              b. the job ran on, and its frame released the object
+//   3 reads the word again: the same epoch,       c. the deinit reads `underWay`; while that is not 0, it waits
+//     WAITING                                     d. the memory is freed
+//   4 tries to retain the object
+//   5 underWay -= 1
+//
+// Why 4 touches live memory. If c reads `underWay` before 1, then a, which comes before c, comes before 3, and 3 sees another
+// word: the dump leaves the object alone. Otherwise c sees 1 and waits until 5. (1, 3 and c are sequentially consistent; a is a
+// read-modify-write. On x86-64 a and 1 are full barriers; on aarch64 a releases and c, a load-acquire, stays behind it.)
+//
+// Why 4 only tries. The object may be in its deinit, where c has stopped it: then it cannot be retained, and there is nothing to
+// say about it. Between 1 and 5 nothing is released, no lock is taken and no foreign code runs, so a deinit never waits for
+// long, and never for itself.
+//
+// After 5 the dump owns a reference. It may take the object's lock, and it releases the reference under no lock: if that is the
+// last one, the deinit runs on the dump's thread.
+//
+// A select's cases lie on the stack of the waiting job, which no reference keeps. They are read under the lock of one of the
+// select's own sources, after the word was seen WAITING under that lock. To end, the select must take that lock, to unlink its
+// node, or it was claimed under it; so its frame stays as long as the lock is held (Waiter.swift, invariant 4).
+
+enum Inspection {
+  private static let underWay = Atomic<Int>(0)
+
+  /// The first act of the deinit of every `Inspectable`: one load, unless a dump is at steps 1 to 5.
+  @inline(__always)
+  static func letFinish() {
+    if underWay.load(ordering: .sequentiallyConsistent) != 0 { wait() }
+  }
+
+  @inline(never)
+  private static func wait() {
+    // In a forked child no thread takes a dump; one that its parent's thread was taking never ends here.
+    while underWay.load(ordering: .sequentiallyConsistent) != 0, cco_facts.forked == 0 { sched_yield() }
+  }
+
+  /// Step 1.
+  static func begin() { underWay.wrappingAdd(1, ordering: .sequentiallyConsistent) }
+
+  /// Step 5.
+  static func end() { underWay.wrappingSubtract(1, ordering: .sequentiallyConsistent) }
+
+  /// The object that `job` waits for since `word`, with a reference; nil: it does not wait there any more.
+  ///
+  /// The caller holds the job. `address` is what the record says after `word` was read.
+  static func source(of job: JobRef, _ word: UInt64, at address: UInt) -> (any Inspectable)? {
+    guard let object = UnsafeMutableRawPointer(bitPattern: address) else { return nil }
+    begin()
+    let isHeld = job.pointee.wait.load(ordering: .sequentiallyConsistent) == word && cco_try_retain(object)
+    end()
+    guard isHeld else { return nil }
+    return Unmanaged<AnyObject>.fromOpaque(object).takeRetainedValue() as? any Inspectable
+  }
+
+  /// The cases of a select that has waited in `source` since `word`; nil: it does not wait any more.
+  static func cases(of job: JobRef, _ word: UInt64, in source: any Inspectable) -> [InspectedCase]? {
+    let lock = source.waitLock
+    lock.pointee.lock()
+    defer { lock.pointee.unlock() }
+    let nodes = SelectNodeRef(bitPattern: job.pointee.selectNodes.load(ordering: .acquiring))
+    let count = job.pointee.selectCount.load(ordering: .relaxed)
+    // After the address: a later select's address would come with a later word.
+    guard let nodes, job.pointee.wait.load(ordering: .acquiring) == word else { return nil }
+    return (0..<Int(count)).map { index in
+      let (node, source) = (nodes + index, nodes[index].source)
+      return InspectedCase(
+        source: source.pointee.place,
+        queue: source.pointee.queue.map { UInt(bitPattern: $0) },
+        timeout: node.pointee.kind == .timeout ? UInt64(node.pointee.words[0]) : nil
+      )
+    }
+  }
+}
+
+/// A case of a select, as a dump copies it under the lock.
+struct InspectedCase {
+  let source: AnyObject?
+  let queue: UInt?
+  /// In nanoseconds.
+  let timeout: UInt64?
+}
+
+/// An object that jobs wait for, and that a dump can describe.
+///
+/// Its deinit calls `Inspection.letFinish()` first.
+protocol Inspectable: AnyObject {
+  /// The lock under which waits are claimed through the object's queues.
+  var waitLock: UnsafePointer<SpinLock> { get }
+
+  /// What it is, and how it stands.
+  ///
+  /// The caller holds the object, and no lock.
+  func inspect(_ names: JobNames) -> String
+
+  /// What a select's case does with it, as a verb and maybe a preposition: "send to".
+  func verb(of queue: UInt?) -> String
+}
+
+/// The names of the jobs of a dump, by the addresses of their records.
+struct JobNames {
+  private var names: [UInt: String] = [:]
+
+  mutating func add(_ name: String, of job: JobRef) { names[UInt(bitPattern: job)] = name }
+
+  /// Of the job whose completion lies at `address`.
+  func awaited(_ address: UInt) -> String? { names[address &- UInt(MemoryLayout<JobRecord>.stride)] }
+
+  func owner(_ word: UInt) -> String { names[word] ?? "a thread" }
+  func job(_ job: AnyJob) -> String { names[UInt(bitPattern: job.record)] ?? "#\(job.id)" }
+}

@@ -1,0 +1,65 @@
+import Dispatch
+import Synchronization
+import Testing
+
+@testable import Coroutine
+
+#if canImport(Glibc)
+import Glibc
+#else
+import Musl
+#endif
+
+/// The two halves of the argument in Inspection.swift.
+@Suite("How a dump comes to hold what a coroutine waits for", .timeLimit(.minutes(1)))
+struct InspectionTests {
+  /// Objects that a dump looks at, and that show when their deinit goes on.
+  static let kinds: [@Sendable (_ owned: Tracked) -> AnyObject] = [
+    { owned in
+      let channel = Channel<Tracked>(1)
+      _ = channel.trySend(owned)
+      return channel
+    },
+    { owned in Promise<Tracked>.value(owned) },
+  ]
+
+  @Test(arguments: 0..<2)
+  func `an object is not freed while a dump is about to take a reference`(kind: Int) async throws {
+    let trace = Trace()
+    let ended = Gate()
+    let isReleasing = Flag()
+    try await onOwnThread {
+      Inspection.begin()
+      startThread {
+        let object = Self.kinds[kind](Tracked("object", trace))
+        isReleasing.raise()
+        _ = consume object
+        ended.open()
+      }
+      while !isReleasing.isRaised { sched_yield() }
+      // Time enough for a deinit that does not wait.
+      for _ in 0..<10_000 { sched_yield() }
+      trace("retained")
+      Inspection.end()
+    }
+    try await onCoroutine { try ended.pass() }
+    #expect(trace.all == ["retained", "released object"])
+  }
+
+  @Test func `what a coroutine waits for no more is left alone`() async throws {
+    try await onSerialQueue {
+      var channel: Channel<Int>? = Channel<Int>()
+      let job = co_launch { [channel] in _ = try channel?.receive() }
+      try co_yield()
+      let word = job.record.pointee.wait.load(ordering: .acquiring)
+      let address = job.record.pointee.waitSource.load(ordering: .acquiring)
+      #expect(word & 0xFF == 1)
+      #expect(Inspection.source(of: job.record, word, at: address) === channel)
+      channel?.close()
+      channel = nil
+      try job.join()
+      // By now it is freed memory.
+      #expect(Inspection.source(of: job.record, word, at: address) == nil)
+    }
+  }
+}
