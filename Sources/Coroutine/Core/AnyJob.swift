@@ -27,7 +27,7 @@ public class AnyJob: @unchecked Sendable {
   /// Captures nothing where it is made by specialised code.
   @usableFromInline final let runner: (AnyJob) -> Void
   /// What `label.name` in the record points into.
-  private final let jobName: JobName?
+  final let jobName: JobName?
   /// The queue of a lazy job that has not started: its scheduler does not hold it for it.
   @exclusivity(unchecked) private final var pendingQueue: DispatchQueue?
 

@@ -25,7 +25,7 @@ struct DumpedJob {
   init(_ job: AnyJob, now: UInt64) {
     let record = job.record
     self.job = job
-    title = "#\(job.id)" + (job.name.map { " \"\($0)\"" } ?? "")
+    title = "#\(job.id)" + (job.jobName.map { " \"\(String(cString: $0.cString))\"" } ?? "")
     word = record.pointee.wait.load(ordering: .sequentiallyConsistent)
     kind = WaitKind(rawValue: record.pointee.waitKind.load(ordering: .relaxed)) ?? .nothing
     number = record.pointee.waitSource.load(ordering: .acquiring)
