@@ -119,7 +119,8 @@ struct OverflowTests {
     let words = died?.lastWords ?? ""
     #expect(words.contains("coroutine \"large\" (id 3) overflowed its stack of 64 KiB"), "\(words)")
     #expect(words.contains(/The fault is \d+ bytes below its stack, beyond its guard/), "\(words)")
-    #expect(words.contains("co_launch(stack: .bytes(1 << 22))"), "\(words)")
+    // The address lies farther below where something is mapped there.
+    #expect(words.contains(/1 << 2[24]|No larger stack exists/), "\(words)")
   }
 
   @Test("Of two contexts, one of which resumes the other, the one that runs is named", arguments: [true, false])

@@ -73,7 +73,7 @@ public final class Channel<Element: Sendable>: @unchecked Sendable {
   }
 
   deinit {
-    Inspection.letFinish()
+    Inspection.letFinish(self)
     // Nobody waits: whoever did would hold the channel.
     guard let onUndelivered else { return }
     while state.ring.count > 0 { onUndelivered(state.ring.removeFirst()) }

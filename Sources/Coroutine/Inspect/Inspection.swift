@@ -14,16 +14,18 @@ import Musl
 // `beginWait` until after `endWait`. So the object lives as long as the job's `wait` word is WAITING with the same epoch.
 //
 //   dump                                          the thread that releases the object last
-//   1 underWay += 1                               a. the job's wait was claimed (compare-and-swap)
-//   2 reads the word and the address              b. the job ran on, and its frame released the object
-//   3 reads the word again: the same epoch,       c. the deinit reads `underWay`; while that is not 0, it waits
-//     WAITING                                     d. the memory is freed
-//   4 tries to retain the object
-//   5 underWay -= 1
+//   1 inspected = the object's address            a. the job's wait was claimed (compare-and-swap)
+//   2 reads the word                              b. the job ran on, and its frame released the object
+//   3 sees the same epoch, WAITING                c. the deinit reads `inspected`; while that is its own address, it waits
+//   4 tries to retain the object                  d. the memory is freed
+//   5 inspected = 0
 //
-// Why 4 touches live memory. If c reads `underWay` before 1, then a, which comes before c, comes before 3, and 3 sees another
-// word: the dump leaves the object alone. Otherwise c sees 1 and waits until 5. (1, 3 and c are sequentially consistent; a is a
-// read-modify-write. On x86-64 a and 1 are full barriers; on aarch64 a releases and c, a load-acquire, stays behind it.)
+// One dump at a time is between 1 and 5: `inspecting` is held there. So a deinit waits for a dump of this very object only.
+//
+// Why 4 touches live memory. If c reads `inspected` before 1, then a, which comes before c, comes before 3, and 3 sees another
+// word: the dump leaves the object alone. Otherwise c sees its own address and waits until 5. (1, 3 and c are sequentially
+// consistent; a is a read-modify-write. On x86-64 a and 1 are full barriers; on aarch64 a releases and c, a load-acquire, stays
+// behind it.)
 //
 // Why 4 only tries. The object may be in its deinit, where c has stopped it: then it cannot be retained, and there is nothing to
 // say about it. Between 1 and 5 nothing is released, no lock is taken and no foreign code runs, so a deinit never waits for
@@ -37,32 +39,42 @@ import Musl
 // node, or it was claimed under it; so its frame stays as long as the lock is held (Waiter.swift, invariant 4).
 
 enum Inspection {
-  private static let underWay = Atomic<Int>(0)
+  /// The address of the object that a dump is about to retain; 0: none.
+  private static let inspected = Atomic<UInt>(0)
+  /// Held from step 1 to step 5.
+  private static let inspecting = SpinLock()
 
-  /// The first act of the deinit of every `Inspectable`: one load, unless a dump is at steps 1 to 5.
+  /// The first act of the deinit of every `Inspectable`: one load, unless a dump is about to retain this object.
   @inline(__always)
-  static func letFinish() {
-    if underWay.load(ordering: .sequentiallyConsistent) != 0 { wait() }
+  static func letFinish(_ object: AnyObject) {
+    let address = UInt(bitPattern: Unmanaged.passUnretained(object).toOpaque())
+    if inspected.load(ordering: .sequentiallyConsistent) == address { wait(address) }
   }
 
   @inline(never)
-  private static func wait() {
+  private static func wait(_ address: UInt) {
     // In a forked child no thread takes a dump; one that its parent's thread was taking never ends here.
-    while underWay.load(ordering: .sequentiallyConsistent) != 0, cco_facts.forked == 0 { sched_yield() }
+    while inspected.load(ordering: .sequentiallyConsistent) == address, cco_facts.forked == 0 { sched_yield() }
   }
 
   /// Step 1.
-  static func begin() { underWay.wrappingAdd(1, ordering: .sequentiallyConsistent) }
+  static func begin(_ address: UnsafeMutableRawPointer) {
+    inspecting.lock()
+    inspected.store(UInt(bitPattern: address), ordering: .sequentiallyConsistent)
+  }
 
   /// Step 5.
-  static func end() { underWay.wrappingSubtract(1, ordering: .sequentiallyConsistent) }
+  static func end() {
+    inspected.store(0, ordering: .sequentiallyConsistent)
+    inspecting.unlock()
+  }
 
   /// The object that `job` waits for since `word`, with a reference; nil: it does not wait there any more.
   ///
   /// The caller holds the job. `address` is what the record says after `word` was read.
   static func source(of job: JobRef, _ word: UInt64, at address: UInt) -> (any Inspectable)? {
     guard let object = UnsafeMutableRawPointer(bitPattern: address) else { return nil }
-    begin()
+    begin(object)
     let isHeld = job.pointee.wait.load(ordering: .sequentiallyConsistent) == word && cco_try_retain(object)
     end()
     guard isHeld else { return nil }
@@ -99,7 +111,7 @@ struct InspectedCase {
 
 /// An object that jobs wait for, and that a dump can describe.
 ///
-/// Its deinit calls `Inspection.letFinish()` first.
+/// Its deinit calls `Inspection.letFinish(self)` first.
 protocol Inspectable: AnyObject {
   /// The lock under which waits are claimed through the object's queues.
   var waitLock: UnsafePointer<SpinLock> { get }

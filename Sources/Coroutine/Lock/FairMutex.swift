@@ -44,7 +44,7 @@ public final class FairMutex: @unchecked Sendable {
   /// Creates a free mutex.
   public init() { _ = PermitsRef(&storage, at: permit) }
 
-  deinit { Inspection.letFinish() }
+  deinit { Inspection.letFinish(self) }
 
   /// Takes the lock.
   ///

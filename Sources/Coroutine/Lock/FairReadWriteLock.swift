@@ -39,7 +39,7 @@ public final class FairReadWriteLock: @unchecked Sendable {
   /// Creates a free lock.
   public init() { _ = PermitsRef(&storage, at: permits) }
 
-  deinit { Inspection.letFinish() }
+  deinit { Inspection.letFinish(self) }
 
   // MARK: Reading
 

@@ -62,7 +62,7 @@ public final class FairSemaphore: @unchecked Sendable {
     _ = PermitsRef(&storage, at: self.permits)
   }
 
-  deinit { Inspection.letFinish() }
+  deinit { Inspection.letFinish(self) }
 
   /// Such that twice as many still fit into a word.
   private static var mostPermits: Int { Int.max / 2 }

@@ -55,7 +55,7 @@ public final class RateLimiter: @unchecked Sendable {
     _ = PermitsRef(&storage, at: gate)
   }
 
-  deinit { Inspection.letFinish() }
+  deinit { Inspection.letFinish(self) }
 
   /// Takes `count` tokens, all at once.
   ///

@@ -103,7 +103,7 @@ public class AnyPromise: @unchecked Sendable {
   }
 
   deinit {
-    Inspection.letFinish()
+    Inspection.letFinish(self)
     if completion.isSettled {
       if wasCancelled.load(ordering: .relaxed) { completion.pointee.lock.withLock {} }
       if isRejected, !completion.pointee.isObserved.load(ordering: .acquiring) { reportUnseen() }

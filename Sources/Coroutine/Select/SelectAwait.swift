@@ -87,7 +87,7 @@ private final class ObservedPlace<Output: Sendable>: Inspectable, @unchecked Sen
   func verb(of queue: UInt?) -> String { "await" }
 
   deinit {
-    Inspection.letFinish()
+    Inspection.letFinish(self)
     completion.deinitialize(count: 1)
     completion.deallocate()
   }

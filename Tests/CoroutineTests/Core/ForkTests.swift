@@ -44,6 +44,37 @@ private func firstNotRefused() -> Int32 {
 /// A job of the parent that has not ended.
 private let inherited = Mutex<Job<Void>?>(nil)
 
+/// Launches `inherited`, and returns when every other thread of the process sleeps.
+///
+/// A thread that runs may hold a lock of Swift's runtime or of Dispatch, which would stay locked in a child; this is about the
+/// locks of Coroutine.
+private func launchInherited() throws {
+  // What is made at the first use is made here.
+  try co_launch { try co_delay(.milliseconds(1)) }.wait()
+  inherited.withLock { $0 = co_launch { try co_delay(.seconds(1000)) } }
+  while !CoroutineRuntime.dump().contains("waiting") || !otherThreadsSleep() { sched_yield() }
+}
+
+private func otherThreadsSleep() -> Bool {
+  guard let tasks = opendir("/proc/self/task") else { return true }
+  defer { closedir(tasks) }
+  // The calling thread is the one that runs.
+  var running = 0
+  while let entry = readdir(tasks) {
+    let name = withUnsafePointer(to: &entry.pointee.d_name) {
+      String(cString: UnsafeRawPointer($0).assumingMemoryBound(to: CChar.self))
+    }
+    guard let file = fopen("/proc/self/task/\(name)/stat", "r") else { continue }
+    defer { fclose(file) }
+    var line = [CChar](repeating: 0, count: 512)
+    guard fgets(&line, 512, file) != nil else { continue }
+    // "12 (name) S …": the state follows the last parenthesis.
+    let text = String(decoding: line.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
+    if let end = text.lastIndex(of: ")"), text[end...].dropFirst(2).first == "R" { running += 1 }
+  }
+  return running <= 1
+}
+
 // ThreadSanitizer ends a child of many threads.
 @Suite("After a fork", .enabled(if: !hasThreadSanitizer))
 struct ForkTests {
@@ -76,7 +107,7 @@ struct ForkTests {
   func refusals() async {
     await #expect(processExitsWith: .success) {
       CoroutineRuntime.onUnhandledError = { _, _ in }
-      inherited.withLock { $0 = co_launch { try co_delay(.seconds(1000)) } }
+      try launchInherited()
       let answer = cts_in_child(30, { _ in firstNotRefused() }, nil)
       #expect(answer == 0)
       // The parent goes on.
@@ -89,8 +120,9 @@ struct ForkTests {
   func fromCoroutine() async {
     await #expect(processExitsWith: .success) {
       CoroutineRuntime.onUnhandledError = { _, _ in }
-      inherited.withLock { $0 = co_launch { try co_delay(.seconds(1000)) } }
+      try launchInherited()
       let answer = try co_launch {
+        while !otherThreadsSleep() { sched_yield() }
         let answer = cts_in_child(30, { _ in firstNotRefused() }, nil)
         try co_yield()
         return answer

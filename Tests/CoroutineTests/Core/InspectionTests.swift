@@ -29,16 +29,17 @@ struct InspectionTests {
     let ended = Gate()
     let isReleasing = Flag()
     try await onOwnThread {
-      Inspection.begin()
+      let held = Unmanaged.passRetained(Self.kinds[kind](Tracked("object", trace)))
+      // As a dump does that has read the address.
+      Inspection.begin(held.toOpaque())
       startThread {
-        let object = Self.kinds[kind](Tracked("object", trace))
         isReleasing.raise()
-        _ = consume object
+        held.release()
         ended.open()
       }
       while !isReleasing.isRaised { sched_yield() }
       // Time enough for a deinit that does not wait.
-      for _ in 0..<10_000 { sched_yield() }
+      for _ in 0..<20 { sched_yield() }
       trace("retained")
       Inspection.end()
     }
