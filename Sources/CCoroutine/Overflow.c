@@ -76,8 +76,8 @@ static bool is_on_signal_stack(const char *pointer) {
   return pointer >= (const char *)now.ss_sp && pointer < (const char *)now.ss_sp + now.ss_size;
 }
 
-// How far below its stack the stack pointer of a context's code may be. Farther below it is on a stack that this runtime does
-// not know, which the code has switched to by itself.
+// How far below its stack the stack pointer of a context's code may be. Farther below it is on a stack that this
+// runtime does not know, which the code has switched to by itself.
 static const size_t LARGEST_FRAME = (size_t)256 << 20;
 
 // Whether a fault of the context that runs on this thread is an overflow of its stack. It is one where the stack

@@ -84,7 +84,9 @@ struct DumpedJob {
     return "\(source.verb(of: single.queue)) \(source.inspect(names))"
   }
 
-  /// None where nobody noted the time. A time after the dump's beginning counts as that.
+  /// Returns how long ago `since` is, in words, or nothing if no time was noted.
+  ///
+  /// A time after the beginning of the dump counts as the beginning.
   private func age(_ since: UInt64, _ before: String, _ after: String = "") -> String {
     since == 0 ? "" : before + Self.milliseconds(now - min(now, since)) + after
   }
