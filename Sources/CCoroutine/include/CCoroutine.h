@@ -345,6 +345,10 @@ typedef struct cco_stack_counters {
 } cco_stack_counters;
 cco_stack_counters cco_stacks(void);
 
+/// How many stacks are pooled with pages that hold memory, as in the counters. Does not start the runtime: a program
+/// that has made no context has none, and may be about to exit.
+uint64_t cco_pooled_dirty(void);
+
 /// Gives the memory of pooled stacks back to the kernel, in bulk, the longest unused first; keeps the `keep` most
 /// recent of each size class hot. Slabs of which nothing is in use are unmapped, one of each class excepted. Returns
 /// how many stacks were trimmed. 0.3 to 0.6 µs a stack.

@@ -19,7 +19,7 @@ enum Stacks {
   private static let isWatching = Atomic<Bool>(false)
   private static let queue = DispatchQueue(label: "coroutine.stacks", qos: .utility)
 
-  private static var areMany: Bool { cco_stacks().pooled_dirty > UInt64(2 * keep) }
+  private static var areMany: Bool { cco_pooled_dirty() > UInt64(2 * keep) }
 
   /// Called by a scheduler that goes idle.
   static func trimIfMany() {
