@@ -82,7 +82,7 @@ let package = Package(
     .target(
       name: "CExceptions",
       path: "Tests/CExceptions",
-      cxxSettings: [.enableWarning("all"), .enableWarning("extra")]
+      cxxSettings: [.headerSearchPath("."), .enableWarning("all"), .enableWarning("extra")]
         + (warningsAreErrors ? [.treatAllWarnings(as: .error)] : [])
     ),
     .testTarget(name: "CCoroutineTests", dependencies: ["CCoroutine", "CTestSupport", "CExceptions"]),

@@ -16,7 +16,7 @@ int cts_in_child(unsigned seconds, int (*body)(void *), void *argument) {
     sigaddset(&alarms, SIGALRM);
     signal(SIGALRM, SIG_DFL);
     sigprocmask(SIG_UNBLOCK, &alarms, NULL);
-    alarm(seconds);
+    timerSource(seconds);
     _exit(body(argument));
   }
   int status = 0;

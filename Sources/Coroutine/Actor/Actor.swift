@@ -56,23 +56,23 @@ public func co_actor<Message: Sendable>(
   let options = MailboxOptions(capacity: mailbox, failsWhenFull: failsWhenFull, onUndelivered: onUndelivered)
   let core = ActorCore(options, nil, body: body)
   let ref = ActorRef(core)
-  core.start(on: queue, name: name, LaunchPlace(file: file, line: line))
+  core.start(on: queue, name: name, LaunchSite(file: file, line: line))
   return ref
 }
 
 extension ActorLife {
   /// Launches the job that runs this actor.
-  final func start(on queue: DispatchQueue?, name: String?, _ place: LaunchPlace) {
-    makeJob(on: queue, name, place).launch(.queued, on: queue)
+  final func start(on queue: DispatchQueue?, name: String?, _ launchSite: LaunchSite) {
+    makeJob(on: queue, name, launchSite).launch(.queued, on: queue)
   }
 
   /// Makes the job that is to run this actor: from here on the actor can be cancelled; ``begin()`` gets it going.
-  final func prepare(on queue: DispatchQueue?, name: String?, _ place: LaunchPlace) {
-    makeJob(on: queue, name, place).launch(.lazy, on: queue)
+  final func prepare(on queue: DispatchQueue?, name: String?, _ launchSite: LaunchSite) {
+    makeJob(on: queue, name, launchSite).launch(.lazy, on: queue)
   }
 
-  private final func makeJob(on queue: DispatchQueue?, _ name: String?, _ place: LaunchPlace) -> Job<Void> {
-    let job = Job<Void>(scheduler: Launch.scheduler(for: queue), name: name, stack: .standard, place: place) {
+  private final func makeJob(on queue: DispatchQueue?, _ name: String?, _ launchSite: LaunchSite) -> Job<Void> {
+    let job = Job<Void>(scheduler: Launch.scheduler(for: queue), name: name, stack: .standard, launchSite: launchSite) {
       [run = ActorRun(self)] in try run()
     }
     adopt(job)

@@ -50,15 +50,15 @@ public struct LinkedActorEnded: Error, CustomStringConvertible {
 
 /// Waits for the end of one actor, and is called for it once at most.
 ///
-/// `place` is where it is in the target's list, under the target's lock. `onEnd` is taken by the one who moves the state on:
+/// `launchSite` is where it is in the target's list, under the target's lock. `onEnd` is taken by the one who moves the state on:
 ///
 ///   WAITING --- fire ---> TOLD;  WAITING --- cancel ---> CALLED OFF
 ///
 /// It may be called off before it is armed: who makes it known first and arms it then. The target does not take it in then.
 final class ActorWatcher: @unchecked Sendable {
-  // Sound because `state` decides who may touch `onEnd`, and `place` has a lock.
+  // Sound because `state` decides who may touch `onEnd`, and `launchSite` has a lock.
   let target: ActorLife
-  @exclusivity(unchecked) var place: Int?
+  @exclusivity(unchecked) var launchSite: Int?
   private let state = Atomic<UInt8>(ActorWatcher.waiting)
   @exclusivity(unchecked) private var onEnd: (@Sendable (ActorEnd) -> Void)?
 
@@ -162,7 +162,7 @@ extension Channel {
   func insist(_ element: Element) -> Bool {
     var slot: Element? = element
     return withUnsafeMutablePointer(to: &slot) { slot in
-      var woken: UnsafeMutablePointer<WaitNode>?
+      var woken: UnsafeMutablePointer<Waiter>?
       lock.lock()
       let isAccepted = state.insist(slot, &woken)
       lock.unlock()
@@ -176,11 +176,11 @@ extension ChannelState {
   /// As an offer to a ring with room for one more.
   ///
   /// The second reason for a ring to hold more than its limit (invariant 2 has the first): the value was promised.
-  mutating func insist(_ slot: UnsafeMutablePointer<Element?>, _ woken: inout UnsafeMutablePointer<WaitNode>?) -> Bool {
+  mutating func insist(_ slot: UnsafeMutablePointer<Element?>, _ woken: inout UnsafeMutablePointer<Waiter>?) -> Bool {
     if isClosed { return false }
-    if receivers.first != nil, let node = receivers.claimFirst() {
-      node.slot(of: Element.self).initialize(to: slot.take())
-      woken = node
+    if receivers.first != nil, let waiter = receivers.claimFirst() {
+      waiter.slot(of: Element.self).initialize(to: slot.take())
+      woken = waiter
       return true
     }
     if ring.isFull { ring.grow(to: ring.count + 1) }

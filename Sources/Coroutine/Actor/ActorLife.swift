@@ -12,7 +12,7 @@ import Synchronization
 //
 // Who owns what
 //   job, record, supervision       set before anyone else knows the actor; never changed
-//   asks, isDeaf, lateCount        under `asksLock`, with every AskNode and AskCell of this actor (ActorAsk.swift)
+//   asks, isDeaf, lateCount        under `asksLock`, with every AskWaiter and AskCell of this actor (ActorRef+Ask.swift)
 //   scope, isResting, verdict,
 //   ending, watchers               under `lock`
 //   watching                       the actor's own turn
@@ -41,7 +41,7 @@ class ActorLife: @unchecked Sendable {
   final let supervision: Supervision?
 
   @usableFromInline final let asksLock = SpinLock()
-  @exclusivity(unchecked) @usableFromInline final var asks = WaitList()
+  @exclusivity(unchecked) @usableFromInline final var asks = WaitQueue()
   @exclusivity(unchecked) @usableFromInline final var isDeaf = false
   @exclusivity(unchecked) @usableFromInline final var lateCount = 0
 
@@ -148,15 +148,15 @@ class ActorLife: @unchecked Sendable {
 
   /// Fails every question that is pending, and every one to come.
   final func fallSilent() {
-    var woken = WaitList()
+    var woken = WaitQueue()
     asksLock.lock()
     isDeaf = true
-    while let node = asks.claimFirst() {
-      node.askNode.detach(.stopped)
-      woken.append(node)
+    while let waiter = asks.claimFirst() {
+      waiter.askNode.detach(.stopped)
+      woken.append(waiter)
     }
     asksLock.unlock()
-    while let node = woken.popFirst() { node.wake() }
+    while let waiter = woken.popFirst() { waiter.wake() }
   }
 
   /// No more messages, none left, and no question without its answer.
@@ -206,7 +206,7 @@ class ActorLife: @unchecked Sendable {
     guard let ending else {
       // Who calls it off changes its state first and then comes here: seen done, it would never be taken out.
       if !watcher.isDone {
-        watcher.place = watchers.count
+        watcher.launchSite = watchers.count
         watchers.append(watcher)
       }
       return lock.unlock()
@@ -218,11 +218,11 @@ class ActorLife: @unchecked Sendable {
   /// Calls a watcher off; too late, it does nothing.
   final func unwatch(_ watcher: ActorWatcher) {
     lock.lock()
-    if let place = watcher.place, place < watchers.count, watchers[place] === watcher {
-      watchers.swapAt(place, watchers.count - 1)
-      watchers[place].place = place
+    if let launchSite = watcher.launchSite, launchSite < watchers.count, watchers[launchSite] === watcher {
+      watchers.swapAt(launchSite, watchers.count - 1)
+      watchers[launchSite].launchSite = launchSite
       watchers.removeLast()
-      watcher.place = nil
+      watcher.launchSite = nil
     }
     lock.unlock()
   }

@@ -100,21 +100,21 @@ extension Mailbox {
     while true {
       guard let due = extras.nextDue else {
         if extras.front.count > 0 { return extras.front.removeFirst() }
-        let (turn, job) = try Turn.requireJob()
-        return try core.channel.next(turn, job)?.message
+        let (carrier, job) = try Carrier.requireJob()
+        return try core.channel.next(carrier, job)?.message
       }
       let now = clock
       if let message = extras.takeDue(now) { return message }
       if extras.front.count > 0 { return extras.front.removeFirst() }
       do {
         return try co_timeout(.nanoseconds(Int64(clamping: due - now))) {
-          let (turn, job) = try Turn.requireJob()
-          return try core.channel.next(turn, job)?.message
+          let (carrier, job) = try Carrier.requireJob()
+          return try core.channel.next(carrier, job)?.message
         }
       } catch is TimeoutError {
         // This deadline, unless it is the reason with which the actor was cancelled: then each turn of the loop would get it
         // again, at once.
-        let (_, job) = try Turn.requireJob()
+        let (_, job) = try Carrier.requireJob()
         try job.checkCancelled()
       }
     }

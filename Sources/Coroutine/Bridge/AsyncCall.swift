@@ -10,7 +10,7 @@ import Synchronization
 /// Task throws CancellationError, that is thrown like any other error. Off a coroutine
 /// ``CoroutineError/notInCoroutine``.
 public func co_await<Output: Sendable>(_ operation: @escaping @Sendable () async throws -> Output) throws -> Output {
-  let (_, job) = try Turn.requireJob()
+  let (_, job) = try Carrier.requireJob()
   let simulation = job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.simulation }
   let task = SetOnce<Task<Void, Never>>()
   let cancel: @Sendable () -> Void = { task.value?.cancel() }

@@ -51,7 +51,7 @@ extension CoroutineRuntime {
 extension BlockingPool {
   /// Suspends the running coroutine until one of the pool's threads has run `body`.
   func run<Output: Sendable>(_ body: sending @escaping () throws -> Output) throws -> Output {
-    let (_, job) = try Turn.requireJob()
+    let (_, job) = try Carrier.requireJob()
     try job.checkCancelled()
     // A simulation must not take this wait for a deadlock. Both calls are made on its own turn, so it never sees the work
     // gone before it has seen the wake.
@@ -65,6 +65,6 @@ extension BlockingPool {
     submit(work)
     if let delivered = try cell.wait(.blocking) { return try delivered.get() }
     if withdraw(work) { work.drop() }
-    throw Turn.current?.pointee.job?.cancellation() ?? CancellationError()
+    throw Carrier.current?.pointee.job?.cancellation() ?? CancellationError()
   }
 }

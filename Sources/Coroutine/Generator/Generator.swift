@@ -48,7 +48,7 @@ public final class Generator<Element, Input, Return>: Sequence, IteratorProtocol
     line: UInt = #line,
     _ body: @escaping (Yielder<Element, Input>) throws -> Return
   ) {
-    self.init(stack, LaunchPlace(file: file, line: line)) { yielder in
+    self.init(stack, LaunchSite(file: file, line: line)) { yielder in
       Self.end(yielder, try body(yielder))
     }
   }
@@ -57,8 +57,8 @@ public final class Generator<Element, Input, Return>: Sequence, IteratorProtocol
   ///
   /// Separate, because a closure whose result is generic is wrapped for it, and the wrapping is an allocation.
   @inlinable
-  init(_ stack: StackSize, _ place: LaunchPlace, _ body: @escaping (Yielder<Element, Input>) throws -> Void) {
-    storage = GeneratorRecord(stackBytes: stack.byteCount, place: place, body: GeneratorBody(body))
+  init(_ stack: StackSize, _ launchSite: LaunchSite, _ body: @escaping (Yielder<Element, Input>) throws -> Void) {
+    storage = GeneratorRecord(stackBytes: stack.byteCount, launchSite: launchSite, body: GeneratorBody(body))
   }
 
   @inlinable deinit { GeneratorRecord.tearDown(record) }
@@ -191,4 +191,4 @@ public func co_sequence<Element>(
   file: StaticString = #fileID,
   line: UInt = #line,
   _ body: @escaping (Yielder<Element, Never>) throws -> Void
-) -> Generator<Element, Never, Void> { Generator(stack, LaunchPlace(file: file, line: line), body) }
+) -> Generator<Element, Never, Void> { Generator(stack, LaunchSite(file: file, line: line), body) }

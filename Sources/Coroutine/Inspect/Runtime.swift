@@ -76,7 +76,7 @@ extension AnyJob {
   final var summary: String { origin.summary }
 }
 
-extension LaunchPlace: CustomStringConvertible {
+extension LaunchSite: CustomStringConvertible {
   @usableFromInline var description: String {
     "\(String(decoding: UnsafeBufferPointer(start: file, count: Int(length)), as: UTF8.self)):\(line)"
   }

@@ -14,7 +14,7 @@ import Synchronization
 // Graph. A promise that waits has a node in its upstream's list of waiters (a combinator one in the list of each member). The list owns
 // one reference to the waiting promise; the waiting promise does not own its upstream, so an upstream that nobody can settle
 // any more is released, and in its deinit rejects those who wait with `abandoned`. Whom a promise waits for besides, it has among its
-// members, whatever else it waits for (Members.swift).
+// members, whatever else it waits for (PromiseMembers.swift).
 //
 // Who owns each field: everything mutable is under the completion's lock, except for what is set before the promise is known
 // to anyone (runner, kind, scheduler, place, a combinator's members), the links (whoever's queue the promise is in), and what a handler
@@ -25,7 +25,7 @@ import Synchronization
 //     settle, which then calls upstreamSettled. That takes this promise's lock, so while `upstream` is set and the lock is
 //     held, the upstream's memory is live, even if the upstream is in its deinit.
 //  2. Locks are taken from the one who waits to the one who is waited for, never the other way: a settling promise leaves
-//     its lock before it calls those who wait. No circle of waiting promises ever exists (Following.swift), so there is no
+//     its lock before it calls those who wait. No circle of waiting promises ever exists (Promise+Follow.swift), so there is no
 //     circle of locks.
 //  3. A settled promise has no upstream, no members, no onCancel: settling takes them out. Nothing foreign is called, and
 //     nothing is released, under a lock.
@@ -36,7 +36,7 @@ import Synchronization
 // takes it out with the list's reference, or finds it taken out and leaves the reference to upstreamSettled, which finds the promise
 // settled. settle against follow: `isLocked` is set under the lock that settling takes. Anything against release: 1 for the
 // upstream, and a reference for every other pointer: lists, queues, the settling list and a running handler own one each. Only
-// one who leaves a list may hold the lock of a promise that nobody owns any more (Cancelling.swift): so the deinit of a promise
+// one who leaves a list may hold the lock of a promise that nobody owns any more (Promise+Cancel.swift): so the deinit of a promise
 // that another has waited for takes the lock once, unless it was settled by one who held it: settling ends under the lock,
 // with nobody in the list who could leave it.
 
@@ -45,7 +45,7 @@ public class AnyPromise: @unchecked Sendable {
   // Sound because the comment above says for each field who may touch it.
   // Used by their addresses alone, as in AnyJob; the first two properties.
   @exclusivity(unchecked) private final var completionStorage: Completion
-  @exclusivity(unchecked) private final var nodeStorage: WaitNode
+  @exclusivity(unchecked) private final var nodeStorage: Waiter
   /// Whom it waits for; a combinator: anyone of its members, see `members`.
   @exclusivity(unchecked) final var upstream: Unmanaged<AnyPromise>?
   /// The settled upstream, held for the handler that gets its value.
@@ -54,10 +54,10 @@ public class AnyPromise: @unchecked Sendable {
   ///
   /// Made by specialised code, where it captures nothing.
   @exclusivity(unchecked) @usableFromInline final var runner: PromiseRunner?
-  /// Where the handler runs, if not by `ordered`; alive while `hold` is not `none`, or for ever, if it is a lane.
+  /// Where the handler runs, if not by `ordered`; alive while `hold` is not `none`, or for ever, if it is a worker.
   @exclusivity(unchecked) final var scheduler: Unmanaged<Scheduler>?
   @exclusivity(unchecked) final var hold = Hold.none
-  @exclusivity(unchecked) final var ordered: OrderedDelivery?
+  @exclusivity(unchecked) final var ordered: OrderedHandlers?
   @exclusivity(unchecked) final var members: Members?
   /// Whether some of the members may still have it in their lists.
   @exclusivity(unchecked) final var hasMembers = false
@@ -76,7 +76,7 @@ public class AnyPromise: @unchecked Sendable {
   @exclusivity(unchecked) @usableFromInline final var isLocked = false
   /// Settled by `cancel`: a late resumer is then nobody's mistake.
   let wasCancelled = Atomic<Bool>(false)
-  @usableFromInline final let place: LaunchPlace
+  @usableFromInline final let launchSite: LaunchSite
 
   /// From `posted` on, whoever runs the handler leaves the phase alone until it has returned.
   enum Phase: UInt8 { case free, waiting, posted }
@@ -85,21 +85,21 @@ public class AnyPromise: @unchecked Sendable {
   enum Hold: UInt8 { case none, pinned, bound }
 
   @usableFromInline
-  init(_ completion: consuming Completion, _ place: LaunchPlace) {
-    self.place = place
+  init(_ completion: consuming Completion, _ launchSite: LaunchSite) {
+    self.launchSite = launchSite
     completionStorage = completion
-    nodeStorage = WaitNode(promise: Unmanaged.fromOpaque(UnsafeRawPointer(bitPattern: 16).unsafelyUnwrapped), place: -1)
+    nodeStorage = Waiter(promise: Unmanaged.fromOpaque(UnsafeRawPointer(bitPattern: 16).unsafelyUnwrapped), memberIndex: -1)
     checkAddress(self.completion, of: &completionStorage)
     checkAddress(self.completion.waiterAddress, of: &completionStorage.waiters)
-    checkAddress(node, of: &nodeStorage)
-    node.pointee.promise = Unmanaged.passUnretained(self)
+    checkAddress(waiter, of: &nodeStorage)
+    waiter.pointee.promise = Unmanaged.passUnretained(self)
   }
 
   @inlinable final var completion: CompletionRef {
     @inline(__always) get { propertyAddress(in: self, at: 0, as: Completion.self) }
   }
-  final var node: UnsafeMutablePointer<WaitNode> {
-    propertyAddress(in: self, at: MemoryLayout<Completion>.stride, as: WaitNode.self)
+  final var waiter: UnsafeMutablePointer<Waiter> {
+    propertyAddress(in: self, at: MemoryLayout<Completion>.stride, as: Waiter.self)
   }
 
   deinit {
@@ -132,7 +132,7 @@ public class AnyPromise: @unchecked Sendable {
     CoroutineRuntime.report(error, in: summary)
   }
 
-  final var summary: String { "a promise (created at \(place.description))" }
+  final var summary: String { "a promise (created at \(launchSite.description))" }
 
   /// Whether it has an outcome.
   public final var isSettled: Bool { completion.isSettled }
@@ -164,10 +164,10 @@ public class AnyPromise: @unchecked Sendable {
   @usableFromInline func releaseBody() {}
 
   final var isWaitedForByPromises: Bool {
-    var node = completion.pointee.waiters.first
-    while let current = node {
+    var waiter = completion.pointee.waiters.first
+    while let current = waiter {
       if current.pointee.promise != nil { return true }
-      node = current.pointee.next
+      waiter = current.pointee.next
     }
     return false
   }

@@ -11,7 +11,7 @@ import Synchronization
 //  2. The coroutine was given a failure of another (JobFlags.gotFailure). Without this, children that each throw one
 //     stored `any Error` would count as one failure.
 
-extension Turn {
+extension Carrier {
   /// Notes that the running job gets the failure of another.
   ///
   /// Out of line: on the way of a throw only.

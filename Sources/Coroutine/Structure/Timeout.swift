@@ -9,7 +9,7 @@ import Synchronization
 /// ``CoroutineError/notInCoroutine``.
 @discardableResult
 public func co_timeout<Output>(_ duration: Duration, _ body: () throws -> Output) throws -> Output {
-  let (_, job) = try Turn.requireJob()
+  let (_, job) = try Carrier.requireJob()
   try job.checkCancelled()
   guard duration > .zero else { throw TimeoutError(after: duration) }
   var frame = CancelFrame(.deadline, inside: job.pointee.frames)

@@ -59,7 +59,7 @@ public final class Supervisor: Sendable {
   ) {
     let core = SupervisorCore(strategy, limit, onRestart, nil)
     self.init(core)
-    core.start(on: queue, name: name, LaunchPlace(file: file, line: line))
+    core.start(on: queue, name: name, LaunchSite(file: file, line: line))
   }
 
   /// Starts an actor that this supervisor keeps alive.
@@ -95,7 +95,7 @@ public final class Supervisor: Sendable {
     let options = MailboxOptions(capacity: mailbox, failsWhenFull: failsWhenFull, onUndelivered: onUndelivered)
     let actor = ActorCore(options, Supervision(core, restart), body: body)
     let ref = ActorRef(actor)
-    core.add(actor, on: queue, name: name, LaunchPlace(file: file, line: line))
+    core.add(actor, on: queue, name: name, LaunchSite(file: file, line: line))
     return ref
   }
 
@@ -116,7 +116,7 @@ public final class Supervisor: Sendable {
   ) -> Supervisor {
     let child = SupervisorCore(strategy, limit, onRestart, Supervision(core, restart))
     let handle = Supervisor(child)
-    core.add(child, on: queue, name: name, LaunchPlace(file: file, line: line))
+    core.add(child, on: queue, name: name, LaunchSite(file: file, line: line))
     return handle
   }
 

@@ -97,8 +97,8 @@ final class SupervisorCore: ActorLife, @unchecked Sendable {
   ///
   /// The child has its job before the supervisor hears of it: a supervisor that is ending cancels whom it hears of at once, and
   /// then waits for that job's end.
-  func add(_ child: ActorLife, on queue: DispatchQueue?, name: String?, _ place: LaunchPlace) {
-    child.prepare(on: queue, name: name, place)
+  func add(_ child: ActorLife, on queue: DispatchQueue?, name: String?, _ launchSite: LaunchSite) {
+    child.prepare(on: queue, name: name, launchSite)
     announce(child)
     child.begin()
   }
@@ -253,7 +253,7 @@ final class SupervisorCore: ActorLife, @unchecked Sendable {
 
   /// The end: children that are left are cancelled, the last first.
   override func windUp() {
-    guard Turn.current?.pointee.job == record else { return dismissAll() }
+    guard Carrier.current?.pointee.job == record else { return dismissAll() }
     co_shield {
       repeat {
         // Those that were added since are in here.

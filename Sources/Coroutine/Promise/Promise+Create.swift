@@ -1,0 +1,76 @@
+public import Dispatch
+
+// Where promises come from, beside callbacks (Promise+FromCallback.swift) and time (Promise+Time.swift).
+
+extension Promise {
+  /// A pending promise, and what settles it.
+  ///
+  /// The resolver is used once, from any thread; released unused, it rejects with ``CoroutineError/abandoned``. `onCancel` is
+  /// called once if the promise is cancelled, and released when it settles.
+  public static func pending(
+    onCancel: (@Sendable () -> Void)? = nil,
+    file: StaticString = #fileID,
+    line: UInt = #line
+  ) -> (promise: Promise, resolver: Resumer<Success>) {
+    let promise = Promise(file: file, line: line)
+    promise.onCancel = onCancel
+    return (promise, Resumer(PromiseTarget(promise)))
+  }
+
+  /// Runs `body` at once, on the caller, for a promise of what it returns or throws.
+  public static func trying(file: StaticString = #fileID, line: UInt = #line, _ body: () throws -> Success) -> Promise {
+    Promise(settled: Result { try body() }, LaunchSite(file: file, line: line))
+  }
+
+  /// Runs `body` at once, on the caller, for the promise that it returns; its throw rejects.
+  public static func trying(file: StaticString = #fileID, line: UInt = #line, _ body: () throws -> Promise) -> Promise {
+    do {
+      return try body()
+    } catch {
+      return .failure(error, file: file, line: line)
+    }
+  }
+
+  /// Runs `body` as a block of `queue`, where it may block, for a promise of what it returns or throws.
+  ///
+  /// Cancelled before it began, it never runs.
+  public static func running(
+    on queue: DispatchQueue,
+    file: StaticString = #fileID,
+    line: UInt = #line,
+    _ body: @escaping @Sendable () throws -> Success
+  ) -> Promise {
+    let promise = Promise(file: file, line: line)
+    queue.async { if promise.isPending { promise.settle(Result { try body() }, fromOutside: true) } }
+    return promise
+  }
+
+  /// Runs async code as a Task, for a promise of what it returns or throws.
+  ///
+  /// Cancelling the promise cancels the Task.
+  public static func task(
+    priority: TaskPriority? = nil,
+    file: StaticString = #fileID,
+    line: UInt = #line,
+    _ operation: @escaping @Sendable () async throws -> Success
+  ) -> Promise {
+    let task = SetOnce<Task<Void, Never>>()
+    let cancel: @Sendable () -> Void = { task.value?.cancel() }
+    return Promise(onCancel: cancel, file: file, line: line) { done in
+      task.set(
+        Task(priority: priority) {
+          do {
+            done.resume(try await operation())
+          } catch {
+            done.fail(error)
+          }
+        }
+      )
+    }
+  }
+}
+
+extension Promise where Success == Void {
+  /// Fulfils it.
+  @discardableResult public final func fulfill() -> Bool { fulfill(()) }
+}
