@@ -4,7 +4,7 @@
 // lists are looked for on threads of their own; the probes of floating point and of Tasks switch, carefully, because
 // nothing is verified yet; only then may `careful` go down to zero.
 #include "Internal.h"
-#include "Lock.h"
+#include "Stack/Lock.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

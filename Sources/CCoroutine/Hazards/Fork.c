@@ -7,7 +7,7 @@
 //   the report's lock    set free in the child, which writes the report anew
 //   pthread_once         begins again in the child where another thread was in the middle of it (glibc)
 //   `forked`             tells the Swift layer, which refuses to launch
-//   `turn`               cleared: the child is outside of any coroutine, also where a coroutine called fork. Its waits
+//   `carrier`            cleared: the child is outside of any coroutine, also where a coroutine called fork. Its waits
 //                        are refused, and nothing on this thread leads to the ready jobs of the parent, which are not
 //                        the child's to run
 //
@@ -16,8 +16,8 @@
 //
 // Only fork does this. posix_spawn, vfork and what stands on them run no handlers, and the program that they start
 // shares nothing with this one.
-#include "Lock.h"
-#include "Pool.h"
+#include "Stack/Lock.h"
+#include "Stack/Pool.h"
 
 #include <pthread.h>
 
@@ -29,7 +29,7 @@ static void in_child(void) {
   atomic_store_explicit(&cco_pools_lock.word, CCO_LOCK_FREE, memory_order_release);
   atomic_store_explicit(&cco_report_lock.word, CCO_LOCK_FREE, memory_order_release);
   cco_facts.forked = 1;
-  cco_thread()->turn = NULL;
+  cco_thread()->carrier = NULL;
 }
 
 // Before main, because a start-up that another thread was in the middle of runs again in the child: handlers that it

@@ -1,15 +1,17 @@
-// Hazard 9: what AddressSanitizer, LeakSanitizer, ThreadSanitizer and Valgrind need to be told about stacks and
-// switches. Everything is here and nothing is conditional elsewhere; in a plain build each function is empty or a plain
-// jump.
+// Hazard 9: the information that AddressSanitizer, LeakSanitizer, ThreadSanitizer and Valgrind need about stacks and
+// switches. Everything is in this file, and nothing is conditional elsewhere. In a plain build each function is empty
+// or a plain jump.
 //
-// How a sanitizer build switches. ASan must hear the bounds of the stack it goes to before the jump, TSan the fiber;
-// both belong to the stack that is parked. So in these builds a slot's `stack` points to a record on the parked stack
-// that holds them beside the saved stack pointer:
+// Switches in a sanitizer build.
+// - ASan must get the bounds of the target stack before the jump, and TSan the target fiber. Both belong to the parked
+//   stack.
+// - So in these builds a slot's `stack` points to a record on the parked stack, which holds them and the saved stack
+//   pointer:
 //
 //     slot.stack ---> cco_parked { stack (Boost's), bottom, size, fiber }
 //
-// The record's owner fills in its fiber before it jumps; the other side fills in what only it learns: the saved stack
-// pointer (from Boost) and the bounds (from __sanitizer_finish_switch_fiber). No thread-local is needed for it.
+// - The owner of the record stores its fiber before it jumps. The other side stores the values that only it gets: the
+//   saved stack pointer (from Boost) and the bounds (from __sanitizer_finish_switch_fiber). No thread-local is needed.
 #include "Internal.h"
 
 #if defined(__has_feature)
@@ -41,7 +43,7 @@ uint32_t cco_compiled_sanitizers(void) {
   return found;
 }
 
-// Whether anybody wants to know of stacks. Written by cco_start, before the first of them.
+// Whether any tool wants to know about stacks. Written by cco_start, before the first stack exists.
 bool cco_sanitizer_watches;
 
 #if defined(CCO_ASAN) || defined(CCO_TSAN)
@@ -53,7 +55,7 @@ typedef struct cco_parked {
   void *fiber;
 } cco_parked;
 
-// What crosses: the record of who jumps, and what it says.
+// The data of a jump: the record of the context that jumps, and its argument.
 typedef struct cco_passing {
   cco_parked *from;
   void *data;
@@ -65,10 +67,10 @@ typedef struct cco_passing {
 #include <sanitizer/lsan_interface.h>
 #include <pthread.h>
 
-// A thread that runs a coroutine has the coroutine's stack, for LeakSanitizer, and its own is looked at no more. So a
-// thread's own stack is made a place to look for references, from its first jump, which is from there, to its end.
-// The key is written once; the thread-locals by their thread, before its first jump. The size is kept because that of
-// the main thread's stack is computed from a limit that may change.
+// While a thread runs a coroutine, LeakSanitizer takes the coroutine's stack for the thread's stack, and does not scan
+// the thread's own stack. So the thread's own stack is registered as a root region, from the thread's first jump, which
+// starts there, to the thread's end. The key is written once. Each thread writes its thread-locals before its first
+// jump. The size is kept because the size of the main thread's stack is computed from a limit that may change.
 static pthread_key_t own_stack;
 static bool has_own_stack_key;
 static pthread_once_t own_stack_once = PTHREAD_ONCE_INIT;
@@ -124,11 +126,11 @@ void cco_sanitizer_start(void) { cco_sanitizer_watches = true; }
 
 void *cco_sanitizer_saved_stack(void *stack) { return ((cco_parked *)stack)->stack; }
 
-// Not instrumented itself: ASan would move the records into its fake stack, which a stack that leaves for ever gives up
-// before the other side has read them.
+// Not instrumented: ASan would move the records to its fake stack. A stack that leaves for ever gives its fake stack up
+// before the other side has read the records.
 #define ON_THE_REAL_STACK __attribute__((no_sanitize("address")))
 
-// Completes the record of whoever jumped here and translates what it passed.
+// Completes the record of the context that jumped here, and unpacks its argument.
 ON_THE_REAL_STACK static cco_transfer receive(cco_transfer raw, void *fake) {
   cco_passing *passing = raw.data;
   passing->from->stack = raw.stack;
@@ -155,8 +157,8 @@ ON_THE_REAL_STACK cco_transfer cco_sanitizer_enter(cco_context *context, void *s
 
 cco_transfer cco_sanitizer_entered(cco_transfer birth) { return receive(birth, NULL); }
 
-// The stack's fake frames are freed by leaving it for ever, so its trampoline is asked to do that. The next context on
-// this stack begins with a new trampoline, and in TSan's case with a new fiber.
+// Leaving a stack for ever frees its fake frames, so the trampoline is asked to do that. The next context on this stack
+// starts with a new trampoline, and under TSan with a new fiber.
 void cco_sanitizer_forget(cco_context *context) {
 #ifdef CCO_ASAN
   cco_saved_context here = {0};
@@ -167,7 +169,7 @@ void cco_sanitizer_forget(cco_context *context) {
   context->parked.stack = NULL;
 }
 
-// The whole stack with its control block, whose argument may be all that keeps a body alive.
+// The whole stack with its control block, whose argument may be the only reference to a body.
 #ifdef CCO_ASAN
 static size_t root_size(const cco_context *context) { return (size_t)((char *)(context + 1) - context->low); }
 #endif
@@ -189,8 +191,8 @@ void cco_sanitizer_note_idle(cco_context *context) {
 #endif
 #ifdef CCO_ASAN
   __lsan_unregister_root_region(context->low, root_size(context));
-  // Every frame has returned but the trampoline's, at the top. To clean all of the stack would touch an eighth of its
-  // size in shadow memory.
+  // Every frame has returned except the trampoline's, at the top. Unpoisoning all of the stack would touch an eighth of
+  // its size in shadow memory.
   size_t size = (size_t)((char *)context - context->low), top = size < 4096 ? size : 4096;
   __asan_unpoison_memory_region((char *)context - top, top);
 #endif

@@ -1,13 +1,15 @@
 // The table of slabs, and the lookup that finds the stack an address belongs to.
 //
-// Why few and large: an overflow's signal handler walks the table. Why not one huge one: a slab goes back to the
-// kernel, page tables included, only when nothing in it is in use; and where address space is limited the first slab
-// must be small. Slabs of a class therefore double, from about a megabyte to a few gigabytes. One million stacks of 512
-// KiB are about 150 slabs. The mappings of neighbouring slabs merge in the kernel.
+// Number and size of slabs.
+// - Few and large: the signal handler of an overflow walks the table.
+// - Not one huge slab: a slab goes back to the kernel, page tables included, only when nothing in it is in use. Where
+//   address space is limited, the first slab must be small.
+// - Therefore slabs of a class double in size, from about a megabyte to a few gigabytes. One million stacks of 512 KiB
+//   are about 150 slabs. The kernel merges the mappings of neighbouring slabs.
 //
-// An entry of the table is free (`base` NULL) or describes one mapping. `version` is the entry's seqlock: a reader that
-// finds it odd or changed ignores the entry instead of waiting, because it may be a signal handler on the writer's
-// thread. That is right: a stack that somebody is running on lies in a slab that is not changing.
+// Entries. An entry of the table is free (`base` NULL) or describes one mapping. `version` is the entry's seqlock. A
+// reader that finds it odd or changed ignores the entry and does not wait, because the reader may be a signal handler
+// on the writer's thread. That is correct: a stack that a thread is running on lies in a slab that does not change.
 #include "Slab.h"
 
 #include <sys/mman.h>
@@ -15,12 +17,13 @@
 
 cco_slab cco_slabs[CCO_MOST_SLABS];
 cco_class_sizes cco_classes[CCO_STACK_CLASSES];
-static atomic_uint used;              // entries that were ever in use
+static atomic_uint used;              // the number of entries that were ever in use
 static atomic_uint_fast64_t mapped;   // bytes
 
-// What frames may use at least, and how much must lie below it untouchable. Swift's frames are not probed page by page:
-// a frame larger than the guard could jump over it. Address space costs nothing and a marker eight bytes of page table
-// that exist anyway, so the guard is wide; the smaller classes are for small frames by definition.
+// The smallest usable size of a stack, and the smallest inaccessible range below it. Swift's frames are not probed page
+// by page, so a frame larger than the guard could jump over it. Address space costs nothing, and a guard marker costs
+// eight bytes of a page table that exists anyway, so the guard is wide. The smaller classes are for small frames by
+// definition.
 static const struct {
   size_t stack, guard;
 } wanted[CCO_STACK_CLASSES] = {
@@ -85,7 +88,8 @@ cco_slab *cco_slab_map(uint32_t size_class, uint32_t wish) {
     slots /= 2;
   }
   if (base == MAP_FAILED) return NULL;
-  // A huge page would charge 2 MiB for the first touch of one stack. Refused only by kernels that have no huge pages.
+  // A huge page would charge 2 MiB for the first touch of one stack. Only kernels without huge pages refuse the
+  // request.
   (void)madvise(base, slots * stride, MADV_NOHUGEPAGE);
   slab->slots = (uint32_t)slots;
   slab->fresh = slab->guarded = slab->warm = 0;
@@ -101,7 +105,7 @@ void cco_slab_retire(cco_slab *slab) {
   publish(slab, NULL, 0, 0);
 }
 
-// Whether `slab` contains `address`; if so, where it begins and which class it is of.
+// Whether `slab` contains `address`. If so, sets the slab's base and size class.
 static bool contains(cco_slab *slab, const char *address, char **base, uint32_t *size_class) {
   unsigned version = atomic_load_explicit(&slab->version, memory_order_acquire);
   *base = cco_slab_base(slab);
@@ -121,7 +125,7 @@ const cco_context *cco_context_at(const void *address, bool *in_guard) {
     const cco_class_sizes *sizes = &cco_classes[size_class];
     size_t offset = (size_t)((const char *)address - base), slot = offset / sizes->stride;
     const cco_context *context = cco_slot_context(base, sizes->stride, slot);
-    // A slot that no context uses reads as zero or as what its last context left: FREE, see Stack.c.
+    // An unused slot reads as zero or as its last context left it: FREE, see Stack.c.
     if (context->state < CCO_READY || context->state > CCO_FINISHED) return NULL;
     if (in_guard) *in_guard = offset - slot * sizes->stride < sizes->guard;
     return context;

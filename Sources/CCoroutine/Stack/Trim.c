@@ -1,5 +1,6 @@
-// Giving memory back: hot stacks become cold ones, slabs that hold nothing are unmapped. In bulk, because one madvise
-// for a run of neighbours costs a tenth of one for each, and outside of the lock, because it takes long all the same.
+// Trimming: returns memory to the kernel. Hot stacks become cold, and slabs without memory are unmapped.
+// - In bulk: one madvise for a run of neighbours costs a tenth of one madvise for each stack.
+// - Outside the lock: it takes long nevertheless.
 #include "Pool.h"
 
 #include <stdlib.h>
@@ -11,8 +12,8 @@ static int by_address(const void *a, const void *b) {
   return x < y ? -1 : x > y;
 }
 
-// Takes the memory of `count` stacks, sorted by address, away: one call for each run of neighbours. Guards lie between
-// them and survive: markers by definition, mprotect because the mapping stays.
+// Frees the memory of `count` stacks, with one call for each run of neighbours. Sorts `stacks` by address. The guards
+// lie between the stacks and survive: markers by definition, guards by mprotect because the mapping stays.
 static void drop(cco_context **stacks, cco_place *places, size_t count) {
   qsort(stacks, count, sizeof *stacks, by_address);
   for (size_t i = 0; i < count; i++)
@@ -28,13 +29,14 @@ static void drop(cco_context **stacks, cco_place *places, size_t count) {
   }
 }
 
-// Takes the oldest hot stacks but `keep` of a class out of the pool, drops their memory, puts them back as cold ones.
+// Takes the oldest hot stacks of a class, all but `keep`, out of the pool, frees their memory, and puts them back as
+// cold.
 static size_t cool(cco_pool *p, size_t keep) {
   cco_lock_take(&cco_pools_lock);
   size_t count = p->hot_count > keep ? p->hot_count - keep : 0;
   cco_context **stacks = NULL;
   cco_place *places = NULL;
-  // Where memory is short for the work itself, do it in smaller parts.
+  // If there is not enough memory for these arrays, trim in smaller parts.
   for (; count > 0; count /= 2) {
     stacks = malloc(count * sizeof *stacks);
     places = malloc(count * sizeof *places);
@@ -50,10 +52,10 @@ static size_t cool(cco_pool *p, size_t keep) {
   }
   cco_lock_leave(&cco_pools_lock);
   if (count == 0) return 0;
-  // Nobody else knows these stacks now; their slabs stay because they still count as warm.
+  // No other thread knows these stacks now. Their slabs stay, because the stacks still count as warm.
   drop(stacks, places, count);
   cco_lock_take(&cco_pools_lock);
-  // Descending, so that the lowest address is used again first: what is in use gathers in few slabs.
+  // In descending order, so that the lowest address is reused first: the used stacks then gather in few slabs.
   for (size_t i = count; i-- > 0;) {
     p->cold[p->cold_count++] = places[i];
     cco_slabs[places[i].slab].warm--;
@@ -64,7 +66,7 @@ static size_t cool(cco_pool *p, size_t keep) {
   return count;
 }
 
-// Unmaps the slabs of a class that hold nothing, all but the last one standing.
+// Unmaps the slabs of a class that hold nothing, except the last slab of the class.
 static void unmap_idle(cco_pool *p) {
   enum { AT_ONCE = 64 };
   struct {

@@ -56,7 +56,7 @@ const char *cco_status_message(cco_status status);
 /// What the layer above keeps for each thread. Reached through `cco_thread()`, never by an address that is held over a
 /// switch: the same code may go on on another thread (hazard 4).
 typedef struct cco_thread_words {
-  void *_Nullable carrier;          ///< whose turn it is on this thread: the Swift layer's Turn, NULL outside of any
+  void *_Nullable carrier;          ///< the Swift layer's Carrier that is mounted on this thread, NULL outside of any
   void *_Nullable locals;        ///< head of the CoroutineLocal bindings of a thread outside of any coroutine
   void *_Nullable settling;      ///< promises that the outermost settle on this thread has yet to settle
   void *_Nullable no_accesses;   ///< stands in for Swift's access list where that was not found

@@ -35,7 +35,7 @@ struct AskWaiter {
 
   @inlinable
   init(_ job: JobRef, slot: UnsafeMutableRawPointer) {
-    waiter = Waiter(job: job, epoch: WaitEpoch(word: 0))
+    waiter = Waiter(job: job)
     self.slot = slot
   }
 }
@@ -92,17 +92,18 @@ extension UnsafeMutablePointer where Pointee == AskWaiter {
     }
     actor.asksLock.lock()
     guard pointee.state == .open else { return actor.asksLock.unlock() }
-    if actor.isDeaf, !isDelegated {
+    if actor.refusesAsks, !isDelegated {
       detach(.stopped)
       return actor.asksLock.unlock()
     }
-    pointee.waiter.epoch = job.beginWait(.answer)
-    pointee.isWaiting = true
-    if !isDelegated { actor.asks.append(waitNode) }
-    actor.asksLock.unlock()
-    if Carrier.park(carrier, job) == WakeReason.delivered { return }
-    withdraw(from: actor)
-    throw job.cancellation() ?? CancellationError()
+    try WaitQueue.park(carrier, job, .answer) { epoch in
+      pointee.waiter.epoch = epoch
+      pointee.isWaiting = true
+      if !isDelegated { actor.asks.append(waitNode) }
+      actor.asksLock.unlock()
+    } withdraw: {
+      withdraw(from: actor)
+    }
   }
 
   /// Under the lock.

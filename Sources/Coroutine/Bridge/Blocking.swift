@@ -55,9 +55,9 @@ extension BlockingPool {
     try job.checkCancelled()
     // A simulation must not take this wait for a deadlock. Both calls are made on its own turn, so it never sees the work
     // gone before it has seen the wake.
-    let simulation = job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.simulation }
-    simulation?.beginOutside()
-    defer { simulation?.endOutside() }
+    let host = job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.host }
+    host.beginOutsideWork()
+    defer { host.endOutsideWork() }
 
     // Handed on by `consume`, so that this frame does not keep alive while it is parked what the body has released.
     let cell = SuspendCell<Output>(job)

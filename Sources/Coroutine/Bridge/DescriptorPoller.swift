@@ -106,9 +106,9 @@ final class DescriptorPoller: @unchecked Sendable {
     // Read anew at each wait: the job may have come back on another thread, and been cancelled since it was woken.
     let (carrier, job) = try Carrier.beginWaiting()
     // A simulation must not take this wait for a deadlock.
-    let simulation = job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.simulation }
+    let host = job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.host }
     let table = Self.table(descriptor, tables)
-    var waiter = Waiter(job: job, epoch: WaitEpoch(word: 0))
+    var waiter = Waiter(job: job)
     return try withUnsafeMutablePointer(to: &waiter) { waiter in
       let code = table.join(waiter, descriptor, direction)
       guard code == 0 else {
@@ -118,12 +118,14 @@ final class DescriptorPoller: @unchecked Sendable {
         default: throw DescriptorWaitFailed(code: code)
         }
       }
-      simulation?.beginOutside()
-      let reason = Carrier.park(carrier, job)
-      simulation?.endOutside()
-      if reason == WakeReason.delivered { return .lookAgain }
-      table.leave(waiter, descriptor, direction)
-      throw job.cancellation() ?? CancellationError()
+      host.beginOutsideWork()
+      defer { host.endOutsideWork() }
+      try WaitQueue.park(carrier, job, direction.waitKind, for: UInt(bitPattern: Int(descriptor.number))) { epoch in
+        table.begin(waiter, epoch)
+      } withdraw: {
+        table.leave(waiter, descriptor, direction)
+      }
+      return .lookAgain
     }
   }
 

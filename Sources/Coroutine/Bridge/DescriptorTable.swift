@@ -42,9 +42,9 @@ final class DescriptorTable: @unchecked Sendable {
 
   var count: Int { lock.withLock { entries.count } }
 
-  /// Links a node, arms, and begins the wait of the node's job, whose turn it is.
+  /// Links a waiter and arms the descriptor.
   ///
-  /// 0, or an error number, and then nothing has begun.
+  /// - Returns: 0, and the lock is held until `begin`; or an error number, and nothing has begun.
   func join(
     _ waiter: UnsafeMutablePointer<Waiter>,
     _ descriptor: Descriptor,
@@ -55,20 +55,25 @@ final class DescriptorTable: @unchecked Sendable {
     var entry = entries[descriptor.number] ?? Entry()
     entry[direction].append(waiter)
     let code = arm(descriptor, entry.mask)
-    if code == 0 {
-      // Nobody can have claimed it before: the node is found under the lock only.
-      waiter.pointee.epoch = waiter.pointee.job.unsafelyUnwrapped
-        .beginWait(direction.waitKind, for: UInt(bitPattern: Int(descriptor.number)))
-    } else {
+    if code != 0 {
       entry[direction].remove(waiter)
       // Whoever waited for this number hears of it as well: they look, and find out for themselves.
       Self.wakeAll(&entry.readers, &woken)
       Self.wakeAll(&entry.writers, &woken)
     }
     entries[descriptor.number] = entry.isEmpty ? nil : entry
+    guard code != 0 else { return 0 }
     lock.unlock()
     while let job = woken.popFirst() { Carrier.makeReady(job) }
     return code
+  }
+
+  /// Makes a linked waiter's wait known, and leaves the lock that `join` has taken.
+  ///
+  /// Nobody can have claimed it before: a waiter is found under the lock only.
+  func begin(_ waiter: UnsafeMutablePointer<Waiter>, _ epoch: WaitEpoch) {
+    waiter.pointee.epoch = epoch
+    lock.unlock()
   }
 
   /// Unlinks the node of a wait that ended otherwise.

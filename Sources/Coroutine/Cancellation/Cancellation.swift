@@ -25,17 +25,26 @@ struct CancelFrame: ~Copyable {
   ///
   /// Set by anyone.
   let isSignalled = Atomic<Bool>(false)
-  /// What a cancelled scope throws inside; read only when `isSignalled`.
-  var scope: Unmanaged<Scope>?
+  /// The owner of a `scope` frame, and how to reach it.
+  var owner: Owner?
   /// A deadline's timer and whose wheel it is in.
   ///
   /// Own turn.
   var timer: (node: UnsafeMutablePointer<TimerNode>, scheduler: Unmanaged<Scheduler>)?
 
-  init(_ kind: Kind, inside outer: UnsafeMutablePointer<CancelFrame>?, scope: Unmanaged<Scope>? = nil) {
+  /// What cancels others in the frame's name: a scope. A function of a type that this file does not know.
+  @usableFromInline
+  struct Owner {
+    let object: UnsafeRawPointer
+    /// What a cancelled owner throws inside; called only when `isSignalled`.
+    let error: (UnsafeRawPointer) -> any Error
+    /// Cancels the owner for a reason that comes from outside of the frame.
+    let cancel: (UnsafeRawPointer, any Error) -> Void
+  }
+
+  init(_ kind: Kind, inside outer: UnsafeMutablePointer<CancelFrame>?) {
     self.kind = kind
     self.outer = outer
-    self.scope = scope
   }
 }
 
@@ -81,7 +90,7 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
         if current.pointee.isSignalled.load(ordering: .acquiring) { return CancellationError() }
       case .scope:
         if current.pointee.isSignalled.load(ordering: .acquiring) {
-          return current.pointee.scope!._withUnsafeGuaranteedRef { $0.cancellationError }
+          return current.pointee.owner.map { $0.error($0.object) } ?? CancellationError()
         }
       }
       frame = current.pointee.outer
@@ -96,8 +105,8 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
   func cancelScopes() {
     var frame = pointee.frames
     while let current = frame {
-      if let scope = current.pointee.scope, let reason = cancellation(outside: current) {
-        scope._withUnsafeGuaranteedRef { $0.passOn(reason) }
+      if let owner = current.pointee.owner, let reason = cancellation(outside: current) {
+        owner.cancel(owner.object, reason)
       }
       frame = current.pointee.outer
     }

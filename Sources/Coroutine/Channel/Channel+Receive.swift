@@ -31,20 +31,17 @@ extension Channel {
         return
       }
       if state.tellsEnd() { return lock.unlock() }
-      var waiting = ValueWaiter(
-        Waiter(job: job, epoch: job.beginWait(.receive, for: self)),
-        slot: UnsafeMutableRawPointer(slot)
-      )
+      var waiting = ValueWaiter(Waiter(job: job), slot: UnsafeMutableRawPointer(slot))
+      // Delivered, or closed, and then the slot is still empty.
       try withUnsafeMutablePointer(to: &waiting) { waiting in
-        let waiter = UnsafeMutableRawPointer(waiting).assumingMemoryBound(to: Waiter.self)
-        state.receivers.append(waiter)
-        lock.unlock()
-        // Delivered, or closed, and then the slot is still empty.
-        if Carrier.park(carrier, job) == WakeReason.delivered { return }
-        lock.lock()
-        state.receivers.remove(waiter)
-        lock.unlock()
-        throw job.cancellation() ?? CancellationError()
+        try WaitQueue.park(carrier, job, .receive, for: self) { epoch in
+          state.receivers.append(waiting.waiter, epoch)
+          lock.unlock()
+        } withdraw: {
+          lock.lock()
+          state.receivers.remove(waiting.waiter)
+          lock.unlock()
+        }
       }
     }
     return slot

@@ -46,23 +46,20 @@ extension Channel {
   /// Called under the lock, which it leaves.
   @inlinable @inline(__always)
   func waitToSend(_ slot: UnsafeMutablePointer<Element?>, _ carrier: UnsafeMutablePointer<Carrier>, _ job: JobRef) throws {
-    let epoch = job.beginWait(.send, for: self)
-    var waiting = ValueWaiter(Waiter(job: job, epoch: epoch), slot: UnsafeMutableRawPointer(slot))
+    var waiting = ValueWaiter(Waiter(job: job), slot: UnsafeMutableRawPointer(slot))
     try withUnsafeMutablePointer(to: &waiting) { waiting in
-      let waiter = UnsafeMutableRawPointer(waiting).assumingMemoryBound(to: Waiter.self)
-      state.senders.append(waiter)
-      lock.unlock()
-      if Carrier.park(carrier, job) == WakeReason.delivered {
-        // Whoever closed the channel has taken the value to the hook.
-        if waiting.pointee.isClosed { throw ChannelClosed(cause: cause) }
-        return
+      try WaitQueue.park(carrier, job, .send, for: self) { epoch in
+        state.senders.append(waiting.waiter, epoch)
+        lock.unlock()
+      } withdraw: {
+        lock.lock()
+        state.senders.remove(waiting.waiter)
+        lock.unlock()
+        // The claim was the cancellation's, so nobody has touched the value.
+        drop(slot)
       }
-      lock.lock()
-      state.senders.remove(waiter)
-      lock.unlock()
-      // The claim was the cancellation's, so nobody has touched the value.
-      drop(slot)
-      throw job.cancellation() ?? CancellationError()
+      // Whoever closed the channel has taken the value to the hook.
+      if waiting.pointee.isClosed { throw ChannelClosed(cause: cause) }
     }
   }
 

@@ -1,42 +1,45 @@
 public import Dispatch
 
-// A generator and Swift's async code, in both directions. Each step, or each element, is one hop: the body of a generator and
-// an async iterator both keep their place between two hops, and only one hop is under way at a time.
+// Generators in async code, and async sequences as generators. Each step, or each element, is one hop. The body of a
+// generator and an async iterator both keep their state between two hops, and only one hop runs at a time.
 
-/// Carries what is not Sendable over a hop.
+/// Carries a value that is not Sendable over a hop.
 @usableFromInline
 struct GeneratorCargo<Value>: @unchecked Sendable {
-  // Sound because whoever sends one waits for the hop's end before it touches the value again, or never touches it again.
+  // Sound because the sender waits for the hop's end before it touches the value again, or never touches it again.
   @usableFromInline let value: Value
   @usableFromInline init(_ value: Value) { self.value = value }
 }
 
 extension Generator {
-  /// This generator for async code: `for try await x in generator.asyncElements()`; see ``GeneratorAsyncElements``.
+  /// Returns this generator as an async sequence: `for try await x in generator.asyncElements()`.
   ///
-  /// - Parameter queue: Where the body goes on after it has waited; nil: on the shared scheduler. Up to its first wait a
-  ///   step runs where the Task runs.
+  /// - Parameter queue: The queue on which the body continues after it has waited. Nil means the shared scheduler. Up
+  ///   to its first wait, a step runs where the Task runs.
+  /// - Returns: The sequence; see ``GeneratorAsyncElements``.
   public func asyncElements(on queue: DispatchQueue? = nil) -> GeneratorAsyncElements<Element, Input, Return> {
     GeneratorAsyncElements(generator: self, queue: queue)
   }
 }
 
-/// A generator as an asynchronous sequence: each element is a step, made in a coroutine, so that the body may wait.
+/// A generator as an async sequence.
 ///
-/// The Task is suspended meanwhile and no thread is held. A failure of the body is thrown; the result is dropped.
+/// Each element is a step in a coroutine, so the body may wait. During a step the Task is suspended, and no thread is
+/// blocked. A failure of the body is thrown. The body's result is dropped.
 ///
-/// Cancelling the Task cancels the wait that the body is in, which throws there; between two elements the next one throws
-/// CancellationError and leaves the generator as it is. Use the generator itself only while no element is awaited.
+/// Cancelling the Task cancels the body's current wait, which throws in the body. If the Task is cancelled between two
+/// elements, the next call throws CancellationError and leaves the generator as it is. Use the generator itself only
+/// while no element is awaited.
 public struct GeneratorAsyncElements<Element, Input, Return>: AsyncSequence {
   let generator: Generator<Element, Input, Return>
   let queue: DispatchQueue?
 
-  /// Makes the steps.
+  /// Steps the generator.
   public struct AsyncIterator: AsyncIteratorProtocol {
     let generator: Generator<Element, Input, Return>
     let queue: DispatchQueue?
 
-    /// The next element; nil after the body has returned.
+    /// Returns the next element, or nil after the body has returned.
     public mutating func next() async throws -> Element? {
       try Task.checkCancellation()
       let cargo = GeneratorCargo(generator)
@@ -48,13 +51,15 @@ public struct GeneratorAsyncElements<Element, Input, Return>: AsyncSequence {
     }
   }
 
-  /// An iterator that steps the one generator: several iterators share its elements.
+  /// Returns an iterator that steps the generator.
+  ///
+  /// Several iterators share its elements.
   public func makeAsyncIterator() -> AsyncIterator { AsyncIterator(generator: generator, queue: queue) }
 }
 
-/// Where a Task fetches elements for a coroutine.
+/// Fetches elements in a Task for a coroutine.
 ///
-/// A class of the element alone: the iterator's type need not be Sendable.
+/// The class is generic in the element alone, because the iterator's type need not be Sendable.
 private class Fetcher<Element: Sendable>: @unchecked Sendable {
   // Sound because it has no state of its own.
   func next() async throws -> Element? { nil }
@@ -62,7 +67,7 @@ private class Fetcher<Element: Sendable>: @unchecked Sendable {
 
 private final class IteratorBox<Iterator: AsyncIteratorProtocol>: Fetcher<Iterator.Element>, @unchecked Sendable
 where Iterator.Element: Sendable {
-  // Sound because a hop has ended before the next begins; one that was cancelled is the last.
+  // Sound because a hop has ended before the next begins, and no hop follows a cancelled one.
   private var iterator: Iterator
 
   init(_ iterator: Iterator) { self.iterator = iterator }
@@ -74,11 +79,16 @@ where Iterator.Element: Sendable {
   }
 }
 
-/// The elements of an asynchronous sequence as a generator, for coroutines: each step awaits one element.
+/// Returns the elements of an async sequence as a generator for coroutines.
 ///
-/// Lazy: the sequence is asked for its iterator at the first step. A step suspends the calling coroutine until the element is
-/// there; cancelled, it cancels the Task that fetches it and throws. An error of the sequence ends the generator with it.
-/// Closing or dropping the generator drops the iterator. Off a coroutine a step throws ``CoroutineError/notInCoroutine``.
+/// Each step awaits one element.
+///
+/// - It is lazy: the first step creates the sequence's iterator.
+/// - A step suspends the calling coroutine until the element has arrived. If the coroutine is cancelled, the step
+///   cancels the Task that fetches the element, and throws.
+/// - An error of the sequence ends the generator with that error.
+/// - Closing or releasing the generator releases the iterator.
+/// - Outside a coroutine, a step throws ``CoroutineError/notInCoroutine``.
 public func co_sequence<Elements: AsyncSequence>(
   _ elements: sending Elements,
   file: StaticString = #fileID,

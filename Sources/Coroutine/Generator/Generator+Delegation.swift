@@ -1,28 +1,29 @@
 internal import CCoroutine
 import Synchronization
 
-// What a step meets now and then: the start, the end, delegations, a yield where none may be. Out of line, and knows neither
-// element nor input, so that it is compiled once.
+// The infrequent events of a step: the start, the end, a delegation, a yield where none is allowed. These functions are
+// not inlined, and depend on neither the element's nor the input's type, so they are compiled once.
 
 extension GeneratorRecord {
-  /// Before a step of one that was not parked: gets it ready to run and claims it, or finds that it has ended, or refuses.
+  /// Claims a generator that is not parked, and makes it ready to run.
   ///
-  /// The step itself is the caller's, who switches: a function that returned after a switch would return mispredicted.
+  /// Returns false if it has ended. Throws if it is running. The caller performs the step itself: a function that
+  /// returned after a switch would cost a mispredicted return.
   @usableFromInline @inline(never)
   static func claimUnparked(_ root: GeneratorRef) throws -> Bool { try claimFresh(root) && start(root) }
 
-  /// Notes whose steps these are now, and sees to it that an overflow on this thread has last words.
+  /// Records the consumer that steps the generator from now on, and installs the overflow report on this thread.
   @usableFromInline @inline(never)
-  static func adopt(_ root: GeneratorRef, _ consumer: GeneratorConsumer) {
+  static func attach(_ root: GeneratorRef, _ consumer: GeneratorConsumer) {
     root.pointee.stepper.store(consumer.name, ordering: .relaxed)
     root.pointee.stepperJob.store(UnsafeRawPointer(consumer.job), ordering: .relaxed)
     cco_guard_thread()
   }
 
-  /// Goes on, after a switch that gave no plain element, until there is one for the consumer or `root` has ended.
+  /// Continues after a switch that gave no plain element, until there is an element or `root` has ended.
   ///
-  /// Begins and ends delegations, and raises at a yield inside a deadline, scope or shield. A loop, so that nesting costs
-  /// no stack.
+  /// It begins and ends delegations, and throws at a yield inside a deadline, scope or shield. It is a loop, so nested
+  /// delegations cost no stack.
   @usableFromInline @inline(never)
   static func settle(
     _ root: GeneratorRef,
@@ -44,7 +45,7 @@ extension GeneratorRecord {
       } else if isSuspended {
         let inner = active.pointee.delegate.take().unsafelyUnwrapped
         inner.pointee.delegator = active
-        // It may itself have been stopped in the middle of a delegation.
+        // The inner generator may itself have stopped within a delegation.
         root.pointee.active = inner.pointee.active
         answer = enter(root.pointee.active.unsafelyUnwrapped, nil, consumer)
       } else {
@@ -65,13 +66,15 @@ extension GeneratorRecord {
 
   static func message(_ word: UInt) -> UnsafeMutableRawPointer? { UnsafeMutableRawPointer(bitPattern: word) }
 
-  /// A body that ended with its consumer's own cancellation has not failed: the consumer meets that by itself.
+  /// Marks a failure as observed if it is the consumer's own cancellation, which the consumer gets in any case.
   private static func noteCancellation(_ record: GeneratorRef, _ consumer: GeneratorConsumer) {
     guard let failure = record.pointee.failure, let cancellation = consumer.job?.cancellation() else { return }
     if addressOfBox(failure) == addressOfBox(cancellation) { record.pointee.isObserved = true }
   }
 
-  /// Called by the body of `record`: hands over to `inner` until that has ended, just now or before.
+  /// Delegates to `inner` until `inner` has ended, now or before.
+  ///
+  /// Called by the body of `record`.
   @usableFromInline @inline(never)
   static func delegate(_ record: GeneratorRef, to inner: GeneratorRef) throws {
     if !inner.pointee.claim.compareExchange(
@@ -86,7 +89,7 @@ extension GeneratorRecord {
     let status = record.pointee.context.map { cco_suspend($0, nil, &answer) } ?? CCO_NOT_RUNNING
     guard status == CCO_OK else { refuse(status) }
     guard answer != nil else { return }
-    // Raised before the inner one was entered: it is as it was.
+    // The error was raised before the inner generator was entered, so the inner generator is unchanged.
     if record.pointee.delegate.take() != nil {
       if inner.pointee.context?.pointee.state == CCO_READY { putBack(inner) } else { park(inner) }
     }

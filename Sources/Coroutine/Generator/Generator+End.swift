@@ -1,14 +1,17 @@
 internal import CCoroutine
 import Synchronization
 
-// Raising, closing, dropping: how a body is made to end, and what is left of it. Two rules: a stack with live frames is never
-// freed, it is resumed with an error first; and nothing waits while a last reference is being released.
+// Raising errors, closing, releasing: the ways to make a body end, and its outcome. Two rules hold.
+// - A stack with live frames is never freed. It is resumed with an error first.
+// - Nothing waits while a last reference is being released.
 
 extension GeneratorRecord {
-  /// A body that swallows GeneratorClosed and yields again gets it again, so often; then it is a programming error.
+  /// The number of times that a body may swallow GeneratorClosed and yield again.
+  ///
+  /// One more is a programming error.
   static var mostClosings: Int { 100 }
 
-  /// Keeps what the body has thrown.
+  /// Stores the error that the body has thrown.
   @usableFromInline
   static func fail(_ record: GeneratorRef, _ error: any Error) {
     let isClosing = record.pointee.closings > 0
@@ -20,14 +23,16 @@ extension GeneratorRecord {
     }
   }
 
-  /// What a step throws of one that has ended otherwise than by returning.
+  /// Returns the error that a step throws after an end without a return.
   @usableFromInline @inline(never)
   static func error(of record: GeneratorRef) -> any Error {
     record.pointee.isObserved = true
     return record.pointee.failure ?? GeneratorClosed()
   }
 
-  /// The claim for `throw` and `close`: true where there is a pending yield; a fresh one ends here with `error`.
+  /// Claims the generator for `throw` or `close`.
+  ///
+  /// Returns true if there is a pending yield. A fresh generator ends here, with `error`.
   private static func claimToEnd(_ root: GeneratorRef, _ error: (any Error)?) throws -> Bool {
     if root.pointee.claim.compareExchange(
       expected: GeneratorState.parked,
@@ -44,9 +49,9 @@ extension GeneratorRecord {
     return false
   }
 
-  /// Raises `error` at the pending yield; the element's address as in `resume`.
+  /// Throws `error` at the pending yield, and returns the element's address as `resume` does.
   ///
-  /// Off a pending yield `error` is thrown here.
+  /// Without a pending yield, `error` is thrown to the caller.
   @usableFromInline @inline(never)
   static func raise(_ root: GeneratorRef, _ error: any Error) throws -> UnsafeMutableRawPointer? {
     guard try claimToEnd(root, error) else {
@@ -57,7 +62,7 @@ extension GeneratorRecord {
     return drive(root, message(GeneratorMessage.raise))
   }
 
-  /// Ends it, whatever state it is in.
+  /// Ends the generator, whatever state it is in.
   @usableFromInline @inline(never)
   static func close(_ root: GeneratorRef) {
     do {
@@ -68,9 +73,9 @@ extension GeneratorRecord {
     unwind(root)
   }
 
-  /// Raises GeneratorClosed until the body has ended.
+  /// Throws GeneratorClosed at the pending yield until the body has ended.
   ///
-  /// The caller holds the claim of a parked one.
+  /// The caller holds the claim of a parked generator.
   private static func unwind(_ root: GeneratorRef) {
     var word = GeneratorMessage.raise
     repeat {
@@ -78,19 +83,19 @@ extension GeneratorRecord {
       active.pointee.closings += 1
       if active.pointee.closings > mostClosings { refuseSwallowing("GeneratorClosed") }
       active.pointee.raised = ClosingError.value
-      // An element that it gives all the same is refused, and so destroyed by the body's side.
+      // If the body yields an element nevertheless, the element is refused, and destroyed on the body's side.
       let answer = drive(root, message(word))
       word = GeneratorMessage.refuse
       if answer == nil { return }
     } while true
   }
 
-  /// The last reference is gone.
+  /// Ends the generator when its last reference has been released.
   ///
-  /// The body's cleanup must not suspend here: a release is no place where a job expects to.
+  /// The body's cleanup must not suspend here: a job does not expect a release to suspend.
   @usableFromInline @inline(never)
   static func tearDown(_ record: GeneratorRef) {
-    // Nobody else can have the claim any more, so it is not fought for.
+    // No other thread can have the claim any more, so a store is enough.
     if record.pointee.claim.load(ordering: .acquiring) == GeneratorState.parked {
       record.pointee.claim.store(GeneratorState.running, ordering: .relaxed)
       let carrier = Carrier.current
@@ -101,29 +106,29 @@ extension GeneratorRecord {
     }
     if let result = record.pointee.result { record.pointee.freeResult.unsafelyUnwrapped(result) }
     if let failure = record.pointee.failure, !record.pointee.isObserved, !(failure is CancellationError) {
-      CoroutineRuntime.onUnhandledError(failure, "a generator made at \(record.pointee.label.launchSite.description)")
+      UnhandledErrors.handler(failure, "a generator made at \(record.pointee.label.launchSite.description)")
     }
   }
 }
 
-/// Where the box of an error lies: what tells one from another that is alike.
+/// Returns the address of an error's box, which distinguishes equal errors.
 ///
-/// The cast keeps generic code from opening it.
-// Sound because an error is one pointer on this platform, of which only the value is used.
+/// The cast prevents generic code from opening the box.
+// Sound because an error is one pointer on this platform, and only the pointer's value is used.
 func addressOfBox(_ error: any Error) -> UInt { unsafeBitCast(error as any Error, to: UInt.self) }
 
-/// The GeneratorClosed that close raises: one for the whole process.
+/// The GeneratorClosed that close throws: one error for the whole process.
 ///
-/// Recognised by its address, without a cast, which takes 50 ns. The address is kept in a word, because a look at a Swift
-/// global that is made lazily is two calls.
+/// It is recognised by its address, without a cast, which takes 50 ns. The address is kept in a word, because reading a
+/// lazily initialised Swift global takes two calls.
 enum ClosingError {
   private static let error: any Error = GeneratorClosed()
-  /// Its address; zero until it is first needed.
+  /// The error's address, or zero until it is first needed.
   private static let word = Atomic<UInt>(0)
 
   static var value: any Error {
     let known = word.load(ordering: .acquiring)
-    // Sound because an error is one pointer, and this one lives for ever.
+    // Sound because an error is one pointer, and this error is never released.
     return known != 0 ? unsafeBitCast(known, to: (any Error).self) : make()
   }
 

@@ -1,21 +1,22 @@
 public import CCoroutine
 import Synchronization
 
-// Misuse. What can be told to whoever did it is an error; what nobody would hear, or what is a race already, ends the program
-// with a sentence.
+// Misuse. If a caller can be told, the call throws an error. If no caller would get the error, or if the misuse is
+// already a data race, the program ends with a message.
 
 extension GeneratorRecord {
-  /// Why somebody may not step one that is running.
+  /// Returns the error for a caller that steps a running generator.
   ///
-  /// The body itself, or another coroutine of the same queue while the body waits, gets an error. Two threads at once is a
-  /// race in the program, and ends it.
+  /// The generator's own body, and another coroutine of the same queue while the body waits, get an error. Two threads
+  /// at once are a data race in the program, which ends it.
   static func refusal(of record: GeneratorRef) -> CoroutineError {
     let consumer = GeneratorConsumer()
-    // An inner generator of a delegation is stepped through the outer one: all that is known here is that it is in use.
+    // An inner generator of a delegation is stepped through the outer one. All that is known here is that it is in use.
     guard let stepper = record.pointee.stepper.load(ordering: .relaxed), stepper != consumer.name else {
       return .alreadyRunning
     }
-    // While it runs its stepping job lives, unless two threads race here; then the answer below is the right one as well.
+    // The stepping job is alive while it steps, unless two threads race here. In that case the result below is right
+    // too.
     if let mine = consumer.job, let job = record.pointee.stepperJob.load(ordering: .relaxed),
       UnsafeMutablePointer(mutating: job.assumingMemoryBound(to: JobRecord.self)).scheduler == mine.scheduler
     {
@@ -26,11 +27,11 @@ extension GeneratorRecord {
     )
   }
 
-  /// `next` of one that is running: it has no way to throw.
+  /// Reports the misuse of `next` on a running generator: `next` cannot throw.
   @usableFromInline @inline(never)
   static func refuse(_ error: any Error) -> Never { fatalError("next() was called, but \(error)") }
 
-  /// A switch that the C core refuses: a yielder outside of its body.
+  /// Reports a switch that the C core refuses: the use of a yielder outside its body.
   @usableFromInline @inline(never)
   static func refuse(_ status: cco_status) -> Never {
     fatalError(
@@ -51,19 +52,19 @@ extension GeneratorRecord {
 }
 
 extension UnsafeMutablePointer where Pointee == JobRecord {
-  /// Names the serial execution that the job belongs to.
+  /// Identifies the serial execution that the job belongs to.
   fileprivate var scheduler: UnsafeMutableRawPointer { pointee.scheduler.load(ordering: .relaxed).toOpaque() }
 }
 
-/// A generator's body yielded inside a deadline, shield or scope that it had entered itself.
+/// The error of a yield inside a deadline, shield or scope that the generator's body has entered itself.
 ///
-/// The deadline, children and cancellation of a co_timeout, co_shield, co_scope or co_supervise belong to the coroutine that
-/// made this step, and the next step may come from another.
+/// The deadline, children and cancellation of a co_timeout, co_shield, co_scope or co_supervise belong to the coroutine
+/// that made this step, and another coroutine may make the next step.
 public struct YieldInsideScope: Error, CustomStringConvertible {
   /// Creates the error.
   public init() {}
 
-  /// What to do about it, in one sentence.
+  /// A sentence that says what to do.
   public var description: String {
     """
     a generator yielded inside a co_timeout, co_shield or scope of its own body; put only the wait inside it, and yield \

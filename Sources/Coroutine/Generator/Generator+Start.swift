@@ -1,13 +1,15 @@
 internal import CCoroutine
 import Synchronization
 
-// How a body comes to its stack and leaves it. The stack stays parked in `run` when it goes back to the pool, as a fiber's
-// does in its loop: the next generator that gets it starts there, which saves the way through the C core's trampoline and
-// two returns that no processor could predict. Parked there it owns nothing, so it may be given back as it is, and a stack
-// that gets another kind of body begins anew.
+// How a body gets its stack and returns it. When a stack goes back to the pool, it stays parked in `run`, as the stack
+// of a stack runner stays parked in its loop. The next generator that gets the stack starts there. That avoids the C
+// core's trampoline and two returns that no processor could predict. Parked there, the stack owns nothing: it may be
+// given back as it is, and for a body of another kind it is initialised anew.
 
 extension GeneratorRecord {
-  /// Claims a fresh one; false: it has finished.
+  /// Claims a fresh generator.
+  ///
+  /// Returns false if it has finished, and throws if it is in use.
   static func claimFresh(_ record: GeneratorRef) throws -> Bool {
     let (exchanged, state) = record.pointee.claim.compareExchange(
       expected: GeneratorState.fresh,
@@ -19,9 +21,9 @@ extension GeneratorRecord {
     throw refusal(of: record)
   }
 
-  /// Gets a stack for a fresh one that the caller has claimed.
+  /// Takes a stack for a fresh generator that the caller has claimed.
   ///
-  /// False: there was none, and it has ended with that failure.
+  /// Returns false if there was no stack; then the generator has ended with that failure.
   static func start(_ record: GeneratorRef) -> Bool {
     let bytes = record.pointee.stackBytes
     var context: UnsafeMutablePointer<cco_context>?
@@ -42,11 +44,11 @@ extension GeneratorRecord {
 
   /// The first frame on the stack.
   ///
-  /// Not inlined into the closure that is passed as a C function: there the switch would be calls.
+  /// Not inlined into the closure that is passed as a C function: there the switches would be compiled as calls.
   @inline(never)
   private static func run(_ context: UnsafeMutablePointer<cco_context>) {
     context.pointee.base = cco_frame()
-    // A null entry is the C core's way of asking a stack to leave for good.
+    // A null entry is the C core's request to leave the stack for good.
     while context.pointee.entry != nil {
       let record = context.pointee.argument.unsafelyUnwrapped.assumingMemoryBound(to: GeneratorRecord.self)
       perform(record)
@@ -57,9 +59,9 @@ extension GeneratorRecord {
     }
   }
 
-  /// Runs the body, on its stack.
+  /// Runs the body on its stack.
   ///
-  /// Keeps nothing of it: afterwards the stack may be given back as it is.
+  /// Keeps no reference to the body, so that the stack may be given back as it is afterwards.
   @inline(__always)
   private static func perform(_ record: GeneratorRef) {
     do {
@@ -70,22 +72,27 @@ extension GeneratorRecord {
     }
   }
 
+  /// Calls the body.
+  ///
   /// A function, because the compiler would retain a variable for the call.
   @inline(__always)
   private static func call(_ body: (Yielder<Void, Void>) throws -> Void, _ yielder: Yielder<Void, Void>) throws {
     try body(yielder)
   }
 
-  /// The body has ended, or will never run: gives everything back.
+  /// Gives everything back.
+  ///
+  /// Called when the body has ended or will never run.
   static func finish(_ record: GeneratorRef) {
     giveStackBack(record)
-    // Of one that never started. What it has captured goes after the end is known: its deinits may look at the generator.
+    // A generator that never started still has its body. The captures are released after the end is published, because
+    // their deinits may use the generator.
     let body = exchange(&record.pointee.body, with: .spent)
     record.pointee.claim.store(GeneratorState.finished, ordering: .releasing)
     withExtendedLifetime(body) {}
   }
 
-  /// Makes one that has a stack and has not run a fresh one again.
+  /// Makes a generator fresh again that has a stack and has not run.
   ///
   /// The caller holds its claim.
   static func putBack(_ record: GeneratorRef) {
@@ -107,23 +114,23 @@ extension GeneratorRecord {
   }
 }
 
-/// A body, whatever its yielder gives and takes.
+/// A body, without the types of its yielder.
 @usableFromInline
 struct GeneratorBody {
   @usableFromInline let run: (Yielder<Void, Void>) throws -> Void
 
-  /// Stands where one has been.
+  /// The body of a generator whose body has been taken.
   static var spent: GeneratorBody { GeneratorBody { (_: Yielder<Void, Void>) in } }
 
-  // Sound because a yielder is two plain words whatever its types are, so all such closures are called alike. In a
-  // structure, because a closure that is handed to generic code by itself is wrapped for it, with an allocation.
+  // Sound because a yielder is two plain words for all types, so all such closures are called alike. The closure is
+  // wrapped in a structure, because Swift wraps a bare closure that is passed to generic code, with an allocation.
   @inlinable
   init<Element, Input>(_ body: @escaping (Yielder<Element, Input>) throws -> Void) {
     self = unsafeBitCast(TypedGeneratorBody(run: body), to: GeneratorBody.self)
   }
 }
 
-/// The same before its types are forgotten.
+/// A body with the types of its yielder.
 @usableFromInline
 struct TypedGeneratorBody<Element, Input> {
   @usableFromInline let run: (Yielder<Element, Input>) throws -> Void

@@ -69,7 +69,7 @@ extension GeneratorRecord {
   @inlinable @inline(__always)
   static func drive(_ root: GeneratorRef, _ message: UnsafeMutableRawPointer?) -> UnsafeMutableRawPointer? {
     let consumer = GeneratorConsumer()
-    if root.pointee.stepper.load(ordering: .relaxed) != consumer.name { adopt(root, consumer) }
+    if root.pointee.stepper.load(ordering: .relaxed) != consumer.name { attach(root, consumer) }
     var answer = enter(root.pointee.active.unsafelyUnwrapped, message, consumer)
     if answer == nil || !consumer.hasItsFrames { answer = settle(root, answer, consumer) }
     return answer

@@ -17,8 +17,22 @@ enum ForkedChild {
 
   /// Where jobs go that are launched in the child.
   ///
-  /// Made in the child, by its first launch. Not in the registry, whose lock another thread may have held at the fork.
-  static let scheduler = Scheduler(refusingAs: "forked child")
+  /// Created in the child, by its first launch. Not in the registry, whose lock another thread may have held at the fork.
+  static let scheduler: Scheduler = {
+    let host = RefusingHost()
+    return Scheduler(host: host, anchor: host, pool: nil)
+  }()
+}
+
+/// Drives nothing: it fails each job at once, on the thread that sends it.
+private final class RefusingHost: Host, @unchecked Sendable {
+  // Sound because it has no state.
+  init() { super.init(label: "forked child", refusesJobs: true) }
+
+  override func submit(_ scheduler: Scheduler, _ anchor: Anchor?) -> Bool {
+    scheduler.refuseAll()
+    return true
+  }
 }
 
 extension Scheduler {

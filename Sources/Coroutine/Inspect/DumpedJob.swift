@@ -35,7 +35,7 @@ struct DumpedJob {
     let scheduler = job.currentScheduler
     worker = scheduler.label
     lastLook = scheduler.lastLook.load(ordering: .relaxed)
-    self.now = scheduler.simulation?.now ?? now
+    self.now = scheduler.clock
     guard isWaiting, let address = kind.sourceAddress(number) else { return }
     source = Inspection.source(of: record, word, at: address)
     if kind == .select { cases = source.flatMap { Inspection.cases(of: record, word, in: $0) } }

@@ -81,7 +81,7 @@ enum Inspection {
     return (0..<Int(count)).map { index in
       let (waiter, source) = (nodes + index, nodes[index].source)
       return InspectedCase(
-        source: source.pointee.launchSite,
+        source: source.pointee.place,
         queue: source.pointee.queue.map { UInt(bitPattern: $0) },
         timeout: waiter.pointee.kind == .timeout ? UInt64(waiter.pointee.words[0]) : nil
       )

@@ -29,7 +29,7 @@ public class AnyJob: @unchecked Sendable {
   /// What `label.name` in the record points into.
   final let jobName: JobName?
   /// The queue of a lazy job that has not started: its scheduler does not hold it for it.
-  @exclusivity(unchecked) private final var pendingQueue: DispatchQueue?
+  @exclusivity(unchecked) private final var pendingAnchor: Anchor?
 
   /// `scheduler` comes with the reference that `forRecord` has taken.
   @usableFromInline
@@ -113,15 +113,15 @@ public class AnyJob: @unchecked Sendable {
   final func start() {
     let old = record.pointee.flags.bitwiseOr(JobFlags.enqueued, ordering: .acquiringAndReleasing).oldValue
     guard old & JobFlags.enqueued == 0 else { return }
-    goLive(on: pendingQueue)
-    pendingQueue = nil
+    goLive(holding: pendingAnchor)
+    pendingAnchor = nil
     Carrier.makeReady(record)
   }
 
   /// From here to its end the runtime holds the job, and lists it.
-  final func goLive(on queue: DispatchQueue?) {
+  final func goLive(holding anchor: Anchor?) {
     _ = Unmanaged.passRetained(self)
-    record.pointee.home._withUnsafeGuaranteedRef { $0.register(record, on: queue) }
+    record.pointee.home._withUnsafeGuaranteedRef { $0.register(record, holding: anchor) }
   }
 
   /// Before the job is known to anyone else, so that nobody starts it but its launcher: no atomic read-modify-write.
@@ -136,23 +136,23 @@ public class AnyJob: @unchecked Sendable {
     if start != .lazy, record.pointee.flags.load(ordering: .relaxed) == 0 { markEnqueued() }
     switch start {
     case .queued:
-      goLive(on: queue)
+      goLive(holding: queue)
       Carrier.makeLaunchedReady(record)
     case .immediate:
-      goLive(on: queue)
+      goLive(holding: queue)
       runImmediately()
     case .lazy:
       let scheduler = record.pointee.home.takeUnretainedValue()
-      pendingQueue = queue ?? scheduler.currentQueue
+      pendingAnchor = queue ?? scheduler.currentAnchor
       scheduler.identify(record)
     }
   }
 
-  /// The failure of a job that has failed goes to the hook, once, unless somebody has seen it or it is a cancellation.
+  /// Reports the failure of a job that has failed, once, unless it has been seen or is a cancellation.
   final func reportUnlessSeen() {
     if completion.pointee.isObserved.exchange(true, ordering: .acquiringAndReleasing) { return }
     let error = completion.pointee.failure.unsafelyUnwrapped
-    if !(error is CancellationError), !isOwnCancellation(error) { CoroutineRuntime.report(error, in: summary) }
+    if !(error is CancellationError), !isOwnCancellation(error) { UnhandledErrors.report(error, in: summary) }
   }
 
   /// Who the job is, for reports that may come after its end.

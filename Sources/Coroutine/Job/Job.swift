@@ -5,11 +5,8 @@ import Synchronization
 ///
 /// Dropping it changes nothing for the coroutine; a failure that nobody has joined is then reported to
 /// ``CoroutineRuntime/onUnhandledError``.
-public final class Job<Success: Sendable>: AnyJob, Awaitable, @unchecked Sendable {
+public final class Job<Success: Sendable>: AnyJob, @unchecked Sendable {
   // Sound because the completion has its own lock, and the body is touched by the job's own turn only.
-
-  /// What joining the job returns.
-  public typealias Output = Success
 
   @exclusivity(unchecked) @usableFromInline var body: (() throws -> Success)?
 
@@ -89,8 +86,8 @@ public final class Job<Success: Sendable>: AnyJob, Awaitable, @unchecked Sendabl
       throw CoroutineError.wouldDeadlock(because: .blocksCoroutine)
     }
     if !completion.isSettled {
-      if ForkedChild.isHere, !currentScheduler.refuses { throw CoroutineError.afterFork }
-      if currentScheduler.isCurrentQueue { throw CoroutineError.wouldDeadlock(because: .blocksOwnQueue) }
+      if ForkedChild.isHere, !currentScheduler.host.refusesJobs { throw CoroutineError.afterFork }
+      if currentScheduler.isCurrent { throw CoroutineError.wouldDeadlock(because: .blocksOwnQueue) }
       start()
       let ended = DispatchSemaphore(value: 0)
       if completion.add(ClosureCallback { ended.signal() }) { ended.wait() }

@@ -72,9 +72,7 @@ enum Launch {
   /// The scheduler for a launch here and now, with a reference for the job's record unless it is immortal.
   @usableFromInline
   static func scheduler(for queue: DispatchQueue?) -> Unmanaged<Scheduler> {
-    if let queue {
-      return (ForkedChild.isHere ? ForkedChild.scheduler : SchedulerRegistry.scheduler(for: queue)).forRecord()
-    }
+    if let queue { return (ForkedChild.isHere ? ForkedChild.scheduler : QueueHost.scheduler(for: queue)).forRecord() }
     if let job = Carrier.current?.pointee.job {
       let current = job.pointee.scheduler.load(ordering: .relaxed)
       return current._withUnsafeGuaranteedRef { $0.isImmortal } ? current : current.retain()

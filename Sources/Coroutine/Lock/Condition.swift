@@ -60,22 +60,20 @@ public final class Condition: @unchecked Sendable {
     // The predicate is foreign code: where we are is known only now, and an interrupt may have come and gone.
     let (carrier, job) = try Carrier.requireJob()
     try job.checkCancelled()
+    defer { mutex.relock() }
     lock.lock()
-    var waiter = Waiter(job: job, epoch: job.beginWait(.condition))
-    let reason = withUnsafeMutablePointer(to: &waiter) { waiter in
-      waiters.append(waiter)
-      lock.unlock()
-      mutex.unlock()
-      let reason = Carrier.park(carrier, job)
-      if reason != WakeReason.delivered {
+    var waiter = Waiter(job: job)
+    try withUnsafeMutablePointer(to: &waiter) { waiter in
+      try WaitQueue.park(carrier, job, .condition) { epoch in
+        waiters.append(waiter, epoch)
+        lock.unlock()
+        mutex.unlock()
+      } withdraw: {
         lock.lock()
         waiters.remove(waiter)
         lock.unlock()
       }
-      return reason
     }
-    mutex.relock()
-    if reason != WakeReason.delivered { throw job.cancellation() ?? CancellationError() }
   }
 
   /// Wakes the coroutine that has waited longest, if any waits; it runs when it has the mutex back.

@@ -107,13 +107,14 @@ extension UnsafeMutablePointer where Pointee == Countdown {
     if count == 0 { return }
     pointee.lock.lock()
     guard isAwaited() else { return pointee.lock.unlock() }
-    var waiter = Waiter(job: job, epoch: job.beginWait(.group))
+    var waiter = Waiter(job: job)
     try withUnsafeMutablePointer(to: &waiter) { waiter in
-      pointee.waiters.append(waiter)
-      pointee.lock.unlock()
-      if Carrier.park(carrier, job) == WakeReason.delivered { return }
-      withdraw(waiter)
-      throw job.cancellation() ?? CancellationError()
+      try WaitQueue.park(carrier, job, .group) { epoch in
+        pointee.waiters.append(waiter, epoch)
+        pointee.lock.unlock()
+      } withdraw: {
+        withdraw(waiter)
+      }
     }
   }
 

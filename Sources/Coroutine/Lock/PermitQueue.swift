@@ -21,18 +21,16 @@ extension UnsafeMutablePointer where Pointee == Permits {
     }
     var wanted = count
     try withUnsafeMutablePointer(to: &wanted) { wanted in
-      let epoch = job.beginWait(kind, for: source)
-      var waiting = ValueWaiter(Waiter(job: job, epoch: epoch), slot: wanted)
+      var waiting = ValueWaiter(Waiter(job: job), slot: wanted)
       try withUnsafeMutablePointer(to: &waiting) { waiting in
-        // It comes first.
-        let waiter = UnsafeMutableRawPointer(waiting).assumingMemoryBound(to: Waiter.self)
-        pointee.waiters.append(waiter)
-        pointee.lock.unlock()
-        if Carrier.park(carrier, job) == WakeReason.delivered { return }
-        pointee.lock.lock()
-        pointee.waiters.remove(waiter)
-        leaveLock(granting: 0)
-        throw job.cancellation() ?? CancellationError()
+        try WaitQueue.park(carrier, job, kind, for: source) { epoch in
+          pointee.waiters.append(waiting.waiter, epoch)
+          pointee.lock.unlock()
+        } withdraw: {
+          pointee.lock.lock()
+          pointee.waiters.remove(waiting.waiter)
+          leaveLock(granting: 0)
+        }
       }
     }
   }

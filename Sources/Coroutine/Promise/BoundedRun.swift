@@ -1,23 +1,29 @@
 import Dispatch
 
-// Many pieces of work, a few at a time.
+// Bounded concurrency: many promises, of which at most `limit` are pending at once.
 //
-// The pump takes the next element only when fewer than `limit` promises are pending, so never more than that are in flight, and
-// nothing is taken after the first failure. Elements are taken, and `body` is called, by one thread at a time, outside of the
-// lock: `isPulling` says that somebody does. A promise that settles posts a handler, which pulls: so work that is settled
-// already costs a turn of the queue and no stack.
+// - The run takes the next element only while fewer than `limit` promises are pending. It takes none after the first
+//   failure.
+// - One thread at a time takes an element and calls `body`, outside the lock. `isPulling` is true while a thread does
+//   so.
+// - When a promise settles, it posts a handler, which takes the next elements. So a promise that is already settled
+//   costs one work item on the queue, and no stack.
 //
-// The result waits for each promise, so that a failure is known in the call that rejects it and a circle is found, and for the
-// link that has the handler, so that what cancels the result cancels the work.
+// The result waits for two promises of each element:
+// - for the promise itself. So the call that rejects the promise also delivers the failure, and a cycle is found;
+// - for the link that has the handler. So cancelling the result cancels the work.
 
 final class BoundedRun<Success: Sendable, Output: Sendable>: @unchecked Sendable {
-  // Sound because everything mutable is under `lock`, except for what `start` holds: whoever set `isPulling` uses it.
+  // Sound because everything mutable is under `lock`, except what `start` holds: only the thread that set `isPulling`
+  // uses it.
   private let lock = SpinLock()
-  /// Takes an element and starts its work; nil: there is none.
+  /// Takes an element and starts its work.
+  ///
+  /// Returns nil if there is no further element.
   private let start: () throws -> Promise<Success>?
   private let result: Promise<[Output]>
   private let limit: Int
-  /// Whether the first failure ends it.
+  /// Whether the first failure ends the run.
   private let failsFast: Bool
   private let queue: DispatchQueue?
   private let convert: (Result<Success, any Error>) throws -> Output
@@ -26,7 +32,9 @@ final class BoundedRun<Success: Sendable, Output: Sendable>: @unchecked Sendable
   private var isPulling = false
   private var isExhausted = false
   private var isOver = false
-  /// It failed while an element was being taken: the result is rejected when that is done, and nothing is taken afterwards.
+  /// The failure that came while an element was being taken.
+  ///
+  /// The result is rejected when the element has been taken, and no further element is taken.
   private var failure: (any Error)?
 
   init(
@@ -41,7 +49,7 @@ final class BoundedRun<Success: Sendable, Output: Sendable>: @unchecked Sendable
     self.failsFast = failsFast
   }
 
-  /// Starts as many as may be started.
+  /// Takes elements while `limit` allows, and starts their work.
   func pull() {
     while reserve() {
       let promise: Promise<Success>
@@ -69,12 +77,12 @@ final class BoundedRun<Success: Sendable, Output: Sendable>: @unchecked Sendable
   }
 
   private func wait(for promise: Promise<Success>, _ index: Int) {
-    _ = result.waitBesides(for: promise) { [self] _, promise in
+    _ = result.waitAdditionally(for: promise) { [self] _, promise in
       if failsFast, let error = promise.error { fail(error) }
     }
     let link = promise.tap(on: queue) { self.settled(index, $0) }
     link.ignore()
-    if !result.waitBesides(for: link, { _, _ in }) { result.letGo(of: link) }
+    if !result.waitAdditionally(for: link, { _, _ in }) { result.letGo(of: link) }
   }
 
   private func reserve() -> Bool {
@@ -111,7 +119,10 @@ final class BoundedRun<Success: Sendable, Output: Sendable>: @unchecked Sendable
     }
   }
 
-  /// Called in the call that rejects, so that nothing is taken from then on; and once more by the handler.
+  /// Records a failure.
+  ///
+  /// It is called within the call that rejects the promise, so that no element is taken from then on. The handler calls
+  /// it once more.
   private func fail(_ error: any Error) {
     let isFirst = lock.withLock {
       defer { isOver = true }

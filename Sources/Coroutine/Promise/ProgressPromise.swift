@@ -1,34 +1,39 @@
-/// How far work has come: units done of a total.
+/// The progress of some work: completed units of a total.
 public struct ProgressUpdate: Sendable, Equatable {
-  /// Units done.
+  /// The number of completed units.
   public var completed: Int
-  /// Units in all; zero or less: not known.
+  /// The number of units in all.
+  ///
+  /// Zero or less means that it is unknown.
   public var total: Int
-  /// Creates a progress.
+  /// Creates an update.
   public init(completed: Int, total: Int) { (self.completed, self.total) = (completed, total) }
-  /// From 0 to 1; 0 where the total is not known.
+  /// The completed part, from 0 to 1.
+  ///
+  /// It is 0 if the total is unknown.
   public var fraction: Double { total > 0 ? min(1, max(0, Double(completed) / Double(total))) : 0 }
 }
 
-/// A promise whose work tells how far it has come; a sequence of these updates, which always ends.
+/// A promise whose work reports its progress, and a sequence of these updates, which always ends.
 ///
 /// ```swift
 /// for progress in download { print(progress.fraction) }
 /// let data = try co_await(download)
 /// ```
 ///
-/// Each loop sees the latest update that it has not seen: a slow one skips some, none sees an old one after a newer. The
-/// sequence ends when the promise settles, after the last update; in a cancelled coroutine at once.
+/// Each loop gets the latest update that it has not seen. A slow loop skips updates; no loop gets an older update after
+/// a newer one. The sequence ends when the promise settles, after the last update. In a cancelled coroutine it ends at
+/// once.
 public final class ProgressPromise<Success: Sendable>: Promise<Success>, @unchecked Sendable {
   // Sound because everything mutable is in `updates`, under its lock.
   private let updates = ProgressUpdates()
 
-  /// The latest update; nil: there was none.
+  /// The latest update, or nil if there was none.
   public var progress: ProgressUpdate? { updates.latest }
 
-  /// Tells how far the work has come.
+  /// Reports the progress of the work.
   ///
-  /// After the end it is ignored. Any thread, never suspends.
+  /// After the promise has settled, the call does nothing. Never suspends. May be called on any thread.
   public func update(completed: Int, total: Int) {
     if isPending { updates.put(ProgressUpdate(completed: completed, total: total)) }
   }
@@ -39,18 +44,18 @@ public final class ProgressPromise<Success: Sendable>: Promise<Success>, @unchec
     case end
   }
 
-  /// The next update after `seen`.
+  /// Returns the next update after `seen`.
   fileprivate func look(after seen: Int) -> Look {
-    // Before the updates, or one that came between the two looks could be missed for the end.
+    // Read before the updates. In the other order, an update between the two reads could be lost, and the end reported.
     let isOver = isSettled
     if let (update, version) = updates.newer(than: seen) { return .update(update, version: version) }
     return isOver ? .end : .nothingNew
   }
 
-  /// Settled when there is something new to see.
+  /// Returns a promise that settles when there is a newer update than `seen`, or the end.
   fileprivate func changed(after seen: Int) -> Promise<Void> {
     let (change, isFirst) = updates.change(after: seen)
-    // Unlike observe, it does not count as seeing a failure.
+    // Unlike `observe`, this callback does not count as observing a failure.
     if isFirst { _ = completion.add(ClosureCallback { [updates] in updates.wake() }, observes: false) }
     if isSettled { updates.wake() }
     return change
@@ -64,10 +69,10 @@ public final class ProgressPromise<Success: Sendable>: Promise<Success>, @unchec
 
     fileprivate init(_ promise: ProgressPromise) { self.promise = promise }
 
-    /// Suspends until there is an update that this loop has not seen; nil at the end, and once the coroutine is
-    /// cancelled.
+    /// Suspends until there is an update that this loop has not seen, and returns it.
     ///
-    /// Off a coroutine it never waits: nil where nothing new is there.
+    /// - Returns: The update. Nil at the end, and once the coroutine is cancelled. Outside a coroutine the call never
+    ///   waits, and returns nil if there is no new update.
     public mutating func next() -> ProgressUpdate? {
       while true {
         if let found = take(promise.look(after: seen)) { return found }
@@ -75,7 +80,9 @@ public final class ProgressPromise<Success: Sendable>: Promise<Success>, @unchec
       }
     }
 
-    /// As next, for async code; throws once the Task is cancelled.
+    /// Suspends the Task until there is an update that this loop has not seen.
+    ///
+    /// Throws once the Task is cancelled.
     public mutating func next() async throws -> ProgressUpdate? {
       while true {
         if let found = take(promise.look(after: seen)) { return found }
@@ -100,23 +107,25 @@ public final class ProgressPromise<Success: Sendable>: Promise<Success>, @unchec
 }
 
 extension ProgressPromise: Sequence, AsyncSequence {
-  /// What the loop gets.
+  /// The type of the updates.
   public typealias Element = ProgressUpdate
-  /// A loop of its own.
+  /// Returns a new loop over the updates.
   public func makeIterator() -> Iterator { Iterator(self) }
-  /// A loop of its own.
+  /// Returns a new loop over the updates, for async code.
   public func makeAsyncIterator() -> Iterator { Iterator(self) }
 }
 
-/// What has been told of the progress of one promise, and who wants to hear more.
+/// The latest update of one promise, and the promise for its next update.
 private final class ProgressUpdates: @unchecked Sendable {
   // Sound because everything mutable is under `lock`.
   private let lock = SpinLock()
   @exclusivity(unchecked) private var last: ProgressUpdate?
   @exclusivity(unchecked) private var version = 0
-  /// Settled at the next update, or at the end; made when somebody waits.
+  /// The promise that settles at the next update, or at the end.
+  ///
+  /// Created when a loop waits.
   @exclusivity(unchecked) private var next: Promise<Void>?
-  /// Whether somebody has waited before, and so the end wakes.
+  /// Whether a loop has waited before, so that the end of the promise wakes the loops.
   @exclusivity(unchecked) private var hasWaiters = false
 
   init() {}
@@ -135,7 +144,9 @@ private final class ProgressUpdates: @unchecked Sendable {
     lock.withLock { version > seen ? last.map { ($0, version) } : nil }
   }
 
-  /// What to wait for; `isFirst`: nobody has waited before.
+  /// Returns a promise to wait for.
+  ///
+  /// `isFirst` is true if no loop has waited before.
   func change(after seen: Int) -> (Promise<Void>, isFirst: Bool) {
     let made = Promise<Void>()
     return lock.withLock {

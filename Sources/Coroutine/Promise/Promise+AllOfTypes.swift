@@ -1,5 +1,7 @@
 extension Promise where Success == Void {
-  /// The values of promises of different types, as a tuple; the first failure rejects at once.
+  /// Returns a promise for the values of promises of different types, as a tuple.
+  ///
+  /// The first failure rejects it at once.
   public static func all<each Value: Sendable>(
     _ promises: repeat Promise<each Value>,
     losers: Losers = .leftRunning,

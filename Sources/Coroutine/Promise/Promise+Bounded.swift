@@ -1,13 +1,15 @@
 public import Dispatch
 
-// Many pieces of work, a few at a time: BoundedRun.swift does it.
+// Bounded concurrency: many promises, of which only a few are pending at once. BoundedRun.swift implements it.
 
 extension Promise {
-  /// The values of the promises that `body` makes of `elements`, in their order, never more than `limit` pending at once.
+  /// Returns a promise for the values of the promises that `body` makes of `elements`, in their order.
   ///
-  /// An element is taken when there is room for its work. The first failure rejects; then no element is taken any more, and what is
-  /// pending is left running. Cancelling the result cancels what is pending. A `limit` below one rejects with ``InvalidCount``.
-  /// `body` is first called at once, on the caller, later on `queue`, one call at a time.
+  /// - Never more than `limit` promises are pending at once. An element is taken when there is room for its promise.
+  /// - The first failure rejects the result. From then on no element is taken, and pending promises are left running.
+  /// - Cancelling the result cancels the pending promises.
+  /// - A `limit` below one rejects with ``InvalidCount``.
+  /// - `body` is first called at once, on the caller. Later calls run on `queue`. One call runs at a time.
   public static func all<Elements: Sequence>(
     of elements: sending Elements,
     concurrently limit: Int,
@@ -19,7 +21,9 @@ extension Promise {
     runBounded(elements, limit, queue, true, LaunchSite(file: file, line: line), body) { try $0.get() }
   }
 
-  /// As all, but tells how each of them ended, and goes on after failures.
+  /// Returns a promise for the outcomes of the promises that `body` makes of `elements`, and continues after failures.
+  ///
+  /// Apart from that, it behaves as `all(of:concurrently:on:file:line:_:)` does.
   public static func allSettled<Elements: Sequence>(
     of elements: sending Elements,
     concurrently limit: Int,

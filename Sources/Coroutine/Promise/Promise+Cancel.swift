@@ -1,28 +1,36 @@
 internal import CCoroutine
 import Synchronization
 
-// Cancelling goes against the arrows: from the promise that is cancelled to those it waits for, as long as nobody else waits
-// for them. It goes hand over hand: the lock of the one who waits is left only when the upstream's lock is held, because
-// that lock is what keeps the upstream in memory (AnyPromise.swift, 1). On the way nothing is called and nothing is
-// released; what has to be is noted in a `Removed` and done at the end, outside of every lock, in constant stack.
+// Cancellation goes upstream: from the cancelled promise to the promises that it waits for, as long as no other waiter
+// needs them.
 //
-// Swift may retain what a method is called on, and release it again, under that one's lock. If it is released elsewhere in between,
-// this would be the last reference, and the deinit would take the lock that its own caller holds. So whoever locks a promise
-// that it does not own holds it first, unless it is in its deinit already, where a reference more or less decides nothing.
+// Locking. Cancellation locks hand over hand: it leaves the lock of the waiting promise only while it holds the lock of
+// the upstream. That lock keeps the upstream in memory (AnyPromise.swift, 1). On the way nothing foreign is called and
+// nothing is released. Such work is recorded in a `Removed`, and performed at the end, outside every lock, in constant
+// stack.
 //
-// Why an upstream needs no one to be woken: it is cancelled on the way only if its list of waiters is empty. So it needs
-// no reference either, which could not be taken if it were in its deinit: it is settled under its lock and left.
+// References. Swift may retain the object that a method is called on, and release it again, under that object's lock.
+// If the other owners release it in between, this release is the last one, and the deinit takes the lock that its own
+// caller holds. Therefore a thread that locks a promise without owning it retains it first. The exception is a promise
+// that is in its deinit already: there, one reference more or less changes nothing.
+//
+// Why no waiter of an upstream needs to be woken: cancellation settles an upstream only if its waiter queue is empty.
+// For the same reason it needs no reference to the upstream, and could not take one if the upstream were in its deinit.
+// It settles the upstream under its lock and leaves it.
 
 extension AnyPromise {
-  /// Rejects it with `CancellationError` and calls `onCancel`, unless it is settled.
+  /// Cancels the promise: rejects it with `CancellationError` and calls `onCancel`, unless it is settled.
   ///
-  /// A promise that it waits for, and that nobody else waits for, is cancelled too, and so on up to the work itself. A failure
-  /// that is on its way to a handler of this promise stays what it is rejected with. Does not suspend; any thread.
+  /// Cancellation goes on upstream: a promise that this one waits for is cancelled too, if nothing else waits for it,
+  /// and so on up to the work itself. If a failure is on its way to a handler of this promise, the promise is rejected
+  /// with that failure. Does not suspend. May be called on any thread.
   public final func cancel() { _ = cancel(with: nil) }
 
-  /// As cancel, with another error for this promise.
+  /// Cancels the promise, and rejects it with `error` if that is not nil.
   ///
-  /// `unlessAwaited`: only if nobody waits for it.
+  /// Returns false if it does nothing.
+  ///
+  /// - Parameter unlessAwaited: whether to do nothing if the promise has waiters.
   final func cancel(with error: (any Error)?, unlessAwaited: Bool = false) -> Bool {
     completion.pointee.lock.lock()
     guard !completion.isSettled, !(unlessAwaited && completion.pointee.waiters.first != nil) else {
@@ -38,9 +46,11 @@ extension AnyPromise {
     return true
   }
 
-  /// Under its lock, pending.
+  /// Rejects a pending promise.
+  ///
+  /// Called under its lock.
   private final func settleCancelled(_ error: (any Error)?, _ removed: inout Removed) {
-    // What is there already is the upstream's failure: a cancellation does not mask it.
+    // A failure that is already stored is the upstream's. A cancellation does not mask it.
     if let error {
       removed.drop(completion.pointee.failure)
       completion.pointee.failure = error
@@ -48,21 +58,22 @@ extension AnyPromise {
       completion.pointee.failure = CancellationError()
     }
     wasCancelled.store(true, ordering: .releasing)
-    // Not by `take`, as in Promise+Link.swift.
+    // Not `take`, for the reason in Promise+Link.swift.
     removed.call(onCancel)
     onCancel = nil
     completion.pointee.state.store(Completion.failed, ordering: .releasing)
     if completion.pointee.waiters.first == nil { completion.pointee.isReleased = true }
   }
 
-  /// Takes a settled promise out of the lists of those it waited for.
+  /// Takes a settled promise out of the waiter queues of its upstreams.
   ///
-  /// Was it cancelled, then so is each of them that nobody else waits for. Entered with this promise's lock, left without.
+  /// If the promise was cancelled, each upstream that has no other waiter is cancelled too. Entered with this promise's
+  /// lock, left without.
   final func leaveUpstreams(_ removed: inout Removed) {
     var combiners: [Unmanaged<AnyPromise>] = []
     var next: Unmanaged<AnyPromise>? = Unmanaged.passUnretained(self)
     while true {
-      // Locked, settled.
+      // Here `next` is locked and settled.
       while let this = next {
         next = this._withUnsafeGuaranteedRef { this in
           if this.hasMembers, let member = this.leaveMembers(&removed, &combiners) { return member }
@@ -76,7 +87,9 @@ extension AnyPromise {
     }
   }
 
-  /// Leaves this promise's lock; answers the upstream, locked and cancelled, whose own upstreams are next.
+  /// Takes the promise out of its upstream's queue, and leaves this promise's lock.
+  ///
+  /// Returns the upstream, locked and cancelled, if its own upstreams are next.
   private final func leaveUpstream(_ isFirst: Bool, _ removed: inout Removed) -> Unmanaged<AnyPromise>? {
     guard let upstream = upstream.take() else {
       completion.pointee.lock.unlock()
@@ -92,7 +105,7 @@ extension AnyPromise {
           phase = .posted
           removed.post(reference)
         } else if isFirst {
-          // It may be in another list by its `settleLink` too.
+          // The promise may be in another list too, through its `settleLink`.
           removed.giveUp(reference)
         } else {
           removed.release(reference)
@@ -104,7 +117,9 @@ extension AnyPromise {
     }
   }
 
-  /// As leaveUpstream, for one member after the other; nil, and `hasMembers` false: all are left, and the lock is held.
+  /// Takes the promise out of its members' queues, one after the other, as leaveUpstream does.
+  ///
+  /// If it returns nil and `hasMembers` is false, every member has been left, and the lock is still held.
   private final func leaveMembers(_ removed: inout Removed, _ combiners: inout [Unmanaged<AnyPromise>])
     -> Unmanaged<AnyPromise>?
   {
@@ -115,15 +130,15 @@ extension AnyPromise {
       let next: Unmanaged<AnyPromise>? = left.member._withUnsafeGuaranteedRef { member in
         member.completion.pointee.lock.lock()
         removed.held.hold(left.member)
-        // Not linked: its settle is under way, or it was not joined yet.
+        // If it is not linked, the member is settling, or was not joined yet.
         let isLinked = waiter.pointee.isLinked
         if isLinked { member.completion.pointee.waiters.remove(waiter) }
-        // Whoever loses interest has seen it: its failure is nobody's news.
+        // A combinator that leaves a member has observed it: the member's failure is not reported.
         member.ignore()
-        let next = member.cancelIfUnwanted(isCancelled || left.isLoser, &removed)
+        let next = member.cancelIfUnwanted(isCancelled || left.isUnselected, &removed)
         let reference = Unmanaged.passUnretained(self)
         if next != nil {
-          // The reference that the member's list had keeps this promise until its other members are left.
+          // The reference that the member's queue had keeps this promise until its other members are left.
           if !isLinked { _ = reference.retain() }
           combiners.append(reference)
         } else if isLinked {
@@ -140,7 +155,10 @@ extension AnyPromise {
     return nil
   }
 
-  /// Entered with this promise's lock; answers it, still locked, if it was cancelled now, else leaves the lock.
+  /// Cancels this promise if `cancelling` is true and nothing waits for it.
+  ///
+  /// Entered with its lock. Returns the promise, still locked, if it was cancelled now. Otherwise leaves the lock and
+  /// returns nil.
   private final func cancelIfUnwanted(_ cancelling: Bool, _ removed: inout Removed) -> Unmanaged<AnyPromise>? {
     guard cancelling, completion.pointee.waiters.first == nil, !completion.isSettled else {
       completion.pointee.lock.unlock()
@@ -151,16 +169,16 @@ extension AnyPromise {
   }
 }
 
-/// What was taken out under locks and has to be seen to after they are left.
+/// The work that was recorded under locks and is performed after they are left.
 struct Removed {
-  /// Promises with the reference that an upstream's list had.
+  /// Promises, each with the reference that an upstream's queue had.
   private var released = SettleList()
   private var surplus: [Unmanaged<AnyPromise>] = []
   private var members: [Unmanaged<AnyPromise>] = []
   private var onCancel: [@Sendable () -> Void] = []
   private var posted: [Unmanaged<AnyPromise>] = []
   private var dropped: [any Error] = []
-  private var ended: [BesidesEnd] = []
+  private var ended: [AdditionalMemberEnded] = []
   var held = Held()
 
   init() {}
@@ -173,23 +191,29 @@ struct Removed {
     if let error { dropped.append(error) }
   }
 
-  mutating func drop(_ ended: BesidesEnd?) {
+  mutating func drop(_ ended: AdditionalMemberEnded?) {
     if let ended { self.ended.append(ended) }
   }
 
-  /// Its handler runs although the link was cancelled; with one reference.
+  /// Posts the handler of a cancelled link, which runs nevertheless.
+  ///
+  /// Takes over one reference.
   mutating func post(_ promise: Unmanaged<AnyPromise>) { posted.append(promise) }
 
-  /// Gives up a reference of one that is in no other list.
+  /// Gives up a reference to a promise that is in no other list.
   mutating func release(_ promise: Unmanaged<AnyPromise>) { released.append(promise) }
 
-  /// Gives up a reference of any.
+  /// Gives up a reference to any promise.
   mutating func giveUp(_ promise: Unmanaged<AnyPromise>) { surplus.append(promise) }
 
-  /// Gives up a reference that a member's list had, or the way to it: such a one's handler may run none the less.
+  /// Gives up a reference that a member's queue had, or that led to the promise.
+  ///
+  /// Its handler may run nevertheless.
   mutating func drop(_ promise: Unmanaged<AnyPromise>) { members.append(promise) }
 
-  /// Outside of every lock.
+  /// Performs the recorded work.
+  ///
+  /// Called outside every lock.
   mutating func finish() {
     for promise in posted { AnyPromise.post(promise) }
     let words = AnyPromise.leaveSettleList()
@@ -205,18 +229,22 @@ struct Removed {
   }
 }
 
-/// Promises that were locked by one who did not own them.
+/// References to promises that were locked by a thread that did not own them.
 struct Held {
   private var promises: [Unmanaged<AnyPromise>] = []
 
   init() {}
 
+  /// Retains a promise.
+  ///
   /// Called with its lock held, which keeps its memory.
   mutating func hold(_ promise: Unmanaged<AnyPromise>) {
     if cco_try_retain(promise.toOpaque()) { promises.append(promise) }
   }
 
-  /// Outside of every lock.
+  /// Gives up the references.
+  ///
+  /// Called outside every lock.
   mutating func giveUp() {
     for promise in promises { AnyPromise.giveUp(promise) }
     promises = []

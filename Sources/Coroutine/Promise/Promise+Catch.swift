@@ -1,13 +1,15 @@
 public import Dispatch
 
-// Where a chain ends. A failure that no `catch` has wanted is reported as unhandled, with the place of the promise that was
-// to be caught.
+// The end of a chain. A failure that no `catch` handles is reported as unhandled, with the launch site of the promise
+// on which `catch` was called.
 
-/// What is left of a chain after its terminal `catch`: something to run at the very end.
+/// The rest of a chain after its last `catch`.
+///
+/// It can run a closure at the very end.
 public struct ChainEnd: Sendable {
   fileprivate let promise: Promise<Void>
 
-  /// Runs `body` once, after the `catch` handler, or after the value where there was none to run.
+  /// Runs `body` once, after the `catch` handler, or after the value if the handler had no failure to handle.
   @discardableResult
   public func finally(
     on queue: DispatchQueue? = nil,
@@ -17,9 +19,11 @@ public struct ChainEnd: Sendable {
   }
 }
 
-/// What is left of a chain after a `catch` of some failures: more of them, one of all others, something to run at the end.
+/// The rest of a chain after a `catch` of some failures.
 ///
-/// The first that matches gets the failure. One that nothing matches is reported to ``CoroutineRuntime/onUnhandledError``.
+/// It can add further `catch` handlers, a handler of all other failures, and a closure to run at the end. The first
+/// handler that matches gets the failure. A failure that no handler matches is reported to
+/// ``CoroutineRuntime/onUnhandledError``.
 public struct PartialCatch: Sendable {
   fileprivate let promise: Promise<Void>
 
@@ -43,16 +47,16 @@ public struct PartialCatch: Sendable {
     PartialCatch(promise: promise.rescue(only: error, on: queue, promise.launchSite) { () throws -> Void in body() })
   }
 
-  /// Handles every other failure and ends the chain.
+  /// Handles every other failure, and ends the chain.
   @discardableResult
   public func `catch`(
     on queue: DispatchQueue? = nil,
     _ body: @escaping @Sendable (any Error) -> Void
   ) -> ChainEnd { promise.catch(on: queue, body) }
 
-  /// Runs `body` once at the end, whatever it is.
+  /// Runs `body` once at the end, whatever the outcome.
   ///
-  /// A failure that nothing before it matched is still unhandled.
+  /// A failure that no handler before it matched is still unhandled.
   @discardableResult
   public func finally(
     on queue: DispatchQueue? = nil,
@@ -61,9 +65,9 @@ public struct PartialCatch: Sendable {
 }
 
 extension Promise {
-  /// Handles the failure, cancellation included, and ends the chain.
+  /// Handles every failure, cancellation included, and ends the chain.
   ///
-  /// Never suspends; may be called anywhere.
+  /// Never suspends. May be called anywhere.
   @discardableResult
   public final func `catch`(
     on queue: DispatchQueue? = nil,
@@ -78,9 +82,10 @@ extension Promise {
     return ChainEnd(promise: link)
   }
 
-  /// Handles failures of one type, and ends the chain for them; `only:` of more may follow, and a `catch` of the rest.
+  /// Handles failures of one type, and ends the chain for them.
   ///
-  /// Never suspends; may be called anywhere.
+  /// Further `catch(only:)` handlers may follow, and a `catch` of all other failures. Never suspends. May be called
+  /// anywhere.
   @discardableResult
   public final func `catch`<E: Error>(
     only type: E.Type,
@@ -88,7 +93,9 @@ extension Promise {
     _ body: @escaping @Sendable (E) -> Void
   ) -> PartialCatch { PartialCatch(promise: voided(launchSite)).catch(only: type, on: queue, body) }
 
-  /// As catch of a type, for one failure.
+  /// Handles one failure, and ends the chain for it.
+  ///
+  /// Further handlers may follow, as after a `catch` of a type.
   @discardableResult
   public final func `catch`<E: Error & Equatable>(
     only error: E,

@@ -1,8 +1,13 @@
-// Promises of several outcomes. The results are in the order of the input. What decides is passed on at once, without a
-// queue in between. Cancelling the combined promise cancels each member that nobody else waits for. When it is decided, the other
-// members are left running, or cancelled where `losers` says so; their outcomes count as seen.
+// Combinators: promises of several outcomes.
+// - The results are in the order of the input.
+// - The deciding outcome is passed on at once, without a queue in between.
+// - Cancelling the combined promise cancels each member that has no other waiter.
+// - Once the combined promise is decided, the other members are left running, or cancelled if `losers` says so. Their
+//   outcomes count as observed.
 
-/// The values of a combinator, one slot a member; under its lock.
+/// The values of a combinator, one for each member.
+///
+/// The combinator's lock covers them.
 @usableFromInline
 final class Slots<Element> {
   @exclusivity(unchecked) @usableFromInline var values: [Element?]
@@ -12,9 +17,9 @@ final class Slots<Element> {
 }
 
 extension Promise {
-  /// The values of all, in their order; the first failure rejects at once.
+  /// Returns a promise for the values of all promises, in their order.
   ///
-  /// Of none: `[]`. Linear in their number.
+  /// The first failure rejects it at once. For no promises, the value is `[]`. Linear in the number of promises.
   @inlinable
   public static func all(
     _ promises: [Promise],
@@ -25,9 +30,9 @@ extension Promise {
     collectAll(promises, losers, LaunchSite(file: file, line: line)) { $0 }
   }
 
-  /// The values of all, by their keys; the first failure rejects at once.
+  /// Returns a promise for the values of all promises, by their keys.
   ///
-  /// Of none: `[:]`.
+  /// The first failure rejects it at once. For no promises, the value is `[:]`.
   public static func all<Key: Hashable & Sendable>(
     _ promises: [Key: Promise],
     losers: Losers = .leftRunning,
@@ -40,7 +45,9 @@ extension Promise {
     }
   }
 
-  /// As all of a dictionary; but the failure says whose it was: ``MemberFailed``.
+  /// Returns a promise for the values of all promises, by their keys, which rejects with ``MemberFailed``.
+  ///
+  /// The error contains the key of the member that failed.
   public static func all<Key: Hashable & Sendable>(
     named promises: [Key: Promise],
     losers: Losers = .leftRunning,
@@ -82,9 +89,9 @@ extension Promise {
     return all
   }
 
-  /// How each of them ended, in their order; never rejects.
+  /// Returns a promise for the outcomes of all promises, in their order.
   ///
-  /// Of none: `[]`.
+  /// It never rejects. For no promises, the value is `[]`.
   public static func allSettled(
     _ promises: [Promise],
     file: StaticString = #fileID,
@@ -106,7 +113,10 @@ extension Promise {
     return all
   }
 
-  /// The first value; when all have failed, and of none, ``AggregateError`` with the failures in the order of the input.
+  /// Returns a promise for the first value.
+  ///
+  /// If all promises fail, it rejects with ``AggregateError``, which contains the failures in the order of the input.
+  /// For no promises, it rejects with ``AggregateError`` too.
   public static func any(
     _ promises: [Promise],
     losers: Losers = .leftRunning,
@@ -116,7 +126,9 @@ extension Promise {
     first(of: promises, losers, LaunchSite(file: file, line: line)) { !$0.isRejected }
   }
 
-  /// The outcome of the first to settle; of none: ``AggregateError``.
+  /// Returns a promise for the outcome of the first promise to settle.
+  ///
+  /// For no promises, it rejects with ``AggregateError``.
   public static func race(
     _ promises: [Promise],
     losers: Losers = .leftRunning,
@@ -154,14 +166,14 @@ extension Promise {
   }
 }
 
-/// A member of a dictionary of promises has failed.
+/// The error that says which member of a dictionary of promises has failed.
 public struct MemberFailed<Key: Hashable & Sendable>: Error, CustomStringConvertible {
-  /// Which.
+  /// The key of the member.
   public var key: Key
-  /// With what.
+  /// The failure of the member.
   public var error: any Error
   /// Creates the error.
   public init(key: Key, error: any Error) { (self.key, self.error) = (key, error) }
-  /// One sentence.
+  /// A sentence that describes the error.
   public var description: String { "\(key) has failed: \(error)" }
 }

@@ -1,12 +1,12 @@
 public import Dispatch
 
-// Where promises come from, beside callbacks (Promise+FromCallback.swift) and time (Promise+Time.swift).
+// The creation of promises. Callbacks are in Promise+FromCallback.swift, and timers in Promise+Time.swift.
 
 extension Promise {
-  /// A pending promise, and what settles it.
+  /// Creates a pending promise, and a resolver that settles it.
   ///
-  /// The resolver is used once, from any thread; released unused, it rejects with ``CoroutineError/abandoned``. `onCancel` is
-  /// called once if the promise is cancelled, and released when it settles.
+  /// The resolver is used once, on any thread. If it is released unused, the promise rejects with
+  /// ``CoroutineError/abandoned``. `onCancel` is called once if the promise is cancelled, and released when it settles.
   public static func pending(
     onCancel: (@Sendable () -> Void)? = nil,
     file: StaticString = #fileID,
@@ -17,12 +17,14 @@ extension Promise {
     return (promise, Resumer(PromiseTarget(promise)))
   }
 
-  /// Runs `body` at once, on the caller, for a promise of what it returns or throws.
+  /// Runs `body` at once, on the caller, and returns a promise that is settled with its result or error.
   public static func trying(file: StaticString = #fileID, line: UInt = #line, _ body: () throws -> Success) -> Promise {
     Promise(settled: Result { try body() }, LaunchSite(file: file, line: line))
   }
 
-  /// Runs `body` at once, on the caller, for the promise that it returns; its throw rejects.
+  /// Runs `body` at once, on the caller, and returns the promise that it returns.
+  ///
+  /// If `body` throws, the call returns a promise that is rejected with the error.
   public static func trying(file: StaticString = #fileID, line: UInt = #line, _ body: () throws -> Promise) -> Promise {
     do {
       return try body()
@@ -31,9 +33,9 @@ extension Promise {
     }
   }
 
-  /// Runs `body` as a block of `queue`, where it may block, for a promise of what it returns or throws.
+  /// Runs `body` as a block of `queue`, where it may block, and returns a promise for its result or error.
   ///
-  /// Cancelled before it began, it never runs.
+  /// If the promise is cancelled before the block begins, `body` never runs.
   public static func running(
     on queue: DispatchQueue,
     file: StaticString = #fileID,
@@ -45,7 +47,7 @@ extension Promise {
     return promise
   }
 
-  /// Runs async code as a Task, for a promise of what it returns or throws.
+  /// Runs async code as a Task, and returns a promise for its result or error.
   ///
   /// Cancelling the promise cancels the Task.
   public static func task(
@@ -71,6 +73,8 @@ extension Promise {
 }
 
 extension Promise where Success == Void {
-  /// Fulfils it.
+  /// Fulfils the promise.
+  ///
+  /// Returns false if it was settled before.
   @discardableResult public final func fulfill() -> Bool { fulfill(()) }
 }

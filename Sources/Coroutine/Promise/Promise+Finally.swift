@@ -1,17 +1,17 @@
 public import Dispatch
 
-// Handlers that leave the outcome as it is. They run whatever happens, also when the link itself is cancelled: then at once.
+// Handlers that keep the outcome. They run in every case. If the link itself is cancelled, they run at once.
 
 extension Promise {
-  /// The outcome that a handler of this link may look at: the upstream's, or, where the link was settled first, its own.
+  /// Returns the outcome for a handler of this link: the upstream's, or the link's own if the link was settled first.
   @usableFromInline
   final func outcomeForHandler(_ source: AnyPromise?) -> Result<Success, any Error> {
     if let source { return .success(source.completion.value(as: Success.self)) }
-    // Fulfilled by hand; a value that is there stays there, a failure may be swapped until it is copied.
+    // The link was settled by hand. A value stays as it is. A failure may be replaced until it is copied.
     return isFulfilled ? .success(completion.value(as: Success.self)) : .failure(failureForHandler())
   }
 
-  /// Runs `body` with the outcome, whichever it is, and keeps it.
+  /// Runs `body` with the outcome, and passes the outcome on.
   @inlinable
   public final func tap(
     on queue: DispatchQueue? = nil,
@@ -28,7 +28,7 @@ extension Promise {
     }
   }
 
-  /// Runs `body` at the end, whatever it is, and keeps the outcome.
+  /// Runs `body` at the end, whatever the outcome, and passes the outcome on.
   @inlinable
   public final func ensure(
     on queue: DispatchQueue? = nil,
@@ -48,9 +48,9 @@ extension Promise {
     }
   }
 
-  /// As ensure, and waits for what `body` returns: the outcome is passed on when that is settled.
+  /// Runs `body` at the end, and passes the outcome on once the promise that `body` returns has settled.
   ///
-  /// A failure of the promise that `body` returns is reported, if nobody else sees it, and changes nothing.
+  /// A failure of the promise that `body` returns changes nothing. It is reported as unhandled if nothing observes it.
   @inlinable
   public final func ensureThen(
     on queue: DispatchQueue? = nil,
@@ -63,12 +63,12 @@ extension Promise {
       let link = unsafeDowncast(promise, to: EndLink<Promise<Void>, Success>.self)
       let outcome = link.outcomeForHandler(source)
       let cleanup = link.body!()
-      // Cleaning up is not given up because nobody waits for the link any more.
-      link.adopt(Promise.afterwards(cleanup, outcome, link.launchSite), isKept: true)
+      // The cleanup continues even if nothing waits for the link any more.
+      link.followReturned(Promise.afterwards(cleanup, outcome, link.launchSite), isKept: true)
     }
   }
 
-  /// A promise with `outcome`, as soon as `cleanup` has settled.
+  /// Returns a promise that settles with `outcome` once `cleanup` has settled.
   @usableFromInline
   static func afterwards(_ cleanup: Promise<Void>, _ outcome: Result<Success, any Error>, _ launchSite: LaunchSite)
     -> Promise
@@ -82,7 +82,9 @@ extension Promise {
     return link
   }
 
-  /// Observes the value and passes it on; a throw of `body` rejects.
+  /// Runs `body` with the value, and passes the value on.
+  ///
+  /// An error that `body` throws rejects the result.
   @inlinable
   public final func get(
     on queue: DispatchQueue? = nil,
@@ -96,7 +98,7 @@ extension Promise {
     }
   }
 
-  /// The same promise without the value.
+  /// Returns a promise that settles as this promise does, without the value.
   @inlinable
   public final func asVoid(file: StaticString = #fileID, line: UInt = #line) -> Promise<Void> {
     voided(LaunchSite(file: file, line: line))
@@ -115,7 +117,7 @@ extension AnyPromise {
   final func reportFailureOnItsWay() {
     let error = failureForHandler()
     if !(error is CancellationError) {
-      CoroutineRuntime.onUnhandledError(error, "the promise of an ensureThen (created at \(launchSite.description))")
+      UnhandledErrors.handler(error, "the promise of an ensureThen (created at \(launchSite.description))")
     }
   }
 }

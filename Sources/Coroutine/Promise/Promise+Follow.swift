@@ -1,16 +1,21 @@
-// A promise that follows another will settle as that one does. The follower is locked in at once: from then on nobody else
-// settles it, except that it can be cancelled.
+// A promise that follows another settles as the other does. It is locked in at once: from then on no other call settles
+// it, except `cancel`.
 //
-// No circle of promises that wait for one another exists. Every edge is a node in the list of the one who is waited for: of a link,
-// a follower, a handler's returned promise, a member of a combinator, or of one that is waited for besides (PromiseMembers.swift): a
-// second follow, an attempt of a retry, a piece of a bounded `all(of:concurrently:)`. An edge that starts at a promise that is
-// still unknown to all others closes no circle, as nobody waits for that one. All other edges are made by the two functions
-// here, one after the other, under `Following.lock`, and each looks first whether the other waits, by whatever way, for the
-// one that is to wait. So of several threads that would close a circle together the last one finds the edges of all others,
-// and its promise alone rejects with `cycle`; the failure then runs back along the circle. An edge that goes away during the
-// search goes away because one of its two promises settles, and no circle goes through that one. Looking goes from the one who waits to the one
-// who is waited for, hand over hand as cancelling does, and only if a promise waits for the follower at all: chains that are
-// built of follows cost nothing more for being long. (A coroutine that waits for a promise that it is to settle is no edge.)
+// Waiting promises never form a cycle.
+// - Edges. Every edge is a waiter in the queue of the awaited promise. The waiter belongs to a link, a follower, a
+//   promise that a handler returned, a member of a combinator, or an additional member (PromiseMembers.swift).
+//   Additional members are: a second follow, an attempt of a retry, a piece of a bounded `all(of:concurrently:)`.
+// - An edge that starts at a promise which no other promise knows yet closes no cycle, because no promise waits for the
+//   new one.
+// - All other edges are made by the two functions here, one after the other, under `Following.lock`. Each first checks
+//   whether the awaited promise waits, directly or indirectly, for the promise that is to wait. So if several threads
+//   together would close a cycle, the last one finds the edges of all others. Only its promise rejects with `cycle`,
+//   and the failure then runs back along the edges.
+// - An edge that disappears during the search disappears because one of its two promises settles. No cycle contains
+//   that promise.
+// - The search goes from the waiting promise to its upstream, hand over hand as cancellation does. It starts only if
+//   some promise waits for the follower. So the length of a chain of follows adds no cost to building it.
+// - A coroutine that waits for a promise which it has to settle itself is not an edge, and is not found.
 
 import Synchronization
 
@@ -19,7 +24,9 @@ enum Following {
 }
 
 extension AnyPromise {
-  /// Locks in; false: settled or locked in before.
+  /// Locks the promise in.
+  ///
+  /// Returns false if it was settled or locked in before.
   @usableFromInline
   final func lockIn() -> Bool {
     completion.pointee.lock.withLock {
@@ -29,16 +36,17 @@ extension AnyPromise {
     }
   }
 
-  /// Waits for `other`, to settle as it does; this promise is locked in, and its node is free.
+  /// Waits for `other`, and settles as `other` does.
   ///
-  /// `runner` copies a value. False: this promise was settled first, and has nothing to do with `other`.
+  /// This promise is locked in, and its own waiter is free. `runner` copies a value. Returns false if this promise was
+  /// settled first; then it is not connected to `other`.
   @usableFromInline
   final func wait(for other: AnyPromise, _ runner: @escaping PromiseRunner) -> Bool {
-    // Released at the end, after every lock. (Not by `consume`, which releases what a closure has captured once too often.)
+    // Released at the end, after every lock. (Not by `consume`, which releases a closure's captures once too often.)
     var handled: (any Error)?
     defer { withExtendedLifetime(handled) {} }
     return becomeWaiting(for: other) {
-      // What its handler was given, if it had one, has been dealt with.
+      // If this promise had a handler, the handler has dealt with the failure that it got.
       handled = completion.pointee.failure.take()
       kind = []
       self.runner = runner
@@ -48,24 +56,25 @@ extension AnyPromise {
     }
   }
 
-  /// Waits for `other` as well, whatever this promise waits for already; its node may be taken.
+  /// Waits for `other` in addition to what this promise waits for already.
   ///
-  /// `ended` is called once when `other` settles, unless this promise has settled first: in the settling call, or in this
-  /// one. It is our code, and calls none of the user's. False: this promise is settled, and has nothing to do with `other`.
+  /// Its own waiter may be in use. `ended` is called once when `other` settles, unless this promise has settled first.
+  /// It is called in the settling call or in this one. It is the library's code, and calls none of the user's. Returns
+  /// false if this promise is settled; then it is not connected to `other`.
   @usableFromInline
-  final func waitBesides(for other: AnyPromise, _ ended: @escaping BesidesEnd) -> Bool {
+  final func waitAdditionally(for other: AnyPromise, _ ended: @escaping AdditionalMemberEnded) -> Bool {
     becomeWaiting(for: other) {
       let members = members ?? Members(self)
       self.members = members
       hasMembers = true
-      return members.enter(besides: other, self, ended)
+      return members.enter(additional: other, self, ended)
     }
   }
 
-  /// Makes an edge of the node that `prepare` gives, and tells at once of an `other` that has told everyone; or finds the
-  /// circle that it would close, and rejects.
+  /// Makes an edge with the waiter that `prepare` returns, or rejects if the edge would close a cycle.
   ///
-  /// `prepare` runs under this promise's lock, when nothing can come between any more.
+  /// If `other` has already released its waiters, this promise is told at once. `prepare` runs under this promise's
+  /// lock, after every check.
   private final func becomeWaiting(
     for other: AnyPromise,
     _ prepare: () -> (index: Int, waiter: UnsafeMutablePointer<Waiter>)
@@ -96,9 +105,10 @@ extension AnyPromise {
     return true
   }
 
-  /// For one that would have waited for `other`, had it not been settled first.
+  /// Releases the interest in `other`, for a promise that was settled before it could wait for `other`.
   ///
-  /// Was it cancelled, then so is `other`, unless somebody else waits for it: as if its last consumer had gone.
+  /// If this promise was cancelled, `other` is cancelled too, unless it has other waiters: as if its last consumer had
+  /// gone.
   @usableFromInline
   final func letGo(of other: AnyPromise) {
     guard wasCancelled.load(ordering: .acquiring) else { return }
@@ -106,9 +116,9 @@ extension AnyPromise {
     _ = other.cancel(with: nil, unlessAwaited: true)
   }
 
-  /// Whether `other` waits for this promise.
+  /// Whether `other` waits for this promise, directly or indirectly.
   ///
-  /// Under `Following.lock`.
+  /// Called under `Following.lock`.
   final func isAwaited(by other: AnyPromise, _ held: inout Held) -> Bool {
     guard completion.pointee.lock.withLock({ isWaitedForByPromises }) else { return false }
     other.completion.pointee.lock.lock()
@@ -117,22 +127,22 @@ extension AnyPromise {
 }
 
 extension AnyPromise {
-  /// Whether there is such a promise on the way up from `start`, which is locked and is left unlocked.
+  /// Whether `isSought` accepts a promise on the way upstream from `start`, which is entered locked and left unlocked.
   ///
-  /// `isSought` is asked under the promise's lock. Those on the way are `held` (Promise+Cancel.swift).
+  /// `isSought` is called under the promise's lock. The promises on the way are `held` (Promise+Cancel.swift).
   static func find(
     from start: Unmanaged<AnyPromise>,
     _ held: inout Held,
     _ isSought: (AnyPromise) -> Bool
   ) -> Bool {
-    // Combinators on the way, locked while their members are looked at: that is what keeps the members in memory.
+    // The combinators on the way stay locked while their members are visited: the lock keeps the members in memory.
     var open: [(combinator: Unmanaged<AnyPromise>, members: ArraySlice<Unmanaged<AnyPromise>>)] = []
-    // Twice the same adds nothing, and could be very often the same.
+    // A second visit adds nothing, and a graph could cause very many.
     var (seenMembers, seenCombinators): (Set<UnsafeMutableRawPointer>, Set<UnsafeMutableRawPointer>) = ([], [])
     var isFound = false
     var next: Unmanaged<AnyPromise>? = start
     repeat {
-      // Up along links and follows; each is locked before the one below is left.
+      // Go up along links and follows. Each upstream is locked before the lock below it is left.
       while let this = next {
         next = this._withUnsafeGuaranteedRef { this in
           isFound = isSought(this)
@@ -153,7 +163,7 @@ extension AnyPromise {
           return up
         }
       }
-      // Then the next member of the innermost combinator that has one.
+      // Then go to the next member of the innermost combinator that has one.
       while next == nil, !isFound, let last = open.indices.last {
         guard let member = open[last].members.popFirst() else {
           open.removeLast().combinator._withUnsafeGuaranteedRef { $0.completion.pointee.lock.unlock() }
@@ -173,14 +183,15 @@ extension AnyPromise {
 }
 
 extension AnyPromise {
-  /// Its node is free: it waits for nobody, and no handler of its own is still to settle it.
+  /// Whether the promise's own waiter is free: it has no upstream, and no handler of its own is still to settle it.
   @usableFromInline final var isFree: Bool {
     completion.pointee.lock.withLock { upstream == nil && !hasMembers && phase == .free }
   }
 
-  /// A failure is on its way to a handler that decides about this promise: who cancels it meanwhile does not mask it.
+  /// Stores a failure that is on its way to a handler.
   ///
-  /// Nil: the handler has dealt with it.
+  /// A cancellation of this promise meanwhile does not mask the stored failure. Nil removes it: the handler has dealt
+  /// with it.
   final func hold(_ failure: (any Error)?) {
     let held = completion.pointee.lock.withLock {
       guard !completion.isSettled else { return failure }

@@ -1,12 +1,16 @@
 import Glibc
 
-// The shapes that callbacks come in. Each adapter runs `body` at once, on the caller, with the callback to hand over. In all of
-// them: called within `body` or later, from any thread; the first call counts, a second one is reported to
-// `CoroutineRuntime.onUnhandledError` as `ResumedTwice` and ignored; never called and released, the promise rejects with
-// `abandoned`; a throw of `body` rejects. An error wins over a value; where there is neither, `invalidCallback`.
+// Adapters, one for each form of callback. Each runs `body` at once, on the caller, with the callback to pass on. In
+// all of them:
+// - The callback may be called within `body` or later, on any thread.
+// - The first call counts. A second call is ignored, and reported to `CoroutineRuntime.onUnhandledError` as
+//   `ResumedTwice`.
+// - If the callback is released without a call, the promise rejects with `abandoned`.
+// - An error that `body` throws rejects the promise.
+// - An error takes precedence over a value. If the callback gets neither, the promise rejects with `invalidCallback`.
 
 extension Promise {
-  /// For callbacks of a value and an error.
+  /// Creates a promise for a callback of a value and an error.
   public static func fromCallback(
     file: StaticString = #fileID,
     line: UInt = #line,
@@ -15,7 +19,7 @@ extension Promise {
     Promise(file: file, line: line) { done in try body { done($0, $1) } }
   }
 
-  /// For callbacks of an error and a value, in this order.
+  /// Creates a promise for a callback of an error and a value, in this order.
   public static func fromErrorFirstCallback(
     file: StaticString = #fileID,
     line: UInt = #line,
@@ -24,7 +28,7 @@ extension Promise {
     Promise(file: file, line: line) { done in try body { done($1, $0) } }
   }
 
-  /// For callbacks of a `Result`.
+  /// Creates a promise for a callback of a `Result`.
   public static func fromResultCallback<Failure: Error>(
     file: StaticString = #fileID,
     line: UInt = #line,
@@ -35,7 +39,7 @@ extension Promise {
     }
   }
 
-  /// For callbacks of a value alone.
+  /// Creates a promise for a callback of a value alone.
   public static func fromValueCallback(
     file: StaticString = #fileID,
     line: UInt = #line,
@@ -46,7 +50,9 @@ extension Promise {
 }
 
 extension Promise where Success == Void {
-  /// For callbacks of an error alone: nil is success.
+  /// Creates a promise for a callback of an error alone.
+  ///
+  /// Nil means success.
   public static func fromErrorCallback(
     file: StaticString = #fileID,
     line: UInt = #line,
@@ -57,7 +63,7 @@ extension Promise where Success == Void {
     }
   }
 
-  /// For callbacks of nothing.
+  /// Creates a promise for a callback without parameters.
   public static func fromPlainCallback(
     file: StaticString = #fileID,
     line: UInt = #line,
@@ -68,9 +74,9 @@ extension Promise where Success == Void {
 }
 
 extension Promise where Success == Int {
-  /// For callbacks of one number, in the way of Linux's own calls: a count, or an error number made negative.
+  /// Creates a promise for a callback of one number, as a Linux system call returns it.
   ///
-  /// A negative number rejects with ``ErrorNumber``.
+  /// The number is a count or a negated error number. A negative number rejects with ``ErrorNumber``.
   public static func fromErrnoCallback(
     file: StaticString = #fileID,
     line: UInt = #line,
@@ -84,12 +90,12 @@ extension Promise where Success == Int {
   }
 }
 
-/// What a call of the system failed with.
+/// The error number of a failed system call.
 public struct ErrorNumber: Error, Equatable, CustomStringConvertible {
-  /// As in `errno`.
+  /// The number, as in `errno`.
   public var code: Int32
   /// Creates the error.
   public init(_ code: Int32) { self.code = code }
-  /// The system's own words, and the number.
+  /// The system's description of the error, and the number.
   public var description: String { "\(String(cString: strerror(code))) (error number \(code))" }
 }

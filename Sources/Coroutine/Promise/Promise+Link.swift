@@ -30,7 +30,7 @@ extension AnyPromise {
   /// The worker of one that runs on a worker is returned: `join` decides.
   private final func bind(to queue: DispatchQueue?, _ upstream: AnyPromise) -> Unmanaged<Scheduler>? {
     if let queue {
-      pin(Unmanaged.passUnretained(SchedulerRegistry.scheduler(for: queue)), queue)
+      pin(Unmanaged.passUnretained(QueueHost.scheduler(for: queue)), queue)
     } else if let carrier = Carrier.current, let scheduler = carrier.scheduler {
       if scheduler._withUnsafeGuaranteedRef({ $0.handlers != nil }) { return scheduler }
       // A turn of its own is an immediate start, elsewhere than on the job's queue.
@@ -59,7 +59,7 @@ extension AnyPromise {
     let reference = Unmanaged.passUnretained(self)
     cco_retain_unshared(reference.toOpaque())
     upstream.completion.pointee.lock.lock()
-    if let readyQueue { scheduler = upstream.completion.laneOfHandlers(readyQueue) }
+    if let readyQueue { scheduler = upstream.completion.workerOfHandlers(readyQueue) }
     let isLinked = !upstream.completion.pointee.isReleased
     if isLinked { upstream.append(waiter) }
     upstream.completion.pointee.lock.unlock()
@@ -148,9 +148,9 @@ extension AnyPromise {
   static func post(_ reference: Unmanaged<AnyPromise>) {
     reference._withUnsafeGuaranteedRef { this in
       if let scheduler = this.scheduler {
-        scheduler._withUnsafeGuaranteedRef { $0.send(handlerOf: reference) }
+        scheduler._withUnsafeGuaranteedRef { $0.sendInOrder(.work(this.work)) }
       } else {
-        this.ordered.unsafelyUnwrapped.deliver(.handler(reference))
+        this.ordered.unsafelyUnwrapped.deliver(.work(this.work))
       }
     }
   }
@@ -186,4 +186,15 @@ extension UnsafeMutablePointer where Pointee == Carrier {
 /// Where handlers run that are attached later, by other handlers, on behalf of the caller: `queue`, else the caller's own.
 func queueOfHandlers(_ queue: DispatchQueue?) -> DispatchQueue? {
   queue ?? Carrier.current?.scheduler?.takeUnretainedValue().currentQueue
+}
+
+extension Waiter {
+  /// A promise waits: with its own waiter, whose index is -1, or as a combinator with one for each member.
+  init(promise: Unmanaged<AnyPromise>, memberIndex: Int) {
+    self.init(
+      notify: { AnyPromise.upstreamSettled(Unmanaged.fromOpaque($0), $1) },
+      context: promise.toOpaque(),
+      index: memberIndex
+    )
+  }
 }

@@ -1,11 +1,12 @@
 public import Dispatch
 
-// Links that make something else of a value, or of an outcome.
+// Links that convert a value or an outcome.
 
 extension Promise {
-  /// A link in the callback style: `body` gets the value and a resumer that settles the result.
+  /// Returns a promise that `body` settles through a resumer.
   ///
-  /// A failure passes by; a throw of `body` rejects; a resumer released unused rejects with ``CoroutineError/abandoned``.
+  /// `body` gets the value. A failure is passed on without calling `body`. An error that `body` throws rejects the new
+  /// promise. If the resumer is released unused, the new promise rejects with ``CoroutineError/abandoned``.
   public final func then<U: Sendable>(
     on queue: DispatchQueue? = nil,
     file: StaticString = #fileID,
@@ -17,9 +18,9 @@ extension Promise {
     }
   }
 
-  /// A promise for what `body` makes of the outcome, be it a value or a failure.
+  /// Returns a promise for the result of `body`, which gets the outcome: a value or a failure.
   ///
-  /// A throw of `body` rejects. Never suspends; may be called anywhere.
+  /// An error that `body` throws rejects the new promise. Never suspends. May be called anywhere.
   @inlinable
   public final func thenResult<U: Sendable>(
     on queue: DispatchQueue? = nil,
@@ -34,7 +35,9 @@ extension Promise {
     }
   }
 
-  /// As thenResult, with a promise: the result settles as that one does.
+  /// Returns a promise that settles as the promise that `body` returns, which gets the outcome.
+  ///
+  /// An error that `body` throws rejects the new promise. Never suspends. May be called anywhere.
   @inlinable
   public final func thenResult<U: Sendable>(
     on queue: DispatchQueue? = nil,
@@ -45,11 +48,13 @@ extension Promise {
     let made = Link<Result<Success, any Error>, Promise<U>, U>(body, LaunchSite(file: file, line: line))
     return link(made, queue, .either) { promise, source, _ in
       let link = unsafeDowncast(promise, to: Link<Result<Success, any Error>, Promise<U>, U>.self)
-      link.adopt(byHandlerOf: link.outcomeOfUpstream(source))
+      link.follow(byHandlerOf: link.outcomeOfUpstream(source))
     }
   }
 
-  /// The value made into another; nil rejects with ``ValueMissing``.
+  /// Returns a promise for the result of `body`, which gets the value.
+  ///
+  /// A nil result rejects with ``ValueMissing``.
   public final func compactMap<U: Sendable>(
     on queue: DispatchQueue? = nil,
     file: StaticString = #fileID,
@@ -62,7 +67,7 @@ extension Promise {
     }
   }
 
-  /// Each element made into a promise; the results in their order.
+  /// Makes each element into a promise, and returns a promise for their values, in the order of the elements.
   public final func thenMap<Element: Sendable, U: Sendable>(
     on queue: DispatchQueue? = nil,
     file: StaticString = #fileID,
@@ -74,7 +79,7 @@ extension Promise {
     }
   }
 
-  /// Rejects a value for which `predicate` is false with ``ValidationFailed``, or with `error`.
+  /// Passes the value on, or rejects with `error` or ``ValidationFailed`` if `predicate` is false for the value.
   public final func validate(
     on queue: DispatchQueue? = nil,
     file: StaticString = #fileID,
@@ -90,33 +95,35 @@ extension Promise {
 }
 
 extension AnyPromise {
-  /// In a handler of this link: how its upstream, the promise of a `Success`, has ended.
+  /// Returns the outcome of the upstream, a promise of a `Success`.
+  ///
+  /// Called in a handler of this link.
   @inlinable
   final func outcomeOfUpstream<Success: Sendable>(_ source: AnyPromise?) -> Result<Success, any Error> {
     source.map { .success($0.completion.value(as: Success.self)) } ?? .failure(failureForHandler())
   }
 }
 
-/// A `compactMap` had no value to go on with.
+/// The error of a `compactMap` whose closure returned nil.
 public struct ValueMissing: Error, CustomStringConvertible {
-  /// What was to be made into another value.
+  /// The value that the closure got.
   public var value: any Sendable
-  /// The type that was wanted.
+  /// The type that the closure should have returned.
   public var wanted: any Any.Type
   /// Creates the error.
   public init(value: any Sendable, wanted: any Any.Type) { (self.value, self.wanted) = (value, wanted) }
-  /// One sentence.
+  /// A sentence that describes the error.
   public var description: String {
     "no \(wanted) can be made of \(value); return one, or throw an error that says why not"
   }
 }
 
-/// A value did not pass `validate`.
+/// The error of a value that `validate` has rejected.
 public struct ValidationFailed: Error, CustomStringConvertible {
   /// The value.
   public var value: any Sendable
   /// Creates the error.
   public init(value: any Sendable) { self.value = value }
-  /// One sentence.
+  /// A sentence that describes the error.
   public var description: String { "the value \(value) did not pass validate; give it an error to say why" }
 }

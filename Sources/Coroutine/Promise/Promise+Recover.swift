@@ -1,9 +1,9 @@
 public import Dispatch
 
 extension Promise {
-  /// Handles every failure, cancellation included, and goes on with the value that `body` makes of it.
+  /// Handles every failure, cancellation included, and replaces it by the value that `body` returns.
   ///
-  /// A value passes by; a throw of `body` rejects. Never suspends; may be called anywhere.
+  /// A value is passed on. An error that `body` throws rejects the new promise. Never suspends. May be called anywhere.
   @inlinable
   public final func recover(
     on queue: DispatchQueue? = nil,
@@ -26,7 +26,7 @@ extension Promise {
     }
   }
 
-  /// As recover, with a promise: the result settles as that one does.
+  /// Handles every failure, cancellation included, and settles as the promise that `body` returns.
   @inlinable @_disfavoredOverload  // A body that only throws fits both.
   public final func recover(
     on queue: DispatchQueue? = nil,
@@ -38,11 +38,13 @@ extension Promise {
     return link(made, queue, .failure) { promise, source, handles in
       let link = unsafeDowncast(promise, to: Link<any Error, Promise, Success>.self)
       guard handles else { return link.copy(source.unsafelyUnwrapped) }
-      link.adopt(byHandlerOf: link.failureForHandler())
+      link.follow(byHandlerOf: link.failureForHandler())
     }
   }
 
-  /// Handles failures of one type, which the parameter of `body` names; values and other failures pass untouched.
+  /// Handles failures of one type, which the parameter of `body` names.
+  ///
+  /// Passes values and other failures on.
   @inlinable
   public final func rescue<E: Error>(
     on queue: DispatchQueue? = nil,
@@ -63,7 +65,9 @@ extension Promise {
     }
   }
 
-  /// As rescue, with a promise: the result settles as that one does.
+  /// Handles failures of one type, and settles as the promise that `body` returns.
+  ///
+  /// Passes values and other failures on.
   @inlinable @_disfavoredOverload  // A body that only throws fits both.
   public final func rescue<E: Error>(
     on queue: DispatchQueue? = nil,
@@ -77,7 +81,9 @@ extension Promise {
     }
   }
 
-  /// Handles one failure; values and other failures pass untouched.
+  /// Handles one failure.
+  ///
+  /// Passes values and other failures on.
   @inlinable
   public final func rescue<E: Error & Equatable>(
     only error: E,

@@ -1,20 +1,24 @@
 public import Dispatch
 
-/// How long to wait between two attempts.
+/// The pauses between the attempts of a retry.
 public struct Backoff: Sendable {
   private let pauses: @Sendable (Int) -> Duration
 
-  /// Whatever `pause` says after the attempt of that number, from one on, has failed.
+  /// Creates a back-off from a closure.
+  ///
+  /// `pause` gets the number of the failed attempt, from one on, and returns the pause after it.
   public init(_ pause: @escaping @Sendable (_ failedAttempt: Int) -> Duration) { pauses = pause }
 
-  /// Not at all.
+  /// No pause.
   public static var none: Backoff { Backoff { _ in .zero } }
 
-  /// Always as long.
+  /// The same pause after each attempt.
   public static func constant(_ pause: Duration) -> Backoff { Backoff { _ in pause } }
 
-  /// `first`, then each time `factor` times as long, up to `limit`; the real pause lies between half of that and all of it, so
-  /// that many who failed together do not come back together.
+  /// A pause that grows from `first` by `factor` after each attempt, up to `limit`.
+  ///
+  /// The actual pause is a random part of it, between half and all, so that clients that failed together do not retry
+  /// together.
   public static func exponential(
     from first: Duration,
     factor: Double = 2,
@@ -27,23 +31,26 @@ public struct Backoff: Sendable {
     }
   }
 
-  /// How long to wait after the attempt of this number, from one on, has failed.
+  /// Returns the pause after the failed attempt of this number, from one on.
   public func pause(after failedAttempt: Int) -> Duration { pauses(failedAttempt) }
 }
 
 extension Promise {
-  /// Tries again: `body` makes one attempt, which it is told the number of, from one on.
+  /// Calls `body` until its promise is fulfilled or the attempts are used up, and returns a promise for the value.
   ///
   /// - Parameters:
-  ///   - attempts: How many in all; less than one: none, and the promise rejects with ``InvalidCount``.
-  ///   - delay: How long to wait between two attempts; not at all by default.
-  ///   - shouldRetry: Whether to go on after this failure; by default after every one that is no cancellation.
-  ///   - queue: Where `body` runs from the second attempt on; the first runs at once, on the caller.
-  ///   - file: Where the promise is made, for reports.
-  ///   - line: Where the promise is made, for reports.
-  ///   - body: Makes the attempt of this number.
+  ///   - attempts: The number of attempts in all. If it is less than one, `body` never runs, and the promise rejects
+  ///     with ``InvalidCount``.
+  ///   - delay: The pauses between attempts. The default is no pause.
+  ///   - shouldRetry: Whether to try again after this failure. The default is true for every failure but a
+  ///     cancellation.
+  ///   - queue: The queue on which `body` runs from the second attempt on. The first attempt runs at once, on the
+  ///     caller.
+  ///   - file: The launch site of the promise, for reports.
+  ///   - line: The launch site of the promise, for reports.
+  ///   - body: Makes an attempt. It gets the number of the attempt, from one on.
   ///
-  /// Rejects with the last failure. Cancelling it cancels the attempt, or the wait, that is under way.
+  /// The promise rejects with the last failure. Cancelling it cancels the current attempt or pause.
   public static func retry(
     attempts: Int,
     delay: Backoff = .none,
@@ -69,9 +76,9 @@ extension Promise {
 
 /// The attempts of one retry, one after the other.
 ///
-/// The result waits for one step at a time: for an attempt, by a link whose handler decides about its failure, or for a pause. A
-/// step that is over without deciding yields nil, and the next one has been entered before. So what is kept does not grow with
-/// the number of attempts.
+/// The result waits for one step at a time: an attempt, through a link whose handler decides about a failure, or a
+/// pause. A step that ends without deciding yields nil, and the result waits for the next step by then. So the memory
+/// in use does not grow with the number of attempts.
 private final class Retry<Success: Sendable>: Sendable {
   let result: Promise<Success>
   private let attempts: Int
@@ -94,7 +101,7 @@ private final class Retry<Success: Sendable>: Sendable {
 
   func attempt(_ number: Int) {
     let attempt = Promise<Success>.trying { () throws -> Promise<Success> in try body(number) }
-    _ = result.waitBesides(for: attempt) { result, attempt in
+    _ = result.waitAdditionally(for: attempt) { result, attempt in
       if let error = attempt.error { result.hold(error) }
     }
     let step = Link<any Error, Success?, Success?>({ try self.failed(number, $0) }, result.launchSite)
@@ -123,9 +130,9 @@ private final class Retry<Success: Sendable>: Sendable {
   }
 
   private func wait(for step: Promise<Success?>) {
-    // Its failure becomes the result's, or comes too late.
+    // The step's failure becomes the result's, or comes too late.
     step.ignore()
-    let isWaiting = result.waitBesides(for: step) { result, step in
+    let isWaiting = result.waitAdditionally(for: step) { result, step in
       let result = unsafeDowncast(result, to: Promise<Success>.self)
       if let error = step.error {
         _ = result.fail(error)
@@ -137,12 +144,12 @@ private final class Retry<Success: Sendable>: Sendable {
   }
 }
 
-/// A count that must be at least one was not.
+/// The error of a count that must be at least one and is not.
 public struct InvalidCount: Error, CustomStringConvertible {
-  /// What was given.
+  /// The count that was given.
   public var count: Int
   /// Creates the error.
   public init(count: Int) { self.count = count }
-  /// One sentence.
+  /// A sentence that describes the error.
   public var description: String { "the count is \(count), and must be at least one" }
 }

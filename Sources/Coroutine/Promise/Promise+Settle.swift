@@ -1,12 +1,14 @@
 internal import CCoroutine
 public import Synchronization
 
-// Settling one promise settles those that wait for it, and those that wait for them: a chain of any length in constant stack.
+// Settling a promise settles the promises that wait for it, then the promises that wait for those: a chain of any
+// length in constant stack.
 //
-// A promise that has an outcome and waiters goes into the list of the outermost settle on its thread, which tells the waiters of
-// one after the other, and calls callbacks when all have been told. The thread's word leads to that list. It is taken away while
-// references and closures are released, and while an onCancel or a callback runs: that is foreign code, which may even suspend.
-// So for foreign code every settle is an outermost one: when it returns, all that waits has been told.
+// A promise that has an outcome and waiters goes into the list of the outermost settle on its thread. That settle calls
+// the waiters of one promise after the other. When all waiters have been called, it calls the callbacks. The thread's
+// field `settling` points to the list. The field is nil while references and closures are released, and while an
+// onCancel or a callback runs: that is foreign code, which may even suspend. So for foreign code every settle is an
+// outermost one: when it returns, all waiters have been called.
 
 @usableFromInline
 struct SettleList {
@@ -15,7 +17,7 @@ struct SettleList {
 
   init() {}
 
-  /// With one reference.
+  /// Appends a promise, with one reference to it.
   mutating func append(_ promise: Unmanaged<AnyPromise>) {
     promise._withUnsafeGuaranteedRef { $0.settleLink = nil }
     if let last { last._withUnsafeGuaranteedRef { $0.settleLink = promise } } else { first = promise }
@@ -31,7 +33,7 @@ struct SettleList {
 }
 
 extension AnyPromise {
-  /// Publishes an outcome that has been stored; leaves the lock.
+  /// Publishes an outcome that has been stored, and leaves the lock.
   @inlinable @inline(__always)
   final func publish(_ outcome: UInt8) {
     completion.pointee.state.store(outcome, ordering: .releasing)
@@ -43,13 +45,13 @@ extension AnyPromise {
     }
   }
 
-  /// Nothing to take out at the end.
+  /// Whether settling has nothing to take out.
   @usableFromInline final var isUnattached: Bool { upstream == nil && !hasMembers && onCancel == nil }
 
   @usableFromInline
   final func publishSlowly() {
     if isUnattached {
-      // One coroutine, as often, needs no list.
+      // One waiting coroutine is the frequent case, and needs no list.
       let first = completion.pointee.waiters.first.unsafelyUnwrapped
       if first.pointee.job != nil, first.pointee.next == nil {
         _ = completion.tellWaiters()
@@ -71,7 +73,7 @@ extension AnyPromise {
     Self.enterSettleList(words)
   }
 
-  /// Fails it, if it is pending.
+  /// Rejects the promise if it is pending.
   @usableFromInline @discardableResult
   final func fail(_ error: any Error, fromOutside: Bool = false) -> Bool {
     completion.pointee.lock.lock()
@@ -86,13 +88,15 @@ extension AnyPromise {
     return true
   }
 
-  /// Calls those who wait for a promise that has its outcome; the caller holds the promise, and no lock.
+  /// Calls the waiters of a promise that has its outcome.
+  ///
+  /// The caller holds the promise, and no lock.
   final func callWaiters() {
     completion.pointee.lock.lock()
     callWaitersUnlocking()
   }
 
-  /// As callWaiters, entered with the lock.
+  /// Does the same, entered with the lock.
   private final func callWaitersUnlocking() {
     if let words = cco_thread().pointee.settling {
       completion.pointee.lock.unlock()
@@ -102,9 +106,9 @@ extension AnyPromise {
     }
   }
 
-  /// Tells those who wait for this promise, then those who wait for what that has settled, and so on; then calls back.
+  /// Calls the waiters of this promise, then the waiters of each promise that this settles; last, the callbacks.
   ///
-  /// Entered with the lock, left without. There is no list on this thread.
+  /// Entered with the lock, left without. This thread has no settle list yet.
   @inline(__always)
   private final func settleAll() {
     var (list, called) = (SettleList(), SettleList())
@@ -134,28 +138,33 @@ extension AnyPromise {
     }
   }
 
-  /// Gives up a reference in the midst of settling: what that releases is foreign.
+  /// Gives up a reference during settling.
+  ///
+  /// The release may run foreign code.
   static func giveUp(_ promise: Unmanaged<AnyPromise>) {
     let words = leaveSettleList()
     promise.release()
     enterSettleList(words)
   }
 
-  /// Before foreign code in the midst of settling: closures, and what releasing them runs.
+  /// Detaches the settle list before foreign code runs during settling: closures, and the code that their release runs.
   ///
-  /// It may suspend, and what others settle on this thread meanwhile must not wait for a stack that is parked.
+  /// Foreign code may suspend. A promise that another job settles on this thread meanwhile must not wait for a parked
+  /// stack.
   static func leaveSettleList() -> UnsafeMutableRawPointer? {
     let words = cco_thread().pointee.settling
     cco_thread().pointee.settling = nil
     return words
   }
 
-  /// After it, with what leaving has answered; the foreign code may have gone on on another thread.
+  /// Attaches the list that `leaveSettleList` returned.
+  ///
+  /// The foreign code may have moved to another thread.
   static func enterSettleList(_ words: UnsafeMutableRawPointer?) { cco_thread().pointee.settling = words }
 
-  /// In deinit, pending: whoever still waits is told that nobody can settle it any more.
+  /// Rejects a pending promise in its deinit: its waiters learn that nothing can settle it any more.
   ///
-  /// A reference to it must not be taken any more.
+  /// A reference to the promise must not be taken any more.
   final func abandon() {
     completion.pointee.lock.lock()
     guard !completion.isSettled, completion.pointee.waiters.first != nil else {

@@ -1,13 +1,13 @@
 public import Dispatch
 
-// The closures have types of a known shape, two words: what a generic class stores in the layout of a type parameter, its deinit
-// must look the type up for, 40 ns each.
+// The closures have types of a known shape, two words. If a generic class stores a value in the layout of a type
+// parameter, its deinit must look up the type, which takes 40 ns for each value.
 
-/// A derived promise: it has the user's closure beside what every promise has.
+/// A derived promise, which stores the user's closure.
 @usableFromInline
 final class Link<Argument, Returned, Output: Sendable>: Promise<Output>, @unchecked Sendable {
-  // Sound because `body` is set before the link is known to anyone, and used by whoever runs the handler or finds out that
-  // it never will run: of these there is one (AnyPromise's phases).
+  // Sound because `body` is set before the link is known to any other thread. After that, one thread uses it: the
+  // thread that runs the handler, or the thread that finds that the handler will never run (AnyPromise's phases).
   @exclusivity(unchecked) @usableFromInline final var body: (@Sendable (Argument) throws -> Returned)?
 
   @inlinable
@@ -20,7 +20,7 @@ final class Link<Argument, Returned, Output: Sendable>: Promise<Output>, @unchec
 }
 
 extension Link where Returned == Output {
-  /// Settles as the handler's end says.
+  /// Settles with the handler's result or error.
   @inlinable @inline(__always)
   final func settle(byHandlerOf argument: Argument) {
     do {
@@ -32,21 +32,21 @@ extension Link where Returned == Output {
 }
 
 extension Link where Returned == Promise<Output> {
-  /// Settles as the promise that the handler returns, or as its throw says.
+  /// Follows the promise that the handler returns, or rejects with the handler's error.
   @inlinable @inline(__always)
-  final func adopt(byHandlerOf argument: Argument) {
+  final func follow(byHandlerOf argument: Argument) {
     do {
-      adopt(try body!(argument))
+      followReturned(try body!(argument))
     } catch {
       fail(error)
     }
   }
 }
 
-/// The same for closures without a parameter.
+/// A derived promise for a closure without a parameter.
 @usableFromInline
 final class EndLink<Returned, Output: Sendable>: Promise<Output>, @unchecked Sendable {
-  // Sound because of what Link says.
+  // Sound because of the reason given for Link.
   @exclusivity(unchecked) @usableFromInline final var body: (@Sendable () -> Returned)?
 
   @inlinable
@@ -59,9 +59,10 @@ final class EndLink<Returned, Output: Sendable>: Promise<Output>, @unchecked Sen
 }
 
 extension AnyPromise {
-  /// What the handler of a link gets; `source` nil: the failure that is on its way.
+  /// Returns the failure for the handler of a link whose `source` is nil.
   ///
-  /// Copied under the lock: whoever rejects the link by hand meanwhile swaps it for another, and releases it.
+  /// It is copied under the lock, because a thread that rejects the link by hand meanwhile replaces the failure and
+  /// releases it.
   @usableFromInline
   final func failureForHandler() -> any Error {
     completion.pointee.lock.lock()
@@ -72,7 +73,7 @@ extension AnyPromise {
 }
 
 extension Promise {
-  /// Makes `link` one of this promise.
+  /// Makes `link` wait for this promise, and returns `link`.
   @inlinable @inline(__always)
   final func link<Output: Sendable>(
     _ link: Promise<Output>,
@@ -84,9 +85,10 @@ extension Promise {
     return link
   }
 
-  /// A promise for what `body` makes of the value.
+  /// Returns a promise for the result of `body`, which gets the value.
   ///
-  /// A failure passes by; a throw of `body` rejects. Never suspends; may be called anywhere.
+  /// A failure is passed on without calling `body`. An error that `body` throws rejects the new promise. Never
+  /// suspends. May be called anywhere.
   @inlinable
   public final func then<U: Sendable>(
     on queue: DispatchQueue? = nil,
@@ -101,10 +103,10 @@ extension Promise {
     }
   }
 
-  /// A promise that settles as the one that `body` makes of the value.
+  /// Returns a promise that settles as the promise that `body` returns, which gets the value.
   ///
-  /// A failure passes by; a throw of `body` rejects, and so does a circle, with ``CoroutineError/cycle``. Never suspends; may
-  /// be called anywhere.
+  /// A failure is passed on without calling `body`. An error that `body` throws rejects the new promise, and so does a
+  /// cycle, with ``CoroutineError/cycle``. Never suspends. May be called anywhere.
   @inlinable
   public final func then<U: Sendable>(
     on queue: DispatchQueue? = nil,
@@ -115,16 +117,18 @@ extension Promise {
     let made = Link<Success, Promise<U>, U>(body, LaunchSite(file: file, line: line))
     return link(made, queue, .success) { promise, source, _ in
       let link = unsafeDowncast(promise, to: Link<Success, Promise<U>, U>.self)
-      link.adopt(byHandlerOf: source.unsafelyUnwrapped.completion.value(as: Success.self))
+      link.follow(byHandlerOf: source.unsafelyUnwrapped.completion.value(as: Success.self))
     }
   }
 
-  /// In a handler of this link: it settles as `inner` does.
+  /// Follows `inner`, the promise that this link's handler returned.
   ///
-  /// Cancelled meanwhile, it lets go of `inner`, or leaves it alone where `isKept` says that its work counts all the same.
+  /// If the link was cancelled meanwhile, it lets go of `inner`. If `isKept`, it leaves `inner` alone, because the work
+  /// of `inner` counts nevertheless.
   @usableFromInline
-  final func adopt(_ inner: Promise, isKept: Bool = false) {
-    // Locked in already, it follows another besides: its node is free none the less, and the first of the two counts.
+  final func followReturned(_ inner: Promise, isKept: Bool = false) {
+    // A link that is already locked in follows a second promise: its own waiter is free, and the first to settle
+    // counts.
     _ = lockIn()
     if !wait(for: inner, Self.copier), !isKept { letGo(of: inner) }
   }

@@ -35,7 +35,7 @@ extension AnyPromise {
   /// Under its lock: as long as it is pending, and has a handler to run, that holds the scheduler.
   private final var handlerNeedsThisThread: Bool {
     guard !completion.isSettled, phase != .free, !kind.isEmpty else { return false }
-    if let scheduler { return scheduler._withUnsafeGuaranteedRef { $0.isCurrentQueue } }
+    if let scheduler { return scheduler._withUnsafeGuaranteedRef { $0.isCurrent } }
     return ordered?.isRunningHere ?? false
   }
 }

@@ -85,15 +85,15 @@ public class Promise<Success: Sendable>: AnyPromise, Awaitable, @unchecked Senda
   /// a link or a combinator, settles by whichever comes first: what it was made for, or `other`. Any thread, never suspends.
   @inlinable
   public final func follow(_ other: Promise) {
-    guard isFree else { return followBesides(other) }
+    guard isFree else { return followAdditionally(other) }
     if lockIn(), !wait(for: other, Self.copier) { letGo(of: other) }
   }
 
   /// For a promise that waits for another already: its own node is taken.
   @usableFromInline
-  final func followBesides(_ other: Promise) {
+  final func followAdditionally(_ other: Promise) {
     guard lockIn() else { return }
-    let isWaiting = waitBesides(for: other) { promise, other in
+    let isWaiting = waitAdditionally(for: other) { promise, other in
       _ = unsafeDowncast(promise, to: Promise.self).settle(
         other.completion.outcome(as: Success.self).unsafelyUnwrapped
       )

@@ -1,61 +1,67 @@
-/// What the promises that do not decide a combinator do once it is decided.
+/// What a combinator does with the unselected members once another member has decided it.
 ///
-/// Left running or cancelled, their outcomes count as seen.
+/// The outcomes of unselected members count as observed in both cases.
 public enum Losers: Sendable {
-  /// They go on; others may be waiting for them.
+  /// They keep running. Other waiters may need them.
   case leftRunning
-  /// They are cancelled, unless others wait for them.
+  /// They are cancelled, unless they have other waiters.
   case cancelled
 }
 
-/// Called with the promise that waits, and with the one that it has waited for besides, which has settled.
-@usableFromInline typealias BesidesEnd = (_ promise: AnyPromise, _ other: AnyPromise) -> Void
+/// Called when an additional member has settled, with the waiting promise and that member.
+@usableFromInline typealias AdditionalMemberEnded = (_ promise: AnyPromise, _ other: AnyPromise) -> Void
 
-/// The members of a combinator: its places in their lists, and what it makes of their outcomes.
+/// The members of a combinator: its waiters in their queues, and the function that collects their outcomes.
 ///
-/// Behind those it was made with come those that any promise waits for besides what it was made for (Promise+Follow.swift): these come
-/// and go, and decide nothing by themselves. A promise that is no combinator has members of this kind only.
+/// Behind the members that a combinator was made with come the additional members: promises that any promise may wait
+/// for in addition to its purpose (Promise+Follow.swift). Additional members come and go, and decide nothing by
+/// themselves. A promise that is no combinator has additional members only.
 ///
 /// Invariants
-///  1. Everything mutable is under the combinator's lock, except `finish`, which runs once, by whoever decided.
-///  2. A member's pointer is there while the combinator's node is in the member's list, or has been taken out by the member's
-///     settle, which then calls memberSettled (AnyPromise.swift, 1). A member is not owned, so that one which nobody can
-///     settle any more is released and rejects.
-///  3. The nodes live as long as the combinator. One of those besides is used again when its member has settled, and called.
+///  1. Everything mutable is under the combinator's lock, except `finish`, which the deciding thread runs once.
+///  2. A member's pointer is set while the combinator's waiter is in the member's queue, or while the member's settling
+///     thread has taken the waiter out and will call memberSettled (AnyPromise.swift, 1). A member is not owned, so a
+///     member that nothing can settle any more is released and rejects.
+///  3. The waiters live as long as the combinator. The waiter of an additional member is used again after that member
+///     has settled and has called.
 final class Members {
-  /// Takes over one outcome; true: the combinator is decided.
+  /// Collects one outcome.
+  ///
+  /// Returns true if the combinator is decided.
   typealias Collect = (_ member: AnyPromise, _ index: Int, _ isLast: Bool) -> Bool
 
-  private let cancelsLosers: Bool
+  private let cancelsUnselected: Bool
   private let waiters: UnsafeMutablePointer<Waiter>
-  // Apart from the nodes: an access to one of these would, for ThreadSanitizer, touch the node beside it.
+  // Apart from the waiters: ThreadSanitizer would count an access to a member as one to the waiter beside it.
   private let members: UnsafeMutablePointer<Unmanaged<AnyPromise>?>
-  /// Of those it was made with; the places of the others come behind.
+  /// The number of members that the combinator was made with.
+  ///
+  /// Additional members have the indices from `count` on.
   let count: Int
   private var missing: Int
   private var cursor = 0
   private var collect: Collect?
   private var finish: ((AnyPromise) -> Void)?
-  private var besides: [Besides] = []
-  private var freeBesides: [Int] = []
+  private var additional: [AdditionalMember] = []
+  private var freeAdditional: [Int] = []
 
-  private struct Besides {
+  private struct AdditionalMember {
     let waiter: UnsafeMutablePointer<Waiter>
     var member: Unmanaged<AnyPromise>?
-    var ended: BesidesEnd?
+    var ended: AdditionalMemberEnded?
   }
 
-  /// What leaving one of them has to deal with.
+  /// A member that the combinator leaves, and what has to be done for it.
   struct Left {
     let member: Unmanaged<AnyPromise>
     let waiter: UnsafeMutablePointer<Waiter>
-    /// It is to be cancelled, if nobody else waits for it.
-    let isLoser: Bool
-    /// Released outside of every lock: it may hold the one that leaves.
-    var ended: BesidesEnd?
+    /// Whether the member is cancelled if it has no other waiter.
+    let isUnselected: Bool
+    /// Released outside every lock: it may hold the promise that leaves.
+    var ended: AdditionalMemberEnded?
   }
 
-  /// Of a promise that is no combinator.
+  /// Creates the members of a promise that is no combinator.
   convenience init(_ owner: AnyPromise) {
     self.init(owner, 0, .leftRunning, collect: { _, _, _ in false }, finish: { _ in })
   }
@@ -71,7 +77,7 @@ final class Members {
     self.collect = collect
     self.finish = finish
     missing = count
-    cancelsLosers = losers == .cancelled
+    cancelsUnselected = losers == .cancelled
     waiters = .allocate(capacity: count)
     members = .allocate(capacity: count)
     members.initialize(repeating: nil, count: count)
@@ -82,7 +88,7 @@ final class Members {
   deinit {
     waiters.deallocate()
     members.deallocate()
-    for memberIndex in besides { memberIndex.waiter.deallocate() }
+    for member in additional { member.waiter.deallocate() }
   }
 
   func enter(_ member: AnyPromise, at index: Int) { members[index] = Unmanaged.passUnretained(member) }
@@ -91,37 +97,39 @@ final class Members {
 
   func waiter(at index: Int) -> UnsafeMutablePointer<Waiter> { waiters + index }
 
-  /// One more; answers its place, which is no member's.
-  func enter(besides member: AnyPromise, _ owner: AnyPromise, _ ended: @escaping BesidesEnd)
+  /// Adds an additional member.
+  ///
+  /// Returns its member index, which no other member has, and its waiter.
+  func enter(additional member: AnyPromise, _ owner: AnyPromise, _ ended: @escaping AdditionalMemberEnded)
     -> (index: Int, waiter: UnsafeMutablePointer<Waiter>)
   {
     let member = Unmanaged.passUnretained(member)
-    if let free = freeBesides.popLast() {
-      (besides[free].member, besides[free].ended) = (member, ended)
-      return (count + free, besides[free].waiter)
+    if let free = freeAdditional.popLast() {
+      (additional[free].member, additional[free].ended) = (member, ended)
+      return (count + free, additional[free].waiter)
     }
-    let index = count + besides.count
+    let index = count + additional.count
     let waiter = UnsafeMutablePointer<Waiter>.allocate(capacity: 1)
     waiter.initialize(to: Waiter(promise: Unmanaged.passUnretained(owner), memberIndex: index))
-    besides.append(Besides(waiter: waiter, member: member, ended: ended))
+    additional.append(AdditionalMember(waiter: waiter, member: member, ended: ended))
     return (index, waiter)
   }
 
-  /// One that is attached, and no longer counts as such.
+  /// Detaches and returns the next attached member, or nil if there is none.
   func takeNext() -> Left? {
     while cursor < count {
       let index = cursor
       cursor += 1
       if let member = members[index].take() {
-        return Left(member: member, waiter: waiter(at: index), isLoser: cancelsLosers)
+        return Left(member: member, waiter: waiter(at: index), isUnselected: cancelsUnselected)
       }
     }
-    while cursor < count + besides.count {
-      let memberIndex = besides[cursor - count]
-      if let member = memberIndex.member {
-        (besides[cursor - count].member, besides[cursor - count].ended) = (nil, nil)
+    while cursor < count + additional.count {
+      let entry = additional[cursor - count]
+      if let member = entry.member {
+        (additional[cursor - count].member, additional[cursor - count].ended) = (nil, nil)
         cursor += 1
-        return Left(member: member, waiter: memberIndex.waiter, isLoser: false, ended: memberIndex.ended)
+        return Left(member: member, waiter: entry.waiter, isUnselected: false, ended: entry.ended)
       }
       cursor += 1
     }
@@ -129,20 +137,24 @@ final class Members {
   }
 
   func attached() -> [Unmanaged<AnyPromise>] {
-    (0..<count).compactMap { members[$0] } + besides.compactMap(\.member)
+    (0..<count).compactMap { members[$0] } + additional.compactMap(\.member)
   }
 
-  /// One of those besides has settled; answers whom to call outside of the lock.
-  func besidesEnded(_ index: Int) -> (ended: BesidesEnd, member: Unmanaged<AnyPromise>)? {
-    guard let member = besides[index - count].member.take() else { return nil }
-    freeBesides.append(index - count)
-    return besides[index - count].ended.take().map { ($0, member) }
-  }
-
-  /// A member has settled; answers what to call and what to release outside of the lock.
+  /// Detaches an additional member that has settled.
   ///
-  /// Not `isWanted`: the combinator has settled. Whoever leaves its members may be between two of them, and must not find this one,
-  /// which goes when it has told everyone.
+  /// Returns the function to call outside the lock.
+  func additionalEnded(_ index: Int) -> (ended: AdditionalMemberEnded, member: Unmanaged<AnyPromise>)? {
+    guard let member = additional[index - count].member.take() else { return nil }
+    freeAdditional.append(index - count)
+    return additional[index - count].ended.take().map { ($0, member) }
+  }
+
+  /// Records that a member has settled.
+  ///
+  /// If that decides the combinator, it returns the functions to call and to release outside the lock.
+  ///
+  /// `isWanted` is false if the combinator has settled. A thread that leaves the members may then be between two of
+  /// them, and must not find this member, which is released when it has told all its waiters.
   func settled(_ index: Int, isWanted: Bool) -> (finish: (AnyPromise) -> Void, collect: Collect)? {
     guard let member = members[index].take(), isWanted, let collect else { return nil }
     missing -= 1
@@ -161,19 +173,19 @@ extension AnyPromise {
     collect: @escaping (_ member: AnyPromise, _ index: Int, _ isLast: Bool) -> Bool,
     finish: @escaping (AnyPromise) -> Void
   ) {
-    let places = Members(self, members.count, losers, collect: collect, finish: finish)
-    // All are noted before the first can decide, and leave the others.
-    for (index, member) in members.enumerated() { places.enter(member, at: index) }
-    self.members = places
+    let memberList = Members(self, members.count, losers, collect: collect, finish: finish)
+    // All members are entered before the first can decide the combinator, which then leaves the others.
+    for (index, member) in members.enumerated() { memberList.enter(member, at: index) }
+    self.members = memberList
     hasMembers = true
-    for (index, member) in members.enumerated() { join(member, at: index, places) }
+    for (index, member) in members.enumerated() { join(member, at: index, memberList) }
   }
 
-  /// Joins a member unless the combinator has been decided by one before it, and so left this one.
-  private final func join(_ member: AnyPromise, at index: Int, _ places: Members) {
-    let waiter = places.waiter(at: index)
+  /// Joins a member, unless an earlier member has decided the combinator, which has then left this member.
+  private final func join(_ member: AnyPromise, at index: Int, _ members: Members) {
+    let waiter = members.waiter(at: index)
     completion.pointee.lock.lock()
-    guard places.isAttached(index) else {
+    guard members.isAttached(index) else {
       completion.pointee.lock.unlock()
       return
     }
@@ -186,26 +198,26 @@ extension AnyPromise {
     }
   }
 
-  /// A member of this combinator has settled.
+  /// Called when a member of this combinator has settled.
   final func memberSettled(_ reference: Unmanaged<AnyPromise>, _ index: Int) {
     completion.pointee.lock.lock()
-    if let members, index >= members.count { return besidesSettled(reference, members, index) }
+    if let members, index >= members.count { return additionalSettled(reference, members, index) }
     let decided = members?.settled(index, isWanted: !completion.isSettled)
     completion.pointee.lock.unlock()
     decided?.finish(self)
-    // It holds what is foreign.
+    // It holds foreign closures.
     let words = Self.leaveSettleList()
     _ = consume decided
     reference.release()
     Self.enterSettleList(words)
   }
 
-  /// One that this promise has waited for besides has settled; entered with the lock.
-  private final func besidesSettled(_ reference: Unmanaged<AnyPromise>, _ members: Members, _ index: Int) {
+  /// Called with the lock when an additional member has settled.
+  private final func additionalSettled(_ reference: Unmanaged<AnyPromise>, _ members: Members, _ index: Int) {
     let isWanted = !completion.isSettled
-    let ended = members.besidesEnded(index)
+    let ended = members.additionalEnded(index)
     completion.pointee.lock.unlock()
-    // It settles just now, and lives as long as those it tells have not returned.
+    // The member is settling now, and lives until the calls to its waiters have returned.
     if isWanted { ended?.member._withUnsafeGuaranteedRef { ended?.ended(self, $0) } }
     let words = Self.leaveSettleList()
     _ = consume ended

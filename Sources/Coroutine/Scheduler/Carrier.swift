@@ -98,7 +98,7 @@ struct Carrier: ~Copyable {
     let scheduler = job.pointee.scheduler.load(ordering: .relaxed)
     // Virtual time does not go on by itself.
     let isOverdue = scheduler._withUnsafeGuaranteedRef {
-      $0.simulation != nil || $0.clock &- carrier.pointee.now > patience
+      $0.host.hasVirtualTime || $0.clock &- carrier.pointee.now > patience
     }
     guard isOverdue else { return carrier }
     carrier.pointee.switchesLeft = 0
@@ -180,7 +180,7 @@ struct Carrier: ~Copyable {
     case .transfer:
       let destination = job.pointee.destination.unsafelyUnwrapped
       job.pointee.destination = nil
-      destination._withUnsafeGuaranteedRef { $0.adopt(job) }
+      destination._withUnsafeGuaranteedRef { $0.takeOver(job) }
     }
   }
 

@@ -40,13 +40,10 @@ extension Scheduler {
     unpin()
   }
 
-  /// Sends a promise whose handler is to run here, with one reference.
-  func send(handlerOf promise: Unmanaged<AnyPromise>) { sendInOrder(.handler(promise)) }
-
   /// Sends a handler: on the scheduler's own turn without the inbox, but behind what has come there before, or one that is
   /// attached after others have been sent would overtake them.
   func sendInOrder(_ message: Inbox.Message) {
-    if let handlers { return sendToLane(message, handlers) }
+    if let handlers { return sendToWorker(message, handlers) }
     if isOwnTurn, !inbox.hasMessages { work.append(message) } else { push(message) }
   }
 }

@@ -21,7 +21,7 @@ public import Synchronization
 // nobody may take from it meanwhile: whoever takes from a worker's inbox holds `taking` for as long.
 //
 // A message is a job's address with a tag in its low bits: the job itself (through `next`), or an interrupt of it
-// (through `interruptLink`, so that both can be under way at once), or a work item, or a promise whose handler is to run.
+// (through `interruptLink`, so that both can be under way at once), or a work item (WorkItem.swift).
 
 @usableFromInline
 struct Inbox: ~Copyable {
@@ -35,8 +35,7 @@ struct Inbox: ~Copyable {
   enum Message {
     case job(JobRef)
     case interrupt(JobRef)
-    case work(Unmanaged<WorkItem>)
-    case handler(Unmanaged<AnyPromise>)
+    case work(UnsafeMutablePointer<WorkItem>)
   }
 
   init() {}
@@ -197,8 +196,7 @@ struct Inbox: ~Copyable {
     switch message {
     case .job(let job): UInt(bitPattern: job)
     case .interrupt(let job): UInt(bitPattern: job) | 1
-    case .work(let item): UInt(bitPattern: item.toOpaque()) | 2
-    case .handler(let promise): UInt(bitPattern: promise.toOpaque()) | 3
+    case .work(let item): UInt(bitPattern: item) | 2
     }
   }
 
@@ -206,8 +204,7 @@ struct Inbox: ~Copyable {
     switch word & 3 {
     case 0: .job(JobRef(bitPattern: word)!)
     case 1: .interrupt(JobRef(bitPattern: word & ~3)!)
-    case 2: .work(Unmanaged.fromOpaque(UnsafeRawPointer(bitPattern: word & ~3)!))
-    default: .handler(Unmanaged.fromOpaque(UnsafeRawPointer(bitPattern: word & ~3)!))
+    default: .work(UnsafeMutablePointer(bitPattern: word & ~3)!)
     }
   }
 
@@ -215,8 +212,7 @@ struct Inbox: ~Copyable {
     switch decode(word) {
     case .job(let job): UInt(bitPattern: job.pointee.next)
     case .interrupt(let job): job.pointee.interruptLink
-    case .work(let item): item._withUnsafeGuaranteedRef { $0.link }
-    case .handler(let promise): promise._withUnsafeGuaranteedRef { $0.workLink }
+    case .work(let item): item.pointee.link
     }
   }
 
@@ -225,51 +221,7 @@ struct Inbox: ~Copyable {
     // `next` holds a tagged word while the job is in an inbox, and a pointer again once it is in a run queue.
     case .job(let job): job.pointee.next = JobRef(bitPattern: link)
     case .interrupt(let job): job.pointee.interruptLink = link
-    case .work(let item): item._withUnsafeGuaranteedRef { $0.link = link }
-    case .handler(let promise): promise._withUnsafeGuaranteedRef { $0.workLink = link }
+    case .work(let item): item.pointee.link = link
     }
-  }
-}
-
-/// A piece of work that is not a coroutine: a handler that runs on a scheduler's queue.
-///
-/// Pushed with one retain.
-@usableFromInline
-class WorkItem: @unchecked Sendable {
-  // Sound because only the inbox or work queue that holds the item touches its link.
-  @exclusivity(unchecked) final var link: UInt = 0
-
-  init() {}
-
-  func run() {}
-}
-
-/// Work items and handlers that wait, first in first out: intrusive, so that queueing allocates nothing.
-///
-/// Its owner says who may touch it.
-struct WorkQueue {
-  private var first: UInt = 0
-  private var last: UInt = 0
-  private(set) var count = 0
-
-  var isEmpty: Bool { first == 0 }
-  /// The first, as a word to compare; 0: there is none.
-  var next: UInt { first }
-
-  /// The one reference that the message stands for goes into the queue.
-  mutating func append(_ message: Inbox.Message) {
-    let word = Inbox.encode(message)
-    Inbox.setLink(word, 0)
-    if first == 0 { first = word } else { Inbox.setLink(last, word) }
-    last = word
-    count += 1
-  }
-
-  mutating func popFirst() -> Inbox.Message? {
-    guard first != 0 else { return nil }
-    let word = first
-    first = Inbox.link(word)
-    count -= 1
-    return Inbox.decode(word)
   }
 }

@@ -1,10 +1,11 @@
 public import CCoroutine
 
-// Two queues of jobs that wait for their turn. Both are intrusive: a job is in at most one of them, by its `next`.
+// A queue of ready jobs. It is intrusive: a job is in at most one such list, linked by its `next`.
 
-/// First in, first out.
+/// A queue of ready jobs, first in, first out.
 ///
-/// Whoever owns it says who may touch it: a scheduler's own turn, or the holder of a worker's lock.
+/// The owner of the queue defines its access: only the scheduler's own drain and jobs, or only the holder of a worker's
+/// lock.
 @usableFromInline
 struct JobQueue {
   @usableFromInline var first: JobRef?
@@ -22,7 +23,7 @@ struct JobQueue {
     count &+= 1
   }
 
-  /// A chain of jobs that are linked by their `next` already.
+  /// Appends a chain of jobs that are already linked by their `next`.
   mutating func append(_ head: JobRef, through tail: JobRef, _ length: Int) {
     tail.pointee.next = nil
     if let last { last.pointee.next = head } else { first = head }
@@ -39,11 +40,14 @@ struct JobQueue {
     return job
   }
 
-  /// Has the processor fetch, while the one that was taken runs, the next job's last frames, the control block of the second
-  /// next and the record of the third, each of which leads to what is fetched one switch later.
+  /// Prefetches the data of the next three jobs while the job that was taken runs.
   ///
-  /// Where more jobs take turns than the caches hold, a switch otherwise waits for the three one after the other. Looking
-  /// further ahead was tried: it helped yields of 100,000 by a twentieth and hurt those of 10,000 by a tenth.
+  /// It fetches the last frames of the next job, the control block of the second, and the record of the third. Each of
+  /// them contains the address of what is fetched one switch later.
+  ///
+  /// If more jobs alternate than the caches hold, a switch otherwise waits for these three fetches one after the other.
+  /// Measured: looking further ahead made yields of 100,000 jobs a twentieth faster, and yields of 10,000 jobs a tenth
+  /// slower.
   @inlinable @inline(__always)
   func prefetch() {
     guard count > Self.crowd, let next = first else { return }
@@ -53,10 +57,10 @@ struct JobQueue {
     if let last = following.pointee.next { cco_prefetch_line(last) }
   }
 
-  /// Has the processor fetch the stacks of all, which have rested for long.
+  /// Prefetches the stacks of all jobs, which have been parked for long.
   ///
-  /// In a loop of its own: each first look at a stack walks cold page tables, some hundred nanoseconds, and a processor walks
-  /// several at once only when it finds them close together in the program.
+  /// A loop of its own: the first access to each stack walks cold page tables, some hundred nanoseconds. A processor
+  /// does several such walks at once only if the accesses are close together in the program.
   func prefetchStacks() {
     var job = first
     while let current = job {
@@ -65,12 +69,12 @@ struct JobQueue {
     }
   }
 
-  /// So many ready jobs are too many for the nearest cache.
+  /// The number of ready jobs that no longer fit into the nearest cache.
   @usableFromInline static var crowd: Int { 64 }
 
-  /// Takes out the job at `index`, counted from the front.
+  /// Removes the job at `index`, counted from the front.
   ///
-  /// Linear: only a simulation chooses.
+  /// Linear time: only a simulation chooses a job.
   mutating func remove(at index: Int) -> JobRef? {
     guard index > 0, index < count else { return popFirst() }
     var previous = first!

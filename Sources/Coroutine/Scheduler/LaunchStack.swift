@@ -1,16 +1,18 @@
-// What the coroutines of one worker have launched and nobody has started: last in, first out by batches, so that a tree of
-// coroutines runs depth first, while brothers keep the order of their launches.
+// The jobs that the coroutines of one worker have launched, and that have not started. Batches are last in, first out,
+// so a tree of coroutines runs depth first. Within a batch, jobs are in the order of their launches.
 //
 //   first -> [c1 c2 c3] [b2 b3] [a2 a3] <- last       a1 runs b1, b1 has just launched c1, c2, c3
 //                   ^ batchEnd
 //
-//   push       after `batchEnd`; at the front where there is none: a new batch begins
-//   pop        the first, which ends the batch: whoever starts now launches in front of what is left
-//   moveAll    to the queue of woken jobs, when one of those gives way to all
-//   popOldest  the last; thieves, and one pop in `patience` so that the oldest gets its turn
+//   push       inserts after `batchEnd`; without a `batchEnd` it inserts at the front, and a new batch begins
+//   pop        takes the first job and ends the batch: the job that starts now launches in front of the remaining jobs
+//   moveAll    moves all jobs to the queue of woken jobs, when a woken job yields to all
+//   popOldest  takes the last job: for thieves, and for one pop in `patience`, so that the oldest job is not starved
 //
-// Invariant: `batchEnd`, if there is one, is in the list. A job is in one list of ready jobs at most; its `next` is that
-// list's, `previousLaunched` is this one's.
+// Invariants
+// - `batchEnd`, if it is set, is in the list.
+// - A job is in at most one list of ready jobs. Its `next` belongs to that list; `previousLaunched` belongs to this
+//   one.
 
 @usableFromInline
 struct LaunchStack {
@@ -25,7 +27,7 @@ struct LaunchStack {
 
   @usableFromInline static var patience: UInt8 { 32 }
 
-  /// What `pop` will take.
+  /// The job that `pop` will take.
   @inlinable var next: JobRef? { takesOldest ? last : first }
 
   @inlinable var takesOldest: Bool { pops % Self.patience == Self.patience - 1 }
@@ -42,7 +44,7 @@ struct LaunchStack {
     count &+= 1
   }
 
-  /// In front of everything, in a batch of its own.
+  /// Inserts a job in front of all others, in a batch of its own.
   mutating func pushFirst(_ job: JobRef) {
     batchEnd = nil
     push(job)
@@ -61,7 +63,9 @@ struct LaunchStack {
     return job
   }
 
-  /// Everything, in the order in which it would have run, to the back of a queue; constant time.
+  /// Appends all jobs to a queue, in the order in which they would have run.
+  ///
+  /// Constant time.
   mutating func moveAll(to queue: inout JobQueue) {
     guard let first, let last else { return }
     queue.append(first, through: last, count)

@@ -67,16 +67,16 @@ extension Scheduler {
     timeSlice.begin(carrier.pointee.now)
     lastLook.store(carrier.pointee.now, ordering: .relaxed)
     idleSpin.begins(carrier.pointee.now)
-    // A simulation chooses every job, so every switch goes through the base.
-    let isSimulated = simulation != nil
-    carrier.pointee.switchesLeft = isSimulated ? 0 : timeSlice.interval
+    // A host that controls order chooses every job, so every switch goes through the driver.
+    let controlsOrder = host.controlsOrder
+    carrier.pointee.switchesLeft = controlsOrder ? 0 : timeSlice.interval
     while true {
       // Asked here as well, because for the call the compiler holds the scheduler: two atomics at each look.
       if inbox.hasMessages { inbox.takeAll(isShared: readyQueue.pointee.workerPool != nil, handle) }
       if !work.isEmpty || hasReadyHandlers {
         // Handlers that bring forth handlers for ever must not keep the queue, nor slow ones beside ready jobs.
         carrier.pointee.switchesLeft -= runWork()
-        if carrier.pointee.switchesLeft <= 0, !isSimulated {
+        if carrier.pointee.switchesLeft <= 0, !controlsOrder {
           look(carrier)
           guard timeSlice.look(carrier.pointee.now) else { return false }
           carrier.pointee.switchesLeft = timeSlice.interval
@@ -84,7 +84,7 @@ extension Scheduler {
       }
       if nextTimer.load(ordering: .relaxed) <= carrier.pointee.now {
         let fired = fireTimers(carrier.pointee.now)
-        timerSource?.fired(fired)
+        host.timersFired(fired)
       }
       guard let job = chooseNext() else {
         if findMore(carrier) || spin(carrier) { continue }
@@ -105,7 +105,7 @@ extension Scheduler {
       if carrier.pointee.switchesLeft <= 0 {
         look(carrier)
         guard timeSlice.look(carrier.pointee.now) else { return false }
-        carrier.pointee.switchesLeft = isSimulated ? 0 : timeSlice.interval
+        carrier.pointee.switchesLeft = controlsOrder ? 0 : timeSlice.interval
       }
     }
   }
@@ -116,10 +116,10 @@ extension Scheduler {
     lastLook.store(carrier.pointee.now, ordering: .relaxed)
   }
 
-  /// The next job: the first, or whichever a simulation picks.
+  /// The next job: the first, or the one that the host chooses.
   private func chooseNext() -> JobRef? {
-    guard let simulation else { return readyQueue.popFirst() }
-    return readyQueue.pointee.queue.remove(at: simulation.choose(readyQueue.pointee.queue.count))
+    guard host.controlsOrder else { return readyQueue.popFirst() }
+    return readyQueue.pointee.queue.remove(at: host.choose(readyQueue.pointee.queue.count))
   }
 
   /// Lets a job run until control comes back to the base.
@@ -150,23 +150,15 @@ extension Scheduler {
     return readyQueue.pointee.workerPool?._withUnsafeGuaranteedRef { $0.steal(for: self) } ?? false
   }
 
-  /// Runs the handlers that are there now; returns how many those were.
+  /// Runs the work items that are queued now; returns how many those were.
   private func runWork() -> Int {
     let count = work.count
-    let isLane = handlers != nil
+    let isWorker = handlers != nil
     // Those that come meanwhile wait for the next look around.
     for _ in 0..<count {
-      switch work.popFirst() {
-      case .work(let item):
-        item.takeRetainedValue().run()
-        if !isLane { unpin() }
-      case .handler(let promise):
-        AnyPromise.runHandler(promise)
-      default:
-        break
-      }
+      if case .work(let item) = work.popFirst() { item.run() }
     }
-    return isLane ? count + runHandlers().count : count
+    return isWorker ? count + runHandlers().count : count
   }
 
   // MARK: Idling
@@ -174,27 +166,21 @@ extension Scheduler {
   func prepareToIdle() {
     StackTrimmer.trimIfMany()
     unpinHandlers()
-    let (isOver, released) = takeQueueIfOver()
+    let (isOver, released) = takeAnchorIfOver()
     // A worker's timer may belong to a job that is live elsewhere: one that another worker has stolen.
     if !isOver, hasLive || nextTimer.load(ordering: .relaxed) != .max {
-      armAlarm()
+      wakeForTimers()
     } else {
-      timerSource = nil
+      host.anchorReleased()
       readyQueue.stackCache.pointee.freeAll()
     }
     withExtendedLifetime(released) {}
   }
 
   /// Sees to it that a drain starts when the next timer is due.
-  private func armAlarm() {
+  private func wakeForTimers() {
     let next = nextTimer.load(ordering: .relaxed)
-    if let simulation { return simulation.sleepUntil(next == .max ? nil : next) }
-    guard next != .max else {
-      timerSource?.rests()
-      return
-    }
-    if timerSource == nil, let queue = currentQueue { timerSource = TimerSource(queue) }
-    timerSource?.arm(next)
+    host.wake(at: next == .max ? nil : next, next == .max ? nil : currentAnchor)
   }
 
   // MARK: Timers

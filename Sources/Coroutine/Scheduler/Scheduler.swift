@@ -1,9 +1,7 @@
 internal import CCoroutine
-import CDispatch
-import Dispatch
 import Synchronization
 
-/// Runs the jobs of one DispatchQueue, one at a time.
+/// Runs the jobs of one host, one at a time.
 ///
 /// Invariants
 ///  1. At most one drain of a scheduler is scheduled or runs, on any kind of queue: only the inbox's transition out of `idle`
@@ -11,8 +9,8 @@ import Synchronization
 ///     is atomic with respect to everything else on a serial queue, and a concurrent queue is one serial worker.
 ///  2. `readyQueue`, `work` and `stackCache` are touched by the drain and by the jobs that run in it; by nobody else (thieves: under the
 ///     worker's lock).
-///  3. While anything of it is live (a job, a handler) a scheduler holds its queue; then, and only then, `queue` is set.
-///     The queue owns the scheduler through a queue-specific value; schedulers of the shared workers live for ever.
+///  3. While anything of it is live (a job, a handler) a scheduler holds its anchor (Host.swift); where the host releases its
+///     anchor, `anchor` is set then and only then.
 @usableFromInline
 final class Scheduler: @unchecked Sendable {
   // Sound because of the invariants above: each mutable property names its guard.
@@ -28,14 +26,12 @@ final class Scheduler: @unchecked Sendable {
   /// A worker's place in its group.
   let index: UInt8
 
-  let label: String
-  /// The raw queue; valid while `queue` is set, or for ever.
-  private let rawQueue: OpaquePointer?
+  let host: Host
   let isImmortal: Bool
 
   // Guarded by `liveLock`.
   let liveLock = SpinLock()
-  @exclusivity(unchecked) private var queue: DispatchQueue?
+  @exclusivity(unchecked) private var anchor: Anchor?
   @exclusivity(unchecked) var firstLive: JobRef?
   @exclusivity(unchecked) private(set) var liveJobs = 0
   @exclusivity(unchecked) private var livePins = 0
@@ -54,7 +50,6 @@ final class Scheduler: @unchecked Sendable {
   let lastLook = Atomic<UInt64>(0)
 
   // The drain only.
-  @exclusivity(unchecked) var timerSource: TimerSource?
   @exclusivity(unchecked) var timeSlice = TimeSlice()
   @exclusivity(unchecked) var idleSpin = IdleSpin()
   let timerWakeup = TimerWakeup()
@@ -69,52 +64,17 @@ final class Scheduler: @unchecked Sendable {
   /// What it remembers of its thefts, where it is a worker; the drain only.
   @exclusivity(unchecked) var stealBackoff = StealBackoff()
 
-  /// What replaces the clock and the choice of the next job; nil in production.
-  let simulation: Simulation?
-  /// Whether it fails what it gets, as a forked child must.
-  let refuses: Bool
-
-  /// The scheduler of a queue, or a worker of `workerPool`.
-  init(queue: DispatchQueue, workerPool: WorkerPool?, immortal: Bool, index: Int = 0) {
-    self.label = queue.label
-    self.rawQueue = Scheduler.rawQueue(of: queue)
-    self.isImmortal = immortal
-    self.queue = immortal ? queue : nil
-    self.simulation = nil
-    self.refuses = false
+  /// `anchor`: set for a scheduler that lives as long as the process, or as its host. A scheduler that releases its anchor gets
+  /// it with the first job or handler.
+  init(host: Host, anchor: Anchor?, pool: WorkerPool?, index: Int = 0) {
+    self.host = host
+    self.anchor = anchor
     self.index = UInt8(index)
-    handlers = workerPool.map { _ in Unmanaged.passRetained(HandlerQueue()) }
+    isImmortal = anchor != nil
+    handlers = pool.map { _ in Unmanaged.passRetained(HandlerQueue()) }
     readyQueue = .allocate(capacity: 1)
-    readyQueue.initialize(to: ReadyQueue(workerPool: workerPool.map(Unmanaged.passUnretained)))
-    SchedulerRegistry.add(self)
-    _ = FirstTimer.shared
-  }
-
-  /// A scheduler that is drained by hand.
-  init(simulation: Simulation) {
-    self.label = "simulation"
-    self.rawQueue = nil
-    self.isImmortal = false
-    self.simulation = simulation
-    self.refuses = false
-    self.index = 0
-    handlers = nil
-    readyQueue = .allocate(capacity: 1)
-    readyQueue.initialize(to: ReadyQueue(workerPool: nil))
-    SchedulerRegistry.add(self)
-  }
-
-  /// A scheduler that runs nothing and fails each job that it gets.
-  init(refusingAs label: String) {
-    self.label = label
-    self.rawQueue = nil
-    self.isImmortal = true
-    self.simulation = nil
-    self.refuses = true
-    self.index = 0
-    handlers = nil
-    readyQueue = .allocate(capacity: 1)
-    readyQueue.initialize(to: ReadyQueue(workerPool: nil))
+    readyQueue.initialize(to: ReadyQueue(workerPool: pool.map(Unmanaged.passUnretained)))
+    if !host.refusesJobs { SchedulerRegistry.add(self) }
   }
 
   deinit {
@@ -127,7 +87,8 @@ final class Scheduler: @unchecked Sendable {
   }
 
   /// The clock: nanoseconds that never go back.
-  var clock: UInt64 { simulation?.now ?? Clock.now }
+  var clock: UInt64 { host.now }
+  var label: String { host.label }
 
   // MARK: Messages
 
@@ -149,15 +110,11 @@ final class Scheduler: @unchecked Sendable {
     case .job(let job): readyQueue.append(job)
     case .interrupt(let job): handleInterrupt(of: job)
     case .work(let item):
-      let item = item.takeRetainedValue()
-      if item === timerWakeup {
-        _ = timerWakeup.isPending.exchange(false, ordering: .acquiringAndReleasing)
-        if timerWakeup.isFromSource.exchange(false, ordering: .acquiringAndReleasing) { timerSource?.wentOff() }
+      if item == timerWakeup.item {
+        timerWakeupArrived()
       } else {
-        work.append(.work(Unmanaged.passRetained(item)))
+        work.append(message)
       }
-    case .handler:
-      work.append(message)
     }
   }
 
@@ -167,25 +124,8 @@ final class Scheduler: @unchecked Sendable {
   ///
   /// The caller has moved the inbox out of `idle`, or is the drain.
   func submit() {
-    if let simulation {
-      simulation.wakeUp()
-      return
-    }
-    if refuses { return refuseAll() }
     while true {
-      if let queue = isImmortal ? self.queue : liveLock.withLock({ self.queue }) {
-        // `queue` is held for the call because the last live job may end on another thread meanwhile.
-        withExtendedLifetime(queue) {
-          let context = Unmanaged.passRetained(self).toOpaque()
-          if let rawQueue {
-            dispatch_async_f(rawQueue, context) { Scheduler.drain($0!) }
-          } else {
-            nonisolated(unsafe) let context = context  // Sound because the block is its only user.
-            queue.async { Scheduler.drain(context) }
-          }
-        }
-        return
-      }
+      if host.submit(self, isImmortal ? anchor : liveLock.withLock({ anchor })) { return }
       // Nothing of this scheduler is live, so what was pushed are interrupts of jobs that have finished: no drain needed.
       var late: [Inbox.Message] = []
       inbox.takeAll(isShared: false) { late.append($0) }
@@ -196,38 +136,19 @@ final class Scheduler: @unchecked Sendable {
     }
   }
 
-  private static func drain(_ context: UnsafeMutableRawPointer) {
-    Unmanaged<Scheduler>.fromOpaque(context).takeRetainedValue().drain()
-  }
-
-  /// Foundation's wrapper holds the C queue in its one stored property; nil where that is no longer so.
-  private static func rawQueue(of queue: DispatchQueue) -> OpaquePointer? {
-    Mirror(reflecting: queue).children.first { $0.label == "__wrapped" }?.value as? OpaquePointer
-  }
-
   // MARK: Where we are
 
-  /// Makes the queue recognisable from inside of its blocks, and from those of every queue that targets it.
-  func markQueue(_ queue: DispatchQueue) {
-    guard let rawQueue else { return }
-    let me = Unmanaged.passUnretained(self).toOpaque()
-    dispatch_queue_set_specific(rawQueue, me, me, nil)
-  }
-
-  /// Whether the calling thread is inside a block of this scheduler's queue, so that blocking it would block the jobs.
-  var isCurrentQueue: Bool {
-    guard rawQueue != nil else { return SchedulerRegistry.current === self }
-    return dispatch_get_specific(Unmanaged.passUnretained(self).toOpaque()) != nil
-  }
+  /// Whether blocking the calling thread would block the jobs.
+  var isCurrent: Bool { host.isCurrent(self) }
 
   // MARK: What is live
 
   /// Registers a job at its launch.
   ///
   /// Any thread.
-  func register(_ job: JobRef, on queue: @autoclosure () -> DispatchQueue?) {
+  func register(_ job: JobRef, holding anchor: @autoclosure () -> Anchor?) {
     liveLock.lock()
-    if !isImmortal, self.queue == nil { self.queue = queue() }
+    if host.releasesAnchor, self.anchor == nil { self.anchor = anchor() }
     liveJobs += 1
     if job.pointee.label.id == 0 { job.pointee.label.id = takeID() }
     job.pointee.home = Unmanaged.passUnretained(self)
@@ -259,15 +180,15 @@ final class Scheduler: @unchecked Sendable {
     }
     job.pointee.nextLive?.pointee.previousLive = job.pointee.previousLive
     liveJobs -= 1
-    let released = takeQueueElsewhere()
+    let released = takeAnchorElsewhere()
     liveLock.unlock()
     leave(released)
   }
 
   /// Keeps the queue alive for something that is no job.
-  func pin(_ queue: @autoclosure () -> DispatchQueue?) {
+  func pin(_ anchor: @autoclosure () -> Anchor?) {
     liveLock.withLock {
-      if !isImmortal, self.queue == nil { self.queue = queue() }
+      if host.releasesAnchor, self.anchor == nil { self.anchor = anchor() }
       livePins += 1
     }
   }
@@ -275,7 +196,7 @@ final class Scheduler: @unchecked Sendable {
   func unpin() {
     liveLock.lock()
     livePins -= 1
-    let released = takeQueueElsewhere()
+    let released = takeAnchorElsewhere()
     liveLock.unlock()
     leave(released)
   }
@@ -284,33 +205,31 @@ final class Scheduler: @unchecked Sendable {
   ///
   /// There, what a job's end calls may still attach a handler, which needs the queue: the drain gives it up before it goes
   /// idle. Under the lock.
-  private func takeQueueElsewhere() -> DispatchQueue? {
-    liveJobs == 0 && livePins == 0 && !isImmortal && !isOwnTurn ? queue.take() : nil
+  private func takeAnchorElsewhere() -> Anchor? {
+    liveJobs == 0 && livePins == 0 && host.releasesAnchor && !isOwnTurn ? anchor.take() : nil
   }
 
   /// Off the scheduler's turn no drain would drop the alarm, which holds the queue, which owns the scheduler: so a tick
   /// is sent.
   ///
   /// The queue's last reference may be this scheduler's too: it is held until the tick is under way.
-  private func leave(_ released: DispatchQueue?) {
+  private func leave(_ released: Anchor?) {
     guard let released else { return }
     withExtendedLifetime(released) { sendTimerWakeup() }
   }
 
   /// The drain, about to go idle: whether nothing is live any more, and if so the queue, to be released last.
   ///
-  /// Never of an immortal scheduler, nor of a simulation, which has no queue.
-  func takeQueueIfOver() -> (isOver: Bool, queue: DispatchQueue?) {
+  /// Never where the host keeps its anchor.
+  func takeAnchorIfOver() -> (isOver: Bool, anchor: Anchor?) {
     liveLock.withLock {
-      guard liveJobs == 0, livePins == 0, !isImmortal, simulation == nil else { return (false, nil) }
-      return (true, queue.take())
+      guard liveJobs == 0, livePins == 0, host.releasesAnchor else { return (false, nil) }
+      return (true, anchor.take())
     }
   }
 
-  /// The queue, for those that must call Dispatch with it.
-  ///
   /// A live scheduler has one.
-  var currentQueue: DispatchQueue? { liveLock.withLock { queue } }
+  var currentAnchor: Anchor? { liveLock.withLock { anchor } }
   var hasLive: Bool { liveLock.withLock { liveJobs + livePins > 0 } }
 }
 

@@ -56,14 +56,6 @@ extension CompletionRef {
   @inlinable var lockAddress: UnsafePointer<SpinLock> {
     @inline(__always) get { withUnsafePointer(to: pointee.lock) { $0 } }
   }
-
-  /// The outcome, for the case that has committed: it is seen.
-  @inlinable
-  func seenOutcome<Success>(as type: Success.Type) -> Result<Success, any Error> {
-    pointee.isObserved.store(true, ordering: .relaxed)
-    if pointee.state.load(ordering: .acquiring) == Completion.failed { Carrier.noteFailure() }
-    return outcome(as: type).unsafelyUnwrapped
-  }
 }
 
 /// An Awaitable that is observed while a select is under way.

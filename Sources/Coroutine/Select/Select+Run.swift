@@ -54,21 +54,29 @@ enum SelectRun {
       if timeout.map({ waiters[index].words[0] < waiters[$0].words[0] }) ?? true { timeout = index }
     }
     // 4
-    // In the order of the attempts: of two cases in one queue either comes first with equal probability, unless biased.
     job.pointee.selectNodes.store(UInt(bitPattern: waiters), ordering: .releasing)
     job.pointee.selectCount.store(UInt8(truncatingIfNeeded: count), ordering: .relaxed)
     let source = locks > 0 ? waiters[Int(waiters[0].locked)].source.pointee.place : nil
-    let epoch = job.beginWait(.select, for: UInt(bitPattern: source.map { Unmanaged.passUnretained($0).toOpaque() }))
-    for position in 0..<count {
-      let index = Int(waiters[position].attempted)
-      guard let queue = waiters[index].source.pointee.queue else { continue }
-      waiters[index].slotted.waiter.job = job
-      waiters[index].slotted.waiter.epoch = epoch
-      queue.pointee.append((waiters + index).waitNode)
+    let address = UInt(bitPattern: source.map { Unmanaged.passUnretained($0).toOpaque() })
+    let publish = { (epoch: WaitEpoch) in
+      // In the order of the attempts: of two cases in one queue either comes first with equal probability, unless biased.
+      for position in 0..<count {
+        let index = Int(waiters[position].attempted)
+        guard let queue = waiters[index].source.pointee.queue else { continue }
+        waiters[index].slotted.waiter.job = job
+        queue.pointee.append((waiters + index).waitNode, epoch)
+      }
+      // 5
+      unlock(waiters, locks)
     }
-    // 5
-    unlock(waiters, locks)
-    let reason = timeout.map { park(carrier, job, epoch, waiters[$0].words[0]) } ?? Carrier.park(carrier, job)
+    let reason: UInt8
+    if let timeout {
+      reason = try park(carrier, job, address, waiters[timeout].words[0], publish) { unlink(waiters, count, except: -1) }
+    } else {
+      reason = try WaitQueue.park(carrier, job, .select, for: address, publish: publish) {
+        unlink(waiters, count, except: -1)
+      }
+    }
     var winner = -1
     if reason >= WakeReason.firstCase {
       winner = Int(reason - WakeReason.firstCase)
@@ -76,6 +84,12 @@ enum SelectRun {
       winner = timeout
     }
     // 6: the winner's node was unlinked by whoever claimed it.
+    unlink(waiters, count, except: winner)
+    return winner
+  }
+
+  @inline(__always)
+  private static func unlink(_ waiters: Nodes, _ count: Int, except winner: Int) {
     for index in 0..<count where index != winner {
       guard let queue = waiters[index].source.pointee.queue else { continue }
       let lock = waiters[index].lock
@@ -83,8 +97,6 @@ enum SelectRun {
       queue.pointee.remove((waiters + index).waitNode)
       lock.pointee.unlock()
     }
-    if winner < 0 { throw job.cancellation() ?? CancellationError() }
-    return winner
   }
 
   @inline(__always)
@@ -115,17 +127,25 @@ enum SelectRun {
   private static func park(
     _ carrier: UnsafeMutablePointer<Carrier>,
     _ job: JobRef,
-    _ epoch: WaitEpoch,
-    _ nanoseconds: UInt
-  ) -> UInt8 {
+    _ source: UInt,
+    _ nanoseconds: UInt,
+    _ publish: (WaitEpoch) -> Void,
+    withdraw: () -> Void
+  ) throws -> UInt8 {
     let scheduler = job.pointee.scheduler.load(ordering: .relaxed)
-    return scheduler._withUnsafeGuaranteedRef { scheduler in
+    return try scheduler._withUnsafeGuaranteedRef { scheduler in
       let now = scheduler.clock
       let (end, overflows) = now.addingReportingOverflow(UInt64(nanoseconds))
-      var timer = TimerNode(deadline: overflows ? .max : end, effect: .wake(job, epoch))
-      return withUnsafeMutablePointer(to: &timer) { timer in
-        scheduler.add(timer, now: now)
-        let reason = Carrier.park(carrier, job)
+      var timer = TimerNode(deadline: overflows ? .max : end, job)
+      return try withUnsafeMutablePointer(to: &timer) { timer in
+        let reason = try WaitQueue.park(carrier, job, .select, for: source) { epoch in
+          publish(epoch)
+          // After the locks: starting a timer may allocate.
+          scheduler.add(timer, waking: epoch, now: now)
+        } withdraw: {
+          scheduler.remove(timer)
+          withdraw()
+        }
         if reason != WakeReason.timer { scheduler.remove(timer) }
         return reason
       }
@@ -137,9 +157,8 @@ enum SelectRun {
   static func waitForCancellation() throws -> Never {
     let (carrier, job) = try Carrier.beginWaiting()
     job.pointee.selectCount.store(0, ordering: .relaxed)
-    _ = job.beginWait(.select)
-    _ = Carrier.park(carrier, job)
-    throw job.cancellation() ?? CancellationError()
+    try WaitQueue.park(carrier, job, .select) { _ in } withdraw: {}
+    misuse("a select without cases has ended without a cancellation")
   }
 
   /// A timeout's length; zero: ready at once.
@@ -185,12 +204,12 @@ enum SelectRun {
   ) {
     for index in 0..<count { waiters[index].attempted = UInt8(truncatingIfNeeded: index) }
     if biased || count < 2 { return }
-    let simulation = job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.simulation }
+    let host = job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.host }
     var random = carrier.pointee.drawNumber()
     for index in stride(from: count - 1, to: 0, by: -1) {
       let other: Int
-      if let simulation {
-        other = index - simulation.choose(index + 1)
+      if host.controlsOrder {
+        other = index - host.choose(index + 1)
       } else {
         other = Int(((random >> 32) &* UInt64(index + 1)) >> 32)
         random = random &* 0x5851_F42D_4C95_7F2D &+ 0x1405_7B7E_F767_814F

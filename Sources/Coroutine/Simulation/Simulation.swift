@@ -6,9 +6,9 @@ import Synchronization
 /// Time stands still while anything can run. When every job is parked it jumps to the next timer. When there is no timer
 /// and nothing outside (a thread of co_blocking, a Task) is under way either, nothing can ever happen: `run` reports the
 /// deadlock at once, with a dump.
-final class Simulation: @unchecked Sendable {
+final class Simulation: Host, @unchecked Sendable {
   // Sound because the scheduler and the clock are used by the thread that runs the simulation; `outside` is atomic and
-  // `wake` is a semaphore.
+  // `wakeUp` is a semaphore.
 
   /// Nothing can advance: all that is live waits for something that cannot happen.
   struct Deadlock: Error, CustomStringConvertible {
@@ -18,19 +18,20 @@ final class Simulation: @unchecked Sendable {
 
   /// Atomic because a dump of everything reads it from elsewhere.
   private let time = Atomic<UInt64>(1_000_000_000)
-  var now: UInt64 { time.load(ordering: .relaxed) }
+  override var now: UInt64 { time.load(ordering: .relaxed) }
   let seed: UInt64?
   private var random: SplitMix
   private var nextTimer: UInt64?
-  private(set) lazy var scheduler = Scheduler(simulation: self)
+  private(set) lazy var scheduler = Scheduler(host: self, anchor: nil, pool: nil)
   private let drainWanted = Atomic<Bool>(false)
   private let outside = Atomic<Int>(0)
-  private let wake = DispatchSemaphore(value: 0)
+  private let wakeUp = DispatchSemaphore(value: 0)
 
   /// `seed` nil: first in, first out.
   init(seed: UInt64? = nil) {
     self.seed = seed
     random = SplitMix(state: seed ?? 0)
+    super.init(label: "simulation", hasVirtualTime: true, controlsOrder: true)
   }
 
   /// Runs `body` as a coroutine of the simulation, and all that it launches, until `body`'s job has ended.
@@ -53,7 +54,7 @@ final class Simulation: @unchecked Sendable {
         nextTimer = nil
         if scheduler.inbox.wakeUp() { drainWanted.store(true, ordering: .releasing) }
       } else if isBusyOutside {
-        wake.wait()
+        wakeUp.wait()
       } else {
         throw Deadlock(dump: Dump.text(of: [scheduler]))
       }
@@ -63,20 +64,20 @@ final class Simulation: @unchecked Sendable {
 
   // MARK: What the scheduler calls
 
-  func wakeUp() {
+  override func submit(_ scheduler: Scheduler, _ anchor: Anchor?) -> Bool {
     drainWanted.store(true, ordering: .releasing)
-    wake.signal()
+    wakeUp.signal()
+    return true
   }
 
-  func sleepUntil(_ time: UInt64?) { nextTimer = time }
+  override func wake(at time: UInt64?, _ anchor: Anchor?) { nextTimer = time }
 
-  func choose(_ count: Int) -> Int { seed == nil || count < 2 ? 0 : Int(random.next() % UInt64(count)) }
+  override func choose(_ count: Int) -> Int { seed == nil || count < 2 ? 0 : Int(random.next() % UInt64(count)) }
 
-  /// Brackets work that goes on outside and will wake a job.
-  func beginOutside() { outside.wrappingAdd(1, ordering: .acquiringAndReleasing) }
-  func endOutside() {
+  override func beginOutsideWork() { outside.wrappingAdd(1, ordering: .acquiringAndReleasing) }
+  override func endOutsideWork() {
     outside.wrappingSubtract(1, ordering: .acquiringAndReleasing)
-    wake.signal()
+    wakeUp.signal()
   }
 }
 

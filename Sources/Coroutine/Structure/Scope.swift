@@ -174,7 +174,7 @@ public final class Scope: @unchecked Sendable {
     for cancellation in [reason, outside] {
       if let cancellation, isSameError(error, cancellation) { return }
     }
-    owner.handle._withUnsafeGuaranteedRef { CoroutineRuntime.report(error, in: $0.summary) }
+    owner.handle._withUnsafeGuaranteedRef { UnhandledErrors.report(error, in: $0.summary) }
   }
 
   /// Reports the later failures of children that nobody has joined, in the order in which they came.
@@ -215,9 +215,11 @@ public final class Scope: @unchecked Sendable {
       }
       // Once the cancellation is passed on this wait outlasts it: the last child must be able to end it.
       let wasShielded = passedOn != nil ? job.setShielded(true) : true
-      waiting = job.beginWait(.children)
-      lock.unlock()
-      _ = Carrier.park(carrier, job)
+      // A cancellation is not thrown here: the loop passes it on.
+      _ = try? WaitQueue.park(carrier, job, .children) { epoch in
+        waiting = epoch
+        lock.unlock()
+      } withdraw: {}
       lock.lock()
       waiting = nil
       lock.unlock()
@@ -257,7 +259,11 @@ private func run<Output>(_ policy: Scope.Policy, _ body: (Scope) throws -> Outpu
   var frame = CancelFrame(.scope, inside: job.pointee.frames)
   return try withUnsafeMutablePointer(to: &frame) { frame in
     let scope = Scope(policy, owner: job, frame: frame)
-    frame.pointee.scope = Unmanaged.passUnretained(scope)
+    frame.pointee.owner = CancelFrame.Owner(
+      object: UnsafeRawPointer(Unmanaged.passUnretained(scope).toOpaque()),
+      error: { Unmanaged<Scope>.fromOpaque($0).takeUnretainedValue().cancellationError },
+      cancel: { Unmanaged<Scope>.fromOpaque($0).takeUnretainedValue().passOn($1) }
+    )
     job.pointee.frames = frame
     defer { job.forgetSignals() }
     let outcome: Result<Output, any Error>

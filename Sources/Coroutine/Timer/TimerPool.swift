@@ -1,11 +1,11 @@
 internal import CCoroutine
 
-// What a timer wheel's slots hold: small entries that lie close together, from a pool that grows with the number of timers at
-// once and then allocates nothing more.
+// The entries that the slots of a timer wheel hold. They are small and lie close together. The pool grows with the
+// largest number of simultaneous timers, and then allocates nothing more.
 //
 //   FREE (node nil, linked by next) --take--> QUEUED (node set, in the list of a slot) --give back--> FREE
 //
-// Everything under the wheel's lock.
+// The wheel's lock covers everything in this file.
 
 /// A queued timer.
 struct TimerEntry {
@@ -13,33 +13,34 @@ struct TimerEntry {
   let effect: TimerNode.Effect
   var next: UnsafeMutablePointer<TimerEntry>?
   var previous: UnsafeMutablePointer<TimerEntry>?
-  /// Whose it is.
+  /// The node that owns the entry; nil while the entry is free.
   ///
-  /// An address to compare, never to follow: the node's frame may be gone before a fired entry is used again.
+  /// An address to compare, never to dereference: the node's frame may have ended before a fired entry is used again.
   var node: UnsafeMutablePointer<TimerNode>?
   var slot: Int32 = -1
 }
 
-/// The entries of one wheel.
+/// The entry pool of one wheel.
 struct TimerPool: ~Copyable {
   private var free: UnsafeMutablePointer<TimerEntry>?
   private var blocks: [UnsafeMutablePointer<TimerEntry>] = []
-  /// How many entries there are, free or not.
+  /// The number of entries, free or queued.
   private(set) var total = 0
-  /// Which blocks these are: an entry of an earlier generation is no memory any more, and its timer has fired or has been
-  /// given another one.
+  /// The number that identifies the current blocks.
+  ///
+  /// The memory of an entry of an earlier generation has been freed: its timer has fired or has moved to another entry.
   let generation: UInt32
 
-  /// So many entries stay for the next time.
+  /// The number of entries that the pool keeps for reuse.
   static var kept: Int { 4096 }
 
   init(generation: UInt32 = 0) { self.generation = generation }
 
   deinit { for block in blocks { block.deallocate() } }
 
-  /// Whether so few of the entries are in use that a crowd must have gone.
+  /// Whether so few entries are in use that the pool should be replaced by a smaller one.
   ///
-  /// To move a timer then costs what fifteen have paid for.
+  /// At this ratio, fifteen timers that have gone have paid for moving each remaining timer.
   func isMostlyFree(_ used: Int) -> Bool { total > Self.kept && used < total / 16 }
 
   mutating func take(_ contents: TimerEntry) -> UnsafeMutablePointer<TimerEntry> {
@@ -56,7 +57,7 @@ struct TimerPool: ~Copyable {
     free = entry
   }
 
-  /// Doubles, from one page on.
+  /// Doubles the pool, starting with one page.
   private mutating func grow() {
     let count = max(64, total)
     let block = UnsafeMutablePointer<TimerEntry>.allocate(capacity: count)
@@ -70,7 +71,7 @@ struct TimerPool: ~Copyable {
   }
 }
 
-/// Entries in the order of adding.
+/// A list of entries in the order of adding.
 struct TimerList {
   typealias Entry = UnsafeMutablePointer<TimerEntry>
   private(set) var first: Entry?
@@ -100,7 +101,7 @@ struct TimerList {
     return self
   }
 
-  /// Takes out what is due at `now`.
+  /// Removes the entries that are due at `now`, and returns them in their order.
   mutating func takeDue(_ now: UInt64) -> TimerList {
     var due = TimerList()
     var entry = first
@@ -109,7 +110,7 @@ struct TimerList {
       guard current.pointee.deadline <= now else { continue }
       remove(current)
       due.append(current)
-      // A sleeper's record has left the caches: all of them are fetched at once instead of one after the other.
+      // The record of a sleeping job has left the caches. Prefetching loads all records in parallel.
       if case .wake(let job, _) = current.pointee.effect { cco_prefetch_lines(job, 6) }
     }
     return due
@@ -124,9 +125,9 @@ struct TimerList {
     return true
   }
 
-  /// By deadlines; what has the same keeps its order.
+  /// Sorts by deadline and keeps the order of entries with equal deadlines.
   ///
-  /// A merge sort of runs that double: no recursion, nothing allocated.
+  /// A merge sort of runs whose width doubles. It neither recurses nor allocates.
   mutating func sort() {
     if isSorted { return }
     var width = 1

@@ -1,22 +1,29 @@
-// Timers: a hierarchical timing wheel for each scheduler (Varghese and Lauck, 1987). Adding and calling off are constant
-// time whatever the number of timers.
+// The timers of one scheduler: a hierarchical timing wheel (Varghese and Lauck, 1987). Adding and removing a timer take
+// constant time, whatever the number of timers.
 //
-// Level 0 has 64 slots of one tick (2^16 ns, 66 µs), level n slots of 64^n ticks. A timer lies in the level of the highest
-// bit group in which its tick differs from `elapsed`, so
-//   * every timer of a level is due before every timer of a higher level,
-//   * in a level, slots are due in the order of their index,
-// and the first occupied slot of the lowest occupied level holds the earliest one. When time reaches a slot of a higher
-// level its timers are dealt to lower ones. A timer fires when the clock has reached its very deadline: ticks sort, they do
-// not round. Timers that fall due together fire in the order of deadlines, then of adding.
+// Layout.
+// - Level 0 has 64 slots of one tick (2^16 ns, 66 µs). Level n has 64 slots of 64^n ticks.
+// - A timer lies in the level of the highest bit group in which its tick differs from `elapsed`. Therefore:
+//   * every timer of a level is due before every timer of a higher level;
+//   * within a level, the slots are due in the order of their index;
+//   * the first occupied slot of the lowest occupied level holds the earliest timer.
+// - When the time reaches a slot of a higher level, the wheel moves the timers of that slot to lower levels.
 //
-// What lies in the slots are entries of the wheel's own (TimerPool.swift), not the nodes on the waiting stacks: to deal or to
-// fire a timer must not touch the stack of a coroutine that sleeps. Each is a page that nobody has looked at for long, and
-// a look would wait for memory and page tables.
+// Order. A timer fires when the clock has reached its exact deadline: ticks sort timers, they do not round deadlines.
+// Timers that are due together fire in the order of their deadlines. Timers with equal deadlines fire in the order of
+// adding.
 //
-// Ownership: everything under the wheel's lock, because a job may be called off by a worker that stole it. Firing touches an
-// entry, its job and its frame only under that lock; the owner takes the lock to call off before its frame goes. A node is
-// written under that lock too. Its entry is its own as long as the entry says so (`TimerEntry.node`): the entry of a timer
-// that has fired may belong to another node by the time its owner calls it off.
+// Memory. The slots hold entries that the wheel owns (TimerPool.swift). They do not hold the nodes, which lie on the
+// stacks of the waiting coroutines. Moving or firing a timer must not touch the stack of a sleeping coroutine: no
+// thread has read that page for a long time, and a read would wait for memory and page tables.
+//
+// Ownership.
+// - The wheel's lock covers everything in this file, because a worker that stole a job may remove the job's timer.
+// - Firing touches an entry, its job and the job's frame only under that lock. The owner of a node takes the lock to
+//   remove the timer before the owner's frame ends.
+// - A node, too, is written only under that lock.
+// - An entry belongs to a node only while `TimerEntry.node` is that node. After a timer has fired, its entry may belong
+//   to another node by the time the owner removes the timer.
 
 struct TimerWheel: ~Copyable {
   private typealias Entry = UnsafeMutablePointer<TimerEntry>
@@ -27,13 +34,16 @@ struct TimerWheel: ~Copyable {
   private var slots: UnsafeMutablePointer<TimerList>?
   private var pool = TimerPool()
   private var occupied = InlineArray<8, UInt64>(repeating: 0)
-  /// The tick up to which everything has been dealt with.
+  /// The tick up to which the wheel has processed every timer.
   private var elapsed: UInt64 = 0
   private(set) var count = 0
-  /// For how many timers there is memory.
+  /// The number of timers for which memory is allocated.
   var capacity: Int { pool.total }
 
-  /// What is still queued will not fire: a job of a scheduler that goes has ended, but a call may be held here alone.
+  /// Discards the timers that are still queued: they do not fire.
+  ///
+  /// Every job of a scheduler has ended before the scheduler is released. A call may be held by this wheel alone, so
+  /// the wheel releases it.
   deinit {
     guard let slots else { return }
     for position in 0..<Self.levels * 64 {
@@ -51,14 +61,14 @@ struct TimerWheel: ~Copyable {
       slots = .allocate(capacity: Self.levels * 64)
       slots!.initialize(repeating: TimerList(), count: Self.levels * 64)
     }
-    // With nothing queued the wheel may jump ahead, which keeps timers in low levels.
+    // An empty wheel may jump ahead. That keeps new timers in low levels.
     if count == 0 { elapsed = max(elapsed, now >> Self.tickShift) }
     count += 1
     let contents = TimerEntry(deadline: node.pointee.deadline, effect: node.pointee.effect, node: node)
     link(enter(node, contents))
   }
 
-  /// An entry of the pool's for a node.
+  /// Takes an entry from the pool for a node, and records it in the node.
   private mutating func enter(_ node: UnsafeMutablePointer<TimerNode>, _ contents: TimerEntry) -> Entry {
     let entry = pool.take(contents)
     node.pointee.entry = entry
@@ -66,12 +76,10 @@ struct TimerWheel: ~Copyable {
     return entry
   }
 
-  /// Whether the node was still queued.
-  ///
-  /// Constant time.
+  /// Removes a timer in constant time, and returns whether it was still queued.
   mutating func remove(_ node: UnsafeMutablePointer<TimerNode>) -> Bool {
     guard let entry = node.pointee.entry else { return false }
-    // The wheel may be gone before the node is: what has fired or been called off leads nowhere any more.
+    // The wheel may be released before the node. A timer that has fired or was removed must not refer to an entry.
     node.pointee.entry = nil
     guard node.pointee.generation == pool.generation, entry.pointee.node == node else { return false }
     let position = Int(entry.pointee.slot)
@@ -81,10 +89,12 @@ struct TimerWheel: ~Copyable {
     return true
   }
 
-  /// A time at which there is something to do, never later than the earliest deadline; nil when nothing is queued.
+  /// Returns a time at which the wheel has work to do, or nil if no timer is queued.
+  ///
+  /// The time is never later than the earliest deadline.
   func nextEvent() -> UInt64? {
     guard let (level, index) = earliestSlot() else { return nil }
-    // A slot of a higher level may hold many timers: its beginning will do, since its timers are dealt out then.
+    // A slot of a higher level may hold many timers. Its start is early enough, because its timers are moved then.
     var earliest = UInt64.max
     var entry = slots![level * 64 + index].first
     var looked = 0
@@ -97,7 +107,7 @@ struct TimerWheel: ~Copyable {
     return earliest
   }
 
-  /// Takes out every timer whose deadline is at most `now` and hands what it does to `fire`, in order.
+  /// Removes every timer whose deadline is at most `now`, and passes its effect to `fire`, in order.
   mutating func advance(to now: UInt64, _ fire: (TimerNode.Effect) -> Void) {
     let nowTick = now >> Self.tickShift
     while count > 0, let (level, index) = earliestSlot() {
@@ -121,7 +131,7 @@ struct TimerWheel: ~Copyable {
     return nil
   }
 
-  /// The first tick of a slot: `elapsed` with the bit groups from `level` down replaced.
+  /// Returns the first tick of a slot: `elapsed` with the bit groups from `level` down replaced.
   private func startOfSlot(_ level: Int, _ index: Int) -> UInt64 {
     let shift = UInt64(level * 6)
     let above = shift + 6 >= 64 ? 0 : (elapsed >> (shift + 6)) << (shift + 6)
@@ -143,16 +153,17 @@ struct TimerWheel: ~Copyable {
     count -= 1
   }
 
-  /// Gives back what a crowd has left: the few timers that stay move together into a pool of their size.
+  /// Replaces the pool after most timers have gone: the few that remain move together into a pool of their size.
   ///
-  /// Not while some are in no slot, about to fire; and not by who calls one off, on a stack that may be small.
+  /// Called only when every timer is in a slot, that is, when none has been taken out to fire. Not called by `remove`,
+  /// which may run on a small stack.
   private mutating func giveBack() {
     guard pool.isMostlyFree(count) else { return }
     let old = exchange(&pool, with: TimerPool(generation: pool.generation &+ 1))
     for position in 0..<Self.levels * 64 where slots![position].first != nil {
       var moving = slots![position].takeAll()
       while let entry = moving.popFirst() {
-        // Queued, so its node is there.
+        // The entry is queued, and the node of a queued entry exists.
         slots![position].append(enter(entry.pointee.node.unsafelyUnwrapped, entry.pointee))
       }
     }
@@ -165,7 +176,9 @@ struct TimerWheel: ~Copyable {
     while let entry = dealt.popFirst() { link(entry) }
   }
 
-  /// Fires what is due in a slot of level 0; false when something that is not yet due remains.
+  /// Fires the due timers of a slot of level 0.
+  ///
+  /// Returns false if a timer that is not yet due remains.
   private mutating func fireDue(_ index: Int, _ now: UInt64, _ fire: (TimerNode.Effect) -> Void) -> Bool {
     var due = slots![index].takeDue(now)
     due.sort()

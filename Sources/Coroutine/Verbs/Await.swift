@@ -48,10 +48,12 @@ extension Awaitable {
   }
 }
 
-/// What has a promise underneath.
-protocol PromiseBacked {
-  var anyPromise: AnyPromise { get }
+/// An awaitable of the runtime's own, whose outcome lies in a completion.
+protocol CompletionBacked {
+  var completion: CompletionRef { get }
 }
+
+extension AnyJob: CompletionBacked {}
 
 extension Awaitable {
   /// As observe, for a coroutine that waits for several: it is told at once of an end that is known.
@@ -64,15 +66,8 @@ extension Awaitable {
   }
 
   private var knownOutcome: Result<Output, any Error>? {
-    guard let completion = ownCompletion, completion.isSettled else { return nil }
+    guard let completion = (self as? any CompletionBacked)?.completion, completion.isSettled else { return nil }
     return completion.seenOutcome(as: Output.self)
-  }
-
-  /// Of the runtime's own types.
-  private var ownCompletion: CompletionRef? {
-    if let job = self as? AnyJob { return job.completion }
-    if let promise = self as? AnyPromise { return promise.completion }
-    return (self as? any PromiseBacked)?.anyPromise.completion
   }
 }
 
@@ -85,7 +80,10 @@ public func co_await<Output>(_ awaitable: some Awaitable<Output>) throws -> Outp
   try awaitable.awaitValue()
 }
 
-extension Job {
+extension Job: Awaitable {
+  /// What joining the job returns.
+  public typealias Output = Success
+
   /// Tells of the job's end.
   ///
   /// Starts a lazy job.

@@ -70,9 +70,11 @@ final class SuspendCell<Output: Sendable>: ResumeTarget<Output>, @unchecked Send
     let isCancelled = job.pointee.flags.load(ordering: .relaxed) & JobFlags.needsCancellationCheck != 0 && job.cancellation() != nil
     lock.lock()
     if state == .pending, !isCancelled {
-      waiter = (job, job.beginWait(kind))
-      lock.unlock()
-      _ = Carrier.park(carrier, job)
+      // A cancellation is not thrown here: the caller finds no result.
+      _ = try? WaitQueue.park(carrier, job, kind) { epoch in
+        waiter = (job, epoch)
+        lock.unlock()
+      } withdraw: {}
       lock.lock()
     }
     waiter = nil
@@ -103,7 +105,7 @@ public final class Resumer<Output: Sendable>: Sendable {
   /// Resumes with either.
   public func resume(with result: Result<Output, any Error>) {
     if target.resume(result) == .resumed {
-      CoroutineRuntime.report(ResumedTwice(late: "\(result)"), in: target.summary)
+      UnhandledErrors.report(ResumedTwice(late: "\(result)"), in: target.summary)
     }
   }
 

@@ -39,11 +39,11 @@ struct Completion: ~Copyable {
   ///
   /// Under the lock.
   @usableFromInline var isCalling = false
-  static var noLane: UInt8 { .max }
+  static var noWorker: UInt8 { .max }
   /// The number of the worker whose handlers those are that coroutines on workers attach (HandlerQueue.swift).
   ///
   /// Under the lock.
-  @usableFromInline var handlerLane: UInt8 = .max
+  @usableFromInline var handlerWorker: UInt8 = .max
   @usableFromInline var failure: (any Error)?
   /// The value, or a pointer to it where it does not fit.
   @usableFromInline var bytes = InlineArray<3, UInt>(repeating: 0)
@@ -190,7 +190,7 @@ extension UnsafeMutablePointer where Pointee == Completion {
           if job.claim(waiter.pointee.epoch, waiter.pointee.reason) { woken.append(job) }
           continue
         }
-        guard waiter.pointee.promise != nil else {
+        guard waiter.pointee.notify != nil else {
           callbacks.append(waiter)
           continue
         }
@@ -209,10 +209,7 @@ extension UnsafeMutablePointer where Pointee == Completion {
       if isDone { return hasCallbacks }
       while let waiter = told {
         told = waiter.pointee.next
-        AnyPromise.upstreamSettled(
-          waiter.pointee.promise.unsafelyUnwrapped,
-          Int(truncatingIfNeeded: waiter.pointee.epoch.word)
-        )
+        waiter.pointee.notify.unsafelyUnwrapped(waiter.pointee.context.unsafelyUnwrapped, waiter.pointee.index)
       }
       pointee.lock.lock()
     }
@@ -261,6 +258,14 @@ extension UnsafeMutablePointer where Pointee == Completion {
     }
   }
 
+  /// The outcome, which is there, for a caller that will see it.
+  @inlinable
+  func seenOutcome<Success>(as type: Success.Type) -> Result<Success, any Error> {
+    pointee.isObserved.store(true, ordering: .relaxed)
+    if pointee.state.load(ordering: .acquiring) == Completion.failed { Carrier.noteFailure() }
+    return outcome(as: type).unsafelyUnwrapped
+  }
+
   /// The value or a throw of the failure; the caller knows that it is settled.
   @inlinable @inline(__always)
   func get<Success>(as type: Success.Type) throws -> Success {
@@ -289,15 +294,16 @@ extension UnsafeMutablePointer where Pointee == Completion {
       pointee.lock.unlock()
       return
     }
-    var waiter = Waiter(job: job, epoch: job.beginWait(kind, for: UInt(bitPattern: self)))
+    var waiter = Waiter(job: job)
     try withUnsafeMutablePointer(to: &waiter) { waiter in
-      pointee.waiters.append(waiter)
-      pointee.lock.unlock()
-      if Carrier.park(carrier, job) == WakeReason.delivered { return }
-      pointee.lock.lock()
-      pointee.waiters.remove(waiter)
-      pointee.lock.unlock()
-      throw job.cancellation() ?? CancellationError()
+      try WaitQueue.park(carrier, job, kind, for: UInt(bitPattern: self)) { epoch in
+        pointee.waiters.append(waiter, epoch)
+        pointee.lock.unlock()
+      } withdraw: {
+        pointee.lock.lock()
+        pointee.waiters.remove(waiter)
+        pointee.lock.unlock()
+      }
     }
   }
 

@@ -22,6 +22,14 @@ struct ValueWaiter {
   }
 }
 
+extension UnsafeMutablePointer<ValueWaiter> {
+  /// Its waiter, which comes first.
+  @inlinable
+  var waiter: UnsafeMutablePointer<Waiter> {
+    @inline(__always) get { UnsafeMutableRawPointer(self).assumingMemoryBound(to: Waiter.self) }
+  }
+}
+
 extension UnsafeMutablePointer<Waiter> {
   /// The whole of a node that a job has queued in a place whose nodes all have slots.
   @inlinable
@@ -39,23 +47,4 @@ extension UnsafeMutablePointer<Waiter> {
 
   @usableFromInline @inline(never)
   func fireCallback() { pointee.callback.unsafelyUnwrapped.takeRetainedValue().fire() }
-}
-
-extension WaitQueue {
-  /// Takes the first waiter whose wait can still be had, and claims it.
-  ///
-  /// Those whose wait has ended by other means, and who have not yet come to unlink themselves, are unlinked on the
-  /// way. Under the place's lock.
-  @inlinable @inline(__always)
-  mutating func claimFirst() -> UnsafeMutablePointer<Waiter>? {
-    while let waiter = popFirst() {
-      guard let job = waiter.pointee.job else {
-        // A callback's node is linked for as long as it waits; the reason says that it does so no more.
-        waiter.pointee.reason = 0
-        return waiter
-      }
-      if job.claim(waiter.pointee.epoch, waiter.pointee.reason) { return waiter }
-    }
-    return nil
-  }
 }

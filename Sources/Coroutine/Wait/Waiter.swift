@@ -109,24 +109,29 @@ struct Waiter {
   /// The waiting job; nil: a callback.
   @usableFromInline var job: JobRef?
   @usableFromInline var callback: Unmanaged<WaitCallback>?
-  /// The promise that waits: its own place, or one of several, which the token then numbers.
-  @usableFromInline var promise: Unmanaged<AnyPromise>?
+  /// Of a waiter that is neither: the settling thread calls it with `context`, outside of every lock.
+  @usableFromInline var notify: Notification?
+  @usableFromInline var context: UnsafeMutableRawPointer?
 
+  /// Gets the waiter's context, and its number among the waiters with that context.
+  @usableFromInline typealias Notification = @convention(c) (_ context: UnsafeMutableRawPointer, _ index: Int) -> Void
+
+  /// Of a job whose wait has not begun: it is queued with its epoch.
   @inlinable
-  init(job: JobRef, epoch: WaitEpoch, reason: UInt8 = WakeReason.delivered) {
-    self.job = job
-    self.epoch = epoch
-    self.reason = reason
-  }
+  init(job: JobRef) { self.job = job }
 
   @inlinable
   init(callback: Unmanaged<WaitCallback>) { self.callback = callback }
 
-  @inlinable
-  init(promise: Unmanaged<AnyPromise>, memberIndex: Int) {
-    self.promise = promise
-    epoch = WaitEpoch(word: UInt64(truncatingIfNeeded: memberIndex))
+  /// It waits for no job, so the epoch's word is free to hold `index`.
+  init(notify: @escaping Notification, context: UnsafeMutableRawPointer, index: Int) {
+    self.notify = notify
+    self.context = context
+    epoch = WaitEpoch(word: UInt64(bitPattern: Int64(index)))
   }
+
+  /// The number that the waiter was made with, for `notify`.
+  var index: Int { Int(truncatingIfNeeded: epoch.word) }
 }
 
 /// What is queued in a place by anyone but a job: a handler, a continuation, a thread.
@@ -151,47 +156,4 @@ class WaitCallback: @unchecked Sendable {
 
   /// Called once, outside of every lock, when what was waited for has happened.
   @usableFromInline func fire() {}
-}
-
-/// The nodes queued in one place, first in first out.
-///
-/// All operations are constant time, under the place's lock.
-@usableFromInline
-struct WaitQueue {
-  @usableFromInline var first: UnsafeMutablePointer<Waiter>?
-  @usableFromInline var last: UnsafeMutablePointer<Waiter>?
-
-  @inlinable init() {}
-
-  @inlinable @inline(__always)
-  mutating func append(_ waiter: UnsafeMutablePointer<Waiter>) {
-    waiter.pointee.isLinked = true
-    waiter.pointee.next = nil
-    waiter.pointee.previous = last
-    if let last { last.pointee.next = waiter } else { first = waiter }
-    last = waiter
-  }
-
-  @inlinable @inline(__always)
-  mutating func remove(_ waiter: UnsafeMutablePointer<Waiter>) {
-    guard waiter.pointee.isLinked else { return }
-    waiter.pointee.isLinked = false
-    if let previous = waiter.pointee.previous {
-      previous.pointee.next = waiter.pointee.next
-    } else {
-      first = waiter.pointee.next
-    }
-    if let next = waiter.pointee.next {
-      next.pointee.previous = waiter.pointee.previous
-    } else {
-      last = waiter.pointee.previous
-    }
-  }
-
-  @inlinable @inline(__always)
-  mutating func popFirst() -> UnsafeMutablePointer<Waiter>? {
-    guard let waiter = first else { return nil }
-    remove(waiter)
-    return waiter
-  }
 }

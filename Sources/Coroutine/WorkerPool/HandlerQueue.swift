@@ -21,7 +21,7 @@ import Synchronization
 // the worker's own drain it sends the tick.
 //
 // The order of registration. The handlers that coroutines of the shared scheduler attach to one promise or job go to one worker,
-// that of the first (Completion.laneOfHandlers): a coroutine may be on another worker when it attaches the next one. They are sent in
+// that of the first (Completion.workerOfHandlers): a coroutine may be on another worker when it attaches the next one. They are sent in
 // the order of attaching (Completion.swift), so they are appended, and run, in that order.
 //
 // A worker lives for ever, so what waits here holds neither the scheduler nor its queue.
@@ -63,11 +63,7 @@ final class HandlerQueue: @unchecked Sendable {
     for _ in 0..<count {
       let next = waiting.popFirst()
       lock.unlock()
-      switch next {
-      case .work(let item): item.takeRetainedValue().run()
-      case .handler(let promise): AnyPromise.runHandler(promise)
-      default: break
-      }
+      if case .work(let item) = next { item.run() }
       lock.lock()
     }
     isRunning = false
@@ -79,18 +75,6 @@ final class HandlerQueue: @unchecked Sendable {
 
   /// What a watchdog compares: the first handler, if nobody runs any.
   var next: UInt { lock.withLock { isRunning ? 0 : waiting.next } }
-}
-
-/// Asks a worker to run the handlers of another one, whose drain does not get to them.
-private final class HandlerHelp: WorkItem, @unchecked Sendable {
-  // Sound because `readyQueue` is set once.
-  private let readyQueue: Scheduler
-
-  init(for readyQueue: Scheduler) { self.readyQueue = readyQueue }
-
-  override func run() {
-    if readyQueue.runHandlers().isReady { readyQueue.sendTimerWakeup() }
-  }
 }
 
 extension Scheduler {
@@ -106,16 +90,17 @@ extension Scheduler {
   var nextHandler: UInt { hasReadyHandlers ? handlers.unsafelyUnwrapped._withUnsafeGuaranteedRef { $0.next } : 0 }
 
   /// Sends a handler to a worker, from anywhere.
-  func sendToLane(_ message: Inbox.Message, _ handlers: Unmanaged<HandlerQueue>) {
-    let needsCancellationCheck = handlers._withUnsafeGuaranteedRef { $0.append(message) }
-    if needsCancellationCheck, !isOwnTurn { sendTimerWakeup() }
+  func sendToWorker(_ message: Inbox.Message, _ handlers: Unmanaged<HandlerQueue>) {
+    let drainMustLook = handlers._withUnsafeGuaranteedRef { $0.append(message) }
+    if drainMustLook, !isOwnTurn { sendTimerWakeup() }
   }
 
   /// Has `helper` run this worker's handlers.
   ///
   /// A request for each look of the watchdog: a helper that has become busy itself does not keep others from helping.
   func askForHelp(of helper: Scheduler) {
-    helper.push(.work(Unmanaged.passRetained(HandlerHelp(for: self))))
+    let help: @Sendable () -> Void = { if self.runHandlers().isReady { self.sendTimerWakeup() } }
+    helper.push(.work(ClosureWork.retained(help, nil)))
   }
 }
 
@@ -123,15 +108,15 @@ extension UnsafeMutablePointer where Pointee == Completion {
   /// The worker that runs the handlers which coroutines on workers attach: that of the first of them.
   ///
   /// Under the lock. `readyQueue`: the attaching coroutine's.
-  func laneOfHandlers(_ readyQueue: Unmanaged<Scheduler>) -> Unmanaged<Scheduler> {
+  func workerOfHandlers(_ readyQueue: Unmanaged<Scheduler>) -> Unmanaged<Scheduler> {
     readyQueue._withUnsafeGuaranteedRef { scheduler in
       let mine = scheduler.index
-      if pointee.handlerLane == Completion.noLane { pointee.handlerLane = mine }
-      if pointee.handlerLane == mine { return readyQueue }
+      if pointee.handlerWorker == Completion.noWorker { pointee.handlerWorker = mine }
+      if pointee.handlerWorker == mine { return readyQueue }
       let workerPool = scheduler.readyQueue.pointee.workerPool.unsafelyUnwrapped
       return workerPool._withUnsafeGuaranteedRef { workerPool in
         // A number from another group, as tests have them, may be beyond this one's.
-        let index = Int(pointee.handlerLane) % workerPool.workers.count
+        let index = Int(pointee.handlerWorker) % workerPool.workers.count
         return Unmanaged.passUnretained(workerPool.workers[index])
       }
     }

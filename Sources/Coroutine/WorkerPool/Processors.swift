@@ -1,11 +1,14 @@
 import Glibc
 
-/// How many processors this process may use: the affinity mask and the CPU quota of its cgroup and of all its ancestors,
-/// because a container's limit is often set further up.
+/// The number of processors that this process may use.
+///
+/// It is limited by the affinity mask, and by the CPU quotas of the process's cgroup and of all its ancestors, because
+/// a container's limit is often set further up.
 enum Processors {
-  /// How many workers the shared scheduler has: `usable`, unless the variable COROUTINE_LANES says a number.
+  /// The number of workers of the shared scheduler: `usable`, unless the variable COROUTINE_WORKERS contains a number.
   ///
-  /// Traps on anything but 1 to 64: a server that runs on fewer workers than its operator has written would be worse.
+  /// Traps on any other value than 1 to 64: a server that silently ran with another number than its operator has set
+  /// would be worse.
   static var workers: Int {
     guard let setting = getenv("COROUTINE_WORKERS").map({ String(cString: $0) }), !setting.isEmpty else { return usable }
     guard let count = Int(setting), (1...64).contains(count) else {
@@ -20,16 +23,16 @@ enum Processors {
     allowed(status: read("/proc/self/status") ?? "") ?? Int(sysconf(Int32(_SC_NPROCESSORS_ONLN)))
   }
 
-  /// The bits of the line `Cpus_allowed:	ff,ffffffff` of /proc/self/status.
+  /// Counts the bits of the line `Cpus_allowed:	ff,ffffffff` of /proc/self/status.
   static func allowed(status: String) -> Int? {
     guard let line = status.split(separator: "\n").first(where: { $0.hasPrefix("Cpus_allowed:") }) else { return nil }
     let count = line.dropFirst("Cpus_allowed:".count).reduce(0) { $0 + ($1.hexDigitValue?.nonzeroBitCount ?? 0) }
     return count > 0 ? count : nil
   }
 
-  /// The tightest quota in whole processors, rounded up.
+  /// Returns the tightest quota in whole processors, rounded up.
   ///
-  /// `membership` is /proc/self/cgroup's text; `read` gives files' texts.
+  /// `membership` is the text of /proc/self/cgroup. `read` returns the text of a file.
   static func quota(membership: String, _ read: (String) -> String?) -> Int {
     var least = Int.max
     for line in membership.split(separator: "\n") {
@@ -51,7 +54,9 @@ enum Processors {
     return least
   }
 
-  /// "/a/b" and all above it, the root as "".
+  /// Returns "/a/b" and all its ancestors.
+  ///
+  /// The root is "".
   private static func ancestors(_ path: String) -> [String] {
     var names = path.split(separator: "/")
     var all = [""]

@@ -52,9 +52,7 @@ final class WorkerPool: @unchecked Sendable {
     watchdog = DispatchSource.makeTimerSource(queue: DispatchQueue(label: "\(label).watchdog"))
     workers = (0..<count).map { index in
       let queue = DispatchQueue(label: "\(label).\(index)")
-      let worker = Scheduler(queue: queue, workerPool: self, immortal: true, index: index)
-      SchedulerRegistry.publish(worker, for: queue)
-      return worker
+      return QueueHost.makePermanent(queue, self, index)
     }
     lastSeen = Array(repeating: Seen(), count: count)
     // Every worker begins without a drain, which is what idle means.

@@ -49,7 +49,7 @@ struct IdleSpinTests {
       queue.async { order("block") }
       try co_launch(on: queue) {
         order("coroutine")
-        SchedulerRegistry.scheduler(for: queue).idleSpin.patience = 0
+        QueueHost.scheduler(for: queue).idleSpin.patience = 0
       }
       .wait()
       queue.sync {}
@@ -89,7 +89,7 @@ struct IdleSpinTests {
 
   /// On the queue: the next time there is nothing to do, its drain looks at its inbox.
   private func prepareToLinger(on queue: DispatchQueue, for patience: UInt64, until end: UInt64 = .max) -> Scheduler {
-    let scheduler = SchedulerRegistry.scheduler(for: queue)
+    let scheduler = QueueHost.scheduler(for: queue)
     scheduler.timeSlice.end = end
     scheduler.idleSpin.patience = patience
     scheduler.idleSpin.needed = 0

@@ -5,42 +5,42 @@ import Testing
 
 /// How often a scheduler has itself woken for its timers.
 @Suite(.timeLimit(.minutes(1)))
-struct TimerSourceTests {
-  private let timerSource = TimerSource(DispatchQueue(label: "alarm"))
+struct QueueTimerTests {
+  private let timer = QueueTimer(DispatchQueue(label: "alarm"))
   private let millisecond: UInt64 = 1_000_000
   /// One time for all that happens in a test, however long its thread is kept from running.
   private let start = Clock.now
 
   @Test func `a crowd of sleepers is woken by a timer that repeats by itself`() {
-    timerSource.wentOff(at: start)
-    timerSource.fired(40)
-    timerSource.arm(start + millisecond)
-    #expect(!timerSource.isTicking, "forty are no crowd")
-    timerSource.fired(40)
-    timerSource.arm(start + millisecond)
-    #expect(timerSource.isTicking)
+    timer.wentOff(at: start)
+    timer.fired(40)
+    timer.arm(start + millisecond)
+    #expect(!timer.isTicking, "forty are no crowd")
+    timer.fired(40)
+    timer.arm(start + millisecond)
+    #expect(timer.isTicking)
   }
 
   @Test func `it goes back to single alarms when no crowd was due any more`() {
-    timerSource.wentOff(at: start)
-    timerSource.fired(100)
-    timerSource.arm(start + millisecond)
-    timerSource.wentOff(at: start)
-    timerSource.fired(1)
-    timerSource.arm(start + millisecond)
-    #expect(!timerSource.isTicking)
+    timer.wentOff(at: start)
+    timer.fired(100)
+    timer.arm(start + millisecond)
+    timer.wentOff(at: start)
+    timer.fired(1)
+    timer.arm(start + millisecond)
+    #expect(!timer.isTicking)
   }
 
   @Test func `and when the next sleeper wakes in a minute, or there is none`() {
-    timerSource.wentOff(at: start)
-    timerSource.fired(100)
-    timerSource.arm(start + millisecond)
-    timerSource.arm(start + 60_000 * millisecond)
-    #expect(!timerSource.isTicking)
-    timerSource.arm(start + millisecond)
-    #expect(timerSource.isTicking)
-    timerSource.rests()
-    #expect(!timerSource.isTicking)
+    timer.wentOff(at: start)
+    timer.fired(100)
+    timer.arm(start + millisecond)
+    timer.arm(start + 60_000 * millisecond)
+    #expect(!timer.isTicking)
+    timer.arm(start + millisecond)
+    #expect(timer.isTicking)
+    timer.rests()
+    #expect(!timer.isTicking)
   }
 
   @Test func `crowds and lone sleepers of one queue all wake in time, the lone ones after the crowds too`() async throws

@@ -7,17 +7,18 @@ import Synchronization
 // call, never under a lock, in the order of registration.
 
 @usableFromInline
-enum HandlerTarget: Sendable {
+enum HandlerTarget: @unchecked Sendable {
+  // Sound because an anchor is only held, and given to its host, which may be called on any thread.
   /// On a scheduler's queue, between its jobs. The queue is held, since the scheduler holds it only while it is live.
-  case scheduler(Scheduler, DispatchQueue?)
+  case scheduler(Scheduler, Anchor?)
   /// On a global queue, one after the other.
   case ordered(OrderedHandlers)
 
   @usableFromInline
   func deliver(_ body: @escaping @Sendable () -> Void) {
     switch self {
-    case .scheduler(let scheduler, let queue): scheduler.post(ClosureWork(body), on: queue)
-    case .ordered(let handlerTarget): handlerTarget.deliver(.work(Unmanaged.passRetained(ClosureWork(body))))
+    case .scheduler(let scheduler, let anchor): scheduler.post(body, holding: anchor)
+    case .ordered(let handlers): handlers.deliver(.work(ClosureWork.retained(body, nil)))
     }
   }
 }
@@ -26,12 +27,12 @@ extension UnsafeMutablePointer where Pointee == Completion {
   /// The delivery for a handler that is registered here and now.
   @usableFromInline
   func handlerTarget(on queue: DispatchQueue?) -> HandlerTarget {
-    if let queue { return .scheduler(SchedulerRegistry.scheduler(for: queue), queue) }
+    if let queue { return .scheduler(QueueHost.scheduler(for: queue), queue) }
     if let job = Carrier.current?.pointee.job {
       let current = job.pointee.scheduler.load(ordering: .relaxed)
       let scheduler = current.takeUnretainedValue()
-      if scheduler.handlers == nil { return .scheduler(scheduler, scheduler.currentQueue) }
-      return .scheduler(pointee.lock.withLock { laneOfHandlers(current) }.takeUnretainedValue(), nil)
+      if scheduler.handlers == nil { return .scheduler(scheduler, scheduler.currentAnchor) }
+      return .scheduler(pointee.lock.withLock { workerOfHandlers(current) }.takeUnretainedValue(), nil)
     }
     return .ordered(orderedHandlers())
   }
@@ -79,33 +80,51 @@ final class OrderedHandlers: @unchecked Sendable {
       let next = waiting.popFirst()
       if next == nil { (isRunning, thread) = (false, nil) }
       lock.unlock()
-      switch next {
-      case .work(let item): item.takeRetainedValue().run()
-      case .handler(let promise): AnyPromise.runHandler(promise)
-      default: return
-      }
+      guard case .work(let item) = next else { return }
+      item.run()
     }
   }
 }
 
-/// A work item from a closure.
-final class ClosureWork: WorkItem, @unchecked Sendable {
-  // Sound because `body` is immutable.
-  private let body: @Sendable () -> Void
-  init(_ body: @escaping @Sendable () -> Void) {
-    self.body = body
-    super.init()
+/// A work item from a closure, which a scheduler is pinned for, or none.
+final class ClosureWork: Sendable {
+  // Sound because the item is touched only by the queue that holds it.
+  @exclusivity(unchecked) private nonisolated(unsafe) var storage = WorkItem { item in
+    let work: Unmanaged<ClosureWork> = object(holding: UnsafeRawPointer(item), at: 0)
+    work.takeRetainedValue().run()
   }
-  override func run() { body() }
+  private let body: @Sendable () -> Void
+  private let pinned: Scheduler?
+
+  private init(_ body: @escaping @Sendable () -> Void, _ pinned: Scheduler?) {
+    self.body = body
+    self.pinned = pinned
+    checkAddress(item, of: &storage)
+  }
+
+  private var item: UnsafeMutablePointer<WorkItem> { propertyAddress(in: self, at: 0, as: WorkItem.self) }
+
+  /// An item that owns its object.
+  static func retained(_ body: @escaping @Sendable () -> Void, _ pinned: Scheduler?) -> UnsafeMutablePointer<WorkItem> {
+    let work = ClosureWork(body, pinned)
+    _ = Unmanaged.passRetained(work)
+    return work.item
+  }
+
+  private func run() {
+    body()
+    pinned?.unpin()
+  }
 }
 
 extension Scheduler {
-  /// Runs `item` on this scheduler's queue, outside of any coroutine, in the order of posting.
+  /// Runs `body` on this scheduler's queue, outside of any coroutine, in the order of posting.
   ///
   /// Any thread.
-  func post(_ item: WorkItem, on queue: DispatchQueue?) {
-    // A worker needs nothing that holds it.
-    if handlers == nil { pin(queue) }
-    sendInOrder(.work(Unmanaged.passRetained(item)))
+  func post(_ body: @escaping @Sendable () -> Void, holding anchor: Anchor?) {
+    // A worker lives for ever, so nothing needs to hold it.
+    let isPinned = handlers == nil
+    if isPinned { pin(anchor) }
+    sendInOrder(.work(ClosureWork.retained(body, isPinned ? self : nil)))
   }
 }
