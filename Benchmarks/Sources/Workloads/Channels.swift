@@ -68,6 +68,12 @@ func addChannels(to suite: inout Suite) {
     expect(sum, equals: count / 2 * 3, "sum of what was selected")
   }
 
+  // The same where a value is always there, so that no select waits.
+  suite.row("select2_ready", 2_000_000) { count in
+    let sum = try onQueue { try selectReady(count) }
+    expect(sum, equals: count * (count - 1) / 2, "sum of what was selected")
+  }
+
   // One operation is the whole program; the table shows milliseconds.
   suite.figures([Figure("sieve_1000")], 1000, quick: 100) { count in
     let start = Clock.wall.now
@@ -175,6 +181,20 @@ private func selectBetween(_ count: Int) throws -> Int {
   }
   var sum = 0
   for _ in 0..<(count / 2 * 2) {
+    sum += try co_select {
+      left.onReceive { $0 ?? 0 }
+      right.onReceive { $0 ?? 0 }
+    }
+  }
+  return sum
+}
+
+/// The values lie in the two in turn.
+private func selectReady(_ count: Int) throws -> Int {
+  let (left, right) = (Channel<Int>(.bounded(2)), Channel<Int>(.bounded(2)))
+  var sum = 0
+  for value in 0..<count {
+    _ = (value & 1 == 0 ? left : right).trySend(value)
     sum += try co_select {
       left.onReceive { $0 ?? 0 }
       right.onReceive { $0 ?? 0 }

@@ -11,7 +11,21 @@ func addLocks(to suite: inout Suite) {
     let held = try onQueue { try contend(count) }
     expect(held, equals: count / 4 * 4, "times the lock was held")
   }
-  // The same on every core that there is: who waits, waits for another thread.
+  // One coroutine that takes a permit and gives it back.
+  suite.row("semaphore", 4_000_000) { count in
+    let taken = try onQueue {
+      let semaphore = FairSemaphore(1)
+      let counter = Counter()
+      for _ in 0..<count {
+        try semaphore.acquire()
+        _ = counter.increment()
+        semaphore.release()
+      }
+      return counter.finish()
+    }
+    expect(taken, equals: count, "permits taken")
+  }
+  // The mutex on every core that there is: who waits, waits for another thread.
   suite.row("mutex_4_parallel", 4_000_000) { count in
     let held = try co_launch { try contend(count) }.wait()
     expect(held, equals: count / 4 * 4, "times the lock was held")

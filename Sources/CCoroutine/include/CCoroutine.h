@@ -360,6 +360,14 @@ const cco_context *_Nullable cco_context_at(const void *address, bool *_Nullable
 
 // ----------------------------------------------------------------------------------- what Swift's C library leaves out
 
+/// Whether `cco_fence_all` works here. Settled before main: the kernel knows membarrier, and COROUTINE_LOCK_BIAS is
+/// not 0.
+bool cco_can_fence_all(void);
+
+/// Returns after every thread of this process has passed a full memory fence. A system call, 0.2 to 5 microseconds.
+/// Aborts with a sentence where the kernel has begun to refuse it.
+void cco_fence_all(void);
+
 /// Names the calling thread, for debuggers and `top`. The kernel keeps the first 15 bytes.
 void cco_name_thread(const char *name);
 

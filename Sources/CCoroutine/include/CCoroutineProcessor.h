@@ -35,6 +35,9 @@ static inline __attribute__((always_inline)) void cco_prefetch_line(const void *
   __builtin_prefetch(address, 1);
 }
 
+/// Keeps the compiler, and nothing else, from moving accesses to memory across it.
+static inline __attribute__((always_inline)) void cco_compiler_fence(void) { __asm__ volatile("" ::: "memory"); }
+
 /// The caller's frame, which the one that it calls will find as its caller's.
 static inline __attribute__((always_inline)) void *cco_frame(void) { return __builtin_frame_address(0); }
 

@@ -82,12 +82,12 @@ public final class Channel<Element: Sendable>: @unchecked Sendable {
   /// Whether it was closed; what is buffered may still be there to receive.
   ///
   /// Any thread.
-  public var isClosed: Bool { lock.withLock { state.isClosed } }
+  public var isClosed: Bool { locked { state.isClosed } }
 
   /// How many values are buffered at this moment; values that waiting senders hold do not count.
   ///
   /// Any thread.
-  public var count: Int { lock.withLock { state.ring.count } }
+  public var count: Int { locked { state.ring.count } }
 
   // MARK: For all verbs
 
@@ -109,10 +109,12 @@ public final class Channel<Element: Sendable>: @unchecked Sendable {
   /// What it was closed with.
   ///
   /// Read under the lock for the sake of ThreadSanitizer, which takes the state for one variable.
-  @inlinable var cause: (any Error)? {
-    lock.lock()
-    defer { lock.unlock() }
-    return state.cause
+  @inlinable var cause: (any Error)? { locked { state.cause } }
+
+  /// Runs `body` under the lock, wherever the caller is.
+  @inlinable @inline(__always)
+  func locked<Output>(_ body: () -> Output) -> Output {
+    lock.withLock(as: .current, body)
   }
 }
 

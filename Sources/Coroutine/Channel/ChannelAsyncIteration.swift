@@ -62,7 +62,7 @@ final class AsyncReceiver<Element: Sendable>: WaitCallback, @unchecked Sendable 
     }
     cco_observe(address)
     if let value = slot.take() { return value }
-    let wasCancelled = channel.lock.withLock { isCancelled }
+    let wasCancelled = channel.locked { isCancelled }
     if wasCancelled { throw CancellationError() }
     try channel.throwCause()
     return nil
@@ -71,27 +71,27 @@ final class AsyncReceiver<Element: Sendable>: WaitCallback, @unchecked Sendable 
   /// False: there is nothing to wait for.
   private func link() -> Bool {
     var woken: UnsafeMutablePointer<WaitNode>?
-    channel.lock.lock()
+    let hold = channel.lock.lock(as: .current)
     let isOver = isCancelled || channel.state.take(slot, &woken) || channel.state.tellsEnd()
     if !isOver {
       _ = Unmanaged.passRetained(self as WaitCallback)
       channel.state.receivers.append(node)
     }
-    channel.lock.unlock()
+    channel.lock.unlock(hold)
     woken?.wake()
     return !isOver
   }
 
   /// The Task is cancelled: takes the receiver out of the queue, unless somebody has claimed it.
   private func withdraw() {
-    channel.lock.lock()
+    let hold = channel.lock.lock(as: .current)
     // The reason first: it alone is written under the lock only. A claimed node's links are the claimer's, who may have it in
     // a list of its own and takes it out of that without the lock.
     let isClaimed = node.pointee.reason == 0
     let wasWaiting = !isClaimed && node.pointee.isLinked
     if wasWaiting { channel.state.receivers.remove(node) }
     if !isClaimed { isCancelled = true }
-    channel.lock.unlock()
+    channel.lock.unlock(hold)
     if wasWaiting {
       fire()
       Unmanaged.passUnretained(self as WaitCallback).release()

@@ -19,13 +19,13 @@ extension Channel {
   private func end(_ cause: (any Error)?, dropsBuffered: Bool) -> Bool {
     var woken = WaitList()
     var dropped = Ring<Element>(capacity: 0)
-    lock.lock()
+    let hold = lock.lock(as: .current)
     let isFirst = state.close(cause, &woken)
     if dropsBuffered {
       state.isCancelled = true
       swap(&dropped, &state.ring)
     }
-    lock.unlock()
+    lock.unlock(hold)
     // Foreign code from here on. Those who waited are claimed and not yet woken, so they stay where they are, and the
     // senders' slots are ours: whoever sees its send fail finds that the hook has had the value.
     while dropped.count > 0 { lose(dropped.removeFirst()) }

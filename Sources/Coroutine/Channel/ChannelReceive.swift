@@ -24,13 +24,13 @@ extension Channel {
     var slot: Element?
     try withUnsafeMutablePointer(to: &slot) { slot in
       var woken: UnsafeMutablePointer<WaitNode>?
-      lock.lock()
+      let hold = lock.lock(as: turn.pointee.lockKey)
       if state.take(slot, &woken) {
-        lock.unlock()
+        lock.unlock(hold)
         if let woken { woken.wake() }
         return
       }
-      if state.tellsEnd() { return lock.unlock() }
+      if state.tellsEnd() { return lock.unlock(hold) }
       var waiting = SlotNode(
         WaitNode(job: job, token: job.beginWait(.receive, for: self)),
         slot: UnsafeMutableRawPointer(slot)
@@ -38,12 +38,10 @@ extension Channel {
       try withUnsafeMutablePointer(to: &waiting) { waiting in
         let node = UnsafeMutableRawPointer(waiting).assumingMemoryBound(to: WaitNode.self)
         state.receivers.append(node)
-        lock.unlock()
+        lock.unlock(hold)
         // Delivered, or closed, and then the slot is still empty.
         if Turn.park(turn, job) == WakeReason.delivered { return }
-        lock.lock()
-        state.receivers.remove(node)
-        lock.unlock()
+        locked { state.receivers.remove(node) }
         throw job.cancellation() ?? CancellationError()
       }
     }
@@ -58,10 +56,7 @@ extension Channel {
     var slot: Element?
     let isClosed = withUnsafeMutablePointer(to: &slot) { slot in
       var woken: UnsafeMutablePointer<WaitNode>?
-      lock.lock()
-      let found = state.take(slot, &woken)
-      let isClosed = !found && state.tellsEnd()
-      lock.unlock()
+      let isClosed = locked { !state.take(slot, &woken) && state.tellsEnd() }
       if let woken { woken.wake() }
       return isClosed
     }
@@ -122,15 +117,15 @@ extension Channel {
     var slot: Element?
     var woken = WaitList()
     var taken = Ring<Element>(capacity: 0)
-    lock.lock()
+    let hold = lock.lock(as: .current)
     let isTaken = state.takeRing(&taken, most)
     let count = isTaken ? taken.count : Swift.min(most, state.ring.count)
-    lock.unlock()
+    lock.unlock(hold)
     // Room for what is there now. Growing under the lock remains possible, and is rare: an array grows by what it holds.
     values.reserveCapacity(values.count + count)
     if isTaken { return taken.removeAll(into: &values) }
     withUnsafeMutablePointer(to: &slot) { slot in
-      lock.lock()
+      let hold = lock.lock(as: .current)
       var node: UnsafeMutablePointer<WaitNode>?
       while left > 0, state.take(slot, &node) {
         values.append(slot.take().unsafelyUnwrapped)
@@ -138,7 +133,7 @@ extension Channel {
         if let waker = node { woken.append(waker) }
         node = nil
       }
-      lock.unlock()
+      lock.unlock(hold)
     }
     while let node = woken.popFirst() { node.wake() }
   }
@@ -147,9 +142,7 @@ extension Channel {
   @inlinable
   func putBack(_ values: inout [Element]) {
     var woken = WaitList()
-    lock.lock()
-    let lost = state.putBack(values, &woken)
-    lock.unlock()
+    let lost = locked { state.putBack(values, &woken) }
     // What is given to others is held by them alone before they can let go of it.
     values = Array(values[lost])
     while let node = woken.popFirst() { node.wake() }

@@ -14,16 +14,16 @@ extension Channel {
     try withUnsafeMutablePointer(to: &slot) { slot in
       let (turn, job) = try enter(offering: slot)
       var woken: UnsafeMutablePointer<WaitNode>?
-      lock.lock()
+      let hold = lock.lock(as: turn.pointee.lockKey)
       let offer = state.offer(slot, &woken)
       if offer == .accepted {
-        lock.unlock()
+        lock.unlock(hold)
         if let woken { woken.wake() }
         if slot.pointee != nil { drop(slot) }
         return
       }
-      if offer == .full, state.overflow == .waits { return try waitToSend(slot, turn, job) }
-      lock.unlock()
+      if offer == .full, state.overflow == .waits { return try waitToSend(slot, turn, job, hold) }
+      lock.unlock(hold)
       drop(slot)
       if offer == .closed { throw ChannelClosed(cause: cause) }
     }
@@ -45,21 +45,24 @@ extension Channel {
   ///
   /// Called under the lock, which it leaves.
   @inlinable @inline(__always)
-  func waitToSend(_ slot: UnsafeMutablePointer<Element?>, _ turn: UnsafeMutablePointer<Turn>, _ job: JobRef) throws {
+  func waitToSend(
+    _ slot: UnsafeMutablePointer<Element?>,
+    _ turn: UnsafeMutablePointer<Turn>,
+    _ job: JobRef,
+    _ hold: LockHold
+  ) throws {
     let token = job.beginWait(.send, for: self)
     var waiting = SlotNode(WaitNode(job: job, token: token), slot: UnsafeMutableRawPointer(slot))
     try withUnsafeMutablePointer(to: &waiting) { waiting in
       let node = UnsafeMutableRawPointer(waiting).assumingMemoryBound(to: WaitNode.self)
       state.senders.append(node)
-      lock.unlock()
+      lock.unlock(hold)
       if Turn.park(turn, job) == WakeReason.delivered {
         // Whoever closed the channel has taken the value to the hook.
         if waiting.pointee.isClosed { throw ChannelClosed(cause: cause) }
         return
       }
-      lock.lock()
-      state.senders.remove(node)
-      lock.unlock()
+      locked { state.senders.remove(node) }
       // The claim was the cancellation's, so nobody has touched the value.
       drop(slot)
       throw job.cancellation() ?? CancellationError()
@@ -75,9 +78,7 @@ extension Channel {
     var slot: Element? = element
     return withUnsafeMutablePointer(to: &slot) { slot in
       var woken: UnsafeMutablePointer<WaitNode>?
-      lock.lock()
-      let offer = state.offer(slot, &woken)
-      lock.unlock()
+      let offer = locked { state.offer(slot, &woken) }
       switch offer {
       case .accepted:
         if let woken { woken.wake() }

@@ -56,7 +56,7 @@ extension Scheduler {
       let isIdle = run(turn)
       // The base never changes threads, so these are the words it began with.
       cco_thread().pointee.turn = outer
-      if !isIdle { submit() }
+      if !isIdle { submit(as: lockKey) }
     }
   }
 
@@ -89,6 +89,8 @@ extension Scheduler {
       guard let job = chooseNext() else {
         if findMore(turn) || linger(turn) { continue }
         prepareToIdle()
+        // Once idle, another thread may be this scheduler's drain: from then on this one has no key.
+        turn.pointee.lockKey = .none
         if inbox.goIdle() {
           // An offer that came before we were idle has taken our idle bit and could not wake us.
           guard let group = lane.pointee.group, group._withUnsafeGuaranteedRef({ $0.wasOffered(self) }), inbox.wakeUp()
@@ -96,6 +98,7 @@ extension Scheduler {
             return true
           }
         }
+        turn.pointee.lockKey = lockKey
         lane.pointee.group?._withUnsafeGuaranteedRef { $0.markBusy(self) }
         continue
       }
@@ -205,11 +208,11 @@ extension Scheduler {
   ///
   /// `now`: what the caller has just read from this scheduler's clock.
   func add(_ node: UnsafeMutablePointer<TimerNode>, now: UInt64) {
-    timerLock.lock()
+    let hold = timerLock.lock(as: .current)
     wheel.add(node, now: now)
     let isEarliest = node.pointee.deadline < nextTimer.load(ordering: .relaxed)
     if isEarliest { nextTimer.store(node.pointee.deadline, ordering: .relaxed) }
-    timerLock.unlock()
+    timerLock.unlock(hold)
     if isEarliest, !isOwnTurn { sendTick() }
   }
 
@@ -220,8 +223,8 @@ extension Scheduler {
 
   /// As remove; whether the timer had not fired.
   func take(_ node: UnsafeMutablePointer<TimerNode>) -> Bool {
-    timerLock.lock()
-    defer { timerLock.unlock() }
+    let hold = timerLock.lock(as: .current)
+    defer { timerLock.unlock(hold) }
     return wheel.remove(node)
   }
 
@@ -233,7 +236,7 @@ extension Scheduler {
     var woken = RunQueue()
     var interrupted: [AnyJob] = []
     var called: [TimerCall] = []
-    timerLock.lock()
+    let hold = timerLock.lock(as: .current)
     wheel.advance(to: now) { effect in
       switch effect {
       case .wake(let job, let token):
@@ -248,7 +251,7 @@ extension Scheduler {
       }
     }
     nextTimer.store(wheel.nextEvent() ?? .max, ordering: .relaxed)
-    timerLock.unlock()
+    timerLock.unlock(hold)
     let count = woken.count + interrupted.count + called.count
     woken.prefetchStacks()
     while let job = woken.popFirst() {

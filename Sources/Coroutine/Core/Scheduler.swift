@@ -29,6 +29,8 @@ final class Scheduler: @unchecked Sendable {
   let index: UInt8
 
   let label: String
+  /// Names it to the locks that its jobs use (SpinLock.swift).
+  let lockKey = LockKey.make()
   /// The raw queue; valid while `queue` is set, or for ever.
   private let rawQueue: OpaquePointer?
   let isImmortal: Bool
@@ -165,15 +167,15 @@ final class Scheduler: @unchecked Sendable {
 
   /// Puts a drain at the back of the queue.
   ///
-  /// The caller has moved the inbox out of `idle`, or is the drain.
-  func submit() {
+  /// The caller has moved the inbox out of `idle`, or is the drain, which has this scheduler's key until the queue has the next.
+  func submit(as key: LockKey = .current) {
     if let simulation {
       simulation.wakeUp()
       return
     }
     if refuses { return refuseAll() }
     while true {
-      if let queue = isImmortal ? self.queue : liveLock.withLock({ self.queue }) {
+      if let queue = isImmortal ? self.queue : liveLock.withLock(as: key, { self.queue }) {
         // `queue` is held for the call because the last live job may end on another thread meanwhile.
         withExtendedLifetime(queue) {
           let context = Unmanaged.passRetained(self).toOpaque()
@@ -226,7 +228,7 @@ final class Scheduler: @unchecked Sendable {
   ///
   /// Any thread.
   func register(_ job: JobRef, on queue: @autoclosure () -> DispatchQueue?) {
-    liveLock.lock()
+    let hold = liveLock.lock(as: .current)
     if !isImmortal, self.queue == nil { self.queue = queue() }
     liveJobs += 1
     if job.pointee.label.id == 0 { job.pointee.label.id = takeID() }
@@ -235,12 +237,12 @@ final class Scheduler: @unchecked Sendable {
     job.pointee.nextLive = firstLive
     firstLive?.pointee.previousLive = job
     firstLive = job
-    liveLock.unlock()
+    liveLock.unlock(hold)
   }
 
   /// Gives a job that is not live yet its number.
   func identify(_ job: JobRef) {
-    liveLock.withLock { job.pointee.label.id = takeID() }
+    liveLock.withLock(as: .current) { job.pointee.label.id = takeID() }
   }
 
   private func takeID() -> UInt64 {
@@ -251,7 +253,7 @@ final class Scheduler: @unchecked Sendable {
 
   /// Takes a job out at its end.
   func unregister(_ job: JobRef) {
-    liveLock.lock()
+    let hold = liveLock.lock(as: .current)
     if let previous = job.pointee.previousLive {
       previous.pointee.nextLive = job.pointee.nextLive
     } else {
@@ -260,23 +262,23 @@ final class Scheduler: @unchecked Sendable {
     job.pointee.nextLive?.pointee.previousLive = job.pointee.previousLive
     liveJobs -= 1
     let released = takeQueueElsewhere()
-    liveLock.unlock()
+    liveLock.unlock(hold)
     leave(released)
   }
 
   /// Keeps the queue alive for something that is no job.
   func pin(_ queue: @autoclosure () -> DispatchQueue?) {
-    liveLock.withLock {
+    liveLock.withLock(as: .current) {
       if !isImmortal, self.queue == nil { self.queue = queue() }
       livePins += 1
     }
   }
 
   func unpin() {
-    liveLock.lock()
+    let hold = liveLock.lock(as: .current)
     livePins -= 1
     let released = takeQueueElsewhere()
-    liveLock.unlock()
+    liveLock.unlock(hold)
     leave(released)
   }
 
@@ -301,7 +303,7 @@ final class Scheduler: @unchecked Sendable {
   ///
   /// Never of an immortal scheduler, nor of a simulation, which has no queue.
   func takeQueueIfOver() -> (isOver: Bool, queue: DispatchQueue?) {
-    liveLock.withLock {
+    liveLock.withLock(as: .current) {
       guard liveJobs == 0, livePins == 0, !isImmortal, simulation == nil else { return (false, nil) }
       return (true, queue.take())
     }
@@ -310,8 +312,8 @@ final class Scheduler: @unchecked Sendable {
   /// The queue, for those that must call Dispatch with it.
   ///
   /// A live scheduler has one.
-  var currentQueue: DispatchQueue? { liveLock.withLock { queue } }
-  var hasLive: Bool { liveLock.withLock { liveJobs + livePins > 0 } }
+  var currentQueue: DispatchQueue? { liveLock.withLock(as: .current) { queue } }
+  var hasLive: Bool { liveLock.withLock(as: .current) { liveJobs + livePins > 0 } }
 }
 
 /// Hands out identifiers in blocks, so that launching shares no word among processors.

@@ -23,6 +23,8 @@ struct Turn: ~Copyable {
   @usableFromInline let scheduler: Unmanaged<Scheduler>?
   /// `scheduler`'s lane; an empty one where there is no scheduler.
   @usableFromInline let lane: UnsafeMutablePointer<Lane>?
+  /// `scheduler`'s, for the locks that its jobs use; none once the drain may have gone to another thread.
+  @usableFromInline var lockKey: LockKey
   /// Switches from job to job before the base must look at the clock, the inbox and the timers.
   @usableFromInline var switchesLeft = 0
   /// Who has just left and needs something done by whoever arrives: a job (AfterSwitch), or a fiber that is free (tag 1).
@@ -39,6 +41,7 @@ struct Turn: ~Copyable {
     self.scheduler = scheduler
     self.lane = lane
     self.now = now
+    lockKey = scheduler?._withUnsafeGuaranteedRef { $0.lockKey } ?? .none
     random = now
   }
 

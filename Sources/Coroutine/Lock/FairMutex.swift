@@ -54,7 +54,7 @@ public final class FairMutex: @unchecked Sendable {
   @inlinable
   public func lock() throws {
     let (turn, job) = try Turn.beginWaiting()
-    if !permit.takeAtOnce(1) { try lockContended(turn, job) }
+    if !permit.take(1, as: turn.pointee.lockKey) { try lockContended(turn, job) }
     owner.store(LockOwner(job).word, ordering: .relaxed)
   }
 
@@ -70,7 +70,7 @@ public final class FairMutex: @unchecked Sendable {
   ///
   /// Never suspends. Anywhere: off a coroutine the lock then belongs to the thread, which must be the one to unlock it.
   public func tryLock() -> Bool {
-    guard permit.take(1) else { return false }
+    guard permit.take(1, as: .current) else { return false }
     owner.store(LockOwner.current.word, ordering: .relaxed)
     return true
   }
@@ -80,9 +80,11 @@ public final class FairMutex: @unchecked Sendable {
   /// Never suspends; that coroutine runs when its queue comes to it. By anyone but the owner it ends the process.
   @inlinable
   public func unlock() {
-    if !isHeldByCaller { refuse() }
+    // One look at the thread's words for both, who unlocks and on whose turn.
+    let turn = Turn.current
+    if owner.load(ordering: .relaxed) != LockOwner(turn).word { refuse() }
     owner.store(0, ordering: .relaxed)
-    _ = permit.give(1)
+    _ = permit.give(1, as: turn?.pointee.lockKey ?? .none)
   }
 
   /// Runs `body` with the lock held, and unlocks it however `body` ends.

@@ -52,13 +52,13 @@ public final class FairReadWriteLock: @unchecked Sendable {
   /// Takes the lock for reading if nobody writes and nobody waits.
   ///
   /// Never suspends; anywhere.
-  public func tryLockRead() -> Bool { permits.take(1) }
+  public func tryLockRead() -> Bool { permits.take(1, as: .current) }
 
   /// One reader less; the last lets a waiting writer go on.
   ///
   /// Never suspends; anywhere. Without a reader it ends the process.
   public func unlockRead() {
-    if writer.load(ordering: .relaxed) != 0 || !permits.give(1) {
+    if writer.load(ordering: .relaxed) != 0 || !permits.give(1, as: .current) {
       misuse(
         "A FairReadWriteLock was unlocked for reading although nobody reads: unlock once what lockRead has locked."
       )
@@ -90,7 +90,7 @@ public final class FairReadWriteLock: @unchecked Sendable {
   ///
   /// Never suspends. Anywhere: off a coroutine it then belongs to the thread, which must be the one to unlock it.
   public func tryLockWrite() -> Bool {
-    guard permits.take(Self.everyone) else { return false }
+    guard permits.take(Self.everyone, as: .current) else { return false }
     writer.store(LockOwner.current.word, ordering: .relaxed)
     return true
   }
@@ -103,7 +103,7 @@ public final class FairReadWriteLock: @unchecked Sendable {
       misuse("A FairReadWriteLock can be unlocked for writing only by who has locked it for writing.")
     }
     writer.store(0, ordering: .relaxed)
-    _ = permits.give(Self.everyone)
+    _ = permits.give(Self.everyone, as: .current)
   }
 
   /// Runs `body` with the lock held for writing, and unlocks it however `body` ends.
@@ -121,7 +121,7 @@ public final class FairReadWriteLock: @unchecked Sendable {
   @discardableResult
   private func lock(_ count: UInt) throws -> JobRef {
     let (turn, job) = try Turn.beginWaiting()
-    if permits.takeAtOnce(count) { return job }
+    if permits.take(count, as: turn.pointee.lockKey) { return job }
     if writer.load(ordering: .relaxed) == LockOwner(job).word {
       throw CoroutineError.wouldDeadlock(because: .holdsWriteLock)
     }

@@ -76,7 +76,7 @@ public final class FairSemaphore: @unchecked Sendable {
   public func acquire(_ permits: Int = 1) throws {
     let (turn, job) = try Turn.beginWaiting()
     let count = Self.checked(permits, "acquire")
-    if !self.permits.takeAtOnce(count) { try acquireContended(count, turn, job) }
+    if !self.permits.take(count, as: turn.pointee.lockKey) { try acquireContended(count, turn, job) }
   }
 
   @usableFromInline
@@ -99,7 +99,7 @@ public final class FairSemaphore: @unchecked Sendable {
   @inlinable
   public func tryAcquire(_ permits: Int = 1) -> Bool {
     let count = Self.checked(permits, "acquire")
-    return count == 0 || self.permits.take(count)
+    return count == 0 || self.permits.take(count, as: .current)
   }
 
   /// Gives `permits` permits back, or adds them, to those who wait first.
@@ -107,7 +107,7 @@ public final class FairSemaphore: @unchecked Sendable {
   /// Never suspends; anywhere. To have more than the limit, or a negative number, ends the process.
   @inlinable
   public func release(_ permits: Int = 1) {
-    if !self.permits.give(Self.checked(permits, "release")) { refuse(permits) }
+    if !self.permits.give(Self.checked(permits, "release"), as: .current) { refuse(permits) }
   }
 
   /// How many permits are free at this moment.

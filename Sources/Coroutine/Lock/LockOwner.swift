@@ -19,8 +19,12 @@ struct LockOwner: Equatable {
   ///
   /// Coroutines and threads have different words: each is the address of something that it alone owns.
   @inlinable static var current: LockOwner {
-    @inline(__always) get {
-      if let job = Turn.current?.pointee.job { LockOwner(job) } else { LockOwner(word: UInt(bitPattern: cco_thread())) }
-    }
+    @inline(__always) get { LockOwner(Turn.current) }
+  }
+
+  /// Whoever runs on the calling thread's innermost turn.
+  @inlinable @inline(__always)
+  init(_ turn: UnsafeMutablePointer<Turn>?) {
+    if let job = turn?.pointee.job { self.init(job) } else { self.init(word: UInt(bitPattern: cco_thread())) }
   }
 }

@@ -118,7 +118,7 @@ extension SelectNodeRef {
   /// What can never be had is ready, so that it throws instead of waiting for ever.
   fileprivate func attempt(_ permits: PermitsRef, isImpossible: Bool) -> SelectAnswer {
     if isImpossible { pointee.slotted.isClosed = true }
-    return isImpossible || permits.takeOrContend(wanted) ? .yes : .no
+    return isImpossible || permits.takeLocked(wanted) ? .yes : .no
   }
 
   fileprivate func throwIfImpossible(_ reason: @autoclosure () -> CoroutineError.Deadlock) throws {
@@ -132,7 +132,6 @@ extension UnsafeMutablePointer where Pointee == Permits {
 
   /// Hands out what those who wait can have, after somebody has left the queue.
   fileprivate func grant() {
-    pointee.lock.lock()
-    leaveLock(granting: 0)
+    leaveLock(pointee.lock.lock(as: .current), granting: 0)
   }
 }

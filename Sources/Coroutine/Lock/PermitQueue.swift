@@ -14,11 +14,8 @@ extension UnsafeMutablePointer where Pointee == Permits {
     _ turn: UnsafeMutablePointer<Turn>,
     _ job: JobRef
   ) throws {
-    pointee.lock.lock()
-    if takeOrContend(count) {
-      pointee.lock.unlock()
-      return
-    }
+    let hold = pointee.lock.lock(as: turn.pointee.lockKey)
+    if takeLocked(count) { return pointee.lock.unlock(hold) }
     var wanted = count
     try withUnsafeMutablePointer(to: &wanted) { wanted in
       let token = job.beginWait(kind, for: source)
@@ -27,40 +24,21 @@ extension UnsafeMutablePointer where Pointee == Permits {
         // It comes first.
         let node = UnsafeMutableRawPointer(waiting).assumingMemoryBound(to: WaitNode.self)
         pointee.waiters.append(node)
-        pointee.lock.unlock()
+        pointee.lock.unlock(hold)
         if Turn.park(turn, job) == WakeReason.delivered { return }
-        pointee.lock.lock()
+        let hold = pointee.lock.lock(as: .current)
         pointee.waiters.remove(node)
-        leaveLock(granting: 0)
+        leaveLock(hold, granting: 0)
         throw job.cancellation() ?? CancellationError()
       }
     }
   }
 
-  /// As give, while others may wait.
-  @usableFromInline @inline(never)
-  func giveContended(_ count: UInt) -> Bool {
-    pointee.lock.lock()
-    let word = pointee.word.load(ordering: .relaxed)
-    guard word & 1 != 0 else {
-      // The last waiter has just gone: it is a plain give after all.
-      pointee.lock.unlock()
-      return give(count)
-    }
-    guard count <= pointee.total &- word >> 1 else {
-      pointee.lock.unlock()
-      return false
-    }
-    leaveLock(granting: count)
-    return true
-  }
-
   /// Under the lock, which it leaves: adds `count` permits, hands out what those who wait can have, then wakes them, in their
   /// order.
-  func leaveLock(granting count: UInt) {
-    let word = pointee.word.load(ordering: .relaxed)
-    guard word & 1 != 0 else { return pointee.lock.unlock() }
-    var available = word >> 1 &+ count
+  @usableFromInline @inline(never)
+  func leaveLock(_ hold: LockHold, granting count: UInt) {
+    var available = available &+ count
     var woken = RunQueue()
     while let node = pointee.waiters.first {
       let wanted = node.slotNode.pointee.slot.load(as: UInt.self)
@@ -72,8 +50,8 @@ extension UnsafeMutablePointer where Pointee == Permits {
       available &-= wanted
       woken.append(job)
     }
-    pointee.word.store(available << 1 | (pointee.waiters.first == nil ? 0 : 1), ordering: .releasing)
-    pointee.lock.unlock()
+    pointee.free.store(available, ordering: .relaxed)
+    pointee.lock.unlock(hold)
     while let job = woken.popFirst() { Turn.makeReady(job) }
   }
 }

@@ -3,22 +3,16 @@ public import Synchronization
 // A number of permits that are handed out strictly in the order of asking: what every lock of this folder is made of. A mutex
 // has one, a semaphore as many as its limit says; of a read-write lock a reader takes one and a writer all.
 //
-//   word = available << 1 | CONTENDED
-//
-//                       wait, under the lock: nothing for me here and now
-//   CONTENDED clear  ------------------------------------------------------->  CONTENDED set
-//   word changes by       <----------------------------------------------       word changes under the lock only
-//   compare-and-swap        give or withdraw, under the lock, with an empty queue afterwards
+// Everything changes under `lock`. On the one scheduler that uses it, that costs no atomic read-modify-write (SpinLock.swift), so
+// there is no second way around the lock for permits that are there.
 //
 // Invariants
-//  1. While CONTENDED is clear nobody is queued, and the word changes by compare-and-swap only: taking and giving are one each.
-//  2. While CONTENDED is set the word changes under `lock` only. Every way around the lock looks at the bit in the very
-//     compare-and-swap by which it would change the word, so nobody overtakes those who are queued.
-//  3. At rest (the lock is free) the first in the queue, if its wait can still be claimed, wants more than is available: whoever
+//  1. While anybody is queued nobody takes permits but those who are queued, in their order: nobody overtakes.
+//  2. At rest (the lock is free) the first in the queue, if its wait can still be claimed, wants more than is available: whoever
 //     adds permits, or takes a node out, hands out what can be had before it leaves the lock. A select, which unlinks its own
 //     nodes, does so right afterwards (LockSelect.swift).
-//  4. All nodes are SlotNodes; the slot is a UInt, how many permits are wanted.
-//  5. 0 <= available <= total. Where nothing is given that was not taken, available + what is held = total; a semaphore
+//  3. All nodes are SlotNodes; the slot is a UInt, how many permits are wanted.
+//  4. 0 <= available <= total. Where nothing is given that was not taken, available + what is held = total; a semaphore
 //     that signals begins with fewer than total. Give refuses what would exceed total, so no count overflows.
 //
 // Who wins a race
@@ -28,16 +22,16 @@ public import Synchronization
 //                                queue. Grant first: the waiter owns the permits and returns with them, and the cancellation is
 //                                seen at its next suspension.
 //   cancelled waiter against     A waiter that gives up may have stood in front of others who want less. It unlinks itself and
-//   those behind it              grants, in one critical section, so those behind it advance (3).
-//   give against a new waiter    A new waiter sets CONTENDED by a compare-and-swap from the word in which it saw too little. A
-//                                give that came in between has changed the word, and the waiter looks again; a give that comes
-//                                later fails its compare-and-swap and takes the lock, under which it finds the waiter queued.
+//   those behind it              grants, in one critical section, so those behind it advance (2).
+//   give against a new waiter    The lock orders them. The waiter first: the give finds it queued. The give first: the waiter, which
+//                                looks again under the lock before it queues, finds the permits.
 
 @usableFromInline
 struct Permits: ~Copyable {
   /// ThreadSanitizer notes an inout access to any field at the address of the whole, where nothing else must be used.
   @usableFromInline let unused: UInt = 0
-  @usableFromInline let word: Atomic<UInt>
+  /// Written under the lock; who reads it without one has a hint.
+  @usableFromInline let free: Atomic<UInt>
   @usableFromInline let lock = SpinLock()
   /// Under the lock.
   @usableFromInline var waiters = WaitList()
@@ -50,7 +44,7 @@ struct Permits: ~Copyable {
 
   /// `available` permits at first, and `limit` at most.
   init(_ available: UInt, limit: UInt) {
-    word = Atomic(available << 1)
+    free = Atomic(available)
     total = limit
   }
 }
@@ -68,75 +62,57 @@ extension UnsafeMutablePointer where Pointee == Permits {
     pointee.queue = withUnsafeMutablePointer(to: &pointee.waiters) { $0 }
   }
 
-  @inlinable var available: UInt { pointee.word.load(ordering: .acquiring) >> 1 }
+  @inlinable var available: UInt { pointee.free.load(ordering: .relaxed) }
 
   /// Takes `count` permits if they are there and nobody waits.
   ///
-  /// One compare-and-swap.
+  /// Any thread; `key` is the caller's. Does not touch the lock where there are not enough.
   @inlinable @inline(__always)
-  func takeAtOnce(_ count: UInt) -> Bool {
-    var word = pointee.word.load(ordering: .relaxed)
-    while word & 1 == 0, word >> 1 >= count {
-      let (isTaken, seen) = pointee.word.compareExchange(
-        expected: word,
-        desired: word &- count << 1,
-        successOrdering: .acquiring,
-        failureOrdering: .relaxed
-      )
-      if isTaken { return true }
-      word = seen
-    }
-    return false
+  func take(_ count: UInt, as key: LockKey) -> Bool {
+    guard available >= count else { return false }
+    guard pointee.lock.enterBiased(key) else { return takeUnbiased(count, key) }
+    let isTaken = takeLocked(count)
+    pointee.lock.leaveBiased()
+    return isTaken
   }
 
-  /// As takeAtOnce, also where CONTENDED is left over from a waiter that has gone.
-  ///
-  /// Any thread.
-  @usableFromInline
-  func take(_ count: UInt) -> Bool {
-    if takeAtOnce(count) { return true }
-    guard pointee.word.load(ordering: .relaxed) & 1 != 0 else { return false }
-    pointee.lock.lock()
-    defer { pointee.lock.unlock() }
-    return pointee.waiters.first == nil && takeOrContend(count)
+  @usableFromInline @inline(never)
+  func takeUnbiased(_ count: UInt, _ key: LockKey) -> Bool {
+    pointee.lock.withLock(as: key) { takeLocked(count) }
   }
 
-  /// Under the lock: takes, or sets CONTENDED, so that the word stays as it is until the lock is left.
-  @usableFromInline
-  func takeOrContend(_ count: UInt) -> Bool {
-    var word = pointee.word.load(ordering: .relaxed)
-    while true {
-      let canTake = pointee.waiters.first == nil && word >> 1 >= count
-      if !canTake, word & 1 != 0 { return false }
-      let desired = canTake ? (word & ~1) &- count << 1 : word | 1
-      let (isDone, seen) = pointee.word.compareExchange(
-        expected: word,
-        desired: desired,
-        successOrdering: .acquiring,
-        failureOrdering: .relaxed
-      )
-      if isDone { return canTake }
-      word = seen
-    }
+  /// As take, under the lock.
+  @inlinable @inline(__always)
+  func takeLocked(_ count: UInt) -> Bool {
+    let available = available
+    guard available >= count, pointee.waiters.first == nil else { return false }
+    pointee.free.store(available &- count, ordering: .relaxed)
+    return true
   }
 
   /// Gives `count` permits back, to those who wait first.
   ///
-  /// Any thread. False: that would be more than there are in total, and nothing has changed.
+  /// Any thread; `key` is the caller's. False: that would be more than there are in total, and nothing has changed.
   @inlinable @inline(__always)
-  func give(_ count: UInt) -> Bool {
-    var word = pointee.word.load(ordering: .relaxed)
-    while word & 1 == 0 {
-      guard count <= pointee.total &- word >> 1 else { return false }
-      let (isGiven, seen) = pointee.word.compareExchange(
-        expected: word,
-        desired: word &+ count << 1,
-        successOrdering: .releasing,
-        failureOrdering: .relaxed
-      )
-      if isGiven { return true }
-      word = seen
+  func give(_ count: UInt, as key: LockKey) -> Bool {
+    guard pointee.lock.enterBiased(key) else { return giveLocked(count, pointee.lock.lockUnbiased(key)) }
+    let available = available
+    guard pointee.waiters.first == nil, count <= pointee.total &- available else { return giveLocked(count, .biased) }
+    pointee.free.store(available &+ count, ordering: .relaxed)
+    pointee.lock.leaveBiased()
+    return true
+  }
+
+  /// As give, under the lock, which it leaves.
+  @usableFromInline @inline(never)
+  func giveLocked(_ count: UInt, _ hold: LockHold) -> Bool {
+    let isRight = count <= pointee.total &- available
+    if isRight, pointee.waiters.first != nil {
+      leaveLock(hold, granting: count)
+    } else {
+      if isRight { pointee.free.store(available &+ count, ordering: .relaxed) }
+      pointee.lock.unlock(hold)
     }
-    return giveContended(count)
+    return isRight
   }
 }

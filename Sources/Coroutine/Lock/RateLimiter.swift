@@ -67,8 +67,8 @@ public final class RateLimiter: @unchecked Sendable {
     if count < 0 { refuse(count) }
     if count == 0 { return }
     if count > burst { throw CoroutineError.wouldDeadlock(because: .tokens(count, burst: burst)) }
-    if !gate.takeAtOnce(1) { try gate.wait(1, .permits, of: self, turn, job) }
-    defer { _ = gate.give(1) }
+    if !gate.take(1, as: turn.pointee.lockKey) { try gate.wait(1, .permits, of: self, turn, job) }
+    defer { _ = gate.give(1, as: .current) }
     while true {
       let missing = take(count, job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.clock })
       if missing == 0 { return }
@@ -82,8 +82,8 @@ public final class RateLimiter: @unchecked Sendable {
   public func tryAcquire(_ count: Int = 1) -> Bool {
     if count < 0 { refuse(count) }
     if count == 0 { return true }
-    guard count <= burst, gate.take(1) else { return false }
-    defer { _ = gate.give(1) }
+    guard count <= burst, gate.take(1, as: .current) else { return false }
+    defer { _ = gate.give(1, as: .current) }
     let scheduler = Turn.current?.pointee.job?.pointee.scheduler.load(ordering: .relaxed)
     return take(count, scheduler?._withUnsafeGuaranteedRef { $0.clock } ?? Clock.now) == 0
   }

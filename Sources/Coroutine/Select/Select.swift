@@ -39,6 +39,8 @@ struct SelectNode {
   @usableFromInline var attempted: UInt8 = 0
   /// The case whose place is locked at this position.
   @usableFromInline var locked: UInt8 = 0
+  /// How that place's lock was taken.
+  @usableFromInline var hold = LockHold.exclusive
   /// The case, which holds the place.
   ///
   /// Lives longer than the node.

@@ -34,7 +34,8 @@ enum SelectRun {
     let locks = orderLocks(nodes, count)
     orderAttempts(nodes, count, biased, turn, job)
     // 2
-    for position in 0..<locks { nodes[Int(nodes[position].locked)].lock.pointee.lock() }
+    let key = turn.pointee.lockKey
+    for position in 0..<locks { nodes[position].hold = nodes[Int(nodes[position].locked)].lock.pointee.lock(as: key) }
     // 3
     for position in 0..<count {
       let index = Int(nodes[position].attempted)
@@ -79,9 +80,10 @@ enum SelectRun {
     for index in 0..<count where index != winner {
       guard let queue = nodes[index].source.pointee.queue else { continue }
       let lock = nodes[index].lock
-      lock.pointee.lock()
+      // Asked anew: the wait may have ended on another scheduler's turn.
+      let hold = lock.pointee.lock(as: .current)
       queue.pointee.remove((nodes + index).waitNode)
-      lock.pointee.unlock()
+      lock.pointee.unlock(hold)
     }
     if winner < 0 { throw job.cancellation() ?? CancellationError() }
     return winner
@@ -104,7 +106,9 @@ enum SelectRun {
 
   @inline(__always)
   private static func unlock(_ nodes: Nodes, _ locks: Int) {
-    for position in 0..<locks { nodes[Int(nodes[position].locked)].lock.pointee.unlock() }
+    for position in 0..<locks {
+      nodes[Int(nodes[position].locked)].lock.pointee.unlock(nodes[position].hold)
+    }
   }
 
   /// Of the case that has won, after its body.
