@@ -208,20 +208,18 @@ struct DumpStateTests {
   @Test(.enabled(if: Processors.usable > 1, "a stolen job needs a second worker"))
   func `the worker is the one where the coroutine is, not where it was launched`() async throws {
     let gate = Gate()
-    let (stolen, moved) = try await onCoroutine {
-      while true {
-        let here = Locked("")
-        let isThere = Flag()
-        let job = co_launch(name: "dump: stolen") {
-          here.current = Turn.current?.pointee.scheduler?.takeUnretainedValue().label ?? ""
-          isThere.raise()
-          try gate.pass()
-        }
-        // Two ready jobs, and no suspension here: another worker takes one.
-        co_launch {}
-        while !isThere.isRaised { sched_yield() }
-        return (job, here)
+    let moved = Locked("")
+    let stolen = try await onCoroutine(on: ownLanes("dump").lanes[0].currentQueue) {
+      let isThere = Flag()
+      let job = co_launch(name: "dump: stolen") {
+        moved.current = Turn.current?.pointee.scheduler?.takeUnretainedValue().label ?? ""
+        isThere.raise()
+        try gate.pass()
       }
+      // Two ready jobs, and no suspension here: another worker takes one.
+      co_launch {}
+      while !isThere.isRaised { sched_yield() }
+      return job
     }
     let born = stolen.record.pointee.home.takeUnretainedValue().label
     #expect(born != moved.current)

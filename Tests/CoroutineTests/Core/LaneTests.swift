@@ -11,12 +11,13 @@ import Musl
 
 /// The shared scheduler's lanes: work spreads, and nothing is lost on the way.
 ///
-/// One at a time: a test here may hold a lane, and two of them would hold both lanes of a machine with two cores.
-@Suite(.serialized, .timeLimit(.minutes(1)), .enabled(if: Processors.usable > 1))
+/// A test that holds a lane has lanes of its own: two such tests would hold both shared lanes of a machine with two
+/// cores, and wait for each other.
+@Suite(.timeLimit(.minutes(1)), .enabled(if: Processors.usable > 1))
 struct LaneTests {
   @Test func `a launched job runs beside its launcher's long computation`() async throws {
     let ran = Flag()
-    try await onCoroutine {
+    try await onCoroutine(on: ownLanes("beside").lanes[0].currentQueue) {
       co_launch { ran.raise() }
       co_launch {}
       // No suspension: only another lane can set it.
@@ -26,7 +27,7 @@ struct LaneTests {
 
   @Test func `a single job behind a long computation is rescued`() async throws {
     let ran = Flag()
-    try await onCoroutine {
+    try await onCoroutine(on: ownLanes("single").lanes[0].currentQueue) {
       co_launch { ran.raise() }
       spin(until: ran)
     }
@@ -37,13 +38,14 @@ struct LaneTests {
     let ended = Locked(0)
     let isComputing = Flag()
     let done = Flag()
-    let computing = co_launch {
+    let lanes = ownLanes("inbox").lanes
+    let computing = co_launch(on: lanes[0].currentQueue) {
       isComputing.raise()
       spin(until: done)
     }
     try await onOwnThread {
       spin(until: isComputing)
-      for _ in 0..<launched { co_launch { ended.withLock { $0 += 1 } } }
+      for number in 0..<launched { co_launch(on: lanes[number % 2].currentQueue) { ended.withLock { $0 += 1 } } }
       while ended.current < launched { sched_yield() }
       done.raise()
     }

@@ -21,7 +21,7 @@ import Musl
 )
 struct RescueTests {
   /// Lives for ever, as the shared one does.
-  private let group = Unmanaged.passRetained(LaneGroup(count: 2, label: "rescue")).takeUnretainedValue()
+  private let group = ownLanes("rescue")
   private var busy: Scheduler { group.lanes[0] }
 
   @Test func `does not keep a deadline from ending the wait of a job that is parked there`() async throws {

@@ -14,7 +14,7 @@ import Musl
 @Suite("A lane that rests", .timeLimit(.minutes(1)), .enabled(if: Processors.usable > 1))
 struct RestTests {
   /// Lives for ever, as the shared one does.
-  private let group = Unmanaged.passRetained(LaneGroup(count: 2, label: "resting")).takeUnretainedValue()
+  private let group = ownLanes("resting")
   private var one: Scheduler { group.lanes[0] }
   private var other: Scheduler { group.lanes[1] }
 

@@ -1,5 +1,6 @@
-import Coroutine
 import Dispatch
+
+@testable import Coroutine
 
 #if canImport(Glibc)
 import Glibc
@@ -23,6 +24,13 @@ func onCoroutine<Output: Sendable>(
 /// After a `co_yield` everything launched before it has run up to its first suspension.
 func onSerialQueue<Output: Sendable>(_ body: sending @escaping () throws -> Output) async throws -> Output {
   try await onCoroutine(on: taggedQueue("serial"), body)
+}
+
+/// Two lanes of the caller's own, for a test that holds one without suspending.
+///
+/// They live for ever, as the shared ones do.
+func ownLanes(_ label: String) -> LaneGroup {
+  Unmanaged.passRetained(LaneGroup(count: 2, label: "coroutine.tests.\(label)")).takeUnretainedValue()
 }
 
 private let queueTag = DispatchSpecificKey<String>()
