@@ -60,11 +60,11 @@ let package = Package(
       // No frame of ours reaches the size of the narrowest guard, 16 KiB, or has a size that is known only when it runs, so
       // none can jump over a guard. Probes (-fstack-clash-protection) would need unsafeFlags, which no dependency may have.
       cSettings: [
-        .define("_GNU_SOURCE"), .enableWarning("all"), .enableWarning("extra"),
+        .headerSearchPath("."), .define("_GNU_SOURCE"), .enableWarning("all"), .enableWarning("extra"),
         .enableWarning("frame-larger-than=12288"), .enableWarning("vla"), .enableWarning("alloca"),
       ] + (warningsAreErrors ? [.treatAllWarnings(as: .error)] : []),
       cxxSettings: [
-        .enableWarning("all"), .enableWarning("extra"), .enableWarning("frame-larger-than=12288"),
+        .headerSearchPath("."), .enableWarning("all"), .enableWarning("extra"), .enableWarning("frame-larger-than=12288"),
       ] + (warningsAreErrors ? [.treatAllWarnings(as: .error)] : []),
       linkerSettings: [.linkedLibrary(boostContext, .when(platforms: [.linux]))]
     ),

@@ -25,7 +25,7 @@ const char *cco_task_locals_description(void);
 // Whether a word has no fixed place, so that switches must ask a library's function.
 bool cco_swift_runtime_wants_careful(void);
 // The exchange of both lists at a switch, for the careful path: whichever way was found.
-void cco_exchange_lists(cco_slot *from, cco_slot *to);
+void cco_exchange_lists(cco_saved_context *from, cco_saved_context *to);
 
 // ---- ThreadBlock.c: the thread-local block of the library whose code contains `symbol`, on the calling thread.
 typedef struct cco_thread_block {
@@ -83,16 +83,16 @@ const char *cco_floating_point_description(void);
 
 // ---- Overflow.c: hazard 6.
 const char *cco_overflow_description(void);
-// LastWords.c: what is said of a context that touched `fault` with its stack pointer at `pointer`.
-void cco_say_last_words(const cco_context *context, const char *fault, const char *pointer);
+// OverflowReport.c: what is said of a context that touched `fault` with its stack pointer at `pointer`.
+void cco_write_overflow_report(const cco_context *context, const char *fault, const char *pointer);
 
 // ---- Sanitizer.c: every annotation, each function empty or a plain jump where none is compiled in.
 bool cco_sanitizer_wants_careful(void);
 // A jump between stacks as the sanitizers want to see it; `forever`: this stack will not be continued.
 cco_transfer cco_annotated_jump(void *_Nullable to, void *_Nullable data, bool forever);
 // The first jump into a new stack, with the context as data; and its arrival there.
-cco_transfer cco_sanitizer_give_birth(cco_context *context, void *stack);
-cco_transfer cco_sanitizer_born(cco_transfer birth);
+cco_transfer cco_sanitizer_enter(cco_context *context, void *stack);
+cco_transfer cco_sanitizer_entered(cco_transfer birth);
 // The saved stack pointer behind a slot's `stack`.
 void *cco_sanitizer_saved_stack(void *stack);
 // Before a stack goes back to the pool.
@@ -110,8 +110,8 @@ static inline void cco_sanitizer_stack_idle(cco_context *context) {
 }
 
 // ---- Start.c: which cures a test has switched off.
-bool cco_is_disabled(cco_cure cure);
-void cco_mark_active(cco_cure cure, bool active);
+bool cco_is_disabled(cco_mitigation cure);
+void cco_mark_active(cco_mitigation cure, bool active);
 
 #pragma clang assume_nonnull end
 

@@ -86,7 +86,7 @@ struct AccessSetTests {
   @Test("Without the cure the second one's access ends the process")
   func withoutTheCure() async {
     let died = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
-      precondition(cco_disable(CCO_CURE_ACCESSES.rawValue))
+      precondition(cco_disable(CCO_MITIGATION_ACCESSES.rawValue))
       try onThread { try overlap() }
     }
     #expect(died?.lastWords.contains("imultaneous access") == true)
@@ -95,13 +95,13 @@ struct AccessSetTests {
   @Test("Without the list's place Swift's own functions do it")
   func byFunction() async {
     await #expect(processExitsWith: .success) {
-      precondition(cco_disable(CCO_CURE_ACCESS_OFFSET.rawValue))
+      precondition(cco_disable(CCO_MITIGATION_ACCESS_OFFSET.rawValue))
       try onThread { try overlap() }
       try onThread { try nested() }
       // Swift's functions let a resumer's own accesses conflict with those of whom it resumes, as a call's do.
       try migrate(times: 200, insideOfAnAccess: false)
-      #expect(cco_cures() & CCO_CURE_ACCESS_OFFSET.rawValue == 0)
-      #expect(cco_cures() & CCO_CURE_ACCESSES.rawValue != 0)
+      #expect(cco_mitigations() & CCO_MITIGATION_ACCESS_OFFSET.rawValue == 0)
+      #expect(cco_mitigations() & CCO_MITIGATION_ACCESSES.rawValue != 0)
       #expect(String(cString: cco_report()).contains("swift_task_exit/enterThreadLocalContext"))
     }
   }

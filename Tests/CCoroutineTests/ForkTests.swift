@@ -35,7 +35,7 @@ struct ForkTests {
       #expect(cco_facts.forked == 0)
       let answer = cts_in_child(
         20,
-        { _ in cco_facts.forked == 1 && cco_thread().pointee.turn == nil && strlen(cco_report()) > 0 ? 0 : 1 },
+        { _ in cco_facts.forked == 1 && cco_thread().pointee.carrier == nil && strlen(cco_report()) > 0 ? 0 : 1 },
         nil
       )
       #expect(answer == 0)

@@ -22,21 +22,21 @@ struct LimitsTests {
       cco_start()
       let mappings = Machine.mappings
       let resident = Machine.memory.resident
-      var fibers: [Fiber] = []
-      fibers.reserveCapacity(count)
+      var stackCache: [Fiber] = []
+      stackCache.reserveCapacity(count)
       for index in 0..<count {
-        try fibers.append(Fiber(stack: 64 << 10) { fiber in fiber.suspend(fiber.suspend(index)) })
+        try stackCache.append(Fiber(stack: 64 << 10) { fiber in fiber.suspend(fiber.suspend(index)) })
       }
       var wrong = 0
-      for index in 0..<count where try fibers[index].resume() != index { wrong += 1 }
+      for index in 0..<count where try stackCache[index].resume() != index { wrong += 1 }
       if cco_stacks().guard == CCO_GUARD_MARKERS, !Machine.isSanitized {
         #expect(Machine.mappings - mappings < 64)
         // Their page, the closure and what this test itself keeps for each.
         #expect((Machine.memory.resident - resident) / count < 4096 + 512)
       }
-      for index in 0..<count where try fibers[index].resume(index + 1) != index + 1 { wrong += 1 }
+      for index in 0..<count where try stackCache[index].resume(index + 1) != index + 1 { wrong += 1 }
       #expect(wrong == 0)
-      for fiber in fibers {
+      for fiber in stackCache {
         try fiber.resume()
         try fiber.destroy()
       }
@@ -54,7 +54,7 @@ struct LimitsTests {
   )
   func mapLimit() async {
     await #expect(processExitsWith: .success) {
-      precondition(cco_disable(CCO_CURE_GUARD_MARKERS.rawValue))
+      precondition(cco_disable(CCO_MITIGATION_GUARD_MARKERS.rawValue))
       let most = Machine.mostMappings
       var contexts: [UnsafeMutablePointer<cco_context>] = []
       contexts.reserveCapacity(most)
@@ -89,19 +89,19 @@ struct LimitsTests {
       getrlimit(Int32(RLIMIT_AS.rawValue), &limit)
       limit.rlim_cur = rlim_t(Machine.memory.size + (256 << 20))
       precondition(setrlimit(Int32(RLIMIT_AS.rawValue), &limit) == 0)
-      var fibers: [Fiber] = []
+      var stackCache: [Fiber] = []
       var refusal: Fiber.Refusal?
-      while refusal == nil, fibers.count < 100 {
+      while refusal == nil, stackCache.count < 100 {
         do throws(Fiber.Refusal) {
-          try fibers.append(Fiber(stack: 16 << 20) { fiber in fiber.suspend(7) })
+          try stackCache.append(Fiber(stack: 16 << 20) { fiber in fiber.suspend(7) })
         } catch {
           refusal = error
         }
       }
       #expect(refusal?.status == CCO_OUT_OF_MEMORY)
-      #expect(fibers.count >= 12)
-      for fiber in fibers { #expect(try fiber.resume() == 7) }
-      for fiber in fibers {
+      #expect(stackCache.count >= 12)
+      for fiber in stackCache { #expect(try fiber.resume() == 7) }
+      for fiber in stackCache {
         try fiber.resume()
         try fiber.destroy()
       }

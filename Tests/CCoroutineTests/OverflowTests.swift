@@ -166,7 +166,7 @@ struct OverflowTests {
   @Test("Guards made by mprotect report as well")
   func byMprotect() async {
     let died = await #expect(processExitsWith: .overflow, observing: [\.standardErrorContent]) {
-      precondition(cco_disable(CCO_CURE_GUARD_MARKERS.rawValue))
+      precondition(cco_disable(CCO_MITIGATION_GUARD_MARKERS.rawValue))
       try overflow(stack: 64 << 10, id: 9, name: "old kernel", file: "b.swift", line: 4)
     }
     #expect(died?.lastWords.contains("coroutine \"old kernel\" (id 9) overflowed its stack of 64 KiB") == true)
@@ -175,7 +175,7 @@ struct OverflowTests {
   @Test("Without the cure an overflow says nothing", .enabled(if: !Machine.hasAddressSanitizer))
   func withoutTheCure() async {
     let died = await #expect(processExitsWith: .signal(SIGSEGV), observing: [\.standardErrorContent]) {
-      precondition(cco_disable(CCO_CURE_OVERFLOW_REPORT.rawValue))
+      precondition(cco_disable(CCO_MITIGATION_OVERFLOW_REPORT.rawValue))
       setenv("SWIFT_BACKTRACE", "enable=no", 1)
       try overflow(stack: 64 << 10, id: 9, name: "mute", file: "b.swift", line: 4)
     }
@@ -185,7 +185,7 @@ struct OverflowTests {
   @Test("Without guards an overflow is not noticed where it happens", .enabled(if: !Machine.isSanitized))
   func withoutGuards() async {
     await #expect(processExitsWith: .success) {
-      precondition(cco_disable(CCO_CURE_GUARDS.rawValue))
+      precondition(cco_disable(CCO_MITIGATION_GUARDS.rawValue))
       @inline(never)
       func sink(_ fiber: Fiber) -> Int {
         withUnsafeTemporaryAllocation(of: Int.self, capacity: 8) { frame in

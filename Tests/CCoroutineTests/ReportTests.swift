@@ -28,10 +28,10 @@ struct ReportTests {
       cco_start()
       cco_guard_thread()
       for cure in [
-        CCO_CURE_FLOATING_POINT, CCO_CURE_ACCESSES, CCO_CURE_ACCESS_OFFSET, CCO_CURE_TASK_LOCALS, CCO_CURE_GUARDS,
-        CCO_CURE_OVERFLOW_REPORT, CCO_CURE_TASKS, CCO_CURE_TASK_MOVES, CCO_CURE_EXCEPTIONS,
+        CCO_MITIGATION_FLOATING_POINT, CCO_MITIGATION_ACCESSES, CCO_MITIGATION_ACCESS_OFFSET, CCO_MITIGATION_TASK_LOCALS, CCO_MITIGATION_GUARDS,
+        CCO_MITIGATION_OVERFLOW_REPORT, CCO_MITIGATION_TASKS, CCO_MITIGATION_TASK_MOVES, CCO_MITIGATION_EXCEPTIONS,
       ] {
-        #expect(cco_cures() & cure.rawValue != 0, "\(String(cString: cco_report()))")
+        #expect(cco_mitigations() & cure.rawValue != 0, "\(String(cString: cco_report()))")
       }
       #expect((cco_facts.careful != 0) == Machine.isSanitized)
     }
@@ -45,7 +45,7 @@ struct ReportTests {
       try onThread { cco_guard_thread() }
       let report = String(cString: cco_report())
       #expect(report.split(separator: "\n").count { $0.contains("disabled by a test") } == 7, "\(report)")
-      #expect(cco_cures() == 0)
+      #expect(cco_mitigations() == 0)
       // Too late now.
       #expect(!cco_disable(all))
     }
@@ -69,17 +69,17 @@ struct ThreadWordsTests {
     var words: [UnsafeMutablePointer<cco_thread_words>] = []
     for index in 1...3 {
       try carousel.next {
-        #expect(cco_thread().pointee.turn == nil)
+        #expect(cco_thread().pointee.carrier == nil)
         words.append(cco_thread())
-        cco_thread().pointee.turn = UnsafeMutableRawPointer(bitPattern: index)
+        cco_thread().pointee.carrier = UnsafeMutableRawPointer(bitPattern: index)
       }
     }
     #expect(Set(words).count == 3)
     for index in 1...3 {
       try carousel.next {
         #expect(cco_thread() == words[index - 1])
-        #expect(cco_thread().pointee.turn == UnsafeMutableRawPointer(bitPattern: index))
-        cco_thread().pointee.turn = nil
+        #expect(cco_thread().pointee.carrier == UnsafeMutableRawPointer(bitPattern: index))
+        cco_thread().pointee.carrier = nil
       }
     }
   }

@@ -99,7 +99,7 @@ struct SanitizerTests {
   }
 
   @Test("Threads that hand a context on need no other synchronisation than their own hand-over")
-  func fibers() throws {
+  func stackCache() throws {
     let carousel = Carousel(threads: 2)
     defer { carousel.stop() }
     var total = 0

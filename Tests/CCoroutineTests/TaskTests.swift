@@ -82,7 +82,7 @@ struct TaskTests {
   @Test("Without the cure the process ends, since one Task's memory is freed by another")
   func withoutTheCure() async {
     let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
-      precondition(cco_disable(CCO_CURE_TASKS.rawValue))
+      precondition(cco_disable(CCO_MITIGATION_TASKS.rawValue))
       _ = try onThread { try interleave() }
     }
     #expect(result?.lastWords.contains("freed pointer was not the last allocation") == true)
@@ -91,7 +91,7 @@ struct TaskTests {
   @Test("Without the cure another context sees a foreign Task")
   func foreignTask() async {
     await #expect(processExitsWith: .success) {
-      precondition(cco_disable(CCO_CURE_TASKS.rawValue))
+      precondition(cco_disable(CCO_MITIGATION_TASKS.rawValue))
       try onThread {
         var seen = 0
         let inside = try Fiber { fiber in immediately { _ = fiber.suspend() } }
@@ -108,7 +108,7 @@ struct TaskTests {
     let carousel = Carousel(threads: 3)
     defer { carousel.stop() }
     var wrong = 0
-    let fibers = try (0..<100).map { index in
+    let stackCache = try (0..<100).map { index in
       try Fiber { fiber in
         for round in 0..<10 {
           immediately {
@@ -130,13 +130,13 @@ struct TaskTests {
         }
       }
     }
-    while fibers.contains(where: { $0.state != CCO_FINISHED }) {
+    while stackCache.contains(where: { $0.state != CCO_FINISHED }) {
       for start in 0..<10 {
         try carousel.next {
           immediately {
             let mine = currentTask()
-            for index in stride(from: start, to: 100, by: 10) where fibers[index].state != CCO_FINISHED {
-              _ = try? fibers[index].resume()
+            for index in stride(from: start, to: 100, by: 10) where stackCache[index].state != CCO_FINISHED {
+              _ = try? stackCache[index].resume()
               if currentTask() != mine || Request.user != nil { wrong += 1 }
             }
           }
@@ -145,7 +145,7 @@ struct TaskTests {
       }
     }
     #expect(wrong == 0)
-    for fiber in fibers { try fiber.destroy() }
+    for fiber in stackCache { try fiber.destroy() }
   }
 
   @Test("A context that is resumed inside of a Task begins in none, and its resumer keeps its own")

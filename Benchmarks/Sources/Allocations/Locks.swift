@@ -35,18 +35,18 @@ func countLocks(into counts: inout Counts) throws {
     let (lock, tally) = (FairMutex(), Tally())
     let changed = Condition(lock)
     co_launch {
-      for turn in 0..<count {
+      for carrier in 0..<count {
         try lock.withLock {
-          try changed.wait { tally.value == 2 * turn + 1 }
+          try changed.wait { tally.value == 2 * carrier + 1 }
           tally.add(1)
           changed.signal()
         }
       }
     }
     return {
-      for turn in 0..<count {
+      for carrier in 0..<count {
         try lock.withLock {
-          try changed.wait { tally.value == 2 * turn }
+          try changed.wait { tally.value == 2 * carrier }
           tally.add(1)
           changed.signal()
         }

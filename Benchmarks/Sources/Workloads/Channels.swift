@@ -43,7 +43,7 @@ func addChannels(to suite: inout Suite) {
 
   suite.row("ring_1000", 2_000_000, quick: 20_000) { count in try onQueue { try ring(1000, laps: count / 1000) } }
 
-  // As many rings as lanes may want: work that spreads, on the parallel scheduler.
+  // As many rings as workers may want: work that spreads, on the parallel scheduler.
   suite.row("rings_8_parallel", 2_000_000, quick: 20_000) { count in
     try co_launch {
       try co_scope { scope in

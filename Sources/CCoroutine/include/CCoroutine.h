@@ -56,7 +56,7 @@ const char *cco_status_message(cco_status status);
 /// What the layer above keeps for each thread. Reached through `cco_thread()`, never by an address that is held over a
 /// switch: the same code may go on on another thread (hazard 4).
 typedef struct cco_thread_words {
-  void *_Nullable turn;          ///< whose turn it is on this thread: the Swift layer's Turn, NULL outside of any
+  void *_Nullable carrier;          ///< the Swift layer's Carrier that is mounted on this thread, NULL outside of any
   void *_Nullable locals;        ///< head of the CoroutineLocal bindings of a thread outside of any coroutine
   void *_Nullable settling;      ///< promises that the outermost settle on this thread has yet to settle
   void *_Nullable no_accesses;   ///< stands in for Swift's access list where that was not found
@@ -115,12 +115,12 @@ bool cco_is_inside_task(void);
 // ------------------------------------------------------------------------------------------------ slots and switch
 
 /// Where a parked flow of control can be found again. Valid while that flow is parked.
-typedef struct cco_slot {
+typedef struct cco_saved_context {
   void *_Nullable stack;        ///< Boost's fcontext_t, the saved stack pointer; with sanitizers Sanitizer.c's record
   void *_Nullable task_locals;  ///< head of Swift's task-local list (hazard 3)
   void *_Nullable accesses;     ///< head of Swift's list of dynamic accesses (hazard 2)
   void *_Nullable spare;        ///< with `accesses` the two words that Swift's own functions want in the careful path
-} cco_slot;
+} cco_saved_context;
 
 /// boost::context::detail::transfer_t, two registers on both architectures.
 typedef struct cco_transfer {
@@ -173,7 +173,7 @@ static inline __attribute__((always_inline)) cco_transfer cco_jump_unpredicted(v
 }
 
 /// `cco_switch` with everything that is rare: a flow inside of a Task or of a C++ handler, sanitizers, fallbacks.
-void cco_switch_carefully(cco_slot *from, cco_slot *to);
+void cco_switch_carefully(cco_saved_context *from, cco_saved_context *to);
 
 /// Hazard 1: a jump that changes MXCSR stalls the pipeline for 130 ns, and the sticky exception flags differ for good
 /// after one inexact result. The first word of a saved frame is its MXCSR (verified at start-up, else `careful`): where
@@ -199,7 +199,7 @@ static inline __attribute__((always_inline)) bool cco_must_be_careful(const char
 
 /// Parks the running flow in `from` and continues the one parked in `to`. Returns when somebody switches back to
 /// `from`, perhaps on another thread. Constant time.
-static inline __attribute__((always_inline)) void cco_switch(cco_slot *from, cco_slot *to) {
+static inline __attribute__((always_inline)) void cco_switch(cco_saved_context *from, cco_saved_context *to) {
   char *thread = cco_thread_pointer();
   if (__builtin_expect(cco_must_be_careful(thread), 0)) {
     cco_switch_carefully(from, to);
@@ -217,12 +217,12 @@ static inline __attribute__((always_inline)) void cco_switch(cco_slot *from, cco
   if (cco_facts.reconciles) cco_reconcile_floating_point(stack);
   cco_transfer arrival = cco_jump_unpredicted(stack, from);
   // We are `from` again. Whoever switched here passed its own slot; only now is its stack pointer known.
-  __atomic_store_n(&((cco_slot *)arrival.data)->stack, arrival.stack, __ATOMIC_RELEASE);
+  __atomic_store_n(&((cco_saved_context *)arrival.data)->stack, arrival.stack, __ATOMIC_RELEASE);
 }
 
 /// Whether a flow is completely switched out into `slot`: a slot's `stack` is NULL from the switch into the flow until
 /// the one who was switched to has learnt where it is parked. From any thread; acquires all that the flow did.
-bool cco_is_parked(const cco_slot *slot);
+bool cco_is_parked(const cco_saved_context *slot);
 
 // --------------------------------------------------------------------------------------------------------- contexts
 
@@ -249,8 +249,8 @@ typedef struct cco_label {
 
 /// The control block, in the top page of its own stack: a parked coroutine costs one page.
 struct cco_context {
-  cco_slot parked;                  ///< where this coroutine is parked, while it is not running
-  cco_slot *_Nullable caller;     ///< where its resumer is parked, while it is running
+  cco_saved_context parked;                  ///< where this coroutine is parked, while it is not running
+  cco_saved_context *_Nullable caller;     ///< where its resumer is parked, while it is running
   void *_Nullable value;          ///< what crosses with the next switch
   cco_entry _Nullable entry;      ///< NULL asks a stack to leave for good (sanitizer builds)
   void *_Nullable argument;
@@ -290,7 +290,7 @@ cco_status cco_refuse_suspend(const cco_context *context);
 static inline __attribute__((always_inline)) cco_status cco_resume(cco_context *context, void *_Nullable value,
                                                                    void *_Nullable *_Nonnull answer) {
   if (context->state != CCO_READY && context->state != CCO_SUSPENDED) return cco_refuse_resume(context);
-  cco_slot here;
+  cco_saved_context here;
   context->caller = &here;
   context->value = value;
   context->state = CCO_RUNNING;
@@ -308,7 +308,7 @@ static inline __attribute__((always_inline)) cco_status cco_suspend(cco_context 
     return cco_refuse_suspend(context);
   context->value = value;
   context->state = CCO_SUSPENDED;
-  cco_switch(&context->parked, (cco_slot *)context->caller);
+  cco_switch(&context->parked, (cco_saved_context *)context->caller);
   *answer = context->value;
   return CCO_OK;
 }
@@ -434,26 +434,26 @@ void cco_observe(const void *address);
 void cco_unrecorded_begin(void);
 void cco_unrecorded_end(void);
 
-/// The cures of hazards.md, each a bit: for `cco_disable` and `cco_cures`.
-typedef enum cco_cure : uint32_t {
-  CCO_CURE_FLOATING_POINT = 1,
-  CCO_CURE_ACCESSES = 2,
-  CCO_CURE_TASK_LOCALS = 4,
-  CCO_CURE_GUARD_MARKERS = 8,
-  CCO_CURE_OVERFLOW_REPORT = 16,
-  CCO_CURE_GUARDS = 32,
-  CCO_CURE_ACCESS_OFFSET = 64,  ///< finding the list head: without it the library's own functions are called
-  CCO_CURE_TASKS = 128,
-  CCO_CURE_EXCEPTIONS = 256,
-  CCO_CURE_TASK_MOVES = 512,  ///< taking a Task to another thread: without it a wait inside of one is refused
-} cco_cure;
+/// The cures of hazards.md, each a bit: for `cco_disable` and `cco_mitigations`.
+typedef enum cco_mitigation : uint32_t {
+  CCO_MITIGATION_FLOATING_POINT = 1,
+  CCO_MITIGATION_ACCESSES = 2,
+  CCO_MITIGATION_TASK_LOCALS = 4,
+  CCO_MITIGATION_GUARD_MARKERS = 8,
+  CCO_MITIGATION_OVERFLOW_REPORT = 16,
+  CCO_MITIGATION_GUARDS = 32,
+  CCO_MITIGATION_ACCESS_OFFSET = 64,  ///< finding the list head: without it the library's own functions are called
+  CCO_MITIGATION_TASKS = 128,
+  CCO_MITIGATION_EXCEPTIONS = 256,
+  CCO_MITIGATION_TASK_MOVES = 512,  ///< taking a Task to another thread: without it a wait inside of one is refused
+} cco_mitigation;
 
 /// Switches cures off, before the first context is made, so that a test can show what each one cures. Answers false,
 /// and changes nothing, once the runtime has started. Not for production.
 bool cco_disable(uint32_t cures);
 
 /// The cures that are active.
-uint32_t cco_cures(void);
+uint32_t cco_mitigations(void);
 
 /// A few lines of English: each hazard, whether its cure is active, and what it fell back to and why. Static storage.
 const char *cco_report(void);

@@ -18,30 +18,31 @@ public import Dispatch
 /// let total = try counter.ask { .total($0) }
 /// ```
 ///
-/// What the body declares is the actor's state, and only the body can reach it. While a handler waits, this actor handles
-/// nothing else, and nobody else is held up; ``Mailbox/launch(name:file:line:_:)`` lets a chosen message run concurrently. Messages of
-/// one sender are handled in the order in which they were told.
+/// The variables that the body declares are the actor's state, and only the body can reach them. While a handler waits,
+/// this actor handles no other message, and blocks no other coroutine. ``Mailbox/launch(name:file:line:_:)`` lets a
+/// chosen message run concurrently. The messages of one sender are handled in the order in which they were sent.
 ///
-/// When the body returns, or throws, the actor has ended: questions without an answer fail with ``ActorStopped``, and what is left in the
-/// mailbox goes to `onUndelivered`. A failure goes to who joins ``ActorRef/job``, else to
-/// ``CoroutineRuntime/onUnhandledError``; ``Supervisor`` restarts actors that fail.
+/// When the body returns or throws, the actor has ended. Asks without an answer fail with ``ActorStopped``, and the
+/// messages that are left in the mailbox go to `onUndelivered`. A failure goes to the coroutine that joins
+/// ``ActorRef/job``, else to ``CoroutineRuntime/onUnhandledError``. ``Supervisor`` restarts actors that fail.
 ///
 /// - Parameters:
-///   - type: The messages' type, where it cannot be inferred.
-///   - queue: Where the actor runs. `nil`: the queue of the current coroutine; outside of any coroutine the shared
-///     parallel scheduler.
-///   - name: For dumps, reports and last words.
-///   - mailbox: How many messages may wait, and what a tell to a full mailbox does: it waits (`bounded`, and `rendezvous`, which
-///     hands each message over), or a message is dropped (`dropOldest`, `dropNewest`).
-///   - failsWhenFull: A tell to a full mailbox that would wait throws ``MailboxFull`` instead.
-///   - onUndelivered: Gets every message that was accepted, or that a tell offered in vain, and will not be handled; see
-///     ``Channel/init(_:onUndelivered:)``.
-///   - file: The launch place, for dumps, reports and last words.
-///   - line: The line of the launch place.
-///   - body: What it does with its mailbox; runs once, on the actor's own coroutine.
-/// - Returns: The handle. Releasing the last one stops the actor.
+///   - type: The type of the messages, if it cannot be inferred.
+///   - queue: The queue on which the actor runs. `nil` means the queue of the current coroutine, and outside a
+///     coroutine the shared parallel scheduler.
+///   - name: A name for dumps, reports and overflow reports.
+///   - mailbox: The number of messages that may wait, and the effect of a tell to a full mailbox: the tell waits
+///     (`bounded`, and `rendezvous`, which passes each message directly), or a message is dropped (`dropOldest`,
+///     `dropNewest`).
+///   - failsWhenFull: Whether a tell to a full mailbox throws ``MailboxFull`` where it would wait.
+///   - onUndelivered: Gets every message that was accepted, or that a tell offered in vain, and that will not be
+///     handled; see ``Channel/init(_:onUndelivered:)``.
+///   - file: The launch site, for dumps, reports and overflow reports.
+///   - line: The line of the launch site.
+///   - body: Handles the mailbox. It runs once, on the actor's own coroutine.
+/// - Returns: The handle. Releasing the last handle stops the actor.
 ///
-/// Does not suspend; may be called anywhere.
+/// Does not suspend. May be called anywhere.
 public func co_actor<Message: Sendable>(
   of type: Message.Type = Message.self,
   on queue: DispatchQueue? = nil,
@@ -56,39 +57,44 @@ public func co_actor<Message: Sendable>(
   let options = MailboxOptions(capacity: mailbox, failsWhenFull: failsWhenFull, onUndelivered: onUndelivered)
   let core = ActorCore(options, nil, body: body)
   let ref = ActorRef(core)
-  core.start(on: queue, name: name, LaunchPlace(file: file, line: line))
+  core.start(on: queue, name: name, LaunchSite(file: file, line: line))
   return ref
 }
 
 extension ActorLife {
   /// Launches the job that runs this actor.
-  final func start(on queue: DispatchQueue?, name: String?, _ place: LaunchPlace) {
-    makeJob(on: queue, name, place).launch(.queued, on: queue)
+  final func start(on queue: DispatchQueue?, name: String?, _ launchSite: LaunchSite) {
+    makeJob(on: queue, name, launchSite).launch(.queued, on: queue)
   }
 
-  /// Makes the job that is to run this actor: from here on the actor can be cancelled; ``begin()`` gets it going.
-  final func prepare(on queue: DispatchQueue?, name: String?, _ place: LaunchPlace) {
-    makeJob(on: queue, name, place).launch(.lazy, on: queue)
+  /// Creates the job that will run this actor.
+  ///
+  /// From here on the actor can be cancelled; ``begin()`` starts the job.
+  final func prepare(on queue: DispatchQueue?, name: String?, _ launchSite: LaunchSite) {
+    makeJob(on: queue, name, launchSite).launch(.lazy, on: queue)
   }
 
-  private final func makeJob(on queue: DispatchQueue?, _ name: String?, _ place: LaunchPlace) -> Job<Void> {
-    let job = Job<Void>(scheduler: Launch.scheduler(for: queue), name: name, stack: .standard, place: place) {
+  private final func makeJob(on queue: DispatchQueue?, _ name: String?, _ launchSite: LaunchSite) -> Job<Void> {
+    let job = Job<Void>(scheduler: Launch.scheduler(for: queue), name: name, stack: .standard, launchSite: launchSite) {
       [run = ActorRun(self)] in try run()
     }
-    adopt(job)
+    attach(job)
     return job
   }
 }
 
-/// What a job's body holds of its actor: runs it, or, released by a job that was cancelled before it began, makes it deaf.
+/// The body of an actor's job: it runs the actor.
 ///
-/// The job releases its body before its end is known, so nobody who has joined it can tell the actor anything.
+/// If the job was cancelled before it began, the deinit closes the actor.
+///
+/// The job releases its body before its end is published, so a coroutine that has joined the job cannot send the actor
+/// a message any more.
 private final class ActorRun: Sendable {
   private let actor: ActorLife
   init(_ actor: ActorLife) { self.actor = actor }
 
   func callAsFunction() throws { try actor.run() }
 
-  // After a run there is nothing left to do.
-  deinit { actor.becomeDeaf() }
+  // After a run, this does nothing.
+  deinit { actor.refuseMessages() }
 }

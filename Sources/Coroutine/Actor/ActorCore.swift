@@ -1,20 +1,20 @@
-/// An actor's mailbox and body; what ``ActorRef`` and ``Mailbox`` share.
+/// An actor's mailbox and body, which ``ActorRef`` and ``Mailbox`` share.
 ///
-/// The mailbox is a channel, which brings order, bounds, back-pressure and what becomes of messages that nobody receives. A tell is a
-/// send, the mailbox's `receive` a receive. One thing is added: a notice, which must arrive whatever the bound and whatever a
-/// dropping mailbox drops.
+/// The mailbox is a channel. The channel provides order, bounds, back-pressure, and the handling of messages that are
+/// never received. A tell is a send; the mailbox's `receive` is a receive. The core adds one thing: a notice, which
+/// must arrive whatever the bound is and whatever a dropping mailbox drops.
 ///
-/// Who owns what
-///   channel, whenFull   never change
-///   body, extras        the actor's own turn; after the end whoever tells of it
+/// Ownership
+///   channel, whenFull   constant
+///   body, extras        the actor's own coroutine; after the end, the thread that publishes the end
 @usableFromInline
 final class ActorCore<Message: Sendable>: ActorLife, @unchecked Sendable {
-  // Sound because of the above.
+  // Sound because of the ownership described above.
 
   @usableFromInline let channel: Channel<Envelope<Message>>
   @usableFromInline let whenFull: WhenFull
   @exclusivity(unchecked) private var body: ((Mailbox<Message>) throws -> Void)?
-  /// What is to be received besides what is in the channel; nil in an actor that has never had any of it.
+  /// The messages to receive in addition to the channel's; nil if the actor has never had any.
   @exclusivity(unchecked) @usableFromInline var extras: MailboxExtras<Message>?
 
   init(
@@ -25,7 +25,7 @@ final class ActorCore<Message: Sendable>: ActorLife, @unchecked Sendable {
     whenFull = options.whenFull
     let notices = NoticeReturn<Message>(options.onUndelivered)
     var hook: (@Sendable (Envelope<Message>) -> Void)?
-    // Only where there is something to tell it.
+    // Set only if the hook has something to do.
     if options.onUndelivered != nil || options.dropsOldest { hook = { notices.take($0) } }
     channel = Channel(options.capacity.ofEnvelopes, onUndelivered: hook)
     notices.channel = channel
@@ -52,13 +52,13 @@ final class ActorCore<Message: Sendable>: ActorLife, @unchecked Sendable {
     for message in extras.takeAll() { drop(message) }
   }
 
-  /// A message that was accepted and will not be handled.
+  /// Reports a message that was accepted and will not be handled.
   func drop(_ message: Message) {
     if let hook = channel.onUndelivered { hook(.message(message)) }
   }
 }
 
-/// How a mailbox is made.
+/// The options of a mailbox.
 struct MailboxOptions<Message: Sendable> {
   var capacity: Channel<Message>.Capacity
   var failsWhenFull: Bool
@@ -71,10 +71,11 @@ struct MailboxOptions<Message: Sendable> {
   }
 }
 
-/// Puts a notice back that a mailbox has dropped for its age, and gives everything else to the hook.
+/// Puts back a notice that a mailbox dropped as its oldest message, and passes everything else to the hook.
 private final class NoticeReturn<Message: Sendable>: @unchecked Sendable {
-  // Sound because `channel` is set before anyone else knows the channel, and read only when that calls its hook: never in its
-  // deinit, because the actor's end has emptied it. A weak reference would make each retain of the channel twice as dear.
+  // Sound because `channel` is set before any other thread knows the channel, and read only when the channel calls its
+  // hook. The channel's deinit does not call it, because the actor's end has emptied the channel. A weak reference
+  // would double the cost of each retain of the channel.
   private let onUndelivered: (@Sendable (Message) -> Void)?
   @exclusivity(unchecked) unowned(unsafe) var channel: Channel<Envelope<Message>>?
 
@@ -86,20 +87,20 @@ private final class NoticeReturn<Message: Sendable>: @unchecked Sendable {
   }
 }
 
-/// What a tell does when the mailbox is full.
+/// The effect of a tell when the mailbox is full.
 @usableFromInline
 enum WhenFull: UInt8, Sendable {
-  /// It is never full for those who tell: it holds any number, or drops.
+  /// The mailbox is never full for a sender: it holds any number of messages, or drops messages.
   case neverWaits
   case waits
   case fails
 }
 
-/// A message, and whether it is one that the runtime has promised.
+/// A message, or a notice that the runtime has promised to deliver.
 @usableFromInline
 enum Envelope<Message: Sendable>: Sendable {
   case message(Message)
-  /// Never dropped for want of room.
+  /// Never dropped for lack of room.
   case notice(Message)
 
   @inlinable var message: Message {
@@ -120,7 +121,7 @@ extension Channel.Capacity {
     }
   }
 
-  /// The same for envelopes.
+  /// The same capacity, for a channel of envelopes.
   var ofEnvelopes: Channel<Envelope<Element>>.Capacity {
     switch self {
     case .rendezvous: .rendezvous

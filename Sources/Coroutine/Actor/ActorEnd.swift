@@ -1,14 +1,14 @@
 import Synchronization
 
-/// How an actor ended.
+/// The way in which an actor ended.
 ///
-/// A restart by a supervisor is no end: the same handle reaches the actor before and after it.
+/// A restart by a supervisor is not an end: the same handle refers to the actor before and after it.
 public enum ActorExit: Sendable {
-  /// Its body returned: it was stopped and has handled what was in its mailbox, or had enough.
+  /// The body returned: the actor was stopped and has handled its mailbox, or the body finished on its own.
   case stopped
-  /// It was cancelled.
+  /// The actor was cancelled.
   case cancelled
-  /// Its body threw, and nobody has restarted it.
+  /// The body threw, and no supervisor has restarted the actor.
   case failed(any Error)
 }
 
@@ -18,7 +18,7 @@ public struct ActorEnd: Sendable {
   public var id: UInt64
   /// The actor's name, if it had one.
   public var name: String?
-  /// How it ended.
+  /// The way in which the actor ended.
   public var exit: ActorExit
 
   /// Creates a notice.
@@ -29,13 +29,13 @@ public struct ActorEnd: Sendable {
   }
 }
 
-/// A linked actor has ended otherwise than by being stopped, so this one fails too.
+/// The error of an actor whose linked actor was cancelled or has failed.
 public struct LinkedActorEnded: Error, CustomStringConvertible {
-  /// Whose end it was, and how it came.
+  /// The end of the linked actor.
   public var end: ActorEnd
   /// Creates the error.
   public init(end: ActorEnd) { self.end = end }
-  /// What happened.
+  /// A sentence that describes what happened.
   public var description: String {
     let name = end.name.map { "\"\($0)\" " } ?? ""
     let how =
@@ -48,17 +48,19 @@ public struct LinkedActorEnded: Error, CustomStringConvertible {
   }
 }
 
-/// Waits for the end of one actor, and is called for it once at most.
+/// Watches one actor, and is called at most once, at that actor's end.
 ///
-/// `place` is where it is in the target's list, under the target's lock. `onEnd` is taken by the one who moves the state on:
+/// `watcherIndex` is the index in the target's list, under the target's lock. The thread that moves the state on takes
+/// `onEnd`:
 ///
-///   WAITING --- fire ---> TOLD;  WAITING --- cancel ---> CALLED OFF
+///   WAITING --- fire ---> CALLED;  WAITING --- cancel ---> CANCELLED
 ///
-/// It may be called off before it is armed: who makes it known first and arms it then. The target does not take it in then.
+/// A watcher may be cancelled before it is armed, by a thread that got it from a creator that arms it later. In that
+/// case the target does not add it to its list.
 final class ActorWatcher: @unchecked Sendable {
-  // Sound because `state` decides who may touch `onEnd`, and `place` has a lock.
+  // Sound because `state` decides which thread may touch `onEnd`, and a lock covers `watcherIndex`.
   let target: ActorLife
-  @exclusivity(unchecked) var place: Int?
+  @exclusivity(unchecked) var watcherIndex: Int?
   private let state = Atomic<UInt8>(ActorWatcher.waiting)
   @exclusivity(unchecked) private var onEnd: (@Sendable (ActorEnd) -> Void)?
 
@@ -67,51 +69,55 @@ final class ActorWatcher: @unchecked Sendable {
     self.onEnd = onEnd
   }
 
-  private static let (waiting, told, calledOff): (UInt8, UInt8, UInt8) = (0, 1, 2)
+  private static let (waiting, called, cancelled): (UInt8, UInt8, UInt8) = (0, 1, 2)
 
-  /// It will not be called any more.
+  /// Whether the watcher has been called or cancelled.
   var isDone: Bool { state.load(ordering: .acquiring) != Self.waiting }
 
-  /// It has been called: the target has ended.
-  var isTold: Bool { state.load(ordering: .acquiring) == Self.told }
+  /// Whether the watcher has been called: the target has ended.
+  var wasCalled: Bool { state.load(ordering: .acquiring) == Self.called }
 
   private func leaves(to next: UInt8) -> Bool {
     state.compareExchange(expected: Self.waiting, desired: next, ordering: .acquiringAndReleasing).exchanged
   }
 
   func fire(_ end: ActorEnd) {
-    if leaves(to: Self.told) { onEnd.take()?(end) }
+    if leaves(to: Self.called) { onEnd.take()?(end) }
   }
 
   func cancel() {
-    guard leaves(to: Self.calledOff) else { return }
+    guard leaves(to: Self.cancelled) else { return }
     target.unwatch(self)
     onEnd = nil
   }
 }
 
-/// Watches for the end of an actor on behalf of another; see ``Mailbox/monitor(_:_:)``.
+/// A subscription to the end of another actor; see ``Mailbox/monitor(_:_:)``.
 public final class ActorMonitor: Sendable {
   private let watchers: [ActorWatcher]
   init(_ watchers: [ActorWatcher]) { self.watchers = watchers }
 
-  /// Calls it off: no notice will be sent any more; one that has been is in the mailbox.
+  /// Cancels the subscription: no notice will be sent any more.
   ///
-  /// Never suspends; any thread, idempotent.
+  /// A notice that was sent is in the mailbox. Never suspends. May be called on any thread, and repeatedly.
   public func cancel() { for watcher in watchers { watcher.cancel() } }
 }
 
 extension Mailbox {
-  /// Watches for the end of another actor: then the message that `notice` makes is put into this mailbox, exactly once, behind what the
-  /// other has told before; at once if it has ended already.
+  /// Watches for the end of another actor, and then puts the message that `notice` returns into this mailbox.
   ///
   /// ```swift
   /// mailbox.monitor(worker) { .workerEnded($0) }
   /// ```
   ///
-  /// A notice is never dropped for want of room. `notice` is called on whatever thread finds out and must neither block nor
-  /// suspend. A supervised actor has ended when it will not be restarted. What a life has watched is forgotten when a
-  /// supervisor restarts it. Does not suspend; to be called by the body.
+  /// - The message is added exactly once, after the messages that the other actor sent before. If the other actor has
+  ///   ended already, it is added at once.
+  /// - A notice is never dropped for lack of room.
+  /// - `notice` is called on the thread that finds the end. It must neither block nor suspend.
+  /// - A supervised actor has ended when it will not be restarted.
+  /// - When a supervisor restarts this actor, its monitors are cancelled.
+  ///
+  /// Does not suspend. Called by the body.
   @discardableResult
   public func monitor<Other>(
     _ other: ActorRef<Other>,
@@ -122,13 +128,13 @@ extension Mailbox {
     return ActorMonitor([core.keep(watcher)])
   }
 
-  /// Ties this actor to another: when either is cancelled or fails for good, the other fails.
+  /// Links this actor to another: if either is cancelled or fails for good, the other fails.
   ///
-  /// It fails with ``LinkedActorEnded``, and a supervisor may restart it; at once if the other has ended so already. An actor that
-  /// was stopped takes nobody along.
+  /// This actor then fails with ``LinkedActorEnded``, and a supervisor may restart it. If the other actor has already
+  /// been cancelled or has failed, this one fails at once. A stopped actor does not make its linked actors fail.
   ///
-  /// The returned object takes the link off. To be told instead of failing, use ``monitor(_:_:)``. Does not suspend; to be
-  /// called by the body.
+  /// The returned object removes the link. To get a message and not a failure, use ``monitor(_:_:)``. Does not suspend.
+  /// Called by the body.
   @discardableResult
   public func link<Other>(_ other: ActorRef<Other>) -> ActorMonitor {
     let (mine, theirs) = (core, other.core)
@@ -139,9 +145,10 @@ extension Mailbox {
 }
 
 extension ActorLife {
-  /// Arms a watcher that is to be called off with this life.
+  /// Arms a watcher that is cancelled at the end of this life.
   ///
-  /// Own turn. Those that are done are forgotten now and then, so that an actor that watches many short lives keeps few.
+  /// Called on the actor's own coroutine. Watchers that are done are removed from time to time, so an actor that
+  /// watches many short-lived actors keeps few.
   func keep(_ watcher: ActorWatcher) -> ActorWatcher {
     if watching.count >= 16, watching.count & (watching.count - 1) == 0 { watching.removeAll { $0.isDone } }
     watching.append(watcher)
@@ -149,7 +156,7 @@ extension ActorLife {
     return watcher
   }
 
-  /// A linked actor has ended.
+  /// Fails this actor because a linked actor has ended, unless that actor was stopped.
   func follow(_ end: ActorEnd) {
     if case .stopped = end.exit { return }
     endLife(.failed(LinkedActorEnded(end: end)))
@@ -157,12 +164,14 @@ extension ActorLife {
 }
 
 extension Channel {
-  /// Adds a value whatever the bound; false: the channel is closed.
+  /// Adds a value whatever the bound is.
+  ///
+  /// Returns false if the channel is closed.
   @discardableResult
   func insist(_ element: Element) -> Bool {
     var slot: Element? = element
     return withUnsafeMutablePointer(to: &slot) { slot in
-      var woken: UnsafeMutablePointer<WaitNode>?
+      var woken: UnsafeMutablePointer<Waiter>?
       lock.lock()
       let isAccepted = state.insist(slot, &woken)
       lock.unlock()
@@ -173,14 +182,15 @@ extension Channel {
 }
 
 extension ChannelState {
-  /// As an offer to a ring with room for one more.
+  /// Adds a value as an offer to a ring with room for one more.
   ///
-  /// The second reason for a ring to hold more than its limit (invariant 2 has the first): the value was promised.
-  mutating func insist(_ slot: UnsafeMutablePointer<Element?>, _ woken: inout UnsafeMutablePointer<WaitNode>?) -> Bool {
+  /// This is the second reason for a ring to hold more than its limit (invariant 2 has the first): the value was
+  /// promised.
+  mutating func insist(_ slot: UnsafeMutablePointer<Element?>, _ woken: inout UnsafeMutablePointer<Waiter>?) -> Bool {
     if isClosed { return false }
-    if receivers.first != nil, let node = receivers.claimFirst() {
-      node.slot(of: Element.self).initialize(to: slot.take())
-      woken = node
+    if receivers.first != nil, let waiter = receivers.claimFirst() {
+      waiter.slot(of: Element.self).initialize(to: slot.take())
+      woken = waiter
       return true
     }
     if ring.isFull { ring.grow(to: ring.count + 1) }

@@ -1,8 +1,9 @@
-/// Actors that are told the same things, or take turns.
+/// A group of actors that all get a message, or that get messages in rotation.
 ///
-/// A member is held, and leaves by itself when it ends. Each actor is a member once at most; members are in the order of joining.
+/// The group holds its members. A member leaves the group when it ends. An actor can be a member only once. The members
+/// are in the order of joining.
 public final class ActorGroup<Message: Sendable>: @unchecked Sendable {
-  // Sound because the members are under the lock. What leaves the list is released after the lock is left.
+  // Sound because the members are under the lock. Members that leave the list are released after the lock is left.
   private struct Member {
     let actor: ActorRef<Message>
     let watcher: ActorWatcher
@@ -10,18 +11,19 @@ public final class ActorGroup<Message: Sendable>: @unchecked Sendable {
 
   private let lock = SpinLock()
   @exclusivity(unchecked) private var list: [Member] = []
-  /// Whose turn is next.
+  /// The index of the member that `next` returns.
   @exclusivity(unchecked) private var turn = 0
 
   /// Creates an empty group.
   public init() {}
 
-  /// The actors keep their watchers: they are called off, or each would keep one for every group that it has been in.
+  /// Cancels the watchers: without this, an actor would keep one for every group that it has been in.
   deinit { for member in list { member.watcher.cancel() } }
 
-  /// Makes an actor a member; false: it is one already, or has ended.
+  /// Adds an actor to the group.
   ///
-  /// Never suspends; any thread. Linear in the number of members.
+  /// Returns false if it is a member already, or has ended. Never suspends. May be called on any thread. Linear in the
+  /// number of members.
   @discardableResult
   public func join(_ actor: ActorRef<Message>) -> Bool {
     let core = actor.core
@@ -32,25 +34,29 @@ public final class ActorGroup<Message: Sendable>: @unchecked Sendable {
     lock.unlock()
     guard isNew else { return false }
     core.watch(watcher)
-    return !watcher.isTold
+    return !watcher.wasCalled
   }
 
-  /// Ends a membership; false: there was none.
+  /// Removes an actor from the group.
   ///
-  /// Never suspends; any thread. Linear in the number of members.
+  /// Returns false if it was not a member. Never suspends. May be called on any thread. Linear in the number of
+  /// members.
   @discardableResult
   public func leave(_ actor: ActorRef<Message>) -> Bool { remove(actor.core) }
 
-  /// The members at this moment.
+  /// The current members.
   public var members: [ActorRef<Message>] { lock.withLock { list.map(\.actor) } }
 
-  /// How many there are at this moment.
+  /// The current number of members.
   public var count: Int { lock.withLock { list.count } }
 
-  /// Tells every member, in the order of joining; answers how many took it.
+  /// Sends a message to every member, in the order of joining.
   ///
-  /// Suspends as ``ActorRef/tell(_:)`` does, for one member after the other. Members that have stopped, or whose full mailbox refuses,
-  /// are passed over; cancelled, it throws, and the members after that are not told.
+  /// Suspends as ``ActorRef/tell(_:)`` does, for one member after the other. It skips members that have stopped, and
+  /// members whose full mailbox refuses the message. If the coroutine is cancelled, it throws, and the remaining
+  /// members get no message.
+  ///
+  /// - Returns: The number of members that accepted the message.
   @discardableResult
   public func tell(_ message: Message) throws -> Int {
     var told = 0
@@ -64,21 +70,23 @@ public final class ActorGroup<Message: Sendable>: @unchecked Sendable {
     return told
   }
 
-  /// Tells every member that needs no waiting for; answers how many took it.
+  /// Sends a message to every member that accepts it without a wait.
   ///
-  /// Never suspends; any thread.
+  /// Never suspends. May be called on any thread.
+  ///
+  /// - Returns: The number of members that accepted the message.
   @discardableResult
   public func tryTell(_ message: Message) -> Int {
     members.reduce(0) { $1.tryTell(message) == .sent ? $0 + 1 : $0 }
   }
 
-  /// The member whose turn it is: each call gives the next one, in the order of joining, round and round; nil where there is none.
+  /// Returns the next member in rotation, in the order of joining, or nil if there is none.
   ///
   /// ```swift
   /// let answer = try workers.next()?.ask { .work(item, $0) }
   /// ```
   ///
-  /// Never suspends; any thread.
+  /// Never suspends. May be called on any thread.
   public func next() -> ActorRef<Message>? {
     lock.lock()
     defer { lock.unlock() }

@@ -1,7 +1,7 @@
 import Synchronization
 
-// What an actor is, whatever its messages: a job that runs its body, once or, supervised, one life after the other; the
-// questions that it has not answered; and its end.
+// An actor, independent of its message type: a job that runs its body, the asks that it has not answered, and its end.
+// The body runs once. In a supervised actor it may run again; each run is one life.
 //
 //            +------------- .restart -------------+
 //            v                                    |
@@ -10,39 +10,38 @@ import Synchronization
 //          |       supervised                                                              |
 //          +--- the same, unsupervised; it was cancelled; it was stopped and has drained --+
 //
-// Who owns what
-//   job, record, supervision       set before anyone else knows the actor; never changed
-//   asks, isDeaf, lateCount        under `asksLock`, with every AskNode and AskCell of this actor (ActorAsk.swift)
-//   scope, isResting, verdict,
-//   ending, watchers               under `lock`
-//   watching                       the actor's own turn
+// Ownership
+//   job, record, supervision       set before any other thread knows the actor; constant asks, refusesAsks, lateCount
+//   under `asksLock`, with every AskWaiter and AskCell of this actor (ActorRef+Ask.swift) scope, isResting, verdict,
+//   ending, watchers               under `lock` watching                       the actor's own coroutine
 //
 // Invariants
-//  1. `ending` is written once, under the lock, and only after the mailbox is closed and empty and no question is pending: who
-//     has joined the job, or has been told of the end, finds the actor deaf.
-//  2. `scope` is set while the body and what it launched run, so that a life can be ended without ending the job. A verdict
-//     that is passed on an actor that lives ends that life, also where the scope is not open yet: who opens it finds the verdict.
-//     A verdict on an actor that rests is void: that life is over.
-//  3. `finish` is called by the job's last act, and once more by its completion, for a job that was cancelled before it
-//     started and whose body never ran; the first call counts.
-//  4. A watcher is in `watchers` until the end or until it is called off. Whoever takes it out, under the lock, decides: the end
-//     calls it once, a calling off never. A watcher that comes after the end is called by who brings it; one that was called
-//     off before it came is not taken in.
+//  1. `ending` is written once, under the lock, and only after the mailbox is closed and empty and no ask is pending.
+//     So a thread that has joined the job, or has been told of the end, finds that the actor accepts neither messages
+//     nor asks.
+//  2. `scope` is set while the body and the coroutines that it launched run, so that a life can be ended without ending
+//     the job. A verdict on a living actor ends that life, even if the scope is not open yet: the thread that opens the
+//     scope finds the verdict. A verdict on a resting actor is void, because that life is over.
+//  3. The job's last action calls `finish`. The job's completion calls it once more, for a job that was cancelled
+//     before it started and whose body never ran. The first call counts.
+//  4. A watcher is in `watchers` until the end or until it is cancelled. The thread that takes it out, under the lock,
+//     decides: the end calls it once, a cancellation never does. A watcher that arrives after the end is called by the
+//     thread that adds it. A watcher that was cancelled before it arrived is not added.
 //
-// The actor holds its job and the job's body holds the actor: the circle goes with the body, at the job's end, which a job
-// that was launched always reaches.
+// Reference cycle. The actor holds its job, and the job's body holds the actor. The cycle ends with the body, at the
+// job's end. A job that was launched always reaches its end.
 
 @usableFromInline
 class ActorLife: @unchecked Sendable {
   // Sound because each mutable property names its guard, above.
   @exclusivity(unchecked) private(set) final var job: Job<Void>?
-  /// The job's record, to recognise the actor's own coroutine.
+  /// The job's record, which identifies the actor's own coroutine.
   @exclusivity(unchecked) @usableFromInline private(set) final var record = JobRef(bitPattern: 16).unsafelyUnwrapped
   final let supervision: Supervision?
 
   @usableFromInline final let asksLock = SpinLock()
-  @exclusivity(unchecked) @usableFromInline final var asks = WaitList()
-  @exclusivity(unchecked) @usableFromInline final var isDeaf = false
+  @exclusivity(unchecked) @usableFromInline final var asks = WaitQueue()
+  @exclusivity(unchecked) @usableFromInline final var refusesAsks = false
   @exclusivity(unchecked) @usableFromInline final var lateCount = 0
 
   final let lock = SpinLock()
@@ -52,46 +51,52 @@ class ActorLife: @unchecked Sendable {
   @exclusivity(unchecked) private final var ending: ActorEnd?
   @exclusivity(unchecked) private(set) final var watchers: [ActorWatcher] = []
 
-  /// What this life watches, to be called off with it.
+  /// The watchers that this life has created; they are cancelled at its end.
   @exclusivity(unchecked) final var watching: [ActorWatcher] = []
 
-  /// How many handles there are: with the last one the mailbox closes.
+  /// The number of handles.
+  ///
+  /// The mailbox closes when the last one is released.
   final let handles = Atomic<Int>(0)
 
   init(_ supervision: Supervision?) { self.supervision = supervision }
 
   // MARK: For subclasses
 
-  /// Runs the body once.
-  ///
-  /// On the actor's own coroutine.
+  /// Runs the body once, on the actor's own coroutine.
   func live(in scope: Scope) throws {}
 
-  /// Whether a body that returns now has done all that it was there for, because it was stopped.
+  /// Whether the actor was stopped and has handled everything, so that a return of the body is its end.
   var hasDrained: Bool { false }
 
-  /// Closes the mailbox: no more messages; those that are there remain.
+  /// Closes the mailbox to new messages.
+  ///
+  /// The queued messages remain.
   func close() {}
 
-  /// Closes the mailbox and drops what is in it.
+  /// Closes the mailbox, and drops the queued messages.
   func dropAll() {}
 
-  /// Between two lives, on the actor's own turn: keeps what belongs to the actor, forgets what belonged to its life.
+  /// Keeps the actor's state and discards the state of the last life.
+  ///
+  /// Called between two lives, on the actor's own coroutine.
   func prepareNextLife() {}
 
-  /// Before the end becomes known.
+  /// Called before the end is published.
   func windUp() {}
 
   // MARK: Living
 
-  /// Takes the job that is to run this actor, before anyone else knows of either.
-  final func adopt(_ job: Job<Void>) {
+  /// Stores the job that will run this actor, before any other thread knows either.
+  final func attach(_ job: Job<Void>) {
     self.job = job
     record = job.record
     _ = job.completion.add(ActorEndCallback(self), observes: false)
   }
 
-  /// Gets a job going that has been prepared; one that was cancelled since has gone already.
+  /// Starts a prepared job.
+  ///
+  /// A job that was cancelled in the meantime has already been started.
   final func begin() { job?.start() }
 
   /// The job's body.
@@ -126,15 +131,17 @@ class ActorLife: @unchecked Sendable {
     return outcome
   }
 
-  /// False: the actor has been asked to end, so there is nothing to decide.
+  /// Whether another life is possible.
+  ///
+  /// If false, the actor was asked to end, and there is nothing to decide.
   private final var mayLiveOn: Bool { !(job?.isCancelled ?? true) }
 
-  /// Lets a life that is to follow begin.
+  /// Ends the RESTING state of the actor, so that its next life can begin.
   ///
-  /// The supervisor, before it sends `.restart`: from here on the actor counts as living.
+  /// The supervisor calls it before it sends `.restart`. From here on the actor counts as living.
   final func awake() { lock.withLock { isResting = false } }
 
-  /// Ends the present life: its waits throw.
+  /// Ends the current life: its waits throw.
   final func endLife(_ verdict: Verdict) {
     lock.lock()
     guard !isResting, ending == nil, self.verdict == nil else { return lock.unlock() }
@@ -146,39 +153,40 @@ class ActorLife: @unchecked Sendable {
 
   // MARK: Ending
 
-  /// Fails every question that is pending, and every one to come.
-  final func fallSilent() {
-    var woken = WaitList()
+  /// Fails every pending ask, and every later one.
+  final func failAsks() {
+    var woken = WaitQueue()
     asksLock.lock()
-    isDeaf = true
-    while let node = asks.claimFirst() {
-      node.askNode.detach(.stopped)
-      woken.append(node)
+    refusesAsks = true
+    while let waiter = asks.claimFirst() {
+      waiter.askNode.detach(.stopped)
+      woken.append(waiter)
     }
     asksLock.unlock()
-    while let node = woken.popFirst() { node.wake() }
+    while let waiter = woken.popFirst() { waiter.wake() }
   }
 
-  /// No more messages, none left, and no question without its answer.
-  final func becomeDeaf() {
-    fallSilent()
+  /// Closes the mailbox, drops the queued messages, and fails every ask that has no answer.
+  final func refuseMessages() {
+    failAsks()
     dropAll()
   }
 
-  /// Ends the actor now: what is in the mailbox is dropped, questions fail, and the body's waits throw.
+  /// Ends the actor now: queued messages are dropped, asks fail, and the body's waits throw.
   ///
-  /// The job comes before the mailbox: closed first, a mailbox would tell a body that waits at it of a stop.
+  /// The job is cancelled before the mailbox is closed. In the other order, the mailbox would report a stop to a body
+  /// that waits for a message.
   final func cancel() {
-    fallSilent()
+    failAsks()
     job?.cancel()
     dropAll()
   }
 
-  /// The end: everybody is told.
+  /// Publishes the end to all watchers.
   final func finish(_ outcome: Result<Void, any Error>) {
     if lock.withLock({ ending != nil }) { return }
     windUp()
-    becomeDeaf()
+    refuseMessages()
     let end = ActorEnd(id: job?.id ?? 0, name: job?.name, exit: exit(outcome))
     lock.lock()
     ending = end
@@ -200,13 +208,14 @@ class ActorLife: @unchecked Sendable {
 
   // MARK: Being watched
 
-  /// Calls the watcher at the end, or at once where that has been.
+  /// Adds a watcher, which is called at the end, or at once if the actor has ended.
   final func watch(_ watcher: ActorWatcher) {
     lock.lock()
     guard let ending else {
-      // Who calls it off changes its state first and then comes here: seen done, it would never be taken out.
+      // A cancellation changes the watcher's state first, and then calls `unwatch`. A watcher that is already done here
+      // would never be removed.
       if !watcher.isDone {
-        watcher.place = watchers.count
+        watcher.watcherIndex = watchers.count
         watchers.append(watcher)
       }
       return lock.unlock()
@@ -215,14 +224,16 @@ class ActorLife: @unchecked Sendable {
     watcher.fire(ending)
   }
 
-  /// Calls a watcher off; too late, it does nothing.
+  /// Removes a watcher.
+  ///
+  /// Does nothing if it is not in the list any more.
   final func unwatch(_ watcher: ActorWatcher) {
     lock.lock()
-    if let place = watcher.place, place < watchers.count, watchers[place] === watcher {
-      watchers.swapAt(place, watchers.count - 1)
-      watchers[place].place = place
+    if let watcherIndex = watcher.watcherIndex, watcherIndex < watchers.count, watchers[watcherIndex] === watcher {
+      watchers.swapAt(watcherIndex, watchers.count - 1)
+      watchers[watcherIndex].watcherIndex = watcherIndex
       watchers.removeLast()
-      watcher.place = nil
+      watcher.watcherIndex = nil
     }
     lock.unlock()
   }
@@ -233,11 +244,11 @@ class ActorLife: @unchecked Sendable {
   }
 }
 
-/// Why a life is ended before its time.
+/// The reason to end a life early.
 enum Verdict {
-  /// The supervisor wants to begin anew.
+  /// The supervisor restarts the actor.
   case restart
-  /// The actor is to fail with this.
+  /// The actor fails with this error.
   case failed(any Error)
 
   var error: any Error {
@@ -248,7 +259,7 @@ enum Verdict {
   }
 }
 
-/// The end of a job, also of one that was cancelled before it ran.
+/// Handles the end of a job, including a job that was cancelled before it ran.
 private final class ActorEndCallback: WaitCallback, @unchecked Sendable {
   // Sound because `actor` never changes.
   private let actor: ActorLife

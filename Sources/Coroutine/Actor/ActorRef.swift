@@ -38,7 +38,7 @@ public final class ActorRef<Message: Sendable>: Sendable {
   /// actor's `onUndelivered`.
   @inlinable
   public func tell(_ message: consuming Message) throws {
-    guard let turn = Turn.current, let job = turn.pointee.job else { return try tellOffCoroutine(message) }
+    guard let carrier = Carrier.current, let job = carrier.pointee.job else { return try tellOffCoroutine(message) }
     if core.whenFull != .neverWaits, core.whenFull == .fails || job == core.record {
       return try tellWithoutWaiting(message, job)
     }

@@ -1,12 +1,15 @@
-/// Names for actors, so that who knows a name need not have been given a handle.
+/// Names for actors.
+///
+/// A name gives access to an actor without its handle.
 ///
 /// ```swift
 /// try ActorRegistry.shared.register(logger, as: "logger")
 /// try ActorRegistry.shared.actor(named: "logger", of: LogLine.self)?.tell("hello")
 /// ```
 ///
-/// A name belongs to one actor at a time, until the actor ends or the name is given up. A registered actor is held: it is not
-/// stopped by the release of all other handles. Nothing here suspends; any thread.
+/// A name belongs to one actor at a time, until the actor ends or the name is unregistered. The registry holds a
+/// registered actor: releasing all other handles does not stop it. No operation suspends. All may be called on any
+/// thread.
 public final class ActorRegistry: Sendable {
   /// The registry of the process.
   public static let shared = ActorRegistry()
@@ -16,42 +19,49 @@ public final class ActorRegistry: Sendable {
   /// Creates an empty registry.
   public init() {}
 
-  /// The actors' watchers know the table: they are called off, or neither would go.
+  /// Unregisters all names.
+  ///
+  /// The actors' watchers hold the table: without this, neither would be released.
   deinit { for name in names { unregister(name) } }
 
-  /// Gives an actor a name; it may have several.
+  /// Registers an actor under a name.
   ///
-  /// Throws ``ActorNameTaken`` where another actor has it, and ``ActorStopped`` where this one has ended.
+  /// An actor may have several names.
+  ///
+  /// - Throws: ``ActorNameTaken`` if another actor has the name; ``ActorStopped`` if this actor has ended.
   public func register<Message>(_ actor: ActorRef<Message>, as name: String) throws {
     let watcher = table.add(name, actor) { [table] number in
       ActorWatcher(actor.core) { _ in table.remove(name, number) }
     }
     guard let watcher else { throw ActorNameTaken(name: name) }
     actor.core.watch(watcher)
-    if watcher.isTold { throw ActorStopped() }
+    if watcher.wasCalled { throw ActorStopped() }
   }
 
-  /// The actor with a name; nil where there is none, and where its messages are of another type.
+  /// Returns the actor with this name, or nil if there is none or its messages have another type.
   public func actor<Message>(named name: String, of type: Message.Type = Message.self) -> ActorRef<Message>? {
     table.find(name) as? ActorRef<Message>
   }
 
-  /// Gives a name up; false: nobody had it.
+  /// Unregisters a name.
+  ///
+  /// Returns false if no actor had it.
   @discardableResult
   public func unregister(_ name: String) -> Bool { table.remove(name, nil) }
 
-  /// The names that are taken, sorted.
+  /// The registered names, sorted.
   public var names: [String] { table.names.sorted() }
 }
 
-/// Who has which name.
+/// The table of names.
 ///
 ///   FREE --- add ---> TAKEN --- remove: by name, or by number at the actor's end ---> FREE
 ///
-/// Everything is under the lock. An end takes away only the entry whose number it has: by then the name may be another's. What is
-/// taken out is released after the lock is left, for that may release an actor's last handle.
+/// The lock covers everything. An actor's end removes only the entry with its own number, because the name may belong
+/// to another actor by then. A removed entry is released after the lock is left, because that may release an actor's
+/// last handle.
 private final class NameTable: @unchecked Sendable {
-  // Sound because of the lock.
+  // Sound because the lock covers all mutable state.
   private struct Entry {
     let number: Int
     let actor: AnyObject
@@ -66,7 +76,9 @@ private final class NameTable: @unchecked Sendable {
 
   func find(_ name: String) -> AnyObject? { lock.withLock { entries[name] }?.actor }
 
-  /// The watcher that takes the entry away; nil: the name is taken.
+  /// Adds an entry, and returns the watcher that will remove it.
+  ///
+  /// Returns nil if the name is taken.
   func add(_ name: String, _ actor: AnyObject, _ makeWatcher: (Int) -> ActorWatcher) -> ActorWatcher? {
     let number = lock.withLock {
       lastNumber += 1
@@ -91,13 +103,13 @@ private final class NameTable: @unchecked Sendable {
   }
 }
 
-/// Another actor has the name.
+/// The error of a name that another actor has.
 public struct ActorNameTaken: Error, CustomStringConvertible {
   /// The name.
   public var name: String
   /// Creates the error.
   public init(name: String) { self.name = name }
-  /// What to do about it.
+  /// A sentence that says what to do.
   public var description: String {
     "an actor named \"\(name)\" is registered already; stop or unregister it first, or choose another name"
   }

@@ -1,4 +1,4 @@
-/// How an actor handles the next message, where that changes over its life.
+/// A handler for the next message, for an actor whose handling changes over its life.
 ///
 /// ```swift
 /// func closed() -> Behavior<Door> {
@@ -9,21 +9,21 @@
 /// co_actor(of: Door.self) { mailbox in try mailbox.run(closed()) }
 /// ```
 ///
-/// An actor with two or three states is as clear as a loop inside a loop; behaviours are for state machines.
+/// For two or three states, a loop inside a loop is as clear. Behaviours are for state machines.
 public struct Behavior<Message: Sendable> {
-  /// What comes after a message.
+  /// The behaviour after a message.
   public enum Next {
-    /// The same again.
+    /// The same behaviour handles the next message.
     case same
     /// Another behaviour handles the next message.
     case become(Behavior)
-    /// The actor has had enough: ``Mailbox/run(_:)`` returns.
+    /// The actor ends: ``Mailbox/run(_:)`` returns.
     case stop
   }
 
   private let handler: (Message) throws -> Next
 
-  /// Creates a behaviour from what it does with a message.
+  /// Creates a behaviour from a closure that handles a message.
   public init(_ handler: @escaping (Message) throws -> Next) { self.handler = handler }
 
   /// Handles one message.
@@ -31,9 +31,9 @@ public struct Behavior<Message: Sendable> {
 }
 
 extension Mailbox {
-  /// Handles messages, beginning with `behavior`, until one says stop or the actor is stopped and has handled all.
+  /// Handles messages, starting with `behavior`, until a behaviour returns `stop`, or the actor is stopped and drained.
   ///
-  /// Suspends as ``receive()`` does. Cancelled, it throws; so it does what a handler throws.
+  /// Suspends as ``receive()`` does. Throws if the actor is cancelled, and if a handler throws.
   public func run(_ behavior: Behavior<Message>) throws {
     var behavior = behavior
     while let message = try receive() {

@@ -15,9 +15,9 @@ public final class Mailbox<Message: Sendable>: Sequence {
   /// Suspends until there is one. Once the actor is cancelled it throws what cancellation throws.
   @inlinable
   public func receive() throws -> Message? {
-    let (turn, job) = try Turn.beginWaiting()
+    let (carrier, job) = try Carrier.beginWaiting()
     if core.extras != nil { return try receiveAmongExtras() }
-    return try core.channel.next(turn, job)?.message
+    return try core.channel.next(carrier, job)?.message
   }
 
   /// Receives messages one at a time and calls `handle` with each, until the actor has been stopped and has handled

@@ -1,11 +1,11 @@
 import Synchronization
 
-/// What an actor may receive besides what others have told it: messages put back, and those of its own timers.
+/// The messages that an actor may receive in addition to its channel's: stashed messages, and those of its own timers.
 ///
-/// On the actor's own turn only, so nothing of it is locked, no message is in two places, and a timer that was called off is
-/// heard no more.
+/// All of it is used only on the actor's own coroutine. So nothing is locked, no message is in two collections, and a
+/// cancelled timer delivers no message.
 ///
-///   told --- receive ---> handled
+///   sent --- receive ---> handled
 ///              |   \--- stash ---> STASHED --- unstash, or the next life ---> FRONT --- receive ---> handled
 ///   TIMER --- due, receive ---> handled
 @usableFromInline
@@ -13,15 +13,17 @@ final class MailboxExtras<Message: Sendable> {
   struct Timer {
     let number: Int
     var due: UInt64
-    /// Nil: goes off once.
+    /// Nil for a timer that fires once.
     let interval: UInt64?
     let message: Message
   }
 
-  /// What goes before all that is in the channel, in order.
+  /// The messages that come before all messages of the channel, in order.
   var front = Ring<Message>(capacity: 0)
   var stashed: [Message] = []
-  /// In the order in which they go off; those for the same time in the order of starting.
+  /// In the order in which they are due.
+  ///
+  /// Timers with the same time are in the order of starting.
   private var timers: [Timer] = []
   private var lastNumber = 0
 
@@ -34,7 +36,7 @@ final class MailboxExtras<Message: Sendable> {
     return messages
   }
 
-  /// What was stashed goes first, in order.
+  /// Moves the stashed messages to the front, in order.
   func unstash() {
     for message in stashed.reversed() { front.prepend(message) }
     stashed = []
@@ -61,10 +63,10 @@ final class MailboxExtras<Message: Sendable> {
     return true
   }
 
-  /// The message of a timer that is due.
+  /// Removes a timer that is due, and returns its message.
   ///
-  /// One that repeats is next due at the first multiple of its interval that is still to come: an actor that was busy for long is
-  /// not told the same thing many times.
+  /// A repeating timer is next due at the first multiple of its interval that is still to come. So an actor that was
+  /// busy for long does not get the same message many times.
   func takeDue(_ now: UInt64) -> Message? {
     guard let first = timers.first, first.due <= now else { return nil }
     timers.removeFirst()
@@ -83,7 +85,9 @@ final class MailboxExtras<Message: Sendable> {
 }
 
 extension ActorCore {
-  /// On the actor's own turn.
+  /// The extras, created if necessary.
+  ///
+  /// Used on the actor's own coroutine.
   var madeExtras: MailboxExtras<Message> {
     if let extras { return extras }
     let made = MailboxExtras<Message>()
@@ -93,28 +97,28 @@ extension ActorCore {
 }
 
 extension Mailbox {
-  /// As `receive`: timers that are due first, then what was put back, then what was told.
+  /// Receives the message of a due timer first, then an unstashed message, then a message of the channel.
   @usableFromInline
   func receiveAmongExtras() throws -> Message? {
     let extras = core.madeExtras
     while true {
       guard let due = extras.nextDue else {
         if extras.front.count > 0 { return extras.front.removeFirst() }
-        let (turn, job) = try Turn.requireJob()
-        return try core.channel.next(turn, job)?.message
+        let (carrier, job) = try Carrier.requireJob()
+        return try core.channel.next(carrier, job)?.message
       }
       let now = clock
       if let message = extras.takeDue(now) { return message }
       if extras.front.count > 0 { return extras.front.removeFirst() }
       do {
         return try co_timeout(.nanoseconds(Int64(clamping: due - now))) {
-          let (turn, job) = try Turn.requireJob()
-          return try core.channel.next(turn, job)?.message
+          let (carrier, job) = try Carrier.requireJob()
+          return try core.channel.next(carrier, job)?.message
         }
       } catch is TimeoutError {
-        // This deadline, unless it is the reason with which the actor was cancelled: then each turn of the loop would get it
-        // again, at once.
-        let (_, job) = try Turn.requireJob()
+        // Either this deadline has passed, or the actor was cancelled with a TimeoutError as the reason. In the second
+        // case the check throws: otherwise each round of the loop would get the error again, at once.
+        let (_, job) = try Carrier.requireJob()
         try job.checkCancelled()
       }
     }
@@ -131,24 +135,26 @@ public struct ActorTimer: Sendable, Hashable {
 }
 
 extension Mailbox {
-  /// Lets the actor receive `message` when `delay` has passed, never early, before what others have told it.
+  /// Delivers `message` to the actor after `delay`, never early, before the messages that others have sent.
   ///
   /// ```swift
   /// let deadline = mailbox.schedule(after: .seconds(30), .giveUp)
   /// ```
   ///
-  /// Nothing is sent: `receive` looks at the clock, so a timer wakes an actor that waits for a message, and one that is busy hears
-  /// of it when it next receives. A stopped actor hears of no timer after its last message; what a life has scheduled is
-  /// forgotten when a supervisor restarts it. Does not suspend; to be called by the body. Linear in the number of timers.
+  /// Nothing is sent: `receive` reads the clock. So a timer wakes an actor that waits for a message; an actor that is
+  /// busy gets the message at its next receive. A stopped actor gets no timer message after its last message. When a
+  /// supervisor restarts the actor, its timers are cancelled. Does not suspend. Called by the body. Linear in the
+  /// number of timers.
   @discardableResult
   public func schedule(after delay: Duration, _ message: Message) -> ActorTimer {
     let due = delay > .zero ? delay.deadline(after: clock) : clock
     return ActorTimer(number: core.madeExtras.start(message, due: due, interval: nil))
   }
 
-  /// As ``schedule(after:_:)``, again and again: at the multiples of `interval` from now.
+  /// Delivers `message` to the actor repeatedly, at the multiples of `interval` from now.
   ///
-  /// Multiples that have passed while the actor was busy count once. Traps where the interval is not longer than nothing.
+  /// Multiples that have passed while the actor was busy count once. Traps if the interval is not positive. In all
+  /// other respects it behaves as ``schedule(after:_:)`` does.
   @discardableResult
   public func schedule(every interval: Duration, _ message: Message) -> ActorTimer {
     if interval <= .zero { misuse("A timer cannot go off every \(interval): give an interval longer than nothing.") }
@@ -157,21 +163,21 @@ extension Mailbox {
     return ActorTimer(number: core.madeExtras.start(message, due: due, interval: due - now))
   }
 
-  /// Calls a timer off: its message will not be received any more.
+  /// Cancels a timer: its message will not be received any more.
   ///
-  /// False: it went off before, or was called off. Does not suspend; to be called by the body.
+  /// Returns false if it fired or was cancelled before. Does not suspend. Called by the body.
   @discardableResult
   public func cancel(_ timer: ActorTimer) -> Bool { core.extras?.cancel(timer.number) ?? false }
 
-  /// Puts a message aside that cannot be handled yet, until ``unstash()``.
+  /// Stores a message that cannot be handled yet, until ``unstash()``.
   ///
   /// - Parameters:
-  ///   - message: What is put aside.
-  ///   - limit: How many may be put aside. Beyond it this throws ``StashFull``, and the message stays the caller's. Traps where
-  ///     it is below 1.
+  ///   - message: The message.
+  ///   - limit: The largest number of stashed messages. Beyond it the call throws ``StashFull``, and the caller keeps
+  ///     the message. Traps if the limit is below 1.
   ///
-  /// Does not suspend; to be called by the body. What is left when the actor ends goes to `onUndelivered`; when a supervisor
-  /// restarts the actor, the next life receives it first.
+  /// Does not suspend. Called by the body. When the actor ends, the stashed messages go to `onUndelivered`. When a
+  /// supervisor restarts the actor, the next life receives them first.
   public func stash(_ message: Message, limit: Int = 1_000) throws {
     if limit < 1 { misuse("A stash of \(limit) messages holds none: give a limit of 1 or more.") }
     let extras = core.madeExtras
@@ -179,22 +185,22 @@ extension Mailbox {
     extras.stashed.append(message)
   }
 
-  /// Lets all that was put aside be received next, in the order in which it was put aside.
+  /// Makes all stashed messages the next to be received, in the order in which they were stashed.
   ///
-  /// Does not suspend; to be called by the body.
+  /// Does not suspend. Called by the body.
   public func unstash() { core.extras?.unstash() }
 
-  /// How many messages are put aside.
+  /// The number of stashed messages.
   public var stashCount: Int { core.extras?.stashed.count ?? 0 }
 }
 
-/// No more messages can be put aside.
+/// The error of a full stash.
 public struct StashFull: Error, CustomStringConvertible {
-  /// How many there may be.
+  /// The largest number of stashed messages.
   public var limit: Int
   /// Creates the error.
   public init(limit: Int) { self.limit = limit }
-  /// What to do about it.
+  /// A sentence that says what to do.
   public var description: String {
     "the actor has put \(limit) messages aside and may keep no more; unstash them, refuse what comes, or raise the limit"
   }

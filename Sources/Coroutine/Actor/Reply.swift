@@ -87,9 +87,9 @@ public struct Reply<Answer: Sendable>: Sendable {
       other?.resumer.resume(with: result)
       return
     }
-    // The one to look at is the actor; where there is none, the asker.
-    let whose = actor.job?.summary ?? other?.resumer.target.summary ?? "an actor"
-    CoroutineRuntime.report(AnsweredTwice(late: "\(result)"), in: whose)
+    // The failure names the actor; where there is none, the asker.
+    let origin = actor.job?.summary ?? other?.resumer.target.summary ?? "an actor"
+    UnhandledErrors.report(AnsweredTwice(late: "\(result)"), in: origin)
   }
 }
 

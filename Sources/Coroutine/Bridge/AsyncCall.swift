@@ -10,12 +10,12 @@ import Synchronization
 /// Task throws CancellationError, that is thrown like any other error. Off a coroutine
 /// ``CoroutineError/notInCoroutine``.
 public func co_await<Output: Sendable>(_ operation: @escaping @Sendable () async throws -> Output) throws -> Output {
-  let (_, job) = try Turn.requireJob()
-  let simulation = job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.simulation }
+  let (_, job) = try Carrier.requireJob()
+  let host = job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.host }
   let task = SetOnce<Task<Void, Never>>()
   let cancel: @Sendable () -> Void = { task.value?.cancel() }
   return try co_suspend(onCancel: cancel) { (done: Resumer<Output>) in
-    simulation?.beginOutside()
+    host.beginOutsideWork()
     task.set(
       Task {
         do {
@@ -23,7 +23,7 @@ public func co_await<Output: Sendable>(_ operation: @escaping @Sendable () async
         } catch {
           done.fail(error)
         }
-        simulation?.endOutside()
+        host.endOutsideWork()
       }
     )
   }

@@ -24,51 +24,6 @@ extension Job {
   }
 }
 
-extension AnyPromise {
-  /// Suspends the Task until settled, or throws `CancellationError` once it is cancelled.
-  final func awaitSettled() async throws {
-    guard !completion.isSettled else { return ignore() }
-    let wait = CancellableWait(self)
-    await withTaskCancellationHandler {
-      await AsyncWait.untilCalled { wait.start($0) }
-    } onCancel: {
-      wait.cancel()
-    }
-    if !completion.isSettled { throw CancellationError() }
-  }
-}
-
-/// A Task's wait for a promise, which ends once: the promise calls, or the Task is cancelled and calls instead of it.
-private final class CancellableWait: @unchecked Sendable {
-  // Sound because both variables are under `lock`, and the promise guards itself.
-  private let promise: AnyPromise
-  private let lock = SpinLock()
-  @exclusivity(unchecked) private var callback: WaitCallback?
-  @exclusivity(unchecked) private var isCancelled = false
-
-  init(_ promise: AnyPromise) { self.promise = promise }
-
-  /// False: do not wait.
-  func start(_ callback: WaitCallback) -> Bool {
-    guard promise.completion.add(callback) else { return false }
-    lock.lock()
-    self.callback = callback
-    let isLate = isCancelled
-    lock.unlock()
-    // Cancelled while it was being added: whoever takes it out again calls.
-    if isLate, promise.completion.remove(callback) { return false }
-    return true
-  }
-
-  func cancel() {
-    lock.lock()
-    isCancelled = true
-    let callback = callback
-    lock.unlock()
-    if let callback, promise.completion.remove(callback) { callback.fire() }
-  }
-}
-
 enum AsyncWait {
   /// Suspends the Task until the callback that `add` gets is called; `add` answers false where it never will be.
   ///

@@ -51,13 +51,13 @@ extension CoroutineRuntime {
 extension BlockingPool {
   /// Suspends the running coroutine until one of the pool's threads has run `body`.
   func run<Output: Sendable>(_ body: sending @escaping () throws -> Output) throws -> Output {
-    let (_, job) = try Turn.requireJob()
+    let (_, job) = try Carrier.requireJob()
     try job.checkCancelled()
     // A simulation must not take this wait for a deadlock. Both calls are made on its own turn, so it never sees the work
     // gone before it has seen the wake.
-    let simulation = job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.simulation }
-    simulation?.beginOutside()
-    defer { simulation?.endOutside() }
+    let host = job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.host }
+    host.beginOutsideWork()
+    defer { host.endOutsideWork() }
 
     // Handed on by `consume`, so that this frame does not keep alive while it is parked what the body has released.
     let cell = SuspendCell<Output>(job)
@@ -65,6 +65,6 @@ extension BlockingPool {
     submit(work)
     if let delivered = try cell.wait(.blocking) { return try delivered.get() }
     if withdraw(work) { work.drop() }
-    throw Turn.current?.pointee.job?.cancellation() ?? CancellationError()
+    throw Carrier.current?.pointee.job?.cancellation() ?? CancellationError()
   }
 }

@@ -70,7 +70,7 @@ struct Descriptor {
   ///
   /// `poller` nil: the process's, which is made only if there is something to wait for.
   func wait(until direction: Direction, with poller: DescriptorPoller? = nil) throws {
-    _ = try Turn.beginWaiting()
+    _ = try Carrier.beginWaiting()
     while true {
       switch readiness(direction) {
       case .ready: return

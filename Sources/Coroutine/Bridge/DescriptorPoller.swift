@@ -104,13 +104,13 @@ final class DescriptorPoller: @unchecked Sendable {
   /// Suspends the running coroutine until it should look at the descriptor again.
   func wait(for descriptor: Descriptor, _ direction: Descriptor.Direction) throws -> Answer {
     // Read anew at each wait: the job may have come back on another thread, and been cancelled since it was woken.
-    let (turn, job) = try Turn.beginWaiting()
+    let (carrier, job) = try Carrier.beginWaiting()
     // A simulation must not take this wait for a deadlock.
-    let simulation = job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.simulation }
+    let host = job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.host }
     let table = Self.table(descriptor, tables)
-    var node = WaitNode(job: job, token: WaitToken(word: 0))
-    return try withUnsafeMutablePointer(to: &node) { node in
-      let code = table.join(node, descriptor, direction)
+    var waiter = Waiter(job: job)
+    return try withUnsafeMutablePointer(to: &waiter) { waiter in
+      let code = table.join(waiter, descriptor, direction)
       guard code == 0 else {
         switch code {
         case EPERM: return .alwaysReady
@@ -118,12 +118,14 @@ final class DescriptorPoller: @unchecked Sendable {
         default: throw DescriptorWaitFailed(code: code)
         }
       }
-      simulation?.beginOutside()
-      let reason = Turn.park(turn, job)
-      simulation?.endOutside()
-      if reason == WakeReason.delivered { return .lookAgain }
-      table.leave(node, descriptor, direction)
-      throw job.cancellation() ?? CancellationError()
+      host.beginOutsideWork()
+      defer { host.endOutsideWork() }
+      try WaitQueue.park(carrier, job, direction.waitKind, for: UInt(bitPattern: Int(descriptor.number))) { epoch in
+        table.begin(waiter, epoch)
+      } withdraw: {
+        table.leave(waiter, descriptor, direction)
+      }
+      return .lookAgain
     }
   }
 

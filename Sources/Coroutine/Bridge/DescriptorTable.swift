@@ -16,8 +16,8 @@ final class DescriptorTable: @unchecked Sendable {
   // Sound because the entries are under the lock.
 
   private struct Entry {
-    var readers = WaitList()
-    var writers = WaitList()
+    var readers = WaitQueue()
+    var writers = WaitQueue()
 
     var isEmpty: Bool { readers.first == nil && writers.first == nil }
 
@@ -28,7 +28,7 @@ final class DescriptorTable: @unchecked Sendable {
       return EventMask.oneShot | wantsReadable | wantsWritable
     }
 
-    subscript(direction: Descriptor.Direction) -> WaitList {
+    subscript(direction: Descriptor.Direction) -> WaitQueue {
       get { direction == .readable ? readers : writers }
       set { if direction == .readable { readers = newValue } else { writers = newValue } }
     }
@@ -42,50 +42,55 @@ final class DescriptorTable: @unchecked Sendable {
 
   var count: Int { lock.withLock { entries.count } }
 
-  /// Links a node, arms, and begins the wait of the node's job, whose turn it is.
+  /// Links a waiter and arms the descriptor.
   ///
-  /// 0, or an error number, and then nothing has begun.
+  /// - Returns: 0, and the lock is held until `begin`; or an error number, and nothing has begun.
   func join(
-    _ node: UnsafeMutablePointer<WaitNode>,
+    _ waiter: UnsafeMutablePointer<Waiter>,
     _ descriptor: Descriptor,
     _ direction: Descriptor.Direction
   ) -> Int32 {
-    var woken = RunQueue()
+    var woken = JobQueue()
     lock.lock()
     var entry = entries[descriptor.number] ?? Entry()
-    entry[direction].append(node)
+    entry[direction].append(waiter)
     let code = arm(descriptor, entry.mask)
-    if code == 0 {
-      // Nobody can have claimed it before: the node is found under the lock only.
-      node.pointee.token = node.pointee.job.unsafelyUnwrapped
-        .beginWait(direction.waitKind, for: UInt(bitPattern: Int(descriptor.number)))
-    } else {
-      entry[direction].remove(node)
+    if code != 0 {
+      entry[direction].remove(waiter)
       // Whoever waited for this number hears of it as well: they look, and find out for themselves.
       Self.wakeAll(&entry.readers, &woken)
       Self.wakeAll(&entry.writers, &woken)
     }
     entries[descriptor.number] = entry.isEmpty ? nil : entry
+    guard code != 0 else { return 0 }
     lock.unlock()
-    while let job = woken.popFirst() { Turn.makeReady(job) }
+    while let job = woken.popFirst() { Carrier.makeReady(job) }
     return code
+  }
+
+  /// Makes a linked waiter's wait known, and leaves the lock that `join` has taken.
+  ///
+  /// Nobody can have claimed it before: a waiter is found under the lock only.
+  func begin(_ waiter: UnsafeMutablePointer<Waiter>, _ epoch: WaitEpoch) {
+    waiter.pointee.epoch = epoch
+    lock.unlock()
   }
 
   /// Unlinks the node of a wait that ended otherwise.
   ///
   /// Constant time, no system call.
-  func leave(_ node: UnsafeMutablePointer<WaitNode>, _ descriptor: Descriptor, _ direction: Descriptor.Direction) {
+  func leave(_ waiter: UnsafeMutablePointer<Waiter>, _ descriptor: Descriptor, _ direction: Descriptor.Direction) {
     lock.lock()
     defer { lock.unlock() }
     // Linked, it is in the number's current entry; woken and cancelled at once, it is in none.
-    guard node.pointee.isLinked, var entry = entries[descriptor.number] else { return }
-    entry[direction].remove(node)
+    guard waiter.pointee.isLinked, var entry = entries[descriptor.number] else { return }
+    entry[direction].remove(waiter)
     entries[descriptor.number] = entry.isEmpty ? nil : entry
   }
 
   /// Wakes those whom an event concerns, and arms again for the rest.
   func happened(_ events: UInt32, _ descriptor: Descriptor) {
-    var woken = RunQueue()
+    var woken = JobQueue()
     lock.lock()
     if var entry = entries[descriptor.number] {
       if events & (EventMask.readable | EventMask.gone) != 0 { Self.wakeAll(&entry.readers, &woken) }
@@ -98,15 +103,15 @@ final class DescriptorTable: @unchecked Sendable {
       entries[descriptor.number] = entry.isEmpty ? nil : entry
     }
     lock.unlock()
-    while let job = woken.popFirst() { Turn.makeReady(job) }
+    while let job = woken.popFirst() { Carrier.makeReady(job) }
   }
 
   /// All of them: readiness is no value that one could take from the others, and one who was woken and then cancelled would
   /// have taken it along.
-  private static func wakeAll(_ waiters: inout WaitList, _ woken: inout RunQueue) {
-    while let node = waiters.popFirst() {
-      let job = node.pointee.job.unsafelyUnwrapped
-      if job.claim(node.pointee.token, node.pointee.reason) { woken.append(job) }
+  private static func wakeAll(_ waiters: inout WaitQueue, _ woken: inout JobQueue) {
+    while let waiter = waiters.popFirst() {
+      let job = waiter.pointee.job.unsafelyUnwrapped
+      if job.claim(waiter.pointee.epoch, waiter.pointee.reason) { woken.append(job) }
     }
   }
 

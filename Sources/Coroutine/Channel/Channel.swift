@@ -36,8 +36,8 @@ public final class Channel<Element: Sendable>: @unchecked Sendable {
   @exclusivity(unchecked) @usableFromInline var state: ChannelState<Element>
   @usableFromInline let onUndelivered: (@Sendable (Element) -> Void)?
   /// Where the two queues lie: what a select needs to know of them without the lock.
-  @exclusivity(unchecked) @usableFromInline private(set) var receivers: UnsafeMutablePointer<WaitList>?
-  @exclusivity(unchecked) @usableFromInline private(set) var senders: UnsafeMutablePointer<WaitList>?
+  @exclusivity(unchecked) @usableFromInline private(set) var receivers: UnsafeMutablePointer<WaitQueue>?
+  @exclusivity(unchecked) @usableFromInline private(set) var senders: UnsafeMutablePointer<WaitQueue>?
 
   /// Creates an open, empty channel.
   ///
@@ -102,7 +102,7 @@ public final class Channel<Element: Sendable>: @unchecked Sendable {
   @inlinable @inline(never)
   func throwCause() throws {
     guard let cause else { return }
-    Turn.noteFailure()
+    Carrier.noteFailure()
     throw cause
   }
 

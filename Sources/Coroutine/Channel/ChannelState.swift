@@ -30,8 +30,8 @@ struct ChannelState<Element: Sendable>: ~Copyable {
   }
 
   @usableFromInline var ring: Ring<Element>
-  @usableFromInline var receivers = WaitList()
-  @usableFromInline var senders = WaitList()
+  @usableFromInline var receivers = WaitQueue()
+  @usableFromInline var senders = WaitQueue()
   @usableFromInline var isClosed = false
   /// Closed, and nothing that is left will be received.
   @usableFromInline var isCancelled = false
@@ -57,11 +57,11 @@ struct ChannelState<Element: Sendable>: ~Copyable {
   @inlinable @inline(__always)
   mutating func offer(
     _ slot: UnsafeMutablePointer<Element?>,
-    _ woken: inout UnsafeMutablePointer<WaitNode>?
+    _ woken: inout UnsafeMutablePointer<Waiter>?
   ) -> Offer {
-    if receivers.first != nil, let node = receivers.claimFirst() {
-      node.slot(of: Element.self).initialize(to: slot.take())
-      woken = node
+    if receivers.first != nil, let waiter = receivers.claimFirst() {
+      waiter.slot(of: Element.self).initialize(to: slot.take())
+      woken = waiter
       return .accepted
     }
     if ring.count < limit, !isClosed {
@@ -88,16 +88,16 @@ struct ChannelState<Element: Sendable>: ~Copyable {
   @inlinable @inline(__always)
   mutating func take(
     _ slot: UnsafeMutablePointer<Element?>,
-    _ woken: inout UnsafeMutablePointer<WaitNode>?
+    _ woken: inout UnsafeMutablePointer<Waiter>?
   ) -> Bool {
     if ring.count > 0 {
       slot.initialize(to: ring.removeFirst())
       if senders.first != nil { woken = refill() }
       return true
     }
-    if senders.first != nil, let node = senders.claimFirst() {
-      slot.initialize(to: node.slot(of: Element.self).take())
-      woken = node
+    if senders.first != nil, let waiter = senders.claimFirst() {
+      slot.initialize(to: waiter.slot(of: Element.self).take())
+      woken = waiter
       return true
     }
     return false
@@ -105,10 +105,10 @@ struct ChannelState<Element: Sendable>: ~Copyable {
 
   /// After a value has left the ring: the first waiting sender's takes the place.
   @inlinable @inline(__always)
-  mutating func refill() -> UnsafeMutablePointer<WaitNode>? {
-    guard ring.count < limit, let node = senders.claimFirst() else { return nil }
-    ring.append(node.slot(of: Element.self).take().unsafelyUnwrapped)
-    return node
+  mutating func refill() -> UnsafeMutablePointer<Waiter>? {
+    guard ring.count < limit, let waiter = senders.claimFirst() else { return nil }
+    ring.append(waiter.slot(of: Element.self).take().unsafelyUnwrapped)
+    return waiter
   }
 
   /// Whether the answer to a receive that found nothing is the end, which then holds for all.
@@ -134,12 +134,12 @@ struct ChannelState<Element: Sendable>: ~Copyable {
   /// Answers which of them are lost: all, where nobody receives any more; else those for which a ring that drops its
   /// oldest has no room, the oldest of what is left.
   @inlinable
-  mutating func putBack(_ values: [Element], _ woken: inout WaitList) -> Range<Int> {
+  mutating func putBack(_ values: [Element], _ woken: inout WaitQueue) -> Range<Int> {
     if isCancelled || endWasTold { return values.indices }
     var index = 0
-    while index < values.count, let node = receivers.claimFirst() {
-      node.slot(of: Element.self).initialize(to: values[index])
-      woken.append(node)
+    while index < values.count, let waiter = receivers.claimFirst() {
+      waiter.slot(of: Element.self).initialize(to: values[index])
+      woken.append(waiter)
       index += 1
     }
     var kept = index
@@ -153,17 +153,17 @@ struct ChannelState<Element: Sendable>: ~Copyable {
   /// Claims everyone who waits: their waits end when the caller wakes them, and until then the senders' values are the
   /// caller's to take.
   @inlinable
-  mutating func close(_ cause: (any Error)?, _ woken: inout WaitList) -> Bool {
+  mutating func close(_ cause: (any Error)?, _ woken: inout WaitQueue) -> Bool {
     if isClosed { return false }
     isClosed = true
     self.cause = cause
-    while let node = receivers.claimFirst() {
+    while let waiter = receivers.claimFirst() {
       endWasTold = true
-      woken.append(node)
+      woken.append(waiter)
     }
-    while let node = senders.claimFirst() {
-      node.slotNode.pointee.isClosed = true
-      woken.append(node)
+    while let waiter = senders.claimFirst() {
+      waiter.valueWaiter.pointee.isClosed = true
+      woken.append(waiter)
     }
     return true
   }

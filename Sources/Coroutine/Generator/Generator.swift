@@ -1,8 +1,8 @@
 import Synchronization
 
-/// What one step gave: a value from a yield, or the body's result.
+/// The result of one step: a value from a yield, or the body's return value.
 public enum Step<Element, Return> {
-  /// The body is at a yield.
+  /// The body has yielded a value.
   case yielded(Element)
   /// The body has returned.
   case returned(Return)
@@ -11,36 +11,46 @@ public enum Step<Element, Return> {
 extension Step: Equatable where Element: Equatable, Return: Equatable {}
 extension Step: Sendable where Element: Sendable, Return: Sendable {}
 
-/// A sequence that is computed by straight-line code: the body runs up to a yield, stops there, and goes on at the next step.
+/// A sequence that straight-line code computes: the body runs to a yield, stops there, and continues at the next step.
 ///
-/// Runs on the consumer's turn by a direct stack switch: no queue, no scheduler, any call depth. Lazy: it starts at the first
-/// step. Usable anywhere, on any thread, from async code as well, by one at a time; between two steps it may be handed to
-/// another thread. Dropped unfinished, ``GeneratorClosed`` is raised at the pending yield, so that every `defer` runs.
+/// - A step switches the stack directly, on the consumer's thread. It needs no queue and no scheduler, and works at any
+///   call depth.
+/// - A generator is lazy: the body starts at the first step.
+/// - A generator may be used anywhere, on any thread, and in async code, by one user at a time. Between two steps it
+///   may be passed to another thread.
+/// - If an unfinished generator is released, ``GeneratorClosed`` is thrown at the pending yield, so that every `defer`
+///   runs.
 ///
-/// When the body waits (``co_delay(_:)``, a channel), the consumer's coroutine suspends, and others on its queue run; what
-/// is awaited is never delivered to the consumer. Off a coroutine the wait throws ``CoroutineError/notInCoroutine`` into
-/// the body. The body's ``CoroutineLocal`` bindings are those of the first step and its own.
+/// If the body waits (``co_delay(_:)``, a channel), the consumer's coroutine suspends, and other coroutines of its
+/// queue run. The awaited value goes to the body, never to the consumer. Outside a coroutine the wait throws
+/// ``CoroutineError/notInCoroutine`` into the body. The body has the ``CoroutineLocal`` bindings of the first step, and
+/// its own.
 public final class Generator<Element, Input, Return>: Sequence, IteratorProtocol {
-  // Destroying what is stored needs no generic metadata: a deinit is never specialised, and looking it up takes long.
+  // Destroying the storage needs no generic metadata: a deinit is never specialised, and the lookup takes long.
   @exclusivity(unchecked) @usableFromInline final var storage: GeneratorRecord
 
-  /// The record's address, which stays the same for the object's life, and keeps nothing alive: whoever switches by it
-  /// holds the object until it is back.
+  /// The record's address, which is constant for the object's life.
   ///
-  /// The optimiser may put an object that nobody keeps on the stack, and does not know that the body's side changes the
-  /// record: what is read of it after a switch has been handed to a function that is not inlined.
+  /// The address does not keep the object alive. A thread that switches through it holds the object until it has
+  /// returned.
+  ///
+  /// The optimiser may put an unretained object on the stack, and does not know that the body's side changes the
+  /// record. Therefore whatever is read from the record after a switch is read in a function that is not inlined.
   // Sound because a final stored property without observers lies in the object itself, and an object does not move.
   @inlinable final var record: GeneratorRef {
     @inline(__always) get { withUnsafeMutablePointer(to: &storage) { $0 } }
   }
 
-  /// Creates a generator; `body` does not start before the first step.
+  /// Creates a generator.
+  ///
+  /// `body` does not start before the first step.
   ///
   /// - Parameters:
-  ///   - stack: How much stack the body may use. Taken at the start, given back at the end.
-  ///   - file: Where it is made, for last words and reports.
-  ///   - line: The line where it is made.
-  ///   - body: Gets what it yields with. What it returns is the last step's result; what it throws ends the sequence.
+  ///   - stack: The size of the body's stack. The stack is taken at the start, and given back at the end.
+  ///   - file: The launch site, for overflow reports and other reports.
+  ///   - line: The line of the launch site.
+  ///   - body: Computes the sequence. It gets the yielder. Its return value is the result of the last step; an error
+  ///     that it throws ends the sequence.
   @inlinable
   public convenience init(
     stack: StackSize = .standard,
@@ -48,22 +58,23 @@ public final class Generator<Element, Input, Return>: Sequence, IteratorProtocol
     line: UInt = #line,
     _ body: @escaping (Yielder<Element, Input>) throws -> Return
   ) {
-    self.init(stack, LaunchPlace(file: file, line: line)) { yielder in
+    self.init(stack, LaunchSite(file: file, line: line)) { yielder in
       Self.end(yielder, try body(yielder))
     }
   }
 
-  /// For a body that takes care of its result, which a body without one does by returning.
+  /// Creates a generator whose body stores its own result.
   ///
-  /// Separate, because a closure whose result is generic is wrapped for it, and the wrapping is an allocation.
+  /// A body without a result returns. This initialiser is separate because Swift wraps a closure whose result is
+  /// generic, and the wrapper is an allocation.
   @inlinable
-  init(_ stack: StackSize, _ place: LaunchPlace, _ body: @escaping (Yielder<Element, Input>) throws -> Void) {
-    storage = GeneratorRecord(stackBytes: stack.byteCount, place: place, body: GeneratorBody(body))
+  init(_ stack: StackSize, _ launchSite: LaunchSite, _ body: @escaping (Yielder<Element, Input>) throws -> Void) {
+    storage = GeneratorRecord(stackBytes: stack.byteCount, launchSite: launchSite, body: GeneratorBody(body))
   }
 
   @inlinable deinit { GeneratorRecord.tearDown(record) }
 
-  /// Keeps what the body has returned.
+  /// Stores the body's return value.
   @inlinable @inline(__always)
   static func end(_ yielder: Yielder<Element, Input>, _ value: consuming Return) {
     let record = yielder.ownRecord
@@ -79,16 +90,20 @@ public final class Generator<Element, Input, Return>: Sequence, IteratorProtocol
     }
   }
 
-  /// How it ended, once it has.
+  /// Returns the body's return value, or throws its failure.
+  ///
+  /// Called after the end.
   @inlinable
   func result() throws -> Return {
     guard record.pointee.ending == .returned else { throw GeneratorRecord.error(of: record) }
-    // A value that takes no room can be read anywhere.
+    // A value of size zero can be read from any address.
     let address = record.pointee.result ?? UnsafeMutableRawPointer(record)
     return address.assumingMemoryBound(to: Return.self).pointee
   }
 
-  /// The element that a step's address leads to, or how it ended.
+  /// Takes the element at the address that a step has returned.
+  ///
+  /// A nil address means the end.
   @inlinable @inline(__always)
   func take(_ answer: UnsafeMutableRawPointer?) throws -> Step<Element, Return> {
     guard let answer else { return .returned(try result()) }
@@ -99,14 +114,16 @@ public final class Generator<Element, Input, Return>: Sequence, IteratorProtocol
 
   // MARK: Stepping
 
-  /// The next value; nil at the end and for ever after.
+  /// Returns the next value, or nil at the end and for ever after.
   ///
-  /// A failure ends the sequence and stays in ``failure``. After ``close()`` nil. May be called anywhere. Suspends the calling coroutine if, and as long as, the body waits; cancellation is thrown into the body there. Called by
-  /// the generator's own body, or by another coroutine of the same queue while the body waits, it traps: use ``step()``, which
-  /// throws.
+  /// A failure ends the sequence, and stays in ``failure``. After ``close()`` the result is nil. May be called
+  /// anywhere. Suspends the calling coroutine while the body waits; there, cancellation is thrown into the body. Traps
+  /// if the generator's own body calls it, or another coroutine of the same queue while the body waits. ``step()``
+  /// throws instead.
   @inlinable @inline(__always)
   public func next() -> Element? {
-    // Inlined, its last use of `self` is the record's address: without this the caller might release it before the switch.
+    // Inlined, its last use of `self` is the record's address. Without this, the caller might release `self` before the
+    // switch.
     defer { withExtendedLifetime(self) {} }
     do {
       guard let answer = try GeneratorRecord.resume(record, nil) else { return nil }
@@ -118,21 +135,24 @@ public final class Generator<Element, Input, Return>: Sequence, IteratorProtocol
     }
   }
 
-  /// One step, up to the next yield or the end.
+  /// Runs the body to the next yield or the end.
   ///
-  /// The pending yield returns nil. After the end: the same `.returned` again, or the same failure thrown again; closed, it
-  /// throws ``GeneratorClosed``. May be called anywhere. Suspends the calling coroutine if, and as long as, the body waits; cancellation is thrown into the body there. Called by
-  /// the generator's own body, or by another coroutine of the same queue while the body waits, it throws
-  /// ``CoroutineError/alreadyRunning``; from two threads at once it traps.
+  /// The pending yield returns nil to the body. After the end, the call returns the same `.returned` again, or throws
+  /// the same failure again. After ``close()`` it throws ``GeneratorClosed``.
+  ///
+  /// May be called anywhere. Suspends the calling coroutine while the body waits; there, cancellation is thrown into
+  /// the body. Throws ``CoroutineError/alreadyRunning`` if the generator's own body calls it, or another coroutine of
+  /// the same queue while the body waits. Traps if two threads call it at once.
   @inlinable @inline(__always)
   public func step() throws -> Step<Element, Return> {
     defer { withExtendedLifetime(self) {} }
     return try take(GeneratorRecord.resume(record, nil))
   }
 
-  /// As ``step()``; the pending yield returns `input`.
+  /// Runs the body to the next yield or the end.
   ///
-  /// At the first step there is none: `input` is dropped. Suspends, and may be called, as ``step()``.
+  /// The pending yield returns `input` to the body. At the first step there is no pending yield, and `input` is
+  /// dropped. In all other respects it behaves as ``step()`` does.
   @inlinable @inline(__always)
   public func step(_ input: consuming Input) throws -> Step<Element, Return> {
     defer { withExtendedLifetime(self) {} }
@@ -142,22 +162,27 @@ public final class Generator<Element, Input, Return>: Sequence, IteratorProtocol
     }
   }
 
-  /// As ``step()``; the pending yield throws `error`.
+  /// Runs the body to the next yield or the end.
   ///
-  /// Before the first step the body never runs, and `error` is what it ended with; there, and after the end, `error` is thrown
-  /// here. Suspends, and may be called, as ``step()``.
+  /// The pending yield throws `error`. Before the first step the body never runs: the generator ends with `error`.
+  /// Before the first step and after the end, `error` is thrown to the caller. In all other respects it behaves as
+  /// ``step()`` does.
   @inlinable
   public func `throw`(_ error: any Error) throws -> Step<Element, Return> {
     defer { withExtendedLifetime(self) {} }
     return try take(GeneratorRecord.raise(record, error))
   }
 
-  /// Raises GeneratorClosed at the pending yield, so that every `defer` runs; dropping the last reference does the same.
+  /// Throws ``GeneratorClosed`` at the pending yield, so that every `defer` runs.
   ///
-  /// Before the first step the body never runs; after the end nothing happens. Suspends the calling coroutine if the body's
-  /// cleanup waits. When the last reference is dropped nothing can suspend: waits then throw
-  /// ``CoroutineError/notInCoroutine``. An error of the body's own stays in ``failure``. A body that yields again gets
-  /// GeneratorClosed again, and after 100 times the program is ended with a sentence. Called while the body runs it traps.
+  /// - Releasing the last reference does the same.
+  /// - Before the first step, the body never runs. After the end, nothing happens.
+  /// - It suspends the calling coroutine if the body's cleanup waits. During the release of the last reference nothing
+  ///   can suspend: waits then throw ``CoroutineError/notInCoroutine``.
+  /// - An error that the body itself throws stays in ``failure``.
+  /// - If the body yields again, the yield throws ``GeneratorClosed`` again. After 100 times the program ends with a
+  ///   message.
+  /// - The call traps while the body runs.
   public func close() {
     defer { withExtendedLifetime(self) {} }
     GeneratorRecord.close(record)
@@ -165,15 +190,16 @@ public final class Generator<Element, Input, Return>: Sequence, IteratorProtocol
 
   // MARK: Looking
 
-  /// Whether the body has ended or never will run.
+  /// Whether the body has ended or will never run.
   ///
-  /// The stack has been given back. Never suspends; may be read anywhere.
+  /// If so, the stack has been given back. Never suspends. May be read anywhere.
   public var isFinished: Bool { record.pointee.claim.load(ordering: .acquiring) == GeneratorState.finished }
 
-  /// What the body has thrown.
+  /// The error that the body has thrown, or nil.
   ///
-  /// A failure that nobody has seen, here or from a step, is reported to ``CoroutineRuntime/onUnhandledError`` when the
-  /// generator is dropped, unless it is the cancellation of the coroutine that made the step. Being closed is no failure.
+  /// A failure that nothing has observed, here or in a step, is reported to ``CoroutineRuntime/onUnhandledError`` when
+  /// the generator is released, unless it is the cancellation of the coroutine that made the step. Closing is not a
+  /// failure.
   public var failure: (any Error)? {
     guard isFinished else { return nil }
     record.pointee.isObserved = true
@@ -181,9 +207,9 @@ public final class Generator<Element, Input, Return>: Sequence, IteratorProtocol
   }
 }
 
-/// A sequence of what `body` yields: a generator without inputs and without a result.
+/// Creates a sequence of the values that `body` yields: a generator without inputs and without a result.
 ///
-/// Lazy, and driven by the consumer: see ``Generator``. Does not suspend; may be called anywhere.
+/// It is lazy, and driven by the consumer; see ``Generator``. Does not suspend. May be called anywhere.
 @inlinable
 public func co_sequence<Element>(
   of type: Element.Type = Element.self,
@@ -191,4 +217,4 @@ public func co_sequence<Element>(
   file: StaticString = #fileID,
   line: UInt = #line,
   _ body: @escaping (Yielder<Element, Never>) throws -> Void
-) -> Generator<Element, Never, Void> { Generator(stack, LaunchPlace(file: file, line: line), body) }
+) -> Generator<Element, Never, Void> { Generator(stack, LaunchSite(file: file, line: line), body) }

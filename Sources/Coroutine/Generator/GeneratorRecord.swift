@@ -87,9 +87,9 @@ struct GeneratorRecord: ~Copyable {
   @usableFromInline var freeResult: ((UnsafeMutableRawPointer) -> Void)?
 
   @inlinable
-  init(stackBytes: Int, place: LaunchPlace, body: GeneratorBody) {
+  init(stackBytes: Int, launchSite: LaunchSite, body: GeneratorBody) {
     self.stackBytes = stackBytes
-    label = cco_label(id: 0, name: "generator", place)
+    label = cco_label(id: 0, name: "generator", launchSite)
     self.body = body
   }
 }

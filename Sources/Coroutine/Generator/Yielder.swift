@@ -1,15 +1,15 @@
 public import CCoroutine
 
-/// What a generator's body gives its values with.
+/// Passes values from a generator's body to the consumer.
 ///
-/// Works only inside that body, at any depth of calls and closures; anywhere else, and after the body's end, using it traps
-/// with a sentence.
+/// It works only inside that body, at any depth of calls and closures. Anywhere else, and after the body's end, using
+/// it traps with a message.
 ///
-/// Two plain words, so that capturing it retains nothing: a yielder that refers to the generator's object would cost a
-/// retain and a release in every closure that is handed down a recursion, more than the switch itself.
+/// A yielder is two plain words, so a capture retains nothing. A reference to the generator's object would cost a
+/// retain and a release in every closure that is passed down a recursion, which is more than the switch itself.
 public struct Yielder<Element, Input> {
   @usableFromInline let context: UnsafeMutablePointer<cco_context>
-  /// Names one body.
+  /// Identifies one body.
   @usableFromInline let serial: UInt64
 
   @inlinable
@@ -18,15 +18,18 @@ public struct Yielder<Element, Input> {
     serial = context.pointee.serial
   }
 
-  /// The record; the caller is the body's first frame.
+  /// The record.
+  ///
+  /// The caller is the body's first frame.
   @inlinable var ownRecord: GeneratorRef {
     context.pointee.argument.unsafelyUnwrapped.assumingMemoryBound(to: GeneratorRecord.self)
   }
 
-  /// The record of the running body; traps where this is not its yielder.
+  /// Returns the record of the running body.
   ///
-  /// Nothing is read before the caller's own address, `here`, says that this may be the stack in question: after the end it
-  /// may be gone. (Sanitizers keep variables elsewhere; there the other checks do.)
+  /// Traps if this yielder does not belong to it. Nothing is read before the caller's own address, `here`, shows that
+  /// this may be the right stack: after the body's end the stack may have been freed. (Sanitizers keep variables
+  /// elsewhere; under them the other checks apply.)
   @inlinable @inline(__always)
   func checkedRecord(at here: UnsafeRawPointer) -> GeneratorRef {
     guard UInt(bitPattern: context) &- UInt(bitPattern: here) < 16 << 20 || cco_facts.careful != 0,
@@ -35,15 +38,18 @@ public struct Yielder<Element, Input> {
     return record.assumingMemoryBound(to: GeneratorRecord.self)
   }
 
-  /// Gives a value to the consumer and stops until the next step; returns what that sent, nil where it sent nothing.
+  /// Passes a value to the consumer, and stops the body until the next step.
   ///
-  /// Does not suspend a coroutine: it switches to the consumer, which may be anywhere, also off a coroutine. Throws what
-  /// ``Generator/throw(_:)`` raises, ``GeneratorClosed`` when the generator is closed or dropped, and ``YieldInsideScope``
-  /// inside a deadline, shield or scope that the body has entered. After GeneratorClosed, clean up and let it end the body: a
-  /// body that yields again gets it again, and after 100 times the program is ended with a sentence.
+  /// It does not suspend a coroutine: it switches to the consumer, which may be in a coroutine or not. After
+  /// ``GeneratorClosed``, clean up and let the error end the body. If the body yields again, the yield throws it again,
+  /// and after 100 times the program ends with a message.
+  ///
+  /// - Returns: The input of the next step, or nil if that step has none.
+  /// - Throws: The error of ``Generator/throw(_:)``; ``GeneratorClosed`` if the generator is closed or released;
+  ///   ``YieldInsideScope`` inside a deadline, shield or scope that the body has entered.
   @inlinable @inline(__always) @discardableResult
   public func callAsFunction(_ element: consuming Element) throws -> Input? {
-    // Handed on, not copied: the body's stack must not keep alive what the consumer has got.
+    // Moved, not copied: the body's stack must not keep alive what the consumer has received.
     var element: Element? = element
     var message: UnsafeMutableRawPointer?
     let record = withUnsafeMutablePointer(to: &message) { checkedRecord(at: UnsafeRawPointer($0)) }
@@ -52,7 +58,7 @@ public struct Yielder<Element, Input> {
       slot.initialize(to: element.take().unsafelyUnwrapped)
       let status = cco_suspend(context, slot, &message)
       if status != CCO_OK { GeneratorRecord.refuse(status) }
-      // Otherwise the consumer has moved it out.
+      // If it was not refused, the consumer has moved the element out.
       if UInt(bitPattern: message) == GeneratorMessage.refuse { slot.deinitialize(count: 1) }
     }
     guard let message else { return nil }
@@ -64,10 +70,14 @@ public struct Yielder<Element, Input> {
     return message.assumingMemoryBound(to: Input?.self).pointee.take()
   }
 
-  /// Delegates: what `inner` yields goes straight to the consumer, inputs and errors straight to `inner`.
+  /// Delegates to `inner`: its values go directly to the consumer, and inputs and errors go directly to `inner`.
   ///
-  /// Returns its result and throws its failure. One that has already ended contributes no values. Costs nothing a step, however deep delegations are nested. Closing the outer generator closes the inner one. Throws
-  /// ``CoroutineError/alreadyRunning`` where `inner` is this very generator or one that is being delegated to.
+  /// A step costs the same at any depth of nested delegations. A generator that has already ended contributes no
+  /// values. Closing the outer generator closes the inner one.
+  ///
+  /// - Returns: The result of `inner`.
+  /// - Throws: The failure of `inner`; ``CoroutineError/alreadyRunning`` if `inner` is this generator itself, or a
+  ///   generator that is already being delegated to.
   @inlinable @discardableResult
   public func all<R>(of inner: Generator<Element, Input, R>) throws -> R {
     var here: UInt8 = 0
@@ -77,9 +87,9 @@ public struct Yielder<Element, Input> {
     return try inner.result()
   }
 
-  /// As above, for a generator that takes other inputs: it gets none.
+  /// Yields the values of a generator with another input type, which gets no inputs.
   ///
-  /// Errors that are thrown in here go to `inner`.
+  /// Errors that are thrown at these yields go to `inner`.
   @inlinable @discardableResult
   public func all<I, R>(of inner: Generator<Element, I, R>) throws -> R {
     var step = try inner.step()

@@ -32,7 +32,7 @@ enum Dump {
   /// Timers that the scheduler should have looked at a millisecond ago or more: its thread does not get to them.
   private static func overdueTimers(of scheduler: Scheduler, _ now: UInt64) -> String? {
     let due = scheduler.nextTimer.load(ordering: .relaxed)
-    let now = scheduler.simulation?.now ?? now
+    let now = scheduler.clock
     guard due < now, now - due >= 1_000_000 else { return nil }
     return "timers overdue by \(DumpedJob.milliseconds(now - due)) on \(scheduler.label)"
   }

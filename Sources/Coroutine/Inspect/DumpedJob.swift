@@ -35,7 +35,7 @@ struct DumpedJob {
     let scheduler = job.currentScheduler
     worker = scheduler.label
     lastLook = scheduler.lastLook.load(ordering: .relaxed)
-    self.now = scheduler.simulation?.now ?? now
+    self.now = scheduler.clock
     guard isWaiting, let address = kind.sourceAddress(number) else { return }
     source = Inspection.source(of: record, word, at: address)
     if kind == .select { cases = source.flatMap { Inspection.cases(of: record, word, in: $0) } }
@@ -44,8 +44,8 @@ struct DumpedJob {
   private var isWaiting: Bool { word & 0xFF == 1 }
 
   func line(_ names: JobNames) -> String {
-    let place = job.record.label.pointee.place.description
-    return "\(title) \(state(names))\(isCancelled ? ", cancelled" : "") on \(worker), launched at \(place)"
+    let launchSite = job.record.label.pointee.launchSite.description
+    return "\(title) \(state(names))\(isCancelled ? ", cancelled" : "") on \(worker), launched at \(launchSite)"
   }
 
   private var isCancelled: Bool { flags & JobFlags.cancelled != 0 }
@@ -55,7 +55,7 @@ struct DumpedJob {
     if word & 0xFF != 0 { return "ready\(age(since, ", parked ", " ago"))" }
     switch kind {
     case .start: return "not started\(age(since, " for "))"
-    case .turn: return "ready\(age(since, " for "))"
+    case .carrier: return "ready\(age(since, " for "))"
     default:
       let isForeign = flags & JobFlags.foreign != 0
       return isForeign ? "running on its launcher's thread" : "running\(age(lastLook, " for at most "))"
@@ -98,7 +98,7 @@ extension WaitKind {
   /// After "waiting".
   var phrase: String {
     switch self {
-    case .start, .nothing, .turn: "for its turn"
+    case .start, .nothing, .carrier: "for its turn"
     case .callback: "for a callback"
     case .delay: "for a delay"
     case .job: "for a job"

@@ -69,6 +69,6 @@ extension AnyJob: Inspectable {
 
 extension AnyPromise: Inspectable {
   var waitLock: UnsafePointer<SpinLock> { completion.lockAddress }
-  func inspect(_ names: JobNames) -> String { "\(identity), created at \(place.description)" }
+  func inspect(_ names: JobNames) -> String { "\(identity), created at \(launchSite.description)" }
   func verb(of queue: UInt?) -> String { "await" }
 }

@@ -86,16 +86,16 @@ enum Inspection {
     let lock = source.waitLock
     lock.pointee.lock()
     defer { lock.pointee.unlock() }
-    let nodes = SelectNodeRef(bitPattern: job.pointee.selectNodes.load(ordering: .acquiring))
+    let nodes = SelectWaiterRef(bitPattern: job.pointee.selectNodes.load(ordering: .acquiring))
     let count = job.pointee.selectCount.load(ordering: .relaxed)
     // After the address: a later select's address would come with a later word.
     guard let nodes, job.pointee.wait.load(ordering: .acquiring) == word else { return nil }
     return (0..<Int(count)).map { index in
-      let (node, source) = (nodes + index, nodes[index].source)
+      let (waiter, source) = (nodes + index, nodes[index].source)
       return InspectedCase(
         source: source.pointee.place,
         queue: source.pointee.queue.map { UInt(bitPattern: $0) },
-        timeout: node.pointee.kind == .timeout ? UInt64(node.pointee.words[0]) : nil
+        timeout: waiter.pointee.kind == .timeout ? UInt64(waiter.pointee.words[0]) : nil
       )
     }
   }

@@ -1,27 +1,12 @@
-internal import CCoroutine
-import Glibc
-
 /// The runtime as a whole.
 public enum CoroutineRuntime {
-  // Sound because it is read and written under `lock`.
-  nonisolated(unsafe) private static var handler: @Sendable (any Error, _ job: String) -> Void = writeLine
-  private static let lock = SpinLock()
-
   /// Gets each failure that nobody will see, once, with a description of the job that it comes from: its name, number
   /// and launch place.
   ///
   /// Called on whatever thread finds out; must not block. The default writes one line to standard error.
   public static var onUnhandledError: @Sendable (any Error, _ job: String) -> Void {
-    get { lock.withLock { handler } }
-    set {
-      // The old one is released after the lock is left: that may run foreign code.
-      let old = lock.withLock {
-        let old = handler
-        handler = newValue
-        return old
-      }
-      _ = consume old
-    }
+    get { UnhandledErrors.handler }
+    set { UnhandledErrors.handler = newValue }
   }
 
   /// How many coroutines have been launched and have not ended.
@@ -49,35 +34,4 @@ public enum CoroutineRuntime {
   /// Never suspends; any thread, also while queues are stuck. An object that is waited for may be released here last, so that
   /// its `deinit` runs on the calling thread.
   public static func dump() -> String { Dump.text() }
-
-  static func report(_ error: any Error, in job: String) { onUnhandledError(error, job) }
-
-  @Sendable private static func writeLine(_ error: any Error, _ job: String) {
-    writeToStandardError("Coroutine: unhandled error in \(job): \(error)\n")
-  }
-
-  /// In one write as a rule, so that lines of several threads do not mix.
-  static func writeToStandardError(_ text: String) {
-    var text = text
-    text.withUTF8 { bytes in
-      var rest = bytes[...]
-      while !rest.isEmpty {
-        let count = write(STDERR_FILENO, UnsafeBufferPointer(rebasing: rest).baseAddress, rest.count)
-        // Interrupted by a signal, it goes on; closed or full, there is nobody to tell.
-        if count < 0, errno != EINTR { return }
-        rest = rest.dropFirst(max(0, count))
-      }
-    }
-  }
-}
-
-extension AnyJob {
-  /// Its name, number and launch place: `"name" (id 7, launched at Module/File.swift:12)`.
-  final var summary: String { origin.summary }
-}
-
-extension LaunchPlace: CustomStringConvertible {
-  @usableFromInline var description: String {
-    "\(String(decoding: UnsafeBufferPointer(start: file, count: Int(length)), as: UTF8.self)):\(line)"
-  }
 }

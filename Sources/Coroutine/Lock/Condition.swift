@@ -32,7 +32,7 @@ public final class Condition: @unchecked Sendable {
   //     is used by who got the signal, though it may have been cancelled since.
   private let mutex: FairMutex
   private let lock = SpinLock()
-  @exclusivity(unchecked) private var waiters = WaitList()
+  @exclusivity(unchecked) private var waiters = WaitQueue()
 
   /// Creates a condition of what `mutex` protects.
   public init(_ mutex: FairMutex) { self.mutex = mutex }
@@ -46,7 +46,7 @@ public final class Condition: @unchecked Sendable {
   /// every signal. Cancelled, before or while it waits, it takes the mutex back, which may take as long as others hold it, and
   /// throws. Without the mutex it ends the process; off a coroutine it throws ``CoroutineError/notInCoroutine``.
   public func wait(until predicate: () -> Bool) throws {
-    try Turn.requireJob().1.checkCancelled()
+    try Carrier.requireJob().1.checkCancelled()
     if !mutex.isHeldByCaller {
       misuse(
         "Condition.wait(until:) needs the mutex that its condition was made with: call it inside withLock of that one."
@@ -58,24 +58,22 @@ public final class Condition: @unchecked Sendable {
   /// Waits for one signal, and takes the mutex back.
   private func park() throws {
     // The predicate is foreign code: where we are is known only now, and an interrupt may have come and gone.
-    let (turn, job) = try Turn.requireJob()
+    let (carrier, job) = try Carrier.requireJob()
     try job.checkCancelled()
+    defer { mutex.relock() }
     lock.lock()
-    var node = WaitNode(job: job, token: job.beginWait(.condition))
-    let reason = withUnsafeMutablePointer(to: &node) { node in
-      waiters.append(node)
-      lock.unlock()
-      mutex.unlock()
-      let reason = Turn.park(turn, job)
-      if reason != WakeReason.delivered {
+    var waiter = Waiter(job: job)
+    try withUnsafeMutablePointer(to: &waiter) { waiter in
+      _ = try WaitQueue.park(carrier, job, .condition) { epoch in
+        waiters.append(waiter, epoch)
+        lock.unlock()
+        mutex.unlock()
+      } withdraw: {
         lock.lock()
-        waiters.remove(node)
+        waiters.remove(waiter)
         lock.unlock()
       }
-      return reason
     }
-    mutex.relock()
-    if reason != WakeReason.delivered { throw job.cancellation() ?? CancellationError() }
   }
 
   /// Wakes the coroutine that has waited longest, if any waits; it runs when it has the mutex back.
@@ -84,11 +82,11 @@ public final class Condition: @unchecked Sendable {
   public func signal() {
     lock.lock()
     var woken: JobRef?
-    while woken == nil, let node = waiters.popFirst() {
-      if let job = node.pointee.job, job.claim(node.pointee.token, node.pointee.reason) { woken = job }
+    while woken == nil, let waiter = waiters.popFirst() {
+      if let job = waiter.pointee.job, job.claim(waiter.pointee.epoch, waiter.pointee.reason) { woken = job }
     }
     lock.unlock()
-    if let woken { Turn.makeReady(woken) }
+    if let woken { Carrier.makeReady(woken) }
   }
 
   /// Wakes everyone who waits, in the order in which they came.
@@ -96,11 +94,11 @@ public final class Condition: @unchecked Sendable {
   /// Never suspends; anywhere.
   public func broadcast() {
     lock.lock()
-    var woken = RunQueue()
-    while let node = waiters.popFirst() {
-      if let job = node.pointee.job, job.claim(node.pointee.token, node.pointee.reason) { woken.append(job) }
+    var woken = JobQueue()
+    while let waiter = waiters.popFirst() {
+      if let job = waiter.pointee.job, job.claim(waiter.pointee.epoch, waiter.pointee.reason) { woken.append(job) }
     }
     lock.unlock()
-    while let job = woken.popFirst() { Turn.makeReady(job) }
+    while let job = woken.popFirst() { Carrier.makeReady(job) }
   }
 }

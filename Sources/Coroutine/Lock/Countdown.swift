@@ -30,7 +30,7 @@ struct Countdown: ~Copyable {
   @usableFromInline let word: Atomic<UInt>
   @usableFromInline let lock = SpinLock()
   /// Under the lock.
-  @usableFromInline var waiters = WaitList()
+  @usableFromInline var waiters = WaitQueue()
 
   static var most: UInt { UInt.max >> 2 }
 
@@ -84,17 +84,17 @@ extension UnsafeMutablePointer where Pointee == Countdown {
 
   /// Under the lock, which it leaves.
   private func changeAwaited(_ count: UInt?) -> Bool {
-    var woken = RunQueue()
+    var woken = JobQueue()
     if let count {
       if count == 0 {
-        while let node = pointee.waiters.popFirst() {
-          if let job = node.pointee.job, job.claim(node.pointee.token, node.pointee.reason) { woken.append(job) }
+        while let waiter = pointee.waiters.popFirst() {
+          if let job = waiter.pointee.job, job.claim(waiter.pointee.epoch, waiter.pointee.reason) { woken.append(job) }
         }
       }
       pointee.word.store(count == 0 ? 0 : count << 1 | 1, ordering: .releasing)
     }
     pointee.lock.unlock()
-    while let job = woken.popFirst() { Turn.makeReady(job) }
+    while let job = woken.popFirst() { Carrier.makeReady(job) }
     return count != nil
   }
 
@@ -103,17 +103,18 @@ extension UnsafeMutablePointer where Pointee == Countdown {
   /// Throws what cancellation throws.
   @usableFromInline
   func wait() throws {
-    let (turn, job) = try Turn.beginWaiting()
+    let (carrier, job) = try Carrier.beginWaiting()
     if count == 0 { return }
     pointee.lock.lock()
     guard isAwaited() else { return pointee.lock.unlock() }
-    var node = WaitNode(job: job, token: job.beginWait(.group))
-    try withUnsafeMutablePointer(to: &node) { node in
-      pointee.waiters.append(node)
-      pointee.lock.unlock()
-      if Turn.park(turn, job) == WakeReason.delivered { return }
-      withdraw(node)
-      throw job.cancellation() ?? CancellationError()
+    var waiter = Waiter(job: job)
+    try withUnsafeMutablePointer(to: &waiter) { waiter in
+      _ = try WaitQueue.park(carrier, job, .group) { epoch in
+        pointee.waiters.append(waiter, epoch)
+        pointee.lock.unlock()
+      } withdraw: {
+        withdraw(waiter)
+      }
     }
   }
 
@@ -131,9 +132,9 @@ extension UnsafeMutablePointer where Pointee == Countdown {
     return false
   }
 
-  private func withdraw(_ node: UnsafeMutablePointer<WaitNode>) {
+  private func withdraw(_ waiter: UnsafeMutablePointer<Waiter>) {
     pointee.lock.lock()
-    pointee.waiters.remove(node)
+    pointee.waiters.remove(waiter)
     let word = pointee.word.load(ordering: .relaxed)
     if word & 1 != 0, pointee.waiters.first == nil { pointee.word.store(word & ~1, ordering: .releasing) }
     pointee.lock.unlock()

@@ -53,17 +53,17 @@ public final class FairMutex: @unchecked Sendable {
   /// ``CoroutineError/notInCoroutine``.
   @inlinable
   public func lock() throws {
-    let (turn, job) = try Turn.beginWaiting()
-    if !permit.takeAtOnce(1) { try lockContended(turn, job) }
+    let (carrier, job) = try Carrier.beginWaiting()
+    if !permit.takeAtOnce(1) { try lockContended(carrier, job) }
     owner.store(LockOwner(job).word, ordering: .relaxed)
   }
 
   @usableFromInline
-  func lockContended(_ turn: UnsafeMutablePointer<Turn>, _ job: JobRef) throws {
+  func lockContended(_ carrier: UnsafeMutablePointer<Carrier>, _ job: JobRef) throws {
     if owner.load(ordering: .relaxed) == LockOwner(job).word {
       throw CoroutineError.wouldDeadlock(because: .holdsMutex)
     }
-    try permit.wait(1, .lock, of: self, turn, job)
+    try permit.wait(1, .lock, of: self, carrier, job)
   }
 
   /// Takes the lock if it is free and nobody waits for it.

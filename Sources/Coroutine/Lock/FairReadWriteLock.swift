@@ -120,12 +120,12 @@ public final class FairReadWriteLock: @unchecked Sendable {
   /// Takes permits; answers who has them.
   @discardableResult
   private func lock(_ count: UInt) throws -> JobRef {
-    let (turn, job) = try Turn.beginWaiting()
+    let (carrier, job) = try Carrier.beginWaiting()
     if permits.takeAtOnce(count) { return job }
     if writer.load(ordering: .relaxed) == LockOwner(job).word {
       throw CoroutineError.wouldDeadlock(because: .holdsWriteLock)
     }
-    try permits.wait(count, .lock, of: self, turn, job)
+    try permits.wait(count, .lock, of: self, carrier, job)
     return job
   }
 }

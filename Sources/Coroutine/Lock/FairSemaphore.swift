@@ -74,18 +74,18 @@ public final class FairSemaphore: @unchecked Sendable {
   /// ``CoroutineError/wouldDeadlock``; a negative number traps. Off a coroutine ``CoroutineError/notInCoroutine``.
   @inlinable
   public func acquire(_ permits: Int = 1) throws {
-    let (turn, job) = try Turn.beginWaiting()
+    let (carrier, job) = try Carrier.beginWaiting()
     let count = Self.checked(permits, "acquire")
-    if !self.permits.takeAtOnce(count) { try acquireContended(count, turn, job) }
+    if !self.permits.takeAtOnce(count) { try acquireContended(count, carrier, job) }
   }
 
   @usableFromInline
-  func acquireContended(_ count: UInt, _ turn: UnsafeMutablePointer<Turn>, _ job: JobRef) throws {
+  func acquireContended(_ count: UInt, _ carrier: UnsafeMutablePointer<Carrier>, _ job: JobRef) throws {
     if count == 0 { return }
     if isBeyond(count) {
       throw CoroutineError.wouldDeadlock(because: .permits(count, limit: permits.pointee.total))
     }
-    try permits.wait(count, .permits, of: self, turn, job)
+    try permits.wait(count, .permits, of: self, carrier, job)
   }
 
   /// Whether nobody will ever have so many.

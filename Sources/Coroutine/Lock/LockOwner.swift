@@ -20,7 +20,7 @@ struct LockOwner: Equatable {
   /// Coroutines and threads have different words: each is the address of something that it alone owns.
   @inlinable static var current: LockOwner {
     @inline(__always) get {
-      if let job = Turn.current?.pointee.job { LockOwner(job) } else { LockOwner(word: UInt(bitPattern: cco_thread())) }
+      if let job = Carrier.current?.pointee.job { LockOwner(job) } else { LockOwner(word: UInt(bitPattern: cco_thread())) }
     }
   }
 }

@@ -48,7 +48,7 @@ public final class Once<Value: Sendable>: @unchecked Sendable {
   /// body that ends because its caller is cancelled has not run: the next one runs its own, also where failures are kept. Asked
   /// by its own body it throws ``CoroutineError/wouldDeadlock``; off a coroutine ``CoroutineError/notInCoroutine``.
   public func run(_ body: () throws -> Value) throws -> Value {
-    _ = try Turn.beginWaiting()
+    _ = try Carrier.beginWaiting()
     if isDone.load(ordering: .acquiring), let outcome { return try outcome.get() }
     return try mutex.withLock {
       if let outcome { return try outcome.get() }

@@ -11,7 +11,7 @@ extension UnsafeMutablePointer where Pointee == Permits {
     _ count: UInt,
     _ kind: WaitKind,
     of source: some Inspectable,
-    _ turn: UnsafeMutablePointer<Turn>,
+    _ carrier: UnsafeMutablePointer<Carrier>,
     _ job: JobRef
   ) throws {
     pointee.lock.lock()
@@ -21,18 +21,16 @@ extension UnsafeMutablePointer where Pointee == Permits {
     }
     var wanted = count
     try withUnsafeMutablePointer(to: &wanted) { wanted in
-      let token = job.beginWait(kind, for: source)
-      var waiting = SlotNode(WaitNode(job: job, token: token), slot: wanted)
+      var waiting = ValueWaiter(Waiter(job: job), slot: wanted)
       try withUnsafeMutablePointer(to: &waiting) { waiting in
-        // It comes first.
-        let node = UnsafeMutableRawPointer(waiting).assumingMemoryBound(to: WaitNode.self)
-        pointee.waiters.append(node)
-        pointee.lock.unlock()
-        if Turn.park(turn, job) == WakeReason.delivered { return }
-        pointee.lock.lock()
-        pointee.waiters.remove(node)
-        leaveLock(granting: 0)
-        throw job.cancellation() ?? CancellationError()
+        _ = try WaitQueue.park(carrier, job, kind, for: source) { epoch in
+          pointee.waiters.append(waiting.waiter, epoch)
+          pointee.lock.unlock()
+        } withdraw: {
+          pointee.lock.lock()
+          pointee.waiters.remove(waiting.waiter)
+          leaveLock(granting: 0)
+        }
       }
     }
   }
@@ -61,19 +59,19 @@ extension UnsafeMutablePointer where Pointee == Permits {
     let word = pointee.word.load(ordering: .relaxed)
     guard word & 1 != 0 else { return pointee.lock.unlock() }
     var available = word >> 1 &+ count
-    var woken = RunQueue()
-    while let node = pointee.waiters.first {
-      let wanted = node.slotNode.pointee.slot.load(as: UInt.self)
+    var woken = JobQueue()
+    while let waiter = pointee.waiters.first {
+      let wanted = waiter.valueWaiter.pointee.slot.load(as: UInt.self)
       // Who is first waits for enough, however little those behind it want: or it might wait for ever.
       guard wanted <= available else { break }
-      pointee.waiters.remove(node)
+      pointee.waiters.remove(waiter)
       // Refused: it is cancelled, or has been woken by something else. The next one is first now.
-      guard let job = node.pointee.job, job.claim(node.pointee.token, node.pointee.reason) else { continue }
+      guard let job = waiter.pointee.job, job.claim(waiter.pointee.epoch, waiter.pointee.reason) else { continue }
       available &-= wanted
       woken.append(job)
     }
     pointee.word.store(available << 1 | (pointee.waiters.first == nil ? 0 : 1), ordering: .releasing)
     pointee.lock.unlock()
-    while let job = woken.popFirst() { Turn.makeReady(job) }
+    while let job = woken.popFirst() { Carrier.makeReady(job) }
   }
 }

@@ -16,7 +16,7 @@ public import Synchronization
 //     compare-and-swap by which it would change the word, so nobody overtakes those who are queued.
 //  3. At rest (the lock is free) the first in the queue, if its wait can still be claimed, wants more than is available: whoever
 //     adds permits, or takes a node out, hands out what can be had before it leaves the lock. A select, which unlinks its own
-//     nodes, does so right afterwards (LockSelect.swift).
+//     nodes, does so right afterwards (Lock+Select.swift).
 //  4. All nodes are SlotNodes; the slot is a UInt, how many permits are wanted.
 //  5. 0 <= available <= total. Where nothing is given that was not taken, available + what is held = total; a semaphore
 //     that signals begins with fewer than total. Give refuses what would exceed total, so no count overflows.
@@ -40,9 +40,9 @@ struct Permits: ~Copyable {
   @usableFromInline let word: Atomic<UInt>
   @usableFromInline let lock = SpinLock()
   /// Under the lock.
-  @usableFromInline var waiters = WaitList()
+  @usableFromInline var waiters = WaitQueue()
   /// Where `waiters` lies, for selects: to take its address is an access to it, which only who has the lock may make.
-  var queue: UnsafeMutablePointer<WaitList>?
+  var queue: UnsafeMutablePointer<WaitQueue>?
   @usableFromInline let total: UInt
 
   @usableFromInline

@@ -63,11 +63,11 @@ public final class RateLimiter: @unchecked Sendable {
   /// throws and has taken none. To ask for none never waits. To ask for more than the burst throws
   /// ``CoroutineError/wouldDeadlock``; a negative number traps. Off a coroutine ``CoroutineError/notInCoroutine``.
   public func acquire(_ count: Int = 1) throws {
-    let (turn, job) = try Turn.beginWaiting()
+    let (carrier, job) = try Carrier.beginWaiting()
     if count < 0 { refuse(count) }
     if count == 0 { return }
     if count > burst { throw CoroutineError.wouldDeadlock(because: .tokens(count, burst: burst)) }
-    if !gate.takeAtOnce(1) { try gate.wait(1, .permits, of: self, turn, job) }
+    if !gate.takeAtOnce(1) { try gate.wait(1, .permits, of: self, carrier, job) }
     defer { _ = gate.give(1) }
     while true {
       let missing = take(count, job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.clock })
@@ -84,7 +84,7 @@ public final class RateLimiter: @unchecked Sendable {
     if count == 0 { return true }
     guard count <= burst, gate.take(1) else { return false }
     defer { _ = gate.give(1) }
-    let scheduler = Turn.current?.pointee.job?.pointee.scheduler.load(ordering: .relaxed)
+    let scheduler = Carrier.current?.pointee.job?.pointee.scheduler.load(ordering: .relaxed)
     return take(count, scheduler?._withUnsafeGuaranteedRef { $0.clock } ?? Clock.now) == 0
   }
 

@@ -61,7 +61,7 @@ public final class SingleFlight<Key: Hashable & Sendable, Value: Sendable>: @unc
   /// it waits, it throws; the last caller to leave cancels the job. A body that asks for its own key gets
   /// ``CoroutineError/wouldDeadlock``; off a coroutine it throws ``CoroutineError/notInCoroutine``.
   public func run(_ key: Key, _ body: @escaping @Sendable () throws -> Value) throws -> Value {
-    _ = try Turn.beginWaiting()
+    _ = try Carrier.beginWaiting()
     let (flight, job) = board(key, body)
     defer { leave(flight) }
     return try job.join()

@@ -1,51 +1,61 @@
 import Synchronization
 
-// A promise settles once. What it may be doing before, and who brings it there:
+// A promise settles once. Its phases before that:
 //
 //                    link (then, recover ...)            the upstream settles, a handler is wanted
 //   PENDING, free ---------------------------> WAITING ------------------------------------------> POSTED
-//        |    |        follow, adoption           |  the upstream settles, none is wanted:             | the queue runs it
-//        |    +---------------------------------> |  the outcome is copied                             v
-//        |                                        v                                                 RUNNING
-//        +------- fulfill, reject, cancel ----> SETTLED <--- the handler returns or throws ------------+
+//        |    |        follow                     |  the upstream settles, no handler is wanted:       | the queue runs
+//        it |    +---------------------------------> |  the outcome is copied                             v |
+//        v                                                 RUNNING +------- fulfill, reject, cancel ----> SETTLED <---
+//        the handler returns or throws ------------+
 //                                                 ^                                                    |
 //                                                 +---- WAITING for the promise that it returned <-----+
 //
-// Graph. A promise that waits has a node in its upstream's list of waiters (a combinator one in the list of each member). The list owns
-// one reference to the waiting promise; the waiting promise does not own its upstream, so an upstream that nobody can settle
-// any more is released, and in its deinit rejects those who wait with `abandoned`. Whom a promise waits for besides, it has among its
-// members, whatever else it waits for (Members.swift).
+// Ownership. A waiting promise is linked into its upstream's waiter queue. A combinator is linked into the queue of
+// every member.
+// - The queue owns one reference to each waiting promise. A waiting promise does not own its upstream.
+// - If the last reference to a pending upstream goes away, its deinit rejects all waiting promises with `abandoned`.
+// - Any further promise that this one depends on (a retry's current attempt, a late `follow`) is stored in `members`
+//   (PromiseMembers.swift).
 //
-// Who owns each field: everything mutable is under the completion's lock, except for what is set before the promise is known
-// to anyone (runner, kind, scheduler, place, a combinator's members), the links (whoever's queue the promise is in), and what a handler
-// takes (`source` and the user's closure: whoever runs it, once).
+// Fields. The completion's lock covers every mutable field, except:
+// - `runner`, `kind`, `scheduler`, `launchSite` and a combinator's members, which are set before the promise is known
+//   to any other thread;
+// - the link fields, which belong to the queue that the promise is in;
+// - `source` and the user's closure, which belong to the thread that runs the handler, once.
 //
 // Invariants
-//  1. `upstream` is set while, and only while, the node is in the upstream's list or has been taken out by the upstream's
-//     settle, which then calls upstreamSettled. That takes this promise's lock, so while `upstream` is set and the lock is
-//     held, the upstream's memory is live, even if the upstream is in its deinit.
-//  2. Locks are taken from the one who waits to the one who is waited for, never the other way: a settling promise leaves
-//     its lock before it calls those who wait. No circle of waiting promises ever exists (Following.swift), so there is no
-//     circle of locks.
-//  3. A settled promise has no upstream, no members, no onCancel: settling takes them out. Nothing foreign is called, and
-//     nothing is released, under a lock.
+//  1. `upstream` is set if and only if the waiter is in the upstream's queue, or the upstream's settling thread has
+//     taken the waiter out and will call upstreamSettled. That call takes this promise's lock. So while `upstream` is
+//     set and the lock is held, the upstream's memory is live, even if the upstream is in its deinit.
+//  2. Locks are taken from the waiting promise to its upstream, never in the other direction: a settling promise leaves
+//     its lock before it calls its waiters. Waiting promises never form a cycle (Promise+Follow.swift), so the locks do
+//     not form a cycle either.
+//  3. A settled promise has no upstream, no members and no onCancel: settling takes them out. Under a lock, no foreign
+//     code is called and nothing is released.
 //
-// settle against settle: `state` leaves PENDING under the lock, once. settle against register: a node that is added before
-// the waiters are released is called by the releaser, one that is added after is called by its adder (Completion.swift).
-// settle against cancel of one who waits: both sides take the waiting promise's lock; the canceller finds the node linked and
-// takes it out with the list's reference, or finds it taken out and leaves the reference to upstreamSettled, which finds the promise
-// settled. settle against follow: `isLocked` is set under the lock that settling takes. Anything against release: 1 for the
-// upstream, and a reference for every other pointer: lists, queues, the settling list and a running handler own one each. Only
-// one who leaves a list may hold the lock of a promise that nobody owns any more (Cancelling.swift): so the deinit of a promise
-// that another has waited for takes the lock once, unless it was settled by one who held it: settling ends under the lock,
-// with nobody in the list who could leave it.
+// Races
+// - settle against settle: `state` leaves PENDING under the lock, once.
+// - settle against register: the releasing thread calls a waiter that was added before the waiters are released. The
+//   adding thread calls a waiter that it adds later (Completion.swift).
+// - settle against the cancellation of a waiting promise: both take the waiting promise's lock. If the cancelling
+//   thread finds the waiter linked, it takes the waiter out, with the queue's reference. If it finds the waiter taken
+//   out, it leaves the reference to upstreamSettled, which finds the promise settled.
+// - settle against follow: `isLocked` is set under the lock that settling takes.
+// - any operation against release: rule 1 protects the upstream, and a reference protects every other pointer. Queues,
+//   the settle list and a running handler own one reference each. Only a thread that takes a waiter out of a queue may
+//   hold the lock of a promise that has no owner any more (Promise+Cancel.swift). So the deinit of a promise that
+//   another promise has waited for takes the lock once. It need not if a thread that
+//   holds a reference settled the promise: settling ends under the lock, and leaves no waiter that could be taken out.
 
 /// What all promises have in common, whatever they promise.
 public class AnyPromise: @unchecked Sendable {
   // Sound because the comment above says for each field who may touch it.
   // Used by their addresses alone, as in AnyJob; the first two properties.
   @exclusivity(unchecked) private final var completionStorage: Completion
-  @exclusivity(unchecked) private final var nodeStorage: WaitNode
+  @exclusivity(unchecked) private final var waiterStorage: Waiter
+  /// Queues the promise where its handler runs.
+  @exclusivity(unchecked) private final var workStorage = WorkItem { item in AnyPromise.runHandler(AnyPromise.holding(item)) }
   /// Whom it waits for; a combinator: anyone of its members, see `members`.
   @exclusivity(unchecked) final var upstream: Unmanaged<AnyPromise>?
   /// The settled upstream, held for the handler that gets its value.
@@ -54,15 +64,13 @@ public class AnyPromise: @unchecked Sendable {
   ///
   /// Made by specialised code, where it captures nothing.
   @exclusivity(unchecked) @usableFromInline final var runner: PromiseRunner?
-  /// Where the handler runs, if not by `ordered`; alive while `hold` is not `none`, or for ever, if it is a lane.
+  /// Where the handler runs, if not by `ordered`; alive while `hold` is not `none`, or for ever, if it is a worker.
   @exclusivity(unchecked) final var scheduler: Unmanaged<Scheduler>?
   @exclusivity(unchecked) final var hold = Hold.none
-  @exclusivity(unchecked) final var ordered: OrderedDelivery?
+  @exclusivity(unchecked) final var ordered: OrderedHandlers?
   @exclusivity(unchecked) final var members: Members?
   /// Whether some of the members may still have it in their lists.
   @exclusivity(unchecked) final var hasMembers = false
-  /// Its place in a work queue.
-  @exclusivity(unchecked) final var workLink: UInt = 0
   /// Its place among those that have settled on this thread and whose waiters wait to be called.
   @exclusivity(unchecked) final var settleLink: Unmanaged<AnyPromise>?
   @exclusivity(unchecked) @usableFromInline final var onCancel: (@Sendable () -> Void)?
@@ -76,7 +84,7 @@ public class AnyPromise: @unchecked Sendable {
   @exclusivity(unchecked) @usableFromInline final var isLocked = false
   /// Settled by `cancel`: a late resumer is then nobody's mistake.
   let wasCancelled = Atomic<Bool>(false)
-  @usableFromInline final let place: LaunchPlace
+  @usableFromInline final let launchSite: LaunchSite
 
   /// From `posted` on, whoever runs the handler leaves the phase alone until it has returned.
   enum Phase: UInt8 { case free, waiting, posted }
@@ -85,21 +93,31 @@ public class AnyPromise: @unchecked Sendable {
   enum Hold: UInt8 { case none, pinned, bound }
 
   @usableFromInline
-  init(_ completion: consuming Completion, _ place: LaunchPlace) {
-    self.place = place
+  init(_ completion: consuming Completion, _ launchSite: LaunchSite) {
+    self.launchSite = launchSite
     completionStorage = completion
-    nodeStorage = WaitNode(promise: Unmanaged.fromOpaque(UnsafeRawPointer(bitPattern: 16).unsafelyUnwrapped), place: -1)
+    waiterStorage = Waiter(promise: Unmanaged.fromOpaque(UnsafeRawPointer(bitPattern: 16).unsafelyUnwrapped), memberIndex: -1)
     checkAddress(self.completion, of: &completionStorage)
     checkAddress(self.completion.waiterAddress, of: &completionStorage.waiters)
-    checkAddress(node, of: &nodeStorage)
-    node.pointee.promise = Unmanaged.passUnretained(self)
+    checkAddress(waiter, of: &waiterStorage)
+    checkAddress(work, of: &workStorage)
+    waiter.pointee.context = Unmanaged.passUnretained(self).toOpaque()
   }
 
   @inlinable final var completion: CompletionRef {
     @inline(__always) get { propertyAddress(in: self, at: 0, as: Completion.self) }
   }
-  final var node: UnsafeMutablePointer<WaitNode> {
-    propertyAddress(in: self, at: MemoryLayout<Completion>.stride, as: WaitNode.self)
+  final var waiter: UnsafeMutablePointer<Waiter> {
+    propertyAddress(in: self, at: MemoryLayout<Completion>.stride, as: Waiter.self)
+  }
+  final var work: UnsafeMutablePointer<WorkItem> {
+    propertyAddress(in: self, at: Self.workOffset, as: WorkItem.self)
+  }
+  private static var workOffset: Int { MemoryLayout<Completion>.stride + MemoryLayout<Waiter>.stride }
+
+  /// The promise that a work item lies in.
+  private static func holding(_ item: UnsafeMutableRawPointer) -> Unmanaged<AnyPromise> {
+    object(holding: UnsafeRawPointer(item), at: workOffset)
   }
 
   deinit {
@@ -129,10 +147,10 @@ public class AnyPromise: @unchecked Sendable {
   private final func reportUnseen() {
     let error = completion.pointee.failure.unsafelyUnwrapped
     if error is CancellationError { return }
-    CoroutineRuntime.report(error, in: summary)
+    UnhandledErrors.report(error, in: summary)
   }
 
-  final var summary: String { "a promise (created at \(place.description))" }
+  final var summary: String { "a promise (created at \(launchSite.description))" }
 
   /// Whether it has an outcome.
   public final var isSettled: Bool { completion.isSettled }
@@ -164,10 +182,10 @@ public class AnyPromise: @unchecked Sendable {
   @usableFromInline func releaseBody() {}
 
   final var isWaitedForByPromises: Bool {
-    var node = completion.pointee.waiters.first
-    while let current = node {
-      if current.pointee.promise != nil { return true }
-      node = current.pointee.next
+    var waiter = completion.pointee.waiters.first
+    while let current = waiter {
+      if current.pointee.notify != nil { return true }
+      waiter = current.pointee.next
     }
     return false
   }
@@ -190,3 +208,5 @@ struct HandlerKind: OptionSet, Sendable {
   @inlinable static var always: HandlerKind { HandlerKind(rawValue: 7) }
   var runsWhenCancelled: Bool { rawValue & 4 != 0 }
 }
+
+extension AnyPromise: CompletionBacked {}

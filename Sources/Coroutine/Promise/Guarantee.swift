@@ -1,16 +1,20 @@
 public import Dispatch
 
-/// A promise that is never rejected by anyone: the same chain without the error path.
+/// A promise that is never rejected by its creator: the same chain without the error path.
 ///
-/// It has no cancel and no reject. What waits for one can still end otherwise: a coroutine by its own cancellation; with
-/// ``CoroutineError/abandoned`` where the resolver is released unused; with a `CancellationError` where a promise derived from it was
-/// cancelled, or timed out, and had been the last to wait for it; and with ``AggregateError`` where it is a ``race(_:file:line:)``
-/// of none. It is a promise underneath, at no cost: ``promise`` is that promise.
+/// It has no `cancel` and no `reject`. Waiting for a guarantee can still fail:
+/// - in a cancelled coroutine, with the coroutine's own cancellation;
+/// - with ``CoroutineError/abandoned``, if the resolver was released unused;
+/// - with a `CancellationError`, if a derived promise was cancelled or timed out, and was the last to wait for the
+///   guarantee;
+/// - with ``AggregateError``, if it is a ``race(_:file:line:)`` of no guarantees.
+///
+/// A guarantee wraps a promise at no cost; ``promise`` is that promise.
 public struct Guarantee<Success: Sendable>: Awaitable {
-  /// What it is fulfilled with.
+  /// The type of the value.
   public typealias Output = Success
 
-  /// The same as a promise, for what takes promises.
+  /// The wrapped promise, for functions that take promises.
   public let promise: Promise<Success>
 
   @inlinable
@@ -20,27 +24,29 @@ public struct Guarantee<Success: Sendable>: Awaitable {
   public struct Resolver: Sendable {
     private let resumer: Resumer<Success>
     fileprivate init(_ resumer: Resumer<Success>) { self.resumer = resumer }
-    /// Fulfils the guarantee; a second call is reported and ignored.
+    /// Fulfils the guarantee.
+    ///
+    /// A second call is reported and ignored.
     public func callAsFunction(_ value: Success) { resumer.resume(value) }
   }
 
-  /// Creates a guarantee and runs `body` at once, on the caller.
+  /// Creates a guarantee, and runs `body` at once, on the caller.
   public init(file: StaticString = #fileID, line: UInt = #line, _ body: (Resolver) -> Void) {
     promise = Promise(file: file, line: line) { body(Resolver($0)) }
   }
 
-  /// A fulfilled guarantee.
+  /// Returns a fulfilled guarantee.
   public static func value(_ value: Success) -> Guarantee { Guarantee(Promise.value(value)) }
 
-  /// The value; nil while pending.
+  /// The value, or nil while the guarantee is pending.
   public var current: Success? { try? promise.result?.get() }
 
   /// The value, for async code.
   ///
-  /// Throws only what is no failure of the guarantee: the Task's own cancellation, or that the resolver was released unused.
+  /// Throws if the Task is cancelled, or if the resolver was released unused. Neither is a failure of the guarantee.
   public var value: Success { get async throws { try await promise.value } }
 
-  /// A guarantee for what `body` makes of the value.
+  /// Returns a guarantee for the result of `body`, which gets the value.
   public func then<U: Sendable>(
     on queue: DispatchQueue? = nil,
     file: StaticString = #fileID,
@@ -50,7 +56,7 @@ public struct Guarantee<Success: Sendable>: Awaitable {
     Guarantee<U>(promise.then(on: queue, file: file, line: line) { value throws -> U in body(value) })
   }
 
-  /// A guarantee that settles as the one that `body` makes of the value.
+  /// Returns a guarantee that settles as the guarantee that `body` returns, which gets the value.
   public func then<U: Sendable>(
     on queue: DispatchQueue? = nil,
     file: StaticString = #fileID,
@@ -60,7 +66,9 @@ public struct Guarantee<Success: Sendable>: Awaitable {
     Guarantee<U>(promise.then(on: queue, file: file, line: line) { value throws -> Promise<U> in body(value).promise })
   }
 
-  /// A promise that settles as the one that `body` makes of the value: from here on there is an error path.
+  /// Returns a promise that settles as the promise that `body` returns.
+  ///
+  /// From here on there is an error path.
   public func then<U: Sendable>(
     on queue: DispatchQueue? = nil,
     file: StaticString = #fileID,
@@ -70,7 +78,9 @@ public struct Guarantee<Success: Sendable>: Awaitable {
     promise.then(on: queue, file: file, line: line) { value throws -> Promise<U> in body(value) }
   }
 
-  /// A promise for what `body` makes of the value: from here on there is an error path.
+  /// Returns a promise for the result of `body`, which gets the value.
+  ///
+  /// From here on there is an error path.
   public func thenTry<U: Sendable>(
     on queue: DispatchQueue? = nil,
     file: StaticString = #fileID,
@@ -90,7 +100,7 @@ public struct Guarantee<Success: Sendable>: Awaitable {
     Guarantee(promise.get(on: queue, file: file, line: line) { body($0) })
   }
 
-  /// Runs `body` at the end, also where there is no value because the resolver was released unused.
+  /// Runs `body` at the end, even if there is no value because the resolver was released unused.
   public func ensure(
     on queue: DispatchQueue? = nil,
     file: StaticString = #fileID,
@@ -100,23 +110,24 @@ public struct Guarantee<Success: Sendable>: Awaitable {
     Guarantee(promise.ensure(on: queue, file: file, line: line, body))
   }
 
-  /// The value, `duration` after it is there.
+  /// Returns a guarantee for the value, which is fulfilled `duration` after this one.
   public func delay(_ duration: Duration, file: StaticString = #fileID, line: UInt = #line) -> Guarantee {
     Guarantee(promise.delay(duration, file: file, line: line))
   }
 
-  /// A promise of the value that rejects with ``TimeoutError`` if there is none after `duration`: from here on there is an error
-  /// path.
+  /// Returns a promise for the value, which rejects with ``TimeoutError`` if there is no value after `duration`.
+  ///
+  /// From here on there is an error path.
   public func timeout(_ duration: Duration, file: StaticString = #fileID, line: UInt = #line) -> Promise<Success> {
     promise.timeout(duration, file: file, line: line)
   }
 
-  /// The same guarantee without the value.
+  /// Returns a guarantee that settles as this one does, without the value.
   public func asVoid(file: StaticString = #fileID, line: UInt = #line) -> Guarantee<Void> {
     Guarantee<Void>(promise.asVoid(file: file, line: line))
   }
 
-  /// Runs `body` as a block of `queue`, where it may block, for a guarantee of what it returns.
+  /// Runs `body` as a block of `queue`, where it may block, and returns a guarantee for its result.
   public static func running(
     on queue: DispatchQueue,
     file: StaticString = #fileID,
@@ -126,7 +137,7 @@ public struct Guarantee<Success: Sendable>: Awaitable {
     Guarantee(Promise.running(on: queue, file: file, line: line) { () throws -> Success in body() })
   }
 
-  /// The values of all, in their order.
+  /// Returns a guarantee for the values of all guarantees, in their order.
   public static func all(
     _ guarantees: [Guarantee],
     file: StaticString = #fileID,
@@ -135,9 +146,10 @@ public struct Guarantee<Success: Sendable>: Awaitable {
     Guarantee<[Success]>(Promise.all(guarantees.map(\.promise), file: file, line: line))
   }
 
-  /// The value of the first.
+  /// Returns a guarantee for the first value.
   ///
-  /// Of none there is never one: who waits gets ``AggregateError``, and it is reported as unhandled if nobody does.
+  /// Without guarantees there is never a value: its waiters get ``AggregateError``. If it has no waiters, the error is
+  /// reported as unhandled.
   public static func race(
     _ guarantees: [Guarantee],
     file: StaticString = #fileID,
@@ -146,7 +158,7 @@ public struct Guarantee<Success: Sendable>: Awaitable {
     Guarantee(Promise.race(guarantees.map(\.promise), file: file, line: line))
   }
 
-  /// Tells of the value, as the promise does.
+  /// Calls `completion` once with the outcome, as ``Promise/observe(_:)`` does.
   public func observe(_ completion: @escaping @Sendable (Result<Success, any Error>) -> Void) -> Observation {
     promise.observe(completion)
   }
@@ -156,12 +168,12 @@ public struct Guarantee<Success: Sendable>: Awaitable {
   public func awaitValue() throws -> Success { try promise.awaitValue() }
 }
 
-extension Guarantee: PromiseBacked {
-  var anyPromise: AnyPromise { promise }
+extension Guarantee: CompletionBacked {
+  var completion: CompletionRef { promise.completion }
 }
 
 extension Promise {
-  /// Handles every failure with a value that is always there.
+  /// Handles every failure by returning a value.
   public final func recovered(
     on queue: DispatchQueue? = nil,
     file: StaticString = #fileID,

@@ -11,7 +11,7 @@ public import Synchronization
 /// having seen the failure, is reported to ``CoroutineRuntime/onUnhandledError`` with the place where it was made, unless the
 /// failure is a `CancellationError` or was ``AnyPromise/ignore()``d.
 public class Promise<Success: Sendable>: AnyPromise, Awaitable, @unchecked Sendable {
-  // Sound because it adds no state to AnyPromise, and links that do say why they may (Links.swift).
+  // Sound because it adds no state to AnyPromise, and links that do say why they may (Promise+Then.swift).
 
   /// What it is fulfilled with.
   public typealias Output = Success
@@ -19,15 +19,15 @@ public class Promise<Success: Sendable>: AnyPromise, Awaitable, @unchecked Senda
   /// Creates a pending promise.
   @inlinable
   public init(file: StaticString = #fileID, line: UInt = #line) {
-    super.init(Completion(for: Success.self), LaunchPlace(file: file, line: line))
+    super.init(Completion(for: Success.self), LaunchSite(file: file, line: line))
   }
 
   @inlinable
-  init(place: LaunchPlace) { super.init(Completion(for: Success.self), place) }
+  init(launchSite: LaunchSite) { super.init(Completion(for: Success.self), launchSite) }
 
   @inlinable
-  init(settled result: consuming Result<Success, any Error>, _ place: LaunchPlace) {
-    super.init(Completion(for: Success.self), place)
+  init(settled result: consuming Result<Success, any Error>, _ launchSite: LaunchSite) {
+    super.init(Completion(for: Success.self), launchSite)
     _ = settle(result)
   }
 
@@ -41,7 +41,7 @@ public class Promise<Success: Sendable>: AnyPromise, Awaitable, @unchecked Senda
     line: UInt = #line,
     _ body: (Resumer<Success>) throws -> Void
   ) {
-    super.init(Completion(for: Success.self), LaunchPlace(file: file, line: line))
+    super.init(Completion(for: Success.self), LaunchSite(file: file, line: line))
     self.onCancel = onCancel
     // Held until the throw has counted: released before, it would reject with `abandoned`.
     let resumer = Resumer(PromiseTarget(self))
@@ -56,12 +56,12 @@ public class Promise<Success: Sendable>: AnyPromise, Awaitable, @unchecked Senda
   /// A fulfilled promise.
   @inlinable
   public static func value(_ value: Success) -> Promise {
-    Promise(settled: .success(value), LaunchPlace(file: #fileID, line: #line))
+    Promise(settled: .success(value), LaunchSite(file: #fileID, line: #line))
   }
 
   /// A rejected promise.
   public static func failure(_ error: any Error, file: StaticString = #fileID, line: UInt = #line) -> Promise {
-    Promise(settled: .failure(error), LaunchPlace(file: file, line: line))
+    Promise(settled: .failure(error), LaunchSite(file: file, line: line))
   }
 
   // MARK: Settling
@@ -85,15 +85,15 @@ public class Promise<Success: Sendable>: AnyPromise, Awaitable, @unchecked Senda
   /// a link or a combinator, settles by whichever comes first: what it was made for, or `other`. Any thread, never suspends.
   @inlinable
   public final func follow(_ other: Promise) {
-    guard isFree else { return followBesides(other) }
+    guard isFree else { return followAdditionally(other) }
     if lockIn(), !wait(for: other, Self.copier) { letGo(of: other) }
   }
 
   /// For a promise that waits for another already: its own node is taken.
   @usableFromInline
-  final func followBesides(_ other: Promise) {
+  final func followAdditionally(_ other: Promise) {
     guard lockIn() else { return }
-    let isWaiting = waitBesides(for: other) { promise, other in
+    let isWaiting = waitAdditionally(for: other) { promise, other in
       _ = unsafeDowncast(promise, to: Promise.self).settle(
         other.completion.outcome(as: Success.self).unsafelyUnwrapped
       )

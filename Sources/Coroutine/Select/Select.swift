@@ -23,17 +23,17 @@
 // no case could commit, which does not depend on the order. So the order is still uniform when the nodes are linked, and of
 // several nodes in one queue each is the first, which is the one that is claimed, equally often.
 //
-// What a place must do to take part is in SelectOperation.swift: channels do it in ChannelSelect.swift, jobs and every other
-// Awaitable in SelectAwait.swift.
+// What a place must do to take part is in SelectOperation.swift: channels do it in Channel+Select.swift, jobs and every other
+// Awaitable in Select+Await.swift.
 
 /// One case of a select under way.
 ///
 /// On the selecting stack; `slotted` comes first, so that a pointer to its node leads to all of it. Eight of them, and
 /// eight cases, each fit into the 1024 bytes that Swift takes from the stack.
 @usableFromInline
-struct SelectNode {
+struct SelectWaiter {
   /// The node, and where what it carries lies: in `words`, or where `prepare` makes it lead.
-  @usableFromInline var slotted: SlotNode
+  @usableFromInline var slotted: ValueWaiter
   @usableFromInline let kind: SelectSource.Kind
   /// The case that is attempted at this position.
   @usableFromInline var attempted: UInt8 = 0
@@ -46,18 +46,18 @@ struct SelectNode {
   @usableFromInline var words: SelectWords
 
   @inlinable @inline(__always)
-  init(_ source: UnsafePointer<SelectSource>, at address: UnsafeMutablePointer<SelectNode>, _ index: Int) {
+  init(_ source: UnsafePointer<SelectSource>, at address: UnsafeMutablePointer<SelectWaiter>, _ index: Int) {
     self.source = source
     kind = source.pointee.kind
     words = source.pointee.words
     // `words` is the last field.
     let slot =
-      UnsafeMutableRawPointer(address) + (MemoryLayout<SelectNode>.size - MemoryLayout<SelectWords>.size)
-    slotted = SlotNode(WaitNode(reason: WakeReason.firstCase &+ UInt8(truncatingIfNeeded: index)), slot: slot)
+      UnsafeMutableRawPointer(address) + (MemoryLayout<SelectWaiter>.size - MemoryLayout<SelectWords>.size)
+    slotted = ValueWaiter(Waiter(reason: WakeReason.firstCase &+ UInt8(truncatingIfNeeded: index)), slot: slot)
   }
 }
 
-extension WaitNode {
+extension Waiter {
   /// A node whose job and token are not known yet.
   @inlinable
   init(reason: UInt8) { self.reason = reason }
@@ -91,7 +91,7 @@ public func co_select<R, Cases: SelectCases<R>>(
   biased: Bool = false,
   @SelectBuilder<R> _ cases: () throws -> Cases
 ) throws -> R {
-  try Turn.requireJob().1.checkCancelled()
+  try Carrier.requireJob().1.checkCancelled()
   var chosen = try cases()
   let count = chosen.caseCount
   if count == 0 { try SelectRun.waitForCancellation() }
@@ -111,19 +111,19 @@ public func co_select<R, Cases: SelectCases<R>>(
 /// A select among the cases of a table.
 @inlinable @inline(__always)
 func select<R>(_ table: UnsafeMutablePointer<SelectCase<R>>, _ count: Int, _ biased: Bool) throws -> R {
-  try withUnsafeTemporaryAllocation(of: SelectNode.self, capacity: count) { nodes in
-    let nodes = nodes.baseAddress.unsafelyUnwrapped
+  try withUnsafeTemporaryAllocation(of: SelectWaiter.self, capacity: count) { waiters in
+    let waiters = waiters.baseAddress.unsafelyUnwrapped
     var needsPreparation = false
     for index in 0..<count {
       let source = UnsafeRawPointer(table + index).assumingMemoryBound(to: SelectSource.self)
-      (nodes + index).initialize(to: SelectNode(source, at: nodes + index, index))
+      (waiters + index).initialize(to: SelectWaiter(source, at: waiters + index, index))
       if source.pointee.needsPreparation { needsPreparation = true }
     }
-    let winner = try SelectRun.run(nodes, count, biased, needsPreparation: needsPreparation)
-    defer { if needsPreparation { SelectRun.dispose(nodes + winner) } }
+    let winner = try SelectRun.run(waiters, count, biased, needsPreparation: needsPreparation)
+    defer { if needsPreparation { SelectRun.dispose(waiters + winner) } }
     return try withUnsafeTemporaryAllocation(of: R.self, capacity: 1) { result in
       let result = result.baseAddress.unsafelyUnwrapped
-      _ = try table[winner].source.operate(.finish, nodes + winner, result)
+      _ = try table[winner].source.operate(.finish, waiters + winner, result)
       return result.move()
     }
   }

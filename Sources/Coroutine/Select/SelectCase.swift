@@ -17,15 +17,15 @@ public struct SelectCase<R> {
     _ operation: Operation.Type,
     place: Operation.Place,
     lock: UnsafePointer<SpinLock>,
-    queue: UnsafeMutablePointer<WaitList>,
+    queue: UnsafeMutablePointer<WaitQueue>,
     words: SelectWords = InlineArray(repeating: 0),
     needsPreparation: Bool = false,
     taking body: @escaping (Operation.Output) throws -> R
   ) {
-    source = SelectSource(place, lock, queue, words, needsPreparation, SelectBody(taking: body)) { step, node, result in
-      guard step == .finish else { return Operation.perform(step, node) }
-      let output = try node.place(Operation.Place.self)._withUnsafeGuaranteedRef { try Operation.finish($0, node) }
-      let body = node.pointee.source.pointee.body.asTaking(Operation.Output.self, R.self)
+    source = SelectSource(place, lock, queue, words, needsPreparation, SelectBody(taking: body)) { step, waiter, result in
+      guard step == .finish else { return Operation.perform(step, waiter) }
+      let output = try waiter.place(Operation.Place.self)._withUnsafeGuaranteedRef { try Operation.finish($0, waiter) }
+      let body = waiter.pointee.source.pointee.body.asTaking(Operation.Output.self, R.self)
       result.assumingMemoryBound(to: R.self).initialize(to: try body(output))
       return .yes
     }
@@ -37,15 +37,15 @@ public struct SelectCase<R> {
     _ operation: Operation.Type,
     place: Operation.Place,
     lock: UnsafePointer<SpinLock>,
-    queue: UnsafeMutablePointer<WaitList>,
+    queue: UnsafeMutablePointer<WaitQueue>,
     words: SelectWords = InlineArray(repeating: 0),
     needsPreparation: Bool = false,
     _ body: @escaping () throws -> R
   ) where Operation.Output == Void {
-    source = SelectSource(place, lock, queue, words, needsPreparation, SelectBody(plain: body)) { step, node, result in
-      guard step == .finish else { return Operation.perform(step, node) }
-      try node.place(Operation.Place.self)._withUnsafeGuaranteedRef { try Operation.finish($0, node) }
-      result.assumingMemoryBound(to: R.self).initialize(to: try node.pointee.source.pointee.body.asPlain(R.self)())
+    source = SelectSource(place, lock, queue, words, needsPreparation, SelectBody(plain: body)) { step, waiter, result in
+      guard step == .finish else { return Operation.perform(step, waiter) }
+      try waiter.place(Operation.Place.self)._withUnsafeGuaranteedRef { try Operation.finish($0, waiter) }
+      result.assumingMemoryBound(to: R.self).initialize(to: try waiter.pointee.source.pointee.body.asPlain(R.self)())
       return .yes
     }
   }
@@ -69,8 +69,8 @@ public struct SelectCase<R> {
 
   @inlinable
   init(_ kind: SelectSource.Kind, _ body: @escaping () throws -> R) {
-    source = SelectSource(kind, SelectBody(plain: body)) { _, node, result in
-      result.assumingMemoryBound(to: R.self).initialize(to: try node.pointee.source.pointee.body.asPlain(R.self)())
+    source = SelectSource(kind, SelectBody(plain: body)) { _, waiter, result in
+      result.assumingMemoryBound(to: R.self).initialize(to: try waiter.pointee.source.pointee.body.asPlain(R.self)())
       return .yes
     }
   }
@@ -87,7 +87,7 @@ struct SelectSource {
   /// First, so that a pointer to the source is one to it.
   @usableFromInline let place: AnyObject?
   @usableFromInline let lock: UnsafePointer<SpinLock>?
-  @usableFromInline let queue: UnsafeMutablePointer<WaitList>?
+  @usableFromInline let queue: UnsafeMutablePointer<WaitQueue>?
   @usableFromInline let operate: SelectOperate
   @usableFromInline let body: SelectBody
   /// What the node's words begin with: what the operation carries, bit by bit, or a timeout in nanoseconds.
@@ -115,7 +115,7 @@ struct SelectSource {
   init(
     _ place: AnyObject,
     _ lock: UnsafePointer<SpinLock>,
-    _ queue: UnsafeMutablePointer<WaitList>,
+    _ queue: UnsafeMutablePointer<WaitQueue>,
     _ words: SelectWords,
     _ needsPreparation: Bool,
     _ body: SelectBody,

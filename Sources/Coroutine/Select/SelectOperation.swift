@@ -2,21 +2,21 @@
 ///
 /// All that a place must implement to take part in selects.
 ///
-/// A place is an object with one ``SpinLock`` and, under it, the ``WaitList`` in which the operation waits. What it must do
+/// A place is an object with one ``SpinLock`` and, under it, the ``WaitQueue`` in which the operation waits. What it must do
 /// anyway, by the rules of Waiter.swift, is what a select relies on: it claims a wait under its lock, through a node that it
-/// has unlinked, with `node.pointee.reason`; it skips a node whose claim fails; and it wakes after leaving the lock
-/// (`WaitList.claimFirst` and `node.wake()` do just that). While a select's node is queued, to commit its operation is the
+/// has unlinked, with `waiter.pointee.reason`; it skips a node whose claim fails; and it wakes after leaving the lock
+/// (`WaitQueue.claimFirst` and `waiter.wake()` do just that). While a select's node is queued, to commit its operation is the
 /// business of whoever claims it, as for any other waiter of the place: it does not see that it is a select's.
 ///
-/// Where waiters carry something (a value, a number of permits), all nodes of the place are ``SlotNode``s. A select's slot is
+/// Where waiters carry something (a value, a number of permits), all nodes of the place are ``ValueWaiter``s. A select's slot is
 /// the five words that its case began with, unless `prepare` makes it lead elsewhere.
 ///
 /// ```swift
 /// enum Acquisition: SelectOperation {
-///   static func attempt(_ place: FairSemaphore, _ node: SelectNodeRef) -> SelectAnswer {
+///   static func attempt(_ place: FairSemaphore, _ node: SelectWaiterRef) -> SelectAnswer {
 ///     place.take(Int(node.words[0])) ? .yes : .no
 ///   }
-///   static func finish(_ place: FairSemaphore, _ node: SelectNodeRef) {}
+///   static func finish(_ place: FairSemaphore, _ node: SelectWaiterRef) {}
 /// }
 /// SelectCase(Acquisition.self, place: self, lock: lockAddress, queue: queueAddress, words: [UInt(permits), 0, 0, 0, 0], body)
 /// ```
@@ -30,25 +30,25 @@ protocol SelectOperation {
   associatedtype Output
 
   /// Before any lock, once, where the case says so (`needsPreparation`). Foreign code may run.
-  static func prepare(_ place: Place, _ node: SelectNodeRef)
+  static func prepare(_ place: Place, _ waiter: SelectWaiterRef)
 
   /// Commits the operation if that needs no waiting. Under the place's lock, and those of other places: no foreign code, no
   /// other lock, nobody is woken.
-  static func attempt(_ place: Place, _ node: SelectNodeRef) -> SelectAnswer
+  static func attempt(_ place: Place, _ waiter: SelectWaiterRef) -> SelectAnswer
 
   /// After the operation has committed, by `attempt` or by whoever claimed the node: what the body gets, or an error instead
   /// of it. No lock is held.
-  static func finish(_ place: Place, _ node: SelectNodeRef) throws -> Output
+  static func finish(_ place: Place, _ waiter: SelectWaiterRef) throws -> Output
 
   /// When all is over, once after `prepare`, also for a case that lost. Foreign code may run.
-  static func dispose(_ place: Place, _ node: SelectNodeRef)
+  static func dispose(_ place: Place, _ waiter: SelectWaiterRef)
 }
 
 extension SelectOperation {
   @inlinable
-  static func prepare(_ place: Place, _ node: SelectNodeRef) {}
+  static func prepare(_ place: Place, _ waiter: SelectWaiterRef) {}
   @inlinable
-  static func dispose(_ place: Place, _ node: SelectNodeRef) {}
+  static func dispose(_ place: Place, _ waiter: SelectWaiterRef) {}
 }
 
 /// What an attempt answers: no; yes; or yes, and whom to wake when the locks are left (a node whose wait it has claimed).
@@ -62,12 +62,12 @@ struct SelectAnswer {
   @inlinable static var no: SelectAnswer { SelectAnswer(0) }
   @inlinable static var yes: SelectAnswer { SelectAnswer(1) }
   @inlinable
-  static func yes(waking node: UnsafeMutablePointer<WaitNode>?) -> SelectAnswer {
-    SelectAnswer(max(1, UInt(bitPattern: node)))
+  static func yes(waking waiter: UnsafeMutablePointer<Waiter>?) -> SelectAnswer {
+    SelectAnswer(max(1, UInt(bitPattern: waiter)))
   }
 
   @inlinable @inline(__always)
-  func wake() { if word > 1 { UnsafeMutablePointer<WaitNode>(bitPattern: word).unsafelyUnwrapped.wake() } }
+  func wake() { if word > 1 { UnsafeMutablePointer<Waiter>(bitPattern: word).unsafelyUnwrapped.wake() } }
 }
 
 /// Which of an operation's functions is called.
@@ -80,19 +80,19 @@ enum SelectStep: UInt8, Sendable { case prepare, attempt, dispose, finish }
 /// nothing.
 ///
 /// Only `finish` throws, and initialises the memory for the body's result.
-@usableFromInline typealias SelectOperate = (SelectStep, SelectNodeRef, UnsafeMutableRawPointer) throws -> SelectAnswer
+@usableFromInline typealias SelectOperate = (SelectStep, SelectWaiterRef, UnsafeMutableRawPointer) throws -> SelectAnswer
 
 /// Where a case of a select under way lies.
-@usableFromInline typealias SelectNodeRef = UnsafeMutablePointer<SelectNode>
+@usableFromInline typealias SelectWaiterRef = UnsafeMutablePointer<SelectWaiter>
 
 extension SelectOperation {
   @inlinable @inline(__always)
-  static func perform(_ step: SelectStep, _ node: SelectNodeRef) -> SelectAnswer {
-    node.place(Place.self)._withUnsafeGuaranteedRef { place in
+  static func perform(_ step: SelectStep, _ waiter: SelectWaiterRef) -> SelectAnswer {
+    waiter.place(Place.self)._withUnsafeGuaranteedRef { place in
       switch step {
-      case .attempt: return attempt(place, node)
-      case .prepare: prepare(place, node)
-      case .dispose: dispose(place, node)
+      case .attempt: return attempt(place, waiter)
+      case .prepare: prepare(place, waiter)
+      case .dispose: dispose(place, waiter)
       case .finish: break
       }
       return .yes
@@ -100,9 +100,9 @@ extension SelectOperation {
   }
 }
 
-extension SelectNodeRef {
-  @inlinable var waitNode: UnsafeMutablePointer<WaitNode> {
-    @inline(__always) get { UnsafeMutableRawPointer(self).assumingMemoryBound(to: WaitNode.self) }
+extension SelectWaiterRef {
+  @inlinable var waitNode: UnsafeMutablePointer<Waiter> {
+    @inline(__always) get { UnsafeMutableRawPointer(self).assumingMemoryBound(to: Waiter.self) }
   }
 
   /// The place, which the case holds: `place` is its first field.

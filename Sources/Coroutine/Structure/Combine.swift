@@ -54,7 +54,7 @@ private final class Gathering<Output: Sendable>: @unchecked Sendable {
         }
       )
     }
-    if results.contains(where: { if case .failure? = $0 { true } else { false } }) { Turn.noteFailure() }
+    if results.contains(where: { if case .failure? = $0 { true } else { false } }) { Carrier.noteFailure() }
     if rule != .allSettled {
       for (index, member) in members.enumerated() where results[index] == nil { member.cancelAwaited() }
     }
@@ -67,7 +67,7 @@ private final class Gathering<Output: Sendable>: @unchecked Sendable {
 /// The first failure is thrown at once and the others are cancelled. Of none: `[]`. Suspends; cancelled, it throws and
 /// leaves all alone; off a coroutine ``CoroutineError/notInCoroutine``. Linear in their number.
 public func co_all<Output>(_ awaitables: [some Awaitable<Output>]) throws -> [Output] {
-  _ = try Turn.beginWaiting()
+  _ = try Carrier.beginWaiting()
   guard !awaitables.isEmpty else { return [] }
   let gathering = Gathering<Output>(.all, awaitables.count)
   let decided = try gathering.wait(for: awaitables)
@@ -80,7 +80,7 @@ public func co_all<Output>(_ awaitables: [some Awaitable<Output>]) throws -> [Ou
 /// Cancels nothing. Suspends; cancelled, it throws and leaves all alone; off a coroutine
 /// ``CoroutineError/notInCoroutine``.
 public func co_allSettled<Output>(_ awaitables: [some Awaitable<Output>]) throws -> [Result<Output, any Error>] {
-  _ = try Turn.beginWaiting()
+  _ = try Carrier.beginWaiting()
   guard !awaitables.isEmpty else { return [] }
   let gathering = Gathering<Output>(.allSettled, awaitables.count)
   _ = try gathering.wait(for: awaitables)
@@ -92,7 +92,7 @@ public func co_allSettled<Output>(_ awaitables: [some Awaitable<Output>]) throws
 /// When all have failed, and of none: ``AggregateError`` with the failures in the order of the input. Suspends;
 /// cancelled, it throws and leaves all alone; off a coroutine ``CoroutineError/notInCoroutine``.
 public func co_any<Output>(_ awaitables: [some Awaitable<Output>]) throws -> Output {
-  _ = try Turn.beginWaiting()
+  _ = try Carrier.beginWaiting()
   guard !awaitables.isEmpty else { throw AggregateError() }
   let gathering = Gathering<Output>(.any, awaitables.count)
   let decided = try gathering.wait(for: awaitables)
@@ -107,7 +107,7 @@ public func co_any<Output>(_ awaitables: [some Awaitable<Output>]) throws -> Out
 /// Of none: ``AggregateError``. Suspends; cancelled, it throws and leaves all alone; off a coroutine
 /// ``CoroutineError/notInCoroutine``.
 public func co_race<Output>(_ awaitables: [some Awaitable<Output>]) throws -> Output {
-  _ = try Turn.beginWaiting()
+  _ = try Carrier.beginWaiting()
   guard !awaitables.isEmpty else { throw AggregateError() }
   let gathering = Gathering<Output>(.race, awaitables.count)
   let decided = try gathering.wait(for: awaitables)

@@ -36,7 +36,7 @@ public final class Scope: @unchecked Sendable {
   /// The last of the children that failed after the first, linked by `next`.
   @exclusivity(unchecked) private var lateFailures: Child?
   @exclusivity(unchecked) private var reason: (any Error)?
-  @exclusivity(unchecked) private var waiting: WaitToken?
+  @exclusivity(unchecked) private var waiting: WaitEpoch?
   private let owner: JobRef
   private let frame: UnsafeMutablePointer<CancelFrame>
 
@@ -64,7 +64,7 @@ public final class Scope: @unchecked Sendable {
       scheduler: Launch.scheduler(for: queue),
       name: name,
       stack: .standard,
-      place: LaunchPlace(file: file, line: line),
+      launchSite: LaunchSite(file: file, line: line),
       body: body
     )
     launch(job, on: queue)
@@ -119,9 +119,9 @@ public final class Scope: @unchecked Sendable {
     if isLate { lateFailures = child }
     pending -= 1
     var wakesOwner = false
-    if pending == 0, let token = waiting { wakesOwner = owner.claim(token, WakeReason.delivered) }
+    if pending == 0, let epoch = waiting { wakesOwner = owner.claim(epoch, WakeReason.delivered) }
     lock.unlock()
-    if wakesOwner { Turn.makeReady(owner) }
+    if wakesOwner { Carrier.makeReady(owner) }
   }
 
   /// Whether the scope's caller will see a child's failure: it is the first, or the first that has been passed on.
@@ -174,7 +174,7 @@ public final class Scope: @unchecked Sendable {
     for cancellation in [reason, outside] {
       if let cancellation, isSameError(error, cancellation) { return }
     }
-    owner.handle._withUnsafeGuaranteedRef { CoroutineRuntime.report(error, in: $0.summary) }
+    owner.handle._withUnsafeGuaranteedRef { UnhandledErrors.report(error, in: $0.summary) }
   }
 
   /// Reports the later failures of children that nobody has joined, in the order in which they came.
@@ -196,14 +196,14 @@ public final class Scope: @unchecked Sendable {
   fileprivate func joinChildren() -> (any Error)? {
     var passedOn: (any Error)?
     while true {
-      guard let turn = Turn.current, let job = turn.pointee.job else { return passedOn }
+      guard let carrier = Carrier.current, let job = carrier.pointee.job else { return passedOn }
       lock.lock()
       guard pending > 0 else {
         hasEnded = true
         lock.unlock()
         return passedOn
       }
-      if passedOn == nil, job.pointee.flags.load(ordering: .relaxed) & JobFlags.mustLook != 0 {
+      if passedOn == nil, job.pointee.flags.load(ordering: .relaxed) & JobFlags.needsCancellationCheck != 0 {
         lock.unlock()
         passedOn = job.cancellation()
         if let passedOn { passOn(passedOn) }
@@ -215,9 +215,11 @@ public final class Scope: @unchecked Sendable {
       }
       // Once the cancellation is passed on this wait outlasts it: the last child must be able to end it.
       let wasShielded = passedOn != nil ? job.setShielded(true) : true
-      waiting = job.beginWait(.children)
-      lock.unlock()
-      _ = Turn.park(turn, job)
+      // A cancellation is not thrown here: the loop passes it on.
+      _ = try? WaitQueue.park(carrier, job, .children) { epoch in
+        waiting = epoch
+        lock.unlock()
+      } withdraw: {}
       lock.lock()
       waiting = nil
       lock.unlock()
@@ -252,12 +254,16 @@ private final class Child: WaitCallback, @unchecked Sendable {
 }
 
 private func run<Output>(_ policy: Scope.Policy, _ body: (Scope) throws -> Output) throws -> Output {
-  let (_, job) = try Turn.requireJob()
+  let (_, job) = try Carrier.requireJob()
   try job.checkCancelled()
   var frame = CancelFrame(.scope, inside: job.pointee.frames)
   return try withUnsafeMutablePointer(to: &frame) { frame in
     let scope = Scope(policy, owner: job, frame: frame)
-    frame.pointee.scope = Unmanaged.passUnretained(scope)
+    frame.pointee.owner = CancelFrame.Owner(
+      object: UnsafeRawPointer(Unmanaged.passUnretained(scope).toOpaque()),
+      error: { Unmanaged<Scope>.fromOpaque($0).takeUnretainedValue().cancellationError },
+      cancel: { Unmanaged<Scope>.fromOpaque($0).takeUnretainedValue().passOn($1) }
+    )
     job.pointee.frames = frame
     defer { job.forgetSignals() }
     let outcome: Result<Output, any Error>

@@ -6,7 +6,7 @@ import Synchronization
 /// Deadlines and scopes inside of `body` work as ever. Runs here and now; outside of a coroutine it just calls `body`.
 @discardableResult
 public func co_shield<Output>(_ body: () throws -> Output) rethrows -> Output {
-  guard let job = Turn.current?.pointee.job else { return try body() }
+  guard let job = Carrier.current?.pointee.job else { return try body() }
   var frame = CancelFrame(.shield, inside: job.pointee.frames)
   return try withUnsafeMutablePointer(to: &frame) { frame in
     job.pointee.frames = frame

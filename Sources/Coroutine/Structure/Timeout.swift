@@ -9,7 +9,7 @@ import Synchronization
 /// ``CoroutineError/notInCoroutine``.
 @discardableResult
 public func co_timeout<Output>(_ duration: Duration, _ body: () throws -> Output) throws -> Output {
-  let (_, job) = try Turn.requireJob()
+  let (_, job) = try Carrier.requireJob()
   try job.checkCancelled()
   guard duration > .zero else { throw TimeoutError(after: duration) }
   var frame = CancelFrame(.deadline, inside: job.pointee.frames)
@@ -36,24 +36,6 @@ public func co_timeout<Output>(_ duration: Duration, _ body: () throws -> Output
         if let enclosing = job.cancellation() { throw enclosing }
         throw frame.pointee.isSignalled.load(ordering: .acquiring) ? TimeoutError(after: duration) : error
       }
-    }
-  }
-}
-
-extension UnsafeMutablePointer where Pointee == JobRecord {
-  /// Takes the timers of this job's deadlines along to another scheduler.
-  ///
-  /// Own turn.
-  func moveDeadlines(to destination: Scheduler) {
-    var frame = pointee.frames
-    while let current = frame {
-      if let (node, old) = current.pointee.timer {
-        let isPending = old._withUnsafeGuaranteedRef { $0.take(node) }
-        // Fired or not, the old scheduler may be gone by the time the deadline's frame goes.
-        current.pointee.timer = (node, Unmanaged.passUnretained(destination))
-        if isPending { destination.add(node, now: destination.clock) }
-      }
-      frame = current.pointee.outer
     }
   }
 }

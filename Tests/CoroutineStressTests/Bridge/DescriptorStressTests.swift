@@ -43,7 +43,7 @@ struct DescriptorStressTests {
     let poller = try DescriptorPoller()
     let rounds = stress.rounds(1_500)
     let bytes = Census()
-    // Each part has a pipe, on whatever lanes there are: what races is the poller's queue with the coroutines.
+    // Each part has a pipe, on whatever workers there are: what races is the poller's queue with the coroutines.
     let parts = (0..<16).map { part in
       co_launch {
         var random = stress.random(part)

@@ -91,7 +91,7 @@ struct HistoryTests {
     _ clock: Clock
   ) throws -> Operation {
     var operation = Operation(kind: kind)
-    operation.called = clock.tick()
+    operation.called = clock.timerWakeup()
     switch kind {
     case .send(let value):
       do { try channel.send(value) } catch is ChannelClosed { operation.answer = .closed }
@@ -119,13 +119,13 @@ struct HistoryTests {
     case .close:
       operation.answer = channel.close() ? .first : .again
     }
-    operation.returned = clock.tick()
+    operation.returned = clock.timerWakeup()
     return operation
   }
 
   /// A clock that all share: no two readings are equal.
   private final class Clock: Sendable {
     private let time = Atomic(0)
-    func tick() -> Int { time.wrappingAdd(1, ordering: .sequentiallyConsistent).newValue }
+    func timerWakeup() -> Int { time.wrappingAdd(1, ordering: .sequentiallyConsistent).newValue }
   }
 }

@@ -32,7 +32,7 @@ struct SelectStressTests {
     #expect(seen.contains { $0 >= 0 } || seen.contains { $0 < 0 })
   }
 
-  /// Everyone may send to and receive from all of them, on queues and lanes; at the end those without a partner are cancelled.
+  /// Everyone may send to and receive from all of them, on queues and workers; at the end those without a partner are cancelled.
   @Test func `in a crowd every value sent is received once`() async throws {
     let channels = (0..<3).map { _ in Channel<Int>() }
     let (sent, received) = (Total(), Total())
@@ -81,7 +81,7 @@ struct SelectStressTests {
     }
   }
 
-  @Test func `promises that lose a select keep no node`() async throws {
+  @Test func `promises that lose a select keep no waiter`() async throws {
     let rounds = stress.rounds(100_000)
     try await co_launch(on: DispatchQueue(label: "losing promise")) {
       let (winner, loser) = (Channel<Int>(), Promise<Int>())

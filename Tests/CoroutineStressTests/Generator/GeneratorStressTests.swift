@@ -118,7 +118,7 @@ struct GeneratorStressTests {
     #expect(wrong.now == 0)
   }
 
-  @Test func `stepped by coroutines of several queues in turn while the body waits, thousands of times`() async throws {
+  @Test func `stepped by coroutines of several queues in carrier while the body waits, thousands of times`() async throws {
     let steps = stress.rounds(5_000)
     let generator = co_sequence(of: Int.self) { yield in
       for number in 0... {

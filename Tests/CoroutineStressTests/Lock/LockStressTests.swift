@@ -21,7 +21,7 @@ struct LockStressTests {
     }
   }
 
-  /// Coroutines of several queues and of the shared lanes lock, some suspend inside, and a thread cancels at random.
+  /// Coroutines of several queues and of the shared workers lock, some suspend inside, and a thread cancels at random.
   @Test func `a mutex lets one in at a time and forgets nobody, whoever is cancelled`() async throws {
     let stress = Stress()
     for round in 0..<stress.rounds(20) {

@@ -11,14 +11,14 @@ struct CircleStressTests {
   private typealias Edge = (promise: Promise<Int>, close: @Sendable (Promise<Int>) -> Void, gate: Promise<Int>)
 
   private static func edge(_ kind: Int) -> Edge {
-    let node = Promise<Int>()
+    let waiter = Promise<Int>()
     // What the last kinds wait for first; the closing thread settles it.
     let (gate, target) = (Promise<Int>(), Target())
     switch kind {
-    case 0: return (node, { node.follow($0) }, gate)
-    case 1: return (node, { node.follow($0.then { $0 }.asVoid().then { 1 }) }, gate)
-    case 2: return (node, { node.follow(Promise.race([gate, $0])) }, gate)
-    case 3: return (node, { node.follow(Promise.all(gate, $0).then { $0.1 }) }, gate)
+    case 0: return (waiter, { waiter.follow($0) }, gate)
+    case 1: return (waiter, { waiter.follow($0.then { $0 }.asVoid().then { 1 }) }, gate)
+    case 2: return (waiter, { waiter.follow(Promise.race([gate, $0])) }, gate)
+    case 3: return (waiter, { waiter.follow(Promise.all(gate, $0).then { $0.1 }) }, gate)
     case 4:
       let link = gate.then { $0 }
       return (link, { link.follow($0) }, gate)
@@ -27,20 +27,20 @@ struct CircleStressTests {
       return (race, { race.follow($0.timeout(.seconds(3600))) }, gate)
     case 6:
       return (
-        node, { target in node.follow(Promise<Int>.all(of: 0..<2, concurrently: 2) { _ in target }.then { $0[0] }) },
+        waiter, { target in waiter.follow(Promise<Int>.all(of: 0..<2, concurrently: 2) { _ in target }.then { $0[0] }) },
         gate
       )
     case 7:
-      node.follow(Promise<Int>.all(of: 0..<2, concurrently: 1) { $0 == 0 ? gate : target.promise }.then { $0[0] })
+      waiter.follow(Promise<Int>.all(of: 0..<2, concurrently: 1) { $0 == 0 ? gate : target.promise }.then { $0[0] })
     case 8:
-      node.follow(
+      waiter.follow(
         Promise<Int>.retry(attempts: 2) { $0 == 1 ? gate.then { _ in throw Mark(number: 0) } : target.promise }
       )
     default:
-      node.follow(gate.then { _ in target.promise })
+      waiter.follow(gate.then { _ in target.promise })
     }
     return (
-      node,
+      waiter,
       {
         target.promise = $0
         gate.fulfill(0)

@@ -107,7 +107,7 @@ struct RegisterSettleCancelTests {
         }
       }
       // Those that follow nobody settle now; every other one follows such a one, or was told of its circle.
-      for node in nodes { node.fulfill(round) }
+      for waiter in nodes { waiter.fulfill(round) }
       for promise in nodes + links + [all] {
         promise.ignore()
         do {

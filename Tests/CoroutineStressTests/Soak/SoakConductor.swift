@@ -120,7 +120,7 @@ struct SoakConductor {
 
   private func perform(_ nudge: SoakNudge, _ world: SoakWorld) {
     switch nudge {
-    case .send(let index): SoakRun.trySend(world.channels[index], world.token())
+    case .send(let index): SoakRun.trySend(world.channels[index], world.epoch())
     case .receive(let index): SoakRun.tryReceive(world.channels[index])
     case .close(let index): world.channels[index].channel.close()
     case .settle(let index, let how): SoakRun.settle(world.promises[index], how)

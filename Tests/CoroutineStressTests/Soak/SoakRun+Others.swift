@@ -80,7 +80,7 @@ extension SoakRun {
       on: index % 2 == 0 ? world.queues[0] : nil,
       name: "actor \(index)",
       mailbox: capacity,
-      onUndelivered: { if case .tell(let token) = $0 { token.drop() } },
+      onUndelivered: { if case .tell(let epoch) = $0 { epoch.drop() } },
       { mailbox in
         world.deferred.change()
         defer { world.deferred.change(by: -1) }
@@ -93,7 +93,7 @@ extension SoakRun {
           flow.step()
           handled += 1
           switch message {
-          case .tell(let token): token.receive()
+          case .tell(let epoch): epoch.receive()
           case .ask(let question, let reply):
             if handled % 7 == 0 { try co_yield() }
             // One of 11 is released unanswered.
@@ -109,9 +109,9 @@ extension SoakRun {
 
   func tell(_ index: Int) throws {
     guard let actor = world.actor(index) else { return }
-    let token = world.token()
-    token.mustArrive(.once)
-    try wait("tell", until: actor.flow.isIdle) { try actor.ref.tell(.tell(token)) }
+    let epoch = world.epoch()
+    epoch.mustArrive(.once)
+    try wait("tell", until: actor.flow.isIdle) { try actor.ref.tell(.tell(epoch)) }
   }
 
   func ask(_ index: Int, _ timeout: Int?) throws {
@@ -195,8 +195,8 @@ extension SoakRun {
       channel.receivers.change()
       defer { channel.receivers.change(by: -1) }
       task.enter(.flows("for await in a channel") { channel.canReceive })
-      for try await token in channel.channel {
-        token.receive()
+      for try await epoch in channel.channel {
+        epoch.receive()
         break
       }
     case .await(let index):

@@ -150,7 +150,7 @@ struct SoakRun {
 
     case .send(let index): try send(index)
     case .receive(let index): try receive(index)
-    case .trySend(let index): Self.trySend(world.channels[index], world.token())
+    case .trySend(let index): Self.trySend(world.channels[index], world.epoch())
     case .tryReceive(let index): Self.tryReceive(world.channels[index])
     case .receiveAll(let index): try receiveAll(index)
     case .receiveMany(let index, let count): try receiveMany(index, count)

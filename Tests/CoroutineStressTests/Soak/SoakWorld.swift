@@ -247,7 +247,7 @@ final class SoakWorld: Sendable {
     signals = (0..<SoakProgram.conditions).map { SoakSignal(condition: Condition(mutexes[$0]), mutex: $0) }
   }
 
-  func token() -> SoakToken { SoakToken(findings, tokens) }
+  func epoch() -> SoakToken { SoakToken(findings, tokens) }
 
   func flow() -> SoakFlowState {
     let flow = SoakFlowState(flowCount.wrappingAdd(1, ordering: .relaxed).newValue)

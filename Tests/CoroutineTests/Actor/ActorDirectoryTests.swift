@@ -46,10 +46,10 @@ struct ActorDirectoryTests {
       watcher.cancel()
       worker.core.watch(watcher)
       #expect(worker.core.watchers.isEmpty)
-      #expect(watcher.isDone && !watcher.isTold)
+      #expect(watcher.isDone && !watcher.wasCalled)
       worker.stop()
       try worker.job.join()
-      #expect(!told.isRaised && !watcher.isTold)
+      #expect(!told.isRaised && !watcher.wasCalled)
     }
   }
 

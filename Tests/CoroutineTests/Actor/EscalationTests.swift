@@ -183,7 +183,7 @@ struct EscalationTests {
   private static func announced(_ supervisor: Supervisor) -> ActorCore<Int> {
     let options = MailboxOptions<Int>(capacity: .unbounded, failsWhenFull: false, onUndelivered: nil)
     let child = ActorCore(options, Supervision(supervisor.core, .onFailure)) { _ in try waitForCancellation() }
-    child.prepare(on: nil, name: "late", LaunchPlace(file: #fileID, line: #line))
+    child.prepare(on: nil, name: "late", LaunchSite(file: #fileID, line: #line))
     supervisor.core.announce(child)
     return child
   }

@@ -135,7 +135,7 @@ struct ImmediateTaskTests {
 
   @Test func `where the Task cannot be taken along, the wait is refused with an error that says so`() async {
     await #expect(processExitsWith: .success) {
-      precondition(cco_disable(CCO_CURE_TASK_MOVES.rawValue))
+      precondition(cco_disable(CCO_MITIGATION_TASK_MOVES.rawValue))
       let refused = try await onCoroutine {
         immediately {
           // A generator's body is not in the Task, but the Task would have to wait for it.

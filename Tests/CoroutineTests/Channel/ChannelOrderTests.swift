@@ -113,7 +113,7 @@ struct ChannelOrderTests {
     #expect(sum == 49_995_000)
   }
 
-  @Test func `queues, lanes and threads share a channel`() async throws {
+  @Test func `queues, workers and threads share a channel`() async throws {
     let channel = Channel<Int>(4)
     let total = Locked(0)
     let consumers = (0..<4).map { index in

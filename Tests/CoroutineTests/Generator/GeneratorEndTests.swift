@@ -90,7 +90,7 @@ struct GeneratorEndTests {
     #expect(trace.all == ["finished: true", "next: nil"])
   }
 
-  @Test func `the pending yield throws GeneratorClosed, which a body may see and turn into a result`() throws {
+  @Test func `the pending yield throws GeneratorClosed, which a body may see and carrier into a result`() throws {
     let generator = Generator<Int, Never, String> { yield in
       do {
         try yield(1)

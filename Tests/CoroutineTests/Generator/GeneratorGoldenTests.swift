@@ -45,7 +45,7 @@ struct GeneratorGoldenTests {
     #expect(describe(try talk.step()) == "value ==talk done==, done true")
   }
 
-  @Test func `three generators count to nine in turn, and the tenth step is the end`() throws {
+  @Test func `three generators count to nine in carrier, and the tenth step is the end`() throws {
     func count(_ first: Int) -> Generator<Int, Never, Int> {
       Generator { yield in
         try yield(first)

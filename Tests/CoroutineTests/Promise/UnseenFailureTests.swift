@@ -52,7 +52,7 @@ struct UnseenFailureTests {
     #expect(try await errors.settledLabels().isEmpty)
   }
 
-  @Test func `looking at the result does not count as handling it`() async throws {
+  @Test func `inspecting at the result does not count as handling it`() async throws {
     let errors = UnhandledErrors()
     Self.lookAndDrop(errors.failure("looked at"))
     _ = try await errors.jobs(count: 1)

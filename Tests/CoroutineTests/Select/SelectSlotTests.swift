@@ -5,9 +5,9 @@ import Testing
 /// What a select costs: that the cases on the usual path need no memory but the stack's.
 @Suite("co_select: memory")
 struct SelectSlotTests {
-  @Test func `eight cases and their nodes fit into what Swift takes from the stack`() {
+  @Test func `eight cases and their waiters fit into what Swift takes from the stack`() {
     #expect(8 * MemoryLayout<SelectCase<Int>>.stride < 1_024)
-    #expect(8 * MemoryLayout<SelectNode>.stride < 1_024)
+    #expect(8 * MemoryLayout<SelectWaiter>.stride < 1_024)
   }
 
   private func needsMemory<Value: Sendable>(_ value: Value) -> (send: Bool, receive: Bool) {
@@ -32,8 +32,8 @@ struct SelectSlotTests {
     var ones = 0
     var drawn: Set<UInt64> = []
     for start in UInt64(0)..<1000 {
-      var turn = Turn(scheduler: nil, lane: nil, now: 1_000_000 + start)
-      let number = turn.drawNumber()
+      var carrier = Carrier(scheduler: nil, readyQueue: nil, now: 1_000_000 + start)
+      let number = carrier.drawNumber()
       drawn.insert(number)
       ones += Int(number >> 63)
     }

@@ -49,7 +49,7 @@ struct SelectTests {
     }
   }
 
-  @Test func `a select that has lost leaves no node and keeps its value`() async throws {
+  @Test func `a select that has lost leaves no waiter and keeps its value`() async throws {
     let dropped = Trace()
     try await onSerialQueue {
       let winner = Channel<Int>()

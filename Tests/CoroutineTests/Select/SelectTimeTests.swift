@@ -85,6 +85,6 @@ struct SelectTimeTests {
     #expect(SelectCase<Int>.isFlat)
     #expect(SelectPair<Int, SelectCase<Int>, SelectCase<Int>>.isFlat)
     #expect(MemoryLayout<SelectCase<Int>>.stride * 8 <= 1024)
-    #expect(MemoryLayout<SelectNode>.stride * 8 <= 1024)
+    #expect(MemoryLayout<SelectWaiter>.stride * 8 <= 1024)
   }
 }

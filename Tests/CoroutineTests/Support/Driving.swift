@@ -26,11 +26,11 @@ func onSerialQueue<Output: Sendable>(_ body: sending @escaping () throws -> Outp
   try await onCoroutine(on: taggedQueue("serial"), body)
 }
 
-/// Two lanes of the caller's own, for a test that holds one without suspending.
+/// Two workers of the caller's own, for a test that holds one without suspending.
 ///
 /// They live for ever, as the shared ones do.
-func ownLanes(_ label: String) -> LaneGroup {
-  Unmanaged.passRetained(LaneGroup(count: 2, label: "coroutine.tests.\(label)")).takeUnretainedValue()
+func ownLanes(_ label: String) -> WorkerPool {
+  Unmanaged.passRetained(WorkerPool(count: 2, label: "coroutine.tests.\(label)")).takeUnretainedValue()
 }
 
 private let queueTag = DispatchSpecificKey<String>()

@@ -1,7 +1,7 @@
 public import Dispatch
 import Synchronization
 
-/// Keeps actors alive: restarts those that fail, by a policy, and gives up when they fail too often.
+/// Restarts actors that fail, by a policy, and fails itself if they fail too often.
 ///
 /// ```swift
 /// let supervisor = Supervisor(.oneForOne, limit: RestartLimit(restarts: 5, within: .seconds(10)))
@@ -11,18 +11,19 @@ import Synchronization
 /// }
 /// ```
 ///
-/// A restarted actor begins a new life: its body, which is its factory, runs anew, so what it declares is made anew. Its handle stays the
-/// same, and so does its mailbox: what was queued is handled by the next life, the message that failed is not, and who had
-/// asked it gets ``ActorStopped``. An actor that was stopped, or cancelled by its handle, is not restarted.
-///
-/// More than so many restarts in so long a time, and the supervisor itself fails with ``RestartLimitReached``: its actors end, or, where
-/// it has a supervisor of its own, that one decides, and a restart of a supervisor is a restart of all its actors.
-///
-/// A supervisor owns its actors: they live until they are stopped or it is. Releasing the last handle of the supervisor and of all
-/// its actors stops it.
+/// - A restart begins a new life of the actor: its body runs again, so the variables that the body declares are created
+///   anew.
+/// - The handle stays the same, and so does the mailbox. The next life handles the queued messages. It does not handle
+///   the message that failed, and an ask that sent that message gets ``ActorStopped``.
+/// - An actor that was stopped, or cancelled through its handle, is not restarted.
+/// - If there are more restarts than the limit allows, the supervisor itself fails with ``RestartLimitReached``. Its
+///   actors end. If it has a supervisor of its own, that supervisor decides; a restart of a supervisor restarts all its
+///   actors.
+/// - A supervisor owns its actors: they live until they are stopped or the supervisor is stopped. Releasing the last
+///   handle of the supervisor and of all its actors stops it.
 public final class Supervisor: Sendable {
   let core: SupervisorCore
-  /// A supervised supervisor's supervisor stays as long as somebody can reach this one.
+  /// The parent of a supervised supervisor, which stays alive while this handle exists.
   private let parent: Supervisor?
 
   init(_ core: SupervisorCore) {
@@ -38,16 +39,17 @@ public final class Supervisor: Sendable {
   /// Starts a supervisor.
   ///
   /// - Parameters:
-  ///   - strategy: Which actors begin anew when one does.
-  ///   - limit: How many restarts in how long a time are too many.
-  ///   - queue: Where the supervisor runs; its actors may run elsewhere. `nil`: as with ``co_launch(on:name:stack:start:file:line:_:)``.
-  ///   - name: For dumps, reports and last words.
-  ///   - onRestart: Told of each actor that is restarted for its own end: how that life ended. Called by the supervisor,
-  ///     which waits for it: it must neither block nor suspend.
-  ///   - file: The launch place, for dumps, reports and last words.
-  ///   - line: The line of the launch place.
+  ///   - strategy: Selects the actors that are restarted together.
+  ///   - limit: The number of restarts within a period that the supervisor allows.
+  ///   - queue: The queue on which the supervisor runs. Its actors may run elsewhere. `nil` has the same meaning as in
+  ///     ``co_launch(on:name:stack:start:file:line:_:)``.
+  ///   - name: A name for dumps, reports and overflow reports.
+  ///   - onRestart: Gets the end of the life of each actor that is restarted because of its own end. The supervisor
+  ///     calls it and waits for it, so it must neither block nor suspend.
+  ///   - file: The launch site, for dumps, reports and overflow reports.
+  ///   - line: The line of the launch site.
   ///
-  /// Does not suspend; may be called anywhere.
+  /// Does not suspend. May be called anywhere.
   public convenience init(
     _ strategy: RestartStrategy = .oneForOne,
     limit: RestartLimit = RestartLimit(),
@@ -59,27 +61,28 @@ public final class Supervisor: Sendable {
   ) {
     let core = SupervisorCore(strategy, limit, onRestart, nil)
     self.init(core)
-    core.start(on: queue, name: name, LaunchPlace(file: file, line: line))
+    core.start(on: queue, name: name, LaunchSite(file: file, line: line))
   }
 
-  /// Starts an actor that this supervisor keeps alive.
+  /// Starts an actor that this supervisor restarts.
   ///
-  /// As ``co_actor(of:on:name:mailbox:failsWhenFull:onUndelivered:file:line:_:)``, except that `body` may run more than once, each time on
-  /// the same coroutine and with the same mailbox. Actors are restarted in the order in which they were started.
+  /// The actor behaves as one of ``co_actor(of:on:name:mailbox:failsWhenFull:onUndelivered:file:line:_:)``, with one
+  /// difference: `body` may run more than once, each time on the same coroutine and with the same mailbox. Actors are
+  /// restarted in the order in which they were started.
   ///
   /// - Parameters:
-  ///   - type: The messages' type, where it cannot be inferred.
-  ///   - queue: Where the actor runs.
-  ///   - name: For dumps, reports and last words.
-  ///   - mailbox: How many messages may wait, and what a tell to a full mailbox does.
-  ///   - failsWhenFull: A tell to a full mailbox that would wait throws ``MailboxFull`` instead.
+  ///   - type: The type of the messages, if it cannot be inferred.
+  ///   - queue: The queue on which the actor runs.
+  ///   - name: A name for dumps, reports and overflow reports.
+  ///   - mailbox: The number of messages that may wait, and the effect of a tell to a full mailbox.
+  ///   - failsWhenFull: Whether a tell to a full mailbox throws ``MailboxFull`` where it would wait.
   ///   - onUndelivered: Gets every message that will not be handled.
-  ///   - restart: After which ends it is restarted.
-  ///   - file: The launch place, for dumps, reports and last words.
-  ///   - line: The line of the launch place.
-  ///   - body: What it does in one life.
+  ///   - restart: The ends after which the actor is restarted.
+  ///   - file: The launch site, for dumps, reports and overflow reports.
+  ///   - line: The line of the launch site.
+  ///   - body: Handles the mailbox in one life.
   ///
-  /// Does not suspend; may be called anywhere. Of a supervisor that has ended the actor is one that has been cancelled.
+  /// Does not suspend. May be called anywhere. If the supervisor has ended, the new actor is cancelled.
   public func actor<Message: Sendable>(
     of type: Message.Type = Message.self,
     on queue: DispatchQueue? = nil,
@@ -95,12 +98,13 @@ public final class Supervisor: Sendable {
     let options = MailboxOptions(capacity: mailbox, failsWhenFull: failsWhenFull, onUndelivered: onUndelivered)
     let actor = ActorCore(options, Supervision(core, restart), body: body)
     let ref = ActorRef(actor)
-    core.add(actor, on: queue, name: name, LaunchPlace(file: file, line: line))
+    core.add(actor, on: queue, name: name, LaunchSite(file: file, line: line))
     return ref
   }
 
-  /// Starts a supervisor that this one keeps alive: when it fails because its own actors fail too often, it is restarted, and all
-  /// its actors with it.
+  /// Starts a supervisor that this one restarts.
+  ///
+  /// If the new supervisor fails because its own actors fail too often, it is restarted, and all its actors with it.
   ///
   /// The parameters are those of ``init(_:limit:on:name:onRestart:file:line:)`` and of
   /// ``actor(of:on:name:mailbox:failsWhenFull:onUndelivered:restart:file:line:_:)``.
@@ -116,60 +120,70 @@ public final class Supervisor: Sendable {
   ) -> Supervisor {
     let child = SupervisorCore(strategy, limit, onRestart, Supervision(core, restart))
     let handle = Supervisor(child)
-    core.add(child, on: queue, name: name, LaunchPlace(file: file, line: line))
+    core.add(child, on: queue, name: name, LaunchSite(file: file, line: line))
     return handle
   }
 
-  /// The coroutine that runs the supervisor: to join it, and to see how it ended.
+  /// The coroutine that runs the supervisor.
+  ///
+  /// Join it to wait for the end, and to get the failure.
   public var job: Job<Void> { core.job.unsafelyUnwrapped }
 
-  /// How often an actor was restarted for its own end.
+  /// The number of restarts of actors because of their own end.
   ///
-  /// Any thread.
+  /// May be read on any thread.
   public var restartCount: Int { core.restartCount.load(ordering: .relaxed) }
 
-  /// Stops the actors, the last one first, each after those that were started later have drained and ended, and then the
-  /// supervisor.
+  /// Stops the actors in the reverse order of their start, and then the supervisor.
   ///
-  /// One that fails meanwhile is not restarted. Never suspends; any thread, idempotent. To wait for the end, join ``job``.
+  /// Each actor is stopped after the actors that were started later have drained and ended. An actor that fails
+  /// meanwhile is not restarted. Never suspends. May be called on any thread, and repeatedly. To wait for the end, join
+  /// ``job``.
   public func stop() { core.close() }
 
-  /// Cancels the actors, the last one first, each after those that were started later have ended, and then the supervisor.
+  /// Cancels the actors in the reverse order of their start, and then the supervisor.
   ///
-  /// Never suspends; any thread, idempotent.
+  /// Each actor is cancelled after the actors that were started later have ended. Never suspends. May be called on any
+  /// thread, and repeatedly.
   public func cancel() { core.cancel() }
 }
 
-/// After which ends a supervised actor is restarted.
+/// The ends after which a supervised actor is restarted.
 public enum RestartPolicy: Sendable {
-  /// After any: also when its body has returned, unless it was stopped and has handled all it had.
+  /// Every end.
+  ///
+  /// If the body has returned, the actor is restarted too, unless it was stopped and has handled its messages.
   case always
-  /// When its body has thrown.
+  /// A failure: the body has thrown.
   case onFailure
-  /// Never: it ends.
+  /// No end.
   case never
 }
 
-/// Which actors of a supervisor begin anew when one does.
+/// The actors of a supervisor that are restarted together.
 public enum RestartStrategy: Sendable {
-  /// That one.
+  /// Only the actor that has ended.
   case oneForOne
-  /// All: the others' lives are ended first, the last started first, and then all begin in the order in which they were started.
+  /// All actors.
+  ///
+  /// The other lives are ended in the reverse order of starting. Then all actors begin in the order of starting.
   case allForOne
-  /// That one and those that were started after it, in the same way.
+  /// The actor that has ended, and the actors that were started after it, in the same order.
   case restForOne
 }
 
-/// How many restarts in how long a time a supervisor takes before it fails itself.
+/// The number of restarts within a period that a supervisor allows before it fails itself.
 public struct RestartLimit: Sendable {
-  /// So many are taken; with one more it fails.
+  /// The number of restarts that are allowed.
+  ///
+  /// With one more, the supervisor fails.
   public var restarts: Int
-  /// The time in which they are counted.
+  /// The period in which restarts are counted.
   public var period: Duration
 
-  /// Three in five seconds, unless told otherwise.
+  /// Creates a limit.
   ///
-  /// Traps on a negative number and on a time that is not longer than nothing.
+  /// The default is three restarts in five seconds. Traps if `restarts` is negative, or if `period` is not positive.
   public init(restarts: Int = 3, within period: Duration = .seconds(5)) {
     if restarts < 0 { misuse("A supervisor cannot take \(restarts) restarts: allow 0 or more.") }
     if period <= .zero { misuse("Restarts cannot be counted within \(period): give a time longer than nothing.") }
@@ -178,11 +192,11 @@ public struct RestartLimit: Sendable {
   }
 }
 
-/// The actors of a supervisor have failed too often.
+/// The error of a supervisor whose actors have failed too often.
 public struct RestartLimitReached: Error, CustomStringConvertible {
-  /// The last one's end, after which there was no restart.
+  /// The last actor's end, after which there was no restart.
   public var last: ActorEnd
-  /// How many restarts had been taken, and in how long a time.
+  /// The limit that was reached.
   public var limit: RestartLimit
 
   /// Creates the error.
@@ -191,7 +205,7 @@ public struct RestartLimitReached: Error, CustomStringConvertible {
     self.limit = limit
   }
 
-  /// What happened.
+  /// A sentence that describes what happened.
   public var description: String {
     let name = last.name.map { "\"\($0)\" " } ?? ""
     let how = if case .failed(let error) = last.exit { "failed: \(error)" } else { "ended" }

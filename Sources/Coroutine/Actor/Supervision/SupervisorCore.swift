@@ -1,27 +1,27 @@
 import Dispatch
 import Synchronization
 
-// A supervisor is a coroutine that is told of its children's lives and decides what comes after them.
+// A supervisor is a coroutine that gets events about its children's lives, and decides what follows.
 //
-// What it knows of a child, on its own turn:
+// The state of a child, as the supervisor's own coroutine knows it:
 //
 //   LIVING --- .ended: a life is over, the child rests ---> RESTING --- restart ---> LIVING
 //     |                                                       |
 //     |                                                       +------ end ---> LEAVING
-//     +--- .gone: its job has ended ---> forgotten <--- .gone -------------------+
+//     +--- .gone: its job has ended ---> removed <--- .gone ---------------------+
 //
 // Invariants
-//  1. A child is in `children` from the moment the supervisor hears of it (.added) until its job has ended (.gone), in the order of
-//     .added.
-//  2. A child that rests waits for one decision, and gets one: restart, end, or its job is cancelled. Nobody rests for a
-//     supervisor that has ended: it closes `events` first and answers what is in there, and who finds `events` closed ends.
-//  3. A child's life is ended early only while it is LIVING here, and then its .ended or .gone is waited for. A child that rests
-//     already, whose .ended is on the way, is not harmed: a verdict on it is void (ActorLife, 2).
+//  1. A child is in `children` from the event .added until its job has ended (.gone), in the order of .added.
+//  2. A resting child waits for one decision, and gets one: restart, end, or the cancellation of its job. No child
+//     waits for a supervisor that has ended: the supervisor closes `events` first, and answers the events in it. A
+//     child that finds `events` closed ends.
+//  3. A child's life is ended early only while the child is LIVING here, and then the supervisor waits for its .ended
+//     or .gone. If the child rests already, and its .ended is on the way, the verdict is void (ActorLife, 2).
 //
-// Everything happens in one coroutine, one event after the other, so the order of ends and beginnings is a matter of straight
-// lines: the last started ends first, each waited for; then all begin in the order of starting.
+// Everything happens in one coroutine, one event after the other. So the order of ends and starts is sequential code:
+// the lives end in the reverse order of starting, one after the other; then all begin in the order of starting.
 
-/// A child's tie to its supervisor.
+/// The connection of a child to its supervisor.
 final class Supervision: Sendable {
   enum Decision: Sendable { case restart, end }
 
@@ -34,11 +34,11 @@ final class Supervision: Sendable {
     self.policy = policy
   }
 
-  /// Suspends the child after a life until it is known what comes next.
+  /// Suspends the child after a life until the supervisor has decided what follows.
   func decides(_ child: ActorLife, _ outcome: Result<Void, any Error>) -> Decision {
     if case .success = outcome, child.hasDrained { return .end }
     guard supervisor.events.trySend(.ended(child, outcome)) == .sent else { return .end }
-    // Cancelled while it waits, it ends; .gone tells the supervisor.
+    // If the child is cancelled while it waits, it ends. The event .gone tells the supervisor.
     return (try? decisions.receive()) ?? .end
   }
 
@@ -46,7 +46,7 @@ final class Supervision: Sendable {
 }
 
 final class SupervisorCore: ActorLife, @unchecked Sendable {
-  // Sound because what changes is touched on the supervisor's own turn only, or is atomic.
+  // Sound because mutable state is touched only on the supervisor's own coroutine, or is atomic.
   enum Event: Sendable {
     case added(ActorLife)
     case ended(ActorLife, Result<Void, any Error>)
@@ -63,8 +63,8 @@ final class SupervisorCore: ActorLife, @unchecked Sendable {
     let life: ActorLife
     let supervision: Supervision
     var state = State.living
-    /// Its life was ended for another's sake.
-    var isAsked = false
+    /// Whether its life was ended because of another child's end.
+    var isEndedForAnother = false
 
     var isUndecided: Bool {
       if case .resting = state { true } else { false }
@@ -77,7 +77,7 @@ final class SupervisorCore: ActorLife, @unchecked Sendable {
   private let limit: RestartLimit
   private let onRestart: (@Sendable (ActorEnd) -> Void)?
   @exclusivity(unchecked) private var children: [Child] = []
-  /// When the restarts of the last period were.
+  /// The times of the restarts within the last period.
   @exclusivity(unchecked) private var history: [UInt64] = []
   @exclusivity(unchecked) private var isStopping = false
 
@@ -93,19 +93,19 @@ final class SupervisorCore: ActorLife, @unchecked Sendable {
     super.init(supervision)
   }
 
-  /// Any thread.
+  /// Starts a child.
   ///
-  /// The child has its job before the supervisor hears of it: a supervisor that is ending cancels whom it hears of at once, and
-  /// then waits for that job's end.
-  func add(_ child: ActorLife, on queue: DispatchQueue?, name: String?, _ place: LaunchPlace) {
-    child.prepare(on: queue, name: name, place)
+  /// Called on any thread. The child has its job before the supervisor gets the event. A supervisor that is ending
+  /// cancels the child at once, and then waits for that job's end.
+  func add(_ child: ActorLife, on queue: DispatchQueue?, name: String?, _ launchSite: LaunchSite) {
+    child.prepare(on: queue, name: name, launchSite)
     announce(child)
     child.begin()
   }
 
-  /// Told before the child can end, so that it is known whose end it is.
+  /// Sends the event .added before the child can end, so that the supervisor knows the child by its end.
   func announce(_ child: ActorLife) {
-    // The supervisor's own handle, given up with its end.
+    // The supervisor's own handle, which it gives up at its end.
     _ = child.handles.wrappingAdd(1, ordering: .relaxed)
     if events.trySend(.added(child)) != .sent { child.cancel() }
   }
@@ -118,7 +118,7 @@ final class SupervisorCore: ActorLife, @unchecked Sendable {
 
   override func live(in scope: Scope) throws {
     do {
-      // In a life after the first: all that the last one has laid to rest.
+      // A later life starts with all the children that the previous life has ended.
       begin(children.map(\.life))
       while true {
         if let failed = children.first(where: \.isUndecided) {
@@ -130,8 +130,9 @@ final class SupervisorCore: ActorLife, @unchecked Sendable {
         }
       }
     } catch {
-      // Not cancelled for good, but failed or to be restarted: the children rest until it is known what becomes of this one.
-      if !(job?.isCancelled ?? true) { co_shield { layToRest(children.map(\.life)) } }
+      // If this supervisor was not cancelled for good, it has failed or is restarted. The children rest until that is
+      // decided.
+      if !(job?.isCancelled ?? true) { co_shield { endLives(children.map(\.life)) } }
       throw error
     }
   }
@@ -154,7 +155,7 @@ final class SupervisorCore: ActorLife, @unchecked Sendable {
 
   // MARK: Deciding
 
-  /// What becomes of a child whose life has ended by itself.
+  /// Decides what follows for a child whose life has ended by itself.
   private func decide(_ child: Child) throws {
     guard case .resting(let outcome) = child.state else { return }
     guard !isStopping, wantsRestart(child) else { return order(.end, child.life) }
@@ -167,7 +168,7 @@ final class SupervisorCore: ActorLife, @unchecked Sendable {
       case .allForOne: all
       case .restForOne: Array(all.drop { $0 !== child.life })
       }
-    try layToRest(affected, while: { try self.events.receive() })
+    try endLives(affected, while: { try self.events.receive() })
     restartCount.wrappingAdd(1, ordering: .relaxed)
     onRestart?(end)
     begin(affected)
@@ -175,7 +176,7 @@ final class SupervisorCore: ActorLife, @unchecked Sendable {
 
   private func wantsRestart(_ child: Child) -> Bool {
     guard case .resting(let outcome) = child.state, child.supervision.policy != .never else { return false }
-    if child.isAsked || child.supervision.policy == .always { return true }
+    if child.isEndedForAnother || child.supervision.policy == .always { return true }
     if case .failure = outcome { return true }
     return false
   }
@@ -184,13 +185,15 @@ final class SupervisorCore: ActorLife, @unchecked Sendable {
     if case .failure(let error) = outcome { .failed(error) } else { .stopped }
   }
 
-  /// One more restart, unless that is one too many.
+  /// Counts one more restart.
+  ///
+  /// Throws if that exceeds the limit.
   private func count(_ end: ActorEnd, _ child: Child) throws {
     let now = record.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.clock }
     history.removeAll { limit.period.deadline(after: $0) <= now }
     guard history.count < limit.restarts else {
       history = []
-      // The error is carried on by this supervisor's failure.
+      // This supervisor's failure contains the error.
       child.life.job?.completion.pointee.isObserved.store(true, ordering: .relaxed)
       throw RestartLimitReached(last: end, limit: limit)
     }
@@ -199,7 +202,7 @@ final class SupervisorCore: ActorLife, @unchecked Sendable {
 
   private func order(_ decision: Supervision.Decision, _ life: ActorLife) {
     guard let index = index(of: life), case .resting = children[index].state else { return }
-    children[index].isAsked = false
+    children[index].isEndedForAnother = false
     switch decision {
     case .restart:
       children[index].state = .living
@@ -212,7 +215,7 @@ final class SupervisorCore: ActorLife, @unchecked Sendable {
 
   // MARK: Beginning and ending
 
-  /// Lets those of `lives` that rest begin anew, in order.
+  /// Starts a new life of each resting child in `lives`, in order.
   private func begin(_ lives: [ActorLife]) {
     for life in lives {
       guard let index = index(of: life) else { continue }
@@ -220,23 +223,23 @@ final class SupervisorCore: ActorLife, @unchecked Sendable {
     }
   }
 
-  /// Ends the lives of those that live, the last first, each when the one before has ended.
-  private func layToRest(_ lives: [ActorLife], while receive: () throws -> Event?) rethrows {
+  /// Ends the lives of the living children, in reverse order, one after the other.
+  private func endLives(_ lives: [ActorLife], while receive: () throws -> Event?) rethrows {
     for life in lives.reversed() {
       if let index = index(of: life), case .living = children[index].state {
-        children[index].isAsked = true
+        children[index].isEndedForAnother = true
         life.endLife(.restart)
       }
       while let index = index(of: life), case .living = children[index].state { handle(try receive()) }
     }
   }
 
-  /// As above, in a shield, where nothing throws.
-  private func layToRest(_ lives: [ActorLife]) {
-    layToRest(lives) { (try? events.receive()) ?? nil }
+  /// Does the same in a shield, where nothing throws.
+  private func endLives(_ lives: [ActorLife]) {
+    endLives(lives) { (try? events.receive()) ?? nil }
   }
 
-  /// Stops the children, the last first, each when the one before has ended.
+  /// Stops the children in reverse order, one after the other.
   private func stopAll() throws {
     while let life = children.last?.life {
       life.close()
@@ -251,12 +254,12 @@ final class SupervisorCore: ActorLife, @unchecked Sendable {
     }
   }
 
-  /// The end: children that are left are cancelled, the last first.
+  /// Cancels the children that are left, in reverse order.
   override func windUp() {
-    guard Turn.current?.pointee.job == record else { return dismissAll() }
+    guard Carrier.current?.pointee.job == record else { return dismissAll() }
     co_shield {
       repeat {
-        // Those that were added since are in here.
+        // The events contain the children that were added in the meantime.
         while case .received(let event) = events.tryReceive() { handle(event) }
         guard let life = children.last?.life else { break }
         life.cancel()
@@ -266,7 +269,7 @@ final class SupervisorCore: ActorLife, @unchecked Sendable {
     dismissAll()
   }
 
-  /// What came too late, or to a supervisor that never ran.
+  /// Answers the events that came too late, or that a supervisor got that never ran.
   private func dismissAll() {
     events.close()
     while case .received(let event) = events.tryReceive() {

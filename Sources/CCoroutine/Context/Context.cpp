@@ -1,0 +1,98 @@
+// Contexts over Boost.Context: the one C++ file, and with cco_switch in the header the only place that switches.
+//
+// C++ because from Boost 1.87 the shared library exports only mangled names (hazard 10). `cco_jump` compiles to one
+// tail jump. A context's stack, high addresses first:
+//
+//     slot end ->  +--------------------------------+
+//                  | cco_context (control block)    |  moved down by a colour, so that the hot lines of different
+//     cco_high ->  +--------------------------------+  coroutines do not all fall into the same cache sets
+//                  | trampoline's frame             |
+//                  | frames of the body ...         |
+//     low ------>  +--------------------------------+
+//                  | guard                          |
+//                  +--------------------------------+
+//
+// A READY context is parked inside the trampoline, so the first resume is a switch like every other. The trampoline
+// never returns: Boost put the address of `_exit(0)` behind it. Its frame owns nothing, so a READY or FINISHED stack
+// may be given back as it is.
+#include "CCoroutine.h"
+#include "Internal.h"
+
+#include <boost/context/detail/fcontext.hpp>
+#include <cstring>
+#include <new>
+
+namespace bc = boost::context::detail;
+static_assert(sizeof(bc::transfer_t) == sizeof(cco_transfer), "transfer_t has changed shape");
+static_assert(sizeof(cco_context) <= 128, "a parked coroutine's control block is two cache lines");
+
+extern "C" cco_transfer cco_jump(void *to, void *data) {
+  bc::transfer_t t = bc::jump_fcontext(to, data);
+  return cco_transfer{t.fctx, t.data};
+}
+
+// Runs bodies on one stack for as long as it lives: parks READY, runs a body when resumed, parks FINISHED. A null entry
+// asks it to leave for ever, so that a sanitizer can forget the stack.
+static void trampoline(bc::transfer_t birth) {
+  cco_transfer arrival = cco_sanitizer_entered(cco_transfer{birth.fctx, birth.data});
+  cco_context *context = static_cast<cco_context *>(arrival.data);
+  // The birth is a bare jump: no list heads have been exchanged yet, so none are exchanged on the way back either.
+  arrival = cco_annotated_jump(arrival.stack, &context->parked, false);
+  static_cast<cco_saved_context *>(arrival.data)->stack = arrival.stack;
+  while (context->entry != nullptr) {
+    context->entry(context, context->argument);
+    if (context->entry == nullptr) break;
+    cco_restore_floating_point();
+    context->value = nullptr;
+    context->state = CCO_FINISHED;
+    cco_switch(&context->parked, context->caller);
+  }
+  cco_exchange_lists(&context->parked, context->caller);
+  cco_thread()->running = context->caller;
+  cco_annotated_jump(context->caller->stack, &context->parked, true);
+}
+
+// Lets a new stack run as far as the trampoline's first park. Its accesses and task-locals start empty.
+static void enter_trampoline(cco_context *context) {
+  context->parked = cco_saved_context{};
+  void *stack = bc::make_fcontext(cco_high(context), static_cast<size_t>(cco_high(context) - context->low), trampoline);
+  cco_transfer arrival = cco_sanitizer_enter(context, stack);
+  static_cast<cco_saved_context *>(arrival.data)->stack = arrival.stack;
+}
+
+extern "C" cco_status cco_create(size_t stack_size, cco_entry entry, void *argument, cco_context **result) {
+  cco_start();
+  cco_context *context = nullptr;
+  cco_status status = cco_stack_acquire(stack_size, &context);
+  if (status != CCO_OK) return status;
+  // A hot stack is still parked where its last body left it: in the trampoline, or in an entry function that waits for
+  // more of its own kind. Only the same entry may go on from there. Whatever was left on its lists is not ours.
+  const bool is_warm = context->parked.stack != nullptr && context->entry == entry;
+  context->entry = entry;
+  context->argument = argument;
+  context->value = nullptr;
+  context->label = nullptr;
+  if (!is_warm)
+    enter_trampoline(context);
+  else
+    context->parked.accesses = context->parked.task_locals = context->parked.spare = nullptr;
+  context->state = CCO_READY;
+  *result = context;
+  return CCO_OK;
+}
+
+extern "C" cco_status cco_reset(cco_context *context, cco_entry entry, void *argument) {
+  if (context->state != CCO_FINISHED && context->state != CCO_READY) return CCO_HAS_LIVE_FRAMES;
+  context->entry = entry;
+  context->argument = argument;
+  context->value = nullptr;
+  context->state = CCO_READY;
+  return CCO_OK;
+}
+
+extern "C" cco_status cco_destroy(cco_context *context) {
+  if (context->state != CCO_READY && context->state != CCO_FINISHED) return CCO_HAS_LIVE_FRAMES;
+  cco_sanitizer_forget(context);
+  cco_stack_release(context);
+  return CCO_OK;
+}

@@ -1,0 +1,153 @@
+// Start-up and the report: which cures are active, which fell back, and why.
+//
+// cco_start runs once, before the first context. Order matters: the thread words have an address at load time; Swift's
+// lists are looked for on threads of their own; the probes of floating point and of Tasks switch, carefully, because
+// nothing is verified yet; only then may `careful` go down to zero.
+#include "Internal.h"
+#include "Stack/Lock.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+
+static __thread __attribute__((tls_model("initial-exec"))) cco_thread_words words;
+
+// `careful` until proven otherwise; before cco_start no context exists, so nobody switches.
+cco_runtime_facts cco_facts = {.careful = 1};
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static atomic_bool started;
+static atomic_uint disabled, active;
+static _Thread_local bool starting;
+static char report[2048];
+cco_lock cco_report_lock;
+
+// Before main and before any thread that uses us: Swift code asks for the thread's words before it makes a context.
+__attribute__((constructor)) static void find_words(void) {
+  char *here = (char *)&words;
+  cco_facts.words_offset = here - cco_thread_pointer();
+  cco_facts.accesses_offset = (char *)&words.no_accesses - cco_thread_pointer();
+  cco_facts.task_locals_offset = (char *)&words.no_task_locals - cco_thread_pointer();
+  cco_facts.task_offset = cco_facts.executors_offset = cco_facts.exceptions_offset =
+      (char *)&words.no_state - cco_thread_pointer();
+}
+
+bool cco_disable(uint32_t cures) {
+  if (atomic_load(&started)) return false;
+  atomic_fetch_or(&disabled, cures);
+  return true;
+}
+
+bool cco_is_disabled(cco_mitigation cure) { return (atomic_load(&disabled) & (unsigned)cure) != 0; }
+uint32_t cco_mitigations(void) { return atomic_load(&active); }
+
+void cco_mark_active(cco_mitigation cure, bool is_active) {
+  if (is_active)
+    atomic_fetch_or(&active, (unsigned)cure);
+  else
+    atomic_fetch_and(&active, ~(unsigned)cure);
+}
+
+static void write_report(void) {
+  uint32_t sanitizers = cco_compiled_sanitizers();
+  snprintf(report, sizeof report,
+           "floating point   %s\n"
+           "access sets      %s\n"
+           "task-locals      %s\n"
+           "current Task     %s\n"
+           "C++ exceptions   %s\n"
+           "stack guards     %s\n"
+           "overflow report  %s\n"
+           "switch path      %s\n"
+           "annotations      %s%s%s%s\n",
+           cco_floating_point_description(), cco_accesses_description(), cco_task_locals_description(),
+           cco_tasks_description(), cco_exceptions_description(), cco_guard_description(), cco_overflow_description(),
+           cco_facts.careful ? "out of line (sanitizer annotations, or a cure that fell back)" : "inline",
+           sanitizers & CCO_ADDRESS_SANITIZER ? "AddressSanitizer LeakSanitizer " : "",
+           sanitizers & CCO_THREAD_SANITIZER ? "ThreadSanitizer " : "",
+           sanitizers & CCO_VALGRIND ? "Valgrind" : "",
+           sanitizers == 0 ? "none compiled in" : "");
+}
+
+static void run_start(void) {
+  starting = true;
+  atomic_store(&started, true);
+  cco_sanitizer_start();
+  cco_stacks_start();
+  cco_swift_runtime_start(&cco_facts);
+  cco_floating_point_start();
+  cco_tasks_prove();
+  cco_facts.careful = cco_sanitizer_wants_careful() || cco_swift_runtime_wants_careful();
+  starting = false;
+}
+
+void cco_start(void) {
+  // The floating-point probe makes a context of its own while starting.
+  if (starting) return;
+  pthread_once(&once, run_start);
+}
+
+const char *cco_report(void) {
+  cco_start();
+  cco_lock_take(&cco_report_lock);
+  write_report();
+  cco_lock_leave(&cco_report_lock);
+  return report;
+}
+
+// Has the compiler save all registers that a callee preserves in this function's frame: where the caller's frames are
+// looked through (cco_move_task_frames), what is in registers must be there too.
+#if defined(__x86_64__)
+#define SAVE_REGISTERS() \
+  __asm__ volatile("" : : "r"(__builtin_frame_address(0)) : "rbx", "r12", "r13", "r14", "r15", "memory")
+#else
+#define SAVE_REGISTERS()                                                                                              \
+  __asm__ volatile("" : : "r"(__builtin_frame_address(0)) : "x19", "x20", "x21", "x22", "x23", "x24", "x25", "x26", \
+                   "x27", "x28", "memory")
+#endif
+
+void cco_switch_carefully(cco_saved_context *from, cco_saved_context *to) {
+  cco_thread_state state;
+  bool has_state = cco_take_thread_state(&state);
+  cco_exchange_lists(from, to);
+  cco_thread()->running = to;
+  void *stack = to->stack;
+  to->stack = NULL;
+  if (cco_facts.reconciles) cco_reconcile_floating_point(cco_sanitizer_saved_stack(stack));
+  // A generator that a Task steps comes this way at each step, so the processor must not see a call here either.
+  cco_transfer arrival =
+      cco_facts.careful ? cco_annotated_jump(stack, from, false) : cco_jump_unpredicted(stack, from);
+  __atomic_store_n(&((cco_saved_context *)arrival.data)->stack, arrival.stack, __ATOMIC_RELEASE);
+  SAVE_REGISTERS();
+  if (has_state) cco_put_thread_state(&state);
+}
+
+// Not inline, so that ThreadSanitizer sees the edge.
+bool cco_is_parked(const cco_saved_context *slot) { return __atomic_load_n(&slot->stack, __ATOMIC_ACQUIRE) != NULL; }
+
+const char *cco_status_message(cco_status status) {
+  switch (status) {
+    case CCO_OK: return "no error";
+    case CCO_STACK_TOO_LARGE: return "the stack asked for is beyond the largest size class of 16 MiB; ask for less";
+    case CCO_OUT_OF_MAPS:
+      return "the process has reached vm.max_map_count memory mappings while guarding a stack; raise it with "
+             "'sysctl -w vm.max_map_count=1048576' or run on Linux 6.13 or later, where guards need no mapping";
+    case CCO_OUT_OF_MEMORY:
+      return "the kernel refused address space for stacks; look at the limits 'ulimit -v' (RLIMIT_AS) and "
+             "vm.overcommit_memory";
+    case CCO_NOT_RESUMABLE: return "cannot resume a context that is running or finished";
+    case CCO_NOT_RUNNING: return "cannot suspend a context that is not running on this stack";
+    case CCO_HAS_LIVE_FRAMES:
+      return "cannot free or reset a stack with live frames; resume it with an error first, so that they unwind";
+  }
+  return "unknown status";
+}
+
+cco_status cco_refuse_resume(const cco_context *context) {
+  (void)context;
+  return CCO_NOT_RESUMABLE;
+}
+cco_status cco_refuse_suspend(const cco_context *context) {
+  (void)context;
+  return CCO_NOT_RUNNING;
+}

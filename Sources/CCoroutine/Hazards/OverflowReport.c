@@ -1,0 +1,109 @@
+// What an overflow's handler says. Async-signal-safe: the line is put together in a buffer on the alternate stack and
+// leaves by write(2).
+#include "Internal.h"
+
+#include <string.h>
+#include <unistd.h>
+
+typedef struct line {
+  char text[1024];
+  size_t length;
+} line;
+
+static void add_bytes(line *l, const char *bytes, size_t count) {
+  size_t room = sizeof l->text - 1 - l->length;
+  if (count > room) count = room;
+  memcpy(l->text + l->length, bytes, count);
+  l->length += count;
+}
+static void add(line *l, const char *text) { add_bytes(l, text, strlen(text)); }
+static void add_number(line *l, uint64_t number) {
+  char digits[20];
+  size_t first = sizeof digits;
+  do digits[--first] = (char)('0' + number % 10);
+  while (number /= 10);
+  add_bytes(l, digits + first, sizeof digits - first);
+}
+static void add_size(line *l, size_t bytes) {
+  bool mebi = bytes >= (size_t)1 << 20;
+  add_number(l, bytes >> (mebi ? 20 : 10));
+  add(l, mebi ? " MiB" : " KiB");
+}
+
+static const cco_label nobody = {.id = 0};
+static const cco_label *label_of(const cco_context *context) { return context->label ? context->label : &nobody; }
+
+static void add_coroutine(line *l, const cco_label *label) {
+  add(l, "coroutine ");
+  if (label->name && label->name[0]) {
+    size_t length = 0;
+    while (length < 200 && label->name[length]) length++;
+    add(l, "\"");
+    add_bytes(l, label->name, length);
+    add(l, "\" ");
+  }
+  add(l, "(id ");
+  add_number(l, label->id);
+  add(l, ")");
+}
+
+// Only the number of another context: its name may be released by another thread while this one reads.
+static void add_address(line *l, const cco_context *context, const char *fault) {
+  bool in_guard = false;
+  const cco_context *there = cco_context_at(fault, &in_guard);
+  if (there == context && in_guard) {
+    add(l, " The fault is in its guard.");
+    return;
+  }
+  if (fault >= context->low) {
+    add(l, " The fault is outside of its stack and its guard.");
+    return;
+  }
+  add(l, " The fault is ");
+  add_number(l, (uint64_t)(context->low - fault));
+  add(l, " bytes below its stack, beyond its guard");
+  if (there != NULL) {
+    add(l, in_guard ? ", in the guard of another coroutine's stack" : ", in another coroutine's stack");
+  }
+  add(l, ": one frame is larger than the guard.");
+}
+
+void cco_write_overflow_report(const cco_context *context, const char *fault, const char *pointer) {
+  static const size_t sizes[CCO_STACK_CLASSES] = {16u << 10, 64u << 10, 256u << 10, 512u << 10,
+                                                  1u << 20,  4u << 20,  CCO_LARGEST_STACK};
+  const cco_label *label = label_of(context);
+  uint32_t size_class = context->size_class % CCO_STACK_CLASSES;
+  line l = {.length = 0};
+  add_coroutine(&l, label);
+  add(&l, " overflowed its stack of ");
+  add_size(&l, sizes[size_class]);
+  if (label->file && label->file_length > 0) {
+    add(&l, "; launched at ");
+    add_bytes(&l, label->file, label->file_length < 300 ? label->file_length : 300);
+    add(&l, ":");
+    add_number(&l, label->line);
+  }
+  // The next one that holds what was wanted: a large frame may need more than one step.
+  const char *lowest = pointer < fault ? pointer : fault;
+  size_t wanted = lowest < cco_high(context) ? (size_t)(cco_high(context) - lowest) : 0;
+  uint32_t next = size_class + 1;
+  while (next < CCO_STACK_CLASSES && sizes[next] < wanted) next++;
+  if (next < CCO_STACK_CLASSES) {
+    unsigned shift = 0;
+    while (((size_t)1 << shift) < sizes[next]) shift++;
+    add(&l, ". Give it a larger one: co_launch(stack: .bytes(1 << ");
+    add_number(&l, shift);
+    add(&l, ")).");
+  } else {
+    add(&l, ". No larger stack exists: its recursion has no end, or keeps too much in each frame.");
+  }
+  add_address(&l, context, fault);
+  l.text[l.length++] = '\n';
+  const char *rest = l.text;
+  while (l.length > 0) {
+    ssize_t written = write(STDERR_FILENO, rest, l.length);
+    if (written <= 0) break;
+    rest += written;
+    l.length -= (size_t)written;
+  }
+}

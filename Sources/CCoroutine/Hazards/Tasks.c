@@ -1,0 +1,191 @@
+// Hazard 14: the current Task and the executors that it runs on are words of the thread.
+//
+// `Task.immediate` runs its first part on the caller's stack. A coroutine that waits in there leaves two words of
+// libswift_Concurrency's thread-local block behind: the current Task, and the head of the list of executors, whose
+// nodes are on the stack. Another coroutine on the thread would see a foreign Task and allocate from it; ThreadState.c
+// has the cure. Both words are found on two fresh threads: the first by trying which one swift_task_getCurrent answers,
+// the second by running a job.
+//
+// A wait may end on another thread, and then there is one thing more. The library's functions that run a job take the
+// addresses of these words when they begin and write to them when they end, without looking again which thread they are
+// on (hazard 4, in code that is not ours). They would write to the old thread's words, which another Task may be using
+// by then, and leave ours as they are. So when a flow inside a Task comes back on another thread, the words between its
+// stack pointer and the top of its stack that are addresses inside the old thread's block of that library, 32 bytes
+// long, become the same addresses in the new thread's block. Registers count as well: cco_switch_carefully has them all
+// saved on the stack. The scan is conservative. Only the library itself knows addresses in that block, so whatever else
+// has such a value is left over from it and dead.
+//
+// That works for a block of the library's own. A program that has the library linked in statically keeps these words in
+// the program's block and its code the thread pointer instead of their addresses; a thread pointer on the stack may
+// also be somebody's pthread_t. There, and wherever else a word is not found or the proof at start-up fails, a
+// coroutine is refused to wait inside a Task (`refuses_tasks`; CoroutineError.insideTask), and the current Task, if it
+// is found, is hidden from coroutines all the same.
+#include "Internal.h"
+
+#include <pthread.h>
+#include <stddef.h>
+
+// Weak: a program may not link the library, and a future one may rename them. A serial executor is two words.
+extern void *_Nullable swift_task_getCurrent(void) __attribute__((weak));
+extern void swift_job_run(void *job, void *_Nullable identity, uintptr_t implementation)
+    __attribute__((weak, swiftcall));
+
+static const char *description = "not started";
+const char *cco_tasks_description(void) { return description; }
+
+// Where the library's block is, from the thread pointer, and how long. Written once by cco_start.
+static intptr_t block_offset;
+static size_t block_size;
+
+// ---- the two words
+
+// A job that is no Task: Swift's runtime calls `run` with it and knows nothing more of it.
+typedef struct cco_job {
+  void *header[2];
+  void *scheduler[2];
+  uint32_t flags;
+  uint32_t id;
+  void *reserved[2];
+  __attribute__((swiftasynccall)) void (*run)(struct cco_job *job);
+  void *more[4];
+  void *state;  // ours
+} __attribute__((aligned(16))) cco_job;
+// swift/ABI/Task.h: part of the stable interface between compiler and runtime.
+_Static_assert(offsetof(cco_job, flags) == 0x20 && offsetof(cco_job, run) == 0x38, "a job's layout has changed");
+enum { NULLARY_CONTINUATION = 195 };
+
+static __attribute__((swiftasynccall)) void note_job(cco_job *job) { cco_note_inside(job->state); }
+
+static void run_job(cco_search *search) {
+  cco_job job = {.flags = NULLARY_CONTINUATION, .run = note_job, .state = search};
+  swift_job_run(&job, NULL, 0);
+}
+
+// The word that swift_task_getCurrent answers: tried one by one with a mark, on a thread that runs nothing else.
+static intptr_t find_task_word(void) {
+  cco_thread_block block = {.symbol = (const void *)swift_task_getCurrent};
+  (void)swift_task_getCurrent();
+  if (!cco_find_thread_block(&block)) return 0;
+  for (size_t i = 0; i < block.count; i++) {
+    void *old = block.words[i];
+    block.words[i] = &block;
+    bool is_it = swift_task_getCurrent() == (void *)&block;
+    block.words[i] = old;
+    if (is_it) return (char *)&block.words[i] - cco_thread_pointer();
+  }
+  return 0;
+}
+
+cco_task_words cco_find_task_words(void) {
+  cco_task_words words = {0, 0};
+  if (swift_task_getCurrent) words.task = find_task_word();
+  if (words.task && swift_job_run) words.running = cco_find_head((const void *)swift_job_run, run_job);
+  return words;
+}
+
+bool cco_is_inside_task(void) { return cco_current_task() != NULL || cco_thread()->tasks_left != 0; }
+
+void *cco_current_task(void) { return swift_task_getCurrent ? swift_task_getCurrent() : NULL; }
+
+static void refuse(const char *why) {
+  cco_facts.refuses_tasks = 1;
+  description = why;
+}
+
+void cco_tasks_start(cco_task_words a, cco_task_words b) {
+  cco_thread_block block = {.symbol = (const void *)swift_task_getCurrent};
+  if (!swift_task_getCurrent) {
+    description = "not needed: this program does not link Swift's concurrency library";
+    cco_mark_active(CCO_MITIGATION_TASKS, true);
+    cco_mark_active(CCO_MITIGATION_TASK_MOVES, true);
+    return;
+  }
+  if (cco_is_disabled(CCO_MITIGATION_TASKS)) return refuse("off: disabled by a test; a wait inside of a Task is refused");
+  if (a.task == 0 || a.task != b.task)
+    return refuse("off: the word of the current Task was not found; a wait inside of a Task is refused");
+  // Enough to hide the Task by; with the other word, enough to take the Task along.
+  cco_facts.task_offset = cco_facts.executors_offset = a.task;
+  if (a.running == 0 || a.running != b.running)
+    return refuse("hidden, not taken along: the list of executors was not found; a wait inside of a Task is refused");
+  cco_facts.executors_offset = a.running;
+  if (cco_is_disabled(CCO_MITIGATION_TASK_MOVES))
+    return refuse("hidden, not taken along: disabled by a test; a wait inside of a Task is refused");
+  if (!cco_find_thread_block(&block) || !block.is_library)
+    return refuse(
+        "hidden, not taken along: Swift's libraries are linked statically; a wait inside of a Task is refused");
+  block_offset = (char *)block.words - cco_thread_pointer();
+  block_size = block.count * sizeof(void *);
+}
+
+// ---- a Task that goes on on another thread
+
+__attribute__((noinline, no_sanitize("address", "thread", "undefined"))) void cco_move_task_frames(
+    char *stack, const char *from, const char *to) {
+  const cco_context *context = cco_context_at(stack, NULL);
+  // A thread's own stack stays with its thread.
+  if (context == NULL || block_size == 0) return;
+  uintptr_t old = (uintptr_t)(from + block_offset), distance = (uintptr_t)(to - from);
+  for (volatile uintptr_t *word = (uintptr_t *)stack; (char *)word < cco_high(context); word++)
+    if (*word - old < block_size) *word += distance;
+}
+
+// The proof: a job is begun on this thread and ends on another. The library must then have written to that one's list,
+// which is nil again, and not to this one's.
+typedef struct proof {
+  cco_context *context;
+  bool holds;
+} proof;
+
+static void **running_word(void) { return (void **)(cco_thread_pointer() + cco_facts.executors_offset); }
+
+static __attribute__((swiftasynccall)) void suspend_job(cco_job *job) {
+  void *ignored = NULL;
+  (void)cco_suspend(((proof *)job->state)->context, NULL, &ignored);
+}
+
+static __attribute__((noinline)) bool is_running(void) { return *running_word() != NULL; }
+static __attribute__((noinline)) void forget_running(void) { *running_word() = NULL; }
+
+static void run_proof(cco_context *context, void *argument) {
+  proof *mine = argument;
+  mine->context = context;
+  cco_job job = {.flags = NULLARY_CONTINUATION, .run = suspend_job, .state = mine};
+  swift_job_run(&job, NULL, 0);
+  mine->holds = !is_running();
+  forget_running();
+}
+
+static void *finish_proof(void *argument) {
+  void *ignored = NULL;
+  (void)cco_resume(((proof *)argument)->context, NULL, &ignored);
+  return NULL;
+}
+
+void cco_tasks_prove(void) {
+  if (block_size == 0) return;
+  proof mine = {NULL, false};
+  cco_context *context = NULL;
+  void *ignored = NULL, *mark = &mine;
+  if (cco_create(1, run_proof, &mine, &context) == CCO_OK) {
+    (void)cco_resume(context, NULL, &ignored);
+    // Whoever starts the runtime may run in a Task: that one's words must not change.
+    void *old = *running_word();
+    *running_word() = mark;
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, finish_proof, &mine) == 0)
+      pthread_join(thread, NULL);
+    else
+      finish_proof(&mine), mine.holds = false;
+    if (*running_word() != mark) mine.holds = false;
+    *running_word() = old;
+    (void)cco_destroy(context);
+  }
+  if (!mine.holds) {
+    block_size = 0;
+    return refuse(
+        "hidden, not taken along: a job did not survive a change of threads; a wait inside of a Task is refused");
+  }
+  description = "on: the current Task and its executors were found, a switch inside of a Task keeps them";
+  cco_mark_active(CCO_MITIGATION_TASKS, true);
+  cco_mark_active(CCO_MITIGATION_TASK_MOVES, true);
+}

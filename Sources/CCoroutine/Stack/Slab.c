@@ -1,0 +1,134 @@
+// The table of slabs, and the lookup that finds the stack an address belongs to.
+//
+// Number and size of slabs.
+// - Few and large: the signal handler of an overflow walks the table.
+// - Not one huge slab: a slab goes back to the kernel, page tables included, only when nothing in it is in use. Where
+//   address space is limited, the first slab must be small.
+// - Therefore slabs of a class double in size, from about a megabyte to a few gigabytes. One million stacks of 512 KiB
+//   are about 150 slabs. The kernel merges the mappings of neighbouring slabs.
+//
+// Entries. An entry of the table is free (`base` NULL) or describes one mapping. `version` is the entry's seqlock. A
+// reader that finds it odd or changed ignores the entry and does not wait, because the reader may be a signal handler
+// on the writer's thread. That is correct: a stack that a thread is running on lies in a slab that does not change.
+#include "Slab.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+cco_slab cco_slabs[CCO_MOST_SLABS];
+cco_class_sizes cco_classes[CCO_STACK_CLASSES];
+static atomic_uint used;              // the number of entries that were ever in use
+static atomic_uint_fast64_t mapped;   // bytes
+
+// The smallest usable size of a stack, and the smallest inaccessible range below it. Swift's frames are not probed page
+// by page, so a frame larger than the guard could jump over it. Address space costs nothing, and a guard marker costs
+// eight bytes of a page table that exists anyway, so the guard is wide. The smaller classes are for small frames by
+// definition.
+static const struct {
+  size_t stack, guard;
+} wanted[CCO_STACK_CLASSES] = {
+    {(size_t)16 << 10, (size_t)16 << 10}, {(size_t)64 << 10, (size_t)16 << 10},
+    {(size_t)256 << 10, (size_t)64 << 10}, {(size_t)512 << 10, (size_t)64 << 10},
+    {(size_t)1 << 20, (size_t)64 << 10},  {(size_t)4 << 20, (size_t)64 << 10},
+    {CCO_LARGEST_STACK, (size_t)64 << 10},
+};
+
+static const size_t LARGEST_SLAB = (size_t)4 << 30;
+
+static size_t whole_pages(size_t bytes) {
+  size_t page = (size_t)sysconf(_SC_PAGESIZE);
+  return (bytes + page - 1) / page * page;
+}
+
+void cco_slabs_start(void) {
+  bool guarded = !cco_is_disabled(CCO_MITIGATION_GUARDS);
+  for (int i = 0; i < CCO_STACK_CLASSES; i++) {
+    size_t stack = whole_pages(wanted[i].stack), guard = guarded ? whole_pages(wanted[i].guard) : 0;
+    cco_classes[i] = (cco_class_sizes){stack, guard, stack + guard};
+  }
+}
+
+uint32_t cco_stack_class(size_t stack_size) {
+  uint32_t found = 0;
+  while (found < CCO_STACK_CLASSES && wanted[found].stack < stack_size) found++;
+  return found;
+}
+
+uint64_t cco_slab_mapped_bytes(void) { return atomic_load_explicit(&mapped, memory_order_relaxed); }
+
+static cco_slab *free_entry(void) {
+  unsigned count = atomic_load_explicit(&used, memory_order_relaxed);
+  for (unsigned i = 0; i < count; i++)
+    if (cco_slab_base(&cco_slabs[i]) == NULL) return &cco_slabs[i];
+  if (count == CCO_MOST_SLABS) return NULL;
+  atomic_store_explicit(&used, count + 1, memory_order_release);
+  return &cco_slabs[count];
+}
+
+static void publish(cco_slab *slab, char *base, size_t bytes, uint32_t size_class) {
+  unsigned version = atomic_load_explicit(&slab->version, memory_order_relaxed);
+  atomic_store_explicit(&slab->version, version + 1, memory_order_relaxed);
+  atomic_thread_fence(memory_order_release);
+  atomic_store_explicit(&slab->base, base, memory_order_relaxed);
+  atomic_store_explicit(&slab->bytes, bytes, memory_order_relaxed);
+  atomic_store_explicit(&slab->size_class, size_class, memory_order_relaxed);
+  atomic_store_explicit(&slab->version, version + 2, memory_order_release);
+}
+
+cco_slab *cco_slab_map(uint32_t size_class, uint32_t wish) {
+  size_t stride = cco_classes[size_class].stride;
+  cco_slab *slab = free_entry();
+  if (slab == NULL) return NULL;
+  size_t slots = wish < 1 ? 1 : wish;
+  if (slots * stride > LARGEST_SLAB) slots = LARGEST_SLAB / stride;
+  char *base = MAP_FAILED;
+  while (slots >= 1) {
+    base = mmap(NULL, slots * stride, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (base != MAP_FAILED) break;
+    slots /= 2;
+  }
+  if (base == MAP_FAILED) return NULL;
+  // A huge page would charge 2 MiB for the first touch of one stack. Only kernels without huge pages refuse the
+  // request.
+  (void)madvise(base, slots * stride, MADV_NOHUGEPAGE);
+  slab->slots = (uint32_t)slots;
+  slab->fresh = slab->guarded = slab->warm = 0;
+  slab->next = CCO_NO_SLAB;
+  publish(slab, base, slots * stride, size_class);
+  atomic_fetch_add_explicit(&mapped, slots * stride, memory_order_relaxed);
+  return slab;
+}
+
+void cco_slab_retire(cco_slab *slab) {
+  atomic_fetch_sub_explicit(&mapped, atomic_load_explicit(&slab->bytes, memory_order_relaxed), memory_order_relaxed);
+  cco_guards_forget(slab->guarded);
+  publish(slab, NULL, 0, 0);
+}
+
+// Whether `slab` contains `address`. If so, sets the slab's base and size class.
+static bool contains(cco_slab *slab, const char *address, char **base, uint32_t *size_class) {
+  unsigned version = atomic_load_explicit(&slab->version, memory_order_acquire);
+  *base = cco_slab_base(slab);
+  size_t bytes = atomic_load_explicit(&slab->bytes, memory_order_relaxed);
+  *size_class = cco_slab_class(slab);
+  atomic_thread_fence(memory_order_acquire);
+  bool settled = version % 2 == 0 && atomic_load_explicit(&slab->version, memory_order_relaxed) == version;
+  return settled && (uintptr_t)address - (uintptr_t)*base < bytes;
+}
+
+const cco_context *cco_context_at(const void *address, bool *in_guard) {
+  unsigned count = atomic_load_explicit(&used, memory_order_acquire);
+  for (unsigned i = 0; i < count; i++) {
+    char *base;
+    uint32_t size_class;
+    if (!contains(&cco_slabs[i], address, &base, &size_class)) continue;
+    const cco_class_sizes *sizes = &cco_classes[size_class];
+    size_t offset = (size_t)((const char *)address - base), slot = offset / sizes->stride;
+    const cco_context *context = cco_slot_context(base, sizes->stride, slot);
+    // An unused slot reads as zero or as its last context left it: FREE, see Stack.c.
+    if (context->state < CCO_READY || context->state > CCO_FINISHED) return NULL;
+    if (in_guard) *in_guard = offset - slot * sizes->stride < sizes->guard;
+    return context;
+  }
+  return NULL;
+}

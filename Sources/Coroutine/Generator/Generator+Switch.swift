@@ -1,0 +1,102 @@
+public import CCoroutine
+public import Synchronization
+
+// The way into the body and back. `resume` is inlined into the client down to the jump (hazard 12: a return after a switch
+// is mispredicted); what is rare is in Generator+Delegation.swift, out of line.
+
+/// What a step notes about where it is made.
+///
+/// All of it is the consumer's, so it holds until the step is over, on whatever thread that is: the head of its bindings
+/// and its job are found once.
+@usableFromInline
+struct GeneratorConsumer {
+  @usableFromInline let locals: UnsafeMutablePointer<UnsafeMutableRawPointer?>
+  @usableFromInline let job: JobRef?
+  @usableFromInline let frames: UnsafeMutablePointer<CancelFrame>?
+
+  @inlinable @inline(__always)
+  init() {
+    let thread = cco_thread()
+    if let job = thread.pointee.carrier?.assumingMemoryBound(to: Carrier.self).pointee.job {
+      self.job = job
+      frames = job.pointee.frames
+      locals = withUnsafeMutablePointer(to: &job.pointee.locals) {
+        UnsafeMutableRawPointer($0).assumingMemoryBound(to: UnsafeMutableRawPointer?.self)
+      }
+    } else {
+      job = nil
+      frames = nil
+      locals = withUnsafeMutablePointer(to: &thread.pointee.locals) { $0 }
+    }
+  }
+
+  /// Names the flow of control that steps: a job, or a thread outside of any.
+  ///
+  /// Both lead to the word that heads their bindings, so that one's address names either.
+  @inlinable var name: UnsafeRawPointer {
+    @inline(__always) get { UnsafeRawPointer(locals) }
+  }
+
+  /// Whether the body has left what it entered: deadlines, scopes, shields.
+  @inlinable var hasItsFrames: Bool {
+    @inline(__always) get { job == nil || job.unsafelyUnwrapped.pointee.frames == frames }
+  }
+}
+
+extension GeneratorRecord {
+  /// One step of `root`: the element's address on the body's stack, with the claim held until `park`; nil: it has ended.
+  ///
+  /// Throws only CoroutineError.alreadyRunning.
+  @inlinable @inline(__always)
+  static func resume(
+    _ root: GeneratorRef,
+    _ message: UnsafeMutableRawPointer?
+  ) throws -> UnsafeMutableRawPointer? {
+    // A failed exchange costs as much as one that succeeds, and a generator may be stepped only once.
+    let isParked =
+      root.pointee.claim.load(ordering: .relaxed) == GeneratorState.parked
+      && root.pointee.claim.compareExchange(
+        expected: GeneratorState.parked,
+        desired: GeneratorState.running,
+        ordering: .acquiring
+      ).exchanged
+    if !isParked, try !claimUnparked(root) { return nil }
+    // One that starts now has no pending yield to get the message.
+    return drive(root, message)
+  }
+
+  /// The same for whoever holds the claim of a parked one.
+  @inlinable @inline(__always)
+  static func drive(_ root: GeneratorRef, _ message: UnsafeMutableRawPointer?) -> UnsafeMutableRawPointer? {
+    let consumer = GeneratorConsumer()
+    if root.pointee.stepper.load(ordering: .relaxed) != consumer.name { attach(root, consumer) }
+    var answer = enter(root.pointee.active.unsafelyUnwrapped, message, consumer)
+    if answer == nil || !consumer.hasItsFrames { answer = settle(root, answer, consumer) }
+    return answer
+  }
+
+  /// Switches into one body and comes back with what it gave: an element's address, or nil.
+  @inlinable @inline(__always)
+  static func enter(
+    _ record: GeneratorRef,
+    _ message: UnsafeMutableRawPointer?,
+    _ consumer: GeneratorConsumer
+  ) -> UnsafeMutableRawPointer? {
+    let locals = consumer.locals.pointee
+    consumer.locals.pointee = record.pointee.locals
+    record.pointee.locals = locals
+    var answer: UnsafeMutableRawPointer?
+    let status = cco_resume(record.pointee.context.unsafelyUnwrapped, message, &answer)
+    if status != CCO_OK { refuse(status) }
+    let back = consumer.locals.pointee
+    consumer.locals.pointee = record.pointee.locals
+    record.pointee.locals = back
+    return answer
+  }
+
+  /// Gives up the claim, with the element taken.
+  @inlinable @inline(__always)
+  static func park(_ root: GeneratorRef) {
+    root.pointee.claim.store(GeneratorState.parked, ordering: .releasing)
+  }
+}

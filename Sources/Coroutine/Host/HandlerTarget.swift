@@ -1,0 +1,130 @@
+public import Dispatch
+import Glibc
+import Synchronization
+
+// Where handlers run: on the queue that is named, else on the queue of the coroutine that registers them, or, where that is one of
+// the shared scheduler's, on a worker (HandlerQueue.swift), else on a global queue. Never inside the registering or the settling
+// call, never under a lock, in the order of registration.
+
+@usableFromInline
+enum HandlerTarget: @unchecked Sendable {
+  // Sound because an anchor is only held, and given to its host, which may be called on any thread.
+  /// On a scheduler's queue, between its jobs. The queue is held, since the scheduler holds it only while it is live.
+  case scheduler(Scheduler, Anchor?)
+  /// On a global queue, one after the other.
+  case ordered(OrderedHandlers)
+
+  @usableFromInline
+  func deliver(_ body: @escaping @Sendable () -> Void) {
+    switch self {
+    case .scheduler(let scheduler, let anchor): scheduler.post(body, holding: anchor)
+    case .ordered(let handlers): handlers.deliver(.work(ClosureWork.retained(body, nil)))
+    }
+  }
+}
+
+extension UnsafeMutablePointer where Pointee == Completion {
+  /// The delivery for a handler that is registered here and now.
+  @usableFromInline
+  func handlerTarget(on queue: DispatchQueue?) -> HandlerTarget {
+    if let queue { return .scheduler(QueueHost.scheduler(for: queue), queue) }
+    if let job = Carrier.current?.pointee.job {
+      let current = job.pointee.scheduler.load(ordering: .relaxed)
+      let scheduler = current.takeUnretainedValue()
+      if scheduler.handlers == nil { return .scheduler(scheduler, scheduler.currentAnchor) }
+      return .scheduler(pointee.lock.withLock { workerOfHandlers(current) }.takeUnretainedValue(), nil)
+    }
+    return .ordered(orderedHandlers())
+  }
+}
+
+extension UnsafeMutablePointer where Pointee == Completion {
+  /// What keeps the handlers that are bound to no queue in order.
+  func orderedHandlers() -> OrderedHandlers {
+    pointee.lock.lock()
+    defer { pointee.lock.unlock() }
+    let handlerTarget = pointee.ordered ?? OrderedHandlers()
+    pointee.ordered = handlerTarget
+    return handlerTarget
+  }
+}
+
+/// Runs handlers on a global queue, one after the other: what is queued while one runs follows on the same thread.
+@usableFromInline
+final class OrderedHandlers: @unchecked Sendable {
+  // Sound because everything is under the lock.
+  private let lock = SpinLock()
+  @exclusivity(unchecked) private var waiting = WorkQueue()
+  @exclusivity(unchecked) private var isRunning = false
+  /// The thread that runs them.
+  @exclusivity(unchecked) private var thread: pthread_t?
+
+  init() {}
+
+  /// Whether the caller is a handler of these, which the others wait for.
+  var isRunningHere: Bool { lock.withLock { thread.map { pthread_equal($0, pthread_self()) != 0 } ?? false } }
+
+  func deliver(_ message: Inbox.Message) {
+    lock.lock()
+    waiting.append(message)
+    let mustStart = !isRunning
+    isRunning = true
+    lock.unlock()
+    if mustStart { DispatchQueue.global().async { self.run() } }
+  }
+
+  private func run() {
+    lock.withLock { thread = pthread_self() }
+    while true {
+      lock.lock()
+      let next = waiting.popFirst()
+      if next == nil { (isRunning, thread) = (false, nil) }
+      lock.unlock()
+      guard case .work(let item) = next else { return }
+      item.run()
+    }
+  }
+}
+
+/// A work item from a closure, which a scheduler is pinned for, or none.
+final class ClosureWork: Sendable {
+  // Sound because the item is touched only by the queue that holds it.
+  @exclusivity(unchecked) private nonisolated(unsafe) var storage = WorkItem { item in
+    let work: Unmanaged<ClosureWork> = object(holding: UnsafeRawPointer(item), at: 0)
+    work.takeRetainedValue().run()
+  }
+  private let body: @Sendable () -> Void
+  private let pinned: Scheduler?
+
+  private init(_ body: @escaping @Sendable () -> Void, _ pinned: Scheduler?) {
+    self.body = body
+    self.pinned = pinned
+    checkAddress(item, of: &storage)
+  }
+
+  private var item: UnsafeMutablePointer<WorkItem> { propertyAddress(in: self, at: 0, as: WorkItem.self) }
+
+  /// An item that owns its object.
+  static func retained(_ body: @escaping @Sendable () -> Void, _ pinned: Scheduler?) -> UnsafeMutablePointer<WorkItem> {
+    let work = ClosureWork(body, pinned)
+    _ = Unmanaged.passRetained(work)
+    return work.item
+  }
+
+  private func run() {
+    body()
+    pinned?.unpin()
+  }
+}
+
+extension Scheduler {
+  /// Runs `body` on this scheduler's queue, outside of any coroutine, in the order of posting.
+  ///
+  /// Any thread.
+  func post(_ body: @escaping @Sendable () -> Void, holding anchor: Anchor?) {
+    // A worker lives for ever, so nothing needs to hold it.
+    let isPinned = handlers == nil
+    if isPinned { pin(anchor) }
+    sendInOrder(.work(ClosureWork.retained(body, isPinned ? self : nil)))
+  }
+}

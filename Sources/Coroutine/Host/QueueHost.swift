@@ -1,0 +1,127 @@
+internal import CCoroutine
+import CDispatch
+import Dispatch
+
+// Publication of a queue's scheduler
+//  1. The scheduler is complete before it is published, including the mark on its queue. A thread that finds a scheduler by its
+//     queue may ask `isCurrent` at once. A queue that led to an unmarked scheduler would let `Job.wait` block the job's queue
+//     instead of throwing `wouldDeadlock`.
+//  2. Publishing is `setSpecific`, finding is `getSpecific`. Dispatch orders the two by a lock of its own, which ThreadSanitizer
+//     does not see: `cco_publish` and `cco_observe` tell it. In other builds they do nothing.
+//  3. Of two threads that first use one queue, one creates its scheduler, under `creation`. The other finds it there.
+
+/// Drives the scheduler of a DispatchQueue: each drain is a block of the queue.
+///
+/// The queue owns the scheduler through a queue-specific value, and the scheduler owns its host.
+final class QueueHost: Host, @unchecked Sendable {
+  // Sound because only the scheduler's drain touches `timer`.
+
+  /// The C queue behind Foundation's wrapper, valid while the anchor is held.
+  ///
+  /// It is `nil` if the wrapper's layout has changed.
+  private let rawQueue: OpaquePointer?
+  @exclusivity(unchecked) private var timer: QueueTimer?
+
+  init(_ queue: DispatchQueue, releasesAnchor: Bool) {
+    rawQueue = Self.rawQueue(of: queue)
+    super.init(label: queue.label, releasesAnchor: releasesAnchor)
+    _ = FirstTimer.shared
+  }
+
+  /// Returns the C queue, which Foundation's wrapper holds in its only stored property.
+  private static func rawQueue(of queue: DispatchQueue) -> OpaquePointer? {
+    Mirror(reflecting: queue).children.first { $0.label == "__wrapped" }?.value as? OpaquePointer
+  }
+
+  override func submit(_ scheduler: Scheduler, _ anchor: Anchor?) -> Bool {
+    // The caller holds the anchor during the call, because the last live job may end on another thread meanwhile.
+    guard anchor != nil else { return false }
+    let context = Unmanaged.passRetained(scheduler).toOpaque()
+    if let rawQueue {
+      dispatch_async_f(rawQueue, context) { QueueHost.drain($0!) }
+    } else if let queue = anchor as? DispatchQueue {
+      QueueHost.submitBlock(queue, UInt(bitPattern: context))
+    }
+    return true
+  }
+
+  private static func submitBlock(_ queue: DispatchQueue, _ context: UInt) {
+    queue.async { QueueHost.drain(UnsafeMutableRawPointer(bitPattern: context)!) }
+  }
+
+  private static func drain(_ context: UnsafeMutableRawPointer) {
+    Unmanaged<Scheduler>.fromOpaque(context).takeRetainedValue().drain()
+  }
+
+  // MARK: Timers
+
+  override func wake(at time: UInt64?, _ anchor: Anchor?) {
+    guard let time else {
+      timer?.rests()
+      return
+    }
+    if timer == nil, let queue = anchor as? DispatchQueue { timer = QueueTimer(queue) }
+    timer?.arm(time)
+  }
+
+  override func hasWoken() { timer?.wentOff() }
+  override func timersFired(_ count: Int) { timer?.fired(count) }
+  override func anchorReleased() { timer = nil }
+
+  // MARK: Where a block runs
+
+  private static let key = DispatchSpecificKey<Scheduler>()
+  private static let creation = SpinLock()
+
+  /// Returns the scheduler of `queue`, and creates it at the first use.
+  ///
+  /// The queue owns it.
+  static func scheduler(for queue: DispatchQueue) -> Scheduler {
+    if let found = observed(queue.getSpecific(key: key)) { return found }
+    return creation.withLock {
+      if let found = queue.getSpecific(key: key) { return found }
+      let host = QueueHost(queue, releasesAnchor: true)
+      let made = Scheduler(host: host, anchor: nil, pool: nil)
+      host.publish(made, for: queue)
+      return made
+    }
+  }
+
+  /// Creates a scheduler that lives for ever, as its queue does.
+  static func makePermanent(_ queue: DispatchQueue, _ pool: WorkerPool, _ index: Int) -> Scheduler {
+    let host = QueueHost(queue, releasesAnchor: false)
+    let made = Scheduler(host: host, anchor: queue, pool: pool, index: index)
+    host.publish(made, for: queue)
+    return made
+  }
+
+  /// The scheduler of the queue that the calling block runs on, or nil if no coroutine has ever run there.
+  static var current: Scheduler? { observed(DispatchQueue.getSpecific(key: key)) }
+
+  /// Makes `queue` lead to its scheduler, and marks it, so that its blocks and those of every queue that targets it are recognised.
+  ///
+  /// The last step of creating a scheduler.
+  private func publish(_ scheduler: Scheduler, for queue: DispatchQueue) {
+    let address = Unmanaged.passUnretained(scheduler).toOpaque()
+    if let rawQueue { dispatch_queue_set_specific(rawQueue, address, address, nil) }
+    cco_publish(address)
+    queue.setSpecific(key: Self.key, value: scheduler)
+  }
+
+  private static func observed(_ found: Scheduler?) -> Scheduler? {
+    if let found { cco_observe(Unmanaged.passUnretained(found).toOpaque()) }
+    return found
+  }
+
+  override func isCurrent(_ scheduler: Scheduler) -> Bool {
+    guard rawQueue != nil else { return Self.current === scheduler }
+    return dispatch_get_specific(Unmanaged.passUnretained(scheduler).toOpaque()) != nil
+  }
+}
+
+extension Scheduler {
+  /// The queue that drives the scheduler, for calls to Dispatch that need a queue.
+  ///
+  /// A live scheduler of a queue has one.
+  var currentQueue: DispatchQueue? { currentAnchor as? DispatchQueue }
+}

@@ -1,0 +1,79 @@
+import Dispatch
+
+/// The Dispatch timer source of a scheduler, which wakes it for its earliest timer.
+///
+/// Costs. When a Dispatch timer fires, two threads wake up; to arm it again wakes Dispatch's manager thread once more.
+/// So it is armed:
+/// - only when the scheduler goes idle;
+/// - only if the earliest deadline has changed;
+/// - not twice within the pause `rest`.
+///
+/// If many timers with scattered deadlines are queued, the source repeats by itself, and wakes the scheduler every two
+/// milliseconds for all of them. A single timer is accurate to the microsecond.
+///
+///     SET -- many were due, and the next is within two pauses ----> TICKING
+///      ^                                                              |
+///      +---- few were due, or the next is further off ---------------+
+final class QueueTimer {
+  private let source: any DispatchSourceTimer
+  private var armedFor = UInt64.max
+  private var lastWentOff: UInt64 = 0
+  private(set) var isTicking = false
+
+  /// The number of timers that were due since the source fired last.
+  private var due = 0
+  private var isCrowded: Bool { due > 64 }
+
+  /// The pause after the source has fired, in ns.
+  ///
+  /// It is longer if many timers were due.
+  private var rest: UInt64 { isCrowded ? 2_000_000 : 1_000_000 }
+
+  init(_ queue: DispatchQueue) {
+    source = DispatchSource.makeTimerSource(flags: .strict, queue: queue)
+    // The handler finds the scheduler through the queue, which owns it. A weak reference would give the scheduler a
+    // side table, which makes every retain of it slower, and looks like a leak to LeakSanitizer once the source is
+    // released.
+    source.setEventHandler { QueueHost.current?.hostTimerFired() }
+    source.activate()
+  }
+
+  deinit { source.cancel() }
+
+  func arm(_ wanted: UInt64) {
+    if isCrowded, wanted < lastWentOff &+ 2 * rest {
+      if !isTicking { schedule(lastWentOff &+ rest, repeating: .nanoseconds(Int(rest))) }
+      isTicking = true
+      return
+    }
+    let deadline = max(wanted, lastWentOff &+ rest)
+    guard isTicking || deadline != armedFor else { return }
+    isTicking = false
+    armedFor = deadline
+    schedule(deadline, repeating: .never)
+  }
+
+  /// Called when no timer is queued.
+  ///
+  /// A source that is armed once may fire in vain, which costs less than to disarm it.
+  func rests() {
+    guard isTicking else { return }
+    isTicking = false
+    armedFor = .max
+    source.schedule(deadline: .distantFuture)
+  }
+
+  private func schedule(_ deadline: UInt64, repeating interval: DispatchTimeInterval) {
+    FirstTimer.shared.ensure()
+    let deadline = DispatchTime(uptimeNanoseconds: deadline)
+    source.schedule(deadline: deadline, repeating: interval, leeway: .nanoseconds(0))
+  }
+
+  func wentOff(at now: UInt64 = Clock.now) {
+    armedFor = .max
+    lastWentOff = now
+    due = 0
+  }
+
+  func fired(_ count: Int) { due += count }
+}

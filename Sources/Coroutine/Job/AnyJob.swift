@@ -1,0 +1,211 @@
+internal import CCoroutine
+public import Dispatch
+import Glibc
+public import Synchronization
+
+// States of a job, by what the record says
+//
+//   state        in which queue         record
+//   UNSTARTED    none (lazy), ready or inbox   context nil, not finished
+//   READY        ready or inbox         context set, wait CLAIMED or RUNNING
+//   RUNNING      none                   the turn's `job`
+//   WAITING      places of its waiters  wait WAITING
+//   FINISHED     none                   unregistered; the completion is settled right after
+//
+//   UNSTARTED -> RUNNING -> WAITING -> READY -> RUNNING ... -> FINISHED;  UNSTARTED -> FINISHED when cancelled before
+//
+// A live job is retained once by the runtime, from its launch to its end, and is in its home scheduler's live list.
+
+/// What all jobs have in common, whatever they return.
+public class AnyJob: @unchecked Sendable {
+  // Sound because the record says for each of its fields who may touch it (JobRecord.swift).
+  // Used by their addresses alone, below; the first two properties.
+  @exclusivity(unchecked) private final var recordStorage: JobRecord
+  @exclusivity(unchecked) private final var completionStorage: Completion
+  /// Runs the body of the job that it gets and settles it.
+  ///
+  /// Captures nothing where it is made by specialised code.
+  @usableFromInline final let runner: (AnyJob) -> Void
+  /// What `label.name` in the record points into.
+  final let jobName: JobName?
+  /// The queue of a lazy job that has not started: its scheduler does not hold it for it.
+  @exclusivity(unchecked) private final var pendingAnchor: Anchor?
+
+  /// `scheduler` comes with the reference that `forRecord` has taken.
+  @usableFromInline
+  init(
+    scheduler: Unmanaged<Scheduler>,
+    name: String?,
+    stack: StackSize,
+    launchSite: LaunchSite,
+    completion: consuming Completion,
+    runner: @escaping (AnyJob) -> Void
+  ) {
+    self.runner = runner
+    jobName = name.map { JobName($0) }
+    completionStorage = completion
+    recordStorage = JobRecord(scheduler: scheduler, stack: stack, launchSite: launchSite)
+    checkAddress(record, of: &recordStorage)
+    checkAddress(UnsafeMutablePointer(mutating: record.label), of: &recordStorage.label)
+    checkAddress(self.completion, of: &completionStorage)
+    checkAddress(self.completion.waiterAddress, of: &completionStorage.waiters)
+    if let jobName { record.pointee.label.name = jobName.cString }
+  }
+
+  @inlinable final var record: JobRef {
+    @inline(__always) get { propertyAddress(in: self, at: 0, as: JobRecord.self) }
+  }
+  @inlinable final var completion: CompletionRef {
+    @inline(__always) get { propertyAddress(in: self, at: MemoryLayout<JobRecord>.stride, as: Completion.self) }
+  }
+
+  deinit {
+    Inspection.letFinish(self)
+    if completion.pointee.state.load(ordering: .acquiring) == Completion.failed { reportUnlessSeen() }
+    record.pointee.locals?.release()
+    if let reason = record.pointee.cancelReason.load(ordering: .acquiring),
+      reason.toOpaque() != CancelReason.noneAddress
+    {
+      reason.release()
+    }
+    // The stack's label until the result has been destroyed as well.
+    record.pointee.label.name = nil
+    let home = record.pointee.home
+    if !home._withUnsafeGuaranteedRef({ $0.isImmortal }) { home.release() }
+  }
+
+  /// The name given at the launch.
+  public final var name: String? { jobName?.text }
+
+  /// A number that no other job of this process has.
+  public final var id: UInt64 { record.pointee.label.id }
+
+  /// Whether cancel was called before the end.
+  public final var isCancelled: Bool { record.pointee.flags.load(ordering: .acquiring) & JobFlags.cancelled != 0 }
+
+  /// Asks the job to end: from now on every suspension point in it throws `reason`, or `CancellationError` where none
+  /// is given.
+  ///
+  /// Idempotent, the first reason wins. A job that has not started never runs its body. A body that returns a value all
+  /// the same has succeeded. Never suspends or blocks; any thread.
+  public final func cancel(_ reason: (any Error)? = nil) {
+    let flags = record.pointee.flags.load(ordering: .acquiring)
+    guard flags & JobFlags.cancelled == 0, !completion.isSettled else { return }
+    let chosen = reason.map { Unmanaged.passRetained(CancelReason($0)) } ?? Unmanaged.passUnretained(CancelReason.none)
+    let won = record.pointee.cancelReason.compareExchange(
+      expected: nil,
+      desired: chosen,
+      ordering: .acquiringAndReleasing
+    ).exchanged
+    guard won else {
+      if reason != nil { chosen.release() }
+      return
+    }
+    _ = record.pointee.flags.bitwiseOr(JobFlags.cancelled, ordering: .acquiringAndReleasing)
+    // A lazy job that nobody has started ends without having run.
+    start()
+    interrupt()
+  }
+
+  /// Puts a lazy job into its scheduler's queue.
+  ///
+  /// Any thread; the first call counts.
+  final func start() {
+    let old = record.pointee.flags.bitwiseOr(JobFlags.enqueued, ordering: .acquiringAndReleasing).oldValue
+    guard old & JobFlags.enqueued == 0 else { return }
+    goLive(holding: pendingAnchor)
+    pendingAnchor = nil
+    Carrier.makeReady(record)
+  }
+
+  /// From here to its end the runtime holds the job, and lists it.
+  final func goLive(holding anchor: Anchor?) {
+    _ = Unmanaged.passRetained(self)
+    record.pointee.home._withUnsafeGuaranteedRef { $0.register(record, holding: anchor) }
+  }
+
+  /// Before the job is known to anyone else, so that nobody starts it but its launcher: no atomic read-modify-write.
+  final func markEnqueued() { record.pointee.flags.store(JobFlags.enqueued, ordering: .relaxed) }
+
+  /// Makes the job known and, unless it is lazy, gets it going.
+  ///
+  /// The launcher's thread, once.
+  @usableFromInline
+  final func launch(_ start: StartMode, on queue: DispatchQueue?) {
+    record.pointee.locals = LocalBinding.currentRetained()
+    if start != .lazy, record.pointee.flags.load(ordering: .relaxed) == 0 { markEnqueued() }
+    switch start {
+    case .queued:
+      goLive(holding: queue)
+      Carrier.makeLaunchedReady(record)
+    case .immediate:
+      goLive(holding: queue)
+      runImmediately()
+    case .lazy:
+      let scheduler = record.pointee.home.takeUnretainedValue()
+      pendingAnchor = queue ?? scheduler.currentAnchor
+      scheduler.identify(record)
+    }
+  }
+
+  /// Reports the failure of a job that has failed, once, unless it has been seen or is a cancellation.
+  final func reportUnlessSeen() {
+    if completion.pointee.isObserved.exchange(true, ordering: .acquiringAndReleasing) { return }
+    let error = completion.pointee.failure.unsafelyUnwrapped
+    if !(error is CancellationError), !isOwnCancellation(error) { UnhandledErrors.report(error, in: summary) }
+  }
+
+  /// Who the job is, for reports that may come after its end.
+  final var origin: JobOrigin { JobOrigin(id: id, launchSite: record.pointee.label.launchSite, name: jobName) }
+
+  /// Whether a failure is what cancelling this job threw in it.
+  ///
+  /// Errors have no identity, so by type and text.
+  final func isOwnCancellation(_ error: any Error) -> Bool {
+    guard let reason = record.ownCancellation else { return false }
+    return error is CancellationError || isSameError(error, reason)
+  }
+
+  // MARK: The end
+
+  /// Ends a job that never got to run.
+  static func fail(_ job: JobRef, _ error: any Error) {
+    job.handle._withUnsafeGuaranteedRef { handle in
+      handle.releaseBody()
+      handle.willSettle()
+      _ = handle.completion.fail(error)
+    }
+    retire(job)
+  }
+
+  /// Releases what the body has captured.
+  ///
+  /// Overridden where the body is.
+  @usableFromInline func releaseBody() {}
+
+  /// Throws if the job was cancelled before it started.
+  @inlinable @inline(__always)
+  final func checkNotCancelled() throws {
+    if record.pointee.flags.load(ordering: .relaxed) & JobFlags.cancelled != 0, let error = record.ownCancellation {
+      throw error
+    }
+  }
+
+  /// Just before the result becomes known: afterwards the job counts as live no more.
+  @usableFromInline
+  final func willSettle() {
+    record.pointee.home._withUnsafeGuaranteedRef { $0.unregister(record) }
+    if let carrier = Carrier.current, carrier.pointee.job == record { carrier.pointee.job = nil }
+  }
+
+  /// The runtime's last act on a job: gives up its reference.
+  static func retire(_ job: JobRef) {
+    job.pointee.locals.take()?.release()
+    job.handle.release()
+  }
+}
+
+/// Whether two errors are, as far as one can tell, the same.
+func isSameError(_ one: any Error, _ other: any Error) -> Bool {
+  type(of: one) == type(of: other) && "\(one)" == "\(other)"
+}

@@ -1,0 +1,81 @@
+internal import CCoroutine
+import Synchronization
+
+// An immediate start: a job's first piece runs on the caller's turn, as a turn nested in it.
+//
+// If the caller's thread is draining the job's own scheduler, that is serial with everything else of it, and nothing more is
+// needed. Otherwise the job is *foreign*: its waits are published while it runs outside of its scheduler, so a waker may
+// queue it, and its scheduler pop it, before its stack is switched out (the one case that Waiter.swift leaves open).
+// Two bits of `flags`, changed by atomic read-modify-writes only, decide who resumes it:
+//
+//   its scheduler, having popped it     the starter, once the job is switched out
+//   sets `deferredWake`                 clears `foreign`
+//   `foreign` was still set: drops it   `deferredWake` was set: queues it again
+//   `foreign` was clear: resumes it
+//
+// The two operations are ordered by the word, so exactly one of them sees the other's bit: the job is resumed once and
+// only after the starter has left it. Interrupts are deferred in the same way by `deferredInterrupt`. The watchdog keeps a parked
+// job from being resumed by the same two bits (Interrupt.swift).
+
+extension AnyJob {
+  final func runImmediately() {
+    if ForkedChild.isHere { return AnyJob.fail(record, CoroutineError.afterFork) }
+    let outer = Carrier.current
+    let home = record.pointee.scheduler.load(ordering: .relaxed)
+    let isForeign = outer?.pointee.scheduler?.toOpaque() != home.toOpaque()
+    if isForeign { _ = record.pointee.flags.bitwiseOr(JobFlags.foreign, ordering: .relaxed) }
+    cco_guard_thread()
+    switch StackRunner.make(record.pointee.stackBytes) {
+    case .failure(let error): return AnyJob.fail(record, error)
+    case .success(let stack): record.pointee.context = stack
+    }
+    // Held: the job may end on this turn, or on another thread before this function is through with its record.
+    withExtendedLifetime(self) {
+      Self.runNested(record, outer)
+      if isForeign { leaveForeign() }
+    }
+  }
+
+  /// A nested turn has no switches to give away: the job comes back here when it first suspends or ends.
+  private static func runNested(_ job: JobRef, _ outer: UnsafeMutablePointer<Carrier>?) {
+    let now = outer?.pointee.now ?? Clock.now
+    var carrier = Carrier(scheduler: outer?.pointee.scheduler, readyQueue: outer?.pointee.readyQueue, now: now)
+    withUnsafeMutablePointer(to: &carrier) { carrier in
+      cco_thread().pointee.carrier = UnsafeMutableRawPointer(carrier)
+      carrier.pointee.job = job
+      cco_switch(&carrier.pointee.driver, &job.pointee.context.unsafelyUnwrapped.pointee.parked)
+      if carrier.pointee.leaving != 0 { Carrier.finishLeaving(carrier) }
+      cco_thread().pointee.carrier = UnsafeMutableRawPointer(outer)
+    }
+  }
+
+  /// Gives a foreign job back to its scheduler, and does what that scheduler has deferred meanwhile.
+  func leaveForeign() {
+    let deferred = JobFlags.deferredWake | JobFlags.deferredInterrupt
+    let old = record.pointee.flags.bitwiseAnd(~(JobFlags.foreign | deferred), ordering: .acquiringAndReleasing).oldValue
+    if old & (JobFlags.deferredWake | JobFlags.deferredInterrupt) == 0 || completion.isSettled { return }
+    if old & JobFlags.deferredWake != 0 { Carrier.makeReady(record) }
+    if old & JobFlags.deferredInterrupt != 0 { interrupt() }
+  }
+}
+
+extension Scheduler {
+  /// Returns whether somebody else has the job; the one who has it then does what `bit` stands for.
+  ///
+  /// One compare-and-swap sets the bit only while `foreign` is set: a bit that is set and cleared again could be seen, and
+  /// acted upon, by a watchdog that takes hold of the job in between.
+  func deferIfForeign(_ job: JobRef, _ bit: UInt32) -> Bool {
+    var flags = job.pointee.flags.load(ordering: .acquiring)
+    while flags & JobFlags.foreign != 0 {
+      let (isDeferred, seen) = job.pointee.flags.compareExchange(
+        expected: flags,
+        desired: flags | bit,
+        successOrdering: .acquiringAndReleasing,
+        failureOrdering: .acquiring
+      )
+      if isDeferred { return true }
+      flags = seen
+    }
+    return false
+  }
+}

@@ -1,0 +1,162 @@
+/// The progress of some work: completed units of a total.
+public struct ProgressUpdate: Sendable, Equatable {
+  /// The number of completed units.
+  public var completed: Int
+  /// The number of units in all.
+  ///
+  /// Zero or less means that it is unknown.
+  public var total: Int
+  /// Creates an update.
+  public init(completed: Int, total: Int) { (self.completed, self.total) = (completed, total) }
+  /// The completed part, from 0 to 1.
+  ///
+  /// It is 0 if the total is unknown.
+  public var fraction: Double { total > 0 ? min(1, max(0, Double(completed) / Double(total))) : 0 }
+}
+
+/// A promise whose work reports its progress, and a sequence of these updates, which always ends.
+///
+/// ```swift
+/// for progress in download { print(progress.fraction) }
+/// let data = try co_await(download)
+/// ```
+///
+/// Each loop gets the latest update that it has not seen. A slow loop skips updates; no loop gets an older update after
+/// a newer one. The sequence ends when the promise settles, after the last update. In a cancelled coroutine it ends at
+/// once.
+public final class ProgressPromise<Success: Sendable>: Promise<Success>, @unchecked Sendable {
+  // Sound because everything mutable is in `updates`, under its lock.
+  private let updates = ProgressUpdates()
+
+  /// The latest update, or nil if there was none.
+  public var progress: ProgressUpdate? { updates.latest }
+
+  /// Reports the progress of the work.
+  ///
+  /// After the promise has settled, the call does nothing. Never suspends. May be called on any thread.
+  public func update(completed: Int, total: Int) {
+    if isPending { updates.put(ProgressUpdate(completed: completed, total: total)) }
+  }
+
+  fileprivate enum Look {
+    case update(ProgressUpdate, version: Int)
+    case nothingNew
+    case end
+  }
+
+  /// Returns the next update after `seen`.
+  fileprivate func look(after seen: Int) -> Look {
+    // Read before the updates. In the other order, an update between the two reads could be lost, and the end reported.
+    let isOver = isSettled
+    if let (update, version) = updates.newer(than: seen) { return .update(update, version: version) }
+    return isOver ? .end : .nothingNew
+  }
+
+  /// Returns a promise that settles when there is a newer update than `seen`, or the end.
+  fileprivate func changed(after seen: Int) -> Promise<Void> {
+    let (change, isFirst) = updates.change(after: seen)
+    // Unlike `observe`, this callback does not count as observing a failure.
+    if isFirst { _ = completion.add(ClosureCallback { [updates] in updates.wake() }, observes: false) }
+    if isSettled { updates.wake() }
+    return change
+  }
+
+  /// One loop over the updates.
+  public struct Iterator: IteratorProtocol, AsyncIteratorProtocol {
+    fileprivate let promise: ProgressPromise
+    private var seen = 0
+    private var isOver = false
+
+    fileprivate init(_ promise: ProgressPromise) { self.promise = promise }
+
+    /// Suspends until there is an update that this loop has not seen, and returns it.
+    ///
+    /// - Returns: The update. Nil at the end, and once the coroutine is cancelled. Outside a coroutine the call never
+    ///   waits, and returns nil if there is no new update.
+    public mutating func next() -> ProgressUpdate? {
+      while true {
+        if let found = take(promise.look(after: seen)) { return found }
+        guard !isOver, (try? co_await(promise.changed(after: seen))) != nil else { return nil }
+      }
+    }
+
+    /// Suspends the Task until there is an update that this loop has not seen.
+    ///
+    /// Throws once the Task is cancelled.
+    public mutating func next() async throws -> ProgressUpdate? {
+      while true {
+        if let found = take(promise.look(after: seen)) { return found }
+        if isOver { return nil }
+        try await promise.changed(after: seen).value
+      }
+    }
+
+    private mutating func take(_ look: Look) -> ProgressUpdate? {
+      switch look {
+      case .update(let progress, let version):
+        seen = version
+        return progress
+      case .nothingNew:
+        return nil
+      case .end:
+        isOver = true
+        return nil
+      }
+    }
+  }
+}
+
+extension ProgressPromise: Sequence, AsyncSequence {
+  /// The type of the updates.
+  public typealias Element = ProgressUpdate
+  /// Returns a new loop over the updates.
+  public func makeIterator() -> Iterator { Iterator(self) }
+  /// Returns a new loop over the updates, for async code.
+  public func makeAsyncIterator() -> Iterator { Iterator(self) }
+}
+
+/// The latest update of one promise, and the promise for its next update.
+private final class ProgressUpdates: @unchecked Sendable {
+  // Sound because everything mutable is under `lock`.
+  private let lock = SpinLock()
+  @exclusivity(unchecked) private var last: ProgressUpdate?
+  @exclusivity(unchecked) private var version = 0
+  /// The promise that settles at the next update, or at the end.
+  ///
+  /// Created when a loop waits.
+  @exclusivity(unchecked) private var next: Promise<Void>?
+  /// Whether a loop has waited before, so that the end of the promise wakes the loops.
+  @exclusivity(unchecked) private var hasWaiters = false
+
+  init() {}
+
+  var latest: ProgressUpdate? { lock.withLock { last } }
+
+  func put(_ update: ProgressUpdate) {
+    lock.withLock {
+      last = update
+      version += 1
+    }
+    wake()
+  }
+
+  func newer(than seen: Int) -> (ProgressUpdate, version: Int)? {
+    lock.withLock { version > seen ? last.map { ($0, version) } : nil }
+  }
+
+  /// Returns a promise to wait for.
+  ///
+  /// `isFirst` is true if no loop has waited before.
+  func change(after seen: Int) -> (Promise<Void>, isFirst: Bool) {
+    let made = Promise<Void>()
+    return lock.withLock {
+      if version > seen { return (.value(()), false) }
+      let change = next ?? made
+      next = change
+      defer { hasWaiters = true }
+      return (change, !hasWaiters)
+    }
+  }
+
+  func wake() { lock.withLock { next.take() }?.fulfill(()) }
+}

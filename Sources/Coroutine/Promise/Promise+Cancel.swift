@@ -1,0 +1,252 @@
+internal import CCoroutine
+import Synchronization
+
+// Cancellation goes upstream: from the cancelled promise to the promises that it waits for, as long as no other waiter
+// needs them.
+//
+// Locking. Cancellation locks hand over hand: it leaves the lock of the waiting promise only while it holds the lock of
+// the upstream. That lock keeps the upstream in memory (AnyPromise.swift, 1). On the way nothing foreign is called and
+// nothing is released. Such work is recorded in a `Removed`, and performed at the end, outside every lock, in constant
+// stack.
+//
+// References. Swift may retain the object that a method is called on, and release it again, under that object's lock.
+// If the other owners release it in between, this release is the last one, and the deinit takes the lock that its own
+// caller holds. Therefore a thread that locks a promise without owning it retains it first. The exception is a promise
+// that is in its deinit already: there, one reference more or less changes nothing.
+//
+// Why no waiter of an upstream needs to be woken: cancellation settles an upstream only if its waiter queue is empty.
+// For the same reason it needs no reference to the upstream, and could not take one if the upstream were in its deinit.
+// It settles the upstream under its lock and leaves it.
+
+extension AnyPromise {
+  /// Cancels the promise: rejects it with `CancellationError` and calls `onCancel`, unless it is settled.
+  ///
+  /// Cancellation goes on upstream: a promise that this one waits for is cancelled too, if nothing else waits for it,
+  /// and so on up to the work itself. If a failure is on its way to a handler of this promise, the promise is rejected
+  /// with that failure. Does not suspend. May be called on any thread.
+  public final func cancel() { _ = cancel(with: nil) }
+
+  /// Cancels the promise, and rejects it with `error` if that is not nil.
+  ///
+  /// Returns false if it does nothing.
+  ///
+  /// - Parameter unlessAwaited: whether to do nothing if the promise has waiters.
+  final func cancel(with error: (any Error)?, unlessAwaited: Bool = false) -> Bool {
+    completion.pointee.lock.lock()
+    guard !completion.isSettled, !(unlessAwaited && completion.pointee.waiters.first != nil) else {
+      completion.pointee.lock.unlock()
+      return false
+    }
+    var removed = Removed()
+    settleCancelled(error, &removed)
+    let isWaitedFor = !completion.pointee.isReleased
+    leaveUpstreams(&removed)
+    if isWaitedFor { callWaiters() }
+    removed.finish()
+    return true
+  }
+
+  /// Rejects a pending promise.
+  ///
+  /// Called under its lock.
+  private final func settleCancelled(_ error: (any Error)?, _ removed: inout Removed) {
+    // A failure that is already stored is the upstream's. A cancellation does not mask it.
+    if let error {
+      removed.drop(completion.pointee.failure)
+      completion.pointee.failure = error
+    } else if completion.pointee.failure == nil {
+      completion.pointee.failure = CancellationError()
+    }
+    wasCancelled.store(true, ordering: .releasing)
+    // Not `take`, for the reason in Promise+Link.swift.
+    removed.call(onCancel)
+    onCancel = nil
+    completion.pointee.state.store(Completion.failed, ordering: .releasing)
+    if completion.pointee.waiters.first == nil { completion.pointee.isReleased = true }
+  }
+
+  /// Takes a settled promise out of the waiter queues of its upstreams.
+  ///
+  /// If the promise was cancelled, each upstream that has no other waiter is cancelled too. Entered with this promise's
+  /// lock, left without.
+  final func leaveUpstreams(_ removed: inout Removed) {
+    var combiners: [Unmanaged<AnyPromise>] = []
+    var next: Unmanaged<AnyPromise>? = Unmanaged.passUnretained(self)
+    while true {
+      // Here `next` is locked and settled.
+      while let this = next {
+        next = this._withUnsafeGuaranteedRef { this in
+          if this.hasMembers, let member = this.leaveMembers(&removed, &combiners) { return member }
+          return this.leaveUpstream(this === self, &removed)
+        }
+      }
+      guard let combiner = combiners.popLast() else { return }
+      combiner._withUnsafeGuaranteedRef { $0.completion.pointee.lock.lock() }
+      removed.drop(combiner)
+      next = combiner
+    }
+  }
+
+  /// Takes the promise out of its upstream's queue, and leaves this promise's lock.
+  ///
+  /// Returns the upstream, locked and cancelled, if its own upstreams are next.
+  private final func leaveUpstream(_ isFirst: Bool, _ removed: inout Removed) -> Unmanaged<AnyPromise>? {
+    guard let upstream = upstream.take() else {
+      completion.pointee.lock.unlock()
+      return nil
+    }
+    return upstream._withUnsafeGuaranteedRef { up in
+      up.completion.pointee.lock.lock()
+      removed.held.hold(upstream)
+      if waiter.pointee.isLinked {
+        up.completion.pointee.waiters.remove(waiter)
+        let reference = Unmanaged.passUnretained(self)
+        if kind.runsWhenCancelled, phase == .waiting {
+          phase = .posted
+          removed.post(reference)
+        } else if isFirst {
+          // The promise may be in another list too, through its `settleLink`.
+          removed.giveUp(reference)
+        } else {
+          removed.release(reference)
+        }
+      }
+      let isCancelled = wasCancelled.load(ordering: .relaxed)
+      completion.pointee.lock.unlock()
+      return up.cancelIfUnwanted(isCancelled, &removed)
+    }
+  }
+
+  /// Takes the promise out of its members' queues, one after the other, as leaveUpstream does.
+  ///
+  /// If it returns nil and `hasMembers` is false, every member has been left, and the lock is still held.
+  private final func leaveMembers(_ removed: inout Removed, _ combiners: inout [Unmanaged<AnyPromise>])
+    -> Unmanaged<AnyPromise>?
+  {
+    let isCancelled = wasCancelled.load(ordering: .relaxed)
+    while let left = members?.takeNext() {
+      let waiter = left.waiter
+      removed.drop(left.ended)
+      let next: Unmanaged<AnyPromise>? = left.member._withUnsafeGuaranteedRef { member in
+        member.completion.pointee.lock.lock()
+        removed.held.hold(left.member)
+        // If it is not linked, the member is settling, or was not joined yet.
+        let isLinked = waiter.pointee.isLinked
+        if isLinked { member.completion.pointee.waiters.remove(waiter) }
+        // A combinator that leaves a member has observed it: the member's failure is not reported.
+        member.ignore()
+        let next = member.cancelIfUnwanted(isCancelled || left.isUnselected, &removed)
+        let reference = Unmanaged.passUnretained(self)
+        if next != nil {
+          // The reference that the member's queue had keeps this promise until its other members are left.
+          if !isLinked { _ = reference.retain() }
+          combiners.append(reference)
+        } else if isLinked {
+          removed.drop(reference)
+        }
+        return next
+      }
+      if let next {
+        completion.pointee.lock.unlock()
+        return next
+      }
+    }
+    hasMembers = false
+    return nil
+  }
+
+  /// Cancels this promise if `cancelling` is true and nothing waits for it.
+  ///
+  /// Entered with its lock. Returns the promise, still locked, if it was cancelled now. Otherwise leaves the lock and
+  /// returns nil.
+  private final func cancelIfUnwanted(_ cancelling: Bool, _ removed: inout Removed) -> Unmanaged<AnyPromise>? {
+    guard cancelling, completion.pointee.waiters.first == nil, !completion.isSettled else {
+      completion.pointee.lock.unlock()
+      return nil
+    }
+    settleCancelled(nil, &removed)
+    return Unmanaged.passUnretained(self)
+  }
+}
+
+/// The work that was recorded under locks and is performed after they are left.
+struct Removed {
+  /// Promises, each with the reference that an upstream's queue had.
+  private var released = SettleList()
+  private var surplus: [Unmanaged<AnyPromise>] = []
+  private var members: [Unmanaged<AnyPromise>] = []
+  private var onCancel: [@Sendable () -> Void] = []
+  private var posted: [Unmanaged<AnyPromise>] = []
+  private var dropped: [any Error] = []
+  private var ended: [AdditionalMemberEnded] = []
+  var held = Held()
+
+  init() {}
+
+  mutating func call(_ body: (@Sendable () -> Void)?) {
+    if let body { onCancel.append(body) }
+  }
+
+  mutating func drop(_ error: (any Error)?) {
+    if let error { dropped.append(error) }
+  }
+
+  mutating func drop(_ ended: AdditionalMemberEnded?) {
+    if let ended { self.ended.append(ended) }
+  }
+
+  /// Posts the handler of a cancelled link, which runs nevertheless.
+  ///
+  /// Takes over one reference.
+  mutating func post(_ promise: Unmanaged<AnyPromise>) { posted.append(promise) }
+
+  /// Gives up a reference to a promise that is in no other list.
+  mutating func release(_ promise: Unmanaged<AnyPromise>) { released.append(promise) }
+
+  /// Gives up a reference to any promise.
+  mutating func giveUp(_ promise: Unmanaged<AnyPromise>) { surplus.append(promise) }
+
+  /// Gives up a reference that a member's queue had, or that led to the promise.
+  ///
+  /// Its handler may run nevertheless.
+  mutating func drop(_ promise: Unmanaged<AnyPromise>) { members.append(promise) }
+
+  /// Performs the recorded work.
+  ///
+  /// Called outside every lock.
+  mutating func finish() {
+    for promise in posted { AnyPromise.post(promise) }
+    let words = AnyPromise.leaveSettleList()
+    for body in onCancel { body() }
+    onCancel = []
+    dropped = []
+    ended = []
+    for promise in members { promise.release() }
+    held.giveUp()
+    for promise in surplus { AnyPromise.giveUpLink(promise) }
+    while let promise = released.popFirst() { AnyPromise.giveUpLink(promise) }
+    AnyPromise.enterSettleList(words)
+  }
+}
+
+/// References to promises that were locked by a thread that did not own them.
+struct Held {
+  private var promises: [Unmanaged<AnyPromise>] = []
+
+  init() {}
+
+  /// Retains a promise.
+  ///
+  /// Called with its lock held, which keeps its memory.
+  mutating func hold(_ promise: Unmanaged<AnyPromise>) {
+    if cco_try_retain(promise.toOpaque()) { promises.append(promise) }
+  }
+
+  /// Gives up the references.
+  ///
+  /// Called outside every lock.
+  mutating func giveUp() {
+    for promise in promises { AnyPromise.giveUp(promise) }
+    promises = []
+  }
+}

@@ -1,0 +1,227 @@
+public import Synchronization
+
+// How other threads reach a scheduler: a lock-free stack of messages whose head word also says whether a drain is under
+// way, so that exactly one push of an idle scheduler finds that it must start one.
+//
+//   head = idle     nobody drains and nothing is queued
+//   head = 0        a drain is scheduled or running; nothing is queued
+//   head = message  a drain is scheduled or running; messages, newest first
+//
+//   push      idle -> message   the pusher must start a drain
+//             0 / m -> message  the drain will see it
+//   wakeUp    idle -> 0         as a push of nothing (timers)
+//   takeAll   m -> 0            the drain
+//   rescue    m -> 0 -> m       the watchdog of a worker that is stuck: what it leaves goes back below what came meanwhile
+//   goIdle    0 -> idle         the drain only; fails when something was pushed meanwhile
+//
+// No wake-up is lost: a message is pushed either before goIdle's compare-and-swap, which then fails, or after it, when the
+// pusher sees `idle` and starts a drain. There are no two drains: only the transition out of `idle` starts one.
+//
+// Messages are handled in the order of their pushes. Those that `rescue` has in its hands are older than any in the inbox, so
+// nobody may take from it meanwhile: whoever takes from a worker's inbox holds `taking` for as long.
+//
+// A message is a job's address with a tag in its low bits: the job itself (through `next`), or an interrupt of it
+// (through `interruptLink`, so that both can be under way at once), or a work item (WorkItem.swift).
+
+@usableFromInline
+struct Inbox: ~Copyable {
+  @usableFromInline static var idle: UInt { 1 << 2 }  // no record lives at address 4
+  @usableFromInline let head = Atomic<UInt>(4)
+  /// Held by those who take from the inbox of a worker; a queue's is its drain's alone.
+  private let taking = SpinLock()
+  /// How often the drain of a worker has taken messages: a watchdog sees by it whether the drain gets to them.
+  let takings = Atomic<UInt>(0)
+
+  enum Message {
+    case job(JobRef)
+    case interrupt(JobRef)
+    case work(UnsafeMutablePointer<WorkItem>)
+  }
+
+  init() {}
+
+  /// Whether the caller must start a drain.
+  borrowing func push(_ message: Message) -> Bool {
+    let word = Self.encode(message)
+    var old = head.load(ordering: .relaxed)
+    while true {
+      Self.setLink(word, old == Self.idle ? 0 : old)
+      let attempt = head.weakCompareExchange(
+        expected: old,
+        desired: word,
+        successOrdering: .acquiringAndReleasing,
+        failureOrdering: .relaxed
+      )
+      if attempt.exchanged { return old == Self.idle }
+      old = attempt.original
+    }
+  }
+
+  /// Whether the caller must start a drain.
+  borrowing func wakeUp() -> Bool {
+    head.compareExchange(
+      expected: Self.idle,
+      desired: 0,
+      ordering: .sequentiallyConsistent
+    ).exchanged
+  }
+
+  /// Whether there is something to take: one plain load on the usual path.
+  var hasMessages: Bool { head.load(ordering: .relaxed) > Self.idle }
+
+  /// Hands every message to `body`, oldest first.
+  ///
+  /// The drain. `isShared`: a watchdog may take as well.
+  borrowing func takeAll(isShared: Bool, _ body: (Message) -> Void) {
+    guard hasMessages else { return }
+    if isShared { taking.lock() }
+    var newestFirst = grab()
+    if isShared {
+      takings.store(takings.load(ordering: .relaxed) &+ 1, ordering: .relaxed)
+      taking.unlock()
+    }
+    var oldestFirst: UInt = 0
+    while newestFirst != 0 {
+      let next = Self.link(newestFirst)
+      Self.setLink(newestFirst, oldestFirst)
+      oldestFirst = newestFirst
+      newestFirst = next
+    }
+    while oldestFirst != 0 {
+      let next = Self.link(oldestFirst)
+      body(Self.decode(oldestFirst))
+      oldestFirst = next
+    }
+  }
+
+  /// What a watchdog takes out of the inbox of a worker that is stuck, oldest first.
+  struct Rescued {
+    var jobs = JobQueue()
+    /// Linked by `interruptLink`; still marked as pending.
+    fileprivate var firstInterrupt: JobRef?
+    /// The drain may have gone idle while the inbox seemed empty: the caller must start one.
+    var mustStart = false
+
+    mutating func popInterrupt() -> JobRef? {
+      guard let job = firstInterrupt else { return nil }
+      firstInterrupt = JobRef(bitPattern: job.pointee.interruptLink)
+      return job
+    }
+  }
+
+  /// Takes out the jobs and the interrupts that are wanted and leaves everything else as it was.
+  ///
+  /// Called by a watchdog.
+  borrowing func rescue(jobs isJobWanted: (JobRef) -> Bool, interrupts isInterruptWanted: (JobRef) -> Bool) -> Rescued {
+    taking.lock()
+    defer { taking.unlock() }
+    var rescued = Rescued()
+    var oldestFirst: JobRef?
+    var kept: UInt = 0
+    var oldestKept: UInt = 0
+    var word = grab()
+    while word != 0 {
+      let next = Self.link(word)
+      switch Self.decode(word) {
+      case .job(let job) where isJobWanted(job):
+        job.pointee.next = oldestFirst
+        oldestFirst = job
+      case .interrupt(let job) where isInterruptWanted(job):
+        job.pointee.interruptLink = UInt(bitPattern: rescued.firstInterrupt)
+        rescued.firstInterrupt = job
+      default:
+        if oldestKept == 0 { kept = word } else { Self.setLink(oldestKept, word) }
+        oldestKept = word
+      }
+      word = next
+    }
+    while let job = oldestFirst {
+      oldestFirst = job.pointee.next
+      rescued.jobs.append(job)
+    }
+    rescued.mustStart = kept != 0 && putBack(kept, oldest: oldestKept)
+    return rescued
+  }
+
+  /// Puts messages back below those that have come meanwhile; whether the caller must start a drain.
+  private borrowing func putBack(_ kept: UInt, oldest: UInt) -> Bool {
+    var kept = kept
+    Self.setLink(oldest, 0)
+    while true {
+      let old = head.load(ordering: .relaxed)
+      if old <= Self.idle {
+        if head.compareExchange(expected: old, desired: kept, ordering: .acquiringAndReleasing).exchanged {
+          return old == Self.idle
+        }
+        continue
+      }
+      let newer = grab()
+      var bottom = newer
+      while Self.link(bottom) != 0 { bottom = Self.link(bottom) }
+      Self.setLink(bottom, kept)
+      kept = newer
+    }
+  }
+
+  /// Everything, newest first and linked; 0: nothing.
+  private borrowing func grab() -> UInt {
+    var newestFirst = head.load(ordering: .relaxed)
+    while newestFirst > Self.idle {
+      let attempt = head.weakCompareExchange(
+        expected: newestFirst,
+        desired: 0,
+        successOrdering: .acquiringAndReleasing,
+        failureOrdering: .relaxed
+      )
+      if attempt.exchanged { return newestFirst }
+      newestFirst = attempt.original
+    }
+    return 0
+  }
+
+  /// Ends the drain unless something was pushed.
+  ///
+  /// The drain only.
+  borrowing func goIdle() -> Bool {
+    head.compareExchange(
+      expected: 0,
+      desired: Self.idle,
+      ordering: .sequentiallyConsistent
+    ).exchanged
+  }
+
+  // MARK: The tags
+
+  static func encode(_ message: Message) -> UInt {
+    switch message {
+    case .job(let job): UInt(bitPattern: job)
+    case .interrupt(let job): UInt(bitPattern: job) | 1
+    case .work(let item): UInt(bitPattern: item) | 2
+    }
+  }
+
+  static func decode(_ word: UInt) -> Message {
+    switch word & 3 {
+    case 0: .job(JobRef(bitPattern: word)!)
+    case 1: .interrupt(JobRef(bitPattern: word & ~3)!)
+    default: .work(UnsafeMutablePointer(bitPattern: word & ~3)!)
+    }
+  }
+
+  static func link(_ word: UInt) -> UInt {
+    switch decode(word) {
+    case .job(let job): UInt(bitPattern: job.pointee.next)
+    case .interrupt(let job): job.pointee.interruptLink
+    case .work(let item): item.pointee.link
+    }
+  }
+
+  static func setLink(_ word: UInt, _ link: UInt) {
+    switch decode(word) {
+    // `next` holds a tagged word while the job is in an inbox, and a pointer again once it is in a run queue.
+    case .job(let job): job.pointee.next = JobRef(bitPattern: link)
+    case .interrupt(let job): job.pointee.interruptLink = link
+    case .work(let item): item.pointee.link = link
+    }
+  }
+}

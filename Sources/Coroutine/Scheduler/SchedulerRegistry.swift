@@ -1,0 +1,21 @@
+/// All schedulers of the process.
+enum SchedulerRegistry {
+  private static let lock = SpinLock()
+  // Sound because every access is under `lock`. Unowned: a scheduler leaves at its deinit.
+  nonisolated(unsafe) private static var all: [ObjectIdentifier: Unmanaged<Scheduler>] = [:]
+
+  static func add(_ scheduler: Scheduler) {
+    lock.withLock { all[ObjectIdentifier(scheduler)] = Unmanaged.passUnretained(scheduler) }
+  }
+
+  static func remove(_ scheduler: Scheduler) {
+    lock.withLock { _ = all.removeValue(forKey: ObjectIdentifier(scheduler)) }
+  }
+
+  /// Calls `body` with every scheduler.
+  ///
+  /// Under the registry's lock, so that none goes away meanwhile: `body` only looks.
+  static func visitAll(_ body: (Scheduler) -> Void) {
+    lock.withLock { for scheduler in all.values { scheduler._withUnsafeGuaranteedRef(body) } }
+  }
+}

@@ -1,0 +1,240 @@
+import Synchronization
+
+/// The select's algorithm, which knows no types: see the head of Select.swift, whose numbers the comments give.
+@usableFromInline
+enum SelectRun {
+  @usableFromInline typealias Nodes = UnsafeMutablePointer<SelectWaiter>
+
+  /// How many cases one select may have: their numbers share a byte with the other reasons for the end of a wait.
+  static let most = 240
+
+  /// Commits one case and answers which.
+  ///
+  /// Throws what cancellation throws; nothing is committed then. Either way every case but the winner has been disposed
+  /// of, and no node is left anywhere.
+  @usableFromInline
+  static func run(_ waiters: Nodes, _ count: Int, _ biased: Bool, needsPreparation: Bool) throws -> Int {
+    if count > most { misuse("A select takes at most \(most) cases, not \(count): let many send into one channel.") }
+    guard needsPreparation else { return try commit(waiters, count, biased) }
+    for index in 0..<count where waiters[index].source.pointee.needsPreparation { perform(.prepare, waiters + index) }
+    var winner = -1
+    defer {
+      for index in 0..<count where index != winner && waiters[index].source.pointee.needsPreparation {
+        perform(.dispose, waiters + index)
+      }
+    }
+    winner = try commit(waiters, count, biased)
+    return winner
+  }
+
+  @inline(__always)
+  private static func commit(_ waiters: Nodes, _ count: Int, _ biased: Bool) throws -> Int {
+    // Operands and prepare were foreign code: where we are, and whether we are cancelled, is known only now.
+    let (carrier, job) = try Carrier.beginWaiting()
+    let locks = orderLocks(waiters, count)
+    orderAttempts(waiters, count, biased, carrier, job)
+    // 2
+    for position in 0..<locks { waiters[Int(waiters[position].locked)].lock.pointee.lock() }
+    // 3
+    for position in 0..<count {
+      let index = Int(waiters[position].attempted)
+      let answer = attempt(waiters + index)
+      if answer.word != 0 {
+        unlock(waiters, locks)
+        answer.wake()
+        return index
+      }
+    }
+    var timeout: Int?
+    for index in 0..<count where waiters[index].kind != .place {
+      if waiters[index].kind == .otherwise {
+        unlock(waiters, locks)
+        return index
+      }
+      if timeout.map({ waiters[index].words[0] < waiters[$0].words[0] }) ?? true { timeout = index }
+    }
+    // 4
+    job.pointee.selectNodes.store(UInt(bitPattern: waiters), ordering: .releasing)
+    job.pointee.selectCount.store(UInt8(truncatingIfNeeded: count), ordering: .relaxed)
+    let source = locks > 0 ? waiters[Int(waiters[0].locked)].source.pointee.place : nil
+    let address = UInt(bitPattern: source.map { Unmanaged.passUnretained($0).toOpaque() })
+    let publish = { (epoch: WaitEpoch) in
+      // In the order of the attempts: of two cases in one queue either comes first with equal probability, unless biased.
+      for position in 0..<count {
+        let index = Int(waiters[position].attempted)
+        guard let queue = waiters[index].source.pointee.queue else { continue }
+        waiters[index].slotted.waiter.job = job
+        queue.pointee.append((waiters + index).waitNode, epoch)
+      }
+      // 5
+      unlock(waiters, locks)
+    }
+    let reason: UInt8
+    if let timeout {
+      reason = try park(carrier, job, address, waiters[timeout].words[0], publish) { unlink(waiters, count, except: -1) }
+    } else {
+      reason = try WaitQueue.park(carrier, job, .select, for: address, publish: publish) {
+        unlink(waiters, count, except: -1)
+      }
+    }
+    var winner = -1
+    if reason >= WakeReason.firstCase {
+      winner = Int(reason - WakeReason.firstCase)
+    } else if reason == WakeReason.timer, let timeout {
+      winner = timeout
+    }
+    // 6: the winner's node was unlinked by whoever claimed it.
+    unlink(waiters, count, except: winner)
+    return winner
+  }
+
+  @inline(__always)
+  private static func unlink(_ waiters: Nodes, _ count: Int, except winner: Int) {
+    for index in 0..<count where index != winner {
+      guard let queue = waiters[index].source.pointee.queue else { continue }
+      let lock = waiters[index].lock
+      lock.pointee.lock()
+      queue.pointee.remove((waiters + index).waitNode)
+      lock.pointee.unlock()
+    }
+  }
+
+  @inline(__always)
+  private static func attempt(_ waiter: Nodes) -> SelectAnswer {
+    switch waiter.pointee.kind {
+    case .place: perform(.attempt, waiter)
+    case .timeout: waiter.pointee.words[0] == 0 ? .yes : .no
+    case .otherwise: .no
+    }
+  }
+
+  /// Any step but `finish`, which alone throws, and alone uses the memory.
+  @inline(__always) @discardableResult
+  private static func perform(_ step: SelectStep, _ waiter: Nodes) -> SelectAnswer {
+    (try? waiter.pointee.source.pointee.operate(step, waiter, waiter)).unsafelyUnwrapped
+  }
+
+  @inline(__always)
+  private static func unlock(_ waiters: Nodes, _ locks: Int) {
+    for position in 0..<locks { waiters[Int(waiters[position].locked)].lock.pointee.unlock() }
+  }
+
+  /// Of the case that has won, after its body.
+  @usableFromInline
+  static func dispose(_ waiter: Nodes) { if waiter.pointee.source.pointee.needsPreparation { perform(.dispose, waiter) } }
+
+  /// Parks for `nanoseconds` at most.
+  private static func park(
+    _ carrier: UnsafeMutablePointer<Carrier>,
+    _ job: JobRef,
+    _ source: UInt,
+    _ nanoseconds: UInt,
+    _ publish: (WaitEpoch) -> Void,
+    withdraw: () -> Void
+  ) throws -> UInt8 {
+    let scheduler = job.pointee.scheduler.load(ordering: .relaxed)
+    return try scheduler._withUnsafeGuaranteedRef { scheduler in
+      let now = scheduler.clock
+      let (end, overflows) = now.addingReportingOverflow(UInt64(nanoseconds))
+      var timer = TimerNode(deadline: overflows ? .max : end, job)
+      return try withUnsafeMutablePointer(to: &timer) { timer in
+        let reason = try WaitQueue.park(carrier, job, .select, for: source) { epoch in
+          publish(epoch)
+          // After the locks: starting a timer may allocate.
+          scheduler.add(timer, waking: epoch, now: now)
+        } withdraw: {
+          scheduler.remove(timer)
+          withdraw()
+        }
+        if reason != WakeReason.timer { scheduler.remove(timer) }
+        return reason
+      }
+    }
+  }
+
+  /// A select of nothing.
+  @usableFromInline
+  static func waitForCancellation() throws -> Never {
+    let (carrier, job) = try Carrier.beginWaiting()
+    job.pointee.selectCount.store(0, ordering: .relaxed)
+    try WaitQueue.park(carrier, job, .select) { _ in } withdraw: {}
+    misuse("a select without cases has ended without a cancellation")
+  }
+
+  /// A timeout's length; zero: ready at once.
+  @usableFromInline
+  static func nanoseconds(_ duration: Duration) -> UInt {
+    duration > .zero ? UInt(truncatingIfNeeded: duration.deadline(after: 0)) : 0
+  }
+
+  // MARK: Orders
+
+  /// Sorts the distinct locks by address into `locked`; answers how many there are.
+  @inline(__always)
+  private static func orderLocks(_ waiters: Nodes, _ count: Int) -> Int {
+    var locks = 0
+    next: for index in 0..<count {
+      guard let lock = waiters[index].source.pointee.lock else { continue }
+      var position = locks
+      while position > 0 {
+        let before = waiters[Int(waiters[position - 1].locked)].lock
+        if before == lock { continue next }
+        if before < lock { break }
+        position -= 1
+      }
+      var shifted = locks
+      while shifted > position {
+        waiters[shifted].locked = waiters[shifted - 1].locked
+        shifted -= 1
+      }
+      waiters[position].locked = UInt8(truncatingIfNeeded: index)
+      locks += 1
+    }
+    return locks
+  }
+
+  /// Puts the order of the attempts into `attempted`: as given, or every order equally likely (Fisher and Yates).
+  @inline(__always)
+  private static func orderAttempts(
+    _ waiters: Nodes,
+    _ count: Int,
+    _ biased: Bool,
+    _ carrier: UnsafeMutablePointer<Carrier>,
+    _ job: JobRef
+  ) {
+    for index in 0..<count { waiters[index].attempted = UInt8(truncatingIfNeeded: index) }
+    if biased || count < 2 { return }
+    let host = job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.host }
+    var random = carrier.pointee.drawNumber()
+    for index in stride(from: count - 1, to: 0, by: -1) {
+      let other: Int
+      if host.controlsOrder {
+        other = index - host.choose(index + 1)
+      } else {
+        other = Int(((random >> 32) &* UInt64(index + 1)) >> 32)
+        random = random &* 0x5851_F42D_4C95_7F2D &+ 0x1405_7B7E_F767_814F
+      }
+      (waiters[index].attempted, waiters[other].attempted) = (waiters[other].attempted, waiters[index].attempted)
+    }
+  }
+}
+
+extension SelectWaiter {
+  /// The lock of a place's case.
+  fileprivate var lock: UnsafePointer<SpinLock> {
+    @inline(__always) get { source.pointee.lock.unsafelyUnwrapped }
+  }
+}
+
+extension Carrier {
+  /// A random number: a Weyl sequence that begins with the turn, mixed on the way out (SplitMix).
+  ///
+  /// The turn's own, so that no select shares a word with one on another thread.
+  @inline(__always)
+  mutating func drawNumber() -> UInt64 {
+    random &+= 0x9E37_79B9_7F4A_7C15
+    var mixed = (random ^ (random >> 30)) &* 0xBF58_476D_1CE4_E5B9
+    mixed = (mixed ^ (mixed >> 27)) &* 0x94D0_49BB_1331_11EB
+    return mixed ^ (mixed >> 31)
+  }
+}

@@ -1,0 +1,86 @@
+import Synchronization
+
+// The timer as its owner sees it. TimerWheel.swift stores timers, and documents the ownership.
+
+/// One timer, stored on the stack of the waiting coroutine or in a `TimerCall`.
+@usableFromInline
+struct TimerNode {
+  enum Effect {
+    /// Ends the wait `epoch` of `job`.
+    case wake(JobRef, WaitEpoch)
+    /// Marks a deadline of `job` as expired.
+    case expire(JobRef, UnsafeMutablePointer<CancelFrame>)
+    /// Calls `fire`, outside every lock. The wheel holds the call.
+    case call(Unmanaged<TimerCall>)
+  }
+
+  let deadline: UInt64
+  fileprivate(set) var effect: Effect
+  /// The wheel's entry for this timer, from `add` until the timer is removed.
+  ///
+  /// Once the timer has fired, the entry is free or belongs to another node.
+  var entry: UnsafeMutablePointer<TimerEntry>?
+  /// The generation of the pool when `entry` was taken.
+  var generation: UInt32 = 0
+
+  init(deadline: UInt64, effect: Effect) {
+    self.deadline = deadline
+    self.effect = effect
+  }
+
+  /// Creates the timer of a job whose wait has not begun; `add(_:waking:now:)` sets the epoch.
+  init(deadline: UInt64, _ job: JobRef) { self.init(deadline: deadline, effect: .wake(job, WaitEpoch(word: 0))) }
+}
+
+extension Scheduler {
+  /// Starts a timer that ends the wait that has just begun, which `epoch` names.
+  func add(_ node: UnsafeMutablePointer<TimerNode>, waking epoch: WaitEpoch, now: UInt64) {
+    if case .wake(let job, _) = node.pointee.effect { node.pointee.effect = .wake(job, epoch) }
+    add(node, now: now)
+  }
+}
+
+/// A timer that belongs to no job, in an object of its own.
+@usableFromInline
+class TimerCall: @unchecked Sendable {
+  // Sound because the node is touched only under the wheel's lock.
+  let node: UnsafeMutablePointer<TimerNode>
+  @exclusivity(unchecked) private var scheduler: Unmanaged<Scheduler>?
+
+  init() { node = .allocate(capacity: 1) }
+
+  deinit { node.deallocate() }
+
+  /// Called once, by the scheduler's drain, unless the timer was stopped before.
+  func fire() {}
+
+  /// Starts the timer.
+  ///
+  /// Called once, by the creator. Inside a simulation the timer runs on virtual time. Outside, it runs on one of the
+  /// shared workers, which live for ever.
+  final func start(_ duration: Duration) {
+    // A handler has a carrier and no job.
+    let carrier = Carrier.current
+    let current = carrier?.pointee.job?.pointee.scheduler.load(ordering: .relaxed) ?? carrier?.pointee.scheduler
+    let simulated = (current?.takeUnretainedValue()).flatMap { $0.host.hasVirtualTime ? $0 : nil }
+    let scheduler = simulated ?? WorkerPool.shared.nextWorker()
+    self.scheduler = Unmanaged.passUnretained(scheduler)
+    let now = scheduler.clock
+    let effect = TimerNode.Effect.call(Unmanaged.passRetained(self))
+    node.initialize(to: TimerNode(deadline: duration.deadline(after: now), effect: effect))
+    scheduler.add(node, now: now)
+  }
+
+  /// Called when the scheduler is released: the timer will not fire, and `stop` has nothing to remove.
+  ///
+  /// Only a simulation's scheduler is ever released, on the thread that drives it.
+  final func schedulerHasGone() { scheduler = nil }
+
+  /// Stops the timer if it has not fired.
+  ///
+  /// Called on any thread, after `start`.
+  final func stop() {
+    guard let scheduler, scheduler._withUnsafeGuaranteedRef({ $0.take(node) }) else { return }
+    Unmanaged.passUnretained(self).release()
+  }
+}

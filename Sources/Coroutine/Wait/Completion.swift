@@ -1,0 +1,352 @@
+public import Synchronization
+
+// What settles once and is waited for by any number: the common heart of jobs and promises.
+//
+//   PENDING --- settle (the first one wins, under the lock) ---> SUCCEEDED or FAILED for ever
+//
+// Invariants
+//  1. The outcome is written once, under the lock, before `state` leaves PENDING (release); who has read another state
+//     (acquire) may read the outcome without the lock.
+//  2. A job's node is linked only while PENDING, a promise's until all of them have been told, a callback's until it is called.
+//     Settling unlinks the first two and claims the jobs' waits under the lock (Waiter.swift, 4); it wakes and tells after
+//     leaving it. Then it takes out and calls one callback after the other: they are foreign code, and find everyone else told.
+//  3. Everyone who was linked is woken, told or called exactly once, or has unlinked itself before.
+//  4. Callbacks are called one after the other: one that comes while another is being called is linked, and called after it.
+//
+// Why the value is kept as raw bytes in a struct that is not generic: the methods of generic classes are not specialised when
+// they are called through the class (a job's end, a deinit), and there every use of `Result<Success, any Error>?` looks its
+// metadata up in a table, 40 ns each. Bytes need no metadata; the inlinable accessors know the type.
+
+@usableFromInline
+struct Completion: ~Copyable {
+  @usableFromInline static var pending: UInt8 { 0 }
+  @usableFromInline static var succeeded: UInt8 { 1 }
+  @usableFromInline static var failed: UInt8 { 2 }
+
+  /// ThreadSanitizer notes an inout access to any field at the address of the whole, where nothing else must be used.
+  @usableFromInline let unused: UInt = 0
+  /// Second, see `waiterAddress`.
+  @usableFromInline var waiters = WaitQueue()
+  @usableFromInline let state = Atomic<UInt8>(0)
+  @usableFromInline let lock = SpinLock()
+  /// Whether anyone has seen, or will see, the outcome: a failure that nobody sees is reported.
+  @usableFromInline let isObserved = Atomic<Bool>(false)
+  /// Settled, and everyone who was linked has been woken or told; only callbacks may still be linked.
+  ///
+  /// Under the lock.
+  @usableFromInline var isReleased = false
+  /// A callback has been taken out and has not returned: one that comes now must not overtake it.
+  ///
+  /// Under the lock.
+  @usableFromInline var isCalling = false
+  static var noWorker: UInt8 { .max }
+  /// The number of the worker whose handlers those are that coroutines on workers attach (HandlerQueue.swift).
+  ///
+  /// Under the lock.
+  @usableFromInline var handlerWorker: UInt8 = .max
+  @usableFromInline var failure: (any Error)?
+  /// The value, or a pointer to it where it does not fit.
+  @usableFromInline var bytes = InlineArray<3, UInt>(repeating: 0)
+  /// Destroys the value in `bytes`; nil: nothing to destroy.
+  @usableFromInline let destroy: ((UnsafeMutableRawPointer) -> Void)?
+  /// Keeps handlers that are bound to no queue in order.
+  ///
+  /// Under the lock.
+  @usableFromInline var ordered: OrderedHandlers?
+
+  @inlinable @inline(__always)
+  static func fits<Success>(_ type: Success.Type) -> Bool {
+    MemoryLayout<Success>.size <= MemoryLayout<InlineArray<3, UInt>>.size
+      && MemoryLayout<Success>.alignment <= MemoryLayout<UInt>.alignment
+  }
+
+  @inlinable @inline(__always)
+  init<Success>(for type: Success.Type) {
+    if Self.fits(type) {
+      destroy = _isPOD(type) ? nil : { $0.assumingMemoryBound(to: Success.self).deinitialize(count: 1) }
+    } else {
+      destroy = {
+        let pointer = $0.load(as: UnsafeMutablePointer<Success>.self)
+        pointer.deinitialize(count: 1)
+        pointer.deallocate()
+      }
+    }
+  }
+
+  @inlinable deinit {
+    guard state.load(ordering: .acquiring) == Self.succeeded, let destroy else { return }
+    var copy = bytes
+    withUnsafeMutableBytes(of: &copy) { destroy($0.baseAddress.unsafelyUnwrapped) }
+  }
+}
+
+/// A completion is used through its address only.
+///
+/// Its methods touch one field at a time: a `mutating` method would claim all of it for its length, a suspension long,
+/// while others settle it.
+@usableFromInline typealias CompletionRef = UnsafeMutablePointer<Completion>
+
+extension UnsafeMutablePointer where Pointee == Completion {
+  @inlinable var isSettled: Bool { pointee.state.load(ordering: .acquiring) != Completion.pending }
+
+  /// The address of the waiter queue, without an access to it.
+  ///
+  /// A select needs the address before it has the lock. Forming it from `&waiters` would be a write of the whole completion,
+  /// which ThreadSanitizer reports against every other waiter.
+  // Sound because `waiters` is the second field; the owners of completions check that once, in their `init`.
+  @inlinable var waiterAddress: UnsafeMutablePointer<WaitQueue> {
+    @inline(__always) get {
+      UnsafeMutableRawPointer(self).advanced(by: MemoryLayout<UInt>.size).assumingMemoryBound(to: WaitQueue.self)
+    }
+  }
+
+  // MARK: Settling
+
+  /// False: settled before, nothing has changed.
+  ///
+  /// Wakes and calls everyone who waits. Any thread; linear in their number.
+  @inlinable
+  func succeed<Success>(_ value: consuming Success) -> Bool {
+    pointee.lock.lock()
+    guard pointee.state.load(ordering: .relaxed) == Completion.pending else {
+      pointee.lock.unlock()
+      return false
+    }
+    store(value)
+    publish(Completion.succeeded)
+    return true
+  }
+
+  /// As succeed, with a failure.
+  @usableFromInline
+  func fail(_ error: any Error) -> Bool {
+    pointee.lock.lock()
+    guard pointee.state.load(ordering: .relaxed) == Completion.pending else {
+      pointee.lock.unlock()
+      return false
+    }
+    pointee.failure = error
+    publish(Completion.failed)
+    return true
+  }
+
+  @inlinable
+  func settle<Success>(_ outcome: Result<Success, any Error>) -> Bool {
+    switch outcome {
+    case .success(let value): succeed(value)
+    case .failure(let error): fail(error)
+    }
+  }
+
+  @inlinable @inline(__always)
+  func store<Success>(_ value: consuming Success) {
+    var value = value
+    if Completion.fits(Success.self) {
+      withUnsafeMutableBytes(of: &pointee.bytes) { bytes in
+        withUnsafeMutablePointer(to: &value) { source in
+          let target = bytes.baseAddress.unsafelyUnwrapped.assumingMemoryBound(to: Success.self)
+          target.initialize(to: source.pointee)
+        }
+      }
+    } else {
+      let pointer = UnsafeMutablePointer<Success>.allocate(capacity: 1)
+      pointer.initialize(to: value)
+      pointee.bytes[0] = UInt(bitPattern: pointer)
+    }
+  }
+
+  /// Makes the stored outcome known; leaves the lock.
+  @inlinable @inline(__always)
+  func publish(_ outcome: UInt8) {
+    pointee.state.store(outcome, ordering: .releasing)
+    if pointee.waiters.first == nil {
+      pointee.isReleased = true
+      pointee.lock.unlock()
+    } else {
+      releaseWaiters()
+    }
+  }
+
+  /// Wakes, tells and calls everyone.
+  ///
+  /// Entered with the lock, left without.
+  @usableFromInline
+  func releaseWaiters() {
+    if tellWaiters() { callBack() }
+  }
+
+  /// Wakes the jobs and tells the promises that wait, in the order of linking; true: callbacks are left to be called.
+  ///
+  /// A promise that comes meanwhile is linked behind the others and told here too: told by who links it, it would overtake
+  /// them. Entered with the lock, left without.
+  func tellWaiters() -> Bool {
+    while pointee.waiters.first != nil {
+      var woken = JobQueue()
+      var callbacks = WaitQueue()
+      var told: UnsafeMutablePointer<Waiter>?
+      var lastTold: UnsafeMutablePointer<Waiter>?
+      while let waiter = pointee.waiters.popFirst() {
+        if let job = waiter.pointee.job {
+          if job.claim(waiter.pointee.epoch, waiter.pointee.reason) { woken.append(job) }
+          continue
+        }
+        guard waiter.pointee.notify != nil else {
+          callbacks.append(waiter)
+          continue
+        }
+        // Unlinked, the node is ours: a chain by `next` will do.
+        waiter.pointee.next = nil
+        if let lastTold { lastTold.pointee.next = waiter } else { told = waiter }
+        lastTold = waiter
+      }
+      pointee.waiters = callbacks
+      let hasCallbacks = callbacks.first != nil
+      // Nobody who is told could be overtaken by one who comes now.
+      let isDone = told == nil
+      if isDone { pointee.isReleased = true } else { pointee.isObserved.store(true, ordering: .relaxed) }
+      pointee.lock.unlock()
+      while let job = woken.popFirst() { Carrier.makeReady(job) }
+      if isDone { return hasCallbacks }
+      while let waiter = told {
+        told = waiter.pointee.next
+        waiter.pointee.notify.unsafelyUnwrapped(waiter.pointee.context.unsafelyUnwrapped, waiter.pointee.index)
+      }
+      pointee.lock.lock()
+    }
+    pointee.isReleased = true
+    pointee.lock.unlock()
+    return false
+  }
+
+  /// Calls the callbacks, in the order of linking; after tellWaiters, by the same caller.
+  ///
+  /// One that is added meanwhile, by a callback or by another thread, is linked behind the others and called here too.
+  func callBack() {
+    pointee.lock.lock()
+    pointee.isCalling = true
+    while let waiter = pointee.waiters.popFirst() {
+      let callback = waiter.pointee.callback.unsafelyUnwrapped.takeRetainedValue()
+      if callback.observes { pointee.isObserved.store(true, ordering: .relaxed) }
+      pointee.lock.unlock()
+      callback.fire()
+      pointee.lock.lock()
+    }
+    pointee.isCalling = false
+    pointee.lock.unlock()
+  }
+
+  // MARK: Looking
+
+  /// The value; the caller knows that there is one, and of which type.
+  @inlinable @inline(__always)
+  func value<Success>(as type: Success.Type) -> Success {
+    withUnsafeBytes(of: pointee.bytes) { bytes in
+      let address = bytes.baseAddress.unsafelyUnwrapped
+      return Completion.fits(type)
+        ? address.assumingMemoryBound(to: Success.self).pointee
+        : address.load(as: UnsafePointer<Success>.self).pointee
+    }
+  }
+
+  /// The outcome, once there is one.
+  @inlinable
+  func outcome<Success>(as type: Success.Type) -> Result<Success, any Error>? {
+    switch pointee.state.load(ordering: .acquiring) {
+    case Completion.pending: nil
+    case Completion.succeeded: .success(value(as: type))
+    default: .failure(pointee.failure.unsafelyUnwrapped)
+    }
+  }
+
+  /// The outcome, which is there, for a caller that will see it.
+  @inlinable
+  func seenOutcome<Success>(as type: Success.Type) -> Result<Success, any Error> {
+    pointee.isObserved.store(true, ordering: .relaxed)
+    if pointee.state.load(ordering: .acquiring) == Completion.failed { Carrier.noteFailure() }
+    return outcome(as: type).unsafelyUnwrapped
+  }
+
+  /// The value or a throw of the failure; the caller knows that it is settled.
+  @inlinable @inline(__always)
+  func get<Success>(as type: Success.Type) throws -> Success {
+    if pointee.state.load(ordering: .acquiring) == Completion.succeeded { return value(as: type) }
+    Carrier.noteFailure()
+    throw pointee.failure.unsafelyUnwrapped
+  }
+
+  // MARK: Waiting
+
+  /// Suspends the running job until settled.
+  ///
+  /// Throws what cancellation throws, and then leaves the work alone.
+  @inlinable @inline(__always)
+  func wait(_ kind: WaitKind) throws {
+    let (carrier, job) = try Carrier.beginWaiting()
+    if !isSettled { try park(kind, carrier, job) }
+    // Only now: a waiter that gives up has seen nothing.
+    if !pointee.isObserved.load(ordering: .relaxed) { pointee.isObserved.store(true, ordering: .relaxed) }
+  }
+
+  @usableFromInline
+  func park(_ kind: WaitKind, _ carrier: UnsafeMutablePointer<Carrier>, _ job: JobRef) throws {
+    pointee.lock.lock()
+    if pointee.state.load(ordering: .relaxed) != Completion.pending {
+      pointee.lock.unlock()
+      return
+    }
+    var waiter = Waiter(job: job)
+    try withUnsafeMutablePointer(to: &waiter) { waiter in
+      _ = try WaitQueue.park(carrier, job, kind, for: UInt(bitPattern: self)) { epoch in
+        pointee.waiters.append(waiter, epoch)
+        pointee.lock.unlock()
+      } withdraw: {
+        pointee.lock.lock()
+        pointee.waiters.remove(waiter)
+        pointee.lock.unlock()
+      }
+    }
+  }
+
+  /// Links a callback; false: settled already, it was not linked and will not be called.
+  ///
+  /// Linked, it is retained. `observes`: whether the callback sees a failure.
+  @usableFromInline
+  func add(_ callback: WaitCallback, observes: Bool = true) -> Bool {
+    callback.observes = observes
+    pointee.lock.lock()
+    defer { pointee.lock.unlock() }
+    guard !pointee.isReleased || pointee.isCalling || pointee.waiters.first != nil else {
+      if observes { pointee.isObserved.store(true, ordering: .relaxed) }
+      return false
+    }
+    _ = Unmanaged.passRetained(callback)
+    pointee.waiters.append(callback.waiter)
+    return true
+  }
+
+  /// Unlinks a callback; true: it was linked and will not be called.
+  @usableFromInline
+  func remove(_ callback: WaitCallback) -> Bool {
+    pointee.lock.lock()
+    let wasLinked = callback.waiter.pointee.isLinked
+    if wasLinked { pointee.waiters.remove(callback.waiter) }
+    pointee.lock.unlock()
+    if wasLinked { Unmanaged.passUnretained(callback).release() }
+    return wasLinked
+  }
+}
+
+/// A callback from a closure.
+@usableFromInline
+final class ClosureCallback: WaitCallback, @unchecked Sendable {
+  // Sound because it is taken once, by the one who fires.
+  @exclusivity(unchecked) private var body: (() -> Void)?
+
+  @usableFromInline
+  init(_ body: @escaping () -> Void) {
+    self.body = body
+    super.init()
+  }
+
+  @usableFromInline override func fire() { body.take()?() }
+}

@@ -1,0 +1,87 @@
+import Testing
+
+@testable import Coroutine
+
+/// How messages reach a scheduler.
+@Suite(.timeLimit(.minutes(1)))
+struct InboxTests {
+  /// A piece of work with a number. The work is the first field, so that its address is the item's.
+  private struct Item {
+    var work = WorkItem { _ in }
+    let number: Int
+  }
+
+  /// An inbox, in an object because expectations copy what they look at.
+  private final class Post {
+    let inbox = Inbox()
+
+    func push(_ number: Int) -> Bool {
+      let item = UnsafeMutablePointer<Item>.allocate(capacity: 1)
+      item.initialize(to: Item(number: number))
+      return inbox.push(.work(UnsafeMutableRawPointer(item).assumingMemoryBound(to: WorkItem.self)))
+    }
+    func push(_ place: Place) -> Bool { inbox.push(.job(place.job)) }
+    func goIdle() -> Bool { inbox.goIdle() }
+
+    func numbers() -> [Int] {
+      var numbers: [Int] = []
+      inbox.takeAll(isShared: true) { message in
+        guard case .work(let item) = message else { return }
+        let numbered = UnsafeMutableRawPointer(item).assumingMemoryBound(to: Item.self)
+        numbers.append(numbered.pointee.number)
+        numbered.deallocate()
+      }
+      return numbers
+    }
+  }
+
+  /// A job that only its address is used of, and its link.
+  private final class Place {
+    let job = JobRef.allocate(capacity: 1)
+    deinit { job.deallocate() }
+  }
+
+  @Test func `the push that finds it idle starts a drain, and no other`() {
+    let post = Post()
+    #expect(post.push(1))
+    #expect(!post.push(2))
+    #expect(!post.goIdle())
+    #expect(post.numbers() == [1, 2])
+    #expect(post.goIdle())
+    #expect(post.push(3))
+    #expect(post.numbers() == [3])
+  }
+
+  @Test func `what a watchdog leaves stays in order, below what comes while it looks`() {
+    let post = Post()
+    let places = [Place(), Place()]
+    _ = post.push(1)
+    _ = post.push(places[0])
+    _ = post.push(2)
+    _ = post.push(places[1])
+    _ = post.push(3)
+    var next = 4
+    let wanted: (JobRef) -> Bool = { _ in
+      _ = post.push(next)
+      next += 1
+      return true
+    }
+    var rescued = post.inbox.rescue(jobs: wanted, interrupts: wanted)
+    #expect(!rescued.mustStart)
+    #expect(rescued.jobs.popFirst() == places[0].job)
+    #expect(rescued.jobs.popFirst() == places[1].job)
+    #expect(rescued.jobs.popFirst() == nil)
+    #expect(rescued.popInterrupt() == nil)
+    #expect(post.numbers() == [1, 2, 3, 4, 5])
+  }
+
+  @Test func `a drain that goes idle while a watchdog looks is started again for what it leaves`() {
+    let post = Post()
+    let place = Place()
+    _ = post.push(1)
+    _ = post.push(place)
+    let rescued = post.inbox.rescue(jobs: { _ in post.goIdle() }, interrupts: { _ in true })
+    #expect(rescued.mustStart)
+    #expect(post.numbers() == [1])
+  }
+}

@@ -1,0 +1,66 @@
+import Dispatch
+import Testing
+
+@testable import Coroutine
+
+/// How often a scheduler has itself woken for its timers.
+@Suite(.timeLimit(.minutes(1)))
+struct QueueTimerTests {
+  private let timer = QueueTimer(DispatchQueue(label: "alarm"))
+  private let millisecond: UInt64 = 1_000_000
+  /// One time for all that happens in a test, however long its thread is kept from running.
+  private let start = Clock.now
+
+  @Test func `a crowd of sleepers is woken by a timer that repeats by itself`() {
+    timer.wentOff(at: start)
+    timer.fired(40)
+    timer.arm(start + millisecond)
+    #expect(!timer.isTicking, "forty are no crowd")
+    timer.fired(40)
+    timer.arm(start + millisecond)
+    #expect(timer.isTicking)
+  }
+
+  @Test func `it goes back to single alarms when no crowd was due any more`() {
+    timer.wentOff(at: start)
+    timer.fired(100)
+    timer.arm(start + millisecond)
+    timer.wentOff(at: start)
+    timer.fired(1)
+    timer.arm(start + millisecond)
+    #expect(!timer.isTicking)
+  }
+
+  @Test func `and when the next sleeper wakes in a minute, or there is none`() {
+    timer.wentOff(at: start)
+    timer.fired(100)
+    timer.arm(start + millisecond)
+    timer.arm(start + 60_000 * millisecond)
+    #expect(!timer.isTicking)
+    timer.arm(start + millisecond)
+    #expect(timer.isTicking)
+    timer.rests()
+    #expect(!timer.isTicking)
+  }
+
+  @Test func `crowds and lone sleepers of one queue all wake in time, the lone ones after the crowds too`() async throws
+  {
+    let queue = DispatchQueue(label: "sleepers")
+    let early = try await onCoroutine(on: queue) {
+      var early = 0
+      for _ in 0..<3 {
+        let crowd = (0..<2000).map { number in co_launch { try isEarly(after: .microseconds(10 * number)) } }
+        for job in crowd where try job.join() { early += 1 }
+        if try isEarly(after: .milliseconds(30)) { early += 1 }
+      }
+      return early
+    }
+    #expect(early == 0)
+  }
+}
+
+private func isEarly(after duration: Duration) throws -> Bool {
+  let start = Clock.now
+  try co_delay(duration)
+  return Clock.now < start + UInt64(duration.nanoseconds)
+}

@@ -1,0 +1,185 @@
+import CCoroutine
+import Dispatch
+import Synchronization
+import Testing
+
+@testable import Coroutine
+
+#if canImport(Glibc)
+import Glibc
+#else
+import Musl
+#endif
+
+/// Two workers of which one computes: what is parked there is seen to from outside.
+// Not under ThreadSanitizer, which reports that `launchParked` looks at a job's context while another worker may have the job. The
+// stress tests of rescues look at no context, and run there.
+@Suite(
+  "A lane that computes for long",
+  .timeLimit(.minutes(1)),
+  .enabled(if: Processors.usable > 1 && cco_compiled_sanitizers() & CCO_THREAD_SANITIZER.rawValue == 0)
+)
+struct RescueTests {
+  /// Lives for ever, as the shared one does.
+  private let group = ownLanes("rescue")
+  private var busy: Scheduler { group.workers[0] }
+
+  @Test func `does not keep a deadline from ending the wait of a job that is parked there`() async throws {
+    try await whileComputing(expects: "TimeoutError") {
+      do {
+        try co_timeout(.milliseconds(5)) { try waitForCancellation() }
+        return "no error"
+      } catch {
+        return name(of: error)
+      }
+    } then: { _ in
+    }
+  }
+
+  @Test func `does not keep cancel() from ending the wait of a job that is parked there`() async throws {
+    try await whileComputing(expects: "Oops(stop)") {
+      outcome { try waitForCancellation() }
+    } then: { job in
+      startThread { job.cancel(Oops("stop")) }
+    }
+  }
+
+  @Test func `does not keep a shielded job's children from being cancelled with it`() async throws {
+    try await whileComputing(expects: "CancellationError") {
+      let gate = Gate()
+      return outcome {
+        try co_scope { scope in
+          let child = scope.launch {
+            do {
+              try waitForCancellation()
+            } catch {
+              gate.open()
+              throw error
+            }
+          }
+          try co_shield { try gate.pass() }
+          try child.join()
+        }
+      }
+    } then: { job in
+      startThread { job.cancel() }
+    }
+  }
+
+  @Test func `does not lose a handlerTarget to a job whose interrupt is seen to at the same time`() async throws {
+    for round in 0..<100 {
+      let gate = Gate()
+      let isOver = Flag()
+      let waiter = Locked<Job<Void>?>(nil)
+      let computing = co_launch(on: busy.currentQueue) { [busy] in
+        let job = try launchParked(on: busy) { co_launch { try co_shield { try gate.pass() } } }
+        waiter.withLock { $0 = job }
+        return spin(until: isOver, for: .seconds(20))
+      }
+      // The interrupt finds a shield; the delivery comes when the watchdog is about to look.
+      try await onOwnThread {
+        while waiter.current == nil { sched_yield() }
+        waiter.current?.cancel()
+        let end = Clock.now + 3_500_000 + UInt64(round) * 20_000
+        while Clock.now < end {}
+        gate.open()
+        try? waiter.current?.wait()
+        isOver.raise()
+      }
+      #expect(try await computing.value)
+    }
+  }
+
+  @Test func `does not keep handlers that are attached there from running, in their order`() async throws {
+    let order = Locked<[Int]>([])
+    let all = Flag()
+    let (wasSeenTo, count) = try await co_launch(on: busy.currentQueue) {
+      let settled = Promise<Int>.value(1)
+      let job = co_launch {}
+      try job.join()
+      let count = 300
+      for number in 0..<count {
+        let body: @Sendable () -> Void = {
+          order.withLock { $0.append(number) }
+          if number == count - 1 { all.raise() }
+        }
+        switch number % 3 {
+        case 0: _ = settled.then { _ in body() }
+        case 1: _ = settled.tap { _ in body() }
+        default: job.finally(body)
+        }
+      }
+      return (spin(until: all, for: .seconds(20)), count)
+    }
+    .value
+    #expect(wasSeenTo, "they ran only when the lane was free again")
+    #expect(order.current == Array(0..<count))
+  }
+
+  @Test func `runs the handlers of one promise in the order of attaching, whichever worker attaches them`() async throws {
+    let count = 40
+    for _ in 0..<50 {
+      let order = Locked<[Int]>([])
+      let promise = Promise<Int>()
+      let all = Promise<Void>()
+      try await onOwnThread { [group] in
+        for number in 0..<count {
+          try co_launch(on: group.workers[number % 2].currentQueue) {
+            _ = promise.then { _ in
+              order.withLock { $0.append(number) }
+              if number == count - 1 { all.fulfill(()) }
+            }
+            if number == count / 2 { promise.fulfill(1) }
+          }
+          .wait()
+        }
+      }
+      try await onCoroutine { try co_await(all) }
+      #expect(order.current == Array(0..<count))
+    }
+  }
+
+  /// Runs `body` in a job that parks on the busy worker, then computes there until that job has ended.
+  private func whileComputing(
+    expects expected: String,
+    _ body: @escaping @Sendable () -> String,
+    then act: @escaping @Sendable (AnyJob) -> Void,
+    sourceLocation: SourceLocation = #_sourceLocation
+  ) async throws {
+    let computing = co_launch(on: busy.currentQueue) { [busy] in
+      let job = try launchParked(on: busy) { co_launch { body() } }
+      act(job)
+      let end = Clock.now + 20_000_000_000
+      while !job.completion.isSettled, Clock.now < end { sched_yield() }
+      return (job.completion.isSettled, try job.join())
+    }
+    let (wasSeenTo, outcome) = try await computing.value
+    #expect(wasSeenTo, "its wait ended only when the lane was free again", sourceLocation: sourceLocation)
+    #expect(outcome == expected, sourceLocation: sourceLocation)
+  }
+}
+
+/// Launches jobs until one of them waits on `worker`, which is the caller's: others may be stolen first, and are left alone.
+private func launchParked<Output>(on worker: Scheduler, _ launch: () -> Job<Output>) throws -> Job<Output> {
+  while true {
+    try co_switch(to: worker.currentQueue!)
+    let job = launch()
+    var isParked = false
+    while !isParked, !job.completion.isSettled {
+      try co_yield()
+      let isSwitchedOut = job.record.pointee.context.map { cco_is_parked(&$0.pointee.parked) }
+      isParked = job.record.seemsWaiting && isSwitchedOut == true
+    }
+    let place = job.record.pointee.scheduler.load(ordering: .acquiring).toOpaque()
+    if isParked, place == Unmanaged.passUnretained(worker).toOpaque(), worker.isOwnTurn { return job }
+    job.cancel()
+  }
+}
+
+/// Holds the thread, as a long computation does; whether the flag was raised in time.
+@discardableResult
+private func spin(until flag: Flag, for duration: Duration) -> Bool {
+  let end = duration.deadline(after: Clock.now)
+  while !flag.isRaised, Clock.now < end { sched_yield() }
+  return flag.isRaised
+}

@@ -1,0 +1,104 @@
+import Dispatch
+import Testing
+
+@testable import Coroutine
+
+#if canImport(Glibc)
+import Glibc
+#else
+import Musl
+#endif
+
+/// The shared scheduler's workers: work spreads, and nothing is lost on the way.
+///
+/// A test that holds a worker has workers of its own: two such tests would hold both shared workers of a machine with two
+/// cores, and wait for each other.
+@Suite(.timeLimit(.minutes(1)), .enabled(if: Processors.usable > 1))
+struct WorkerTests {
+  @Test func `a launched job runs beside its launcher's long computation`() async throws {
+    let ran = Flag()
+    try await onCoroutine(on: ownLanes("beside").workers[0].currentQueue) {
+      co_launch { ran.raise() }
+      co_launch {}
+      // No suspension: only another worker can set it.
+      spin(until: ran)
+    }
+  }
+
+  @Test func `a single job behind a long computation is rescued`() async throws {
+    let ran = Flag()
+    try await onCoroutine(on: ownLanes("single").workers[0].currentQueue) {
+      co_launch { ran.raise() }
+      spin(until: ran)
+    }
+  }
+
+  @Test func `what is sent to a worker that computes for long is rescued from its inbox`() async throws {
+    let launched = 16
+    let ended = Locked(0)
+    let isComputing = Flag()
+    let done = Flag()
+    let workers = ownLanes("inbox").workers
+    let computing = co_launch(on: workers[0].currentQueue) {
+      isComputing.raise()
+      spin(until: done)
+    }
+    try await onOwnThread {
+      spin(until: isComputing)
+      for number in 0..<launched { co_launch(on: workers[number % 2].currentQueue) { ended.withLock { $0 += 1 } } }
+      while ended.current < launched { sched_yield() }
+      done.raise()
+    }
+    try await computing.value
+  }
+
+  @Test func `timers go with nobody: delays of jobs that were stolen end all the same`() async throws {
+    for _ in 0..<20 {
+      let count = try await onCoroutine {
+        try co_scope { scope in
+          let jobs = (0..<40).map { number in
+            scope.launch {
+              try co_timeout(.seconds(30)) {
+                try co_yield()
+                try co_delay(.microseconds(number * 10))
+              }
+              return 1
+            }
+          }
+          return try jobs.reduce(0) { try $0 + $1.join() }
+        }
+      }
+      #expect(count == 40)
+    }
+  }
+
+  @Test func `a job that starts on a foreign thread may wait there at once`() async throws {
+    for round in 0..<200 {
+      let job = co_launch(on: round.isMultiple(of: 2) ? DispatchQueue(label: "home") : nil, start: .immediate) {
+        try co_timeout(.seconds(30)) { try co_delay(.microseconds(50)) }
+        return round
+      }
+      #expect(try await job.value == round)
+    }
+  }
+
+  @Test func `rounds of parallel work never stall`() async throws {
+    for _ in 0..<300 {
+      let sum = try await onCoroutine {
+        let jobs = (0..<8).map { number in
+          co_launch {
+            try co_yield()
+            return number
+          }
+        }
+        return try jobs.reduce(0) { try $0 + $1.join() }
+      }
+      #expect(sum == 28)
+    }
+  }
+}
+
+/// Holds the thread, as a long computation does: nothing on this worker runs until another thread raises `flag`.
+private func spin(until flag: Flag) {
+  while !flag.isRaised { sched_yield() }
+}
