@@ -68,7 +68,12 @@ let package = Package(
       ] + (warningsAreErrors ? [.treatAllWarnings(as: .error)] : []),
       linkerSettings: [.linkedLibrary(boostContext, .when(platforms: [.linux]))]
     ),
-    .target(name: "Coroutine", dependencies: ["CCoroutine"]),
+    .target(
+      name: "CLinux",
+      cSettings: [.define("_GNU_SOURCE"), .enableWarning("all"), .enableWarning("extra")]
+        + (warningsAreErrors ? [.treatAllWarnings(as: .error)] : [])
+    ),
+    .target(name: "Coroutine", dependencies: ["CCoroutine", "CLinux"]),
     .systemLibrary(name: "CPNG"),
     .systemLibrary(name: "CZlib"),
     .executableTarget(

@@ -164,9 +164,9 @@ struct FloatingPointTests {
     try onThread {
       var second: Int32?
       var third: Int32?
-      let fiber = try Fiber { _ in fesetround(upward) }
+      var fiber = try Fiber { _ in fesetround(upward) }
       try fiber.resume()
-      try fiber.reset { _ in
+      try fiber.replaceBody { _ in
         second = fegetround()
         fesetround(downward)
       }

@@ -61,7 +61,7 @@ struct LimitsTests {
       var status = CCO_OK
       while status == CCO_OK, contexts.count < most {
         var context: UnsafeMutablePointer<cco_context>?
-        status = cco_create(16 << 10, { _, _ in }, nil, &context)
+        status = cco_create(16 << 10, { _, _ in nil }, nil, &context)
         if let context { contexts.append(context) }
       }
       let reached = contexts.count

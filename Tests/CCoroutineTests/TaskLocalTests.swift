@@ -118,11 +118,11 @@ struct TaskLocalTests {
   @Test("A context's binding is not the binding of the next body on its stack")
   func nextBody() throws {
     try onThread {
-      let fiber = try Fiber { fiber in Request.$user.withValue("first") { _ = fiber.suspend() } }
+      var fiber = try Fiber { fiber in Request.$user.withValue("first") { _ = fiber.suspend() } }
       try fiber.resume()
       try fiber.resume()
       var seen: String? = "nobody asked"
-      try fiber.reset { _ in seen = Request.user }
+      try fiber.replaceBody { _ in seen = Request.user }
       try fiber.resume()
       #expect(seen == nil)
       try fiber.destroy()

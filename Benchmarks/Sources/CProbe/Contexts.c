@@ -9,13 +9,14 @@
 // A value that asks the body to return.
 static char stop;
 
-static void count_resumes(cco_context *context, void *argument) {
+static cco_saved_context *count_resumes(cco_context *context, void *argument) {
   uint64_t *count = argument;
   void *value = NULL;
   while (value != &stop) {
     ++*count;
-    if (cco_suspend(context, NULL, &value) != CCO_OK) return;
+    if (cco_suspend(context, NULL, &value) != CCO_OK) break;
   }
+  return NULL;
 }
 
 uint64_t cprobe_resume_suspend(uint64_t count, cprobe_flags flags) {
@@ -34,9 +35,10 @@ uint64_t cprobe_resume_suspend(uint64_t count, cprobe_flags flags) {
   return resumes;
 }
 
-static void count_once(cco_context *context, void *argument) {
+static cco_saved_context *count_once(cco_context *context, void *argument) {
   (void)context;
   ++*(uint64_t *)argument;
+  return NULL;
 }
 
 uint64_t cprobe_create_run_finish(uint64_t count) {

@@ -31,8 +31,8 @@ extern "C" cco_transfer cco_jump(void *to, void *data) {
   return cco_transfer{t.fctx, t.data};
 }
 
-// Runs bodies on one stack for as long as it lives: parks READY, runs a body when resumed, parks FINISHED. A null entry
-// asks it to leave for ever, so that a sanitizer can forget the stack.
+// Runs bodies on one stack for as long as it lives: parks READY, runs a body when switched to, parks FINISHED. A null
+// entry means that the stack is given up: a sanitizer must know when a stack is left for good.
 static void trampoline(bc::transfer_t birth) {
   cco_transfer arrival = cco_sanitizer_entered(cco_transfer{birth.fctx, birth.data});
   cco_context *context = static_cast<cco_context *>(arrival.data);
@@ -40,12 +40,13 @@ static void trampoline(bc::transfer_t birth) {
   arrival = cco_annotated_jump(arrival.stack, &context->parked, false);
   static_cast<cco_saved_context *>(arrival.data)->stack = arrival.stack;
   while (context->entry != nullptr) {
-    context->entry(context, context->argument);
-    if (context->entry == nullptr) break;
+    context->phase = CCO_RUNNING;
+    cco_saved_context *next = context->entry(context, context->argument);
     cco_restore_floating_point();
+    if (next == &context->parked) continue;
     context->value = nullptr;
-    context->state = CCO_FINISHED;
-    cco_switch(&context->parked, context->caller);
+    context->phase = CCO_FINISHED;
+    cco_switch(&context->parked, next != nullptr ? next : context->caller);
   }
   cco_exchange_lists(&context->parked, context->caller);
   cco_thread()->running = context->caller;
@@ -65,9 +66,8 @@ extern "C" cco_status cco_create(size_t stack_size, cco_entry entry, void *argum
   cco_context *context = nullptr;
   cco_status status = cco_stack_acquire(stack_size, &context);
   if (status != CCO_OK) return status;
-  // A hot stack is still parked where its last body left it: in the trampoline, or in an entry function that waits for
-  // more of its own kind. Only the same entry may go on from there. Whatever was left on its lists is not ours.
-  const bool is_warm = context->parked.stack != nullptr && context->entry == entry;
+  // A stack from the pool is still parked in the trampoline. Whatever was left on its lists is not ours.
+  const bool is_warm = context->parked.stack != nullptr;
   context->entry = entry;
   context->argument = argument;
   context->value = nullptr;
@@ -76,22 +76,18 @@ extern "C" cco_status cco_create(size_t stack_size, cco_entry entry, void *argum
     enter_trampoline(context);
   else
     context->parked.accesses = context->parked.task_locals = context->parked.spare = nullptr;
-  context->state = CCO_READY;
+  context->phase = CCO_READY;
   *result = context;
   return CCO_OK;
 }
 
-extern "C" cco_status cco_reset(cco_context *context, cco_entry entry, void *argument) {
-  if (context->state != CCO_FINISHED && context->state != CCO_READY) return CCO_HAS_LIVE_FRAMES;
-  context->entry = entry;
-  context->argument = argument;
-  context->value = nullptr;
-  context->state = CCO_READY;
-  return CCO_OK;
+extern "C" cco_state cco_state_of(const cco_context *context) {
+  if (context->phase != CCO_RUNNING) return context->phase;
+  return cco_is_parked(&context->parked) ? CCO_SUSPENDED : CCO_RUNNING;
 }
 
 extern "C" cco_status cco_destroy(cco_context *context) {
-  if (context->state != CCO_READY && context->state != CCO_FINISHED) return CCO_HAS_LIVE_FRAMES;
+  if (context->phase != CCO_READY && context->phase != CCO_FINISHED) return CCO_HAS_LIVE_FRAMES;
   cco_sanitizer_forget(context);
   cco_stack_release(context);
   return CCO_OK;

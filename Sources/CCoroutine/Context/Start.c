@@ -138,7 +138,7 @@ const char *cco_status_message(cco_status status) {
     case CCO_NOT_RESUMABLE: return "cannot resume a context that is running or finished";
     case CCO_NOT_RUNNING: return "cannot suspend a context that is not running on this stack";
     case CCO_HAS_LIVE_FRAMES:
-      return "cannot free or reset a stack with live frames; resume it with an error first, so that they unwind";
+      return "cannot free a stack with live frames; resume it with an error first, so that they unwind";
   }
   return "unknown status";
 }

@@ -45,13 +45,14 @@ void cco_restore_floating_point(void) {
   }
 }
 
-static void park_with_mode(cco_context *context, void *argument) {
+static cco_saved_context *park_with_mode(cco_context *context, void *argument) {
   (void)context;
   unsigned before = _mm_getcsr();
   _mm_setcsr(*(const unsigned *)argument);
   void *ignored = NULL;
   (void)cco_suspend(context, NULL, &ignored);
   _mm_setcsr(before);
+  return NULL;
 }
 
 static bool frame_begins_with(unsigned mode) {

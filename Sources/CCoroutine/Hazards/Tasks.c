@@ -146,13 +146,14 @@ static __attribute__((swiftasynccall)) void suspend_job(cco_job *job) {
 static __attribute__((noinline)) bool is_running(void) { return *running_word() != NULL; }
 static __attribute__((noinline)) void forget_running(void) { *running_word() = NULL; }
 
-static void run_proof(cco_context *context, void *argument) {
+static cco_saved_context *run_proof(cco_context *context, void *argument) {
   proof *mine = argument;
   mine->context = context;
   cco_job job = {.flags = NULLARY_CONTINUATION, .run = suspend_job, .state = mine};
   swift_job_run(&job, NULL, 0);
   mine->holds = !is_running();
   forget_running();
+  return NULL;
 }
 
 static void *finish_proof(void *argument) {

@@ -126,7 +126,7 @@ const cco_context *cco_context_at(const void *address, bool *in_guard) {
     size_t offset = (size_t)((const char *)address - base), slot = offset / sizes->stride;
     const cco_context *context = cco_slot_context(base, sizes->stride, slot);
     // An unused slot reads as zero or as its last context left it: FREE, see Stack.c.
-    if (context->state < CCO_READY || context->state > CCO_FINISHED) return NULL;
+    if (context->phase < CCO_READY || context->phase > CCO_FINISHED) return NULL;
     if (in_guard) *in_guard = offset - slot * sizes->stride < sizes->guard;
     return context;
   }

@@ -128,7 +128,7 @@ cco_status cco_stack_acquire(size_t stack_size, cco_context **result) {
 
 void cco_stack_release(cco_context *context) {
   cco_sanitizer_stack_idle(context);
-  context->state = (cco_state)0;
+  context->phase = (cco_state)0;
   context->serial = 0;
   context->label = NULL;
   cco_pool *p = &cco_pools[context->size_class];

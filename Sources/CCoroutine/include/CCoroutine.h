@@ -6,22 +6,24 @@
 //   context   a coroutine: a guarded stack whose top page holds this control block.
 //   switch    parks the running flow in one slot and continues the one parked in another.
 //
-// States of a context. Only the thread that switches touches `state`; the caller sees to it that a context is used by
-// one thread at a time (a scheduler's serial execution, a generator's claim).
+// States of a context. The caller sees to it that a context is used by one thread at a time (a scheduler's serial
+// execution, a generator's claim).
 //
-//     cco_create          cco_resume              cco_suspend
-//   ------------> READY ------------> RUNNING <==============> SUSPENDED
-//                   ^                    |        cco_resume
-//        cco_reset  |                    | the entry function returns
-//                   +---- FINISHED <-----+
-//                            |
-//                            +---> cco_destroy (also from READY; never from SUSPENDED: a stack with live frames is
-//                                  resumed with an error first, so that its frames release what they hold)
+//     cco_create          a switch to it          a switch away
+//   ------------> READY ----------------> RUNNING <===============> SUSPENDED
+//                                         ^     |    a switch to it
+//                          a switch to it |     | the entry function returns
+//                          (next body)    |     v
+//                                         FINISHED
 //
-// Why so much of it is `static inline`: a processor predicts returns from a stack of recent calls, which a switch does
-// not exchange, so every real call between the caller and the jump costs a misprediction (hazard 12). From the inline
-// functions to Boost's assembly there is one call and one tail jump. Swift inlines them in functions, not in closures
-// that are passed as C functions: such a closure should call a function marked @inline(never) and do nothing else.
+// cco_destroy accepts READY and FINISHED, never SUSPENDED: a stack with live frames is resumed with an error first, so
+// that its frames release what they hold.
+//
+// No switch writes the state. `phase` distinguishes READY, FINISHED and "inside a body"; it is written once at the start
+// and once at the end of each body. Inside a body the context is SUSPENDED while `parked.stack` is set, and RUNNING
+// while it is NULL, which every switch does anyway.
+//
+// The switch itself is in CCoroutineSwitch.h.
 #ifndef CCOROUTINE_H
 #define CCOROUTINE_H
 
@@ -45,7 +47,7 @@ typedef enum cco_status : int32_t {
   CCO_OUT_OF_MEMORY = 3,     ///< the kernel refused address space (RLIMIT_AS, vm.overcommit_memory)
   CCO_NOT_RESUMABLE = 4,     ///< resume of a context that is running or finished
   CCO_NOT_RUNNING = 5,       ///< suspend of a context that is not running, or from a stack that is not its own
-  CCO_HAS_LIVE_FRAMES = 6,   ///< destroy or reset of a context that is suspended or running
+  CCO_HAS_LIVE_FRAMES = 6,   ///< destroy of a context that is suspended or running
 } cco_status;
 
 /// One English sentence that says what happened and what to do about it. Static storage.
@@ -112,7 +114,7 @@ void *_Nullable cco_current_task(void);
 /// Whether a wait here would park a Task's synchronous part together with the coroutine: asked where `refuses_tasks`.
 bool cco_is_inside_task(void);
 
-// ------------------------------------------------------------------------------------------------ slots and switch
+// --------------------------------------------------------------------------------------------------------- contexts
 
 /// Where a parked flow of control can be found again. Valid while that flow is parked.
 typedef struct cco_saved_context {
@@ -122,118 +124,20 @@ typedef struct cco_saved_context {
   void *_Nullable spare;        ///< with `accesses` the two words that Swift's own functions want in the careful path
 } cco_saved_context;
 
-/// boost::context::detail::transfer_t, two registers on both architectures.
-typedef struct cco_transfer {
-  void *_Nullable stack;
-  void *_Nullable data;
-} cco_transfer;
-
-/// Boost's jump, by a tail call from the one C++ file.
-cco_transfer cco_jump(void *_Nullable to, void *_Nullable data);
-
-// What AVX-512 adds to the registers that a call does not preserve.
-#if defined(__AVX512F__)
-#define CCO_VECTORS_CLOBBERED                                                                                        \
-  "xmm16", "xmm17", "xmm18", "xmm19", "xmm20", "xmm21", "xmm22", "xmm23", "xmm24", "xmm25", "xmm26", "xmm27",      \
-      "xmm28", "xmm29", "xmm30", "xmm31", "k1", "k2", "k3", "k4", "k5", "k6", "k7",
-#else
-#define CCO_VECTORS_CLOBBERED
-#endif
-
-/// `cco_jump` without a call instruction, as far as the processor can see. It predicts each return from a stack of
-/// recent calls; Boost's code comes back by a jump, so a call to it would leave an entry there that no return takes.
-/// After every switch all returns would then be predicted one frame too far down: 5 to 10 ns for each frame that
-/// returns. So the address to come back to is pushed, and the rest is a jump. A recursion that switches at every level
-/// takes 18 ns instead of 31 a level.
-static inline __attribute__((always_inline)) cco_transfer cco_jump_unpredicted(void *_Nullable to,
-                                                                               void *_Nullable data) {
-#if defined(__x86_64__)
-  cco_transfer arrival;
-  // The 128 bytes below the stack pointer may hold variables of the function that this is inlined into. Aligned as for
-  // a call, because without optimisation `cco_jump` is a function with a frame. %r15 comes back as it was, like every
-  // register that a callee preserves; %rbx would as well, but is LLVM's in functions with a variable frame.
-  __asm__ volatile(
-      "movq %%rsp, %%r15\n\t"
-      "leaq -128(%%rsp), %%rsp\n\t"
-      "andq $-16, %%rsp\n\t"
-      "leaq 1f(%%rip), %%rax\n\t"
-      "pushq %%rax\n\t"
-      "jmp cco_jump@PLT\n"
-      "1:\n\t"
-      "movq %%r15, %%rsp"
-      : "=a"(arrival.stack), "=d"(arrival.data), "+D"(to), "+S"(data)
-      :
-      : "rcx", "r8", "r9", "r10", "r11", "r15", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8",
-        "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", CCO_VECTORS_CLOBBERED "st", "st(1)", "st(2)",
-        "st(3)", "st(4)", "st(5)", "st(6)", "st(7)", "cc", "memory");
-  return arrival;
-#else
-  return cco_jump(to, data);
-#endif
-}
-
-/// `cco_switch` with everything that is rare: a flow inside of a Task or of a C++ handler, sanitizers, fallbacks.
-void cco_switch_carefully(cco_saved_context *from, cco_saved_context *to);
-
-/// Hazard 1: a jump that changes MXCSR stalls the pipeline for 130 ns, and the sticky exception flags differ for good
-/// after one inexact result. The first word of a saved frame is its MXCSR (verified at start-up, else `careful`): where
-/// only flags differ it takes over the current ones. Control bits stay, so a coroutine keeps its rounding mode. Reading
-/// MXCSR costs 1 ns on processors that stall and 6 ns on others, which therefore leave it out (`reconciles`).
-static inline __attribute__((always_inline)) void cco_reconcile_floating_point(void *stack) {
-#if defined(__x86_64__)
-  uint32_t current, *saved = (uint32_t *)stack;
-  __asm__ volatile("stmxcsr %0" : "=m"(current));
-  if (__builtin_expect(current != *saved, 0) && ((current ^ *saved) & ~UINT32_C(0x3F)) == 0) *saved = current;
-#else
-  (void)stack;
-#endif
-}
-
-/// Whether a switch must go the careful way: always, or because the running flow is inside of a Task (hazard 14), of a
-/// `catch` block or of a cleanup by an exception (hazard 15). One branch for all of it.
-static inline __attribute__((always_inline)) bool cco_must_be_careful(const char *thread) {
-  const char *executors = thread + cco_facts.executors_offset, *exceptions = thread + cco_facts.exceptions_offset;
-  return (cco_facts.careful | *(const uintptr_t *)executors | *(const uintptr_t *)exceptions |
-          *(const uint32_t *)(exceptions + sizeof(void *))) != 0;
-}
-
-/// Parks the running flow in `from` and continues the one parked in `to`. Returns when somebody switches back to
-/// `from`, perhaps on another thread. Constant time.
-static inline __attribute__((always_inline)) void cco_switch(cco_saved_context *from, cco_saved_context *to) {
-  char *thread = cco_thread_pointer();
-  if (__builtin_expect(cco_must_be_careful(thread), 0)) {
-    cco_switch_carefully(from, to);
-    return;
-  }
-  void *_Nullable *accesses = (void *_Nullable *)(thread + cco_facts.accesses_offset);
-  void *_Nullable *locals = (void *_Nullable *)(thread + cco_facts.task_locals_offset);
-  from->accesses = *accesses;
-  *accesses = to->accesses;
-  from->task_locals = *locals;
-  *locals = to->task_locals;
-  ((cco_thread_words *)(thread + cco_facts.words_offset))->running = to;
-  void *stack = to->stack;
-  to->stack = 0;
-  if (cco_facts.reconciles) cco_reconcile_floating_point(stack);
-  cco_transfer arrival = cco_jump_unpredicted(stack, from);
-  // We are `from` again. Whoever switched here passed its own slot; only now is its stack pointer known.
-  __atomic_store_n(&((cco_saved_context *)arrival.data)->stack, arrival.stack, __ATOMIC_RELEASE);
-}
-
 /// Whether a flow is completely switched out into `slot`: a slot's `stack` is NULL from the switch into the flow until
 /// the one who was switched to has learnt where it is parked. From any thread; acquires all that the flow did.
 bool cco_is_parked(const cco_saved_context *slot);
 
-// --------------------------------------------------------------------------------------------------------- contexts
-
 typedef struct cco_context cco_context;
 
-/// The body of a context: gets the context and the argument given to `cco_create`. Returning finishes the context.
-typedef void (*cco_entry)(cco_context *context, void *_Nullable argument);
+/// The body of a context: gets the context and the argument given to `cco_create`. Returning ends the body. It returns the
+/// flow to continue: NULL means the resumer's. The address of the context's own `parked` means that the entry function is
+/// called again, without a switch, because the stack has its next body already.
+typedef cco_saved_context *_Nullable (*cco_entry)(cco_context *context, void *_Nullable argument);
 
 typedef enum cco_state : uint32_t {
   CCO_READY = 1,      ///< has a stack, no frames of the body yet
-  CCO_RUNNING = 2,    ///< between a resume and the next suspend
+  CCO_RUNNING = 2,    ///< its body runs
   CCO_SUSPENDED = 3,  ///< parked with live frames
   CCO_FINISHED = 4,   ///< the body has returned; the stack holds nothing
 } cco_state;
@@ -254,7 +158,7 @@ struct cco_context {
   void *_Nullable value;          ///< what crosses with the next switch
   cco_entry _Nullable entry;      ///< NULL asks a stack to leave for good (sanitizer builds)
   void *_Nullable argument;
-  cco_state state;
+  cco_state phase;  ///< READY, FINISHED, or RUNNING from a body's start to its end; ask `cco_state_of`
   uint32_t size_class;
   uint64_t serial;                ///< names one use of the stack: stacks are used again, these numbers are not
   char *low;                      ///< lowest usable byte; the guard lies below
@@ -275,8 +179,8 @@ static inline char *cco_high(const cco_context *context) { return (char *)contex
 cco_status cco_create(size_t stack_size, cco_entry entry, void *_Nullable argument,
                       cco_context *_Nullable *_Nonnull context);
 
-/// Gives a FINISHED context a new body and makes it READY again: the hot stack stays.
-cco_status cco_reset(cco_context *context, cco_entry entry, void *_Nullable argument);
+/// The state of a context. Exact for whoever may use the context; a guess for others.
+cco_state cco_state_of(const cco_context *context);
 
 /// Gives the stack of a READY or FINISHED context back to the pool. Answers CCO_HAS_LIVE_FRAMES otherwise.
 cco_status cco_destroy(cco_context *context);
@@ -284,41 +188,9 @@ cco_status cco_destroy(cco_context *context);
 cco_status cco_refuse_resume(const cco_context *context);
 cco_status cco_refuse_suspend(const cco_context *context);
 
-/// Runs a READY or SUSPENDED context until it suspends or finishes. `value` is what its `cco_suspend` answers (lost by
-/// a READY one: its body has no suspend to receive it); `*answer` is what it gave to cco_suspend, NULL when it
-/// finished.
-static inline __attribute__((always_inline)) cco_status cco_resume(cco_context *context, void *_Nullable value,
-                                                                   void *_Nullable *_Nonnull answer) {
-  if (context->state != CCO_READY && context->state != CCO_SUSPENDED) return cco_refuse_resume(context);
-  cco_saved_context here;
-  context->caller = &here;
-  context->value = value;
-  context->state = CCO_RUNNING;
-  cco_switch(&here, &context->parked);
-  *answer = context->value;
-  return CCO_OK;
-}
-
-/// Parks the running context and goes back to whoever resumed it, which gets `value`. `*answer` is the next resume's
-/// value.
-static inline __attribute__((always_inline)) cco_status cco_suspend(cco_context *context, void *_Nullable value,
-                                                                    void *_Nullable *_Nonnull answer) {
-  char *here = (char *)__builtin_frame_address(0);
-  if (context->state != CCO_RUNNING || here < context->low || here >= (char *)context + sizeof(cco_context))
-    return cco_refuse_suspend(context);
-  context->value = value;
-  context->state = CCO_SUSPENDED;
-  cco_switch(&context->parked, (cco_saved_context *)context->caller);
-  *answer = context->value;
-  return CCO_OK;
-}
-
 /// Whether an x86-64 processor stalls on a changed MXCSR: `maker` and `family` are what CPUID says, the family with its
 /// extension. True for those that are not known.
 bool cco_stalls_on_flags(const char *maker, uint32_t family);
-
-/// Hazard 1 again: a body that changed the rounding mode must not leave it to the next body on the same stack.
-void cco_restore_floating_point(void);
 
 // ---------------------------------------------------------------------------------------------------------- stacks
 
@@ -362,41 +234,7 @@ size_t cco_trim_surplus(size_t keep);
 /// `cco_context_at(cco_thread()->running, NULL)` is the one that runs on the calling thread.
 const cco_context *_Nullable cco_context_at(const void *address, bool *_Nullable in_guard);
 
-// ----------------------------------------------------------------------------------- what Swift's C library leaves out
-
-/// Names the calling thread, for debuggers and `top`. The kernel keeps the first 15 bytes.
-void cco_name_thread(const char *name);
-
-/// From now on `signal` makes the answered descriptor, an eventfd, readable until its 8 bytes are read. For one signal
-/// of the process; -1 with errno.
-int cco_notice_signal(int signal);
-
-/// Whether the kernel would make a timer's descriptor (timerfd) now.
-bool cco_can_make_timer(void);
-
-/// What a descriptor is watched for, and what happened to it: the kernel's bits. A hang-up and an error concern both
-/// directions and need not be asked for.
-typedef enum cco_poll_events : uint32_t {
-  CCO_POLL_READABLE = 0x1,
-  CCO_POLL_WRITABLE = 0x4,
-  CCO_POLL_FAILED = 0x8,
-  CCO_POLL_HUNG_UP = 0x10,
-  CCO_POLL_ONCE = 1u << 30,  ///< disarmed by its first event
-} cco_poll_events;
-
-typedef struct cco_poll_event {
-  uint32_t events;
-  int32_t descriptor;
-} cco_poll_event;
-
-/// A new epoll descriptor, close-on-exec; -1 with errno.
-int cco_poller(void);
-
-/// Watches `descriptor` for `events` from now on, instead of what it was watched for. Answers 0 or an error number.
-int cco_poller_arm(int poller, int descriptor, uint32_t events);
-
-/// Takes at most `most` events, 128 at once, without waiting. Answers how many; -1 with errno.
-int cco_poller_collect(int poller, cco_poll_event *events, int most);
+// ------------------------------------------------------------------------------------------------- Swift objects
 
 // What a Swift object's first owner may do while nobody else knows the object: a retain without the atomic instruction.
 extern void *swift_nonatomic_retain(void *object);
@@ -465,5 +303,6 @@ const char *cco_report(void);
 #endif
 
 #include "CCoroutineProcessor.h"
+#include "CCoroutineSwitch.h"
 
 #endif

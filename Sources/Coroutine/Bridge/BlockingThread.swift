@@ -1,4 +1,4 @@
-internal import CCoroutine
+internal import CLinux
 import CDispatch
 import Dispatch
 import Synchronization
@@ -92,7 +92,7 @@ final class BlockingThread: @unchecked Sendable {
     pthread_setspecific(key, argument)
     let me = Unmanaged<BlockingThread>.fromOpaque(argument)
     me._withUnsafeGuaranteedRef { thread in
-      cco_name_thread(thread.name)
+      clinux_name_thread(thread.name)
       thread.serve()
     }
     pthread_setspecific(key, nil)

@@ -1,4 +1,4 @@
-internal import CCoroutine
+internal import CLinux
 import Dispatch
 import Synchronization
 
@@ -81,7 +81,7 @@ final class DescriptorPoller: @unchecked Sendable {
   private static var tableCount: Int { 16 }
 
   init() throws {
-    let epoll = cco_poller()
+    let epoll = clinux_poller()
     guard epoll >= 0 else { throw DescriptorWaitFailed(code: errno) }
     self.epoll = epoll
     let tables = (0..<Self.tableCount).map { _ in DescriptorTable(epoll) }
@@ -134,10 +134,10 @@ final class DescriptorPoller: @unchecked Sendable {
   /// On the source's queue only.
   private static func collect(_ epoll: Int32, _ tables: [DescriptorTable]) {
     let most = 128
-    withUnsafeTemporaryAllocation(of: cco_poll_event.self, capacity: most) { events in
+    withUnsafeTemporaryAllocation(of: clinux_poll_event.self, capacity: most) { events in
       var count = 0
       repeat {
-        count = Int(cco_poller_collect(epoll, events.baseAddress.unsafelyUnwrapped, Int32(most)))
+        count = Int(clinux_poller_collect(epoll, events.baseAddress.unsafelyUnwrapped, Int32(most)))
         for index in 0..<max(0, count) {
           let descriptor = Descriptor(events[index].descriptor)
           table(descriptor, tables).happened(events[index].events, descriptor)

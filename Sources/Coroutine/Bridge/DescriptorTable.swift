@@ -1,4 +1,4 @@
-internal import CCoroutine
+internal import CLinux
 import Synchronization
 
 #if canImport(Glibc)
@@ -117,7 +117,7 @@ final class DescriptorTable: @unchecked Sendable {
 
   /// Tells the kernel what to watch for; 0 or an error number.
   private func arm(_ descriptor: Descriptor, _ mask: UInt32) -> Int32 {
-    cco_poller_arm(epoll, descriptor.number, mask)
+    clinux_poller_arm(epoll, descriptor.number, mask)
   }
 }
 
@@ -125,8 +125,8 @@ final class DescriptorTable: @unchecked Sendable {
 ///
 /// A hang-up and an error concern both directions and need not be asked for.
 private enum EventMask {
-  static var readable: UInt32 { CCO_POLL_READABLE.rawValue }
-  static var writable: UInt32 { CCO_POLL_WRITABLE.rawValue }
-  static var gone: UInt32 { CCO_POLL_HUNG_UP.rawValue | CCO_POLL_FAILED.rawValue }
-  static var oneShot: UInt32 { CCO_POLL_ONCE.rawValue }
+  static var readable: UInt32 { CLINUX_POLL_READABLE.rawValue }
+  static var writable: UInt32 { CLINUX_POLL_WRITABLE.rawValue }
+  static var gone: UInt32 { CLINUX_POLL_HUNG_UP.rawValue | CLINUX_POLL_FAILED.rawValue }
+  static var oneShot: UInt32 { CLINUX_POLL_ONCE.rawValue }
 }

@@ -8,7 +8,7 @@ extension UnsafeMutablePointer<Waiter> {
 
   @inlinable @inline(never)
   func callbackSlot<Element: Sendable>(of type: Element.Type) -> UnsafeMutablePointer<Element?> {
-    pointee.callback.unsafelyUnwrapped._withUnsafeGuaranteedRef {
+    pointee.callback._withUnsafeGuaranteedRef {
       unsafeDowncast($0, to: AsyncReceiver<Element>.self).slot
     }
   }

@@ -34,7 +34,7 @@ extension GeneratorRecord {
     var refusals = 0
     while true {
       let active = root.pointee.active.unsafelyUnwrapped
-      let isSuspended = active.pointee.context.unsafelyUnwrapped.pointee.state == CCO_SUSPENDED
+      let isSuspended = cco_state_of(active.pointee.context.unsafelyUnwrapped) == CCO_SUSPENDED
       if !consumer.hasItsFrames, isSuspended {
         refusals += 1
         if refusals > mostClosings { refuseSwallowing("YieldInsideScope") }
@@ -91,7 +91,7 @@ extension GeneratorRecord {
     guard answer != nil else { return }
     // The error was raised before the inner generator was entered, so the inner generator is unchanged.
     if record.pointee.delegate.take() != nil {
-      if inner.pointee.context?.pointee.state == CCO_READY { putBack(inner) } else { park(inner) }
+      if let context = inner.pointee.context, cco_state_of(context) == CCO_READY { putBack(inner) } else { park(inner) }
     }
     throw record.pointee.raised.take().unsafelyUnwrapped
   }

@@ -1,10 +1,7 @@
 internal import CCoroutine
 import Synchronization
 
-// How a body gets its stack and returns it. When a stack goes back to the pool, it stays parked in `run`, as the stack
-// of a stack runner stays parked in its loop. The next generator that gets the stack starts there. That avoids the C
-// core's trampoline and two returns that no processor could predict. Parked there, the stack owns nothing: it may be
-// given back as it is, and for a body of another kind it is initialised anew.
+// How a body gets its stack and returns it.
 
 extension GeneratorRecord {
   /// Claims a fresh generator.
@@ -27,7 +24,10 @@ extension GeneratorRecord {
   static func start(_ record: GeneratorRef) -> Bool {
     let bytes = record.pointee.stackBytes
     var context: UnsafeMutablePointer<cco_context>?
-    let status = cco_create(bytes, { context, _ in GeneratorRecord.run(context) }, record, &context)
+    let status = cco_create(bytes, { context, _ in
+      GeneratorRecord.run(context)
+      return nil
+    }, record, &context)
     guard status == CCO_OK, let context else {
       let sentence = String(cString: cco_status_message(status))
       fail(record, status == CCO_STACK_TOO_LARGE ? CoroutineError.stackTooLarge(bytes) : .outOfStacks(sentence))
@@ -42,21 +42,13 @@ extension GeneratorRecord {
     return true
   }
 
-  /// The first frame on the stack.
+  /// Runs one body.
   ///
   /// Not inlined into the closure that is passed as a C function: there the switches would be compiled as calls.
   @inline(never)
   private static func run(_ context: UnsafeMutablePointer<cco_context>) {
     context.pointee.base = cco_frame()
-    // A null entry is the C core's request to leave the stack for good.
-    while context.pointee.entry != nil {
-      let record = context.pointee.argument.unsafelyUnwrapped.assumingMemoryBound(to: GeneratorRecord.self)
-      perform(record)
-      cco_restore_floating_point()
-      context.pointee.value = nil
-      context.pointee.state = CCO_FINISHED
-      cco_switch(&context.pointee.parked, context.pointee.caller.unsafelyUnwrapped)
-    }
+    perform(context.pointee.argument.unsafelyUnwrapped.assumingMemoryBound(to: GeneratorRecord.self))
   }
 
   /// Runs the body on its stack.

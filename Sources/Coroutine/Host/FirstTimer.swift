@@ -1,4 +1,4 @@
-internal import CCoroutine
+internal import CLinux
 import Dispatch
 import Glibc
 import Synchronization
@@ -45,7 +45,7 @@ final class FirstTimer: @unchecked Sendable {
   }
 
   private func set() {
-    couldBeMade.store(cco_can_make_timer(), ordering: .releasing)
+    couldBeMade.store(clinux_can_make_timer(), ordering: .releasing)
     schedule(source)
   }
 

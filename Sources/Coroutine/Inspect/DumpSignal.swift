@@ -1,4 +1,4 @@
-internal import CCoroutine
+internal import CLinux
 import Dispatch
 
 #if canImport(Glibc)
@@ -18,7 +18,7 @@ extension CoroutineRuntime {
   public static func dumpOnSignal() {
     signalLock.withLock {
       guard signalSource == nil else { return }
-      let descriptor = cco_notice_signal(SIGUSR2)
+      let descriptor = clinux_notice_signal(SIGUSR2)
       if descriptor < 0 { misuse("CoroutineRuntime.dumpOnSignal: no descriptor is left (errno \(errno))") }
       // A queue of its own: one of the program's may be what the dump is wanted for.
       let queue = DispatchQueue(label: "coroutine.dump", qos: .userInitiated)

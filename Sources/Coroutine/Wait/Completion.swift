@@ -225,7 +225,7 @@ extension UnsafeMutablePointer where Pointee == Completion {
     pointee.lock.lock()
     pointee.isCalling = true
     while let waiter = pointee.waiters.popFirst() {
-      let callback = waiter.pointee.callback.unsafelyUnwrapped.takeRetainedValue()
+      let callback = waiter.pointee.callback.takeRetainedValue()
       if callback.observes { pointee.isObserved.store(true, ordering: .relaxed) }
       pointee.lock.unlock()
       callback.fire()

@@ -46,5 +46,5 @@ extension UnsafeMutablePointer<Waiter> {
   }
 
   @usableFromInline @inline(never)
-  func fireCallback() { pointee.callback.unsafelyUnwrapped.takeRetainedValue().fire() }
+  func fireCallback() { pointee.callback.takeRetainedValue().fire() }
 }

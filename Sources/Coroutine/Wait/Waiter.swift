@@ -106,11 +106,11 @@ struct Waiter {
   @usableFromInline var isLinked = false
   @usableFromInline var reason = WakeReason.delivered
   @usableFromInline var epoch = WaitEpoch(word: 0)
-  /// The waiting job; nil: a callback.
+  /// The waiting job, or nil if a callback waits or `notify` is set.
   @usableFromInline var job: JobRef?
-  @usableFromInline var callback: Unmanaged<WaitCallback>?
-  /// Of a waiter that is neither: the settling thread calls it with `context`, outside of every lock.
+  /// The settling thread calls it with `context`, outside of every lock.
   @usableFromInline var notify: Notification?
+  /// What `notify` gets. Of a callback, which has no `notify`, the callback object.
   @usableFromInline var context: UnsafeMutableRawPointer?
 
   /// Gets the waiter's context, and its number among the waiters with that context.
@@ -121,7 +121,12 @@ struct Waiter {
   init(job: JobRef) { self.job = job }
 
   @inlinable
-  init(callback: Unmanaged<WaitCallback>) { self.callback = callback }
+  init(callback: Unmanaged<WaitCallback>) { context = callback.toOpaque() }
+
+  /// The callback that waits.
+  ///
+  /// Of a waiter that has neither a job nor `notify`.
+  @inlinable var callback: Unmanaged<WaitCallback> { .fromOpaque(context.unsafelyUnwrapped) }
 
   /// It waits for no job, so the epoch's word is free to hold `index`.
   init(notify: @escaping Notification, context: UnsafeMutableRawPointer, index: Int) {

@@ -36,9 +36,10 @@ struct Fiber {
   private static let entry: cco_entry = { context, argument in
     let body = Unmanaged<Body>.fromOpaque(argument!).takeRetainedValue()
     body.run(Fiber(context: context))
+    return nil
   }
 
-  var state: cco_state { context.pointee.state }
+  var state: cco_state { cco_state_of(context) }
   var high: UnsafeMutablePointer<CChar> { cco_high(context) }
 
   /// Runs the body up to its next suspend or its end, and answers what it sent (0 at its end).
@@ -59,15 +60,10 @@ struct Fiber {
     return Int(bitPattern: answer)
   }
 
-  /// Gives the same stack a new body.
-  func reset(_ body: @escaping (Fiber) -> Void) throws {
-    dropUnusedBody()
-    let argument = Unmanaged.passRetained(Body(body))
-    let status = cco_reset(context, Self.entry, argument.toOpaque())
-    guard status == CCO_OK else {
-      argument.release()
-      throw Refusal(status: status)
-    }
+  /// Takes a new body, usually on the same stack: the pool gives back the one that it got last.
+  mutating func replaceBody(_ body: @escaping (Fiber) -> Void) throws {
+    try destroy()
+    self = try Fiber(body)
   }
 
   func destroy() throws {

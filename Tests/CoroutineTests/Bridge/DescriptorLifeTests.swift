@@ -138,38 +138,44 @@ struct DescriptorLifeTests {
     #expect(trace.all == ["writing", "read 2"])
   }
 
-  @Test func `who waits for a closed descriptor can be cancelled, times out, and leaves nothing behind`() async throws {
-    let poller = try DescriptorPoller()
-    let pipe = PipePair()
-    let closed = number(for: pipe.reader, from: 880)
-    let seen = try await onSerialQueue {
-      let wait: @Sendable () throws -> Void = { try Descriptor(closed).wait(until: .readable, with: poller) }
-      let quits = try launchAndPark { try wait() }
-      let expires = try launchAndPark { try co_timeout(.milliseconds(1)) { try wait() } }
-      #expect(poller.count == 1)
-      close(closed)
-      quits.cancel(Oops("quit"))
-      return [outcome { try quits.join() }, outcome { try expires.join() }]
+  // A test that closes a number runs in a process of its own: elsewhere another test could be given the number at once.
+
+  @Test func `who waits for a closed descriptor can be cancelled, times out, and leaves nothing behind`() async {
+    await #expect(processExitsWith: .success) {
+      let poller = try DescriptorPoller()
+      let pipe = PipePair()
+      let closed = number(for: pipe.reader, from: 880)
+      let seen = try await onSerialQueue {
+        let wait: @Sendable () throws -> Void = { try Descriptor(closed).wait(until: .readable, with: poller) }
+        let quits = try launchAndPark { try wait() }
+        let expires = try launchAndPark { try co_timeout(.milliseconds(1)) { try wait() } }
+        #expect(poller.count == 1)
+        close(closed)
+        quits.cancel(Oops("quit"))
+        return [outcome { try quits.join() }, outcome { try expires.join() }]
+      }
+      #expect(seen == ["Oops(quit)", "TimeoutError"])
+      #expect(poller.count == 0)
     }
-    #expect(seen == ["Oops(quit)", "TimeoutError"])
-    #expect(poller.count == 0)
   }
 
-  @Test func `who asks for a closed descriptor wakes those who still wait for it`() async throws {
-    let poller = try DescriptorPoller()
-    let pipe = PipePair()
-    let closed = number(for: pipe.reader, from: 900)
-    let seen = try await onSerialQueue {
-      let waiters = try (0..<3).map { _ in
-        try launchAndPark { try Descriptor(closed).wait(until: .readable, with: poller) }
+  @Test func `who asks for a closed descriptor wakes those who still wait for it`() async {
+    await #expect(processExitsWith: .success) {
+      let poller = try DescriptorPoller()
+      let pipe = PipePair()
+      let closed = number(for: pipe.reader, from: 900)
+      let seen = try await onSerialQueue {
+        let waiters = try (0..<3).map { _ in
+          try launchAndPark { try Descriptor(closed).wait(until: .readable, with: poller) }
+        }
+        close(closed)
+        // Past the look with poll, as if it had been closed right after: epoll_ctl finds out.
+        let late = try launchAndPark { _ = try poller.wait(for: Descriptor(closed), .readable) }
+        return (waiters + [late]).map { job in outcome { try job.join() } }
       }
-      close(closed)
-      // Past the look with poll, as if it had been closed right after: epoll_ctl finds out.
-      let late = try launchAndPark { _ = try poller.wait(for: Descriptor(closed), .readable) }
-      return (waiters + [late]).map { job in outcome { try job.join() } }
+      #expect(seen == Array(repeating: "badDescriptor", count: 4))
+      #expect(poller.count == 0)
     }
-    #expect(seen == Array(repeating: "badDescriptor", count: 4))
-    #expect(poller.count == 0)
   }
 
   @Test func `a file that epoll does not take counts as ready`() async throws {

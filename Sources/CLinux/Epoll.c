@@ -1,39 +1,39 @@
 // The kernel's poller for the Swift layer. Here, and not imported, because <sys/epoll.h> belongs to no Clang module of
 // the C library: included by this module's header, it would make types as common as pthread_attr_t members of this
 // module, and programs that import Coroutine would be told to import CCoroutine for them.
-#include "Internal.h"
+#include "CLinux.h"
 
 #include <errno.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-_Static_assert((int)CCO_POLL_READABLE == EPOLLIN && (int)CCO_POLL_WRITABLE == EPOLLOUT, "the kernel's bits");
-_Static_assert((int)CCO_POLL_FAILED == EPOLLERR && (int)CCO_POLL_HUNG_UP == EPOLLHUP, "the kernel's bits");
-_Static_assert((int)CCO_POLL_ONCE == EPOLLONESHOT, "the kernel's bits");
+_Static_assert((int)CLINUX_POLL_READABLE == EPOLLIN && (int)CLINUX_POLL_WRITABLE == EPOLLOUT, "the kernel's bits");
+_Static_assert((int)CLINUX_POLL_FAILED == EPOLLERR && (int)CLINUX_POLL_HUNG_UP == EPOLLHUP, "the kernel's bits");
+_Static_assert((int)CLINUX_POLL_ONCE == EPOLLONESHOT, "the kernel's bits");
 
-bool cco_can_make_timer(void) {
+bool clinux_can_make_timer(void) {
   int timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC);
   if (timer < 0) return false;
   close(timer);
   return true;
 }
 
-int cco_poller(void) { return epoll_create1(EPOLL_CLOEXEC); }
+int clinux_poller(void) { return epoll_create1(EPOLL_CLOEXEC); }
 
-int cco_poller_arm(int poller, int descriptor, uint32_t events) {
+int clinux_poller_arm(int poller, int descriptor, uint32_t events) {
   struct epoll_event event = {.events = events, .data = {.fd = descriptor}};
   if (epoll_ctl(poller, EPOLL_CTL_MOD, descriptor, &event) == 0) return 0;
   if (errno != ENOENT) return errno;
   return epoll_ctl(poller, EPOLL_CTL_ADD, descriptor, &event) == 0 ? 0 : errno;
 }
 
-int cco_poller_collect(int poller, cco_poll_event *events, int most) {
+int clinux_poller_collect(int poller, clinux_poll_event *events, int most) {
   struct epoll_event taken[128];
   if (most > 128) most = 128;
   int count = epoll_wait(poller, taken, most, 0);
   for (int i = 0; i < count; i++) {
-    events[i] = (cco_poll_event){.events = taken[i].events, .descriptor = taken[i].data.fd};
+    events[i] = (clinux_poll_event){.events = taken[i].events, .descriptor = taken[i].data.fd};
   }
   return count;
 }
