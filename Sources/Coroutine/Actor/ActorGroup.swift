@@ -12,7 +12,7 @@ public final class ActorGroup<Message: Sendable>: @unchecked Sendable {
   private let lock = SpinLock()
   @exclusivity(unchecked) private var list: [Member] = []
   /// The index of the member that `next` returns.
-  @exclusivity(unchecked) private var turn = 0
+  @exclusivity(unchecked) private var nextIndex = 0
 
   /// Creates an empty group.
   public init() {}
@@ -91,8 +91,8 @@ public final class ActorGroup<Message: Sendable>: @unchecked Sendable {
     lock.lock()
     defer { lock.unlock() }
     guard !list.isEmpty else { return nil }
-    turn = (turn + 1) % list.count
-    return list[(turn + list.count - 1) % list.count].actor
+    nextIndex = (nextIndex + 1) % list.count
+    return list[(nextIndex + list.count - 1) % list.count].actor
   }
 
   @discardableResult
@@ -101,7 +101,7 @@ public final class ActorGroup<Message: Sendable>: @unchecked Sendable {
     var member: Member?
     if let index = list.firstIndex(where: { $0.actor.core === core }) {
       member = list.remove(at: index)
-      if index < turn { turn -= 1 }
+      if index < nextIndex { nextIndex -= 1 }
     }
     lock.unlock()
     member?.watcher.cancel()

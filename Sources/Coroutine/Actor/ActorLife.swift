@@ -11,9 +11,11 @@ import Synchronization
 //          +--- the same, unsupervised; it was cancelled; it was stopped and has drained --+
 //
 // Ownership
-//   job, record, supervision       set before any other thread knows the actor; constant asks, refusesAsks, lateCount
-//   under `asksLock`, with every AskWaiter and AskCell of this actor (ActorRef+Ask.swift) scope, isResting, verdict,
-//   ending, watchers               under `lock` watching                       the actor's own coroutine
+//   job, record, supervision       set before any other thread knows the actor; constant
+//   asks, refusesAsks, lateCount   under `asksLock`, with this actor's AskWaiters and AskCells (ActorRef+Ask.swift)
+//   scope, isResting, verdict,
+//   ending, watchers               under `lock`
+//   watching                       the actor's own coroutine
 //
 // Invariants
 //  1. `ending` is written once, under the lock, and only after the mailbox is closed and empty and no ask is pending.

@@ -1,34 +1,35 @@
 public import Synchronization
 
-// A question: a message that carries the means to answer it.
+// An ask is a message that carries the means to answer it.
 //
-// The asker waits with a node on its stack. The Reply in the message holds a cell on the heap. The two point at each other while
-// the question is open:
+// The asker waits with an AskWaiter on its stack. The Reply in the message holds an AskCell on the heap. The two point
+// at each other while the ask is open:
 //
 //   OPEN --- the reply is used: the answer is moved to the asker's stack ---> ANSWERED
 //     |  --- the last copy of the reply is released, or the actor ends ---> STOPPED
-//     |  --- the asker gives up: cancelled, timed out, not let in ---> WITHDRAWN; an answer that comes then is counted
+//     |  --- the asker is cancelled, times out, or cannot send ---> WITHDRAWN; an answer after that is counted
 //
 // Invariants, under the actor's `asksLock`
-//  1. node.cell and cell.asker are set together and cleared together (`detach`), so whoever reaches one from the other
-//     under the lock finds live memory: a cell's deinit and an asker's leaving both take the lock to detach first.
-//  2. The node is linked in `asks` while the asker waits and the question is OPEN, unless it has been delegated.
-//     A cell that is answered does not detach in its deinit, so an answer detaches in any case, also where it comes too late.
-//  3. Who leaves OPEN while the asker waits has claimed its wait. A claim that fails has lost against the asker's cancellation,
-//     which will withdraw.
+//  1. asker.cell and cell.asker are set together and cleared together (`detach`). So code that reaches one from the
+//     other under the lock finds live memory: a cell's deinit and an asker that leaves both take the lock first, to
+//     detach.
+//  2. The waiter is linked in `asks` while the asker waits and the ask is OPEN, unless the ask has been delegated. A
+//     cell that is answered does not detach in its deinit. So an answer always detaches, even if it comes too late.
+//  3. Every step out of OPEN while the asker waits claims the asker's wait first. A claim fails if the asker was
+//     cancelled before; the asker then withdraws.
 //
-// An answer may come before the asker waits, even before the message is told: then the asker finds the state changed, under the lock,
-// and does not wait.
+// An answer may come before the asker waits, even before the tell returns. The asker then finds the changed state,
+// under the lock, and does not wait.
 
-/// An asker's place, on its stack.
+/// The state of an ask, on the asker's stack.
 @usableFromInline
 struct AskWaiter {
   @usableFromInline enum State: UInt8 { case open, answered, stopped }
 
-  /// First, so that a pointer to it is a pointer to the whole.
+  /// The first field, so that a pointer to it is a pointer to the whole.
   @usableFromInline var waiter: Waiter
   @usableFromInline var cell: Unmanaged<AskCell>?
-  /// Where the answer goes: a `Result<Answer, any Error>?`.
+  /// The address of the answer: a `Result<Answer, any Error>?`.
   @usableFromInline let slot: UnsafeMutableRawPointer
   @usableFromInline var state = State.open
   @usableFromInline var isWaiting = false
@@ -43,7 +44,7 @@ struct AskWaiter {
 @usableFromInline typealias AskRef = UnsafeMutablePointer<AskWaiter>
 
 extension UnsafeMutablePointer<Waiter> {
-  /// The whole of a node that is queued in an actor's `asks`.
+  /// The AskWaiter that contains a waiter of an actor's `asks`.
   @inlinable var askNode: AskRef { UnsafeMutableRawPointer(self).assumingMemoryBound(to: AskWaiter.self) }
 }
 
@@ -52,7 +53,7 @@ extension UnsafeMutablePointer where Pointee == AskWaiter {
     UnsafeMutableRawPointer(self).assumingMemoryBound(to: Waiter.self)
   }
 
-  /// Under the lock: the question is no longer open, and the two forget each other.
+  /// Closes the ask, under the lock: the asker and the cell do not refer to each other any more.
   @inlinable
   func detach(_ state: AskWaiter.State) {
     pointee.state = state
@@ -61,7 +62,7 @@ extension UnsafeMutablePointer where Pointee == AskWaiter {
     pointee.cell = nil
   }
 
-  /// Under the lock: whether the asker's wait, where it waits, could be ended for it.
+  /// Claims the asker's wait, under the lock; returns true if it was claimed, or the asker does not wait yet.
   @inlinable
   func claim(_ actor: ActorLife) -> Bool {
     guard pointee.isWaiting else { return true }
@@ -70,7 +71,7 @@ extension UnsafeMutablePointer where Pointee == AskWaiter {
     return true
   }
 
-  /// The asker gives up, or has been failed: nobody else knows the node any more.
+  /// Unlinks and detaches an asker that gives up or was failed: from then on no other thread knows the waiter.
   @usableFromInline
   func withdraw(from actor: ActorLife) {
     actor.asksLock.lock()
@@ -79,14 +80,16 @@ extension UnsafeMutablePointer where Pointee == AskWaiter {
     actor.asksLock.unlock()
   }
 
-  /// Suspends the asker until the question is no longer open.
+  /// Suspends the asker until the ask is no longer open.
   ///
-  /// Throws what cancellation throws. Inlined down to the switch: each frame in between costs a mispredicted return.
+  /// Throws if the coroutine is cancelled. Inlined down to the switch: each frame in between costs a mispredicted
+  /// return.
   @inlinable @inline(__always)
   func wait(_ actor: ActorLife) throws {
     let (carrier, job) = try Carrier.requireJob()
-    // A tell that had to wait may have been woken just before a cancellation that looked at it in between.
-    if job.pointee.flags.load(ordering: .relaxed) & JobFlags.needsCancellationCheck != 0, let error = job.cancellation() {
+    // The tell may have waited, and been woken just before a cancellation, which then had no wait to end.
+    if job.pointee.flags.load(ordering: .relaxed) & JobFlags.needsCancellationCheck != 0, let error = job.cancellation()
+    {
       withdraw(from: actor)
       throw error
     }
@@ -106,15 +109,16 @@ extension UnsafeMutablePointer where Pointee == AskWaiter {
     }
   }
 
-  /// Under the lock.
+  /// Whether the ask was delegated; called under the lock.
   @inlinable var isDelegated: Bool { pointee.cell?._withUnsafeGuaranteedRef { $0.isDelegated } ?? false }
 }
 
-/// What the copies of a reply share.
+/// The state that all copies of a reply share.
 @usableFromInline
 class AskCell: @unchecked Sendable {
-  // Sound because what changes is under the lock of `actor`, except in deinit, when nobody else can reach it from here.
-  /// Held by hand, so that an answer retains nothing.
+  // Sound because mutable fields are under the lock of `actor`, except in the deinit, when no other thread can reach
+  // them.
+  /// Retained by hand, so that an answer retains nothing.
   @usableFromInline final let heldActor: Unmanaged<ActorLife>
   @exclusivity(unchecked) @usableFromInline final var asker: AskRef?
   @exclusivity(unchecked) @usableFromInline final var isAnswered = false
@@ -127,15 +131,15 @@ class AskCell: @unchecked Sendable {
     asker.pointee.cell = Unmanaged.passUnretained(self)
   }
 
-  /// For an asker that is no coroutine; it has a lock of its own.
+  /// Creates a cell for an asker that is not a coroutine in `ask`; it has a lock of its own.
   init() { heldActor = .passRetained(ActorLife(nil)) }
 
   final var actor: ActorLife { heldActor.takeUnretainedValue() }
 
-  /// Under the lock.
+  /// Whether an answer is still wanted; called under the lock.
   var isOpen: Bool { !isAnswered && asker != nil }
 
-  /// Released unanswered, the asker is told so.
+  /// A reply that is released unused fails the ask.
   deinit {
     if !isAnswered { abandon() }
     heldActor.release()
@@ -164,11 +168,14 @@ extension ActorRef {
   /// let total = try counter.ask(timeout: .seconds(1)) { .total($0) }
   /// ```
   ///
-  /// Suspends until the reply is used: returns what it was called with, throws what it was failed with. If the reply is released
-  /// without having been used, or the actor ends, or has ended, it throws ``ActorStopped``. After `timeout`, which counts from
-  /// here and includes waiting for room in the mailbox, it throws ``TimeoutError``; cancelled, it throws what cancellation throws.
-  /// An answer that comes after that is dropped and counted in ``lateAnswers``. An actor that asks itself would wait for ever and
-  /// gets ``CoroutineError/wouldDeadlock``. Off a coroutine ``CoroutineError/notInCoroutine``; `Reply(_:)` answers a resumer.
+  /// - Returns: The answer, once the reply is used.
+  /// - Throws: The error that the reply was failed with. ``ActorStopped`` if the reply is released unused, or the actor
+  ///   ends or has ended. ``TimeoutError`` after `timeout`, which includes the wait for room in the mailbox.
+  ///   ``CoroutineError/wouldDeadlock`` if an actor asks itself. ``CoroutineError/notInCoroutine`` outside a coroutine;
+  ///   there, `Reply(_:)` answers a resumer.
+  ///
+  /// Suspends. If the coroutine is cancelled, it throws at once. An answer that comes later is dropped, and counted in
+  /// ``lateAnswers``.
   @inlinable
   public func ask<Answer: Sendable>(
     timeout: Duration? = nil,
@@ -199,8 +206,8 @@ extension ActorRef {
     }
   }
 
-  /// How many answers came when nobody waited for them any more.
+  /// The number of answers that came after their ask had been given up.
   ///
-  /// Any thread.
+  /// May be read on any thread.
   public var lateAnswers: Int { core.asksLock.withLock { core.lateCount } }
 }

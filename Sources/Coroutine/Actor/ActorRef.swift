@@ -1,11 +1,11 @@
 import Synchronization
 
-/// The handle of an actor: who has it can tell the actor things, ask it, and stop it.
+/// The handle of an actor, used to tell it messages, to ask it, and to stop it.
 ///
 /// Releasing the last handle stops the actor, as ``stop()`` does.
 public final class ActorRef<Message: Sendable>: Sendable {
   @usableFromInline let core: ActorCore<Message>
-  /// A supervised actor's supervisor stays as long as somebody can reach the actor.
+  /// The supervisor of a supervised actor, which stays alive while the actor can be reached.
   private let supervisor: Supervisor?
 
   init(_ core: ActorCore<Message>) {
@@ -18,24 +18,25 @@ public final class ActorRef<Message: Sendable>: Sendable {
     if core.handles.wrappingSubtract(1, ordering: .acquiringAndReleasing).newValue == 0 { core.close() }
   }
 
-  /// The coroutine that runs the actor: to join it, and to see how it ended.
+  /// The coroutine that runs the actor; join it to wait for the end, and to get the failure.
   public var job: Job<Void> { core.job.unsafelyUnwrapped }
 
-  /// The name given at the start.
+  /// The name that was given at the start.
   public var name: String? { job.name }
 
   // MARK: Telling
 
   /// Puts a message into the mailbox.
   ///
-  /// Suspends only while a bounded mailbox is full, until the actor has made room; those who wait are served in the order in
-  /// which they came. A mailbox that never lets anybody wait may be told by anyone: a coroutine, a Task, a plain thread. One that is
-  /// bounded may be told in a coroutine, off one it throws ``CoroutineError/notInCoroutine``; ``tryTell(_:)`` may be used there.
+  /// Suspends only while a bounded mailbox is full. Waiting senders are served in the order in which they came. A
+  /// mailbox that never makes a sender wait accepts messages from anywhere: a coroutine, a Task, a plain thread.
+  /// Outside a coroutine, ``tryTell(_:)`` serves all mailboxes.
   ///
-  /// A cancelled coroutine throws what cancellation throws, also if it need not have waited. Once the actor has been stopped, has been
-  /// cancelled or has ended, also while this waits, it throws ``ActorStopped``. Where waiting could never end, because an actor
-  /// tells itself and its mailbox is full, it throws ``CoroutineError/wouldDeadlock``. Whenever it throws, the message has gone to the
-  /// actor's `onUndelivered`.
+  /// - Throws: ``ActorStopped`` if the actor was stopped, was cancelled or has ended, before or during the wait.
+  ///   ``MailboxFull`` if the actor was started with `failsWhenFull`. ``CoroutineError/wouldDeadlock`` if an actor
+  ///   tells itself and its mailbox is full. ``CoroutineError/notInCoroutine`` outside a coroutine if the mailbox can
+  ///   make a sender wait. The cancellation error in a cancelled coroutine, even if there is room. Whenever it throws,
+  ///   the message has gone to the actor's `onUndelivered`.
   @inlinable
   public func tell(_ message: consuming Message) throws {
     guard let carrier = Carrier.current, let job = carrier.pointee.job else { return try tellOffCoroutine(message) }
@@ -49,11 +50,12 @@ public final class ActorRef<Message: Sendable>: Sendable {
     }
   }
 
-  /// Puts a message into the mailbox if that needs no waiting.
+  /// Puts a message into the mailbox if no wait is needed.
   ///
-  /// Never suspends, never throws; any thread, coroutine or not. Refused, the message stays the caller's: `full` where
-  /// ``tell(_:)`` would wait, and where the mailbox drops its newest and this is it; `closed` where it would throw
-  /// ``ActorStopped``.
+  /// - Returns: `full` if ``tell(_:)`` would wait, or the mailbox drops this message as its newest. `closed` if
+  ///   ``tell(_:)`` would throw ``ActorStopped``. In both cases the caller keeps the message.
+  ///
+  /// Never suspends and never throws. May be called on any thread.
   @inlinable
   public func tryTell(_ message: consuming Message) -> TrySend { core.channel.trySend(.message(message)) }
 
@@ -66,7 +68,7 @@ public final class ActorRef<Message: Sendable>: Sendable {
     try tellWithoutWaiting(message, nil)
   }
 
-  /// Whenever it throws, the message has gone to `onUndelivered`, as with a send.
+  /// Whenever this throws, the message has gone to `onUndelivered`, as with a send.
   @usableFromInline @inline(never)
   func tellWithoutWaiting(_ message: Message, _ job: JobRef?) throws {
     do {
@@ -76,7 +78,7 @@ public final class ActorRef<Message: Sendable>: Sendable {
       case .closed: throw ActorStopped()
       case .full:
         switch core.whenFull {
-        // The mailbox drops its newest, and this is it.
+        // The mailbox drops its newest message, which is this one.
         case .neverWaits: return core.drop(message)
         case .waits: throw CoroutineError.wouldDeadlock(because: .tellsItself)
         case .fails: throw MailboxFull()
@@ -90,28 +92,28 @@ public final class ActorRef<Message: Sendable>: Sendable {
 
   // MARK: Ending
 
-  /// Stops the actor: it takes no more messages, handles those that it has, and then its mailbox ends.
+  /// Stops the actor: it accepts no more messages, handles those in its mailbox, and then its mailbox ends.
   ///
-  /// Those who wait to tell it something get ``ActorStopped``. What it still holds unanswered when it has ended fails with the
-  /// same. Never suspends; any thread, idempotent. To wait for the end, join ``job``.
+  /// Coroutines that wait to tell it a message get ``ActorStopped``. So do asks that have no answer when the actor has
+  /// ended. Never suspends. May be called on any thread, and repeatedly. To wait for the end, join ``job``.
   public func stop() { core.close() }
 
-  /// Cancels the actor: it takes no more messages, those that it has are dropped, every question without an answer fails at once with
-  /// ``ActorStopped``, and all that its body and its handlers wait for throws.
+  /// Cancels the actor: its mailbox is closed and emptied, and the waits of its body and handlers throw.
   ///
-  /// Never suspends; any thread, idempotent.
+  /// The messages in the mailbox are dropped. Asks without an answer fail at once with ``ActorStopped``. Never
+  /// suspends. May be called on any thread, and repeatedly.
   public func cancel() { core.cancel() }
 }
 
-/// What a tell throws for what a send has thrown.
+/// Converts an error of a send to the error of a tell.
 @usableFromInline @inline(never)
 func actorError(_ error: any Error) -> any Error { error is ChannelClosed ? ActorStopped() : error }
 
-/// A mailbox was full, and the actor was started with `failsWhenFull`.
+/// The error of a tell to a full mailbox of an actor that was started with `failsWhenFull`.
 public struct MailboxFull: Error, CustomStringConvertible {
   /// Creates the error.
   public init() {}
-  /// What to do about it.
+  /// A sentence that says what to do.
   public var description: String {
     "the actor's mailbox is full; tell it less, give it a larger mailbox, or let those who tell it wait"
   }

@@ -1,6 +1,6 @@
-/// Where an actor's body gets its messages from.
+/// The receiving side of an actor's mailbox.
 ///
-/// It belongs to the body and to the coroutine that runs it.
+/// Only the body and the coroutine that runs it may use it.
 public final class Mailbox<Message: Sendable>: Sequence {
   @usableFromInline let core: ActorCore<Message>
   let scope: Scope
@@ -10,9 +10,12 @@ public final class Mailbox<Message: Sendable>: Sequence {
     self.scope = scope
   }
 
-  /// The next message; nil when the actor has been stopped and has handled all that it had.
+  /// Receives the next message.
   ///
-  /// Suspends until there is one. Once the actor is cancelled it throws what cancellation throws.
+  /// - Returns: The message, or nil once the actor has been stopped and has handled all messages.
+  /// - Throws: The cancellation error, once the actor is cancelled.
+  ///
+  /// Suspends until there is a message.
   @inlinable
   public func receive() throws -> Message? {
     let (carrier, job) = try Carrier.beginWaiting()
@@ -20,23 +23,22 @@ public final class Mailbox<Message: Sendable>: Sequence {
     return try core.channel.next(carrier, job)?.message
   }
 
-  /// Receives messages one at a time and calls `handle` with each, until the actor has been stopped and has handled
-  /// all.
+  /// Calls `handle` with each message, one at a time, until the actor is stopped and has handled all of them.
   ///
-  /// Suspends for each message as ``receive()`` does. Once the actor is cancelled it throws what cancellation throws,
-  /// so that what follows it in the body runs only if every message was handled.
-  /// - Throws: What cancellation throws, or what `handle` throws.
+  /// - Throws: The cancellation error, once the actor is cancelled, or the error of `handle`. So the code after it runs
+  ///   only if every message was handled.
+  ///
+  /// Suspends for each message as ``receive()`` does.
   @inlinable
   public func forEach(_ handle: (Message) throws -> Void) throws {
     while let message = try receive() { try handle(message) }
   }
 
-  /// Lets `for message in mailbox` receive.
+  /// Returns an iterator, so that `for message in mailbox` receives messages.
   ///
-  /// - Warning: The loop cannot throw: it ends in the same way when the actor has been stopped and all is handled, and
-  ///   when it is cancelled and messages were dropped. That is right for a body that ends with its loop: the actor's
-  ///   end tells one from the other (``ActorExit``). Where more follows, use ``forEach(_:)``, which throws, or check
-  ///   `co_isCancelled`.
+  /// - Warning: The loop cannot throw. It ends in the same way if the actor was stopped and has handled all messages,
+  ///   and if it was cancelled and messages were dropped. For a body that ends with its loop, the actor's end makes the
+  ///   difference (``ActorExit``). If more code follows, use ``forEach(_:)``, which throws, or check `co_isCancelled`.
   @inlinable
   public func makeIterator() -> AnyIterator<Message> {
     AnyIterator {
@@ -44,17 +46,18 @@ public final class Mailbox<Message: Sendable>: Sequence {
     }
   }
 
-  /// How many messages will come is never known.
+  /// Always zero: the number of messages to come is not known.
   @inlinable public var underestimatedCount: Int { 0 }
 
-  /// A handle of this actor, to give to others.
+  /// A handle of this actor, to give to other code.
   ///
-  /// An actor that keeps a handle of itself is not stopped by the release of all others: whoever keeps it may still tell it
-  /// something.
+  /// An actor that keeps a handle of itself is not stopped when all others are released: the holder may still tell it a
+  /// message.
   public var actor: ActorRef<Message> { ActorRef(core) }
 
-  /// Lets a piece of work run beside the messages that follow, on the actor's queue: what one message needs to wait for then
-  /// holds up no other.
+  /// Launches work that runs concurrently with the next messages, on the actor's queue.
+  ///
+  /// The work may wait without delaying other messages.
   ///
   /// ```swift
   /// for request in mailbox {
@@ -65,8 +68,8 @@ public final class Mailbox<Message: Sendable>: Sequence {
   /// }
   /// ```
   ///
-  /// It is a child of the actor: a stopped actor ends after it, a cancelled actor cancels it, and its failure is the actor's.
-  /// Does not suspend. To be called by the body; after its end it traps.
+  /// The work is a child of the actor: a stopped actor ends after it, a cancelled actor cancels it, and its failure is
+  /// the actor's. Does not suspend. Called by the body; after the body's end it traps.
   @discardableResult
   public func launch<Success: Sendable>(
     name: String? = nil,

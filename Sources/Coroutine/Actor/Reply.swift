@@ -1,50 +1,51 @@
 import Synchronization
 
-/// The means to answer a question, once.
+/// The means to answer an ask, once.
 ///
-/// It may be kept, handed on, and used on any thread. The first use counts; a second one is reported to
-/// ``CoroutineRuntime/onUnhandledError`` as ``AnsweredTwice``, with the name and the launch place of the actor. Using
-/// it never suspends.
+/// It may be kept, passed on, and used on any thread. The first use counts. A second use is reported to
+/// ``CoroutineRuntime/onUnhandledError`` as ``AnsweredTwice``, with the name and the launch site of the actor. Using it
+/// never suspends.
 ///
-/// Released unused, all copies of it, the asker gets ``ActorStopped``: a handler that throws, returns early or forgets to answer
-/// leaves nobody waiting.
+/// If all copies are released unused, the asker gets ``ActorStopped``. So a handler that throws, returns early or
+/// forgets to answer does not leave the asker waiting.
 public struct Reply<Answer: Sendable>: Sendable {
   @usableFromInline let cell: AskCell
 
   @inlinable init(_ cell: AskCell) { self.cell = cell }
 
-  /// A reply that resumes whatever `resumer` does: a coroutine in `co_suspend`, or a promise, which plain threads and async code
-  /// can wait for.
+  /// Creates a reply that resumes `resumer`: a coroutine in `co_suspend`, or a promise.
+  ///
+  /// Plain threads and async code can wait for a promise.
   ///
   /// ```swift
   /// let total = Promise<Int> { done in _ = counter.tryTell(.total(Reply(done))) }
   /// print(try await total.value)
   /// ```
   ///
-  /// Released unused, it resumes with ``ActorStopped``.
+  /// If it is released unused, it resumes with ``ActorStopped``.
   public init(_ resumer: Resumer<Answer>) { cell = ResumerCell(resumer) }
 
-  /// Answers.
+  /// Answers the ask.
   @inlinable
   public func callAsFunction(_ answer: consuming Answer) { settle(.success(answer)) }
 
-  /// Lets the ask throw `error`.
+  /// Makes the ask throw `error`.
   @inlinable
   public func fail(_ error: any Error) { settle(.failure(error)) }
 
-  /// Answers with a result.
+  /// Answers the ask with a result.
   @inlinable
   public func callAsFunction(with result: Result<Answer, any Error>) { settle(result) }
 
-  /// Whether anybody still waits for the answer: false once it has been given, and once the asker has been cancelled or has timed
-  /// out.
+  /// Whether the asker still waits: false once the ask is answered, and once the asker was cancelled or has timed out.
   ///
-  /// For handlers that can spare themselves the work. Any thread.
+  /// Handlers can check it to skip work that is not needed any more. May be read on any thread.
   public var isAwaited: Bool { cell.actor.asksLock.withLock { cell.isOpen } }
 
-  /// From here on the answer is somebody else's affair: the end of the actor that was asked no longer fails the question.
+  /// Detaches the ask from the actor that was asked: the end of that actor does not fail the ask any more.
   ///
-  /// For actors that hand questions on to others. Releasing the reply unused fails the question as ever. Any thread.
+  /// For actors that pass asks on to others. Releasing the reply unused still fails the ask. May be called on any
+  /// thread.
   public func delegate() {
     cell.actor.asksLock.lock()
     cell.isDelegated = true
@@ -71,14 +72,14 @@ public struct Reply<Answer: Sendable>: Sendable {
     if isLate { settleLate(result) }
   }
 
-  /// An answer for which no coroutine waits.
+  /// Handles an answer for which no coroutine waits.
   @usableFromInline @inline(never)
   func settleLate(_ result: Result<Answer, any Error>) {
     let actor = cell.actor
     actor.asksLock.lock()
     let isFirst = !cell.isAnswered
     cell.isAnswered = true
-    // An asker that has been cancelled and has not come to withdraw yet: answered, the cell will not detach in its deinit.
+    // The asker was cancelled, and has not withdrawn yet: an answered cell does not detach in its deinit.
     if let asker = cell.asker { asker.detach(asker.pointee.state) }
     let other = cell as? ResumerCell<Answer>
     if isFirst, other == nil { actor.lateCount += 1 }
@@ -87,19 +88,19 @@ public struct Reply<Answer: Sendable>: Sendable {
       other?.resumer.resume(with: result)
       return
     }
-    // The failure names the actor; where there is none, the asker.
+    // The report names the actor, or the asker if there is no actor.
     let origin = actor.job?.summary ?? other?.resumer.target.summary ?? "an actor"
     UnhandledErrors.report(AnsweredTwice(late: "\(result)"), in: origin)
   }
 }
 
 extension Reply where Answer == Void {
-  /// Answers that it is done.
+  /// Answers an ask that expects no value.
   @inlinable
   public func callAsFunction() { settle(.success(())) }
 }
 
-/// What the copies of a reply share whose asker is no coroutine in `ask`.
+/// The cell of a reply whose asker is not a coroutine in `ask`.
 private final class ResumerCell<Answer: Sendable>: AskCell, @unchecked Sendable {
   // Sound because `resumer` never changes.
   let resumer: Resumer<Answer>
@@ -114,13 +115,13 @@ private final class ResumerCell<Answer: Sendable>: AskCell, @unchecked Sendable 
   deinit { if !isAnswered { resumer.fail(ActorStopped()) } }
 }
 
-/// A reply was used although it had been used before; goes to ``CoroutineRuntime/onUnhandledError``.
+/// The error of a reply that was used twice, passed to ``CoroutineRuntime/onUnhandledError``.
 public struct AnsweredTwice: Error, CustomStringConvertible {
-  /// What the second use carried.
+  /// The argument of the second use.
   public var late: any Sendable
   /// Creates the error.
   public init(late: any Sendable) { self.late = late }
-  /// What is wrong.
+  /// A sentence that describes the error.
   public var description: String {
     "a reply was used although it had been used before; the second answer, \(late), is ignored; answer each question once"
   }

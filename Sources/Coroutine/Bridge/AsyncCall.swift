@@ -1,14 +1,14 @@
 import Synchronization
 
-/// Runs async code from a coroutine: as a Task, with the coroutine's task-locals and the thread's priority, and
-/// suspends until it has ended.
+/// Runs async code as a Task from a coroutine, and suspends until the Task has ended.
 ///
-/// The Task gets the priority of the thread that runs the coroutine at this moment. The priority of the coroutine's queue
-/// (its quality of service) is not passed on; where it matters, `operation` starts a `Task(priority:)` and awaits it.
+/// The Task gets the coroutine's task-locals, and the priority of the thread that runs the coroutine at this moment.
+/// The priority of the coroutine's queue (its quality of service) is not passed on. If it matters, `operation` starts a
+/// `Task(priority:)` and awaits it.
 ///
-/// Cancelling the coroutine cancels the Task and throws at once; what the Task still does is not waited for. If the
-/// Task throws CancellationError, that is thrown like any other error. Off a coroutine
-/// ``CoroutineError/notInCoroutine``.
+/// If the coroutine is cancelled, the Task is cancelled, and the call throws at once, without waiting for the Task's
+/// end. A CancellationError of the Task is thrown like any other error. Throws ``CoroutineError/notInCoroutine``
+/// outside a coroutine.
 public func co_await<Output: Sendable>(_ operation: @escaping @Sendable () async throws -> Output) throws -> Output {
   let (_, job) = try Carrier.requireJob()
   let host = job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.host }

@@ -4,14 +4,14 @@ import Synchronization
 extension Job {
   /// The result, for async code.
   ///
-  /// Cancelling the awaiting Task cancels the job; its outcome is then still what is returned or thrown. Starts a lazy
-  /// job. Suspends the Task, never blocks a thread.
+  /// Cancelling the awaiting Task cancels the job. The job's outcome is still returned or thrown. Starts a lazy job.
+  /// Suspends the Task, never blocks a thread.
   public var value: Success {
     get async throws {
       start()
       return try await withTaskCancellationHandler {
         if completion.isSettled {
-          // Not by a callback, which would wait for those that are being called.
+          // No callback is added: it would be called after all callbacks that are being called now.
           completion.pointee.isObserved.store(true, ordering: .relaxed)
         } else {
           await AsyncWait.untilCalled { completion.add($0) }
@@ -25,10 +25,11 @@ extension Job {
 }
 
 enum AsyncWait {
-  /// Suspends the Task until the callback that `add` gets is called; `add` answers false where it never will be.
+  /// Suspends the Task until the callback that `add` gets is called; `add` returns false if it will never be called.
   ///
-  /// ThreadSanitizer does not see that resuming a continuation happens before what follows the await, so it is told. It would
-  /// also take resuming for a race with the await: one that is resumed before its task gets there goes on without a dispatch.
+  /// ThreadSanitizer does not see that resuming a continuation happens before the code after the await, so it is told.
+  /// It would also report a race between resuming and the await: a continuation that is resumed before its Task
+  /// suspends continues without a dispatch.
   static func untilCalled(_ add: (WaitCallback) -> Bool) async {
     let tag = Tag()
     let address = UnsafeRawPointer(Unmanaged.passUnretained(tag).toOpaque())

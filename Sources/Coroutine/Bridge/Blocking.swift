@@ -1,36 +1,38 @@
 import Synchronization
 
-/// Runs blocking code (file access, DNS, databases, long computations) on a pool of threads of its own, and returns what it
-/// returns or throws what it throws.
+/// Runs blocking code on a thread of a separate pool, and returns its result or throws its error.
 ///
-/// Suspends the calling coroutine and never its thread. The end of `body` resumes it. Cancelled, it throws at once: a body
-/// that has not started by then is released without having run, on the calling coroutine; one that runs cannot be stopped,
-/// ends unobserved, and its result is released on the thread it ran on. Cancelled before the call, it throws without
-/// taking `body` into the pool. Off a coroutine it throws ``CoroutineError/notInCoroutine``.
+/// For file access, DNS, databases, long computations. Suspends the calling coroutine, never its thread. The end of
+/// `body` resumes the coroutine.
 ///
-/// Bodies start in the order of the calls. The pool has as many threads as are wanted at once, up to
-/// ``CoroutineRuntime/blockingThreadLimit``; beyond that bodies queue. A thread that had nothing to do for ten seconds ends.
-/// Where not one thread can be started, ``CoroutineError/outOfStacks(_:)`` says which limit was met.
+/// - If the coroutine is cancelled, the call throws at once. A body that has not started is released without running,
+///   on the calling coroutine. A running body cannot be stopped: it ends unobserved, and its result is released on its
+///   thread. In a coroutine that was cancelled before the call, `body` is not passed to the pool.
+/// - Bodies start in the order of the calls. The pool has as many threads as are needed at once, up to
+///   ``CoroutineRuntime/blockingThreadLimit``; further bodies are queued. A thread ends after ten seconds without work.
+///   If not even one thread can be started, ``CoroutineError/outOfStacks(_:)`` names the limit.
+/// - The current bindings of ``CoroutineLocal`` hold in `body`. Swift's task-locals do not: read them before.
+/// - If a body ends its thread (`pthread_exit`, or a `pthread_cancel` from elsewhere), the call throws
+///   ``BlockingThreadEnded``, and the pool starts another thread. Swift code has no cleanup for that: objects that the
+///   body's frames hold are never released, locks that they hold stay locked, and their `defer` blocks do not run.
+/// - `body` runs outside any coroutine. It may launch coroutines, but must not wait for them with the suspending verbs,
+///   which throw ``CoroutineError/notInCoroutine`` there. Its stack has 1 MiB. Its thread does not receive signals that
+///   are sent to the process.
 ///
-/// The bindings of ``CoroutineLocal`` in force here are in force in `body`. Swift's task-locals are not: read them before.
-/// A body that ends its thread (`pthread_exit`, or a `pthread_cancel` from elsewhere) makes it throw ``BlockingThreadEnded``; the pool
-/// starts another thread. Swift code has no cleanups for that: what the body's frames hold at that point is never released, locks
-/// that they hold stay locked, and their `defer` blocks do not run.
-///
-/// `body` runs outside of any coroutine: it may launch some, but must not wait for them with the suspending verbs, which
-/// throw ``CoroutineError/notInCoroutine`` there. Its stack has 1 MiB, and signals sent to the process pass its thread by.
+/// Throws ``CoroutineError/notInCoroutine`` outside a coroutine.
 @discardableResult
 public func co_blocking<Output: Sendable>(_ body: sending @escaping () throws -> Output) throws -> Output {
   try BlockingPool.shared.run(consume body)
 }
 
-/// The body of a ``co_blocking(_:)`` ended its thread (`pthread_exit`) or had it ended (`pthread_cancel`) instead of returning.
+/// The error of a ``co_blocking(_:)`` whose body ended its thread (`pthread_exit`, `pthread_cancel`) instead of
+/// returning.
 ///
-/// What the frames of the body held is lost; the pool has as many threads as before.
+/// Objects that the body's frames held are lost. The pool has as many threads as before.
 public struct BlockingThreadEnded: Error, CustomStringConvertible {
   /// Creates the error.
   public init() {}
-  /// One sentence.
+  /// A sentence that says what to do.
   public var description: String {
     "the body of a co_blocking ended its thread with pthread_exit, or somebody cancelled the thread with pthread_cancel; "
       + "what the body held is lost: let it return or throw instead"
@@ -38,10 +40,11 @@ public struct BlockingThreadEnded: Error, CustomStringConvertible {
 }
 
 extension CoroutineRuntime {
-  /// The most threads that ``co_blocking(_:)`` uses at once: 64, or four for each processor where that is more.
+  /// The largest number of threads that ``co_blocking(_:)`` uses at once.
   ///
-  /// May be set at any time, from any thread; never suspends. More: queued bodies start at once. Less: idle threads end, and
-  /// busy ones when their bodies do. Less than one counts as one.
+  /// The default is 64, or four for each processor if that is more. May be set at any time, on any thread. Never
+  /// suspends. A higher limit starts queued bodies at once. With a lower one, idle threads end, and busy threads end
+  /// after their bodies. Less than one counts as one.
   public static var blockingThreadLimit: Int {
     get { BlockingPool.shared.counts.limit }
     set { BlockingPool.shared.setLimit(newValue) }
@@ -49,17 +52,17 @@ extension CoroutineRuntime {
 }
 
 extension BlockingPool {
-  /// Suspends the running coroutine until one of the pool's threads has run `body`.
+  /// Suspends the running coroutine until a thread of the pool has run `body`.
   func run<Output: Sendable>(_ body: sending @escaping () throws -> Output) throws -> Output {
     let (_, job) = try Carrier.requireJob()
     try job.checkCancelled()
-    // A simulation must not take this wait for a deadlock. Both calls are made on its own turn, so it never sees the work
-    // gone before it has seen the wake.
+    // A simulation must not take this wait for a deadlock. The job makes both calls itself, so the simulation never
+    // sees the end of the work before the wake-up.
     let host = job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.host }
     host.beginOutsideWork()
     defer { host.endOutsideWork() }
 
-    // Handed on by `consume`, so that this frame does not keep alive while it is parked what the body has released.
+    // Passed on by `consume`, so that this frame, while parked, keeps nothing alive that the body has released.
     let cell = SuspendCell<Output>(job)
     let work = BlockingBody(cell, locals: LocalBinding.current, consume body)
     submit(work)

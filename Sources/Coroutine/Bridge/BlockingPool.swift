@@ -1,6 +1,6 @@
 import Dispatch
 
-// The threads of co_blocking: as many as are wanted at once, up to a limit; first come, first served.
+// The threads of co_blocking: as many as are needed at once, up to a limit; first come, first served.
 //
 // A thread of the pool:
 //
@@ -11,37 +11,38 @@ import Dispatch
 //     ENDED                   +---- the body ended the thread ----> ENDED
 //
 // Invariants, each true whenever the lock is free
-//  1. `threads` counts those STARTING, BUSY and IDLE. It exceeds `limit` only after the limit was lowered, and then no thread
-//     is IDLE.
-//  2. Where work is queued, no thread is IDLE, and some thread is STARTING or BUSY. A BUSY thread looks at the queue before
+//  1. `threads` counts the threads that are STARTING, BUSY or IDLE. It exceeds `limit` only after the limit was
+//     lowered, and then no thread is IDLE.
+//  2. If work is queued, no thread is IDLE, and some thread is STARTING or BUSY. A BUSY thread checks the queue before
 //     it idles or ends, so every queued body is taken in the end.
-//  3. Queued work is taken from the front only, and handed-over work was submitted with an empty queue: bodies start in the
+//  3. Queued work is taken from the front only, and work is handed over only if the queue is empty: bodies start in the
 //     order in which they were submitted.
 //
-// 2 holds because of where work enters and threads leave. Entering (submit): an idle thread is handed the work; else it is
-// queued, and a thread is started if the limit allows one. If it allows none, `threads` is at least `limit`, which is at
-// least 1, and none of them is idle. Leaving: a thread idles with an empty queue only; it ends out of IDLE, where there is
-// no queue, or because `threads` exceeds `limit`, so at least `limit` others remain. A thread that its body ends is replaced where
-// work is queued (threadWasEnded). The one other way out is a refused start: if that leaves no thread at all, everything queued
-// fails with the reason, because nobody else would ever look.
+// Why 2 holds. Work enters in `submit`: an idle thread is handed the work. Without one, the work is queued, and a
+// thread is started if the limit allows it. If it does not, `threads` is at least `limit`, which is at least 1, and no
+// thread is idle. A thread idles only if the queue is empty. A thread ends when it is IDLE, and then there is no queue,
+// or because `threads` exceeds `limit`, and then at least `limit` others remain. A thread that its body ends is
+// replaced if work is queued (threadWasEnded). The last case is a refused start: if it leaves no thread at all, all
+// queued work fails with the reason, because no thread would ever take it.
 //
-// No hand-over is lost: it is written under the lock (the thread leaves the idle list, `handed` is set), and only then is
-// the thread signalled. A thread that wakes looks under the lock whether it is still in the list; if it is not, it takes
-// what it was handed, whether it was the signal or its patience that woke it. A signal left over is a wake-up for nothing.
+// Why no hand-over is lost. Under the lock, the thread leaves the idle list and `handed` is set. Only then is the
+// thread signalled. A thread that wakes checks under the lock whether it is still in the list. If it is not, it takes
+// `handed`, even if a time-out and not the signal woke it. A signal that is left over only causes a needless wake-up.
 //
-// Idle threads are used last in first out: the warm ones work, the cold ones reach the end of their patience.
+// Idle threads are used last in first out: the thread that was used last is used first, and the others time out.
 
 final class BlockingPool: @unchecked Sendable {
   // Sound because everything mutable is under `lock`.
 
-  /// The one that co_blocking uses.
+  /// The pool that co_blocking uses.
   ///
-  /// Its limit is enough for work that waits rather than computes, which is what it is for: Dispatch and Kotlin's IO
-  /// dispatcher stop at 64 as well. A thread costs about 20 KiB of memory until its stack is used, so the limit is not there to save memory,
-  /// but to keep a burst from meeting the container's limit on processes. Four for each processor on large machines.
+  /// Its limit is enough for work that waits rather than computes, its purpose: Dispatch and Kotlin's IO dispatcher
+  /// stop at 64 as well. A thread costs about 20 KiB of memory until its stack is used. So the limit does not save
+  /// memory: it keeps a burst from reaching the container's limit on processes. Large machines have four threads for
+  /// each processor.
   static let shared = BlockingPool(limit: max(64, 4 * Processors.usable))
 
-  /// How things stand.
+  /// The current numbers.
   struct Counts: Equatable {
     var limit: Int
     var threads: Int
@@ -49,7 +50,7 @@ final class BlockingPool: @unchecked Sendable {
     var queued: Int
   }
 
-  /// What tests hear of, outside of the lock.
+  /// The events that tests observe, outside the lock.
   enum Event: Sendable {
     case idled
     case ended
@@ -66,10 +67,10 @@ final class BlockingPool: @unchecked Sendable {
   private let observe: @Sendable (Event) -> Void
 
   /// - Parameters:
-  ///   - limit: The most threads.
-  ///   - patience: How long a thread idles before it ends.
-  ///   - start: Starts a thread that serves; 0 or an error number. Tests replace it to refuse.
-  ///   - observe: Hears of threads that idle and end. For tests.
+  ///   - limit: The largest number of threads.
+  ///   - patience: The time that a thread idles before it ends.
+  ///   - start: Starts a thread that serves, and returns 0 or an error number. Tests replace it to refuse.
+  ///   - observe: Called when a thread idles and when it ends. For tests.
   init(
     limit: Int,
     patience: DispatchTimeInterval = .seconds(10),
@@ -86,11 +87,11 @@ final class BlockingPool: @unchecked Sendable {
     lock.withLock { Counts(limit: limit, threads: threads, idle: idle.count, queued: queue.count) }
   }
 
-  // MARK: What coroutines do
+  // MARK: For coroutines
 
-  /// Takes work in: hands it to an idle thread, or starts one, or queues it.
+  /// Hands work to an idle thread, or starts a thread, or queues the work.
   ///
-  /// Any thread; waits for nothing, except that the kernel takes some 20 µs to make a thread.
+  /// Called on any thread. Waits for nothing, except that the kernel takes about 20 µs to create a thread.
   func submit(_ work: BlockingWork) {
     lock.lock()
     if let thread = idle.popWarmest() {
@@ -106,7 +107,7 @@ final class BlockingPool: @unchecked Sendable {
     if isStarting { startCounted() }
   }
 
-  /// Takes work back; true: it was still queued, no thread will run it.
+  /// Takes work back; returns true if it was still queued, and no thread will run it.
   ///
   /// Constant time.
   func withdraw(_ work: BlockingWork) -> Bool {
@@ -132,7 +133,7 @@ final class BlockingPool: @unchecked Sendable {
     for _ in 0..<starting { startCounted() }
   }
 
-  /// Starts a thread that is counted already.
+  /// Starts a thread that is already counted.
   private func startCounted() {
     let code = start(BlockingThread(self))
     guard code != 0 else { return }
@@ -145,9 +146,9 @@ final class BlockingPool: @unchecked Sendable {
     for work in orphans { work.fail(error) }
   }
 
-  // MARK: What its threads do
+  // MARK: For threads
 
-  /// The next work for `thread`, for which it waits; nil: it is counted no more and must end.
+  /// Waits for the next work of `thread`; returns nil if the thread is not counted any more and must end.
   func next(for thread: BlockingThread) -> BlockingWork? {
     lock.lock()
     if threads > limit {
@@ -182,9 +183,9 @@ final class BlockingPool: @unchecked Sendable {
 
   func threadWillEnd() { observe(.ended) }
 
-  /// The body of `work` has ended the thread that ran it, which was BUSY.
+  /// Handles the end of a BUSY thread by the body of `work`.
   ///
-  /// On that thread, after its frames have gone.
+  /// Called on that thread, after its frames have gone.
   func threadWasEnded(by work: BlockingWork) {
     lock.lock()
     threads -= 1

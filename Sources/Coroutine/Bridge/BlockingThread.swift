@@ -9,20 +9,21 @@ import Glibc
 import Musl
 #endif
 
-/// One thread of the pool: serves until the pool has no use for it.
+/// One thread of the pool: it runs bodies until the pool does not need it any more.
 ///
-/// The list links, `isIdle` and `handed` are guarded by the pool's lock; `current` is the thread's own. The object lives as long as
-/// its thread, which holds it; the pool holds it while it is idle.
+/// The pool's lock covers the list links, `isIdle` and `handed`. `current` is the thread's own. The thread holds the
+/// object for as long as it runs. The pool holds the object while the thread is idle.
 ///
-/// A body may end its thread (pthread_exit, pthread_cancel): the C library then drops the frames, without running anything in
-/// those of Swift, and calls the destructors of the thread's keys. One of them finds the thread BUSY with `current`, and tells the
-/// pool. Cancellation is enabled only while a body runs, so that the pool's own code is never left half-way.
+/// A body may end its thread (pthread_exit, pthread_cancel). The C library then drops the frames, without any cleanup
+/// in Swift frames, and calls the destructors of the thread's keys. One of them finds the thread BUSY with `current`,
+/// and tells the pool. Cancellation is enabled only while a body runs, so that it never interrupts the pool's own code.
 final class BlockingThread: @unchecked Sendable {
-  // Sound because of the guards above; `warmer` needs no reference because the one before it in the list is held by the pool.
+  // Sound because of the guards above. `warmer` needs no reference because the pool holds the previous thread of the
+  // list.
   @exclusivity(unchecked) var colder: BlockingThread?
   @exclusivity(unchecked) unowned(unsafe) var warmer: BlockingThread?
   @exclusivity(unchecked) var isIdle = false
-  /// What an idle thread was given; nil though it is idle no more: it must end.
+  /// The work that an idle thread was given; nil means that a thread that is no longer idle must end.
   @exclusivity(unchecked) var handed: BlockingWork?
   /// The work whose body the thread runs.
   @exclusivity(unchecked) private var current: BlockingWork?
@@ -32,7 +33,7 @@ final class BlockingThread: @unchecked Sendable {
   private let name: String
   private static let number = Atomic<Int>(0)
 
-  /// More than a body needs that parses documents 200 levels deep in a debug build (420 KiB); touched pages only cost memory.
+  /// A body that parses documents 200 levels deep in a debug build needs 420 KiB; only touched pages cost memory.
   static var stackBytes: Int { 1 << 20 }
 
   init(_ pool: BlockingPool) {
@@ -52,7 +53,8 @@ final class BlockingThread: @unchecked Sendable {
     pool.threadWillEnd()
   }
 
-  /// The key whose destructor the C library calls when a body has ended its thread; it holds the thread's object meanwhile.
+  /// The key whose destructor the C library calls when a body has ended its thread; it holds the thread's object until
+  /// then.
   private static let key: pthread_key_t = {
     var key = pthread_key_t()
     let code = pthread_key_create(&key) { thread in
@@ -68,7 +70,7 @@ final class BlockingThread: @unchecked Sendable {
     if let work = current.take() { pool.threadWasEnded(by: work) }
   }
 
-  /// Starts the thread, detached; 0 or an error number.
+  /// Starts the thread, detached, and returns 0 or an error number.
   func start() -> Int32 {
     var attributes = pthread_attr_t()
     let code = pthread_attr_init(&attributes)
@@ -88,7 +90,7 @@ final class BlockingThread: @unchecked Sendable {
   private static func main(_ argument: UnsafeMutableRawPointer?) -> UnsafeMutableRawPointer? {
     guard let argument else { return nil }
     pthread_setcancelstate(Int32(PTHREAD_CANCEL_DISABLE), nil)
-    // The key has the reference: frames that are dropped release nothing.
+    // The key has the reference: dropped frames release nothing.
     pthread_setspecific(key, argument)
     let me = Unmanaged<BlockingThread>.fromOpaque(argument)
     me._withUnsafeGuaranteedRef { thread in
@@ -100,7 +102,7 @@ final class BlockingThread: @unchecked Sendable {
     return nil
   }
 
-  /// Why no thread could be started, in a sentence that says what to do.
+  /// Returns the error that says why no thread could be started, and what to do.
   static func refusal(_ code: Int32) -> CoroutineError {
     .outOfStacks(
       "co_blocking could not start its first thread (error \(code)): the process has met a limit on threads or memory; "
@@ -109,16 +111,17 @@ final class BlockingThread: @unchecked Sendable {
   }
 }
 
-/// Which signals a thread of the pool leaves to others.
+/// The signal mask of the pool's threads.
 ///
-/// As Dispatch does for its workers: all that may be sent to the process as a whole, so that a handler never interrupts a
-/// body, and programs that wait for signals on threads of their own get them. Not those that the thread's own instructions
-/// raise: blocked, a fault would end the process without the handlers that report it. SIGPIPE counts among them, and so does
-/// SIGPROF, without which a profiler would not see these threads.
+/// As for Dispatch's workers, all signals are blocked that may be sent to the process as a whole. So a handler never
+/// interrupts a body, and programs that wait for signals on their own threads get them. Signals that the thread's own
+/// instructions raise are not blocked: otherwise a fault would end the process without the handlers that report it.
+/// SIGPIPE is one of these. SIGPROF is not blocked either: otherwise a profiler would not see these threads.
 enum SignalMask {
   static let left: [Int32] = [SIGILL, SIGTRAP, SIGFPE, SIGBUS, SIGSEGV, SIGSYS, SIGPIPE, SIGPROF]
 
-  /// Runs `body` with the pool's mask: a thread inherits it from its creator, so no signal slips in before it is in force.
+  /// Runs `body` with the pool's mask: a thread inherits it from its creator, so the mask is in force from the thread's
+  /// start.
   static func whileBlocked<Output>(_ body: () -> Output) -> Output {
     var blocked = sigset_t()
     sigfillset(&blocked)
@@ -130,9 +133,9 @@ enum SignalMask {
   }
 }
 
-/// Threads without work, last in first out: the warm ones work, the cold ones reach the end of their patience.
+/// The threads without work, last in first out: the thread that was used last is used first, and the others time out.
 ///
-/// All operations are constant time, under the pool's lock.
+/// All operations take constant time, under the pool's lock.
 struct IdleThreads {
   private var warmest: BlockingThread?
   private(set) var count = 0

@@ -1,25 +1,25 @@
-/// A body on its way through the pool.
+/// A body in the pool.
 ///
 ///   CREATED --submit--> QUEUED --take--> TAKEN        the thread runs it
-///                          |-----fail--> TAKEN        no thread can be had; whoever found out fails it
+///                          |-----fail--> TAKEN        no thread can be started; the thread that finds this fails it
 ///                          +--withdraw-> WITHDRAWN    its coroutine was cancelled, and drops it
 ///
-/// Who owns what: `next`, `previous` and `isQueued` the pool's lock; the rest whoever made the last transition, which is made
-/// under that lock by one alone, so a body either runs, or fails, or is dropped, once.
+/// Ownership: the pool's lock covers `next`, `previous` and `isQueued`. The thread that made the last transition owns
+/// the rest. Transitions are made under that lock. So a body is run, failed or dropped, once.
 class BlockingWork: @unchecked Sendable {
-  // Sound because of the ownership above; `previous` needs no reference because the one before it in the queue is held by
-  // the pool.
+  // Sound because of the ownership above. `previous` needs no reference because the pool holds the work before it in
+  // the queue.
   @exclusivity(unchecked) final var next: BlockingWork?
   @exclusivity(unchecked) final unowned(unsafe) var previous: BlockingWork?
   @exclusivity(unchecked) final var isQueued = false
 
   init() {}
 
-  /// Runs the body and delivers how it ended.
+  /// Runs the body and delivers its outcome.
   ///
-  /// On a thread of the pool.
+  /// Called on a thread of the pool.
   func run() {}
-  /// Delivers `error` instead.
+  /// Delivers `error` without running the body.
   func fail(_ error: any Error) {}
 }
 
@@ -37,7 +37,7 @@ final class BlockingBody<Output: Sendable>: BlockingWork, @unchecked Sendable {
   }
 
   override func run() {
-    // Nobody is left to see a result that comes after a cancellation: it is released at the end of this statement.
+    // A result that comes after a cancellation has no receiver: it is released at the end of this statement.
     _ = cell.resume(outcome())
   }
 
@@ -46,7 +46,7 @@ final class BlockingBody<Output: Sendable>: BlockingWork, @unchecked Sendable {
     _ = cell.resume(.failure(error))
   }
 
-  /// Releases the body, and with it what it holds, without having run it.
+  /// Releases the body, and the objects that it holds, without running it.
   func drop() {
     body = nil
     locals = nil
@@ -54,7 +54,7 @@ final class BlockingBody<Output: Sendable>: BlockingWork, @unchecked Sendable {
 
   /// Runs the body.
   ///
-  /// When this returns, the body and its captures have been released: a coroutine that goes on finds nothing still held.
+  /// On return, the body and its captures have been released: the resumed coroutine finds none of them still held.
   private func outcome() -> Result<Output, any Error> {
     let outer = LocalBinding.exchange(locals.take().map(Unmanaged.passRetained))
     defer { LocalBinding.exchange(outer)?.release() }
@@ -63,9 +63,9 @@ final class BlockingBody<Output: Sendable>: BlockingWork, @unchecked Sendable {
   }
 }
 
-/// Bodies that wait for a thread, first in first out.
+/// The bodies that wait for a thread, first in first out.
 ///
-/// All operations are constant time, under the pool's lock.
+/// All operations take constant time, under the pool's lock.
 struct BlockingQueue {
   private(set) var first: BlockingWork?
   private var last: BlockingWork?

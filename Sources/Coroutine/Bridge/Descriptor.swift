@@ -4,29 +4,29 @@ import Glibc
 import Musl
 #endif
 
-/// Suspends until `fd` can be read from without blocking, or its peer is gone: a hang-up or an error counts as ready, and the
-/// read then says which.
+/// Suspends until `fd` can be read without blocking, or its peer is gone.
 ///
-/// Returns at once, without suspending, where that is so already, as it always is with regular files. Otherwise the kernel's
-/// word resumes the coroutine, after a second look at the descriptor: it returns only while `fd` is ready. Any number of
-/// coroutines may wait for one descriptor, in both directions, and all of them are woken; who comes late to the data finds
-/// none and waits again, so `fd` should be non-blocking.
+/// A hang-up or an error counts as ready; the read then reports it. Returns at once, without suspending, if `fd` is
+/// ready already, as a regular file always is. Otherwise an event of the kernel resumes the coroutine, which then
+/// checks the descriptor again: the call returns only while `fd` is ready. Any number of coroutines may wait for one
+/// descriptor, in both directions, and all are woken. One that comes too late finds no data and waits again, so `fd`
+/// should be non-blocking.
 ///
-/// Cancelled, it throws at once and leaves the descriptor alone. A descriptor that is not open throws
-/// ``CoroutineError/badDescriptor``; off a coroutine ``CoroutineError/notInCoroutine``. Where the kernel refuses to watch a
-/// descriptor, ``DescriptorWaitFailed``.
+/// - Throws: ``CoroutineError/badDescriptor`` if `fd` is not open. ``DescriptorWaitFailed`` if the kernel refuses to
+///   watch it. ``CoroutineError/notInCoroutine`` outside a coroutine. If the coroutine is cancelled, it throws at once,
+///   and leaves `fd` as it is.
 ///
-/// The descriptor stays the caller's, who must not close it while a coroutine waits for it: the kernel tells nobody of a
-/// close, so the wait then lasts until it is cancelled, or its deadline passes, or the number is used again. Cancel the
+/// The caller owns the descriptor, and must not close it while a coroutine waits for it. The kernel does not report a
+/// close, so the wait then lasts until it is cancelled, its deadline passes, or the number is used again. Cancel the
 /// waiters first, or shut a socket down first, which wakes them.
 public func co_wait(readable fd: Int32) throws { try Descriptor(fd).wait(until: .readable) }
 
-/// Suspends until `fd` can be written to without blocking, or its peer is gone.
+/// Suspends until `fd` can be written without blocking, or its peer is gone.
 ///
-/// In all else as ``co_wait(readable:)``.
+/// In all other respects it behaves as ``co_wait(readable:)`` does.
 public func co_wait(writable fd: Int32) throws { try Descriptor(fd).wait(until: .writable) }
 
-/// The kernel cannot watch another descriptor.
+/// The error of a wait for a descriptor that the kernel cannot watch.
 public struct DescriptorWaitFailed: Error, Equatable, CustomStringConvertible {
   /// The system's error number.
   public var code: Int32
@@ -34,7 +34,7 @@ public struct DescriptorWaitFailed: Error, Equatable, CustomStringConvertible {
   /// Creates the error.
   public init(code: Int32) { self.code = code }
 
-  /// What happened and what to do about it, in one sentence.
+  /// A sentence that describes what happened, and says what to do.
   public var description: String {
     let what = "the kernel refused to watch a descriptor"
     return switch code {
@@ -47,7 +47,7 @@ public struct DescriptorWaitFailed: Error, Equatable, CustomStringConvertible {
   }
 }
 
-/// A descriptor's number and what poll says of it.
+/// A descriptor's number, and its state according to poll.
 struct Descriptor {
   enum Direction {
     case readable
@@ -66,9 +66,9 @@ struct Descriptor {
 
   init(_ number: Int32) { self.number = number }
 
-  /// Looks, waits, looks again: whatever woke the wait, a stale event included, only the look decides.
+  /// Checks, waits, and checks again: whatever woke the wait, even a stale event, only the check decides.
   ///
-  /// `poller` nil: the process's, which is made only if there is something to wait for.
+  /// If `poller` is nil, the process's poller is used; it is created only if there is something to wait for.
   func wait(until direction: Direction, with poller: DescriptorPoller? = nil) throws {
     _ = try Carrier.beginWaiting()
     while true {
@@ -82,14 +82,14 @@ struct Descriptor {
     }
   }
 
-  /// How things are now.
+  /// Returns the current state.
   ///
-  /// A system call of about 0.3 µs that never blocks.
+  /// Makes a system call of about 0.3 µs, which never blocks.
   private func readiness(_ direction: Direction) -> Readiness {
     // poll skips negative numbers instead of refusing them.
     guard number >= 0 else { return .notOpen }
     var query = pollfd(fd: number, events: Int16(direction == .readable ? POLLIN : POLLOUT), revents: 0)
-    // A failing poll (no memory) has not looked; the poller will.
+    // A poll that fails (no memory) has checked nothing; the poller will.
     guard poll(&query, 1, 0) > 0 else { return .notYet }
     return query.revents & Int16(POLLNVAL) != 0 ? .notOpen : .ready
   }

@@ -8,49 +8,49 @@ import Glibc
 import Musl
 #endif
 
-// How the kernel wakes coroutines: one epoll instance for the process, watched by one Dispatch source.
+// How the kernel wakes coroutines: the process has one epoll instance, watched by one Dispatch source.
 //
-// A descriptor, as the epoll instance knows it (the kernel's side; we keep no copy of it):
+// The state of a descriptor in the epoll instance (the kernel has it; this side keeps no copy):
 //
 //             ADD                    an event is collected (EPOLLONESHOT)
 //   ABSENT ---------> ARMED(mask) -------------------------------------> DISARMED
 //     ^                 |   ^ |                                             |
-//     |                 |   +-+ MOD: another waiter joins                   | MOD: somebody waits again
+//     |                 |   +-+ MOD: another waiter joins                   | MOD: a new waiter joins
 //     |                 |   +-----------------------------------------------+
 //     +-----------------+---- the file is closed, from any state
 //
-// Its entry in a table (our side, DescriptorTable.swift) exists exactly while somebody waits for it:
+// Its entry in a table (this side, DescriptorTable.swift) exists exactly while a waiter waits for it:
 //
-//   NONE --a first waiter--> WAITED FOR --the last one is woken, or leaves--> NONE
+//   NONE --the first waiter joins--> WAITED FOR --the last waiter is woken or leaves--> NONE
 //
 // Invariants
-//  1. Waiters are linked, the mask is computed and epoll_ctl is called in one critical section of the entry's table. So after
-//     each such section in which somebody waits, the kernel has been told at least what all who wait want, since the last of
-//     them joined.
-//  2. Each wait calls epoll_ctl, always: MOD, and ADD where the kernel does not know the pair of number and file. What we
-//     believe about a number is never relied upon, so a number that was closed and used again cannot be taken for the old
-//     file.
-//  3. Events are hints. Whoever is woken looks again with poll (Descriptor.swift) and waits again if it was for nothing.
+//  1. One critical section of the entry's table links a waiter, computes the mask and calls epoll_ctl. So after each
+//     such section that leaves waiters, the kernel has been told to watch at least for all of them, since the last one
+//     joined.
+//  2. Each wait calls epoll_ctl: MOD, or ADD if the kernel does not know the pair of number and file. No assumption
+//     about a number is kept, so a number that was closed and used again is never taken for the old file.
+//  3. Events are hints. A woken coroutine checks again with poll (Descriptor.swift), and waits again if it is not
+//     ready.
 //
-// Why no wake-up is lost. Let W link itself and arm. The kernel looks at the file within epoll_ctl, so readiness from before
-// counts, and what comes later fires: the armed descriptor yields an event. Only `collect` takes events, on one serial
-// queue. It may have taken one before W armed: then W's arming is newer than the kernel's disarming, and stands. Or after: then W
-// is in the table when `collect` gets its lock, because W armed under it, and is woken. Waking some disarms all (one shot),
-// so `collect` arms again, in the same critical section, for those who wait for the other direction. Who joins after that
-// arms for everybody anew.
+// Why no wake-up is lost. Let W link itself and arm. The kernel checks the file within epoll_ctl, so earlier readiness
+// counts, and later readiness fires: the armed descriptor yields an event. Only `collect` takes events, on one serial
+// queue. If it took an event before W armed, W's arming is newer than the kernel's disarming, and stands. If it took
+// one after that, W is in the table when `collect` gets its lock, because W armed under it, and is woken. Waking some
+// waiters disarms for all (one shot). So `collect` arms again, in the same critical section, for the waiters of the
+// other direction. A waiter that joins later arms for all of them.
 //
-// Stale things are harmless: an armed descriptor whose waiters have all left gives one event, for which there is no entry, and
-// is disarmed by it; an event of an old file wakes those who wait under its number now, who look and wait again. That is why
-// leaving costs no system call. A waiter of a closed descriptor stays in its entry until it is cancelled; its node is
-// unlinked by itself, as any other's.
+// Stale state is harmless. An armed descriptor whose waiters have all left yields one event, which finds no entry and
+// disarms it. An event of an old file wakes the current waiters of its number, which check and wait again. So leaving
+// needs no system call. A waiter of a closed descriptor stays in its entry until it is cancelled; it unlinks itself, as
+// any other.
 //
-// No wait is left behind: that source fires while the epoll instance holds events (level), so a batch that was not
-// taken to the end is taken on the next firing.
+// No event is left behind: the source fires while the epoll instance holds events (level-triggered), so a batch that
+// was not taken completely is continued at the next firing.
 
 final class DescriptorPoller: @unchecked Sendable {
-  // Sound because nothing of it changes after its making; the source is thread-safe, and is cancelled by the deinit only.
+  // Sound because nothing changes after `init`. The source is thread-safe, and only the deinit cancels it.
 
-  /// What `wait` ended with, where it did not throw.
+  /// The result of `wait`, if it did not throw.
   enum Answer {
     case lookAgain
     case alwaysReady
@@ -60,13 +60,13 @@ final class DescriptorPoller: @unchecked Sendable {
   // Sound because it is read and written under `lock`.
   nonisolated(unsafe) private static var made: DescriptorPoller?
 
-  /// The process's.
+  /// Returns the poller of the process.
   ///
-  /// Made at the first wait; where that fails for want of a descriptor, made at a later one.
+  /// Created at the first wait. If that fails for want of a descriptor, a later wait creates it.
   static func shared() throws -> DescriptorPoller {
     if let made = lock.withLock({ made }) { return made }
     let mine = try DescriptorPoller()
-    // Two may have come at once: the one that is not kept closes what it opened.
+    // Two threads may have created one at once: the poller that is not kept closes its descriptor.
     return lock.withLock {
       if let made { return made }
       made = mine
@@ -76,7 +76,8 @@ final class DescriptorPoller: @unchecked Sendable {
 
   private let epoll: Int32
   private let source: any DispatchSourceRead
-  /// By the low bits of the number: waiting costs a system call under the table's lock, which others should not wait for.
+  /// Chosen by the low bits of the number: a wait makes a system call under its table's lock, which should not delay
+  /// others.
   private let tables: [DescriptorTable]
   private static var tableCount: Int { 16 }
 
@@ -94,16 +95,16 @@ final class DescriptorPoller: @unchecked Sendable {
 
   deinit { source.cancel() }
 
-  /// How many descriptors are waited for now.
+  /// The number of descriptors that have waiters.
   var count: Int { tables.reduce(0) { $0 + $1.count } }
 
   private static func table(_ descriptor: Descriptor, _ tables: [DescriptorTable]) -> DescriptorTable {
     tables[Int(descriptor.number) & (tableCount - 1)]
   }
 
-  /// Suspends the running coroutine until it should look at the descriptor again.
+  /// Suspends the running coroutine until it must check the descriptor again.
   func wait(for descriptor: Descriptor, _ direction: Descriptor.Direction) throws -> Answer {
-    // Read anew at each wait: the job may have come back on another thread, and been cancelled since it was woken.
+    // Read again at each wait: since its wake-up, the job may have moved to another thread, or been cancelled.
     let (carrier, job) = try Carrier.beginWaiting()
     // A simulation must not take this wait for a deadlock.
     let host = job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.host }
@@ -129,9 +130,9 @@ final class DescriptorPoller: @unchecked Sendable {
     }
   }
 
-  /// Takes the kernel's events and wakes those whom they concern.
+  /// Takes the kernel's events, and wakes the waiters that they concern.
   ///
-  /// On the source's queue only.
+  /// Called on the source's queue only.
   private static func collect(_ epoll: Int32, _ tables: [DescriptorTable]) {
     let most = 128
     withUnsafeTemporaryAllocation(of: clinux_poll_event.self, capacity: most) { events in

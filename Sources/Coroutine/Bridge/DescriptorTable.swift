@@ -7,11 +7,11 @@ import Glibc
 import Musl
 #endif
 
-/// Who waits for which descriptor, for a share of all numbers.
+/// The waiters of each descriptor, for a share of all numbers.
 ///
-/// Invariants, under the lock: an entry exists exactly while at least one node is linked in it; a node that waits for a
-/// number is linked in that number's entry. A claim through a node is made under the lock, and the waiting job takes the
-/// lock before its frame goes (Waiter.swift, 4). DescriptorPoller.swift says why no wake-up is lost.
+/// Invariants, under the lock: an entry exists exactly while at least one waiter is linked in it. A waiter for a number
+/// is linked in that number's entry. A claim is made under the lock, and the waiting job takes the lock before its
+/// frame goes (Waiter.swift, 4). DescriptorPoller.swift says why no wake-up is lost.
 final class DescriptorTable: @unchecked Sendable {
   // Sound because the entries are under the lock.
 
@@ -21,7 +21,7 @@ final class DescriptorTable: @unchecked Sendable {
 
     var isEmpty: Bool { readers.first == nil && writers.first == nil }
 
-    /// What all who wait want, once.
+    /// The events that the waiters need, reported once.
     var mask: UInt32 {
       let wantsReadable = readers.first == nil ? 0 : EventMask.readable
       let wantsWritable = writers.first == nil ? 0 : EventMask.writable
@@ -44,7 +44,7 @@ final class DescriptorTable: @unchecked Sendable {
 
   /// Links a waiter and arms the descriptor.
   ///
-  /// - Returns: 0, and the lock is held until `begin`; or an error number, and nothing has begun.
+  /// - Returns: 0, with the lock held until `begin`; or an error number, and then nothing has begun.
   func join(
     _ waiter: UnsafeMutablePointer<Waiter>,
     _ descriptor: Descriptor,
@@ -57,7 +57,7 @@ final class DescriptorTable: @unchecked Sendable {
     let code = arm(descriptor, entry.mask)
     if code != 0 {
       entry[direction].remove(waiter)
-      // Whoever waited for this number hears of it as well: they look, and find out for themselves.
+      // The other waiters of this number are woken too: each checks the descriptor, and finds the error itself.
       Self.wakeAll(&entry.readers, &woken)
       Self.wakeAll(&entry.writers, &woken)
     }
@@ -68,27 +68,27 @@ final class DescriptorTable: @unchecked Sendable {
     return code
   }
 
-  /// Makes a linked waiter's wait known, and leaves the lock that `join` has taken.
+  /// Publishes the wait of a linked waiter, and leaves the lock that `join` has taken.
   ///
-  /// Nobody can have claimed it before: a waiter is found under the lock only.
+  /// No thread can have claimed it before: a waiter is found under the lock only.
   func begin(_ waiter: UnsafeMutablePointer<Waiter>, _ epoch: WaitEpoch) {
     waiter.pointee.epoch = epoch
     lock.unlock()
   }
 
-  /// Unlinks the node of a wait that ended otherwise.
+  /// Unlinks the waiter of a wait that ended for another reason.
   ///
   /// Constant time, no system call.
   func leave(_ waiter: UnsafeMutablePointer<Waiter>, _ descriptor: Descriptor, _ direction: Descriptor.Direction) {
     lock.lock()
     defer { lock.unlock() }
-    // Linked, it is in the number's current entry; woken and cancelled at once, it is in none.
+    // A linked waiter is in the number's current entry. A waiter that was woken and then cancelled is in no entry.
     guard waiter.pointee.isLinked, var entry = entries[descriptor.number] else { return }
     entry[direction].remove(waiter)
     entries[descriptor.number] = entry.isEmpty ? nil : entry
   }
 
-  /// Wakes those whom an event concerns, and arms again for the rest.
+  /// Wakes the waiters that an event concerns, and arms again for the others.
   func happened(_ events: UInt32, _ descriptor: Descriptor) {
     var woken = JobQueue()
     lock.lock()
@@ -96,7 +96,7 @@ final class DescriptorTable: @unchecked Sendable {
       if events & (EventMask.readable | EventMask.gone) != 0 { Self.wakeAll(&entry.readers, &woken) }
       if events & (EventMask.writable | EventMask.gone) != 0 { Self.wakeAll(&entry.writers, &woken) }
       if !entry.isEmpty, arm(descriptor, entry.mask) != 0 {
-        // Closed, most likely. Nothing will be heard of it any more.
+        // The descriptor was probably closed. No further event will come.
         Self.wakeAll(&entry.readers, &woken)
         Self.wakeAll(&entry.writers, &woken)
       }
@@ -106,8 +106,8 @@ final class DescriptorTable: @unchecked Sendable {
     while let job = woken.popFirst() { Carrier.makeReady(job) }
   }
 
-  /// All of them: readiness is no value that one could take from the others, and one who was woken and then cancelled would
-  /// have taken it along.
+  /// Wakes all waiters: readiness is not a value that one of them takes away, and a waiter that is cancelled after its
+  /// wake-up must not take it away either.
   private static func wakeAll(_ waiters: inout WaitQueue, _ woken: inout JobQueue) {
     while let waiter = waiters.popFirst() {
       let job = waiter.pointee.job.unsafelyUnwrapped
@@ -115,15 +115,15 @@ final class DescriptorTable: @unchecked Sendable {
     }
   }
 
-  /// Tells the kernel what to watch for; 0 or an error number.
+  /// Tells the kernel what to watch for, and returns 0 or an error number.
   private func arm(_ descriptor: Descriptor, _ mask: UInt32) -> Int32 {
     clinux_poller_arm(epoll, descriptor.number, mask)
   }
 }
 
-/// The kernel's bits.
+/// The kernel's event bits.
 ///
-/// A hang-up and an error concern both directions and need not be asked for.
+/// A hang-up and an error concern both directions, and are reported without being requested.
 private enum EventMask {
   static var readable: UInt32 { CLINUX_POLL_READABLE.rawValue }
   static var writable: UInt32 { CLINUX_POLL_WRITABLE.rawValue }

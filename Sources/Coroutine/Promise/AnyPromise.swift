@@ -5,9 +5,9 @@ import Synchronization
 //                    link (then, recover ...)            the upstream settles, a handler is wanted
 //   PENDING, free ---------------------------> WAITING ------------------------------------------> POSTED
 //        |    |        follow                     |  the upstream settles, no handler is wanted:       | the queue runs
-//        it |    +---------------------------------> |  the outcome is copied                             v |
-//        v                                                 RUNNING +------- fulfill, reject, cancel ----> SETTLED <---
-//        the handler returns or throws ------------+
+//        |    +---------------------------------> |  the outcome is copied                             v
+//        |                                        v                                                 RUNNING
+//        +------- fulfill, reject, cancel ----> SETTLED <--- the handler returns or throws ------------+
 //                                                 ^                                                    |
 //                                                 +---- WAITING for the promise that it returned <-----+
 //
@@ -45,58 +45,63 @@ import Synchronization
 // - any operation against release: rule 1 protects the upstream, and a reference protects every other pointer. Queues,
 //   the settle list and a running handler own one reference each. Only a thread that takes a waiter out of a queue may
 //   hold the lock of a promise that has no owner any more (Promise+Cancel.swift). So the deinit of a promise that
-//   another promise has waited for takes the lock once. It need not if a thread that
-//   holds a reference settled the promise: settling ends under the lock, and leaves no waiter that could be taken out.
+//   another promise has waited for takes the lock once. It need not if a thread that holds a reference settled the
+//   promise: settling ends under the lock, and leaves no waiter that could be taken out.
 
-/// What all promises have in common, whatever they promise.
+/// The base class of all promises: everything that does not depend on the type of the value.
 public class AnyPromise: @unchecked Sendable {
-  // Sound because the comment above says for each field who may touch it.
-  // Used by their addresses alone, as in AnyJob; the first two properties.
+  // Sound because the comment above names the guard of each field.
+  // The first three properties are used by their addresses alone, as in AnyJob.
   @exclusivity(unchecked) private final var completionStorage: Completion
   @exclusivity(unchecked) private final var waiterStorage: Waiter
-  /// Queues the promise where its handler runs.
-  @exclusivity(unchecked) private final var workStorage = WorkItem { item in AnyPromise.runHandler(AnyPromise.holding(item)) }
-  /// Whom it waits for; a combinator: anyone of its members, see `members`.
+  /// Queues the promise on the scheduler where its handler runs.
+  @exclusivity(unchecked) private final var workStorage = WorkItem { item in
+    AnyPromise.runHandler(AnyPromise.holding(item))
+  }
+  /// The promise that this one waits for; a combinator has its upstreams in `members`.
   @exclusivity(unchecked) final var upstream: Unmanaged<AnyPromise>?
-  /// The settled upstream, held for the handler that gets its value.
+  /// The settled upstream, retained for the handler that gets its value.
   @exclusivity(unchecked) final var source: Unmanaged<AnyPromise>?
-  /// Brings the outcome of what it waited for into this promise.
+  /// Copies the upstream's outcome into this promise, or runs the handler with it.
   ///
-  /// Made by specialised code, where it captures nothing.
+  /// Created by specialised code, where it captures nothing.
   @exclusivity(unchecked) @usableFromInline final var runner: PromiseRunner?
-  /// Where the handler runs, if not by `ordered`; alive while `hold` is not `none`, or for ever, if it is a worker.
+  /// Runs the handler, unless `ordered` does; alive while `hold` is not `none`, or for ever if it is a worker's.
   @exclusivity(unchecked) final var scheduler: Unmanaged<Scheduler>?
   @exclusivity(unchecked) final var hold = Hold.none
   @exclusivity(unchecked) final var ordered: OrderedHandlers?
   @exclusivity(unchecked) final var members: Members?
-  /// Whether some of the members may still have it in their lists.
+  /// Whether this promise may still have waiters in the queues of some members.
   @exclusivity(unchecked) final var hasMembers = false
-  /// Its place among those that have settled on this thread and whose waiters wait to be called.
+  /// The link of the settle list: the promises that this thread has settled and whose waiters are still to be called.
   @exclusivity(unchecked) final var settleLink: Unmanaged<AnyPromise>?
   @exclusivity(unchecked) @usableFromInline final var onCancel: (@Sendable () -> Void)?
   @exclusivity(unchecked) final var kind: HandlerKind = []
   @exclusivity(unchecked) final var phase = Phase.free
   /// Whether another promise has ever waited for this one.
   ///
-  /// Set by whoever holds this one.
+  /// Set by a thread that holds a reference to this one.
   @exclusivity(unchecked) final var wasAwaited = false
-  /// It follows another: settling from outside counts no more.
+  /// Whether the promise follows another one: calls from outside do not settle it any more.
   @exclusivity(unchecked) @usableFromInline final var isLocked = false
-  /// Settled by `cancel`: a late resumer is then nobody's mistake.
+  /// Whether `cancel` settled the promise: a resumer that comes later is then not reported.
   let wasCancelled = Atomic<Bool>(false)
   @usableFromInline final let launchSite: LaunchSite
 
-  /// From `posted` on, whoever runs the handler leaves the phase alone until it has returned.
+  /// From `posted` on, the thread that runs the handler does not change the phase before the handler has returned.
   enum Phase: UInt8 { case free, waiting, posted }
 
-  /// What keeps the scheduler: a pin, or its count of handlers; given up when the handler has run, or the promise goes.
+  /// The hold on the scheduler: a pin, or its count of handlers; given up after the handler has run, or in the deinit.
   enum Hold: UInt8 { case none, pinned, bound }
 
   @usableFromInline
   init(_ completion: consuming Completion, _ launchSite: LaunchSite) {
     self.launchSite = launchSite
     completionStorage = completion
-    waiterStorage = Waiter(promise: Unmanaged.fromOpaque(UnsafeRawPointer(bitPattern: 16).unsafelyUnwrapped), memberIndex: -1)
+    waiterStorage = Waiter(
+      promise: Unmanaged.fromOpaque(UnsafeRawPointer(bitPattern: 16).unsafelyUnwrapped),
+      memberIndex: -1
+    )
     checkAddress(self.completion, of: &completionStorage)
     checkAddress(self.completion.waiterAddress, of: &completionStorage.waiters)
     checkAddress(waiter, of: &waiterStorage)
@@ -115,7 +120,7 @@ public class AnyPromise: @unchecked Sendable {
   }
   private static var workOffset: Int { MemoryLayout<Completion>.stride + MemoryLayout<Waiter>.stride }
 
-  /// The promise that a work item lies in.
+  /// Returns the promise that contains a work item.
   private static func holding(_ item: UnsafeMutableRawPointer) -> Unmanaged<AnyPromise> {
     object(holding: UnsafeRawPointer(item), at: workOffset)
   }
@@ -131,7 +136,7 @@ public class AnyPromise: @unchecked Sendable {
     if hold != .none { letGoOfScheduler() }
   }
 
-  /// The handler has run, or never will.
+  /// Gives up the hold on the scheduler: the handler has run, or never will.
   final func letGoOfScheduler() {
     let how = hold
     hold = .none
@@ -152,33 +157,33 @@ public class AnyPromise: @unchecked Sendable {
 
   final var summary: String { "a promise (created at \(launchSite.description))" }
 
-  /// Whether it has an outcome.
+  /// Whether the promise has an outcome.
   public final var isSettled: Bool { completion.isSettled }
 
-  /// Whether it has none yet.
+  /// Whether the promise has no outcome yet.
   public final var isPending: Bool { !completion.isSettled }
 
-  /// Whether it has a value.
+  /// Whether the promise has a value.
   public final var isFulfilled: Bool {
     completion.pointee.state.load(ordering: .acquiring) == Completion.succeeded
   }
 
-  /// Whether it has an error, be it that of `cancel`.
+  /// Whether the promise has an error, including the error of `cancel`.
   public final var isRejected: Bool { completion.pointee.state.load(ordering: .acquiring) == Completion.failed }
 
-  /// What it was rejected with; nil: it was not.
+  /// The error that the promise was rejected with, or nil if it was not rejected.
   ///
-  /// Looking is not handling: a failure that is only looked at is still reported as unhandled.
+  /// Reading the error is not handling it: a failure that is only read is still reported as unhandled.
   public final var error: (any Error)? { isRejected ? completion.pointee.failure : nil }
 
-  /// Says that nobody needs to see a failure of this promise: it is not reported as unhandled.
+  /// Marks a failure of this promise as handled: it is not reported as unhandled.
   ///
-  /// Changes nothing else. Any thread, at any time.
+  /// Changes nothing else. May be called on any thread, at any time.
   public final func ignore() { completion.pointee.isObserved.store(true, ordering: .relaxed) }
 
   /// Releases the user's closure, which has run or never will.
   ///
-  /// Overridden where that closure is.
+  /// Overridden by the classes that store a closure.
   @usableFromInline func releaseBody() {}
 
   final var isWaitedForByPromises: Bool {
@@ -191,12 +196,12 @@ public class AnyPromise: @unchecked Sendable {
   }
 }
 
-/// Brings the outcome of `source` into the first promise: through the user's handler, or, where it is false, as it is.
+/// Settles the first promise from `source`: through the user's handler, or with the same outcome if `handles` is false.
 ///
-/// `source` nil: the failure is in the promise's own completion, not yet published.
+/// If `source` is nil, the failure is in the promise's own completion, and not yet published.
 @usableFromInline typealias PromiseRunner = (_ promise: AnyPromise, _ source: AnyPromise?, _ handles: Bool) -> Void
 
-/// Which outcomes of its upstream a link's handler wants.
+/// The outcomes of the upstream for which a link's handler runs.
 @usableFromInline
 struct HandlerKind: OptionSet, Sendable {
   @usableFromInline let rawValue: UInt8
@@ -204,7 +209,7 @@ struct HandlerKind: OptionSet, Sendable {
   @inlinable static var success: HandlerKind { HandlerKind(rawValue: 1) }
   @inlinable static var failure: HandlerKind { HandlerKind(rawValue: 2) }
   @inlinable static var either: HandlerKind { HandlerKind(rawValue: 3) }
-  /// Runs also when the link itself was cancelled first.
+  /// The handler runs even if the link itself was cancelled first.
   @inlinable static var always: HandlerKind { HandlerKind(rawValue: 7) }
   var runsWhenCancelled: Bool { rawValue & 4 != 0 }
 }

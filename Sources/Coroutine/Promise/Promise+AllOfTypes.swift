@@ -47,7 +47,7 @@ extension Promise where Success == Void {
     -> Value
   {
     guard let value = slots.values[cursor?.next() ?? 0] as? Value else {
-      preconditionFailure("A slot holds what its own promise was fulfilled with.")
+      preconditionFailure("The stored value of a member does not have the type of its promise.")
     }
     return value
   }

@@ -7,7 +7,7 @@ extension Promise {
   @usableFromInline
   final func outcomeForHandler(_ source: AnyPromise?) -> Result<Success, any Error> {
     if let source { return .success(source.completion.value(as: Success.self)) }
-    // The link was settled by hand. A value stays as it is. A failure may be replaced until it is copied.
+    // The link was settled from outside. A value stays as it is. A failure may be replaced until it is copied.
     return isFulfilled ? .success(completion.value(as: Success.self)) : .failure(failureForHandler())
   }
 
@@ -38,7 +38,9 @@ extension Promise {
   ) -> Promise { ensure(on: queue, LaunchSite(file: file, line: line), body) }
 
   @inlinable
-  final func ensure(on queue: DispatchQueue?, _ launchSite: LaunchSite, _ body: @escaping @Sendable () -> Void) -> Promise {
+  final func ensure(on queue: DispatchQueue?, _ launchSite: LaunchSite, _ body: @escaping @Sendable () -> Void)
+    -> Promise
+  {
     let made = EndLink<Void, Success>(body, launchSite)
     return link(made, queue, .always) { promise, source, _ in
       let link = unsafeDowncast(promise, to: EndLink<Void, Success>.self)

@@ -105,10 +105,9 @@ extension AnyPromise {
     return true
   }
 
-  /// Releases the interest in `other`, for a promise that was settled before it could wait for `other`.
+  /// Gives up `other`, for a promise that was settled before it could wait for `other`.
   ///
-  /// If this promise was cancelled, `other` is cancelled too, unless it has other waiters: as if its last consumer had
-  /// gone.
+  /// If this promise was cancelled, `other` is cancelled too, unless it has other waiters.
   @usableFromInline
   final func letGo(of other: AnyPromise) {
     guard wasCancelled.load(ordering: .acquiring) else { return }

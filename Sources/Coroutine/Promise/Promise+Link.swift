@@ -2,14 +2,14 @@ import CCoroutine
 public import Dispatch
 import Synchronization
 
-// How a promise comes to wait for another, and what happens when that other settles. A link is the derived promise itself:
-// its node is in the upstream's list, its object is what the queue of handlers holds. Nothing else is allocated. (A closure in
-// an Optional is unwrapped by `!` in here: any function of Optional would wrap it in a thunk of its own, on the heap.)
+// How a promise is linked to its upstream, and what happens when the upstream settles. A link is the derived promise
+// itself: its waiter is in the upstream's queue, and its work item is in the handler queue. Nothing else is allocated.
+// (A closure in an Optional is unwrapped by `!` here: any function of Optional would wrap it in a thunk, on the heap.)
 
 extension AnyPromise {
   /// Makes a new promise a link of `upstream`.
   ///
-  /// Nobody else knows this promise yet.
+  /// No other thread knows this promise yet.
   @usableFromInline
   final func link(
     to upstream: AnyPromise,
@@ -19,21 +19,21 @@ extension AnyPromise {
   ) {
     self.kind = kind
     self.runner = runner
-    let readyQueue = kind.isEmpty ? nil : bind(to: queue, upstream)
+    let worker = kind.isEmpty ? nil : bind(to: queue, upstream)
     self.upstream = Unmanaged.passUnretained(upstream)
     phase = .waiting
-    join(upstream, readyQueue)
+    join(upstream, worker)
   }
 
-  /// Where the handler will run: `queue`, else the queue of the coroutine or handler that links, else a global queue.
+  /// Chooses where the handler runs: `queue`, else the queue of the linking coroutine or handler, else a global queue.
   ///
-  /// The worker of one that runs on a worker is returned: `join` decides.
+  /// If the caller runs on a worker, that worker's scheduler is returned, and `join` decides.
   private final func bind(to queue: DispatchQueue?, _ upstream: AnyPromise) -> Unmanaged<Scheduler>? {
     if let queue {
       pin(Unmanaged.passUnretained(QueueHost.scheduler(for: queue)), queue)
     } else if let carrier = Carrier.current, let scheduler = carrier.scheduler {
       if scheduler._withUnsafeGuaranteedRef({ $0.handlers != nil }) { return scheduler }
-      // A turn of its own is an immediate start, elsewhere than on the job's queue.
+      // A carrier whose scheduler is not the job's runs an immediate start, outside the job's queue.
       guard carrier.pointee.scheduler?.toOpaque() == scheduler.toOpaque() else {
         pin(scheduler, nil)
         return nil
@@ -46,20 +46,20 @@ extension AnyPromise {
     return nil
   }
 
-  /// Pinned, a scheduler holds its queue, and the queue holds the scheduler.
+  /// Pins a scheduler: the scheduler then holds its queue, and the queue holds the scheduler.
   private final func pin(_ scheduler: Unmanaged<Scheduler>, _ queue: DispatchQueue?) {
     scheduler._withUnsafeGuaranteedRef { $0.pin(queue) }
     (self.scheduler, hold) = (scheduler, .pinned)
   }
 
-  /// Puts this new promise, with a reference, into `upstream`'s list; one that is settled calls it at once.
+  /// Puts this new promise, with a reference, into `upstream`'s queue, or handles the outcome of a settled one at once.
   ///
-  /// `readyQueue`: the one on which the caller runs and would have the handler run.
-  private final func join(_ upstream: AnyPromise, _ readyQueue: Unmanaged<Scheduler>?) {
+  /// `worker` is the scheduler of the worker that runs the caller, and that would run the handler.
+  private final func join(_ upstream: AnyPromise, _ worker: Unmanaged<Scheduler>?) {
     let reference = Unmanaged.passUnretained(self)
     cco_retain_unshared(reference.toOpaque())
     upstream.completion.pointee.lock.lock()
-    if let readyQueue { scheduler = upstream.completion.workerOfHandlers(readyQueue) }
+    if let worker { scheduler = upstream.completion.workerOfHandlers(worker) }
     let isLinked = !upstream.completion.pointee.isReleased
     if isLinked { upstream.append(waiter) }
     upstream.completion.pointee.lock.unlock()
@@ -68,7 +68,7 @@ extension AnyPromise {
     Self.upstreamSettled(reference, -1)
   }
 
-  /// Links one who waits; false: everyone has been told, and the caller must see to this one.
+  /// Adds a waiter; returns false if all waiters have been told already, and then the caller handles this one itself.
   @inline(__always)
   final func link(_ waiting: UnsafeMutablePointer<Waiter>) -> Bool {
     completion.pointee.lock.lock()
@@ -78,14 +78,15 @@ extension AnyPromise {
     return true
   }
 
-  /// Under its lock, by one who holds this promise.
+  /// Appends a waiter, called under the lock by a thread that holds a reference to this promise.
   final func append(_ waiting: UnsafeMutablePointer<Waiter>) {
     wasAwaited = true
     completion.pointee.waiters.append(waiting)
   }
 
-  /// Called once for each node that was in an upstream's list, with the list's reference, by whoever settles the upstream
-  /// or finds it settled, and so keeps it in memory; outside of every lock.
+  /// Handles an upstream's outcome, once for each waiter that was in the upstream's queue, with the queue's reference.
+  ///
+  /// Called outside every lock, by the thread that settles the upstream or finds it settled, and so keeps it in memory.
   static func upstreamSettled(_ reference: Unmanaged<AnyPromise>, _ memberIndex: Int) {
     reference._withUnsafeGuaranteedRef { $0.upstreamSettled(reference, memberIndex) }
   }
@@ -94,7 +95,7 @@ extension AnyPromise {
     if memberIndex >= 0 { return memberSettled(reference, memberIndex) }
     completion.pointee.lock.lock()
     guard let upstream = upstream.take(), !completion.isSettled else {
-      // Cancelled or settled by hand meanwhile.
+      // The promise was cancelled, or settled from outside, in the meantime.
       let isPosted = kind.runsWhenCancelled && phase == .waiting
       if isPosted { phase = .posted }
       completion.pointee.lock.unlock()
@@ -123,9 +124,9 @@ extension AnyPromise {
     }
   }
 
-  /// Gives up the reference that an upstream's list had to a settled promise whose handler, if it has one, will not run.
+  /// Gives up the reference that an upstream's queue had to a settled promise whose handler, if any, will not run.
   ///
-  /// Whoever has that reference drops the user's closure: it may hold the promise itself, and so keep it for ever.
+  /// The thread that has it releases the user's closure: the closure may hold the promise, and would keep it for ever.
   static func giveUpLink(_ reference: Unmanaged<AnyPromise>) {
     reference._withUnsafeGuaranteedRef { if !$0.kind.isEmpty { $0.releaseBodyWhileSettling() } }
     giveUp(reference)
@@ -137,14 +138,14 @@ extension AnyPromise {
     Self.enterSettleList(words)
   }
 
-  /// Under its lock, which it leaves.
+  /// Posts the handler; entered with the lock, left without.
   private final func postLocked(_ reference: Unmanaged<AnyPromise>) {
     phase = .posted
     completion.pointee.lock.unlock()
     Self.post(reference)
   }
 
-  /// Sends a link, with one reference, to where its handler runs.
+  /// Posts a link, with one reference, to the queue where its handler runs.
   static func post(_ reference: Unmanaged<AnyPromise>) {
     reference._withUnsafeGuaranteedRef { this in
       if let scheduler = this.scheduler {
@@ -155,11 +156,11 @@ extension AnyPromise {
     }
   }
 
-  /// Runs a posted link's handler, on the handler's queue, and gives up the reference.
+  /// Runs the handler of a posted link, on the handler's queue, and gives up the reference.
   static func runHandler(_ reference: Unmanaged<AnyPromise>) {
     reference._withUnsafeGuaranteedRef { this in
       let source = this.source.take()?.takeRetainedValue()
-      // Cancelled from now on, it has been too late.
+      // A cancellation after this check comes too late to prevent the handler.
       if !this.completion.isSettled || this.kind.runsWhenCancelled {
         this.runner!(this, source, true)
       }
@@ -170,26 +171,26 @@ extension AnyPromise {
     reference.release()
   }
 
-  /// It is still pending: it follows what the handler has returned, or another.
+  /// Resets the phase of a pending promise: it follows the promise that the handler returned, or another one.
   private final func handlerHasReturned() {
     completion.pointee.lock.withLock { if phase == .posted { phase = .free } }
   }
 }
 
 extension UnsafeMutablePointer where Pointee == Carrier {
-  /// The scheduler of the coroutine, or of the handler, that runs.
+  /// The scheduler of the running coroutine or handler.
   fileprivate var scheduler: Unmanaged<Scheduler>? {
     pointee.job?.pointee.scheduler.load(ordering: .relaxed) ?? pointee.scheduler
   }
 }
 
-/// Where handlers run that are attached later, by other handlers, on behalf of the caller: `queue`, else the caller's own.
+/// Returns the queue for handlers that other handlers attach later for the caller: `queue`, else the caller's own.
 func queueOfHandlers(_ queue: DispatchQueue?) -> DispatchQueue? {
   queue ?? Carrier.current?.scheduler?.takeUnretainedValue().currentQueue
 }
 
 extension Waiter {
-  /// A promise waits: with its own waiter, whose index is -1, or as a combinator with one for each member.
+  /// Creates a waiter of a promise: its own one has the index -1, and a combinator has one for each member.
   init(promise: Unmanaged<AnyPromise>, memberIndex: Int) {
     self.init(
       notify: { AnyPromise.upstreamSettled(Unmanaged.fromOpaque($0), $1) },

@@ -1,9 +1,9 @@
-// Two promises, by an operator. Neither cancels anything when it is decided.
+// Operators on two promises. None of them cancels a promise when the result is decided.
 
 infix operator &&& : LogicalConjunctionPrecedence
 infix operator ||| : LogicalDisjunctionPrecedence
 
-/// Both values; the first failure rejects at once and leaves the other running.
+/// Returns a promise for both values; the first failure rejects it at once and leaves the other promise running.
 public func &&& <A: Sendable, B: Sendable>(a: Promise<A>, b: Promise<B>) -> Promise<(A, B)> {
   let both = Promise<(A, B)>(launchSite: a.launchSite)
   var (first, second): (A?, B?) = (nil, nil)
@@ -26,40 +26,40 @@ public func &&& <A: Sendable, B: Sendable>(a: Promise<A>, b: Promise<B>) -> Prom
   return both
 }
 
-/// A plain value beside a promise's.
+/// Returns a promise for the promise's value and a plain value.
 public func &&& <A: Sendable, B: Sendable>(a: Promise<A>, b: B) -> Promise<(A, B)> { a &&& Promise<B>.value(b) }
 
-/// A plain value beside a promise's.
+/// Returns a promise for a plain value and the promise's value.
 public func &&& <A: Sendable, B: Sendable>(a: A, b: Promise<B>) -> Promise<(A, B)> { Promise<A>.value(a) &&& b }
 
-/// The first value; when both fail, ``AggregateError`` with both failures.
+/// Returns a promise for the first value; if both fail, it rejects with ``AggregateError`` of both failures.
 public func ||| <A: Sendable>(a: Promise<A>, b: Promise<A>) -> Promise<A> { Promise.any([a, b]) }
 
-/// The promise's value, or else a plain one.
+/// Returns a promise for the value of `a`, or for `b` if `a` fails.
 public func ||| <A: Sendable>(a: Promise<A>, b: A) -> Promise<A> { a.recover { _ -> A in b } }
 
-/// The plain value, which is there first.
+/// Returns a promise for the plain value, which is known first.
 ///
-/// The promise goes on; nobody needs to see a failure of it.
+/// The promise continues. A failure of it is not reported.
 public func ||| <A: Sendable>(a: A, b: Promise<A>) -> Promise<A> { Promise<A>.value(a) ||| b }
 
-/// The first value, which may be of either type; when both fail, ``AggregateError`` with both failures.
+/// Returns a promise for the first value, of either type; if both fail, it rejects with ``AggregateError``.
 public func ||| <A: Sendable, B: Sendable>(a: Promise<A>, b: Promise<B>) -> Promise<Either<A, B>> {
   Promise.any([a.mapped { .first($0) }, b.mapped { .second($0) }])
 }
 
 /// A value of one of two types.
 public enum Either<First: Sendable, Second: Sendable>: Sendable {
-  /// Of the first.
+  /// A value of the first type.
   case first(First)
-  /// Of the second.
+  /// A value of the second type.
   case second(Second)
 }
 
 extension Either: Equatable where First: Equatable, Second: Equatable {}
 
 extension Promise {
-  /// As `then`, for code of ours: on no queue, and in the settling call.
+  /// Does the same as `then` for a closure of the library, which runs on no queue but in the settling call.
   fileprivate final func mapped<U: Sendable>(_ make: @escaping @Sendable (Success) -> U) -> Promise<U> {
     link(Link<Success, U, U>({ make($0) }, launchSite), nil, []) { promise, source, _ in
       let link = unsafeDowncast(promise, to: Link<Success, U, U>.self)

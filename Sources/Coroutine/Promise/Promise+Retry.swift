@@ -77,8 +77,8 @@ extension Promise {
 /// The attempts of one retry, one after the other.
 ///
 /// The result waits for one step at a time: an attempt, through a link whose handler decides about a failure, or a
-/// pause. A step that ends without deciding yields nil, and the result waits for the next step by then. So the memory
-/// in use does not grow with the number of attempts.
+/// pause. A step that decides nothing yields nil; at that time the result already waits for the next step. So the
+/// memory in use does not grow with the number of attempts.
 private final class Retry<Success: Sendable>: Sendable {
   let result: Promise<Success>
   private let attempts: Int

@@ -1,7 +1,7 @@
 extension Promise {
-  /// For ``co_select(biased:_:)``: waits for the promise.
+  /// Returns a case for ``co_select(biased:_:)`` that waits for the promise.
   ///
-  /// Ready when it is settled; `body` gets the outcome. Losing leaves the promise alone.
+  /// Ready when the promise is settled; `body` gets the outcome. If another case is selected, the promise is unchanged.
   @inlinable
   public final func onAwait<R>(_ body: @escaping (Result<Success, any Error>) throws -> R) -> SelectCase<R> {
     SelectCase(

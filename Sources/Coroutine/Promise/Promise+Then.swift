@@ -61,7 +61,7 @@ final class EndLink<Returned, Output: Sendable>: Promise<Output>, @unchecked Sen
 extension AnyPromise {
   /// Returns the failure for the handler of a link whose `source` is nil.
   ///
-  /// It is copied under the lock, because a thread that rejects the link by hand meanwhile replaces the failure and
+  /// It is copied under the lock, because a thread that rejects the link from outside replaces the failure and
   /// releases it.
   @usableFromInline
   final func failureForHandler() -> any Error {

@@ -1,9 +1,9 @@
-// Promises and time. The timers are those of the schedulers, so no thread and no coroutine waits.
+// Promises and time. They use the timers of the schedulers, so no thread and no coroutine waits.
 
 extension Promise where Success == Void {
-  /// A promise that is fulfilled after `duration`, never early.
+  /// Returns a promise that is fulfilled after `duration`, never early.
   ///
-  /// Cancelling it calls the timer off.
+  /// Cancelling the promise cancels the timer.
   public static func after(_ duration: Duration, file: StaticString = #fileID, line: UInt = #line) -> Promise {
     let promise = Promise(file: file, line: line)
     let timer = PromiseTimer { _ = promise.fulfill(()) }
@@ -14,10 +14,10 @@ extension Promise where Success == Void {
   }
 }
 
-/// A timer for a promise; settling the promise calls it off.
+/// A timer for a promise; settling the promise cancels it.
 ///
-/// The closure is released when the timer has gone off or been called off. Settling releases `onCancel`, which holds
-/// the one reference to the stopper, whose deinit calls off: so there is no other hook for the end of a promise.
+/// The closure is released when the timer has fired or was cancelled. Settling releases `onCancel`, which holds the
+/// only reference to the stopper, whose deinit cancels the timer. So the end of a promise needs no other hook.
 private final class PromiseTimer: TimerCall, @unchecked Sendable {
   // Sound because the closure is under the lock.
   private let lock = SpinLock()
@@ -30,7 +30,7 @@ private final class PromiseTimer: TimerCall, @unchecked Sendable {
 
   override func fire() { lock.withLock { body.take() }?() }
 
-  /// Unless it has been called off.
+  /// Starts the timer, unless it has been cancelled.
   func startUnlessStopped(_ duration: Duration) { lock.withLock { if body != nil { start(duration) } } }
 
   func cancel() {
@@ -48,7 +48,7 @@ private final class PromiseTimer: TimerCall, @unchecked Sendable {
 }
 
 extension Promise {
-  /// The value, `duration` after it is there; a failure passes by at once.
+  /// Returns a promise for the value, fulfilled `duration` after this one; a failure is passed on at once.
   public final func delay(_ duration: Duration, file: StaticString = #fileID, line: UInt = #line) -> Promise {
     then(file: file, line: line) { value throws -> Promise in
       Promise<Void>.after(duration, file: file, line: line).then(file: file, line: line) { () throws -> Success in value
@@ -56,12 +56,13 @@ extension Promise {
     }
   }
 
-  /// The same outcome, or, if there is none after `duration`, ``TimeoutError``.
+  /// Returns a promise with the same outcome, or ``TimeoutError`` if there is no outcome after `duration`.
   ///
-  /// Then the work is cancelled, unless others wait for it. A timeout is a failure, no cancellation. Zero or less: at once.
+  /// The work is then cancelled, unless it has other waiters. A timeout is a failure, not a cancellation. If `duration`
+  /// is zero or less, it rejects at once.
   public final func timeout(_ duration: Duration, file: StaticString = #fileID, line: UInt = #line) -> Promise {
     let timed = Promise(file: file, line: line)
-    // Weak: an abandoned promise must not be kept until its deadline.
+    // Weak: the timer must not keep an abandoned promise until its deadline.
     let timer = PromiseTimer { [weak timed] in _ = timed?.cancel(with: TimeoutError(after: duration)) }
     let stopper = PromiseTimer.Stopper(timer)
     timed.onCancel = { withExtendedLifetime(stopper) {} }

@@ -1,16 +1,18 @@
 import Dispatch
 
-// Blocking a thread for a promise: for tests, command-line tools, and threads that are nobody's queue.
+// Blocking a thread for a promise: for tests, command-line tools, and threads that serve no queue.
 
 extension Promise {
   /// Blocks the calling thread until the promise has settled, and returns its value or throws its error.
   ///
-  /// In a coroutine, in a handler, and on a queue that a handler between here and the value needs, it throws
-  /// ``CoroutineError/wouldDeadlock`` at once. What it cannot see is a queue that other code needs in order to settle the promise.
-  /// Cancels nothing, and is cancelled by nothing.
+  /// - Throws: The error of the promise. ``CoroutineError/wouldDeadlock``, at once, when called in a coroutine, in a
+  ///   handler, or on a queue that a handler on the way to the value needs. A queue that other code needs is not
+  ///   detected.
+  ///
+  /// Does not cancel the promise, and cannot be cancelled.
   @discardableResult
   public final func wait() throws -> Success {
-    // A turn without a job runs handlers.
+    // A carrier without a job runs handlers.
     if Carrier.current != nil { throw CoroutineError.wouldDeadlock(because: .blocksCoroutine) }
     if !completion.isSettled {
       if ForkedChild.isHere { throw CoroutineError.afterFork }
@@ -24,7 +26,7 @@ extension Promise {
 }
 
 extension AnyPromise {
-  /// Whether a handler that has yet to run, on the way to this promise, could not run while this thread is blocked.
+  /// Whether a handler that must run before this promise can settle needs the thread that is to be blocked.
   fileprivate final var needsThisThread: Bool {
     var held = Held()
     defer { held.giveUp() }
@@ -32,7 +34,7 @@ extension AnyPromise {
     return Self.find(from: Unmanaged.passUnretained(self), &held) { $0.handlerNeedsThisThread }
   }
 
-  /// Under its lock: as long as it is pending, and has a handler to run, that holds the scheduler.
+  /// Whether this promise is pending and has a handler to run, which then holds the scheduler; called under the lock.
   private final var handlerNeedsThisThread: Bool {
     guard !completion.isSettled, phase != .free, !kind.isEmpty else { return false }
     if let scheduler { return scheduler._withUnsafeGuaranteedRef { $0.isCurrent } }

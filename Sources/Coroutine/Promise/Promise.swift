@@ -1,19 +1,22 @@
 public import Synchronization
 
-/// A value, or the failure to get one, that is known later, to any number of coroutines, handlers and tasks.
+/// A value, or the failure to get one, that becomes known later.
 ///
-/// It settles once: fulfilled, rejected, or rejected by `cancel`. Settling, attaching and cancelling may race on any threads.
-/// Handlers run where `on:` says, else on the queue of the coroutine or handler that attaches them, else on a global queue: never
-/// inside the attaching or the settling call, never under a lock, each once, in the order of attaching. What passes a promise by
-/// without a handler, as a failure passes `then`, is passed on at once.
+/// Any number of coroutines, handlers and Tasks can wait for it. It settles once: it is fulfilled, rejected, or
+/// rejected by `cancel`. Settling, attaching handlers and cancelling may race on any threads.
 ///
-/// A promise that nobody can settle any more rejects with ``CoroutineError/abandoned``. One that is released rejected, with nobody
-/// having seen the failure, is reported to ``CoroutineRuntime/onUnhandledError`` with the place where it was made, unless the
-/// failure is a `CancellationError` or was ``AnyPromise/ignore()``d.
+/// Handlers run on the queue that `on:` names. Without it, they run on the queue of the coroutine or handler that
+/// attaches them, or else on a global queue. A handler never runs inside the attaching or the settling call, and never
+/// under a lock. Each runs once, in the order of attaching. An outcome without a handler (a failure at `then`) is
+/// passed on at once.
+///
+/// If nothing can settle the promise any more, it rejects with ``CoroutineError/abandoned``. If a rejected promise is
+/// released and nothing has observed the failure, it is reported to ``CoroutineRuntime/onUnhandledError`` with the
+/// launch site of the promise, unless the failure is a `CancellationError` or was ``AnyPromise/ignore()``d.
 public class Promise<Success: Sendable>: AnyPromise, Awaitable, @unchecked Sendable {
-  // Sound because it adds no state to AnyPromise, and links that do say why they may (Promise+Then.swift).
+  // Sound because it adds no state to AnyPromise. Subclasses that do name their guard (Promise+Then.swift).
 
-  /// What it is fulfilled with.
+  /// The type of the value.
   public typealias Output = Success
 
   /// Creates a pending promise.
@@ -33,8 +36,9 @@ public class Promise<Success: Sendable>: AnyPromise, Awaitable, @unchecked Senda
 
   /// Creates a promise and runs `body` at once, on the caller, with a resumer that settles it.
   ///
-  /// A throw rejects; a resumer released unused rejects with ``CoroutineError/abandoned``; a second use of it is reported and
-  /// ignored. `onCancel` is called once if the promise is cancelled, and released when it settles.
+  /// An error that `body` throws rejects the promise. If the resumer is released unused, the promise rejects with
+  /// ``CoroutineError/abandoned``. A second use of the resumer is reported and ignored. `onCancel` is called once if
+  /// the promise is cancelled, and released when it settles.
   public init(
     onCancel: (@Sendable () -> Void)? = nil,
     file: StaticString = #fileID,
@@ -43,7 +47,7 @@ public class Promise<Success: Sendable>: AnyPromise, Awaitable, @unchecked Senda
   ) {
     super.init(Completion(for: Success.self), LaunchSite(file: file, line: line))
     self.onCancel = onCancel
-    // Held until the throw has counted: released before, it would reject with `abandoned`.
+    // Held until the thrown error has been stored: a release before that would reject with `abandoned`.
     let resumer = Resumer(PromiseTarget(self))
     do {
       try body(resumer)
@@ -53,43 +57,48 @@ public class Promise<Success: Sendable>: AnyPromise, Awaitable, @unchecked Senda
     withExtendedLifetime(resumer) {}
   }
 
-  /// A fulfilled promise.
+  /// Returns a fulfilled promise.
   @inlinable
   public static func value(_ value: Success) -> Promise {
     Promise(settled: .success(value), LaunchSite(file: #fileID, line: #line))
   }
 
-  /// A rejected promise.
+  /// Returns a rejected promise.
   public static func failure(_ error: any Error, file: StaticString = #fileID, line: UInt = #line) -> Promise {
     Promise(settled: .failure(error), LaunchSite(file: file, line: line))
   }
 
   // MARK: Settling
 
-  /// Fulfils it.
+  /// Fulfils the promise.
   ///
-  /// False: it was settled before, or follows another, and nothing has changed. Any thread, never suspends.
+  /// - Returns: False if the promise was settled before or follows another one; then nothing has changed.
+  ///
+  /// Never suspends. May be called on any thread.
   @inlinable @discardableResult
   public final func fulfill(_ value: Success) -> Bool { succeed(value, fromOutside: true) }
 
-  /// Rejects it.
+  /// Rejects the promise.
   ///
-  /// False: it was settled before, or follows another, and nothing has changed. Any thread, never suspends.
+  /// - Returns: False if the promise was settled before or follows another one; then nothing has changed.
+  ///
+  /// Never suspends. May be called on any thread.
   @discardableResult public final func reject(_ error: any Error) -> Bool { fail(error, fromOutside: true) }
 
-  /// Settles it as `other` is settled, or will be.
+  /// Settles this promise as `other` is settled, or will be.
   ///
-  /// From now on nobody else settles it, except that it can be cancelled, which reaches `other` if nobody else waits for it.
-  /// Does nothing if this promise is settled or follows another. Where `other` waits for this promise, directly or by any
-  /// number of links and combinators, this one rejects with ``CoroutineError/cycle``. A promise that is derived from others, by
-  /// a link or a combinator, settles by whichever comes first: what it was made for, or `other`. Any thread, never suspends.
+  /// From now on only a cancellation settles it otherwise. The cancellation goes on to `other` if nothing else waits
+  /// for it. Does nothing if this promise is settled or follows another one. If `other` waits for this promise,
+  /// directly or through any number of links and combinators, this one rejects with ``CoroutineError/cycle``. A promise
+  /// that is derived from others, by a link or a combinator, settles with the outcome that comes first: its own, or
+  /// that of `other`. Never suspends. May be called on any thread.
   @inlinable
   public final func follow(_ other: Promise) {
     guard isFree else { return followAdditionally(other) }
     if lockIn(), !wait(for: other, Self.copier) { letGo(of: other) }
   }
 
-  /// For a promise that waits for another already: its own node is taken.
+  /// Follows `other` from a promise whose own waiter is in use, because it waits for another promise already.
   @usableFromInline
   final func followAdditionally(_ other: Promise) {
     guard lockIn() else { return }
@@ -108,7 +117,7 @@ public class Promise<Success: Sendable>: AnyPromise, Awaitable, @unchecked Senda
     }
   }
 
-  /// Takes over the value of a fulfilled promise.
+  /// Copies the value of a fulfilled promise.
   @inlinable @inline(__always)
   final func copy(_ source: AnyPromise) { _ = succeed(source.completion.value(as: Success.self), fromOutside: false) }
 
@@ -132,17 +141,17 @@ public class Promise<Success: Sendable>: AnyPromise, Awaitable, @unchecked Senda
     }
   }
 
-  // MARK: Looking and waiting
+  // MARK: Reading and waiting
 
-  /// The outcome; nil while pending.
+  /// The outcome, or nil while the promise is pending.
   ///
-  /// Looking is not handling: a failure that is only looked at is still reported as unhandled.
+  /// Reading the outcome is not handling it: a failure that is only read is still reported as unhandled.
   public final var result: Result<Success, any Error>? { completion.outcome(as: Success.self) }
 
   /// The value, for async code.
   ///
-  /// Suspends the Task, never blocks a thread. Cancelling the awaiting Task throws `CancellationError` there, at once, and
-  /// leaves the promise alone.
+  /// Suspends the Task, never blocks a thread. If the awaiting Task is cancelled, this throws `CancellationError` at
+  /// once, and leaves the promise as it is.
   public final var value: Success {
     get async throws {
       try await awaitSettled()
@@ -150,14 +159,14 @@ public class Promise<Success: Sendable>: AnyPromise, Awaitable, @unchecked Senda
     }
   }
 
-  /// Calls `completion` once, in the settling call, or at once if it is settled.
+  /// Calls `completion` once, in the settling call, or at once if the promise is settled.
   ///
-  /// By then all that waits for the promise, by whatever links, has been told. Callbacks are called in the order of `observe`, one
-  /// after the other, outside of every lock: one that comes while another is being called waits for its turn. What one of them
-  /// links or settles behaves as it does anywhere. One that settles the next promise nests that one's callbacks on the stack: to
-  /// pass outcomes on, use ``follow(_:)``, which does not.
+  /// Before that, every coroutine and promise that waits for this promise, through any links, has been told. Callbacks
+  /// are called in the order of `observe`, one after the other, outside every lock. A callback that is added while
+  /// another one is being called is called after it. A callback may link and settle promises as other code does. If it
+  /// settles the next promise, that one's callbacks nest on the stack; ``follow(_:)`` does not nest.
   public final func observe(_ completion: @escaping @Sendable (Result<Success, any Error>) -> Void) -> Observation {
-    // Sound because a promise calls its callbacks while it is being used or, at the latest, in its deinit.
+    // Sound because a promise calls its callbacks while it is in use or, at the latest, in its deinit.
     let callback = ClosureCallback { [unowned(unsafe) self] in
       completion(self.completion.outcome(as: Success.self).unsafelyUnwrapped)
     }
@@ -165,7 +174,7 @@ public class Promise<Success: Sendable>: AnyPromise, Awaitable, @unchecked Senda
       completion(self.completion.outcome(as: Success.self).unsafelyUnwrapped)
       return Observation {}
     }
-    // Weak, because it may be called off at any time, and must not keep the promise from being found abandoned.
+    // Weak, because the observation may be cancelled at any time, and must not keep the promise from being abandoned.
     return Observation { [weak self] in _ = self?.completion.remove(callback) }
   }
 
@@ -175,7 +184,7 @@ public class Promise<Success: Sendable>: AnyPromise, Awaitable, @unchecked Senda
   /// Suspends until the promise is settled, as co_await does.
   @inlinable
   public final func awaitValue() throws -> Success {
-    // As in Job.join.
+    // For the reason given in Job.join.
     defer { withExtendedLifetime(self) {} }
     try completion.wait(.promise)
     return try completion.get(as: Success.self)
@@ -183,7 +192,7 @@ public class Promise<Success: Sendable>: AnyPromise, Awaitable, @unchecked Senda
 }
 
 extension Promise: CustomStringConvertible {
-  /// What it promises, and how it stands.
+  /// The type of the value and the state.
   public var description: String {
     switch result {
     case nil: "Promise<\(Success.self)>(pending)"
@@ -207,7 +216,7 @@ final class PromiseTarget<Success: Sendable>: ResumeTarget<Success>, @unchecked 
   override func resume(_ outcome: Result<Success, any Error>) -> State {
     let isFirst = !wasUsed.exchange(true, ordering: .relaxed)
     if promise.settle(outcome, fromOutside: true) { return .pending }
-    // A first use that comes too late is nobody's mistake: the promise was cancelled, or settled by another hand.
+    // A first use that is too late is not an error: the promise was cancelled, or settled by other code.
     return isFirst || promise.wasCancelled.load(ordering: .acquiring) ? .detached : .resumed
   }
 }

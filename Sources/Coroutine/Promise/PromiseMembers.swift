@@ -1,4 +1,4 @@
-/// What a combinator does with the unselected members once another member has decided it.
+/// Whether a combinator cancels the unselected members once another member has decided it.
 ///
 /// The outcomes of unselected members count as observed in both cases.
 public enum Losers: Sendable {
@@ -205,7 +205,7 @@ extension AnyPromise {
     let decided = members?.settled(index, isWanted: !completion.isSettled)
     completion.pointee.lock.unlock()
     decided?.finish(self)
-    // It holds foreign closures.
+    // `decided` holds closures of the user.
     let words = Self.leaveSettleList()
     _ = consume decided
     reference.release()

@@ -1,12 +1,12 @@
 import Synchronization
 
-// The case of an Awaitable. Jobs and promises (Promise+Select.swift) are places by their completion; everything else settles a
-// completion of ours.
+// The case of an Awaitable. Jobs and promises (Promise+Select.swift) take part with their own completion. Every other
+// Awaitable settles a completion that is created for the case.
 
 extension Awaitable {
-  /// For ``co_select(biased:_:)``: waits for the end.
+  /// Returns a case for ``co_select(biased:_:)`` that waits for the end.
   ///
-  /// Ready when it is known; `body` gets the outcome. Losing leaves what is awaited alone.
+  /// Ready when the outcome is known; `body` gets it. If another case is selected, the Awaitable is unchanged.
   public func onAwait<R>(_ body: @escaping (Result<Output, any Error>) throws -> R) -> SelectCase<R> {
     let place = ObservedPlace(self)
     return SelectCase(
@@ -21,10 +21,10 @@ extension Awaitable {
 }
 
 extension Job {
-  /// For ``co_select(biased:_:)``: waits for the job's end.
+  /// Returns a case for ``co_select(biased:_:)`` that waits for the job's end.
   ///
-  /// Ready when it has ended; `body` gets the outcome. Starts a lazy job. Losing leaves the job alone. On the job
-  /// itself it is never ready.
+  /// Ready when the job has ended; `body` gets the outcome. Starts a lazy job. If another case is selected, the job is
+  /// unchanged. A job that selects its own end never finds the case ready.
   @inlinable
   public func onAwait<R>(_ body: @escaping (Result<Success, any Error>) throws -> R) -> SelectCase<R> {
     SelectCase(
@@ -58,12 +58,12 @@ extension CompletionRef {
   }
 }
 
-/// An Awaitable that is observed while a select is under way.
+/// An Awaitable that is observed during a select.
 ///
-/// A case may be used twice. Each select observes anew, unless the end is known; within one select all uses share the place,
-/// and so its one observation, which ends with the first of them that is disposed of: by then no case is pending.
+/// A case may be used twice. Each select observes anew, unless the outcome is known. Within one select, all uses share
+/// this object and its one observation, which ends with the first use that is disposed of: by then no case is pending.
 private final class ObservedPlace<Output: Sendable>: Inspectable, @unchecked Sendable {
-  // Sound because the completion guards itself, and the observation is touched by the selecting coroutine alone.
+  // Sound because the completion guards itself, and only the selecting coroutine touches the observation.
   let completion = CompletionRef.allocate(capacity: 1)
   let observe: (@escaping @Sendable (Result<Output, any Error>) -> Void) -> Observation
   @exclusivity(unchecked) var observation: Observation?

@@ -1,17 +1,17 @@
 import Synchronization
 
-/// The select's algorithm, which knows no types: see the head of Select.swift, whose numbers the comments give.
+/// The algorithm of a select, without types; the numbers in comments are the steps at the head of Select.swift.
 @usableFromInline
 enum SelectRun {
   @usableFromInline typealias Nodes = UnsafeMutablePointer<SelectWaiter>
 
-  /// How many cases one select may have: their numbers share a byte with the other reasons for the end of a wait.
+  /// The largest number of cases: their numbers share a byte with the other reasons for the end of a wait.
   static let most = 240
 
-  /// Commits one case and answers which.
+  /// Commits one case, and returns its index.
   ///
-  /// Throws what cancellation throws; nothing is committed then. Either way every case but the winner has been disposed
-  /// of, and no node is left anywhere.
+  /// Throws if the coroutine is cancelled; then nothing is committed. In both cases every unselected case has been
+  /// disposed of, and no waiter is linked any more.
   @usableFromInline
   static func run(_ waiters: Nodes, _ count: Int, _ biased: Bool, needsPreparation: Bool) throws -> Int {
     if count > most { misuse("A select takes at most \(most) cases, not \(count): let many send into one channel.") }
@@ -29,7 +29,7 @@ enum SelectRun {
 
   @inline(__always)
   private static func commit(_ waiters: Nodes, _ count: Int, _ biased: Bool) throws -> Int {
-    // Operands and prepare were foreign code: where we are, and whether we are cancelled, is known only now.
+    // The operands and `prepare` were foreign code: the current thread, and the cancellation, must be read here.
     let (carrier, job) = try Carrier.beginWaiting()
     let locks = orderLocks(waiters, count)
     orderAttempts(waiters, count, biased, carrier, job)
@@ -59,7 +59,7 @@ enum SelectRun {
     let source = locks > 0 ? waiters[Int(waiters[0].locked)].source.pointee.place : nil
     let address = UInt(bitPattern: source.map { Unmanaged.passUnretained($0).toOpaque() })
     let publish = { (epoch: WaitEpoch) in
-      // In the order of the attempts: of two cases in one queue either comes first with equal probability, unless biased.
+      // In the order of the attempts: of two cases in one queue, either is first with equal probability, unless biased.
       for position in 0..<count {
         let index = Int(waiters[position].attempted)
         guard let queue = waiters[index].source.pointee.queue else { continue }
@@ -71,7 +71,9 @@ enum SelectRun {
     }
     let reason: UInt8
     if let timeout {
-      reason = try park(carrier, job, address, waiters[timeout].words[0], publish) { unlink(waiters, count, except: -1) }
+      reason = try park(carrier, job, address, waiters[timeout].words[0], publish) {
+        unlink(waiters, count, except: -1)
+      }
     } else {
       reason = try WaitQueue.park(carrier, job, .select, for: address, publish: publish) {
         unlink(waiters, count, except: -1)
@@ -83,7 +85,7 @@ enum SelectRun {
     } else if reason == WakeReason.timer, let timeout {
       winner = timeout
     }
-    // 6: the winner's node was unlinked by whoever claimed it.
+    // 6: the thread that claimed the selected case has unlinked its waiter.
     unlink(waiters, count, except: winner)
     return winner
   }
@@ -108,7 +110,7 @@ enum SelectRun {
     }
   }
 
-  /// Any step but `finish`, which alone throws, and alone uses the memory.
+  /// Performs any step but `finish`, which alone throws, and alone uses the memory.
   @inline(__always) @discardableResult
   private static func perform(_ step: SelectStep, _ waiter: Nodes) -> SelectAnswer {
     (try? waiter.pointee.source.pointee.operate(step, waiter, waiter)).unsafelyUnwrapped
@@ -119,11 +121,13 @@ enum SelectRun {
     for position in 0..<locks { waiters[Int(waiters[position].locked)].lock.pointee.unlock() }
   }
 
-  /// Of the case that has won, after its body.
+  /// Disposes of the selected case, after its body.
   @usableFromInline
-  static func dispose(_ waiter: Nodes) { if waiter.pointee.source.pointee.needsPreparation { perform(.dispose, waiter) } }
+  static func dispose(_ waiter: Nodes) {
+    if waiter.pointee.source.pointee.needsPreparation { perform(.dispose, waiter) }
+  }
 
-  /// Parks for `nanoseconds` at most.
+  /// Parks for at most `nanoseconds`.
   private static func park(
     _ carrier: UnsafeMutablePointer<Carrier>,
     _ job: JobRef,
@@ -140,7 +144,7 @@ enum SelectRun {
       return try withUnsafeMutablePointer(to: &timer) { timer in
         let reason = try WaitQueue.park(carrier, job, .select, for: source) { epoch in
           publish(epoch)
-          // After the locks: starting a timer may allocate.
+          // After the locks are left: starting a timer may allocate.
           scheduler.add(timer, waking: epoch, now: now)
         } withdraw: {
           scheduler.remove(timer)
@@ -152,16 +156,18 @@ enum SelectRun {
     }
   }
 
-  /// A select of nothing.
+  /// Waits for the end of a select without cases.
   @usableFromInline
   static func waitForCancellation() throws -> Never {
     let (carrier, job) = try Carrier.beginWaiting()
     job.pointee.selectCount.store(0, ordering: .relaxed)
-    try WaitQueue.park(carrier, job, .select) { _ in } withdraw: {}
+    try WaitQueue.park(carrier, job, .select) { _ in
+    } withdraw: {
+    }
     misuse("a select without cases has ended without a cancellation")
   }
 
-  /// A timeout's length; zero: ready at once.
+  /// The length of a timeout; zero means that it is ready at once.
   @usableFromInline
   static func nanoseconds(_ duration: Duration) -> UInt {
     duration > .zero ? UInt(truncatingIfNeeded: duration.deadline(after: 0)) : 0
@@ -169,7 +175,7 @@ enum SelectRun {
 
   // MARK: Orders
 
-  /// Sorts the distinct locks by address into `locked`; answers how many there are.
+  /// Sorts the distinct locks by address into `locked`, and returns their number.
   @inline(__always)
   private static func orderLocks(_ waiters: Nodes, _ count: Int) -> Int {
     var locks = 0
@@ -193,7 +199,7 @@ enum SelectRun {
     return locks
   }
 
-  /// Puts the order of the attempts into `attempted`: as given, or every order equally likely (Fisher and Yates).
+  /// Stores the order of attempts in `attempted`: as given, or any order with equal probability (Fisher and Yates).
   @inline(__always)
   private static func orderAttempts(
     _ waiters: Nodes,
@@ -220,16 +226,16 @@ enum SelectRun {
 }
 
 extension SelectWaiter {
-  /// The lock of a place's case.
+  /// The lock of the case's object.
   fileprivate var lock: UnsafePointer<SpinLock> {
     @inline(__always) get { source.pointee.lock.unsafelyUnwrapped }
   }
 }
 
 extension Carrier {
-  /// A random number: a Weyl sequence that begins with the turn, mixed on the way out (SplitMix).
+  /// Draws a random number: a Weyl sequence that starts with the carrier, mixed on the way out (SplitMix).
   ///
-  /// The turn's own, so that no select shares a word with one on another thread.
+  /// Each carrier has its own, so that selects on different threads share no memory word.
   @inline(__always)
   mutating func drawNumber() -> UInt64 {
     random &+= 0x9E37_79B9_7F4A_7C15

@@ -1,47 +1,50 @@
-// A select is one waiter that is queued in several places: channels, promises, locks. It ends by one claim of the one wait.
+// A select is one wait with a waiter in the queues of several objects: channels, promises, locks. One claim ends it.
 //
 //   1 evaluate   the operands, once, in order
-//   2 lock       every place, in the order of the places' addresses, each once
-//   3 attempt    the cases in random order, or in the given order when biased: the first that can is committed
-//   4 enqueue    a node in every place, in the order of 3, if none could; `otherwise`, where there is one, ends the select here
-//                instead
-//   5 unlock     every place; start the earliest timeout; park
-//   6 withdraw   the losers' nodes, each under its own place's lock; then run the body of the case that won
+//   2 lock       every object, in the order of the locks' addresses, each once
+//   3 attempt    the cases in random order, or in the given order when biased; the first that is ready commits
+//   4 enqueue    a waiter at every object, in the order of 3, if none was ready; or the `otherwise` case ends it
+//   5 unlock     every object; start the earliest timeout; park
+//   6 withdraw   the waiters of unselected cases, each under its object's lock; then run the body of the selected case
 //
-// Why exactly one case commits, whatever others do. A select that looks for partners (3) runs: its wait has not begun, none
-// of its nodes is linked, so nobody can commit a case of it meanwhile, and it commits at most one itself. A select that waits
-// has all its nodes linked with one token: whoever wants to commit a case of it claims the token, and one claim succeeds.
-// Two selects that could match each other both want the lock of the channel in which they would meet. Whoever has it first
-// either finds the other's node and claims it, or links its own before the other can look. Neither needs to claim itself, so
-// there are no two claims to be made as one. Because all locks are held from 3 to 5, no partner can slip in between the
-// look at one place and the queueing in it, and `otherwise` is chosen only if at one moment no case was ready. Locks are
-// taken in one order by all selects, and whoever is no select holds one place's lock at a time and takes none inside: no
-// circle can arise. A send and a receive on one channel in one select never meet: while it looks its nodes are not linked,
-// and while they are linked it does not look.
+// Why exactly one case commits
+// - A select that attempts (3) is running: its wait has not begun and none of its waiters is linked. So no other thread
+//   can commit one of its cases, and it commits at most one itself.
+// - A select that waits has linked all its waiters with one epoch. A thread that commits one of its cases first claims
+//   the epoch, and one claim succeeds.
+// - Two selects that could match each other both take the lock of the channel in which they would meet. The first one
+//   finds the other's waiter and claims it, or links its own before the other can attempt. Neither claims its own wait,
+//   so no two claims have to be made as one.
+// - All locks are held from 3 to 5. So no partner can come between an attempt at an object and the enqueueing there,
+//   and `otherwise` is chosen only if at one moment no case was ready.
+// - All selects take locks in one order. Other code holds one object's lock at a time and takes none inside it. So no
+//   cycle can form.
+// - A send and a receive on one channel in one select never meet: while it attempts, its waiters are not linked, and
+//   while they are linked, it does not attempt.
 //
-// Why cases that share a queue share what comes: 3 has made every order of the cases equally likely, and it ends in 4 only if
-// no case could commit, which does not depend on the order. So the order is still uniform when the nodes are linked, and of
-// several nodes in one queue each is the first, which is the one that is claimed, equally often.
+// Why cases that share a queue are selected equally often: 3 makes every order of the cases equally likely, and whether
+// 4 is reached does not depend on the order. So the order is still uniform when the waiters are linked. Of several
+// waiters in one queue, the first is claimed, and each is the first equally often.
 //
-// What a place must do to take part is in SelectOperation.swift: channels do it in Channel+Select.swift, jobs and every other
-// Awaitable in Select+Await.swift.
+// SelectOperation.swift says what an object must implement. Channels do it in Channel+Select.swift, jobs and every
+// other Awaitable in Select+Await.swift. In the code, `place` is the object of a case.
 
-/// One case of a select under way.
+/// The waiter of one case while a select runs, on the selecting coroutine's stack.
 ///
-/// On the selecting stack; `slotted` comes first, so that a pointer to its node leads to all of it. Eight of them, and
-/// eight cases, each fit into the 1024 bytes that Swift takes from the stack.
+/// `slotted` is the first field, so that a pointer to its waiter leads to the whole. Eight of these, and eight cases,
+/// each fit into the 1024 bytes that Swift takes from the stack.
 @usableFromInline
 struct SelectWaiter {
-  /// The node, and where what it carries lies: in `words`, or where `prepare` makes it lead.
+  /// The waiter with the address of its value: `words`, or the address that `prepare` stores.
   @usableFromInline var slotted: ValueWaiter
   @usableFromInline let kind: SelectSource.Kind
   /// The case that is attempted at this position.
   @usableFromInline var attempted: UInt8 = 0
-  /// The case whose place is locked at this position.
+  /// The case whose object is locked at this position.
   @usableFromInline var locked: UInt8 = 0
-  /// The case, which holds the place.
+  /// The case, which holds the object.
   ///
-  /// Lives longer than the node.
+  /// It outlives the waiter.
   @usableFromInline let source: UnsafePointer<SelectSource>
   @usableFromInline var words: SelectWords
 
@@ -58,13 +61,14 @@ struct SelectWaiter {
 }
 
 extension Waiter {
-  /// A node whose job and token are not known yet.
+  /// Creates a waiter whose job and epoch are not known yet.
   @inlinable
   init(reason: UInt8) { self.reason = reason }
 }
 
-/// Waits until one of several operations can be done, does that one, and runs its body: a select over receiving, sending,
-/// awaiting, locking, timeouts.
+/// Waits until one of several operations is ready, performs that one, and runs its body.
+///
+/// The operations are receiving, sending, awaiting, locking, and timeouts.
 ///
 /// ```swift
 /// try co_select {
@@ -75,17 +79,22 @@ extension Waiter {
 /// }
 /// ```
 ///
-/// Exactly one case commits, also against other selects on other threads; the others have then no effect. Where several are
-/// ready one is picked uniformly at random, or the first in order when `biased`; so it is among cases that wait for the same
-/// side of the same channel, or for the same lock or promise. A case left out by `if` is a disabled one. With
-/// an `otherwise` case it never waits. A closed channel is ready: `onReceive` gets nil, or the cause is thrown; a send throws
-/// ``ChannelClosed``. A timeout of zero or less is ready at once. No case at all: waits until cancelled.
+/// - Exactly one case commits, even against other selects on other threads. The other cases have no effect.
+/// - If several cases are ready, one is selected uniformly at random, or the first in order when `biased`. The same
+///   holds for cases that wait at the same side of one channel, or for the same lock or promise.
+/// - A case that an `if` leaves out is disabled. With an `otherwise` case, the select never waits. Without cases, it
+///   waits until it is cancelled. A timeout of zero or less is ready at once.
+/// - A closed channel is ready: `onReceive` gets nil, or the channel's cause is thrown; a send throws
+///   ``ChannelClosed``.
+/// - The operands are evaluated once, in order, before any case is attempted. The body runs last, when no case is
+///   pending any more.
 ///
-/// The operands are evaluated once, in order, before anything is looked at; the body runs last, when no case is pending any
-/// more. Suspends unless a case is ready; cancelled, it throws at once and no case has committed. Off a coroutine
-/// ``CoroutineError/notInCoroutine``. Up to eight cases allocate nothing, but for this: a value to send that holds
-/// references and is no single object, or is larger than four words, is boxed; so is the place for a value to receive that is
-/// larger than four words; an `Awaitable` that is not the runtime's own is observed anew. At most 240 cases; more trap.
+/// Suspends unless a case is ready. If the coroutine is cancelled, it throws at once, and no case has committed. Throws
+/// ``CoroutineError/notInCoroutine`` outside a coroutine.
+///
+/// Up to eight cases allocate nothing, with three exceptions. A value to send is boxed if it is larger than four words,
+/// or contains references and is not a single object. The memory for a received value larger than four words is
+/// allocated. An `Awaitable` that is not the runtime's own is observed anew. More than 240 cases trap.
 @inlinable
 public func co_select<R, Cases: SelectCases<R>>(
   biased: Bool = false,
@@ -108,7 +117,7 @@ public func co_select<R, Cases: SelectCases<R>>(
   }
 }
 
-/// A select among the cases of a table.
+/// Selects among the cases of a table.
 @inlinable @inline(__always)
 func select<R>(_ table: UnsafeMutablePointer<SelectCase<R>>, _ count: Int, _ biased: Bool) throws -> R {
   try withUnsafeTemporaryAllocation(of: SelectWaiter.self, capacity: count) { waiters in

@@ -1,58 +1,58 @@
 /// Builds the cases of a select.
 ///
-/// `if`, `switch` and `for` choose among them; what is absent is disabled.
+/// `if`, `switch` and `for` choose cases. A case that is left out is disabled.
 ///
-/// The cases are a tree of plain values, whose type says its shape. A block of cases alone is a table as it lies in memory; any
-/// other shape is moved into one. No array is allocated.
+/// The cases are a tree of plain values, and the type of the tree is its shape. A block of cases alone is a table in
+/// memory already. Any other shape is moved into a table. No array is allocated.
 @resultBuilder
 public enum SelectBuilder<R> {
-  /// A case.
+  /// Takes a case.
   @inlinable
   public static func buildExpression(_ single: SelectCase<R>) -> SelectCase<R> { single }
-  /// Cases that were made elsewhere.
+  /// Takes cases that were created elsewhere.
   @inlinable
   public static func buildExpression(_ cases: [SelectCase<R>]) -> [SelectCase<R>] { cases }
-  /// A case and the `.onTimeout` or `.otherwise` on the line below it, which Swift reads as one expression.
+  /// Takes a case with the `.onTimeout` or `.otherwise` on the line below it, which Swift reads as one expression.
   @inlinable
   public static func buildExpression<First: SelectCases<R>, Second: SelectCases<R>>(
     _ cases: SelectPair<R, First, Second>
   ) -> SelectPair<R, First, Second> { cases }
-  /// No case.
+  /// Builds an empty block.
   @inlinable
   public static func buildBlock() -> [SelectCase<R>] { [] }
-  /// The first of a block.
+  /// Starts a block with its first cases.
   @inlinable
   public static func buildPartialBlock<First: SelectCases<R>>(first: First) -> First { first }
-  /// What came before, and one more.
+  /// Appends to the cases before.
   @inlinable
   public static func buildPartialBlock<First: SelectCases<R>, Second: SelectCases<R>>(
     accumulated: First,
     next: Second
   ) -> SelectPair<R, First, Second> { SelectPair(accumulated, next) }
-  /// An `if` without an `else`.
+  /// Builds an `if` without an `else`.
   @inlinable
   public static func buildOptional<Cases: SelectCases<R>>(_ cases: Cases?) -> SelectEither<R, Cases, [SelectCase<R>]> {
     if let cases { .first(cases) } else { .second([]) }
   }
-  /// The first branch of an `if` or `switch`.
+  /// Builds the first branch of an `if` or `switch`.
   @inlinable
   public static func buildEither<First: SelectCases<R>, Second: SelectCases<R>>(
     first: First
   ) -> SelectEither<R, First, Second> { .first(first) }
-  /// The other branch.
+  /// Builds the other branch.
   @inlinable
   public static func buildEither<First: SelectCases<R>, Second: SelectCases<R>>(
     second: Second
   ) -> SelectEither<R, First, Second> { .second(second) }
-  /// A `for` loop.
+  /// Builds a `for` loop.
   @inlinable
   public static func buildArray<Cases: SelectCases<R>>(_ cases: [Cases]) -> SelectMany<R, Cases> { SelectMany(cases) }
-  /// What `co_select` takes.
+  /// Returns the cases to `co_select`.
   ///
-  /// Consuming, or each select would copy its cases: a third of its time.
+  /// Consuming: a copy of the cases would take a third of each select's time.
   @inlinable @inline(__always)
   public static func buildFinalResult<Cases: SelectCases<R>>(_ cases: consuming Cases) -> Cases { cases }
-  /// An array, where one is wanted: for a function that is marked with the builder.
+  /// Returns an array where one is wanted, for a function that is marked with the builder.
   @inlinable @_disfavoredOverload
   public static func buildFinalResult<Cases: SelectCases<R>>(_ cases: Cases) -> [SelectCase<R>] {
     Array(unsafeUninitializedCapacity: cases.caseCount) { table, count in
@@ -62,36 +62,36 @@ public enum SelectBuilder<R> {
   }
 }
 
-/// Cases of a select, in whatever shape its builder gave them.
+/// The cases of a select, in the shape that the builder gave them.
 ///
-/// Not for conforming to.
+/// Other types must not conform to it.
 public protocol SelectCases<R> {
-  /// What the select returns.
+  /// The type of the select's result.
   associatedtype R
-  /// Whether a value of this type is nothing but cases side by side in memory, so that it is a table already.
+  /// Whether a value of this type consists of cases side by side in memory, and nothing else: a table.
   static var isFlat: Bool { get }
-  /// How many there are.
+  /// The number of cases.
   var caseCount: Int { get }
-  /// Initialises memory with them, in order, and returns its end.
+  /// Initialises memory with the cases, in order, and returns its end.
   consuming func putCases(at target: UnsafeMutablePointer<SelectCase<R>>) -> UnsafeMutablePointer<SelectCase<R>>
 }
 
 extension SelectCases {
-  /// Usually not.
+  /// False, unless a shape says otherwise.
   @inlinable public static var isFlat: Bool { false }
 }
 
 // A line that begins with a dot belongs to the line above it: below a case, `.onTimeout` is a member of that case. So
-// these are members as well, which add the case that the static function of the same name makes.
+// these are members too, which add the case that the static function of the same name creates.
 extension SelectCases {
-  /// These cases and ``SelectCase/onTimeout(_:_:)``.
+  /// Adds the case of ``SelectCase/onTimeout(_:_:)``.
   @inlinable
   public consuming func onTimeout(
     _ duration: Duration,
     _ body: @escaping () throws -> R
   ) -> SelectPair<R, Self, SelectCase<R>> { SelectPair(self, SelectCase.onTimeout(duration, body)) }
 
-  /// These cases and ``SelectCase/otherwise(_:)``.
+  /// Adds the case of ``SelectCase/otherwise(_:)``.
   @inlinable
   public consuming func otherwise(_ body: @escaping () throws -> R) -> SelectPair<R, Self, SelectCase<R>> {
     SelectPair(self, SelectCase.otherwise(body))
@@ -99,11 +99,11 @@ extension SelectCases {
 }
 
 extension SelectCase: SelectCases {
-  /// Yes, unless there is a gap behind it.
+  /// True, unless there is padding behind the case.
   @inlinable public static var isFlat: Bool { MemoryLayout<Self>.size == MemoryLayout<Self>.stride }
-  /// One.
+  /// Always one.
   @inlinable public var caseCount: Int { 1 }
-  /// Puts the case.
+  /// Stores the case.
   @inlinable
   public consuming func putCases(at target: UnsafeMutablePointer<SelectCase<R>>) -> UnsafeMutablePointer<SelectCase<R>>
   {
@@ -112,7 +112,7 @@ extension SelectCase: SelectCases {
   }
 }
 
-/// Cases one after another.
+/// Two groups of cases, one after the other.
 public struct SelectPair<R, First: SelectCases<R>, Second: SelectCases<R>>: SelectCases {
   @usableFromInline let first: First
   @usableFromInline let second: Second
@@ -121,11 +121,11 @@ public struct SelectPair<R, First: SelectCases<R>, Second: SelectCases<R>>: Sele
     self.first = first
     self.second = second
   }
-  /// The second lies right behind the first, where both are flat.
+  /// True if both are flat: then the second lies directly behind the first.
   @inlinable public static var isFlat: Bool { First.isFlat && Second.isFlat }
-  /// The sum.
+  /// The sum of both.
   @inlinable public var caseCount: Int { first.caseCount + second.caseCount }
-  /// Puts the first, then the second.
+  /// Stores the first cases, then the second.
   @inlinable
   public consuming func putCases(at target: UnsafeMutablePointer<SelectCase<R>>) -> UnsafeMutablePointer<SelectCase<R>>
   {
@@ -140,14 +140,14 @@ public enum SelectEither<R, First: SelectCases<R>, Second: SelectCases<R>>: Sele
   /// The other branch was taken.
   case second(Second)
 
-  /// Those of the branch.
+  /// The number of cases in the branch.
   @inlinable public var caseCount: Int {
     switch self {
     case .first(let cases): cases.caseCount
     case .second(let cases): cases.caseCount
     }
   }
-  /// Puts those of the branch.
+  /// Stores the cases of the branch.
   @inlinable
   public consuming func putCases(at target: UnsafeMutablePointer<SelectCase<R>>) -> UnsafeMutablePointer<SelectCase<R>>
   {
@@ -163,9 +163,9 @@ public struct SelectMany<R, Each: SelectCases<R>>: SelectCases {
   @usableFromInline let each: [Each]
   @inlinable
   init(_ each: [Each]) { self.each = each }
-  /// The sum.
+  /// The sum over all rounds.
   @inlinable public var caseCount: Int { each.reduce(0) { $0 + $1.caseCount } }
-  /// Puts those of each round.
+  /// Stores the cases of each round.
   @inlinable
   public consuming func putCases(at target: UnsafeMutablePointer<SelectCase<R>>) -> UnsafeMutablePointer<SelectCase<R>>
   {
@@ -174,11 +174,11 @@ public struct SelectMany<R, Each: SelectCases<R>>: SelectCases {
 }
 
 extension Array: SelectCases where Element: SelectCases {
-  /// What the select returns.
+  /// The type of the select's result.
   public typealias R = Element.R
-  /// The sum.
+  /// The sum over all elements.
   @inlinable public var caseCount: Int { reduce(0) { $0 + $1.caseCount } }
-  /// Puts those of each element.
+  /// Stores the cases of each element.
   @inlinable
   public consuming func putCases(at target: UnsafeMutablePointer<SelectCase<R>>) -> UnsafeMutablePointer<SelectCase<R>>
   {

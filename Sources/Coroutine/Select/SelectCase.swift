@@ -1,17 +1,17 @@
-/// One operation that a select may do, with the body that runs when it has.
+/// One operation that a select can perform, and the body that runs after it.
 ///
-/// Made by ``Channel/onReceive(_:)``, ``Channel/onSend(_:_:)``, ``Awaitable/onAwait(_:)`` and their like, evaluated by
-/// ``co_select(biased:_:)``. Making one does nothing yet. It can be used again.
+/// Created by ``Channel/onReceive(_:)``, ``Channel/onSend(_:_:)``, ``Awaitable/onAwait(_:)`` and similar functions, and
+/// evaluated by ``co_select(biased:_:)``. Creating a case has no effect. It can be used again.
 public struct SelectCase<R> {
-  /// Knows no types: those are in a function that captures nothing, made where they were known.
+  /// The case without its types, which are in a function that captures nothing, created where they were known.
   @usableFromInline var source: SelectSource
 
   @inlinable @inline(__always)
   init(_ source: SelectSource) { self.source = source }
 
-  /// A case whose body gets what the operation yields.
+  /// Creates a case whose body gets the operation's result.
   ///
-  /// `lock` and `queue` lie in `place`.
+  /// `lock` and `queue` are parts of `place`.
   @inlinable
   init<Operation: SelectOperation>(
     _ operation: Operation.Type,
@@ -22,7 +22,8 @@ public struct SelectCase<R> {
     needsPreparation: Bool = false,
     taking body: @escaping (Operation.Output) throws -> R
   ) {
-    source = SelectSource(place, lock, queue, words, needsPreparation, SelectBody(taking: body)) { step, waiter, result in
+    let erased = SelectBody(taking: body)
+    source = SelectSource(place, lock, queue, words, needsPreparation, erased) { step, waiter, result in
       guard step == .finish else { return Operation.perform(step, waiter) }
       let output = try waiter.place(Operation.Place.self)._withUnsafeGuaranteedRef { try Operation.finish($0, waiter) }
       let body = waiter.pointee.source.pointee.body.asTaking(Operation.Output.self, R.self)
@@ -31,7 +32,7 @@ public struct SelectCase<R> {
     }
   }
 
-  /// A case of an operation that yields nothing.
+  /// Creates a case of an operation without a result.
   @inlinable
   init<Operation: SelectOperation>(
     _ operation: Operation.Type,
@@ -42,7 +43,8 @@ public struct SelectCase<R> {
     needsPreparation: Bool = false,
     _ body: @escaping () throws -> R
   ) where Operation.Output == Void {
-    source = SelectSource(place, lock, queue, words, needsPreparation, SelectBody(plain: body)) { step, waiter, result in
+    let erased = SelectBody(plain: body)
+    source = SelectSource(place, lock, queue, words, needsPreparation, erased) { step, waiter, result in
       guard step == .finish else { return Operation.perform(step, waiter) }
       try waiter.place(Operation.Place.self)._withUnsafeGuaranteedRef { try Operation.finish($0, waiter) }
       result.assumingMemoryBound(to: R.self).initialize(to: try waiter.pointee.source.pointee.body.asPlain(R.self)())
@@ -50,10 +52,9 @@ public struct SelectCase<R> {
     }
   }
 
-  /// Is ready when `duration` has passed without another case, counted from the beginning of the wait; zero or less: at
-  /// once.
+  /// Returns a case that is ready when no other case was ready for `duration`, from the beginning of the wait.
   ///
-  /// Never early. In a select with several, the shortest counts.
+  /// It is ready at once if `duration` is zero or less, and never early. If a select has several, the shortest counts.
   @inlinable
   public static func onTimeout(_ duration: Duration, _ body: @escaping () throws -> R) -> SelectCase {
     var single = SelectCase(.timeout, body)
@@ -61,9 +62,9 @@ public struct SelectCase<R> {
     return single
   }
 
-  /// Is taken when no other case is ready, so that the select never waits.
+  /// Returns a case that is selected if no other case is ready, so that the select never waits.
   ///
-  /// Of several, the first.
+  /// If a select has several, the first counts.
   @inlinable
   public static func otherwise(_ body: @escaping () throws -> R) -> SelectCase { SelectCase(.otherwise, body) }
 
@@ -76,31 +77,31 @@ public struct SelectCase<R> {
   }
 }
 
-/// What an operation carries: five words, so that an optional of four words of bits fits with its flag.
+/// The data of an operation: five words, so that an optional of four words without references fits with its flag.
 @usableFromInline typealias SelectWords = InlineArray<5, UInt>
 
-/// What a case consists of.
+/// The parts of a case.
 @usableFromInline
 struct SelectSource {
   @usableFromInline enum Kind: UInt8, Sendable { case place, timeout, otherwise }
 
-  /// First, so that a pointer to the source is one to it.
+  /// The object of the operation; the first field, so that a pointer to the source is one to it.
   @usableFromInline let place: AnyObject?
   @usableFromInline let lock: UnsafePointer<SpinLock>?
   @usableFromInline let queue: UnsafeMutablePointer<WaitQueue>?
   @usableFromInline let operate: SelectOperate
   @usableFromInline let body: SelectBody
-  /// What the node's words begin with: what the operation carries, bit by bit, or a timeout in nanoseconds.
+  /// The initial words of the waiter: the data of the operation, bit by bit, or a timeout in nanoseconds.
   @usableFromInline var words: SelectWords
-  /// A value to send that is not just bits.
+  /// A value to send that is not plain bits.
   @usableFromInline var object: AnyObject?
   @usableFromInline let kind: Kind
   @usableFromInline var needsPreparation: Bool
-  /// Fills the last word: cases side by side are a table only if there is no gap behind one (SelectBuilder.swift).
+  /// Fills the last word: cases side by side are a table only if there is no padding behind one (SelectBuilder.swift).
   @usableFromInline let unused16: UInt16 = 0
   @usableFromInline let unused32: UInt32 = 0
 
-  /// Of a case that waits in no place.
+  /// Creates a case that waits for no object.
   @inlinable @inline(__always)
   init(_ kind: Kind, _ body: SelectBody, _ operate: @escaping SelectOperate) {
     (place, lock, queue) = (nil, nil, nil)
@@ -132,11 +133,12 @@ struct SelectSource {
   }
 }
 
-/// A body whose parameter type is forgotten: the two words of a function value.
+/// A body without its parameter type: the two words of a function value.
 ///
-/// Sound because a function value is a code and a context pointer whatever its type, the context is retained and released
-/// in the same way, and it is called only after it has been given its own type back. The type-carrying structs keep the
-/// calling convention fixed where a bare function type would be wrapped, which allocates.
+/// Sound because a function value is a code pointer and a context pointer whatever its type, because the context is
+/// retained and released in the same way, and because the function is called only after it was converted to its own
+/// type again. The structs with a type keep the calling convention fixed. A plain function type would be wrapped, which
+/// allocates.
 @usableFromInline
 struct SelectBody {
   @usableFromInline let call: () -> Void

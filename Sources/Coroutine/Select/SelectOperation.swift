@@ -1,46 +1,51 @@
-/// One kind of operation that a select may do: to receive, to send, to await, to lock, to acquire.
+/// One kind of operation that a select can perform: receive, send, await, lock, acquire.
 ///
-/// All that a place must implement to take part in selects.
+/// An object takes part in selects by implementing this. It has one ``SpinLock``, and under it the ``WaitQueue`` in
+/// which the operation waits. A select relies only on the rules of Waiter.swift:
+/// - The object claims a wait under its lock, through a waiter that it has unlinked, with `waiter.pointee.reason`.
+/// - It skips a waiter whose claim fails.
+/// - It wakes after it has left the lock (`WaitQueue.claimFirst` and `waiter.wake()` do exactly that).
 ///
-/// A place is an object with one ``SpinLock`` and, under it, the ``WaitQueue`` in which the operation waits. What it must do
-/// anyway, by the rules of Waiter.swift, is what a select relies on: it claims a wait under its lock, through a node that it
-/// has unlinked, with `waiter.pointee.reason`; it skips a node whose claim fails; and it wakes after leaving the lock
-/// (`WaitQueue.claimFirst` and `waiter.wake()` do just that). While a select's node is queued, to commit its operation is the
-/// business of whoever claims it, as for any other waiter of the place: it does not see that it is a select's.
+/// While a select's waiter is queued, the thread that claims it commits the operation, as for any other waiter of the
+/// object. It does not see that the waiter is a select's.
 ///
-/// Where waiters carry something (a value, a number of permits), all nodes of the place are ``ValueWaiter``s. A select's slot is
-/// the five words that its case began with, unless `prepare` makes it lead elsewhere.
+/// If waiters carry a value (an element, a number of permits), all waiters of the object are ``ValueWaiter``s. A
+/// select's value is in the five words that its case started with, unless `prepare` stores another address.
 ///
 /// ```swift
 /// enum Acquisition: SelectOperation {
-///   static func attempt(_ place: FairSemaphore, _ node: SelectWaiterRef) -> SelectAnswer {
-///     place.take(Int(node.words[0])) ? .yes : .no
+///   static func attempt(_ place: FairSemaphore, _ waiter: SelectWaiterRef) -> SelectAnswer {
+///     place.take(Int(waiter.words[0])) ? .yes : .no
 ///   }
-///   static func finish(_ place: FairSemaphore, _ node: SelectWaiterRef) {}
+///   static func finish(_ place: FairSemaphore, _ waiter: SelectWaiterRef) {}
 /// }
-/// SelectCase(Acquisition.self, place: self, lock: lockAddress, queue: queueAddress, words: [UInt(permits), 0, 0, 0, 0], body)
+/// SelectCase(
+///   Acquisition.self, place: self, lock: lockAddress, queue: queueAddress, words: [UInt(permits), 0, 0, 0, 0], body)
 /// ```
 ///
-/// Locking, queueing, parking and unlinking are the select's. A committed operation stays committed: the body's throw, or the
-/// job's cancellation, undoes nothing.
+/// The select locks, queues, parks and unlinks. A committed operation stays committed: neither an error of the body nor
+/// a cancellation of the job undoes it.
 @usableFromInline
 protocol SelectOperation {
   associatedtype Place: AnyObject
-  /// What the body gets.
+  /// The type of the argument of the body.
   associatedtype Output
 
-  /// Before any lock, once, where the case says so (`needsPreparation`). Foreign code may run.
+  /// Called before any lock is taken, once, if the case says so (`needsPreparation`). May run foreign code.
   static func prepare(_ place: Place, _ waiter: SelectWaiterRef)
 
-  /// Commits the operation if that needs no waiting. Under the place's lock, and those of other places: no foreign code, no
-  /// other lock, nobody is woken.
+  /// Commits the operation if that needs no wait.
+  ///
+  /// Called under the lock of the object, and those of other objects: runs no foreign code, takes no other lock, wakes
+  /// no waiter.
   static func attempt(_ place: Place, _ waiter: SelectWaiterRef) -> SelectAnswer
 
-  /// After the operation has committed, by `attempt` or by whoever claimed the node: what the body gets, or an error instead
-  /// of it. No lock is held.
+  /// Returns the argument of the body, or throws an error instead, after the operation has committed.
+  ///
+  /// `attempt` has committed it, or the thread that claimed the waiter. No lock is held.
   static func finish(_ place: Place, _ waiter: SelectWaiterRef) throws -> Output
 
-  /// When all is over, once after `prepare`, also for a case that lost. Foreign code may run.
+  /// Called at the end, once after `prepare`, also for an unselected case. May run foreign code.
   static func dispose(_ place: Place, _ waiter: SelectWaiterRef)
 }
 
@@ -51,7 +56,7 @@ extension SelectOperation {
   static func dispose(_ place: Place, _ waiter: SelectWaiterRef) {}
 }
 
-/// What an attempt answers: no; yes; or yes, and whom to wake when the locks are left (a node whose wait it has claimed).
+/// The result of an attempt: no; yes; or yes and a waiter whose wait it has claimed, to wake after the locks are left.
 @usableFromInline
 struct SelectAnswer {
   @usableFromInline let word: UInt
@@ -70,19 +75,20 @@ struct SelectAnswer {
   func wake() { if word > 1 { UnsafeMutablePointer<Waiter>(bitPattern: word).unsafelyUnwrapped.wake() } }
 }
 
-/// Which of an operation's functions is called.
+/// The function of an operation to call.
 ///
-/// `finish` runs the body as well.
+/// `finish` runs the body too.
 @usableFromInline
 enum SelectStep: UInt8, Sendable { case prepare, attempt, dispose, finish }
 
-/// An operation and the type of its body, forgotten: one function that captures nothing, so that making it allocates
-/// nothing.
+/// The functions of an operation and of its body, without their types: one function that captures nothing, so that
+/// creating it allocates nothing.
 ///
 /// Only `finish` throws, and initialises the memory for the body's result.
-@usableFromInline typealias SelectOperate = (SelectStep, SelectWaiterRef, UnsafeMutableRawPointer) throws -> SelectAnswer
+@usableFromInline
+typealias SelectOperate = (SelectStep, SelectWaiterRef, UnsafeMutableRawPointer) throws -> SelectAnswer
 
-/// Where a case of a select under way lies.
+/// The address of a case in a running select.
 @usableFromInline typealias SelectWaiterRef = UnsafeMutablePointer<SelectWaiter>
 
 extension SelectOperation {
@@ -105,7 +111,7 @@ extension SelectWaiterRef {
     @inline(__always) get { UnsafeMutableRawPointer(self).assumingMemoryBound(to: Waiter.self) }
   }
 
-  /// The place, which the case holds: `place` is its first field.
+  /// The object, which the case holds: `place` is the first field of the case.
   @inlinable @inline(__always)
   func place<Place: AnyObject>(_ type: Place.Type) -> Unmanaged<Place> {
     UnsafeRawPointer(pointee.source).assumingMemoryBound(to: Unmanaged<Place>.self).pointee

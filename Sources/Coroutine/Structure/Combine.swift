@@ -1,8 +1,9 @@
 import Synchronization
 
-// Waiting for several at once: one suspension, however many there are. Each member gets an observation; the first outcome
-// that decides resumes the waiting coroutine. Members are cancelled only by the rule of the combinator: the losers of
-// co_any and co_race and the siblings of a failure in co_all. A cancelled waiter leaves the members alone.
+// Waiting for several Awaitables at once, in one suspension. Each member is observed. The first outcome that decides
+// resumes the waiting coroutine. Only the combinator's rule cancels members: co_any and co_race cancel the undecided
+// members, and co_all cancels the siblings of a failed member. If the waiting coroutine is cancelled, the members
+// continue.
 
 private final class Gathering<Output: Sendable>: @unchecked Sendable {
   // Sound because everything mutable is under `lock`.
@@ -20,7 +21,7 @@ private final class Gathering<Output: Sendable>: @unchecked Sendable {
     missing = count
   }
 
-  /// The outcome that the waiter wants, if this result decides it: the index of the deciding member, or -1: all of them.
+  /// Stores a result, and returns the decision if it decides: the index of the deciding member, or -1 for all members.
   private func put(_ result: Result<Output, any Error>, _ index: Int) -> Int? {
     lock.lock()
     defer { lock.unlock() }
@@ -43,7 +44,7 @@ private final class Gathering<Output: Sendable>: @unchecked Sendable {
     }
   }
 
-  /// Suspends until decided.
+  /// Suspends until the wait is decided.
   func wait(for members: [some Awaitable<Output>]) throws -> Int {
     let observations = SetOnce<[Observation]>()
     defer { for observation in observations.value ?? [] { observation.cancel() } }
@@ -62,10 +63,13 @@ private final class Gathering<Output: Sendable>: @unchecked Sendable {
   }
 }
 
-/// Waits until all have succeeded and returns their values in the order of the input.
+/// Waits until all have succeeded, and returns their values in the order of the input.
 ///
-/// The first failure is thrown at once and the others are cancelled. Of none: `[]`. Suspends; cancelled, it throws and
-/// leaves all alone; off a coroutine ``CoroutineError/notInCoroutine``. Linear in their number.
+/// - Throws: The first failure, at once; the others are then cancelled. ``CoroutineError/notInCoroutine`` outside a
+///   coroutine.
+///
+/// Returns `[]` for no Awaitables. Suspends. If the coroutine is cancelled, it throws and leaves all running. Linear in
+/// their number.
 public func co_all<Output>(_ awaitables: [some Awaitable<Output>]) throws -> [Output] {
   _ = try Carrier.beginWaiting()
   guard !awaitables.isEmpty else { return [] }
@@ -75,10 +79,10 @@ public func co_all<Output>(_ awaitables: [some Awaitable<Output>]) throws -> [Ou
   return try gathering.results.map { try $0!.get() }
 }
 
-/// Waits until all have ended, in whatever way, and returns how, in the order of the input.
+/// Waits until all have ended, and returns their outcomes in the order of the input.
 ///
-/// Cancels nothing. Suspends; cancelled, it throws and leaves all alone; off a coroutine
-/// ``CoroutineError/notInCoroutine``.
+/// Cancels none of them. Suspends. If the coroutine is cancelled, it throws and leaves all running. Throws
+/// ``CoroutineError/notInCoroutine`` outside a coroutine.
 public func co_allSettled<Output>(_ awaitables: [some Awaitable<Output>]) throws -> [Result<Output, any Error>] {
   _ = try Carrier.beginWaiting()
   guard !awaitables.isEmpty else { return [] }
@@ -87,10 +91,12 @@ public func co_allSettled<Output>(_ awaitables: [some Awaitable<Output>]) throws
   return gathering.results.map { $0! }
 }
 
-/// Waits for the first success and cancels the others.
+/// Waits for the first success, and cancels the others.
 ///
-/// When all have failed, and of none: ``AggregateError`` with the failures in the order of the input. Suspends;
-/// cancelled, it throws and leaves all alone; off a coroutine ``CoroutineError/notInCoroutine``.
+/// - Throws: ``AggregateError`` if all have failed, with the failures in the order of the input, and for no Awaitables.
+///   ``CoroutineError/notInCoroutine`` outside a coroutine.
+///
+/// Suspends. If the coroutine is cancelled, it throws and leaves all running.
 public func co_any<Output>(_ awaitables: [some Awaitable<Output>]) throws -> Output {
   _ = try Carrier.beginWaiting()
   guard !awaitables.isEmpty else { throw AggregateError() }
@@ -102,10 +108,11 @@ public func co_any<Output>(_ awaitables: [some Awaitable<Output>]) throws -> Out
   )
 }
 
-/// Waits for the first to settle, takes its outcome and cancels the others.
+/// Waits for the first to settle, returns or throws its outcome, and cancels the others.
 ///
-/// Of none: ``AggregateError``. Suspends; cancelled, it throws and leaves all alone; off a coroutine
-/// ``CoroutineError/notInCoroutine``.
+/// - Throws: ``AggregateError`` for no Awaitables. ``CoroutineError/notInCoroutine`` outside a coroutine.
+///
+/// Suspends. If the coroutine is cancelled, it throws and leaves all running.
 public func co_race<Output>(_ awaitables: [some Awaitable<Output>]) throws -> Output {
   _ = try Carrier.beginWaiting()
   guard !awaitables.isEmpty else { throw AggregateError() }

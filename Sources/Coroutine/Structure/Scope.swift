@@ -1,27 +1,28 @@
 public import Dispatch
 import Synchronization
 
-// Structured concurrency: what is launched in a scope ends before the scope does.
+// Structured concurrency: the children of a scope end before the scope does.
 //
 //   OPEN ------- body returned or threw -------> JOINING ------- last child ended -------> ENDED
 //     |  child fails / cancel(): signalled          |  child fails / outer cancellation
 //     +--> children cancelled, body's waits throw   +--> children cancelled
 //
 // Invariants, under `lock`
-//  1. `first`... links exactly the children that have not ended; `pending` is their number.
-//  2. The owner's frame is on the owner's stack from OPEN to ENDED; it is signalled under the lock, and ENDED is set under the
-//     lock before the frame goes.
+//  1. The list from `first` links the children that have not ended, and no other; `pending` is their number.
+//  2. The owner's frame is on the owner's stack from OPEN to ENDED. It is signalled under the lock, and ENDED is set
+//     under the lock before the frame goes.
 //  3. The owner's wait for its children is claimed under the lock, by the last child to end or by an interrupt.
-//  4. Of a `co_scope`, `failure` is the first failure, which the scope throws. Every other child that failed is either
-//     one that has passed that failure on (PassedOn.swift), and counts as seen, or is in `lateFailures`, which holds
-//     it, until ENDED. Then the owner reports those that nobody has joined. A failed child of `co_supervise` reports by
+//  4. `failure` is the first failure of a `co_scope`, which the scope throws. Every other failed child either has
+//     passed that failure on (PassedOn.swift), and counts as seen, or is in `lateFailures`, which holds it, until
+//     ENDED. Then the owner reports those that no coroutine has joined. A failed child of `co_supervise` reports by
 //     itself when its last handle is released.
 //
-// The owner waits for its children even when it is cancelled: a child's closure may refer to what the owner's stack holds.
+// The owner waits for its children even when it is cancelled: a child's closure may refer to objects on the owner's
+// stack.
 
-/// Where a `co_scope` or `co_supervise` launches its children.
+/// Launches the children of a `co_scope` or `co_supervise`.
 ///
-/// Valid until that returns.
+/// Valid until that call returns.
 public final class Scope: @unchecked Sendable {
   // Sound because everything mutable is under `lock`.
   enum Policy { case failTogether, supervise }
@@ -33,7 +34,7 @@ public final class Scope: @unchecked Sendable {
   @exclusivity(unchecked) private var pending = 0
   @exclusivity(unchecked) private var hasEnded = false
   @exclusivity(unchecked) private var failure: (any Error)?
-  /// The last of the children that failed after the first, linked by `next`.
+  /// The children that failed after the first failure, the latest first, linked by `next`.
   @exclusivity(unchecked) private var lateFailures: Child?
   @exclusivity(unchecked) private var reason: (any Error)?
   @exclusivity(unchecked) private var waiting: WaitEpoch?
@@ -46,12 +47,12 @@ public final class Scope: @unchecked Sendable {
     self.frame = frame
   }
 
-  /// What a cancelled scope throws in its body.
+  /// The error that a cancelled scope throws in its body.
   var cancellationError: any Error { lock.withLock { reason } ?? CancellationError() }
 
-  /// Starts a child, as ``co_launch(on:name:stack:start:file:line:_:)``.
+  /// Launches a child, as ``co_launch(on:name:stack:start:file:line:_:)`` does.
   ///
-  /// In a scope that is cancelled its body never runs. Does not suspend. Using a scope after its end traps.
+  /// In a cancelled scope, the child's body never runs. Does not suspend. Traps if the scope has ended.
   @inlinable @discardableResult
   public func launch<Success: Sendable>(
     on queue: DispatchQueue? = nil,
@@ -74,7 +75,7 @@ public final class Scope: @unchecked Sendable {
   @usableFromInline
   func launch(_ job: AnyJob, on queue: DispatchQueue?) {
     let child = Child(self, job)
-    // From here on a cancellation by a sibling only sets its flag: the launch below is the one that starts it.
+    // From here on a cancellation by a sibling only sets the flag: the launch below starts the child.
     job.markEnqueued()
     lock.lock()
     if hasEnded { misuse("a scope was used after its co_scope or co_supervise had returned") }
@@ -86,13 +87,13 @@ public final class Scope: @unchecked Sendable {
     job.launch(.queued, on: queue)
   }
 
-  /// Cancels every child, and what the body waits for.
+  /// Cancels every child, and the waits of the body.
   ///
-  /// A body that returns a value all the same has succeeded. Any thread; idempotent, the first reason wins; after the
-  /// scope's end it does nothing.
+  /// A body that returns a value despite that has succeeded. May be called on any thread, and repeatedly: the first
+  /// reason counts. Does nothing after the scope's end.
   public func cancel(_ reason: (any Error)? = nil) { signal(reason) }
 
-  /// A cancellation from outside of the scope, which its owner's waits see by themselves.
+  /// Passes on a cancellation from outside the scope, which the owner's waits detect by themselves.
   func passOn(_ reason: any Error) { signal(reason, interruptsOwner: false) }
 
   // MARK: Children
@@ -104,7 +105,7 @@ public final class Scope: @unchecked Sendable {
     pending += 1
   }
 
-  /// A child's last act, outside of its locks.
+  /// Handles the end of a child, as the child's last action, outside its locks.
   fileprivate func ended(_ child: Child, _ error: (any Error)?) {
     var isLate = false
     if let error, policy == .failTogether {
@@ -124,7 +125,7 @@ public final class Scope: @unchecked Sendable {
     if wakesOwner { Carrier.makeReady(owner) }
   }
 
-  /// Whether the scope's caller will see a child's failure: it is the first, or the first that has been passed on.
+  /// Whether the scope throws a child's failure: it is the first failure, or the first one passed on.
   private func takes(_ error: any Error, of job: AnyJob) -> Bool {
     lock.lock()
     let first = failure
@@ -135,7 +136,7 @@ public final class Scope: @unchecked Sendable {
     return true
   }
 
-  /// The first signal cancels.
+  /// Cancels the children, once: only the first signal counts.
   private func signal(_ reason: (any Error)?, interruptsOwner: Bool = true) {
     lock.lock()
     guard !hasEnded, !frame.pointee.isSignalled.load(ordering: .relaxed) else { return lock.unlock() }
@@ -149,7 +150,7 @@ public final class Scope: @unchecked Sendable {
     if interruptsOwner { handle.interrupt() }
   }
 
-  /// Strong references, because a child may end while they are used.
+  /// Returns strong references, because a child may end while they are used.
   private func linkedJobs() -> [AnyJob] {
     var jobs: [AnyJob] = []
     var child = first
@@ -160,10 +161,10 @@ public final class Scope: @unchecked Sendable {
     return jobs
   }
 
-  /// The body has thrown: its error counts unless a child has failed before.
+  /// Records the error that the body threw, unless a child has failed before.
   ///
-  /// A later one that is no cancellation nobody else will see. `outside` is what cancels the body from outside of the
-  /// scope, if anything does.
+  /// In that case an error that is no cancellation is reported, because the scope does not throw it. `outside` is the
+  /// cancellation from outside the scope, if there is one.
   fileprivate func bodyFailed(_ error: any Error, outside: (any Error)?) {
     lock.lock()
     let (first, reason) = (failure, reason)
@@ -177,9 +178,9 @@ public final class Scope: @unchecked Sendable {
     owner.handle._withUnsafeGuaranteedRef { UnhandledErrors.report(error, in: $0.summary) }
   }
 
-  /// Reports the later failures of children that nobody has joined, in the order in which they came.
+  /// Reports the later failures of children that no coroutine has joined, in the order in which they came.
   ///
-  /// The owner, after the last child has ended.
+  /// Called by the owner, after the last child has ended.
   fileprivate func reportLateFailures() {
     guard var child = lock.withLock({ lateFailures.take() }) else { return }
     var jobs = [child.job]
@@ -192,7 +193,7 @@ public final class Scope: @unchecked Sendable {
 
   /// Suspends the owner, whose frame is no longer the scope's, until every child has ended.
   ///
-  /// A cancellation from outside is passed on to the children, waited out and returned.
+  /// A cancellation from outside is passed on to the children, and returned after they have ended.
   fileprivate func joinChildren() -> (any Error)? {
     var passedOn: (any Error)?
     while true {
@@ -213,13 +214,14 @@ public final class Scope: @unchecked Sendable {
           continue
         }
       }
-      // Once the cancellation is passed on this wait outlasts it: the last child must be able to end it.
+      // Once the cancellation is passed on, this wait must outlast it: the last child must be able to end the wait.
       let wasShielded = passedOn != nil ? job.setShielded(true) : true
       // A cancellation is not thrown here: the loop passes it on.
       _ = try? WaitQueue.park(carrier, job, .children) { epoch in
         waiting = epoch
         lock.unlock()
-      } withdraw: {}
+      } withdraw: {
+      }
       lock.lock()
       waiting = nil
       lock.unlock()
@@ -230,7 +232,7 @@ public final class Scope: @unchecked Sendable {
   fileprivate var firstFailure: (any Error)? { lock.withLock { failure } }
 }
 
-/// A child's place in its scope, and what the child's completion calls.
+/// The list entry of a child in its scope, and the callback of the child's completion.
 private final class Child: WaitCallback, @unchecked Sendable {
   // Sound because the links are under the scope's lock.
   let job: AnyJob
@@ -246,7 +248,7 @@ private final class Child: WaitCallback, @unchecked Sendable {
 
   override func fire() { scope.ended(self, failure) }
 
-  /// What the job failed with, unless it was its own cancellation.
+  /// The error that the job failed with, or nil if it succeeded or failed with its own cancellation.
   private var failure: (any Error)? {
     guard job.completion.pointee.state.load(ordering: .acquiring) == Completion.failed else { return nil }
     return job.completion.pointee.failure.flatMap { job.isOwnCancellation($0) ? nil : $0 }
@@ -283,22 +285,25 @@ private func run<Output>(_ policy: Scope.Policy, _ body: (Scope) throws -> Outpu
   }
 }
 
-/// Runs `body` and returns after every child that it launched in its scope has ended.
+/// Runs `body`, and returns after every child that it launched in its scope has ended.
 ///
-/// The first failure, of a child or of the body, cancels the rest and is rethrown. Every later failure that is no
-/// cancellation goes to ``CoroutineRuntime/onUnhandledError``, with the name and the launch place of the coroutine that
-/// failed, before this returns; but not that of a child which somebody has joined, nor the first failure itself where a
-/// coroutine that has joined the failed child throws its error on. A child that was cancelled has not failed.
+/// - Throws: The first failure, of a child or of the body; it also cancels the others.
+///   ``CoroutineError/notInCoroutine`` outside a coroutine.
 ///
-/// Suspends until the last child has ended, also when cancelled: that cancels the children first, and is thrown. After ``Scope/cancel(_:)``
-/// a body that returns a value still succeeds. Off a coroutine ``CoroutineError/notInCoroutine``.
+/// Every later failure that is no cancellation is reported to ``CoroutineRuntime/onUnhandledError``, with the name and
+/// the launch site of the failed coroutine, before this returns. Two failures are not reported: that of a child that a
+/// coroutine has joined, and the first failure itself if a coroutine that joined the failed child throws it again. A
+/// cancelled child has not failed.
+///
+/// Suspends until the last child has ended. If the coroutine is cancelled, the children are cancelled first, and the
+/// cancellation error is thrown at the end. After ``Scope/cancel(_:)``, a body that returns a value still succeeds.
 @discardableResult
 public func co_scope<Output>(_ body: (Scope) throws -> Output) throws -> Output { try run(.failTogether, body) }
 
-/// As ``co_scope(_:)``, but a child's failure touches no sibling and not the body: it reaches whoever joins that child,
-/// else ``CoroutineRuntime/onUnhandledError``, as soon as the last handle of the child is released: a job that `body`
-/// returns may still be joined.
+/// Runs `body` as ``co_scope(_:)`` does, but a child's failure cancels neither its siblings nor the body.
 ///
-/// A failure of the body cancels the children and is rethrown.
+/// The failure goes to the coroutines that join the child. If none does, it is reported to
+/// ``CoroutineRuntime/onUnhandledError`` when the last handle of the child is released: a job that `body` returns may
+/// still be joined. A failure of the body cancels the children and is rethrown.
 @discardableResult
 public func co_supervise<Output>(_ body: (Scope) throws -> Output) throws -> Output { try run(.supervise, body) }

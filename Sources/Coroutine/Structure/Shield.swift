@@ -1,9 +1,10 @@
 import Synchronization
 
-/// Hides cancellation from outside (of the job, of enclosing deadlines and scopes) while `body` runs, so that cleanup
-/// can wait; it is seen again at the next suspension after the end.
+/// Hides cancellation from outside while `body` runs, so that cleanup code can wait.
 ///
-/// Deadlines and scopes inside of `body` work as ever. Runs here and now; outside of a coroutine it just calls `body`.
+/// Hidden are the cancellation of the job, and enclosing deadlines and scopes. The next suspension after the end sees
+/// them again. Deadlines and scopes inside `body` work as usual. Calls `body` directly; outside a coroutine it does
+/// nothing else.
 @discardableResult
 public func co_shield<Output>(_ body: () throws -> Output) rethrows -> Output {
   guard let job = Carrier.current?.pointee.job else { return try body() }
@@ -20,9 +21,9 @@ public func co_shield<Output>(_ body: () throws -> Output) rethrows -> Output {
 }
 
 extension UnsafeMutablePointer where Pointee == JobRecord {
-  /// Whether values reach the job although it is cancelled; returns what it was.
+  /// Sets whether values reach the job although it is cancelled, and returns the previous setting.
   ///
-  /// Own turn.
+  /// Called on the job's own coroutine.
   func setShielded(_ isShielded: Bool) -> Bool {
     let old =
       isShielded

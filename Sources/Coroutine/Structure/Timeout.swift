@@ -1,12 +1,15 @@
 import Synchronization
 
-/// Runs `body` under a deadline: after `duration` every suspension point in it throws CancellationError, and co_timeout
-/// throws ``TimeoutError``, which is no cancellation: the caller goes on.
+/// Runs `body` under a deadline.
 ///
-/// Deadlines nest, the earliest counts; each shows inside as CancellationError and leaves its own co_timeout as TimeoutError.
-/// A body that returns a value all the same has succeeded; an error of its own passes. Zero or less: `body` never runs. The
-/// body runs here and now, on this coroutine; cancellation from outside shows in it as ever. Off a coroutine
-/// ``CoroutineError/notInCoroutine``.
+/// After `duration`, every suspension point in `body` throws CancellationError, and co_timeout throws ``TimeoutError``.
+/// That is no cancellation: the caller continues. Deadlines nest, and the earliest counts.
+///
+/// - Throws: ``TimeoutError`` after `duration`, or at once, without calling `body`, if it is zero or less. An error of
+///   `body` itself. ``CoroutineError/notInCoroutine`` outside a coroutine.
+///
+/// A body that returns a value despite the deadline has succeeded. `body` runs directly, on this coroutine, and sees a
+/// cancellation from outside as usual.
 @discardableResult
 public func co_timeout<Output>(_ duration: Duration, _ body: () throws -> Output) throws -> Output {
   let (_, job) = try Carrier.requireJob()
@@ -22,7 +25,7 @@ public func co_timeout<Output>(_ duration: Duration, _ body: () throws -> Output
       scheduler._withUnsafeGuaranteedRef { $0.add(node, now: now) }
       job.pointee.frames = frame
       defer {
-        // After this nobody touches the frame; see TimerWheel.swift on firing under the lock.
+        // After this, no other thread touches the frame; see TimerWheel.swift about firing under the lock.
         frame.pointee.timer!.scheduler._withUnsafeGuaranteedRef { $0.remove(node) }
         job.pointee.frames = frame.pointee.outer
         job.forgetSignals()
@@ -30,7 +33,7 @@ public func co_timeout<Output>(_ duration: Duration, _ body: () throws -> Output
       do {
         return try body()
       } catch let error as CancellationError {
-        // An enclosing cancellation that is in force as well goes first: it has to unwind further than this.
+        // An enclosing cancellation that is also in force takes precedence: it has to unwind further than this one.
         let outer = frame.pointee.outer
         job.pointee.frames = outer
         if let enclosing = job.cancellation() { throw enclosing }
