@@ -37,7 +37,7 @@ help: ## Lists the targets
 setup: ## Installs what the library needs to build: Boost.Context
 	@scripts/setup core
 
-setup-demo: ## Installs what the demo needs besides: libpng, zlib, SQLite
+setup-demo: ## Installs what only the demo needs: libpng, zlib, SQLite
 	@scripts/setup demo
 
 build: setup ## Builds the library, debug
@@ -90,7 +90,7 @@ demo: setup-demo ## Runs the demo: reads feeds, all at once, and stores what is 
 	  swift build -c $(DEMO) --traits Demo --product CoroutineDemo -j $(JOBS) $(demo)
 	@.build-demo/$(DEMO)/CoroutineDemo $(or $(ARGS),feeds)
 
-lint: ## Checks layout and house rules
+lint: ## Checks layout and the rules that a text search can check
 	@scripts/lint
 
 format: ## Repairs the layout, then checks the rest

@@ -58,7 +58,7 @@ enum SelectRun {
     job.pointee.selectCount.store(UInt8(truncatingIfNeeded: count), ordering: .relaxed)
     let source = locks > 0 ? waiters[Int(waiters[0].locked)].source.pointee.place : nil
     let address = UInt(bitPattern: source.map { Unmanaged.passUnretained($0).toOpaque() })
-    let publish = { (epoch: WaitEpoch) in
+    func publish(_ epoch: WaitEpoch) {
       // In the order of the attempts: of two cases in one queue, either is first with equal probability, unless biased.
       for position in 0..<count {
         let index = Int(waiters[position].attempted)
