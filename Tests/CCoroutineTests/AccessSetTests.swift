@@ -1,11 +1,7 @@
 import CCoroutine
 import Testing
 
-#if canImport(Glibc)
 import Glibc
-#elseif canImport(Musl)
-import Musl
-#endif
 
 /// An object whose properties are accessed dynamically: Swift checks at run time that no two modifications overlap.
 private final class Shared {

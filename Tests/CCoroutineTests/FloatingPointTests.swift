@@ -2,11 +2,7 @@ import CCoroutine
 import CTestSupport
 import Testing
 
-#if canImport(Glibc)
 import Glibc
-#elseif canImport(Musl)
-import Musl
-#endif
 
 // The headers define these twice, as numbers of different types; the type chooses.
 private let upward: Int32 = FE_UPWARD

@@ -3,11 +3,7 @@ import CTestSupport
 import Synchronization
 import Testing
 
-#if canImport(Glibc)
 import Glibc
-#elseif canImport(Musl)
-import Musl
-#endif
 
 // ThreadSanitizer ends a child of many threads.
 @Suite("The core after a fork", .enabled(if: !Machine.hasThreadSanitizer))

@@ -2,11 +2,7 @@ import CCoroutine
 import CTestSupport
 import Testing
 
-#if canImport(Glibc)
 import Glibc
-#elseif canImport(Musl)
-import Musl
-#endif
 
 /// Calls `body` while a context is labelled so.
 private func labelled(_ fiber: Fiber, id: UInt64, name: StaticString, _ body: () throws -> Void) rethrows {

@@ -1,11 +1,7 @@
 import CCoroutine
 import Testing
 
-#if canImport(Glibc)
 import Glibc
-#elseif canImport(Musl)
-import Musl
-#endif
 
 @Suite("What the core tells about itself")
 struct ReportTests {

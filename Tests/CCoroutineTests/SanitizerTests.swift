@@ -1,11 +1,7 @@
 import CCoroutine
 import Testing
 
-#if canImport(Glibc)
 import Glibc
-#elseif canImport(Musl)
-import Musl
-#endif
 
 /// An object that says so when it is leaked.
 private final class Kept {

@@ -3,11 +3,7 @@ import CDispatch
 import Dispatch
 import Synchronization
 
-#if canImport(Glibc)
 import Glibc
-#else
-import Musl
-#endif
 
 /// One thread of the pool: it runs bodies until the pool does not need it any more.
 ///
@@ -108,28 +104,6 @@ final class BlockingThread: @unchecked Sendable {
       "co_blocking could not start its first thread (error \(code)): the process has met a limit on threads or memory; "
         + "raise pids.max of its cgroup, RLIMIT_NPROC (ulimit -u), kernel.threads-max or memory.max, or run fewer processes"
     )
-  }
-}
-
-/// The signal mask of the pool's threads.
-///
-/// As for Dispatch's workers, all signals are blocked that may be sent to the process as a whole. So a handler never
-/// interrupts a body, and programs that wait for signals on their own threads get them. Signals that the thread's own
-/// instructions raise are not blocked: otherwise a fault would end the process without the handlers that report it.
-/// SIGPIPE is one of these. SIGPROF is not blocked either: otherwise a profiler would not see these threads.
-enum SignalMask {
-  static let left: [Int32] = [SIGILL, SIGTRAP, SIGFPE, SIGBUS, SIGSEGV, SIGSYS, SIGPIPE, SIGPROF]
-
-  /// Runs `body` with the pool's mask: a thread inherits it from its creator, so the mask is in force from the thread's
-  /// start.
-  static func whileBlocked<Output>(_ body: () -> Output) -> Output {
-    var blocked = sigset_t()
-    sigfillset(&blocked)
-    for signal in left { sigdelset(&blocked, signal) }
-    var old = sigset_t()
-    pthread_sigmask(SIG_SETMASK, &blocked, &old)
-    defer { pthread_sigmask(SIG_SETMASK, &old, nil) }
-    return body()
   }
 }
 

@@ -1,8 +1,4 @@
-#if canImport(Glibc)
 import Glibc
-#else
-import Musl
-#endif
 
 /// Suspends until `fd` can be read without blocking, or its peer is gone.
 ///

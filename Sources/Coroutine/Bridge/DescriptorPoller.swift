@@ -2,11 +2,7 @@ internal import CLinux
 import Dispatch
 import Synchronization
 
-#if canImport(Glibc)
 import Glibc
-#else
-import Musl
-#endif
 
 // How the kernel wakes coroutines: the process has one epoll instance, watched by one Dispatch source.
 //

@@ -1,11 +1,7 @@
 internal import CLinux
 import Synchronization
 
-#if canImport(Glibc)
 import Glibc
-#else
-import Musl
-#endif
 
 /// The waiters of each descriptor, for a share of all numbers.
 ///

@@ -1,11 +1,7 @@
 internal import CLinux
 import Dispatch
 
-#if canImport(Glibc)
 import Glibc
-#else
-import Musl
-#endif
 
 extension CoroutineRuntime {
   // Sound because it is read and written under `signalLock`.

@@ -52,12 +52,6 @@ enum JobAwait<Success: Sendable>: SelectOperation {
   }
 }
 
-extension CompletionRef {
-  @inlinable var lockAddress: UnsafePointer<SpinLock> {
-    @inline(__always) get { withUnsafePointer(to: pointee.lock) { $0 } }
-  }
-}
-
 /// An Awaitable that is observed during a select.
 ///
 /// A case may be used twice. Each select observes anew, unless the outcome is known. Within one select, all uses share

@@ -350,3 +350,9 @@ final class ClosureCallback: WaitCallback, @unchecked Sendable {
 
   @usableFromInline override func fire() { body.take()?() }
 }
+
+extension CompletionRef {
+  @inlinable var lockAddress: UnsafePointer<SpinLock> {
+    @inline(__always) get { withUnsafePointer(to: pointee.lock) { $0 } }
+  }
+}

@@ -1,11 +1,7 @@
 import CCoroutine
 import Testing
 
-#if canImport(Glibc)
 import Glibc
-#elseif canImport(Musl)
-import Musl
-#endif
 
 extension ExitTest.Condition {
   /// How a stack overflow ends the process.

@@ -1,10 +1,6 @@
 import CCoroutine
 
-#if canImport(Glibc)
 import Glibc
-#elseif canImport(Musl)
-import Musl
-#endif
 
 /// What these tests ask the machine and the process about.
 enum Machine {

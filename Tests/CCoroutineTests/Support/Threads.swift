@@ -1,10 +1,6 @@
 import CCoroutine
 
-#if canImport(Glibc)
 import Glibc
-#elseif canImport(Musl)
-import Musl
-#endif
 
 /// Carries a closure to another thread and its result back.
 private final class Errand<Result> {

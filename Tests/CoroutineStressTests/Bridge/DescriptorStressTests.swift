@@ -2,11 +2,7 @@ import Testing
 
 @testable import Coroutine
 
-#if canImport(Glibc)
 import Glibc
-#else
-import Musl
-#endif
 
 /// A non-blocking pipe, closed with the object.
 private final class Pipe: Sendable {

@@ -1,10 +1,6 @@
 import Synchronization
 
-#if canImport(Glibc)
 import Glibc
-#else
-import Musl
-#endif
 
 /// A number that any thread adds to.
 final class Total: Sendable {

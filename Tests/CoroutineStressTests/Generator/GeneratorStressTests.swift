@@ -3,11 +3,7 @@ import Coroutine
 import Dispatch
 import Testing
 
-#if canImport(Glibc)
 import Glibc
-#else
-import Musl
-#endif
 
 private enum Request {
   @TaskLocal static var user = -1

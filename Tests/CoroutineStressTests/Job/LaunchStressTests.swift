@@ -3,11 +3,7 @@ import Testing
 
 @testable import Coroutine
 
-#if canImport(Glibc)
 import Glibc
-#else
-import Musl
-#endif
 
 @Suite("Stress: launching", .timeLimit(.minutes(10)))
 struct LaunchStressTests {

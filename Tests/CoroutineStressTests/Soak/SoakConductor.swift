@@ -1,11 +1,7 @@
 import Coroutine
 import Dispatch
 
-#if canImport(Glibc)
 import Glibc
-#else
-import Musl
-#endif
 
 /// Runs one program from a plain thread, looks for lost wake-ups while it runs, and takes stock at its end.
 ///

@@ -2,11 +2,7 @@ import CCoroutine
 import Coroutine
 import Dispatch
 
-#if canImport(Glibc)
 import Glibc
-#else
-import Musl
-#endif
 
 /// A pipe, closed when neither side uses it any more.
 private final class Pipe: Sendable {

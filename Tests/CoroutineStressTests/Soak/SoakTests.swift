@@ -3,11 +3,7 @@ import Coroutine
 import Dispatch
 import Testing
 
-#if canImport(Glibc)
 import Glibc
-#else
-import Musl
-#endif
 
 /// Random programs over the whole surface of the library, each from a seed, one after the other.
 ///

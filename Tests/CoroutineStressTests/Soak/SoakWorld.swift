@@ -2,11 +2,7 @@ import Coroutine
 import Dispatch
 import Synchronization
 
-#if canImport(Glibc)
 import Glibc
-#else
-import Musl
-#endif
 
 /// A value under a lock that ThreadSanitizer knows.
 final class SoakGuarded<Value>: @unchecked Sendable {

@@ -1,11 +1,7 @@
 import CCoroutine
 import Coroutine
 
-#if canImport(Glibc)
 import Glibc
-#else
-import Musl
-#endif
 
 /// One seeded run of a stress test.
 ///

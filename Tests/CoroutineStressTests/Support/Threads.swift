@@ -1,11 +1,7 @@
 import Coroutine
 import Dispatch
 
-#if canImport(Glibc)
 import Glibc
-#else
-import Musl
-#endif
 
 /// Runs `body` on `count` threads at once, each a serial queue's own, and suspends until all have ended.
 ///

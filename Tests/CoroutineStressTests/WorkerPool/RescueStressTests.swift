@@ -3,11 +3,7 @@ import Testing
 
 @testable import Coroutine
 
-#if canImport(Glibc)
 import Glibc
-#else
-import Musl
-#endif
 
 /// The watchdog ends waits on workers that are stuck while deliveries, deadlines and the workers themselves go for the same waits.
 @Suite("Stress: cancellation while lanes compute", .timeLimit(.minutes(10)), .enabled(if: Processors.usable > 1))

@@ -3,11 +3,7 @@ import Testing
 
 @testable import Coroutine
 
-#if canImport(Glibc)
 import Glibc
-#else
-import Musl
-#endif
 
 /// A pool whose threads' ends and idling can be waited for.
 private final class WatchedPool: Sendable {

@@ -4,11 +4,7 @@ import Testing
 
 @testable import Coroutine
 
-#if canImport(Glibc)
 import Glibc
-#else
-import Musl
-#endif
 
 @Suite("A thread for blocking code", .timeLimit(.minutes(1)))
 struct BlockingThreadTests {

@@ -3,11 +3,7 @@ import Testing
 
 @testable import Coroutine
 
-#if canImport(Glibc)
 import Glibc
-#else
-import Musl
-#endif
 
 @Suite("Waiting for descriptors: who may wait at once", .timeLimit(.minutes(1)))
 struct DescriptorCrowdTests {

@@ -3,11 +3,7 @@ import Testing
 
 @testable import Coroutine
 
-#if canImport(Glibc)
 import Glibc
-#else
-import Musl
-#endif
 
 /// Closes `number` and opens `file` under it.
 private func reuse(_ number: Int32, for file: Int32) {

@@ -1,11 +1,7 @@
 import Coroutine
 import Testing
 
-#if canImport(Glibc)
 import Glibc
-#else
-import Musl
-#endif
 
 @Suite("co_wait on descriptors", .timeLimit(.minutes(1)))
 struct DescriptorTests {

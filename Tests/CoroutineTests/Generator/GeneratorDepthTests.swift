@@ -1,11 +1,7 @@
 import Coroutine
 import Testing
 
-#if canImport(Glibc)
 import Glibc
-#else
-import Musl
-#endif
 
 /// A yield may stand under calls that know nothing of it, C's as well, and the processor's state is the body's own.
 @Suite("Generators, at any depth", .timeLimit(.minutes(1)))

@@ -3,11 +3,7 @@ import Coroutine
 import Dispatch
 import Testing
 
-#if canImport(Glibc)
 import Glibc
-#else
-import Musl
-#endif
 
 /// Calls itself without an end that the compiler could see; each frame keeps some memory.
 @inline(never)

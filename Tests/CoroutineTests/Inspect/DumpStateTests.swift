@@ -3,11 +3,7 @@ import Testing
 
 @testable import Coroutine
 
-#if canImport(Glibc)
 import Glibc
-#else
-import Musl
-#endif
 
 /// What a dump says of a coroutine: its state, what it waits for, for how long, and where it is.
 @Suite("CoroutineRuntime.dump: states", .timeLimit(.minutes(1)))

@@ -2,11 +2,7 @@ import Coroutine
 import Dispatch
 import Testing
 
-#if canImport(Glibc)
 import Glibc
-#else
-import Musl
-#endif
 
 @Suite("CoroutineRuntime.dump and liveCount", .timeLimit(.minutes(1)))
 struct DumpTests {

@@ -4,11 +4,7 @@ import Testing
 
 @testable import Coroutine
 
-#if canImport(Glibc)
 import Glibc
-#else
-import Musl
-#endif
 
 /// The two halves of the argument in Inspection.swift.
 @Suite("How a dump comes to hold what a coroutine waits for", .timeLimit(.minutes(1)))

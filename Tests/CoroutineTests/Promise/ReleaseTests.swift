@@ -3,11 +3,7 @@ import Coroutine
 import Dispatch
 import Testing
 
-#if canImport(Glibc)
 import Glibc
-#else
-import Musl
-#endif
 
 /// What a promise keeps in memory ends with its use, however long other promises live.
 @Suite("Promise: what it lets go of", .timeLimit(.minutes(1)))

@@ -3,11 +3,7 @@ import Testing
 
 @testable import Coroutine
 
-#if canImport(Glibc)
 import Glibc
-#else
-import Musl
-#endif
 
 @Suite("The scheduler of a queue", .timeLimit(.minutes(1)))
 struct SchedulerRegistryTests {

@@ -2,11 +2,7 @@ import Dispatch
 
 @testable import Coroutine
 
-#if canImport(Glibc)
 import Glibc
-#else
-import Musl
-#endif
 
 // How tests drive coroutines. Test functions are asynchronous and await `Job.value`: that holds no thread. What must
 // block (`Job.wait`, semaphores) does so on a thread of its own, never on the cooperative pool, which has few.

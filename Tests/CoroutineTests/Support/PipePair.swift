@@ -1,8 +1,4 @@
-#if canImport(Glibc)
 import Glibc
-#else
-import Musl
-#endif
 
 /// A pair of connected, non-blocking descriptors that are closed with the object.
 ///

@@ -3,11 +3,7 @@ import Testing
 
 @testable import Coroutine
 
-#if canImport(Glibc)
 import Glibc
-#else
-import Musl
-#endif
 
 /// Each in a process of its own, which may open no descriptor beyond the first three, which are open.
 @Suite("The first timer of a process", .timeLimit(.minutes(1)))

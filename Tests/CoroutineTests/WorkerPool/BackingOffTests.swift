@@ -4,11 +4,7 @@ import Testing
 
 @testable import Coroutine
 
-#if canImport(Glibc)
 import Glibc
-#else
-import Musl
-#endif
 
 /// Two workers of which one has been taught that stealing does not pay.
 @Suite("A lane that rests", .timeLimit(.minutes(1)), .enabled(if: Processors.usable > 1))

@@ -5,11 +5,7 @@ import Testing
 
 @testable import Coroutine
 
-#if canImport(Glibc)
 import Glibc
-#else
-import Musl
-#endif
 
 /// Two workers of which one computes: what is parked there is seen to from outside.
 // Not under ThreadSanitizer, which reports that `launchParked` looks at a job's context while another worker may have the job. The

@@ -2,11 +2,7 @@ import Testing
 
 @testable import Coroutine
 
-#if canImport(Glibc)
 import Glibc
-#else
-import Musl
-#endif
 
 /// The variable COROUTINE_LANES, read once, when the shared scheduler is first used.
 struct WorkersSettingTests {

@@ -1,11 +1,6 @@
 internal import CCoroutine
-import Synchronization
-
-#if canImport(Glibc)
 import Glibc
-#else
-import Musl
-#endif
+import Synchronization
 
 // A dump looks at the objects that parked jobs wait for (channels, locks, promises, jobs), although each of those jobs may be
 // woken, and release its object, at any moment. Neither waiting nor waking pays for that.
@@ -34,9 +29,8 @@ import Musl
 // After 5 the dump owns a reference. It may take the object's lock, and it releases the reference under no lock: if that is the
 // last one, the deinit runs on the dump's thread.
 //
-// A select's cases lie on the stack of the waiting job, which no reference keeps. They are read under the lock of one of the
-// select's own sources, after the word was seen WAITING under that lock. To end, the select must take that lock, to unlink its
-// node, or it was claimed under it; so its frame stays as long as the lock is held (Waiter.swift, invariant 4).
+//
+// The kernel has this file so that every deinit may call it; what a dump says is in Inspect and beside each type.
 
 enum Inspection {
   /// The address of the object that a dump is about to retain; 0: none.
@@ -80,60 +74,4 @@ enum Inspection {
     guard isHeld else { return nil }
     return Unmanaged<AnyObject>.fromOpaque(object).takeRetainedValue() as? any Inspectable
   }
-
-  /// The cases of a select that has waited in `source` since `word`; nil: it does not wait any more.
-  static func cases(of job: JobRef, _ word: UInt64, in source: any Inspectable) -> [InspectedCase]? {
-    let lock = source.waitLock
-    lock.pointee.lock()
-    defer { lock.pointee.unlock() }
-    let nodes = SelectWaiterRef(bitPattern: job.pointee.selectNodes.load(ordering: .acquiring))
-    let count = job.pointee.selectCount.load(ordering: .relaxed)
-    // After the address: a later select's address would come with a later word.
-    guard let nodes, job.pointee.wait.load(ordering: .acquiring) == word else { return nil }
-    return (0..<Int(count)).map { index in
-      let (waiter, source) = (nodes + index, nodes[index].source)
-      return InspectedCase(
-        source: source.pointee.place,
-        queue: source.pointee.queue.map { UInt(bitPattern: $0) },
-        timeout: waiter.pointee.kind == .timeout ? UInt64(waiter.pointee.words[0]) : nil
-      )
-    }
-  }
-}
-
-/// A case of a select, as a dump copies it under the lock.
-struct InspectedCase {
-  let source: AnyObject?
-  let queue: UInt?
-  /// In nanoseconds.
-  let timeout: UInt64?
-}
-
-/// An object that jobs wait for, and that a dump can describe.
-///
-/// Its deinit calls `Inspection.letFinish(self)` first.
-protocol Inspectable: AnyObject {
-  /// The lock under which waits are claimed through the object's queues.
-  var waitLock: UnsafePointer<SpinLock> { get }
-
-  /// What it is, and how it stands.
-  ///
-  /// The caller holds the object, and no lock.
-  func inspect(_ names: JobNames) -> String
-
-  /// What a select's case does with it, as a verb and maybe a preposition: "send to".
-  func verb(of queue: UInt?) -> String
-}
-
-/// The names of the jobs of a dump, by the addresses of their records.
-struct JobNames {
-  private var names: [UInt: String] = [:]
-
-  mutating func add(_ name: String, of job: JobRef) { names[UInt(bitPattern: job)] = name }
-
-  /// Of the job whose completion lies at `address`.
-  func awaited(_ address: UInt) -> String? { names[address &- UInt(MemoryLayout<JobRecord>.stride)] }
-
-  func owner(_ word: UInt) -> String { names[word] ?? "a thread" }
-  func job(_ job: AnyJob) -> String { names[UInt(bitPattern: job.record)] ?? "#\(job.id)" }
 }

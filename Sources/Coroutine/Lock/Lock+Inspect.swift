@@ -1,28 +1,6 @@
 import Synchronization
 
-// What a dump says about each kind of object that jobs wait for.
-
-extension Inspectable {
-  /// Its type and address: two lines with the same address are about the same object.
-  var identity: String {
-    "\(type(of: self)) 0x" + String(UInt(bitPattern: Unmanaged.passUnretained(self).toOpaque()), radix: 16)
-  }
-}
-
-extension Channel: Inspectable {
-  var waitLock: UnsafePointer<SpinLock> { lockAddress }
-
-  func inspect(_ names: JobNames) -> String {
-    let (count, limit) = lock.withLock { (state.ring.count, state.limit) }
-    return switch limit {
-    case 0: "\(identity), rendezvous"
-    case .max: "\(identity), \(count) values buffered"
-    default: "\(identity), \(count) of \(limit) values buffered"
-    }
-  }
-
-  func verb(of queue: UInt?) -> String { queue == UInt(bitPattern: senders) ? "send to" : "receive from" }
-}
+// What a dump says about the locks that jobs wait for.
 
 extension FairMutex: Inspectable {
   var waitLock: UnsafePointer<SpinLock> { permit.lockAddress }
@@ -59,16 +37,4 @@ extension RateLimiter: Inspectable {
   var waitLock: UnsafePointer<SpinLock> { gate.lockAddress }
   func inspect(_ names: JobNames) -> String { identity }
   func verb(of queue: UInt?) -> String { "acquire" }
-}
-
-extension AnyJob: Inspectable {
-  var waitLock: UnsafePointer<SpinLock> { completion.lockAddress }
-  func inspect(_ names: JobNames) -> String { "job \(names.job(self))" }
-  func verb(of queue: UInt?) -> String { "await" }
-}
-
-extension AnyPromise: Inspectable {
-  var waitLock: UnsafePointer<SpinLock> { completion.lockAddress }
-  func inspect(_ names: JobNames) -> String { "\(identity), created at \(launchSite.description)" }
-  func verb(of queue: UInt?) -> String { "await" }
 }
