@@ -90,8 +90,10 @@ demo: setup-demo ## Runs the demo: reads feeds, all at once, and stores what is 
 	  swift build -c $(DEMO) --traits Demo --product CoroutineDemo -j $(JOBS) $(demo)
 	@.build-demo/$(DEMO)/CoroutineDemo $(or $(ARGS),feeds)
 
-lint: ## Checks layout and the rules that a text search can check
+lint: setup ## Checks layout, the rules that a text search can check, and which folder names which
 	@scripts/lint
+	@$(strict) swift build $(checks) --quiet --build-tests
+	@scripts/arrows
 
 format: ## Repairs the layout, then checks the rest
 	@scripts/lint --fix

@@ -2,8 +2,8 @@
 import Foundation
 import PackageDescription
 
-// Three environment variables and one trait change what this manifest says. All are off unless asked for, so that a package
-// which depends on the product Coroutine builds only CCoroutine and Coroutine, and fetches no other package.
+// Three environment variables and one trait change what this manifest says. All are off unless asked for, so that a
+// package which depends on the product Coroutine builds only CCoroutine and Coroutine, and fetches no other package.
 //   CO_WERROR   set: warnings are errors, in C, C++ and Swift. For this repository's own checks: a warning that a later
 //               compiler invents must not break those who depend on the package.
 //   CO_DOCS     set: the documentation plugin becomes a dependency. It is fetched only when documentation is asked for.
@@ -13,9 +13,10 @@ import PackageDescription
 let warningsAreErrors = Context.environment["CO_WERROR"] != nil
 let wantsDocumentation = Context.environment["CO_DOCS"] != nil
 
-// Boost.Context's archive where there is one, as Debian's -dev package has it: a program then starts on a machine without
-// Boost. Asked of the file system, because a linker that finds both takes the shared library. Only the switch itself is
-// taken from the archive, two functions in position-independent assembly, so shared libraries may contain it as well.
+// Boost.Context's archive where there is one, as Debian's -dev package has it: a program then starts on a machine
+// without Boost. Asked of the file system, because a linker that finds both takes the shared library. Only the switch
+// itself is taken from the archive, two functions in position-independent assembly, so shared libraries may contain it
+// as well.
 let libraryFolders = [
   "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib",
 ]
@@ -57,14 +58,16 @@ let package = Package(
       // The only place that defines _GNU_SOURCE. A source file that defines it too would redefine the macro, which is a
       // warning; the C++ compiler predefines it on Linux, hence cSettings alone.
       //
-      // No frame of ours reaches the size of the narrowest guard, 16 KiB, or has a size that is known only when it runs, so
-      // none can jump over a guard. Probes (-fstack-clash-protection) would need unsafeFlags, which no dependency may have.
+      // No frame of ours reaches the size of the narrowest guard, 16 KiB, or has a size that is known only when it
+      // runs, so none can jump over a guard. Probes (-fstack-clash-protection) would need unsafeFlags, which no
+      // dependency may have.
       cSettings: [
         .headerSearchPath("."), .define("_GNU_SOURCE"), .enableWarning("all"), .enableWarning("extra"),
         .enableWarning("frame-larger-than=12288"), .enableWarning("vla"), .enableWarning("alloca"),
       ] + (warningsAreErrors ? [.treatAllWarnings(as: .error)] : []),
       cxxSettings: [
-        .headerSearchPath("."), .enableWarning("all"), .enableWarning("extra"), .enableWarning("frame-larger-than=12288"),
+        .headerSearchPath("."), .enableWarning("all"), .enableWarning("extra"),
+        .enableWarning("frame-larger-than=12288"),
       ] + (warningsAreErrors ? [.treatAllWarnings(as: .error)] : []),
       linkerSettings: [.linkedLibrary(boostContext, .when(platforms: [.linux]))]
     ),

@@ -4,7 +4,8 @@ import PackageDescription
 // The benchmarks are a package of their own so that whoever depends on the library builds none of them. They need no
 // other package: README.md says why the counts are taken by a plain gate and not by a benchmarking framework.
 //   CO_WERROR  set: warnings are errors.
-//   CO_PEERS   set: the Swift programs that we are compared with are there as well, and with them the package of channels
+//   CO_PEERS   set: the Swift programs that we are compared with are there as well, and with them the package of
+//   channels
 //              that Swift Concurrency needs for it, and SwiftNIO. `run` sets it, with a scratch path of its own.
 let warningsAreErrors = Context.environment["CO_WERROR"] != nil
 let withPeers = Context.environment["CO_PEERS"] != nil

@@ -14,8 +14,8 @@ struct Demo: ParsableCommand {
 
   /// Begins before any argument is read, since these settings are the whole process's.
   static func main() {
-    // A reader that goes away (`| head -1`) is then a failed write with a sentence, instead of a silent death that skips
-    // the cleanup.
+    // A reader that goes away (`| head -1`) is then a failed write with a sentence, instead of a silent death that
+    // skips the cleanup.
     signal(SIGPIPE, SIG_IGN)
     // A thousand connections at once are more than the usual soft limit.
     DescriptorLimit.raise()

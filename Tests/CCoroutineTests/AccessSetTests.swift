@@ -1,7 +1,6 @@
 import CCoroutine
-import Testing
-
 import Glibc
+import Testing
 
 /// An object whose properties are accessed dynamically: Swift checks at run time that no two modifications overlap.
 private final class Shared {
@@ -16,7 +15,7 @@ private func modify(_ variable: inout Int, _ body: () -> Void) {
   variable += 1
 }
 
-/// Two contexts on one thread, the first parked inside a modification of what the second modifies.
+/// Two contexts on one thread; the first is parked inside a modification of the property that the second modifies.
 private func overlap() throws {
   let object = Shared()
   let first = try Fiber { fiber in modify(&object.value) { fiber.suspend() } }
@@ -26,13 +25,14 @@ private func overlap() throws {
   try first.resume()
   try second.resume()
   precondition(first.state == CCO_FINISHED && second.state == CCO_FINISHED)
-  // The thread's own list of accesses is as it was.
+  // The thread's own list of accesses is unchanged.
   modify(&object.value) {}
   try first.destroy()
   try second.destroy()
 }
 
-/// A context that is parked inside a modification moves from thread to thread, while each thread modifies the object too.
+/// A context that is parked inside a modification moves from thread to thread, while each thread modifies the object
+/// too.
 private func migrate(times: Int, insideOfAnAccess: Bool = true) throws {
   let carousel = Carousel(threads: 3)
   defer { carousel.stop() }
@@ -58,7 +58,7 @@ private func migrate(times: Int, insideOfAnAccess: Bool = true) throws {
   try fiber.destroy()
 }
 
-/// A stack that a body leaves by finishing inside of somebody else's access does not corrupt that list.
+/// A body that finishes inside another context's access does not corrupt the list of accesses.
 private func nested() throws {
   let object = Shared()
   var finished = 0
@@ -79,7 +79,7 @@ struct AccessSetTests {
   @Test("Two contexts may be parked inside modifications of the same property")
   func overlapping() throws { try onThread { try overlap() } }
 
-  @Test("Without the cure the second one's access ends the process")
+  @Test("Without the mitigation the second context's access ends the process")
   func withoutTheCure() async {
     let died = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
       precondition(cco_disable(CCO_MITIGATION_ACCESSES.rawValue))
@@ -94,7 +94,7 @@ struct AccessSetTests {
       precondition(cco_disable(CCO_MITIGATION_ACCESS_OFFSET.rawValue))
       try onThread { try overlap() }
       try onThread { try nested() }
-      // Swift's functions let a resumer's own accesses conflict with those of whom it resumes, as a call's do.
+      // With Swift's functions the resumer's accesses conflict with those of the resumed context, as in a call.
       try migrate(times: 200, insideOfAnAccess: false)
       #expect(cco_mitigations() & CCO_MITIGATION_ACCESS_OFFSET.rawValue == 0)
       #expect(cco_mitigations() & CCO_MITIGATION_ACCESSES.rawValue != 0)
@@ -105,7 +105,7 @@ struct AccessSetTests {
   @Test("A context parked inside modifications moves between threads ten thousand times")
   func migration() throws { try migrate(times: 10_000) }
 
-  @Test("A modification around a resume and one inside of it are two flows' own")
+  @Test("A modification around a resume and one inside the context do not conflict")
   func nestedModifications() throws { try onThread { try nested() } }
 
   @Test("The checker still finds a real overlap inside one context")

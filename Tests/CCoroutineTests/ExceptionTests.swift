@@ -34,7 +34,7 @@ struct ExceptionTests {
     }
   }
 
-  @Test("A destructor that suspends while the stack unwinds counts its own exceptions, and others count none")
+  @Test("A destructor that suspends during unwinding counts only its own context's exceptions")
   func unwinding() throws {
     try onThread {
       var wrong: Int32 = 0
@@ -54,7 +54,7 @@ struct ExceptionTests {
     }
   }
 
-  @Test("Exceptions move with their context to other threads, nested ones too")
+  @Test("Exceptions move with their context to other threads, also nested exceptions")
   func acrossThreads() throws {
     let carousel = Carousel(threads: 3)
     defer { carousel.stop() }
@@ -83,7 +83,7 @@ struct ExceptionTests {
     for fiber in stackCache { try fiber.destroy() }
   }
 
-  @Test("A context begins without the exception that its resumer handles, and the resumer keeps it")
+  @Test("A context starts without the exception that its resumer handles, and the resumer keeps it")
   func resumerInside() throws {
     try onThread {
       // The thread suspends by resuming the context.
@@ -105,7 +105,7 @@ struct ExceptionTests {
     }
   }
 
-  @Test("Without the cure one context throws another's exception")
+  @Test("Without the mitigation one context throws another's exception")
   func withoutTheCure() async {
     await #expect(processExitsWith: .success) {
       precondition(cco_disable(CCO_MITIGATION_EXCEPTIONS.rawValue))
@@ -116,14 +116,14 @@ struct ExceptionTests {
         }
         for fiber in stackCache { try fiber.resume() }
         #expect(cexceptions_is_handling())
-        // The other one is left alone: its exception has been given away.
+        // The other context is not resumed: its exception has been thrown by this one.
         try stackCache[0].resume()
         #expect(caught == [1])
       }
     }
   }
 
-  @Test("Without the cure a thread counts the exceptions of a context that unwinds")
+  @Test("Without the mitigation a thread counts the exceptions of a context that unwinds")
   func countWithoutTheCure() async {
     await #expect(processExitsWith: .success) {
       precondition(cco_disable(CCO_MITIGATION_EXCEPTIONS.rawValue))

@@ -1,8 +1,7 @@
 import CCoroutine
 import CTestSupport
-import Testing
-
 import Glibc
+import Testing
 
 // The headers define these twice, as numbers of different types; the type chooses.
 private let upward: Int32 = FE_UPWARD
@@ -16,9 +15,9 @@ private let everyFlag: Int32 = -1
 @inline(never)
 private func raiseInexact(_ one: Double) -> Double { one / 3 }
 
-/// The processor time that a round trip takes, in ns, with equal sticky flags on both sides and with different ones.
+/// Measures the processor time of a round trip in ns, with equal and with different sticky flags on both sides.
 ///
-/// Long runs. The best batch of each kind counts: what else the machine does makes some batches longer, none shorter.
+/// Long runs; the best batch of each kind counts, because other load makes batches longer and never shorter.
 private func costOfStickyFlags() throws -> (clean: Double, sticky: Double) {
   let trips = 50_000
   let fiber = try Fiber { fiber in
@@ -90,7 +89,7 @@ struct FloatingPointTests {
     #expect(cco_stalls_on_flags(maker, family) == stalls)
   }
 
-  @Test("COROUTINE_RECONCILE overrides what start-up decides", .enabled(if: onX86), arguments: ["0", "1"])
+  @Test("COROUTINE_RECONCILE overrides the choice made at start-up", .enabled(if: onX86), arguments: ["0", "1"])
   func override(_ value: String) async {
     await #expect(processExitsWith: .success) { [value] in
       setenv("COROUTINE_RECONCILE", value, 1)

@@ -1,14 +1,13 @@
 import CCoroutine
 import CTestSupport
+import Glibc
 import Synchronization
 import Testing
-
-import Glibc
 
 // ThreadSanitizer ends a child of many threads.
 @Suite("The core after a fork", .enabled(if: !Machine.hasThreadSanitizer))
 struct ForkTests {
-  @Test("A child makes, runs and destroys contexts, whatever its parent's other threads did with the pool at the fork")
+  @Test("A forked child creates, runs and destroys contexts, whatever the parent's other threads did with the pool")
   func pool() async {
     await #expect(processExitsWith: .success) {
       precondition(contextsWork())
@@ -24,7 +23,7 @@ struct ForkTests {
     }
   }
 
-  @Test("A child knows that it is one, and can ask for the report")
+  @Test("A forked child knows that it is one, and can read the report")
   func facts() async {
     await #expect(processExitsWith: .success) {
       _ = cco_report()
@@ -43,7 +42,7 @@ struct ForkTests {
 private let poolMayRest = Atomic<Bool>(false)
 private let busyThreads = Atomic<Int>(0)
 
-/// Takes the pool's lock in both ways, for a stack that goes to and fro and to trim.
+/// Takes the pool's lock in both ways: for a stack that is taken and given back, and to trim.
 private func keepPoolBusy() throws {
   busyThreads.add(1, ordering: .relaxed)
   while !poolMayRest.load(ordering: .relaxed) {
@@ -52,7 +51,7 @@ private func keepPoolBusy() throws {
   }
 }
 
-/// Makes contexts, steps them and destroys them.
+/// Creates contexts, steps them and destroys them.
 private func contextsWork() -> Bool {
   for _ in 0..<3 {
     var sum = 0

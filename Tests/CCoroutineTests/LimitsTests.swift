@@ -1,11 +1,10 @@
 import CCoroutine
-import Testing
-
 import Glibc
+import Testing
 
 @Suite("Many contexts, and the kernel's limits")
 struct LimitsTests {
-  /// A million where CO_STRESS says 10.
+  /// A million if CO_STRESS is 10.
   ///
   /// ThreadSanitizer knows about 8,000 fibers.
   static let many =
@@ -27,7 +26,7 @@ struct LimitsTests {
       for index in 0..<count where try stackCache[index].resume() != index { wrong += 1 }
       if cco_stacks().guard == CCO_GUARD_MARKERS, !Machine.isSanitized {
         #expect(Machine.mappings - mappings < 64)
-        // Their page, the closure and what this test itself keeps for each.
+        // The page, the closure and this test's own data for each context.
         #expect((Machine.memory.resident - resident) / count < 4096 + 512)
       }
       for index in 0..<count where try stackCache[index].resume(index + 1) != index + 1 { wrong += 1 }

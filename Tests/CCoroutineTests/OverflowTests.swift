@@ -1,10 +1,9 @@
 import CCoroutine
 import CTestSupport
+import Glibc
 import Testing
 
-import Glibc
-
-/// Calls `body` while a context is labelled so.
+/// Calls `body` while a context has this label.
 private func labelled(_ fiber: Fiber, id: UInt64, name: StaticString, _ body: () throws -> Void) rethrows {
   var label = cco_label(
     id: id,
@@ -19,13 +18,13 @@ private func labelled(_ fiber: Fiber, id: UInt64, name: StaticString, _ body: ()
   }
 }
 
-/// An address that cannot be touched, so far below a stack or somewhat farther.
+/// Returns an inaccessible address, `distance` or somewhat more below a stack.
 private func untouchable(_ distance: Int, below fiber: Fiber) -> UnsafeMutableRawPointer {
   var place = UInt(bitPattern: fiber.context.pointee.low) - UInt(distance)
   place -= place % UInt(Machine.page)
   while true {
     let wanted = UnsafeMutableRawPointer(bitPattern: place)!
-    // MAP_FIXED_NOREPLACE, which the C library's module leaves out: refused where something is mapped already.
+    // MAP_FIXED_NOREPLACE, which the C library's module lacks: fails if something is mapped there already.
     let got = mmap(wanted, Machine.page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | 0x100000, -1, 0)
     if got == wanted { return wanted + 64 }
     if let got, got != MAP_FAILED { munmap(got, Machine.page) }
@@ -33,7 +32,7 @@ private func untouchable(_ distance: Int, below fiber: Fiber) -> UnsafeMutableRa
   }
 }
 
-/// Overflows a context that is labelled so, on a thread of its own.
+/// Overflows a context with this label, on a separate thread.
 private func overflow(stack: Int, id: UInt64, name: StaticString, file: StaticString, line: UInt32) throws {
   _ = try onThread {
     let fiber = try Fiber(stack: stack) { _ in Machine.exhaustStack() }
@@ -53,7 +52,7 @@ private func overflow(stack: Int, id: UInt64, name: StaticString, file: StaticSt
 
 @Suite("Overflow reports")
 struct OverflowTests {
-  @Test("An overflow's last words name the coroutine, its id, its stack and where it was launched")
+  @Test("An overflow report names the coroutine, its id, its stack and its launch site")
   func lastWords() async {
     let died = await #expect(processExitsWith: .overflow, observing: [\.standardErrorContent]) {
       try overflow(stack: 512 << 10, id: 42, name: "checkout", file: "Shop/Checkout.swift", line: 12)
@@ -66,7 +65,7 @@ struct OverflowTests {
     )
   }
 
-  @Test("A coroutine without a name or a place is named by its id")
+  @Test("A coroutine without a name and a launch site is named by its id")
   func nameless() async {
     let died = await #expect(processExitsWith: .overflow, observing: [\.standardErrorContent]) {
       try overflow(stack: 16 << 10, id: 7, name: "", file: "", line: 0)
@@ -74,7 +73,7 @@ struct OverflowTests {
     #expect(died?.lastWords.contains("coroutine (id 7) overflowed its stack of 16 KiB. Give it") == true)
   }
 
-  @Test("Where no larger stack exists, none is advised")
+  @Test("If no larger stack exists, the report advises none")
   func largest() async {
     let died = await #expect(processExitsWith: .overflow, observing: [\.standardErrorContent]) {
       try overflow(stack: 16 << 20, id: 1, name: "deep", file: "a.swift", line: 3)
@@ -115,11 +114,11 @@ struct OverflowTests {
     let words = died?.lastWords ?? ""
     #expect(words.contains("coroutine \"large\" (id 3) overflowed its stack of 64 KiB"), "\(words)")
     #expect(words.contains(/The fault is \d+ bytes below its stack, beyond its guard/), "\(words)")
-    // The address lies farther below where something is mapped there.
+    // The address is farther below if something is mapped there.
     #expect(words.contains(/1 << 2[24]|No larger stack exists/), "\(words)")
   }
 
-  @Test("Of two contexts, one of which resumes the other, the one that runs is named", arguments: [true, false])
+  @Test("If one context has resumed another, the running one is named", arguments: [true, false])
   func nested(_ innerOverflows: Bool) async {
     let died = await #expect(processExitsWith: .overflow, observing: [\.standardErrorContent]) { [innerOverflows] in
       _ = try onThread {
@@ -146,7 +145,7 @@ struct OverflowTests {
     #expect(died?.lastWords.contains("The fault is in its guard.") == true)
   }
 
-  @Test("A wild pointer into the guard of a stack that does not run is nobody's overflow")
+  @Test("A wild pointer into the guard of a stack that is not running is not an overflow")
   func wildGuard() async {
     let died = await #expect(processExitsWith: .overflow, observing: [\.standardErrorContent]) {
       _ = try onThread {
@@ -159,7 +158,7 @@ struct OverflowTests {
     #expect(died?.lastWords.contains("overflowed") == false)
   }
 
-  @Test("Guards made by mprotect report as well")
+  @Test("Guards made by mprotect also lead to a report")
   func byMprotect() async {
     let died = await #expect(processExitsWith: .overflow, observing: [\.standardErrorContent]) {
       precondition(cco_disable(CCO_MITIGATION_GUARD_MARKERS.rawValue))
@@ -168,7 +167,7 @@ struct OverflowTests {
     #expect(died?.lastWords.contains("coroutine \"old kernel\" (id 9) overflowed its stack of 64 KiB") == true)
   }
 
-  @Test("Without the cure an overflow says nothing", .enabled(if: !Machine.hasAddressSanitizer))
+  @Test("Without the mitigation an overflow prints no report", .enabled(if: !Machine.hasAddressSanitizer))
   func withoutTheCure() async {
     let died = await #expect(processExitsWith: .signal(SIGSEGV), observing: [\.standardErrorContent]) {
       precondition(cco_disable(CCO_MITIGATION_OVERFLOW_REPORT.rawValue))
@@ -190,7 +189,7 @@ struct OverflowTests {
           return frame[3] + (isBelow ? 0 : sink(fiber))
         }
       }
-      // Nobody uses the neighbour below; its memory is overwritten.
+      // The neighbour below is unused; its memory is overwritten.
       let below = try Fiber(stack: 64 << 10) { _ in }
       let fiber = try Fiber(stack: 64 << 10) { fiber in _ = sink(fiber) }
       precondition(below.context < fiber.context)
@@ -199,7 +198,7 @@ struct OverflowTests {
     }
   }
 
-  @Test("A fault elsewhere goes to the handler that was there before, in full")
+  @Test("A fault elsewhere goes to the previous handler, with all its arguments")
   func otherFaults() async {
     await #expect(processExitsWith: .exitCode(77)) {
       var action = sigaction()
@@ -215,7 +214,7 @@ struct OverflowTests {
     }
   }
 
-  @Test("After the last words the handler that was there before runs, on the alternate stack")
+  @Test("After the report the previous handler runs, on the alternate stack")
   func chained() async {
     let died = await #expect(processExitsWith: .exitCode(79), observing: [\.standardErrorContent]) {
       var action = sigaction()
@@ -226,7 +225,7 @@ struct OverflowTests {
     #expect(died?.lastWords.contains("coroutine \"chained\" (id 5)") == true)
   }
 
-  @Test("A SIGSEGV that somebody sends still ends the process")
+  @Test("A SIGSEGV that another process sends still ends the process")
   func sent() async {
     await #expect(processExitsWith: .overflow) {
       _ = try onThread {
@@ -236,7 +235,7 @@ struct OverflowTests {
     }
   }
 
-  @Test("A thread's alternate signal stack is its own and goes when the thread ends")
+  @Test("Each thread has its own alternate signal stack, which is freed when the thread ends")
   func signalStacks() async throws {
     func current() -> stack_t {
       var stack = stack_t()

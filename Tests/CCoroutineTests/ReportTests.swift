@@ -1,11 +1,10 @@
 import CCoroutine
+import Glibc
 import Testing
 
-import Glibc
-
-@Suite("What the core tells about itself")
+@Suite("The report of the C core")
 struct ReportTests {
-  @Test("The report has a line for each hazard, and says how it is cured")
+  @Test("The report has a line for each hazard, with its mitigation")
   func report() throws {
     try onThread {
       let lines = String(cString: cco_report()).split(separator: "\n")
@@ -18,13 +17,14 @@ struct ReportTests {
     }
   }
 
-  @Test("With Swift's runtime present every cure is active, and found where it is fast")
+  @Test("With Swift's runtime present every mitigation is active, and uses its fast form")
   func cures() throws {
     try onThread {
       cco_start()
       cco_guard_thread()
       for cure in [
-        CCO_MITIGATION_FLOATING_POINT, CCO_MITIGATION_ACCESSES, CCO_MITIGATION_ACCESS_OFFSET, CCO_MITIGATION_TASK_LOCALS, CCO_MITIGATION_GUARDS,
+        CCO_MITIGATION_FLOATING_POINT, CCO_MITIGATION_ACCESSES, CCO_MITIGATION_ACCESS_OFFSET,
+        CCO_MITIGATION_TASK_LOCALS, CCO_MITIGATION_GUARDS,
         CCO_MITIGATION_OVERFLOW_REPORT, CCO_MITIGATION_TASKS, CCO_MITIGATION_TASK_MOVES, CCO_MITIGATION_EXCEPTIONS,
       ] {
         #expect(cco_mitigations() & cure.rawValue != 0, "\(String(cString: cco_report()))")
@@ -33,7 +33,7 @@ struct ReportTests {
     }
   }
 
-  @Test("A cure that is switched off is reported as off")
+  @Test("A disabled mitigation is reported as off")
   func disabled() async {
     await #expect(processExitsWith: .success) {
       let all: UInt32 = 0x3FF
@@ -42,7 +42,7 @@ struct ReportTests {
       let report = String(cString: cco_report())
       #expect(report.split(separator: "\n").count { $0.contains("disabled by a test") } == 7, "\(report)")
       #expect(cco_mitigations() == 0)
-      // Too late now.
+      // It is too late now.
       #expect(!cco_disable(all))
     }
   }
@@ -56,7 +56,7 @@ struct ReportTests {
   }
 }
 
-@Suite("A thread's words")
+@Suite("The words of a thread")
 struct ThreadWordsTests {
   @Test("Each thread has words of its own, and a new thread's are empty")
   func ownWords() throws {

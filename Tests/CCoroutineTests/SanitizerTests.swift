@@ -1,9 +1,8 @@
 import CCoroutine
+import Glibc
 import Testing
 
-import Glibc
-
-/// An object that says so when it is leaked.
+/// An object whose leak is reported.
 private final class Kept {
   var bytes = [UInt8](repeating: 1, count: 1000)
 }
@@ -39,7 +38,7 @@ struct SanitizerTests {
     }
   }
 
-  /// A thread that runs a context has, for LeakSanitizer, the context's stack and no other.
+  /// For LeakSanitizer, a thread that runs a context has the context's stack and no other.
   @Test(
     "What only the stack of a running context's resumer refers to is no leak",
     .enabled(if: Machine.hasAddressSanitizer, "only LeakSanitizer looks for leaks")
@@ -94,7 +93,7 @@ struct SanitizerTests {
     #expect(!outside.contains("stack"))
   }
 
-  @Test("Threads that hand a context on need no other synchronisation than their own hand-over")
+  @Test("Threads that pass a context on need no synchronisation beyond the hand-over")
   func stackCache() throws {
     let carousel = Carousel(threads: 2)
     defer { carousel.stop() }

@@ -1,12 +1,12 @@
 import CCoroutine
 import Testing
 
-/// Tests that look at the pool as a whole run in a process of their own: elsewhere other tests use it at the same time.
+/// Tests that inspect the whole pool run in a separate process, because other tests use it at the same time.
 @Suite("Stacks and their pool")
 struct StackPoolTests {
   static let classes = [16 << 10, 64 << 10, 256 << 10, 512 << 10, 1 << 20, 4 << 20, 16 << 20]
 
-  @Test("A size is rounded up to its class, and what is beyond the largest has none", arguments: 0..<7)
+  @Test("A size is rounded up to its class; sizes above the largest class have none", arguments: 0..<7)
   func rounding(of index: Int) throws {
     let size = Self.classes[index]
     #expect(cco_stack_class(size) == index)
@@ -26,7 +26,7 @@ struct StackPoolTests {
     try fiber.destroy()
   }
 
-  @Test("Each use of a stack has a number of its own, and a stack that nobody uses has none")
+  @Test("Each use of a stack has its own number, and an unused stack has none")
   func serials() throws {
     var seen: Set<UInt64> = []
     for _ in 0..<100 {
@@ -41,7 +41,7 @@ struct StackPoolTests {
     #expect(seen.count == 200)
   }
 
-  @Test("The smallest wish, nothing at all, gets the smallest class")
+  @Test("A size of zero gets the smallest class")
   func nothing() throws {
     #expect(cco_stack_class(0) == 0)
     let fiber = try Fiber(stack: 0) { _ in }
@@ -49,7 +49,7 @@ struct StackPoolTests {
     try fiber.destroy()
   }
 
-  @Test("A stack beyond the largest class is refused with a sentence", arguments: [(16 << 20) + 1, Int.max])
+  @Test("A stack above the largest class is refused with a message", arguments: [(16 << 20) + 1, Int.max])
   func tooLarge(size: Int) {
     #expect(throws: Fiber.Refusal.self) { try Fiber(stack: size) { _ in } }
     #expect(String(cString: cco_status_message(CCO_STACK_TOO_LARGE)).contains("16 MiB"))
@@ -82,7 +82,7 @@ struct StackPoolTests {
     try fiber.destroy()
   }
 
-  @Test("The stack given back last is handed out first, hot, and the counters tell")
+  @Test("The stack given back last is handed out first, and the counters show it")
   func lastInFirstOut() async {
     await #expect(processExitsWith: .success) {
       let before = cco_stacks()
@@ -138,7 +138,7 @@ struct StackPoolTests {
         try fiber.destroy()
         #expect(cco_context_at(low, nil) == nil)
       }
-      // Also once the slab is gone.
+      // Also after the slab has been freed.
       let addresses = stackCache.map { UnsafeRawPointer($0.context) }
       cco_trim(0)
       for address in addresses { #expect(cco_context_at(address, nil) == nil) }

@@ -53,7 +53,7 @@ struct StatesTests {
     try fiber.destroy()
   }
 
-  @Test("Only the running context itself can suspend it")
+  @Test("A context can be suspended only by itself")
   func suspendOfWhatDoesNotRun() throws {
     var answer: UnsafeMutableRawPointer?
     var outerFromInner: cco_status?
@@ -127,7 +127,7 @@ struct StatesTests {
     #expect(nest(20) == (1...20).reduce(0, +) * 11)
   }
 
-  @Test("Every status has a sentence of its own")
+  @Test("Every status has its own message")
   func sentences() {
     let all = [
       CCO_OK, CCO_STACK_TOO_LARGE, CCO_OUT_OF_MAPS, CCO_OUT_OF_MEMORY, CCO_NOT_RESUMABLE, CCO_NOT_RUNNING,

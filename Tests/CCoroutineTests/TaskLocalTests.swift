@@ -6,7 +6,7 @@ private enum Request {
   @TaskLocal static var depth = 0
 }
 
-/// What two contexts and their thread see while both have bound a user and are parked inside of the binding.
+/// Returns the values that two contexts and their thread see while both are parked inside a binding of a user.
 private func interleave() throws -> (first: [String?], second: [String?], thread: [String?]) {
   var first: [String?] = []
   var second: [String?] = []
@@ -24,7 +24,7 @@ private func interleave() throws -> (first: [String?], second: [String?], thread
   }
   let a = try Fiber(body("ann") { first.append($0) })
   let b = try Fiber(body("bob") { second.append($0) })
-  // Resumed in the order of a stack, so that the uncured runtime mixes values but does not abort.
+  // Resumed in the order of a stack, so that without the mitigation values are mixed but the process does not abort.
   for fiber in [a, b, b, a] {
     try fiber.resume()
     thread.append(Request.user)
@@ -44,7 +44,7 @@ struct TaskLocalTests {
     #expect(seen.thread == [nil, nil, nil, nil])
   }
 
-  @Test("Without the cure one context sees another's binding, and so does the thread")
+  @Test("Without the mitigation one context sees another's binding, and so does the thread")
   func withoutTheCure() async {
     await #expect(processExitsWith: .success) {
       precondition(cco_disable(CCO_MITIGATION_TASK_LOCALS.rawValue))
@@ -130,7 +130,7 @@ struct TaskLocalTests {
   }
 }
 
-/// A generator of numbers that says the same every time.
+/// A random number generator with a fixed seed.
 private struct Seeded: RandomNumberGenerator {
   var state: UInt64
   mutating func next() -> UInt64 {

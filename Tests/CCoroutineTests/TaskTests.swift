@@ -6,17 +6,17 @@ private enum Request {
 }
 
 /// Carries a context into a Task's closure.
-// Sound because one thread at a time uses what is inside.
+// Sound because one thread at a time uses the value.
 private struct Carried<Value>: @unchecked Sendable {
   let value: Value
   init(_ value: Value) { self.value = value }
 }
 
-/// Names the Task that Swift takes the caller for; 0 for none.
+/// Identifies the caller's current Task; 0 if there is none.
 @inline(never)
 private func currentTask() -> Int { Int(bitPattern: cco_current_task()) }
 
-/// Whether Swift takes the caller for a part of a job.
+/// Whether the caller is part of a Swift job.
 @inline(never)
 private func isRunningJob() -> Bool {
   UnsafePointer<UInt>(bitPattern: Int(bitPattern: cco_thread_pointer()) + cco_facts.executors_offset)!.pointee != 0
@@ -28,8 +28,8 @@ private func immediately(_ body: @escaping () -> Void) {
   Task.immediate { body.value() }
 }
 
-/// Two contexts that are parked inside of a Task at the same time, each with memory of its Task's: what they, a third one
-/// and the thread take for the current Task.
+/// Two contexts that are parked inside of a Task at the same time, each with memory of its Task's: what they, a third
+/// one and the thread take for the current Task.
 private func interleave() throws -> (own: [[Int]], others: [Int]) {
   var own: [[Int]] = [[], []]
   var others: [Int] = []
@@ -67,7 +67,7 @@ private func interleave() throws -> (own: [[Int]], others: [Int]) {
 
 @Suite("The current Task")
 struct TaskTests {
-  @Test("Contexts that are parked inside of a Task keep it, and nobody else sees it")
+  @Test("Contexts that are parked inside a Task keep it, and no other context sees it")
   func isolation() throws {
     let (own, others) = try onThread { try interleave() }
     for seen in own {
@@ -79,7 +79,7 @@ struct TaskTests {
     #expect(others == Array(repeating: 0, count: others.count))
   }
 
-  @Test("Without the cure the process ends, since one Task's memory is freed by another")
+  @Test("Without the mitigation the process ends, since one Task's memory is freed by another")
   func withoutTheCure() async {
     let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
       precondition(cco_disable(CCO_MITIGATION_TASKS.rawValue))
@@ -88,7 +88,7 @@ struct TaskTests {
     #expect(result?.lastWords.contains("freed pointer was not the last allocation") == true)
   }
 
-  @Test("Without the cure another context sees a foreign Task")
+  @Test("Without the mitigation another context sees a foreign Task")
   func foreignTask() async {
     await #expect(processExitsWith: .success) {
       precondition(cco_disable(CCO_MITIGATION_TASKS.rawValue))
@@ -148,7 +148,7 @@ struct TaskTests {
     for fiber in stackCache { try fiber.destroy() }
   }
 
-  @Test("A context that is resumed inside of a Task begins in none, and its resumer keeps its own")
+  @Test("A context that is resumed inside a Task starts in none, and its resumer keeps its own")
   func resumedInside() throws {
     try onThread {
       var seen: [Int] = []

@@ -1,11 +1,11 @@
 import CCoroutine
 import Testing
 
-@Suite("Giving memory back")
+@Suite("Returning memory")
 struct TrimTests {
   static let count = Machine.isSanitized ? 200 : 2000
 
-  @Test("Trimming gives the memory and the address space of unused stacks back")
+  @Test("Trimming returns the memory and the address space of unused stacks")
   func everything() async {
     await #expect(processExitsWith: .success) {
       let count = TrimTests.count
@@ -22,14 +22,14 @@ struct TrimTests {
       let counters = cco_stacks()
       #expect(counters.live == idle.live)
       #expect(counters.pooled_dirty == 0)
-      // What is left is one small slab a class.
+      // One small slab per class is left.
       #expect(counters.mapped_bytes < 8 << 20)
       if !Machine.isSanitized { #expect(full - Machine.memory.resident > count * Machine.page * 9 / 10) }
       #expect(cco_trim(0) == 0)
     }
   }
 
-  @Test("Trimming keeps as many hot stacks as it is asked to, the most recently used ones")
+  @Test("Trimming keeps the requested number of hot stacks, the most recently used ones")
   func keep() async {
     await #expect(processExitsWith: .success) {
       let stackCache = try (0..<100).map { _ in try Fiber(stack: 64 << 10) { _ in } }
@@ -43,7 +43,7 @@ struct TrimTests {
     }
   }
 
-  @Test("Trimming takes nothing from contexts in use, and cold stacks serve again")
+  @Test("Trimming does not affect contexts in use, and trimmed stacks can be used again")
   func inUse() async {
     await #expect(processExitsWith: .success) {
       let count = TrimTests.count

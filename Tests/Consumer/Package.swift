@@ -2,7 +2,8 @@
 import PackageDescription
 
 // A program that depends on the product Coroutine as any other package would. scripts/consumer builds and runs it, and
-// checks that nothing else is fetched. It asks for no upcoming features: what the library uses must not be forced on it.
+// checks that nothing else is fetched. It asks for no upcoming features: what the library uses must not be forced on
+// it.
 let package = Package(
   name: "consumer",
   dependencies: [

@@ -1,7 +1,8 @@
 import Coroutine
 import Harness
 
-// A tell moves the message into the mailbox, which allocates only to grow. An ask allocates what the copies of its reply share.
+// A tell moves the message into the mailbox, which allocates only to grow. An ask allocates what the copies of its
+// reply share.
 
 func countActors(into counts: inout Counts) throws {
   try counts.countWithin("actor_tell", 1000) { count in

@@ -1,4 +1,5 @@
-/// A complete binary tree as programs have it: its nodes can be changed, and lie in memory in the order in which keys came.
+/// A complete binary tree as programs have it: its nodes can be changed, and lie in memory in the order in which keys
+/// came.
 ///
 /// For the order the first of all permutations that a seeded generator gives is as good as any.
 public final class SearchTree: @unchecked Sendable {

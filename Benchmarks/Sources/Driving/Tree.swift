@@ -1,7 +1,7 @@
 /// A complete binary tree that never changes and lies in memory in the order of a walk, which numbers its nodes.
 ///
-/// Here, and not where it is measured, because there the visitor's closure would be compiled into the walk: a visitor that
-/// somebody's library offers is called.
+/// Here, and not where it is measured, because there the visitor's closure would be compiled into the walk: a visitor
+/// that somebody's library offers is called.
 public final class Tree: Sendable {
   private let left: Tree?
   private let right: Tree?

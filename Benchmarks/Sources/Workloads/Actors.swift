@@ -2,8 +2,8 @@ import Coroutine
 import Driving
 import Harness
 
-// An actor and its clients on one serial queue. A tell is counted with its handling: a row that only fills a mailbox would
-// measure memory.
+// An actor and its clients on one serial queue. A tell is counted with its handling: a row that only fills a mailbox
+// would measure memory.
 
 func addActors(to suite: inout Suite) {
   suite.row("actor_tell", 4_000_000) { count in

@@ -16,7 +16,8 @@ func addLocks(to suite: inout Suite) {
     let held = try co_launch { try contend(count) }.wait()
     expect(held, equals: count / 4 * 4, "times the lock was held")
   }
-  // The holder lets the others run, so that each lock is handed over to one that waits for it: a park and a wake each time.
+  // The holder lets the others run, so that each lock is handed over to one that waits for it: a park and a wake each
+  // time.
   suite.row("mutex_4_handed_over", 2_000_000) { count in
     let held = try onQueue { try contend(count, whileHeld: { try co_yield() }) }
     expect(held, equals: count / 4 * 4, "times the lock was held")

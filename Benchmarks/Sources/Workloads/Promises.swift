@@ -21,8 +21,8 @@ func addPromises(to suite: inout Suite) {
     expect(sum, equals: count, "links run")
   }
 
-  // Two coroutines, each of which settles what the other waits for and then waits itself: a promise made, awaited while it is
-  // pending, settled, released, and a switch.
+  // Two coroutines, each of which settles what the other waits for and then waits itself: a promise made, awaited while
+  // it is pending, settled, released, and a switch.
   suite.row("await_pending", 1_000_000) { count in
     let sum = try onQueue { try pingPong(count) }
     expect(sum, equals: count, "awaits")

@@ -100,7 +100,8 @@ void cco_tasks_start(cco_task_words a, cco_task_words b) {
     cco_mark_active(CCO_MITIGATION_TASK_MOVES, true);
     return;
   }
-  if (cco_is_disabled(CCO_MITIGATION_TASKS)) return refuse("off: disabled by a test; a wait inside of a Task is refused");
+  if (cco_is_disabled(CCO_MITIGATION_TASKS))
+    return refuse("off: disabled by a test; a wait inside of a Task is refused");
   if (a.task == 0 || a.task != b.task)
     return refuse("off: the word of the current Task was not found; a wait inside of a Task is refused");
   // Enough to hide the Task by; with the other word, enough to take the Task along.

@@ -19,9 +19,9 @@
 // cco_destroy accepts READY and FINISHED, never SUSPENDED: a stack with live frames is resumed with an error first, so
 // that its frames release what they hold.
 //
-// No switch writes the state. `phase` distinguishes READY, FINISHED and "inside a body"; it is written once at the start
-// and once at the end of each body. Inside a body the context is SUSPENDED while `parked.stack` is set, and RUNNING
-// while it is NULL, which every switch does anyway.
+// No switch writes the state. `phase` distinguishes READY, FINISHED and "inside a body"; it is written once at the
+// start and once at the end of each body. Inside a body the context is SUSPENDED while `parked.stack` is set, and
+// RUNNING while it is NULL, which every switch does anyway.
 //
 // The switch itself is in CCoroutineSwitch.h.
 #ifndef CCOROUTINE_H
@@ -130,9 +130,9 @@ bool cco_is_parked(const cco_saved_context *slot);
 
 typedef struct cco_context cco_context;
 
-/// The body of a context: gets the context and the argument given to `cco_create`. Returning ends the body. It returns the
-/// flow to continue: NULL means the resumer's. The address of the context's own `parked` means that the entry function is
-/// called again, without a switch, because the stack has its next body already.
+/// The body of a context: gets the context and the argument given to `cco_create`. Returning ends the body. It returns
+/// the flow to continue: NULL means the resumer's. The address of the context's own `parked` means that the entry
+/// function is called again, without a switch, because the stack has its next body already.
 typedef cco_saved_context *_Nullable (*cco_entry)(cco_context *context, void *_Nullable argument);
 
 typedef enum cco_state : uint32_t {

@@ -1,9 +1,9 @@
 // The switch: parks the running flow in one saved context and continues the one parked in another.
 //
-// Why it is `static inline`: a processor predicts returns from a stack of recent calls, which a switch does not exchange,
-// so every real call between the caller and the jump costs a misprediction (hazard 12). From the inline functions to
-// Boost's assembly there is one jump and one tail jump. Swift inlines them in functions, not in closures that are passed
-// as C functions: such a closure should call a function marked @inline(never) and do nothing else.
+// Why it is `static inline`: a processor predicts returns from a stack of recent calls, which a switch does not
+// exchange, so every real call between the caller and the jump costs a misprediction (hazard 12). From the inline
+// functions to Boost's assembly there is one jump and one tail jump. Swift inlines them in functions, not in closures
+// that are passed as C functions: such a closure should call a function marked @inline(never) and do nothing else.
 #ifndef CCOROUTINE_SWITCH_H
 #define CCOROUTINE_SWITCH_H
 

@@ -1,9 +1,8 @@
-internal import CLinux
 import CDispatch
+internal import CLinux
 import Dispatch
-import Synchronization
-
 import Glibc
+import Synchronization
 
 /// One thread of the pool: it runs bodies until the pool does not need it any more.
 ///

@@ -1,8 +1,7 @@
 internal import CLinux
 import Dispatch
-import Synchronization
-
 import Glibc
+import Synchronization
 
 // How the kernel wakes coroutines: the process has one epoll instance, watched by one Dispatch source.
 //

@@ -1,7 +1,6 @@
 internal import CLinux
-import Synchronization
-
 import Glibc
+import Synchronization
 
 /// The waiters of each descriptor, for a share of all numbers.
 ///

@@ -1,19 +1,19 @@
 public import Synchronization
 
-// Cancellation is level-triggered: once it is asked for, every suspension point of the job throws, until the body ends or
-// a shield hides it.
+// Cancellation is level-triggered: once requested, every suspension point of the job throws, until the body ends or a
+// shield hides it.
 //
-// What a suspension point looks at is a chain of frames on the job's own stack, innermost first, and behind the last one
-// the job's own flag:
+// A suspension point checks a chain of frames on the job's own stack, innermost first, and after the last frame the
+// job's own flag:
 //
-//   shield        nothing further out is seen
+//   shield        nothing further out is visible
 //   deadline      passed? CancellationError, which its co_timeout turns into TimeoutError
 //   scope         cancelled (a child failed, or Scope.cancel)? its reason
 //   (the job)     cancelled? its reason
 //
-// The chain belongs to the job's turn. Others never change it: they set an atomic flag that it leads to, set
-// `JobFlags.signalled` or `.cancelled`, and send the job an interrupt. Whoever handles the interrupt looks at the chain of a job
-// that is parked and, if it now says "cancelled", claims its wait (Interrupt.swift).
+// The chain belongs to the job's own carrier. Other threads never change it: they set an atomic flag that it leads to,
+// set `JobFlags.signalled` or `.cancelled`, and send the job an interrupt. The handler of the interrupt inspects the
+// chain of a parked job and, if the chain is now cancelled, claims the job's wait (Interrupt.swift).
 
 /// A frame of the chain, on the stack of co_timeout, co_shield or a scope.
 @usableFromInline
@@ -21,24 +21,25 @@ struct CancelFrame: ~Copyable {
   @usableFromInline enum Kind: Sendable { case shield, deadline, scope }
   let outer: UnsafeMutablePointer<CancelFrame>?
   let kind: Kind
-  /// The deadline has passed, or the scope has been cancelled.
+  /// Whether the deadline has passed, or the scope has been cancelled.
   ///
-  /// Set by anyone.
+  /// Set by any thread.
   let isSignalled = Atomic<Bool>(false)
   /// The owner of a `scope` frame, and how to reach it.
   var owner: Owner?
-  /// A deadline's timer and whose wheel it is in.
+  /// A deadline's timer, and the scheduler whose wheel contains it.
   ///
-  /// Own turn.
+  /// Accessed on the job's own carrier.
   var timer: (node: UnsafeMutablePointer<TimerNode>, scheduler: Unmanaged<Scheduler>)?
 
-  /// What cancels others in the frame's name: a scope. A function of a type that this file does not know.
+  /// An object that cancels others in the frame's name, such as a scope; called through functions, because this file
+  /// does not know its type.
   @usableFromInline
   struct Owner {
     let object: UnsafeRawPointer
-    /// What a cancelled owner throws inside; called only when `isSignalled`.
+    /// Returns the error that a cancelled owner throws inside; called only if `isSignalled`.
     let error: (UnsafeRawPointer) -> any Error
-    /// Cancels the owner for a reason that comes from outside of the frame.
+    /// Cancels the owner for a reason from outside the frame.
     let cancel: (UnsafeRawPointer, any Error) -> Void
   }
 
@@ -48,31 +49,33 @@ struct CancelFrame: ~Copyable {
   }
 }
 
-/// Why a job was cancelled.
+/// The reason of a job's cancellation.
 ///
-/// The first one that gets into the record stays.
+/// The first reason that is stored in the record stays.
 @usableFromInline
 final class CancelReason: Sendable {
   let error: any Error
   init(_ error: any Error) { self.error = error }
 
-  /// One for all who give no reason, so that cancelling allocates nothing.
+  /// The shared reason of cancellations without one, so that cancelling does not allocate.
   static let none = CancelReason(CancellationError())
   static var noneAddress: UnsafeMutableRawPointer { Unmanaged.passUnretained(none).toOpaque() }
 }
 
 extension UnsafeMutablePointer where Pointee == JobRecord {
-  /// Throws when cancellation is in force.
+  /// Throws if the job is cancelled here.
   ///
-  /// Own turn; one relaxed load on the usual path.
+  /// Called on the job's own carrier; usually one relaxed load.
   @inlinable @inline(__always)
   func checkCancelled() throws {
-    if pointee.flags.load(ordering: .relaxed) & JobFlags.needsCancellationCheck != 0, let error = cancellation() { throw error }
+    if pointee.flags.load(ordering: .relaxed) & JobFlags.needsCancellationCheck != 0, let error = cancellation() {
+      throw error
+    }
   }
 
-  /// What a suspension point has to throw, if anything.
+  /// Returns the error that a suspension point must throw, if any.
   ///
-  /// Own turn, or its scheduler's while it is parked.
+  /// Called on the job's own carrier, or on its scheduler while the job is parked.
   @usableFromInline @inline(never)
   func cancellation() -> (any Error)? { cancellation(from: pointee.frames) }
 
@@ -98,10 +101,10 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
     return ownCancellation
   }
 
-  /// Cancels the children of every scope to which a cancellation from outside is visible, also while the body does not
-  /// look: it may be shielded.
+  /// Cancels the children of every scope to which a cancellation from outside is visible, even if the body does not
+  /// check for it, as inside a shield.
   ///
-  /// Where `cancellation` may be called.
+  /// Called where `cancellation` may be called.
   func cancelScopes() {
     var frame = pointee.frames
     while let current = frame {
@@ -112,15 +115,15 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
     }
   }
 
-  /// The reason given to Job.cancel, whatever hides it.
+  /// The reason given to Job.cancel, even if a shield hides it.
   @usableFromInline var ownCancellation: (any Error)? {
     guard pointee.flags.load(ordering: .acquiring) & JobFlags.cancelled != 0 else { return nil }
     return pointee.cancelReason.load(ordering: .acquiring)?._withUnsafeGuaranteedRef { $0.error } ?? CancellationError()
   }
 
-  /// After a frame has gone: whether anything that is left still has something to say.
+  /// Clears the signal after a frame was removed, unless a remaining frame is cancelled.
   ///
-  /// Own turn.
+  /// Called on the job's own carrier.
   func forgetSignals() {
     guard pointee.flags.load(ordering: .relaxed) & JobFlags.signalled != 0 else { return }
     _ = pointee.flags.bitwiseAnd(~JobFlags.signalled, ordering: .acquiringAndReleasing)

@@ -1,46 +1,52 @@
 internal import CCoroutine
 import Synchronization
 
-// An interrupt asks that somebody look at a job's chain of cancellation frames (Cancellation.swift), and end the job's wait if the
-// chain says "cancelled". Two parties handle interrupts: the drain of the scheduler that the job is on, and, where the drain of
-// a shared worker does not get to its inbox because a job computes there, the watchdog of the workers, from a thread of its own.
+// An interrupt requests an inspection of a job's chain of cancellation frames (Cancellation.swift); if the chain is
+// cancelled, the inspection ends the job's wait. Two parties handle interrupts: the drain of the job's scheduler, and,
+// if the drain of a shared worker does not reach its inbox because a job computes there, the watchdog of the workers,
+// on a thread of its own.
 //
-// The frames are on the job's stack, so they may be read only while the job is parked and nobody resumes it.
+// The frames are on the job's stack, so they may be read only while the job is parked and cannot be resumed.
 //
-//   who looks        what keeps the job parked meanwhile
-//   its scheduler    Only its scheduler resumes it, and that is looking. `inspecting` in its flags keeps other workers from taking it.
-//   the watchdog     `foreign` in its flags: its scheduler and every other worker drop the job when they pop it, and leave
-//                    `deferredWake` behind. The watchdog queues such a job again when it is done (ImmediateStart.swift).
+//   inspector        what keeps the job parked meanwhile
+//   its scheduler Only its scheduler resumes it, and that is inspecting. `inspecting` in its flags keeps other workers
+//                    from taking it.
+//   the watchdog `foreign` in its flags: its scheduler and every other worker drop the job when they pop it, and set
+//                    `deferredWake`. The watchdog queues such a job again when it is done (ImmediateStart.swift).
 //
-// The watchdog takes hold of a job in four steps, with the interrupt in its hands:
+// The watchdog takes hold of a job in four steps, while it owns the interrupt:
 //
 //   1. `wait` says WAITING, in a word w
-//   2. read-modify-write of `flags`: sets `foreign`. It was set already, or somebody is `inspecting`: give up
-//   3. compare-and-swap of `wait` from w to w. It fails: give up
-//   4. the stack is switched out (cco_is_parked). It is not: give up
+//   2. read-modify-write of `flags`: sets `foreign`. If it was set already, or `inspecting` is not zero: give up
+//   3. compare-and-swap of `wait` from w to w. If it fails: give up
+//   4. the stack is switched out (cco_is_parked). If it is not: give up
 //
-// To give up is to clear `foreign` as after a look, and to send the interrupt again, which is still marked as pending.
+// To give up is to clear `foreign` as after an inspection, and to send the interrupt again, which is still marked as
+// pending.
 //
-// Why nobody resumes the job from 3 on. A waker first claims the wait, a compare-and-swap from w to another word. If the claim
-// comes before 3 in the order of that word, 3 fails. If it comes after 3, the waker has acquired what 3 has released, `foreign`
-// among it, and so has, through the ready queue or an inbox, the worker that pops the job: it sees `foreign`, or that it has been
-// cleared again after the look, and then acquires the look. (To claim the wait the watchdog needs no permission: that is one
-// more compare-and-swap from w.)
+// Why the job is not resumed from step 3 on. A waker first claims the wait, by a compare-and-swap from w to another
+// word. If the claim comes before 3 in the order of that word, 3 fails. If it comes after 3, the waker has acquired
+// what 3 has released, including `foreign`, and so has, through the ready queue or an inbox, the worker that pops the
+// job: it sees `foreign`, or sees that it was cleared again after the inspection, and then acquires the inspection. (To
+// claim the wait the watchdog needs no permission: that is one more compare-and-swap from w.)
 //
-// Why at most one looks. Both read and write `flags` in one operation: the watchdog sets `foreign` and looks for `inspecting`, the
-// scheduler adds to `inspecting` and looks for `foreign`. The later of the two sees the earlier one, and gives up or defers.
+// Why at most one party inspects. Both read and write `flags` in one operation: the watchdog sets `foreign` and checks
+// `inspecting`, the scheduler adds to `inspecting` and checks `foreign`. The later of the two sees the earlier one, and
+// gives up or defers.
 //
-// Why the frames are complete. Step 4 acquires what the job did before it left its stack; the job changes its chain on its own
-// turn only. Step 3 rules out that this is an earlier parking: the job begins each wait by a new word, on its own turn.
+// Why the frames are complete. Step 4 acquires what the job did before it left its stack; the job changes its chain on
+// its own carrier only. Step 3 rules out that this is an earlier parking: the job begins each wait by a new word, on
+// its own carrier.
 //
-// No request is missed. The flags (of the job and of the frame) are set before the interrupt is sent, and `interruptPending` is
-// cleared before the look: what is asked for later sends another one. If the job looks after the flags are set, it sees them.
-// If it looked before, then either the scheduler handles the interrupt: the job has begun its wait before that, because both
-// happen on one serial execution, so the interrupt finds it waiting. Or the watchdog finds it waiting, and looks; where it does
-// not, the interrupt stays for the scheduler. A job that is on another worker by then has the interrupt sent after it.
+// Why no request is missed. The flags (of the job and of the frame) are set before the interrupt is sent, and
+// `interruptPending` is cleared before the inspection: a later request sends another interrupt. If the job checks after
+// the flags are set, it sees them. If it checked before, there are two cases. The scheduler handles the interrupt: the
+// job has begun its wait before that, because both happen on one serial execution, so the interrupt finds it waiting.
+// Or the watchdog finds it waiting, and inspects; if it does not, the interrupt stays for the scheduler. If the job is
+// on another worker by then, the interrupt is sent after it.
 
 extension AnyJob {
-  /// Asks the job's own scheduler to look at its cancellation.
+  /// Asks the job's own scheduler to inspect its cancellation.
   ///
   /// Any thread; the caller holds the job.
   func interrupt() {
@@ -51,40 +57,42 @@ extension AnyJob {
     currentScheduler.send(.interrupt(record))
   }
 
-  /// The scheduler that the job is on now, held: it may move, and its old one end, while the caller uses it.
+  /// The current scheduler of the job, retained: the job may move, and its old scheduler end, while the caller uses it.
   final var currentScheduler: Scheduler {
     record.pointee.move.withLock { record.pointee.scheduler.load(ordering: .acquiring).takeUnretainedValue() }
   }
 }
 
 extension Scheduler {
-  /// Handles an interrupt on this scheduler's turn.
+  /// Handles an interrupt on this scheduler.
   ///
-  /// Between two workers the job may be claimed by another waker and taken along (Carrier.sendRemotely), or be rescued from this
-  /// worker's inbox (WorkerPool.rescue), while its frames are looked at here. Both sides do a read-modify-write of `flags`:
-  /// either this one comes first, and the other sees `inspecting` and leaves the job to this scheduler's inbox; or the other's
-  /// comes first, and the claim before it is seen here, so that nobody looks.
+  /// While the frames are inspected here, another waker may claim the job and move it to another worker
+  /// (Carrier.sendRemotely), or it may be rescued from this worker's inbox (WorkerPool.rescue). Both sides do a
+  /// read-modify-write of `flags`: either this one comes first, and the other sees `inspecting` and leaves the job to
+  /// this scheduler's inbox; or the other's comes first, and the claim before it is seen here, so that no inspection
+  /// happens.
   func handleInterrupt(of job: JobRef) {
     let handle = job.handle
     defer { handle.release() }
     _ = job.pointee.flags.bitwiseAnd(~JobFlags.interruptPending, ordering: .acquiringAndReleasing)
-    // A job that runs on a foreign turn may be about to begin a wait at this very moment: its starter repeats the interrupt.
+    // A job that runs on a foreign carrier may be about to begin a wait at this moment: its starter repeats the
+    // interrupt.
     while true {
       if deferIfForeign(job, JobFlags.deferredInterrupt) { return }
       let old = job.pointee.flags.wrappingAdd(JobFlags.oneInspection, ordering: .acquiringAndReleasing).oldValue
       if old & JobFlags.foreign == 0 { break }
-      // A watchdog has come first.
+      // A watchdog came first.
       _ = job.pointee.flags.wrappingSubtract(JobFlags.oneInspection, ordering: .acquiringAndReleasing)
     }
     defer { _ = job.pointee.flags.wrappingSubtract(JobFlags.oneInspection, ordering: .acquiringAndReleasing) }
     let word = job.pointee.wait.load(ordering: .acquiring)
-    // Read after the word: a job seen waiting is seen with the scheduler that it waits on.
+    // Read after the word: a job that is seen waiting is seen with the scheduler that it waits on.
     guard job.pointee.scheduler.load(ordering: .acquiring).toOpaque() == Unmanaged.passUnretained(self).toOpaque()
     else {
       return handle._withUnsafeGuaranteedRef { $0.interrupt() }
     }
     let isRunningHere = Carrier.current?.pointee.job == job
-    // Neither parked nor running right here: it will look before it waits.
+    // Neither parked nor running here: it will check before it waits.
     guard word & 0xFF == 1 || isRunningHere else { return }
     job.cancelScopes()
     if word & 0xFF == 1, job.cancellation() != nil, job.claim(WaitEpoch(word: word), WakeReason.cancelled) {
@@ -92,10 +100,10 @@ extension Scheduler {
     }
   }
 
-  /// Handles an interrupt that was taken out of this scheduler's inbox, in its place; a job whose wait that ends goes on on
-  /// `rescuer`, a worker of the same group.
+  /// Handles an interrupt that was taken out of this scheduler's inbox, in this scheduler's place; if that ends a job's
+  /// wait, the job continues on `rescuer`, a worker of the same pool.
   ///
-  /// The watchdog; see the head of this file.
+  /// Called by the watchdog; see the head of this file.
   func handleInterrupt(of job: JobRef, rescuer: Scheduler) {
     guard let epoch = job.holdParked() else { return push(.interrupt(job)) }
     let handle = job.handle
@@ -110,12 +118,13 @@ extension Scheduler {
 }
 
 extension UnsafeMutablePointer where Pointee == JobRecord {
-  /// Whether the job waits, as far as a single look can tell.
+  /// Whether the job waits, according to a single relaxed load.
   var seemsWaiting: Bool { pointee.wait.load(ordering: .relaxed) & 0xFF == 1 }
 
-  /// Keeps a parked job from being resumed until `leaveForeign`; nil: it is not parked, or somebody else has it.
+  /// Keeps a parked job from being resumed until `leaveForeign`; returns nil if it is not parked, or held by another
+  /// thread.
   ///
-  /// The watchdog, with an interrupt of the job in its hands, which keeps the job in memory.
+  /// Called by the watchdog, which owns an interrupt of the job; the interrupt keeps the job in memory.
   fileprivate func holdParked() -> WaitEpoch? {
     let word = pointee.wait.load(ordering: .acquiring)
     guard word & 0xFF == 1 else { return nil }
@@ -130,7 +139,7 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
     return nil
   }
 
-  /// Whether the wait has not been claimed; whoever claims it afterwards has acquired what the caller did before.
+  /// Whether the wait has not been claimed; a thread that claims it afterwards has acquired what the caller did before.
   private func stillWaits(_ word: UInt64) -> Bool {
     pointee.wait.compareExchange(
       expected: word,

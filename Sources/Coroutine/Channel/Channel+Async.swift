@@ -1,39 +1,42 @@
 internal import CCoroutine
 
 extension Channel: AsyncSequence {
-  /// Receives, one value at a time, in async code.
+  /// Receives values one at a time in async code.
   public struct AsyncIterator: AsyncIteratorProtocol {
     fileprivate let channel: Channel
 
-    /// The next value; suspends the Task until there is one, in the queue of those that wait, coroutines included.
+    /// Receives the next value.
     ///
-    /// Nil when the channel is closed and drained; its cause is thrown. When the Task is cancelled it throws
-    /// `CancellationError`, and no value is lost.
+    /// Suspends the Task until there is one, in the same queue as waiting coroutines. If the Task is cancelled, it
+    /// throws `CancellationError` and no value is lost.
+    /// - Returns: The value, or nil if the channel is closed and drained.
+    /// - Throws: `CancellationError`, or the cause given to `close` once the channel is drained.
     public mutating func next() async throws -> Element? {
       try Task.checkCancellation()
-      // Nobody is asked to wait, and nothing allocated, where a value is there.
+      // Fast path: if a value is there, it neither waits nor allocates.
       if case .received(let value) = channel.tryReceive() { return value }
       return try await AsyncReceiver(channel).receive()
     }
   }
 
-  /// `for try await value in channel` in async code: see ``AsyncIterator/next()``.
+  /// Creates an iterator, for `for try await value in channel` in async code: see ``AsyncIterator/next()``.
   public func makeAsyncIterator() -> AsyncIterator { AsyncIterator(channel: self) }
 }
 
-/// One receive by async code: what is queued in the channel in place of a job's node.
+/// One receive by async code: the object that is queued in the channel where a coroutine has its waiter.
 ///
-/// One object a receive.
+/// One object per receive.
 ///
 ///   IDLE --- linked ---> WAITING --- claimed by a sender or a close ---> ENDED
 ///     |                     +--- the Task is cancelled, unlinked ------> ENDED
 ///     +--- a value or the end is there, or the Task is cancelled already ---> ENDED
 ///
-/// All under the channel's lock; whoever ends it fires it once, after leaving the lock.
+/// All transitions happen under the channel's lock. The thread that ends the receive fires it once, after leaving the
+/// lock.
 @usableFromInline
 final class AsyncReceiver<Element: Sendable>: WaitCallback, @unchecked Sendable {
-  // Sound because the flags are under the channel's lock, the slot belongs to whoever the head of ValueWaiter.swift says,
-  // and the continuation is set before the receiver is linked.
+  // Sound because the flags are accessed under the channel's lock, the slot has the owner described at the head of
+  // ValueWaiter.swift, and the continuation is set before the receiver is linked.
   private let channel: Channel<Element>
   @usableFromInline let slot: UnsafeMutablePointer<Element?>
   @exclusivity(unchecked) private var isCancelled = false
@@ -68,7 +71,7 @@ final class AsyncReceiver<Element: Sendable>: WaitCallback, @unchecked Sendable 
     return nil
   }
 
-  /// False: there is nothing to wait for.
+  /// Links the receiver into the queue; returns false if the receive has ended already.
   private func link() -> Bool {
     var woken: UnsafeMutablePointer<Waiter>?
     channel.lock.lock()
@@ -82,11 +85,11 @@ final class AsyncReceiver<Element: Sendable>: WaitCallback, @unchecked Sendable 
     return !isOver
   }
 
-  /// The Task is cancelled: takes the receiver out of the queue, unless somebody has claimed it.
+  /// Unlinks the receiver of a cancelled Task, unless the receive has been claimed.
   private func withdraw() {
     channel.lock.lock()
-    // The reason first: it alone is written under the lock only. A claimed node's links are the claimer's, who may have it in
-    // a list of its own and takes it out of that without the lock.
+    // Check the reason first: only the reason is always written under the lock. The links of a claimed waiter belong to
+    // the claiming thread, which may hold it in a list of its own and unlink it without the lock.
     let isClaimed = waiter.pointee.reason == 0
     let wasWaiting = !isClaimed && waiter.pointee.isLinked
     if wasWaiting { channel.state.receivers.remove(waiter) }
@@ -107,6 +110,7 @@ final class AsyncReceiver<Element: Sendable>: WaitCallback, @unchecked Sendable 
     cco_unrecorded_end()
   }
 
-  /// ThreadSanitizer does not see that resuming a continuation happens before what follows the await, so it is told.
+  /// ThreadSanitizer does not see that resuming a continuation happens before the code after the await, so this address
+  /// tells it.
   private var address: UnsafeRawPointer { UnsafeRawPointer(Unmanaged.passUnretained(self).toOpaque()) }
 }

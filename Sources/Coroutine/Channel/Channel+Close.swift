@@ -1,18 +1,17 @@
 extension Channel {
   /// Closes the channel.
   ///
-  /// True once, false ever after.
-  ///
-  /// What is buffered stays receivable; after that receivers get nil, or `cause` thrown at them where there is one. Senders that
-  /// wait fail with ``ChannelClosed``, which carries the cause, as does every later send; their values have gone to
-  /// `onUndelivered` before they do. Never suspends; any thread, coroutine or not.
+  /// Buffered values stay receivable. Receivers after them get nil, or `cause` thrown if there is one. Waiting senders
+  /// and all later sends throw ``ChannelClosed``, which carries the cause; before a waiting sender throws, its value
+  /// has been passed to `onUndelivered`. Never suspends; any thread, coroutine or not.
+  /// - Returns: True for the first close, false for all others.
   @discardableResult
   public func close(_ cause: (any Error)? = nil) -> Bool { end(cause, dropsBuffered: false) }
 
-  /// Closes the channel, if it is open, and drops what is buffered through `onUndelivered`, also if it was closed
+  /// Closes the channel, if it is open, and passes all buffered values to `onUndelivered`, also if it was closed
   /// before.
   ///
-  /// For those who wait, and for what comes after, as ``close(_:)``. Never suspends; any thread, coroutine or not.
+  /// The effect on waiters and on later calls is that of ``close(_:)``. Never suspends; any thread, coroutine or not.
   public func cancel(_ cause: (any Error)? = nil) { end(cause, dropsBuffered: true) }
 
   @discardableResult
@@ -26,8 +25,8 @@ extension Channel {
       swap(&dropped, &state.ring)
     }
     lock.unlock()
-    // Foreign code from here on. Those who waited are claimed and not yet woken, so they stay where they are, and the
-    // senders' slots are ours: whoever sees its send fail finds that the hook has had the value.
+    // Foreign code runs from here on. The waiters are claimed and not yet woken, so they stay linked, and this thread
+    // owns the senders' slots. So a sender that sees its send fail finds that the hook has received the value.
     while dropped.count > 0 { lose(dropped.removeFirst()) }
     var waiter = woken.first
     while let current = waiter {

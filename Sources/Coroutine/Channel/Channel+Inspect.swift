@@ -1,4 +1,4 @@
-// What a dump says about a channel.
+// The description of a channel, for dumps.
 
 extension Channel: Inspectable {
   var waitLock: UnsafePointer<SpinLock> { lockAddress }

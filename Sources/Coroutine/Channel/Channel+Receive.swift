@@ -1,11 +1,13 @@
-// Receiving. Inlinable for the reasons given in Channel+Send.swift.
+// Receiving. Inlinable for the reasons in Channel+Send.swift.
 
 extension Channel {
-  /// Receives the next value; nil when the channel is closed and drained, or, if it was closed with a cause, throws that.
+  /// Receives the next value.
   ///
-  /// Suspends until there is one; receivers that wait are served in the order in which they came. Cancelled, it throws at
-  /// once, also if it need not have waited, and no value is lost: either it returns one or the value is still there. Off a
-  /// coroutine ``CoroutineError/notInCoroutine``.
+  /// Suspends until there is one; waiting receivers are served first come, first served. If the coroutine is cancelled,
+  /// it throws at once, even if it would not have to wait, and no value is consumed.
+  /// - Returns: The value, or nil if the channel is closed and drained.
+  /// - Throws: The cancellation error; the cause given to `close` once the channel is drained;
+  ///   ``CoroutineError/notInCoroutine`` outside a coroutine.
   @inlinable
   public func receive() throws -> Element? {
     let (carrier, job) = try Carrier.beginWaiting()
@@ -16,9 +18,9 @@ extension Channel {
     return value
   }
 
-  /// The next value, or nil at the end, whatever the cause.
+  /// Receives the next value, or nil at the end, whatever the cause.
   ///
-  /// For a job that has looked at its cancellation; throws nothing else.
+  /// Requires a job that has checked its cancellation; throws the cancellation error only.
   @inlinable @inline(__always)
   func next(_ carrier: UnsafeMutablePointer<Carrier>, _ job: JobRef) throws -> Element? {
     var slot: Element?
@@ -32,7 +34,7 @@ extension Channel {
       }
       if state.tellsEnd() { return lock.unlock() }
       var waiting = ValueWaiter(Waiter(job: job), slot: UnsafeMutableRawPointer(slot))
-      // Delivered, or closed, and then the slot is still empty.
+      // Delivered, or closed; after a close the slot is still empty.
       try withUnsafeMutablePointer(to: &waiting) { waiting in
         _ = try WaitQueue.park(carrier, job, .receive, for: self) { epoch in
           state.receivers.append(waiting.waiter, epoch)
@@ -47,7 +49,7 @@ extension Channel {
     return slot
   }
 
-  /// Receives a value if there is one: buffered, or held by a sender that waits.
+  /// Receives a value if one is buffered or held by a waiting sender.
   ///
   /// Never suspends, never throws; any thread, coroutine or not.
   @inlinable
@@ -66,10 +68,11 @@ extension Channel {
     return isClosed ? .closed : .empty
   }
 
-  /// Waits for the first value as ``receive()`` does, then takes all that is there, from the buffer and from senders
-  /// that wait.
+  /// Waits for the first value as ``receive()`` does, then takes all available values, from the buffer and from waiting
+  /// senders.
   ///
-  /// Empty when the channel is closed and drained. Cancelled, it throws and has taken nothing.
+  /// If the coroutine is cancelled, it throws and no value is consumed.
+  /// - Returns: The values in order; empty if the channel is closed and drained.
   @inlinable
   public func receiveAll() throws -> [Element] {
     let (carrier, job) = try Carrier.beginWaiting()
@@ -84,18 +87,19 @@ extension Channel {
 
   /// Receives `count` values, waiting for each as ``receive()`` does.
   ///
-  /// Fewer only where the channel is closed before: then what there was, and on the next call what `receive` would say.
-  /// Cancelled while it waits it throws, and what it had taken is at the front of the channel again, in order, also if that
-  /// then holds more than its capacity. What nobody can be given any more goes to `onUndelivered`: what no longer fits into
-  /// a channel that drops its oldest, and all of it once a receiver has been told that the channel is closed and drained.
-  /// Traps on a negative count.
+  /// If the coroutine is cancelled while it waits, it throws, and the values taken so far are put back to the front of
+  /// the channel, in order, even if the channel then holds more than its capacity. Values that can no longer be
+  /// received go to `onUndelivered`: those that do not fit into a `dropOldest` channel, and all of them after a
+  /// receiver has been told that the channel is closed and drained. Traps on a negative count.
+  /// - Returns: `count` values; fewer only if the channel is closed earlier. The next call then returns nothing or
+  ///   throws as `receive` does.
   @inlinable
   public func receive(count: Int) throws -> [Element] {
     if count < 0 { misuse("\(count) values cannot be received: ask for 0 or more.") }
     var values: [Element] = []
     do {
       repeat {
-        // Read anew each time: a wait may end on another thread.
+        // Looked up in each round: a wait may end on another thread.
         let (carrier, job) = try Carrier.beginWaiting()
         takeAll(&values, count &- values.count)
         guard values.count < count else { break }
@@ -112,7 +116,7 @@ extension Channel {
     return values
   }
 
-  /// Takes up to `most` values that are there.
+  /// Takes up to `most` available values.
   @inlinable
   func takeAll(_ values: inout [Element], _ most: Int) {
     var left = most
@@ -123,7 +127,7 @@ extension Channel {
     let isTaken = state.takeRing(&taken, most)
     let count = isTaken ? taken.count : Swift.min(most, state.ring.count)
     lock.unlock()
-    // Room for what is there now. Growing under the lock remains possible, and is rare: an array grows by what it holds.
+    // Reserves for the values seen now. Growing under the lock stays possible but rare: an array grows by a factor.
     values.reserveCapacity(values.count + count)
     if isTaken { return taken.removeAll(into: &values) }
     withUnsafeMutablePointer(to: &slot) { slot in
@@ -140,14 +144,15 @@ extension Channel {
     while let waiter = woken.popFirst() { waiter.wake() }
   }
 
-  /// Gives values back that were taken and cannot be kept.
+  /// Puts back values that were taken and cannot be kept.
   @inlinable
   func putBack(_ values: inout [Element]) {
     var woken = WaitQueue()
     lock.lock()
     let lost = state.putBack(values, &woken)
     lock.unlock()
-    // What is given to others is held by them alone before they can let go of it.
+    // Releases this array's references first: after this, a receiver that lets go of its value holds the last reference
+    // to it.
     values = Array(values[lost])
     while let waiter = woken.popFirst() { waiter.wake() }
     if let onUndelivered { for value in values { onUndelivered(value) } }

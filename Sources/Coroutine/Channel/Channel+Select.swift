@@ -1,10 +1,10 @@
-// The two cases of a channel.
+// The select cases of a channel.
 
 extension Channel {
-  /// For ``co_select(biased:_:)``: receives.
+  /// Creates a case of ``co_select(biased:_:)`` that receives.
   ///
-  /// Ready when a value is there or the channel is closed; `body` gets the value, or nil at the end. Closed with a
-  /// cause, and drained, co_select throws the cause.
+  /// Ready when a value is available or the channel is closed. `body` receives the value, or nil at the end. If the
+  /// channel was closed with a cause and is drained, co_select throws the cause.
   @inlinable
   public func onReceive<R>(_ body: @escaping (Element?) throws -> R) -> SelectCase<R> {
     var single = SelectCase(
@@ -18,11 +18,11 @@ extension Channel {
     return single
   }
 
-  /// For ``co_select(biased:_:)``: sends `element`, which is evaluated with the case and stays with the select unless
-  /// this case commits.
+  /// Creates a case of ``co_select(biased:_:)`` that sends `element`.
   ///
-  /// Ready when a receiver waits, there is room, or the channel is closed: then co_select throws ``ChannelClosed`` and
-  /// the element goes to `onUndelivered`. A dropping channel is always ready.
+  /// `element` is evaluated when the case is created, and stays with the select unless this case is selected. Ready
+  /// when a receiver waits, when there is room, or when the channel is closed: then co_select throws ``ChannelClosed``
+  /// and the element goes to `onUndelivered`. A dropping channel is always ready.
   @inlinable
   public func onSend<R>(_ element: Element, _ body: @escaping () throws -> R) -> SelectCase<R> {
     var single = SelectCase(
@@ -36,13 +36,13 @@ extension Channel {
     return single
   }
 
-  /// A part of the object, and so at one address for as long as that lives.
+  /// The lock is stored inside the object, so its address is constant for the object's life.
   @inlinable var lockAddress: UnsafePointer<SpinLock> {
     @inline(__always) get { withUnsafePointer(to: lock) { $0 } }
   }
 }
 
-/// Receiving, as a select's operation.
+/// The select operation that receives.
 @usableFromInline
 enum ChannelReceive<Element: Sendable>: SelectOperation {
   @inlinable
@@ -65,7 +65,7 @@ enum ChannelReceive<Element: Sendable>: SelectOperation {
   static func dispose(_ channel: Channel<Element>, _ waiter: SelectWaiterRef) { SelectSlot<Element>.dispose(waiter) }
 }
 
-/// Sending, as a select's operation.
+/// The select operation that sends.
 @usableFromInline
 enum ChannelSend<Element: Sendable>: SelectOperation {
   @inlinable
@@ -73,7 +73,7 @@ enum ChannelSend<Element: Sendable>: SelectOperation {
     var woken: UnsafeMutablePointer<Waiter>?
     switch channel.state.offer(waiter.slot(of: Element.self), &woken) {
     case .accepted: return .yes(waking: woken)
-    // A channel that drops its newest takes it and drops it.
+    // A `dropNewest` channel accepts the value and drops it.
     case .full: return channel.state.overflow == .waits ? .no : .yes
     case .closed:
       waiter.pointee.slotted.isClosed = true
@@ -81,7 +81,7 @@ enum ChannelSend<Element: Sendable>: SelectOperation {
     }
   }
 
-  /// What is still in the slot was dropped; a close that ended the wait has taken it already.
+  /// A value still in the slot was dropped; a close that ended the wait has already taken it out.
   @inlinable
   static func finish(_ channel: Channel<Element>, _ waiter: SelectWaiterRef) throws {
     channel.drop(waiter.slot(of: Element.self))
@@ -95,20 +95,21 @@ enum ChannelSend<Element: Sendable>: SelectOperation {
 }
 
 extension SelectWaiterRef {
-  /// Where a channel's value lies.
+  /// The address of the value that a channel case sends or receives.
   @inlinable @inline(__always)
   func slot<Element: Sendable>(of type: Element.Type) -> UnsafeMutablePointer<Element?> {
     pointee.slotted.slot.assumingMemoryBound(to: Element?.self)
   }
 }
 
-/// How a select's case keeps a value: in the words of its node, or in memory of its own.
+/// The storage of a select case's value: the words of its waiter, or memory of its own.
 ///
-/// A receive's slot is in the node where an `Element?` fits into its words, whatever the element is; only a larger one is
-/// allocated, for each receiving case of each select. A send's value is in the node where it fits and is nothing but bits.
+/// The slot of a receive is in the waiter if an `Element?` fits into its words, whatever the element type; a larger
+/// slot is allocated, once per receiving case per select. The value of a send is in the waiter if it fits and is
+/// trivial (plain bits).
 ///
-/// A case can be copied and used twice, its node cannot. So a case keeps bits only of what is nothing but bits (an empty slot
-/// is, whatever the type), and an object of anything else; the node gets a copy to move from.
+/// A case can be copied and used twice, its waiter cannot. So a case stores bits only if they are trivial (an empty
+/// slot is, for every type), and an object otherwise; the waiter gets a copy to move from.
 @usableFromInline
 enum SelectSlot<Element: Sendable> {
   @inlinable static var fits: Bool {
@@ -118,7 +119,7 @@ enum SelectSlot<Element: Sendable> {
     }
   }
 
-  /// An empty slot, for a receive.
+  /// Stores an empty slot, for a receive.
   @inlinable @inline(__always)
   static func storeNothing(in source: inout SelectSource) {
     guard fits else {
@@ -130,7 +131,7 @@ enum SelectSlot<Element: Sendable> {
     }
   }
 
-  /// A slot with a value, for a send.
+  /// Stores a slot with a value, for a send.
   @inlinable @inline(__always)
   static func store(_ element: Element, in source: inout SelectSource) {
     if fits, _isPOD(Element.self) {
@@ -165,7 +166,7 @@ enum SelectSlot<Element: Sendable> {
   }
 }
 
-/// A value that a case holds.
+/// A value that a case holds in an object.
 @usableFromInline
 final class SelectBox<Element: Sendable>: Sendable {
   @usableFromInline let value: Element

@@ -1,13 +1,14 @@
-// Sending. Inlinable, and in one piece down to the switch: as generic code of this module it would run unspecialised, and
-// each frame between the caller and the switch costs a mispredicted return.
+// Sending. Inlinable, and one function down to the switch: generic code of this module would run unspecialised in the
+// client, and each frame between the caller and the switch costs a mispredicted return.
 
 extension Channel {
-  /// Sends a value: returns when it is received or buffered.
+  /// Sends a value; returns when it is received or buffered.
   ///
-  /// Suspends while the channel is full, or as a rendezvous until a receiver comes; senders that wait are served in the
-  /// order in which they came. After `close` it throws ``ChannelClosed``, also if it waited then. Cancelled, it throws
-  /// at once, also if it need not have waited. Off a coroutine ``CoroutineError/notInCoroutine``. Whenever it throws, the value
-  /// goes to `onUndelivered`. A full dropping channel drops a value and does not throw.
+  /// Suspends while the channel is full, or, for a rendezvous channel, until a receiver comes. Waiting senders are
+  /// served first come, first served. A full dropping channel drops a value and does not throw. If the coroutine is
+  /// cancelled, it throws at once, even if it would not have to wait.
+  /// - Throws: The cancellation error; ``ChannelClosed`` after `close`, also if the close comes while it waits;
+  ///   ``CoroutineError/notInCoroutine`` outside a coroutine. Whenever it throws, the value goes to `onUndelivered`.
   @inlinable
   public func send(_ element: consuming Element) throws {
     var slot: Element? = element
@@ -29,7 +30,9 @@ extension Channel {
     }
   }
 
-  /// The turn and job of a sender; where there is none, or where it is cancelled, the value has been offered in vain.
+  /// Returns the sender's carrier and job.
+  ///
+  /// If there is no job, or if it is cancelled, the value goes to `onUndelivered`.
   @inlinable @inline(__always)
   func enter(offering slot: UnsafeMutablePointer<Element?>) throws -> (UnsafeMutablePointer<Carrier>, JobRef) {
     do {
@@ -45,7 +48,11 @@ extension Channel {
   ///
   /// Called under the lock, which it leaves.
   @inlinable @inline(__always)
-  func waitToSend(_ slot: UnsafeMutablePointer<Element?>, _ carrier: UnsafeMutablePointer<Carrier>, _ job: JobRef) throws {
+  func waitToSend(
+    _ slot: UnsafeMutablePointer<Element?>,
+    _ carrier: UnsafeMutablePointer<Carrier>,
+    _ job: JobRef
+  ) throws {
     var waiting = ValueWaiter(Waiter(job: job), slot: UnsafeMutableRawPointer(slot))
     try withUnsafeMutablePointer(to: &waiting) { waiting in
       try WaitQueue.park(carrier, job, .send, for: self) { epoch in
@@ -55,18 +62,18 @@ extension Channel {
         lock.lock()
         state.senders.remove(waiting.waiter)
         lock.unlock()
-        // The claim was the cancellation's, so nobody has touched the value.
+        // The cancellation claimed the wait, so no receiver has touched the value.
         drop(slot)
       }
-      // Whoever closed the channel has taken the value to the hook.
+      // The thread that closed the channel has passed the value to the hook.
       if waiting.pointee.isClosed { throw ChannelClosed(cause: cause) }
     }
   }
 
-  /// Sends a value if that needs no waiting: a receiver waits or there is room.
+  /// Sends a value if it can do so without waiting: if a receiver waits or there is room.
   ///
-  /// Refused, the value stays the caller's. A full `dropNewest` channel refuses; a full `dropOldest` channel takes it
-  /// and drops its oldest. Never suspends, never throws; any thread, coroutine or not.
+  /// A refused value stays with the caller. A full `dropNewest` channel refuses; a full `dropOldest` channel accepts
+  /// the value and drops its oldest. Never suspends, never throws; any thread, coroutine or not.
   @inlinable
   public func trySend(_ element: consuming Element) -> TrySend {
     var slot: Element? = element

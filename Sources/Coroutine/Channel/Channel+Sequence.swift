@@ -6,13 +6,14 @@ extension Channel {
   /// print("all lines are indexed")   // reached only if all were
   /// ```
   ///
-  /// Returns only if every value until a close without a cause was received. Any number of coroutines may do so; each
-  /// value goes to one of them. `return` in `body` goes on with the next value; to stop early, throw, or loop over
-  /// ``receive()``: `while let value = try channel.receive() { … }`.
+  /// Returns only if the channel was closed without a cause and every value was received. Several coroutines may
+  /// iterate at the same time; each value goes to one of them. `return` in `body` continues with the next value. To
+  /// stop early, throw, or loop over ``receive()``: `while let value = try channel.receive() { … }`.
   ///
   /// Suspends for each value as ``receive()`` does.
-  /// - Throws: What cancellation throws, what the channel was closed with once it is drained, or what `body` throws; no
-  ///   value is lost but the one that `body` was called with. Off a coroutine ``CoroutineError/notInCoroutine``.
+  /// - Throws: The cancellation error, the cause given to `close` once the channel is drained, or the error of `body`;
+  ///   no value is lost except the one that `body` was called with. Outside a coroutine
+  ///   ``CoroutineError/notInCoroutine``.
   @inlinable
   public func forEach(_ body: (Element) throws -> Void) throws {
     while let value = try receive() { try body(value) }
@@ -20,7 +21,7 @@ extension Channel {
 }
 
 extension Channel: Sequence {
-  /// Receives, one value at a time, in a coroutine.
+  /// Receives values one at a time in a coroutine.
   ///
   /// - Warning: It cannot throw, so it ends in the same way at a close, at a close with a cause, and at cancellation:
   ///   see ``Channel/makeIterator()``.
@@ -30,10 +31,11 @@ extension Channel: Sequence {
     @inlinable
     init(_ channel: Channel) { self.channel = channel }
 
-    /// The next value; suspends until there is one.
+    /// Receives the next value; suspends until there is one.
     ///
-    /// Nil when the channel is closed and drained, whatever the cause, and when the coroutine is cancelled, which the
-    /// next suspension then throws. Traps off a coroutine, where it cannot wait and cannot throw.
+    /// Traps outside a coroutine, where it can neither wait nor throw.
+    /// - Returns: The value; nil if the channel is closed and drained, whatever the cause, or if the coroutine is
+    ///   cancelled. The next suspension then throws the cancellation error.
     @inlinable
     public mutating func next() -> Element? {
       guard let (carrier, job) = try? Carrier.requireJob() else {
@@ -49,17 +51,17 @@ extension Channel: Sequence {
     }
   }
 
-  /// Lets `for value in channel` receive, in a coroutine.
+  /// Creates an iterator, for `for value in channel` in a coroutine.
   ///
   /// - Warning: The loop ends silently when the coroutine is cancelled and when the channel was closed with an error,
-  ///   as it ends at a plain close: what was received until then looks like all there was. So do `map`, `reduce`,
-  ///   `Array(channel)` and the other methods of `Sequence`. Where a part must not pass for the whole, use
+  ///   as it does at a plain close: an incomplete sequence looks complete. This also holds for `map`, `reduce`,
+  ///   `Array(channel)` and the other methods of `Sequence`. If an incomplete sequence must be noticed, use
   ///   ``forEach(_:)``, which throws.
   ///
-  /// Any number may iterate; each value goes to one of them. See ``Iterator/next()``.
+  /// Several coroutines may iterate at the same time; each value goes to one of them. See ``Iterator/next()``.
   @inlinable
   public func makeIterator() -> Iterator { Iterator(self) }
 
-  /// How many values an iteration will give is never known.
+  /// Zero: the number of values of an iteration is not known in advance.
   @inlinable public var underestimatedCount: Int { 0 }
 }

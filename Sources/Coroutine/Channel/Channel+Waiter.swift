@@ -1,5 +1,5 @@
 extension UnsafeMutablePointer<Waiter> {
-  /// Where the value of a waiter in a channel lies, whoever waits.
+  /// The address of the value that a channel's waiter sends or receives, for every kind of waiter.
   @inlinable @inline(__always)
   func slot<Element: Sendable>(of type: Element.Type) -> UnsafeMutablePointer<Element?> {
     if pointee.job == nil { return callbackSlot(of: type) }
@@ -15,7 +15,7 @@ extension UnsafeMutablePointer<Waiter> {
 }
 
 extension UnsafeMutablePointer {
-  /// Takes the value out of a slot and leaves it empty.
+  /// Moves the value out of a slot and leaves it empty.
   @inlinable @inline(__always)
   func take<Value>() -> Value? where Pointee == Value? { pointee.take() }
 }

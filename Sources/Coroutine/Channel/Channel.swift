@@ -1,56 +1,60 @@
-/// Carries values from those who send to those who receive, in order, each to exactly one.
+/// Carries values from senders to receivers, in order, each value to exactly one receiver.
 ///
-/// Values are received in the order in which they were accepted; senders and receivers that wait are served in the order
-/// in which they came, and a value handed to one that waits never overtakes what is buffered. The waker goes on: whoever it
-/// woke runs when the waker suspends, on the woken one's own queue, and woken ones run in the order of waking.
+/// Values are received in the order in which they were accepted. Waiting senders and waiting receivers are served first
+/// come, first served, and a value handed to a waiting receiver never overtakes buffered values. A sender or receiver
+/// that wakes another keeps running; the woken coroutines are enqueued on their own queues, in the order of waking.
 ///
-/// Every value that was accepted, or offered by a send that threw, is received exactly once or reaches `onUndelivered`
-/// exactly once, also when its receiver is cancelled in the instant of delivery. What `trySend` refused, or a select's losing
-/// case still holds, stays the caller's and reaches neither.
+/// Every value that was accepted, or offered by a send that threw, is either received exactly once or passed to
+/// `onUndelivered` exactly once, also when its receiver is cancelled at the instant of delivery. A value that `trySend`
+/// refused, or that an unselected case of a select holds, stays with the caller and is neither received nor passed on.
 ///
-/// `send`, the receiving verbs and iteration wait, in a coroutine; the `try` verbs, `close` and `cancel` never do and may be
-/// called on any thread.
+/// `send`, the receiving functions and iteration suspend, and need a coroutine. The `try` functions, `close` and
+/// `cancel` never suspend, and may be called on any thread.
 public final class Channel<Element: Sendable>: @unchecked Sendable {
-  // Sound because the state is touched under the lock, and the rest never changes.
+  // Sound because the state is accessed under the lock only, and everything else is constant.
 
-  /// How many values a channel holds for receivers to come, and what a send does when it holds that many.
+  /// The number of values that a channel buffers, and the effect of a send to a full channel.
   public enum Capacity: Sendable, ExpressibleByIntegerLiteral {
-    /// Holds none: a send waits until a receiver takes the value.
+    /// Buffers nothing: a send waits until a receiver takes the value.
     case rendezvous
-    /// Holds so many; a send to a full channel waits. `bounded(0)` is `rendezvous`.
+    /// Buffers up to this number of values; a send to a full channel waits. `bounded(0)` is `rendezvous`.
     case bounded(Int)
-    /// Holds any number; a send never waits.
+    /// Buffers any number of values; a send never waits.
     case unbounded
-    /// Holds so many; a send to a full channel drops the oldest. `dropOldest(1)` keeps the latest value only.
+    /// Buffers up to this number of values; a send to a full channel drops the oldest. `dropOldest(1)` keeps the latest
+    /// value.
     case dropOldest(Int)
-    /// Holds so many; a send to a full channel drops what is sent.
+    /// Buffers up to this number of values; a send to a full channel drops the sent value.
     case dropNewest(Int)
 
-    /// Zero is `rendezvous`, any other number `bounded`.
+    /// Creates `rendezvous` from zero, `bounded` from any other number.
     public init(integerLiteral count: Int) { self = count == 0 ? .rendezvous : .bounded(count) }
   }
 
-  /// Critical sections link nodes and move values; no foreign code runs under it (no hook, no deinit of a value) and no
-  /// other lock is taken, except by a select, which takes those of all its places in the order of their addresses.
+  /// Critical sections link waiters and move values.
+  ///
+  /// No foreign code runs under the lock (no hook, no deinit of a value), and no other lock is taken. The exception is
+  /// a select, which takes the locks of all its sources in the order of their addresses.
   @usableFromInline let lock = SpinLock()
   @exclusivity(unchecked) @usableFromInline var state: ChannelState<Element>
   @usableFromInline let onUndelivered: (@Sendable (Element) -> Void)?
-  /// Where the two queues lie: what a select needs to know of them without the lock.
+  /// The addresses of the two queues: a select needs them without the lock.
   @exclusivity(unchecked) @usableFromInline private(set) var receivers: UnsafeMutablePointer<WaitQueue>?
   @exclusivity(unchecked) @usableFromInline private(set) var senders: UnsafeMutablePointer<WaitQueue>?
 
   /// Creates an open, empty channel.
   ///
-  /// Traps on a negative count and on a dropping channel that holds nothing.
+  /// Traps on a negative count, and on a dropping channel that buffers nothing.
   ///
   /// - Parameters:
-  ///   - capacity: How many values it holds for receivers to come, and what a full one does.
-  ///   - onUndelivered: Gets every value that was accepted, or offered by a send that threw, and will never be received:
-  ///     dropped, cancelled, closed over, left in the buffer at the channel's end. Called on whatever thread finds out, under
-  ///     no lock. It must neither block nor suspend: a `close` calls it before it wakes those who waited, so to wait for one
-  ///     of them is to wait for ever; a cancelled sender or receiver calls it on its way out, where every suspension throws
-  ///     at once; and where the channel's last owner lets go of it, it runs inside a `deinit`, which may be on a thread that
-  ///     has no coroutine. Hand on what takes time: launch a coroutine, or `trySend` into another channel.
+  ///   - capacity: The number of values that the channel buffers, and the effect of a send to a full channel.
+  ///   - onUndelivered: Receives every value that was accepted, or offered by a send that threw, and will never be
+  ///     received: dropped, cancelled, offered to a closed channel, or left in the buffer at the channel's end. It is
+  ///     called on whichever thread detects this, under no lock. It must neither block nor suspend: `close` calls it
+  ///     before it wakes the waiters, so waiting for one of them never ends; a cancelled sender or receiver calls it
+  ///     while it unwinds, where every suspension throws at once; after the last reference to the channel is released
+  ///     it runs inside a `deinit`, possibly on a thread without a coroutine. Move long work elsewhere: launch a
+  ///     coroutine, or `trySend` into another channel.
   public init(_ capacity: Capacity = .rendezvous, onUndelivered: (@Sendable (Element) -> Void)? = nil) {
     self.onUndelivered = onUndelivered
     switch capacity {
@@ -74,31 +78,31 @@ public final class Channel<Element: Sendable>: @unchecked Sendable {
 
   deinit {
     Inspection.letFinish(self)
-    // Nobody waits: whoever did would hold the channel.
+    // No waiter is left: every waiter holds a reference to the channel.
     guard let onUndelivered else { return }
     while state.ring.count > 0 { onUndelivered(state.ring.removeFirst()) }
   }
 
-  /// Whether it was closed; what is buffered may still be there to receive.
+  /// Whether the channel was closed; buffered values may still be there to receive.
   ///
   /// Any thread.
   public var isClosed: Bool { lock.withLock { state.isClosed } }
 
-  /// How many values are buffered at this moment; values that waiting senders hold do not count.
+  /// The number of buffered values at this moment, without the values of waiting senders.
   ///
   /// Any thread.
   public var count: Int { lock.withLock { state.ring.count } }
 
-  // MARK: For all verbs
+  // MARK: Shared by all verbs
 
-  /// A value that nobody will receive.
+  /// Passes a value that will not be received to `onUndelivered`.
   @inlinable @inline(never)
   func drop(_ slot: UnsafeMutablePointer<Element?>) {
     guard let value = slot.take() else { return }
     onUndelivered?(value)
   }
 
-  /// Ends a receive that found the channel closed and drained: throws the cause, where there is one.
+  /// Ends a receive that found the channel closed and drained: throws the cause, if there is one.
   @inlinable @inline(never)
   func throwCause() throws {
     guard let cause else { return }
@@ -106,9 +110,9 @@ public final class Channel<Element: Sendable>: @unchecked Sendable {
     throw cause
   }
 
-  /// What it was closed with.
+  /// The cause given to `close`.
   ///
-  /// Read under the lock for the sake of ThreadSanitizer, which takes the state for one variable.
+  /// Read under the lock because ThreadSanitizer treats the whole state as one variable.
   @inlinable var cause: (any Error)? {
     lock.lock()
     defer { lock.unlock() }
@@ -116,22 +120,22 @@ public final class Channel<Element: Sendable>: @unchecked Sendable {
   }
 }
 
-/// What ``Channel/trySend(_:)`` did.
+/// The result of ``Channel/trySend(_:)``.
 public enum TrySend: Sendable, Equatable {
   /// The value was received or is buffered.
   case sent
-  /// Nothing: the channel holds all that it can, and nobody waits for a value.
+  /// The value was not sent: the channel is full, and no receiver waits.
   case full
-  /// Nothing: the channel is closed.
+  /// The value was not sent: the channel is closed.
   case closed
 }
 
-/// What ``Channel/tryReceive()`` found.
+/// The result of ``Channel/tryReceive()``.
 public enum TryReceive<Element: Sendable>: Sendable {
   /// A value.
   case received(Element)
-  /// Nothing at this moment.
+  /// No value at this moment.
   case empty
-  /// Nothing, for ever: the channel is closed and drained.
+  /// No value now or later: the channel is closed and drained.
   case closed
 }

@@ -1,29 +1,30 @@
-/// What a channel consists of, and what each event does to it.
+/// The state of a channel, and its transitions.
 ///
-/// Pure: it locks nothing, wakes nobody and calls nothing foreign; it claims waits and moves values, and tells its
-/// caller whom to wake after the lock is left.
+/// Pure: it takes no lock, wakes no waiter and calls no foreign code. It claims waits and moves values, and returns the
+/// waiters that its caller must wake after leaving the lock.
 ///
 /// Invariants, under the lock
-///  1. While a receiver waits the ring is empty and no sender waits, so a hand-off never overtakes what is buffered. (A
-///     select may wait on both sides of one channel; its two nodes never match, because whoever looks for a partner is
-///     running and has no wait to claim.)
-///  2. Senders wait only where the overflow says so and the ring holds `limit` values or more. It holds more only after
-///     values were put back: whoever had them is cancelled and cannot wait for room, and to drop a value that a bounded
-///     channel has accepted, or the oldest of one that drops its newest, would be worse. A ring that drops its oldest never
-///     holds more.
-///  3. Once closed, nobody waits and nothing is added.
-///  4. A value changes hands together with the claim of its receiver's or sender's wait. Whoever loses the claim has not
-///     touched the value. Hence every value that was accepted is in one place: the ring, a slot, or its receiver.
-///  5. Once somebody was told the end the ring is empty for ever: nobody receives after a nil.
+///  1. While a receiver waits, the ring is empty and no sender waits. So a hand-off never overtakes buffered values. (A
+///     select may wait on both sides of one channel; its two waiters never match, because the coroutine that looks for
+///     a partner is running and has no wait to claim.)
+///  2. Senders wait only if the overflow says so and the ring holds `limit` values or more. It holds more than `limit`
+///     only after values were put back: the cancelled receiver that had them cannot wait for room, and dropping a value
+///     that a bounded channel has accepted, or the oldest value of a `dropNewest` channel, would be worse. The ring of
+///     a `dropOldest` channel never holds more than `limit`.
+///  3. After the close, there are no waiters and nothing is added.
+///  4. A value changes owner together with the claim of its receiver's or sender's wait. A thread that fails to claim
+///     the wait has not touched the value. Hence every accepted value is in exactly one place: the ring, a slot, or its
+///     receiver.
+///  5. After a receiver was told the end, the ring stays empty: no receiver gets a value after another got nil.
 ///
-///   OPEN --- close ---> CLOSED, what is buffered remains --- received or cancelled ---> CLOSED and drained
+///   OPEN --- close ---> CLOSED, buffered values remain --- received or cancelled ---> CLOSED and drained
 @usableFromInline
 struct ChannelState<Element: Sendable>: ~Copyable {
-  /// What a full ring does to a sender.
+  /// The effect of a full ring on a sender.
   @usableFromInline enum Overflow: UInt8, Sendable { case waits, dropsOldest, dropsNewest }
-  /// What became of an offer.
+  /// The result of an offer.
   @usableFromInline enum Offer: UInt8, Sendable {
-    /// Received or buffered; if the slot is not empty, what is in it was dropped.
+    /// The value was received or buffered. If the slot is not empty, it now holds the value that was dropped.
     case accepted
     case full
     case closed
@@ -33,27 +34,28 @@ struct ChannelState<Element: Sendable>: ~Copyable {
   @usableFromInline var receivers = WaitQueue()
   @usableFromInline var senders = WaitQueue()
   @usableFromInline var isClosed = false
-  /// Closed, and nothing that is left will be received.
+  /// Closed, and no remaining value will be received.
   @usableFromInline var isCancelled = false
-  /// Closed, and somebody has been answered so.
+  /// Closed, and a receiver has been told so.
   @usableFromInline var endWasTold = false
   @usableFromInline let overflow: Overflow
-  /// How many values the ring takes in before `overflow` counts.
+  /// The number of values that the ring accepts before `overflow` applies.
   @usableFromInline let limit: Int
-  /// What it was closed with; never changes afterwards.
+  /// The cause given to `close`; constant after the close.
   @usableFromInline var cause: (any Error)?
 
   @inlinable
   init(limit: Int, overflow: Overflow) {
     self.limit = limit
     self.overflow = overflow
-    // Bounded channels allocate when they are made and never again, unless they hold very many (takeRing).
+    // A bounded channel allocates at its creation and never again, except a very large one (takeRing).
     ring = Ring(capacity: limit == .max ? 0 : min(limit, max(8, 65_536 / max(1, MemoryLayout<Element>.stride))))
   }
 
-  /// A send.
+  /// Offers a value for sending.
   ///
-  /// The value is taken out of the slot when it is accepted; a dropped one is left there. Woken: who received it.
+  /// An accepted value is moved out of the slot; a dropped value is left in the slot. `woken` becomes the receiver of
+  /// the value.
   @inlinable @inline(__always)
   mutating func offer(
     _ slot: UnsafeMutablePointer<Element?>,
@@ -72,7 +74,7 @@ struct ChannelState<Element: Sendable>: ~Copyable {
     return overflow == .waits || isClosed ? (isClosed ? .closed : .full) : displace(slot)
   }
 
-  /// A send to a full channel that drops.
+  /// Sends to a full dropping channel.
   @inlinable @inline(never)
   mutating func displace(_ slot: UnsafeMutablePointer<Element?>) -> Offer {
     guard overflow == .dropsOldest else { return .full }
@@ -82,9 +84,9 @@ struct ChannelState<Element: Sendable>: ~Copyable {
     return .accepted
   }
 
-  /// A receive: false when there is nothing.
+  /// Receives a value; returns false if there is none.
   ///
-  /// Woken: the sender whose wait it ended.
+  /// `woken` becomes the sender whose wait has ended.
   @inlinable @inline(__always)
   mutating func take(
     _ slot: UnsafeMutablePointer<Element?>,
@@ -103,7 +105,7 @@ struct ChannelState<Element: Sendable>: ~Copyable {
     return false
   }
 
-  /// After a value has left the ring: the first waiting sender's takes the place.
+  /// Moves the first waiting sender's value into the room that a receive has made in the ring.
   @inlinable @inline(__always)
   mutating func refill() -> UnsafeMutablePointer<Waiter>? {
     guard ring.count < limit, let waiter = senders.claimFirst() else { return nil }
@@ -111,17 +113,17 @@ struct ChannelState<Element: Sendable>: ~Copyable {
     return waiter
   }
 
-  /// Whether the answer to a receive that found nothing is the end, which then holds for all.
+  /// Whether a receive that found nothing returns the end; the end then holds for all receivers.
   @inlinable @inline(__always)
   mutating func tellsEnd() -> Bool {
     if isClosed { endWasTold = true }
     return isClosed
   }
 
-  /// Takes all at once where that moves more than copying would under the lock: many values, all wanted, and no sender
-  /// whose value has to move up.
+  /// Takes the whole ring if that is cheaper than copying under the lock: many values, all wanted, and no waiting
+  /// sender whose value must move up.
   ///
-  /// The memory goes with them, so a channel that was once full to the brim does not keep it.
+  /// The memory goes with the values, so a channel that was full once does not keep it.
   @inlinable
   mutating func takeRing(_ taken: inout Ring<Element>, _ most: Int) -> Bool {
     guard ring.count >= Ring<Element>.many, ring.count <= most, senders.first == nil else { return false }
@@ -129,10 +131,10 @@ struct ChannelState<Element: Sendable>: ~Copyable {
     return true
   }
 
-  /// Gives values that a receiver could not keep to the receivers that wait, or puts them back to the front.
+  /// Gives values that a receiver could not keep to the waiting receivers, or puts them back to the front.
   ///
-  /// Answers which of them are lost: all, where nobody receives any more; else those for which a ring that drops its
-  /// oldest has no room, the oldest of what is left.
+  /// Returns the range of the lost values: all values if nothing will be received any more; otherwise those for which
+  /// the ring of a `dropOldest` channel has no room, the oldest of the remaining ones.
   @inlinable
   mutating func putBack(_ values: [Element], _ woken: inout WaitQueue) -> Range<Int> {
     if isCancelled || endWasTold { return values.indices }
@@ -148,10 +150,10 @@ struct ChannelState<Element: Sendable>: ~Copyable {
     return index..<kept
   }
 
-  /// Closes; false when it was closed before.
+  /// Closes the channel; returns false if it was closed before.
   ///
-  /// Claims everyone who waits: their waits end when the caller wakes them, and until then the senders' values are the
-  /// caller's to take.
+  /// Claims all waiters. Their waits end when the caller wakes them; until then the senders' values belong to the
+  /// caller.
   @inlinable
   mutating func close(_ cause: (any Error)?, _ woken: inout WaitQueue) -> Bool {
     if isClosed { return false }

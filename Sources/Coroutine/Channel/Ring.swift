@@ -1,11 +1,11 @@
-/// Values in order, taken from the front and put at the back: a circle in memory that grows by doubling.
+/// A FIFO of values in a circular buffer that grows by doubling.
 ///
-/// Invariants: `capacity` is zero or a power of two; the initialised places are the `count` ones from `head` on, modulo
-/// the capacity. Owned by one channel and touched under its lock.
+/// Invariants: `capacity` is zero or a power of two. The initialised elements are the `count` elements from `head` on,
+/// modulo the capacity. One channel owns the ring and accesses it under its lock.
 ///
-/// The operations for the usual case are plain stores and loads in memory of a known type, so that they inline into the
-/// caller of a channel. Growing allocates, and does so under the channel's lock: leaving the lock for it would let another
-/// sender pass. It happens a logarithmic number of times in a channel's life.
+/// The frequent operations are plain loads and stores in memory of a known type, so they inline into the caller of a
+/// channel. Growing allocates under the channel's lock: if it left the lock, another sender could overtake. It happens
+/// a logarithmic number of times in a channel's life.
 @usableFromInline
 struct Ring<Element>: ~Copyable {
   @usableFromInline var storage: UnsafeMutablePointer<Element>?
@@ -13,7 +13,8 @@ struct Ring<Element>: ~Copyable {
   @usableFromInline var head = 0
   @usableFromInline var count = 0
 
-  /// From so many values on it is better to give the memory away and grow anew than to move them one by one under a lock.
+  /// From this number of values on, giving the memory away and growing anew is cheaper than moving values one by one
+  /// under a lock.
   @inlinable static var many: Int { 1_024 }
 
   @inlinable
@@ -31,18 +32,18 @@ struct Ring<Element>: ~Copyable {
     @inline(__always) get { count == capacity }
   }
 
-  /// Puts a value at the back.
+  /// Adds a value at the back.
   ///
-  /// There is room.
+  /// Requires room.
   @inlinable @inline(__always)
   mutating func append(_ value: consuming Element) {
     (storage.unsafelyUnwrapped + ((head &+ count) & (capacity &- 1))).initialize(to: value)
     count &+= 1
   }
 
-  /// Takes the value at the front.
+  /// Removes and returns the value at the front.
   ///
-  /// There is one.
+  /// Requires a value.
   @inlinable @inline(__always)
   mutating func removeFirst() -> Element {
     let value = (storage.unsafelyUnwrapped + head).move()
@@ -51,7 +52,7 @@ struct Ring<Element>: ~Copyable {
     return value
   }
 
-  /// Puts a value at the front, growing where there is no room.
+  /// Adds a value at the front, and grows if there is no room.
   @inlinable
   mutating func prepend(_ value: consuming Element) {
     if isFull { grow(to: count &+ 1) }
@@ -60,7 +61,7 @@ struct Ring<Element>: ~Copyable {
     count &+= 1
   }
 
-  /// Makes room for at least `wanted` values.
+  /// Grows the buffer to at least `wanted` values.
   @inlinable @inline(never)
   mutating func grow(to wanted: Int) {
     var larger = max(capacity, 8)
@@ -75,7 +76,7 @@ struct Ring<Element>: ~Copyable {
     (storage, capacity, head) = (fresh, larger, 0)
   }
 
-  /// Takes everything.
+  /// Moves all values to the end of `values`.
   @inlinable
   mutating func removeAll(into values: inout [Element]) {
     while count > 0 { values.append(removeFirst()) }

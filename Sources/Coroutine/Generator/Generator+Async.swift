@@ -3,7 +3,7 @@ public import Dispatch
 // Generators in async code, and async sequences as generators. Each step, or each element, is one hop. The body of a
 // generator and an async iterator both keep their state between two hops, and only one hop runs at a time.
 
-/// Carries a value that is not Sendable over a hop.
+/// Carries a value that is not Sendable to another thread and back.
 @usableFromInline
 struct GeneratorCargo<Value>: @unchecked Sendable {
   // Sound because the sender waits for the hop's end before it touches the value again, or never touches it again.

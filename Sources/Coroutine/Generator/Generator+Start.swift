@@ -24,10 +24,15 @@ extension GeneratorRecord {
   static func start(_ record: GeneratorRef) -> Bool {
     let bytes = record.pointee.stackBytes
     var context: UnsafeMutablePointer<cco_context>?
-    let status = cco_create(bytes, { context, _ in
-      GeneratorRecord.run(context)
-      return nil
-    }, record, &context)
+    let status = cco_create(
+      bytes,
+      { context, _ in
+        GeneratorRecord.run(context)
+        return nil
+      },
+      record,
+      &context
+    )
     guard status == CCO_OK, let context else {
       let sentence = String(cString: cco_status_message(status))
       fail(record, status == CCO_STACK_TOO_LARGE ? CoroutineError.stackTooLarge(bytes) : .outOfStacks(sentence))

@@ -1,13 +1,13 @@
 public import CCoroutine
 public import Synchronization
 
-// The way into the body and back. `resume` is inlined into the client down to the jump (hazard 12: a return after a switch
-// is mispredicted); what is rare is in Generator+Delegation.swift, out of line.
+// The way into the body and back. `resume` is inlined into the client down to the jump (hazard 12: a return after a
+// switch is mispredicted); what is rare is in Generator+Delegation.swift, out of line.
 
 /// What a step notes about where it is made.
 ///
-/// All of it is the consumer's, so it holds until the step is over, on whatever thread that is: the head of its bindings
-/// and its job are found once.
+/// All of it is the consumer's, so it holds until the step is over, on whatever thread that is: the head of its
+/// bindings and its job are found once.
 @usableFromInline
 struct GeneratorConsumer {
   @usableFromInline let locals: UnsafeMutablePointer<UnsafeMutableRawPointer?>
@@ -44,7 +44,8 @@ struct GeneratorConsumer {
 }
 
 extension GeneratorRecord {
-  /// One step of `root`: the element's address on the body's stack, with the claim held until `park`; nil: it has ended.
+  /// One step of `root`: the element's address on the body's stack, with the claim held until `park`; nil: it has
+  /// ended.
   ///
   /// Throws only CoroutineError.alreadyRunning.
   @inlinable @inline(__always)

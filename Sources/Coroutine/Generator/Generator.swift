@@ -188,7 +188,7 @@ public final class Generator<Element, Input, Return>: Sequence, IteratorProtocol
     GeneratorRecord.close(record)
   }
 
-  // MARK: Looking
+  // MARK: Inspection
 
   /// Whether the body has ended or will never run.
   ///

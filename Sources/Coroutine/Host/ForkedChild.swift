@@ -1,30 +1,31 @@
 internal import CCoroutine
 
-// A process that has come out of fork() has one thread. Schedulers, timers, the pool for blocking work and the poller of
-// descriptors were run by others, which stayed in the parent; so were the holders of locks (the C core's are in order in
-// the child, see Fork.c there). What is launched here would wait for ever, so it fails instead.
+// A process that was created by fork() has one thread. The threads that ran schedulers, timers, the pool for blocking
+// work and the poller of descriptors stayed in the parent; so did the holders of locks (the C core repairs its own
+// locks, see its Fork.c). A job launched here would wait for ever, so it fails instead.
 //
-//   launch          the job's scheduler is `ForkedChild.scheduler`, whose submit fails each job on the launcher's thread
+//   launch the job's scheduler is `ForkedChild.scheduler`, whose submit fails each job on the launcher's thread
 //   immediate start fails before it has a stack
-//   wait verbs      throw `afterFork`: fork has taken the thread out of whatever coroutine it ran
-//   Job.wait        throws `afterFork` for what was launched in the parent and has not ended
+//   wait verbs      throw `afterFork`: fork has taken the thread out of the coroutine that it ran
+//   Job.wait        throws `afterFork` for a job that was launched in the parent and has not ended
 //   generators      work: they need no thread but the caller's
 //
-// Nothing here is asked on a hot path: inside of a coroutine `Launch.scheduler` has its answer before it comes to ask.
+// No hot path tests for a forked child: inside a coroutine `Launch.scheduler` returns before that test.
 
 enum ForkedChild {
   static var isHere: Bool { cco_facts.forked != 0 }
 
-  /// Where jobs go that are launched in the child.
+  /// The scheduler of jobs that are launched in the child.
   ///
-  /// Created in the child, by its first launch. Not in the registry, whose lock another thread may have held at the fork.
+  /// Created in the child, by its first launch. Not in the registry, whose lock another thread may have held at the
+  /// fork.
   static let scheduler: Scheduler = {
     let host = RefusingHost()
     return Scheduler(host: host, anchor: host, pool: nil)
   }()
 }
 
-/// Drives nothing: it fails each job at once, on the thread that sends it.
+/// A host that fails each job at once, on the thread that sends it.
 private final class RefusingHost: Host, @unchecked Sendable {
   // Sound because it has no state.
   init() { super.init(label: "forked child", refusesJobs: true) }

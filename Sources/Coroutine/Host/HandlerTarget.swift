@@ -2,16 +2,17 @@ public import Dispatch
 import Glibc
 import Synchronization
 
-// Where handlers run: on the queue that is named, else on the queue of the coroutine that registers them, or, where that is one of
-// the shared scheduler's, on a worker (HandlerQueue.swift), else on a global queue. Never inside the registering or the settling
-// call, never under a lock, in the order of registration.
+// The place where handlers run: the given queue, else the queue of the coroutine that registers them, or, if that is
+// one of the shared scheduler's, a worker (HandlerQueue.swift), else a global queue. Never inside the registering or
+// the settling call, never under a lock, in the order of registration.
 
 @usableFromInline
 enum HandlerTarget: @unchecked Sendable {
-  // Sound because an anchor is only held, and given to its host, which may be called on any thread.
-  /// On a scheduler's queue, between its jobs. The queue is held, since the scheduler holds it only while it is live.
+  // Sound because an anchor is only retained, and passed to its host, which may be called on any thread.
+  /// On a scheduler's queue, between its jobs. The queue is retained, because the scheduler holds it only while it is
+  /// live.
   case scheduler(Scheduler, Anchor?)
-  /// On a global queue, one after the other.
+  /// On a global queue, one after another.
   case ordered(OrderedHandlers)
 
   @usableFromInline
@@ -24,7 +25,7 @@ enum HandlerTarget: @unchecked Sendable {
 }
 
 extension UnsafeMutablePointer where Pointee == Completion {
-  /// The delivery for a handler that is registered here and now.
+  /// Returns the target of a handler that is registered here and now.
   @usableFromInline
   func handlerTarget(on queue: DispatchQueue?) -> HandlerTarget {
     if let queue { return .scheduler(QueueHost.scheduler(for: queue), queue) }
@@ -39,7 +40,7 @@ extension UnsafeMutablePointer where Pointee == Completion {
 }
 
 extension UnsafeMutablePointer where Pointee == Completion {
-  /// What keeps the handlers that are bound to no queue in order.
+  /// Returns the object that keeps the handlers without a queue in order.
   func orderedHandlers() -> OrderedHandlers {
     pointee.lock.lock()
     defer { pointee.lock.unlock() }
@@ -49,10 +50,11 @@ extension UnsafeMutablePointer where Pointee == Completion {
   }
 }
 
-/// Runs handlers on a global queue, one after the other: what is queued while one runs follows on the same thread.
+/// Runs handlers on a global queue, one after another: a handler that is added while one runs follows on the same
+/// thread.
 @usableFromInline
 final class OrderedHandlers: @unchecked Sendable {
-  // Sound because everything is under the lock.
+  // Sound because everything is accessed under the lock.
   private let lock = SpinLock()
   @exclusivity(unchecked) private var waiting = WorkQueue()
   @exclusivity(unchecked) private var isRunning = false
@@ -61,7 +63,7 @@ final class OrderedHandlers: @unchecked Sendable {
 
   init() {}
 
-  /// Whether the caller is a handler of these, which the others wait for.
+  /// Whether the caller is one of these handlers, which the others wait for.
   var isRunningHere: Bool { lock.withLock { thread.map { pthread_equal($0, pthread_self()) != 0 } ?? false } }
 
   func deliver(_ message: Inbox.Message) {
@@ -86,9 +88,9 @@ final class OrderedHandlers: @unchecked Sendable {
   }
 }
 
-/// A work item from a closure, which a scheduler is pinned for, or none.
+/// A work item made from a closure; it may keep a scheduler pinned.
 final class ClosureWork: Sendable {
-  // Sound because the item is touched only by the queue that holds it.
+  // Sound because the item is accessed only by the queue that holds it.
   @exclusivity(unchecked) private nonisolated(unsafe) var storage = WorkItem { item in
     let work: Unmanaged<ClosureWork> = object(holding: UnsafeRawPointer(item), at: 0)
     work.takeRetainedValue().run()
@@ -104,7 +106,7 @@ final class ClosureWork: Sendable {
 
   private var item: UnsafeMutablePointer<WorkItem> { propertyAddress(in: self, at: 0, as: WorkItem.self) }
 
-  /// An item that owns its object.
+  /// Returns an item that owns its object.
   static func retained(_ body: @escaping @Sendable () -> Void, _ pinned: Scheduler?) -> UnsafeMutablePointer<WorkItem> {
     let work = ClosureWork(body, pinned)
     _ = Unmanaged.passRetained(work)
@@ -118,11 +120,11 @@ final class ClosureWork: Sendable {
 }
 
 extension Scheduler {
-  /// Runs `body` on this scheduler's queue, outside of any coroutine, in the order of posting.
+  /// Runs `body` on this scheduler's queue, outside any coroutine, in the order of posting.
   ///
   /// Any thread.
   func post(_ body: @escaping @Sendable () -> Void, holding anchor: Anchor?) {
-    // A worker lives for ever, so nothing needs to hold it.
+    // A worker lives for ever, so it needs no pin.
     let isPinned = handlers == nil
     if isPinned { pin(anchor) }
     sendInOrder(.work(ClosureWork.retained(body, isPinned ? self : nil)))

@@ -3,8 +3,8 @@
 
 /// Drives a scheduler: gives it threads, wakes it for its timers, and knows whether it is current.
 ///
-/// A Dispatch queue is a host (QueueHost); a simulation is another, and the scheduler of a forked child has a third. The scheduler calls the methods below, and never
-/// tests for the kind of its host. A host belongs to one scheduler.
+/// A Dispatch queue is a host (QueueHost), a simulation is another, and the scheduler of a forked child has a third.
+/// The scheduler calls the methods below, and never tests for the kind of its host. A host belongs to one scheduler.
 ///
 /// Anchor. The object that owns the scheduler, a Dispatch queue for instance, is its anchor. The scheduler holds its
 /// anchor while any of its jobs or handlers is live, and passes it to the methods that need it.

@@ -3,18 +3,18 @@ import CDispatch
 import Dispatch
 
 // Publication of a queue's scheduler
-//  1. The scheduler is complete before it is published, including the mark on its queue. A thread that finds a scheduler by its
-//     queue may ask `isCurrent` at once. A queue that led to an unmarked scheduler would let `Job.wait` block the job's queue
-//     instead of throwing `wouldDeadlock`.
-//  2. Publishing is `setSpecific`, finding is `getSpecific`. Dispatch orders the two by a lock of its own, which ThreadSanitizer
-//     does not see: `cco_publish` and `cco_observe` tell it. In other builds they do nothing.
+//  1. The scheduler is complete before it is published, including the mark on its queue. A thread that finds a
+//     scheduler by its queue may call `isCurrent` at once. A queue that led to an unmarked scheduler would let
+//     `Job.wait` block the job's queue instead of throwing `wouldDeadlock`.
+//  2. Publishing is `setSpecific`, finding is `getSpecific`. Dispatch orders the two by a lock of its own, which
+//     ThreadSanitizer does not see: `cco_publish` and `cco_observe` tell it. In other builds they do nothing.
 //  3. Of two threads that first use one queue, one creates its scheduler, under `creation`. The other finds it there.
 
 /// Drives the scheduler of a DispatchQueue: each drain is a block of the queue.
 ///
 /// The queue owns the scheduler through a queue-specific value, and the scheduler owns its host.
 final class QueueHost: Host, @unchecked Sendable {
-  // Sound because only the scheduler's drain touches `timer`.
+  // Sound because only the scheduler's drain accesses `timer`.
 
   /// The C queue behind Foundation's wrapper, valid while the anchor is held.
   ///
@@ -68,7 +68,7 @@ final class QueueHost: Host, @unchecked Sendable {
   override func timersFired(_ count: Int) { timer?.fired(count) }
   override func anchorReleased() { timer = nil }
 
-  // MARK: Where a block runs
+  // MARK: The scheduler of a queue
 
   private static let key = DispatchSpecificKey<Scheduler>()
   private static let creation = SpinLock()
@@ -98,7 +98,8 @@ final class QueueHost: Host, @unchecked Sendable {
   /// The scheduler of the queue that the calling block runs on, or nil if no coroutine has ever run there.
   static var current: Scheduler? { observed(DispatchQueue.getSpecific(key: key)) }
 
-  /// Makes `queue` lead to its scheduler, and marks it, so that its blocks and those of every queue that targets it are recognised.
+  /// Makes `queue` lead to its scheduler, and marks the queue, so that its blocks and those of every queue that targets
+  /// it are recognised.
   ///
   /// The last step of creating a scheduler.
   private func publish(_ scheduler: Scheduler, for queue: DispatchQueue) {

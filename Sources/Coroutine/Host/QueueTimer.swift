@@ -2,7 +2,7 @@ import Dispatch
 
 /// The Dispatch timer source of a scheduler, which wakes it for its earliest timer.
 ///
-/// Costs. When a Dispatch timer fires, two threads wake up; to arm it again wakes Dispatch's manager thread once more.
+/// Costs. When a Dispatch timer fires, two threads wake up; setting it again wakes Dispatch's manager thread once more.
 /// So it is armed:
 /// - only when the scheduler goes idle;
 /// - only if the earliest deadline has changed;

@@ -2,9 +2,9 @@ import Synchronization
 
 /// The list of live coroutines.
 ///
-/// Under each scheduler's live lock, which keeps every listed job alive, the dump only takes references. It then looks at the
-/// jobs, and at what they wait for, while their owners go on, and holds no lock over another (Inspection.swift). A line may mix
-/// two moments of a coroutine that runs, never of one that stays parked.
+/// The dump first retains all live jobs, under each scheduler's live lock, which keeps every listed job alive. It then
+/// inspects the jobs, and the sources that they wait for, while their owners keep running, and never holds two locks at
+/// once (Inspection.swift). A line may mix two moments of a running coroutine, never of one that stays parked.
 enum Dump {
   static func text(of only: [Scheduler]? = nil) -> String {
     let now = Clock.now
@@ -29,7 +29,7 @@ enum Dump {
     return overdue.sorted().reduce(into: lines) { $0 += $1 + "\n" }
   }
 
-  /// Timers that the scheduler should have looked at a millisecond ago or more: its thread does not get to them.
+  /// The timers that have been overdue for a millisecond or more: the scheduler's thread does not reach them.
   private static func overdueTimers(of scheduler: Scheduler, _ now: UInt64) -> String? {
     let due = scheduler.nextTimer.load(ordering: .relaxed)
     let now = scheduler.clock

@@ -1,27 +1,26 @@
 internal import CLinux
 import Dispatch
-
 import Glibc
 
 extension CoroutineRuntime {
-  // Sound because it is read and written under `signalLock`.
+  // Sound because it is accessed under `signalLock`.
   nonisolated(unsafe) private static var signalSource: (any DispatchSourceRead)?
   private static let signalLock = SpinLock()
 
-  /// From now on SIGUSR2 writes ``dump()`` to standard error, also while every queue is stuck.
+  /// Makes SIGUSR2 write ``dump()`` to standard error, even while every queue is stuck.
   ///
-  /// Signals that come while one is being written are answered by one more dump.
+  /// Signals that arrive while a dump is being written cause one more dump.
   public static func dumpOnSignal() {
     signalLock.withLock {
       guard signalSource == nil else { return }
       let descriptor = clinux_notice_signal(SIGUSR2)
       if descriptor < 0 { misuse("CoroutineRuntime.dumpOnSignal: no descriptor is left (errno \(errno))") }
-      // A queue of its own: one of the program's may be what the dump is wanted for.
+      // A queue of its own: the dump may be needed because one of the program's queues is stuck.
       let queue = DispatchQueue(label: "coroutine.dump", qos: .userInitiated)
       let source = DispatchSource.makeReadSource(fileDescriptor: descriptor, queue: queue)
       source.setEventHandler {
         var count: UInt64 = 0
-        // Before the dump: a signal that comes while it is written asks for another.
+        // Read before the dump: a signal that arrives while it is written requests another one.
         _ = read(descriptor, &count, MemoryLayout<UInt64>.size)
         writeToStandardError(dump())
       }

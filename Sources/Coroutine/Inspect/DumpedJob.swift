@@ -1,22 +1,22 @@
 import Synchronization
 
-/// What a dump says about one job.
+/// The line of a dump about one job.
 ///
-/// The dump holds the job, and reads atomics alone; what the job waits for, it reads as Inspection.swift says.
+/// The dump retains the job, and reads atomics only. It reads the source of a wait as Inspection.swift explains.
 struct DumpedJob {
   let job: AnyJob
-  /// The number, and the name where there is one: `#7 "name"`.
+  /// The number, and the name if there is one: `#7 "name"`.
   let title: String
   private let worker: String
   private let kind: WaitKind
   private let word: UInt64
   private let flags: UInt32
-  /// When the job parked, yielded or was launched; 0: nobody noted it.
+  /// The time at which the job parked, yielded or was launched; 0 if it was not recorded.
   private let since: UInt64
   private let now: UInt64
-  /// When the job's scheduler last looked at the clock.
+  /// The time at which the job's scheduler last read the clock.
   private let lastLook: UInt64
-  /// What a wait of this kind notes (JobRecord.waitSource).
+  /// The source that the wait has recorded (JobRecord.waitSource).
   private let number: UInt
   private var source: (any Inspectable)?
   private var cases: [InspectedCase]?
@@ -62,7 +62,7 @@ struct DumpedJob {
     }
   }
 
-  /// What the wait is for.
+  /// Describes the source of the wait.
   private func detail(_ names: JobNames) -> String? {
     switch kind {
     case .job: return names.awaited(number)
@@ -84,7 +84,7 @@ struct DumpedJob {
     return "\(source.verb(of: single.queue)) \(source.inspect(names))"
   }
 
-  /// Returns how long ago `since` is, in words, or nothing if no time was noted.
+  /// Returns how long ago `since` is, in words, or nothing if no time was recorded.
   ///
   /// A time after the beginning of the dump counts as the beginning.
   private func age(_ since: UInt64, _ before: String, _ after: String = "") -> String {
@@ -95,7 +95,7 @@ struct DumpedJob {
 }
 
 extension WaitKind {
-  /// After "waiting".
+  /// The words after "waiting".
   var phrase: String {
     switch self {
     case .start, .nothing, .carrier: "for its turn"
@@ -119,11 +119,11 @@ extension WaitKind {
     }
   }
 
-  /// The address of the `Inspectable` that a wait of this kind has noted, if it notes one.
+  /// The address of the `Inspectable` that a wait of this kind has recorded, if any.
   func sourceAddress(_ number: UInt) -> UInt? {
     switch self {
     case .receive, .send, .lock, .permits, .select: number
-    // Its completion, the first property.
+    // The recorded address is that of its completion, the first property.
     case .promise: number &- UInt(objectHeader)
     default: nil
     }

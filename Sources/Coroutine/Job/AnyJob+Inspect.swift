@@ -1,4 +1,4 @@
-// What a dump says about a job that others wait for.
+// The description of a job that others wait for, for dumps.
 
 extension AnyJob: Inspectable {
   var waitLock: UnsafePointer<SpinLock> { completion.lockAddress }

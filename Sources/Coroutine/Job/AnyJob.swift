@@ -3,35 +3,35 @@ public import Dispatch
 import Glibc
 public import Synchronization
 
-// States of a job, by what the record says
+// States of a job, by its record
 //
-//   state        in which queue         record
+//   state        queue                  record
 //   UNSTARTED    none (lazy), ready or inbox   context nil, not finished
 //   READY        ready or inbox         context set, wait CLAIMED or RUNNING
-//   RUNNING      none                   the turn's `job`
-//   WAITING      places of its waiters  wait WAITING
+//   RUNNING      none                   the carrier's `job`
+//   WAITING      queues of its waiters  wait WAITING
 //   FINISHED     none                   unregistered; the completion is settled right after
 //
-//   UNSTARTED -> RUNNING -> WAITING -> READY -> RUNNING ... -> FINISHED;  UNSTARTED -> FINISHED when cancelled before
+//   UNSTARTED -> RUNNING -> WAITING -> READY -> RUNNING ... -> FINISHED;  UNSTARTED -> FINISHED if cancelled before
 //
-// A live job is retained once by the runtime, from its launch to its end, and is in its home scheduler's live list.
+// The runtime retains a live job once, from its launch to its end, and lists it in its home scheduler's live list.
 
-/// What all jobs have in common, whatever they return.
+/// The common part of all jobs, independent of the result type.
 public class AnyJob: @unchecked Sendable {
-  // Sound because the record says for each of its fields who may touch it (JobRecord.swift).
-  // Used by their addresses alone, below; the first two properties.
+  // Sound because the record documents the access to each of its fields (JobRecord.swift).
+  // Accessed through their addresses only, below; the first two properties.
   @exclusivity(unchecked) private final var recordStorage: JobRecord
   @exclusivity(unchecked) private final var completionStorage: Completion
-  /// Runs the body of the job that it gets and settles it.
+  /// Runs the body of the given job and settles the job.
   ///
-  /// Captures nothing where it is made by specialised code.
+  /// Captures nothing if it is made by specialised code.
   @usableFromInline final let runner: (AnyJob) -> Void
-  /// What `label.name` in the record points into.
+  /// The string that `label.name` in the record points to.
   final let jobName: JobName?
-  /// The queue of a lazy job that has not started: its scheduler does not hold it for it.
+  /// The anchor of a lazy job that has not started: until the start, the scheduler does not hold it for the job.
   @exclusivity(unchecked) private final var pendingAnchor: Anchor?
 
-  /// `scheduler` comes with the reference that `forRecord` has taken.
+  /// Creates a job; `scheduler` comes with the reference that `forRecord` has taken.
   @usableFromInline
   init(
     scheduler: Unmanaged<Scheduler>,
@@ -68,7 +68,7 @@ public class AnyJob: @unchecked Sendable {
     {
       reason.release()
     }
-    // The stack's label until the result has been destroyed as well.
+    // The label stays on the stack until the result has been destroyed as well.
     record.pointee.label.name = nil
     let home = record.pointee.home
     if !home._withUnsafeGuaranteedRef({ $0.isImmortal }) { home.release() }
@@ -77,16 +77,16 @@ public class AnyJob: @unchecked Sendable {
   /// The name given at the launch.
   public final var name: String? { jobName?.text }
 
-  /// A number that no other job of this process has.
+  /// A number that is unique in this process.
   public final var id: UInt64 { record.pointee.label.id }
 
-  /// Whether cancel was called before the end.
+  /// Whether the job was cancelled before its end.
   public final var isCancelled: Bool { record.pointee.flags.load(ordering: .acquiring) & JobFlags.cancelled != 0 }
 
-  /// Asks the job to end: from now on every suspension point in it throws `reason`, or `CancellationError` where none
-  /// is given.
+  /// Asks the job to end: from now on every suspension point in it throws `reason`, or `CancellationError` if there is
+  /// no reason.
   ///
-  /// Idempotent, the first reason wins. A job that has not started never runs its body. A body that returns a value all
+  /// Idempotent; the first reason wins. A job that has not started never runs its body. A body that returns a value all
   /// the same has succeeded. Never suspends or blocks; any thread.
   public final func cancel(_ reason: (any Error)? = nil) {
     let flags = record.pointee.flags.load(ordering: .acquiring)
@@ -102,14 +102,14 @@ public class AnyJob: @unchecked Sendable {
       return
     }
     _ = record.pointee.flags.bitwiseOr(JobFlags.cancelled, ordering: .acquiringAndReleasing)
-    // A lazy job that nobody has started ends without having run.
+    // A lazy job that has not started ends without running.
     start()
     interrupt()
   }
 
-  /// Puts a lazy job into its scheduler's queue.
+  /// Enqueues a lazy job on its scheduler.
   ///
-  /// Any thread; the first call counts.
+  /// Any thread; only the first call has an effect.
   final func start() {
     let old = record.pointee.flags.bitwiseOr(JobFlags.enqueued, ordering: .acquiringAndReleasing).oldValue
     guard old & JobFlags.enqueued == 0 else { return }
@@ -118,18 +118,18 @@ public class AnyJob: @unchecked Sendable {
     Carrier.makeReady(record)
   }
 
-  /// From here to its end the runtime holds the job, and lists it.
+  /// Makes the runtime hold and list the job until its end.
   final func goLive(holding anchor: Anchor?) {
     _ = Unmanaged.passRetained(self)
     record.pointee.home._withUnsafeGuaranteedRef { $0.register(record, holding: anchor) }
   }
 
-  /// Before the job is known to anyone else, so that nobody starts it but its launcher: no atomic read-modify-write.
+  /// Called before the job is published, so that only its launcher starts it; needs no atomic read-modify-write.
   final func markEnqueued() { record.pointee.flags.store(JobFlags.enqueued, ordering: .relaxed) }
 
-  /// Makes the job known and, unless it is lazy, gets it going.
+  /// Publishes the job and, unless it is lazy, starts it.
   ///
-  /// The launcher's thread, once.
+  /// Called once, on the launcher's thread.
   @usableFromInline
   final func launch(_ start: StartMode, on queue: DispatchQueue?) {
     record.pointee.locals = LocalBinding.currentRetained()
@@ -148,19 +148,19 @@ public class AnyJob: @unchecked Sendable {
     }
   }
 
-  /// Reports the failure of a job that has failed, once, unless it has been seen or is a cancellation.
+  /// Reports the failure of a failed job, once, unless it has been observed or is a cancellation.
   final func reportUnlessSeen() {
     if completion.pointee.isObserved.exchange(true, ordering: .acquiringAndReleasing) { return }
     let error = completion.pointee.failure.unsafelyUnwrapped
     if !(error is CancellationError), !isOwnCancellation(error) { UnhandledErrors.report(error, in: summary) }
   }
 
-  /// Who the job is, for reports that may come after its end.
+  /// The identity of the job, for reports that may come after its end.
   final var origin: JobOrigin { JobOrigin(id: id, launchSite: record.pointee.label.launchSite, name: jobName) }
 
-  /// Whether a failure is what cancelling this job threw in it.
+  /// Whether a failure is the error that cancelling this job threw in it.
   ///
-  /// Errors have no identity, so by type and text.
+  /// Errors have no identity, so this compares type and text.
   final func isOwnCancellation(_ error: any Error) -> Bool {
     guard let reason = record.ownCancellation else { return false }
     return error is CancellationError || isSameError(error, reason)
@@ -168,7 +168,7 @@ public class AnyJob: @unchecked Sendable {
 
   // MARK: The end
 
-  /// Ends a job that never got to run.
+  /// Ends a job that never ran.
   static func fail(_ job: JobRef, _ error: any Error) {
     job.handle._withUnsafeGuaranteedRef { handle in
       handle.releaseBody()
@@ -178,9 +178,9 @@ public class AnyJob: @unchecked Sendable {
     retire(job)
   }
 
-  /// Releases what the body has captured.
+  /// Releases the captures of the body.
   ///
-  /// Overridden where the body is.
+  /// Overridden by the class that stores the body.
   @usableFromInline func releaseBody() {}
 
   /// Throws if the job was cancelled before it started.
@@ -191,21 +191,21 @@ public class AnyJob: @unchecked Sendable {
     }
   }
 
-  /// Just before the result becomes known: afterwards the job counts as live no more.
+  /// Unregisters the job; called just before the result is published: a settled job no longer counts as live.
   @usableFromInline
   final func willSettle() {
     record.pointee.home._withUnsafeGuaranteedRef { $0.unregister(record) }
     if let carrier = Carrier.current, carrier.pointee.job == record { carrier.pointee.job = nil }
   }
 
-  /// The runtime's last act on a job: gives up its reference.
+  /// Releases the runtime's reference to a job, as the last step.
   static func retire(_ job: JobRef) {
     job.pointee.locals.take()?.release()
     job.handle.release()
   }
 }
 
-/// Whether two errors are, as far as one can tell, the same.
+/// Whether two errors have the same type and text.
 func isSameError(_ one: any Error, _ other: any Error) -> Bool {
   type(of: one) == type(of: other) && "\(one)" == "\(other)"
 }

@@ -1,6 +1,6 @@
 internal import CCoroutine
 
-/// One binding, in an immutable list that launched coroutines share with their launcher.
+/// One binding, in an immutable list that a launched coroutine shares with its launcher.
 @usableFromInline
 final class LocalBinding: Sendable {
   let key: ObjectIdentifier
@@ -13,7 +13,7 @@ final class LocalBinding: Sendable {
     self.outer = outer
   }
 
-  /// The head that is in force here: the coroutine's, else the thread's.
+  /// The current list's head: the coroutine's, or, outside a coroutine, the thread's.
   static var current: LocalBinding? {
     if let job = Carrier.current?.pointee.job { return job.pointee.locals?.takeUnretainedValue() }
     guard let head = cco_thread().pointee.locals else { return nil }
@@ -23,7 +23,7 @@ final class LocalBinding: Sendable {
   @usableFromInline
   static func currentRetained() -> Unmanaged<LocalBinding>? { current.map(Unmanaged.passRetained) }
 
-  /// Makes `head` the list in force here, which takes over one reference, and returns the old one with its reference.
+  /// Makes `head` the current list, taking over one reference, and returns the old head with its reference.
   static func exchange(_ head: Unmanaged<LocalBinding>?) -> Unmanaged<LocalBinding>? {
     if let job = Carrier.current?.pointee.job {
       let old = job.pointee.locals
@@ -36,24 +36,27 @@ final class LocalBinding: Sendable {
   }
 }
 
-/// A value that is bound for an extent: in a coroutine for `withValue`'s body and all that is launched in it, wherever
-/// that runs; off a coroutine for the calling thread's extent and all launched in it.
+/// A value that is bound for a dynamic extent.
 ///
-/// Coroutines never see one another's bindings. Reading costs a walk over the bindings in force, usually a few.
+/// In a coroutine, a binding holds for the body of `withValue` and everything launched in it, on whatever thread.
+/// Outside a coroutine it holds for the calling thread during the body, and for everything launched in it.
+///
+/// Coroutines do not see the bindings of other coroutines. Reading costs time linear in the number of current bindings,
+/// usually a few.
 public final class CoroutineLocal<Value: Sendable>: Sendable {
   private let defaultValue: Value
 
-  /// Creates a local that has `value` where nothing is bound.
+  /// Creates a local with the value that it has without a binding.
   public init(default value: Value) { defaultValue = value }
 
-  /// The value in force here.
+  /// The current value.
   ///
-  /// Anywhere, does not suspend.
+  /// May be read anywhere; does not suspend.
   public var value: Value {
     let key = ObjectIdentifier(self)
     var binding = LocalBinding.current
     while let current = binding {
-      // The cast cannot fail: only `withValue` of this very object makes bindings with its identity.
+      // The cast cannot fail: only `withValue` of this object makes bindings with its identity.
       if current.key == key { return (current.value as? Value) ?? defaultValue }
       binding = current.outer
     }
@@ -62,7 +65,7 @@ public final class CoroutineLocal<Value: Sendable>: Sendable {
 
   /// Binds `value` while `body` runs.
   ///
-  /// `body` may suspend and go on on another thread; the binding stays with the coroutine.
+  /// `body` may suspend and continue on another thread; the binding stays with the coroutine.
   public func withValue<Output>(_ value: Value, _ body: () throws -> Output) rethrows -> Output {
     let binding = LocalBinding(key: ObjectIdentifier(self), value: value, outer: LocalBinding.current)
     let outer = LocalBinding.exchange(Unmanaged.passRetained(binding))

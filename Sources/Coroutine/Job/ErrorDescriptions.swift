@@ -1,7 +1,7 @@
-// What errors print: the subject first, then what to do about it, in one sentence without a full stop.
+// The texts of errors: the subject first, then what to do about it, in one sentence without a full stop.
 
 extension CoroutineError: CustomStringConvertible {
-  /// What went wrong and what to do about it, in one sentence.
+  /// What is wrong and what to do about it, in one sentence.
   public var description: String {
     switch self {
     case .notInCoroutine:
@@ -31,13 +31,13 @@ extension CoroutineError: CustomStringConvertible {
     }
   }
 
-  /// Why waiting could never end.
+  /// The reason why a wait could never end.
   ///
-  /// Prints the rule that was met and what to do instead.
+  /// Its text gives the violated rule and what to do instead.
   public struct Deadlock: Sendable, Hashable, CustomStringConvertible {
     /// The rule, and what to do instead.
     public let description: String
-    /// Creates a reason of your own, for an ``Awaitable`` or a lock of your own.
+    /// Creates a custom reason, for an ``Awaitable`` or a lock of your own.
     public init(_ description: String) { self.description = description }
   }
 }
@@ -71,36 +71,36 @@ extension CoroutineError.Deadlock {
 }
 
 extension DefaultStringInterpolation {
-  /// Lets `"\(CoroutineError.wouldDeadlock)"` mean the error and not the function that makes one from a reason.
+  /// Makes `"\(CoroutineError.wouldDeadlock)"` print the error, and not the function that makes one from a reason.
   public mutating func appendInterpolation(_ error: CoroutineError) { appendInterpolation(error as any Error) }
 }
 
 extension TimeoutError: CustomStringConvertible {
-  /// Which deadline has passed.
+  /// The deadline that has passed.
   public var description: String {
     duration.map { "the deadline of \($0) has passed" } ?? "the deadline has passed"
   }
 }
 
 extension ChannelClosed: CustomStringConvertible {
-  /// That the channel is closed, and what it was closed with.
+  /// That the channel is closed, and the cause.
   public var description: String {
     cause.map { "the channel is closed; it was closed with the error: \($0)" } ?? "the channel is closed"
   }
 }
 
 extension GeneratorClosed: CustomStringConvertible {
-  /// What happened to the generator.
+  /// The reason for the end of the generator.
   public var description: String { "the generator was closed or released before its body had ended" }
 }
 
 extension ActorStopped: CustomStringConvertible {
-  /// What the actor no longer does.
+  /// That the actor has stopped.
   public var description: String { "the actor has stopped; it takes no more messages and answers no more questions" }
 }
 
 extension AggregateError: CustomStringConvertible {
-  /// How many failed, and every failure.
+  /// The number of failures, and every failure.
   public var description: String {
     switch errors.count {
     case 0: "nothing has succeeded, because there was nothing to wait for"
@@ -113,7 +113,7 @@ extension AggregateError: CustomStringConvertible {
 }
 
 extension ResumedTwice: CustomStringConvertible {
-  /// What is ignored.
+  /// That the late result is ignored.
   public var description: String {
     "a resumer was used although its coroutine had been resumed by it before; the late result, \(late), is ignored"
   }

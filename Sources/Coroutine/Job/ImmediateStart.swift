@@ -3,10 +3,10 @@ import Synchronization
 
 // An immediate start: a job's first piece runs on the caller's turn, as a turn nested in it.
 //
-// If the caller's thread is draining the job's own scheduler, that is serial with everything else of it, and nothing more is
-// needed. Otherwise the job is *foreign*: its waits are published while it runs outside of its scheduler, so a waker may
-// queue it, and its scheduler pop it, before its stack is switched out (the one case that Waiter.swift leaves open).
-// Two bits of `flags`, changed by atomic read-modify-writes only, decide who resumes it:
+// If the caller's thread is draining the job's own scheduler, that is serial with everything else of it, and nothing
+// more is needed. Otherwise the job is *foreign*: its waits are published while it runs outside of its scheduler, so a
+// waker may queue it, and its scheduler pop it, before its stack is switched out (the one case that Waiter.swift leaves
+// open). Two bits of `flags`, changed by atomic read-modify-writes only, decide who resumes it:
 //
 //   its scheduler, having popped it     the starter, once the job is switched out
 //   sets `deferredWake`                 clears `foreign`
@@ -14,8 +14,8 @@ import Synchronization
 //   `foreign` was clear: resumes it
 //
 // The two operations are ordered by the word, so exactly one of them sees the other's bit: the job is resumed once and
-// only after the starter has left it. Interrupts are deferred in the same way by `deferredInterrupt`. The watchdog keeps a parked
-// job from being resumed by the same two bits (Interrupt.swift).
+// only after the starter has left it. Interrupts are deferred in the same way by `deferredInterrupt`. The watchdog
+// keeps a parked job from being resumed by the same two bits (Interrupt.swift).
 
 extension AnyJob {
   final func runImmediately() {
@@ -62,8 +62,8 @@ extension AnyJob {
 extension Scheduler {
   /// Returns whether somebody else has the job; the one who has it then does what `bit` stands for.
   ///
-  /// One compare-and-swap sets the bit only while `foreign` is set: a bit that is set and cleared again could be seen, and
-  /// acted upon, by a watchdog that takes hold of the job in between.
+  /// One compare-and-swap sets the bit only while `foreign` is set: a bit that is set and cleared again could be seen,
+  /// and acted upon, by a watchdog that takes hold of the job in between.
   func deferIfForeign(_ job: JobRef, _ bit: UInt32) -> Bool {
     var flags = job.pointee.flags.load(ordering: .acquiring)
     while flags & JobFlags.foreign != 0 {

@@ -3,10 +3,10 @@ import Synchronization
 
 /// The handle of a launched coroutine.
 ///
-/// Dropping it changes nothing for the coroutine; a failure that nobody has joined is then reported to
+/// Releasing it does not affect the coroutine; an unobserved failure is then reported to
 /// ``CoroutineRuntime/onUnhandledError``.
 public final class Job<Success: Sendable>: AnyJob, @unchecked Sendable {
-  // Sound because the completion has its own lock, and the body is touched by the job's own turn only.
+  // Sound because the completion has its own lock, and the body is accessed only while the job itself runs.
 
   @exclusivity(unchecked) @usableFromInline var body: (() throws -> Success)?
 
@@ -29,12 +29,12 @@ public final class Job<Success: Sendable>: AnyJob, @unchecked Sendable {
     )
   }
 
-  /// Whether the body has ended, in whatever way.
+  /// Whether the job has ended, with a value or an error.
   public var isFinished: Bool { completion.isSettled }
 
   /// Runs the body and settles.
   ///
-  /// On the job's own stack.
+  /// Called on the job's own stack.
   @inlinable
   func run() {
     do {
@@ -51,14 +51,16 @@ public final class Job<Success: Sendable>: AnyJob, @unchecked Sendable {
 
   @usableFromInline override func releaseBody() { body = nil }
 
-  /// The result.
+  /// Waits until the job has ended, and returns its result.
   ///
-  /// Suspends the calling coroutine until the job has ended, if it has not; any number may join, before the end or after.
-  /// Throws the job's error; cancelled itself, it throws its own cancellation and leaves the job alone. Joining oneself
-  /// throws ``CoroutineError/wouldDeadlock``, off a coroutine it throws ``CoroutineError/notInCoroutine``. Starts a lazy job.
+  /// Suspends the calling coroutine if the job has not ended. Any number of coroutines may join, before the end or
+  /// after it. Starts a lazy job. If the calling coroutine is cancelled, it throws its own cancellation error and does
+  /// not affect the job.
+  /// - Throws: The job's error; the cancellation error; ``CoroutineError/wouldDeadlock`` if a job joins itself;
+  ///   ``CoroutineError/notInCoroutine`` outside a coroutine.
   @inlinable @discardableResult
   public func join() throws -> Success {
-    // What is waited on lies in this object, and an address of it keeps nothing alive.
+    // The completion is stored in this object, and its address does not keep the object alive.
     defer { withExtendedLifetime(self) {} }
     if !completion.isSettled { try prepareToWait() }
     try completion.wait(.job)
@@ -73,13 +75,14 @@ public final class Job<Success: Sendable>: AnyJob, @unchecked Sendable {
     start()
   }
 
-  /// Blocks the calling thread until the job has ended and returns its result.
+  /// Blocks the calling thread until the job has ended, and returns its result.
   ///
-  /// For tests, command-line tools and other threads that are nobody's queue. Inside a coroutine, or on the queue that
-  /// the job needs, it throws ``CoroutineError/wouldDeadlock`` at once; so on a queue that targets that one. A queue that
-  /// the job's queue *targets* cannot be recognised, because Dispatch does not tell: waiting there blocks for ever. Starts
-  /// a lazy job. Cancelling nothing, cancelled by nothing. In a forked child it throws ``CoroutineError/afterFork`` for a
-  /// job of the parent that has not ended.
+  /// For tests, command-line tools and other threads that serve no queue. Starts a lazy job. It cancels nothing, and
+  /// cannot be cancelled. A queue that the job's queue *targets* cannot be recognised, because Dispatch does not reveal
+  /// it: waiting there blocks for ever.
+  /// - Throws: The job's error; ``CoroutineError/wouldDeadlock``, at once, inside a coroutine, or on the queue that the
+  ///   job needs, or on a queue that targets it; ``CoroutineError/afterFork`` in a forked child, for a job of the
+  ///   parent that has not ended.
   @discardableResult
   public func wait() throws -> Success {
     if let carrier = Carrier.current, carrier.pointee.job != nil {
@@ -96,11 +99,12 @@ public final class Job<Success: Sendable>: AnyJob, @unchecked Sendable {
     return try completion.get(as: Success.self)
   }
 
-  /// Runs `body` once after the end, whatever the end was: on `queue`, or where none is given on the queue of the
-  /// coroutine that calls this, or else on a global queue.
+  /// Runs `body` once after the end, whatever the outcome.
   ///
-  /// Never inside this call; in the order of attaching; also when attached late. Never changes the outcome, and does
-  /// not count as seeing a failure. Does not suspend; any thread.
+  /// `body` runs on `queue`; without a queue, on the queue of the calling coroutine; outside a coroutine, on a global
+  /// queue. It never runs inside this call, and also runs if attached after the end. Several bodies run in the order of
+  /// attaching. It does not change the outcome, and does not count as observing a failure. Does not suspend; any
+  /// thread.
   @discardableResult
   public func finally(on queue: DispatchQueue? = nil, _ body: @escaping @Sendable () -> Void) -> Self {
     let handlerTarget = completion.handlerTarget(on: queue)

@@ -1,12 +1,12 @@
 import Glibc
 
-/// A job's name, as it was given and as C gets it.
+/// A job's name, as given and as a C string.
 ///
 /// Reports may hold it longer than the job lives.
 final class JobName: Sendable {
-  /// As it was given.
+  /// The name as given.
   let text: String
-  /// The whole name as one C string, for dumps and reports: each NUL, which would end it, is written `\0`.
+  /// The whole name as one C string, for dumps and reports; each NUL, which would end the string, is written as `\0`.
   // Sound because it never changes, and is released with this object.
   nonisolated(unsafe) let cString: UnsafePointer<CChar>
 
@@ -22,7 +22,7 @@ final class JobName: Sendable {
   }
 }
 
-/// Who a job is or was: what is left to say of it when it may have gone.
+/// The identity of a job, which remains usable after the job has gone.
 @usableFromInline
 struct JobOrigin: Sendable {
   let id: UInt64

@@ -1,30 +1,31 @@
 public import CCoroutine
 public import Synchronization
 
-// The part of a job that the scheduler works with: a plain record reached by a plain pointer, so that queueing, waking and
-// switching retain and release nothing (each such pair would cost as much as a switch).
+// The part of a job that the scheduler works with: a plain record behind a plain pointer, so that queueing, waking and
+// switching neither retain nor release (each such pair would cost as much as a switch).
 //
-// Who owns what
-//   wait                anyone, atomically (Waiter.swift has the protocol)
-//   waitKind, waitSource, waitingSince, selectNodes, selectCount   written by the job's own turn; read by dumps
-//   flags, cancelReason anyone, atomically
-//   scheduler           written by the job's own turn, by the thief that takes it from a ready queue, or by whoever has
-//                       claimed its wait and takes it to another worker; read by anyone
-//   previousLaunched    the worker in whose LaunchStack it is
-//   next                whoever has the job: the queue it is in, or the one who claimed its wait and has not woken it yet
-//   interruptLink       whoever set the `interruptPending` flag
+// Access
+//   wait                any thread, atomically (Waiter.swift has the protocol)
+//   waitKind, waitSource, waitingSince, selectNodes, selectCount   written on the job's own carrier; read by dumps
+//   flags, cancelReason any thread, atomically
+//   scheduler           written on the job's own carrier, by the worker that steals it from a ready queue, or by the
+//                       thread that has claimed its wait and moves it to another worker; read by any thread
+//   previousLaunched    the worker whose LaunchStack contains the job
+//   next                the owner of the queue that the job is in, or the thread that has claimed its wait and not yet
+//                       woken it
+//   interruptLink       the thread that set the `interruptPending` flag
 //   live links          the home scheduler's live lock
-//   everything else     the job's own turn (its scheduler's serial execution)
+//   everything else     the job's own carrier (its scheduler's serial execution)
 //
-// Lifetime: the record is a stored property of the job's object, which is where its address comes from. A live job (launched, not finished) holds one retain of its
-// handle, so whoever reaches a live job by pointer may use it.
+// Lifetime. The record is a stored property of the job's object, which determines its address. A live job (launched,
+// not finished) holds one retain of its handle, so a live job that is reached by pointer may be used.
 
 /// A pointer to a job's record.
 @usableFromInline typealias JobRef = UnsafeMutablePointer<JobRecord>
 
 @usableFromInline
 struct JobRecord: ~Copyable {
-  // First cache line: what a switch touches.
+  // First cache line: the fields that a switch uses.
   @usableFromInline var context: UnsafeMutablePointer<cco_context>?
   @usableFromInline var next: JobRef?
   @usableFromInline let wait = Atomic<UInt64>(0)
@@ -36,14 +37,15 @@ struct JobRecord: ~Copyable {
   @usableFromInline let selectCount = Atomic<UInt8>(0)
   @usableFromInline let waitingSince = Atomic<UInt64>(0)
   @usableFromInline var frames: UnsafeMutablePointer<CancelFrame>?
-  /// What the job waits for, for dumps: the address of a channel, lock or semaphore, of the first of a select's sources, of the
-  /// completion of a job or promise; the end of a delay; a descriptor's number; 0: nothing that could be told.
+  /// The source that the job waits for, for dumps.
   ///
-  /// Valid as long as `wait` keeps its word (Inspection.swift).
+  /// The address of a channel, lock or semaphore, of the first of a select's sources, of the completion of a job or
+  /// promise; the end of a delay; a descriptor's number; 0 if there is nothing to report. Valid as long as `wait` keeps
+  /// its word (Inspection.swift).
   @usableFromInline let waitSource = Atomic<UInt>(0)
 
-  // The rest.
-  /// The address of a select's nodes, which are `selectCount`; valid under the same condition.
+  // The infrequently used fields.
+  /// The address of a select's waiters, valid under the same condition; their number is in `selectCount`.
   @usableFromInline let selectNodes = Atomic<UInt>(0)
   @usableFromInline var locals: Unmanaged<LocalBinding>?
   @usableFromInline var home: Unmanaged<Scheduler>
@@ -51,14 +53,15 @@ struct JobRecord: ~Copyable {
   @usableFromInline var nextLive: JobRef?
   @usableFromInline var interruptLink: UInt = 0
   @usableFromInline var previousLaunched: JobRef?
-  /// Held while `scheduler` changes and the old one is given up, and by those who need to hold the one that it names.
+  /// Held while `scheduler` changes and the old one is released, and while a thread retains the current one.
   let move = SpinLock()
   @usableFromInline let cancelReason = Atomic<Unmanaged<CancelReason>?>(nil)
   @usableFromInline let stackBytes: Int
   @usableFromInline var destination: Unmanaged<Scheduler>?
-  /// Number, name and launch place.
+  /// Number, name and launch site.
   ///
-  /// The name is a C string of its own: a report of an overflow can do with nothing else. Last, see `JobRef.label`.
+  /// The name is a separate C string, because a report of an overflow can use nothing else. The last field, see
+  /// `JobRef.label`.
   @usableFromInline var label: cco_label
 
   @usableFromInline
@@ -72,20 +75,21 @@ struct JobRecord: ~Copyable {
 }
 
 extension UnsafeMutablePointer where Pointee == JobRecord {
-  /// The object that the record lies in.
+  /// The object that contains the record.
   @inlinable var handle: Unmanaged<AnyJob> {
     @inline(__always) get { object(holding: UnsafeRawPointer(self), at: 0) }
   }
 
-  /// Where the label lies, which others may be reading: found by its place, because an inout access would count as a write.
-  // Sound because it is the last field, and neither has padding at its end.
+  /// The address of the label, which other threads may be reading: computed, because an inout access would count as a
+  /// write.
+  // Sound because it is the last field, and neither type has padding at its end.
   var label: UnsafePointer<cco_label> {
     let offset = MemoryLayout<JobRecord>.size - MemoryLayout<cco_label>.size
     return UnsafeRawPointer(self).advanced(by: offset).assumingMemoryBound(to: cco_label.self)
   }
 }
 
-/// Where a job was launched, for dumps and last words.
+/// The place where a job was launched, for dumps and overflow reports.
 @usableFromInline
 struct LaunchSite: Sendable {
   // Sound because it points to a literal.
@@ -108,7 +112,7 @@ struct LaunchSite: Sendable {
 }
 
 extension cco_label {
-  /// Of a literal, or of a C string that outlives it.
+  /// Creates a label with a literal, or with a C string that outlives it.
   @inlinable
   init(id: UInt64, name: StaticString?, _ launchSite: LaunchSite) {
     self.init(
@@ -123,53 +127,55 @@ extension cco_label {
   var launchSite: LaunchSite { LaunchSite(self) }
 }
 
-/// What the arriving flow of control does for the job that just left, because only now is its stack switched out.
+/// What the next context must do for the job that was just suspended, because only now is that job's stack switched
+/// out.
 @usableFromInline
 enum AfterSwitch: UInt8 {
   case nothing
-  /// To the back of its scheduler's ready queue.
+  /// Adds the job to the back of its scheduler's ready queue.
   case requeue
-  /// To the inbox of `destination`.
+  /// Sends the job to the inbox of `destination`.
   case transfer
 }
 
-/// What a job waits for, as a dump names it.
+/// The kind of event that a job waits for, for dumps.
 @usableFromInline
 enum WaitKind: UInt8, Sendable {
   case start, nothing, callback, delay, job, promise, children, select, blocking, readable, writable, lock
   case receive, send, permits, condition, group, answer, decision
-  /// It has yielded, or changes its queue: it is ready, and waits for nothing.
+  /// The job has yielded or changes its queue: it is ready, and waits for nothing.
   case carrier
 }
 
 /// The bits of `JobRecord.flags`.
 @usableFromInline
 enum JobFlags {
-  /// cancel was called.
+  /// The job was cancelled.
   @usableFromInline static let cancelled: UInt32 = 1
-  /// A frame of the cancellation chain (deadline, scope) has something to say.
+  /// A frame of the cancellation chain (deadline, scope) may be cancelled.
   @usableFromInline static let signalled: UInt32 = 2
-  /// Either of the two: look before you wait.
+  /// Either of the two: check the chain before waiting.
   @usableFromInline static let needsCancellationCheck: UInt32 = 3
-  /// An interrupt of this job is in some inbox.
+  /// An interrupt of this job is in an inbox.
   @usableFromInline static let interruptPending: UInt32 = 4
-  /// A wait of it has thrown the failure of another job, of a promise or of a channel; see PassedOn.swift.
+  /// A wait of the job has thrown the failure of another job, of a promise or of a channel; see PassedOn.swift.
   static let gotFailure: UInt32 = 16
-  /// It has been put in a queue; a lazy job has not yet.
+  /// The job has been enqueued; a lazy job has not until its start.
   @usableFromInline static let enqueued: UInt32 = 8
-  /// A count in the upper half: how many schedulers handle an interrupt of it, of which one at most looks at its frames.
+  /// A counter in the upper half: the number of schedulers that handle an interrupt of the job, of which at most one
+  /// reads its frames.
   ///
-  /// Nobody may take a parked job to another worker meanwhile. A count, because a worker that the job has left may still be
-  /// about to find that out when the worker that it is on begins to look: a bit would be cleared by the first.
+  /// Meanwhile no thread may move a parked job to another worker. A counter, because a worker that the job has left may
+  /// be about to notice that when the job's new worker begins its inspection: the first one would clear a single bit.
   @usableFromInline static let inspecting: UInt32 = 0xFFFF_0000
   static let oneInspection: UInt32 = 0x1_0000
-  /// A shield is in force, or a wait that outlasts cancellation: values are delivered all the same.
+  /// A shield, or a wait that outlasts cancellation, is active: values are delivered all the same.
   @usableFromInline static let shielded: UInt32 = 256
-  /// Somebody else than its scheduler has it: a turn that is not its scheduler's (ImmediateStart.swift), or a watchdog that looks
-  /// at its frames (Interrupt.swift).
+  /// Held outside its scheduler: by a carrier that is not its scheduler's (ImmediateStart.swift), or by a watchdog that
+  /// reads its frames (Interrupt.swift).
   @usableFromInline static let foreign: UInt32 = 32
-  /// Its scheduler popped it while it was foreign.
+  /// Its scheduler popped the job while it was foreign.
   @usableFromInline static let deferredWake: UInt32 = 64
-  /// Its scheduler met an interrupt of it while it was foreign.
+  /// Its scheduler received an interrupt of the job while it was foreign.
   @usableFromInline static let deferredInterrupt: UInt32 = 128
 }

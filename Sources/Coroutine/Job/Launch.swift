@@ -2,14 +2,14 @@ internal import CCoroutine
 public import Dispatch
 import Synchronization
 
-/// How much stack a coroutine may use.
+/// The stack size of a coroutine.
 ///
-/// Address space is reserved; memory is committed page by page as it is touched.
+/// The size is reserved as address space; memory is committed page by page on first use.
 public enum StackSize: Sendable, Hashable {
-  /// 512 KiB, enough for Foundation, regular expressions, TLS libraries and documents 200 levels deep.
+  /// 512 KiB: enough for Foundation, regular expressions, TLS libraries and documents 200 levels deep.
   case standard
-  /// At least so many bytes, rounded up to a size class: 16, 64, 256 or 512 KiB, 1, 4 or 16 MiB. Beyond the largest the
-  /// job fails with ``CoroutineError/stackTooLarge(_:)``.
+  /// At least this number of bytes, rounded up to a size class: 16, 64, 256 or 512 KiB, 1, 4 or 16 MiB. Above the
+  /// largest class the job fails with ``CoroutineError/stackTooLarge(_:)``.
   case bytes(Int)
 
   @usableFromInline var byteCount: Int {
@@ -20,32 +20,32 @@ public enum StackSize: Sendable, Hashable {
   }
 }
 
-/// When a launched body starts to run.
+/// The time at which a launched body starts.
 public enum StartMode: Sendable {
   /// On its queue, never before `co_launch` returns.
   case queued
-  /// At once, on the caller's turn and thread, until it first suspends; from then on on its queue.
+  /// At once, on the caller's thread, until it first suspends; after that on its queue.
   case immediate
-  /// At the first join, await or wait; a lazy job that is dropped before that never runs.
+  /// At the first join, await or wait; a lazy job that is released before that never runs.
   case lazy
 }
 
-/// Starts `body` on its own guarded stack, on the scheduler of `queue`.
+/// Launches a coroutine: runs `body` on its own guarded stack, on the scheduler of `queue`.
+///
+/// Does not suspend, except that an immediate body runs until it first suspends; may be called anywhere. The current
+/// bindings of every ``CoroutineLocal`` also hold in the body. In a forked child the job fails with
+/// ``CoroutineError/afterFork`` before this returns.
 ///
 /// - Parameters:
-///   - queue: Where it runs. `nil`: the queue of the current coroutine; outside of any coroutine the shared parallel
-///     scheduler. A concurrent queue counts as one serial worker of it.
-///   - name: For dumps, reports and last words.
-///   - stack: How much stack it may use.
-///   - start: When it starts.
-///   - file: The launch place, for dumps, reports and last words.
-///   - line: The line of the launch place.
-///   - body: What it does. A failure that nobody joins goes to ``CoroutineRuntime/onUnhandledError``.
-/// - Returns: The handle, which may be dropped.
-///
-/// Does not suspend, except that an immediate body runs until it first suspends; may be called anywhere. The bindings of
-/// ``CoroutineLocal`` in force here are in force in the body. In a forked child the job fails with
-/// ``CoroutineError/afterFork`` before this returns.
+///   - queue: The queue on which it runs. `nil` means the queue of the current coroutine; outside a coroutine, the
+///     shared parallel scheduler. A concurrent queue counts as one serial worker of it.
+///   - name: A name for dumps and reports.
+///   - stack: The size of its stack.
+///   - start: The time at which it starts.
+///   - file: The launch site, for dumps and reports.
+///   - line: The line of the launch site.
+///   - body: The code to run. A failure that is never observed goes to ``CoroutineRuntime/onUnhandledError``.
+/// - Returns: The handle, which may be released at once.
 @inlinable @discardableResult
 public func co_launch<Success: Sendable>(
   on queue: DispatchQueue? = nil,
@@ -69,7 +69,7 @@ public func co_launch<Success: Sendable>(
 
 @usableFromInline
 enum Launch {
-  /// The scheduler for a launch here and now, with a reference for the job's record unless it is immortal.
+  /// Returns the scheduler for a launch from here, with a reference for the job's record unless it is immortal.
   @usableFromInline
   static func scheduler(for queue: DispatchQueue?) -> Unmanaged<Scheduler> {
     if let queue { return (ForkedChild.isHere ? ForkedChild.scheduler : QueueHost.scheduler(for: queue)).forRecord() }
@@ -77,13 +77,14 @@ enum Launch {
       let current = job.pointee.scheduler.load(ordering: .relaxed)
       return current._withUnsafeGuaranteedRef { $0.isImmortal } ? current : current.retain()
     }
-    // No thread of a forked child is in a coroutine, so a launch inside of one need not ask.
+    // No thread of a forked child is in a coroutine, so the check above covers launches inside a coroutine.
     return (ForkedChild.isHere ? ForkedChild.scheduler : WorkerPool.shared.nextWorker()).forRecord()
   }
 }
 
 extension Scheduler {
-  /// What a job's record holds: nothing of an immortal scheduler, so that launching there shares no reference count.
+  /// Returns the reference that a job's record holds; none of an immortal scheduler, so that launches share no
+  /// reference count.
   func forRecord() -> Unmanaged<Scheduler> {
     isImmortal ? Unmanaged.passUnretained(self) : Unmanaged.passRetained(self)
   }

@@ -2,9 +2,9 @@ internal import CCoroutine
 import Glibc
 import Synchronization
 
-// The stacks of jobs. A stack runs one job after another. When a job finishes and the next ready one has not started, that
-// one runs on the same stack with no switch at all. Otherwise the stack is parked in the C core's trampoline, FINISHED, and
-// waits in a cache for its next job.
+// The stacks of jobs. A stack runs one job after another. When a job finishes and the next ready one has not started,
+// that one runs on the same stack with no switch at all. Otherwise the stack is parked in the C core's trampoline,
+// FINISHED, and waits in a cache for its next job.
 
 enum StackRunner {
   /// Returns a context for jobs of `stackBytes`, or the reason why there is none.
@@ -25,8 +25,8 @@ enum StackRunner {
 
   /// Runs the carrier's job to its end, and returns the flow to continue.
   ///
-  /// Everything that it retains is released before the stack is parked. Not inlined into the closure that is passed as a C
-  /// function: there the compiler would emit calls for what must be inlined.
+  /// Everything that it retains is released before the stack is parked. Not inlined into the closure that is passed as
+  /// a C function: there the compiler would emit calls for what must be inlined.
   @inline(never)
   private static func run(_ stack: UnsafeMutablePointer<cco_context>) -> UnsafeMutablePointer<cco_saved_context>? {
     Carrier.arrive()

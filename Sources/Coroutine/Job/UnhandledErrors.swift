@@ -1,6 +1,6 @@
 import Glibc
 
-/// Where failures go that nobody will see: the handler behind ``CoroutineRuntime/onUnhandledError``.
+/// The destination of unobserved failures: the handler behind ``CoroutineRuntime/onUnhandledError``.
 enum UnhandledErrors {
   // Sound because it is read and written under `lock`.
   nonisolated(unsafe) private static var stored: @Sendable (any Error, _ job: String) -> Void = writeLine
@@ -9,7 +9,7 @@ enum UnhandledErrors {
   static var handler: @Sendable (any Error, _ job: String) -> Void {
     get { lock.withLock { stored } }
     set {
-      // The old one is released after the lock is left: that may run foreign code.
+      // The old handler is released after the lock is left, because that may run foreign code.
       let old = lock.withLock {
         let old = stored
         stored = newValue
@@ -26,14 +26,14 @@ enum UnhandledErrors {
   }
 }
 
-/// In one write as a rule, so that lines of several threads do not mix.
+/// Writes a text, usually in one write, so that lines of several threads do not mix.
 func writeToStandardError(_ text: String) {
   var text = text
   text.withUTF8 { bytes in
     var rest = bytes[...]
     while !rest.isEmpty {
       let count = write(STDERR_FILENO, UnsafeBufferPointer(rebasing: rest).baseAddress, rest.count)
-      // Interrupted by a signal, it goes on; closed or full, there is nobody to tell.
+      // After an interruption by a signal it continues; if the descriptor is closed or full, it gives up.
       if count < 0, errno != EINTR { return }
       rest = rest.dropFirst(max(0, count))
     }
@@ -41,7 +41,7 @@ func writeToStandardError(_ text: String) {
 }
 
 extension AnyJob {
-  /// Its name, number and launch place: `"name" (id 7, launched at Module/File.swift:12)`.
+  /// The name, number and launch site: `"name" (id 7, launched at Module/File.swift:12)`.
   final var summary: String { origin.summary }
 }
 

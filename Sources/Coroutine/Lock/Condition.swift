@@ -1,6 +1,6 @@
 import Synchronization
 
-/// Lets coroutines that hold a ``FairMutex`` wait until what the mutex protects has changed as they need it.
+/// Lets coroutines that hold a ``FairMutex`` wait until the state that the mutex protects fulfils a predicate.
 ///
 /// ```swift
 /// // a consumer                                    // a producer
@@ -10,41 +10,42 @@ import Synchronization
 /// }                                                }
 /// ```
 ///
-/// Change what the predicate looks at under the mutex, then signal; then no wake-up is lost. `signal` is for when any one
-/// waiter can make use of the change; where they wait for different things, `broadcast`.
+/// Change the state that the predicate reads under the mutex, then signal; then no wake-up is lost. Use `signal` if any
+/// single waiter can use the change; use `broadcast` if the waiters wait for different predicates.
 public final class Condition: @unchecked Sendable {
-  // Sound because the queue is under `lock` and the rest is constant.
+  // Sound because the queue is accessed under `lock`, and the rest is constant.
   //
-  // A queue beside a mutex.
+  // A wait queue beside a mutex.
   //
-  //   HOLDS the mutex --predicate false--> QUEUED, gives the mutex away, parks
-  //   QUEUED --signal, broadcast: unlinked and claimed--> SIGNALLED --takes the mutex back--> HOLDS, looks at the predicate
-  //   QUEUED --cancelled--> takes the mutex back all the same, throws
+  //   HOLDS the mutex --predicate false--> QUEUED, unlocks the mutex, parks
+  //   QUEUED --signal, broadcast: unlinked and claimed--> SIGNALLED --locks the mutex--> HOLDS, evaluates the predicate
+  //   QUEUED --cancelled--> locks the mutex all the same, throws
   //
   // Invariants
-  //  1. A waiter is queued before it gives the mutex away. So whoever changes the state under the mutex after the waiter has
-  //     looked finds the waiter in the queue: no wake-up is lost.
-  //  2. It holds the mutex whenever it looks at the predicate, and when it returns or throws, so `withLock` unlocks what it
-  //     has locked. Therefore taking the mutex back cannot be cancelled.
-  //  3. A signal goes to one waiter that was waiting: `signal` unlinks and claims under the lock. A claim that fails, or is
-  //     refused because the waiter is cancelled, costs nothing, and the next in the queue gets the signal.
-  //  4. A waiter that was signalled looks at the predicate before it looks at cancellation, so that what the signal was for
-  //     is used by who got the signal, though it may have been cancelled since.
+  //  1. A waiter is queued before it unlocks the mutex. So a thread that changes the state under the mutex, after the
+  //     waiter has evaluated the predicate, finds the waiter in the queue: no wake-up is lost.
+  //  2. The waiter holds the mutex whenever it evaluates the predicate, and when it returns or throws, so `withLock`
+  //     unlocks what it has locked. Therefore locking the mutex again cannot be cancelled.
+  //  3. A signal goes to one coroutine that was waiting: `signal` unlinks and claims under the lock. A claim that
+  //     fails, or is refused because the waiter is cancelled, costs nothing, and the next waiter gets the signal.
+  //  4. A signalled waiter evaluates the predicate before it checks cancellation. So the signalled change is used by
+  //     the waiter that got the signal, even if it has been cancelled since.
   private let mutex: FairMutex
   private let lock = SpinLock()
   @exclusivity(unchecked) private var waiters = WaitQueue()
 
-  /// Creates a condition of what `mutex` protects.
+  /// Creates a condition on the state that `mutex` protects.
   public init(_ mutex: FairMutex) { self.mutex = mutex }
 
-  /// Returns when `predicate` is true.
+  /// Waits until `predicate` is true.
   ///
-  /// The caller holds the mutex; `predicate` is called with it held, and it is held afterwards, whether this returns or
-  /// throws.
+  /// The caller holds the mutex. `predicate` is called with the mutex held, before the first wait and after every
+  /// signal. The mutex is also held afterwards, whether this returns or throws.
   ///
-  /// Suspends, with the mutex given away meanwhile, until the predicate is true; it is looked at before the first wait and after
-  /// every signal. Cancelled, before or while it waits, it takes the mutex back, which may take as long as others hold it, and
-  /// throws. Without the mutex it ends the process; off a coroutine it throws ``CoroutineError/notInCoroutine``.
+  /// Suspends, with the mutex unlocked meanwhile, until the predicate is true. If the coroutine is cancelled, before or
+  /// during the wait, it locks the mutex again, which may take as long as others hold it, and throws. If the caller
+  /// does not hold the mutex, it traps.
+  /// - Throws: The cancellation error; ``CoroutineError/notInCoroutine`` outside a coroutine.
   public func wait(until predicate: () -> Bool) throws {
     try Carrier.requireJob().1.checkCancelled()
     if !mutex.isHeldByCaller {
@@ -55,9 +56,10 @@ public final class Condition: @unchecked Sendable {
     while !predicate() { try park() }
   }
 
-  /// Waits for one signal, and takes the mutex back.
+  /// Waits for one signal, and locks the mutex again.
   private func park() throws {
-    // The predicate is foreign code: where we are is known only now, and an interrupt may have come and gone.
+    // The predicate is foreign code: it may have moved the job to another thread, and an interrupt may have come and
+    // gone.
     let (carrier, job) = try Carrier.requireJob()
     try job.checkCancelled()
     defer { mutex.relock() }
@@ -76,9 +78,9 @@ public final class Condition: @unchecked Sendable {
     }
   }
 
-  /// Wakes the coroutine that has waited longest, if any waits; it runs when it has the mutex back.
+  /// Wakes the coroutine that has waited longest, if any; it runs when it has locked the mutex again.
   ///
-  /// Call it with the mutex held where the order of events matters. Never suspends; anywhere.
+  /// Call it with the mutex held if the order of events matters. Never suspends; any thread, coroutine or not.
   public func signal() {
     lock.lock()
     var woken: JobRef?
@@ -89,9 +91,9 @@ public final class Condition: @unchecked Sendable {
     if let woken { Carrier.makeReady(woken) }
   }
 
-  /// Wakes everyone who waits, in the order in which they came.
+  /// Wakes all waiters, in the order in which they started to wait.
   ///
-  /// Never suspends; anywhere.
+  /// Never suspends; any thread, coroutine or not.
   public func broadcast() {
     lock.lock()
     var woken = JobQueue()

@@ -1,35 +1,37 @@
 public import Synchronization
 
-// A count that coroutines wait for to become zero: what a wait group and a latch are made of.
+// A count that coroutines wait on until it is zero. Wait groups and latches are made of it.
 //
 //   word = count << 1 | AWAITED
 //
-//   AWAITED clear   nobody is queued; the count changes by compare-and-swap only
-//   AWAITED set     somebody may be queued; the count changes under `lock` only
+//   AWAITED clear   no waiter is queued; the count changes by compare-and-swap only
+//   AWAITED set     waiters may be queued; the count changes under `lock` only
 //
 //   clear --a waiter finds the count above zero, under the lock--> set
-//   set --the count becomes zero, or the last waiter gives up, under the lock--> clear
+//   set --the count becomes zero, or the last waiter withdraws, under the lock--> clear
 //
 // Invariants
-//  1. Waiters are queued only while the count is above zero: queueing happens under the lock after AWAITED was set by a
-//     compare-and-swap from a word with a count above zero, and from then on the count changes under the lock.
-//  2. Whoever brings the count to zero empties the queue in the same critical section, so exactly those who waited at that
-//     moment are released: a count that rises again at once holds nobody who had waited before, and lets nobody through who
-//     came after.
+//  1. Waiters are queued only while the count is above zero: queueing happens under the lock, after AWAITED was set by
+//     a compare-and-swap from a word with a count above zero, and from then on the count changes under the lock.
+//  2. The thread that brings the count to zero empties the queue in the same critical section. So exactly the waiters
+//     of that moment are released: a count that rises again at once keeps none of them, and releases no later waiter.
 //
-// Who wins a race
+// Races
 //   zero against cancellation    The claim of the wait decides. A claim that fails, or is refused because the waiter is
 //                                cancelled, costs nothing: there is nothing to hand over.
-//   zero against a new waiter    The waiter sets AWAITED by a compare-and-swap from the word in which it saw a count. Zero came
-//                                before: it fails, and the waiter sees zero. Zero comes after: it needs the lock, and finds it.
+//   zero against a new waiter The waiter sets AWAITED by a compare-and-swap from the word in which it saw a count. If
+//                                zero came before, it fails, and the waiter sees zero. If zero comes after, it needs
+//                                the
+//                                lock, under which it finds the waiter.
 
 @usableFromInline
 struct Countdown: ~Copyable {
-  /// ThreadSanitizer notes an inout access to any field at the address of the whole, where nothing else must be used.
+  /// ThreadSanitizer records an inout access to any field at the address of the struct, so no field in use may be
+  /// there.
   @usableFromInline let unused: UInt = 0
   @usableFromInline let word: Atomic<UInt>
   @usableFromInline let lock = SpinLock()
-  /// Under the lock.
+  /// Accessed under the lock.
   @usableFromInline var waiters = WaitQueue()
 
   static var most: UInt { UInt.max >> 2 }
@@ -37,7 +39,7 @@ struct Countdown: ~Copyable {
   init(_ count: UInt) { word = Atomic(count << 1) }
 }
 
-/// Used through its address only, one field at a time (see ``CompletionRef``).
+/// Accessed through its address only, one field at a time (see ``CompletionRef``).
 @usableFromInline typealias CountdownRef = UnsafeMutablePointer<Countdown>
 
 extension UnsafeMutablePointer where Pointee == Countdown {
@@ -45,15 +47,15 @@ extension UnsafeMutablePointer where Pointee == Countdown {
 
   /// Adds to the count.
   ///
-  /// False: too many, nothing has changed. Any thread.
+  /// Returns false, and changes nothing, if the count would be too large. Any thread.
   @usableFromInline
   func raise(by difference: UInt) -> Bool {
     change { difference > Countdown.most &- $0 ? nil : $0 &+ difference }
   }
 
-  /// Takes from the count, and at zero wakes everyone who waits.
+  /// Subtracts from the count, and at zero wakes all waiters.
   ///
-  /// False: there are not so many, nothing has changed. Any thread.
+  /// Returns false, and changes nothing, if the count would be negative. Any thread.
   @usableFromInline
   func lower(by difference: UInt) -> Bool {
     change { difference > $0 ? nil : $0 &- difference }
@@ -70,7 +72,7 @@ extension UnsafeMutablePointer where Pointee == Countdown {
         pointee.lock.unlock()
       }
       guard let count = next(word >> 1) else { return false }
-      // Releasing: what was done before is seen by who finds zero. Acquiring: it is passed on by who lowers further.
+      // Releasing: whoever finds zero sees all work done before. Acquiring: a thread that lowers further passes it on.
       let (isChanged, seen) = pointee.word.compareExchange(
         expected: word,
         desired: count << 1,
@@ -82,7 +84,7 @@ extension UnsafeMutablePointer where Pointee == Countdown {
     }
   }
 
-  /// Under the lock, which it leaves.
+  /// Changes the count under the lock, and leaves the lock.
   private func changeAwaited(_ count: UInt?) -> Bool {
     var woken = JobQueue()
     if let count {
@@ -100,7 +102,7 @@ extension UnsafeMutablePointer where Pointee == Countdown {
 
   /// Suspends the running job until the count is zero.
   ///
-  /// Throws what cancellation throws.
+  /// Throws the cancellation error.
   @usableFromInline
   func wait() throws {
     let (carrier, job) = try Carrier.beginWaiting()
@@ -118,9 +120,9 @@ extension UnsafeMutablePointer where Pointee == Countdown {
     }
   }
 
-  /// Under the lock: sets AWAITED.
+  /// Sets AWAITED, under the lock.
   ///
-  /// False: the count is zero.
+  /// Returns false if the count is zero.
   private func isAwaited() -> Bool {
     var word = pointee.word.load(ordering: .acquiring)
     while word > 1 {

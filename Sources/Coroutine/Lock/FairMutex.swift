@@ -1,7 +1,7 @@
 public import Synchronization
 
-/// A mutual exclusion lock for coroutines: suspends the coroutine that waits, never its thread, and goes to those who wait in
-/// the order in which they came.
+/// A mutual exclusion lock for coroutines: a waiting coroutine suspends, its thread does not block, and the lock is
+/// handed over first come, first served.
 ///
 /// ```swift
 /// let lock = FairMutex()
@@ -11,29 +11,30 @@ public import Synchronization
 /// }
 /// ```
 ///
-/// On one serial queue code between two suspensions is atomic by itself; a mutex is for critical sections that suspend, and for
-/// coroutines of several queues.
+/// On one serial queue the code between two suspensions is atomic by itself. A mutex is for critical sections that
+/// suspend, and for coroutines of several queues.
 ///
-/// - A coroutine that waits gives its thread to others. One that is cancelled while it waits throws at once and has not
-///   got the lock; whoever stood behind it moves up.
-/// - Handed over, the lock goes to the first in the queue, though the one that unlocks may want it again at once: nobody starves.
-/// - It is not reentrant. The owner's second `lock()` throws ``CoroutineError/wouldDeadlock``.
-/// - Unlocking what somebody else has locked ends the process.
+/// - A waiting coroutine releases its thread. If it is cancelled while it waits, it throws at once without the lock,
+///   and the waiters behind it move up.
+/// - The lock is handed over to the first waiter, even if the unlocking coroutine locks again at once: there is no
+///   starvation.
+/// - It is not reentrant. A second `lock()` by the owner throws ``CoroutineError/wouldDeadlock``.
+/// - Unlocking by anyone but the owner traps.
 public final class FairMutex: @unchecked Sendable {
-  // Sound because both are made of atomics and of what Permits guards; the storage is used by its address alone, as
-  // the first property.
+  // Sound because both properties consist of atomics and of what Permits guards; the storage is accessed through its
+  // address only, as the first property.
   //
-  // One permit, and who has it.
+  // One permit, and its holder.
   //
-  //   FREE      permit available, owner nobody
-  //   HELD      permit taken, owner the holder: set by the holder when it has the permit, cleared by it before it gives it
-  //   HANDED    permit taken, owner nobody: granted to a waiter that has not run yet; nobody can unlock
+  //   FREE      permit available, no owner
+  //   HELD permit taken, owner is the holder: the holder sets it after taking, and clears it before giving the permit
+  //   HANDED    permit taken, no owner: granted to a waiter that has not run yet; an unlock is refused
   //
-  //   FREE --lock, tryLock--> HELD --unlock, nobody waits--> FREE
-  //                           HELD --unlock, somebody waits--> HANDED --the waiter runs--> HELD
+  //   FREE --lock, tryLock--> HELD --unlock, no waiter--> FREE
+  //                           HELD --unlock, a waiter--> HANDED --the waiter runs--> HELD
   //
-  // `owner` is written by holders only. Who compares it with itself can trust the answer: nobody else writes my word in it.
-  // Races for the permit: Permits.swift.
+  // Only holders write `owner`. A caller that compares it with its own word can trust the result: no other caller
+  // writes that word. Races for the permit: see Permits.swift.
   @exclusivity(unchecked) private var storage = Permits(1)
   @usableFromInline let owner = Atomic<UInt>(0)
 
@@ -41,16 +42,17 @@ public final class FairMutex: @unchecked Sendable {
     @inline(__always) get { propertyAddress(in: self, at: 0, as: Permits.self) }
   }
 
-  /// Creates a free mutex.
+  /// Creates an unlocked mutex.
   public init() { _ = PermitsRef(&storage, at: permit) }
 
   deinit { Inspection.letFinish(self) }
 
-  /// Takes the lock.
+  /// Locks the mutex.
   ///
-  /// Suspends while somebody else holds it, until it is this coroutine's turn in the order of asking. Cancelled, before or while
-  /// it waits, it throws and has not got the lock. By its owner it throws ``CoroutineError/wouldDeadlock``; off a coroutine
-  /// ``CoroutineError/notInCoroutine``.
+  /// Suspends while it is locked, until all earlier waiters have been served. If the coroutine is cancelled, before or
+  /// during the wait, it throws and does not hold the lock.
+  /// - Throws: The cancellation error; ``CoroutineError/wouldDeadlock`` if the caller is the owner;
+  ///   ``CoroutineError/notInCoroutine`` outside a coroutine.
   @inlinable
   public func lock() throws {
     let (carrier, job) = try Carrier.beginWaiting()
@@ -66,18 +68,19 @@ public final class FairMutex: @unchecked Sendable {
     try permit.wait(1, .lock, of: self, carrier, job)
   }
 
-  /// Takes the lock if it is free and nobody waits for it.
+  /// Locks the mutex if it is free and has no waiters.
   ///
-  /// Never suspends. Anywhere: off a coroutine the lock then belongs to the thread, which must be the one to unlock it.
+  /// Never suspends; any thread. Outside a coroutine the thread becomes the owner, and must be the one to unlock.
+  /// - Returns: Whether the caller now holds the lock.
   public func tryLock() -> Bool {
     guard permit.take(1) else { return false }
     owner.store(LockOwner.current.word, ordering: .relaxed)
     return true
   }
 
-  /// Gives the lock to the coroutine that has waited longest, if any.
+  /// Unlocks the mutex, and hands it over to the coroutine that has waited longest, if any.
   ///
-  /// Never suspends; that coroutine runs when its queue comes to it. By anyone but the owner it ends the process.
+  /// Never suspends; the woken coroutine is enqueued on its own queue. Traps if the caller is not the owner.
   @inlinable
   public func unlock() {
     if !isHeldByCaller { refuse() }
@@ -85,7 +88,7 @@ public final class FairMutex: @unchecked Sendable {
     _ = permit.give(1)
   }
 
-  /// Runs `body` with the lock held, and unlocks it however `body` ends.
+  /// Runs `body` with the lock held, and unlocks when `body` returns or throws.
   ///
   /// Waits, throws and is cancelled as ``lock()``; `body` may suspend.
   @inlinable
@@ -104,7 +107,7 @@ public final class FairMutex: @unchecked Sendable {
     misuse("A FairMutex can be unlocked only by the coroutine, or off coroutines the thread, that has locked it.")
   }
 
-  /// Takes the lock back for somebody who has given it away inside of a critical section: also when cancelled.
+  /// Locks again after an unlock inside a critical section, even if the job is cancelled.
   func relock() {
     if tryLock() { return }
     do {

@@ -1,6 +1,6 @@
 public import Synchronization
 
-/// A lock that any number of readers hold together, or one writer alone.
+/// A lock that is held by any number of readers together, or by one writer alone.
 ///
 /// ```swift
 /// let lock = FairReadWriteLock()
@@ -8,25 +8,27 @@ public import Synchronization
 /// try lock.withWriteLock { table[item] = price + 1 }
 /// ```
 ///
-/// Nobody starves: readers and writers are served in the order of asking. Readers that come one after the other share the lock;
-/// a reader that comes after a waiting writer waits behind it. One that is cancelled while it waits throws, has not got
-/// the lock, and those behind it move up: readers behind a cancelled writer join those that read.
+/// There is no starvation: readers and writers are served first come, first served. Consecutive readers share the lock;
+/// a reader that comes after a waiting writer waits behind it. If a coroutine is cancelled while it waits, it throws
+/// without the lock, and the waiters behind it move up: readers behind a cancelled writer join the current readers.
 ///
-/// - A writer that asks again, to read or to write, gets ``CoroutineError/wouldDeadlock``. A reader must not ask again either: a
-///   writer may have come to stand between, and then both wait for ever. There is no way up from reading to writing.
-/// - To unlock for writing what somebody else has locked, or for reading what nobody reads, ends the process.
+/// - A writer that locks again, for reading or writing, gets ``CoroutineError/wouldDeadlock``. A reader must not lock
+///   again either: a writer may wait in between, and then both wait for ever. A read lock cannot be upgraded to a write
+///   lock.
+/// - Unlocking for writing by anyone but the writer, or for reading without a reader, traps.
 public final class FairReadWriteLock: @unchecked Sendable {
-  // Sound because both are made of atomics and of what Permits guards; the storage is used by its address alone, as
-  // the first property.
+  // Sound because both properties consist of atomics and of what Permits guards; the storage is accessed through its
+  // address only, as the first property.
   //
-  // As many permits as there can be readers. A reader takes one, a writer all of them; that is all.
+  // There are as many permits as there can be readers. A reader takes one, a writer takes all.
   //
   //   FREE     all available
-  //   READ     some taken, `writer` nobody
-  //   WRITTEN  all taken, `writer` the holder: set by it when it has them, cleared by it before it gives them back
-  //   HANDED   all taken, `writer` nobody: granted to a writer that has not run yet
+  //   READ     some taken, no `writer`
+  //   WRITTEN  all taken, `writer` is the holder: it sets it after taking them, and clears it before giving them back
+  //   HANDED   all taken, no `writer`: granted to a writer that has not run yet
   //
-  // `writer` is written by writers only. Who compares it with itself can trust the answer. Order and races: Permits.swift.
+  // Only writers write `writer`, so a caller that compares it with its own word can trust the result. Order and races:
+  // see Permits.swift.
   @exclusivity(unchecked) private var storage = Permits(FairReadWriteLock.everyone)
   @usableFromInline let writer = Atomic<UInt>(0)
 
@@ -36,27 +38,30 @@ public final class FairReadWriteLock: @unchecked Sendable {
     @inline(__always) get { propertyAddress(in: self, at: 0, as: Permits.self) }
   }
 
-  /// Creates a free lock.
+  /// Creates an unlocked lock.
   public init() { _ = PermitsRef(&storage, at: permits) }
 
   deinit { Inspection.letFinish(self) }
 
   // MARK: Reading
 
-  /// Takes the lock together with others that read.
+  /// Locks for reading, together with other readers.
   ///
-  /// Suspends while somebody writes, or has asked before to write. Cancelled, before or while it waits, it throws and has not
-  /// got the lock. By the writer it throws ``CoroutineError/wouldDeadlock``; off a coroutine ``CoroutineError/notInCoroutine``.
+  /// Suspends while a writer holds the lock or waits ahead. If the coroutine is cancelled, before or during the wait,
+  /// it throws and does not hold the lock.
+  /// - Throws: The cancellation error; ``CoroutineError/wouldDeadlock`` if the caller is the writer;
+  ///   ``CoroutineError/notInCoroutine`` outside a coroutine.
   public func lockRead() throws { try lock(1) }
 
-  /// Takes the lock for reading if nobody writes and nobody waits.
+  /// Locks for reading if there is no writer and no waiter.
   ///
-  /// Never suspends; anywhere.
+  /// Never suspends; any thread, coroutine or not.
+  /// - Returns: Whether the caller now holds the lock.
   public func tryLockRead() -> Bool { permits.take(1) }
 
-  /// One reader less; the last lets a waiting writer go on.
+  /// Ends one read; the last reader hands the lock over to a waiting writer.
   ///
-  /// Never suspends; anywhere. Without a reader it ends the process.
+  /// Never suspends; any thread, coroutine or not. Traps if there is no reader.
   public func unlockRead() {
     if writer.load(ordering: .relaxed) != 0 || !permits.give(1) {
       misuse(
@@ -65,7 +70,7 @@ public final class FairReadWriteLock: @unchecked Sendable {
     }
   }
 
-  /// Runs `body` with the lock held for reading, and unlocks it however `body` ends.
+  /// Runs `body` with the lock held for reading, and unlocks when `body` returns or throws.
   ///
   /// Waits, throws and is cancelled as ``lockRead()``; `body` may suspend.
   public func withReadLock<Output>(_ body: () throws -> Output) throws -> Output {
@@ -76,28 +81,31 @@ public final class FairReadWriteLock: @unchecked Sendable {
 
   // MARK: Writing
 
-  /// Takes the lock alone.
+  /// Locks for writing, alone.
   ///
-  /// Suspends while anybody reads or writes, until it is this coroutine's turn in the order of asking. Cancelled, before or while
-  /// it waits, it throws and has not got the lock. By the writer it throws ``CoroutineError/wouldDeadlock``; off a coroutine
-  /// ``CoroutineError/notInCoroutine``.
+  /// Suspends while there are readers or a writer, until all earlier waiters have been served. If the coroutine is
+  /// cancelled, before or during the wait, it throws and does not hold the lock.
+  /// - Throws: The cancellation error; ``CoroutineError/wouldDeadlock`` if the caller is the writer;
+  ///   ``CoroutineError/notInCoroutine`` outside a coroutine.
   public func lockWrite() throws {
     let job = try lock(Self.everyone)
     writer.store(LockOwner(job).word, ordering: .relaxed)
   }
 
-  /// Takes the lock for writing if it is free and nobody waits.
+  /// Locks for writing if the lock is free and has no waiters.
   ///
-  /// Never suspends. Anywhere: off a coroutine it then belongs to the thread, which must be the one to unlock it.
+  /// Never suspends; any thread. Outside a coroutine the thread becomes the writer, and must be the one to unlock.
+  /// - Returns: Whether the caller now holds the lock.
   public func tryLockWrite() -> Bool {
     guard permits.take(Self.everyone) else { return false }
     writer.store(LockOwner.current.word, ordering: .relaxed)
     return true
   }
 
-  /// Lets those go on who have waited longest: one writer, or readers up to the next writer.
+  /// Unlocks after writing, and hands the lock over to the first waiters: one writer, or all readers up to the next
+  /// writer.
   ///
-  /// Never suspends. By anyone but the writer it ends the process.
+  /// Never suspends. Traps if the caller is not the writer.
   public func unlockWrite() {
     if !isWrittenByCaller {
       misuse("A FairReadWriteLock can be unlocked for writing only by who has locked it for writing.")
@@ -106,7 +114,7 @@ public final class FairReadWriteLock: @unchecked Sendable {
     _ = permits.give(Self.everyone)
   }
 
-  /// Runs `body` with the lock held for writing, and unlocks it however `body` ends.
+  /// Runs `body` with the lock held for writing, and unlocks when `body` returns or throws.
   ///
   /// Waits, throws and is cancelled as ``lockWrite()``; `body` may suspend.
   public func withWriteLock<Output>(_ body: () throws -> Output) throws -> Output {
@@ -117,7 +125,7 @@ public final class FairReadWriteLock: @unchecked Sendable {
 
   var isWrittenByCaller: Bool { writer.load(ordering: .relaxed) == LockOwner.current.word }
 
-  /// Takes permits; answers who has them.
+  /// Takes permits for the running job, and returns the job.
   @discardableResult
   private func lock(_ count: UInt) throws -> JobRef {
     let (carrier, job) = try Carrier.beginWaiting()

@@ -1,6 +1,7 @@
 import Synchronization
 
-/// A number of permits that coroutines take and give back; who asks for more than there are waits, in the order of asking.
+/// A number of permits that coroutines acquire and release; a coroutine that wants more than are available waits, first
+/// come, first served.
 ///
 /// ```swift
 /// let connections = FairSemaphore(10)
@@ -8,14 +9,13 @@ import Synchronization
 /// defer { connections.release() }
 /// ```
 ///
-/// Strictly first come, first served, whatever the amounts: a coroutine that wants many is not overtaken for ever by those that
-/// want one, though one permit is there. A waiter that is cancelled has taken nothing, and those behind it move up.
+/// The order is strict, whatever the amounts: a coroutine that wants many permits is not overtaken by coroutines that
+/// want one, even if one permit is available. A cancelled waiter has taken nothing, and the waiters behind it move up.
 ///
-/// Permits belong to nobody: one coroutine may acquire and another, or a thread, release.
+/// Permits have no owner: one coroutine may acquire, and another, or a thread, release.
 ///
-/// A semaphore has a limit. By default that is the number of permits that it was made with: to release more ends the
-/// process, because a permit was given back twice. A semaphore that signals begins with none and has no limit, as a
-/// `DispatchSemaphore`:
+/// A semaphore has a limit. By default this is the initial number of permits: releasing more traps, because a permit
+/// was released twice. A semaphore for signalling starts with none and has no limit, like a `DispatchSemaphore`:
 ///
 /// ```swift
 /// let arrived = FairSemaphore(0, limit: .unbounded)
@@ -23,9 +23,9 @@ import Synchronization
 /// try arrived.acquire()                    // in a coroutine: suspends until one has arrived
 /// ```
 public final class FairSemaphore: @unchecked Sendable {
-  // Sound because the storage guards itself; it is used by its address alone, as the first property.
+  // Sound because the storage guards itself; it is accessed through its address only, as the first property.
   //
-  // All there is to it, the states and the races, is in Permits.swift.
+  // States and races: see Permits.swift.
   @exclusivity(unchecked) private var storage: Permits
 
   @inlinable var permits: PermitsRef {
@@ -34,21 +34,21 @@ public final class FairSemaphore: @unchecked Sendable {
 
   /// Creates a semaphore with `permits` permits, all available.
   ///
-  /// It never has more. A negative number traps. With none it lets nobody through: a coroutine that acquires waits
-  /// until it is cancelled. ``init(_:limit:)`` makes one that signals.
+  /// The number of permits never exceeds the initial one. A negative number traps. With 0 permits, an acquiring
+  /// coroutine waits until it is cancelled; use ``init(_:limit:)`` for signalling.
   public convenience init(_ permits: Int) { self.init(permits, limit: .permits(permits)) }
 
-  /// How many permits a semaphore can have at most.
+  /// The largest number of permits of a semaphore.
   public enum Limit: Sendable, Hashable {
-    /// As many as can be counted, `Int.max / 2`: releasing adds permits, whether or not they were acquired before.
+    /// The largest countable number, `Int.max / 2`: releasing adds permits, whether or not they were acquired before.
     case unbounded
-    /// So many: releasing adds permits until that many are available.
+    /// This number: releasing adds permits until this many are available.
     case permits(Int)
   }
 
-  /// Creates a semaphore with `permits` available permits, to which releasing adds more, up to `limit`.
+  /// Creates a semaphore with `permits` available permits; releasing adds more, up to `limit`.
   ///
-  /// A negative number and a limit below `permits` trap.
+  /// A negative number traps, and so does a limit below `permits`.
   public init(_ permits: Int, limit: Limit) {
     let most = if case .permits(let most) = limit { most } else { Self.mostPermits }
     if permits < 0 { misuse("A FairSemaphore cannot have \(permits) permits: give it 0 or more.") }
@@ -64,14 +64,15 @@ public final class FairSemaphore: @unchecked Sendable {
 
   deinit { Inspection.letFinish(self) }
 
-  /// Such that twice as many still fit into a word.
+  /// Twice this number still fits into a word.
   private static var mostPermits: Int { Int.max / 2 }
 
-  /// Takes `permits` permits, all at once.
+  /// Acquires `permits` permits, all at once.
   ///
-  /// Suspends until they are there and everyone who has asked before has been served. Cancelled, before or while it waits, it
-  /// throws and has taken none. To ask for none never waits. To ask for more than the limit throws
-  /// ``CoroutineError/wouldDeadlock``; a negative number traps. Off a coroutine ``CoroutineError/notInCoroutine``.
+  /// Suspends until they are available and all earlier waiters have been served. Acquiring 0 never waits. If the
+  /// coroutine is cancelled, before or during the wait, it throws and has taken none. A negative number traps.
+  /// - Throws: The cancellation error; ``CoroutineError/wouldDeadlock`` if `permits` is above the limit;
+  ///   ``CoroutineError/notInCoroutine`` outside a coroutine.
   @inlinable
   public func acquire(_ permits: Int = 1) throws {
     let (carrier, job) = try Carrier.beginWaiting()
@@ -88,31 +89,32 @@ public final class FairSemaphore: @unchecked Sendable {
     try permits.wait(count, .permits, of: self, carrier, job)
   }
 
-  /// Whether nobody will ever have so many.
+  /// Whether `count` permits can never be available.
   ///
-  /// Nobody will have one of none either, but such a semaphore is a closed gate.
+  /// A semaphore with a limit of 0 is an exception: it is a closed gate, and waiting for it is permitted.
   func isBeyond(_ count: UInt) -> Bool { count > permits.pointee.total && permits.pointee.total > 0 }
 
-  /// Takes `permits` permits if they are there and nobody waits.
+  /// Acquires `permits` permits if they are available and nothing waits.
   ///
-  /// Never suspends; anywhere. A negative number traps.
+  /// Never suspends; any thread, coroutine or not. A negative number traps.
+  /// - Returns: Whether the caller now has the permits.
   @inlinable
   public func tryAcquire(_ permits: Int = 1) -> Bool {
     let count = Self.checked(permits, "acquire")
     return count == 0 || self.permits.take(count)
   }
 
-  /// Gives `permits` permits back, or adds them, to those who wait first.
+  /// Releases or adds `permits` permits; waiting coroutines get them first.
   ///
-  /// Never suspends; anywhere. To have more than the limit, or a negative number, ends the process.
+  /// Never suspends; any thread, coroutine or not. Traps if the limit would be exceeded, or if the number is negative.
   @inlinable
   public func release(_ permits: Int = 1) {
     if !self.permits.give(Self.checked(permits, "release")) { refuse(permits) }
   }
 
-  /// How many permits are free at this moment.
+  /// The number of available permits at this moment.
   ///
-  /// Some may be free although coroutines wait: the first of them wants more.
+  /// It may be above zero while coroutines wait: the first of them wants more.
   public var available: Int { Int(permits.available) }
 
   @inlinable @inline(__always)

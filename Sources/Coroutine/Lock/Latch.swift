@@ -1,22 +1,22 @@
 import Synchronization
 
-/// A door that opens once, when it has been counted down to zero, and stays open.
+/// A one-time barrier: it opens when it has been counted down to zero, and stays open.
 ///
 /// ```swift
 /// let ready = Latch(workers.count)      // each worker: ready.countDown()
 /// try ready.wait()
 /// ```
 ///
-/// Unlike a ``WaitGroup`` it cannot be counted up, so whoever comes late finds it open.
+/// Unlike a ``WaitGroup`` it cannot be counted up, so a late waiter finds it open.
 public final class Latch: @unchecked Sendable {
-  // Sound because the storage guards itself; it is used by its address alone, as the first property.
+  // Sound because the storage guards itself; it is accessed through its address only, as the first property.
   //
-  // The states and the races are in Countdown.swift; the count only falls.
+  // States and races: see Countdown.swift; the count only falls.
   @exclusivity(unchecked) private var storage: Countdown
 
   private var countdown: CountdownRef { propertyAddress(in: self, at: 0, as: Countdown.self) }
 
-  /// Creates a latch that opens after `count` counts; with 0 it is open.
+  /// Creates a latch that opens after `count` counts; with 0 it is open at once.
   ///
   /// A negative number traps.
   public init(_ count: Int) {
@@ -26,9 +26,9 @@ public final class Latch: @unchecked Sendable {
     checkAddress(countdown, of: &storage)
   }
 
-  /// Counts down; the last count opens the latch for everyone who waits.
+  /// Counts down; the last count opens the latch and wakes all waiters.
   ///
-  /// Never suspends; anywhere. Below zero, or by a negative number, it ends the process.
+  /// Never suspends; any thread, coroutine or not. Traps if the count would be negative, or if `count` is negative.
   public func countDown(_ count: Int = 1) {
     if count < 0 { misuse("A Latch cannot count down by \(count): give it 0 or more.") }
     if !countdown.lower(by: UInt(count)) {
@@ -36,12 +36,13 @@ public final class Latch: @unchecked Sendable {
     }
   }
 
-  /// Whether the latch is open; what was done before its last count is seen then.
+  /// Whether the latch is open; everything done before its last count is then visible.
   public var isOpen: Bool { countdown.count == 0 }
 
-  /// Suspends until the latch is open; at once where it is.
+  /// Waits until the latch is open; returns at once if it is.
   ///
-  /// What was done before the last count is seen after it. Cancelled, before or while it waits, it throws. Off a
-  /// coroutine ``CoroutineError/notInCoroutine``.
+  /// Everything done before the last count is visible afterwards. If the coroutine is cancelled, before or during the
+  /// wait, it throws.
+  /// - Throws: The cancellation error; ``CoroutineError/notInCoroutine`` outside a coroutine.
   public func wait() throws { try countdown.wait() }
 }

@@ -1,6 +1,6 @@
 import Synchronization
 
-// What a dump says about the locks that jobs wait for.
+// The descriptions of locks, for dumps.
 
 extension FairMutex: Inspectable {
   var waitLock: UnsafePointer<SpinLock> { permit.lockAddress }

@@ -1,18 +1,20 @@
 import Synchronization
 
-// The cases of locks and semaphores in a select. A case that wins has done what `lock` and `acquire` do, no more: the lock is held
-// when the body runs, and afterwards.
+// The select cases of locks and semaphores. A selected case has done exactly what `lock` or `acquire` does: the lock is
+// held when the body runs, and afterwards.
 //
-// A select's node stands in the queue of Permits like any other; who grants does not see that it is a select's. What is different
-// is its end. A select unlinks the nodes of the cases that lost by itself, and knows nothing of permits. Such a node may have stood
-// in front of waiters that want less, so `dispose`, which comes after the unlinking, grants what they can have. A mutex does not
-// need it: whoever waits for one permit is granted it as soon as there is one, also past nodes that cannot be claimed.
+// A select's waiter is queued in Permits like any other; the granting thread does not see the difference. The end
+// differs: a select unlinks the waiters of its unselected cases itself, and knows nothing of permits. Such a waiter may
+// have been queued ahead of waiters that want less, so `dispose`, which runs after the unlinking, grants what they can
+// have. A mutex does not need this: a waiter for one permit gets it as soon as there is one, even past waiters that
+// cannot be claimed.
 
 extension FairMutex {
-  /// For ``co_select(biased:_:)``: takes the lock.
+  /// Creates a case of ``co_select(biased:_:)`` that locks the mutex.
   ///
-  /// Ready when it is free and nobody waits; waiting, the select has its place in the queue. `body` runs with the lock held, and
-  /// it stays held: ``unlock()`` it, there or later. By its owner, co_select throws ``CoroutineError/wouldDeadlock``.
+  /// Ready when the mutex is free and has no waiters; until then the select is queued like other waiters. `body` runs
+  /// with the lock held, and it stays held: ``unlock()`` it in `body` or later. If the caller is the owner, co_select
+  /// throws ``CoroutineError/wouldDeadlock``.
   public func onLock<R>(_ body: @escaping () throws -> R) -> SelectCase<R> {
     SelectCase(
       MutexLocking.self,
@@ -26,11 +28,11 @@ extension FairMutex {
 }
 
 extension FairSemaphore {
-  /// For ``co_select(biased:_:)``: takes `permits` permits.
+  /// Creates a case of ``co_select(biased:_:)`` that acquires `permits` permits.
   ///
-  /// Ready when they are there and nobody waits; waiting, the select has its place in the queue. They are taken when `body` runs:
-  /// ``release(_:)`` them, there or later. For more than the semaphore's limit, co_select throws
-  /// ``CoroutineError/wouldDeadlock``; a negative number traps.
+  /// Ready when they are available and nothing waits; until then the select is queued like other waiters. The permits
+  /// are acquired when `body` runs: ``release(_:)`` them in `body` or later. If `permits` is above the semaphore's
+  /// limit, co_select throws ``CoroutineError/wouldDeadlock``; a negative number traps.
   public func onAcquire<R>(_ permits: Int = 1, _ body: @escaping () throws -> R) -> SelectCase<R> {
     SelectCase(
       Acquiring.self,
@@ -45,16 +47,18 @@ extension FairSemaphore {
 }
 
 extension FairReadWriteLock {
-  /// For ``co_select(biased:_:)``: takes the lock for reading.
+  /// Creates a case of ``co_select(biased:_:)`` that locks for reading.
   ///
-  /// Ready when nobody writes and nobody waits; waiting, the select has its place in the queue. `body` runs with the lock held,
-  /// and it stays held: ``unlockRead()`` it, there or later. By the writer, co_select throws ``CoroutineError/wouldDeadlock``.
+  /// Ready when there is no writer and no waiter; until then the select is queued like other waiters. `body` runs with
+  /// the lock held, and it stays held: ``unlockRead()`` it in `body` or later. If the caller is the writer, co_select
+  /// throws ``CoroutineError/wouldDeadlock``.
   public func onReadLock<R>(_ body: @escaping () throws -> R) -> SelectCase<R> { onLock(1, body) }
 
-  /// For ``co_select(biased:_:)``: takes the lock for writing.
+  /// Creates a case of ``co_select(biased:_:)`` that locks for writing.
   ///
-  /// Ready when it is free and nobody waits; waiting, the select has its place in the queue. `body` runs with the lock held, and
-  /// it stays held: ``unlockWrite()`` it, there or later. By the writer, co_select throws ``CoroutineError/wouldDeadlock``.
+  /// Ready when the lock is free and has no waiters; until then the select is queued like other waiters. `body` runs
+  /// with the lock held, and it stays held: ``unlockWrite()`` it in `body` or later. If the caller is the writer,
+  /// co_select throws ``CoroutineError/wouldDeadlock``.
   public func onWriteLock<R>(_ body: @escaping () throws -> R) -> SelectCase<R> { onLock(Self.everyone, body) }
 
   private func onLock<R>(_ count: UInt, _ body: @escaping () throws -> R) -> SelectCase<R> {
@@ -70,7 +74,7 @@ extension FairReadWriteLock {
   }
 }
 
-/// Taking a mutex, as a select's operation.
+/// The select operation that locks a mutex.
 private enum MutexLocking: SelectOperation {
   static func attempt(_ mutex: FairMutex, _ waiter: SelectWaiterRef) -> SelectAnswer {
     waiter.attempt(mutex.permit, isImpossible: mutex.isHeldByCaller)
@@ -82,7 +86,7 @@ private enum MutexLocking: SelectOperation {
   }
 }
 
-/// Taking permits of a semaphore, as a select's operation.
+/// The select operation that acquires permits of a semaphore.
 private enum Acquiring: SelectOperation {
   static func attempt(_ semaphore: FairSemaphore, _ waiter: SelectWaiterRef) -> SelectAnswer {
     if waiter.wanted == 0 { return .yes }
@@ -96,7 +100,7 @@ private enum Acquiring: SelectOperation {
   static func dispose(_ semaphore: FairSemaphore, _ waiter: SelectWaiterRef) { semaphore.permits.grant() }
 }
 
-/// Taking a read-write lock, for reading by one permit or for writing by all, as a select's operation.
+/// The select operation that locks a read-write lock: by one permit for reading, by all for writing.
 private enum ReadWriteLocking: SelectOperation {
   static func attempt(_ lock: FairReadWriteLock, _ waiter: SelectWaiterRef) -> SelectAnswer {
     waiter.attempt(lock.permits, isImpossible: lock.isWrittenByCaller)
@@ -113,9 +117,9 @@ private enum ReadWriteLocking: SelectOperation {
 extension SelectWaiterRef {
   fileprivate var wanted: UInt { pointee.words[0] }
 
-  /// Under the lock.
+  /// Attempts to take the permits, under the lock.
   ///
-  /// What can never be had is ready, so that it throws instead of waiting for ever.
+  /// An impossible request counts as ready, so that it throws instead of waiting for ever.
   fileprivate func attempt(_ permits: PermitsRef, isImpossible: Bool) -> SelectAnswer {
     if isImpossible { pointee.slotted.isClosed = true }
     return isImpossible || permits.takeOrContend(wanted) ? .yes : .no
@@ -130,7 +134,7 @@ extension UnsafeMutablePointer where Pointee == Permits {
   var lockAddress: UnsafePointer<SpinLock> { withUnsafePointer(to: pointee.lock) { $0 } }
   fileprivate var queueAddress: UnsafeMutablePointer<WaitQueue> { pointee.queue.unsafelyUnwrapped }
 
-  /// Hands out what those who wait can have, after somebody has left the queue.
+  /// Grants the waiters what they can have, after a waiter was unlinked.
   fileprivate func grant() {
     pointee.lock.lock()
     leaveLock(granting: 0)

@@ -1,8 +1,8 @@
 public import CCoroutine
 
-/// Who holds a lock: the coroutine, or the thread where there is none.
+/// The holder of a lock: the coroutine, or, outside a coroutine, the thread.
 ///
-/// A number that is compared and nothing else: what it stood for may be gone.
+/// A number that is only compared: the object that it stands for may be gone.
 @usableFromInline
 struct LockOwner: Equatable {
   @usableFromInline let word: UInt
@@ -15,12 +15,17 @@ struct LockOwner: Equatable {
 
   @inlinable static var nobody: LockOwner { LockOwner(word: 0) }
 
-  /// Whoever calls.
+  /// The caller.
   ///
-  /// Coroutines and threads have different words: each is the address of something that it alone owns.
+  /// Coroutines and threads have different words: each word is the address of something that the coroutine or thread
+  /// alone owns.
   @inlinable static var current: LockOwner {
     @inline(__always) get {
-      if let job = Carrier.current?.pointee.job { LockOwner(job) } else { LockOwner(word: UInt(bitPattern: cco_thread())) }
+      if let job = Carrier.current?.pointee.job {
+        LockOwner(job)
+      } else {
+        LockOwner(word: UInt(bitPattern: cco_thread()))
+      }
     }
   }
 }

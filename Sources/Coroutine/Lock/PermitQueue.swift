@@ -1,11 +1,11 @@
 import Synchronization
 
-// The part of Permits that has to do with the queue: waiting, granting, giving up. The argument is in Permits.swift.
+// The queue of Permits: waiting, granting, withdrawing. The argument is in Permits.swift.
 
 extension UnsafeMutablePointer where Pointee == Permits {
   /// Suspends the running job until it has `count` permits.
   ///
-  /// Throws what cancellation throws, and then has taken none. `source`: the object whose permits these are.
+  /// Throws the cancellation error, and then has taken no permit. `source` is the object that contains the permits.
   @inline(never)
   func wait(
     _ count: UInt,
@@ -35,13 +35,13 @@ extension UnsafeMutablePointer where Pointee == Permits {
     }
   }
 
-  /// As give, while others may wait.
+  /// Gives permits back while there may be waiters.
   @usableFromInline @inline(never)
   func giveContended(_ count: UInt) -> Bool {
     pointee.lock.lock()
     let word = pointee.word.load(ordering: .relaxed)
     guard word & 1 != 0 else {
-      // The last waiter has just gone: it is a plain give after all.
+      // The last waiter has just gone, so this is an uncontended give.
       pointee.lock.unlock()
       return give(count)
     }
@@ -53,8 +53,10 @@ extension UnsafeMutablePointer where Pointee == Permits {
     return true
   }
 
-  /// Under the lock, which it leaves: adds `count` permits, hands out what those who wait can have, then wakes them, in their
+  /// Adds `count` permits, grants what the waiters can have, leaves the lock, then wakes the granted waiters in their
   /// order.
+  ///
+  /// Called under the lock.
   func leaveLock(granting count: UInt) {
     let word = pointee.word.load(ordering: .relaxed)
     guard word & 1 != 0 else { return pointee.lock.unlock() }
@@ -62,10 +64,11 @@ extension UnsafeMutablePointer where Pointee == Permits {
     var woken = JobQueue()
     while let waiter = pointee.waiters.first {
       let wanted = waiter.valueWaiter.pointee.slot.load(as: UInt.self)
-      // Who is first waits for enough, however little those behind it want: or it might wait for ever.
+      // The first waiter waits until there are enough, even if a later one wants less: otherwise it might wait for
+      // ever.
       guard wanted <= available else { break }
       pointee.waiters.remove(waiter)
-      // Refused: it is cancelled, or has been woken by something else. The next one is first now.
+      // A refused waiter is cancelled, or has been woken by another source. The next waiter is the first now.
       guard let job = waiter.pointee.job, job.claim(waiter.pointee.epoch, waiter.pointee.reason) else { continue }
       available &-= wanted
       woken.append(job)

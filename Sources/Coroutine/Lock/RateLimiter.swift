@@ -1,33 +1,35 @@
 import Synchronization
 
-/// Lets so much happen in a time and no more: a token bucket.
+/// Limits the rate of an operation: a token bucket.
 ///
 /// ```swift
 /// let limiter = RateLimiter(100, per: .seconds(1), burst: 20)
 /// try limiter.acquire()          // before each request
 /// ```
 ///
-/// The bucket holds `burst` tokens at most, and is full at first; tokens come in evenly, so that in any time t no more than
-/// `burst` + t · rate are given out. Strictly first come, first served, whatever the amounts. A waiter that is cancelled has taken
-/// nothing, and those behind it move up.
+/// The bucket holds at most `burst` tokens, and is full at first. Tokens are added evenly, so in any time t at most
+/// `burst` + t · rate are given out. Waiters are served strictly first come, first served, whatever the amounts. A
+/// cancelled waiter has taken nothing, and the waiters behind it move up.
 public final class RateLimiter: @unchecked Sendable {
-  // Sound because of the first invariant, and because the gate guards itself; the storage is used by its address
-  // alone, as the first property.
+  // Sound because of the first invariant, and because the gate guards itself; the storage is accessed through its
+  // address only, as the first property.
   //
-  // A gate of one permit, and a bucket that belongs to whoever has it.
+  // A gate of one permit, and a bucket that belongs to the holder of the permit.
   //
-  //   --acquire--> QUEUED at the gate --it is first--> SLEEPS until its tokens are there --> takes them, leaves the gate
+  //   --acquire--> QUEUED at the gate --it is first--> SLEEPS until its tokens are available --> takes them, leaves the
+  //   gate
   //                      |                                |
-  //                      +--cancelled-----------------------+--> leaves the gate to the next; the tokens stay in the bucket
+  //                      +--cancelled-----------------------+--> leaves the gate to the next; the tokens stay in the
+  //                      bucket
   //
   // Invariants
-  //  1. The bucket is touched by who has the permit, and by nobody else. The gate hands it on in the order of asking (Permits),
-  //     so who sleeps is first, and nobody overtakes it.
-  //  2. `credit` counts in units so small that nothing is rounded: a nanosecond brings `tokens` units, a token costs as many
-  //     as `period` has nanoseconds. 0 <= credit < burst · period + tokens, as of the time `asOf`: who sleeps for whole nanoseconds
-  //     may find a part of one too much, which is not to be lost.
+  //  1. Only the holder of the permit accesses the bucket. The gate serves first come, first served (Permits), so the
+  //     sleeping coroutine is the first, and nothing overtakes it.
+  //  2. `credit` counts in units so small that nothing is rounded: a nanosecond adds `tokens` units, a token costs as
+  //     many units as `period` has nanoseconds. 0 <= credit < burst · period + tokens, as of the time `asOf`: after a
+  //     sleep of whole nanoseconds there may be a part of a nanosecond too much, which must not be lost.
   //
-  // The clock is that of the caller's scheduler, the timers' own: what is simulated waits in virtual time.
+  // The clock is that of the caller's scheduler, as for timers: a simulated coroutine waits in virtual time.
   @exclusivity(unchecked) private var storage = Permits(1)
   @exclusivity(unchecked) private var credit: UInt128
   @exclusivity(unchecked) private var asOf: UInt64 = 0
@@ -39,7 +41,7 @@ public final class RateLimiter: @unchecked Sendable {
 
   /// Creates a limiter that gives out `tokens` tokens in each `period`, and up to `burst` at once after a pause.
   ///
-  /// Numbers and periods below one (a nanosecond) trap.
+  /// Traps on numbers below 1 and on periods below a nanosecond.
   public init(_ tokens: Int, per period: Duration = .seconds(1), burst: Int = 1) {
     if tokens < 1 { misuse("A RateLimiter cannot give out \(tokens) tokens in a period: give it 1 or more.") }
     if period < .nanoseconds(1) {
@@ -59,9 +61,10 @@ public final class RateLimiter: @unchecked Sendable {
 
   /// Takes `count` tokens, all at once.
   ///
-  /// Suspends until they are there and everyone who has asked before has been served. Cancelled, before or while it waits, it
-  /// throws and has taken none. To ask for none never waits. To ask for more than the burst throws
-  /// ``CoroutineError/wouldDeadlock``; a negative number traps. Off a coroutine ``CoroutineError/notInCoroutine``.
+  /// Suspends until they are available and all earlier waiters have been served. Taking 0 never waits. If the coroutine
+  /// is cancelled, before or during the wait, it throws and has taken none. A negative number traps.
+  /// - Throws: The cancellation error; ``CoroutineError/wouldDeadlock`` if `count` is above the burst;
+  ///   ``CoroutineError/notInCoroutine`` outside a coroutine.
   public func acquire(_ count: Int = 1) throws {
     let (carrier, job) = try Carrier.beginWaiting()
     if count < 0 { refuse(count) }
@@ -76,9 +79,10 @@ public final class RateLimiter: @unchecked Sendable {
     }
   }
 
-  /// Takes `count` tokens if they are there and nobody waits.
+  /// Takes `count` tokens if they are available and nothing waits.
   ///
-  /// Never suspends; anywhere. A negative number traps.
+  /// Never suspends; any thread, coroutine or not. A negative number traps.
+  /// - Returns: Whether the tokens were taken.
   public func tryAcquire(_ count: Int = 1) -> Bool {
     if count < 0 { refuse(count) }
     if count == 0 { return true }
@@ -88,9 +92,9 @@ public final class RateLimiter: @unchecked Sendable {
     return take(count, scheduler?._withUnsafeGuaranteedRef { $0.clock } ?? Clock.now) == 0
   }
 
-  /// Takes the tokens, or answers in how many nanoseconds they will be there.
+  /// Takes the tokens and returns 0, or returns the nanoseconds until they are available.
   ///
-  /// By who has the permit.
+  /// Requires the permit.
   private func take(_ count: Int, _ now: UInt64) -> Int64 {
     let elapsed = UInt128(now > asOf ? now - asOf : 0)
     credit = min(UInt128(burst) * period + tokens - 1, credit + elapsed * tokens)

@@ -1,49 +1,52 @@
-/// Lets those who ask for the same thing at the same time share one way of getting it.
+/// Lets simultaneous callers with the same key share one execution.
 ///
 /// ```swift
 /// let lookups = SingleFlight<String, Address>()
 /// let address = try lookups.run(host) { try resolve(host) }
 /// ```
 ///
-/// The first who asks for a key starts a flight: a job that runs its body. Who asks for the same key before it has landed
-/// waits for that job, and all get what it returns or throws. Nothing is remembered: who comes later starts anew.
+/// The first caller for a key starts a flight: a job that runs its body. A caller for the same key that comes before
+/// the flight has ended waits for that job, and all callers get what it returns or throws. No result is kept: a later
+/// caller starts a new flight.
 ///
-/// A caller that is cancelled throws at once and leaves the flight to the others. When the last has gone, the flight is cancelled.
+/// A cancelled caller throws at once and leaves the flight to the others. When the last caller has left, the flight is
+/// cancelled.
 public final class SingleFlight<Key: Hashable & Sendable, Value: Sendable>: @unchecked Sendable {
-  // Sound because what changes is under the lock.
+  // Sound because all that changes is accessed under the lock.
   //
   // A table of flights, by the hashes of their keys.
   //
-  //   --the first caller--> LISTED --forget--> UNLISTED      (nobody joins any more; its callers still wait for it)
+  //   --the first caller--> LISTED --forget--> UNLISTED      (no caller joins any more; its callers still wait for it)
   //                           |                   |
   //                           +--its body ends----+--> LANDED
   //                           +--its last caller leaves--> LANDED, and its job is cancelled
   //
   // Invariants
-  //  1. A flight is in the table while it is LISTED, and there is one for a key at most: it is put in under the lock, and
-  //     only if nothing was put in since the table was searched.
-  //  2. `callers` is how many have joined and not left; under the lock. It is above zero until the flight has LANDED.
-  //  3. Hashing and comparing keys, and destroying them, are foreign code, so none of it happens under the lock: the table's own
-  //     keys are hash values, what is found is held beyond the lock, and comparisons are made on what was copied out.
+  //  1. A flight is in the table while it is LISTED, and there is at most one per key: it is added under the lock, and
+  //     only if nothing was added since the table was searched.
+  //  2. `callers` is the number of callers that have joined and not left; accessed under the lock. It is above zero
+  //     until the flight has LANDED.
+  //  3. Hashing, comparing and destroying keys are foreign code and never happen under the lock: the table's own keys
+  //     are hash values, found flights are held beyond the lock, and keys are compared in a copy.
   //
-  // Who wins a race
-  //   joining against landing             Both change the table under the lock. Joined first: the caller waits for the job, which
-  //                                       settles later. Landed first: it is not found, and another takes off.
-  //   joining against the last one's leaving   The same. Who leaves last takes the flight out of the table and cancels its
-  //                                       job; who joined before that is a caller, so the one who left was not the last.
+  // Races
+  //   joining against landing Both change the table under the lock. Joined first: the caller waits for the job, which
+  //                                settles later. Landed first: the flight is not found, and another one starts.
+  //   joining against the last The same. The last caller to leave removes the flight and cancels its job; a caller that
+  //   caller's leaving             joined before is counted, so the other one was not the last.
   private let lock = SpinLock()
   @exclusivity(unchecked) private var table: [Int: [Flight]] = [:]
   @exclusivity(unchecked) private var departures = 0
 
   private final class Flight: @unchecked Sendable {
-    // Sound because all that changes is under the lock of the table, once the flight is in it.
+    // Sound because all that changes is accessed under the table's lock, once the flight is in the table.
     let key: Key
     let hash: Int
     @exclusivity(unchecked) var callers = 1
     @exclusivity(unchecked) var isListed = true
     /// Set until LANDED.
     ///
-    /// The job holds the flight, so this must go, or neither would.
+    /// The job holds the flight, so this reference must end, or neither is released.
     @exclusivity(unchecked) var job: Job<Value>?
 
     init(_ key: Key, _ hash: Int) {
@@ -52,14 +55,15 @@ public final class SingleFlight<Key: Hashable & Sendable, Value: Sendable>: @unc
     }
   }
 
-  /// Creates one with nothing in the air.
+  /// Creates a SingleFlight without any flight.
   public init() {}
 
-  /// Runs `body` for `key`, or waits for the one that runs already; answers what it returns, throws what it throws.
+  /// Runs `body` for `key`, or waits for the flight that runs already, and returns its result.
   ///
-  /// Suspends until then. `body` runs as a job of its own, on the queue of the caller that started it. Cancelled, before or while
-  /// it waits, it throws; the last caller to leave cancels the job. A body that asks for its own key gets
-  /// ``CoroutineError/wouldDeadlock``; off a coroutine it throws ``CoroutineError/notInCoroutine``.
+  /// Suspends until the flight has ended. `body` runs as a job of its own, on the queue of the caller that started it.
+  /// If the coroutine is cancelled, before or during the wait, it throws; the last caller to leave cancels the job.
+  /// - Throws: The error of the body; the cancellation error; ``CoroutineError/wouldDeadlock`` if a body calls this for
+  ///   its own key; ``CoroutineError/notInCoroutine`` outside a coroutine.
   public func run(_ key: Key, _ body: @escaping @Sendable () throws -> Value) throws -> Value {
     _ = try Carrier.beginWaiting()
     let (flight, job) = board(key, body)
@@ -67,10 +71,10 @@ public final class SingleFlight<Key: Hashable & Sendable, Value: Sendable>: @unc
     return try job.join()
   }
 
-  /// Who asks for `key` from now on starts anew, though a flight may be under way; those who wait for that one still
+  /// Makes later callers for `key` start a new flight, even if one is running; the callers that wait for that one still
   /// get its result.
   ///
-  /// Never suspends; anywhere.
+  /// Never suspends; any thread, coroutine or not.
   public func forget(_ key: Key) {
     let hash = key.hashValue
     if let flight = search(hash).flights.first(where: { $0.key == key }) {
@@ -88,7 +92,7 @@ public final class SingleFlight<Key: Hashable & Sendable, Value: Sendable>: @unc
         if let job = join(flight) { return (flight, job) }
         continue
       }
-      // Lazy, because it is not known yet whether it will be needed: the first join starts it.
+      // Lazy, because it may not be needed: the first join starts it.
       let flight = Flight(key, hash)
       let job = co_launch(name: "single flight", start: .lazy) {
         defer { self.land(flight) }
@@ -112,7 +116,8 @@ public final class SingleFlight<Key: Hashable & Sendable, Value: Sendable>: @unc
     return flight.job
   }
 
-  /// False: something was put into the table since it was searched, perhaps a flight for the same key.
+  /// Adds the flight; returns false if the table has changed since it was searched, perhaps by a flight for the same
+  /// key.
   private func depart(_ flight: Flight, _ job: Job<Value>, after seen: Int) -> Bool {
     lock.lock()
     defer { lock.unlock() }
@@ -138,15 +143,15 @@ public final class SingleFlight<Key: Hashable & Sendable, Value: Sendable>: @unc
     withExtendedLifetime(job) {}
   }
 
-  /// Under the lock: the flight has landed.
+  /// Ends the flight, under the lock.
   ///
-  /// Answers its job, which must not be released there.
+  /// Returns its job, which must not be released under the lock.
   private func takeJob(of flight: Flight) -> Job<Value>? {
     unlist(flight)
     return flight.job.take()
   }
 
-  /// Under the lock.
+  /// Removes the flight from the table, under the lock.
   private func unlist(_ flight: Flight) {
     guard flight.isListed else { return }
     flight.isListed = false

@@ -1,6 +1,6 @@
 import Synchronization
 
-/// Counts work that is under way, and lets coroutines wait until none is.
+/// Counts pieces of work, and lets coroutines wait until all have ended.
 ///
 /// ```swift
 /// let group = WaitGroup()
@@ -11,13 +11,13 @@ import Synchronization
 /// try group.join()
 /// ```
 ///
-/// Any number may wait; when the count becomes zero all of them go on, in the order in which they came. The count may rise
-/// again afterwards. Add before you launch: a group whose work has not been added yet is a group without work. Where the work
-/// can fail, or should be cancelled with the one who waits, `co_scope` says more in less.
+/// Any number of coroutines may wait; when the count becomes zero, all of them continue, in the order in which they
+/// started to wait. The count may rise again afterwards. Add before you launch: a group to which no work was added yet
+/// has no work. If the work can fail, or should be cancelled together with the waiting coroutine, prefer `co_scope`.
 public final class WaitGroup: @unchecked Sendable {
-  // Sound because the storage guards itself; it is used by its address alone, as the first property.
+  // Sound because the storage guards itself; it is accessed through its address only, as the first property.
   //
-  // The states and the races are in Countdown.swift.
+  // States and races: see Countdown.swift.
   @exclusivity(unchecked) private var storage = Countdown(0)
 
   private var countdown: CountdownRef { propertyAddress(in: self, at: 0, as: Countdown.self) }
@@ -27,22 +27,23 @@ public final class WaitGroup: @unchecked Sendable {
 
   /// Adds `count` pieces of work.
   ///
-  /// Never suspends; anywhere. A negative number traps.
+  /// Never suspends; any thread, coroutine or not. A negative number traps.
   public func add(_ count: Int = 1) {
     if count < 0 { misuse("A WaitGroup cannot add \(count): call done() for each piece of work that has ended.") }
     if !countdown.raise(by: UInt(count)) { misuse("A WaitGroup cannot count \(count) pieces of work more.") }
   }
 
-  /// One piece of work has ended; the last lets everyone go on who waits.
+  /// Ends one piece of work; the last one wakes all waiters.
   ///
-  /// Never suspends; anywhere. Once too often ends the process.
+  /// Never suspends; any thread, coroutine or not. Traps if there is no work left.
   public func done() {
     if !countdown.lower(by: 1) { misuse("A WaitGroup got more done() than add(): its count would be negative.") }
   }
 
-  /// Suspends until no work is under way; at once where none is.
+  /// Waits until no work is left; returns at once if there is none.
   ///
-  /// What was done before the last `done()` is seen after it. Cancelled, before or while it waits, it throws and leaves
-  /// the work alone. Off a coroutine ``CoroutineError/notInCoroutine``.
+  /// Everything done before the last `done()` is visible afterwards. If the coroutine is cancelled, before or during
+  /// the wait, it throws and does not affect the work.
+  /// - Throws: The cancellation error; ``CoroutineError/notInCoroutine`` outside a coroutine.
   public func join() throws { try countdown.wait() }
 }

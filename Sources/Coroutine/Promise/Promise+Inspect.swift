@@ -1,4 +1,4 @@
-// What a dump says about a promise.
+// The description of a promise, for dumps.
 
 extension AnyPromise: Inspectable {
   var waitLock: UnsafePointer<SpinLock> { completion.lockAddress }

@@ -1,17 +1,18 @@
 public import CCoroutine
 public import Synchronization
 
-// A turn: a thread lets coroutines run. A drain of a scheduler is one, an immediate start another. The thread's words lead
-// to the innermost turn, the turn to the job that runs, so a switch from job to job changes one field of the turn and
-// nothing that is thread-local.
+// A turn: a thread lets coroutines run. A drain of a scheduler is one, an immediate start another. The thread's words
+// lead to the innermost turn, the turn to the job that runs, so a switch from job to job changes one field of the turn
+// and nothing that is thread-local.
 //
 // Whoever calls code that may suspend must read `Carrier.current` anew afterwards: the job may go on on another thread.
 //
-// Waits that need not wait. A job whose waits are all satisfied at once (settled promises, buffered values, free locks) never
-// switches, and would keep the base from handlers, messages, timers and the queue's other blocks for ever. So every wait begins
-// with `beginWaiting`, which counts. After `Carrier.waits` of them the job looks at the clock, and if the base has not looked around
-// for `Carrier.patience`, the job gives way before it takes anything: it goes to the back of the ready queue, and the base looks. Only
-// then is cancellation checked, so a wait either throws and has taken nothing, or goes on; inside a shield it goes on.
+// Waits that need not wait. A job whose waits are all satisfied at once (settled promises, buffered values, free locks)
+// never switches, and would keep the base from handlers, messages, timers and the queue's other blocks for ever. So
+// every wait begins with `beginWaiting`, which counts. After `Carrier.waits` of them the job looks at the clock, and if
+// the base has not looked around for `Carrier.patience`, the job gives way before it takes anything: it goes to the
+// back of the ready queue, and the base looks. Only then is cancellation checked, so a wait either throws and has taken
+// nothing, or goes on; inside a shield it goes on.
 
 @usableFromInline
 struct Carrier: ~Copyable {
@@ -25,7 +26,8 @@ struct Carrier: ~Copyable {
   @usableFromInline let readyQueue: UnsafeMutablePointer<ReadyQueue>?
   /// Switches from job to job before the base must look at the clock, the inbox and the timers.
   @usableFromInline var switchesLeft = 0
-  /// Who has just left and needs something done by whoever arrives: a job (AfterSwitch), or a fiber that is free (tag 1).
+  /// Who has just left and needs something done by whoever arrives: a job (AfterSwitch), or a fiber that is free (tag
+  /// 1).
   @usableFromInline var leaving: UInt = 0
   /// Waits that may begin before the one who waits looks at the clock.
   @usableFromInline var waitsLeft = Carrier.waits
@@ -66,8 +68,8 @@ struct Carrier: ~Copyable {
 
   /// The turn and job of code that is about to wait.
   ///
-  /// Throws off a coroutine, and where cancellation is in force. May suspend; the caller has taken nothing yet. On the usual path
-  /// one decrement more than asking for the two.
+  /// Throws off a coroutine, and where cancellation is in force. May suspend; the caller has taken nothing yet. On the
+  /// usual path one decrement more than asking for the two.
   @inlinable @inline(__always)
   static func beginWaiting() throws -> (UnsafeMutablePointer<Carrier>, JobRef) {
     let (carrier, job) = try requireJob()
@@ -89,11 +91,13 @@ struct Carrier: ~Copyable {
   /// How long the base may be kept from looking around, in ns, before a job that need not wait gives way.
   static var patience: UInt64 { TimeSlice.slice / 4 }
 
-  /// Gives way to everything that is ready, and has the base look around, unless it has done so a moment ago; the turn after that.
+  /// Gives way to everything that is ready, and has the base look around, unless it has done so a moment ago; the turn
+  /// after that.
   ///
   /// Looks at no cancellation.
   @usableFromInline @inline(never)
-  static func giveWayIfOverdue(_ carrier: UnsafeMutablePointer<Carrier>, _ job: JobRef) -> UnsafeMutablePointer<Carrier> {
+  static func giveWayIfOverdue(_ carrier: UnsafeMutablePointer<Carrier>, _ job: JobRef) -> UnsafeMutablePointer<Carrier>
+  {
     carrier.pointee.waitsLeft = waits
     let scheduler = job.pointee.scheduler.load(ordering: .relaxed)
     // Virtual time does not go on by itself.
@@ -110,7 +114,9 @@ struct Carrier: ~Copyable {
 
   /// Whether a yield would come straight back: nothing is ready, nothing has been sent, and the base need not look yet.
   var isAlone: Bool {
-    guard switchesLeft > 0, let scheduler, let readyQueue, readyQueue.pointee.workerPool == nil, readyQueue.pointee.queue.isEmpty else {
+    guard switchesLeft > 0, let scheduler, let readyQueue, readyQueue.pointee.workerPool == nil,
+      readyQueue.pointee.queue.isEmpty
+    else {
       return false
     }
     return scheduler._withUnsafeGuaranteedRef { !$0.inbox.hasMessages && $0.work.isEmpty }
@@ -151,7 +157,8 @@ struct Carrier: ~Copyable {
     arrive()
   }
 
-  /// The first thing after a switch: does what the one who left could not do for itself while it was still on its stack.
+  /// The first thing after a switch: does what the one who left could not do for itself while it was still on its
+  /// stack.
   @inlinable @inline(__always)
   static func arrive() {
     let carrier = current.unsafelyUnwrapped
@@ -176,7 +183,11 @@ struct Carrier: ~Copyable {
       break
     case .requeue:
       // Nobody else can have moved it: it was not in any queue.
-      if let readyQueue = carrier.pointee.ownReadyQueue(of: job) { readyQueue.appendYielded(job) } else { sendRemotely(job) }
+      if let readyQueue = carrier.pointee.ownReadyQueue(of: job) {
+        readyQueue.appendYielded(job)
+      } else {
+        sendRemotely(job)
+      }
     case .transfer:
       let destination = job.pointee.destination.unsafelyUnwrapped
       job.pointee.destination = nil
@@ -202,22 +213,26 @@ struct Carrier: ~Copyable {
   /// As makeReady, for a job that the caller has just launched.
   @inline(__always)
   static func makeLaunchedReady(_ job: JobRef) {
-    guard let carrier = current, let readyQueue = carrier.pointee.ownReadyQueue(of: job) else { return sendRemotely(job) }
+    guard let carrier = current, let readyQueue = carrier.pointee.ownReadyQueue(of: job) else {
+      return sendRemotely(job)
+    }
     job.pointee.waitingSince.store(carrier.pointee.now, ordering: .relaxed)
     readyQueue.appendLaunched(job)
   }
 
   /// From another scheduler's turn, or none.
   ///
-  /// Between workers of one group the waker's worker takes the job along if it is already switched out: it runs sooner, on
-  /// warm data, and no drain has to be started.
+  /// Between workers of one group the waker's worker takes the job along if it is already switched out: it runs sooner,
+  /// on warm data, and no drain has to be started.
   @usableFromInline @inline(never)
   static func sendRemotely(_ job: JobRef) {
     let scheduler = job.pointee.scheduler.load(ordering: .relaxed)
-    if let carrier = current, let readyQueue = carrier.pointee.readyQueue, let workerPool = readyQueue.pointee.workerPool,
+    if let carrier = current, let readyQueue = carrier.pointee.readyQueue,
+      let workerPool = readyQueue.pointee.workerPool,
       let mine = carrier.pointee.scheduler,
       scheduler._withUnsafeGuaranteedRef({ $0.readyQueue.pointee.workerPool?.toOpaque() }) == workerPool.toOpaque(),
-      job.pointee.flags.bitwiseOr(0, ordering: .acquiringAndReleasing).newValue & (JobFlags.foreign | JobFlags.inspecting)
+      job.pointee.flags.bitwiseOr(0, ordering: .acquiringAndReleasing).newValue
+        & (JobFlags.foreign | JobFlags.inspecting)
         == 0,
       let context = job.pointee.context, cco_is_parked(&context.pointee.parked)
     {

@@ -1,21 +1,22 @@
 import Synchronization
 
-// The handlers of promises that wait for the scheduler of a queue, or will (a worker's are in HandlerQueue.swift): while there are any, the scheduler must hold its queue, which owns
-// it. One that is bound on the scheduler's own turn, as most are, is only counted, in a plain word; together they hold one pin.
-// The count goes down when it has run, on its own turn, or, for one that is dropped elsewhere, at the next look of the drain, which is
-// made to look.
+// Pins for promise handlers. While handlers wait for the scheduler of a queue, or will wait, the scheduler must hold
+// its queue, which owns it. (The handlers of a worker are in HandlerQueue.swift.) Most handlers are bound on the
+// scheduler's own carrier; these are only counted, in a plain word, and share one pin. The count goes down after the
+// handler has run, on the scheduler's own carrier. For a handler that is dropped elsewhere it goes down when the drain
+// is idle next, and the drain is woken for that.
 
 extension Scheduler {
-  /// On its own turn, by a job or a handler.
+  /// Counts a handler that a job or a handler binds on the scheduler's own carrier.
   func bindHandler() {
     boundHandlers += 1
     guard !handlersHoldPin else { return }
     handlersHoldPin = true
-    // The job or the handler that runs has the queue held.
+    // The running job or handler holds the queue.
     pin(nil)
   }
 
-  /// A handler that was bound has run or never will.
+  /// Records that a bound handler has run or never will.
   ///
   /// Any thread.
   func unbindHandler() {
@@ -23,15 +24,15 @@ extension Scheduler {
       boundHandlers -= 1
       return
     }
-    // The drain may give the queue up as soon as it has seen the count, and the queue this scheduler: a reference of its own
-    // holds it until the tick is under way.
+    // The drain may release the queue as soon as it has seen the count, and the queue may release this scheduler: a
+    // separate reference keeps the scheduler until the wake-up is under way.
     let held = Unmanaged.passRetained(self)
     _ = droppedHandlers.wrappingAdd(1, ordering: .acquiringAndReleasing)
     sendTimerWakeup()
     held.release()
   }
 
-  /// The drain, with nothing to do.
+  /// Releases the pin if no bound handler is left; called by the drain when it has nothing to do.
   func unpinHandlers() {
     guard handlersHoldPin else { return }
     boundHandlers -= droppedHandlers.exchange(0, ordering: .acquiringAndReleasing)
@@ -40,8 +41,9 @@ extension Scheduler {
     unpin()
   }
 
-  /// Sends a handler: on the scheduler's own turn without the inbox, but behind what has come there before, or one that is
-  /// attached after others have been sent would overtake them.
+  /// Sends a handler, without the inbox if on the scheduler's own carrier.
+  ///
+  /// It never overtakes the handlers that are in the inbox already.
   func sendInOrder(_ message: Inbox.Message) {
     if let handlers { return sendToWorker(message, handlers) }
     if isOwnTurn, !inbox.hasMessages { work.append(message) } else { push(message) }

@@ -1,35 +1,37 @@
 public import Synchronization
 
-// How other threads reach a scheduler: a lock-free stack of messages whose head word also says whether a drain is under
-// way, so that exactly one push of an idle scheduler finds that it must start one.
+// The inbox through which other threads reach a scheduler: a lock-free stack of messages. Its head word also says
+// whether a drain is under way, so that exactly one push to an idle scheduler finds that it must start one.
 //
-//   head = idle     nobody drains and nothing is queued
+//   head = idle     no drain, and nothing is queued
 //   head = 0        a drain is scheduled or running; nothing is queued
 //   head = message  a drain is scheduled or running; messages, newest first
 //
-//   push      idle -> message   the pusher must start a drain
+//   push      idle -> message   the pushing thread must start a drain
 //             0 / m -> message  the drain will see it
-//   wakeUp    idle -> 0         as a push of nothing (timers)
+//   wakeUp    idle -> 0         as a push without a message (timers)
 //   takeAll   m -> 0            the drain
-//   rescue    m -> 0 -> m       the watchdog of a worker that is stuck: what it leaves goes back below what came meanwhile
-//   goIdle    0 -> idle         the drain only; fails when something was pushed meanwhile
+//   rescue    m -> 0 -> m       the watchdog of a stuck worker: kept messages go back below newer ones
+//   goIdle    0 -> idle         the drain only; fails if a message was pushed meanwhile
 //
-// No wake-up is lost: a message is pushed either before goIdle's compare-and-swap, which then fails, or after it, when the
-// pusher sees `idle` and starts a drain. There are no two drains: only the transition out of `idle` starts one.
+// No wake-up is lost: a message is pushed either before goIdle's compare-and-swap, which then fails, or after it, and
+// then the pushing thread sees `idle` and starts a drain. There are never two drains: only the transition out of `idle`
+// starts one.
 //
-// Messages are handled in the order of their pushes. Those that `rescue` has in its hands are older than any in the inbox, so
-// nobody may take from it meanwhile: whoever takes from a worker's inbox holds `taking` for as long.
+// Messages are handled in the order of their pushes. Those that `rescue` has taken out are older than any in the inbox,
+// so no other thread may take messages meanwhile: a thread that takes from a worker's inbox holds `taking` as long as
+// it handles them.
 //
-// A message is a job's address with a tag in its low bits: the job itself (through `next`), or an interrupt of it
-// (through `interruptLink`, so that both can be under way at once), or a work item (WorkItem.swift).
+// A message is an address with a tag in its low bits: a job (linked by `next`), an interrupt of a job (linked by
+// `interruptLink`, so that both can be under way at once), or a work item (WorkItem.swift).
 
 @usableFromInline
 struct Inbox: ~Copyable {
   @usableFromInline static var idle: UInt { 1 << 2 }  // no record lives at address 4
   @usableFromInline let head = Atomic<UInt>(4)
-  /// Held by those who take from the inbox of a worker; a queue's is its drain's alone.
+  /// Held by a thread that takes from the inbox of a worker; a queue's inbox is emptied by its drain only.
   private let taking = SpinLock()
-  /// How often the drain of a worker has taken messages: a watchdog sees by it whether the drain gets to them.
+  /// The number of times that a worker's drain has taken messages; tells the watchdog whether the drain reaches them.
   let takings = Atomic<UInt>(0)
 
   enum Message {
@@ -40,7 +42,7 @@ struct Inbox: ~Copyable {
 
   init() {}
 
-  /// Whether the caller must start a drain.
+  /// Pushes a message, and returns whether the caller must start a drain.
   borrowing func push(_ message: Message) -> Bool {
     let word = Self.encode(message)
     var old = head.load(ordering: .relaxed)
@@ -57,7 +59,7 @@ struct Inbox: ~Copyable {
     }
   }
 
-  /// Whether the caller must start a drain.
+  /// Moves the inbox out of `idle` without a message, and returns whether the caller must start a drain.
   borrowing func wakeUp() -> Bool {
     head.compareExchange(
       expected: Self.idle,
@@ -66,12 +68,12 @@ struct Inbox: ~Copyable {
     ).exchanged
   }
 
-  /// Whether there is something to take: one plain load on the usual path.
+  /// Whether there are messages; one plain load.
   var hasMessages: Bool { head.load(ordering: .relaxed) > Self.idle }
 
-  /// Hands every message to `body`, oldest first.
+  /// Passes every message to `body`, oldest first.
   ///
-  /// The drain. `isShared`: a watchdog may take as well.
+  /// Called by the drain. `isShared`: a watchdog may take messages as well.
   borrowing func takeAll(isShared: Bool, _ body: (Message) -> Void) {
     guard hasMessages else { return }
     if isShared { taking.lock() }
@@ -94,12 +96,12 @@ struct Inbox: ~Copyable {
     }
   }
 
-  /// What a watchdog takes out of the inbox of a worker that is stuck, oldest first.
+  /// The messages that a watchdog has taken out of a stuck worker's inbox, oldest first.
   struct Rescued {
     var jobs = JobQueue()
     /// Linked by `interruptLink`; still marked as pending.
     fileprivate var firstInterrupt: JobRef?
-    /// The drain may have gone idle while the inbox seemed empty: the caller must start one.
+    /// The drain may have gone idle while the inbox seemed empty, so the caller must start one.
     var mustStart = false
 
     mutating func popInterrupt() -> JobRef? {
@@ -109,7 +111,7 @@ struct Inbox: ~Copyable {
     }
   }
 
-  /// Takes out the jobs and the interrupts that are wanted and leaves everything else as it was.
+  /// Takes out the wanted jobs and interrupts, and leaves everything else as it was.
   ///
   /// Called by a watchdog.
   borrowing func rescue(jobs isJobWanted: (JobRef) -> Bool, interrupts isInterruptWanted: (JobRef) -> Bool) -> Rescued {
@@ -143,7 +145,7 @@ struct Inbox: ~Copyable {
     return rescued
   }
 
-  /// Puts messages back below those that have come meanwhile; whether the caller must start a drain.
+  /// Puts messages back below newer ones, and returns whether the caller must start a drain.
   private borrowing func putBack(_ kept: UInt, oldest: UInt) -> Bool {
     var kept = kept
     Self.setLink(oldest, 0)
@@ -163,7 +165,7 @@ struct Inbox: ~Copyable {
     }
   }
 
-  /// Everything, newest first and linked; 0: nothing.
+  /// Takes all messages, linked, newest first; 0 means none.
   private borrowing func grab() -> UInt {
     var newestFirst = head.load(ordering: .relaxed)
     while newestFirst > Self.idle {
@@ -179,9 +181,9 @@ struct Inbox: ~Copyable {
     return 0
   }
 
-  /// Ends the drain unless something was pushed.
+  /// Ends the drain unless a message was pushed.
   ///
-  /// The drain only.
+  /// Called by the drain only.
   borrowing func goIdle() -> Bool {
     head.compareExchange(
       expected: 0,
@@ -218,7 +220,7 @@ struct Inbox: ~Copyable {
 
   static func setLink(_ word: UInt, _ link: UInt) {
     switch decode(word) {
-    // `next` holds a tagged word while the job is in an inbox, and a pointer again once it is in a run queue.
+    // `next` holds a tagged word while the job is in an inbox, and a pointer again once it is in a ready queue.
     case .job(let job): job.pointee.next = JobRef(bitPattern: link)
     case .interrupt(let job): job.pointee.interruptLink = link
     case .work(let item): item.pointee.link = link

@@ -7,7 +7,7 @@
 //   push       inserts after `batchEnd`; without a `batchEnd` it inserts at the front, and a new batch begins
 //   pop        takes the first job and ends the batch: the job that starts now launches in front of the remaining jobs
 //   moveAll    moves all jobs to the queue of woken jobs, when a woken job yields to all
-//   popOldest  takes the last job: for thieves, and for one pop in `patience`, so that the oldest job is not starved
+//   popOldest  takes the last job: for stealing, and for one pop in `patience`, so that the oldest job is not starved
 //
 // Invariants
 // - `batchEnd`, if it is set, is in the list.

@@ -1,28 +1,28 @@
 public import CCoroutine
 public import Synchronization
 
-// What a scheduler's hot path needs, as a plain record: the ready jobs and the idle fibers.
+// The record of a scheduler's hot path: the ready jobs and the idle stacks.
 //
-// A scheduler of a queue touches its worker on its own turn only. A worker of the shared scheduler can be robbed, so its ready
-// jobs (not its fibers) are under `lock`. Jobs become ready only when their stack is switched out, so a thief never takes
-// one that still runs.
+// The scheduler of a queue accesses its record on its own carrier only. Other workers may steal from a worker of the
+// shared scheduler, so its ready jobs (not its stacks) are accessed under `lock`. Jobs become ready only after their
+// stack is switched out, so a running job is never stolen.
 //
-// A queue's jobs run first in, first out. A worker of the shared scheduler, where order is nobody's business, keeps what its
-// own coroutines launch apart (LaunchStack.swift), and prefers what has been woken: a tree of coroutines then runs depth
-// first and has as many stacks live as it is deep, not as it is wide. Nobody starves: one in `patience` choices goes to
-// the other side, and who gives way goes behind them all.
+// The jobs of a queue run first in, first out. A worker of the shared scheduler, which promises no order, keeps the
+// jobs that its own coroutines launch apart (LaunchStack.swift), and prefers woken jobs: a tree of coroutines then runs
+// depth first, and its number of live stacks is its depth, not its width. There is no starvation: one in `patience`
+// choices takes from the other side, and a yielding job goes behind all.
 
 @usableFromInline
 struct ReadyQueue: ~Copyable {
   @usableFromInline var queue = JobQueue()
-  /// Launched here and not started; of a shared worker only.
+  /// The jobs that were launched here and have not started; used by a shared worker only.
   @usableFromInline var launched = LaunchStack()
-  /// How often woken jobs went before launched ones, or the other way round.
+  /// The number of choices between woken and launched jobs so far, with wrap-around.
   @usableFromInline var preferred: UInt8 = 0
-  /// The owner's alone, in memory of its own: thieves do not take its cache line along.
+  /// Used by the owner only, in memory of its own: stealing threads do not move its cache line.
   @usableFromInline let stackCache: UnsafeMutablePointer<StackCache>
   @usableFromInline let lock = SpinLock()
-  /// Where thieves look; nil for the scheduler of a queue.
+  /// The pool of workers that may steal; nil for the scheduler of a queue.
   @usableFromInline let workerPool: Unmanaged<WorkerPool>?
 
   init(workerPool: Unmanaged<WorkerPool>?) {
@@ -31,7 +31,7 @@ struct ReadyQueue: ~Copyable {
     stackCache.initialize(to: StackCache())
   }
 
-  /// Of so many choices one goes to those that would otherwise wait.
+  /// The number of choices of which one takes a job that would otherwise wait.
   @usableFromInline static var patience: UInt8 { 16 }
 
   deinit {
@@ -42,12 +42,13 @@ struct ReadyQueue: ~Copyable {
 }
 
 extension UnsafeMutablePointer where Pointee == ReadyQueue {
-  /// Read, then used: ThreadSanitizer notes a change behind a field as one of the whole worker, whose queue others use.
+  /// Loaded before use: ThreadSanitizer records a change behind a field as a change of the whole record, whose queue
+  /// others use.
   @inlinable var stackCache: UnsafeMutablePointer<StackCache> {
     @inline(__always) get { pointee.stackCache }
   }
 
-  /// Puts a job where `body` does; of a shared worker under its lock, and with an idle worker woken where there is work for two.
+  /// Adds jobs by `body`; for a shared worker under its lock, and wakes an idle worker if there is work for two.
   @inlinable @inline(__always)
   func add(_ body: (inout JobQueue, inout LaunchStack) -> Void) {
     guard let workerPool = pointee.workerPool else { return body(&pointee.queue, &pointee.launched) }
@@ -59,13 +60,13 @@ extension UnsafeMutablePointer where Pointee == ReadyQueue {
     if count > 1 { workerPool._withUnsafeGuaranteedRef { $0.offerWork() } }
   }
 
-  /// A job that has been woken, or comes from elsewhere: to the back.
+  /// Adds a job that was woken, or that comes from another scheduler, at the back.
   @inlinable @inline(__always)
   func append(_ job: JobRef) {
     add { queue, _ in queue.append(job) }
   }
 
-  /// A job that gives way: behind everything that is ready now, launched or woken.
+  /// Adds a yielding job behind everything that is ready now, launched or woken.
   @usableFromInline
   func appendYielded(_ job: JobRef) {
     add { queue, launched in
@@ -74,7 +75,7 @@ extension UnsafeMutablePointer where Pointee == ReadyQueue {
     }
   }
 
-  /// A job that a job of this worker has just launched.
+  /// Adds a job that a job of this worker has just launched.
   ///
   /// The jobs of a queue run in the order of their launches.
   @inlinable @inline(__always)
@@ -93,9 +94,9 @@ extension UnsafeMutablePointer where Pointee == ReadyQueue {
     return prefersLaunched() ? pointee.launched.pop() : pointee.queue.popFirst()
   }
 
-  /// The next job, if a switch can go straight to it: it is parked, or has not started and a fiber is free.
+  /// Takes the next job if a switch can go directly to it: it is parked, or it has not started and a stack is free.
   ///
-  /// Leaves everything else to the base.
+  /// All other cases are left to the driver.
   @inlinable @inline(__always)
   func takeRunnable() -> JobRef? {
     if pointee.workerPool != nil { return takeRunnableLocked() }
@@ -120,7 +121,7 @@ extension UnsafeMutablePointer where Pointee == ReadyQueue {
     return pointee.launched.pop()
   }
 
-  /// The next job, if it has not started and wants a stack of the given class: it can run right here.
+  /// Takes the next job if it has not started and wants a stack of the given class: it can run on the current stack.
   func takeUnstarted(_ stackClass: UInt8) -> JobRef? {
     guard pointee.workerPool != nil else {
       guard let job = pointee.queue.first, isUnstarted(job, stackClass) else { return nil }
@@ -139,10 +140,10 @@ extension UnsafeMutablePointer where Pointee == ReadyQueue {
     return pointee.launched.pop()
   }
 
-  /// Up to half of what is ready, for another worker: what was launched longest ago, because of a tree that is the most, and
-  /// then what has been ready longest.
+  /// Takes up to half of the ready jobs, for another worker: first the jobs launched longest ago, which are the largest
+  /// part of a tree, then the jobs that have been ready longest.
   ///
-  /// Under the lock.
+  /// Called under the lock.
   func takeHalf(atLeast minimum: Int, into stolen: inout JobQueue) {
     let count = pointee.queue.count + pointee.launched.count
     guard count >= minimum else { return }
@@ -151,7 +152,7 @@ extension UnsafeMutablePointer where Pointee == ReadyQueue {
     pointee.queue.move(wanted - stolen.count, to: &stolen)
   }
 
-  /// Takes over what another worker had too much of, in the order in which that one would have run it.
+  /// Adds jobs stolen from another worker, in the order in which that worker would have run them.
   func keep(_ stolen: inout JobQueue) {
     add { queue, launched in
       while let job = stolen.popFirst() {
@@ -162,7 +163,7 @@ extension UnsafeMutablePointer where Pointee == ReadyQueue {
 
   /// Whether the next job is a launched one.
   ///
-  /// Under the lock.
+  /// Called under the lock.
   @inlinable @inline(__always)
   func prefersLaunched() -> Bool {
     if pointee.launched.isEmpty { return false }
@@ -171,7 +172,8 @@ extension UnsafeMutablePointer where Pointee == ReadyQueue {
     return pointee.preferred % ReadyQueue.patience == 0
   }
 
-  /// A launched job was chosen and cannot run here: the next to ask, the base at last, gets the same answer.
+  /// Undoes the choice of a launched job that cannot run here: the next call, at last the driver's, gets the same
+  /// result.
   @usableFromInline
   func repeatChoice() {
     if !pointee.queue.isEmpty { pointee.preferred &-= 1 }
@@ -192,15 +194,16 @@ extension UnsafeMutablePointer where Pointee == ReadyQueue {
   }
 }
 
-/// Idle fibers of a scheduler, most recently used first: their stacks are hot, and starting a job on one is a switch.
+/// The idle stacks of a scheduler, most recently used first: their memory is hot, and starting a job on one is a
+/// switch.
 @usableFromInline
 struct StackCache {
   @usableFromInline typealias StackRunner = UnsafeMutablePointer<cco_context>
-  /// By size class; the last stands for sizes beyond the largest, of which there are never any.
+  /// By size class; the last one stands for sizes above the largest, which never occur.
   @usableFromInline var first = InlineArray<8, StackRunner?>(repeating: nil)
   @usableFromInline var count = InlineArray<8, Int32>(repeating: 0)
 
-  /// More than the usual burst of parks and finishes, less than would hold memory hostage.
+  /// More than the usual burst of parks and finishes, but little enough memory.
   static var limit: Int32 { 64 }
 
   init() {}
@@ -213,7 +216,7 @@ struct StackCache {
     return stack
   }
 
-  /// False: full, the caller frees it.
+  /// Adds a stack; returns false if the cache is full, and the caller must free the stack.
   mutating func push(_ stack: StackRunner) -> Bool {
     let stackClass = Int(stack.pointee.size_class)
     guard count[stackClass] < Self.limit else { return false }
@@ -223,7 +226,7 @@ struct StackCache {
     return true
   }
 
-  /// Gives every stack back.
+  /// Frees every stack.
   mutating func freeAll() {
     for stackClass in 0..<7 {
       while let stack = pop(UInt8(stackClass)) { Coroutine.StackRunner.free(stack) }

@@ -1,23 +1,24 @@
 import CCoroutine
 import Synchronization
 
-// One drain of a scheduler: the base loop that jobs are resumed from and that they come back to when no other job is ready
-// or when it is time to look around.
+// One drain of a scheduler: the driver loop that resumes jobs, and that jobs switch back to when no other job is ready
+// or when it is time to poll the clock, the inbox and the timers.
 //
-// Budgets. A drain gives the queue back after `TimeSlice.slice` (250 µs) or `TimeSlice.most` switches and goes to the back of it, so
-// that the queue's other blocks and sources run. Between two looks at the clock at most `interval` jobs are resumed;
-// the interval shrinks when jobs run for long between their suspensions and grows when they are short.
+// Budgets. A drain gives the queue back after `TimeSlice.slice` (250 µs) or `TimeSlice.most` switches and goes to the
+// back of the queue, so that the queue's other blocks and sources run. Between two reads of the clock at most
+// `interval` jobs are resumed; the interval shrinks if jobs run long between their suspensions, and grows if they are
+// short.
 
 struct TimeSlice {
-  /// How long a drain may keep its queue, in ns: what a foreign block waits for.
+  /// The time that a drain may keep its queue, in ns, and so the longest wait of the queue's other blocks.
   ///
-  /// Measured with 10,000 ready coroutines: 250 µs, 1 ms and 4 ms give the same throughput, and foreign blocks a 99th
-  /// percentile of 0.22, 1.0 and 3 ms.
+  /// Measured with 10,000 ready coroutines: 250 µs, 1 ms and 4 ms give the same throughput, and the queue's other
+  /// blocks a 99th percentile of 0.22, 1.0 and 3 ms.
   static var slice: UInt64 { 250_000 }
-  /// How many resumes a drain may do.
+  /// The number of resumes that a drain may do.
   static var most: Int { 16_384 }
 
-  /// Starts small: the first jobs of a drain may be long ones.
+  /// Small at first: the first jobs of a drain may run long.
   var interval = 4
   var resumes = 0
   var lastLook: UInt64 = 0
@@ -29,7 +30,7 @@ struct TimeSlice {
     resumes = 0
   }
 
-  /// Whether the drain may go on; adjusts the interval to what the last ones took.
+  /// Returns whether the drain may continue; adjusts the interval to the duration of the last jobs.
   mutating func look(_ now: UInt64) -> Bool {
     let took = now - lastLook
     resumes += interval
@@ -44,7 +45,9 @@ struct TimeSlice {
 }
 
 extension Scheduler {
-  /// Runs on the queue, once for each way from idle to busy and once more for each slice.
+  /// Drains the scheduler.
+  ///
+  /// Called on the queue once per idle-to-busy transition, and again after each exhausted time slice.
   func drain() {
     cco_guard_thread()
     let start = clock
@@ -54,15 +57,16 @@ extension Scheduler {
     withUnsafeMutablePointer(to: &carrier) { carrier in
       cco_thread().pointee.carrier = UnsafeMutableRawPointer(carrier)
       let isIdle = run(carrier)
-      // The base never changes threads, so these are the words it began with.
+      // The driver never changes threads, so this is the word that it read at the start.
       cco_thread().pointee.carrier = outer
       if !isIdle { submit() }
     }
   }
 
-  /// False: there is more to do, and the slice is used up.
+  /// Runs until there is nothing to do, or until the time slice is used up.
   ///
-  /// True: idle, and by now perhaps drained by another thread.
+  /// Returns false if there is more to do. Returns true if the scheduler is idle; another thread may be draining it by
+  /// now.
   private func run(_ carrier: UnsafeMutablePointer<Carrier>) -> Bool {
     timeSlice.begin(carrier.pointee.now)
     lastLook.store(carrier.pointee.now, ordering: .relaxed)
@@ -71,10 +75,10 @@ extension Scheduler {
     let controlsOrder = host.controlsOrder
     carrier.pointee.switchesLeft = controlsOrder ? 0 : timeSlice.interval
     while true {
-      // Asked here as well, because for the call the compiler holds the scheduler: two atomics at each look.
+      // Tested here as well, because for the call the compiler retains the scheduler: two atomics in each round.
       if inbox.hasMessages { inbox.takeAll(isShared: readyQueue.pointee.workerPool != nil, handle) }
       if !work.isEmpty || hasReadyHandlers {
-        // Handlers that bring forth handlers for ever must not keep the queue, nor slow ones beside ready jobs.
+        // Handlers that always add handlers must not keep the queue, and slow handlers must not delay ready jobs.
         carrier.pointee.switchesLeft -= runWork()
         if carrier.pointee.switchesLeft <= 0, !controlsOrder {
           look(carrier)
@@ -90,8 +94,9 @@ extension Scheduler {
         if findMore(carrier) || spin(carrier) { continue }
         prepareToIdle()
         if inbox.goIdle() {
-          // An offer that came before we were idle has taken our idle bit and could not wake us.
-          guard let workerPool = readyQueue.pointee.workerPool, workerPool._withUnsafeGuaranteedRef({ $0.wasOffered(self) }), inbox.wakeUp()
+          // An offer that came before this worker was idle has cleared its idle bit and could not wake it.
+          guard let workerPool = readyQueue.pointee.workerPool,
+            workerPool._withUnsafeGuaranteedRef({ $0.wasOffered(self) }), inbox.wakeUp()
           else {
             return true
           }
@@ -116,13 +121,13 @@ extension Scheduler {
     lastLook.store(carrier.pointee.now, ordering: .relaxed)
   }
 
-  /// The next job: the first, or the one that the host chooses.
+  /// Takes the next job: the first, or the one that the host chooses.
   private func chooseNext() -> JobRef? {
     guard host.controlsOrder else { return readyQueue.popFirst() }
     return readyQueue.pointee.queue.remove(at: host.choose(readyQueue.pointee.queue.count))
   }
 
-  /// Lets a job run until control comes back to the base.
+  /// Resumes a job, and returns when control comes back to the driver.
   func resume(_ job: JobRef, _ carrier: UnsafeMutablePointer<Carrier>) {
     if job.pointee.context == nil {
       if let stack = readyQueue.stackCache.pointee.pop(job.pointee.stackClass) {
@@ -139,7 +144,7 @@ extension Scheduler {
     if carrier.pointee.leaving != 0 { Carrier.finishLeaving(carrier) }
   }
 
-  /// With nothing ready: a timer that is due, or another worker's work.
+  /// Finds work when no job is ready: a due timer, or another worker's jobs.
   private func findMore(_ carrier: UnsafeMutablePointer<Carrier>) -> Bool {
     if inbox.hasMessages || !work.isEmpty || hasReadyHandlers { return true }
     let next = nextTimer.load(ordering: .relaxed)
@@ -150,11 +155,11 @@ extension Scheduler {
     return readyQueue.pointee.workerPool?._withUnsafeGuaranteedRef { $0.steal(for: self) } ?? false
   }
 
-  /// Runs the work items that are queued now; returns how many those were.
+  /// Runs the work items that are queued now, and returns their number.
   private func runWork() -> Int {
     let count = work.count
     let isWorker = handlers != nil
-    // Those that come meanwhile wait for the next look around.
+    // Items that are added meanwhile wait for the next round.
     for _ in 0..<count {
       if case .work(let item) = work.popFirst() { item.run() }
     }
@@ -167,7 +172,7 @@ extension Scheduler {
     StackTrimmer.trimIfMany()
     unpinHandlers()
     let (isOver, released) = takeAnchorIfOver()
-    // A worker's timer may belong to a job that is live elsewhere: one that another worker has stolen.
+    // A worker's timer may belong to a job that is live on another worker, which has stolen it.
     if !isOver, hasLive || nextTimer.load(ordering: .relaxed) != .max {
       wakeForTimers()
     } else {
@@ -177,7 +182,7 @@ extension Scheduler {
     withExtendedLifetime(released) {}
   }
 
-  /// Sees to it that a drain starts when the next timer is due.
+  /// Makes the host start a drain when the next timer is due.
   private func wakeForTimers() {
     let next = nextTimer.load(ordering: .relaxed)
     host.wake(at: next == .max ? nil : next, next == .max ? nil : currentAnchor)
@@ -187,9 +192,8 @@ extension Scheduler {
 
   /// Starts a timer.
   ///
-  /// From elsewhere than this scheduler's turn it makes the drain look, which arms the alarm.
-  ///
-  /// `now`: what the caller has just read from this scheduler's clock.
+  /// `now` is the time that the caller has just read from this scheduler's clock. A caller outside this scheduler's
+  /// carrier wakes the drain, which sets the host's wake-up.
   func add(_ node: UnsafeMutablePointer<TimerNode>, now: UInt64) {
     timerLock.lock()
     wheel.add(node, now: now)
@@ -199,21 +203,21 @@ extension Scheduler {
     if isEarliest, !isOwnTurn { sendTimerWakeup() }
   }
 
-  /// Calls a timer off; afterwards nobody touches its node, job or frame.
+  /// Removes a timer; afterwards no thread accesses its node, job or frame.
   ///
   /// Any thread, constant time.
   func remove(_ node: UnsafeMutablePointer<TimerNode>) { _ = take(node) }
 
-  /// As remove; whether the timer had not fired.
+  /// Removes a timer, and returns whether it had not fired.
   func take(_ node: UnsafeMutablePointer<TimerNode>) -> Bool {
     timerLock.lock()
     defer { timerLock.unlock() }
     return wheel.remove(node)
   }
 
-  /// Wakes whom the clock has reached; answers how many that were.
+  /// Fires the due timers, and returns their number.
   ///
-  /// The drain, or a watchdog in its place.
+  /// Called by the drain, or by a watchdog in its place.
   @discardableResult
   func fireTimers(_ now: UInt64) -> Int {
     var woken = JobQueue()

@@ -1,11 +1,11 @@
 import Synchronization
 
 extension Scheduler {
-  /// Takes over a job that has left its old scheduler's stack, and the reference that its record holds.
+  /// Takes over a job that is switched out on its old scheduler, and the reference that its record holds.
   func takeOver(_ job: JobRef) {
     let old = job.pointee.home
     if !isImmortal { _ = Unmanaged.passRetained(self) }
-    // Held through the hand-over: the job may be the last that kept its old queue alive.
+    // Retained during the transfer: the job may be the last one that kept its old queue alive.
     let oldScheduler = old.takeUnretainedValue()
     oldScheduler.unregister(job)
     register(job, holding: nil)

@@ -4,26 +4,27 @@ import Synchronization
 /// Runs the jobs of one host, one at a time.
 ///
 /// Invariants
-///  1. At most one drain of a scheduler is scheduled or runs, on any kind of queue: only the inbox's transition out of `idle`
-///     starts one (Inbox.swift). A job is resumed by its scheduler's drain only, so what happens between two suspensions
-///     is atomic with respect to everything else on a serial queue, and a concurrent queue is one serial worker.
-///  2. `readyQueue`, `work` and `stackCache` are touched by the drain and by the jobs that run in it; by nobody else (thieves: under the
-///     worker's lock).
-///  3. While anything of it is live (a job, a handler) a scheduler holds its anchor (Host.swift); where the host releases its
-///     anchor, `anchor` is set then and only then.
+///  1. At most one drain of a scheduler is scheduled or running, on any kind of queue: only the inbox's transition out
+///     of `idle` starts one (Inbox.swift). A job is resumed by its scheduler's drain only, so the code between two
+///     suspensions is atomic with respect to everything else on a serial queue, and a concurrent queue is one serial
+///     worker.
+///  2. `readyQueue`, `work` and `stackCache` are accessed by the drain and by the jobs that run in it, and by no other
+///     thread (stealing workers: under the worker's lock).
+///  3. While any job or handler of it is live, a scheduler holds its anchor (Host.swift). If the host releases its
+///     anchor, `anchor` is set only then.
 @usableFromInline
 final class Scheduler: @unchecked Sendable {
   // Sound because of the invariants above: each mutable property names its guard.
 
   let inbox = Inbox()
   @usableFromInline let readyQueue: UnsafeMutablePointer<ReadyQueue>
-  /// Handlers that wait for the base; on a worker requests to run another worker's.
+  /// Handlers that wait for the driver; on a worker, also requests to run another worker's handlers.
   ///
-  /// Drain only.
+  /// Accessed by the drain only.
   @exclusivity(unchecked) var work = WorkQueue()
-  /// The handlers of a worker, which lives for ever; nil: this is the scheduler of a queue.
+  /// The handlers of a worker, which lives for ever; nil for the scheduler of a queue.
   let handlers: Unmanaged<HandlerQueue>?
-  /// A worker's place in its group.
+  /// The index of a worker in its pool.
   let index: UInt8
 
   let host: Host
@@ -41,31 +42,34 @@ final class Scheduler: @unchecked Sendable {
   // Guarded by `timerLock`.
   let timerLock = SpinLock()
   @exclusivity(unchecked) var wheel = TimerWheel()
-  /// The wheel's next event, readable without the lock; `max`: nothing.
+  /// The time of the wheel's next event, readable without the lock; `max` means none.
   let nextTimer = Atomic<UInt64>(.max)
 
-  /// When the drain last read the clock: an upper bound for how long the running job has run, which dumps ask for.
+  /// The time at which the drain last read the clock: gives an upper bound for how long the running job has run, for
+  /// dumps.
   ///
-  /// Written by the drain, which has just read the clock; read by anyone.
+  /// Written by the drain, which has just read the clock; read by any thread.
   let lastLook = Atomic<UInt64>(0)
 
-  // The drain only.
+  // Accessed by the drain only.
   @exclusivity(unchecked) var timeSlice = TimeSlice()
   @exclusivity(unchecked) var idleSpin = IdleSpin()
   let timerWakeup = TimerWakeup()
-  /// Handlers that were bound on this scheduler's own turn and have not run (HandlerPin.swift).
+  /// The number of handlers that were bound on this scheduler's own carrier and have not run (HandlerPin.swift).
   @exclusivity(unchecked) var boundHandlers = 0
-  /// Whether they hold a pin, all of them together.
+  /// Whether these handlers hold their common pin.
   @exclusivity(unchecked) var handlersHoldPin = false
-  /// How many of them were dropped off this scheduler's turn; any thread.
+  /// The number of these handlers that were dropped outside this scheduler's carrier; any thread.
   let droppedHandlers = Atomic<Int>(0)
-  /// A worker with work to give has woken this one.
+  /// Whether a worker with work to give has woken this one.
   let wasJustOffered = Atomic<Bool>(false)
-  /// What it remembers of its thefts, where it is a worker; the drain only.
+  /// A worker's record of its steals; accessed by the drain only.
   @exclusivity(unchecked) var stealBackoff = StealBackoff()
 
-  /// `anchor`: set for a scheduler that lives as long as the process, or as its host. A scheduler that releases its anchor gets
-  /// it with the first job or handler.
+  /// Creates a scheduler.
+  ///
+  /// `anchor` is set for a scheduler that lives as long as the process, or as its host. A scheduler that releases its
+  /// anchor gets it with the first job or handler.
   init(host: Host, anchor: Anchor?, pool: WorkerPool?, index: Int = 0) {
     self.host = host
     self.anchor = anchor
@@ -79,25 +83,25 @@ final class Scheduler: @unchecked Sendable {
 
   deinit {
     SchedulerRegistry.remove(self)
-    // Whoever releases last has seen what the last drain did to the fibers, by the reference count. ThreadSanitizer does not
-    // know about that; it knows the store by which that drain went idle.
+    // The reference count orders the last release after the last drain's use of the stacks. ThreadSanitizer does not
+    // know that; it knows the store by which that drain went idle.
     _ = inbox.head.load(ordering: .acquiring)
     readyQueue.deinitialize(count: 1)
     readyQueue.deallocate()
   }
 
-  /// The clock: nanoseconds that never go back.
+  /// The clock: nanoseconds that never decrease.
   var clock: UInt64 { host.now }
   var label: String { host.label }
 
   // MARK: Messages
 
-  /// Sends a message from anywhere, and starts a drain where none is under way.
+  /// Sends a message from any thread, and starts a drain if none is under way.
   func push(_ message: Inbox.Message) {
     if inbox.push(message) { submit() }
   }
 
-  /// As push, but handled at once on this scheduler's own turn.
+  /// Sends a message; on this scheduler's own carrier it is handled at once.
   func send(_ message: Inbox.Message) {
     if isOwnTurn { handle(message) } else { push(message) }
   }
@@ -120,13 +124,13 @@ final class Scheduler: @unchecked Sendable {
 
   // MARK: Drains
 
-  /// Puts a drain at the back of the queue.
+  /// Submits a drain at the back of the queue.
   ///
-  /// The caller has moved the inbox out of `idle`, or is the drain.
+  /// Called after moving the inbox out of `idle`, or by the drain.
   func submit() {
     while true {
       if host.submit(self, isImmortal ? anchor : liveLock.withLock({ anchor })) { return }
-      // Nothing of this scheduler is live, so what was pushed are interrupts of jobs that have finished: no drain needed.
+      // Nothing of this scheduler is live, so the messages are interrupts of finished jobs, which need no drain.
       var late: [Inbox.Message] = []
       inbox.takeAll(isShared: false) { late.append($0) }
       late.forEach(handle)
@@ -136,12 +140,12 @@ final class Scheduler: @unchecked Sendable {
     }
   }
 
-  // MARK: Where we are
+  // MARK: Current thread
 
   /// Whether blocking the calling thread would block the jobs.
   var isCurrent: Bool { host.isCurrent(self) }
 
-  // MARK: What is live
+  // MARK: Live jobs and pins
 
   /// Registers a job at its launch.
   ///
@@ -159,7 +163,7 @@ final class Scheduler: @unchecked Sendable {
     liveLock.unlock()
   }
 
-  /// Gives a job that is not live yet its number.
+  /// Assigns a number to a job that is not live yet.
   func identify(_ job: JobRef) {
     liveLock.withLock { job.pointee.label.id = takeID() }
   }
@@ -170,7 +174,7 @@ final class Scheduler: @unchecked Sendable {
     return nextID
   }
 
-  /// Takes a job out at its end.
+  /// Unregisters a job at its end.
   func unregister(_ job: JobRef) {
     liveLock.lock()
     if let previous = job.pointee.previousLive {
@@ -185,7 +189,7 @@ final class Scheduler: @unchecked Sendable {
     leave(released)
   }
 
-  /// Keeps the queue alive for something that is no job.
+  /// Keeps the queue alive for a user that is not a job.
   func pin(_ anchor: @autoclosure () -> Anchor?) {
     liveLock.withLock {
       if host.releasesAnchor, self.anchor == nil { self.anchor = anchor() }
@@ -201,26 +205,26 @@ final class Scheduler: @unchecked Sendable {
     leave(released)
   }
 
-  /// Gives up the queue when the last that was live has gone, unless this is the scheduler's own turn.
+  /// Takes the anchor to release it when nothing is live any more, unless on this scheduler's own carrier.
   ///
-  /// There, what a job's end calls may still attach a handler, which needs the queue: the drain gives it up before it goes
-  /// idle. Under the lock.
+  /// There, a job's end may still attach a handler, which needs the queue; the drain releases it before it goes idle.
+  /// Called under the lock.
   private func takeAnchorElsewhere() -> Anchor? {
     liveJobs == 0 && livePins == 0 && host.releasesAnchor && !isOwnTurn ? anchor.take() : nil
   }
 
-  /// Off the scheduler's turn no drain would drop the alarm, which holds the queue, which owns the scheduler: so a tick
-  /// is sent.
+  /// Releases the anchor outside the scheduler's own carrier, and wakes the drain.
   ///
-  /// The queue's last reference may be this scheduler's too: it is held until the tick is under way.
+  /// Without that no drain would cancel the host's timer, which holds the queue, which owns the scheduler. The queue's
+  /// last reference may also be this scheduler's last, so it is retained until the wake-up is under way.
   private func leave(_ released: Anchor?) {
     guard let released else { return }
     withExtendedLifetime(released) { sendTimerWakeup() }
   }
 
-  /// The drain, about to go idle: whether nothing is live any more, and if so the queue, to be released last.
+  /// Returns whether nothing is live any more, and if so the anchor, to be released last.
   ///
-  /// Never where the host keeps its anchor.
+  /// Called by the drain before it goes idle. Always false if the host keeps its anchor.
   func takeAnchorIfOver() -> (isOver: Bool, anchor: Anchor?) {
     liveLock.withLock {
       guard liveJobs == 0, livePins == 0, host.releasesAnchor else { return (false, nil) }
@@ -228,12 +232,12 @@ final class Scheduler: @unchecked Sendable {
     }
   }
 
-  /// A live scheduler has one.
+  /// The anchor, which every live scheduler has.
   var currentAnchor: Anchor? { liveLock.withLock { anchor } }
   var hasLive: Bool { liveLock.withLock { liveJobs + livePins > 0 } }
 }
 
-/// Hands out identifiers in blocks, so that launching shares no word among processors.
+/// Assigns identifiers in blocks, so that launches on several processors share no word.
 enum JobIdentifiers {
   private static let next = Atomic<UInt64>(0)
   static func reserve() -> (next: UInt64, last: UInt64) {

@@ -1,7 +1,7 @@
 /// All schedulers of the process.
 enum SchedulerRegistry {
   private static let lock = SpinLock()
-  // Sound because every access is under `lock`. Unowned: a scheduler leaves at its deinit.
+  // Sound because every access is under `lock`. Unretained: a scheduler removes itself in its deinit.
   nonisolated(unsafe) private static var all: [ObjectIdentifier: Unmanaged<Scheduler>] = [:]
 
   static func add(_ scheduler: Scheduler) {
@@ -14,7 +14,7 @@ enum SchedulerRegistry {
 
   /// Calls `body` with every scheduler.
   ///
-  /// Under the registry's lock, so that none goes away meanwhile: `body` only looks.
+  /// Called under the registry's lock, so that no scheduler is released meanwhile: `body` only reads.
   static func visitAll(_ body: (Scheduler) -> Void) {
     lock.withLock { for scheduler in all.values { scheduler._withUnsafeGuaranteedRef(body) } }
   }

@@ -1,13 +1,13 @@
 /// A queued piece of work that is not a job: a function, and a link for the inbox or work queue that holds it.
 ///
-/// It lies in the object that the work belongs to, so queueing allocates nothing: the function finds the object by the
-/// item's address. A queued item owns one reference to that object, which the function takes over.
+/// It is stored in the object that the work belongs to, so queueing does not allocate: the function finds the object by
+/// the item's address. A queued item owns one reference to that object, which the function takes over.
 struct WorkItem {
-  /// Gets the item's address.
+  /// Receives the item's address.
   typealias Function = @convention(c) (_ item: UnsafeMutableRawPointer) -> Void
 
   let function: Function
-  /// Touched only by the inbox or work queue that holds the item.
+  /// Accessed only by the inbox or work queue that holds the item.
   var link: UInt = 0
 
   init(_ function: @escaping Function) { self.function = function }
@@ -27,7 +27,7 @@ struct WorkQueue {
   private(set) var count = 0
 
   var isEmpty: Bool { first == 0 }
-  /// The first item as a word to compare; 0: there is none.
+  /// The first item as a word to compare; 0 if there is none.
   var next: UInt { first }
 
   /// Appends a message.

@@ -1,22 +1,22 @@
 import Dispatch
 import Synchronization
 
-/// Runs coroutines of one scheduler on virtual time, in an order that a seed decides: for tests.
+/// Runs coroutines of one scheduler on virtual time, in an order that a seed determines: for tests.
 ///
-/// Time stands still while anything can run. When every job is parked it jumps to the next timer. When there is no timer
-/// and nothing outside (a thread of co_blocking, a Task) is under way either, nothing can ever happen: `run` reports the
-/// deadlock at once, with a dump.
+/// Time stands still while anything can run. When every job is parked, it jumps to the next timer. If there is no
+/// timer, and no work outside (a thread of co_blocking, a Task) is under way, nothing can ever happen: `run` reports
+/// the deadlock at once, with a dump.
 final class Simulation: Host, @unchecked Sendable {
   // Sound because the scheduler and the clock are used by the thread that runs the simulation; `outside` is atomic and
   // `wakeUp` is a semaphore.
 
-  /// Nothing can advance: all that is live waits for something that cannot happen.
+  /// A deadlock: every live coroutine waits for something that cannot happen.
   struct Deadlock: Error, CustomStringConvertible {
     let dump: String
     var description: String { "every coroutine waits and nothing can wake one:\n\(dump)" }
   }
 
-  /// Atomic because a dump of everything reads it from elsewhere.
+  /// Atomic because a dump on another thread may read it.
   private let time = Atomic<UInt64>(1_000_000_000)
   override var now: UInt64 { time.load(ordering: .relaxed) }
   let seed: UInt64?
@@ -27,14 +27,14 @@ final class Simulation: Host, @unchecked Sendable {
   private let outside = Atomic<Int>(0)
   private let wakeUp = DispatchSemaphore(value: 0)
 
-  /// `seed` nil: first in, first out.
+  /// Creates a simulation; without a seed the order is first in, first out.
   init(seed: UInt64? = nil) {
     self.seed = seed
     random = SplitMix(state: seed ?? 0)
     super.init(label: "simulation", hasVirtualTime: true, controlsOrder: true)
   }
 
-  /// Runs `body` as a coroutine of the simulation, and all that it launches, until `body`'s job has ended.
+  /// Runs `body` as a coroutine of the simulation, and everything that it launches, until `body`'s job has ended.
   func run<Success: Sendable>(_ body: @escaping () throws -> Success) throws -> Success {
     let job = Job(
       scheduler: scheduler.forRecord(),
@@ -45,7 +45,8 @@ final class Simulation: Host, @unchecked Sendable {
     )
     job.launch(.queued, on: nil)
     while !job.isFinished {
-      // Read before the flag: who ends its outside work has asked for a drain before, so that drain is not overlooked.
+      // Read before the flag: a thread that ends its outside work has requested a drain before, so that drain is not
+      // missed.
       let isBusyOutside = outside.load(ordering: .acquiring) > 0
       if drainWanted.exchange(false, ordering: .acquiringAndReleasing) {
         scheduler.drain()
@@ -62,7 +63,7 @@ final class Simulation: Host, @unchecked Sendable {
     return try job.wait()
   }
 
-  // MARK: What the scheduler calls
+  // MARK: Host
 
   override func submit(_ scheduler: Scheduler, _ anchor: Anchor?) -> Bool {
     drainWanted.store(true, ordering: .releasing)

@@ -1,4 +1,4 @@
-/// Ends the process with a sentence, also in a release build, where a precondition's text is left out.
+/// Ends the process with a message, also in release builds, which omit the message of a precondition.
 @usableFromInline
 func misuse(_ sentence: @autoclosure () -> String, file: StaticString = #fileID, line: UInt = #line) -> Never {
   fatalError(sentence(), file: file, line: line)

@@ -2,11 +2,11 @@ internal import CCoroutine
 import Glibc
 public import Synchronization
 
-/// The one lock of the package: a word that is taken by an exchange and given back by a store.
+/// The only lock of the package: a word that is taken by an exchange and released by a store.
 ///
-/// Critical sections are a handful of instructions that touch lists and words; foreign code never runs inside and no
-/// switch happens inside. Under contention it spins briefly and then yields the processor, so a holder that lost its time
-/// slice is not waited for at full speed. Built on `Atomic` because ThreadSanitizer sees that (it does not see
+/// Critical sections are a handful of instructions on lists and words; they contain no foreign code and no switch.
+/// Under contention it spins briefly and then yields the processor, so that a waiter does not spin at full speed while
+/// the holder has lost its time slice. Built on `Atomic` because ThreadSanitizer sees that (it does not see
 /// `Synchronization.Mutex` on Linux), and because an uncontended pair costs half of a pthread mutex.
 @usableFromInline
 struct SpinLock: ~Copyable, Sendable {
@@ -31,7 +31,7 @@ struct SpinLock: ~Copyable, Sendable {
     return body()
   }
 
-  /// So many rounds no holder in a forked child takes, whose coroutines do not run.
+  /// More rounds than a live holder needs; in a forked child the holder does not run.
   private static var hopeless: Int { 1_000_000 }
 
   private static func refuseOrphaned() -> Never {

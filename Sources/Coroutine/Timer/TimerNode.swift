@@ -43,7 +43,7 @@ extension Scheduler {
 /// A timer that belongs to no job, in an object of its own.
 @usableFromInline
 class TimerCall: @unchecked Sendable {
-  // Sound because the node is touched only under the wheel's lock.
+  // Sound because the node is accessed only under the wheel's lock.
   let node: UnsafeMutablePointer<TimerNode>
   @exclusivity(unchecked) private var scheduler: Unmanaged<Scheduler>?
 

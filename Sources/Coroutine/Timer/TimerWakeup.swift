@@ -2,7 +2,7 @@ import Synchronization
 
 /// The message that makes a scheduler's drain read the clock.
 final class TimerWakeup: @unchecked Sendable {
-  // Sound because only the inbox that holds the item touches it, and the other fields are atomic.
+  // Sound because only the inbox that holds the item accesses it, and the other fields are atomic.
   @exclusivity(unchecked) private var storage = WorkItem { _ in }
   let isPending = Atomic<Bool>(false)
   /// Whether the host's timer sent the message, and not a thread that added a timer.

@@ -1,6 +1,6 @@
-/// Anything a coroutine can wait for once: ``Job``, ``Promise``, and what you conform.
+/// Anything that a coroutine can wait for once: ``Job``, ``Promise``, and your own conforming types.
 ///
-/// A conformance says how to be told of the end, and how to call that off:
+/// A conformance provides a function that registers for the end, and one that cancels the registration:
 ///
 /// ```swift
 /// extension Download: Awaitable {
@@ -11,26 +11,29 @@
 /// }
 /// ```
 public protocol Awaitable<Output>: Sendable {
-  /// What it ends with.
+  /// The type of the result.
   associatedtype Output: Sendable
 
-  /// Calls `completion` exactly once, when the end is known, from any thread, also when it is known already; unless the
-  /// observation is cancelled first. Must not block and must not suspend.
+  /// Registers `completion`, to be called exactly once with the result.
+  ///
+  /// `completion` may be called on any thread, and also when the result is known already. It is not called if the
+  /// observation is cancelled first. Must neither block nor suspend.
   func observe(_ completion: @escaping @Sendable (Result<Output, any Error>) -> Void) -> Observation
 
-  /// Asks the work behind it to stop, because a combinator that waited for it needs it no more. Does nothing by default.
+  /// Asks the underlying work to stop, because a combinator no longer needs its result. Does nothing by default.
   func cancelAwaited()
 
-  /// Suspends the calling coroutine until the end. The default builds on `observe`; the runtime's own types have a faster way.
+  /// Suspends the calling coroutine until the result is known. The default uses `observe`; the runtime's own types have
+  /// a faster implementation.
   func awaitValue() throws -> Output
 }
 
-/// A registration that can be called off.
+/// A registration that can be cancelled.
 public struct Observation: Sendable {
   private let onCancel: @Sendable () -> Void
-  /// `onCancel` calls the registration off; it may come too late, and more than once.
+  /// Creates an observation; `onCancel` removes the registration, and may be called too late and more than once.
   public init(_ onCancel: @escaping @Sendable () -> Void) { self.onCancel = onCancel }
-  /// Calls the registration off: unless it is too late, the completion will not be called.
+  /// Removes the registration: the completion will not be called, unless it is too late.
   public func cancel() { onCancel() }
 }
 
@@ -48,7 +51,7 @@ extension Awaitable {
   }
 }
 
-/// An awaitable of the runtime's own, whose outcome lies in a completion.
+/// An awaitable type of the runtime itself, whose outcome is stored in a completion.
 protocol CompletionBacked {
   var completion: CompletionRef { get }
 }
@@ -56,9 +59,11 @@ protocol CompletionBacked {
 extension AnyJob: CompletionBacked {}
 
 extension Awaitable {
-  /// As observe, for a coroutine that waits for several: it is told at once of an end that is known.
+  /// Observes for a coroutine that waits for several awaitables: if the result is known, `completion` is called at
+  /// once.
   ///
-  /// `observe` keeps the order of callbacks. To the coroutine that one of them runs on it would tell after that one's return.
+  /// `observe` keeps the order of callbacks: called in a callback, it would call `completion` only after that callback
+  /// has returned.
   func observeToWait(_ completion: @escaping @Sendable (Result<Output, any Error>) -> Void) -> Observation {
     guard let known = knownOutcome else { return observe(completion) }
     completion(known)
@@ -71,20 +76,21 @@ extension Awaitable {
   }
 }
 
-/// Suspends until `awaitable` has ended and returns its value or throws its error.
+/// Waits until `awaitable` has ended, and returns its value or throws its error.
 ///
-/// Where the end is known it returns at once, except that it lets others run when the time slice is over. Cancelled, it throws its
-/// own cancellation and leaves what it waited for alone. Off a coroutine ``CoroutineError/notInCoroutine``.
+/// If the result is known it returns at once, but lets other coroutines run when the time slice is over. If the
+/// coroutine is cancelled, it throws its own cancellation error and does not affect `awaitable`. Throws
+/// ``CoroutineError/notInCoroutine`` outside a coroutine.
 @inlinable
 public func co_await<Output>(_ awaitable: some Awaitable<Output>) throws -> Output {
   try awaitable.awaitValue()
 }
 
 extension Job: Awaitable {
-  /// What joining the job returns.
+  /// The type that joining the job returns.
   public typealias Output = Success
 
-  /// Tells of the job's end.
+  /// Registers for the job's end.
   ///
   /// Starts a lazy job.
   public func observe(_ completion: @escaping @Sendable (Result<Success, any Error>) -> Void) -> Observation {
@@ -100,14 +106,14 @@ extension Job: Awaitable {
   /// Cancels the job.
   public func cancelAwaited() { cancel() }
 
-  /// As ``join()``.
+  /// Waits for the job as ``join()`` does.
   @inlinable
   public func awaitValue() throws -> Success { try join() }
 }
 
 /// A value that is set once and read later, from any thread.
 final class SetOnce<Value: Sendable>: @unchecked Sendable {
-  // Sound because the value is under the lock.
+  // Sound because the value is accessed under the lock.
   private let lock = SpinLock()
   @exclusivity(unchecked) private var stored: Value?
   init() {}

@@ -1,17 +1,17 @@
 import Synchronization
 
-/// Whether cancellation is in force here: whether the next suspension would throw.
+/// Whether the current coroutine is cancelled, so that its next suspension would throw.
 ///
-/// False outside of a coroutine and inside ``co_shield(_:)``.
+/// False outside a coroutine and inside ``co_shield(_:)``.
 public var co_isCancelled: Bool {
   guard let job = Carrier.current?.pointee.job else { return false }
   return job.pointee.flags.load(ordering: .relaxed) & JobFlags.needsCancellationCheck != 0 && job.cancellation() != nil
 }
 
-/// Throws what cancellation throws, if it is in force.
+/// Throws the cancellation error if the current coroutine is cancelled.
 ///
-/// Does not suspend: for long computations between suspensions. Off a coroutine it throws
-/// ``CoroutineError/notInCoroutine``.
+/// Does not suspend: for long computations between suspensions. Throws ``CoroutineError/notInCoroutine`` outside a
+/// coroutine.
 public func co_checkCancelled() throws {
   try Carrier.requireJob().1.checkCancelled()
 }

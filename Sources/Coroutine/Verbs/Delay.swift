@@ -1,16 +1,16 @@
 import Synchronization
 
-/// Suspends the coroutine, and never its thread, for `duration`.
+/// Suspends the coroutine for `duration`, without blocking its thread.
 ///
-/// Never early: it goes on when the monotonic clock has reached now plus `duration`, and its scheduler then finds time
-/// for it. Zero or less lets others run once.
+/// Never too early: the coroutine continues when the monotonic clock has reached now plus `duration` and its scheduler
+/// runs it. Zero or less lets the other ready coroutines run once, as ``co_yield()`` does.
 ///
-/// Cancellation ends it at once, with its reason. Throws ``CoroutineError/notInCoroutine`` off a coroutine. Constant time
-/// whatever the number of sleepers; allocates nothing.
+/// If the coroutine is cancelled, it throws the cancellation error at once. Throws ``CoroutineError/notInCoroutine``
+/// outside a coroutine. Constant time whatever the number of timers; no allocation.
 public func co_delay(_ duration: Duration) throws {
   let (carrier, job) = try Carrier.requireJob()
   try job.checkCancelled()
-  // Asked of a number: the operators of Duration are calls into the standard library.
+  // Compares a number: the operators of Duration are calls into the standard library.
   let nanoseconds = duration.nanoseconds
   guard nanoseconds > 0 else { return try co_yield() }
   let scheduler = job.pointee.scheduler.load(ordering: .relaxed)

@@ -1,40 +1,40 @@
 import Synchronization
 
-// A callback API meets a coroutine.
+// A coroutine waits for a callback.
 //
-// The coroutine and its resumers share a cell. Its state, under its lock:
+// The coroutine and its resumer share a cell. Its state, under its lock:
 //
 //   PENDING --- resumed: the value is stored, the wait claimed ---> RESUMED      (first use, once)
-//   PENDING --- the last resumer is released unused ---> RESUMED with `abandoned`
-//   PENDING --- cancelled: a resumer's claim loses, or the coroutine is back ---> DETACHED
+//   PENDING --- the last reference to the resumer is released unused ---> RESUMED with `abandoned`
+//   PENDING --- cancelled: a resumer's claim fails, or the coroutine has returned ---> DETACHED
 //
-// Between delivered and cancelled exactly one wins: the claim of the wait decides, and it and the state change are one
-// critical section. A resumer that is used while `start` still runs needs no claim: the coroutine finds RESUMED and does not
-// wait.
+// Of delivery and cancellation exactly one wins: the claim of the wait decides, and the claim and the state change are
+// one critical section. A resumer that is used while `start` still runs needs no claim: the coroutine finds RESUMED and
+// does not wait.
 
-/// What a resumer resumes: a coroutine that waits, or a promise.
+/// The target of a resumer: a waiting coroutine or a promise.
 @usableFromInline
 class ResumeTarget<Output: Sendable>: @unchecked Sendable {
   // Sound because it has no state of its own.
   @usableFromInline enum State: UInt8 { case pending, resumed, detached }
   init() {}
 
-  /// What the state was: `pending` for the one use that counts.
+  /// Resumes, and returns the state before: `pending` for the one use that counts.
   @usableFromInline func resume(_ outcome: Result<Output, any Error>) -> State { .detached }
 
-  /// Who it is, for the report of a second use, which may come after its end.
+  /// A description of the target, for the report of a second use, which may come after the target's end.
   var summary: String { "a coroutine" }
 }
 
 @usableFromInline
 final class SuspendCell<Output: Sendable>: ResumeTarget<Output>, @unchecked Sendable {
-  // Sound because everything mutable is under `lock`.
+  // Sound because everything mutable is accessed under `lock`.
   @usableFromInline let lock = SpinLock()
   @exclusivity(unchecked) @usableFromInline var state = State.pending
   @exclusivity(unchecked) @usableFromInline var result: Result<Output, any Error>?
-  /// The coroutine that waits, from the moment it is about to park.
+  /// The waiting coroutine, set immediately before it parks.
   @exclusivity(unchecked) @usableFromInline var waiter: (job: JobRef, epoch: WaitEpoch)?
-  /// The coroutine, for reports; its name is held, because it may have ended by then.
+  /// The coroutine, for reports; its name is retained, because the coroutine may have ended by then.
   private let origin: JobOrigin
 
   init(_ job: JobRef) { origin = job.handle._withUnsafeGuaranteedRef { $0.origin } }
@@ -48,7 +48,7 @@ final class SuspendCell<Output: Sendable>: ResumeTarget<Output>, @unchecked Send
       defer { lock.unlock() }
       return state
     }
-    // A claim that loses has lost against a cancellation.
+    // A failed claim has lost against a cancellation.
     let woken = waiter.flatMap { $0.job.claim($0.epoch, WakeReason.delivered) ? $0.job : nil }
     if waiter != nil, woken == nil {
       state = .detached
@@ -62,19 +62,21 @@ final class SuspendCell<Output: Sendable>: ResumeTarget<Output>, @unchecked Send
     return .pending
   }
 
-  /// Suspends until resumed; nil: cancelled before that.
+  /// Suspends until resumed; returns nil if cancelled before.
   @usableFromInline
   func wait(_ kind: WaitKind) throws -> Result<Output, any Error>? {
     let (carrier, job) = try Carrier.requireJob()
-    // `start` was foreign code: it may have cancelled its own coroutine, and such an interrupt has come and gone.
-    let isCancelled = job.pointee.flags.load(ordering: .relaxed) & JobFlags.needsCancellationCheck != 0 && job.cancellation() != nil
+    // `start` was foreign code: it may have cancelled its own coroutine, and that interrupt has been consumed.
+    let isCancelled =
+      job.pointee.flags.load(ordering: .relaxed) & JobFlags.needsCancellationCheck != 0 && job.cancellation() != nil
     lock.lock()
     if state == .pending, !isCancelled {
       // A cancellation is not thrown here: the caller finds no result.
       _ = try? WaitQueue.park(carrier, job, kind) { epoch in
         waiter = (job, epoch)
         lock.unlock()
-      } withdraw: {}
+      } withdraw: {
+      }
       lock.lock()
     }
     waiter = nil
@@ -87,10 +89,10 @@ final class SuspendCell<Output: Sendable>: ResumeTarget<Output>, @unchecked Send
 
 /// Resumes a coroutine that waits in ``co_suspend(onCancel:_:)``.
 ///
-/// The first use wins; later ones are reported to ``CoroutineRuntime/onUnhandledError`` as ``ResumedTwice``, with the
-/// name and the launch place of the coroutine that waited, and ignored, except after a cancellation, where a late
-/// callback is nobody's fault. Released unused, the coroutine gets ``CoroutineError/abandoned``. Any thread; never
-/// suspends.
+/// The first use wins. Later uses are ignored, and reported to ``CoroutineRuntime/onUnhandledError`` as
+/// ``ResumedTwice``, with the name and the launch site of the waiting coroutine; after a cancellation they are not
+/// reported, because a late callback is then legitimate. If the resumer is released unused, the coroutine gets
+/// ``CoroutineError/abandoned``. Any thread; never suspends.
 public final class Resumer<Output: Sendable>: Sendable {
   let target: ResumeTarget<Output>
   init(_ target: ResumeTarget<Output>) { self.target = target }
@@ -102,14 +104,15 @@ public final class Resumer<Output: Sendable>: Sendable {
   /// Resumes with an error, which co_suspend throws.
   public func fail(_ error: any Error) { resume(with: .failure(error)) }
 
-  /// Resumes with either.
+  /// Resumes with a value or an error.
   public func resume(with result: Result<Output, any Error>) {
     if target.resume(result) == .resumed {
       UnhandledErrors.report(ResumedTwice(late: "\(result)"), in: target.summary)
     }
   }
 
-  /// The (value, error) convention of callbacks: an error wins; with neither, ``CoroutineError/invalidCallback``.
+  /// Resumes by the (value, error) convention of callbacks: an error wins; with neither,
+  /// ``CoroutineError/invalidCallback``.
   public func callAsFunction(_ value: Output?, _ error: (any Error)?) {
     if let error {
       fail(error)
@@ -121,15 +124,18 @@ public final class Resumer<Output: Sendable>: Sendable {
   }
 }
 
-/// Turns a callback into a wait: calls `start` at once, on this stack, with a resumer, and suspends until that is used.
+/// Turns a callback into a wait: calls `start` at once, on this stack, with a resumer, and suspends until it is used.
+///
+/// If the coroutine is cancelled before the call, it throws without calling `start`.
 ///
 /// - Parameters:
-///   - onCancel: Called once if cancellation ends the wait, on the coroutine, before the error is thrown: call the work off
-///     there. Not called when the work was faster.
-///   - start: Hands the resumer to whoever will call back. An error that it throws is thrown; the resumer is then dead.
-/// - Returns: What the resumer was given.
-///
-/// Cancelled before, it throws without calling `start`. Off a coroutine ``CoroutineError/notInCoroutine``.
+///   - onCancel: Called once if cancellation ends the wait, on the coroutine, before the error is thrown: cancel the
+///     work there. Not called if the work was faster.
+///   - start: Passes the resumer to the code that will call back. An error that it throws is thrown, and the resumer
+///     then has no effect.
+/// - Returns: The value that the resumer was given.
+/// - Throws: The error that the resumer was given; the error of `start`; the cancellation error;
+///   ``CoroutineError/notInCoroutine`` outside a coroutine.
 public func co_suspend<Output: Sendable>(
   onCancel: (@Sendable () -> Void)? = nil,
   _ start: (Resumer<Output>) throws -> Void
@@ -151,7 +157,7 @@ public func co_suspend<Output: Sendable>(
 }
 
 extension SuspendCell {
-  /// Nobody waits any more; what comes late is ignored.
+  /// Ends the wait; later uses of the resumer are ignored.
   @usableFromInline
   func detach() {
     lock.withLock { state = .detached }

@@ -1,10 +1,11 @@
 public import Dispatch
 import Synchronization
 
-/// Continues on `queue` from here on: suspends, and the coroutine's scheduler is that queue's from now on.
+/// Moves the coroutine to `queue`: it suspends, and continues on the scheduler of that queue.
 ///
-/// On the same queue it goes to the back of the run queue. Cancelled, it throws: before the switch it stays where it
-/// was, after it the error is thrown on the new queue. Off a coroutine ``CoroutineError/notInCoroutine``.
+/// If it is already on `queue`, it goes to the back of the ready queue. If the coroutine is cancelled before the
+/// switch, it throws and stays on its queue; if it is cancelled during the switch, it throws on the new queue. Throws
+/// ``CoroutineError/notInCoroutine`` outside a coroutine.
 public func co_switch(to queue: DispatchQueue) throws {
   let (carrier, job) = try Carrier.requireJob()
   try job.checkCancelled()

@@ -1,10 +1,11 @@
-/// Goes to the back of the run queue: every other coroutine that is ready on this queue runs first.
+/// Lets other coroutines run: the coroutine goes to the back of the ready queue, behind all others that are ready on
+/// this queue.
 ///
-/// Throws when cancelled, before and after; off a coroutine ``CoroutineError/notInCoroutine``.
+/// Throws if the coroutine is cancelled, before or after; ``CoroutineError/notInCoroutine`` outside a coroutine.
 public func co_yield() throws {
   let (carrier, job) = try Carrier.requireJob()
   try job.checkCancelled()
-  // Alone on the queue, with nothing to look at: nobody to let run. The base is still visited every so often.
+  // No other coroutine is ready, and no message is pending: continue. The driver is still entered at regular intervals.
   if carrier.pointee.isAlone {
     carrier.pointee.switchesLeft &-= 1
     return

@@ -1,21 +1,23 @@
 public import Synchronization
 
-// What settles once and is waited for by any number: the common heart of jobs and promises.
+// An outcome that is settled once and awaited by any number of waiters: the common part of jobs and promises.
 //
 //   PENDING --- settle (the first one wins, under the lock) ---> SUCCEEDED or FAILED for ever
 //
 // Invariants
-//  1. The outcome is written once, under the lock, before `state` leaves PENDING (release); who has read another state
-//     (acquire) may read the outcome without the lock.
-//  2. A job's node is linked only while PENDING, a promise's until all of them have been told, a callback's until it is called.
-//     Settling unlinks the first two and claims the jobs' waits under the lock (Waiter.swift, 4); it wakes and tells after
-//     leaving it. Then it takes out and calls one callback after the other: they are foreign code, and find everyone else told.
-//  3. Everyone who was linked is woken, told or called exactly once, or has unlinked itself before.
-//  4. Callbacks are called one after the other: one that comes while another is being called is linked, and called after it.
+//  1. The outcome is written once, under the lock, before `state` leaves PENDING (release). A thread that has read
+//     another state (acquire) may read the outcome without the lock.
+//  2. A job's waiter is linked only while PENDING, a promise's until all promises have been notified, a callback's
+//     until it is called. Settling unlinks the first two kinds and claims the jobs' waits under the lock (Waiter.swift,
+//     4); it wakes and notifies after leaving it. Then it unlinks and calls the callbacks one by one: they are foreign
+//     code, and find all other waiters notified.
+//  3. Every linked waiter is woken, notified or called exactly once, or has unlinked itself before.
+//  4. Callbacks are called one at a time: a callback that is added while another one runs is linked, and called after
+//     it.
 //
-// Why the value is kept as raw bytes in a struct that is not generic: the methods of generic classes are not specialised when
-// they are called through the class (a job's end, a deinit), and there every use of `Result<Success, any Error>?` looks its
-// metadata up in a table, 40 ns each. Bytes need no metadata; the inlinable accessors know the type.
+// Why the value is stored as raw bytes in a struct that is not generic: methods of generic classes are not specialised
+// when they are called through the class (a job's end, a deinit), and there every use of `Result<Success, any Error>?`
+// looks its metadata up in a table, 40 ns each. Bytes need no metadata; the inlinable accessors know the type.
 
 @usableFromInline
 struct Completion: ~Copyable {
@@ -23,35 +25,36 @@ struct Completion: ~Copyable {
   @usableFromInline static var succeeded: UInt8 { 1 }
   @usableFromInline static var failed: UInt8 { 2 }
 
-  /// ThreadSanitizer notes an inout access to any field at the address of the whole, where nothing else must be used.
+  /// ThreadSanitizer records an inout access to any field at the address of the struct, so no field in use may be
+  /// there.
   @usableFromInline let unused: UInt = 0
-  /// Second, see `waiterAddress`.
+  /// The second field, see `waiterAddress`.
   @usableFromInline var waiters = WaitQueue()
   @usableFromInline let state = Atomic<UInt8>(0)
   @usableFromInline let lock = SpinLock()
-  /// Whether anyone has seen, or will see, the outcome: a failure that nobody sees is reported.
+  /// Whether the outcome has been or will be observed: an unobserved failure is reported.
   @usableFromInline let isObserved = Atomic<Bool>(false)
-  /// Settled, and everyone who was linked has been woken or told; only callbacks may still be linked.
+  /// Settled, and all linked waiters have been woken or notified; only callbacks may still be linked.
   ///
-  /// Under the lock.
+  /// Accessed under the lock.
   @usableFromInline var isReleased = false
-  /// A callback has been taken out and has not returned: one that comes now must not overtake it.
+  /// A callback has been unlinked and has not returned: a callback that comes now must not overtake it.
   ///
-  /// Under the lock.
+  /// Accessed under the lock.
   @usableFromInline var isCalling = false
   static var noWorker: UInt8 { .max }
-  /// The number of the worker whose handlers those are that coroutines on workers attach (HandlerQueue.swift).
+  /// The number of the worker that runs the handlers attached by coroutines on workers (HandlerQueue.swift).
   ///
-  /// Under the lock.
+  /// Accessed under the lock.
   @usableFromInline var handlerWorker: UInt8 = .max
   @usableFromInline var failure: (any Error)?
-  /// The value, or a pointer to it where it does not fit.
+  /// The value, or a pointer to it if it does not fit.
   @usableFromInline var bytes = InlineArray<3, UInt>(repeating: 0)
-  /// Destroys the value in `bytes`; nil: nothing to destroy.
+  /// Destroys the value in `bytes`; nil if there is nothing to destroy.
   @usableFromInline let destroy: ((UnsafeMutableRawPointer) -> Void)?
   /// Keeps handlers that are bound to no queue in order.
   ///
-  /// Under the lock.
+  /// Accessed under the lock.
   @usableFromInline var ordered: OrderedHandlers?
 
   @inlinable @inline(__always)
@@ -80,10 +83,10 @@ struct Completion: ~Copyable {
   }
 }
 
-/// A completion is used through its address only.
+/// A completion is accessed through its address only.
 ///
-/// Its methods touch one field at a time: a `mutating` method would claim all of it for its length, a suspension long,
-/// while others settle it.
+/// Its methods access one field at a time: a `mutating` method would claim the whole completion for its duration, as
+/// long as a suspension, while other threads settle it.
 @usableFromInline typealias CompletionRef = UnsafeMutablePointer<Completion>
 
 extension UnsafeMutablePointer where Pointee == Completion {
@@ -91,8 +94,8 @@ extension UnsafeMutablePointer where Pointee == Completion {
 
   /// The address of the waiter queue, without an access to it.
   ///
-  /// A select needs the address before it has the lock. Forming it from `&waiters` would be a write of the whole completion,
-  /// which ThreadSanitizer reports against every other waiter.
+  /// A select needs the address before it has the lock. Forming it from `&waiters` would be a write to the whole
+  /// completion, which ThreadSanitizer reports against every other waiter.
   // Sound because `waiters` is the second field; the owners of completions check that once, in their `init`.
   @inlinable var waiterAddress: UnsafeMutablePointer<WaitQueue> {
     @inline(__always) get {
@@ -102,9 +105,9 @@ extension UnsafeMutablePointer where Pointee == Completion {
 
   // MARK: Settling
 
-  /// False: settled before, nothing has changed.
+  /// Settles with a value; returns false, and changes nothing, if it was settled before.
   ///
-  /// Wakes and calls everyone who waits. Any thread; linear in their number.
+  /// Wakes and calls all waiters. Any thread; linear in their number.
   @inlinable
   func succeed<Success>(_ value: consuming Success) -> Bool {
     pointee.lock.lock()
@@ -117,7 +120,7 @@ extension UnsafeMutablePointer where Pointee == Completion {
     return true
   }
 
-  /// As succeed, with a failure.
+  /// Settles with a failure, as succeed does with a value.
   @usableFromInline
   func fail(_ error: any Error) -> Bool {
     pointee.lock.lock()
@@ -155,7 +158,7 @@ extension UnsafeMutablePointer where Pointee == Completion {
     }
   }
 
-  /// Makes the stored outcome known; leaves the lock.
+  /// Publishes the stored outcome, and leaves the lock.
   @inlinable @inline(__always)
   func publish(_ outcome: UInt8) {
     pointee.state.store(outcome, ordering: .releasing)
@@ -167,18 +170,19 @@ extension UnsafeMutablePointer where Pointee == Completion {
     }
   }
 
-  /// Wakes, tells and calls everyone.
+  /// Wakes, notifies and calls all waiters.
   ///
-  /// Entered with the lock, left without.
+  /// Called under the lock, which it leaves.
   @usableFromInline
   func releaseWaiters() {
     if tellWaiters() { callBack() }
   }
 
-  /// Wakes the jobs and tells the promises that wait, in the order of linking; true: callbacks are left to be called.
+  /// Wakes the waiting jobs and notifies the waiting promises, in the order of linking; returns whether callbacks
+  /// remain to be called.
   ///
-  /// A promise that comes meanwhile is linked behind the others and told here too: told by who links it, it would overtake
-  /// them. Entered with the lock, left without.
+  /// A promise that comes meanwhile is linked behind the others and notified here too: if the linking thread notified
+  /// it, it would overtake them. Called under the lock, which it leaves.
   func tellWaiters() -> Bool {
     while pointee.waiters.first != nil {
       var woken = JobQueue()
@@ -194,14 +198,14 @@ extension UnsafeMutablePointer where Pointee == Completion {
           callbacks.append(waiter)
           continue
         }
-        // Unlinked, the node is ours: a chain by `next` will do.
+        // The unlinked waiter belongs to this thread: a chain by `next` is enough.
         waiter.pointee.next = nil
         if let lastTold { lastTold.pointee.next = waiter } else { told = waiter }
         lastTold = waiter
       }
       pointee.waiters = callbacks
       let hasCallbacks = callbacks.first != nil
-      // Nobody who is told could be overtaken by one who comes now.
+      // If no promise is about to be notified, a later one cannot overtake it.
       let isDone = told == nil
       if isDone { pointee.isReleased = true } else { pointee.isObserved.store(true, ordering: .relaxed) }
       pointee.lock.unlock()
@@ -218,9 +222,10 @@ extension UnsafeMutablePointer where Pointee == Completion {
     return false
   }
 
-  /// Calls the callbacks, in the order of linking; after tellWaiters, by the same caller.
+  /// Calls the callbacks in the order of linking; called after tellWaiters, by the same caller.
   ///
-  /// One that is added meanwhile, by a callback or by another thread, is linked behind the others and called here too.
+  /// A callback that is added meanwhile, by a callback or by another thread, is linked behind the others and called
+  /// here too.
   func callBack() {
     pointee.lock.lock()
     pointee.isCalling = true
@@ -235,9 +240,9 @@ extension UnsafeMutablePointer where Pointee == Completion {
     pointee.lock.unlock()
   }
 
-  // MARK: Looking
+  // MARK: Reading the outcome
 
-  /// The value; the caller knows that there is one, and of which type.
+  /// The value; the caller knows that there is one, and its type.
   @inlinable @inline(__always)
   func value<Success>(as type: Success.Type) -> Success {
     withUnsafeBytes(of: pointee.bytes) { bytes in
@@ -248,7 +253,7 @@ extension UnsafeMutablePointer where Pointee == Completion {
     }
   }
 
-  /// The outcome, once there is one.
+  /// The outcome, or nil while it is pending.
   @inlinable
   func outcome<Success>(as type: Success.Type) -> Result<Success, any Error>? {
     switch pointee.state.load(ordering: .acquiring) {
@@ -258,7 +263,7 @@ extension UnsafeMutablePointer where Pointee == Completion {
     }
   }
 
-  /// The outcome, which is there, for a caller that will see it.
+  /// The outcome, for a caller that observes it; the caller knows that it is settled.
   @inlinable
   func seenOutcome<Success>(as type: Success.Type) -> Result<Success, any Error> {
     pointee.isObserved.store(true, ordering: .relaxed)
@@ -266,7 +271,7 @@ extension UnsafeMutablePointer where Pointee == Completion {
     return outcome(as: type).unsafelyUnwrapped
   }
 
-  /// The value or a throw of the failure; the caller knows that it is settled.
+  /// Returns the value or throws the failure; the caller knows that it is settled.
   @inlinable @inline(__always)
   func get<Success>(as type: Success.Type) throws -> Success {
     if pointee.state.load(ordering: .acquiring) == Completion.succeeded { return value(as: type) }
@@ -276,14 +281,14 @@ extension UnsafeMutablePointer where Pointee == Completion {
 
   // MARK: Waiting
 
-  /// Suspends the running job until settled.
+  /// Suspends the running job until the completion is settled.
   ///
-  /// Throws what cancellation throws, and then leaves the work alone.
+  /// Throws the cancellation error, and then does not affect the work.
   @inlinable @inline(__always)
   func wait(_ kind: WaitKind) throws {
     let (carrier, job) = try Carrier.beginWaiting()
     if !isSettled { try park(kind, carrier, job) }
-    // Only now: a waiter that gives up has seen nothing.
+    // Only now: a cancelled waiter has observed nothing.
     if !pointee.isObserved.load(ordering: .relaxed) { pointee.isObserved.store(true, ordering: .relaxed) }
   }
 
@@ -307,9 +312,9 @@ extension UnsafeMutablePointer where Pointee == Completion {
     }
   }
 
-  /// Links a callback; false: settled already, it was not linked and will not be called.
+  /// Links a callback and retains it; returns false if the completion is settled, and the callback will not be called.
   ///
-  /// Linked, it is retained. `observes`: whether the callback sees a failure.
+  /// `observes`: whether the callback observes a failure.
   @usableFromInline
   func add(_ callback: WaitCallback, observes: Bool = true) -> Bool {
     callback.observes = observes
@@ -324,7 +329,7 @@ extension UnsafeMutablePointer where Pointee == Completion {
     return true
   }
 
-  /// Unlinks a callback; true: it was linked and will not be called.
+  /// Unlinks a callback; returns true if it was linked and will not be called.
   @usableFromInline
   func remove(_ callback: WaitCallback) -> Bool {
     pointee.lock.lock()
@@ -339,7 +344,7 @@ extension UnsafeMutablePointer where Pointee == Completion {
 /// A callback from a closure.
 @usableFromInline
 final class ClosureCallback: WaitCallback, @unchecked Sendable {
-  // Sound because it is taken once, by the one who fires.
+  // Sound because it is taken once, by the firing thread.
   @exclusivity(unchecked) private var body: (() -> Void)?
 
   @usableFromInline

@@ -7,12 +7,12 @@ protocol Inspectable: AnyObject {
   /// The lock under which waits are claimed through the object's queues.
   var waitLock: UnsafePointer<SpinLock> { get }
 
-  /// What it is, and how it stands.
+  /// Describes the object and its state.
   ///
   /// The caller holds the object, and no lock.
   func inspect(_ names: JobNames) -> String
 
-  /// What a select's case does with it, as a verb and maybe a preposition: "send to".
+  /// The verb of a select's case for the object, with a preposition if it needs one: "send to".
   func verb(of queue: UInt?) -> String
 }
 
@@ -22,7 +22,7 @@ struct JobNames {
 
   mutating func add(_ name: String, of job: JobRef) { names[UInt(bitPattern: job)] = name }
 
-  /// Of the job whose completion lies at `address`.
+  /// The name of the job whose completion is at `address`.
   func awaited(_ address: UInt) -> String? { names[address &- UInt(MemoryLayout<JobRecord>.stride)] }
 
   func owner(_ word: UInt) -> String { names[word] ?? "a thread" }
@@ -30,7 +30,7 @@ struct JobNames {
 }
 
 extension Inspectable {
-  /// Its type and address: two lines with the same address are about the same object.
+  /// The type and address: two lines with the same address are about the same object.
   var identity: String {
     "\(type(of: self)) 0x" + String(UInt(bitPattern: Unmanaged.passUnretained(self).toOpaque()), radix: 16)
   }

@@ -1,18 +1,17 @@
-/// A place in a queue whose waiters carry something: a node, and where that lies.
+/// A waiter in a queue whose waiters carry something: the waiter, and the address of what it carries.
 ///
-/// In a channel it is the value that is waited for, or offered, an `Element?`; in a select's case, the words of
-/// its node.
+/// In a channel this is the awaited or offered value, an `Element?`; in a select's case, the words of its waiter.
 ///
-/// The node comes first, so that a pointer to it is a pointer to the whole. Both lie on the waiting stack. Who may touch what:
+/// The waiter comes first, so that a pointer to it is a pointer to the whole. Both are on the waiting stack. Access:
 ///
-///   node, isClosed   under the place's lock, or whoever has claimed the wait and has not woken the job yet
-///   slot             its own job until the node is linked and after the job is woken; in between whoever has claimed it,
-///                    and who only reads, whoever holds the lock
+///   waiter, isClosed   under the source's lock, or by the thread that has claimed the wait and not yet woken the job
+///   slot               by its own job until the waiter is linked and after the job is woken; in between by the thread
+///                      that has claimed the wait, and for reading by the holder of the lock
 @usableFromInline
 struct ValueWaiter {
   @usableFromInline var waiter: Waiter
   @usableFromInline var slot: UnsafeMutableRawPointer
-  /// The wait was ended by a close, not by a value.
+  /// Whether a close has ended the wait, and not a value.
   @usableFromInline var isClosed = false
 
   @inlinable @inline(__always)
@@ -23,7 +22,7 @@ struct ValueWaiter {
 }
 
 extension UnsafeMutablePointer<ValueWaiter> {
-  /// Its waiter, which comes first.
+  /// The waiter, which is the first field.
   @inlinable
   var waiter: UnsafeMutablePointer<Waiter> {
     @inline(__always) get { UnsafeMutableRawPointer(self).assumingMemoryBound(to: Waiter.self) }
@@ -31,13 +30,13 @@ extension UnsafeMutablePointer<ValueWaiter> {
 }
 
 extension UnsafeMutablePointer<Waiter> {
-  /// The whole of a node that a job has queued in a place whose nodes all have slots.
+  /// The ValueWaiter of a waiter that a job has queued in a source whose waiters all have slots.
   @inlinable
   var valueWaiter: UnsafeMutablePointer<ValueWaiter> {
     @inline(__always) get { UnsafeMutableRawPointer(self).assumingMemoryBound(to: ValueWaiter.self) }
   }
 
-  /// Wakes whoever waits here.
+  /// Wakes the waiting job, or calls the callback.
   ///
   /// The caller has claimed the wait and holds no lock.
   @inlinable @inline(__always)

@@ -100,7 +100,7 @@ extension WaitQueue {
     withdraw()
     throw job.cancellation() ?? CancellationError()
   }
-  /// Suspends the running job in a wait whose source is an object; as `park` above.
+  /// Suspends the running job in a wait whose source is an object, as `park` above.
   @inlinable @inline(__always) @discardableResult
   static func park(
     _ carrier: UnsafeMutablePointer<Carrier>,

@@ -4,31 +4,32 @@ public import Synchronization
 //
 // The word `JobRecord.wait` is an epoch and a state:   (epoch << 8) | state
 //
-//      beginWait (own turn)              claim (anyone, one compare-and-swap)
-//   0 RUNNING ------------> 1 WAITING ----------------------------------------> r CLAIMED, r >= 2 says by what
+//      beginWait (own carrier)           claim (any thread, one compare-and-swap)
+//   0 RUNNING ------------> 1 WAITING ----------------------------------------> r CLAIMED, r >= 2 is the reason
 //      ^   epoch + 1                                                                  |
 //      +------------------------------------------------------------------------------+
-//                       endWait (own turn, after the job has run again)
+//                       endWait (own carrier, after the job has been resumed)
 //
 // Invariants
-//  1. The token that beginWait returns is the word's WAITING value; epochs never repeat, so a token names one suspension
-//     for ever, and a claim with an old token fails instead of ending a later wait.
-//  2. A claim moves WAITING to CLAIMED by compare-and-swap: of all that race (value, close, timer, cancellation, another
-//     select case) one wins. Losers keep their value and touch the job no more.
+//  1. The WaitEpoch that beginWait returns is the word's WAITING value. Epochs never repeat, so it identifies one
+//     suspension for ever, and a claim with an old epoch fails instead of ending a later wait.
+//  2. A claim moves WAITING to CLAIMED by compare-and-swap: of all that race (value, close, timer, cancellation,
+//     another select case) exactly one wins. The others keep their value and do not touch the job again.
 //  3. The winner, and only the winner, makes the job ready, once.
-//  4. A Waiter is on the waiting job's stack. It is linked and unlinked under its place's lock, a claim through it is made
-//     under that lock, and the job takes the lock to unlink it before its frame goes: whoever sees a node under the lock
-//     sees live memory, and the job behind it has not finished.
+//  4. A Waiter is on the waiting job's stack. It is linked and unlinked under its source's lock, a claim through it is
+//     made under that lock, and the job takes the lock to unlink it before its frame ends. So a thread that sees a
+//     waiter under the lock sees live memory, and the waiter's job has not finished.
 //
-// Why a job that is woken before it has parked is harmless: waking means putting it into its scheduler's ready queue (on
-// that scheduler's own turn) or inbox (from elsewhere). Both are looked at only between two switches of that scheduler,
-// and until the job's switch is complete the scheduler's serial execution is the job itself. Two exceptions publish a job
-// by other means and have their own argument: a worker's ready queue is open to thieves (jobs enter it only after their
-// switch, AfterSwitch.requeue), and an immediate start runs a job outside of its scheduler (ImmediateStart.swift).
+// Why waking a job before it has parked is harmless: waking means adding it to its scheduler's ready queue (on that
+// scheduler's own carrier) or inbox (from elsewhere). Both are read only between two switches of that scheduler, and
+// until the job's switch is complete the scheduler's serial execution is the job itself. Two exceptions publish a job
+// by other means and have their own argument: other workers may steal from a worker's ready queue (jobs enter it only
+// after their switch, AfterSwitch.requeue), and an immediate start runs a job outside its scheduler
+// (ImmediateStart.swift).
 
-/// How a wait ended.
+/// The reason for which a wait ended.
 ///
-/// Select uses the values from `firstCase` on for its cases.
+/// A select uses the values from `firstCase` on for its cases.
 @usableFromInline
 enum WakeReason {
   @usableFromInline static let delivered: UInt8 = 2
@@ -37,23 +38,23 @@ enum WakeReason {
   @usableFromInline static let firstCase: UInt8 = 8
 }
 
-/// Names one suspension of one job.
+/// Identifies one suspension of one job.
 @usableFromInline
 struct WaitEpoch: Equatable {
   @usableFromInline let word: UInt64
   @inlinable init(word: UInt64) { self.word = word }
 }
 
-// Operations on a record are operations on its pointer, and touch one field at a time: a `mutating` method would claim the
-// whole record for its length, while other threads use other fields of it.
+// Operations on a record are methods of its pointer, and access one field at a time: a `mutating` method would claim
+// the whole record for its duration, while other threads use other fields of it.
 extension UnsafeMutablePointer where Pointee == JobRecord {
   /// Begins a suspension.
   ///
-  /// Own turn. Releasing, for the interrupt that reads the word without a lock: who sees a job waiting sees it with the
-  /// scheduler that it waits on.
+  /// Called on the job's own carrier. Releasing, for the interrupt that reads the word without a lock: a thread that
+  /// sees the job waiting also sees the scheduler that it waits on.
   ///
-  /// `source`: what dumps may know of it (JobRecord.waitSource). Stored first, and releasing: whoever reads it, and then reads
-  /// an older word again, would have seen that the older wait has ended.
+  /// `source`: what dumps may report (JobRecord.waitSource). Stored first, and releasing: a thread that reads it, and
+  /// then reads an older word again, would have seen that the older wait has ended.
   @inlinable @inline(__always)
   func beginWait(_ kind: WaitKind, for source: UInt = 0) -> WaitEpoch {
     let word = ((pointee.wait.load(ordering: .relaxed) | 0xFF) &+ 1) | 1
@@ -65,10 +66,11 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
 
   /// Ends a suspension for `reason`.
   ///
-  /// Any thread; the caller holds whatever keeps the job from finishing. True: the caller won and must wake the job.
+  /// Returns true if the caller has won and must wake the job. Any thread; the caller holds whatever keeps the job from
+  /// finishing.
   ///
-  /// A job that was cancelled before the value came loses the value, although its interrupt may still be on the way: it will
-  /// arrive, and claim. So of a cancel and a delivery that one thread does in turn, the first wins.
+  /// A job that was cancelled before the value came does not get the value, even if its interrupt is still on the way:
+  /// the interrupt will arrive, and claim. So if one thread cancels and then delivers, the cancellation wins.
   @inlinable @inline(__always)
   func claim(_ epoch: WaitEpoch, _ reason: UInt8) -> Bool {
     let flags = pointee.flags.load(ordering: .relaxed)
@@ -83,13 +85,13 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
     ).exchanged
   }
 
-  /// As beginWait, for a wait whose source is an object.
+  /// Begins a suspension whose source is an object.
   @inlinable @inline(__always)
   func beginWait(_ kind: WaitKind, for source: AnyObject) -> WaitEpoch {
     beginWait(kind, for: UInt(bitPattern: Unmanaged.passUnretained(source).toOpaque()))
   }
 
-  /// Back on its own turn after a suspension: why it ended.
+  /// Ends the wait on the job's own carrier, and returns the reason.
   @inlinable @inline(__always)
   func endWait() -> UInt8 {
     let word = pointee.wait.load(ordering: .acquiring)
@@ -98,7 +100,7 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
   }
 }
 
-/// One place in which one suspension, or one callback, is queued.
+/// One entry in a wait queue: one suspension, or one callback.
 @usableFromInline
 struct Waiter {
   @usableFromInline var next: UnsafeMutablePointer<Waiter>?
@@ -110,43 +112,43 @@ struct Waiter {
   @usableFromInline var job: JobRef?
   /// The settling thread calls it with `context`, outside of every lock.
   @usableFromInline var notify: Notification?
-  /// What `notify` gets. Of a callback, which has no `notify`, the callback object.
+  /// The argument of `notify`; the callback object of a callback's waiter, which has no `notify`.
   @usableFromInline var context: UnsafeMutableRawPointer?
 
-  /// Gets the waiter's context, and its number among the waiters with that context.
+  /// Receives the waiter's context, and its number among the waiters with that context.
   @usableFromInline typealias Notification = @convention(c) (_ context: UnsafeMutableRawPointer, _ index: Int) -> Void
 
-  /// Of a job whose wait has not begun: it is queued with its epoch.
+  /// Creates the waiter of a job whose wait has not begun; queueing sets the epoch.
   @inlinable
   init(job: JobRef) { self.job = job }
 
   @inlinable
   init(callback: Unmanaged<WaitCallback>) { context = callback.toOpaque() }
 
-  /// The callback that waits.
-  ///
-  /// Of a waiter that has neither a job nor `notify`.
+  /// The waiting callback of a waiter that has neither a job nor `notify`.
   @inlinable var callback: Unmanaged<WaitCallback> { .fromOpaque(context.unsafelyUnwrapped) }
 
-  /// It waits for no job, so the epoch's word is free to hold `index`.
+  /// Creates a waiter that notifies a function.
+  ///
+  /// It belongs to no job, so the word of the epoch holds `index`.
   init(notify: @escaping Notification, context: UnsafeMutableRawPointer, index: Int) {
     self.notify = notify
     self.context = context
     epoch = WaitEpoch(word: UInt64(bitPattern: Int64(index)))
   }
 
-  /// The number that the waiter was made with, for `notify`.
+  /// The number that the waiter was created with, for `notify`.
   var index: Int { Int(truncatingIfNeeded: epoch.word) }
 }
 
-/// What is queued in a place by anyone but a job: a handler, a continuation, a thread.
+/// A queued waiter that is not a job: a handler, a continuation, a thread.
 ///
-/// Owned by the place while linked.
+/// The source owns it while it is linked.
 @usableFromInline
 class WaitCallback: @unchecked Sendable {
-  // Sound because the node is touched only under the lock of the place that it is linked in.
+  // Sound because the waiter is accessed only under the lock of the source that it is linked in.
   @usableFromInline let waiter: UnsafeMutablePointer<Waiter>
-  /// Whether it sees the outcome, so that a failure is not reported as unhandled.
+  /// Whether it observes the outcome, so that a failure is not reported as unhandled.
   ///
   /// Set before it is linked.
   @exclusivity(unchecked) final var observes = true
@@ -159,6 +161,6 @@ class WaitCallback: @unchecked Sendable {
 
   deinit { waiter.deallocate() }
 
-  /// Called once, outside of every lock, when what was waited for has happened.
+  /// Called once, outside every lock, when the awaited event has happened.
   @usableFromInline func fire() {}
 }

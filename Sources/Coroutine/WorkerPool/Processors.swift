@@ -7,10 +7,12 @@ import Glibc
 enum Processors {
   /// The number of workers of the shared scheduler: `usable`, unless the variable COROUTINE_WORKERS contains a number.
   ///
-  /// Traps on any other value than 1 to 64: a server that silently ran with another number than its operator has set
-  /// would be worse.
+  /// Traps on any other value than 1 to 64: a server that silently ran with another number than configured would be
+  /// worse.
   static var workers: Int {
-    guard let setting = getenv("COROUTINE_WORKERS").map({ String(cString: $0) }), !setting.isEmpty else { return usable }
+    guard let setting = getenv("COROUTINE_WORKERS").map({ String(cString: $0) }), !setting.isEmpty else {
+      return usable
+    }
     guard let count = Int(setting), (1...64).contains(count) else {
       misuse("COROUTINE_WORKERS is '\(setting)'. Set it to a number of lanes from 1 to 64, or leave it unset.")
     }

@@ -4,25 +4,25 @@ internal import CCoroutine
 //
 // Costs. Stolen work is cold: its records and frames come from another processor's caches, its memory goes back to
 // another thread's, and both sides wait for each other's locks.
-// - A job that stays with the thief, or launches more jobs, is worth that.
-// - A million jobs of twenty nanoseconds, launched in a loop, are not. A handful of coroutines that meet at one channel
-//   are faster on one processor than on two that compete for it.
+// - It pays for a job that stays with the stealing worker, or launches more jobs.
+// - It does not pay for a million jobs of twenty nanoseconds, launched in a loop. A handful of coroutines that
+//   communicate over one channel are faster on one processor than on two that compete for it.
 //
-// Rule. Only the thief can judge, by the processor time that the stolen jobs have kept it busy for. If that is less
-// than `worth` for each stolen job three times in a row, the worker backs off: it neither looks at other workers nor
-// accepts offers, until the pool's watchdog ends the back-off (Watchdog.swift). After that, one more theft that does
-// not pay makes it back off again. One theft that pays resets the count.
+// Rule. Only the stealing worker can judge, by the processor time for which the stolen jobs have kept it busy. If that
+// is less than `worth` per stolen job three times in a row, the worker backs off: it neither inspects other workers nor
+// accepts offers, until the pool's watchdog ends the back-off (Watchdog.swift). After that, one more steal that does
+// not pay makes it back off again. One steal that pays resets the count.
 
-/// The record of a worker's thefts.
+/// The record of a worker's steals.
 ///
 /// Used by the worker's drain only.
 struct StealBackoff {
-  /// The processor time for which a stolen job must keep the thief busy, in ns.
+  /// The processor time for which a stolen job must keep the worker busy, in ns.
   ///
   /// Measured: a million empty jobs take 0.4 to 0.6 µs each if two workers share them, and 0.14 µs if one worker has
   /// them all. A larger value would keep jobs of a few µs on one worker.
   static var worth: UInt64 { 2_000 }
-  /// The number of unprofitable thefts in a row after which the worker backs off.
+  /// The number of unprofitable steals in a row after which the worker backs off.
   static var patience: UInt8 { 3 }
 
   /// A point in a thread's processor time.
@@ -39,20 +39,20 @@ struct StealBackoff {
   private var taken = Moment(thread: 0, nanoseconds: 0)
   private var poor: UInt8 = 0
 
-  /// Records a theft of `count` jobs.
+  /// Records a steal of `count` jobs.
   mutating func took(_ count: Int, at now: Moment) {
     self.count = count
     taken = now
   }
 
-  /// Whether a worker that has nothing to do should try to steal.
+  /// Whether an idle worker should try to steal.
   ///
-  /// False means that it should back off; the next result is true. The clock is read only if there is a theft to judge.
+  /// False means that it should back off; the next result is true. The clock is read only if there is a steal to judge.
   mutating func pays(at now: @autoclosure () -> Moment) -> Bool {
     guard count > 0 else { return true }
     let now = now()
     // If the drain is on another thread by now, the two times are not comparable. A change of thread takes a new time
-    // slice, so as a rule the stolen jobs have lasted.
+    // slice, so usually the stolen jobs have lasted long.
     let isPoor = now.thread == taken.thread && now.nanoseconds &- taken.nanoseconds < UInt64(count) &* Self.worth
     count = 0
     poor = isPoor ? poor + 1 : 0

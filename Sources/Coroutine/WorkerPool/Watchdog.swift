@@ -2,16 +2,19 @@ internal import CCoroutine
 import Dispatch
 import Synchronization
 
-// What looks after the workers from outside: a timer that goes off every two milliseconds, or a little later, while some worker
-// has nothing to do and another has, or some worker rests. A worker whose one job computes for long keeps the others from
-// running: what waits there at two looks in a row, ready jobs, messages and timers, goes to a worker that has nothing to do.
-// Cancellation of jobs that are parked there is seen to by the watchdog itself (Interrupt.swift). Handlers that are bound to that
-// worker are run, in their order, by the other one (HandlerQueue.swift).
-// And workers that rest from stealing are sent to look again: one as a scout, and if none has come back to rest by the next
-// time, all of them.
+// The watchdog of the workers: a timer that fires every two milliseconds, or a little later, while some worker is idle
+// and another is not, or while some worker backs off.
+//
+// A worker whose current job computes for long cannot run its other work. Ready jobs, messages and timers that wait
+// there in two inspections in a row are moved to an idle worker. The watchdog itself handles the cancellation of parked
+// jobs of that worker (Interrupt.swift). An idle worker runs the handlers that are bound to that worker, in their order
+// (HandlerQueue.swift).
+//
+// It also ends back-offs: first of one worker, as a probe, and if no worker has backed off again by the next
+// inspection, of all.
 
 extension WorkerPool {
-  /// Whether there is a worker that could help, and one that may need it, or one that rests.
+  /// Whether one worker could help and another may need help, or whether one backs off.
   private var hasToWatch: Bool {
     let mask = withoutDrain()
     return mask != 0 && mask.nonzeroBitCount < workers.count || isAnyBackingOff
@@ -30,14 +33,16 @@ extension WorkerPool {
     lastBackoffs = backoffs
     guard hasToWatch else {
       watching.store(false, ordering: .sequentiallyConsistent)
-      // A worker that went idle, or to rest, while this was being decided saw `watching` set: look once more on its behalf.
+      // A worker that went idle, or backed off, in the meantime saw `watching` set: check once more on its behalf.
       startWatching()
       return
     }
     watchdog.schedule(deadline: .now() + .milliseconds(2), leeway: .microseconds(500))
   }
 
-  /// Before rests are ended: those who rest are the ones who can help.
+  /// Rescues the work of every stuck worker.
+  ///
+  /// Called before back-offs are ended, because the workers that back off can help.
   private func rescueFromAll() {
     let mask = withoutDrain()
     guard mask != 0 else { return }
@@ -58,30 +63,31 @@ extension WorkerPool {
     }
   }
 
-  /// What a worker had to do when the watchdog looked.
+  /// The pending work of a worker at one inspection.
   struct Seen {
     var ready: JobRef?
     var hasMessages = false
-    /// How often its drain had taken messages.
+    /// The number of times that its drain had taken messages.
     var takings: UInt = 0
     var timer = UInt64.max
-    /// The first handler, if nobody runs one.
+    /// The first handler, if no thread runs one.
     var handler: UInt = 0
 
-    /// Whether the same thing has been waiting since the last look, which a worker that switches would have got to.
+    /// Whether the same work has been waiting since the last inspection; a worker that switches would have reached it.
     ///
-    /// New messages may come all the time: what counts is whether the drain takes any.
+    /// New messages may come all the time, so for messages the number of times that the drain has taken some counts.
     func isStuck(since last: Seen, _ now: UInt64) -> Bool {
       (ready != nil && ready == last.ready) || (hasMessages && last.hasMessages && takings == last.takings)
         || (timer <= now && timer == last.timer) || (handler != 0 && handler == last.handler)
     }
   }
 
-  /// Sends what a stuck worker cannot get to, to a worker that is idle, or else to one that rests: its ready jobs, its due timers,
-  /// the jobs in its inbox whose stacks are switched out, the parked jobs whose waits an interrupt in its inbox ends, and the
-  /// running of its handlers.
+  /// Moves the work that a stuck worker cannot reach to a worker that is idle or, if there is none, to one that backs
+  /// off.
   ///
-  /// The timers first: those of deadlines send interrupts.
+  /// The work consists of its ready jobs, its due timers, the switched-out jobs in its inbox, the parked jobs whose
+  /// waits an interrupt in its inbox ends, and the running of its handlers. Timers come first: those of deadlines send
+  /// interrupts.
   private func rescue(from victim: Scheduler, _ now: UInt64) {
     let idle = idle.load(ordering: .acquiring)
     let mask = idle != 0 ? idle : backingOff.load(ordering: .acquiring)
@@ -110,10 +116,10 @@ extension WorkerPool {
 }
 
 extension UnsafeMutablePointer where Pointee == JobRecord {
-  /// Whether a job that has been claimed and is in nobody's turn may be resumed anywhere: it has not started, or has left its
-  /// stack for good, and its scheduler does not look at its frames.
+  /// Whether a claimed job that no carrier runs may be resumed anywhere.
   ///
-  /// A read-modify-write, against `handleInterrupt`.
+  /// True if it has not started or is switched out, and its scheduler does not read its frames. A read-modify-write,
+  /// against `handleInterrupt`.
   var isSwitchedOut: Bool {
     let flags = pointee.flags.bitwiseOr(0, ordering: .acquiringAndReleasing).newValue
     guard flags & (JobFlags.foreign | JobFlags.inspecting) == 0 else { return false }

@@ -2,48 +2,50 @@ internal import CCoroutine
 import Dispatch
 import Synchronization
 
-// The shared scheduler: as many workers as the process may use processors, each a serial queue with a scheduler of its own.
-// A job is on one worker at a time; between two suspensions it may be on another.
+// The shared scheduler: one worker per processor that the process may use, each a serial queue with a scheduler of its
+// own. A job is on one worker at a time; between two suspensions it may be on another.
 //
-// How work spreads
+// Distribution of work
 //   * a launch from outside goes to the workers in turn,
-//   * a worker that has more than one ready job wakes an idle worker, which steals half of them,
-//   * a waker takes the job that it wakes to its own worker (Carrier.sendRemotely),
-//   * a worker whose thefts do not pay rests from stealing for a while (StealBackoff.swift),
-//   * the watchdog helps where one job keeps a whole worker from running, and ends rests (Watchdog.swift).
+//   * a worker with more than one ready job wakes an idle worker, which steals half of them,
+//   * a waker takes the woken job to its own worker (Carrier.sendRemotely),
+//   * a worker whose steals do not pay backs off from stealing for a while (StealBackoff.swift),
+//   * the watchdog helps if one job keeps a worker busy for long, and ends back-offs (Watchdog.swift).
 //
 //            nothing to do              an offer, or a message of its own
 //   BUSY ----------------------> IDLE ------------------------------------> BUSY
-//    |                                        a message of its own
-//    +----- the same, and its ----> RESTING ------------------------------> BUSY
-//           thefts have not paid       | the watchdog: BUSY, looks again
+//    |                                            a message of its own
+//    +----- the same, and its ----> BACKING OFF --------------------------> BUSY
+//           steals have not paid       | the watchdog: BUSY, tries again
 //
-// No two ready jobs are left while a worker is IDLE: a worker sets its idle bit and looks at the others' queues after that; a
-// pusher appends and looks at the idle bits after that; both through the victim's lock, whose order decides who sees whom.
-// (One alone is for its own worker, which takes it when the running one parks, or for the watchdog, where that does not park.)
-// While one is RESTING the watchdog runs: a worker sets its resting bit and looks at `watching` after that; the watchdog
-// stops watching and looks at the bits after that. Whoever clears a bit, an offer, the watchdog or the worker's own drain,
-// then moves the inbox out of `idle`; a worker whose bit is cleared before its inbox is idle sees that after
-// (`wasOffered`). The inbox lets one of all start a drain.
+// No two ready jobs are left on a worker while another is IDLE. A worker sets its idle bit and inspects the others'
+// queues after that; a pushing thread appends and reads the idle bits after that; both use the victim's lock, whose
+// order decides which side sees the other. (A single job is left to its own worker, which takes it when the running one
+// parks, or to the watchdog, if that does not park.)
 //
-// Stealing is safe because a job enters a ready queue only when its stack is switched out, and a job in a ready queue has
-// no wait that anyone else could end. The thief sets its scheduler under the victim's lock.
+// While a worker is BACKING OFF, the watchdog runs: a worker sets its back-off bit and reads `watching` after that; the
+// watchdog stops watching and reads the bits after that. The thread that clears a bit (an offer, the watchdog or the
+// worker's own drain) then moves the inbox out of `idle`. A worker whose bit is cleared before its inbox is idle sees
+// that afterwards (`wasOffered`). The inbox lets exactly one of them start a drain.
+//
+// Stealing is safe because a job enters a ready queue only after its stack is switched out, and a job in a ready queue
+// has no wait that another thread could end. The stealing worker sets the job's scheduler under the victim's lock.
 
 @usableFromInline
 final class WorkerPool: @unchecked Sendable {
-  // Sound because `workers` is set once, before the group is known to anyone, and the rest is atomic.
+  // Sound because `workers` is set once, before the pool is published, and everything else is atomic.
   static let shared = WorkerPool(count: Processors.workers, label: "coroutine.shared")
 
   @exclusivity(unchecked) private(set) var workers: [Scheduler] = []
   let idle = Atomic<UInt64>(0)
-  /// The workers that rest from stealing: without a drain, and not to be offered work.
+  /// The workers that back off from stealing: they have no drain, and get no offers.
   let backingOff = Atomic<UInt64>(0)
-  /// How often a worker has gone to rest.
+  /// The number of times that a worker has backed off.
   let backoffs = Atomic<Int>(0)
   private let turnOf = Atomic<Int>(0)
   let watching = Atomic<Bool>(false)
   let watchdog: any DispatchSourceTimer
-  // The watchdog's own notes; its queue is serial.
+  // Used by the watchdog only; its queue is serial.
   @exclusivity(unchecked) var lastSeen: [Seen] = []
   @exclusivity(unchecked) var lastBackoffs = 0
 
@@ -55,21 +57,21 @@ final class WorkerPool: @unchecked Sendable {
       return QueueHost.makePermanent(queue, self, index)
     }
     lastSeen = Array(repeating: Seen(), count: count)
-    // Every worker begins without a drain, which is what idle means.
+    // Every worker starts without a drain, so it is idle.
     idle.store(count == 64 ? .max : (1 << UInt64(count)) - 1, ordering: .releasing)
     watchdog.setEventHandler { [unowned self] in watch() }
     watchdog.schedule(deadline: .distantFuture)
     watchdog.activate()
   }
 
-  /// Where the next launch from outside goes: to a worker that has nothing, else to the workers in turn.
+  /// Returns the worker for the next launch from outside: one without work, else the workers in turn.
   func nextWorker() -> Scheduler {
     let turn = (turnOf.wrappingAdd(1, ordering: .relaxed).oldValue & .max) % workers.count
     let mask = withoutDrain(false)
     return mask == 0 || mask & (1 << UInt64(turn)) != 0 ? workers[turn] : workers[mask.trailingZeroBitCount]
   }
 
-  /// A worker has more than it can run at once: wakes one that has nothing.
+  /// Wakes an idle worker; called by a worker that has more ready jobs than it can run at once.
   @inlinable @inline(__always)
   func offerWork() {
     if hasIdle { wakeOne() }
@@ -96,12 +98,12 @@ final class WorkerPool: @unchecked Sendable {
     }
   }
 
-  /// Called by a worker with nothing to do.
+  /// Tries to steal work for a worker that has nothing to do.
   ///
-  /// True: it has got something, or should look again.
+  /// Returns true if it has got work, or should check again.
   func steal(for thief: Scheduler) -> Bool {
     let index = Int(thief.index)
-    // After an offer one job is enough: by the time the thief comes, its worker may have parked and taken the other.
+    // After an offer one job is enough: meanwhile the offering worker may have parked and taken the other one.
     let isOffered = thief.wasJustOffered.exchange(false, ordering: .sequentiallyConsistent)
     guard thief.stealBackoff.pays(at: .now) else {
       backOff(index)
@@ -109,7 +111,7 @@ final class WorkerPool: @unchecked Sendable {
     }
     if takeHalf(for: thief, index, atLeast: isOffered ? 1 : 2) { return notIdle(index) }
     _ = idle.bitwiseOr(1 << UInt64(index), ordering: .sequentiallyConsistent)
-    // Again, now that pushers can see the bit.
+    // Once more, now that pushing threads can see the bit.
     if takeHalf(for: thief, index, atLeast: 2) { return notIdle(index) }
     startWatching()
     return false
@@ -142,14 +144,14 @@ final class WorkerPool: @unchecked Sendable {
     return false
   }
 
-  /// Whether an offer, or the end of its rest, has taken this worker's bit, which was set when it found nothing.
+  /// Whether an offer, or the end of its back-off, has cleared this worker's bit, which was set when it found no work.
   ///
-  /// For a worker that has just gone idle.
+  /// Called by a worker that has just gone idle.
   func wasOffered(_ scheduler: Scheduler) -> Bool {
     withoutDrain() & (1 << UInt64(scheduler.index)) == 0
   }
 
-  /// Marks a worker as busy that was woken by a message instead of an offer.
+  /// Marks a worker as busy that was woken by a message and not by an offer.
   func markBusy(_ scheduler: Scheduler) {
     guard withoutDrain(false) != 0 else { return }
     let index = Int(scheduler.index)
@@ -159,7 +161,7 @@ final class WorkerPool: @unchecked Sendable {
     startWatching()
   }
 
-  // MARK: Resting
+  // MARK: Back-off
 
   /// The workers that have no drain, or are about to have none.
   func withoutDrain(_ isOrdered: Bool = true) -> UInt64 {
@@ -176,20 +178,20 @@ final class WorkerPool: @unchecked Sendable {
 
   var isAnyBackingOff: Bool { backingOff.load(ordering: .sequentiallyConsistent) != 0 }
 
-  /// Whether the worker was resting: of all who end a rest, one does.
+  /// Ends a worker's back-off; returns whether it was backing off, so that of several threads only one ends it.
   private func endBackoff(_ index: Int) -> Bool {
     let bit: UInt64 = 1 << UInt64(index)
     return backingOff.bitwiseAnd(~bit, ordering: .sequentiallyConsistent).oldValue & bit != 0
   }
 
-  /// Sends workers that rest to look for work again: all, or one of them as a scout.
+  /// Ends the back-off of all workers, or of one as a probe, so that they look for work again.
   func endBackoffs(ofAll: Bool) {
     var mask = backingOff.load(ordering: .sequentiallyConsistent)
     while mask != 0 {
       let index = mask.trailingZeroBitCount
       mask &= mask - 1
       guard endBackoff(index) else { continue }
-      // One that has not gone idle yet sees that its bit is gone (wasOffered).
+      // A worker that has not gone idle yet sees that its bit is cleared (wasOffered).
       if workers[index].inbox.wakeUp() { workers[index].submit() }
       if !ofAll { return }
     }

@@ -5,9 +5,9 @@ import Foundation
 
 /// One run of `feeds` as a process: starts server, store, readers and display, waits, and says how it ended.
 ///
-/// Who runs where: the main thread starts everything and then blocks in `wait`, since it has nothing else to do. Readers,
-/// display and the store's actor are coroutines of the runtime's shared scheduler; URLSession and the server have threads
-/// of their own, and what blocks (the database, files, the terminal) runs on those of `co_blocking`.
+/// Who runs where: the main thread starts everything and then blocks in `wait`, since it has nothing else to do.
+/// Readers, display and the store's actor are coroutines of the runtime's shared scheduler; URLSession and the server
+/// have threads of their own, and what blocks (the database, files, the terminal) runs on those of `co_blocking`.
 struct FeedsRun {
   /// More than that is no feed.
   private static let longestFeed = 256_000_000

@@ -5,8 +5,9 @@ import Foundation
 
 /// One run of the login as a process: starts the server, the job and the signal handling, waits, and says how it ended.
 ///
-/// Who runs where: the main thread starts everything and then blocks in `wait`, since it has nothing else to do. The job
-/// runs on the runtime's shared scheduler; URLSession's callbacks, the effect and the server have threads of their own.
+/// Who runs where: the main thread starts everything and then blocks in `wait`, since it has nothing else to do. The
+/// job runs on the runtime's shared scheduler; URLSession's callbacks, the effect and the server have threads of their
+/// own.
 struct LoginRun {
   private let command: LoginCommand
   private let output = Output.standardOutput()

@@ -33,7 +33,8 @@ indirect enum Tree: Sendable {
   }
 }
 
-/// Whether two trees have the same leaves in the same order, however they are shaped, and how many leaves were looked at.
+/// Whether two trees have the same leaves in the same order, however they are shaped, and how many leaves were looked
+/// at.
 ///
 /// Both walks go on only as long as they agree. Without generators one walk has to be turned inside out into a stack of
 /// nodes kept by hand, or both trees have to be walked to their ends.

@@ -1,7 +1,6 @@
 import CCoroutine
-import Testing
-
 import Glibc
+import Testing
 
 extension ExitTest.Condition {
   /// How a stack overflow ends the process.
@@ -11,6 +10,6 @@ extension ExitTest.Condition {
 }
 
 extension ExitTest.Result {
-  /// What the process wrote to standard error.
+  /// The text that the process wrote to standard error.
   var lastWords: String { String(decoding: standardErrorContent, as: UTF8.self) }
 }

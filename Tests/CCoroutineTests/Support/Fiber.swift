@@ -1,10 +1,10 @@
 import CCoroutine
 import Testing
 
-/// A context whose body is a Swift closure: what these tests are written in.
+/// A context whose body is a Swift closure, used by these tests.
 ///
-/// Made and destroyed explicitly, like the C context it stands for. Values that cross are integers, so that a test can say
-/// what it sent and what came back.
+/// Made and destroyed explicitly, like the C context it stands for. Values that cross are integers, so that a test can
+/// say what it sent and what came back.
 struct Fiber {
   let context: UnsafeMutablePointer<cco_context>
 
@@ -14,7 +14,7 @@ struct Fiber {
     init(_ run: @escaping (Fiber) -> Void) { self.run = run }
   }
 
-  /// What the core refused.
+  /// An error of the C core.
   struct Refusal: Error, CustomStringConvertible {
     let status: cco_status
     var description: String { String(cString: cco_status_message(status)) }
@@ -42,7 +42,7 @@ struct Fiber {
   var state: cco_state { cco_state_of(context) }
   var high: UnsafeMutablePointer<CChar> { cco_high(context) }
 
-  /// Runs the body up to its next suspend or its end, and answers what it sent (0 at its end).
+  /// Runs the body up to its next suspend or its end, and returns the value that it sent (0 at its end).
   @discardableResult
   func resume(_ value: Int = 0) throws -> Int {
     var answer: UnsafeMutableRawPointer?
@@ -51,7 +51,7 @@ struct Fiber {
     return Int(bitPattern: answer)
   }
 
-  /// Parks the body, which is the caller, and answers what the next resume sends.
+  /// Parks the body, which is the caller, and returns the value that the next resume sends.
   @discardableResult
   func suspend(_ value: Int = 0) -> Int {
     var answer: UnsafeMutableRawPointer?

@@ -1,10 +1,9 @@
 import CCoroutine
-
 import Glibc
 
-/// What these tests ask the machine and the process about.
+/// Facts about the machine and the process.
 enum Machine {
-  /// How much larger than usual the large tests are: CO_STRESS, 1 where it is not set.
+  /// The factor by which the large tests are larger than usual: CO_STRESS, or 1.
   static let stress = getenv("CO_STRESS").flatMap { Int(String(cString: $0)) } ?? 1
 
   static let isSanitized =
@@ -14,7 +13,7 @@ enum Machine {
 
   static var page: Int { Int(sysconf(Int32(_SC_PAGESIZE))) }
 
-  /// The text of a file below /proc, which cannot be asked for its size.
+  /// The text of a file below /proc, whose size is not known in advance.
   static func text(of path: String) -> String {
     let file = open(path, O_RDONLY)
     guard file >= 0 else { return "" }
@@ -52,7 +51,7 @@ enum Machine {
   /// The nanoseconds that `body` takes.
   static func nanoseconds(_ body: () -> Void) -> Double { nanoseconds(of: CLOCK_MONOTONIC, body) }
 
-  /// The nanoseconds that the calling thread works for `body`, whatever else the machine does meanwhile.
+  /// The processor time of the calling thread for `body`, in nanoseconds.
   static func processorNanoseconds(_ body: () -> Void) -> Double { nanoseconds(of: CLOCK_THREAD_CPUTIME_ID, body) }
 
   private static func nanoseconds(of clock: clockid_t, _ body: () -> Void) -> Double {
@@ -64,7 +63,7 @@ enum Machine {
     return Double(end.tv_sec - start.tv_sec) * 1e9 + Double(end.tv_nsec - start.tv_nsec)
   }
 
-  /// Recurses until `depth` frames of some 100 bytes each are live, and comes back.
+  /// Recurses until `depth` frames of some 100 bytes each are live, and returns.
   @inline(never)
   static func descend(_ depth: Int) -> Int {
     withUnsafeTemporaryAllocation(of: Int.self, capacity: 8) { frame in
@@ -74,8 +73,9 @@ enum Machine {
     }
   }
 
-  /// Recurses until the stack is used up, in frames of some 1,000 bytes: ThreadSanitizer keeps a list of a thread's calls
-  /// that has room for 65,536, and writes beyond its end without a check, so that the frames of 16 MiB must be few.
+  /// Recurses until the stack is used up, in frames of some 1,000 bytes: ThreadSanitizer keeps a list of a thread's
+  /// calls that has room for 65,536, and writes beyond its end without a check, so that the frames of 16 MiB must be
+  /// few.
   @inline(never) @discardableResult
   static func exhaustStack(_ depth: Int = 1 << 28) -> Int {
     withUnsafeTemporaryAllocation(of: Int.self, capacity: 120) { frame in

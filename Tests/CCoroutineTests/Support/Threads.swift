@@ -1,5 +1,4 @@
 import CCoroutine
-
 import Glibc
 
 /// Carries a closure to another thread and its result back.
@@ -12,8 +11,8 @@ private final class Errand<Result> {
 
 /// Runs `body` on a new thread and waits for it.
 ///
-/// Contexts are tested on plain threads because a test itself runs inside of a Task, where Swift keeps task-locals in the
-/// Task and not with the thread.
+/// Contexts are tested on plain threads because a test itself runs inside of a Task, where Swift keeps task-locals in
+/// the Task and not with the thread.
 func onThread<Result>(_ body: @escaping () throws -> Result) throws -> Result {
   let errand = Errand(body)
   let thread = start { errand.run() }
@@ -72,7 +71,9 @@ final class Carousel {
     return try errand.result!.get()
   }
 
-  /// Ends the threads; must be called, a thread keeps the carousel alive.
+  /// Ends the threads.
+  ///
+  /// Must be called, because a thread keeps the carousel alive.
   func stop() {
     for index in 0..<count {
       last = index
@@ -111,7 +112,7 @@ final class Carousel {
   }
 }
 
-/// Runs `body` on several threads at the same time and answers what each came to, in the threads' order.
+/// Runs `body` on several threads at the same time and returns the results in the threads' order.
 func concurrently<Result>(threads count: Int, _ body: @escaping (Int) throws -> Result) throws -> [Result] {
   let errands = (0..<count).map { index in Errand { try body(index) } }
   let threads = errands.map { errand in start { errand.run() } }

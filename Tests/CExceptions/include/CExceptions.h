@@ -21,8 +21,8 @@ int cexceptions_rethrown(int number, int times, cexceptions_suspend suspend, voi
 /// The same for an exception that is caught while another one is being handled. Answers both numbers' sum.
 int cexceptions_nested(int outer, int inner, cexceptions_suspend suspend, void *_Nullable context);
 
-/// Throws through a frame whose destructor suspends `times` times. Answers how often std::uncaught_exceptions was wrong:
-/// it is to be 1 in the destructor, and 0 before and afterwards.
+/// Throws through a frame whose destructor suspends `times` times. Answers how often std::uncaught_exceptions was
+/// wrong: it is to be 1 in the destructor, and 0 before and afterwards.
 int cexceptions_miscounted(int times, cexceptions_suspend suspend, void *_Nullable context);
 
 /// What std::uncaught_exceptions answers here.

@@ -23,7 +23,7 @@ import Testing
     "", "yesterday", "Sat", "32 Jan 2002", "07 Foo 2002", "2003-13-01", "2003-12", "Sat, 07 Sep 2002 25:00:00 GMT",
     "99999999999999999999", "07 Sep 99999999999999999999",
   ])
-  func `that makes no sense is none`(text: String) {
+  func `that is invalid is none`(text: String) {
     #expect(FeedDate.parse(text) == nil)
   }
 }

@@ -45,7 +45,7 @@ import Testing
     throws
   {
     let sample = try Catalogue.sample(file)
-    // Cut at any place it is the same, inside of characters, tags and entities too.
+    // The result is the same for every cut, also inside characters, tags and entities.
     for piece in [Int.max, 1_000, 7, 1] {
       let read = Self.read(sample, piece: piece)
       #expect(read.failure == nil)

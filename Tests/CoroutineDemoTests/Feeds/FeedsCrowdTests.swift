@@ -5,7 +5,7 @@ import Testing
 
 @testable import CoroutineDemo
 
-/// A thousand feeds at once, under the limits of descriptors that a login has as a rule.
+/// A thousand feeds at once, under the usual limits of descriptors.
 @Suite(.serialized, .timeLimit(.minutes(5))) struct `A crowd of feeds` {
   private let folder: ScratchFolder
 
@@ -15,7 +15,7 @@ import Testing
     DescriptorLimit.raise()
   }
 
-  /// Reads `count` feeds of a site, all at once, where `ulimit` says what the process may have.
+  /// Reads `count` feeds of a site at once, in a process limited by `ulimit`.
   private func read(_ count: Int, under limit: String) async throws -> DemoProcess.End {
     let server = try await TestServer { request in
       let number = Int(request.path.split(separator: "/").last ?? "") ?? 0

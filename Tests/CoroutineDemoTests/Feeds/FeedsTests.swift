@@ -6,7 +6,7 @@ import Testing
 
 @testable import CoroutineDemo
 
-/// The program as its users meet it: processes, against the built-in server with all its faults.
+/// The program as a process, with the built-in server and its faults.
 @Suite(.timeLimit(.minutes(5))) struct `CoroutineDemo feeds` {
   private let folder: ScratchFolder
 
@@ -36,14 +36,14 @@ import Testing
     let end = try await run([])
     #expect(end.status == 0, "\(end.errors)")
     let counts = try counts()
-    // Three items of the one are in the other as well, and belong to whichever came first.
+    // Three items are in both feeds, and belong to the feed that was read first.
     #expect((counts["demo:planet.xml"] ?? 0) + (counts["demo:mirror.xml"] ?? 0) == 8)
     let expected = [
       "releases.atom": 3, "zeitung.xml": 3, "courrier.xml": 3, "shimbun.xml": 2, "notes.atom": 2, "gazeta.xml": 2,
       "sparse.xml": 6, "podcast.xml": 4, "weather.xml": 2, "archive.xml": 10_000, "broken.xml": 2, "gone.xml": 0,
     ]
     for (name, count) in expected { #expect(counts["demo:\(name)"] == count, "\(name)") }
-    // What had come before the connection was closed.
+    // The items that had arrived before the connection was closed.
     #expect((1...39).contains(counts["demo:halfway.xml"] ?? 0))
     #expect(counts.count == Catalogue.all.count)
 
@@ -129,7 +129,7 @@ import Testing
     let writing = pipe.write(
       SmallFeed.beginning("Endless") + (1...900).map { SmallFeed.item("Endless", $0, padding: 400) }.joined()
     )
-    // All but what a pipe holds has been read by now.
+    // Everything but the contents of the pipe has been read by now.
     await writing.written.value
     demo.send(signal)
     let end = await demo.end()
@@ -215,7 +215,7 @@ import Testing
     await server.stop()
     #expect(end.status == 21)
     #expect(end.errors.contains("/circle answered 302."), "\(end.errors)")
-    // URLSession looks for the file at the site; in no case may it be this machine's.
+    // URLSession requests the file from the site; it must never read this machine's file.
     #expect(end.errors.contains("/file answered "))
     #expect(end.errors.contains("/empty is malformed: "))
     #expect(end.errors.contains("/other answered 500."))

@@ -68,7 +68,7 @@ import Testing
   @Test func `a disk without room is a failure that says so, and loses nothing stored before`() throws {
     let feed = try library.feed(named: "a")
     _ = try library.add([Self.item("1", "one")], to: feed)
-    // SQLite's own limit answers as a full disk does.
+    // SQLite's own limit has the same effect as a full disk.
     try library.database.inDatabase { try $0.execute(sql: "PRAGMA max_page_count = 1") }
     let many = (0..<1_000).map { Self.item("many-\($0)", "many", String(repeating: "x", count: 500)) }
     #expect(throws: StoreFailure(path: library.path, kind: .full)) { try library.add(many, to: feed) }

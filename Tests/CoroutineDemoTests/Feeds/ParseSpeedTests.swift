@@ -6,12 +6,12 @@ import Testing
 
 @testable import CoroutineDemo
 
-/// How long the reader takes to make items of a feed, against how long Foundation's parser takes to call a delegate that
-/// does nothing with it.
+/// How long the reader takes to make items of a feed, against how long Foundation's parser takes to call a delegate
+/// that does nothing with it.
 @Suite(.serialized, .timeLimit(.minutes(5))) struct `The speed of parsing` {
-  /// What is promised of an optimised build.
+  /// The limit for an optimised build.
   ///
-  /// One that is not has its own speed, which is only printed.
+  /// The speed of a debug build is only printed.
   private static let limit = 1.3
   private static let isOptimised = !_isDebugAssertConfiguration()
   private static let feed = ArchiveFeed(bytes: isOptimised ? 20_000_000 : 4_000_000)
@@ -19,7 +19,7 @@ import Testing
   @Test func `items come at most a third slower than bare events`() throws {
     let bytes = Array(Self.feed.contents)
     let data = Data(bytes)
-    // In turns, and the best of each: what else runs on the machine then disturbs both alike.
+    // Alternately, and the best of each: other load then disturbs both alike.
     var (reader, parser) = (Double.infinity, Double.infinity)
     for _ in 1...(Self.isOptimised ? 20 : 2) {
       parser = try min(parser, Self.time { try Self.parse(data) })
@@ -30,7 +30,7 @@ import Testing
     if Self.isOptimised { #expect(ratio <= Self.limit) }
   }
 
-  /// Milliseconds of this thread's processor time: others may be using the machine.
+  /// Milliseconds of this thread's processor time, because other programs may be using the machine.
   private static func time(_ body: () throws -> Void) rethrows -> Double {
     var (start, end) = (timespec(), timespec())
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &start)
@@ -83,7 +83,7 @@ import Testing
 }
 
 extension ArchiveFeed {
-  /// All of it, as the server would send it.
+  /// The complete text, as the server would send it.
   var contents: [UInt8] {
     var bytes: [UInt8] = []
     var pieces = makeAsyncIterator()

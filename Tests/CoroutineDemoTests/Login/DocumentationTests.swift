@@ -16,7 +16,7 @@ import Testing
     let start = try #require(source.range(of: "\n  \(function)"))
     let end = try #require(source[start.upperBound...].range(of: "\n  }\n"))
     let lines = source[start.lowerBound..<end.upperBound].split(separator: "\n", omittingEmptySubsequences: false)
-    // In the document it stands at the margin.
+    // In the document it has no indentation.
     let shown = lines.map { $0.hasPrefix("  ") ? $0.dropFirst(2) : $0 }.joined(separator: "\n")
     #expect(try Self.text("docs/login.md").contains(shown))
   }

@@ -5,7 +5,7 @@ import Testing
 
 @testable import CoroutineDemo
 
-/// The program as its users meet it: a process, its outputs and its exit code.
+/// The program as a process, with its outputs and its exit code.
 @Suite(.timeLimit(.minutes(5))) struct `CoroutineDemo login` {
   private static let styles = ["coroutine", "callbacks"]
 
@@ -170,7 +170,7 @@ import Testing
     #expect(end.cleanups == 1)
   }
 
-  /// What a pipe gets, made without server, request or process.
+  /// The expected text in a pipe, made without server, request or process.
   private static func expectedCard(_ account: String) throws -> String {
     let member = try #require(Member.named(account))
     let art = try Artwork(png: member.portrait.image(side: LoginRoutes.avatarSide).pngData())

@@ -10,7 +10,7 @@ import Testing
     #expect(orders.count == 24)
     #expect(Set(orders).count == 24)
     #expect(orders.allSatisfy { $0.sorted() == [1, 2, 3, 4] })
-    // The orders of twenty-five would not end.
+    // All permutations of twenty-five values would take for ever.
     #expect(permutations(of: Array(1...25)).next() == Array(1...25))
     #expect(Array(permutations(of: [Int]())) == [[]])
   }

@@ -5,7 +5,7 @@ import Testing
 
 @testable import CoroutineDemo
 
-/// The program as its users meet it.
+/// The program as a process.
 @Suite(.timeLimit(.minutes(5))) struct `CoroutineDemo sequences` {
   @Test func `shows numbers, trees and orders`() async throws {
     let end = try await DemoProcess.run(["sequences", "fibonacci", "fringe", "permutations"])

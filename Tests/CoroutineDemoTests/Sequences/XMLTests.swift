@@ -51,7 +51,7 @@ import Testing
     }
     let read = stream.bytesRead
     #expect(read < 200_000)
-    // Closed by hand it is the same.
+    // An explicit close has the same effect.
     let events = xmlEvents(of: list.file.reader())
     _ = events.next()
     events.close()

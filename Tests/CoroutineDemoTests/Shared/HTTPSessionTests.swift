@@ -39,7 +39,7 @@ import FoundationNetworking
     await arrived.value
     job.cancel(Interrupted(signal: SIGINT))
     await #expect(throws: Interrupted(signal: SIGINT)) { try await job.value }
-    // The server would hold the request for an hour. A thread of its own, since this one is not to be blocked.
+    // The server would hold the request for an hour. On a separate thread, because this one must not block.
     let isIdle = Event<Bool>()
     Thread.detachNewThread { isIdle.happen(client.becomesIdle(within: 20)) }
     #expect(await isIdle.value)

@@ -11,7 +11,7 @@ import FoundationNetworking
 #endif
 
 @Suite(.timeLimit(.minutes(1))) struct `Answers that are read while they arrive` {
-  /// What comes of a request for the server's root.
+  /// Returns the answer to a request for the server's root.
   private static func read(from server: TestServer, longest: Int) async throws -> [UInt8] {
     let streams = HTTPStreams(connections: 1, longest: longest)
     let request = URLRequest(url: server.url)

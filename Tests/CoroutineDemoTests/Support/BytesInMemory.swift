@@ -1,7 +1,7 @@
 #if Demo
 @testable import CoroutineDemo
 
-/// Bytes to read, a few at a time where a test wants that.
+/// Bytes to read, optionally in small pieces.
 final class BytesInMemory: ByteSource {
   private var rest: ArraySlice<UInt8>
   private let piece: Int

@@ -6,15 +6,15 @@ import Testing
 
 /// A CoroutineDemo under way as a process of its own: what it prints can be waited for, and it can be sent signals.
 ///
-/// Each output is read by a thread of its own until its end, so that the process never waits for a reader. Every wait here
-/// is for an event; the tests' time limit ends what never comes.
+/// Each output is read by a thread of its own until its end, so that the process never waits for a reader. Every wait
+/// here is for an event; the tests' time limit ends what never comes.
 final class DemoProcess: Sendable {
   struct End {
     var status: Int32
     var output: String
     var errors: String
 
-    /// How often the cleanup has run.
+    /// The number of times that the cleanup has run.
     var cleanups: Int { errors.components(separatedBy: "Cleaned up: ").count - 1 }
   }
 
@@ -23,9 +23,9 @@ final class DemoProcess: Sendable {
   private let errors: Transcript
   private let status = Event<Int32>()
 
-  /// Starts the executable that was built with these tests, with an environment that says nothing of a terminal.
+  /// Starts the executable that was built with these tests, with an environment without a terminal.
   ///
-  /// `limit` is what `ulimit` is called with before.
+  /// `limit` is the argument of `ulimit`, which is called before.
   init(
     _ arguments: [String],
     environment additions: [String: String] = [:],
@@ -60,7 +60,7 @@ final class DemoProcess: Sendable {
     output = Transcript(terminal.master)
     errors = Transcript(nil)
     try process.run()
-    // The reader sees the end only when no writer is left.
+    // The reader sees the end only when all writers are closed.
     try terminal.slave.close()
   }
 
@@ -75,7 +75,7 @@ final class DemoProcess: Sendable {
     await (try DemoProcess(arguments, environment: environment, terminal: terminal, output: output, input: input)).end()
   }
 
-  /// What the process reads: a pipe that has it all already, which is as much as a pipe holds.
+  /// Returns the process's input: a pipe that contains the whole text, which must fit into a pipe.
   private static func pipe(_ text: String) throws -> Any {
     precondition(text.utf8.count <= 4_096, "more would wait for a reader")
     let pipe = Pipe()
@@ -84,17 +84,17 @@ final class DemoProcess: Sendable {
     return pipe
   }
 
-  /// Returns when standard error has said `text`.
+  /// Returns when standard error contains `text`.
   func says(_ text: String) async throws {
     try #require(await errors.contains(text), "it ended without saying '\(text)': \(errors.text)")
   }
 
-  /// Returns when standard output, or the terminal, has shown `text`.
+  /// Returns when standard output, or the terminal, contains `text`.
   func shows(_ text: String) async throws {
     try #require(await output.contains(text), "it ended without showing '\(text)'")
   }
 
-  /// The most memory that it has had, in bytes; it must be running.
+  /// The peak memory in bytes; the process must be running.
   var peakMemory: Int {
     get throws {
       let status = try String(contentsOfFile: "/proc/\(process.processIdentifier)/status", encoding: .utf8)

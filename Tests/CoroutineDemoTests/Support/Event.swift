@@ -1,7 +1,7 @@
 #if Demo
 @testable import CoroutineDemo
 
-/// Something that happens once, with a value; any number wait for it, before or after.
+/// An event that happens once, with a value; any number of tests may wait for it, before or after.
 final class Event<Value: Sendable>: Sendable {
   private struct State: Sendable {
     var value: Value?

@@ -3,13 +3,13 @@ import Foundation
 
 @testable import CoroutineDemo
 
-/// A pipe that another process opens by its name: what it reads is written when a test wants that.
+/// A pipe that another process opens by its name; a test decides when to write.
 struct NamedPipe {
   let path: String
 
   init(_ path: String) throws {
     self.path = path
-    // A reader that leaves is a failed write then, instead of the end of all tests.
+    // A closed reader then makes the write fail, instead of ending all tests.
     signal(SIGPIPE, SIG_IGN)
     guard mkfifo(path, 0o600) == 0 else { throw POSIXError(POSIXErrorCode(rawValue: errno) ?? .EIO) }
   }
@@ -20,7 +20,7 @@ struct NamedPipe {
     let path = path
     Thread.detachNewThread {
       guard let handle = FileHandle(forWritingAtPath: path) else { return }
-      // A reader that has left is the test's business, not the writer's.
+      // A closed reader is handled by the test, not by the writer.
       try? handle.write(contentsOf: Data(text.utf8))
       writing.handle.withLock { $0 = handle }
       writing.written.happen(())
@@ -29,7 +29,7 @@ struct NamedPipe {
   }
 
   final class Writing: Sendable {
-    /// Happens when all but what the pipe holds, 64 KiB, has been read.
+    /// Happens when everything but the contents of the pipe, 64 KiB, has been read.
     let written = Event<Void>()
     let handle = Locked<FileHandle?>(nil)
 

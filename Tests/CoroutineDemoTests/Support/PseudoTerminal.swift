@@ -8,7 +8,7 @@ struct PseudoTerminal {
   var environment: [String: String]
 
   init(columns: UInt16, rows: UInt16, environment: [String: String]) throws {
-    // What posix_openpt, unlockpt and ptsname do on Linux; Swift's view of the C library has none of them.
+    // The work of posix_openpt, unlockpt and ptsname on Linux, which Swift's module of the C library lacks.
     let unlock: UInt = 0x4004_5431  // TIOCSPTLCK
     let number: UInt = 0x8004_5430  // TIOCGPTN
     let master = try Self.check(open("/dev/ptmx", O_RDWR | O_NOCTTY))

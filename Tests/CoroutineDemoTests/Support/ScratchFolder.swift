@@ -1,7 +1,7 @@
 #if Demo
 import Foundation
 
-/// A folder of a test's own, gone with it.
+/// A temporary folder, deleted with this object.
 final class ScratchFolder: Sendable {
   let url: URL
 

@@ -1,5 +1,5 @@
 #if Demo
-/// RSS with as many items as a test needs.
+/// An RSS feed with a given number of items.
 enum SmallFeed {
   static func text(_ title: String, items: Range<Int>, padding: Int = 0) -> String {
     beginning(title) + items.map { item(title, $0, padding: padding) }.joined() + "</channel></rss>"

@@ -3,13 +3,13 @@ import FlyingFox
 import FlyingSocks
 import Foundation
 
-/// A site that answers every request as a test wants, on a free port of the loopback interface, until it is stopped.
+/// A site whose answers a test defines, on a free port of the loopback interface, until it is stopped.
 struct TestServer {
   let url: URL
   private let server: HTTPServer
   private let run: Task<Void, any Error>
 
-  /// Listens when it returns.
+  /// Creates a server, which then listens.
   init(_ answer: @escaping @Sendable (HTTPRequest) async throws -> HTTPResponse) async throws {
     let server = HTTPServer(address: try .inet(ip4: "127.0.0.1", port: 0), timeout: 3600, logger: .disabled)
     await server.appendRoute("*", handler: answer)

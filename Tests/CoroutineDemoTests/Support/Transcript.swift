@@ -3,9 +3,9 @@ import Foundation
 
 @testable import CoroutineDemo
 
-/// All that comes out of a file handle, read by a thread until its end.
+/// The complete output of a file handle, read by a thread until its end.
 ///
-/// `state` owns the bytes so far and those who wait for a text; `ended` happens after the last byte.
+/// `state` contains the bytes so far and the waiters for a text; `ended` happens after the last byte.
 final class Transcript: Sendable {
   private struct State: Sendable {
     var bytes = Data()
@@ -16,7 +16,7 @@ final class Transcript: Sendable {
   private let state = Locked(State())
   private let ended = Event<Void>()
 
-  /// No handle: nothing is said.
+  /// Without a handle there is no output.
   init(_ handle: FileHandle?) {
     guard let handle else {
       add(nil)
@@ -34,14 +34,14 @@ final class Transcript: Sendable {
           break
         }
       }
-      // Kept until here: closing the handle would end the reading.
+      // Retained until here, because closing the handle would end the reading.
       withExtendedLifetime(handle) { add(nil) }
     }
   }
 
   var text: String { state.withLock { String(decoding: $0.bytes, as: UTF8.self) } }
 
-  /// The text when there is no more to come.
+  /// The text after the end.
   var whole: String {
     get async {
       await ended.value
@@ -49,7 +49,7 @@ final class Transcript: Sendable {
     }
   }
 
-  /// True as soon as `text` has come; false when the end has come without it.
+  /// Returns true as soon as `text` has arrived, or false if the end comes without it.
   func contains(_ text: String) async -> Bool {
     let event = Event<Bool>()
     state.withLock { state in
@@ -59,7 +59,7 @@ final class Transcript: Sendable {
     return await event.value
   }
 
-  /// nil: the end.
+  /// Adds bytes; nil means the end.
   private func add(_ bytes: Data?) {
     let (found, lost, isOver) = state.withLock { state in
       state.bytes += bytes ?? Data()

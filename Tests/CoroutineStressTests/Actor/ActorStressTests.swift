@@ -11,7 +11,7 @@ struct ActorStressTests {
     case fail
   }
 
-  /// Counts what it is told, and sees to it that each sender's messages come in their order; the actor's own.
+  /// Counts messages, and checks that each sender's messages arrive in order; used by the actor only.
   private struct Tally {
     var count = 0
     var last: [Int: Int] = [:]
@@ -64,10 +64,10 @@ struct ActorStressTests {
     try await actor.job.value
   }
 
-  /// Coroutines that wait and threads that do not tell one actor.
+  /// Coroutines, which wait, and threads, which do not, send to one actor.
   ///
-  /// Some coroutines are cancelled. What was accepted is handled.
-  @Test func `what was accepted is handled, whoever is cancelled`() async throws {
+  /// Some coroutines are cancelled. Every accepted message is handled.
+  @Test func `every accepted message is handled, whichever coroutine is cancelled`() async throws {
     let stress = Stress()
     for round in 0..<stress.rounds(10) {
       let (accepted, refused, dropped, handled) = (Census(), Census(), Census(), Census())
@@ -104,8 +104,8 @@ struct ActorStressTests {
 
   /// Askers of several queues, and an actor that is ended at a random moment in a random way.
   ///
-  /// It answers some at once, lets others answer some, and forgets some. Nobody is left waiting, and nobody gets an answer
-  /// that is not its own.
+  /// It answers some at once, passes some on, and drops some. No asker waits for ever, and none gets an answer
+  /// to another question.
   @Test func `every ask ends once, with its own answer, however the actor ends`() async throws {
     let stress = Stress()
     for round in 0..<stress.rounds(40) {
@@ -161,8 +161,8 @@ struct ActorStressTests {
     }
   }
 
-  /// Actors that fail at random under a supervisor of a random strategy, on several queues: nothing that was told to a life that
-  /// did not fail over it is lost, and each is alive in the end.
+  /// Actors that fail at random under a supervisor of a random strategy, on several queues: nothing that was told to a
+  /// life that did not fail over it is lost, and each is alive in the end.
   @Test func `restarts lose only the messages that failed`() async throws {
     let stress = Stress()
     for round in 0..<stress.rounds(12) {
@@ -204,8 +204,8 @@ struct ActorStressTests {
     }
   }
 
-  /// Monitors and links against ends, from several queues: one notice a monitor.
-  @Test func `each monitor gives one notice, whenever the end comes`() async throws {
+  /// Monitors and links race with ends, from several queues: one notice per monitor.
+  @Test func `each monitor delivers one notice, whenever the actor ends`() async throws {
     let stress = Stress()
     for round in 0..<stress.rounds(20) {
       let places = queues(2).map(Optional.some) + [nil, nil]

@@ -6,7 +6,7 @@ import Testing
 
 @Suite("Stress: blocking code", .timeLimit(.minutes(5)))
 struct BlockingStressTests {
-  @Test func `bodies that race with cancellations and with changes of the limit run once or never, and leak nothing`()
+  @Test func `bodies that race with cancellations and changes of the limit run at most once, and leak nothing`()
     async throws
   {
     let stress = Stress()
@@ -61,7 +61,7 @@ struct BlockingStressTests {
     pool.setLimit(1)
   }
 
-  /// Runs `count` bodies that wait for one another: afterwards each of the pool's threads is through with what it ran before.
+  /// Runs `count` bodies that wait for each other: afterwards every thread of the pool has finished its previous body.
   private static func meet(_ count: Int, in pool: BlockingPool) throws {
     let all = DispatchGroup()
     for _ in 0..<count { all.enter() }
@@ -77,7 +77,7 @@ struct BlockingStressTests {
   }
 }
 
-/// The largest number that was seen, from any thread.
+/// The maximum of numbers, from any thread.
 private final class Most: Sendable {
   private let number = Atomic(0)
   var seen: Int { number.load(ordering: .acquiring) }

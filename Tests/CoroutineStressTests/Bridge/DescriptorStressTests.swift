@@ -1,8 +1,7 @@
+import Glibc
 import Testing
 
 @testable import Coroutine
-
-import Glibc
 
 /// A non-blocking pipe, closed with the object.
 private final class Pipe: Sendable {
@@ -34,12 +33,12 @@ private final class Pipe: Sendable {
 
 @Suite("Stress: descriptors", .timeLimit(.minutes(5)))
 struct DescriptorStressTests {
-  @Test func `no byte and no wake-up is lost where deliveries race with cancellations`() async throws {
+  @Test func `no byte and no wake-up is lost if deliveries race with cancellations`() async throws {
     let stress = Stress()
     let poller = try DescriptorPoller()
     let rounds = stress.rounds(1_500)
     let bytes = Census()
-    // Each part has a pipe, on whatever workers there are: what races is the poller's queue with the coroutines.
+    // Each part has a pipe, on any workers: the poller's queue races with the coroutines.
     let parts = (0..<16).map { part in
       co_launch {
         var random = stress.random(part)
@@ -64,7 +63,7 @@ struct DescriptorStressTests {
             do {
               try reader.join()
             } catch is CancellationError {
-              // Its byte is still there, and still wakes: the next wait takes it.
+              // The byte is still there and still wakes: the next wait takes it.
               try Descriptor(pipe.reader).wait(until: .readable, with: poller)
               precondition(pipe.take())
               bytes.change()
@@ -79,14 +78,14 @@ struct DescriptorStressTests {
     #expect(poller.count == 0, "\(stress.replay)")
   }
 
-  @Test func `numbers that are closed and used again under way never wake the wrong way`() async throws {
+  @Test func `descriptor numbers that are closed and reused never wake the wrong waiter`() async throws {
     let stress = Stress()
     let poller = try DescriptorPoller()
     let rounds = stress.rounds(1_500)
     let parts = (0..<8).map { part in
       co_launch {
         var random = stress.random(100 + part)
-        // The number is always open; which pipe is behind it changes, while the old one lives on or does not.
+        // The number is always open; its pipe changes, while the old pipe stays open or not.
         var pipe = Pipe()
         let number = dup(pipe.reader)
         defer { close(number) }
@@ -98,7 +97,7 @@ struct DescriptorStressTests {
           if kept.count > 8 { kept.removeFirst() }
           pipe = Pipe()
           precondition(dup2(pipe.reader, number) == number)
-          // An event of an old file may come at any moment and must end nobody's wait.
+          // An event of an old file may come at any moment and must not end a wait.
           if let old = kept.randomElement(using: &random) { old.put() }
           let written = Census()
           let current = pipe
@@ -111,7 +110,7 @@ struct DescriptorStressTests {
           current.put()
           let endedInTime = try late.join()
           precondition(endedInTime, "woken for good by another file; \(stress.replay)")
-          // Nobody promises it anything: its descriptor was closed. It must leave all the same.
+          // Its descriptor was closed, so nothing wakes it; the cancellation must end it.
           early.cancel()
           do { try early.join() } catch is CancellationError {}
         }

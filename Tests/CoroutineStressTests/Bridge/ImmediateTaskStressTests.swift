@@ -11,8 +11,9 @@ private func currentTask() -> Int? { withUnsafeCurrentTask { $0?.hashValue } }
 
 @Suite("Stress: waits inside of Task.immediate", .timeLimit(.minutes(10)))
 struct ImmediateTaskStressTests {
-  /// A coroutine, a Task in it, a coroutine that this one starts on the spot, and a Task in that, all of which go from
-  /// queue to queue; returns how often somebody saw what was not its own.
+  /// A coroutine, a Task in it, a coroutine that the Task starts immediately, and a Task in that, all of which move
+  /// from
+  /// queue to queue; returns how often one saw the state of another.
   private static func nest(_ user: Int, _ queues: [DispatchQueue]) throws -> Int {
     let strangers = Census()
     func go(_ step: Int) throws { try co_switch(to: queues[(user + step) % queues.count]) }
@@ -42,7 +43,7 @@ struct ImmediateTaskStressTests {
     return strangers.now
   }
 
-  @Test func `a hundred thousand nested calls with forced migration, each sees its own Task and its own bindings`()
+  @Test func `each of a hundred thousand nested migrating calls sees its own Task and its own bindings`()
     async throws
   {
     let stress = Stress()

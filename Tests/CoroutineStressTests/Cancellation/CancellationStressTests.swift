@@ -4,14 +4,14 @@ import Testing
 
 @Suite("Stress: cancellation against completion", .timeLimit(.minutes(10)))
 struct CancellationStressTests {
-  /// What came of the waits of one batch.
+  /// The outcomes of the waits of one batch.
   private struct Tally: Sendable {
     var values = 0
     var reasons = 0
     var strangers = 0
   }
 
-  /// Two threads end the same waits at the same time, one by value and one by cancellation, in an order drawn for each wait.
+  /// Two threads end the same waits at the same time, one by value and one by cancellation, in a random order per wait.
   @Test func `a million waits that are resumed and cancelled at once have one outcome each, and leak nothing`()
     async throws
   {
@@ -24,13 +24,13 @@ struct CancellationStressTests {
       let tally = try await Self.batch(stress.random(batch), size, objects, cancellations)
       #expect(tally.values + tally.reasons == size, "\(stress.replay)")
       #expect(tally.strangers == 0, "\(stress.replay)")
-      // onCancel runs for those waits that a cancellation ended, and for no other.
+      // onCancel runs exactly for the waits that a cancellation ended.
       #expect(cancellations.now - before == tally.reasons, "\(stress.replay)")
       total.values += tally.values
       total.reasons += tally.reasons
     }
     await until(objects, shows: 0)
-    // A race that one side always wins is none.
+    // Both sides must win sometimes.
     #expect(total.values > 0 && total.reasons > 0, "\(total), \(stress.replay)")
   }
 
@@ -54,7 +54,7 @@ struct CancellationStressTests {
       }
     }
     try await board.isFull()
-    // Both threads see every wait; who cancels and who resumes is drawn.
+    // Both threads handle every wait; which one cancels is random.
     let roles = jobs.map { _ in Bool.random(using: &random) }
     let order = Array(0..<size).shuffled(using: &random)
     try await onThreads(2) { thread in
@@ -80,7 +80,9 @@ struct CancellationStressTests {
     return tally
   }
 
-  @Test func `jobs that are cancelled around their start run whole, in part or never, and leak nothing`() async throws {
+  @Test func `jobs that are cancelled around their start run completely, partly or never, and leak nothing`()
+    async throws
+  {
     let stress = Stress()
     let size = 500
     let objects = Census()

@@ -8,13 +8,14 @@ struct AsyncReceiverStressTests {
 
   enum Event: CaseIterable, Sendable { case close, putBack, both }
 
-  /// Whoever claims async receivers wakes them after the channel's lock; in that instant their Tasks are cancelled.
+  /// A thread that claims async receivers wakes them after leaving the channel's lock; at that instant their Tasks are
+  /// cancelled.
   ///
-  /// A batch holds values that it puts back when it is cancelled, to several receivers at once; a close claims all. Both,
-  /// and the cancelling of the Tasks, go over the channels in the same order on queues of their own. Each value is received
-  /// once or reaches the hook once.
+  /// A batch holds values that it puts back when it is cancelled, to several receivers at once; a close claims all.
+  /// Both, and the cancelling of the Tasks, go over the channels in the same order on queues of their own. Each value
+  /// is received once or reaches the hook once.
   @Test(arguments: Event.allCases)
-  func `cancelled while they are being woken, they lose no value`(event: Event) async throws {
+  func `receivers that are cancelled while they are woken lose no value`(event: Event) async throws {
     let (rounds, size, iterators, values) = (stress.rounds(5_000), 50, 4, 3)
     let (received, dropped, started, asked) = (Total(), Total(), Total(), Total())
     let queues = queues(3)

@@ -1,8 +1,7 @@
+import Glibc
 import Synchronization
 
-import Glibc
-
-/// A number that any thread adds to.
+/// A sum to which any thread adds.
 final class Total: Sendable {
   private let number = Atomic(0)
   var value: Int { number.load(ordering: .acquiring) }

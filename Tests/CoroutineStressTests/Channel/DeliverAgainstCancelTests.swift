@@ -8,10 +8,11 @@ struct DeliverAgainstCancelTests {
 
   enum Way: CaseIterable, Sendable { case plain, select, trySend, count }
 
-  /// Sender, receiver and canceller are on three queues and meet in the same instant.
+  /// Sender, receiver and canceller are on three queues and act at the same instant.
   ///
   /// Whatever wins, each value is received once or reaches the hook once. Rounds run in batches: one side of each waits
-  /// already; while one queue lets the other sides begin, one after the other, a second cancels some, in the same order.
+  /// already; while one queue lets the other sides begin, one after the other, a second cancels some, in the same
+  /// order.
   @Test(arguments: Way.allCases)
   func `no value is lost or doubled`(way: Way) async throws {
     let (rounds, size) = (stress.rounds(50_000), 100)
@@ -50,7 +51,7 @@ struct DeliverAgainstCancelTests {
           return victims
         }
         for (index, channel) in channels.enumerated() {
-          // Nobody is cancelled: let the value arrive.
+          // Nothing is cancelled: let the value arrive.
           if victims[index] == 0 { _ = try? (batch & 1 == 0 ? late : early)[index].join() }
           channel.close()
           _ = try? early[index].join()
@@ -59,7 +60,7 @@ struct DeliverAgainstCancelTests {
       }
     }
     try await driver.value
-    // The buffers' rests reach the hook with the channels' ends, on whichever queue let go last.
+    // The remaining buffered values reach the hook at the channels' ends, on the queue of the last release.
     for queue in queues { try await co_launch(on: queue) {}.value }
     #expect(sent.value == received.value + dropped.value, "\(stress.replay)")
     #expect(received.value > 0 && dropped.value > 0, "both ends happen: \(stress.replay)")
@@ -79,7 +80,7 @@ private func receive(from channel: Channel<Int>, _ way: DeliverAgainstCancelTest
   }
 }
 
-/// What is counted as sent is what the channel must account for.
+/// The channel must account for every value that is counted as sent.
 private func send(_ value: Int, to channel: Channel<Int>, _ way: DeliverAgainstCancelTests.Way, _ sent: Total) throws {
   switch way {
   case .plain, .count:
@@ -95,7 +96,7 @@ private func send(_ value: Int, to channel: Channel<Int>, _ way: DeliverAgainstC
         channel.onSend(value) { sent.add(value) }
       }
     } catch is ChannelClosed {
-      // The case had committed: the value went to the hook.
+      // The case was selected: the value went to the hook.
       sent.add(value)
     }
   }

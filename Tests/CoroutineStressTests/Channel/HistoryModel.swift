@@ -1,10 +1,10 @@
 // A channel as a sequence of steps, and the search for an order of steps that explains what was seen.
 //
-// An operation that may wait takes effect twice: when it asks (it is served at once or queued) and when it is served (by
-// another's asking). The model leaves open only which ready case a select takes, and that its recorded answer tells. So an
-// order of askings decides everything. A history is linearizable if there is an order in which (1) an operation asks after
-// every operation that had returned before it was called has been served, and (2) everyone is served with the answer that
-// was recorded.
+// An operation that may wait takes effect twice: when it asks (it is served at once or queued) and when it is served
+// (by another's asking). The model leaves open only which ready case a select takes, and that its recorded answer
+// tells. So an order of askings decides everything. A history is linearizable if there is an order in which (1) an
+// operation asks after every operation that had returned before it was called has been served, and (2) everyone is
+// served with the answer that was recorded.
 
 struct Operation: Sendable {
   enum Kind: Sendable, Equatable {
@@ -23,7 +23,7 @@ struct Operation: Sendable {
 
   var kind: Kind
   var answer = Answer.done
-  /// When it was called and when it returned, on a clock that all share.
+  /// The times of the call and the return, on a shared clock.
   var called = 0
   var returned = 0
 }
@@ -33,16 +33,16 @@ struct ChannelModel {
 
   private let capacity: Int
   private var buffer: [Int] = []
-  /// Who waits, first come first; a select is in both.
+  /// The waiting operations, first come, first served; a select is in both lists.
   private var senders: [(operation: Int, value: Int)] = []
   private var receivers: [Int] = []
   private var isClosed = false
 
   init(capacity: Int) { self.capacity = capacity }
 
-  /// Who is served by the asking of `operation`, with what.
+  /// Returns the operations that `operation` serves, with their answers.
   ///
-  /// `answer` is what a select was recorded with.
+  /// `answer` is the recorded answer of a select.
   mutating func ask(_ kind: Operation.Kind, _ operation: Int, recorded answer: Operation.Answer) -> [Served] {
     switch kind {
     case .send(let value):
@@ -58,11 +58,11 @@ struct ChannelModel {
       if kind == .tryReceive { return [(operation, .empty)] }
       receivers.append(operation)
     case .either(let value):
-      // Closed, both are ready: the send to fail, the receive with what is left.
+      // After the close both are ready: the send fails, the receive gets the remaining values.
       if isClosed, answer == .closed { return [(operation, .closed)] }
       if answer == .done, !isClosed, let served = accept(value) { return served + [(operation, .done)] }
       if answer != .done, let (value, served) = take() { return [(operation, .value(value))] + served }
-      // One case was ready and the answer is the other's.
+      // One case was ready, and the answer belongs to the other one.
       if isReady { return [(operation, answer == .full ? .empty : .full)] }
       senders.append((operation, value))
       receivers.append(operation)
@@ -80,7 +80,7 @@ struct ChannelModel {
     isClosed || !buffer.isEmpty || buffer.count < capacity || !senders.isEmpty || !receivers.isEmpty
   }
 
-  /// Hands a value over or buffers it; nil: neither is possible.
+  /// Hands a value over or buffers it; returns nil if neither is possible.
   private mutating func accept(_ value: Int) -> [Served]? {
     if let receiver = receivers.first {
       forget(receiver)
@@ -91,7 +91,7 @@ struct ChannelModel {
     return []
   }
 
-  /// Takes the first value, buffered or held by a sender that waits; nil: there is none.
+  /// Takes the first value, buffered or held by a waiting sender; returns nil if there is none.
   private mutating func take() -> (Int, [Served])? {
     if !buffer.isEmpty {
       let value = buffer.removeFirst()

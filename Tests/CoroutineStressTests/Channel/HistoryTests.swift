@@ -7,11 +7,11 @@ import Testing
 struct HistoryTests {
   private let stress = Stress()
 
-  @Test func `the checker accepts what can be and rejects what cannot`() {
+  @Test func `the checker accepts possible histories and rejects impossible ones`() {
     let sent = Operation(kind: .send(1), answer: .done, called: 1, returned: 2)
     let received = Operation(kind: .receive, answer: .value(1), called: 3, returned: 4)
     #expect(isLinearizable([sent, received], capacity: 1))
-    // A rendezvous cannot have ended before its receiver came.
+    // A rendezvous send cannot end before its receiver has come.
     #expect(!isLinearizable([sent, received], capacity: 0))
     let wrong = Operation(kind: .receive, answer: .value(2), called: 3, returned: 4)
     #expect(!isLinearizable([sent, wrong], capacity: 1))
@@ -22,7 +22,7 @@ struct HistoryTests {
     let first = Operation(kind: .receive, answer: .value(2), called: 5, returned: 6)
     let second = Operation(kind: .receive, answer: .value(1), called: 7, returned: 8)
     #expect(!isLinearizable([sent, later, first, second], capacity: 2))
-    // A select that waits for a partner, and one that would have been its own.
+    // A select that waits for a partner, and an operation that would have been the partner.
     let waiting = Operation(kind: .either(7), answer: .value(1), called: 0, returned: 3)
     #expect(isLinearizable([waiting, sent], capacity: 0))
     let alone = Operation(kind: .either(7), answer: .value(7), called: 0, returned: 3)
@@ -45,7 +45,7 @@ struct HistoryTests {
     }
   }
 
-  /// Three coroutines on three queues use one channel at once; one of them closes it, so that everybody ends.
+  /// Three coroutines on three queues use one channel at once; one of them closes it, so that all end.
   private func record(_ seed: UInt64, _ capacity: Int, _ queues: [DispatchQueue]) async throws -> [Operation] {
     let channel = Channel<Int>(.bounded(capacity))
     let clock = Clock()
@@ -59,7 +59,7 @@ struct HistoryTests {
     }
     var history: [Operation] = []
     for job in jobs.dropFirst() + jobs.prefix(1) {
-      // A waiting first actor never reaches its close: after a moment it is closed from here.
+      // If the first coroutine waits, it never reaches its close: after a moment the channel is closed from here.
       if job.id == jobs[1].id { history.append(try await Self.closeLate(channel, clock, queues[1])) }
       history += try await job.value
     }
@@ -123,7 +123,7 @@ struct HistoryTests {
     return operation
   }
 
-  /// A clock that all share: no two readings are equal.
+  /// A shared clock: no two readings are equal.
   private final class Clock: Sendable {
     private let time = Atomic(0)
     func timerWakeup() -> Int { time.wrappingAdd(1, ordering: .sequentiallyConsistent).newValue }

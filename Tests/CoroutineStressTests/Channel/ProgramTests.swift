@@ -52,7 +52,7 @@ struct ProgramTests {
     var all: [Int] = []
     for consumer in consumers {
       let values = try await consumer.value
-      // What one producer sent arrives in its order.
+      // The values of one producer arrive in its order.
       for producer in 0..<4 {
         let own = values.filter { $0 % 4 == producer }
         #expect(own == own.sorted())
@@ -62,9 +62,9 @@ struct ProgramTests {
     #expect(all.sorted() == Array(0..<(4 * each)))
   }
 
-  /// A fork is a channel that holds it; who has both eats.
+  /// A fork is a value in a channel; a philosopher with two forks eats.
   ///
-  /// The last philosopher takes them the other way round.
+  /// The last philosopher takes them in the other order.
   @Test func `dining philosophers`() async throws {
     let (seats, meals) = (5, stress.rounds(5_000))
     let forks = (0..<seats).map { number in
@@ -92,7 +92,7 @@ struct ProgramTests {
     #expect(forks.map(\.count) == Array(repeating: 1, count: seats))
   }
 
-  /// Requests go to workers with a channel for the answer; some workers never answer, and the caller gives up on them.
+  /// Requests go to workers with a channel for the answer; some workers never answer, and the caller times out.
   @Test func `a fan-out of requests with timeouts`() async throws {
     struct Request: Sendable {
       let number: Int

@@ -7,7 +7,7 @@ import Testing
 struct SelectStressTests {
   private let stress = Stress()
 
-  /// Each can match the other in two channels at once, from two queues: exactly one of the two may happen, for both.
+  /// Two selects on two queues can match in two channels at once: exactly one match may happen, the same for both.
   @Test func `two selects that match each other agree on the channel`() async throws {
     let rounds = stress.rounds(100_000)
     let (one, other) = (Channel<Int>(), Channel<Int>())
@@ -32,8 +32,9 @@ struct SelectStressTests {
     #expect(seen.contains { $0 >= 0 } || seen.contains { $0 < 0 })
   }
 
-  /// Everyone may send to and receive from all of them, on queues and workers; at the end those without a partner are cancelled.
-  @Test func `in a crowd every value sent is received once`() async throws {
+  /// All may send to and receive from all channels, on queues and workers; at the end those without a partner are
+  /// cancelled.
+  @Test func `among many selects every sent value is received once`() async throws {
     let channels = (0..<3).map { _ in Channel<Int>() }
     let (sent, received) = (Total(), Total())
     let (sends, receives, commits) = (Total(), Total(), Total())
@@ -62,26 +63,26 @@ struct SelectStressTests {
       }
     }
     try await co_launch { while commits.value < wanted { try co_delay(.milliseconds(1)) } }.value
-    // Of those that still wait, whoever finds a partner goes on and then stops by itself.
+    // A waiting select that finds a partner continues and then stops by itself.
     for job in jobs { job.cancel() }
     for job in jobs { _ = try? await job.value }
     #expect(sent.value == received.value, "seed \(stress.seed)")
     #expect(sends.value == receives.value)
   }
 
-  /// In a process of its own, whose memory nothing else changes.
-  @Test func `a million selects that lose on a channel leave nothing behind`() async {
+  /// In a separate process, whose memory nothing else changes.
+  @Test func `a million unselected cases on a channel leave nothing behind`() async {
     await #expect(processExitsWith: .success) {
       let growth = try await co_launch(on: DispatchQueue(label: "losing")) {
         try loseSelects(Stress().rounds(1_000_000))
       }.value
-      // AddressSanitizer keeps what is freed for a while; there a node that is left behind is a use of a dead stack.
+      // AddressSanitizer keeps freed memory for a while; there a leftover waiter is a use of a dead stack.
       let keepsFreed = cco_compiled_sanitizers() & CCO_ADDRESS_SANITIZER.rawValue != 0
       #expect(keepsFreed || growth < 1 << 20, "\(growth) bytes")
     }
   }
 
-  @Test func `promises that lose a select keep no waiter`() async throws {
+  @Test func `promises of unselected cases keep no waiter`() async throws {
     let rounds = stress.rounds(100_000)
     try await co_launch(on: DispatchQueue(label: "losing promise")) {
       let (winner, loser) = (Channel<Int>(), Promise<Int>())
@@ -100,7 +101,7 @@ struct SelectStressTests {
   }
 }
 
-/// How many bytes the process has grown by after the first tenth of so many selects.
+/// Returns the number of bytes by which the process has grown after the first tenth of the selects.
 private func loseSelects(_ rounds: Int) throws -> Int {
   let (winner, loser) = (Channel<Int>(), Channel<Int>())
   let feeder = co_launch { while true { try winner.send(1) } }

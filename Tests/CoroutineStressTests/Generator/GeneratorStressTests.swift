@@ -1,9 +1,8 @@
 import CCoroutine
 import Coroutine
 import Dispatch
-import Testing
-
 import Glibc
+import Testing
 
 private enum Request {
   @TaskLocal static var user = -1
@@ -15,7 +14,7 @@ private let tenant = CoroutineLocal(default: -1)
 struct GeneratorStressTests {
   private let stress = Stress()
 
-  /// Makes `count` generators, steps each once and drops it; answers how many gave what they should.
+  /// Creates `count` generators, steps each once and releases it; returns the number of correct results.
   private static func createStepDrop(_ count: Int, _ census: Census) -> Int {
     var right = 0
     for number in 0..<count {
@@ -31,7 +30,7 @@ struct GeneratorStressTests {
     return right
   }
 
-  /// In a process of its own: what is measured is the process's.
+  /// In a separate process, because the memory of the process is measured.
   @Test func `a million created, stepped once and dropped leave memory flat and objects balanced`() async {
     await #expect(processExitsWith: .success) {
       let (stress, census) = (Stress(), Census())
@@ -41,7 +40,7 @@ struct GeneratorStressTests {
       #expect(Self.createStepDrop(count, census) == count)
       #expect(census.now == 0)
       #expect(cco_stacks().live == stacks)
-      // Sanitizers keep what was freed for a while, and records of their own.
+      // Sanitizers keep freed memory for a while, and records of their own.
       let sanitizers = cco_compiled_sanitizers()
       if sanitizers & (CCO_ADDRESS_SANITIZER.rawValue | CCO_THREAD_SANITIZER.rawValue) == 0 {
         #expect(Self.residentPages - pages < 256, "grew by more than 1 MiB")
@@ -49,7 +48,7 @@ struct GeneratorStressTests {
     }
   }
 
-  @Test func `many at once, dropped in another order, leave nothing`() {
+  @Test func `many generators at once, released in another order, leave nothing behind`() {
     let census = Census()
     var random = stress.random(0)
     for round in 0..<stress.rounds(10) {
@@ -73,14 +72,16 @@ struct GeneratorStressTests {
   }
 
   private struct Handed: @unchecked Sendable {
-    // Sound because those who hold it take turns.
+    // Sound because its users take turns.
     let generator: Generator<Int, Never, Void>
   }
 
   @inline(never)
   private static func change(_ value: inout Int, _ body: (inout Int) throws -> Void) rethrows { try body(&value) }
 
-  @Test func `handed from thread to thread inside an inout access and two bindings, thousands of times`() async throws {
+  @Test func `a generator passes between threads inside an inout access and two bindings, thousands of times`()
+    async throws
+  {
     let steps = stress.rounds(20_000)
     let box = Box()
     let generator = co_sequence(of: Int.self) { yield in
@@ -114,7 +115,7 @@ struct GeneratorStressTests {
     #expect(wrong.now == 0)
   }
 
-  @Test func `stepped by coroutines of several queues in carrier while the body waits, thousands of times`() async throws {
+  @Test func `coroutines of several queues step it in turn while the body waits, thousands of times`() async throws {
     let steps = stress.rounds(5_000)
     let generator = co_sequence(of: Int.self) { yield in
       for number in 0... {
@@ -149,13 +150,13 @@ struct GeneratorStressTests {
       }
       for _ in 0..<pause { sched_yield() }
       job.cancel()
-      // Cancelled before it started, its body never ran.
+      // If it was cancelled before it started, its body never ran.
       if let steps = try? await job.value { #expect(steps >= 0, "round \(round), \(stress.replay)") }
       #expect(census.now == 0, "round \(round), \(stress.replay)")
     }
   }
 
-  /// By the kernel's own account of this process.
+  /// The resident pages, according to the kernel.
   private static var residentPages: Int {
     guard let file = fopen("/proc/self/statm", "r") else { return 0 }
     defer { fclose(file) }

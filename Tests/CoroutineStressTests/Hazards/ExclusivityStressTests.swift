@@ -25,7 +25,7 @@ struct ExclusivityStressTests {
       co_launch(on: queues[0]) {
         var uses = 0
         while over.now == 0 {
-          // An access of their own, begun and ended around a suspension too, on the same threads.
+          // Other accesses on the same threads, also around a suspension.
           Self.change(&box.used) { $0 += 1 }
           let own = Box()
           try Self.change(&own.held) { held in

@@ -42,7 +42,9 @@ struct TaskLocalStressTests {
     }
   }
 
-  @Test func `on the shared scheduler, whose workers take coroutines from each other, the same`() async throws {
+  @Test func `on the shared scheduler, whose workers steal coroutines, no coroutine sees another's task-local`()
+    async throws
+  {
     let stress = Stress()
     let steps = stress.rounds(200)
     let local = CoroutineLocal(default: -1)

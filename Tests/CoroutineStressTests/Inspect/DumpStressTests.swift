@@ -4,9 +4,11 @@ import Testing
 
 @Suite("Stress: dumps", .timeLimit(.minutes(10)))
 struct DumpStressTests {
-  /// What coroutines wait for is released as soon as the wait is over, while dumps look at it: the sanitizers see whether a dump
-  /// touches what has gone.
-  @Test func `dumps look at what thousands of coroutines wait for, which goes at any moment`() async throws {
+  /// What coroutines wait for is released as soon as the wait is over, while dumps look at it: the sanitizers see
+  /// whether a dump touches what has gone.
+  @Test func `dumps inspect the sources that thousands of coroutines wait for, which are released at any moment`()
+    async throws
+  {
     let stress = Stress()
     let (pairs, rounds) = (stress.crowd(1_000), stress.rounds(40))
     let ended = Census()
@@ -39,7 +41,7 @@ struct DumpStressTests {
   }
 }
 
-/// The channel is this function's and its partner's alone.
+/// The channel is used by this function and its partner only.
 private func throughChannel(_ queues: [DispatchQueue]) throws {
   let channel = Channel<Int>()
   let sender = co_launch(on: queues[1]) { try channel.send(1) }

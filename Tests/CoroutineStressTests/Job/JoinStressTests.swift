@@ -4,8 +4,8 @@ import Testing
 
 @Suite("Stress: joining", .timeLimit(.minutes(10)))
 struct JoinStressTests {
-  /// One thread lets the job end, one cancels it, one cancels some of its joiners: all at once.
-  @Test func `joiners, the end and cancellations from threads: all joiners that stay agree`() async throws {
+  /// At the same time one thread lets the job end, one cancels it, and one cancels some of its joiners.
+  @Test func `joiners that are not cancelled agree on the outcome, whatever races with the end`() async throws {
     let stress = Stress()
     let queues = queues(3)
     for round in 0..<stress.rounds(1_000) {

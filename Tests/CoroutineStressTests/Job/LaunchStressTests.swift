@@ -1,15 +1,14 @@
 import Dispatch
+import Glibc
 import Testing
 
 @testable import Coroutine
 
-import Glibc
-
 @Suite("Stress: launching", .timeLimit(.minutes(10)))
 struct LaunchStressTests {
-  /// Counts without protection: its queue is to protect it.
+  /// Counts without protection: its queue must protect it.
   private final class Tally: @unchecked Sendable {
-    // Sound because only coroutines of one serial queue touch it; that they are alone there is what is tested.
+    // Sound because only coroutines of one serial queue access it; the test checks that they exclude each other.
     var count = 0
     var latest: [Int: Int] = [:]
     var disorder = 0
@@ -42,9 +41,9 @@ struct LaunchStressTests {
     #expect(disorder == 0, "\(stress.replay)")
   }
 
-  /// Storms of tiny jobs teach the workers that stealing does not pay; then two jobs come that must run side by side.
+  /// Storms of tiny jobs make stealing unprofitable; then two jobs come that must run at the same time.
   @Test(.enabled(if: Processors.usable > 1, "two jobs that wait for one another on one processor would wait for ever"))
-  func `storms of tiny jobs, and pairs that need two workers in between: no worker is lost to resting`() async throws {
+  func `after storms of tiny jobs a pair of jobs still gets two workers: no worker stays backed off`() async throws {
     let stress = Stress()
     // Workers of its own, which live for ever: other tests hold the shared ones while they compute.
     let group = Unmanaged.passRetained(WorkerPool(count: 2, label: "storms")).takeUnretainedValue()
@@ -75,8 +74,7 @@ struct LaunchStressTests {
     }
   }
 
-  @Test func `a storm onto the shared scheduler, which launches on: all run, none on two threads at once`() async throws
-  {
+  @Test func `a storm of nested launches on the shared scheduler: all run, none on two threads at once`() async throws {
     let stress = Stress()
     let size = stress.rounds(20_000)
     let objects = Census()
@@ -102,7 +100,7 @@ struct LaunchStressTests {
     await until(objects, shows: 0)
   }
 
-  @Test func `launches on short-lived queues all run, and the queues go`() async throws {
+  @Test func `launches on short-lived queues all run, and the queues are released`() async throws {
     let stress = Stress()
     let tracked = Census()
     for _ in 0..<stress.rounds(2_000) { try await Self.useOnce(tracked.citizen()) }

@@ -26,7 +26,7 @@ struct ParkedStressTests {
     #expect(CoroutineRuntime.liveCount >= count)
     for index in 0..<count { board[index]?.resume(index) }
     try await co_launch { try co_await(all) }.value
-    // What is late would show as one too many.
+    // A late resume would show as an extra one.
     for _ in 0..<100 { try await co_launch(on: queue) { try co_yield() }.value }
     #expect(resumed.now == count)
     #expect(wrong.now == 0)

@@ -4,7 +4,7 @@ import Testing
 
 @Suite("Stress: permits and gates", .timeLimit(.minutes(10)))
 struct GateStressTests {
-  @Test func `permits are conserved, whatever is asked for and whoever is cancelled`() async throws {
+  @Test func `permits are conserved, whatever is requested and cancelled`() async throws {
     let stress = Stress()
     let total = 5
     for round in 0..<stress.rounds(20) {
@@ -23,7 +23,7 @@ struct GateStressTests {
             if taken.change(by: count) > total { most.change() }
             if random.next() % 8 == 0 { _ = try? co_yield() }
             taken.change(by: -count)
-            // In two parts, so that waiters find too little at first.
+            // In two parts, so that waiters find too few permits at first.
             semaphore.release(count / 2)
             semaphore.release(count - count / 2)
           }
@@ -37,7 +37,7 @@ struct GateStressTests {
     }
   }
 
-  /// One waiter, granted by one thread and cancelled by another at the same time: the permit is with it or back.
+  /// One waiter, granted by one thread and cancelled by another at the same time: the permit is taken or given back.
   @Test func `two hundred thousand grants against cancellations lose no permit`() async throws {
     let stress = Stress()
     let size = 1_000
@@ -71,14 +71,14 @@ struct GateStressTests {
         }
       }
     }
-    // A race that one side always wins is none.
+    // Both sides must win sometimes.
     #expect(granted > 0 && cancelled > 0, "\(granted) \(cancelled) \(stress.replay)")
   }
 
-  /// Those who put and take have equally much to do, so a lost wake-up would stop them for ever.
+  /// Producers and consumers have equally many operations, so a lost wake-up would stop them for ever.
   ///
-  /// Beside them in the queues stand coroutines that pass each signal on, until they are cancelled.
-  @Test func `conditions lose no wake-up, whoever is cancelled`() async throws {
+  /// Further coroutines in the queues pass each signal on, until they are cancelled.
+  @Test func `conditions lose no wake-up, whichever waiter is cancelled`() async throws {
     let stress = Stress()
     for round in 0..<stress.rounds(20) {
       let buffer = Buffer()
@@ -107,7 +107,7 @@ struct GateStressTests {
 
   /// A bounded buffer of a mutex and two conditions.
   private final class Buffer: @unchecked Sendable {
-    // Sound because `count` is touched with the mutex held, and at the end by who has waited for all others.
+    // Sound because `count` is accessed with the mutex held, and at the end after waiting for all coroutines.
     let lock = FairMutex()
     private let notEmpty: Condition
     private let notFull: Condition
@@ -134,7 +134,7 @@ struct GateStressTests {
       }
     }
 
-    /// Waits as one who takes, or puts, and lets the next one do it.
+    /// Waits as a consumer or a producer, and passes the signal on.
     func passOn(_ isTaker: Bool) throws {
       try lock.withLock {
         if isTaker {
@@ -148,7 +148,7 @@ struct GateStressTests {
     }
   }
 
-  @Test func `everyone who waits for a group or a latch gets through, on every core`() async throws {
+  @Test func `every waiter of a group or a latch continues, on every core`() async throws {
     let stress = Stress()
     for round in 0..<stress.rounds(100) {
       let (group, latch, early) = (WaitGroup(), Latch(8), Census())
@@ -176,7 +176,7 @@ struct GateStressTests {
   }
 
   /// Selects over three semaphores, with deadlines and cancellations: each takes from one of them, or from none.
-  @Test func `permits are conserved by selects that win, lose, time out and are cancelled`() async throws {
+  @Test func `permits are conserved by selects that take them or not, time out and are cancelled`() async throws {
     let stress = Stress()
     for round in 0..<stress.rounds(20) {
       let semaphores = (0..<3).map { _ in FairSemaphore(3) }

@@ -4,9 +4,9 @@ import Testing
 
 @Suite("Stress: locks", .timeLimit(.minutes(10)))
 struct LockStressTests {
-  /// What only the holder of a lock may touch; unprotected otherwise, so that ThreadSanitizer sees who gets in beside it.
+  /// A value that only the holder of a lock may access; otherwise unprotected, so that ThreadSanitizer sees overlaps.
   private final class Guarded: @unchecked Sendable {
-    // Sound because the lock under test protects it; that it does is what is tested.
+    // Sound because the lock under test protects it.
     private(set) var count = 0
     private(set) var isInside = false
 
@@ -22,7 +22,7 @@ struct LockStressTests {
   }
 
   /// Coroutines of several queues and of the shared workers lock, some suspend inside, and a thread cancels at random.
-  @Test func `a mutex lets one in at a time and forgets nobody, whoever is cancelled`() async throws {
+  @Test func `a mutex has one owner at a time and serves every waiter, whichever is cancelled`() async throws {
     let stress = Stress()
     for round in 0..<stress.rounds(20) {
       let (lock, guarded, entered, doubled) = (FairMutex(), Guarded(), Census(), Census())
@@ -48,7 +48,7 @@ struct LockStressTests {
     }
   }
 
-  @Test func `a read-write lock keeps writers alone and forgets nobody, whoever is cancelled`() async throws {
+  @Test func `a read-write lock excludes writers and serves every waiter, whichever is cancelled`() async throws {
     let stress = Stress()
     for round in 0..<stress.rounds(20) {
       let (lock, guarded, broken) = (FairReadWriteLock(), Guarded(), Census())
@@ -84,8 +84,8 @@ struct LockStressTests {
     }
   }
 
-  /// Philosophers of all queues; forks in one order, so that only a lost hand-over could stop them.
-  @Test func `philosophers dine, and none starves, though some are called away`() async throws {
+  /// Philosophers on all queues; they take forks in one order, so that only a lost hand-over could stop them.
+  @Test func `philosophers dine, and none starves, although some are interrupted`() async throws {
     let stress = Stress()
     for round in 0..<stress.rounds(10) {
       let forks = (0..<7).map { _ in FairMutex() }
@@ -97,7 +97,7 @@ struct LockStressTests {
           let (first, second) = (min(seat, (seat + 1) % 7), max(seat, (seat + 1) % 7))
           for meal in 0..<200 {
             uneaten.change()
-            // Called away from the table, by a deadline, it comes back for the same meal.
+            // If a deadline interrupts it, it tries again for the same meal.
             var isHungry = true
             while isHungry {
               do {
@@ -129,7 +129,7 @@ func cancelSome(of jobs: [Job<Void>], _ random: SeededRandom) async throws {
     var random = random
     for (number, job) in jobs.shuffled(using: &random).prefix(jobs.count / 3).enumerated() {
       job.cancel(Mark(number: number))
-      // Time passes between them, more or less.
+      // Random time passes between them.
       for _ in 0..<(random.next() % 20_000) { blackHole(number) }
     }
   }

@@ -2,17 +2,19 @@ import Coroutine
 import Dispatch
 import Testing
 
-/// Rings of promises that nobody will ever settle, closed by as many threads as they have promises, all at once.
+/// Cycles of pending promises, closed by one thread per promise at the same time.
 ///
-/// Each thread closes by another way of waiting. Whichever edge comes last finds the others: its promise rejects with `cycle`, and so do all.
-@Suite("Stress: circles that several threads close together", .timeLimit(.minutes(10)))
+/// Each thread closes by another way of waiting. Whichever edge comes last finds the others: its promise rejects with
+/// `cycle`, and so do all.
+@Suite("Stress: cycles that several threads close together", .timeLimit(.minutes(10)))
 struct CircleStressTests {
-  /// A promise, what makes it wait for another, from any thread, and what it waits for besides, which must not be abandoned.
+  /// A promise, a function that makes it wait for another, from any thread, and the other promises it waits for, which
+  /// must not be abandoned.
   private typealias Edge = (promise: Promise<Int>, close: @Sendable (Promise<Int>) -> Void, gate: Promise<Int>)
 
   private static func edge(_ kind: Int) -> Edge {
     let waiter = Promise<Int>()
-    // What the last kinds wait for first; the closing thread settles it.
+    // The last kinds wait for this first; the closing thread settles it.
     let (gate, target) = (Promise<Int>(), Target())
     switch kind {
     case 0: return (waiter, { waiter.follow($0) }, gate)
@@ -27,7 +29,8 @@ struct CircleStressTests {
       return (race, { race.follow($0.timeout(.seconds(3600))) }, gate)
     case 6:
       return (
-        waiter, { target in waiter.follow(Promise<Int>.all(of: 0..<2, concurrently: 2) { _ in target }.then { $0[0] }) },
+        waiter,
+        { target in waiter.follow(Promise<Int>.all(of: 0..<2, concurrently: 2) { _ in target }.then { $0[0] }) },
         gate
       )
     case 7:

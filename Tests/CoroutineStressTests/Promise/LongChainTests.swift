@@ -2,21 +2,21 @@ import Coroutine
 import Dispatch
 import Testing
 
-/// Chains of a million links, each on the smallest stack: what recurses once a link needs megabytes and ends the process.
+/// Chains of a million links on the smallest stack: a recursion per link would need megabytes and end the process.
 @Suite("Stress: chains of a million links", .timeLimit(.minutes(10)))
 struct LongChainTests {
-  /// A million where the code is optimised; in a debug build what matters shows with fewer.
+  /// A million in optimised builds; fewer are enough in a debug build.
   private static let links = Stress().rounds(_isDebugAssertConfiguration() ? 200_000 : 1_000_000, least: 10_000)
 
-  /// Runs `body` once with a short chain and room enough: the Swift runtime makes metadata at first use, for which the smallest
-  /// stack is too small.
+  /// Runs `body` once with a short chain and room enough: the Swift runtime makes metadata at first use, for which the
+  /// smallest stack is too small.
   private func onSmallStack<Output: Sendable>(_ body: @escaping @Sendable (Int) throws -> Output) async throws -> Output
   {
     _ = try await co_launch(on: queues(1)[0]) { try body(10) }.value
     return try await co_launch(on: queues(1)[0], stack: Stress().smallStack) { try body(Self.links) }.value
   }
 
-  @Test func `with handlers, they settle`() async throws {
+  @Test func `chains with handlers settle`() async throws {
     let value = try await onSmallStack { links in
       let head = Promise<Int>()
       var tail = head
@@ -27,7 +27,7 @@ struct LongChainTests {
     #expect(value == Self.links)
   }
 
-  @Test func `a failure and a value pass them by`() async throws {
+  @Test func `a failure and a value pass through chains`() async throws {
     let seen = try await onSmallStack { links in
       let (bad, good) = (Promise<Int>(), Promise<Int>())
       var (failing, passing) = (bad, good)
@@ -37,7 +37,7 @@ struct LongChainTests {
       }
       bad.reject(Mark(number: 5))
       good.fulfill(6)
-      // No #expect in here: that needs more stack than there is.
+      // No #expect here: it needs more stack than there is.
       do {
         return [try co_await(failing)]
       } catch let error as Mark {
@@ -47,7 +47,7 @@ struct LongChainTests {
     #expect(seen == [5, 6])
   }
 
-  @Test func `followers settle, made from either end`() async throws {
+  @Test func `chains of followers settle, built from either end`() async throws {
     let seen = try await onSmallStack { links in
       let (first, head) = (Promise<Int>(), Promise<Int>())
       var (last, tail) = (first, head)
@@ -66,7 +66,7 @@ struct LongChainTests {
     #expect(seen == [1, 2])
   }
 
-  @Test func `followers that waited for something already settle, and are cancelled`() async throws {
+  @Test func `followers that waited for another promise before settle, and can be cancelled`() async throws {
     let seen = try await onSmallStack { links in
       let (head, never, work) = (Promise<Int>(), Promise<Int>(), Promise<Int>())
       var (tail, cancelled) = (head, work)
@@ -83,7 +83,7 @@ struct LongChainTests {
     #expect(seen == [3, 4])
   }
 
-  @Test func `combinators and guarantees of one settle, are abandoned, and are cancelled`() async throws {
+  @Test func `chains of combinators and guarantees settle, are abandoned, and are cancelled`() async throws {
     let seen = try await onSmallStack { links in
       let (head, work) = (Promise<Int>(), Promise<Int>())
       var (tail, sure, cancelled) = (head, Guarantee<Int>.never, work)
@@ -100,7 +100,7 @@ struct LongChainTests {
     #expect(seen == [3, 4, 5])
   }
 
-  @Test func `they are dropped unsettled, and rejected as abandoned`() async throws {
+  @Test func `pending chains that are released are rejected as abandoned`() async throws {
     let tail = try await onSmallStack { links in
       var tail = Promise<Int>()
       for _ in 0..<links { tail = tail.then { $0 + 1 } }
@@ -150,6 +150,6 @@ struct LongChainTests {
 }
 
 extension Guarantee where Success == Int {
-  /// Nobody has its resolver.
+  /// A guarantee whose resolver is dropped.
   fileprivate static var never: Guarantee { Guarantee { _ in } }
 }

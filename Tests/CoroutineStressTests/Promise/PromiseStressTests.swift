@@ -4,7 +4,7 @@ import Testing
 
 @Suite("Stress: promises", .timeLimit(.minutes(10)))
 struct PromiseStressTests {
-  @Test func `of threads that settle at once one is told so, and everyone who awaits gets what it said`() async throws {
+  @Test func `if threads settle at once, one of them wins, and every waiter gets its outcome`() async throws {
     let stress = Stress()
     let threads = 3
     let objects = Census()
@@ -37,7 +37,7 @@ struct PromiseStressTests {
     var object: Census.Citizen
   }
 
-  @Test func `waiters that come, are cancelled and are served at once are each served or cancelled`() async throws {
+  @Test func `each waiter is either served or cancelled if both happen at once`() async throws {
     let stress = Stress()
     for round in 0..<stress.rounds(1_000) {
       var random = stress.random(round)

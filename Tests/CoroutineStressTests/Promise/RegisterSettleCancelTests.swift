@@ -2,11 +2,11 @@ import Coroutine
 import Dispatch
 import Testing
 
-@Suite("Stress: promises that are settled, followed, cancelled and listened to at once", .timeLimit(.minutes(10)))
+@Suite("Stress: promises that are settled, followed, cancelled and observed at once", .timeLimit(.minutes(10)))
 struct RegisterSettleCancelTests {
   private static let threads = 8
 
-  @Test func `of eight threads that register, settle and cancel, each handler runs once, with the one outcome`()
+  @Test func `handlers run once, with the one outcome, while eight threads register, settle and cancel`()
     async throws
   {
     let stress = Stress()
@@ -85,7 +85,7 @@ struct RegisterSettleCancelTests {
     func append(_ number: Int) { numbers.append(number) }
   }
 
-  @Test func `threads that make a graph follow one another never make a circle that hangs`() async throws {
+  @Test func `threads that make promises follow each other never make a cycle that hangs`() async throws {
     let stress = Stress()
     for round in 0..<stress.rounds(400) {
       let nodes = (0..<6).map { _ in Promise<Int>() }
@@ -99,14 +99,14 @@ struct RegisterSettleCancelTests {
           case 0: follower.follow(nodes.randomElement(using: &random)!)
           case 1: follower.follow(links.randomElement(using: &random)!)
           case 2: follower.follow(all)
-          // These wait for their node already.
+          // These wait for their promise already.
           case 3: links.randomElement(using: &random)!.follow(nodes.randomElement(using: &random)!)
           case 4: links.randomElement(using: &random)!.follow(links.randomElement(using: &random)!)
           default: links.randomElement(using: &random)!.cancel()
           }
         }
       }
-      // Those that follow nobody settle now; every other one follows such a one, or was told of its circle.
+      // Promises that follow none settle now; every other one follows such a promise, or has rejected with cycle.
       for waiter in nodes { waiter.fulfill(round) }
       for promise in nodes + links + [all] {
         promise.ignore()
@@ -119,7 +119,7 @@ struct RegisterSettleCancelTests {
     }
   }
 
-  @Test func `combinators whose members settle and are cancelled at once settle once, and let go of everything`()
+  @Test func `combinators whose members settle and are cancelled at once settle once, and release everything`()
     async throws
   {
     let stress = Stress()
@@ -152,7 +152,7 @@ struct RegisterSettleCancelTests {
     await until(objects, shows: 0)
   }
 
-  @Test func `promises that are dropped while others attach, cancel and follow reject their waiters`() async throws {
+  @Test func `promises that are released while threads attach, cancel and follow reject their waiters`() async throws {
     let stress = Stress()
     for round in 0..<stress.rounds(400) {
       let slot = Slot()
@@ -185,11 +185,13 @@ struct RegisterSettleCancelTests {
     }
   }
 
-  @Test func `combinators of links that nobody else keeps are cancelled while these settle and go`() async throws {
+  @Test func `combinators of otherwise unreferenced links are cancelled while the links settle and are released`()
+    async throws
+  {
     let stress = Stress()
     for round in 0..<stress.rounds(200) {
       let works = (0..<12).map { _ in Promise<Int>() }
-      // Cancelling the first takes its time, in which the others may go.
+      // Cancelling the first takes some time, in which the others may be released.
       let work = Promise<Int>()
       let long = (0..<1000).reduce(work.asVoid()) { last, _ in last.asVoid() }
       let all = Promise.allSettled([long] + works.map { $0.asVoid().asVoid() })
@@ -205,7 +207,7 @@ struct RegisterSettleCancelTests {
     }
   }
 
-  @Test func `bounded alls and retries whose work is settled and cancelled at once end, and let go of everything`()
+  @Test func `bounded alls and retries whose work is settled and cancelled at once end, and release everything`()
     async throws
   {
     let stress = Stress()
@@ -251,7 +253,7 @@ struct RegisterSettleCancelTests {
   }
 
   private final class Slot: @unchecked Sendable {
-    // Sound because the one thread that empties it is the only one that touches it after the others have started.
+    // Sound because after the start only the thread that empties it accesses it.
     var promise: Promise<Int>?
   }
 }

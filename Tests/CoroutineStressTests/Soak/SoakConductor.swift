@@ -1,6 +1,5 @@
 import Coroutine
 import Dispatch
-
 import Glibc
 
 /// Runs one program from a plain thread, looks for lost wake-ups while it runs, and takes stock at its end.
@@ -26,7 +25,7 @@ struct SoakConductor {
 
   init(patience: Duration) { self.patience = patience }
 
-  /// `live` is the number of coroutines that other parts of the process have.
+  /// `live` is the number of coroutines of other parts of the process.
   func run(_ program: SoakProgram, besides live: Int) -> Outcome {
     let world = SoakWorld(program)
     launch(world)
@@ -46,7 +45,7 @@ struct SoakConductor {
     }
     for plan in world.program.roots {
       var plan = plan
-      // Off a coroutine there is no turn to start on.
+      // Outside a coroutine there is no carrier to start on.
       if plan.start == .immediate { plan.start = .queued }
       let state = world.flow()
       if plan.start == .lazy { state.enter(.flows("the start of a lazy job") { false }) }
@@ -58,9 +57,9 @@ struct SoakConductor {
   private struct View {
     var live = 0
     var steps = 0
-    /// Flows that run, or wait for what ends by itself.
+    /// The number of flows that run, or whose wait ends by itself.
     var moving = 0
-    /// Waits that could end.
+    /// The waits that could end.
     var ready: [String] = []
     var waits: [String] = []
   }
@@ -84,7 +83,7 @@ struct SoakConductor {
       }
       view.live += 1
     }
-    // A flow may have launched another one and ended, since the list was copied.
+    // A flow may have launched another one and ended since the list was copied.
     view.live += world.flows.with { $0.count } - flows.count
     return view
   }
@@ -116,7 +115,7 @@ struct SoakConductor {
 
   private func perform(_ nudge: SoakNudge, _ world: SoakWorld) {
     switch nudge {
-    case .send(let index): SoakRun.trySend(world.channels[index], world.epoch())
+    case .send(let index): SoakRun.trySend(world.channels[index], world.token())
     case .receive(let index): SoakRun.tryReceive(world.channels[index])
     case .close(let index): world.channels[index].channel.close()
     case .settle(let index, let how): SoakRun.settle(world.promises[index], how)
@@ -138,7 +137,7 @@ struct SoakConductor {
     for flow in world.flows.with({ $0 }) { flow.job.with { $0 }?.cancel(SoakFault()) }
   }
 
-  /// False: the program has left something behind that does not go away.
+  /// Returns false if the program has left something behind permanently.
   private func takeStock(_ world: SoakWorld, besides live: Int) -> Bool {
     let findings = world.findings
     for promise in world.promises { promise.fulfill(0) }
@@ -160,7 +159,7 @@ struct SoakConductor {
     }
     findings.expect(world.readWriteLock.tryLockWrite(), "the read-write lock is locked at the end")
     findings.expect(world.written.isExact, "the read-write lock has lost an update")
-    // Nothing may hold a token but what is held here.
+    // No other references to tokens may exist.
     world.flows.with { $0 = [] }
     world.rootJobs.with { $0 = [] }
     world.actors.with { $0 = [] }

@@ -10,7 +10,7 @@ import Coroutine
 struct SoakMaker {
   private var random: SeededRandom
   private var program: SoakProgram
-  /// Steps that may still be made; ends the nesting.
+  /// The number of steps that may still be made; limits the nesting.
   private var budget: Int
 
   static func program(seed: UInt64) -> SoakProgram {
@@ -28,7 +28,7 @@ struct SoakMaker {
   private struct Context {
     var depth = 0
     var isUnderLock = false
-    /// How often enclosing loops repeat this.
+    /// The number of repetitions by the enclosing loops.
     var times = 1
 
     func deeper(underLock: Bool = false, times: Int = 1) -> Context {
@@ -72,7 +72,7 @@ struct SoakMaker {
   private mutating func flow(_ context: Context, length: Int) -> SoakFlow {
     var flow = SoakFlow()
     if chance(15) { flow.start = .immediate } else if chance(5) { flow.start = .lazy }
-    // The first piece of an immediate start runs where it is launched, which is another queue than that given.
+    // The first part of an immediate start runs at the launch, on another queue than the given one.
     if flow.start != .immediate, chance(50) { flow.queue = pick(SoakProgram.queues) }
     flow.hasSmallStack = chance(20)
     flow.stubbornness = chance(15) ? 1 + pick(3) : 0
@@ -225,7 +225,7 @@ struct SoakMaker {
     }
   }
 
-  /// Steps that nothing else is needed to end.
+  /// Steps that end by themselves.
   private mutating func endingActions() -> [SoakAction] {
     (0..<(1 + pick(3))).map { _ in
       switch pick(5) {

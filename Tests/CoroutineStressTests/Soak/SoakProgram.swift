@@ -10,9 +10,9 @@ struct SoakProgram: Sendable {
   var semaphores: [Int] = []
   var actors: [Channel<SoakMessage>.Capacity] = []
   var promises = 0
-  /// Each is launched off a coroutine, in this order; `join` and `cancel` name them by their index.
+  /// Each is launched outside a coroutine, in this order; `join` and `cancel` use their indices.
   var roots: [SoakFlow] = []
-  /// What the conductor does, one each time that no flow can go on by itself.
+  /// The conductor's actions, one for each time that no flow can continue by itself.
   var nudges: [SoakNudge] = []
 
   static let queues = 2
@@ -20,13 +20,13 @@ struct SoakProgram: Sendable {
   static let conditions = 2
 }
 
-/// What one coroutine does.
+/// The actions of one coroutine.
 struct SoakFlow: Sendable {
-  /// nil: where it is launched.
+  /// The queue; nil means that of the launch.
   var queue: Int?
   var start = StartMode.queued
   var hasSmallStack = false
-  /// How many failed steps a cancelled flow ignores before it ends.
+  /// The number of failed steps that a cancelled flow ignores before it ends.
   var stubbornness = 0
   var actions: [SoakAction] = []
 }

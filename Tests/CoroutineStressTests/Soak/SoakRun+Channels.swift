@@ -3,11 +3,11 @@ import Coroutine
 extension SoakRun {
   func send(_ index: Int) throws {
     let channel = world.channels[index]
-    let epoch = world.epoch()
-    epoch.mustArrive(.once)
+    let token = world.token()
+    token.mustArrive(.once)
     channel.senders.change()
     defer { channel.senders.change(by: -1) }
-    try wait("send", until: channel.canSend) { try channel.channel.send(epoch) }
+    try wait("send", until: channel.canSend) { try channel.channel.send(token) }
   }
 
   func receive(_ index: Int) throws {
@@ -21,8 +21,8 @@ extension SoakRun {
     let channel = world.channels[index]
     channel.receivers.change()
     defer { channel.receivers.change(by: -1) }
-    for epoch in try wait("receiveAll", until: channel.canReceive, { try channel.channel.receiveAll() }) {
-      epoch.receive()
+    for token in try wait("receiveAll", until: channel.canReceive, { try channel.channel.receiveAll() }) {
+      token.receive()
     }
   }
 
@@ -31,8 +31,8 @@ extension SoakRun {
     let channel = world.channels[index]
     channel.receivers.change()
     defer { channel.receivers.change(by: -1) }
-    for epoch in try wait("receive(count:)", until: channel.canReceive, { try channel.channel.receive(count: count) }) {
-      epoch.receive()
+    for token in try wait("receive(count:)", until: channel.canReceive, { try channel.channel.receive(count: count) }) {
+      token.receive()
     }
   }
 
@@ -42,20 +42,20 @@ extension SoakRun {
     defer { channel.receivers.change(by: -1) }
     var left = count
     try wait("for in", until: channel.canReceive) {
-      for epoch in channel.channel {
-        epoch.receive()
+      for token in channel.channel {
+        token.receive()
         left -= 1
         if left == 0 { break }
       }
     }
   }
 
-  static func trySend(_ channel: SoakChannel, _ epoch: SoakToken) {
-    epoch.mustArrive(channel.channel.trySend(epoch) == .sent ? .once : .never)
+  static func trySend(_ channel: SoakChannel, _ token: SoakToken) {
+    token.mustArrive(channel.channel.trySend(token) == .sent ? .once : .never)
   }
 
   static func tryReceive(_ channel: SoakChannel) {
-    if case .received(let epoch) = channel.channel.tryReceive() { epoch.receive() }
+    if case .received(let token) = channel.channel.tryReceive() { token.receive() }
   }
 
   func select(_ cases: [SoakCase], _ isBiased: Bool) throws {
@@ -89,7 +89,7 @@ extension SoakRun {
     }
     let run = timeout.map { timed($0) } ?? self
     let ready: @Sendable () -> Bool = { [endings] in endings.contains { $0() } }
-    // A member that is awaited may have been cancelled.
+    // An awaited member may have been cancelled.
     try run.wait("co_select", isPlain: false, until: ready()) {
       try co_select(biased: isBiased) { for single in cases { try selectCase(single) } }
     }
@@ -100,8 +100,8 @@ extension SoakRun {
     switch single {
     case .receive(let index): return world.channels[index].channel.onReceive { $0?.receive() }
     case .send(let index):
-      let epoch = world.epoch()
-      return world.channels[index].channel.onSend(epoch) { epoch.mustArrive(.once) }
+      let token = world.token()
+      return world.channels[index].channel.onSend(token) { token.mustArrive(.once) }
     case .await(let index): return world.promises[index].onAwait { _ in }
     case .join(let index):
       guard let job = world.root(index) else { return SelectCase.onTimeout(.zero) {} }

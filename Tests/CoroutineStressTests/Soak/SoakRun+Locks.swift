@@ -73,13 +73,13 @@ extension SoakRun {
     try run(inner)
   }
 
-  /// Takes one token, which whoever signals has laid down before.
+  /// Takes one token, which the signalling flow has added before.
   func waitForSignal(_ index: Int) throws {
     let signal = world.signals[index]
     let (mutex, counter, tokens) = (world.mutexes[signal.mutex], world.mutexCounters[signal.mutex], signal.tokens)
     try wait("FairMutex.lock", until: !counter.isHeld) { try mutex.lock() }
     defer { mutex.unlock() }
-    // The mutex is given away meanwhile. A deadline does not end the wait: it takes the mutex back, whoever holds it.
+    // The mutex is unlocked meanwhile. A deadline does not end the wait before the mutex is locked again.
     let ready: @Sendable () -> Bool = { !counter.isHeld && tokens.now > 0 }
     try wait(.flows("Condition.wait", ready), isPlain: true) { try signal.condition.wait { tokens.now > 0 } }
     hold(signal.mutex)
@@ -110,7 +110,7 @@ extension SoakRun {
   }
 
   func share(_ key: Int) throws {
-    // A flight is a job of its own, which the last caller that leaves cancels.
+    // A flight is a separate job, which the last caller to leave cancels.
     let value = try outside("SingleFlight.run", isPlain: false) {
       try world.flights.run(key) {
         try co_delay(.microseconds(50))

@@ -1,10 +1,9 @@
 import CCoroutine
 import Coroutine
 import Dispatch
-
 import Glibc
 
-/// A pipe, closed when neither side uses it any more.
+/// A pipe, closed with its last user.
 private final class Pipe: Sendable {
   let readEnd: Int32
   private let writeEnd: Int32
@@ -26,7 +25,7 @@ private final class Pipe: Sendable {
   }
 }
 
-/// Held by the closure of a Task alone: ends the flow when the Task has ended, or has not been made.
+/// Held by a Task's closure only: ends the flow when the Task has ended, or was not created.
 private final class TaskLife: Sendable {
   private let flow: SoakFlowState
   init(_ flow: SoakFlowState) { self.flow = flow }
@@ -76,7 +75,7 @@ extension SoakRun {
       on: index % 2 == 0 ? world.queues[0] : nil,
       name: "actor \(index)",
       mailbox: capacity,
-      onUndelivered: { if case .tell(let epoch) = $0 { epoch.drop() } },
+      onUndelivered: { if case .tell(let token) = $0 { token.drop() } },
       { mailbox in
         world.deferred.change()
         defer { world.deferred.change(by: -1) }
@@ -89,7 +88,7 @@ extension SoakRun {
           flow.step()
           handled += 1
           switch message {
-          case .tell(let epoch): epoch.receive()
+          case .tell(let token): token.receive()
           case .ask(let question, let reply):
             if handled % 7 == 0 { try co_yield() }
             // One of 11 is released unanswered.
@@ -105,9 +104,9 @@ extension SoakRun {
 
   func tell(_ index: Int) throws {
     guard let actor = world.actor(index) else { return }
-    let epoch = world.epoch()
-    epoch.mustArrive(.once)
-    try wait("tell", until: actor.flow.isIdle) { try actor.ref.tell(.tell(epoch)) }
+    let token = world.token()
+    token.mustArrive(.once)
+    try wait("tell", until: actor.flow.isIdle) { try actor.ref.tell(.tell(token)) }
   }
 
   func ask(_ index: Int, _ timeout: Int?) throws {
@@ -120,7 +119,7 @@ extension SoakRun {
     world.findings.expect(answer == question + 1, "the answer to \(question) was \(answer)")
   }
 
-  // MARK: The world outside
+  // MARK: Outside the runtime
 
   func blocking(_ micros: Int) throws {
     let number = flow.number
@@ -162,7 +161,7 @@ extension SoakRun {
     withExtendedLifetime(pipe) {}
   }
 
-  /// The Task is a flow of its own: the coroutine leaves it alone when it is cancelled.
+  /// The Task is a separate flow: it continues if the coroutine is cancelled.
   func async(_ steps: [SoakAsync]) throws {
     let (world, number) = (self.world, flow.number)
     let task = world.flow()
@@ -191,8 +190,8 @@ extension SoakRun {
       channel.receivers.change()
       defer { channel.receivers.change(by: -1) }
       task.enter(.flows("for await in a channel") { channel.canReceive })
-      for try await epoch in channel.channel {
-        epoch.receive()
+      for try await token in channel.channel {
+        token.receive()
         break
       }
     case .await(let index):

@@ -8,7 +8,7 @@ extension SoakRun {
     return SoakRun(world, state, plan, inheritedQueue: queue.with { $0 })
   }
 
-  /// Launches a flow by itself; the conductor and the flow's own end are all that wait for it.
+  /// Launches a flow that only the conductor waits for.
   @discardableResult
   func launch(_ plan: SoakFlow) -> Job<Int> {
     let run = make(plan)
@@ -43,7 +43,7 @@ extension SoakRun {
 
   /// Marks the implicit wait at the end of a scope, which begins when its body returns.
   ///
-  /// A deadline does not end it, since children may need others to end. But it cancels them.
+  /// A deadline does not end it, because children may need other flows to end, but it cancels them.
   private func endScope(_ children: [SoakRun]) {
     let (states, deadline) = (children.map(\.flow), deadline)
     flow.enter(
@@ -90,7 +90,7 @@ extension SoakRun {
   func gather(_ how: SoakCombination, _ children: [SoakFlow]) throws {
     let jobs = children.map { child in
       var child = child
-      // co_all and its kin start what is lazy only when they come to it.
+      // co_all and the other combinators start a lazy job only when they reach it.
       child.start = .queued
       return launch(child)
     }

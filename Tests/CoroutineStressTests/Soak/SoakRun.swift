@@ -16,7 +16,7 @@ struct SoakRun {
   let world: SoakWorld
   let flow: SoakFlowState
   let plan: SoakFlow
-  /// The innermost deadline, after which every wait that can be cancelled ends by itself.
+  /// The innermost deadline, after which every cancellable wait ends by itself.
   var deadline: ContinuousClock.Instant?
   let queue: SoakGuarded<Int?>
   let stubbornness: SoakGuarded<Int>
@@ -95,7 +95,7 @@ struct SoakRun {
 
   /// Waits for other flows.
   ///
-  /// The wait could end when `ready` says so. A plain wait throws a cancellation only where the coroutine is cancelled.
+  /// The wait could end if `ready` returns true. A plain wait throws a cancellation only if the coroutine is cancelled.
   @discardableResult
   func wait<Output>(
     _ what: StaticString,
@@ -106,7 +106,7 @@ struct SoakRun {
     try wait(deadline == nil ? .flows(what, ready) : .outside(what), isPlain: isPlain, operation)
   }
 
-  /// Waits for what ends by itself.
+  /// Waits for an event that happens by itself.
   @discardableResult
   func outside<Output>(
     _ what: StaticString,
@@ -135,7 +135,7 @@ struct SoakRun {
     return run
   }
 
-  /// Cancelled, it throws on the old queue or on the new one.
+  /// If cancelled, it throws on the old queue or on the new one.
   private func hop(_ target: Int) throws {
     defer { if DispatchQueue.getSpecific(key: SoakWorld.queueKey) == target { queue.with { $0 = target } } }
     try outside("co_switch") { try co_switch(to: world.queues[target]) }
@@ -150,7 +150,7 @@ struct SoakRun {
 
     case .send(let index): try send(index)
     case .receive(let index): try receive(index)
-    case .trySend(let index): Self.trySend(world.channels[index], world.epoch())
+    case .trySend(let index): Self.trySend(world.channels[index], world.token())
     case .tryReceive(let index): Self.tryReceive(world.channels[index])
     case .receiveAll(let index): try receiveAll(index)
     case .receiveMany(let index, let count): try receiveMany(index, count)

@@ -1,11 +1,10 @@
 import CCoroutine
 import Coroutine
 import Dispatch
+import Glibc
 import Testing
 
-import Glibc
-
-/// Random programs over the whole surface of the library, each from a seed, one after the other.
+/// Random programs that use the whole library, each from a seed, one after another.
 ///
 /// - `CO_SOAK_SECONDS`: how long to go on; three seconds by default. `make soak` sets it.
 /// - `CO_SEED`: the seed of the first program; the next one's is one higher. Random by default.
@@ -35,7 +34,7 @@ struct SoakTests {
   private func variable(_ name: String) -> String? { getenv(name).map { String(cString: $0) } }
 }
 
-/// Programs until the time is up or one has broken something.
+/// Runs programs until the time is up or one has failed.
 struct Soak: Sendable {
   let seconds: Double
   let firstSeed: UInt64

@@ -1,12 +1,11 @@
 import Coroutine
 import Dispatch
-import Synchronization
-
 import Glibc
+import Synchronization
 
 /// A value under a lock that ThreadSanitizer knows.
 final class SoakGuarded<Value>: @unchecked Sendable {
-  // Sound because `value` is touched with the mutex held only.
+  // Sound because `value` is accessed with the mutex held only.
   private var value: Value
   private let mutex = UnsafeMutablePointer<pthread_mutex_t>.allocate(capacity: 1)
 
@@ -28,7 +27,7 @@ final class SoakGuarded<Value>: @unchecked Sendable {
   }
 }
 
-/// What a program broke, in sentences.
+/// The violations of a program, as sentences.
 final class SoakFindings: Sendable {
   private let sentences = SoakGuarded<[String]>([])
 
@@ -44,9 +43,9 @@ final class SoakFindings: Sendable {
   }
 }
 
-/// A value that is sent: accounts for itself when it is released.
+/// A value that is sent; it is checked when it is released.
 final class SoakToken: Sendable {
-  /// What must have become of it at the end.
+  /// The number of times that it must have been received at the end.
   enum Duty: Int { case atMostOnce, once, never }
 
   private let duty = Atomic(Duty.atMostOnce.rawValue)
@@ -81,12 +80,12 @@ final class SoakToken: Sendable {
   }
 }
 
-/// What a flow is doing, for the conductor.
+/// The activity of a flow, for the conductor.
 enum SoakWait: Sendable {
   case running
-  /// For something that ends by itself: a timer, a thread, a Task.
+  /// A wait that ends by itself: a timer, a thread, a Task.
   case outside(StaticString)
-  /// For another flow; the closure says whether the wait could end now. It is called when no flow runs.
+  /// A wait for another flow; the closure returns whether it could end now. It is called when no flow runs.
   case flows(StaticString, @Sendable () -> Bool)
   case over
 }
@@ -122,9 +121,9 @@ final class SoakFlowState: Sendable {
   }
 }
 
-/// A plain counter that a lock under test guards: ThreadSanitizer and the sum tell when the lock fails.
+/// A plain counter guarded by a lock under test: ThreadSanitizer and the sum show a failure of the lock.
 final class SoakCounter: @unchecked Sendable {
-  // Sound because a lock guards it: the lock under test. Where the lock fails, so does the program.
+  // Sound because the lock under test guards it.
   private var plain = 0
   private let exact = Atomic(0)
   private let holders = Atomic(0)
@@ -132,7 +131,7 @@ final class SoakCounter: @unchecked Sendable {
   var isHeld: Bool { holders.load(ordering: .acquiring) > 0 }
   var isExact: Bool { plain == exact.load(ordering: .acquiring) }
 
-  /// Returns how many hold it now.
+  /// Returns the number of current holders.
   func enter() -> Int { holders.wrappingAdd(1, ordering: .acquiringAndReleasing).newValue }
   func leave() { holders.wrappingSubtract(1, ordering: .acquiringAndReleasing) }
 
@@ -144,10 +143,10 @@ final class SoakCounter: @unchecked Sendable {
   func read() -> Int { plain }
 }
 
-/// A channel with what the conductor must know of it.
+/// A channel with the facts that the conductor needs.
 struct SoakChannel: Sendable {
   let channel: Channel<SoakToken>
-  /// Flows that are inside of a plain send or receive, or of a select with such a case.
+  /// The flows inside a plain send or receive, or in a select with such a case.
   let senders = Census()
   let receivers = Census()
   let selectSenders = Census()
@@ -173,7 +172,7 @@ struct SoakSemaphore: Sendable {
   let semaphore: FairSemaphore
   let permits: Int
   let taken = Census()
-  /// How many permits each of those wants that wait.
+  /// The number of permits that each waiter wants.
   private let wanted = SoakGuarded<[Int]>([])
 
   init(_ permits: Int) { (semaphore, self.permits) = (FairSemaphore(permits), permits) }
@@ -185,7 +184,7 @@ struct SoakSemaphore: Sendable {
     }
   }
 
-  /// Whoever is first in the queue could have what it wants.
+  /// Whether any waiter could get its permits.
   var canTake: Bool { wanted.with { $0.max() ?? 0 } <= permits - taken.now }
 }
 
@@ -201,14 +200,14 @@ struct SoakActor: Sendable {
   let flow: SoakFlowState
 }
 
-/// The objects of one program and what is counted of them.
+/// The objects of one program and their counters.
 final class SoakWorld: Sendable {
   let program: SoakProgram
   let findings = SoakFindings()
   let tokens = Census()
   let deferred = Census()
   let handlers = Census()
-  /// Says which of the queues the code runs on.
+  /// Identifies the queue that the code runs on.
   static let queueKey = DispatchSpecificKey<Int>()
   let queues = (0..<SoakProgram.queues).map { index in
     let queue = DispatchQueue(label: "soak.\(index)")
@@ -243,7 +242,7 @@ final class SoakWorld: Sendable {
     signals = (0..<SoakProgram.conditions).map { SoakSignal(condition: Condition(mutexes[$0]), mutex: $0) }
   }
 
-  func epoch() -> SoakToken { SoakToken(findings, tokens) }
+  func token() -> SoakToken { SoakToken(findings, tokens) }
 
   func flow() -> SoakFlowState {
     let flow = SoakFlowState(flowCount.wrappingAdd(1, ordering: .relaxed).newValue)

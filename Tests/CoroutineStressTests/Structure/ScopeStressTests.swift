@@ -6,8 +6,8 @@ import Testing
 struct ScopeStressTests {
   /// A random tree of scopes.
   ///
-  /// Its children end, fail, wait to be cancelled or open scopes of their own, on queues and on the shared scheduler. No
-  /// scope may return while a child of it is alive.
+  /// Its children end, fail, wait to be cancelled or open scopes of their own, on queues and on the shared scheduler.
+  /// No scope may return while a child of it is alive.
   private struct Tree: Sendable {
     let objects = Census()
     let violations = Census()
@@ -51,7 +51,7 @@ struct ScopeStressTests {
     }
   }
 
-  /// The marks that scopes hand to the hook as later failures are expected in great numbers: nobody need read them.
+  /// Scopes report many marks to the hook as later failures; this is expected, and they are ignored.
   private static let isQuiet: Void = {
     let previous = CoroutineRuntime.onUnhandledError
     CoroutineRuntime.onUnhandledError = { error, job in

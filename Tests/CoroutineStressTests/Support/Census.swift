@@ -1,6 +1,6 @@
 import Synchronization
 
-/// Counts objects that live, and things that happen, from any thread.
+/// Counts live objects and events, from any thread.
 final class Census: Sendable {
   private let count = Atomic(0)
 
@@ -12,7 +12,7 @@ final class Census: Sendable {
     count.wrappingAdd(difference, ordering: .acquiringAndReleasing).newValue
   }
 
-  /// An object that is counted while it lives.
+  /// Returns an object that is counted while it lives.
   func citizen() -> Citizen { Citizen(of: self) }
 
   final class Citizen: Sendable {

@@ -1,12 +1,11 @@
 import CCoroutine
 import Coroutine
-
 import Glibc
 
 /// One seeded run of a stress test.
 ///
-/// `CO_STRESS` multiplies the rounds of every test, `CO_SEED` replays a run: what is random in the test is the same again,
-/// what is random in the scheduling of threads is not.
+/// `CO_STRESS` multiplies the rounds of every test, `CO_SEED` replays a run: what is random in the test is the same
+/// again, what is random in the scheduling of threads is not.
 struct Stress {
   let seed: UInt64
   let factor: Double
@@ -16,18 +15,18 @@ struct Stress {
     factor = Self.variable("CO_STRESS").flatMap { Double($0) } ?? 1
   }
 
-  /// `usual`, as often as `CO_STRESS` wants it; `least` at least.
+  /// Returns `usual` times `CO_STRESS`, and at least `least`.
   func rounds(_ usual: Int, least: Int = 1) -> Int { max(least, Int(Double(usual) * factor)) }
 
-  /// How many coroutines to have at once.
+  /// The number of coroutines at once.
   ///
-  /// ThreadSanitizer maps memory of its own for each, and ends the process at vm.max_map_count, which is 65,530 as a rule.
+  /// ThreadSanitizer maps memory for each, and ends the process at vm.max_map_count, which is usually 65,530.
   func crowd(_ usual: Int) -> Int {
     let isLimited = cco_compiled_sanitizers() & CCO_THREAD_SANITIZER.rawValue != 0
     return min(rounds(usual, least: 2), isLimited ? 10_000 : .max)
   }
 
-  /// The smallest stack that a parked coroutine can do with: AddressSanitizer makes every frame several times as large.
+  /// The smallest sufficient stack of a parked coroutine: AddressSanitizer makes every frame several times as large.
   var smallStack: StackSize {
     let isLarge = cco_compiled_sanitizers() & CCO_ADDRESS_SANITIZER.rawValue != 0
     return .bytes(isLarge ? 64 * 1_024 : 16 * 1_024)

@@ -1,6 +1,5 @@
 import Coroutine
 import Dispatch
-
 import Glibc
 
 /// Runs `body` on `count` threads at once, each a serial queue's own, and suspends until all have ended.
@@ -30,12 +29,12 @@ func until(_ census: Census, shows count: Int) async {
   while census.now != count { await Task.yield() }
 }
 
-/// The error that stress tests cancel and fail with: it says which round and part it came from.
+/// The error that stress tests cancel and fail with; it contains the round and the part.
 struct Mark: Error, Equatable {
   var number: Int
 }
 
-/// Resumers that coroutines have laid down, one slot each, for threads to use.
+/// Resumers that coroutines have stored, one per slot, for threads to use.
 ///
 /// A slot is written once, by its coroutine before it parks, and read once the board is full.
 final class ResumerBoard<Output: Sendable>: @unchecked Sendable {

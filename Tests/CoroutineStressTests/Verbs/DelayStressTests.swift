@@ -28,7 +28,7 @@ struct DelayStressTests {
     for round in 0..<stress.rounds(1_500) {
       var random = stress.random(round)
       let delay = Duration.microseconds(Int.random(in: 1...300, using: &random))
-      // Companions that come and go on the same workers while the one timer is armed.
+      // Other jobs that start and end on the same workers while the timer is set.
       let companions = (0..<Int.random(in: 0...3, using: &random)).map { _ in co_launch { try co_yield() } }
       try await co_launch { try co_delay(delay) }.value
       for companion in companions { try await companion.value }
@@ -61,7 +61,7 @@ struct DelayStressTests {
     }
   }
 
-  @Test func `nested deadlines that strike together, and cancellations among them, are told apart`() async throws {
+  @Test func `nested deadlines that expire together, and cancellations among them, are distinguished`() async throws {
     let stress = Stress()
     let jobs = (0..<stress.rounds(2_000)).map { part in
       co_launch {

@@ -4,8 +4,8 @@ import Testing
 
 @Suite("Stress: resumers", .timeLimit(.minutes(10)))
 struct ResumerStressTests {
-  @Test func `of threads that use one resumer at once exactly one is heard`() async throws {
-    // The late uses are reported, each by a line: so the rounds are few.
+  @Test func `if threads use one resumer at once, exactly one use counts`() async throws {
+    // Each late use is reported by a line, so there are few rounds.
     let stress = Stress()
     let threads = 3
     let size = stress.rounds(300)
@@ -34,11 +34,11 @@ struct ResumerStressTests {
     var object: Census.Citizen
   }
 
-  @Test func `a resumer used before, while and after its coroutine parks always wakes it`() async throws {
+  @Test func `a resumer that is used before, while or after its coroutine parks always wakes it`() async throws {
     let stress = Stress()
     let count = stress.rounds(100_000)
     let wrong = try await co_launch(on: DispatchQueue(label: "coroutine.stress.parking")) {
-      // The helper's thread answers at once: it meets the coroutine at every stage of its parking.
+      // The helper's thread answers at once, and so at every stage of the coroutine's parking.
       let helper = DispatchQueue(label: "coroutine.stress.helper")
       var random = stress.random(0)
       var wrong = 0

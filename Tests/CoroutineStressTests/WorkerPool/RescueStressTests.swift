@@ -1,12 +1,12 @@
 import Dispatch
+import Glibc
 import Testing
 
 @testable import Coroutine
 
-import Glibc
-
-/// The watchdog ends waits on workers that are stuck while deliveries, deadlines and the workers themselves go for the same waits.
-@Suite("Stress: cancellation while lanes compute", .timeLimit(.minutes(10)), .enabled(if: Processors.usable > 1))
+/// The watchdog ends waits on stuck workers while deliveries, deadlines and the workers themselves claim the same
+/// waits.
+@Suite("Stress: cancellation while workers compute", .timeLimit(.minutes(10)), .enabled(if: Processors.usable > 1))
 struct RescueStressTests {
   @Test func `deadlines, cancels and deliveries while workers compute: all jobs end, no value is lost`() async throws {
     let stress = Stress()
@@ -16,7 +16,7 @@ struct RescueStressTests {
     let (received, sent, ended) = (Census(), Census(), Census())
     let over = Census()
 
-    // Computes for longer than two looks of the watchdog, then lets others run.
+    // Computes for longer than two inspections of the watchdog, then yields.
     let computing = (0..<2).map { number in
       co_launch(on: group.workers[number].currentQueue) {
         var random = stress.random(1_000 + number)
@@ -79,7 +79,7 @@ private func wait(for channel: Channel<Int>, _ received: Census, _ random: inout
   }
 }
 
-/// Cancels from a thread that is no worker's.
+/// Cancels from a thread that is not a worker.
 private func startCancelling(_ job: Job<Void>) {
   DispatchQueue.global().async { job.cancel() }
 }

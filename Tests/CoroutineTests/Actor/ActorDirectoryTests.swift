@@ -6,7 +6,7 @@ import Testing
 struct ActorDirectoryTests {
   typealias Notices = ActorEndNoticeTests
 
-  @Test func `a name leads to its actor, until it ends`() async throws {
+  @Test func `a name finds its actor until the actor ends`() async throws {
     try await onSerialQueue {
       let (names, worker) = (ActorRegistry(), Notices.worker())
       try names.register(worker, as: "w")
@@ -22,7 +22,7 @@ struct ActorDirectoryTests {
     }
   }
 
-  @Test func `a name is one actor's, until it is given up`() async throws {
+  @Test func `a name belongs to one actor until it is released`() async throws {
     try await onSerialQueue {
       let (names, one, other) = (ActorRegistry(), Notices.worker(), Notices.worker())
       try names.register(one, as: "w")
@@ -31,7 +31,7 @@ struct ActorDirectoryTests {
       #expect(names.unregister("w"))
       #expect(!names.unregister("w"))
       try names.register(other, as: "w")
-      // The end of who had the name before does not take it from who has it now.
+      // The end of the previous owner does not take the name from the current one.
       one.stop()
       try one.job.join()
       #expect(names.actor(named: "w", of: Order.self)?.core === other.core)
@@ -39,7 +39,7 @@ struct ActorDirectoryTests {
     }
   }
 
-  @Test func `a watcher called off before it is armed leaves nothing behind and has not been told`() async throws {
+  @Test func `a watcher that is removed before it is armed leaves nothing behind and gets no notice`() async throws {
     try await onSerialQueue {
       let (worker, told) = (Notices.worker(), Flag())
       let watcher = ActorWatcher(worker.core) { _ in told.raise() }
@@ -53,7 +53,7 @@ struct ActorDirectoryTests {
     }
   }
 
-  @Test func `a name that is given up by others meanwhile does not make a live actor a stopped one`() async throws {
+  @Test func `releasing a name from elsewhere does not make a live actor a stopped one`() async throws {
     let (names, group, worker, isOver) = (ActorRegistry(), ActorGroup<Order>(), Notices.worker(), Flag())
     let end = Promise<Void>()
     startThread {
@@ -97,7 +97,7 @@ struct ActorDirectoryTests {
     }
   }
 
-  /// An actor that writes what it is told, with its name, into `trace`.
+  /// An actor that writes its messages, with its name, into `trace`.
   private static func member(_ name: String, _ trace: Trace, _ mailbox: Channel<Int>.Capacity = .unbounded)
     -> ActorRef<Int>
   {
@@ -141,7 +141,7 @@ struct ActorDirectoryTests {
     }
   }
 
-  @Test func `members that have no room are passed over`() async throws {
+  @Test func `members without room are skipped`() async throws {
     try await onSerialQueue {
       let (group, trace) = (ActorGroup<Int>(), Trace())
       for member in [Self.member("a", trace, .bounded(1)), Self.member("b", trace)] { group.join(member) }
@@ -153,7 +153,7 @@ struct ActorDirectoryTests {
     }
   }
 
-  @Test func `members take turns, and a group of none has nobody`() async throws {
+  @Test func `members take turns, and an empty group has none`() async throws {
     try await onSerialQueue {
       let (group, trace) = (ActorGroup<Int>(), Trace())
       #expect(group.next() == nil)

@@ -12,7 +12,7 @@ struct ActorEndNoticeTests {
     case ping(Reply<Void>)
   }
 
-  /// Writes what it is told of ends into `trace`.
+  /// Writes the notices of ends into `trace`.
   static func watcher(_ trace: Trace, mailbox: Channel<Watch>.Capacity = .unbounded, gate: Gate? = nil)
     -> ActorRef<Watch>
   {
@@ -51,7 +51,7 @@ struct ActorEndNoticeTests {
     ("worker failed Oops(x)", { _ = $0.tryTell(.fail("x")) }), ("worker stopped", { _ = $0.tryTell(.finish) }),
   ]
 
-  @Test func `one notice for each end, also when the actor is already gone`() async throws {
+  @Test func `each end gives one notice, also if the actor has ended already`() async throws {
     for (text, end) in Self.ends {
       for isLate in [false, true] {
         try await onSerialQueue {
@@ -72,7 +72,7 @@ struct ActorEndNoticeTests {
     }
   }
 
-  @Test func `two monitors give two notices, one that was called off none`() async throws {
+  @Test func `two monitors give two notices, a cancelled monitor none`() async throws {
     try await onSerialQueue {
       let (trace, worker, other) = (Trace(), Self.worker(), Self.worker("other"))
       let watcher = Self.watcher(trace)
@@ -112,7 +112,7 @@ struct ActorEndNoticeTests {
     }
   }
 
-  @Test func `linked actors fail together, whichever fails, and at once where one has failed before`() async throws {
+  @Test func `linked actors fail together, and at once if one has failed before`() async throws {
     for (fails, isLate) in [(true, false), (true, true), (false, false)] {
       try await onSerialQueue {
         let worker = Self.worker()
@@ -137,7 +137,7 @@ struct ActorEndNoticeTests {
     }
   }
 
-  @Test func `a linked actor that stops takes nobody along, nor one whose link was taken off`() async throws {
+  @Test func `an actor that stops, or is no longer linked, does not end other actors`() async throws {
     try await onSerialQueue {
       let (stopping, unlinked, watcher) = (Self.worker(), Self.worker(), Self.watcher(Trace()))
       try watcher.tell(.link(unlinked))
@@ -154,7 +154,7 @@ struct ActorEndNoticeTests {
     }
   }
 
-  @Test func `a link that fails a supervised actor leads to a restart, which forgets the link`() async throws {
+  @Test func `a link that fails a supervised actor leads to a restart, which removes the link`() async throws {
     try await simulated {
       let (trace, worker) = (Trace(), Self.worker())
       let supervisor = Supervisor(onRestart: { trace($0.text) })
@@ -177,7 +177,7 @@ struct ActorEndNoticeTests {
     }
   }
 
-  @Test func `a restart is no end: monitors of the actor hear of the last life only`() async throws {
+  @Test func `a restart is no end: monitors report the last life only`() async throws {
     try await simulated {
       let (trace, supervisor) = (Trace(), Supervisor())
       let actor = supervisor.tracing("a", Trace())

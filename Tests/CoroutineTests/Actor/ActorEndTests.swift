@@ -5,7 +5,7 @@ import Testing
 struct ActorEndTests {
   typealias Command = ActorTests.Command
 
-  @Test func `stop lets the mailbox drain and answers what is in it`() async throws {
+  @Test func `stop drains the mailbox and answers the questions in it`() async throws {
     try await onSerialQueue {
       let (counter, gate) = (ActorTests.counter(), Gate())
       try counter.tell(.hold(gate))
@@ -52,7 +52,7 @@ struct ActorEndTests {
       }
       for _ in 0..<3 { try co_yield() }
       counter.cancel()
-      // Before the actor has had its turn, and so before it has ended.
+      // Before the actor has run, and so before it has ended.
       #expect(dropped.all == ["1", "question", "question"])
       for asker in askers { try asker.join() }
       #expect(trace.all == ["0: ActorStopped", "1: ActorStopped"])
@@ -61,7 +61,7 @@ struct ActorEndTests {
     }
   }
 
-  @Test func `cancel throws at a body that waits for a message, and is no stop to it`() async throws {
+  @Test func `cancel throws in a body that waits for a message, and is not a stop`() async throws {
     try await onSerialQueue {
       for needsTimer in [false, true] {
         let (trace, end) = (Trace(), Promise<String>())
@@ -86,7 +86,7 @@ struct ActorEndTests {
     }
   }
 
-  @Test func `an ask that the actor has taken out fails at once when it is cancelled, though its cleanup takes long`()
+  @Test func `an ask that is being handled fails at once when the actor is cancelled, even if its cleanup takes long`()
     async throws
   {
     try await onSerialQueue {
@@ -110,7 +110,7 @@ struct ActorEndTests {
     }
   }
 
-  @Test func `an actor cancelled before it has begun answers nobody and waits for nobody`() async throws {
+  @Test func `an actor that is cancelled before it starts answers no question and waits for nothing`() async throws {
     try await onSerialQueue {
       for cancels in [{ $0.cancel() }, { $0.job.cancel() }] as [(ActorRef<Command>) -> Void] {
         let (counter, dropped) = (ActorTests.counter(), Trace())
@@ -124,7 +124,9 @@ struct ActorEndTests {
     }
   }
 
-  @Test func `an actor whose job is cancelled before it has begun is deaf before that can be joined`() async throws {
+  @Test func `an actor whose job is cancelled before it starts accepts no message once the job can be joined`()
+    async throws
+  {
     try await onSerialQueue {
       let (seen, job) = (Trace(), Locked<Job<Void>?>(nil))
       let drop: @Sendable (Int) -> Void = { seen("\($0) \(job.current?.isFinished == true)") }
@@ -153,7 +155,7 @@ struct ActorEndTests {
     #expect(trace.all.sorted() == ["joined", "released resource"])
   }
 
-  @Test func `an actor whose body ends early leaves nobody waiting`() async throws {
+  @Test func `an actor whose body ends early leaves no coroutine waiting`() async throws {
     try await onSerialQueue {
       let dropped = Trace()
       let drop: @Sendable (Int) -> Void = { dropped("\($0)") }
@@ -168,7 +170,7 @@ struct ActorEndTests {
     }
   }
 
-  @Test func `a failure that nobody joins goes to the hook, one that is joined does not`() async throws {
+  @Test func `a failure that is never joined goes to the hook, a joined one does not`() async throws {
     let errors = UnhandledErrors()
     try await onSerialQueue {
       let unseen = co_actor(of: Int.self, name: "unseen") { mailbox in

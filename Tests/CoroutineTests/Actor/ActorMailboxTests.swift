@@ -3,7 +3,7 @@ import Testing
 
 @Suite("Actors: bounds of the mailbox", .timeLimit(.minutes(1)))
 struct ActorMailboxTests {
-  /// An actor that writes what it is told into a trace once `gate` is open.
+  /// An actor that writes its messages into a trace once `gate` is open.
   private static func writer(
     _ trace: Trace,
     _ gate: Gate,
@@ -18,7 +18,7 @@ struct ActorMailboxTests {
     }
   }
 
-  @Test func `a bounded mailbox lets tellers wait, in the order in which they came`() async throws {
+  @Test func `a bounded mailbox makes senders wait, first come, first served`() async throws {
     try await onSerialQueue {
       let (trace, gate, row) = (Trace(), Gate(), Queueing())
       let actor = Self.writer(trace, gate, .bounded(2))
@@ -32,7 +32,7 @@ struct ActorMailboxTests {
     }
   }
 
-  @Test func `a rendezvous mailbox hands over`() async throws {
+  @Test func `a rendezvous mailbox hands messages over`() async throws {
     try await onSerialQueue {
       let (trace, gate, row) = (Trace(), Gate(), Queueing())
       let actor = Self.writer(trace, gate, .rendezvous)
@@ -130,7 +130,7 @@ struct ActorMailboxTests {
     }
   }
 
-  @Test func `what a thread offers in vain is dropped as what a coroutine offers is`() async throws {
+  @Test func `messages that a thread offers in vain are dropped like those of a coroutine`() async throws {
     let (gate, dropped) = (Gate(), Trace())
     let bounded = Self.writer(Trace(), gate, .bounded(1), dropped)
     let unbounded = Self.writer(Trace(), gate, .unbounded, dropped)
@@ -143,7 +143,7 @@ struct ActorMailboxTests {
     #expect(dropped.all == ["1", "2", "3"])
   }
 
-  @Test func `dropped by a thread is dropped all the same`() async throws {
+  @Test func `a message dropped by a thread reaches the hook as well`() async throws {
     let (trace, gate, dropped) = (Trace(), Gate(), Trace())
     let actor = Self.writer(trace, gate, .dropNewest(1), dropped)
     for number in 0..<3 { try actor.tell(number) }
@@ -173,7 +173,7 @@ struct ActorMailboxTests {
     }
   }
 
-  @Test func `an actor that tells itself is refused where it would wait for itself`() async throws {
+  @Test func `an actor that tells itself is refused if it would wait for itself`() async throws {
     try await onSerialQueue {
       let (result, dropped) = (Promise<[String]>(), Trace())
       let drop: @Sendable (Int) -> Void = { dropped("\($0)") }
@@ -188,7 +188,7 @@ struct ActorMailboxTests {
     }
   }
 
-  @Test func `a teller that is cancelled while it waits is not heard`() async throws {
+  @Test func `a sender that is cancelled while it waits sends nothing`() async throws {
     try await onSerialQueue {
       let (trace, gate, row, dropped) = (Trace(), Gate(), Queueing(), Trace())
       let actor = Self.writer(trace, gate, .bounded(1), dropped)
@@ -205,7 +205,7 @@ struct ActorMailboxTests {
     }
   }
 
-  @Test func `messages of one sender keep their order, whatever the others send`() async throws {
+  @Test func `messages of one sender keep their order, whatever other senders do`() async throws {
     try await onCoroutine {
       let last = Locked<[Int: Int]>([:])
       let actor = co_actor(of: (sender: Int, number: Int).self, mailbox: .bounded(3)) { mailbox in

@@ -1,6 +1,6 @@
 @testable import Coroutine
 
-/// Runs `body` in a coroutine on virtual time, with all that it launches; then the actors end whose handles went with it.
+/// Runs `body` in a coroutine on virtual time, with everything it launches; then the actors whose handles it held end.
 func simulated<Output: Sendable>(
   seed: UInt64? = nil,
   _ body: @escaping @Sendable () throws -> Output
@@ -14,12 +14,12 @@ func simulated<Output: Sendable>(
   }
 }
 
-/// Lets everyone run who can, until nobody can.
+/// Lets all ready coroutines run, until none is ready.
 func settle() throws {
   for _ in 0..<100 { try co_yield() }
 }
 
-/// What the actors of these tests are told.
+/// The messages of these tests.
 enum Order: Sendable {
   case note(String)
   case fail(String)

@@ -43,7 +43,7 @@ struct ActorTests {
     }
   }
 
-  @Test func `an actor with a queue of its own runs there and answers across`() async throws {
+  @Test func `an actor with its own queue runs there and answers other queues`() async throws {
     let queue = taggedQueue("actor's own")
     try await onSerialQueue {
       let actor = co_actor(of: Reply<String?>.self, on: queue) { mailbox in
@@ -87,7 +87,7 @@ struct ActorTests {
     }
   }
 
-  @Test func `what is launched in the mailbox runs beside the messages that follow`() async throws {
+  @Test func `jobs launched in the mailbox run concurrently with later messages`() async throws {
     try await onSerialQueue {
       enum Request: Sendable {
         case slow(Reply<Int>)
@@ -110,7 +110,7 @@ struct ActorTests {
       let slow = co_launch { try actor.ask { .slow($0) } }
       try co_yield()
       #expect(try actor.ask { .quick($0) } == 2)
-      // A stopped actor waits for what it has launched.
+      // A stopped actor waits for its launched jobs.
       actor.stop()
       for _ in 0..<5 { try co_yield() }
       #expect(trace.all == ["drained"])
@@ -121,7 +121,7 @@ struct ActorTests {
     }
   }
 
-  @Test func `a failure of what was launched in the mailbox is the actor's`() async throws {
+  @Test func `the failure of a job launched in the mailbox fails the actor`() async throws {
     try await onSerialQueue {
       let actor = co_actor(of: Int.self) { mailbox in
         for number in mailbox { mailbox.launch { throw Oops("\(number)") } }
@@ -142,7 +142,7 @@ struct ActorTests {
     #expect(outcome { try counter.tell(.add(4)) } == "ActorStopped")
   }
 
-  @Test func `off a coroutine a tell that may wait and an ask say so`() async throws {
+  @Test func `outside a coroutine a tell that may wait and an ask throw`() async throws {
     let bounded = Self.counter(mailbox: .bounded(4))
     #expect(outcome { try bounded.tell(.add(1)) } == "notInCoroutine")
     #expect(bounded.tryTell(.add(1)) == .sent)
@@ -168,7 +168,7 @@ struct ActorTests {
     }
   }
 
-  @Test func `an actor has the bindings of who started it`() async throws {
+  @Test func `an actor has the bindings of its starter`() async throws {
     let local = CoroutineLocal(default: 0)
     try await onCoroutine {
       let actor = local.withValue(7) {
@@ -180,7 +180,7 @@ struct ActorTests {
     }
   }
 
-  @Test func `an actor hands out handles of itself`() async throws {
+  @Test func `an actor can return handles to itself`() async throws {
     try await onSerialQueue {
       enum Request: Sendable {
         case yourself(Reply<ActorRef<Request>>)
@@ -203,7 +203,7 @@ struct ActorTests {
     }
   }
 
-  @Test func `a dump says what an asker waits for`() async throws {
+  @Test func `a dump shows the source of an asker's wait`() async throws {
     try await onSerialQueue {
       let (counter, gate) = (Self.counter(), Gate())
       try counter.tell(.hold(gate))

@@ -7,14 +7,14 @@ import Testing
 struct AskTests {
   typealias Question = Reply<Int>
 
-  /// Puts the questions that come into `pocket` instead of answering them.
+  /// Stores the questions in `pocket` instead of answering them.
   private static func pocketing(_ pocket: Locked<[Question]>) -> ActorRef<Question> {
     co_actor { mailbox in
       for question in mailbox { pocket.withLock { $0.append(question) } }
     }
   }
 
-  @Test func `a reply may be kept and answered later, by anyone`() async throws {
+  @Test func `a reply may be stored and answered later, by any code`() async throws {
     let pocket = Locked<[Question]>([])
     try await onSerialQueue {
       let actor = Self.pocketing(pocket)
@@ -63,12 +63,12 @@ struct AskTests {
     try await onSerialQueue {
       let actor = co_actor(of: Question.self) { mailbox in while try mailbox.receive() != nil {} }
       #expect(outcome { try actor.ask { $0 } } == "ActorStopped")
-      // The actor itself goes on.
+      // The actor itself continues.
       #expect(!actor.job.isFinished)
     }
   }
 
-  @Test func `a handler that throws fails its own asker, and the end all others`() async throws {
+  @Test func `a handler that throws fails its own ask, and the actor's end fails all others`() async throws {
     let pocket = Locked<[Question]>([])
     try await onSerialQueue {
       enum Request: Sendable {
@@ -86,7 +86,7 @@ struct AskTests {
       let kept = co_launch { outcome { try actor.ask { .keep($0) } } }
       try co_yield()
       #expect(outcome { try actor.ask { .fail($0) } } == "ActorStopped")
-      // Held by the pocket, but nobody who has been asked is left.
+      // The pocket holds it, but the actor that was asked has ended.
       #expect(try kept.join() == "ActorStopped")
       #expect(outcome { try actor.ask { .keep($0) } } == "ActorStopped")
       #expect(outcome { try actor.job.join() } == "Oops(handler)")
@@ -156,7 +156,7 @@ struct AskTests {
     }
   }
 
-  @Test func `an actor that asks itself is told so`() async throws {
+  @Test func `an actor that asks itself gets wouldDeadlock`() async throws {
     try await onSerialQueue {
       enum Request: Sendable {
         case askYourself(Reply<String>)
@@ -168,7 +168,7 @@ struct AskTests {
         for request in mailbox {
           switch request {
           case .askYourself(let reply): reply(outcome { try me.ask { .five($0) } })
-          // Beside the mailbox there is nothing wrong with it.
+          // Asking outside the mailbox is permitted.
           case .beside(let reply): mailbox.launch { reply(outcome { try me.ask { .five($0) } }) }
           case .five(let reply): reply(5)
           }
@@ -218,7 +218,7 @@ struct AskTests {
   }
 }
 
-/// What docs/actors.md says to those who come from coobjc.
+/// The section of docs/actors.md for users of coobjc.
 @Suite("Actors: coming from coobjc", .timeLimit(.minutes(1)))
 struct ActorMigrationTests {
   enum Request: Sendable {

@@ -4,7 +4,7 @@ import Testing
 
 @Suite("Supervision: limits and trees", .timeLimit(.minutes(1)))
 struct EscalationTests {
-  @Test func `one restart more than the limit allows, and the supervisor fails and takes all along`() async throws {
+  @Test func `one restart more than the limit allows fails the supervisor and all its actors`() async throws {
     try await simulated {
       let trace = Trace()
       let supervisor = Supervisor(limit: RestartLimit(restarts: 2, within: .seconds(10)))
@@ -23,13 +23,13 @@ struct EscalationTests {
       #expect(outcome { try failing.job.join() } == "Oops(3)")
       #expect(outcome { try other.job.join() } == "CancellationError")
       #expect(trace.all.filter { $0.contains("failing begins") }.count == 3)
-      // Whom it is given then has ended.
+      // An actor that it is given then has ended.
       let late = supervisor.tracing("late", trace)
       #expect(outcome { try late.job.join() } == "CancellationError")
     }
   }
 
-  @Test func `restarts count for the period only`() async throws {
+  @Test func `restarts count within the period only`() async throws {
     try await simulated {
       let supervisor = Supervisor(limit: RestartLimit(restarts: 2, within: .seconds(10)))
       let actor = supervisor.tracing("a", Trace())
@@ -39,7 +39,7 @@ struct EscalationTests {
         try co_delay(.seconds(5))
         #expect(try actor.ask { .life($0) } == round + 1)
       }
-      // The one ten seconds ago no longer counts, those five and zero seconds ago do.
+      // The restart ten seconds ago no longer counts, those five and zero seconds ago do.
       try actor.tell(.fail("x"))
       try settle()
       #expect(!supervisor.job.isFinished)
@@ -48,7 +48,7 @@ struct EscalationTests {
     }
   }
 
-  @Test func `a limit of none lets nothing be restarted`() async throws {
+  @Test func `a limit of zero permits no restart`() async throws {
     try await simulated {
       let supervisor = Supervisor(limit: RestartLimit(restarts: 0))
       let actor = supervisor.tracing("a", Trace())
@@ -69,7 +69,7 @@ struct EscalationTests {
     #expect(try await errors.settledLabels() == [])
   }
 
-  @Test func `in a tree the failure climbs, and a restarted supervisor begins all its actors anew, mail kept`()
+  @Test func `a failure moves up the tree, and a restarted supervisor restarts all its actors, with their mail`()
     async throws
   {
     try await simulated {
@@ -84,7 +84,7 @@ struct EscalationTests {
       #expect(told.all == ["inner failed RestartLimitReached"])
       #expect(trace.all.suffix(3).sorted() == ["a begins 3", "a: kept", "b begins 2"])
       #expect(try beside.ask { .life($0) } == 1)
-      // The count begins anew as well.
+      // The count starts again as well.
       try b.tell(.fail("3"))
       #expect(try b.ask { .life($0) } == 3)
       #expect(inner.restartCount == 2)
@@ -95,7 +95,7 @@ struct EscalationTests {
     }
   }
 
-  @Test func `a sibling's failure ends the lives of a whole subtree`() async throws {
+  @Test func `a sibling's failure restarts a whole subtree`() async throws {
     try await simulated {
       let trace = Trace()
       let top = Supervisor(.allForOne)
@@ -114,7 +114,7 @@ struct EscalationTests {
     }
   }
 
-  @Test func `stop drains the last started first, cancel drops`() async throws {
+  @Test func `stop drains actors in reverse order of starting, cancel drops their messages`() async throws {
     try await simulated {
       let trace = Trace()
       for end in [{ $0.stop() }, { $0.cancel() }] as [(Supervisor) -> Void] {
@@ -139,7 +139,7 @@ struct EscalationTests {
     }
   }
 
-  @Test func `a stopping supervisor does not restart, and cancel ends a stop that takes too long`() async throws {
+  @Test func `a stopping supervisor does not restart, and cancel ends a long stop`() async throws {
     try await simulated {
       let trace = Trace()
       let supervisor = Supervisor()
@@ -157,7 +157,7 @@ struct EscalationTests {
     }
   }
 
-  @Test func `a supervisor holds its actors, and is held by them`() async throws {
+  @Test func `a supervisor keeps its actors alive, and they keep it alive`() async throws {
     try await simulated {
       let trace = Trace()
       let job: Job<Void>
@@ -188,11 +188,12 @@ struct EscalationTests {
     return child
   }
 
-  @Test func `an actor that is started while its supervisor ends is cancelled, and no end waits for it in vain`()
+  @Test func `an actor that is started while its supervisor ends is cancelled, and no end waits for it for ever`()
     async throws
   {
     try await simulated {
-      // The supervisor hears of it while it waits for another's end; after its end; without ever having begun.
+      // The supervisor gets the message while it waits for another's end; after its end; or without ever having
+      // started.
       let (ending, cleanup) = (Supervisor(), Gate())
       let busy = ending.tracing("busy", Trace(), cleanup: cleanup)
       try settle()
@@ -201,7 +202,7 @@ struct EscalationTests {
       #expect(!busy.job.isFinished)
       let first = Self.announced(ending)
       cleanup.open()
-      // Ends without waiting for the beginning.
+      // It ends without waiting for the start.
       #expect(outcome { try ending.job.join() } == "CancellationError")
       let second = Self.announced(ending)
       let unbegun = Supervisor()
@@ -232,7 +233,7 @@ struct EscalationTests {
     }
   }
 
-  @Test func `a supervisor that is cancelled before it has begun takes its actors along`() async throws {
+  @Test func `a supervisor that is cancelled before it starts cancels its actors`() async throws {
     try await onSerialQueue {
       let supervisor = Supervisor()
       let actor = supervisor.tracing("a", Trace())

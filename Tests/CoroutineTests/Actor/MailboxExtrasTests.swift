@@ -47,7 +47,7 @@ struct MailboxExtrasTests {
     return trace.all
   }
 
-  @Test func `timers go off in the order of their times, among what others tell`() async throws {
+  @Test func `timers fire in the order of their times, between other messages`() async throws {
     let heard = try await timed { actor in
       try actor.tell(.start(.seconds(3), "c"))
       try actor.tell(.start(.seconds(1), "a"))
@@ -60,7 +60,8 @@ struct MailboxExtrasTests {
     #expect(heard == ["0 now", "0 told", "1 a", "2 between", "3 c", "end"])
   }
 
-  @Test func `a timer that repeats keeps its rhythm, and what a busy actor has missed counts once`() async throws {
+  @Test func `a repeating timer keeps its rhythm, and the ticks that a busy actor has missed count once`() async throws
+  {
     let heard = try await timed { actor in
       try actor.tell(.repeatEvery(.seconds(2), "tick"))
       try co_delay(.seconds(5))
@@ -70,7 +71,8 @@ struct MailboxExtrasTests {
     #expect(heard == ["2 tick", "4 tick", "11 tick", "12 tick", "end"])
   }
 
-  @Test func `a timer called off is heard no more, also when it was due; a second time it is too late`() async throws {
+  @Test func `a cancelled timer delivers nothing, also if it was due; cancelling it again returns false`() async throws
+  {
     let heard = try await timed { actor in
       try actor.tell(.start(.seconds(1), "never"))
       try actor.tell(.repeatEvery(.seconds(3), "once"))
@@ -81,7 +83,7 @@ struct MailboxExtrasTests {
     #expect(heard == ["1 never", "3 once", "4 off [false, true]", "end"])
   }
 
-  @Test func `a stopped actor hears of no timer after its last message`() async throws {
+  @Test func `a stopped actor gets no timer after its last message`() async throws {
     let heard = try await timed { actor in
       try actor.tell(.start(.seconds(1), "too late"))
       try co_yield()
@@ -89,7 +91,7 @@ struct MailboxExtrasTests {
     #expect(heard == ["end"])
   }
 
-  @Test func `a cancelled actor leaves the wait for a timer with its reason`() async throws {
+  @Test func `a cancelled actor throws its reason from the wait for a timer`() async throws {
     try await simulated {
       let actor = co_actor(of: Int.self) { mailbox in
         mailbox.schedule(after: .seconds(60), 1)
@@ -101,7 +103,7 @@ struct MailboxExtrasTests {
     }
   }
 
-  @Test func `an outer deadline stays an outer deadline while a timer runs`() async throws {
+  @Test func `an outer deadline is distinguished from a running timer`() async throws {
     try await simulated {
       let result = Promise<String>()
       let actor = co_actor(of: Int.self) { mailbox in
@@ -114,7 +116,7 @@ struct MailboxExtrasTests {
     }
   }
 
-  @Test func `what was put aside is received next, in order, before what came later`() async throws {
+  @Test func `stashed messages are received next, in order, before later messages`() async throws {
     try await onSerialQueue {
       let trace = Trace()
       let actor = co_actor(of: Int.self) { mailbox in
@@ -150,7 +152,7 @@ struct MailboxExtrasTests {
     }
   }
 
-  @Test func `a full stash says so and leaves the message to its owner`() async throws {
+  @Test func `a full stash throws and leaves the message to its owner`() async throws {
     try await onSerialQueue {
       let dropped = Trace()
       let drop: @Sendable (Int) -> Void = { dropped("\($0)") }
@@ -163,7 +165,7 @@ struct MailboxExtrasTests {
     }
   }
 
-  @Test func `an ask that was put aside fails when the actor is cancelled`() async throws {
+  @Test func `a stashed ask fails when the actor is cancelled`() async throws {
     try await onSerialQueue {
       let actor = co_actor(of: Reply<Int>.self) { mailbox in for reply in mailbox { try mailbox.stash(reply) } }
       let asker = co_launch { outcome { try actor.ask { $0 } } }
@@ -173,7 +175,7 @@ struct MailboxExtrasTests {
     }
   }
 
-  @Test func `after a restart the next life receives first what was put aside, and hears no old timer`() async throws {
+  @Test func `after a restart the next life receives stashed messages first, and gets no old timer`() async throws {
     try await simulated {
       let (trace, lives, supervisor) = (Trace(), Locked(0), Supervisor())
       let actor = supervisor.actor(of: Int.self) { mailbox in

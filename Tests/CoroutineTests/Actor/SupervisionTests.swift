@@ -4,7 +4,7 @@ import Testing
 
 @Suite("Supervision", .timeLimit(.minutes(1)))
 struct SupervisionTests {
-  @Test func `an actor that fails begins a new life: what was queued is handled, what failed is not`() async throws {
+  @Test func `an actor that fails is restarted: queued messages are handled, the failed one is not`() async throws {
     try await simulated {
       let (supervisor, trace) = (Supervisor(), Trace())
       let actor = supervisor.tracing("a", trace)
@@ -19,7 +19,7 @@ struct SupervisionTests {
     }
   }
 
-  @Test func `who asked the message that failed gets ActorStopped, who asked others an answer`() async throws {
+  @Test func `the ask whose message failed gets ActorStopped, other asks get an answer`() async throws {
     try await simulated {
       enum Request: Sendable {
         case good(Reply<Int>)
@@ -47,7 +47,9 @@ struct SupervisionTests {
     (RestartPolicy.always, ["fail": 2, "return": 2]), (.onFailure, ["fail": 2, "return": 0]),
     (.never, ["fail": 0, "return": 0]),
   ])
-  func `the policy says after which ends there is a restart`(policy: RestartPolicy, lives: [String: Int]) async throws {
+  func `the policy determines after which ends there is a restart`(policy: RestartPolicy, lives: [String: Int])
+    async throws
+  {
     try await simulated {
       for (end, order) in [("fail", Order.fail("x")), ("return", .finish)] {
         let supervisor = Supervisor()
@@ -81,7 +83,7 @@ struct SupervisionTests {
     }
   }
 
-  @Test func `a stopped actor that fails while it drains lives on until it has drained`() async throws {
+  @Test func `a stopped actor that fails while it drains is restarted until it has drained`() async throws {
     try await simulated {
       let (supervisor, trace) = (Supervisor(), Trace())
       let actor = supervisor.tracing("a", trace)
@@ -99,7 +101,7 @@ struct SupervisionTests {
     (.restForOne, ["b ends", "c ends", "b begins 2", "c begins 2"]),
     (.allForOne, ["b ends", "c ends", "a ends", "a begins 2", "b begins 2", "c begins 2"]),
   ])
-  func `the strategy says who begins anew, and in which order`(strategy: RestartStrategy, expected: [String])
+  func `the strategy determines which actors restart, and in which order`(strategy: RestartStrategy, expected: [String])
     async throws
   {
     try await simulated {
@@ -118,7 +120,7 @@ struct SupervisionTests {
     }
   }
 
-  @Test func `each life ends before that of the one started before it, and all before any begins`() async throws {
+  @Test func `lives end in reverse order of starting, and all end before any starts`() async throws {
     try await simulated {
       let (supervisor, trace) = (Supervisor(.allForOne), Trace())
       let gates = (0..<3).map { _ in Gate() }
@@ -141,7 +143,8 @@ struct SupervisionTests {
     }
   }
 
-  @Test func `a sibling that is never restarted ends with the others, and one that waits is not harmed`() async throws {
+  @Test func `a sibling that is never restarted ends with the others, and a waiting one is not affected`() async throws
+  {
     try await simulated {
       let (supervisor, trace) = (Supervisor(.allForOne), Trace())
       let never = supervisor.tracing("never", trace, restart: .never)
@@ -160,7 +163,7 @@ struct SupervisionTests {
     }
   }
 
-  @Test func `restarts are told of`() async throws {
+  @Test func `restarts are reported`() async throws {
     try await simulated {
       let told = Trace()
       let supervisor = Supervisor(onRestart: { told($0.text) })

@@ -1,6 +1,6 @@
 import Coroutine
 
-/// Counts what arrives, from any thread, and lets tests wait for a count.
+/// Counts arrivals from any thread, and lets tests wait for a count.
 final class Arrivals: Sendable {
   private let state = Locked<(count: Int, gates: [(count: Int, gate: Gate)])>((0, []))
 

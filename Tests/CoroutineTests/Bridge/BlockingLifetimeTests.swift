@@ -3,9 +3,9 @@ import Testing
 
 @testable import Coroutine
 
-@Suite("What blocking code takes along and leaves behind", .timeLimit(.minutes(1)))
+@Suite("The captures and results of blocking code", .timeLimit(.minutes(1)))
 struct BlockingLifetimeTests {
-  @Test func `the body is released before the coroutine goes on`() async throws {
+  @Test func `the body is released before the coroutine continues`() async throws {
     let trace = Trace()
     try await onCoroutine {
       try co_blocking { [captured = Tracked("capture", trace)] in captured.use() }
@@ -25,14 +25,14 @@ struct BlockingLifetimeTests {
     }
     try await started.wait(for: 1)
     job.cancel(Oops("reason"))
-    // The body still blocks: nobody has signalled yet.
+    // The body still blocks: there was no signal yet.
     #expect(await asyncOutcome { try await job.value } == "Oops(reason)")
     #expect(released.count == 0)
     end.signal()
     try await released.wait(for: 1)
   }
 
-  @Test func `a body may take along what is not Sendable`() async throws {
+  @Test func `a body may capture values that are not Sendable`() async throws {
     final class Count {
       var value = 0
     }
@@ -47,7 +47,7 @@ struct BlockingLifetimeTests {
     #expect(seen == 42)
   }
 
-  @Test func `the caller's local bindings hold in the body, which keeps its own to itself`() async throws {
+  @Test func `the caller's local bindings hold in the body, and the body's own do not leave it`() async throws {
     let local = CoroutineLocal(default: "none")
     let seen = try await onCoroutine {
       var seen = try local.withValue("caller") {

@@ -1,9 +1,8 @@
 import Dispatch
+import Glibc
 import Testing
 
 @testable import Coroutine
-
-import Glibc
 
 /// A pool whose threads' ends and idling can be waited for.
 private final class WatchedPool: Sendable {
@@ -45,7 +44,7 @@ private final class WatchedPool: Sendable {
     return Blocked(jobs: jobs, started: started)
   }
 
-  /// Launches coroutines that each call `run`, in order; when this returns all of them have.
+  /// Launches coroutines that each call `run`, in order; returns after all calls.
   func submit(_ count: Int, _ run: @escaping @Sendable (Int) throws -> Void) async throws -> [Job<Void>] {
     try await onSerialQueue {
       let jobs = (0..<count).map { index in co_launch { try run(index) } }
@@ -78,7 +77,7 @@ extension BlockingPool {
     #expect(counts.queued == queued, "queued", sourceLocation: place)
   }
 
-  /// Ends its idle threads, as their patience would.
+  /// Ends the idle threads, as their timeout would.
   fileprivate func dismiss() { setLimit(1) }
 }
 
@@ -168,7 +167,7 @@ struct BlockingPoolTests {
     #expect(watched.pool.counts.limit == 1)
   }
 
-  @Test func `says which limits to raise where not one thread can be had, and works again later`() async throws {
+  @Test func `names the limits to raise if no thread can be created, and works again later`() async throws {
     let watched = WatchedPool(limit: 4, start: refusing(3, of: 4))
     let seen = try await onCoroutine {
       var sentences: [String] = []
@@ -187,7 +186,7 @@ struct BlockingPoolTests {
     }
   }
 
-  @Test func `queues for the threads it has where no further one can be had`() async throws {
+  @Test func `queues bodies for the existing threads if no further thread can be created`() async throws {
     let watched = WatchedPool(limit: 4, start: refusing(5, of: 6, after: 1))
     let end = DispatchSemaphore(value: 0)
     let blocked = try await watched.block(6, running: 1, until: end)

@@ -31,7 +31,7 @@ struct BlockingTests {
     #expect(value == "unblocked")
   }
 
-  @Test func `works that wait for each other run side by side`() async throws {
+  @Test func `bodies that wait for each other run at the same time`() async throws {
     let count = 4
     let met = try await onSerialQueue {
       let all = DispatchGroup()
@@ -49,7 +49,7 @@ struct BlockingTests {
     #expect(met == Array(repeating: true, count: count))
   }
 
-  @Test func `more works than any pool has threads all end`() async throws {
+  @Test func `more bodies than a pool has threads all end`() async throws {
     let sum = try await onSerialQueue {
       let jobs = (0..<1_000).map { n in co_launch { try co_blocking { n } } }
       return try jobs.reduce(0) { try $0 + $1.join() }
@@ -57,7 +57,7 @@ struct BlockingTests {
     #expect(sum == 499_500)
   }
 
-  @Test func `cancelled, it throws at once, and the work ends unobserved`() async throws {
+  @Test func `a cancelled wait throws at once, and the work ends unobserved`() async throws {
     let errors = UnhandledErrors()
     let failure = errors.failure("unobserved")
     let trace = Trace()
@@ -92,7 +92,7 @@ struct BlockingTests {
       let mayEnd = DispatchSemaphore(value: 0)
       let hasBegun = Flag()
       var seen: [String] = []
-      // Again where the deadline came before a thread did: work that has not begun is withdrawn.
+      // The same if the deadline comes before a thread is free: work that has not started is withdrawn.
       while !hasBegun.isRaised {
         seen.append(
           outcome {

@@ -1,14 +1,13 @@
 import CCoroutine
 import Dispatch
+import Glibc
 import Testing
 
 @testable import Coroutine
 
-import Glibc
-
 @Suite("A thread for blocking code", .timeLimit(.minutes(1)))
 struct BlockingThreadTests {
-  @Test func `has a name that says whose it is`() async throws {
+  @Test func `has a name that identifies its pool`() async throws {
     let name = try await onCoroutine { try co_blocking { text(of: "/proc/thread-self/comm") } }
     #expect(name.hasPrefix("co-blocking-"))
   }
@@ -34,12 +33,11 @@ struct BlockingThreadTests {
     #expect(try await onCoroutine { try co_blocking { stackSize() } } == 1 << 20)
   }
 
-  @Test func `that its body ends by pthread_exit makes the caller throw, and another one takes its place`() async throws
-  {
+  @Test func `a thread that its body ends by pthread_exit makes the caller throw, and is replaced`() async throws {
     let pool = BlockingPool(limit: 1)
     for _ in 0..<20 {
       let (ended, next) = try await onCoroutine {
-        // Queued behind the one that ends the thread.
+        // Queued behind the body that ends the thread.
         let following = co_launch { try pool.run { 7 } }
         let ended = outcome { try pool.run { () -> Int in pthread_exit(nil) } }
         return (ended, try following.join())
@@ -53,7 +51,7 @@ struct BlockingThreadTests {
 
   // ThreadSanitizer ends a process in which a thread is cancelled inside of a call that it intercepts.
   @Test(.enabled(if: cco_compiled_sanitizers() & CCO_THREAD_SANITIZER.rawValue == 0))
-  func `that somebody cancels while its body waits makes the caller throw`() async throws {
+  func `a thread that is cancelled while its body waits makes the caller throw`() async throws {
     let pool = BlockingPool(limit: 1)
     let thread = Locked<pthread_t?>(nil)
     let job = co_launch {
@@ -74,10 +72,10 @@ struct BlockingThreadTests {
   }
 }
 
-/// The calling thread's.
+/// The attributes of the calling thread.
 ///
-/// Swift's C library module leaves pthread_getattr_np out, so it is looked up; and several modules claim pthread_attr_t, so
-/// it is not initialised by name.
+/// Swift's C library module leaves pthread_getattr_np out, so it is looked up; and several modules claim
+/// pthread_attr_t, so it is not initialised by name.
 private func stackSize() -> Int {
   typealias Get = @convention(c) (pthread_t, UnsafeMutablePointer<pthread_attr_t>) -> Int32
   return withUnsafeTemporaryAllocation(of: pthread_attr_t.self, capacity: 1) { attributes in

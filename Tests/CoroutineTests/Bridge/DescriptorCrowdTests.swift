@@ -1,13 +1,12 @@
 import Dispatch
+import Glibc
 import Testing
 
 @testable import Coroutine
 
-import Glibc
-
-@Suite("Waiting for descriptors: who may wait at once", .timeLimit(.minutes(1)))
+@Suite("Waiting for descriptors: several waiters at once", .timeLimit(.minutes(1)))
 struct DescriptorCrowdTests {
-  @Test func `readers are all woken, and those who find nothing wait again`() async throws {
+  @Test func `all readers are woken, and those that find nothing wait again`() async throws {
     let poller = try DescriptorPoller()
     let pipe = PipePair()
     let trace = Trace()
@@ -26,7 +25,7 @@ struct DescriptorCrowdTests {
       #expect(poller.count == 1)
       for byte in 1...5 {
         pipe.put(UInt8(byte))
-        // The one who has read lets the next byte come, so that the others wait in between.
+        // The coroutine that has read writes the next byte, so that the others wait in between.
         while trace.count < byte { try co_yield() }
       }
       for reader in readers { try reader.join() }
@@ -57,7 +56,7 @@ struct DescriptorCrowdTests {
     #expect(poller.count == 0)
   }
 
-  @Test func `the last one who leaves takes the entry along, in any order of leaving`() async throws {
+  @Test func `the last waiter to leave removes the entry, in any order of leaving`() async throws {
     let poller = try DescriptorPoller()
     let sockets = PipePair.sockets()
     sockets.fill()
@@ -79,7 +78,7 @@ struct DescriptorCrowdTests {
     }
   }
 
-  @Test func `a coroutine that was woken and cancelled at once takes no event from the others`() async throws {
+  @Test func `a coroutine that is woken and cancelled at once takes no event from other waiters`() async throws {
     let pipe = PipePair()
     try await onSerialQueue {
       let readers = (0..<10).map { _ in co_launch { try co_wait(readable: pipe.reader) } }
@@ -91,7 +90,7 @@ struct DescriptorCrowdTests {
     }
   }
 
-  @Test func `parked coroutines are dumped with what they wait for`() async throws {
+  @Test func `a dump shows the descriptor that a parked coroutine waits for`() async throws {
     let sockets = PipePair.sockets()
     sockets.fill()
     let dump = try await onSerialQueue {
@@ -130,8 +129,8 @@ struct DescriptorCrowdTests {
     #expect(rounds == 20)
   }
 
-  @Test func `a thousand descriptors are waited for at once, and each wakes its own`() async {
-    // In a process of its own, because so many would take the numbers that other tests count on.
+  @Test func `a thousand descriptors are awaited at once, and each wakes its own waiter`() async {
+    // In a separate process, because so many would use the numbers that other tests need.
     await #expect(processExitsWith: .success) {
       var limit = rlimit()
       getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
@@ -173,7 +172,7 @@ struct DescriptorCrowdTests {
   }
 }
 
-/// A server that gives back what it gets until its client hangs up, and a client that checks it.
+/// An echo server that runs until its client disconnects, and a client that checks it.
 private enum Echo {
   static func serve(_ socket: Int32, _ poller: DescriptorPoller) throws {
     var block = [UInt8](repeating: 0, count: 512)
@@ -188,7 +187,7 @@ private enum Echo {
     }
   }
 
-  /// How many of the rounds came back as they were sent.
+  /// Returns the number of rounds with a correct echo.
   static func talk(_ socket: Int32, _ poller: DescriptorPoller, rounds: Int, seed: Int) throws -> Int {
     var good = 0
     for round in 0..<rounds {

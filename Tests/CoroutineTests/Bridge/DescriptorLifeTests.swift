@@ -1,9 +1,8 @@
 import Dispatch
+import Glibc
 import Testing
 
 @testable import Coroutine
-
-import Glibc
 
 /// Closes `number` and opens `file` under it.
 private func reuse(_ number: Int32, for file: Int32) {
@@ -34,7 +33,7 @@ private func launchAndPark<Output: Sendable>(_ body: sending @escaping () throws
   return job
 }
 
-@Suite("Waiting for descriptors: what may happen to them", .timeLimit(.minutes(1)))
+@Suite("Waiting for descriptors: closing and reuse", .timeLimit(.minutes(1)))
 struct DescriptorLifeTests {
   @Test func `an eventfd wakes its reader when it is signalled`() async throws {
     let event = try eventDescriptor()
@@ -52,7 +51,7 @@ struct DescriptorLifeTests {
     #expect(value == 41)
   }
 
-  @Test func `a listening socket wakes the one who accepts`() async throws {
+  @Test func `a listening socket wakes the accepting coroutine`() async throws {
     let listener = socket(AF_INET, Int32(SOCK_STREAM.rawValue | SOCK_NONBLOCK.rawValue), 0)
     defer { close(listener) }
     var address = sockaddr_in()
@@ -88,7 +87,7 @@ struct DescriptorLifeTests {
     #expect(accepted >= 0)
   }
 
-  @Test func `a number that is used again while somebody waits for it stands for the new descriptor`() async throws {
+  @Test func `a number that is reused during a wait means the new descriptor`() async throws {
     let (old, new) = (PipePair(), PipePair())
     let shared = number(for: old.reader, from: 840)
     defer { close(shared) }
@@ -107,7 +106,7 @@ struct DescriptorLifeTests {
     #expect(seen == 9)
   }
 
-  @Test func `an event of the old file wakes nobody for good who waits under the number now`() async throws {
+  @Test func `an event of the old file does not end a wait for the new file with the same number`() async throws {
     let (old, new) = (PipePair(), PipePair())
     let shared = number(for: old.reader, from: 860)
     defer { close(shared) }
@@ -136,7 +135,7 @@ struct DescriptorLifeTests {
 
   // A test that closes a number runs in a process of its own: elsewhere another test could be given the number at once.
 
-  @Test func `who waits for a closed descriptor can be cancelled, times out, and leaves nothing behind`() async {
+  @Test func `a wait for a closed descriptor can be cancelled, times out, and leaves nothing behind`() async {
     await #expect(processExitsWith: .success) {
       let poller = try DescriptorPoller()
       let pipe = PipePair()
@@ -155,7 +154,7 @@ struct DescriptorLifeTests {
     }
   }
 
-  @Test func `who asks for a closed descriptor wakes those who still wait for it`() async {
+  @Test func `a new wait for a closed descriptor wakes the earlier waiters`() async {
     await #expect(processExitsWith: .success) {
       let poller = try DescriptorPoller()
       let pipe = PipePair()
@@ -174,7 +173,7 @@ struct DescriptorLifeTests {
     }
   }
 
-  @Test func `a file that epoll does not take counts as ready`() async throws {
+  @Test func `a file that epoll does not support counts as ready`() async throws {
     let poller = try DescriptorPoller()
     let file = open("/proc/self/exe", O_RDONLY)
     defer { close(file) }
@@ -183,7 +182,7 @@ struct DescriptorLifeTests {
     #expect(poller.count == 0)
   }
 
-  @Test func `an error of the kernel's says what to raise`() {
+  @Test func `an error of the kernel names the limit to raise`() {
     #expect(DescriptorWaitFailed(code: ENOSPC).description.contains("fs.epoll.max_user_watches"))
     #expect(DescriptorWaitFailed(code: EMFILE).description.contains("RLIMIT_NOFILE"))
     #expect(DescriptorWaitFailed(code: ENFILE).description.contains("fs.file-max"))

@@ -1,7 +1,6 @@
 import Coroutine
-import Testing
-
 import Glibc
+import Testing
 
 @Suite("co_wait on descriptors", .timeLimit(.minutes(1)))
 struct DescriptorTests {
@@ -38,7 +37,7 @@ struct DescriptorTests {
     #expect(trace.all == ["draining", "wrote true"])
   }
 
-  @Test func `what is ready already is ready at once, as often as one asks`() async throws {
+  @Test func `a ready descriptor is ready at once, every time`() async throws {
     let pipe = PipePair()
     pipe.put()
     try await onCoroutine {
@@ -50,7 +49,7 @@ struct DescriptorTests {
     #expect(pipe.get() == 1)
   }
 
-  @Test func `a peer that is gone ends the wait, for reading and for writing`() async throws {
+  @Test func `a closed peer ends the wait, for reading and for writing`() async throws {
     try await onSerialQueue {
       let pipes = [PipePair(), PipePair(), PipePair.sockets()]
       // Their descriptors are closed with them, and not before the last wait.
@@ -72,7 +71,7 @@ struct DescriptorTests {
     }
   }
 
-  @Test func `the descriptor stays the caller's: open and usable after the wait`() async throws {
+  @Test func `the descriptor stays with the caller: open and usable after the wait`() async throws {
     let sockets = PipePair.sockets()
     let seen = try await onCoroutine {
       sockets.put(1)
@@ -117,7 +116,7 @@ struct DescriptorTests {
     for job in jobs { try await job.value }
   }
 
-  @Test func `a cancelled wait leaves the others, and the descriptor can be waited for again`() async throws {
+  @Test func `a cancelled wait does not affect other waits, and the descriptor can be awaited again`() async throws {
     let seen = try await onSerialQueue {
       let pipe = PipePair()
       let quits = co_launch { try co_wait(readable: pipe.reader) }
@@ -133,7 +132,7 @@ struct DescriptorTests {
     #expect(seen == ["Oops(quit)", "()", "()"])
   }
 
-  @Test func `a number that was never a descriptor, or is one no more, is a typed error`() async {
+  @Test func `a number that is not, or no longer, a descriptor is a typed error`() async {
     // In a process of its own: nothing there takes the number again.
     await #expect(processExitsWith: .success) {
       let pipe = PipePair()
@@ -148,7 +147,7 @@ struct DescriptorTests {
     }
   }
 
-  @Test func `a number that was closed and given out again stands for the new descriptor`() async throws {
+  @Test func `a number that was closed and reused means the new descriptor`() async throws {
     let (old, new) = (PipePair(), PipePair())
     let number = fcntl(old.reader, F_DUPFD, 820)
     let trace = Trace()
@@ -162,7 +161,7 @@ struct DescriptorTests {
         try co_wait(readable: number)
         trace("read \(new.get() ?? 0)")
       }
-      // The old pipe lives on under its first number; what happens to it is nobody's business here.
+      // The old pipe stays open under its first number; its events do not matter here.
       old.put()
       try co_delay(.milliseconds(3))
       trace("writing")

@@ -8,7 +8,7 @@ private enum Request {
   @TaskLocal static var user = "nobody"
 }
 
-/// Names the Task that Swift takes the caller for; nil for none.
+/// Identifies the caller's current Task; nil if there is none.
 @inline(never)
 private func currentTask() -> Int? { withUnsafeCurrentTask { $0?.hashValue } }
 
@@ -17,7 +17,7 @@ private func immediately<Output: Sendable>(_ body: @escaping @Sendable () throws
   Task.immediate { try body() }
 }
 
-/// A synchronous part that waits `times` times, with a binding of its own; returns how often something was not its own.
+/// A synchronous part that waits `times` times, with its own binding; returns how often it saw another's state.
 @Sendable
 private func waiting(_ name: String, _ times: Int, _ wait: (Int) throws -> Void) throws -> Int {
   guard let mine = currentTask() else { return 1 }
@@ -32,9 +32,9 @@ private func waiting(_ name: String, _ times: Int, _ wait: (Int) throws -> Void)
   return wrong
 }
 
-@Suite("A coroutine that waits inside of Task.immediate", .timeLimit(.minutes(1)))
+@Suite("A coroutine that waits inside Task.immediate", .timeLimit(.minutes(1)))
 struct ImmediateTaskTests {
-  @Test func `two of one queue each keep their Task and its bindings`() async throws {
+  @Test func `two coroutines of one queue each keep their Task and its bindings`() async throws {
     let queue = taggedQueue("tasks")
     let jobs = (0..<2).map { index in
       co_launch(on: queue) {
@@ -58,7 +58,7 @@ struct ImmediateTaskTests {
     try await waits.value
   }
 
-  @Test func `it may go on on another queue, and awaits there`() async throws {
+  @Test func `it may continue on another queue, and await there`() async throws {
     let queues = (0..<2).map { taggedQueue("\($0)") }
     let task = try await onCoroutine {
       Task.immediate {
@@ -73,7 +73,7 @@ struct ImmediateTaskTests {
     #expect(try await task.value == 0)
   }
 
-  @Test func `a coroutine that is started immediately inside of a Task is not in it`() async throws {
+  @Test func `a coroutine that is started immediately inside a Task is not in the Task`() async throws {
     let gate = Gate()
     let seen = Locked<[Bool]>([])
     let job = await Task {
@@ -93,7 +93,7 @@ struct ImmediateTaskTests {
     #expect(seen.current == [true, true, true])
   }
 
-  @Test func `nor is the body of a generator that a Task steps, whichever Task that is`() async {
+  @Test func `the body of a generator that a Task steps is not in the Task`() async {
     let bodies = Locked<[Bool]>([])
     let numbers = co_sequence(of: Int.self) { yield in
       for number in 0..<4 {
@@ -133,7 +133,7 @@ struct ImmediateTaskTests {
     #expect(try await task.value == 0)
   }
 
-  @Test func `where the Task cannot be taken along, the wait is refused with an error that says so`() async {
+  @Test func `if the Task cannot move with the coroutine, the wait is refused with an error`() async {
     await #expect(processExitsWith: .success) {
       precondition(cco_disable(CCO_MITIGATION_TASK_MOVES.rawValue))
       let refused = try await onCoroutine {
@@ -145,7 +145,7 @@ struct ImmediateTaskTests {
       }
       #expect(try await refused.value == ["insideTask", "insideTask", "insideTask"])
       #expect("\(CoroutineError.insideTask)".contains("Task.immediate"))
-      // Outside of it everything is as ever, also where a Task starts a coroutine on the spot.
+      // Outside it everything works, also if a Task starts a coroutine immediately.
       #expect(try await onCoroutine { outcome { try co_yield() } } == "()")
       let started = co_launch(start: .immediate) { (currentTask() == nil, outcome { try co_yield() }) }
       let seen = try await started.value

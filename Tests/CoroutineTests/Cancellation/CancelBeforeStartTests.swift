@@ -53,7 +53,7 @@ struct CancelBeforeStartTests {
     #expect(seen == Array(repeating: "Oops(early)", count: 3))
   }
 
-  @Test func `the others on the queue run as ever`() async throws {
+  @Test func `the other coroutines of the queue run as usual`() async throws {
     let trace = Trace()
     try await onSerialQueue {
       let jobs = (0..<6).map { n in co_launch { trace("\(n)") } }
@@ -63,7 +63,7 @@ struct CancelBeforeStartTests {
     #expect(trace.all == ["1", "3", "4"])
   }
 
-  @Test func `what the body would have held is released`() async throws {
+  @Test func `the captures of the body are released`() async throws {
     let released = Gate()
     let job = cancelled(holding: Tracked { released.open() })
     try await onCoroutine { try released.pass() }

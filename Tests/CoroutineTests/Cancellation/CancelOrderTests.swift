@@ -2,7 +2,7 @@ import Coroutine
 import Dispatch
 import Testing
 
-/// A cancellation that was made before the value came has ended the wait, however long the coroutine takes to notice.
+/// A cancellation before the value ends the wait, however long the coroutine takes to notice.
 @Suite("Cancellation before the value", .timeLimit(.minutes(1)))
 struct CancelOrderTests {
   /// Parks a coroutine in `wait` on a queue that then sleeps, does `act` from outside, and lets the queue wake again.
@@ -65,7 +65,7 @@ struct CancelOrderTests {
     #expect(seen == "Oops(first)")
   }
 
-  @Test func `a coroutine that many values and one cancellation reach has one outcome, the first`() async throws {
+  @Test func `a coroutine that gets many values and one cancellation has one outcome, the first`() async throws {
     let promises = (0..<3).map { _ in Promise<Int>() }
     let seen = try await outcomeOf(
       { try co_race(promises) },

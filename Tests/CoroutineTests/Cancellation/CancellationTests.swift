@@ -43,7 +43,7 @@ struct CancellationTests {
     #expect(seen == [false, true, false, true])
   }
 
-  @Test func `stays: every suspension throws until the body ends`() async throws {
+  @Test func `stays in force: every suspension throws until the body ends`() async throws {
     let seen = try await onSerialQueue {
       let job = co_launch {
         [
@@ -90,7 +90,7 @@ struct CancellationTests {
     #expect(seen == "Oops(own)")
   }
 
-  @Test func `a body that never looks goes on undisturbed`() async throws {
+  @Test func `a body that never checks continues undisturbed`() async throws {
     let started = Gate()
     let flag = Flag()
     let job = co_launch {
@@ -105,7 +105,7 @@ struct CancellationTests {
     #expect(try await job.value == 1)
   }
 
-  @Test func `co_checkCancelled throws the reason, and nothing before`() async throws {
+  @Test func `co_checkCancelled throws the reason after the cancellation, and nothing before`() async throws {
     let seen = try await onSerialQueue {
       let job = co_launch {
         let before = outcome { try co_checkCancelled() }
@@ -160,7 +160,7 @@ struct CancellationTests {
     #expect(seen == ["1", "Oops(body)"])
   }
 
-  @Test func `does not reach what the coroutine launched on its own`() async throws {
+  @Test func `does not reach jobs that the coroutine launched outside a scope`() async throws {
     let seen = try await onSerialQueue {
       let gate = Gate()
       let child = Promise<Job<String>>()

@@ -1,7 +1,7 @@
 import Coroutine
 import Testing
 
-/// A cancelled stack is unwound by the error it is resumed with: frame by frame, the innermost first.
+/// A cancelled stack is unwound by the error that the wait throws, frame by frame, the innermost first.
 @Suite("Unwinding", .timeLimit(.minutes(1)))
 struct UnwindingTests {
   /// Holds an object and has a defer on each level, and suspends at the bottom.
@@ -62,7 +62,7 @@ struct UnwindingTests {
     #expect(trace.all == Self.order)
   }
 
-  @Test func `a stack is unwound though every handle of its job is gone`() async throws {
+  @Test func `a stack is unwound even if every handle of its job has been released`() async throws {
     let trace = Trace()
     try await onSerialQueue {
       let kept = Locked<Resumer<Void>?>(nil)
@@ -78,7 +78,7 @@ struct UnwindingTests {
     #expect(trace.all == Self.order)
   }
 
-  @Test func `what the body captured is released when it was cancelled`() async throws {
+  @Test func `the captures of a cancelled body are released`() async throws {
     let released = Gate()
     let job = launch(holding: Tracked { released.open() })
     job.cancel()

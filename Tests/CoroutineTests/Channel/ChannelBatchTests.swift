@@ -4,7 +4,7 @@ import Testing
 
 @Suite("Channel: several values at once", .timeLimit(.minutes(1)))
 struct ChannelBatchTests {
-  @Test func `receiveAll waits for the first and takes what is there`() async throws {
+  @Test func `receiveAll waits for the first value and takes all available values`() async throws {
     try await onSerialQueue {
       let channel = Channel<Int>(2)
       let job = co_launch { try channel.receiveAll() }
@@ -15,7 +15,7 @@ struct ChannelBatchTests {
     }
   }
 
-  @Test func `receiveAll takes the values of senders that wait, and lets them go on`() async throws {
+  @Test func `receiveAll takes the values of waiting senders, and wakes them`() async throws {
     try await onSerialQueue {
       let channel = Channel<Int>(1)
       let jobs = (0..<5).map { value in co_launch { try channel.send(value) } }
@@ -26,10 +26,10 @@ struct ChannelBatchTests {
   }
 
   @Test(arguments: [Channel<Int>.Capacity.unbounded, .bounded(20_000), .dropOldest(20_000)])
-  func `of very many values receiveAll takes the memory as well`(capacity: Channel<Int>.Capacity) async throws {
+  func `receiveAll takes the memory of very many values as well`(capacity: Channel<Int>.Capacity) async throws {
     try await onSerialQueue {
       let channel = Channel<Int>(capacity)
-      // The values lie across the end of the ring.
+      // The values wrap around the end of the ring.
       for value in -5_000..<0 { try channel.send(value) }
       for value in -5_000..<0 { #expect(try channel.receive() == value) }
       for value in 0..<20_000 { try channel.send(value) }
@@ -41,7 +41,7 @@ struct ChannelBatchTests {
     }
   }
 
-  @Test func `of very many values receive of a count takes as many`() async throws {
+  @Test func `receive(count:) takes its count of very many values`() async throws {
     try await onSerialQueue {
       let channel = Channel<Int>(.unbounded)
       for value in 0..<10_000 { try channel.send(value) }
@@ -50,7 +50,7 @@ struct ChannelBatchTests {
     }
   }
 
-  @Test func `of very many values receiveAll takes those of senders that wait`() async throws {
+  @Test func `receiveAll takes very many values and those of waiting senders`() async throws {
     try await onSerialQueue {
       let channel = Channel<Int>(2_000)
       for value in 0..<2_000 { try channel.send(value) }
@@ -61,7 +61,7 @@ struct ChannelBatchTests {
     }
   }
 
-  @Test func `receive of a count waits until it has that many`() async throws {
+  @Test func `receive(count:) waits until it has that many`() async throws {
     try await onSerialQueue {
       let channel = Channel<Int>()
       let job = co_launch { try channel.receive(count: 3) }
@@ -75,7 +75,7 @@ struct ChannelBatchTests {
     }
   }
 
-  @Test func `receive of a count gives fewer only at the end`() async throws {
+  @Test func `receive(count:) returns fewer only at the end`() async throws {
     try await onSerialQueue {
       let channel = Channel<Int>()
       let job = co_launch { try channel.receive(count: 3) }
@@ -88,7 +88,7 @@ struct ChannelBatchTests {
   }
 
   @Test(arguments: [0, 2])
-  func `cancelled, receive of a count puts back what it had, in order`(capacity: Int) async throws {
+  func `a cancelled receive(count:) puts its values back, in order`(capacity: Int) async throws {
     try await onSerialQueue {
       let channel = Channel<Int>(.bounded(capacity))
       let job = co_launch { try channel.receive(count: 5) }
@@ -107,14 +107,14 @@ struct ChannelBatchTests {
     }
   }
 
-  @Test func `what is put back goes to receivers that wait`() async throws {
+  @Test func `values that are put back go to waiting receivers`() async throws {
     try await onSerialQueue {
       let channel = Channel<Int>()
       let batch = co_launch { try channel.receive(count: 3) }
       try co_yield()
       try channel.send(1)
       try co_yield()
-      // The batch waits again, behind nobody; this one waits behind the batch.
+      // The batch waits again, as the first; this one waits behind the batch.
       let other = co_launch { try channel.receive() }
       try co_yield()
       batch.cancel()
@@ -123,7 +123,7 @@ struct ChannelBatchTests {
     }
   }
 
-  @Test func `cancelled together with the channel, what it had reaches the hook`() async throws {
+  @Test func `the values of a receive that is cancelled together with the channel reach the hook`() async throws {
     let dropped = Trace()
     try await onSerialQueue {
       let channel = Channel<Int> { dropped("\($0)") }

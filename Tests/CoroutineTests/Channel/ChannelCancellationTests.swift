@@ -3,7 +3,7 @@ import Testing
 
 @Suite("Channel: cancellation", .timeLimit(.minutes(1)))
 struct ChannelCancellationTests {
-  @Test func `a receiver that waits is cancelled with its reason, and no value is lost`() async throws {
+  @Test func `a waiting receiver is cancelled with its reason, and no value is lost`() async throws {
     try await onSerialQueue {
       let channel = Channel<Int>()
       let first = co_launch { outcome { try channel.receive() } }
@@ -16,7 +16,7 @@ struct ChannelCancellationTests {
     }
   }
 
-  @Test func `a sender that waits is cancelled, and its value reaches the hook`() async throws {
+  @Test func `a waiting sender is cancelled, and its value reaches the hook`() async throws {
     let dropped = Trace()
     try await onSerialQueue {
       let channel = Channel<Int> { dropped("\($0)") }
@@ -31,7 +31,7 @@ struct ChannelCancellationTests {
     #expect(dropped.all == ["1"])
   }
 
-  @Test func `delivered before it is cancelled, a receiver has its value`() async throws {
+  @Test func `a receiver that is cancelled after the delivery has its value`() async throws {
     try await onSerialQueue {
       let channel = Channel<Int>()
       let job = co_launch { outcome { try channel.receive() } }
@@ -42,7 +42,7 @@ struct ChannelCancellationTests {
     }
   }
 
-  @Test func `cancelled, every verb throws on entry although it need not wait`() async throws {
+  @Test func `every verb of a cancelled coroutine throws on entry, even if it need not wait`() async throws {
     let dropped = Trace()
     try await onSerialQueue {
       let channel = Channel<Int>(4) { dropped("\($0)") }
@@ -90,7 +90,7 @@ struct ChannelCancellationTests {
     }
   }
 
-  @Test func `a coroutine that waits in a channel says so in the dump`() async throws {
+  @Test func `a dump shows a coroutine that waits in a channel`() async throws {
     try await onSerialQueue {
       let channel = Channel<Int>()
       let jobs = [

@@ -3,7 +3,7 @@ import Testing
 
 @Suite("Channel: closing", .timeLimit(.minutes(1)))
 struct ChannelCloseTests {
-  @Test func `close is true once and false ever after`() {
+  @Test func `close returns true once and false afterwards`() {
     let channel = Channel<Int>()
     #expect(!channel.isClosed)
     #expect(channel.close())
@@ -13,7 +13,7 @@ struct ChannelCloseTests {
     #expect(channel.tryReceive().name == "closed")
   }
 
-  @Test func `what is buffered stays receivable, then comes nil for ever`() async throws {
+  @Test func `buffered values stay receivable, then every receive returns nil`() async throws {
     try await onSerialQueue {
       let channel = Channel<Int>(3)
       for value in 1...3 { try channel.send(value) }
@@ -26,7 +26,7 @@ struct ChannelCloseTests {
     }
   }
 
-  @Test func `a cause is thrown at receivers once the buffer is drained`() async throws {
+  @Test func `receivers throw the cause once the buffer is drained`() async throws {
     try await onSerialQueue {
       let channel = Channel<Int>(3)
       try channel.send(1)
@@ -39,7 +39,7 @@ struct ChannelCloseTests {
   }
 
   @Test(arguments: [false, true])
-  func `receivers that wait are woken by a close`(hasCause: Bool) async throws {
+  func `a close wakes waiting receivers`(hasCause: Bool) async throws {
     let outcomes = try await onSerialQueue {
       let channel = Channel<Int>()
       let jobs = (0..<3).map { _ in co_launch { outcome { try channel.receive() } } }
@@ -50,7 +50,7 @@ struct ChannelCloseTests {
     #expect(outcomes == Array(repeating: hasCause ? "Oops(cause)" : "nil", count: 3))
   }
 
-  @Test func `senders that wait fail, and their values have reached the hook when close returns`() async throws {
+  @Test func `waiting senders fail, and their values have reached the hook when close returns`() async throws {
     let dropped = Trace()
     let outcomes = try await onSerialQueue {
       let channel = Channel<Int>(1) { dropped("\($0)") }
@@ -77,7 +77,7 @@ struct ChannelCloseTests {
     #expect(dropped.all == ["5"])
   }
 
-  @Test func `cancel drops what is buffered, also after a close`() async throws {
+  @Test func `cancel drops buffered values, also after a close`() async throws {
     let dropped = Trace()
     try await onSerialQueue {
       let channel = Channel<Int>(2) { dropped("\($0)") }
@@ -99,7 +99,7 @@ struct ChannelCloseTests {
     #expect(dropped.all == ["1", "2", "3", "again 4"])
   }
 
-  @Test func `what is left in the buffer at the end of the channel reaches the hook in order`() async throws {
+  @Test func `the values left in the buffer at the end of the channel reach the hook in order`() async throws {
     let dropped = Trace()
     try await onSerialQueue {
       let channel = Channel<Int>(4) { dropped("\($0)") }
@@ -122,14 +122,14 @@ struct ChannelCloseTests {
     #expect(late.all == ["0", "1", "2", "3"])
   }
 
-  @Test func `a send that fails finds that the hook has had its value, whichever thread closes`() async throws {
+  @Test func `when a send fails, the hook has received its value, whichever thread closes`() async throws {
     let queue = taggedQueue("sender")
     for round in 0..<500 {
       let dropped = Locked<[Int]>([])
       let channel = Channel<Int> { value in dropped.withLock { $0.append(value) } }
       let (parked, seen) = (Gate(), Locked<[Int]>([]))
       let sender = co_launch(on: queue) {
-        // Its turn ends with the wait in the channel, so whoever runs after it finds it parked.
+        // It runs until the wait in the channel, so later code of the queue finds it parked.
         co_launch { parked.open() }
         do { try channel.send(round) } catch is ChannelClosed { seen.current = dropped.current }
       }
@@ -142,7 +142,7 @@ struct ChannelCloseTests {
     }
   }
 
-  @Test func `closing on another thread wakes who waits`() async throws {
+  @Test func `closing on another thread wakes the waiters`() async throws {
     let channel = Channel<Int>()
     let job = co_launch { outcome { try channel.receive() } }
     try await onOwnThread { _ = channel.close() }

@@ -17,7 +17,7 @@ struct ChannelIterationTests {
     #expect(received == [1, 2, 3])
   }
 
-  @Test func `it ends at cancellation, which the next suspension throws`() async throws {
+  @Test func `for-in ends at cancellation, which the next suspension throws`() async throws {
     try await onSerialQueue {
       let channel = Channel<Int>()
       let trace = Trace()
@@ -38,7 +38,7 @@ struct ChannelIterationTests {
 
   // MARK: forEach
 
-  @Test func `forEach returns when all is received and the channel was closed without a cause`() async throws {
+  @Test func `forEach returns when all values are received and the channel was closed without a cause`() async throws {
     let received = try await onSerialQueue {
       let channel = Channel<Int>()
       co_launch {
@@ -52,7 +52,7 @@ struct ChannelIterationTests {
     #expect(received == [1, 2, 3])
   }
 
-  @Test func `forEach throws what the channel was closed with, after the last value`() async throws {
+  @Test func `forEach throws the cause of the close, after the last value`() async throws {
     let seen = try await onSerialQueue {
       let channel = Channel<Int>(.unbounded)
       for value in 1...3 { try channel.send(value) }
@@ -86,7 +86,7 @@ struct ChannelIterationTests {
     #expect(seen == ["1", "CancellationError", "Oops(reason)", "1"])
   }
 
-  @Test func `forEach throws what its body throws, and leaves the rest in the channel`() async throws {
+  @Test func `forEach throws the error of its body, and leaves the other values in the channel`() async throws {
     let seen = try await onSerialQueue {
       let channel = Channel<Int>(.unbounded)
       for value in 1...3 { try channel.send(value) }
@@ -96,7 +96,7 @@ struct ChannelIterationTests {
     #expect(seen == "Oops(2) 1")
   }
 
-  @Test func `forEach off a coroutine throws`() {
+  @Test func `forEach throws outside a coroutine`() {
     #expect(outcome { try Channel<Int>().forEach { _ in } } == "notInCoroutine")
   }
 
@@ -111,7 +111,7 @@ struct ChannelIterationTests {
     #expect(sum == 5_050)
   }
 
-  @Test func `async code gets the cause thrown`() async throws {
+  @Test func `the cause is thrown in async code`() async throws {
     let channel = Channel<Int>()
     let job = co_launch {
       try channel.send(1)
@@ -132,7 +132,7 @@ struct ChannelIterationTests {
       return try await iterator.next()
     }
     let rest = co_launch(on: queue) { try channel.receive() }
-    // Whoever comes first: both get one value.
+    // In either order, both get one value.
     try await onCoroutine {
       try channel.send(1)
       try channel.send(2)

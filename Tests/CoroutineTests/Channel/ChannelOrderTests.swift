@@ -17,7 +17,7 @@ struct ChannelOrderTests {
     #expect(received == Array(0..<50))
   }
 
-  @Test func `senders that wait are served in the order in which they came`() async throws {
+  @Test func `waiting senders are served first come, first served`() async throws {
     let received = try await onSerialQueue {
       let channel = Channel<Int>()
       for value in 0..<5 { co_launch { try channel.send(value) } }
@@ -27,7 +27,7 @@ struct ChannelOrderTests {
     #expect(received == [0, 1, 2, 3, 4])
   }
 
-  @Test func `receivers that wait are served in the order in which they came`() async throws {
+  @Test func `waiting receivers are served first come, first served`() async throws {
     let trace = Trace()
     try await onSerialQueue {
       let channel = Channel<Int>()
@@ -39,7 +39,7 @@ struct ChannelOrderTests {
     #expect(trace.all == ["a1", "b2", "c3"])
   }
 
-  @Test func `a hand-off never overtakes what is buffered`() async throws {
+  @Test func `a hand-off never overtakes buffered values`() async throws {
     let received = try await onSerialQueue {
       let channel = Channel<Int>(2)
       for value in 0..<6 { co_launch { try channel.send(value) } }
@@ -52,7 +52,7 @@ struct ChannelOrderTests {
     #expect(received == [0, 1, 2, 3, 4, 5])
   }
 
-  @Test func `the waker goes on, and the woken run in the order of waking`() async throws {
+  @Test func `the waker keeps running, and the woken coroutines run in the order of waking`() async throws {
     let trace = Trace()
     try await onSerialQueue {
       let channel = Channel<Int>()
@@ -88,7 +88,7 @@ struct ChannelOrderTests {
     #expect(trace.all == ["receiving", "sent"])
   }
 
-  @Test func `a bounded channel takes so many and then makes senders wait`() async throws {
+  @Test func `a bounded channel accepts its capacity and then makes senders wait`() async throws {
     try await onSerialQueue {
       let channel = Channel<Int>(3)
       let sender = co_launch { for value in 0..<5 { try channel.send(value) } }

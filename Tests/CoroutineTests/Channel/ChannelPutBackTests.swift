@@ -1,7 +1,7 @@
 import Coroutine
 import Testing
 
-@Suite("Channel: what a cancelled receive puts back", .timeLimit(.minutes(1)))
+@Suite("Channel: values that a cancelled receive puts back", .timeLimit(.minutes(1)))
 struct ChannelPutBackTests {
   /// A coroutine that waits for one value more than it was given.
   private func batch(of values: Range<Int>, in channel: Channel<Int>) throws -> Job<[Int]> {
@@ -14,7 +14,9 @@ struct ChannelPutBackTests {
     return batch
   }
 
-  @Test func `a conflating channel keeps the latest value, not the one that comes back`() async throws {
+  @Test func `a channel of capacity one that drops the oldest keeps the latest value, not the one put back`()
+    async throws
+  {
     let dropped = Trace()
     try await onSerialQueue {
       let channel = Channel<Int>(.dropOldest(1)) { dropped("\($0)") }
@@ -31,7 +33,7 @@ struct ChannelPutBackTests {
     #expect(dropped.all == ["1", "2"])
   }
 
-  @Test func `where the oldest are dropped the newest that fit come back`() async throws {
+  @Test func `in a channel that drops the oldest, the newest values that fit are put back`() async throws {
     let dropped = Trace()
     try await onSerialQueue {
       let channel = Channel<Int>(.dropOldest(3)) { dropped("\($0)") }
@@ -44,7 +46,7 @@ struct ChannelPutBackTests {
     #expect(dropped.all == ["0", "1"])
   }
 
-  @Test func `who waits is served first, with the oldest`() async throws {
+  @Test func `a waiting receiver is served first, with the oldest value`() async throws {
     let dropped = Trace()
     try await onSerialQueue {
       let channel = Channel<Int>(.dropOldest(1)) { dropped("\($0)") }
@@ -59,7 +61,8 @@ struct ChannelPutBackTests {
     #expect(dropped.all == ["2"])
   }
 
-  @Test func `a channel that drops its newest holds more until that is received`() async throws {
+  @Test func `a channel that drops the newest may hold more than its capacity after values were put back`() async throws
+  {
     let dropped = Trace()
     try await onSerialQueue {
       let channel = Channel<Int>(.dropNewest(1)) { dropped("\($0)") }
@@ -80,7 +83,7 @@ struct ChannelPutBackTests {
   enum Told: CaseIterable, Sendable { case receive, receiveAll, tryReceive, select, iteration, waiting }
 
   @Test(arguments: Told.allCases)
-  func `after somebody was told the end nothing comes back`(told: Told) async throws {
+  func `after a receiver was told the end, no value is put back`(told: Told) async throws {
     let dropped = Trace()
     try await onSerialQueue {
       let channel = Channel<Int>(4) { dropped("\($0)") }
@@ -106,7 +109,7 @@ struct ChannelPutBackTests {
     #expect(dropped.all == ["1"])
   }
 
-  @Test func `before that it does`() async throws {
+  @Test func `before a receiver is told the end, values are put back`() async throws {
     let dropped = Trace()
     try await onSerialQueue {
       let channel = Channel<Int>(4) { dropped("\($0)") }

@@ -1,9 +1,9 @@
 import Coroutine
 import Testing
 
-@Suite("Channel: what never waits", .timeLimit(.minutes(1)))
+@Suite("Channel: functions that never wait", .timeLimit(.minutes(1)))
 struct ChannelTryTests {
-  @Test func `off a coroutine the try verbs work on a buffer`() {
+  @Test func `the try functions work outside a coroutine`() {
     let channel = Channel<Int>(2)
     #expect(channel.tryReceive().name == "empty")
     #expect(channel.trySend(1) == .sent)
@@ -16,7 +16,7 @@ struct ChannelTryTests {
     #expect(channel.tryReceive().name == "closed")
   }
 
-  @Test func `trySend reaches a receiver that waits, tryReceive a sender that waits`() async throws {
+  @Test func `trySend reaches a waiting receiver, tryReceive a waiting sender`() async throws {
     try await onSerialQueue {
       let channel = Channel<Int>()
       #expect(channel.trySend(0) == .full)
@@ -41,7 +41,7 @@ struct ChannelTryTests {
     #expect(try await sum.value == 5_050)
   }
 
-  @Test func `what trySend refuses does not reach the hook`() {
+  @Test func `a value that trySend refuses does not reach the hook`() {
     let dropped = Trace()
     let channel = Channel<Int>(.dropNewest(1)) { dropped("\($0)") }
     #expect(channel.trySend(1) == .sent)
@@ -63,7 +63,7 @@ struct ChannelTryTests {
     #expect(dropped.all == ["0", "1", "2", "3"])
   }
 
-  @Test func `a full channel that drops its newest drops what is sent`() async throws {
+  @Test func `a full channel that drops its newest drops the sent value`() async throws {
     let dropped = Trace()
     try await onSerialQueue {
       let channel = Channel<Int>(.dropNewest(2)) { dropped("\($0)") }
@@ -73,7 +73,7 @@ struct ChannelTryTests {
     #expect(dropped.all == ["2", "3", "4"])
   }
 
-  @Test func `a receiver that waits gets what a dropping channel is sent`() async throws {
+  @Test func `a waiting receiver gets the value that is sent to a dropping channel`() async throws {
     try await onSerialQueue {
       let channel = Channel<Int>(.dropOldest(1))
       let receiver = co_launch { try channel.receive() }

@@ -1,7 +1,7 @@
 import Coroutine
 import Testing
 
-/// More than fits into any inline slot.
+/// A value larger than any inline slot.
 struct Large: Sendable, Equatable {
   var words = InlineWords()
   var text: String
@@ -74,9 +74,9 @@ struct ChannelValuesTests {
     #expect(try await passThrough(errors).map { name(of: $0) } == Array(repeating: "Oops(one)", count: 5))
   }
 
-  @Test func `objects are held exactly as long as they are under way`() async throws {
+  @Test func `objects are held exactly while the channel has them`() async throws {
     let trace = Trace()
-    // On the queue: elsewhere a job that has just ended may hold its result a moment longer.
+    // On the queue, because elsewhere a job that has just ended may hold its result a moment longer.
     let seen = try await onSerialQueue {
       let received = try passThroughHere([Tracked("object", trace)])
       let before = trace.all
@@ -87,7 +87,7 @@ struct ChannelValuesTests {
     #expect(seen == ["then", "released object"])
   }
 
-  @Test func `objects that nobody receives are released once`() async throws {
+  @Test func `objects that are never received are released once`() async throws {
     let trace = Trace()
     try await onSerialQueue {
       let channel = Channel<Tracked>(1)

@@ -15,7 +15,7 @@ struct GeneratorAsyncTests {
     #expect(values == [0, 1, 2, 3, 4])
   }
 
-  @Test func `its failure is thrown to async code`() async {
+  @Test func `the body's failure is thrown in async code`() async {
     let generator = co_sequence(of: Int.self) { yield in
       try yield(1)
       throw Oops("late")
@@ -49,7 +49,7 @@ struct GeneratorAsyncTests {
     #expect(trace.all == ["unwound"])
   }
 
-  @Test func `cancelled between two elements, the next one throws`() async throws {
+  @Test func `if the Task is cancelled between two elements, the next one throws`() async throws {
     let task = Task {
       var iterator = naturals().asyncElements().makeAsyncIterator()
       let first = try await iterator.next()
@@ -62,7 +62,7 @@ struct GeneratorAsyncTests {
     #expect(second == "CancellationError")
   }
 
-  @Test func `a coroutine steps through an asynchronous sequence, as far as it asks`() async throws {
+  @Test func `a coroutine steps through an asynchronous sequence, only as far as it requests`() async throws {
     let trace = Trace()
     let values = try await onCoroutine {
       let numbers = AsyncStream(unfolding: {

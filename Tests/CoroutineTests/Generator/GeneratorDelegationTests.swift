@@ -4,7 +4,7 @@ import Testing
 
 @Suite("Generators, delegation", .timeLimit(.minutes(1)))
 struct GeneratorDelegationTests {
-  @Test func `inputs, errors and the result go to and from the innermost`() throws {
+  @Test func `inputs, errors and results pass to and from the innermost generator`() throws {
     let inner = Generator<String, String, Int> { yield in
       var letters = 0
       while let word = try yield("\(letters)") {
@@ -31,7 +31,7 @@ struct GeneratorDelegationTests {
     #expect(describe(try outer.step()) == "value after 5, done true")
   }
 
-  @Test func `a finished inner one contributes nothing but its result`() throws {
+  @Test func `a finished inner generator contributes only its result`() throws {
     let inner = Generator<Int, Never, String> { _ in "result" }
     _ = try inner.step()
     let outer = Generator<Int, Never, String> { yield in
@@ -42,14 +42,14 @@ struct GeneratorDelegationTests {
     #expect(describe(try outer.step()) == "value result, done true")
   }
 
-  @Test func `one that has begun goes on where it was`() {
+  @Test func `an inner generator that has started continues at its yield`() {
     let inner = naturals()
     #expect(Array(inner.prefix(2)) == [0, 1])
     let outer = co_sequence(of: Int.self) { yield in try yield.all(of: inner) }
     #expect(Array(outer.prefix(3)) == [2, 3, 4])
   }
 
-  @Test func `one that is in the middle of a delegation of its own goes on there`() {
+  @Test func `an inner generator that is delegating itself continues there`() {
     let middle = co_sequence(of: Int.self) { yield in
       try yield.all(of: co_sequence(of: Int.self) { yield in for number in 0..<4 { try yield(number) } })
       try yield(100)
@@ -63,7 +63,7 @@ struct GeneratorDelegationTests {
     #expect(middle.isFinished)
   }
 
-  @Test func `the inner one's failure is thrown by the delegation`() {
+  @Test func `the inner generator's failure is thrown by the delegation`() {
     let outer = Generator<String, Never, Void> { yield in
       do {
         try yield.all(
@@ -79,7 +79,7 @@ struct GeneratorDelegationTests {
     #expect(Array(outer) == ["a", "caught inner"])
   }
 
-  @Test func `closing the outer one closes the inner one first`() {
+  @Test func `closing the outer generator closes the inner one first`() {
     let trace = Trace()
     func nested(_ depth: Int) -> Generator<Int, Never, Void> {
       co_sequence { yield in
@@ -94,7 +94,7 @@ struct GeneratorDelegationTests {
     #expect(outer.failure == nil)
   }
 
-  @Test func `an inner one may be stepped by nobody else, nor delegate to itself`() throws {
+  @Test func `an inner generator cannot be stepped from elsewhere, nor delegate to itself`() throws {
     let inner = naturals()
     let outer = co_sequence(of: Int.self) { yield in try yield.all(of: inner) }
     _ = outer.next()
@@ -107,7 +107,7 @@ struct GeneratorDelegationTests {
     itself = nil
   }
 
-  @Test func `one with other inputs gets none, and its errors and failures pass all the same`() throws {
+  @Test func `an inner generator with another input type gets no inputs, and its errors pass all the same`() throws {
     let inner = Generator<String, Never, Int> { yield in
       do { try yield("a") } catch let failure as Oops { try yield("caught \(failure.label)") }
       return 7
@@ -129,7 +129,7 @@ struct GeneratorDelegationTests {
     #expect(dropped.next() == 0)
   }
 
-  @Test func `any sequence is delegated to element by element`() {
+  @Test func `any sequence can be delegated to, element by element`() {
     let outer = co_sequence(of: Int.self) { yield in
       try yield.all(of: [1, 2])
       try yield.all(of: Set([3]))

@@ -1,12 +1,11 @@
 import Coroutine
-import Testing
-
 import Glibc
+import Testing
 
 /// A yield may stand under calls that know nothing of it, C's as well, and the processor's state is the body's own.
 @Suite("Generators, at any depth", .timeLimit(.minutes(1)))
 struct GeneratorDepthTests {
-  /// What C's sort asks, since a C function captures nothing.
+  /// The comparison for C's sort; a C function captures nothing.
   private final class Question: @unchecked Sendable {
     // Sound because one sort at a time uses it, on one thread.
     static let shared = Question()
@@ -48,7 +47,7 @@ struct GeneratorDepthTests {
     }
     #expect(generator.next() == nil)
     #expect(fegetround() == original)
-    // The next body on the same stack begins with the usual one.
+    // The next body on the same stack starts with the default mode.
     #expect(co_sequence(of: Int32.self) { yield in try yield(fegetround()) }.next() == original)
   }
 

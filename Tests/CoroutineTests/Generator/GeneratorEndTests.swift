@@ -2,7 +2,7 @@ import CCoroutine
 import Coroutine
 import Testing
 
-/// How a generator ends: by itself, by a failure, closed, dropped; and that nothing stays behind.
+/// The ends of a generator: by itself, by a failure, by close, by release; nothing stays behind.
 @Suite("Generators, endings", .timeLimit(.minutes(1)))
 struct GeneratorEndTests {
   /// A body with a cleanup at each depth.
@@ -19,7 +19,7 @@ struct GeneratorEndTests {
 
   private let cleanups = ["inner defer", "outer defer", "object released"]
 
-  @Test func `dropping it runs every defer and releases every object`() {
+  @Test func `releasing a generator runs every defer and releases every object`() {
     let trace = Trace()
     do {
       let generator = cleaning(trace)
@@ -41,7 +41,7 @@ struct GeneratorEndTests {
     #expect(throws: GeneratorClosed.self) { try generator.step() }
   }
 
-  @Test func `ending a for-in early does not end it; dropping it then does`() {
+  @Test func `leaving a for-in early does not end the generator; releasing it does`() {
     let trace = Trace()
     do {
       let generator = cleaning(trace)
@@ -52,7 +52,7 @@ struct GeneratorEndTests {
     #expect(trace.all == cleanups)
   }
 
-  @Test func `closed before the first step, the body never runs and lets go of what it has captured`() {
+  @Test func `if it is closed before the first step, the body never runs and its captures are released`() {
     let trace = Trace()
     let generator: Generator<Int, Never, Void>
     do {
@@ -69,7 +69,7 @@ struct GeneratorEndTests {
     #expect(generator.next() == nil)
   }
 
-  @Test func `closed before the first step, what it has captured finds it finished`() {
+  @Test func `if it is closed before the first step, its captures find it finished`() {
     let trace = Trace()
     var generator: Generator<Int, Never, Void>?
     // Sound because all of this runs on one thread.
@@ -90,7 +90,7 @@ struct GeneratorEndTests {
     #expect(trace.all == ["finished: true", "next: nil"])
   }
 
-  @Test func `the pending yield throws GeneratorClosed, which a body may see and carrier into a result`() throws {
+  @Test func `the pending yield throws GeneratorClosed, which a body may turn into a result`() throws {
     let generator = Generator<Int, Never, String> { yield in
       do {
         try yield(1)
@@ -119,7 +119,7 @@ struct GeneratorEndTests {
     #expect(released.all == (0..<50).map(String.init))
   }
 
-  @Test func `a failure ends it, stays, and is thrown again`() {
+  @Test func `a failure ends the generator, stays, and is thrown again`() {
     let generator = co_sequence(of: Int.self) { yield in
       try yield(1)
       throw Oops("broken")
@@ -144,7 +144,7 @@ struct GeneratorEndTests {
     #expect(generator.failure as? Oops == Oops("c"))
   }
 
-  @Test func `an error thrown in before the start or after the end comes back`() {
+  @Test func `an error thrown in before the start or after the end is thrown to the caller`() {
     let trace = Trace()
     let generator = co_sequence(of: Int.self) { _ in trace("body") }
     #expect(throws: Oops("early")) { try generator.throw(Oops("early")) }
@@ -154,7 +154,7 @@ struct GeneratorEndTests {
     #expect(trace.all == [])
   }
 
-  @Test func `the stack is given back at the end, not when the generator is dropped`() async {
+  @Test func `the stack is given back at the end, not when the generator is released`() async {
     await #expect(processExitsWith: .success) {
       let generator = co_sequence(of: Int.self) { yield in try yield(1) }
       let before = cco_stacks().live
@@ -175,7 +175,7 @@ struct GeneratorEndTests {
     }
   }
 
-  @Test func `a body that swallows GeneratorClosed for ever ends the program with a sentence`() async {
+  @Test func `a body that swallows GeneratorClosed for ever ends the program with a message`() async {
     let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
       let generator = co_sequence(of: Int.self) { yield in while true { try? yield(1) } }
       _ = generator.next()
@@ -184,7 +184,7 @@ struct GeneratorEndTests {
     #expect(text(result).contains("swallowed GeneratorClosed 100 times"))
   }
 
-  @Test func `a yielder that is used after the end ends the program with a sentence`() async {
+  @Test func `a yielder that is used after the end ends the program with a message`() async {
     let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
       var escaped: Yielder<Int, Never>?
       let generator = co_sequence(of: Int.self) { yield in escaped = yield }
@@ -196,7 +196,7 @@ struct GeneratorEndTests {
     #expect(text(result).contains("a generator's yield was called outside of its body"))
   }
 
-  @Test func `a yielder that is used by the consumer ends the program with a sentence`() async {
+  @Test func `a yielder that is used by the consumer ends the program with a message`() async {
     let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
       var escaped: Yielder<Int, Never>?
       let generator = co_sequence(of: Int.self) { yield in

@@ -1,7 +1,7 @@
 import Coroutine
 import Testing
 
-/// The conversations and counts that the first iterators were shown with, word for word.
+/// The dialogues and counts of the first iterators' examples, word for word.
 @Suite("Generators, golden outputs", .timeLimit(.minutes(1)))
 struct GeneratorGoldenTests {
   private let lines = [
@@ -37,7 +37,7 @@ struct GeneratorGoldenTests {
     }
   }
 
-  @Test func `told to go on, the robot begins again`() throws {
+  @Test func `the robot starts again when it is told to go on`() throws {
     let talk = talk(to: "乌卡卡")
     for _ in 0..<5 { _ = try talk.step() }
     #expect(describe(try talk.step("again")) == "value Hello 乌卡卡, How are you?, done false")
@@ -45,7 +45,7 @@ struct GeneratorGoldenTests {
     #expect(describe(try talk.step()) == "value ==talk done==, done true")
   }
 
-  @Test func `three generators count to nine in carrier, and the tenth step is the end`() throws {
+  @Test func `three generators count to nine in turn, and the tenth step is the end`() throws {
     func count(_ first: Int) -> Generator<Int, Never, Int> {
       Generator { yield in
         try yield(first)
@@ -59,7 +59,7 @@ struct GeneratorGoldenTests {
     #expect((0..<10).map { _ in nine.next() } == [1, 2, 3, 4, 5, 6, 7, 8, 9, nil])
   }
 
-  @Test func `a generator of generators of generators counts on`() throws {
+  @Test func `a generator of generators of generators keeps counting`() throws {
     func nested(_ depth: Int) -> Generator<Int, Never, Void> {
       co_sequence { yield in
         try yield(depth)

@@ -8,8 +8,8 @@ private enum Request {
 
 private let tenant = CoroutineLocal(default: "none")
 
-/// What belongs to a flow of control stays with it: the body's is not the consumer's, and neither is the thread's.
-@Suite("Generators, body and consumer apart", .timeLimit(.minutes(1)))
+/// Body, consumer and thread each keep the state of their own flow of control.
+@Suite("Generators, separation of body and consumer", .timeLimit(.minutes(1)))
 struct GeneratorIsolationTests {
   private final class Box: @unchecked Sendable {
     // Sound because one flow of control at a time touches it.
@@ -64,28 +64,28 @@ struct GeneratorIsolationTests {
     #expect(tenant.value == "none")
   }
 
-  @Test func `nor in a coroutine`() async throws {
+  @Test func `bindings of two bodies and of the consumer do not mix, in a coroutine`() async throws {
     let seen = try await onCoroutine {
       Request.$user.withValue("consumer") { tenant.withValue("consumer") { pullInTurn() } }
     }
     #expect(seen == expected)
   }
 
-  @Test func `nor on a plain thread`() async throws {
+  @Test func `bindings of two bodies and of the consumer do not mix, on a plain thread`() async throws {
     let seen = try await onOwnThread {
       Request.$user.withValue("consumer") { tenant.withValue("consumer") { pullInTurn() } }
     }
     #expect(seen == expected)
   }
 
-  @Test func `the body keeps the bindings of its first step, also where the consumer has left them`() {
+  @Test func `the body keeps the bindings of its first step, also after the consumer has left them`() {
     let generator = co_sequence(of: String.self) { yield in while true { try yield(tenant.value) } }
     #expect(tenant.withValue("first") { generator.next() } == "first")
     #expect(generator.next() == "first")
     #expect(tenant.withValue("third") { generator.next() } == "first")
   }
 
-  @Test func `it is handed from thread to thread inside an inout access and two bindings`() async throws {
+  @Test func `a generator passes between threads inside an inout access and two bindings`() async throws {
     let box = Box()
     let generator = co_sequence(of: String.self) { yield in
       try Request.$user.withValue("body") {
@@ -112,7 +112,7 @@ struct GeneratorIsolationTests {
     #expect(box.count == 8)
   }
 
-  @Test func `dropped inside an inout access on another thread, it unwinds there`() async throws {
+  @Test func `a generator that is released inside an inout access on another thread unwinds there`() async throws {
     let box = Box()
     let trace = Trace()
     func begun() -> Handed<Generator<Int, Never, Void>> {
@@ -143,7 +143,7 @@ struct GeneratorIsolationTests {
   }
 
   @Test(arguments: ["timeout", "shield", "scope", "supervise"])
-  func `a yield inside a frame that the body has entered throws, and the consumer's cancellation is untouched`(
+  func `a yield inside a deadline, shield or scope of the body throws, and the consumer's cancellation is unaffected`(
     kind: String
   ) async throws {
     let outcomes = try await onSerialQueue {
@@ -165,7 +165,7 @@ struct GeneratorIsolationTests {
   }
 
   @Test(arguments: ["close", "throw", "step"])
-  func `a delegation that is refused there leaves a fresh inner generator fresh`(_ then: String) async throws {
+  func `a refused delegation leaves a fresh inner generator fresh`(_ then: String) async throws {
     let trace = Trace()
     try await onSerialQueue {
       let inner = co_sequence(of: Int.self) { yield in
@@ -190,7 +190,7 @@ struct GeneratorIsolationTests {
     #expect(trace.all == (then == "step" ? ["inner runs"] : []))
   }
 
-  @Test func `a wait inside such a frame and a yield after it are as they should be`() async throws {
+  @Test func `a wait inside a deadline, shield or scope of the body and a yield after it work`() async throws {
     let values = try await onSerialQueue {
       let channel = Promise.value(5)
       let generator = co_sequence(of: Int.self) { yield in

@@ -2,10 +2,10 @@ import Coroutine
 import Dispatch
 import Testing
 
-/// What is refused ends the program with a sentence that says what to do, or is an error where somebody can hear it.
+/// Misuse ends the program with a message that says what to do, or throws an error if there is a caller to get it.
 @Suite("Generators, misuse", .timeLimit(.minutes(1)))
 struct GeneratorMisuseTests {
-  @Test func `next called by the body itself ends the program with a sentence`() async {
+  @Test func `next called by the body itself ends the program with a message`() async {
     let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
       var itself: Generator<Int, Never, Void>?
       itself = co_sequence { yield in try yield(itself?.next() ?? 0) }
@@ -14,7 +14,7 @@ struct GeneratorMisuseTests {
     #expect(text(result).contains("next() was called, but the generator is running already; step it from outside"))
   }
 
-  @Test func `close called by the body itself ends the program with a sentence`() async {
+  @Test func `close called by the body itself ends the program with a message`() async {
     let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
       var itself: Generator<Int, Never, Void>?
       itself = co_sequence { yield in
@@ -26,7 +26,7 @@ struct GeneratorMisuseTests {
     #expect(text(result).contains("close() of a generator that is running; let its body return or throw"))
   }
 
-  @Test func `an outer body's yielder used on an inner body's stack ends the program with a sentence`() async {
+  @Test func `an outer body's yielder used on an inner body's stack ends the program with a message`() async {
     let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
       let outer = co_sequence(of: Int.self) { outerYield in
         let inner = co_sequence(of: Int.self) { _ in try outerYield(1) }
@@ -37,7 +37,7 @@ struct GeneratorMisuseTests {
     #expect(text(result).contains("a generator's yield was called outside of its body"))
   }
 
-  @Test func `a body that swallows YieldInsideScope for ever ends the program with a sentence`() async {
+  @Test func `a body that swallows YieldInsideScope for ever ends the program with a message`() async {
     let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
       let job = co_launch {
         let generator = co_sequence(of: Int.self) { yield in
@@ -50,7 +50,7 @@ struct GeneratorMisuseTests {
     #expect(text(result).contains("swallowed YieldInsideScope 100 times"))
   }
 
-  @Test func `closed by another thread while it is stepped, the program ends with a sentence`() async {
+  @Test func `closing a generator on another thread during a step ends the program with a message`() async {
     let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
       let inside = DispatchSemaphore(value: 0)
       let never = DispatchSemaphore(value: 0)
@@ -68,7 +68,7 @@ struct GeneratorMisuseTests {
     #expect(text(result).contains("a generator was used from two threads at once"))
   }
 
-  @Test func `an overflow in a body names the generator and where it was made`() async {
+  @Test func `an overflow in a body names the generator and its launch site`() async {
     let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
       let generator = co_sequence(of: Int.self, stack: .bytes(64 << 10), file: "Shop/Walk.swift", line: 7) { yield in
         try yield(descend(1 << 28))
@@ -100,7 +100,7 @@ struct GeneratorMisuseTests {
     #expect(text(result).contains("overflowed its stack of 64 KiB"))
   }
 
-  @Test func `stepped by its own body after that has moved to another queue, it throws alreadyRunning`() async throws {
+  @Test func `a step by its own body throws alreadyRunning after the body has moved to another queue`() async throws {
     let queue = taggedQueue("elsewhere")
     let seen = try await onSerialQueue {
       var itself: Generator<String, Never, Void>?
@@ -114,7 +114,7 @@ struct GeneratorMisuseTests {
     #expect(seen == "elsewhere alreadyRunning")
   }
 
-  @Test func `a body that ends with its consumer's cancellation has not failed unseen`() async throws {
+  @Test func `a body that ends with its consumer's cancellation is not reported`() async throws {
     let errors = UnhandledErrors()
     let reason = errors.failure("reason")
     try await onSerialQueue {
@@ -137,7 +137,7 @@ struct GeneratorMisuseTests {
   }
 }
 
-/// Recurses with a frame of its own at each level.
+/// Recurses with one frame per level.
 @inline(never)
 private func descend(_ depth: Int) -> Int {
   var frame = (depth, depth, depth, depth, depth, depth, depth, depth)

@@ -3,7 +3,7 @@ import Dispatch
 import Testing
 
 /// One test for each promise that the iterators before this library made, or broke.
-@Suite("Generators, promise by promise", .timeLimit(.minutes(1)))
+@Suite("Generators, guarantee by guarantee", .timeLimit(.minutes(1)))
 struct GeneratorParityTests {
   @Test func `creation starts nothing, the first step does`() throws {
     let trace = Trace()
@@ -17,7 +17,7 @@ struct GeneratorParityTests {
     #expect(trace.all == ["body"])
   }
 
-  @Test func `a step resumes the body here and now, and says whether it was a yield or the end`() throws {
+  @Test func `a step resumes the body at once, and tells a yield from the end`() throws {
     let trace = Trace()
     let generator = Generator<Int, Never, String> { yield in
       trace("a")
@@ -31,7 +31,7 @@ struct GeneratorParityTests {
     #expect(trace.all == ["a", "consumer", "b"])
   }
 
-  @Test func `an input is what the pending yield returns`() throws {
+  @Test func `the pending yield returns the input`() throws {
     let echo = Generator<String, String, Void> { yield in
       var heard = try yield("ready")
       while let word = heard { heard = try yield("heard \(word)") }
@@ -41,7 +41,7 @@ struct GeneratorParityTests {
     #expect(describe(try echo.step("two")) == "value heard two, done false")
   }
 
-  @Test func `nothing sent is nil, and nil sent is not`() throws {
+  @Test func `a step without input yields nil, which differs from an input of nil`() throws {
     let seen = Trace()
     let generator = Generator<Int, Int?, Void> { yield in
       for number in 0..<3 {
@@ -73,7 +73,7 @@ struct GeneratorParityTests {
     #expect(describe(try generator.step()) == "value 1, done true")
   }
 
-  @Test func `the result comes back for ever, with or without input, and the body is not entered again`() throws {
+  @Test func `the result is returned for ever, with or without input, and the body does not run again`() throws {
     let trace = Trace()
     let generator = Generator<Int, Int, String> { _ in
       trace("body")
@@ -97,7 +97,7 @@ struct GeneratorParityTests {
     #expect(generator.next() == nil)
   }
 
-  @Test func `a hundred evaluations for a hundred steps, none ahead`() {
+  @Test func `a hundred steps evaluate a hundred times, never ahead`() {
     let trace = Trace()
     let generator = naturals(trace)
     for _ in 0..<100 { _ = generator.next() }
@@ -131,7 +131,7 @@ struct GeneratorParityTests {
     #expect(inCoroutine == [0, 1, 2])
   }
 
-  @Test func `for-in and the lazy operators evaluate what is asked for and no more`() {
+  @Test func `for-in and the lazy operators evaluate only requested elements`() {
     let trace = Trace()
     let generator = naturals(trace)
     let found = generator.lazy.map { $0 * 2 }.filter { $0 % 3 == 0 }.prefix(2)
@@ -161,7 +161,7 @@ struct GeneratorParityTests {
     #expect(sorted == [1, 2, 3])
   }
 
-  @Test func `elements of every shape arrive whole`() {
+  @Test func `elements of every layout arrive intact`() {
     struct Large { var words = (0, 1, 2, 3, 4, 5, 6, 7) }
     let nothing = co_sequence(of: Void.self) { yield in for _ in 0..<3 { try yield(()) } }
     #expect(Array(nothing).count == 3)

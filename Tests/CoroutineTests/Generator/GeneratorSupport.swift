@@ -1,6 +1,6 @@
 import Coroutine
 
-/// What a step gave, as a line.
+/// The result of a step, as a line.
 func describe<Element, Return>(_ step: Step<Element, Return>) -> String {
   switch step {
   case .yielded(let element): "value \(element), done false"
@@ -20,7 +20,7 @@ func naturals(_ trace: Trace? = nil) -> Generator<Int, Never, Void> {
   }
 }
 
-/// What is handed to another thread, or into a job, between two steps.
+/// Carries a generator to another thread, or into a job, between two steps.
 struct Handed<Value>: @unchecked Sendable {
   // Sound because a test hands it over and does not touch it until the other side has ended.
   let value: Value

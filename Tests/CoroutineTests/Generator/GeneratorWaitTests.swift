@@ -2,7 +2,7 @@ import Coroutine
 import Dispatch
 import Testing
 
-/// A body that waits parks its consumer, whoever that is, and what it waits for is its own.
+/// A waiting body parks its consumer, and gets the awaited value itself.
 @Suite("Generators that wait", .timeLimit(.minutes(1)))
 struct GeneratorWaitTests {
   @Test func `while the body waits the consumer's coroutine is parked and others on the queue run`() async throws {
@@ -26,7 +26,7 @@ struct GeneratorWaitTests {
     #expect(trace.all == ["waits", "other runs", "goes on"])
   }
 
-  @Test func `what is awaited is never delivered to the consumer`() async throws {
+  @Test func `an awaited value is never delivered to the consumer`() async throws {
     let values = try await onSerialQueue {
       let answers = Promise.value(41)
       let generator = co_sequence(of: Int.self) { yield in
@@ -54,7 +54,7 @@ struct GeneratorWaitTests {
     #expect(values == [0, 10, 20])
   }
 
-  @Test func `pulled from a plain thread, a wait throws notInCoroutine into the body`() throws {
+  @Test func `a wait throws notInCoroutine into a body that a plain thread steps`() throws {
     let generator = co_sequence(of: String.self) { yield in
       do { try co_delay(.seconds(1000)) } catch CoroutineError.notInCoroutine { try yield("refused") }
       try co_yield()
@@ -64,7 +64,7 @@ struct GeneratorWaitTests {
     #expect(outcome { throw generator.failure ?? Oops() } as String == "notInCoroutine")
   }
 
-  @Test func `pulled from async code as well`() async {
+  @Test func `a wait throws notInCoroutine into a body that async code steps`() async {
     let refused = { () -> String in
       outcome { () -> String in
         let generator = co_sequence(of: Int.self) { _ in try co_delay(.seconds(1000)) }
@@ -144,7 +144,7 @@ struct GeneratorWaitTests {
     #expect(outcomes == ["alreadyRunning", "Optional(1)"])
   }
 
-  @Test func `stepped by its own body it throws alreadyRunning and goes on`() throws {
+  @Test func `a step by its own body throws alreadyRunning, and the body continues`() throws {
     var itself: Generator<String, Never, Void>?
     itself = co_sequence { yield in try yield(outcome { try itself?.step() }) }
     #expect(itself?.next() == "alreadyRunning")
@@ -152,7 +152,7 @@ struct GeneratorWaitTests {
     itself = nil
   }
 
-  @Test func `two threads at once end the program with a sentence`() async {
+  @Test func `stepping on two threads at once ends the program with a message`() async {
     let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
       let inside = DispatchSemaphore(value: 0)
       let never = DispatchSemaphore(value: 0)
@@ -170,7 +170,7 @@ struct GeneratorWaitTests {
     #expect(text.contains("a generator was used from two threads at once"))
   }
 
-  @Test func `close lets the body's cleanup wait; dropping refuses to, because a release is no place to suspend`()
+  @Test func `the body's cleanup may wait during close, but not during a release, which cannot suspend`()
     async throws
   {
     let trace = Trace()
@@ -188,13 +188,13 @@ struct GeneratorWaitTests {
         let dropped = make("drop")
         _ = dropped.next()
       }
-      // The coroutine is one again after the drop.
+      // The code is in a coroutine again after the release.
       try co_yield()
     }
     #expect(trace.all == ["close ()", "drop notInCoroutine"])
   }
 
-  @Test func `a failure that nobody has looked at is reported when the generator goes`() async throws {
+  @Test func `an unobserved failure is reported when the generator is released`() async throws {
     let errors = UnhandledErrors()
     let (seen, unseen) = (errors.failure("seen"), errors.failure("unseen"))
     for failure in [seen, unseen] {

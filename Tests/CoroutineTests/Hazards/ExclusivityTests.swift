@@ -1,10 +1,10 @@
 import Coroutine
 import Testing
 
-/// Swift keeps the accesses in progress in a list of the thread.
+/// Swift keeps the accesses in progress in a list per thread.
 ///
-/// A coroutine that suspends within one must take its part of that list along: else another coroutine's access is called a
-/// violation, or the list is torn on another thread.
+/// A coroutine that suspends within one must take its part of that list along: else another coroutine's access is
+/// called a violation, or the list is torn on another thread.
 @Suite("Exclusivity across suspensions", .timeLimit(.minutes(1)))
 struct ExclusivityTests {
   private final class Box: @unchecked Sendable {
@@ -18,7 +18,7 @@ struct ExclusivityTests {
     try body(&value)
   }
 
-  @Test func `others may use the object while a coroutine is suspended within an inout access`() async throws {
+  @Test func `other coroutines may use the object while one is suspended within an inout access`() async throws {
     let box = Box()
     try await onSerialQueue {
       let job = co_launch {
@@ -41,7 +41,7 @@ struct ExclusivityTests {
     #expect(box.names.count == 3)
   }
 
-  @Test func `accesses that end in another order than they began do no harm`() async throws {
+  @Test func `accesses may end in another order than they began`() async throws {
     let boxes = [Box(), Box(), Box()]
     try await onSerialQueue {
       let gates = [Gate(), Gate(), Gate()]
@@ -76,7 +76,7 @@ struct ExclusivityTests {
     #expect(box.count == 300)
   }
 
-  @Test func `an access is ended by a cancellation on its way out`() async throws {
+  @Test func `a cancellation ends an access during unwinding`() async throws {
     let box = Box()
     let seen = try await onSerialQueue {
       let job = co_launch { try Self.change(&box.count) { _ in try waitForCancellation() } }
@@ -90,7 +90,7 @@ struct ExclusivityTests {
     #expect(box.count == 1)
   }
 
-  @Test func `a body that starts at once within its caller's access keeps its own apart`() async throws {
+  @Test func `an immediate body within its caller's access has its own accesses`() async throws {
     let box = Box()
     try await onSerialQueue {
       try Self.change(&box.count) { count in

@@ -2,10 +2,9 @@ import CCoroutine
 import CTestSupport
 import Coroutine
 import Dispatch
+import Glibc
 import Synchronization
 import Testing
-
-import Glibc
 
 private let hasThreadSanitizer = cco_compiled_sanitizers() & CCO_THREAD_SANITIZER.rawValue != 0
 
@@ -17,7 +16,7 @@ private func generatorsWork() -> Bool {
   return squares.reduce(0, +) == 30
 }
 
-/// What a forked child is refused; the number of the first that was not, 0 for none.
+/// Calls everything that a forked child is refused; returns the number of the first call that was not, or 0.
 private func firstNotRefused() -> Int32 {
   let attempts: [() throws -> Void] = [
     { _ = try co_launch { 1 }.wait() },
@@ -42,10 +41,10 @@ private let inherited = Mutex<Job<Void>?>(nil)
 
 /// Launches `inherited`, and returns when every other thread of the process sleeps.
 ///
-/// A thread that runs may hold a lock of Swift's runtime or of Dispatch, which would stay locked in a child; this is about the
-/// locks of Coroutine.
+/// A thread that runs may hold a lock of Swift's runtime or of Dispatch, which would stay locked in a child; this is
+/// about the locks of Coroutine.
 private func launchInherited() throws {
-  // What is made at the first use is made here.
+  // Objects that are created at the first use are created here.
   try co_launch { try co_delay(.milliseconds(1)) }.wait()
   inherited.withLock { $0 = co_launch { try co_delay(.seconds(1000)) } }
   while !CoroutineRuntime.dump().contains("waiting") || !otherThreadsSleep() { sched_yield() }
@@ -54,7 +53,7 @@ private func launchInherited() throws {
 private func otherThreadsSleep() -> Bool {
   guard let tasks = opendir("/proc/self/task") else { return true }
   defer { closedir(tasks) }
-  // The calling thread is the one that runs.
+  // The calling thread is running.
   var running = 0
   while let entry = readdir(tasks) {
     let name = withUnsafePointer(to: &entry.pointee.d_name) {
@@ -74,7 +73,7 @@ private func otherThreadsSleep() -> Bool {
 // ThreadSanitizer ends a child of many threads.
 @Suite("After a fork", .enabled(if: !hasThreadSanitizer))
 struct ForkTests {
-  @Test("A child steps generators, whatever its parent's other threads were doing at the fork")
+  @Test("A forked child steps generators, whatever the parent's other threads were doing")
   func generators() async {
     await #expect(processExitsWith: .success) {
       // What both sides use is made before: Swift's runtime makes types under locks of its own.
@@ -99,7 +98,7 @@ struct ForkTests {
     }
   }
 
-  @Test("A child that launches, waits or joins gets an error that says so, at once")
+  @Test("A forked child that launches, waits or joins gets an error at once")
   func refusals() async {
     await #expect(processExitsWith: .success) {
       CoroutineRuntime.onUnhandledError = { _, _ in }
@@ -112,7 +111,7 @@ struct ForkTests {
     }
   }
 
-  @Test("A coroutine that forks goes on in the parent, and its child is outside of any coroutine")
+  @Test("A coroutine that forks continues in the parent, and the child is outside any coroutine")
   func fromCoroutine() async {
     await #expect(processExitsWith: .success) {
       CoroutineRuntime.onUnhandledError = { _, _ in }
@@ -128,7 +127,7 @@ struct ForkTests {
     }
   }
 
-  @Test("The sentence says what may be done instead")
+  @Test("The error names the alternatives")
   func sentence() {
     #expect("\(CoroutineError.afterFork)".contains("call exec or _exit"))
   }

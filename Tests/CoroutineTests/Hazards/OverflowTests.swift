@@ -1,11 +1,10 @@
 import CCoroutine
 import Coroutine
 import Dispatch
+import Glibc
 import Testing
 
-import Glibc
-
-/// Calls itself without an end that the compiler could see; each frame keeps some memory.
+/// An endless recursion that the compiler cannot recognise; each frame uses some memory.
 @inline(never)
 private func descend(_ depth: Int) -> Int {
   withUnsafeTemporaryAllocation(of: Int.self, capacity: 16) { memory in
@@ -24,7 +23,7 @@ extension ExitTest.Condition {
 
 @Suite("A coroutine that overflows its stack", .timeLimit(.minutes(1)))
 struct OverflowTests {
-  @Test func `is named, on a queue as on the shared scheduler`() async {
+  @Test func `is named in the report, on a queue and on the shared scheduler`() async {
     let onQueue = await #expect(processExitsWith: .overflow, observing: [\.standardErrorContent]) {
       let job = co_launch(on: taggedQueue("deep"), name: "deep diver", stack: .bytes(64 << 10)) { descend(1 << 40) }
       _ = try await job.value
@@ -39,7 +38,7 @@ struct OverflowTests {
     }
   }
 
-  @Test func `is not taken for the one that used the stack before it`() async {
+  @Test func `is not confused with the previous user of its stack`() async {
     let death = await #expect(processExitsWith: .overflow, observing: [\.standardErrorContent]) {
       let queue = taggedQueue("deep")
       let outer = co_launch(on: queue) {
@@ -55,7 +54,7 @@ struct OverflowTests {
     #expect(words.contains("coroutine \"guilty\"") && !words.contains("innocent"), "\(words)")
   }
 
-  @Test func `and has no name, is told by its number and launch place`() async {
+  @Test func `and has no name is reported by number and launch site`() async {
     let death = await #expect(processExitsWith: .overflow, observing: [\.standardErrorContent]) {
       _ = try await co_launch(start: .immediate) { descend(1 << 40) }.value
     }

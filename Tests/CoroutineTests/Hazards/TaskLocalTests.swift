@@ -7,10 +7,10 @@ private enum Request {
   @TaskLocal static var depth = 0
 }
 
-/// What libraries keep in task-locals (loggers, spans, identities) must never cross from one coroutine into another.
+/// Values that libraries keep in task-locals (loggers, spans, identities) must never leak into another coroutine.
 @Suite("Task-locals in coroutines", .timeLimit(.minutes(1)))
 struct TaskLocalTests {
-  @Test func `bound across a yield by two coroutines on one queue, each keeps its own`() async throws {
+  @Test func `two coroutines on one queue keep their own task-locals across a yield`() async throws {
     let seen = try await onSerialQueue {
       let jobs = ["alice", "bob"].map { user in
         co_launch {
@@ -30,7 +30,7 @@ struct TaskLocalTests {
     #expect(seen == ["alice", "bob"].map { ["nobody", $0, $0, $0, "nobody"] })
   }
 
-  @Test func `bindings that end in another order than they began do no harm`() async throws {
+  @Test func `bindings may end in another order than they began`() async throws {
     let seen = try await onSerialQueue {
       let (first, second) = (Gate(), Gate())
       let a = co_launch {
@@ -54,7 +54,7 @@ struct TaskLocalTests {
     #expect(seen == ["a", "b", "nobody"])
   }
 
-  @Test func `the thread is as clean afterwards as before, while a coroutine is parked in a binding`() async throws {
+  @Test func `the thread has no binding while a coroutine is parked in one`() async throws {
     let queue = taggedQueue("thread")
     let gate = Gate()
     let parked = (0..<3).map { n in
@@ -72,7 +72,7 @@ struct TaskLocalTests {
     #expect(try await onBlock(of: queue) { Request.user } == "nobody")
   }
 
-  @Test func `a block's own binding does not reach the coroutines that it wakes`() async throws {
+  @Test func `a block's binding does not reach the coroutines that it wakes`() async throws {
     let queue = taggedQueue("block")
     let gate = Gate()
     let job = co_launch(on: queue) {
@@ -104,7 +104,7 @@ struct TaskLocalTests {
     for job in jobs { #expect(try await job.value == 0) }
   }
 
-  @Test func `async code awaited in a binding sees it, and binds for itself alone`() async throws {
+  @Test func `async code that is awaited in a binding sees it, and its own bindings stay inside`() async throws {
     let seen = try await onCoroutine {
       try Request.$user.withValue("alice") {
         let inside = try co_await {
@@ -120,7 +120,7 @@ struct TaskLocalTests {
     #expect(seen == ["alice", "bob", "alice"])
   }
 
-  @Test func `a cancelled coroutine unbinds on its way out`() async throws {
+  @Test func `a cancelled coroutine ends its bindings during unwinding`() async throws {
     let seen = try await onSerialQueue {
       let job = co_launch {
         let thrown = outcome { try Request.$user.withValue("bound") { try waitForCancellation() } }

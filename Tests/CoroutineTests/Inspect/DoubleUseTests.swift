@@ -1,10 +1,11 @@
 import Coroutine
 import Testing
 
-/// Each in a process of its own: the error of a second use carries no identity, so the test must hear every error.
-@Suite("A second use is reported with its place", .timeLimit(.minutes(1)))
+/// Each test runs in a separate process: the error of a second use has no identity, so the test must receive every
+/// error.
+@Suite("A second use is reported with its origin", .timeLimit(.minutes(1)))
 struct DoubleUseTests {
-  @Test func `of a resumer, with the name and the launch place of the coroutine that waited, also after its end`()
+  @Test func `of a resumer, with the name and the launch site of the waiting coroutine, also after its end`()
     async throws
   {
     await #expect(processExitsWith: .success) {
@@ -25,7 +26,7 @@ struct DoubleUseTests {
     }
   }
 
-  @Test func `of a promise's resumer, with the place where the promise was created`() async throws {
+  @Test func `of a promise's resumer, with the source line that created the promise`() async throws {
     await #expect(processExitsWith: .success) {
       let heard = Trace()
       CoroutineRuntime.onUnhandledError = { error, job in heard("\(type(of: error)) in \(job)") }
@@ -40,7 +41,7 @@ struct DoubleUseTests {
     }
   }
 
-  @Test func `of a reply, with the name and the launch place of the actor`() async throws {
+  @Test func `of a reply, with the name and the launch site of the actor`() async throws {
     await #expect(processExitsWith: .success) {
       let heard = Trace()
       CoroutineRuntime.onUnhandledError = { error, job in heard("\(type(of: error)) in \(job)") }
@@ -60,7 +61,7 @@ struct DoubleUseTests {
     }
   }
 
-  @Test func `of a reply to a resumer, with the name of the coroutine that asked`() async throws {
+  @Test func `of a reply to a resumer, with the name of the asking coroutine`() async throws {
     await #expect(processExitsWith: .success) {
       let heard = Trace()
       CoroutineRuntime.onUnhandledError = { error, job in heard("\(type(of: error)) in \(job)") }

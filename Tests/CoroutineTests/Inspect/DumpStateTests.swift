@@ -1,11 +1,10 @@
 import Dispatch
+import Glibc
 import Testing
 
 @testable import Coroutine
 
-import Glibc
-
-/// What a dump says of a coroutine: its state, what it waits for, for how long, and where it is.
+/// A dump's line about a coroutine: its state, the source and duration of its wait, and its queue.
 @Suite("CoroutineRuntime.dump: states", .timeLimit(.minutes(1)))
 struct DumpStateTests {
   /// The lines of a dump that `body` takes, in virtual time, without their launch places.
@@ -20,14 +19,14 @@ struct DumpStateTests {
     }
   }
 
-  /// The line of the coroutine `name`, from its name on, with `0x…` for every address and `#…` for every number of a job.
+  /// The line of the coroutine `name`, from its name on, with `0x…` for every address and `#…` for every job number.
   private func line(_ name: String, in lines: [String]) -> String? {
     guard let line = lines.first(where: { $0.contains("\"\(name)\" ") && $0.first == "#" }) else { return nil }
     let tail = line[line.firstIndex(of: "\"").unsafelyUnwrapped...]
     return String(tail).replacing(/0x[0-9a-f]+/, with: "0x…").replacing(/#[0-9]+/, with: "#…")
   }
 
-  @Test func `a coroutine that has not run, one that is ready and one that runs are told apart`() async throws {
+  @Test func `an unstarted, a ready and a running coroutine are distinguished`() async throws {
     let lines = try await lines { dump in
       let gate = Gate()
       co_launch(name: "yields") {
@@ -49,7 +48,7 @@ struct DumpStateTests {
     #expect(line("simulated", in: lines) == "\"simulated\" running for at most 0 ms on simulation")
   }
 
-  @Test func `who waits in a channel is told with the direction, the channel and what it holds`() async throws {
+  @Test func `a wait in a channel is shown with the direction, the channel and its count`() async throws {
     let lines = try await lines { dump in
       let (empty, full, unbounded) = (Channel<Int>(), Channel<String>(2), Channel<Int>(.unbounded))
       for text in ["a", "b"] { try full.send(text) }
@@ -72,7 +71,7 @@ struct DumpStateTests {
     #expect(line("waits without end", in: lines)?.contains("(Channel<Int> 0x…, 0 values buffered)") == true)
   }
 
-  @Test func `who waits for a lock is told with the lock's owner`() async throws {
+  @Test func `a wait for a lock is shown with the lock's owner`() async throws {
     let lines = try await lines { dump in
       let (mutex, lock, semaphore) = (FairMutex(), FairReadWriteLock(), FairSemaphore(3))
       let (read, limiter) = (FairReadWriteLock(), RateLimiter(1, per: .seconds(1)))
@@ -107,7 +106,7 @@ struct DumpStateTests {
     #expect(line("owns", in: lines) == "\"owns\" waiting for a delay (ends in 10 ms) for 10 ms on simulation")
   }
 
-  @Test func `a lock that a thread owns says so`() async throws {
+  @Test func `a lock that a thread owns is shown so`() async throws {
     let mutex = FairMutex()
     try await onOwnThread { #expect(mutex.tryLock()) }
     let lines = try await lines { dump in
@@ -120,7 +119,7 @@ struct DumpStateTests {
     #expect(line("waits for a thread", in: lines)?.contains("held by a thread") == true, "\(lines)")
   }
 
-  @Test func `who waits for a job or a promise is told which`() async throws {
+  @Test func `a wait for a job or a promise is shown with its name`() async throws {
     let lines = try await lines { dump in
       let (gate, other) = (Gate(), co_launch(name: "the other") { try co_delay(.milliseconds(9)) })
       co_launch(name: "joins") { try other.join() }
@@ -134,7 +133,7 @@ struct DumpStateTests {
     #expect(awaiting?.contains("for a promise (Promise<()> 0x…, created at") == true, "\(lines)")
   }
 
-  @Test func `a select that waits is told with its cases`() async throws {
+  @Test func `a waiting select is shown with its cases`() async throws {
     let lines = try await lines { dump in
       let (numbers, words, mutex) = (Channel<Int>(), Channel<String>(1), FairMutex())
       let (gate, semaphore) = (Gate(), FairSemaphore(0))
@@ -172,7 +171,7 @@ struct DumpStateTests {
     #expect(line("nothing but time", in: lines)?.contains("waiting in a select (1 case) for 5 ms") == true, "\(lines)")
   }
 
-  @Test func `who waits for a descriptor is told which`() async throws {
+  @Test func `a wait for a descriptor is shown with its number`() async throws {
     let pipe = PipePair()
     let queue = taggedQueue("dump.descriptor")
     let job = co_launch(on: queue, name: "reads a pipe") { try co_wait(readable: pipe.reader) }
@@ -185,7 +184,7 @@ struct DumpStateTests {
     try await job.value
   }
 
-  @Test func `timers that a busy queue does not get to are overdue`() async throws {
+  @Test func `timers that a busy queue does not reach are overdue`() async throws {
     let lines = try await onCoroutine(on: taggedQueue("dump.overdue")) {
       let job = co_launch(name: "sleeps too long") { try co_delay(.milliseconds(1)) }
       try co_yield()
@@ -202,7 +201,7 @@ struct DumpStateTests {
   }
 
   @Test(.enabled(if: Processors.usable > 1, "a stolen job needs a second worker"))
-  func `the worker is the one where the coroutine is, not where it was launched`() async throws {
+  func `the worker is the coroutine's current one, not the one of its launch`() async throws {
     let gate = Gate()
     let moved = Locked("")
     let stolen = try await onCoroutine(on: ownLanes("dump").workers[0].currentQueue) {
@@ -229,7 +228,7 @@ struct DumpStateTests {
     try await stolen.value
   }
 
-  @Test func `a coroutine that computes runs, wherever the dump is taken`() async throws {
+  @Test func `a computing coroutine is shown as running, on whatever thread the dump is taken`() async throws {
     let (started, over) = (Flag(), Flag())
     let job = co_launch(on: taggedQueue("dump.computing"), name: "dump: computes") {
       started.raise()

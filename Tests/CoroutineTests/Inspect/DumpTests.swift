@@ -1,12 +1,11 @@
 import Coroutine
 import Dispatch
-import Testing
-
 import Glibc
+import Testing
 
 @Suite("CoroutineRuntime.dump and liveCount", .timeLimit(.minutes(1)))
 struct DumpTests {
-  @Test func `lists a parked coroutine by id, name, queue and launch place`() async throws {
+  @Test func `lists a parked coroutine by id, name, queue and launch site`() async throws {
     let gate = Gate()
     let started = Gate()
     let queue = DispatchQueue(label: "dump.queue.label")
@@ -24,7 +23,7 @@ struct DumpTests {
     #expect(dump.contains("DumpTests.swift"), "\(dump)")
   }
 
-  @Test func `lists the coroutine that asks, and those that have not started`() async throws {
+  @Test func `lists the calling coroutine, and unstarted ones`() async throws {
     let dump = try await onSerialQueue {
       let job = co_launch(name: "dump: the asking one") {
         let queued = co_launch(name: "dump: the queued one") {}
@@ -42,7 +41,8 @@ struct DumpTests {
     ("nul: before\0after", #"nul: before\0after"#), ("\0nul: first and last\0", #"\0nul: first and last\0"#),
     ("nul: two\0\0in a row", #"nul: two\0\0in a row"#), ("nul: none", "nul: none"),
   ])
-  func `a name with NUL is whole in the dump, in reports and in the job`(_ name: String, _ printed: String) async throws
+  func `a name with NUL is complete in the dump, in reports and in the job`(_ name: String, _ printed: String)
+    async throws
   {
     let errors = UnhandledErrors()
     let (dump, known) = try await onSerialQueue {
@@ -54,7 +54,7 @@ struct DumpTests {
     #expect(try await errors.jobs(count: 1)[0].hasPrefix("\"\(printed)\" "))
   }
 
-  @Test func `does not list what has ended`() async throws {
+  @Test func `does not list ended coroutines`() async throws {
     let dump = try await onSerialQueue {
       try co_launch(name: "dump: ended by return") {}.join()
       let cancelled = co_launch(name: "dump: ended by cancellation") { try waitForCancellation() }
@@ -68,7 +68,7 @@ struct DumpTests {
     #expect(!dump.contains("dump: ended by cancellation"), "\(dump)")
   }
 
-  @Test func `can be asked for from any thread while coroutines come and go`() async throws {
+  @Test func `can be taken on any thread while coroutines start and end`() async throws {
     let over = Flag()
     let busy = (0..<4).map { n in
       co_launch(on: taggedQueue("busy \(n)")) {
@@ -84,8 +84,8 @@ struct DumpTests {
     for job in busy { try await job.value }
   }
 
-  @Test func `liveCount counts the coroutines that have not ended, and ends at none`() async throws {
-    // In a process of its own: tests beside this one have coroutines too.
+  @Test func `liveCount counts the coroutines that have not ended, and returns to zero`() async throws {
+    // In a separate process, because other tests have coroutines too.
     await #expect(processExitsWith: .success) {
       #expect(CoroutineRuntime.liveCount == 0)
       let gate = Gate()
@@ -93,7 +93,7 @@ struct DumpTests {
       #expect(CoroutineRuntime.liveCount == 100)
       gate.open()
       for job in jobs { try await job.value }
-      // A job's value may be there a moment before its stack has gone.
+      // A job's value may be there a moment before its stack is free.
       while CoroutineRuntime.liveCount > 0 { await Task.yield() }
     }
   }

@@ -1,15 +1,14 @@
 import Dispatch
+import Glibc
 import Synchronization
 import Testing
 
 @testable import Coroutine
 
-import Glibc
-
 /// The two halves of the argument in Inspection.swift.
-@Suite("How a dump comes to hold what a coroutine waits for", .timeLimit(.minutes(1)))
+@Suite("How a dump retains the source of a wait", .timeLimit(.minutes(1)))
 struct InspectionTests {
-  /// Objects that a dump looks at, and that show when their deinit goes on.
+  /// Objects that a dump inspects, and that show when their deinit continues.
   static let kinds: [@Sendable (_ owned: Tracked) -> AnyObject] = [
     { owned in
       let channel = Channel<Tracked>(1)
@@ -26,7 +25,7 @@ struct InspectionTests {
     let isReleasing = Flag()
     try await onOwnThread {
       let held = Unmanaged.passRetained(Self.kinds[kind](Tracked("object", trace)))
-      // As a dump does that has read the address.
+      // As a dump does after it has read the address.
       Inspection.begin(held.toOpaque())
       startThread {
         isReleasing.raise()
@@ -43,7 +42,7 @@ struct InspectionTests {
     #expect(trace.all == ["retained", "released object"])
   }
 
-  @Test func `what a coroutine waits for no more is left alone`() async throws {
+  @Test func `an object that the coroutine no longer waits for is not touched`() async throws {
     try await onSerialQueue {
       var channel: Channel<Int>? = Channel<Int>()
       let job = co_launch { [channel] in _ = try channel?.receive() }

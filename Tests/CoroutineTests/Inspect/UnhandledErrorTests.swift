@@ -3,7 +3,7 @@ import Testing
 
 @Suite("The unhandled-error hook", .timeLimit(.minutes(1)))
 struct UnhandledErrorTests {
-  @Test func `gets a failure that nobody joins, once, with the job's name`() async throws {
+  @Test func `receives a failure that is never joined, once, with the job's name`() async throws {
     let errors = UnhandledErrors()
     let failure = errors.failure("unjoined")
     co_launch(name: "unheard of") { () throws -> Void in throw failure }
@@ -13,7 +13,7 @@ struct UnhandledErrorTests {
     #expect(try await errors.settledLabels() == ["unjoined"])
   }
 
-  @Test func `gets it also when the handle lives on for a while, and is then dropped`() async throws {
+  @Test func `receives it also if the handle is released later`() async throws {
     let errors = UnhandledErrors()
     let failure = errors.failure("dropped")
     try await onSerialQueue {
@@ -24,7 +24,7 @@ struct UnhandledErrorTests {
     #expect(try await errors.settledLabels() == ["dropped"])
   }
 
-  @Test func `does not get what was joined, awaited or waited for`() async throws {
+  @Test func `does not receive failures that were joined, awaited or waited for`() async throws {
     let errors = UnhandledErrors()
     let failure = errors.failure("seen")
     let jobs = (0..<4).map { _ in co_launch(start: .lazy) { () throws -> Int in throw failure } }
@@ -38,7 +38,7 @@ struct UnhandledErrorTests {
     #expect(try await errors.settledLabels().isEmpty)
   }
 
-  @Test func `gets it when the only joiner gave up before the end`() async throws {
+  @Test func `receives it if the only joiner was cancelled before the end`() async throws {
     let errors = UnhandledErrors()
     let failure = errors.failure("given up")
     try await onSerialQueue {
@@ -61,8 +61,8 @@ struct UnhandledErrorTests {
     return co_launch { try job.join() }
   }
 
-  @Test func `does not get cancellations`() async throws {
-    // In a process of its own: it must hear every error, and cancellations carry no identity.
+  @Test func `does not receive cancellations`() async throws {
+    // In a separate process: it must receive every error, and cancellations have no identity.
     await #expect(processExitsWith: .success) {
       let heard = Trace()
       let last = Gate()
@@ -83,7 +83,7 @@ struct UnhandledErrorTests {
     }
   }
 
-  @Test func `by default writes one line with the failure, the name and the launch place to standard error`()
+  @Test func `by default writes one line with the failure, the name and the launch site to standard error`()
     async throws
   {
     let result = await #expect(processExitsWith: .success, observing: [\.standardErrorContent]) {

@@ -5,7 +5,7 @@ import Testing
 struct ErrorTextTests {
   struct Cause: Error, CustomStringConvertible { var description: String { "the disk is full" } }
 
-  @Test func `those that channels, generators, actors and deadlines throw`() {
+  @Test func `the errors of channels, generators, actors and deadlines`() {
     #expect("\(ChannelClosed())" == "the channel is closed")
     #expect(
       "\(ChannelClosed(cause: Cause()))" == "the channel is closed; it was closed with the error: the disk is full"
@@ -23,7 +23,7 @@ struct ErrorTextTests {
     #expect("\(two)" == "all 2 have failed: (1) the disk is full, (2) the deadline has passed")
   }
 
-  @Test func `a deadline that has passed says how long it was`() async throws {
+  @Test func `an expired deadline gives its duration`() async throws {
     let never = Promise<Int>()
     let seen = try await onCoroutine {
       [
@@ -40,7 +40,7 @@ struct ErrorTextTests {
     )
   }
 
-  @Test func `wouldDeadlock says which rule was met, and no other`() async throws {
+  @Test func `wouldDeadlock names the violated rule, and no other`() async throws {
     let seen = try await onSerialQueue {
       let (mutex, lock) = (FairMutex(), FairReadWriteLock())
       try mutex.lock()
@@ -70,7 +70,7 @@ struct ErrorTextTests {
     }
   }
 
-  @Test func `wait on the queue that the job needs says so`() async throws {
+  @Test func `wait on the queue that the job needs names that rule`() async throws {
     let queue = taggedQueue("needed")
     let gate = Gate()
     let job = co_launch(on: queue) { try gate.pass() }
@@ -80,7 +80,7 @@ struct ErrorTextTests {
     try await job.value
   }
 
-  @Test func `an actor that asks itself, or fills its own mailbox, is told so`() async throws {
+  @Test func `an actor that asks itself, or fills its own mailbox, gets that reason`() async throws {
     enum Order: Sendable {
       case askYourself, fillYourself, nothing
       case answer(Reply<Int>)

@@ -41,7 +41,7 @@ struct FinallyTests {
   }
 
   @Test(arguments: Ending.allCases)
-  func `runs once, after the end, whatever the end was, and leaves the outcome`(ending: Ending) async throws {
+  func `runs once after the end, whatever the outcome, and does not change it`(ending: Ending) async throws {
     let trace = Trace()
     let seen = try await onSerialQueue {
       let job = try ending.job()
@@ -60,7 +60,7 @@ struct FinallyTests {
   }
 
   @Test(arguments: Ending.allCases)
-  func `runs once when attached late, and not within the attaching call`(ending: Ending) async throws {
+  func `runs once if attached late, and not within the attaching call`(ending: Ending) async throws {
     let trace = Trace()
     try await onSerialQueue {
       let job = try ending.job()
@@ -93,7 +93,7 @@ struct FinallyTests {
     #expect(trace.all == ["body", "1", "2", "3"])
   }
 
-  @Test func `gives the job itself back`() async throws {
+  @Test func `returns the job itself`() async throws {
     let job = co_launch { 1 }
     #expect(job.finally {} === job)
     #expect(try await job.value == 1)
@@ -115,7 +115,7 @@ struct FinallyTests {
     #expect(seen == "attaching")
   }
 
-  @Test func `attached from a plain thread it runs as well`() async throws {
+  @Test func `runs also if attached on a plain thread`() async throws {
     let ran = Gate()
     let job = co_launch { 1 }
     try await onOwnThread { job.finally { ran.open() } }
@@ -131,7 +131,7 @@ struct FinallyTests {
     #expect(try await errors.settledLabels() == ["alone"])
   }
 
-  @Test func `what it holds is released after it ran`() async throws {
+  @Test func `its captures are released after it ran`() async throws {
     let released = Gate()
     let job = attach(Tracked { released.open() }, to: co_launch {})
     try await onCoroutine { try released.pass() }

@@ -3,7 +3,7 @@ import Testing
 
 @Suite("Job.join", .timeLimit(.minutes(1)))
 struct JoinTests {
-  @Test func `any number of joiners, before and after the end, get the same`() async throws {
+  @Test func `any number of joiners, before and after the end, get the same result`() async throws {
     let seen = try await onSerialQueue {
       let gate = Gate()
       let job = co_launch {
@@ -32,7 +32,7 @@ struct JoinTests {
     #expect(seen == Array(repeating: "Oops(shared)", count: 6))
   }
 
-  @Test func `joiners go on in the order in which they came`() async throws {
+  @Test func `joiners are served first come, first served`() async throws {
     let trace = Trace()
     try await onSerialQueue {
       let gate = Gate()
@@ -50,7 +50,7 @@ struct JoinTests {
     #expect(trace.all == ["1", "2", "3", "4", "5"])
   }
 
-  @Test func `a cancelled joiner leaves the job alone, and the other joiners`() async throws {
+  @Test func `a cancelled joiner does not affect the job or the other joiners`() async throws {
     let seen = try await onSerialQueue {
       let gate = Gate()
       let job = co_launch {
@@ -69,7 +69,7 @@ struct JoinTests {
     #expect(seen == ["Oops(quit)", "true", "kept on", "kept on"])
   }
 
-  @Test func `joining oneself throws, and the job can go on`() async throws {
+  @Test func `a job that joins itself throws, and can continue`() async throws {
     let seen = try await onSerialQueue {
       let handle = Promise<Job<Bool>>()
       let job = co_launch {
@@ -87,7 +87,7 @@ struct JoinTests {
     #expect(seen)
   }
 
-  @Test func `awaiting oneself throws as joining oneself does`() async throws {
+  @Test func `a job that awaits itself throws, as when it joins itself`() async throws {
     let seen = try await onSerialQueue {
       let handle = Promise<Job<Bool>>()
       let job = co_launch {
@@ -105,7 +105,7 @@ struct JoinTests {
     #expect(seen)
   }
 
-  @Test func `joining across queues comes back to one's own`() async throws {
+  @Test func `a join across queues returns on the joiner's own queue`() async throws {
     let far = taggedQueue("far")
     let tags = try await onCoroutine(on: taggedQueue("near")) {
       let job = co_launch(on: far) {
@@ -117,7 +117,7 @@ struct JoinTests {
     #expect(tags == ["far", "near"])
   }
 
-  @Test func `co_await on a job gives what join gives`() async throws {
+  @Test func `co_await on a job returns what join returns`() async throws {
     let seen = try await onCoroutine {
       let good = co_launch { 1 }
       let bad = co_launch { () throws -> Int in throw Oops("bad") }
@@ -126,7 +126,7 @@ struct JoinTests {
     #expect(seen == ["1", "Oops(bad)", "1"])
   }
 
-  @Test func `a job that was cancelled joins as the reason it was given`() async throws {
+  @Test func `joining a cancelled job throws the reason`() async throws {
     let seen = try await onSerialQueue {
       let plain = co_launch { try waitForCancellation() }
       let reasoned = co_launch { try waitForCancellation() }

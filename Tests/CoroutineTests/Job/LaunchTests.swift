@@ -35,11 +35,11 @@ struct LaunchTests {
     #expect(trace.all == (1...20).map(String.init))
   }
 
-  @Test func `a job has the result of its body`() async throws {
+  @Test func `a job returns the result of its body`() async throws {
     #expect(try await co_launch { "done" }.value == "done")
   }
 
-  @Test func `what the body throws is what join throws`() async throws {
+  @Test func `join throws the error of the body`() async throws {
     let seen = try await onCoroutine {
       let job = co_launch { () throws -> Int in throw Oops("body") }
       return outcome { try job.join() }
@@ -54,7 +54,7 @@ struct LaunchTests {
     #expect(tag == "parent")
   }
 
-  @Test func `with a queue a coroutine runs on that one`() async throws {
+  @Test func `with a queue a coroutine runs on that queue`() async throws {
     let other = taggedQueue("other")
     let tags = try await onCoroutine(on: taggedQueue("parent")) {
       let child = try co_launch(on: other) {
@@ -66,13 +66,13 @@ struct LaunchTests {
     #expect(tags == ["other", "parent"])
   }
 
-  @Test func `outside any coroutine no queue means the shared scheduler, also on a block of a queue`() async throws {
+  @Test func `outside a coroutine no queue means the shared scheduler, also in a block of a queue`() async throws {
     let queue = taggedQueue("mine")
     let tag = try await onBlock(of: queue) { co_launch { currentTag } }.value
     #expect(tag == nil)
   }
 
-  @Test func `ids tell jobs apart`() async throws {
+  @Test func `ids distinguish jobs`() async throws {
     let jobs = (0..<100).map { n in co_launch { n } }
     #expect(Set(jobs.map(\.id)).count == 100)
     for (n, job) in jobs.enumerated() { #expect(try await job.value == n) }
@@ -88,7 +88,7 @@ struct LaunchTests {
     #expect(named.name == "login")
   }
 
-  @Test func `isFinished turns true at the end and not before`() async throws {
+  @Test func `isFinished becomes true at the end and not before`() async throws {
     let gate = Gate()
     let job = co_launch { try gate.pass() }
     #expect(!job.isFinished)
@@ -105,7 +105,7 @@ struct LaunchTests {
     #expect(try await onCoroutine { try depth(200) } == 200)
   }
 
-  @Test func `what a body holds is released when it has ended, though the handle lives on`() async throws {
+  @Test func `a body's captures are released when it has ended, even if the handle is kept`() async throws {
     let released = Gate()
     let job = launch(holding: Tracked { released.open() })
     try await onCoroutine { try released.pass() }

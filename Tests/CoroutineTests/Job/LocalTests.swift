@@ -4,13 +4,13 @@ import Testing
 
 @Suite("CoroutineLocal", .timeLimit(.minutes(1)))
 struct LocalTests {
-  @Test func `is its default where nothing is bound`() async throws {
+  @Test func `has its default value without a binding`() async throws {
     let local = CoroutineLocal(default: "default")
     #expect(local.value == "default")
     #expect(try await onCoroutine { local.value } == "default")
   }
 
-  @Test func `withValue binds for its extent, nests, and gives the body's result`() async throws {
+  @Test func `withValue binds for its extent, nests, and returns the body's result`() async throws {
     let local = CoroutineLocal(default: 0)
     let seen = try await onCoroutine {
       var seen = [local.value]
@@ -58,7 +58,7 @@ struct LocalTests {
     #expect(seen == [["a"], ["b"], ["c"], ["none"]])
   }
 
-  @Test func `what is launched inherits what was bound at its launch, though it starts later`() async throws {
+  @Test func `a launched coroutine inherits the bindings of its launch, even if it starts later`() async throws {
     let local = CoroutineLocal(default: "none")
     let seen = try await onSerialQueue {
       let (queued, lazy, elsewhere) = local.withValue("bound") {
@@ -73,7 +73,7 @@ struct LocalTests {
     #expect(seen == ["bound", "bound", "bound", "none"])
   }
 
-  @Test func `children of scopes inherit it, and their own bindings reach nobody else`() async throws {
+  @Test func `children of scopes inherit it, and their own bindings stay inside`() async throws {
     let local = CoroutineLocal(default: "none")
     let seen = try await onSerialQueue {
       try local.withValue("parent") {
@@ -96,7 +96,7 @@ struct LocalTests {
     #expect(seen == ["parent", "first", "parent", "parent"])
   }
 
-  @Test func `two locals do not touch each other`() async throws {
+  @Test func `two locals are independent`() async throws {
     let (number, text) = (CoroutineLocal(default: 0), CoroutineLocal(default: "none"))
     let seen = try await onCoroutine {
       number.withValue(1) { text.withValue("one") { "\(number.value) \(text.value)" } }
@@ -107,7 +107,7 @@ struct LocalTests {
 
   // MARK: off a coroutine
 
-  @Test func `off a coroutine it is bound for the thread's extent and all that is launched in it`() async throws {
+  @Test func `outside a coroutine it is bound for the thread's extent and everything launched in it`() async throws {
     let local = CoroutineLocal(default: "none")
     let seen = try await onOwnThread {
       let job = local.withValue("thread") { () -> Job<[String]> in
@@ -119,7 +119,7 @@ struct LocalTests {
     #expect(seen == ["thread", "thread", "thread", "none"])
   }
 
-  @Test func `a thread's binding is not another thread's`() async throws {
+  @Test func `a thread's binding is not seen by another thread`() async throws {
     let local = CoroutineLocal(default: "none")
     let seen = try await onOwnThread {
       try local.withValue("this") {
@@ -136,7 +136,7 @@ struct LocalTests {
     #expect(seen == ["none", "this", "this"])
   }
 
-  @Test func `a coroutine that runs within a thread's binding sees only what it inherited`() async throws {
+  @Test func `a coroutine that runs within a thread's binding sees only inherited bindings`() async throws {
     let local = CoroutineLocal(default: "none")
     let queue = taggedQueue("shared")
     let resumer = Locked<Resumer<Void>?>(nil)

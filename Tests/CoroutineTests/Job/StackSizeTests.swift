@@ -5,8 +5,8 @@ import Testing
 struct StackSizeTests {
   @Test(arguments: [0, 1, 16 * 1024, 16 * 1024 + 1, 100_000, 512 * 1024, 1 << 20, 16 << 20])
   func `a size is rounded up to a class that holds it`(bytes: Int) async throws {
-    // The smallest class leaves little room: the body calls next to nothing, and Swift makes the metadata of its types, which
-    // takes more, in a first run on a roomy stack.
+    // The smallest class leaves little room: the body calls next to nothing, and Swift makes the metadata of its types,
+    // which takes more, in a first run on a roomy stack.
     #expect(try await co_launch(stack: .standard) { bytes }.value == bytes)
     #expect(try await co_launch(stack: .bytes(bytes)) { bytes }.value == bytes)
   }
@@ -29,12 +29,12 @@ struct StackSizeTests {
     #expect(seen == "stackTooLarge")
   }
 
-  @Test func `a large stack bears a recursion that the standard one could not`() async throws {
+  @Test func `a large stack holds a recursion that the standard one could not`() async throws {
     // About 1.2 KiB a level in a debug build: over 2 MiB in all.
     #expect(try await co_launch(stack: .bytes(16 << 20)) { recurse(2_000) {} }.value == 2_000)
   }
 
-  @Test func `the standard stack bears a recursion 200 KiB deep, with a suspension at the bottom`() async throws {
+  @Test func `the standard stack holds a recursion 200 KiB deep, with a suspension at the bottom`() async throws {
     #expect(try await co_launch { try recurse(160) { try co_yield() } }.value == 160)
   }
 
@@ -44,7 +44,7 @@ struct StackSizeTests {
   }
 }
 
-/// Goes `levels` deep with a kilobyte of its own on every level, runs `bottom` there, and counts the levels on the way up.
+/// Recurses `levels` deep with a kilobyte per level, runs `bottom` there, and counts the levels while returning.
 @inline(never)
 private func recurse(_ levels: Int, _ bottom: () throws -> Void) rethrows -> Int {
   guard levels > 0 else {

@@ -5,7 +5,7 @@ import Testing
 struct StartModeTests {
   // MARK: immediate
 
-  @Test func `an immediate body runs on the caller's carrier until it first suspends`() async throws {
+  @Test func `an immediate body runs on the caller's thread until it first suspends`() async throws {
     let trace = Trace()
     try await onSerialQueue {
       let job = co_launch(start: .immediate) {
@@ -28,7 +28,7 @@ struct StartModeTests {
     #expect(seen == [true, true])
   }
 
-  @Test func `an immediate body runs before what was ready already`() async throws {
+  @Test func `an immediate body runs before jobs that are ready already`() async throws {
     let trace = Trace()
     try await onSerialQueue {
       let first = co_launch { trace("queued") }
@@ -46,7 +46,7 @@ struct StartModeTests {
     #expect(seen == "Oops(now)")
   }
 
-  @Test func `immediate bodies nest, and each caller goes on as itself`() async throws {
+  @Test func `immediate bodies nest, and each caller continues as itself`() async throws {
     let trace = Trace()
     let local = CoroutineLocal(default: "none")
     try await onSerialQueue {
@@ -135,7 +135,7 @@ struct StartModeTests {
     #expect(trace.all == ["body"])
   }
 
-  @Test func `a lazy job that nobody joins never runs, and is released with its handle`() async throws {
+  @Test func `a lazy job that is never joined never runs, and is released with its handle`() async throws {
     let trace = Trace()
     let released = Gate()
     drop(co_launch(start: .lazy, holding(Tracked { released.open() }, trace)))

@@ -14,7 +14,7 @@ struct WaitTests {
     #expect(value == 8)
   }
 
-  @Test func `a plain thread gets the failure, as often as it asks`() async throws {
+  @Test func `a plain thread gets the failure, every time`() async throws {
     let seen = try await onOwnThread {
       let job = co_launch { () throws -> Int in throw Oops("late") }
       return [outcome { try job.wait() }, outcome { try job.wait() }]

@@ -3,9 +3,9 @@ import Testing
 
 @Suite("Condition", .timeLimit(.minutes(1)))
 struct ConditionTests {
-  /// What a mutex protects, and those who wait for it to change.
+  /// A value that a mutex protects, and a condition on it.
   private final class Shelf: @unchecked Sendable {
-    // Sound because `count` is touched with the mutex held only.
+    // Sound because `count` is accessed with the mutex held only.
     let lock = FairMutex()
     let changed: Condition
     private(set) var count = 0
@@ -22,7 +22,7 @@ struct ConditionTests {
     }
   }
 
-  @Test func `a predicate that is true already is not waited for`() async throws {
+  @Test func `a predicate that is already true does not wait`() async throws {
     try await onSerialQueue {
       let shelf = Shelf()
       try shelf.put()
@@ -32,7 +32,7 @@ struct ConditionTests {
     }
   }
 
-  @Test func `the mutex is free while somebody waits, and held whenever the predicate is looked at`() async throws {
+  @Test func `the mutex is free during the wait, and held whenever the predicate is evaluated`() async throws {
     try await onSerialQueue {
       let (lock, row, isOpen) = (FairMutex(), Queueing(), Flag())
       let condition = Condition(lock)
@@ -56,7 +56,7 @@ struct ConditionTests {
     }
   }
 
-  @Test func `a signal wakes the one that has waited longest, a broadcast all, in order`() async throws {
+  @Test func `a signal wakes the longest waiter, a broadcast all, in order`() async throws {
     let trace = try await onSerialQueue {
       let (shelf, row) = (Shelf(), Queueing())
       for label in ["a", "b", "c", "d"] { try row.enqueue(label) { try shelf.take() } }
@@ -87,7 +87,7 @@ struct ConditionTests {
     }
   }
 
-  @Test func `nobody waits for a signal: it is not remembered, and does no harm`() async throws {
+  @Test func `a signal without a waiter is not stored, and has no effect`() async throws {
     try await onSerialQueue {
       let (shelf, row) = (Shelf(), Queueing())
       shelf.changed.signal()
@@ -100,7 +100,7 @@ struct ConditionTests {
     }
   }
 
-  @Test func `a cancelled waiter holds the mutex when it throws, though it has to wait for it`() async throws {
+  @Test func `a cancelled waiter holds the mutex when it throws, even if it must wait for it`() async throws {
     let trace = try await onSerialQueue {
       let (shelf, row) = (Shelf(), Queueing())
       let waiter = try row.enqueue("waiter") {
@@ -135,7 +135,7 @@ struct ConditionTests {
     #expect(Set(trace) == ["first: CancellationError", "second"])
   }
 
-  @Test func `one that was signalled and then cancelled uses what the signal was for`() async throws {
+  @Test func `a waiter that is signalled and then cancelled still uses the signal`() async throws {
     let trace = try await onSerialQueue {
       let (shelf, row) = (Shelf(), Queueing())
       let waiter = try row.enqueue("waiter") {

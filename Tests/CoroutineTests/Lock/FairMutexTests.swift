@@ -4,7 +4,7 @@ import Testing
 
 @Suite("FairMutex", .timeLimit(.minutes(1)))
 struct FairMutexTests {
-  @Test func `those who wait get the lock in the order in which they came`() async throws {
+  @Test func `waiters get the lock first come, first served`() async throws {
     let trace = try await onSerialQueue {
       let (lock, row) = (FairMutex(), Queueing())
       try lock.lock()
@@ -22,7 +22,7 @@ struct FairMutexTests {
     #expect(trace == ["a", "b", "c"])
   }
 
-  @Test func `who unlocks and wants the lock again at once goes to the back of the queue`() async throws {
+  @Test func `a coroutine that unlocks and locks again at once goes to the back of the queue`() async throws {
     let trace = try await onSerialQueue {
       let (lock, row) = (FairMutex(), Queueing())
       try lock.lock()
@@ -61,7 +61,7 @@ struct FairMutexTests {
     }
   }
 
-  @Test func `the lock belongs to the coroutine, whatever queue it goes on on`() async throws {
+  @Test func `the lock belongs to the coroutine, on whatever queue it continues`() async throws {
     let other = taggedQueue("other")
     try await onSerialQueue {
       let lock = FairMutex()
@@ -73,7 +73,7 @@ struct FairMutexTests {
     }
   }
 
-  @Test func `a critical section that suspends keeps others out, on every core`() async throws {
+  @Test func `a critical section that suspends excludes other coroutines, on every core`() async throws {
     let lock = FairMutex()
     let cell = UnsafeCell()
     try await onCoroutine {
@@ -95,7 +95,7 @@ struct FairMutexTests {
     #expect(cell.count == 1_000)
   }
 
-  @Test func `one that waits does not hold its thread`() async throws {
+  @Test func `a waiting coroutine does not block its thread`() async throws {
     try await onSerialQueue {
       let (lock, row) = (FairMutex(), Queueing())
       try lock.lock()
@@ -107,7 +107,7 @@ struct FairMutexTests {
     }
   }
 
-  @Test func `off a coroutine a thread may try, and then owns the lock`() async throws {
+  @Test func `outside a coroutine a thread may try, and then owns the lock`() async throws {
     let lock = FairMutex()
     #expect(outcome { try lock.lock() } == "notInCoroutine")
     #expect(outcome { try lock.withLock {} } == "notInCoroutine")
@@ -120,7 +120,7 @@ struct FairMutexTests {
     }
   }
 
-  @Test func `a thread that unlocks hands over to a coroutine that waits`() async throws {
+  @Test func `a thread that unlocks hands the lock over to a waiting coroutine`() async throws {
     let (lock, parked) = (FairMutex(), Gate())
     let queue = taggedQueue("waiter")
     let waiter = try await onOwnThread {
@@ -149,7 +149,7 @@ struct FairMutexTests {
     #expect(dump.contains("\"stands in line\" waiting for a lock"))
   }
 
-  @Test func `unlocking what another has locked ends the process`() async {
+  @Test func `unlocking another owner's lock ends the process`() async {
     let died = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
       try await onSerialQueue {
         let lock = FairMutex()

@@ -3,7 +3,7 @@ import Testing
 
 @Suite("FairReadWriteLock", .timeLimit(.minutes(1)))
 struct FairReadWriteLockTests {
-  @Test func `readers share it, a writer has it alone`() async throws {
+  @Test func `readers share the lock, a writer has it alone`() async throws {
     try await onSerialQueue {
       let lock = FairReadWriteLock()
       try lock.lockRead()
@@ -35,7 +35,7 @@ struct FairReadWriteLockTests {
     #expect(trace == ["writer", "reader"])
   }
 
-  @Test func `all readers up to the next writer get in together, and no writer is overtaken by a later one`()
+  @Test func `all readers up to the next writer get the lock together, and no writer is overtaken by a later one`()
     async throws
   {
     let trace = try await onSerialQueue {
@@ -61,7 +61,7 @@ struct FairReadWriteLockTests {
     #expect(trace == ["r1", "r2", "r1 out", "r2 out", "w1", "w2", "r3"])
   }
 
-  @Test func `readers behind a cancelled writer join those that read`() async throws {
+  @Test func `readers behind a cancelled writer join the current readers`() async throws {
     let trace = try await onSerialQueue {
       let (lock, row) = (FairReadWriteLock(), Queueing())
       try lock.lockRead()
@@ -77,7 +77,7 @@ struct FairReadWriteLockTests {
     #expect(trace == ["writer: CancellationError", "r1", "r2"])
   }
 
-  @Test func `a writer that asks again is told, and keeps the lock`() async throws {
+  @Test func `a writer that locks again gets wouldDeadlock, and keeps the lock`() async throws {
     try await onSerialQueue {
       let lock = FairReadWriteLock()
       try lock.withWriteLock {
@@ -89,7 +89,7 @@ struct FairReadWriteLockTests {
     }
   }
 
-  @Test func `off a coroutine a thread may try, and then owns the lock`() async throws {
+  @Test func `outside a coroutine a thread may try, and then owns the lock`() async throws {
     let lock = FairReadWriteLock()
     #expect(outcome { try lock.lockRead() } == "notInCoroutine")
     #expect(outcome { try lock.lockWrite() } == "notInCoroutine")
@@ -101,14 +101,14 @@ struct FairReadWriteLockTests {
     }
   }
 
-  @Test func `unlocking for reading what nobody reads ends the process`() async {
+  @Test func `unlocking for reading without a reader ends the process`() async {
     let died = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
       FairReadWriteLock().unlockRead()
     }
     #expect(died?.said("although nobody reads") == true)
   }
 
-  @Test func `unlocking for reading what is written ends the process`() async {
+  @Test func `unlocking for reading while a writer holds the lock ends the process`() async {
     let died = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
       try await onCoroutine {
         let lock = FairReadWriteLock()
@@ -118,7 +118,7 @@ struct FairReadWriteLockTests {
     #expect(died?.said("although nobody reads") == true)
   }
 
-  @Test func `unlocking for writing what another writes ends the process`() async {
+  @Test func `unlocking for writing another writer's lock ends the process`() async {
     let died = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
       try await onSerialQueue {
         let lock = FairReadWriteLock()
@@ -130,7 +130,7 @@ struct FairReadWriteLockTests {
     #expect(died?.said("only by who has locked it for writing") == true)
   }
 
-  @Test func `unlocking for writing what is read ends the process`() async {
+  @Test func `unlocking for writing while readers hold the lock ends the process`() async {
     let died = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
       let lock = FairReadWriteLock()
       #expect(lock.tryLockRead())

@@ -3,7 +3,7 @@ import Testing
 
 @Suite("FairSemaphore", .timeLimit(.minutes(1)))
 struct FairSemaphoreTests {
-  @Test func `permits are taken and given back`() async throws {
+  @Test func `permits are acquired and released`() async throws {
     try await onSerialQueue {
       let semaphore = FairSemaphore(3)
       try semaphore.acquire(2)
@@ -16,7 +16,7 @@ struct FairSemaphoreTests {
     }
   }
 
-  @Test func `no more coroutines get in than there are permits, on every core`() async throws {
+  @Test func `no more coroutines run at once than there are permits, on every core`() async throws {
     let semaphore = FairSemaphore(3)
     let inside = Locked((now: 0, most: 0))
     try await onCoroutine {
@@ -41,7 +41,7 @@ struct FairSemaphoreTests {
     #expect(semaphore.available == 3)
   }
 
-  @Test func `one that wants many is not overtaken by those that want one`() async throws {
+  @Test func `a coroutine that wants many permits is not overtaken by those that want one`() async throws {
     let trace = try await onSerialQueue {
       let (semaphore, row) = (FairSemaphore(3), Queueing())
       try semaphore.acquire(2)
@@ -77,7 +77,7 @@ struct FairSemaphoreTests {
     #expect(trace == ["a", "b"], "c wants 4 of 3, and d stands behind it")
   }
 
-  @Test func `when the one in front is cancelled, those behind it get what is there at once`() async throws {
+  @Test func `when the first waiter is cancelled, those behind it get the available permits at once`() async throws {
     let trace = try await onSerialQueue {
       let (semaphore, row) = (FairSemaphore(3), Queueing())
       try semaphore.acquire(1)
@@ -92,7 +92,7 @@ struct FairSemaphoreTests {
     #expect(trace == ["many: CancellationError", "one", "another"])
   }
 
-  @Test func `none is taken at once, also when others wait`() async throws {
+  @Test func `acquiring no permits never waits, even if other coroutines wait`() async throws {
     try await onSerialQueue {
       let (semaphore, row) = (FairSemaphore(1), Queueing())
       try semaphore.acquire()
@@ -106,7 +106,9 @@ struct FairSemaphoreTests {
     }
   }
 
-  @Test func `to ask for more than there are throws instead of waiting for ever, and holds up nobody`() async throws {
+  @Test func `acquiring more than the limit throws instead of waiting for ever, and delays no other waiter`()
+    async throws
+  {
     try await onSerialQueue {
       let semaphore = FairSemaphore(2)
       #expect(outcome { try semaphore.acquire(3) } == "wouldDeadlock")
@@ -117,7 +119,7 @@ struct FairSemaphoreTests {
     }
   }
 
-  @Test func `a semaphore without permits lets nobody through`() async throws {
+  @Test func `a semaphore without permits never lets a coroutine continue`() async throws {
     try await onSerialQueue {
       let (semaphore, row) = (FairSemaphore(0), Queueing())
       #expect(!semaphore.tryAcquire())
@@ -154,7 +156,7 @@ struct FairSemaphoreTests {
 
   // MARK: signalling
 
-  @Test func `one that begins with no permits and has no limit signals, from any thread`() async throws {
+  @Test func `a semaphore that starts without permits and has no limit signals, from any thread`() async throws {
     let arrived = FairSemaphore(0, limit: .unbounded)
     let woken = Locked(0)
     let waiters = (0..<100).map { _ in
@@ -169,7 +171,7 @@ struct FairSemaphoreTests {
     #expect(arrived.available == 0)
   }
 
-  @Test func `signals that come before anyone waits are counted`() async throws {
+  @Test func `signals before the first wait are counted`() async throws {
     let semaphore = FairSemaphore(0, limit: .unbounded)
     semaphore.release()
     semaphore.release(2)
@@ -199,7 +201,7 @@ struct FairSemaphoreTests {
     }
   }
 
-  @Test func `a limit above the first number of permits is kept`() async throws {
+  @Test func `a limit above the initial number of permits is enforced`() async throws {
     try await onSerialQueue {
       let semaphore = FairSemaphore(1, limit: .permits(3))
       semaphore.release(2)
@@ -209,7 +211,7 @@ struct FairSemaphoreTests {
     }
   }
 
-  @Test func `to release beyond a limit ends the process`() async {
+  @Test func `releasing beyond the limit ends the process`() async {
     let died = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
       let semaphore = FairSemaphore(0, limit: .permits(2))
       semaphore.release(2)
@@ -218,7 +220,7 @@ struct FairSemaphoreTests {
     #expect(died?.said("A FairSemaphore with a limit of 2 permits got 1 released") == true)
   }
 
-  @Test func `more permits than can be counted end the process instead of beginning again at none`() async {
+  @Test func `more permits than can be counted end the process instead of wrapping around`() async {
     let died = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
       let semaphore = FairSemaphore(0, limit: .unbounded)
       semaphore.release(.max / 2)
@@ -228,7 +230,7 @@ struct FairSemaphoreTests {
     #expect(died?.said("which is too many") == true)
   }
 
-  @Test func `a limit below the first number of permits ends the process`() async {
+  @Test func `a limit below the initial number of permits ends the process`() async {
     let died = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
       _ = FairSemaphore(2, limit: .permits(1))
     }

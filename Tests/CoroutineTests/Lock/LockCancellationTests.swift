@@ -2,7 +2,7 @@ import Coroutine
 import Dispatch
 import Testing
 
-/// What is said of cancellation of every lock and gate is tested with every one of them.
+/// The rules of cancellation, tested with every lock and gate.
 @Suite("Locks and gates, cancelled", .timeLimit(.minutes(1)))
 struct LockCancellationTests {
   enum Place: String, CaseIterable, Sendable {
@@ -17,15 +17,15 @@ struct LockCancellationTests {
     case singleFlight
   }
 
-  /// A place in which everyone has to wait until `open`.
+  /// A lock or gate at which every coroutine waits until `open`.
   struct Shut: Sendable {
     let wait: @Sendable () throws -> Void
-    /// By the coroutine that has made it.
+    /// Called by the coroutine that created it.
     let open: @Sendable () throws -> Void
   }
 
   @Test(arguments: Place.allCases, [0, 1, 2])
-  func `a waiter that is cancelled, wherever it stands, throws at once and the others are served in order`(
+  func `a cancelled waiter, anywhere in the queue, throws at once, and the others are served in order`(
     _ place: Place,
     _ position: Int
   ) async throws {
@@ -45,7 +45,7 @@ struct LockCancellationTests {
   }
 
   @Test(arguments: Place.allCases)
-  func `a waiter that was cancelled before the door opens is not served, though it cannot know yet, but the next is`(
+  func `a waiter that was cancelled before the lock opens is not served, and the next one is`(
     _ place: Place
   ) async throws {
     let (opener, sleeper) = (taggedQueue("opener"), taggedQueue("sleeper"))
@@ -75,7 +75,7 @@ struct LockCancellationTests {
   }
 
   @Test(arguments: Place.allCases)
-  func `whoever is cancelled already does not get in, though the door is open`(_ place: Place) async throws {
+  func `a coroutine that is cancelled already does not get an open lock`(_ place: Place) async throws {
     try await onSerialQueue {
       let shut = try make(place)
       try shut.open()
@@ -117,7 +117,7 @@ struct LockCancellationTests {
   }
 
   @Test(arguments: Place.allCases)
-  func `off a coroutine waiting throws, whether it would have to wait or not`(_ place: Place) async throws {
+  func `outside a coroutine waiting throws, whether it would have to wait or not`(_ place: Place) async throws {
     let shut = try await onSerialQueue {
       let shut = try make(place)
       try shut.open()
@@ -127,7 +127,7 @@ struct LockCancellationTests {
   }
 }
 
-/// Makes a place that is shut; called on a serial queue, by whoever will open it.
+/// Creates a closed lock or gate; called on a serial queue, by the coroutine that will open it.
 private func make(_ place: LockCancellationTests.Place) throws -> LockCancellationTests.Shut {
   switch place {
   case .mutex:

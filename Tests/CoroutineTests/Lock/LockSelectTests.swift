@@ -3,7 +3,7 @@ import Testing
 
 @Suite("Locks and permits in a select", .timeLimit(.minutes(1)))
 struct LockSelectTests {
-  @Test func `what is free is taken at once, and stays taken`() async throws {
+  @Test func `a free lock is taken at once, and stays taken`() async throws {
     try await onSerialQueue {
       let (mutex, semaphore, lock) = (FairMutex(), FairSemaphore(3), FairReadWriteLock())
       try co_select { mutex.onLock {} }
@@ -25,7 +25,7 @@ struct LockSelectTests {
     }
   }
 
-  @Test func `a select has its place in the queue like everyone else`() async throws {
+  @Test func `a select is queued like other waiters`() async throws {
     let trace = try await onSerialQueue {
       let (mutex, row) = (FairMutex(), Queueing())
       try mutex.lock()
@@ -45,7 +45,7 @@ struct LockSelectTests {
     #expect(trace == ["a", "select", "b"])
   }
 
-  @Test func `permits are waited for by weight`() async throws {
+  @Test func `a select waits for its number of permits`() async throws {
     let trace = try await onSerialQueue {
       let (semaphore, row) = (FairSemaphore(3), Queueing())
       try semaphore.acquire(3)
@@ -65,7 +65,7 @@ struct LockSelectTests {
     #expect(trace == ["two", "one"])
   }
 
-  @Test func `a case that lost leaves nothing behind: who unlocks then hands over to the next`() async throws {
+  @Test func `an unselected case leaves nothing behind: an unlock hands over to the next waiter`() async throws {
     try await onSerialQueue {
       let (mutex, promise, row) = (FairMutex(), Promise<Int>(), Queueing())
       try mutex.lock()
@@ -87,7 +87,9 @@ struct LockSelectTests {
   }
 
   @Test(arguments: ["another case", "a cancellation", "a timeout"])
-  func `when a select that wanted much leaves, those behind it get what is there at once`(_ how: String) async throws {
+  func `when a select for many permits leaves, waiters behind it get the available permits at once`(_ how: String)
+    async throws
+  {
     let trace = try await onSerialQueue {
       let (semaphore, lock, promise, row) = (FairSemaphore(3), FairReadWriteLock(), Promise<Int>(), Queueing())
       try semaphore.acquire()
@@ -137,7 +139,7 @@ struct LockSelectTests {
     }
   }
 
-  @Test func `two cases of one semaphore in one select take one of both`() async throws {
+  @Test func `of two cases of one semaphore in one select, one takes permits`() async throws {
     try await onSerialQueue {
       let semaphore = FairSemaphore(4)
       try semaphore.acquire(4)
@@ -154,7 +156,7 @@ struct LockSelectTests {
     }
   }
 
-  @Test func `what could never be had throws instead of waiting for ever`() async throws {
+  @Test func `a request that can never be granted throws instead of waiting for ever`() async throws {
     try await onSerialQueue {
       let (mutex, semaphore, lock) = (FairMutex(), FairSemaphore(2), FairReadWriteLock())
       try mutex.lock()
@@ -167,7 +169,7 @@ struct LockSelectTests {
     }
   }
 
-  @Test func `otherwise is chosen where a lock is taken`() async throws {
+  @Test func `otherwise is selected if a lock is taken`() async throws {
     try await onSerialQueue {
       let (mutex, closed) = (FairMutex(), FairSemaphore(0))
       let holder = co_launch { try mutex.withLock { try waitForCancellation() } }

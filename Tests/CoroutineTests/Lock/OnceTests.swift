@@ -3,7 +3,7 @@ import Testing
 
 @Suite("Once", .timeLimit(.minutes(1)))
 struct OnceTests {
-  @Test func `the first body runs, and all get its result`() async throws {
+  @Test func `the first body runs, and all callers get its result`() async throws {
     let trace = try await onSerialQueue {
       let (once, row, gate) = (Once<Int>(), Queueing(), Gate())
       #expect(once.value == nil)
@@ -45,7 +45,7 @@ struct OnceTests {
     #expect(cell.count == 1)
   }
 
-  @Test func `after a throw the next one runs its own body`() async throws {
+  @Test func `after a throw the next caller runs its own body`() async throws {
     let trace = try await onSerialQueue {
       let (once, row, gate) = (Once<Int>(), Queueing(), Gate())
       try row.enqueue("a") {
@@ -67,7 +67,7 @@ struct OnceTests {
     #expect(trace == ["a: Oops(a)", "1", "2"])
   }
 
-  @Test func `a kept failure is everybody's, for ever`() async throws {
+  @Test func `a kept failure is thrown to all callers, for ever`() async throws {
     let trace = try await onSerialQueue {
       let (once, row, gate) = (Once<Int>(afterFailure: .isKept), Queueing(), Gate())
       try row.enqueue("a") {
@@ -87,7 +87,7 @@ struct OnceTests {
   }
 
   @Test(arguments: [Once<Int>.Failure.retries, .isKept])
-  func `a body that ends because its caller is cancelled has not run`(_ failure: Once<Int>.Failure) async throws {
+  func `a body that ends because its caller is cancelled does not count`(_ failure: Once<Int>.Failure) async throws {
     let trace = try await onSerialQueue {
       let (once, row) = (Once<Int>(afterFailure: failure), Queueing())
       let runner = try row.enqueue("runner") {
@@ -108,7 +108,7 @@ struct OnceTests {
     #expect(trace == ["runner: Oops(reason)", "next"])
   }
 
-  @Test func `a body that asks its own Once is told`() async throws {
+  @Test func `a body that calls its own Once gets wouldDeadlock`() async throws {
     try await onSerialQueue {
       let once = Once<Int>()
       #expect(outcome { try once.run { try once.run { 1 } } } == "wouldDeadlock")

@@ -2,7 +2,7 @@ import Testing
 
 @testable import Coroutine
 
-/// In virtual time: to the nanosecond, and at once.
+/// In virtual time, exact to the nanosecond, and without real waiting.
 @Suite("RateLimiter", .timeLimit(.minutes(1)))
 struct RateLimiterTests {
   /// Runs `body` in a simulation; it gets the time since the beginning, in milliseconds.
@@ -16,7 +16,7 @@ struct RateLimiterTests {
     }
   }
 
-  @Test func `a full bucket goes at once, then tokens come evenly`() async throws {
+  @Test func `a full bucket is given out at once, then tokens come evenly`() async throws {
     let times = try await simulated { milliseconds in
       let limiter = RateLimiter(10, burst: 3)
       return try (0..<6).map { _ in
@@ -49,7 +49,7 @@ struct RateLimiterTests {
     #expect(end == 3_000_000)
   }
 
-  @Test func `those who wait are served in order, whatever they want`() async throws {
+  @Test func `waiters are served in order, whatever amounts they want`() async throws {
     let trace = try await simulated { milliseconds in
       let (limiter, row) = (RateLimiter(10, burst: 5), Queueing())
       try limiter.acquire(5)
@@ -101,7 +101,7 @@ struct RateLimiterTests {
     #expect(seen == "TimeoutError, 1000")
   }
 
-  @Test func `trying takes what is there and never waits`() async throws {
+  @Test func `trying takes available tokens and never waits`() async throws {
     try await simulated { _ in
       let limiter = RateLimiter(10, burst: 2)
       #expect(!limiter.tryAcquire(3))
@@ -115,7 +115,7 @@ struct RateLimiterTests {
     }
   }
 
-  @Test func `none is taken at once, more than the burst is refused`() async throws {
+  @Test func `taking no tokens never waits, more than the burst is refused`() async throws {
     try await simulated { milliseconds in
       let limiter = RateLimiter(1, burst: 2)
       try limiter.acquire(2)
@@ -125,7 +125,7 @@ struct RateLimiterTests {
     }
   }
 
-  @Test func `off a coroutine it may be tried, on the real clock`() async throws {
+  @Test func `outside a coroutine it may be tried, on the real clock`() async throws {
     let limiter = RateLimiter(1, per: .seconds(3600), burst: 2)
     #expect(outcome { try limiter.acquire() } == "notInCoroutine")
     #expect(limiter.tryAcquire(2))
@@ -142,7 +142,7 @@ struct RateLimiterTests {
     #expect(end - start >= 10_000_000)
   }
 
-  @Test func `whoever is cancelled already takes nothing`() async throws {
+  @Test func `a coroutine that is cancelled already takes no tokens`() async throws {
     try await simulated { _ in
       let limiter = RateLimiter(1, burst: 1)
       let job = co_launch {
@@ -157,7 +157,7 @@ struct RateLimiterTests {
   }
 
   @Test(arguments: ["tokens", "period", "burst", "acquire", "tryAcquire"])
-  func `a number that makes no sense ends the process`(_ what: String) async {
+  func `an invalid number ends the process`(_ what: String) async {
     let died: ExitTest.Result? =
       switch what {
       case "tokens":

@@ -3,7 +3,7 @@ import Testing
 
 @Suite("SingleFlight", .timeLimit(.minutes(1)))
 struct SingleFlightTests {
-  @Test func `who asks for the same key at the same time shares one flight, others have their own`() async throws {
+  @Test func `simultaneous callers with the same key share one flight, other keys have their own`() async throws {
     try await onSerialQueue {
       let (flights, trace) = (SingleFlight<String, Int>(), Trace())
       let gate = Gate()
@@ -21,12 +21,12 @@ struct SingleFlightTests {
       gate.open()
       #expect(try jobs.map { try $0.join() } == [1, 1, 3, 1])
       #expect(trace.all == ["x flies", "y flies"])
-      // Landed is forgotten.
+      // The result of an ended flight is not kept.
       #expect(try flights.run("x") { 5 } == 5)
     }
   }
 
-  @Test func `a failure is everybody's who waited, and is not remembered`() async throws {
+  @Test func `a failure is thrown to all waiting callers, and is not kept`() async throws {
     try await onSerialQueue {
       let (flights, gate) = (SingleFlight<Int, Int>(), Gate())
       let jobs = (0..<3).map { number in
@@ -46,7 +46,7 @@ struct SingleFlightTests {
     }
   }
 
-  @Test func `the one that started it may be cancelled: the flight goes on for the others`() async throws {
+  @Test func `the caller that started it may be cancelled: the flight continues for the others`() async throws {
     try await onSerialQueue {
       let (flights, gate, row) = (SingleFlight<Int, Void>(), Gate(), Queueing())
       let first = try row.enqueue("first") { try flights.run(1) { try gate.pass() } }
@@ -60,7 +60,9 @@ struct SingleFlightTests {
     }
   }
 
-  @Test func `when the last caller has gone the flight is cancelled, and the next starts anew`() async throws {
+  @Test func `when the last caller has left, the flight is cancelled, and the next caller starts a new one`()
+    async throws
+  {
     try await onSerialQueue {
       let (flights, row) = (SingleFlight<Int, Void>(), Queueing())
       let jobs = try ["a", "b"].map { label in
@@ -72,7 +74,7 @@ struct SingleFlightTests {
       try row.settle()
       #expect(row.trace.all == ["a: CancellationError"])
       jobs[1].cancel()
-      // As soon as it has left, though the flight is still about to end.
+      // As soon as it has left, even if the flight has not ended yet.
       while row.trace.count < 2 { try co_yield() }
       try flights.run(1) { row.trace("anew") }
       try row.settle()
@@ -82,7 +84,7 @@ struct SingleFlightTests {
     }
   }
 
-  @Test func `a forgotten flight lands for those who wait for it, and newcomers start anew`() async throws {
+  @Test func `a forgotten flight ends for its waiting callers, and new callers start a new one`() async throws {
     try await onSerialQueue {
       let (flights, gate) = (SingleFlight<Int, Int>(), Gate())
       let old = co_launch {
@@ -100,7 +102,7 @@ struct SingleFlightTests {
     }
   }
 
-  @Test func `a body that asks for its own key is told`() async throws {
+  @Test func `a body that asks for its own key gets wouldDeadlock`() async throws {
     try await onSerialQueue {
       let flights = SingleFlight<Int, Int>()
       #expect(outcome { try flights.run(1) { try flights.run(1) { 1 } } } == "wouldDeadlock")
@@ -115,7 +117,7 @@ struct SingleFlightTests {
     func hash(into hasher: inout Hasher) { hasher.combine(0) }
   }
 
-  @Test func `keys with the same hash have flights of their own`() async throws {
+  @Test func `keys with the same hash have separate flights`() async throws {
     try await onCoroutine {
       let flights = SingleFlight<Clash, Int>()
       try co_scope { scope in
@@ -133,7 +135,7 @@ struct SingleFlightTests {
     }
   }
 
-  @Test func `nothing is kept of what has landed, was forgotten or was deserted`() async throws {
+  @Test func `nothing is kept of flights that have ended, were forgotten or lost all callers`() async throws {
     let trace = Trace()
     try await onSerialQueue {
       let flights = SingleFlight<Int, Tracked>()
@@ -154,7 +156,7 @@ struct SingleFlightTests {
       }
       for _ in 0..<5 { try co_yield() }
     }
-    // The forgotten flight has nobody left who could cancel it but its last caller.
+    // Only the last caller can still cancel the forgotten flight.
     while trace.count < 4 {
       try Task.checkCancellation()
       await Task.yield()

@@ -3,7 +3,7 @@ import Testing
 
 @Suite("WaitGroup and Latch", .timeLimit(.minutes(1)))
 struct WaitGroupTests {
-  @Test func `a group without work holds up nobody`() async throws {
+  @Test func `a group without work does not make a coroutine wait`() async throws {
     try await onSerialQueue {
       try WaitGroup().join()
       try Latch(0).wait()
@@ -11,7 +11,7 @@ struct WaitGroupTests {
     }
   }
 
-  @Test func `everyone who waits goes on when the last is done, in the order in which they came`() async throws {
+  @Test func `all waiters continue when the last piece of work has ended, first come, first served`() async throws {
     let trace = try await onSerialQueue {
       let (group, row) = (WaitGroup(), Queueing())
       group.add(2)
@@ -26,7 +26,7 @@ struct WaitGroupTests {
     #expect(trace == ["a", "b", "c"])
   }
 
-  @Test func `a count that rises again at once holds nobody who had waited, and lets nobody through who came after`()
+  @Test func `a count that rises again at once keeps no earlier waiter, and releases no later one`()
     async throws
   {
     let trace = try await onSerialQueue {
@@ -62,7 +62,7 @@ struct WaitGroupTests {
     #expect(trace == ["waiter"])
   }
 
-  @Test func `what was done before the last done is seen after the wait, from any thread`() async throws {
+  @Test func `everything before the last done is visible after the wait, from any thread`() async throws {
     let group = WaitGroup()
     let parts = (0..<8).map { _ in UnsafeCell() }
     group.add(parts.count)

@@ -8,7 +8,7 @@ struct AdaptingTests {
     await asyncOutcome { try await promise.value }
   }
 
-  @Test func `value and error: an error wins, neither is invalidCallback`() async {
+  @Test func `of a value and an error the error wins; neither is invalidCallback`() async {
     #expect(await outcomeOf(Promise<Int>.fromCallback { $0(1, nil) }) == "1")
     #expect(await outcomeOf(Promise<Int>.fromCallback { $0(1, Oops("e")) }) == "Oops(e)")
     #expect(await outcomeOf(Promise<Int>.fromCallback { $0(nil, nil) }) == "invalidCallback")
@@ -32,7 +32,7 @@ struct AdaptingTests {
     #expect(await outcomeOf(Promise<Int>.fromCallback { _ in throw Oops("body") }) == "Oops(body)")
   }
 
-  @Test func `called twice, the first counts and the second is reported`() async {
+  @Test func `of two calls the first counts and the second is reported`() async {
     await #expect(processExitsWith: .success) {
       let heard = Trace()
       CoroutineRuntime.onUnhandledError = { error, _ in heard(name(of: error)) }
@@ -45,8 +45,7 @@ struct AdaptingTests {
     }
   }
 
-  @Test func `a resumer that comes after its promise was settled by hand is nobody's mistake; its second use is`() async
-  {
+  @Test func `a resumer may be used once after its promise was settled directly; a second use is reported`() async {
     await #expect(processExitsWith: .success) {
       let heard = Trace()
       CoroutineRuntime.onUnhandledError = { error, _ in heard(name(of: error)) }

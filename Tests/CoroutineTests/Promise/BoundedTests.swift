@@ -4,7 +4,7 @@ import Testing
 
 @Suite("Promise: bounded concurrency and progress", .timeLimit(.minutes(1)))
 struct BoundedTests {
-  /// Counts what is taken of it.
+  /// Counts the elements that are taken.
   private struct Counting: Sequence, IteratorProtocol {
     let taken: Trace
     var left: Int
@@ -16,7 +16,7 @@ struct BoundedTests {
     }
   }
 
-  @Test func `never more than the limit are in flight, elements are taken lazily, the order is kept`() async throws {
+  @Test func `at most the limit is in flight, elements are taken lazily, the order is kept`() async throws {
     let taken = Trace()
     let (now, most, gate) = (Locked(0), Locked(0), Gate())
     let result = Promise<Int>.all(of: Counting(taken: taken, left: 40), concurrently: 4) { element in
@@ -42,7 +42,7 @@ struct BoundedTests {
       element == 995 ? .failure(Oops("995")) : .value(element)
     }
     #expect(await asyncOutcome { try await result.value } == "Oops(995)")
-    // The fifth is that one.
+    // The fifth element fails.
     #expect(taken.count == 5)
 
     let (later, work) = (Trace(), Promise<Int>())
@@ -52,7 +52,7 @@ struct BoundedTests {
     failing.ignore()
   }
 
-  @Test func `a limit below one is an error, and of none it is empty`() async {
+  @Test func `a limit below one is an error, and the result for no elements is empty`() async {
     let none = Promise<Int>.all(of: [1], concurrently: 0) { Promise.value($0) }
     #expect(await asyncOutcome { try await none.value } == "InvalidCount")
     #expect(
@@ -66,8 +66,7 @@ struct BoundedTests {
     )
   }
 
-  @Test func `waiting for it on the queue that takes its elements throws instead of blocking that queue`() async throws
-  {
+  @Test func `waiting on the queue that takes its elements throws instead of blocking that queue`() async throws {
     let queue = taggedQueue("needed")
     let work = Promise<Int>()
     let bounded = Promise<Int>.all(of: 0..<2, concurrently: 1, on: queue) { _ in work }
@@ -79,7 +78,8 @@ struct BoundedTests {
     #expect(await asyncOutcome { try await retried.value } == "3")
   }
 
-  @Test func `settled by another hand, it takes no more, and leaves alone what is in flight`() async throws {
+  @Test func `if it is settled directly, it takes no more elements, and does not affect those in flight`() async throws
+  {
     let (taken, work, other) = (Trace(), Promise<Int>(), Promise<[Int]>())
     let byHand = Promise<Int>.all(of: Counting(taken: taken, left: 10), concurrently: 1) { _ in work }
     #expect(byHand.fulfill([7]))
@@ -89,12 +89,12 @@ struct BoundedTests {
     #expect(following.result.map { outcome($0) } == "[8]")
     #expect(work.isPending)
     work.fulfill(1)
-    // Behind the handlers that would pull.
+    // Queued behind the handlers that would take further elements.
     _ = try await work.then { $0 }.value
     #expect(taken.count == 2)
   }
 
-  @Test func `twenty thousand settled ones cost no stack`() async throws {
+  @Test func `twenty thousand settled promises need no stack`() async throws {
     let queue = taggedQueue("bounded")
     let sum = try await co_launch(on: queue, stack: .bytes(64 * 1024)) {
       try co_await(Promise<Int>.all(of: 0..<20_000, concurrently: 3) { .value($0) }).count
@@ -102,7 +102,7 @@ struct BoundedTests {
     #expect(sum == 20_000)
   }
 
-  @Test func `cancelling cancels what is in flight and takes no more`() async {
+  @Test func `cancelling cancels the elements in flight and takes no more`() async {
     let taken = Trace()
     let works = Locked<[Promise<Int>]>([])
     let result = Promise<Int>.all(of: Counting(taken: taken, left: 10), concurrently: 3) { _ in
@@ -115,12 +115,13 @@ struct BoundedTests {
     #expect(works.current.allSatisfy(\.isRejected) && taken.count == 3)
   }
 
-  @Test func `allSettled goes on after failures`() async throws {
+  @Test func `allSettled continues after failures`() async throws {
     let result = Promise<Int>.allSettled(of: 0..<4, concurrently: 2) { $0 == 1 ? .failure(Oops("1")) : .value($0) }
     #expect(try await result.value.map { outcome($0) } == ["0", "Oops(1)", "2", "3"])
   }
 
-  @Test func `progress: a loop sees the latest, ends with the promise, and then the value is there`() async throws {
+  @Test func `progress: a loop sees the latest value and ends with the promise, which then has its value`() async throws
+  {
     let seen = try await onSerialQueue {
       let promise = ProgressPromise<String>()
       co_launch {

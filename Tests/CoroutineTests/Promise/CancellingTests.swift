@@ -3,7 +3,7 @@ import Testing
 
 @Suite("Promise: cancelling", .timeLimit(.minutes(1)))
 struct CancellingTests {
-  @Test func `cancel rejects, calls onCancel once, and does nothing to one that is settled`() {
+  @Test func `cancel rejects, calls onCancel once, and does not affect a settled promise`() {
     let trace = Trace()
     let kept = Locked<Resumer<Int>?>(nil)
     let promise = Promise<Int>(onCancel: { trace("cancelled") }, { kept.current = $0 })
@@ -20,7 +20,7 @@ struct CancellingTests {
     #expect(trace.all == ["cancelled"])
   }
 
-  @Test func `onCancel is released at settlement, however that comes`() async throws {
+  @Test func `onCancel is released at settlement, in every case`() async throws {
     for how in 0..<4 {
       let released = Gate()
       let kept = Locked<Resumer<Int>?>(nil)
@@ -56,7 +56,7 @@ struct CancellingTests {
     return (Promise(onCancel: { trace(name) }, { kept.current = $0 }), trace, kept)
   }
 
-  @Test func `with two consumers the work is cancelled when the last of them is gone`() {
+  @Test func `with two consumers the work is cancelled when the last of them is cancelled`() {
     let (promise, trace, kept) = Self.work("work")
     let (one, two) = (promise.then { $0 }, promise.then { $0 })
     one.cancel()
@@ -86,7 +86,7 @@ struct CancellingTests {
     withExtendedLifetime((kept, secondKept)) {}
   }
 
-  @Test func `a coroutine that gives up leaves the promise alone`() async throws {
+  @Test func `a cancelled coroutine does not affect the promise`() async throws {
     let (promise, trace, kept) = Self.work("work")
     try await onSerialQueue {
       let waiter = co_launch { try co_await(promise) }
@@ -99,7 +99,7 @@ struct CancellingTests {
     withExtendedLifetime(kept) {}
   }
 
-  @Test func `cancelling reaches the members of a combinator, except those that others wait for`() {
+  @Test func `cancelling reaches the members of a combinator, except those with other waiters`() {
     let trace = Trace()
     let works = (0..<3).map { Self.work("\($0)", trace) }
     let shared = works[1].0.then { $0 }
@@ -148,7 +148,7 @@ struct CancellingTests {
     withExtendedLifetime((kept, innerKept)) {}
   }
 
-  @Test func `cancelling never masks an earlier failure, also one that is on its way to a handler`() async throws {
+  @Test func `cancelling never masks an earlier failure, also if its handler has not run yet`() async throws {
     let rejected = Promise<Int>()
     rejected.reject(Oops("first"))
     rejected.cancel()
@@ -167,7 +167,7 @@ struct CancellingTests {
     }
   }
 
-  @Test func `cancelling what others wait for rejects them`() async {
+  @Test func `cancelling a promise rejects its waiters`() async {
     let promise = Promise<Int>()
     let other = Promise<Int>()
     let all = Promise.all([promise, other])
@@ -175,7 +175,7 @@ struct CancellingTests {
     #expect(await asyncOutcome { try await all.value } == "CancellationError")
   }
 
-  @Test func `a late callback of cancelled work is nobody's fault`() async throws {
+  @Test func `a late callback of cancelled work is not reported`() async throws {
     let errors = UnhandledErrors()
     let (promise, _, kept) = Self.work("work")
     promise.then { $0 }.cancel()
@@ -184,7 +184,7 @@ struct CancellingTests {
     #expect(try await errors.settledLabels().isEmpty)
   }
 
-  @Test func `a task that awaits is cancelled at once and leaves the promise alone`() async {
+  @Test func `an awaiting task is cancelled at once and does not affect the promise`() async {
     let promise = Promise<Int>()
     let task = Task { try await promise.value }
     task.cancel()

@@ -2,12 +2,12 @@ import Coroutine
 import Dispatch
 import Testing
 
-/// Every way in which one promise can wait for another, closed to a circle.
+/// Every way in which one promise can wait for another, closed to a cycle.
 ///
-/// The promise that closes it rejects with `cycle`, and so does, by what it waits for, every other one on it. None hangs.
-@Suite("Promise: circles", .timeLimit(.minutes(1)))
+/// The promise that closes it rejects with `cycle`, and through it every other one of the cycle. None hangs.
+@Suite("Promise: cycles", .timeLimit(.minutes(1)))
 struct CircleTests {
-  /// Makes `head` follow what `derive` makes of it.
+  /// Makes `head` follow the promise that `derive` derives from it.
   private func close(_ sentence: Comment, _ derive: (Promise<Int>) -> Promise<Int>) {
     let head = Promise<Int>()
     let tail = derive(head)
@@ -17,7 +17,7 @@ struct CircleTests {
     tail.ignore()
   }
 
-  @Test func `through every kind of link`() {
+  @Test func `through every kind of derived promise`() {
     close("then") { $0.then { $0 } }
     close("then with a promise") { $0.then { .value($0) } }
     close("then with a resumer") { $0.then { (value: Int, done: Resumer<Int>) in done.resume(value) } }
@@ -135,7 +135,7 @@ struct CircleTests {
     }
   }
 
-  @Test func `closed after a promise that waits for something was told to follow besides`() {
+  @Test func `closed by a late follow of a promise that waits already`() {
     let (upstream, other) = (Promise<Int>(), Promise<Int>())
     let link = upstream.then { $0 }
     link.follow(other)
@@ -163,7 +163,7 @@ struct CircleTests {
     member.cancel()
   }
 
-  /// Bounded, for the one that would hang.
+  /// With a time limit, in case one hangs.
   private func ended(_ promise: Promise<some Sendable>) async -> String {
     await asyncOutcome { try await promise.timeout(.seconds(20)).value }
   }

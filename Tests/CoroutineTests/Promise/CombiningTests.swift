@@ -81,7 +81,7 @@ struct CombiningTests {
     #expect(await asyncOutcome { try await Promise<Int>.race([]).value } == "AggregateError[]")
   }
 
-  @Test func `the losers are left running, or cancelled where that is asked for, but not those that others wait for`()
+  @Test func `the other members keep running, or are cancelled on request, except those with other waiters`()
     async
   {
     for losers in [Losers.leftRunning, .cancelled] {
@@ -106,7 +106,7 @@ struct CombiningTests {
     #expect(members[2].result.map { outcome($0) } == "CancellationError")
   }
 
-  @Test func `members that are settled already decide at once, and cancel those behind them`() {
+  @Test func `members that are settled already decide at once, and the later ones are cancelled`() {
     let behind = Promise<Int>()
     #expect(Promise.race([.value(1), behind], losers: .cancelled).result.map { outcome($0) } == "1")
     #expect(behind.result.map { outcome($0) } == "CancellationError")
@@ -123,7 +123,7 @@ struct CombiningTests {
     #expect(await asyncOutcome { try await (a &&& Promise<Int>.failure(Oops("x"))).value } == "Oops(x)")
   }
 
-  @Test func `||| with a plain value in front has that value, and needs the promise no more`() async throws {
+  @Test func `||| with a plain value on the left has that value, and ignores the promise`() async throws {
     let errors = UnhandledErrors()
     let pending = Promise<Int>()
     #expect(await asyncOutcome { try await (7 ||| pending).value } == "7")

@@ -3,7 +3,7 @@ import Testing
 
 @Suite("Promise: follow", .timeLimit(.minutes(1)))
 struct FollowTests {
-  @Test func `a follower settles as the other does, before and after`() async {
+  @Test func `a follower settles as the followed promise does, before and after`() async {
     let (late, other) = (Promise<Int>(), Promise<Int>())
     late.follow(other)
     other.fulfill(1)
@@ -16,7 +16,7 @@ struct FollowTests {
     #expect(await asyncOutcome { try await failing.value } == "Oops(other)")
   }
 
-  @Test func `a follower is locked in: later settles are refused, and so is another follow`() {
+  @Test func `a follower is locked in: later settles and another follow are refused`() {
     let (follower, other, third) = (Promise<Int>(), Promise<Int>(), Promise<Int>.value(3))
     follower.follow(other)
     #expect(!follower.fulfill(2))
@@ -27,20 +27,20 @@ struct FollowTests {
     #expect(follower.result.map { outcome($0) } == "1")
   }
 
-  @Test func `one that is settled does not follow`() {
+  @Test func `a settled promise does not follow`() {
     let (settled, other) = (Promise.value(1), Promise<Int>())
     settled.follow(other)
     other.fulfill(2)
     #expect(settled.result.map { outcome($0) } == "1")
   }
 
-  @Test func `following oneself rejects with cycle`() async {
+  @Test func `a promise that follows itself rejects with cycle`() async {
     let promise = Promise<Int>()
     promise.follow(promise)
     #expect(await asyncOutcome { try await promise.value } == "cycle")
   }
 
-  @Test func `two and three that follow one another reject with cycle`() async {
+  @Test func `two and three promises that follow each other reject with cycle`() async {
     for count in 2...3 {
       let ring = (0..<count).map { _ in Promise<Int>() }
       for (index, promise) in ring.enumerated() { promise.follow(ring[(index + 1) % count]) }
@@ -48,7 +48,7 @@ struct FollowTests {
     }
   }
 
-  @Test func `a circle through links, returned promises and combinators rejects with cycle`() async {
+  @Test func `a cycle through derived promises, returned promises and combinators rejects with cycle`() async {
     let head = Promise<Int>()
     let tail = head.then { $0 + 1 }.recover { _ -> Int in throw Oops("unreached") }.tap { _ in }
     head.follow(tail)
@@ -63,7 +63,7 @@ struct FollowTests {
     _ = await asyncOutcome { try await tail.value }
   }
 
-  @Test func `a then whose body returns the very promise that it made, or one derived from it, rejects with cycle`()
+  @Test func `a then whose body returns its own promise, or one derived from it, rejects with cycle`()
     async throws
   {
     let (start, box) = (Promise<Int>(), Locked<Promise<Int>?>(nil))
@@ -91,7 +91,7 @@ struct FollowTests {
     start.fulfill(1)
   }
 
-  @Test func `a derived promise that follows settles by what comes first`() async {
+  @Test func `a derived promise that follows settles by whichever comes first`() async {
     let (start, late) = (Promise<Int>(), Promise<Int>())
     let link = start.then { $0 + 1 }
     link.follow(late)
@@ -109,7 +109,7 @@ struct FollowTests {
     #expect(all.result.map { outcome($0) } == "[5]")
   }
 
-  @Test func `a follower of one that is abandoned rejects with abandoned`() async {
+  @Test func `a follower of an abandoned promise rejects with abandoned`() async {
     let follower = Promise<Int>()
     Self.followNobody(follower)
     #expect(await asyncOutcome { try await follower.value } == "abandoned")
@@ -117,10 +117,10 @@ struct FollowTests {
 
   private static func followNobody(_ follower: Promise<Int>) { follower.follow(Promise()) }
 
-  @Test func `a circle is found through combinators that share their members many times over`() async {
+  @Test func `a cycle is found through combinators that share their members many times`() async {
     let head = Promise<Int>()
     var last = head
-    // Each level doubles the ways up to the head: to walk them all would take for ever.
+    // Each level doubles the number of paths to the head: following all would take for ever.
     for _ in 0..<64 {
       let (one, two) = (last.then { $0 }, last.then { $0 })
       last = Promise.all([one, one, two]).then { $0[0] }
@@ -133,7 +133,7 @@ struct FollowTests {
     #expect(await asyncOutcome { try await other.value } == "cycle")
   }
 
-  @Test func `a circle is found through a hundred thousand combinators, on a small stack`() async throws {
+  @Test func `a cycle is found through a hundred thousand combinators, on a small stack`() async throws {
     let seen = try await co_launch(on: taggedQueue("nested"), stack: .bytes(64 * 1024)) {
       let head = Promise<Int>()
       var last = head
@@ -144,7 +144,7 @@ struct FollowTests {
     #expect(seen == "cycle")
   }
 
-  @Test func `a link that follows besides finds the circle`() {
+  @Test func `a derived promise that follows late finds the cycle`() {
     let upstream = Promise<Int>()
     let link = upstream.then { $0 }
     let below = link.then { $0 }
@@ -155,7 +155,7 @@ struct FollowTests {
     withExtendedLifetime(upstream) {}
   }
 
-  @Test func `cancelling a link that follows besides reaches both`() {
+  @Test func `cancelling a derived promise that follows late reaches both`() {
     let (upstream, other) = (Promise<Int>(), Promise<Int>())
     let link = upstream.then { $0 }
     link.follow(other)
@@ -171,7 +171,8 @@ struct FollowTests {
     withExtendedLifetime(consumer) {}
   }
 
-  @Test func `a link that follows besides still settles as the promise that its handler returns`() async throws {
+  @Test func `a derived promise that follows late still settles as the promise that its handler returns`() async throws
+  {
     let (upstream, other) = (Promise<Int>(), Promise<Int>())
     let link = upstream.then { _ in Promise.value(5) }
     link.follow(other)

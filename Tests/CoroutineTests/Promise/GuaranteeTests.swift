@@ -4,7 +4,7 @@ import Testing
 
 @Suite("Promise: guarantees", .timeLimit(.minutes(1)))
 struct GuaranteeTests {
-  @Test func `a chain of guarantees has no error path, until one is asked for`() async {
+  @Test func `a chain of guarantees has no error path, unless requested`() async {
     let chain = Guarantee.value(1).then { $0 + 1 }.then { Guarantee.value($0 + 1) }.tap { _ in }.ensure {}
     #expect(await asyncOutcome { try await chain.value } == "3")
     #expect(chain.current == 3)
@@ -23,7 +23,7 @@ struct GuaranteeTests {
     #expect(time >= .milliseconds(20))
   }
 
-  @Test func `a timeout is a promise: in time the value, else a TimeoutError`() async {
+  @Test func `a timeout is a promise: the value in time, else a TimeoutError`() async {
     let kept = Locked<Guarantee<Int>.Resolver?>(nil)
     let late = Guarantee<Int> { done in kept.current = done }
     let other = late.then { $0 }
@@ -34,14 +34,14 @@ struct GuaranteeTests {
     #expect(await asyncOutcome { try await late.timeout(.seconds(3600)).value } == "7")
   }
 
-  @Test func `a resolver released unused: ensure runs, who waits gets abandoned`() async {
+  @Test func `if a resolver is released unused, ensure runs, and waiters get abandoned`() async {
     let ended = Gate()
     let lost = Guarantee<Int> { _ in }.ensure { ended.open() }
     #expect(await asyncOutcome { try await lost.value } == "abandoned")
     #expect(await asyncOutcome { try await ended.value } == "()")
   }
 
-  @Test func `a race of none: who waits gets an AggregateError, and nobody makes a report`() async {
+  @Test func `waiters of a race of none get an AggregateError, and there is no report`() async {
     let none = Guarantee<Int>.race([])
     #expect(await asyncOutcome { try await none.value } == "AggregateError[]")
     #expect(none.current == nil)
@@ -54,7 +54,7 @@ struct GuaranteeTests {
     }
   }
 
-  @Test func `a report names the line of the link, not one of the library`() async {
+  @Test func `a report names the line of the derived promise, not one of the library`() async {
     await #expect(processExitsWith: .success) {
       let heard = Trace()
       CoroutineRuntime.onUnhandledError = { _, who in heard(who) }

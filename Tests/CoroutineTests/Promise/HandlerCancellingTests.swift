@@ -1,7 +1,7 @@
 import Coroutine
 import Testing
 
-/// What becomes of a handler's work when its own link is cancelled, or settled, while the handler runs or before.
+/// The work of a handler whose own link is cancelled or settled, before the handler runs or meanwhile.
 @Suite("Promise: cancelling and handlers", .timeLimit(.minutes(1)))
 struct HandlerCancellingTests {
   private typealias Slot = Locked<Promise<Int>?>
@@ -12,7 +12,9 @@ struct HandlerCancellingTests {
     return (Promise(onCancel: { cancelled.open() }, { kept.current = $0 }), kept)
   }
 
-  @Test func `what a handler returns is cancelled if its link was cancelled while it ran`() async throws {
+  @Test func `a promise returned by a handler is cancelled if its link was cancelled while the handler ran`()
+    async throws
+  {
     let (cancelled, slot, upstream) = (Gate(), Slot(nil), Promise<Int>())
     let (inner, kept) = Self.work(cancelled)
     let link = upstream.then { _ -> Promise<Int> in
@@ -26,7 +28,7 @@ struct HandlerCancellingTests {
     withExtendedLifetime(kept) {}
   }
 
-  @Test func `what a handler returns goes on if somebody else waits for it`() async throws {
+  @Test func `a promise returned by a handler continues if it has another waiter`() async throws {
     let (slot, upstream, inner) = (Slot(nil), Promise<Int>(), Promise<Int>())
     let other = inner.then { $0 + 1 }
     try await onSerialQueue {
@@ -35,7 +37,7 @@ struct HandlerCancellingTests {
         return inner
       }
       slot.current = link
-      // Behind the link's handler in the queue, so the link has dealt with what was returned.
+      // Queued behind the link's handler, so the link has handled the returned promise.
       let after = upstream.then { $0 }
       upstream.fulfill(1)
       _ = try co_await(after)
@@ -45,7 +47,7 @@ struct HandlerCancellingTests {
     }
   }
 
-  @Test func `a retry that is cancelled during an attempt cancels that and makes no more`() async throws {
+  @Test func `a retry that is cancelled during an attempt cancels the attempt and makes no more`() async throws {
     let (cancelled, slot, trace) = (Gate(), Slot(nil), Trace())
     let (inner, kept) = Self.work(cancelled)
     try await onSerialQueue {
@@ -63,7 +65,7 @@ struct HandlerCancellingTests {
     withExtendedLifetime(kept) {}
   }
 
-  @Test func `a failure on its way to a handler outlives a reject by hand`() async throws {
+  @Test func `a failure whose handler has not run yet survives a direct reject`() async throws {
     for _ in 0..<300 {
       let (seen, settled) = (Promise<String>(), Gate())
       var upstream: Promise<Int>? = Promise<Int>()
@@ -87,7 +89,7 @@ struct HandlerCancellingTests {
     }
   }
 
-  @Test func `a handler that will not run is released when its link settles, from below or by hand`() {
+  @Test func `a handler that will not run is released when its link settles, by cancellation or directly`() {
     for byHand in [false, true] {
       let (upstream, released) = (Promise<Int>(), Flag())
       let link = Self.link(upstream, Tracked { released.raise() })
@@ -108,7 +110,7 @@ struct HandlerCancellingTests {
     }
   }
 
-  @Test func `an onCancel that suspends does not keep others from settling`() async throws {
+  @Test func `an onCancel that suspends does not block other promises`() async throws {
     let (gate, kept) = (Gate(), Locked<Resumer<Int>?>(nil))
     let passed = Flag()
     try await onSerialQueue {

@@ -6,14 +6,14 @@ import Testing
 struct HandlerTests {
   struct Other: Error {}
 
-  @Test func `recover goes on with a value, throws another error, and lets values pass`() async {
+  @Test func `recover continues with a value, throws another error, and passes values on`() async {
     let failed = Promise<Int>.failure(Oops("a"))
     #expect(await asyncOutcome { try await failed.recover { _ -> Int in 7 }.value } == "7")
     #expect(await asyncOutcome { try await failed.recover { _ -> Int in throw Oops("b") }.value } == "Oops(b)")
     #expect(await asyncOutcome { try await Promise.value(1).recover { _ -> Int in 7 }.value } == "1")
   }
 
-  @Test func `recover goes on with a promise`() async {
+  @Test func `recover continues with a promise`() async {
     let inner = Promise<Int>()
     let recovered = Promise<Int>.failure(Oops("a")).recover { _ in inner }
     inner.fulfill(8)
@@ -39,7 +39,7 @@ struct HandlerTests {
     )
   }
 
-  @Test func `of several rescues the first that matches handles, the rest let its value pass`() async {
+  @Test func `of several rescues the first match handles the error, the others pass its value on`() async {
     let trace = Trace()
     let chain = Promise<Int>.failure(Oops("x"))
       .rescue { (_: Other) -> Int in
@@ -58,7 +58,7 @@ struct HandlerTests {
     #expect(trace.all == ["oops"])
   }
 
-  @Test func `tap sees either outcome and keeps it`() async {
+  @Test func `tap sees either outcome and does not change it`() async {
     let trace = Trace()
     let good = Promise.value(1).tap { trace(outcome($0)) }
     #expect(await asyncOutcome { try await good.value } == "1")
@@ -67,7 +67,7 @@ struct HandlerTests {
     #expect(trace.all == ["1", "Oops(x)"])
   }
 
-  @Test func `ensure runs on either outcome, before those who wait, and keeps it`() async {
+  @Test func `ensure runs on either outcome, before the waiters, and does not change it`() async {
     let trace = Trace()
     let good = Promise.value(1).ensure { trace("good") }
     #expect(await asyncOutcome { try await good.value } == "1")
@@ -125,7 +125,7 @@ struct HandlerTests {
     #expect(Set(trace.all) == ["ensure", "CancellationError"] && trace.count == 2)
   }
 
-  @Test func `finally runs after the catch handler, and where there was nothing to catch`() async throws {
+  @Test func `finally runs after the catch handler, also if there was nothing to catch`() async throws {
     let trace = Trace()
     let (failed, fulfilled) = (Gate(), Gate())
     Promise<Int>.failure(Oops("x"))
@@ -170,12 +170,12 @@ struct HandlerTests {
     }
   }
 
-  @Test func `one that is attached late does not overtake those that another thread has sent`() async throws {
+  @Test func `a handler that is attached late does not overtake those that another thread has sent`() async throws {
     let trace = Trace()
     try await onSerialQueue {
       let promise = Promise<Int>()
       let first = promise.then { _ in trace("first") }
-      // Holds the queue's thread, so that what the other thread sends waits to be taken.
+      // Blocks the queue's thread, so that the other thread's messages stay in the inbox.
       let settled = DispatchSemaphore(value: 0)
       startThread {
         promise.fulfill(1)
@@ -189,7 +189,7 @@ struct HandlerTests {
     #expect(trace.all == ["first", "second"])
   }
 
-  @Test func `whatever takes a handler runs it on the queue that on: names`() async throws {
+  @Test func `every function with a handler runs it on the queue given by on:`() async throws {
     let (queue, trace) = (taggedQueue("named"), Trace())
     let seen: @Sendable (String) -> Void = { trace("\($0) \(currentTag ?? "elsewhere")") }
     let value = Promise.value(1)
@@ -262,7 +262,7 @@ struct HandlerTests {
     #expect(trace.count == 20 && trace.all.allSatisfy { $0.hasSuffix(" named") }, "\(trace.all)")
   }
 
-  @Test func `one that a handler attaches stays on that handler's queue`() async {
+  @Test func `a handler that a handler attaches stays on the same queue`() async {
     let queue = taggedQueue("handlers")
     let tag = Promise.value(1).then(on: queue) { _ in Promise.value(2).then { _ in currentTag ?? "none" } }
     #expect(await asyncOutcome { try await tag.value } == "handlers")
@@ -278,8 +278,7 @@ struct HandlerTests {
     #expect(trace.all == ["handler", "after the yield"])
   }
 
-  @Test func `a queue is let go when the handlers bound to it have run, or are dropped, wherever that is`() async throws
-  {
+  @Test func `a queue is released when its bound handlers have run or were dropped, on any thread`() async throws {
     for isDropped in [true, false] {
       let released = Gate()
       let head = Promise<Int>()
@@ -299,7 +298,7 @@ struct HandlerTests {
 
   private static let tracked = DispatchSpecificKey<Tracked>()
 
-  /// A link whose handler is bound to a queue that nobody else holds, and that lets go of `held` at its own end.
+  /// A link whose handler is bound to an otherwise unreferenced queue, and that releases `held` at its own end.
   private static func linkOnQueue(to head: Promise<Int>, _ held: Tracked) async throws -> Promise<Int> {
     let queue = DispatchQueue(label: "coroutine.tests.dropped")
     queue.setSpecific(key: tracked, value: held)
@@ -316,7 +315,7 @@ struct HandlerTests {
   }
 }
 
-/// Suspends until it has settled, whatever it promises.
+/// Suspends until it has settled, with any outcome.
 private func until(_ promise: AnyPromise) async {
   while promise.isPending { await Task.yield() }
 }

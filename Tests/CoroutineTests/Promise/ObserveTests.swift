@@ -2,12 +2,12 @@ import Coroutine
 import Dispatch
 import Testing
 
-/// What `observe` says of when it calls: in the settling call, with everything settled that hangs on that promise, and free to
-/// attach, settle and wait.
+/// What `observe` says of when it calls: in the settling call, with everything settled that hangs on that promise, and
+/// free to attach, settle and wait.
 @Suite("Promise: observe", .timeLimit(.minutes(1)))
 struct ObserveTests {
   @Test
-  func `a callback finds settled all that waits for its promise without a handler, attached before it or after it`() {
+  func `a callback finds all handler-less dependents of its promise settled, attached before or after it`() {
     let promise = Promise<Int>()
     let before = promise.asVoid().asVoid().asVoid()
     let after = Locked<Promise<Void>?>(nil)
@@ -18,7 +18,7 @@ struct ObserveTests {
     #expect(seen.all == ["true true"])
   }
 
-  @Test func `what a callback settles has reached all that waits for it when the settling call returns`() {
+  @Test func `a promise settled by a callback has reached all its waiters when the settling call returns`() {
     let (promise, other) = (Promise<Int>(), Promise<Int>())
     let end = Promise.race([other.asVoid().asVoid()])
     let seen = Trace()
@@ -31,7 +31,7 @@ struct ObserveTests {
     #expect(seen.all == ["other", "after, true"])
   }
 
-  @Test func `what a callback attaches to its own promise is settled at once`() {
+  @Test func `a promise that a callback derives from its own promise is settled at once`() {
     let promise = Promise<Int>()
     let seen = Trace()
     _ = promise.observe { _ in seen("\(promise.asVoid().asVoid().isSettled)") }
@@ -40,7 +40,7 @@ struct ObserveTests {
     #expect(seen.all == ["true", "second"])
   }
 
-  @Test func `callbacks are called in their order, one that a callback adds after the others, a late one at once`() {
+  @Test func `callbacks run in order; one added by a callback runs after the others, a late one at once`() {
     let promise = Promise<Int>()
     let seen = Trace()
     _ = promise.observe { _ in
@@ -54,7 +54,7 @@ struct ObserveTests {
     #expect(seen.all == ["first", "second 1", "added", "late"])
   }
 
-  @Test func `one that comes from another thread while the last is being called does not overtake it`() async throws {
+  @Test func `a callback added by another thread during the last call does not overtake it`() async throws {
     let seen = try await onOwnThread {
       let promise = Promise<Int>()
       let (seen, attached) = (Trace(), DispatchSemaphore(value: 0))
@@ -72,7 +72,7 @@ struct ObserveTests {
     #expect(seen == ["first", "added"])
   }
 
-  @Test func `one that an earlier callback calls off is not called`() {
+  @Test func `a callback that an earlier callback removes is not called`() {
     let promise = Promise<Int>()
     let (seen, second) = (Trace(), Locked<Observation?>(nil))
     _ = promise.observe { _ in
@@ -85,7 +85,7 @@ struct ObserveTests {
     second.current = nil
   }
 
-  @Test func `a callback may block for what it has settled, as it may anywhere`() async throws {
+  @Test func `a callback may block on a promise that it has settled`() async throws {
     let seen = try await onOwnThread {
       let (promise, other) = (Promise<Int>(), Promise<Int>())
       let timed = other.timeout(.seconds(20))
@@ -101,7 +101,7 @@ struct ObserveTests {
     #expect(seen == ["2", "1"])
   }
 
-  @Test func `a callback that suspends its coroutine does not keep others from settling`() async throws {
+  @Test func `a callback that suspends its coroutine does not block other promises`() async throws {
     let seen = try await onSerialQueue {
       let (promise, other) = (Promise<Int>(), Promise<Int>())
       let end = other.asVoid().asVoid()
@@ -117,7 +117,7 @@ struct ObserveTests {
   }
 
   @Test
-  func `a callback may wait in every way for what has ended, though others are still to be told of it`() async throws {
+  func `a callback may wait in every way for its own promise, even before later waiters are notified`() async throws {
     let seen = try await onSerialQueue {
       let promise = Promise<Int>()
       let (passed, sure) = (promise.recover { _ in 0 }, promise.recovered { _ in 0 })
@@ -134,7 +134,7 @@ struct ObserveTests {
     #expect(seen == ["[1, 1]", "1", "1", "told", "told", "told"])
   }
 
-  @Test func `one that is abandoned tells its callbacks, and those that wait for it`() {
+  @Test func `an abandoned promise notifies its callbacks and waiters`() {
     let seen = Trace()
     Self.abandon { promise in
       let end = promise.asVoid().asVoid()

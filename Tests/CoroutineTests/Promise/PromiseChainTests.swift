@@ -18,7 +18,7 @@ struct PromiseChainTests {
     #expect(seen == "inner")
   }
 
-  @Test func `what then's body throws rejects, and a failure goes past then's body`() async throws {
+  @Test func `an error of then's body rejects, and a failure skips then's body`() async throws {
     let trace = Trace()
     let seen = try await onCoroutine {
       let chain = Promise.value(1)
@@ -33,7 +33,7 @@ struct PromiseChainTests {
     #expect(trace.all.isEmpty)
   }
 
-  @Test func `catch gets the failure once, and nothing of a success`() async throws {
+  @Test func `catch gets the failure once, and is not called for a success`() async throws {
     let trace = Trace()
     try await onSerialQueue {
       let (good, bad) = (Promise<Int>(), Promise<Int>())
@@ -83,7 +83,7 @@ struct PromiseChainTests {
     #expect(seen == ["home", "far"])
   }
 
-  @Test func `registered outside any coroutine they run all the same, and not within the calls`() async throws {
+  @Test func `handlers registered outside a coroutine also run, and not within the calls`() async throws {
     let trace = Trace()
     let promise = Promise<Int>()
     let mayRun = Flag()

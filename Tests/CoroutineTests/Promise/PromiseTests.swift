@@ -3,7 +3,7 @@ import Testing
 
 @Suite("Promise: settling and awaiting", .timeLimit(.minutes(1)))
 struct PromiseTests {
-  @Test func `the first settle counts and says so, later ones say false and change nothing`() {
+  @Test func `the first settle returns true, later ones return false and change nothing`() {
     let fulfilled = Promise<Int>()
     #expect(fulfilled.fulfill(1))
     #expect(!fulfilled.fulfill(2))
@@ -25,7 +25,7 @@ struct PromiseTests {
     #expect(promise.result != nil)
   }
 
-  @Test func `one that is made settled is settled`() {
+  @Test func `a promise created with an outcome is settled`() {
     #expect(Promise.value(3).result.map { outcome($0) } == "3")
     let failed = Promise<Int>.failure(Oops("made"))
     #expect(failed.result.map { outcome($0) } == "Oops(made)")
@@ -39,7 +39,7 @@ struct PromiseTests {
     #expect((try? promise.result?.get()) == Oops("value"))
   }
 
-  @Test func `everyone who awaits it gets the value, before and after`() async throws {
+  @Test func `every waiter gets the value, before and after settling`() async throws {
     let seen = try await onSerialQueue {
       let promise = Promise<Int>()
       let early = (0..<50).map { _ in co_launch { try co_await(promise) } }
@@ -51,7 +51,7 @@ struct PromiseTests {
     #expect(seen == [6])
   }
 
-  @Test func `those who await it go on in the order in which they came`() async throws {
+  @Test func `waiters are served first come, first served`() async throws {
     let trace = Trace()
     try await onSerialQueue {
       let gate = Gate()
@@ -82,7 +82,7 @@ struct PromiseTests {
     #expect(promise.result.map { outcome($0) } == "2")
   }
 
-  @Test func `a throw of the body rejects, and the resumer settles once, by any convention`() {
+  @Test func `an error of the body rejects, and the resumer settles once, by any convention`() {
     let thrown = Promise<Int> { _ in throw Oops("body") }
     let failed = Promise<Int> { done in
       done(nil, Oops("callback"))
@@ -95,7 +95,7 @@ struct PromiseTests {
     for promise in [thrown, failed, invalid] { promise.catch { _ in } }
   }
 
-  @Test func `a resumer that settles later, on another thread, wakes those who await`() async throws {
+  @Test func `a resumer that settles later, on another thread, wakes the waiters`() async throws {
     let value = try await onCoroutine {
       try co_await(Promise<Int> { done in startThread { done.resume(4) } })
     }
@@ -107,7 +107,7 @@ struct PromiseTests {
     #expect(seen == "abandoned")
   }
 
-  @Test func `what it was fulfilled with is released with it`() async throws {
+  @Test func `its value is released with the promise`() async throws {
     let released = Gate()
     try await settleAndDrop(Tracked { released.open() })
     try await onCoroutine { try released.pass() }

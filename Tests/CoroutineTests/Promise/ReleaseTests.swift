@@ -1,14 +1,13 @@
 import CCoroutine
 import Coroutine
 import Dispatch
+import Glibc
 import Testing
 
-import Glibc
-
-/// What a promise keeps in memory ends with its use, however long other promises live.
-@Suite("Promise: what it lets go of", .timeLimit(.minutes(1)))
+/// A promise releases its memory after its use, however long other promises live.
+@Suite("Promise: released references", .timeLimit(.minutes(1)))
 struct ReleaseTests {
-  @Test func `a link that followed besides is released, and waits for nothing, when its own upstream has won`() async {
+  @Test func `a derived promise that also followed is released when its own upstream has won`() async {
     let (other, upstream) = (Promise<Int>(), Promise<Int>())
     weak var dropped: Promise<Int>?
     do {
@@ -19,12 +18,12 @@ struct ReleaseTests {
       #expect(link.isFulfilled)
     }
     #expect(dropped == nil)
-    // Nobody but this one waits for it.
+    // Only this promise waits for it.
     other.then { $0 }.cancel()
     #expect(other.isRejected)
   }
 
-  @Test func `one that follows besides a long-lived promise, and is settled by hand or cancelled, leaves it`() {
+  @Test func `a promise that also follows a long-lived one leaves it when it is settled directly or cancelled`() {
     let (other, upstream) = (Promise<Int>(), Promise<Int>())
     let consumer = other.then { $0 }
     for _ in 0..<2 {
@@ -43,7 +42,7 @@ struct ReleaseTests {
   }
 
   @Test(arguments: [false, true])
-  func `a bounded all and a retry let go of their bodies when they are cancelled, though others keep the work`(
+  func `a bounded all and a retry release their bodies when cancelled, even if the work is kept elsewhere`(
     isRetry: Bool
   ) async throws {
     let (work, released) = (Promise<Int>(), Gate())
@@ -65,7 +64,7 @@ struct ReleaseTests {
     }
   }
 
-  // The sanitizers keep what is freed for a while.
+  // The sanitizers keep freed memory for a while.
   @Test(.enabled(if: cco_compiled_sanitizers() & (CCO_ADDRESS_SANITIZER.rawValue | CCO_THREAD_SANITIZER.rawValue) == 0))
   func `a hundred thousand failed attempts of a retry take no more memory than a thousand`() async {
     await #expect(processExitsWith: .success) {
@@ -76,7 +75,7 @@ struct ReleaseTests {
       }
       let value = try await result.value
       let growth = samples.current[1] - samples.current[0]
-      // An object an attempt would be thirty megabytes.
+      // One object per attempt would be thirty megabytes.
       precondition(value == 100_000 && growth < 4_000_000, "\(value) attempts took \(growth) bytes")
     }
   }
@@ -93,7 +92,7 @@ struct ReleaseTests {
     return resident * Int(sysconf(Int32(_SC_PAGESIZE)))
   }
 
-  @Test func `of a retry one attempt lives at a time`() async throws {
+  @Test func `a retry keeps one attempt at a time`() async throws {
     let (now, most) = (Locked(0), Locked(0))
     let result = Promise<Int>.retry(attempts: 1000, delay: Backoff { $0 % 100 == 0 ? .microseconds(1) : .zero }) {
       attempt in

@@ -24,12 +24,12 @@ struct TimingTests {
     #expect(await asyncOutcome { try await after.value } == "CancellationError")
   }
 
-  @Test func `a timeout is a TimeoutError and cancels the work, unless others wait for it`() async throws {
+  @Test func `a timeout is a TimeoutError and cancels the work, unless it has other waiters`() async throws {
     let cancelled = Gate()
     let kept = Locked<[Resumer<Int>]>([])
     let alone = Promise<Int>(onCancel: { cancelled.open() }, { done in kept.withLock { $0.append(done) } })
     #expect(await asyncOutcome { try await alone.timeout(.milliseconds(5)).value } == "TimeoutError")
-    // On the timer's thread, after those who waited have been woken.
+    // On the timer's thread, after the waiters have been woken.
     try await cancelled.value
     #expect(alone.result.map { outcome($0) } == "CancellationError")
     let shared = Promise<Int>()
@@ -43,7 +43,7 @@ struct TimingTests {
     kept.current = []
   }
 
-  @Test func `in time, a timeout changes nothing, and its timer keeps nothing`() async throws {
+  @Test func `a timeout that is not reached changes nothing, and its timer keeps nothing`() async throws {
     let released = Gate()
     try await Self.timed(Tracked { released.open() })
     try await onCoroutine { try released.pass() }
@@ -56,7 +56,7 @@ struct TimingTests {
     try await timed.value.use()
   }
 
-  @Test func `retry ends with the first success, told the number of the attempt`() async {
+  @Test func `retry ends with the first success, and passes the number of the attempt`() async {
     let trace = Trace()
     let promise = Promise<Int>.retry(attempts: 5) { attempt in
       trace("\(attempt)")
@@ -66,7 +66,7 @@ struct TimingTests {
     #expect(trace.all == ["1", "2", "3"])
   }
 
-  @Test func `retry waits as it is told, and ends with the last failure`() async {
+  @Test func `retry waits between attempts as specified, and ends with the last failure`() async {
     let trace = Trace()
     let time = await elapsed {
       let pause = Backoff { failed in
@@ -80,7 +80,7 @@ struct TimingTests {
     #expect(time >= .milliseconds(15))
   }
 
-  @Test func `retry ends where the predicate says so, with no attempts, and when it is cancelled`() async {
+  @Test func `retry ends when the predicate is false, with no attempts, and when it is cancelled`() async {
     let unlessOops: @Sendable (any Error) -> Bool = { !($0 is Oops) }
     let once = Promise<Int>.retry(attempts: 9, while: unlessOops) { .failure(Oops("\($0)")) }
     #expect(await asyncOutcome { try await once.value } == "Oops(1)")
@@ -92,7 +92,7 @@ struct TimingTests {
     #expect(await asyncOutcome { try await cancelled.value } == "CancellationError")
   }
 
-  @Test func `cancelling a retry does not mask a failure that is on its way to the decision, and ends a pause`()
+  @Test func `cancelling a retry does not mask a failure before its decision, and ends a pause`()
     async throws
   {
     let (queue, attempts, decided) = (taggedQueue("held"), Trace(), Trace())
@@ -125,7 +125,7 @@ struct TimingTests {
     #expect(waiting.result.map { outcome($0) } == "CancellationError")
   }
 
-  @Test func `a retry that is settled by another hand makes no more attempts`() async throws {
+  @Test func `a retry that is settled directly makes no more attempts`() async throws {
     let (queue, attempts, work) = (taggedQueue("by hand"), Trace(), Promise<Int>())
     let retried = Promise<Int>.retry(attempts: 3, on: queue) { attempt in
       attempts("\(attempt)")

@@ -1,9 +1,9 @@
 import Coroutine
 import Testing
 
-@Suite("Promise: failures that nobody sees", .timeLimit(.minutes(1)))
+@Suite("Promise: unobserved failures", .timeLimit(.minutes(1)))
 struct UnseenFailureTests {
-  @Test func `is reported once, with the place where the promise was made`() async throws {
+  @Test func `an unobserved failure is reported once, with the source line that created the promise`() async throws {
     let errors = UnhandledErrors()
     Self.rejectAndDrop(errors.failure("unseen"))
     let places = try await errors.jobs(count: 1)
@@ -13,12 +13,12 @@ struct UnseenFailureTests {
 
   @inline(never)
   private static func rejectAndDrop(_ error: any Error) {
-    // The next line is the one that the report names.
+    // The report names the next line.
     let promise = Promise<Int>()
     promise.reject(error)
   }
 
-  @Test func `of a chain only the end reports`() async throws {
+  @Test func `only the end of a chain reports`() async throws {
     let errors = UnhandledErrors()
     Self.chainAndDrop(errors.failure("chain"))
     let places = try await errors.jobs(count: 1)
@@ -29,7 +29,7 @@ struct UnseenFailureTests {
   @inline(never)
   private static func chainAndDrop(_ error: any Error) {
     let promise = Promise<Int>()
-    // The next line is the one that the report names.
+    // The report names the next line.
     _ = promise.then { $0 + 1 }
     promise.reject(error)
   }
@@ -52,7 +52,7 @@ struct UnseenFailureTests {
     #expect(try await errors.settledLabels().isEmpty)
   }
 
-  @Test func `inspecting at the result does not count as handling it`() async throws {
+  @Test func `reading the result does not count as handling it`() async throws {
     let errors = UnhandledErrors()
     Self.lookAndDrop(errors.failure("looked at"))
     _ = try await errors.jobs(count: 1)
@@ -65,7 +65,7 @@ struct UnseenFailureTests {
     #expect(promise.result != nil && promise.isRejected && promise.error != nil)
   }
 
-  @Test func `a loser that fails later is not reported`() async throws {
+  @Test func `an unselected member that fails later is not reported`() async throws {
     let errors = UnhandledErrors()
     let (fast, slow) = (Promise<Int>(), Promise<Int>())
     let race = Promise.race([fast, slow])
@@ -76,7 +76,7 @@ struct UnseenFailureTests {
   }
 
   @Test func `cancelled promises are not reported`() async throws {
-    // In a process of its own: cancellations carry no identity.
+    // In a separate process, because cancellations have no identity.
     await #expect(processExitsWith: .success) {
       let heard = Trace()
       let last = Gate()

@@ -37,7 +37,9 @@ struct FairnessTests {
     #expect(late[25] < 20_000_000, "late by \(late) ns")
   }
 
-  @Test func `nor a block that somebody else puts on the queue`() async throws {
+  @Test func `coroutines that wake each other for ever do not delay another block of their queue for long`()
+    async throws
+  {
     let queue = DispatchQueue(label: "busy")
     let late = try await besidePingPong(on: queue) {
       try await onOwnThread {

@@ -11,7 +11,7 @@ struct GivingWayTests {
   }
 
   @Test(arguments: Verb.allCases)
-  func `lets the handlers, the sleepers and the blocks of its queue in`(verb: Verb) async throws {
+  func `lets the handlers, the sleeping coroutines and the blocks of its queue run`(verb: Verb) async throws {
     let queue = taggedQueue("giving way")
     let wait = try await onCoroutine { try ready(verb) }
     let (handler, sleeper, block) = (Flag(), Flag(), Flag())
@@ -29,7 +29,7 @@ struct GivingWayTests {
     #expect(inTime, "handler \(handler.isRaised), sleeper \(sleeper.isRaised), block \(block.isRaised)")
   }
 
-  @Test func `loses no value when it is cancelled where it gives way`() async throws {
+  @Test func `loses no value if it is cancelled where it yields`() async throws {
     for round in 0..<20 {
       let channel = Channel<Int>(1_000_000)
       let (sent, received) = (Locked(0), Locked(0))
@@ -52,7 +52,7 @@ struct GivingWayTests {
     }
   }
 
-  @Test func `goes on in a shield, although it has been cancelled`() async throws {
+  @Test func `continues in a shield, even if it has been cancelled`() async throws {
     let settled = Promise<Int>.value(1)
     try await onSerialQueue {
       let isShielded = Flag()
@@ -71,7 +71,7 @@ struct GivingWayTests {
   }
 }
 
-/// A wait of which nothing has to be waited for, to be repeated.
+/// A wait that is satisfied at once, to be repeated.
 private func ready(_ verb: GivingWayTests.Verb) throws -> @Sendable () throws -> Void {
   switch verb {
   case .await:

@@ -6,15 +6,15 @@ import Testing
 /// Handlers run between the coroutines of a queue, and must not keep it to themselves.
 @Suite(.timeLimit(.minutes(1)))
 struct HandlerPacingTests {
-  @Test func `handlers that bring forth handlers for ever give the queue back`() async throws {
+  @Test func `handlers that always add handlers give the queue back`() async throws {
     let queue = DispatchQueue(label: "handlers")
     let isOver = Locked(false)
     try await onCoroutine(on: queue) { breed(until: isOver) }
-    // A foreign block gets in, or this never returns.
+    // Another block must run, or this never returns.
     try await onOwnThread { queue.sync { isOver.withLock { $0 = true } } }
   }
 
-  @Test func `and let the delays of the queue end`() async throws {
+  @Test func `handlers that always add handlers let the delays of the queue end`() async throws {
     let queue = DispatchQueue(label: "handlers")
     let isOver = Locked(false)
     try await onCoroutine(on: queue) {
@@ -24,7 +24,7 @@ struct HandlerPacingTests {
     }
   }
 
-  @Test func `what the end of a queue's last coroutine attaches is delivered all the same`() async throws {
+  @Test func `a handler attached at the end of a queue's last coroutine is delivered`() async throws {
     for _ in 0..<100 {
       let pending = Promise<Int>()
       let seen = Promise<Int>()

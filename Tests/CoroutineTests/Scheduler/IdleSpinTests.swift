@@ -10,7 +10,7 @@ import Testing
 )
 struct IdleSpinTests {
   @Test
-  func `it looks after two quick returns in a row, and not before`() {
+  func `it polls after two quick returns in a row, and not before`() {
     var spin = IdleSpin()
     returns(&spin, after: 1_000)
     #expect(spin.returnsWanted == 1)
@@ -21,14 +21,14 @@ struct IdleSpinTests {
   }
 
   @Test
-  func `a drain that only went to the back of its queue counts as no return`() {
+  func `a drain that only went to the back of its queue does not count as a return`() {
     var spin = IdleSpin()
     for now in UInt64(1)...10 { spin.begins(now) }
     #expect(spin.returnsWanted == 2)
   }
 
   @Test
-  func `looks in vain become rarer, up to a bound, and as frequent as before when they pay`() {
+  func `unsuccessful polls become rarer, up to a bound, and as frequent as before when they succeed`() {
     var spin = IdleSpin()
     for wanted in [4, 8, 16, 32, 64, 128, 128] {
       spin.failed()
@@ -41,7 +41,7 @@ struct IdleSpinTests {
   }
 
   @Test
-  func `what is sent to it runs at once, before the blocks that are behind it in the queue`() async throws {
+  func `a message sent during a poll is handled at once, before later blocks of the queue`() async throws {
     let queue = DispatchQueue(label: "lingers")
     let order = Trace()
     try await onOwnThread {
@@ -58,7 +58,7 @@ struct IdleSpinTests {
   }
 
   @Test
-  func `a timer that is due ends its look, and is fired by the same drain`() async throws {
+  func `a due timer ends the poll, and is fired by the same drain`() async throws {
     let queue = DispatchQueue(label: "lingers for a timer")
     let sleeper = co_launch(on: queue) {
       let scheduler = prepareToLinger(on: queue, for: 90_000_000_000)
@@ -66,28 +66,28 @@ struct IdleSpinTests {
       scheduler.idleSpin.patience = 0
       return scheduler.idleSpin.needed
     }
-    // Without an end at the timer's deadline it would be a minute until this returned.
+    // If the poll did not end at the timer's deadline, this would return after a minute.
     #expect(try await sleeper.value == 0, "the look counted as one in vain")
   }
 
   @Test
-  func `it does not look when its slice is over, because other blocks may be waiting`() async throws {
+  func `it does not poll after its time slice, because other blocks may be waiting`() async throws {
     let queue = DispatchQueue(label: "has lingered")
-    // If it looked, it would be a minute until this returned.
+    // If it polled, this would return after a minute.
     try await onOwnThread {
       try spin(on: queue, until: 0)
       queue.sync {}
     }
   }
 
-  /// Leaves the queue's drain looking at its inbox.
+  /// Makes the queue's drain poll its inbox.
   ///
-  /// `end`: of its slice.
+  /// `end` is the end of its time slice.
   private func spin(on queue: DispatchQueue, for patience: UInt64 = 90_000_000_000, until end: UInt64 = .max) throws {
     try co_launch(on: queue) { _ = prepareToLinger(on: queue, for: patience, until: end) }.wait()
   }
 
-  /// On the queue: the next time there is nothing to do, its drain looks at its inbox.
+  /// Called on the queue: when it next has nothing to do, its drain polls its inbox.
   private func prepareToLinger(on queue: DispatchQueue, for patience: UInt64, until end: UInt64 = .max) -> Scheduler {
     let scheduler = QueueHost.scheduler(for: queue)
     scheduler.timeSlice.end = end

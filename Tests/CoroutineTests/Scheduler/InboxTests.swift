@@ -2,10 +2,12 @@ import Testing
 
 @testable import Coroutine
 
-/// How messages reach a scheduler.
+/// The inbox of a scheduler.
 @Suite(.timeLimit(.minutes(1)))
 struct InboxTests {
-  /// A piece of work with a number. The work is the first field, so that its address is the item's.
+  /// A piece of work with a number.
+  ///
+  /// The work is the first field, so that its address is the item's.
   private struct Item {
     var work = WorkItem { _ in }
     let number: Int
@@ -35,7 +37,7 @@ struct InboxTests {
     }
   }
 
-  /// A job that only its address is used of, and its link.
+  /// A job of which only the address and the link are used.
   private final class Place {
     let job = JobRef.allocate(capacity: 1)
     deinit { job.deallocate() }
@@ -52,7 +54,7 @@ struct InboxTests {
     #expect(post.numbers() == [3])
   }
 
-  @Test func `what a watchdog leaves stays in order, below what comes while it looks`() {
+  @Test func `messages that a watchdog leaves stay in order, below newer ones`() {
     let post = Post()
     let places = [Place(), Place()]
     _ = post.push(1)
@@ -75,7 +77,7 @@ struct InboxTests {
     #expect(post.numbers() == [1, 2, 3, 4, 5])
   }
 
-  @Test func `a drain that goes idle while a watchdog looks is started again for what it leaves`() {
+  @Test func `a drain that goes idle during a rescue is started again for the remaining messages`() {
     let post = Post()
     let place = Place()
     _ = post.push(1)

@@ -3,20 +3,21 @@ import Testing
 
 @testable import Coroutine
 
-/// What a worker of the shared scheduler runs first: here of a group with one worker, so that nobody steals.
+/// The order in which a worker of the shared scheduler runs jobs; here in a pool of one worker, so that there is no
+/// stealing.
 @Suite(.timeLimit(.minutes(1)))
 struct LaunchOrderTests {
   private let queue: DispatchQueue
 
-  /// A worker for each test, since what another has popped would count.
+  /// One worker per test, because earlier pops would count.
   ///
-  /// A group lives for ever, as the shared one does.
+  /// A pool lives for ever, as the shared one does.
   init() {
     let group = Unmanaged.passRetained(WorkerPool(count: 1, label: "launch order"))
     queue = group.takeUnretainedValue().workers[0].currentQueue!
   }
 
-  @Test func `a tree runs depth first, and brothers in the order of their launches`() throws {
+  @Test func `a tree runs depth first, and siblings in the order of their launches`() throws {
     let trace = Locked<[String]>([])
     try co_launch(on: queue) { try visit("1", 3, trace) }.wait()
     let preorder = [
@@ -25,7 +26,7 @@ struct LaunchOrderTests {
     #expect(trace.current == preorder)
   }
 
-  @Test func `who gives way lets everything run that is ready, also what has just been launched`() throws {
+  @Test func `a yielding coroutine lets all ready coroutines run, also those just launched`() throws {
     let trace = Locked<[String]>([])
     try co_launch(on: queue) {
       let first = co_launch {
@@ -45,7 +46,7 @@ struct LaunchOrderTests {
     let ran = Locked(false)
     let successors = Locked(0)
     try co_launch(on: queue) {
-      // One after the other, so that the first is older than all that the second brings forth.
+      // One after the other, so that the first is older than all jobs that the second launches.
       let second = co_launch { succeed(successors, until: ran) }
       co_launch { ran.withLock { $0 = true } }
       try second.join()
@@ -55,7 +56,7 @@ struct LaunchOrderTests {
     #expect(successors.current < 1000)
   }
 
-  @Test func `coroutines that give way to each other for ever do not starve one that has not started`() throws {
+  @Test func `coroutines that yield to each other for ever do not starve one that has not started`() throws {
     let ran = Locked(false)
     let turns = try co_launch(on: queue) {
       let players = (0..<2).map { _ in
@@ -109,7 +110,7 @@ struct LaunchOrderTests {
     }
     while let job = stack.pop() { model.removeAll { $0 == job } }
     #expect(model.isEmpty && stack.first == nil && stack.last == nil)
-    // The records lie in the jobs.
+    // The records are stored in the jobs.
     withExtendedLifetime(jobs) {}
   }
 }

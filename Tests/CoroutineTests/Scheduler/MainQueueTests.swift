@@ -4,7 +4,8 @@ import Testing
 
 private let key = DispatchSpecificKey<Bool>()
 
-/// Under `dispatchMain`, which a test process is in: it gives the main thread up, and the queue is served by any thread.
+/// Under `dispatchMain`, which a test process is in: it gives the main thread up, and the queue is served by any
+/// thread.
 ///
 /// Under a run loop the consumer's program shows that it is the main thread.
 @Suite("The main queue", .timeLimit(.minutes(1)))
@@ -38,7 +39,7 @@ struct MainQueueTests {
     #expect(try await job.value == 7)
   }
 
-  @Test func `is shared with the main actor's code and plain blocks, one at a time`() async throws {
+  @Test func `is shared with the main actor's code and plain blocks, which run one at a time`() async throws {
     let count = UnsafeCell()
     let jobs = (0..<4).map { _ in
       co_launch(on: .main) {

@@ -4,7 +4,7 @@ import Testing
 
 @Suite("Queues", .timeLimit(.minutes(1)))
 struct QueueTests {
-  @Test func `code between two suspensions is atomic on a serial queue, against coroutines and blocks`() async throws {
+  @Test func `code between two suspensions is atomic on a serial queue, for coroutines and blocks`() async throws {
     let queue = taggedQueue("serial")
     let cell = UnsafeCell()
     let jobs = (0..<50).map { _ in
@@ -35,7 +35,7 @@ struct QueueTests {
     #expect(try await onBlock(of: queue) { cell.count } == 20 * 20)
   }
 
-  @Test func `a concurrent queue is one serial worker for all that is launched on it`() async throws {
+  @Test func `a concurrent queue is one serial worker for all coroutines launched on it`() async throws {
     let queue = taggedQueue("concurrent", attributes: .concurrent)
     let cell = UnsafeCell()
     let jobs = (0..<50).map { _ in
@@ -85,7 +85,7 @@ struct QueueTests {
     #expect(try await co_launch(on: queue) { cell.count }.value == 1_000)
   }
 
-  @Test func `the shared scheduler runs many coroutines, and what they launch stays there`() async throws {
+  @Test func `the shared scheduler runs many coroutines, and those that they launch`() async throws {
     let jobs = (0..<1_000).map { n in
       co_launch {
         try co_yield()
@@ -97,7 +97,7 @@ struct QueueTests {
     #expect(sum == 499_500)
   }
 
-  @Test func `a suspended queue runs nothing, and everything after it was resumed`() async throws {
+  @Test func `a suspended queue runs nothing until it is resumed`() async throws {
     let queue = taggedQueue("asleep")
     let trace = Trace()
     queue.suspend()
@@ -109,7 +109,7 @@ struct QueueTests {
     #expect(trace.all == ["resume", "1", "2", "3"])
   }
 
-  @Test func `coroutines live on their queue though nobody else holds it`() async throws {
+  @Test func `coroutines keep their queue alive`() async throws {
     let gate = Gate()
     let job = parked(at: gate)
     gate.open()
@@ -138,7 +138,7 @@ struct QueueTests {
     }.value
   }
 
-  @Test func `a wake made while the waker runs lets the waker go on: the woken runs when it parks`() async throws {
+  @Test func `the waker keeps running: the woken coroutine runs when the waker parks`() async throws {
     let trace = Trace()
     try await onSerialQueue {
       let gate = Gate()
@@ -154,7 +154,7 @@ struct QueueTests {
     #expect(trace.all == ["waker goes on", "woken"])
   }
 
-  @Test func `the woken run in the order of their waking`() async throws {
+  @Test func `woken coroutines run in the order of waking`() async throws {
     let trace = Trace()
     try await onSerialQueue {
       let gates = (0..<5).map { _ in Gate() }

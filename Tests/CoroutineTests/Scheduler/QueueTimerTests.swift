@@ -3,15 +3,15 @@ import Testing
 
 @testable import Coroutine
 
-/// How often a scheduler has itself woken for its timers.
+/// The number of times that a scheduler is woken for its timers.
 @Suite(.timeLimit(.minutes(1)))
 struct QueueTimerTests {
   private let timer = QueueTimer(DispatchQueue(label: "alarm"))
   private let millisecond: UInt64 = 1_000_000
-  /// One time for all that happens in a test, however long its thread is kept from running.
+  /// One time for a whole test, however long its thread is delayed.
   private let start = Clock.now
 
-  @Test func `a crowd of sleepers is woken by a timer that repeats by itself`() {
+  @Test func `many sleeping coroutines are woken by a repeating timer`() {
     timer.wentOff(at: start)
     timer.fired(40)
     timer.arm(start + millisecond)
@@ -21,7 +21,7 @@ struct QueueTimerTests {
     #expect(timer.isTicking)
   }
 
-  @Test func `it goes back to single alarms when no crowd was due any more`() {
+  @Test func `the timer stops repeating when few timers are due`() {
     timer.wentOff(at: start)
     timer.fired(100)
     timer.arm(start + millisecond)
@@ -31,7 +31,7 @@ struct QueueTimerTests {
     #expect(!timer.isTicking)
   }
 
-  @Test func `and when the next sleeper wakes in a minute, or there is none`() {
+  @Test func `the timer stops repeating when the next deadline is a minute away, or there is none`() {
     timer.wentOff(at: start)
     timer.fired(100)
     timer.arm(start + millisecond)
@@ -43,7 +43,8 @@ struct QueueTimerTests {
     #expect(!timer.isTicking)
   }
 
-  @Test func `crowds and lone sleepers of one queue all wake in time, the lone ones after the crowds too`() async throws
+  @Test func `many and single sleeping coroutines of one queue wake in time, also a single one after many`()
+    async throws
   {
     let queue = DispatchQueue(label: "sleepers")
     let early = try await onCoroutine(on: queue) {

@@ -2,10 +2,10 @@ import Testing
 
 @testable import Coroutine
 
-/// What the compiler keeps in registers over a switch: the switch must say all that it does not preserve.
+/// Values that the compiler keeps in registers over a switch: the switch must declare all that it does not preserve.
 @Suite("Registers over a switch", .timeLimit(.minutes(1)))
 struct RegisterTests {
-  @Test func `vectors, doubles and integers are a coroutine's own`() async throws {
+  @Test func `vectors, doubles and integers belong to one coroutine`() async throws {
     let sums = try await onSerialQueue {
       try co_all(
         (1...4).map { number in

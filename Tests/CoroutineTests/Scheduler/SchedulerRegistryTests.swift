@@ -1,14 +1,13 @@
 import Dispatch
+import Glibc
 import Testing
 
 @testable import Coroutine
 
-import Glibc
-
 @Suite("The scheduler of a queue", .timeLimit(.minutes(1)))
 struct SchedulerRegistryTests {
-  /// Before it was so, 1 to 2 % of the rounds saw the queue lead to a scheduler that did not recognise it.
-  @Test func `whoever finds it on its queue finds it complete, so that wait throws wouldDeadlock`() async throws {
+  /// Without this, 1 to 2 % of the rounds found a scheduler that did not recognise its queue.
+  @Test func `a scheduler that is found through its queue is complete, so wait throws wouldDeadlock`() async throws {
     let missed = Locked(0)
     try await onOwnThread {
       for round in 0..<400 {
@@ -16,7 +15,7 @@ struct SchedulerRegistryTests {
         let isLooking = Flag()
         queue.async {
           isLooking.raise()
-          // Only another thread makes it, while this one looks.
+          // Another thread creates it, while this one searches.
           while true {
             guard let found = QueueHost.current else {
               sched_yield()
@@ -34,7 +33,7 @@ struct SchedulerRegistryTests {
     #expect(missed.current == 0)
   }
 
-  /// ThreadSanitizer sees what the one publishes and the other finds.
+  /// ThreadSanitizer checks the publication by one thread and the lookup by the other.
   @Test func `two threads that first use one queue at once find the same one, without a race`() async throws {
     for round in 0..<60 {
       let queue = DispatchQueue(label: "coroutine.tests.shared first use \(round)")

@@ -1,7 +1,7 @@
 import Coroutine
 import Testing
 
-/// An Awaitable that is none of the runtime's own.
+/// An Awaitable that is not one of the runtime's own types.
 private final class Announcement: Awaitable {
   private struct State {
     var result: Result<Int, any Error>?
@@ -49,7 +49,7 @@ struct SelectAwaitTests {
     }
   }
 
-  @Test func `it waits for whichever ends first`() async throws {
+  @Test func `a select waits for whichever ends first`() async throws {
     try await onSerialQueue {
       let promise = Promise<Int>()
       let other = Promise<Int>()
@@ -82,7 +82,7 @@ struct SelectAwaitTests {
     }
   }
 
-  @Test func `a lazy job is started by it`() async throws {
+  @Test func `a select starts a lazy job`() async throws {
     try await onSerialQueue { () throws -> Void in
       let lazy = co_launch(start: .lazy) { 5 }
       #expect(try co_select { lazy.onAwait { try $0.get() } } == 5)
@@ -98,7 +98,7 @@ struct SelectAwaitTests {
     #expect(try await unhandled.settledLabels() == [])
   }
 
-  @Test func `a failure that only a losing case could have seen is reported`() async throws {
+  @Test func `a failure that only an unselected case could have seen is reported`() async throws {
     let unhandled = UnhandledErrors()
     try await onSerialQueue {
       let channel = Channel<Int>(1)
@@ -119,7 +119,7 @@ struct SelectAwaitTests {
     #expect(unhandled.labels == ["unseen"])
   }
 
-  @Test func `any Awaitable takes part, and is left when it loses`() async throws {
+  @Test func `any Awaitable can be a case, and is not affected if unselected`() async throws {
     try await onSerialQueue {
       let announcement = Announcement()
       let channel = Channel<Int>()
@@ -172,7 +172,7 @@ struct SelectAwaitTests {
     }
   }
 
-  @Test func `awaiting itself is never ready`() async throws {
+  @Test func `a job that awaits itself in a select is never ready`() async throws {
     let text = try await onSerialQueue {
       let box = Locked<Job<String>?>(nil)
       let job = co_launch { () throws -> String in

@@ -20,7 +20,7 @@ struct SelectChoiceTests {
     for count in counts { #expect((1_560...2_440).contains(count), "\(counts)") }
   }
 
-  @Test func `it is uniform among the ready ones whatever lies between them`() async throws {
+  @Test func `the choice is uniform among the ready cases, whatever cases are between them`() async throws {
     let counts = try await onSerialQueue {
       let never = Channel<Int>()
       let ready = [Channel<Int>(1), Channel<Int>(1)]
@@ -40,7 +40,7 @@ struct SelectChoiceTests {
     for count in counts { #expect((1_680...2_320).contains(count), "\(counts)") }
   }
 
-  @Test func `biased, the first in order wins`() async throws {
+  @Test func `a biased select takes the first ready case`() async throws {
     try await onSerialQueue {
       let first = Channel<Int>(1)
       let second = Channel<Int>(1)
@@ -56,7 +56,7 @@ struct SelectChoiceTests {
     }
   }
 
-  @Test func `onTimeout and otherwise need no type's name, wherever they stand`() async throws {
+  @Test func `onTimeout and otherwise need no type annotation, in any position`() async throws {
     try await onSerialQueue {
       let (channel, promise) = (Channel<Int>(.unbounded), Promise<Int>())
       func below() throws -> String {
@@ -149,7 +149,7 @@ struct SelectChoiceTests {
     }
   }
 
-  @Test func `a case that is ready in time calls the timeout off`() async throws {
+  @Test func `a case that is ready in time cancels the timeout`() async throws {
     try await onSerialQueue {
       let channel = Channel<Int>()
       let job = co_launch {

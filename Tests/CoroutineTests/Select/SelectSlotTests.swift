@@ -2,7 +2,7 @@ import Testing
 
 @testable import Coroutine
 
-/// What a select costs: that the cases on the usual path need no memory but the stack's.
+/// The memory of a select: usual cases need no memory but the stack.
 @Suite("co_select: memory")
 struct SelectSlotTests {
   @Test func `eight cases and their waiters fit into what Swift takes from the stack`() {
@@ -23,12 +23,12 @@ struct SelectSlotTests {
     #expect(needsMemory((1, 2, 3, UInt8(4))) == (false, false))
   }
 
-  @Test func `larger ones are boxed, and what holds references is when it is sent`() {
+  @Test func `larger values are boxed, and so are sent values with references`() {
     #expect(needsMemory((1, 2, 3, 4, 5)) == (true, true))
     #expect(needsMemory("text") == (true, false))
   }
 
-  @Test func `turns that begin at different times draw different numbers, and each case is as likely as the other`() {
+  @Test func `carriers that start at different times draw different numbers, and all cases are equally likely`() {
     var ones = 0
     var drawn: Set<UInt64> = []
     for start in UInt64(0)..<1000 {

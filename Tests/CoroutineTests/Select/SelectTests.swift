@@ -49,7 +49,7 @@ struct SelectTests {
     }
   }
 
-  @Test func `a select that has lost leaves no waiter and keeps its value`() async throws {
+  @Test func `an unselected case leaves no waiter and keeps its value`() async throws {
     let dropped = Trace()
     try await onSerialQueue {
       let winner = Channel<Int>()
@@ -108,7 +108,7 @@ struct SelectTests {
         },
       ]
       try co_yield()
-      // The two do meet here: the first receives, the second sends.
+      // The two can match here: the first receives, the second sends.
       #expect(try jobs.map { try $0.join() } == ["Optional(1)", "()"])
       let sending = co_launch {
         outcome {
@@ -145,7 +145,7 @@ struct SelectTests {
       try co_yield()
       #expect(try channel.receive() == 1)
       #expect(try again.join() == "sent")
-      // Two of them match each other.
+      // Two selects match each other.
       let pair = [select(), select()]
       #expect(try pair.map { try $0.join() }.sorted() == ["received 1", "sent"])
     }
@@ -171,7 +171,7 @@ struct SelectTests {
     #expect(trace.all == ["first", "second", "value", "sent"])
   }
 
-  @Test func `cases are absent through if, switch and for`() async throws {
+  @Test func `cases can be omitted by if, switch and for`() async throws {
     try await onSerialQueue {
       let channels = (0..<10).map { _ in Channel<Int>(1) }
       for (index, channel) in channels.enumerated() { try channel.send(index) }
@@ -235,7 +235,7 @@ struct SelectTests {
     }
   }
 
-  @Test func `cancelled while it waits, it commits nothing`() async throws {
+  @Test func `a select that is cancelled while it waits selects no case`() async throws {
     try await onSerialQueue {
       let channel = Channel<Int>()
       let job = co_launch {
@@ -253,7 +253,7 @@ struct SelectTests {
     }
   }
 
-  @Test func `of nothing, it waits until it is cancelled`() async throws {
+  @Test func `a select without cases waits until it is cancelled`() async throws {
     try await onSerialQueue {
       let job = co_launch { () throws -> Int in
         try co_select { if co_isCancelled { Channel<Int>().onReceive { $0 ?? 0 } } }

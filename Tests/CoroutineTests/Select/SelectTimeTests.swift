@@ -65,7 +65,7 @@ struct SelectTimeTests {
     }
   }
 
-  @Test func `an enclosing deadline ends a select, and is told from its own timeout`() async throws {
+  @Test func `an enclosing deadline ends a select, and is distinguished from its own timeout`() async throws {
     let ends = try await onOwnThread {
       try Simulation().run {
         outcome {
@@ -81,7 +81,7 @@ struct SelectTimeTests {
     #expect(ends == "TimeoutError")
   }
 
-  @Test func `cases side by side are a table, so that a select of them copies nothing`() {
+  @Test func `adjacent cases form a table, so that a select of them copies nothing`() {
     #expect(SelectCase<Int>.isFlat)
     #expect(SelectPair<Int, SelectCase<Int>, SelectCase<Int>>.isFlat)
     #expect(MemoryLayout<SelectCase<Int>>.stride * 8 <= 1024)

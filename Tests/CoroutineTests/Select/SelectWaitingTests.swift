@@ -5,14 +5,14 @@ import Testing
 
 @Suite("co_select: cases that wait for the same thing", .timeLimit(.minutes(1)))
 struct SelectWaitingTests {
-  /// How often each of two cases gets a value that comes after the select has begun to wait.
+  /// Counts how often each of two cases gets a value that comes after the select has started to wait.
   private func shares(biased: Bool, _ cases: @escaping @Sendable (Channel<Int>) -> [SelectCase<Int>]) throws -> [Int] {
     try Simulation(seed: 17).run {
       let channel = Channel<Int>()
       var counts = [0, 0]
       for _ in 0..<1_000 {
         let selecting = co_launch { try co_select(biased: biased) { cases(channel) } }
-        // The select has looked, found nobody, and waits.
+        // The select has found no value, and waits.
         while !selecting.isWaiting { try co_yield() }
         _ = channel.trySend(1)
         _ = channel.tryReceive()
@@ -33,7 +33,7 @@ struct SelectWaitingTests {
     for count in counts { #expect((390...610).contains(count), "\(counts)") }
   }
 
-  @Test func `biased, the first in order gets it`() throws {
+  @Test func `in a biased select the first case gets the value`() throws {
     let counts = try shares(biased: true) { channel in [channel.onReceive { _ in 0 }, channel.onReceive { _ in 1 }] }
     #expect(counts == [1_000, 0])
   }

@@ -55,7 +55,7 @@ struct SimulationTests {
     }
   }
 
-  @Test func `when nothing can ever happen it says so at once, with who waits for what`() async throws {
+  @Test func `a deadlock is reported at once, with the waiting coroutines and their sources`() async throws {
     try await onOwnThread {
       let simulation = Simulation()
       let never = Promise<Int>()
@@ -72,7 +72,7 @@ struct SimulationTests {
     }
   }
 
-  @Test func `work outside of the simulation is waited for, not called a deadlock`() async throws {
+  @Test func `work outside the simulation is awaited, and is not a deadlock`() async throws {
     try await onOwnThread {
       let seen = try Simulation().run {
         [try co_blocking { 1 }, try co_await { 2 }]

@@ -21,7 +21,7 @@ struct CombinatorTests {
 
   // MARK: all
 
-  @Test func `co_all keeps the order, whatever ends first`() async throws {
+  @Test func `co_all keeps the order, whichever job ends first`() async throws {
     let seen = try await onSerialQueue {
       try co_all((0..<10).map { n in Self.job(.success(n), after: 10 - n) })
     }
@@ -44,7 +44,7 @@ struct CombinatorTests {
     #expect(seen == "Oops(first)")
   }
 
-  @Test func `co_all does not wait for the rest after a failure, and cancels them`() async throws {
+  @Test func `co_all does not wait for the others after a failure, and cancels them`() async throws {
     let trace = Trace()
     let seen = try await onSerialQueue {
       let parked = Self.parked(trace)
@@ -69,7 +69,7 @@ struct CombinatorTests {
 
   // MARK: allSettled
 
-  @Test func `co_allSettled gives every outcome in order and cancels nobody`() async throws {
+  @Test func `co_allSettled returns every outcome in order and cancels no job`() async throws {
     let seen = try await onSerialQueue {
       try co_allSettled([
         Self.job(.success(1), after: 4), Self.job(.failure(Oops("two"))), Self.job(.success(3), after: 1),
@@ -85,7 +85,7 @@ struct CombinatorTests {
 
   // MARK: any
 
-  @Test func `co_any gives the first success and passes over failures`() async throws {
+  @Test func `co_any returns the first success and skips failures`() async throws {
     let seen = try await onSerialQueue {
       try co_any([
         Self.job(.failure(Oops("fast"))), Self.job(.success(2), after: 5), Self.job(.success(3), after: 2),
@@ -94,7 +94,7 @@ struct CombinatorTests {
     #expect(seen == 3)
   }
 
-  @Test func `co_any cancels the losers`() async throws {
+  @Test func `co_any cancels the other jobs`() async throws {
     let trace = Trace()
     let seen = try await onSerialQueue {
       let parked = Self.parked(trace)
@@ -124,7 +124,7 @@ struct CombinatorTests {
 
   // MARK: race
 
-  @Test func `co_race gives the first to settle, be it a success or a failure`() async throws {
+  @Test func `co_race returns the first outcome, success or failure`() async throws {
     let seen = try await onSerialQueue {
       [
         outcome { try co_race([Self.job(.success(1), after: 3), Self.job(.success(2), after: 1)]) },
@@ -134,7 +134,7 @@ struct CombinatorTests {
     #expect(seen == ["2", "Oops(fast)"])
   }
 
-  @Test func `co_race cancels the losers`() async throws {
+  @Test func `co_race cancels the other jobs`() async throws {
     let trace = Trace()
     let seen = try await onSerialQueue {
       let parked = (0..<3).map { _ in Self.parked(trace) }
@@ -150,9 +150,9 @@ struct CombinatorTests {
     #expect(seen == "AggregateError[]")
   }
 
-  @Test func `what is settled already counts as first`() async throws {
+  @Test func `a job that is settled already counts as first`() async throws {
     let seen = try await onCoroutine {
-      // One each: a loser is cancelled, which settles it.
+      // A new job for each: the other jobs are cancelled, which settles them.
       [try co_any([Promise<Int>(), Promise.value(1)]), try co_race([Promise<Int>(), Promise.value(2)])]
     }
     #expect(seen == [1, 2])

@@ -1,10 +1,10 @@
 import Coroutine
 import Testing
 
-/// What becomes of the failures of a scope that are not its first.
+/// The later failures of a scope.
 @Suite("co_scope: later failures", .timeLimit(.minutes(1)))
 struct LateFailureTests {
-  /// Every failure that another coroutine's wait can throw.
+  /// Every failure that a wait for another coroutine can throw.
   enum Way: CaseIterable, Sendable {
     case join, await, all, allSettled, race, select
 
@@ -20,10 +20,10 @@ struct LateFailureTests {
     }
   }
 
-  // On a serial queue children begin in the order of their launches. One that is cancelled before it has begun never does,
-  // so the one that fails first is launched last, or lets the others begin.
+  // On a serial queue children begin in the order of their launches. One that is cancelled before it has begun never
+  // does, so the one that fails first is launched last, or lets the others begin.
 
-  /// Lets the others begin, and fails.
+  /// Lets the others start, and fails.
   private static func failAfterOthers(_ failure: any Error) throws -> Int {
     try co_yield()
     throw failure
@@ -34,7 +34,9 @@ struct LateFailureTests {
     do { try waitForCancellation() } catch { throw failure }
   }
 
-  @Test func `each of four equal failures but the first is reported, with its child's name and place`() async throws {
+  @Test func `of four equal failures all but the first are reported, with the child's name and launch site`()
+    async throws
+  {
     let errors = UnhandledErrors()
     let (thrown, reported) = try await onSerialQueue {
       let end = outcome {
@@ -47,7 +49,7 @@ struct LateFailureTests {
           scope.launch(name: "first") { throw errors.failure("equal") }
         }
       }
-      // No later than the scope's end.
+      // Not later than the scope's end.
       return (end, errors.labels)
     }
     #expect(thrown == "Failure(equal)")
@@ -58,7 +60,7 @@ struct LateFailureTests {
     #expect(try await errors.settledLabels() == ["equal", "equal", "equal"])
   }
 
-  @Test func `children that throw one and the same error object have failed each by itself`() async throws {
+  @Test func `children that throw the same error object count as separate failures`() async throws {
     let errors = UnhandledErrors()
     let failure: any Error = errors.failure("shared")
     let reported = try await onSerialQueue {
@@ -74,7 +76,7 @@ struct LateFailureTests {
   }
 
   @Test(arguments: Way.allCases)
-  func `a sibling that throws on what it got from the failed child has not failed a second time`(_ way: Way)
+  func `a sibling that rethrows the error of a failed child is not a second failure`(_ way: Way)
     async throws
   {
     let errors = UnhandledErrors()
@@ -91,7 +93,7 @@ struct LateFailureTests {
   }
 
   @Test(arguments: Way.allCases)
-  func `a body that throws on what it got from the failed child has not failed a second time`(_ way: Way) async throws {
+  func `a body that rethrows the error of a failed child is not a second failure`(_ way: Way) async throws {
     let errors = UnhandledErrors()
     let seen = try await onSerialQueue {
       outcome {
@@ -105,7 +107,7 @@ struct LateFailureTests {
     #expect(try await errors.settledLabels().isEmpty)
   }
 
-  @Test func `a sibling that fails with an equal error of its own is reported, though it has joined the failed child`()
+  @Test func `a sibling that fails with its own equal error is reported, even if it has joined the failed child`()
     async throws
   {
     let errors = UnhandledErrors()
@@ -124,7 +126,7 @@ struct LateFailureTests {
     #expect(try await errors.jobs(count: 1)[0].hasPrefix("\"its own\" "))
   }
 
-  @Test func `a later failure that the body has joined is seen`() async throws {
+  @Test func `a later failure that the body has joined counts as observed`() async throws {
     let errors = UnhandledErrors()
     let seen = try await onSerialQueue {
       let trace = Trace()
@@ -141,7 +143,7 @@ struct LateFailureTests {
     #expect(try await errors.settledLabels().isEmpty)
   }
 
-  @Test func `a later failure that the body throws on is reported once, as the body's`() async throws {
+  @Test func `a later failure that the body rethrows is reported once, as the body's`() async throws {
     let errors = UnhandledErrors()
     let seen = try await onSerialQueue {
       try co_launch(name: "the owner") {
@@ -160,7 +162,7 @@ struct LateFailureTests {
     #expect(try await errors.jobs(count: 1)[0].hasPrefix("\"the owner\" "))
   }
 
-  @Test func `a body that fails by itself after a child is reported, with the name of its coroutine`() async throws {
+  @Test func `a body that fails after a child is reported, with the name of its coroutine`() async throws {
     let errors = UnhandledErrors()
     let seen = try await onSerialQueue {
       try co_launch(name: "the owner") {
@@ -193,7 +195,7 @@ struct LateFailureTests {
     #expect(try await errors.settledLabels() == ["equal"])
   }
 
-  @Test func `a body that throws what cancelled the scope is not reported`() async throws {
+  @Test func `a body that throws the error that cancelled the scope is not reported`() async throws {
     let errors = UnhandledErrors()
     let seen = try await onSerialQueue {
       outcome {
@@ -211,7 +213,7 @@ struct LateFailureTests {
     #expect(try await errors.settledLabels().isEmpty)
   }
 
-  @Test func `a first failure is not reported, though its job was held and nobody has joined it`() async throws {
+  @Test func `a first failure is not reported, even if its job was kept and never joined`() async throws {
     let errors = UnhandledErrors()
     let held = Locked<Job<Void>?>(nil)
     let seen = try await onSerialQueue {
@@ -224,7 +226,7 @@ struct LateFailureTests {
     #expect(try await errors.settledLabels().isEmpty)
   }
 
-  @Test func `on every core a failure that travels is thrown, and reported by nobody`() async throws {
+  @Test func `on every core a failure that is passed on is thrown, and not reported`() async throws {
     let errors = UnhandledErrors()
     for _ in 1...100 {
       let thrown = try await onCoroutine {

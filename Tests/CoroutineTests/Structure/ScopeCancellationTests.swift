@@ -17,7 +17,7 @@ struct ScopeCancellationTests {
     #expect(seen == ["value", "CancellationError", "false"])
   }
 
-  @Test func `scope.cancel reaches the body's next suspension, and its reason everyone`() async throws {
+  @Test func `scope.cancel ends the body's next suspension, and its reason reaches every child`() async throws {
     let seen = try await onSerialQueue {
       let child = Promise<String>()
       let body = Trace()
@@ -94,7 +94,7 @@ struct ScopeCancellationTests {
     #expect(trace.all == ["child ended", "Oops(outer)"])
   }
 
-  @Test func `children are cancelled at once, also while the body itself does not look`() async throws {
+  @Test func `children are cancelled at once, also while the body does not check`() async throws {
     let seen = try await onSerialQueue {
       let job = co_launch {
         outcome {
@@ -111,7 +111,7 @@ struct ScopeCancellationTests {
     #expect(seen == "Oops(outer)")
   }
 
-  @Test func `an inner scope's failure, once caught, leaves the outer children alone`() async throws {
+  @Test func `an inner scope's failure that is caught does not affect the outer children`() async throws {
     let seen = try await onSerialQueue {
       let gate = Gate()
       return try co_scope { outer in
@@ -132,7 +132,7 @@ struct ScopeCancellationTests {
     #expect(seen == ["Oops(inner)", "untouched"])
   }
 
-  @Test func `an outer cancellation goes through nested scopes down to the last child`() async throws {
+  @Test func `an outer cancellation reaches the last child through nested scopes`() async throws {
     let seen = try await onSerialQueue {
       let deepest = Promise<String>()
       let job = co_launch {
@@ -155,7 +155,7 @@ struct ScopeCancellationTests {
     #expect(seen == ["Oops(outer)", "Oops(outer)"])
   }
 
-  @Test func `an inner failure that nobody catches travels out through every scope`() async throws {
+  @Test func `an inner failure that is not caught passes through every scope`() async throws {
     let trace = Trace()
     let seen = try await onSerialQueue {
       outcome {
@@ -180,7 +180,7 @@ struct ScopeCancellationTests {
     #expect(trace.all == ["inner sibling", "outer sibling"])
   }
 
-  @Test func `children on other queues are cancelled and waited for just the same`() async throws {
+  @Test func `children on other queues are cancelled and awaited as well`() async throws {
     let trace = Trace()
     let seen = try await onCoroutine {
       outcome {
@@ -203,7 +203,7 @@ struct ScopeCancellationTests {
     #expect(trace.all == Array(repeating: "ended", count: 4))
   }
 
-  @Test func `a scope's reason is the first it was given`() async throws {
+  @Test func `a scope's reason is the first one given`() async throws {
     let seen = try await onSerialQueue {
       outcome {
         try co_scope { scope in

@@ -27,7 +27,7 @@ struct ScopeTests {
     #expect(try await onCoroutine { try co_scope { _ in "empty" } } == "empty")
   }
 
-  @Test func `children run on the queue of the coroutine, or on their own, with the names they were given`()
+  @Test func `children run on the queue of the coroutine, or on their own, with their given names`()
     async throws
   {
     let other = taggedQueue("other")
@@ -96,7 +96,7 @@ struct ScopeTests {
     #expect(seen == ["CancellationError", "Oops(child)", "false", "()"])
   }
 
-  @Test func `a child's failure is rethrown though the body joined it and returned a value`() async throws {
+  @Test func `a child's failure is rethrown even if the body joined it and returned a value`() async throws {
     let seen = try await onSerialQueue {
       let body = Trace()
       let end = outcome {
@@ -154,7 +154,7 @@ struct ScopeTests {
     #expect(try await errors.settledLabels().sorted() == ["second", "third"])
   }
 
-  @Test func `the failure that is rethrown does not go to the hook as well, nor do cancellations`() async throws {
+  @Test func `neither the rethrown failure nor cancellations go to the hook`() async throws {
     let errors = UnhandledErrors()
     let failure = errors.failure("first")
     let seen = try await onSerialQueue {

@@ -30,7 +30,7 @@ struct ShieldTests {
     #expect(seen == ["false", "()", "()", "launched"])
   }
 
-  @Test func `at its end the cancellation is seen again`() async throws {
+  @Test func `at its end the cancellation is visible again`() async throws {
     let seen = try await inCancelled {
       let value = co_shield { 1 }
       return ["\(value)", "\(co_isCancelled)", outcome { try co_yield() }]
@@ -60,7 +60,7 @@ struct ShieldTests {
     #expect(seen == "Oops(outer)")
   }
 
-  @Test func `shields nest, and only the last one's end shows the cancellation`() async throws {
+  @Test func `shields nest, and the cancellation is visible after the outermost one`() async throws {
     let seen = try await inCancelled {
       let inside = co_shield {
         let inner = co_shield { outcome { try co_yield() } }
@@ -71,7 +71,7 @@ struct ShieldTests {
     #expect(seen == ["()", "false", "()", "Oops(outer)"])
   }
 
-  @Test func `what its body throws goes through`() async throws {
+  @Test func `an error of its body passes through`() async throws {
     let seen = try await inCancelled {
       [outcome { try co_shield { throw Oops("cleanup") } }, outcome { try co_yield() }]
     }
@@ -106,7 +106,7 @@ struct ShieldTests {
     #expect(seen == ["after the shield", "TimeoutError"])
   }
 
-  @Test func `a scope within it is hidden with its children, and can still be cancelled itself`() async throws {
+  @Test func `a scope within it is shielded with its children, and can still be cancelled itself`() async throws {
     let seen = try await inCancelled {
       let trace = Trace()
       try co_shield {
@@ -128,7 +128,7 @@ struct ShieldTests {
     #expect(seen == ["child", "Oops(inner)"])
   }
 
-  @Test func `in a coroutine that nobody cancelled it changes nothing`() async throws {
+  @Test func `in a coroutine that is not cancelled it changes nothing`() async throws {
     let seen = try await onCoroutine {
       [co_shield { outcome { try co_yield() } }, outcome { try co_yield() }, "\(co_isCancelled)"]
     }

@@ -3,7 +3,9 @@ import Testing
 
 @Suite("co_supervise", .timeLimit(.minutes(1)))
 struct SuperviseTests {
-  @Test func `a child's failure touches no sibling and not the body, and reaches who joins that child`() async throws {
+  @Test func `a child's failure affects neither siblings nor the body, and reaches the joiners of that child`()
+    async throws
+  {
     let seen = try await onSerialQueue {
       let gate = Gate()
       return try co_supervise { scope in
@@ -21,7 +23,7 @@ struct SuperviseTests {
     #expect(seen == ["Oops(child)", "()", "untouched"])
   }
 
-  @Test func `a failure that nobody joins reaches the hook, and the value is returned`() async throws {
+  @Test func `a failure that is never joined reaches the hook, and the value is returned`() async throws {
     let errors = UnhandledErrors()
     let failure = errors.failure("unjoined")
     let value = try await onSerialQueue {
@@ -68,7 +70,7 @@ struct SuperviseTests {
     #expect(jobs[1].hasPrefix("\"kept\" "))
   }
 
-  @Test func `a failed job that the body returns is not reported where the caller joins it`() async throws {
+  @Test func `a failed job that the body returns is not reported if the caller joins it`() async throws {
     let errors = UnhandledErrors()
     let seen = try await onSerialQueue {
       let jobs = try co_supervise { scope in

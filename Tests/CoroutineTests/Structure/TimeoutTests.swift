@@ -3,7 +3,7 @@ import Testing
 
 @Suite("co_timeout", .timeLimit(.minutes(1)))
 struct TimeoutTests {
-  @Test func `a body that ends in time gives its value or its failure`() async throws {
+  @Test func `a body that ends in time returns its value or throws its failure`() async throws {
     let seen = try await onCoroutine {
       [
         outcome { try co_timeout(.seconds(60)) { 1 } },
@@ -19,7 +19,7 @@ struct TimeoutTests {
     #expect(seen == ["1", "2", "Oops(body)"])
   }
 
-  @Test func `a body that does not is ended: CancellationError inside, TimeoutError outside`() async throws {
+  @Test func `a body that runs too long is ended: CancellationError inside, TimeoutError outside`() async throws {
     let seen = try await onCoroutine {
       let inside = Trace()
       let end = outcome {
@@ -35,7 +35,7 @@ struct TimeoutTests {
     #expect(seen == ["CancellationError", "true", "CancellationError", "TimeoutError"])
   }
 
-  @Test func `TimeoutError is no CancellationError`() async throws {
+  @Test func `TimeoutError is not a CancellationError`() async throws {
     await #expect(throws: TimeoutError.self) {
       try await onCoroutine { try co_timeout(.milliseconds(1)) { try waitForCancellation() } }
     }
@@ -74,7 +74,7 @@ struct TimeoutTests {
     #expect(seen == "1")
   }
 
-  @Test func `afterwards the coroutine is as it was: not cancelled, and free to wait`() async throws {
+  @Test func `afterwards the coroutine is not cancelled, and can wait`() async throws {
     let seen = try await onCoroutine {
       let first = outcome { try co_timeout(.milliseconds(2)) { try waitForCancellation() } }
       return [first, "\(co_isCancelled)", outcome { try co_delay(.milliseconds(2)) }]
@@ -82,7 +82,7 @@ struct TimeoutTests {
     #expect(seen == ["TimeoutError", "false", "()"])
   }
 
-  @Test func `a deadline that was kept does not strike later`() async throws {
+  @Test func `a deadline that was met does not expire later`() async throws {
     let seen = try await onCoroutine {
       let kept = outcome { try co_timeout(.milliseconds(10)) { "kept" } }
       return [kept, outcome { try co_delay(.milliseconds(30)) }]
@@ -110,7 +110,7 @@ struct TimeoutTests {
     #expect(seen == ["CancellationError", "TimeoutError"])
   }
 
-  @Test func `an earlier inner deadline is TimeoutError between the two, and the outer body goes on`() async throws {
+  @Test func `an earlier inner deadline is TimeoutError between the two, and the outer body continues`() async throws {
     let seen = try await onCoroutine {
       outcome {
         try co_timeout(.seconds(3600)) {
@@ -141,7 +141,7 @@ struct TimeoutTests {
     #expect(seen == "TimeoutError")
   }
 
-  @Test func `two deadlines at once end both bodies, and the outermost says TimeoutError`() async throws {
+  @Test func `two deadlines at once end both bodies, and the outermost throws TimeoutError`() async throws {
     for _ in 0..<20 {
       let seen = try await onCoroutine {
         outcome {
@@ -156,7 +156,7 @@ struct TimeoutTests {
 
   // MARK: with cancellation and with scopes
 
-  @Test func `a cancellation within the time shows as itself, inside and outside`() async throws {
+  @Test func `a cancellation before the deadline is thrown as itself, inside and outside`() async throws {
     let seen = try await onSerialQueue {
       let job = co_launch {
         let trace = Trace()
@@ -195,7 +195,7 @@ struct TimeoutTests {
     #expect(trace.all.sorted() == ["child 1", "child 2", "child 3"])
   }
 
-  @Test func `what is launched within, on its own, outlives the deadline`() async throws {
+  @Test func `a job launched within, outside a scope, outlives the deadline`() async throws {
     let seen = try await onSerialQueue {
       let gate = Gate()
       let child = Promise<Job<String>>()

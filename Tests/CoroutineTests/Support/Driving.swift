@@ -1,8 +1,7 @@
 import Dispatch
+import Glibc
 
 @testable import Coroutine
-
-import Glibc
 
 // How tests drive coroutines. Test functions are asynchronous and await `Job.value`: that holds no thread. What must
 // block (`Job.wait`, semaphores) does so on a thread of its own, never on the cooperative pool, which has few.
@@ -22,9 +21,9 @@ func onSerialQueue<Output: Sendable>(_ body: sending @escaping () throws -> Outp
   try await onCoroutine(on: taggedQueue("serial"), body)
 }
 
-/// Two workers of the caller's own, for a test that holds one without suspending.
+/// Returns a separate pool of two workers, for a test that blocks one of them.
 ///
-/// They live for ever, as the shared ones do.
+/// The pool lives for ever, as the shared one does.
 func ownLanes(_ label: String) -> WorkerPool {
   Unmanaged.passRetained(WorkerPool(count: 2, label: "coroutine.tests.\(label)")).takeUnretainedValue()
 }

@@ -1,6 +1,6 @@
 import Synchronization
 
-/// A flag that any thread raises and any code looks at without waiting.
+/// A flag that any thread raises and any code reads without waiting.
 final class Flag: Sendable {
   private let state = Atomic(false)
 

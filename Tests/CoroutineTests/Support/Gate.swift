@@ -1,6 +1,6 @@
 import Coroutine
 
-/// A gate that coroutines wait at, and that anybody opens, once.
+/// A gate that coroutines wait at, and that any code opens, once.
 typealias Gate = Promise<Void>
 
 extension Promise where Success == Void {
@@ -14,7 +14,7 @@ extension Promise where Success == Void {
   }
 }
 
-/// Suspends until cancelled: the gate has no other holder that could open it.
+/// Suspends until cancelled: no other code has the gate, so it is never opened.
 func waitForCancellation() throws {
   try Gate().pass()
 }

@@ -4,7 +4,7 @@ import Glibc
 ///
 /// Not `Synchronization.Mutex`: ThreadSanitizer does not see that one on Linux and would call correct tests racy.
 final class Locked<Value>: @unchecked Sendable {
-  // Sound because `value` is reached only between lock and unlock of `mutex`, which never moves in memory.
+  // Sound because `value` is accessed only between lock and unlock of `mutex`, which never moves in memory.
   private var value: Value
   private let mutex: UnsafeMutablePointer<pthread_mutex_t>
 

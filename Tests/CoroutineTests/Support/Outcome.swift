@@ -2,7 +2,7 @@ import Coroutine
 
 /// The failure that tests throw.
 ///
-/// Its label tells one from another.
+/// Its label distinguishes failures.
 struct Oops: Error, Equatable {
   var label: String
 
@@ -11,7 +11,7 @@ struct Oops: Error, Equatable {
   }
 }
 
-/// How `body` ended, as a text that tests compare: the value it returned, or the name of what it threw.
+/// The outcome of `body`, as a text that tests compare: the returned value, or the name of the error.
 func outcome<Output>(_ body: () throws -> Output) -> String {
   do {
     return "\(try body())"

@@ -4,7 +4,7 @@ import Glibc
 ///
 /// Its ends may be closed before: each is closed once.
 final class PipePair: Sendable {
-  /// What is read from, in a pipe; in a socket pair either end reads and writes.
+  /// The reading end of a pipe; in a socket pair either end reads and writes.
   let reader: Int32
   let writer: Int32
   private let open = Locked<Set<Int32>>([])
@@ -39,13 +39,13 @@ final class PipePair: Sendable {
     if open.withLock({ $0.remove(end) }) != nil { _ = close(end) }
   }
 
-  /// Writes one byte; false when there is no room.
+  /// Writes one byte; returns false if there is no room.
   @discardableResult
   func put(_ byte: UInt8 = 1, into end: Int32? = nil) -> Bool {
     withUnsafePointer(to: byte) { write(end ?? writer, $0, 1) } == 1
   }
 
-  /// Reads one byte; nil when there is none.
+  /// Reads one byte; returns nil if there is none.
   @discardableResult
   func get(from end: Int32? = nil) -> UInt8? {
     var byte: UInt8 = 0

@@ -1,11 +1,11 @@
 import Coroutine
 import Testing
 
-/// Coroutines of one serial queue that wait in a row, for a test of who is served when.
+/// Coroutines of one serial queue that wait in order, for tests of the order of service.
 ///
 /// Made inside `onSerialQueue`: there a launch followed by a yield has brought the new coroutine to its first wait.
 struct Queueing {
-  /// What happened, in order.
+  /// The events, in order.
   let trace = Trace()
 
   /// Launches a coroutine that waits by `wait` and then writes its label, or `label: error`, into the trace.
@@ -24,13 +24,13 @@ struct Queueing {
     return job
   }
 
-  /// Lets everyone run who can, until nobody can.
+  /// Lets all ready coroutines run, until none is ready.
   func settle() throws {
     for _ in 0..<200 { try co_yield() }
   }
 }
 
-/// The sentence with which a process ended, checked where the death was expected.
+/// Checks the message with which a process has ended.
 extension ExitTest.Result {
   func said(_ sentence: String) -> Bool { String(decoding: standardErrorContent, as: UTF8.self).contains(sentence) }
 }

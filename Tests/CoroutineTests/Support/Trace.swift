@@ -1,4 +1,4 @@
-/// What happened, in the order in which it happened; written to from any thread.
+/// A list of events in their order; written from any thread.
 final class Trace: Sendable {
   private let lines = Locked<[String]>([])
 
@@ -10,7 +10,7 @@ final class Trace: Sendable {
   }
 }
 
-/// An object whose end is seen: `onRelease` runs in its deinit.
+/// An object that runs `onRelease` in its deinit.
 final class Tracked: Sendable {
   private let onRelease: @Sendable () -> Void
 
@@ -18,7 +18,7 @@ final class Tracked: Sendable {
     self.onRelease = onRelease
   }
 
-  /// Writes `released NAME` into `trace` when the last reference goes.
+  /// Writes `released NAME` into `trace` when the last reference is released.
   convenience init(_ name: String, _ trace: Trace) {
     self.init { trace("released \(name)") }
   }
@@ -27,7 +27,7 @@ final class Tracked: Sendable {
     onRelease()
   }
 
-  /// Keeps the object alive up to the call, whatever the optimiser would rather do.
+  /// Keeps the object alive up to the call, whatever the optimiser does.
   @inline(never)
   func use() {}
 }

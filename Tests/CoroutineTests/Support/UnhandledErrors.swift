@@ -1,12 +1,12 @@
 import Coroutine
 
-/// Hears what the unhandled-error hook gets, each test apart from the others.
+/// Receives the errors of the unhandled-error hook, separately for each test.
 ///
 /// The hook is the process's, and tests run side by side. So it is replaced once and for good by one that looks at the
-/// error: a `Failure` knows whose ears it is for, every other error goes on to the hook that was there before. A test that
-/// sets the hook itself belongs in a process of its own (an exit test).
+/// error: a `Failure` knows whose ears it is for, every other error goes on to the hook that was there before. A test
+/// that sets the hook itself belongs in a process of its own (an exit test).
 final class UnhandledErrors: Sendable {
-  /// An error that only its own listener hears of.
+  /// An error that only its own listener receives.
   struct Failure: Error {
     let listener: UnhandledErrors
     let label: String
@@ -38,10 +38,10 @@ final class UnhandledErrors: Sendable {
     Failure(listener: self, label: label)
   }
 
-  /// The labels heard so far.
+  /// The labels received so far.
   var labels: [String] { state.withLock { $0.heard.map(\.label) } }
 
-  /// Suspends until `count` failures were heard; returns the jobs that the hook was told, in that order.
+  /// Suspends until `count` failures were received; returns the jobs that the hook was given, in that order.
   func jobs(count: Int) async throws -> [String] {
     let gate = Gate()
     let isThere = state.withLock { state in
@@ -52,9 +52,9 @@ final class UnhandledErrors: Sendable {
     return state.withLock { $0.heard.map(\.job) }
   }
 
-  /// The labels heard up to now.
+  /// The labels received up to now.
   ///
-  /// A last failure of its own, which must be heard, shows that the hook has caught up.
+  /// It reports a last failure and waits for it, so that the hook has received all earlier ones.
   func settledLabels() async throws -> [String] {
     let last = Gate()
     let closing = UnhandledErrors()

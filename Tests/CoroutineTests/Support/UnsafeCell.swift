@@ -1,11 +1,11 @@
-/// A count without any protection: what a serial queue must protect by itself.
+/// A counter without any protection, which a serial queue must protect.
 ///
 /// Increments that overlap get lost, and ThreadSanitizer reports them.
 final class UnsafeCell: @unchecked Sendable {
-  // Sound because every test touches it only from code that one serial queue runs; that this holds is what it tests.
+  // Sound because every test accesses it only from code of one serial queue, which the test checks.
   private(set) var count = 0
 
-  /// Reads, lets time pass, writes: an increment that is easily lost.
+  /// Reads, lets time pass, and writes: an increment that is easily lost.
   @inline(never)
   func increment() {
     let before = count

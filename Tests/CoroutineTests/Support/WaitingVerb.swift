@@ -3,7 +3,7 @@ import Dispatch
 
 /// The verbs that wait.
 ///
-/// What the contract says of every one of them is tested with every one of them.
+/// The common rules are tested with every one of them.
 enum WaitingVerb: String, CaseIterable, Sendable {
   case join
   case awaitJob
@@ -25,10 +25,10 @@ enum WaitingVerb: String, CaseIterable, Sendable {
   case any
   case race
 
-  /// Those that can be made to wait until they are cancelled.
+  /// The verbs that can be made to wait until they are cancelled.
   static let parking = allCases.filter { ![.zeroDelay, .yield, .switchQueue].contains($0) }
 
-  /// What the verbs need: all of it settled, finished and ready, so that no verb has to wait.
+  /// The operands of the verbs: all settled, finished and ready, so that no verb has to wait.
   struct Props: Sendable {
     let job: Job<Int>
     let promise = Promise.value(1)
@@ -42,7 +42,7 @@ enum WaitingVerb: String, CaseIterable, Sendable {
     }
   }
 
-  /// Calls the verb where it could finish at once.
+  /// Calls the verb so that it could finish at once.
   ///
   /// `trace` tells whether any body ran.
   func callWhereItCouldFinishAtOnce(_ props: Props, _ trace: Trace) throws {
@@ -74,7 +74,7 @@ enum WaitingVerb: String, CaseIterable, Sendable {
     }
   }
 
-  /// Whether a call runs code that it was given.
+  /// Whether a call runs a closure.
   var runsBody: Bool {
     switch self {
     case .awaitAsync, .suspend, .blocking, .scope, .supervise, .timeout: true

@@ -1,14 +1,13 @@
 import Dispatch
+import Glibc
 import Testing
 
 @testable import Coroutine
 
-import Glibc
-
-/// Each in a process of its own, which may open no descriptor beyond the first three, which are open.
+/// Each test runs in a separate process, which may open no further descriptor.
 @Suite("The first timer of a process", .timeLimit(.minutes(1)))
 struct FirstTimerTests {
-  @Test func `goes off although no descriptor is left, where the runtime has begun before`() async {
+  @Test func `fires even if no descriptor is left, if the runtime has started before`() async {
     await #expect(processExitsWith: .success) {
       try co_launch {}.wait()
       while !FirstTimer.shared.works { sched_yield() }
@@ -18,8 +17,8 @@ struct FirstTimerTests {
     }
   }
 
-  /// By the wall clock, because the test library has set timers of the other one in this process already.
-  @Test func `has those go off that Dispatch has lost, and ends when there is a descriptor`() async {
+  /// On the wall clock, because the test library has already set timers on the other clock in this process.
+  @Test func `makes timers fire that Dispatch has lost, and ends when there is a descriptor`() async {
     await #expect(processExitsWith: .success) {
       let before = allowDescriptors(upTo: 3)
       let lost = DispatchSource.makeTimerSource()
@@ -39,7 +38,7 @@ struct FirstTimerTests {
   }
 }
 
-/// From now on every new descriptor must be less than `limit`; returns what the limit was.
+/// Limits new descriptors to numbers below `limit`; returns the previous limit.
 @discardableResult
 private func allowDescriptors(upTo limit: rlim_t) -> rlim_t {
   var limits = rlimit()

@@ -2,10 +2,10 @@ import Testing
 
 @testable import Coroutine
 
-/// The wheel against a sorted list.
+/// Compares the wheel with a sorted list.
 @Suite(.timeLimit(.minutes(1)))
 struct TimerWheelTests {
-  /// Nodes that stay put, each with the number it was added as in its token.
+  /// Nodes at fixed addresses, each with its number in its epoch.
   private final class Nodes {
     let all: UnsafeMutablePointer<TimerNode>
     private let job = JobRef.allocate(capacity: 1)
@@ -31,7 +31,7 @@ struct TimerWheelTests {
     }
   }
 
-  @Test func `gives up the calls that are still queued when it goes`() {
+  @Test func `releases the calls that are still queued when it is released`() {
     let trace = Trace()
     do {
       var wheel = TimerWheel()
@@ -43,7 +43,7 @@ struct TimerWheelTests {
   }
 
   private final class LastWords: TimerCall, @unchecked Sendable {
-    // Sound because a trace is.
+    // Sound because a trace is thread-safe.
     private let trace: Trace
     init(_ trace: Trace) { self.trace = trace }
     override func fire() { trace("fired") }
@@ -51,7 +51,7 @@ struct TimerWheelTests {
   }
 
   @Test(arguments: [1, 2, 3, 4, 5, 6, 7, 8] as [UInt64])
-  func `fires what is due, once, in order of deadline and then of adding, whatever is called off`(_ seed: UInt64) {
+  func `fires due timers, once, in order of deadline and then of adding, whichever are removed`(_ seed: UInt64) {
     var random = SplitMix(state: seed)
     let nodes = Nodes(20_000)
     var wheel = TimerWheel()
@@ -97,7 +97,7 @@ struct TimerWheelTests {
     }
   }
 
-  @Test func `a crowd's memory goes with it, and its fired timers are called off without a look at it`() {
+  @Test func `the memory of many timers is freed with them, and removing fired timers does not access it`() {
     let nodes = Nodes(10_000)
     var wheel = TimerWheel()
     for round in 0..<2 {
@@ -113,7 +113,7 @@ struct TimerWheelTests {
     }
   }
 
-  @Test func `a crowd's memory goes although a few timers stay, and those fire or are called off as ever`() {
+  @Test func `the memory of many timers is freed even if a few stay, and those fire or are removed as usual`() {
     let nodes = Nodes(20_000)
     var wheel = TimerWheel()
     // Every thousandth stays for long.
@@ -127,14 +127,14 @@ struct TimerWheelTests {
         fired.append(Int(epoch.word))
       }
     }
-    // One half fires, the other is called off.
+    // One half fires, the other half is removed.
     advance(to: 10_000 * 1000)
     for (number, node) in crowd.enumerated() where number > 10_000 && number % 1000 != 0 {
       let isRemoved = wheel.remove(node)
       #expect(isRemoved)
     }
     #expect(wheel.count == 20)
-    // Those that were called off are seen to at the next look at the clock.
+    // The pool is replaced when the clock is next read.
     advance(to: 10_001 * 1000)
     #expect(wheel.capacity <= TimerPool.kept)
     for (number, node) in crowd.enumerated() where number % 1000 != 0 {

@@ -7,7 +7,7 @@ private enum Request {
 
 @Suite("co_await", .timeLimit(.minutes(1)))
 struct AwaitTests {
-  // MARK: things that can be waited for
+  // MARK: awaitables
 
   @Test func `a settled promise is returned at once, a pending one when it settles`() async throws {
     let seen = try await onSerialQueue {
@@ -27,7 +27,7 @@ struct AwaitTests {
     #expect(seen == ["Oops(now)", "Oops(later)"])
   }
 
-  @Test func `a waiter that is cancelled leaves the others waiting`() async throws {
+  @Test func `a cancelled waiter does not affect the others`() async throws {
     let seen = try await onSerialQueue {
       let promise = Promise<Int>()
       let quits = co_launch { try co_await(promise) }
@@ -43,7 +43,7 @@ struct AwaitTests {
 
   // MARK: async code
 
-  @Test func `async code gives its value or its failure to the coroutine`() async throws {
+  @Test func `async code returns its value or its failure to the coroutine`() async throws {
     let seen = try await onCoroutine {
       [
         outcome {
@@ -127,7 +127,7 @@ struct AwaitTests {
     #expect(seen == "Oops(why)")
   }
 
-  @Test func `a task that is cancelled from within shows in the coroutine as CancellationError`() async throws {
+  @Test func `a task that cancels itself throws CancellationError in the coroutine`() async throws {
     let seen = try await onCoroutine {
       outcome {
         try co_await {
@@ -139,7 +139,7 @@ struct AwaitTests {
     #expect(seen == "CancellationError")
   }
 
-  @Test func `cancellation goes through async code to the coroutine that it awaits`() async throws {
+  @Test func `cancellation passes through async code to the awaited coroutine`() async throws {
     let seen = try await onCoroutine {
       let started = Gate()
       let inner = co_launch { try waitForCancellation() }

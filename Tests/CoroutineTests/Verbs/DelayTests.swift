@@ -37,7 +37,7 @@ struct DelayTests {
     #expect(trace.all == ["other 1", "back", "other 2"])
   }
 
-  @Test func `does not hold the thread: the short delay ends while the long one waits`() async throws {
+  @Test func `does not block the thread: the short delay ends while the long one waits`() async throws {
     let trace = Trace()
     try await onSerialQueue {
       let long = co_launch {

@@ -1,8 +1,8 @@
 import Coroutine
 import Testing
 
-/// What is legal anywhere; what throws notInCoroutine is in `WaitingVerbTests`.
-@Suite("Off a coroutine", .timeLimit(.minutes(1)))
+/// Functions that may be called anywhere; those that throw notInCoroutine are in `WaitingVerbTests`.
+@Suite("Outside a coroutine", .timeLimit(.minutes(1)))
 struct OffCoroutineTests {
   @Test func `nothing is cancelled there`() {
     #expect(!co_isCancelled)
@@ -30,7 +30,7 @@ struct OffCoroutineTests {
     #expect(await asyncOutcome { try await job.value } == "1")
   }
 
-  @Test func `after a coroutine has run on it a thread is as plain as before`() async throws {
+  @Test func `after a coroutine has run on it, a thread is a plain thread again`() async throws {
     let queue = taggedQueue("worker")
     for _ in 0..<20 {
       let gate = Gate()

@@ -102,7 +102,7 @@ struct SuspendTests {
     #expect(seen == ["abandoned", "abandoned"])
   }
 
-  @Test func `a resumer that was used is released without a word`() async throws {
+  @Test func `a used resumer is released without a report`() async throws {
     let seen = try await onSerialQueue {
       let value: Int = try co_suspend { $0.resume(1) }
       try co_yield()
@@ -112,7 +112,7 @@ struct SuspendTests {
     #expect(seen == 1)
   }
 
-  @Test func `what start throws is what co_suspend throws, and the resumer is worth nothing then`() async throws {
+  @Test func `co_suspend throws the error of start, and the resumer then has no effect`() async throws {
     let seen = try await onSerialQueue {
       let kept = Locked<Resumer<Int>?>(nil)
       let thrown = outcome {

@@ -25,7 +25,7 @@ struct SwitchTests {
     #expect(tags == ["home", "other", "other", "other", nil, "other"])
   }
 
-  @Test func `goes back and forth as often as one likes`() async throws {
+  @Test func `moves back and forth any number of times`() async throws {
     let (near, far) = (taggedQueue("near"), taggedQueue("far"))
     let wrong = try await onCoroutine(on: near) {
       var wrong = 0
@@ -40,7 +40,7 @@ struct SwitchTests {
     #expect(wrong == 0)
   }
 
-  @Test func `to the queue it is on already it just continues`() async throws {
+  @Test func `switching to the current queue just continues`() async throws {
     let home = taggedQueue("home")
     let tag = try await onCoroutine(on: home) {
       try co_switch(to: home)
@@ -85,7 +85,7 @@ struct SwitchTests {
     #expect(try await onBlock(of: other) { cell.count } == 20 * 50 * 2)
   }
 
-  @Test func `local values and task-locals come along`() async throws {
+  @Test func `local values and task-locals move with the coroutine`() async throws {
     let local = CoroutineLocal(default: 0)
     let seen = try await onCoroutine(on: taggedQueue("home")) {
       try local.withValue(7) {
@@ -112,7 +112,7 @@ struct SwitchTests {
     #expect(seen == ["CancellationError", "home"])
   }
 
-  @Test func `the queue it left goes on with others, and it can still be joined from there`() async throws {
+  @Test func `the old queue continues with others, and the coroutine can still be joined from there`() async throws {
     let trace = Trace()
     try await onSerialQueue {
       let gate = Gate()

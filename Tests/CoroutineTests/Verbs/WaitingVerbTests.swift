@@ -5,7 +5,7 @@ import Testing
 @Suite("Every waiting verb", .timeLimit(.minutes(1)))
 struct WaitingVerbTests {
   @Test(arguments: WaitingVerb.allCases)
-  func `finishes where it need not wait`(verb: WaitingVerb) async throws {
+  func `finishes at once if it need not wait`(verb: WaitingVerb) async throws {
     let trace = Trace()
     let props = try await WaitingVerb.Props()
     let seen = try await onCoroutine { outcome { try verb.callWhereItCouldFinishAtOnce(props, trace) } }

@@ -4,7 +4,7 @@ import Testing
 
 @Suite("co_yield", .timeLimit(.minutes(1)))
 struct YieldTests {
-  @Test func `goes to the back of the run queue`() async throws {
+  @Test func `goes to the back of the ready queue`() async throws {
     let trace = Trace()
     try await onSerialQueue {
       let jobs = ["a", "b", "c"].map { name in
@@ -20,7 +20,7 @@ struct YieldTests {
     #expect(trace.all == ["a1", "b1", "c1", "a2", "b2", "c2", "a3", "b3", "c3"])
   }
 
-  @Test func `alone on its queue a coroutine comes straight back, a million times`() async throws {
+  @Test func `a yield of the only coroutine of a queue returns at once, a million times`() async throws {
     let count = try await onSerialQueue {
       var count = 0
       for _ in 0..<1_000_000 {
@@ -32,7 +32,7 @@ struct YieldTests {
     #expect(count == 1_000_000)
   }
 
-  @Test func `two that yield for ever let the queue's other blocks run`() async throws {
+  @Test func `two coroutines that yield for ever let the queue's other blocks run`() async throws {
     let queue = taggedQueue("busy")
     let flag = Flag()
     let jobs = (0..<2).map { _ in
@@ -44,7 +44,7 @@ struct YieldTests {
     for job in jobs { try await job.value }
   }
 
-  @Test func `two that yield for ever let the queue's delays end`() async throws {
+  @Test func `two coroutines that yield for ever let the queue's delays end`() async throws {
     try await onSerialQueue {
       let flag = Flag()
       let busy = (0..<2).map { _ in
@@ -58,7 +58,7 @@ struct YieldTests {
     }
   }
 
-  @Test func `two that wake each other for ever let the queue's other blocks run`() async throws {
+  @Test func `two coroutines that wake each other for ever let the queue's other blocks run`() async throws {
     let queue = taggedQueue("busy")
     let flag = Flag()
     let game = co_launch(on: queue) {

@@ -1,22 +1,21 @@
 import CCoroutine
 import Dispatch
+import Glibc
 import Synchronization
 import Testing
 
 @testable import Coroutine
 
-import Glibc
-
-/// Two workers of which one computes: what is parked there is seen to from outside.
-// Not under ThreadSanitizer, which reports that `launchParked` looks at a job's context while another worker may have the job. The
-// stress tests of rescues look at no context, and run there.
+/// Two workers, one of which computes: the watchdog handles the jobs that are parked there.
+// Not under ThreadSanitizer, which reports that `launchParked` looks at a job's context while another worker may have
+// the job. The stress tests of rescues look at no context, and run there.
 @Suite(
-  "A lane that computes for long",
+  "A worker that computes for long",
   .timeLimit(.minutes(1)),
   .enabled(if: Processors.usable > 1 && cco_compiled_sanitizers() & CCO_THREAD_SANITIZER.rawValue == 0)
 )
 struct RescueTests {
-  /// Lives for ever, as the shared one does.
+  /// The pool lives for ever, as the shared one does.
   private let group = ownLanes("rescue")
   private var busy: Scheduler { group.workers[0] }
 
@@ -62,7 +61,7 @@ struct RescueTests {
     }
   }
 
-  @Test func `does not lose a handlerTarget to a job whose interrupt is seen to at the same time`() async throws {
+  @Test func `does not lose a delivery to a job whose interrupt is handled at the same time`() async throws {
     for round in 0..<100 {
       let gate = Gate()
       let isOver = Flag()
@@ -72,7 +71,7 @@ struct RescueTests {
         waiter.withLock { $0 = job }
         return spin(until: isOver, for: .seconds(20))
       }
-      // The interrupt finds a shield; the delivery comes when the watchdog is about to look.
+      // The interrupt finds a shield; the delivery comes when the watchdog is about to inspect.
       try await onOwnThread {
         while waiter.current == nil { sched_yield() }
         waiter.current?.cancel()
@@ -112,7 +111,8 @@ struct RescueTests {
     #expect(order.current == Array(0..<count))
   }
 
-  @Test func `runs the handlers of one promise in the order of attaching, whichever worker attaches them`() async throws {
+  @Test func `runs the handlers of one promise in the order of attaching, whichever worker attaches them`() async throws
+  {
     let count = 40
     for _ in 0..<50 {
       let order = Locked<[Int]>([])
@@ -155,7 +155,7 @@ struct RescueTests {
   }
 }
 
-/// Launches jobs until one of them waits on `worker`, which is the caller's: others may be stolen first, and are left alone.
+/// Launches jobs until one of them waits on `worker`, the caller's; others may be stolen first, and are ignored.
 private func launchParked<Output>(on worker: Scheduler, _ launch: () -> Job<Output>) throws -> Job<Output> {
   while true {
     try co_switch(to: worker.currentQueue!)
@@ -172,7 +172,7 @@ private func launchParked<Output>(on worker: Scheduler, _ launch: () -> Job<Outp
   }
 }
 
-/// Holds the thread, as a long computation does; whether the flag was raised in time.
+/// Blocks the thread, as a long computation does; returns whether the flag was raised in time.
 @discardableResult
 private func spin(until flag: Flag, for duration: Duration) -> Bool {
   let end = duration.deadline(after: Clock.now)

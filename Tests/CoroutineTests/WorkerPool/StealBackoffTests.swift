@@ -1,13 +1,12 @@
 import Dispatch
+import Glibc
 import Testing
 
 @testable import Coroutine
 
-import Glibc
-
-@Suite("Thefts, and rests from them")
+@Suite("Stealing, and backing off")
 struct StealBackoffTests {
-  @Test func `three poor thefts in a row send a worker to rest, and after that each one more`() {
+  @Test func `three unprofitable steals in a row make a worker back off, and after that each further one`() {
     var stealBackoff = StealBackoff()
     #expect(stole(&stealBackoff, 10, lasting: 10 * StealBackoff.worth - 1))
     #expect(stole(&stealBackoff, 1, lasting: 0))
@@ -17,7 +16,7 @@ struct StealBackoffTests {
     #expect(!stole(&stealBackoff, 1, lasting: 0))
   }
 
-  @Test func `one stealBackoff that pays makes a worker as eager as before`() {
+  @Test func `one steal that pays resets the count`() {
     var stealBackoff = StealBackoff()
     for _ in 1..<StealBackoff.patience { #expect(stole(&stealBackoff, 1, lasting: 0)) }
     #expect(stole(&stealBackoff, 10, lasting: 10 * StealBackoff.worth))
@@ -25,7 +24,7 @@ struct StealBackoffTests {
     #expect(!stole(&stealBackoff, 1, lasting: 0))
   }
 
-  @Test func `what has lasted until another thread took over the drain has paid`() {
+  @Test func `a steal that lasted until another thread took over the drain has paid`() {
     var stealBackoff = StealBackoff()
     for _ in 0..<10 {
       stealBackoff.took(1, at: moment(0, thread: 1))
@@ -34,13 +33,13 @@ struct StealBackoffTests {
     }
   }
 
-  @Test func `a worker that stole nothing has nothing to judge, and reads no clock`() {
+  @Test func `a worker that stole nothing judges nothing, and reads no clock`() {
     var stealBackoff = StealBackoff()
     let mayLook = stealBackoff.pays(at: unread())
     #expect(mayLook)
   }
 
-  /// Whether it should go on stealing, after so many stolen jobs have lasted so long.
+  /// Whether stealing pays after `count` stolen jobs have lasted this long.
   private func stole(_ stealBackoff: inout StealBackoff, _ count: Int, lasting: UInt64) -> Bool {
     stealBackoff.took(count, at: moment(0))
     return stealBackoff.pays(at: moment(lasting))

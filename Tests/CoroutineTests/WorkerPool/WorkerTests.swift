@@ -1,17 +1,16 @@
 import Dispatch
+import Glibc
 import Testing
 
 @testable import Coroutine
 
-import Glibc
-
-/// The shared scheduler's workers: work spreads, and nothing is lost on the way.
+/// The workers of the shared scheduler: work is distributed, and nothing is lost.
 ///
-/// A test that holds a worker has workers of its own: two such tests would hold both shared workers of a machine with two
-/// cores, and wait for each other.
+/// A test that holds a worker has workers of its own: two such tests would hold both shared workers of a machine with
+/// two cores, and wait for each other.
 @Suite(.timeLimit(.minutes(1)), .enabled(if: Processors.usable > 1))
 struct WorkerTests {
-  @Test func `a launched job runs beside its launcher's long computation`() async throws {
+  @Test func `a launched job runs while its launcher computes`() async throws {
     let ran = Flag()
     try await onCoroutine(on: ownLanes("beside").workers[0].currentQueue) {
       co_launch { ran.raise() }
@@ -29,7 +28,7 @@ struct WorkerTests {
     }
   }
 
-  @Test func `what is sent to a worker that computes for long is rescued from its inbox`() async throws {
+  @Test func `jobs sent to a worker that computes for long are rescued from its inbox`() async throws {
     let launched = 16
     let ended = Locked(0)
     let isComputing = Flag()
@@ -48,7 +47,7 @@ struct WorkerTests {
     try await computing.value
   }
 
-  @Test func `timers go with nobody: delays of jobs that were stolen end all the same`() async throws {
+  @Test func `timers stay with their worker: delays of stolen jobs end all the same`() async throws {
     for _ in 0..<20 {
       let count = try await onCoroutine {
         try co_scope { scope in
@@ -94,7 +93,7 @@ struct WorkerTests {
   }
 }
 
-/// Holds the thread, as a long computation does: nothing on this worker runs until another thread raises `flag`.
+/// Blocks the thread, as a long computation does: nothing on this worker runs until another thread raises `flag`.
 private func spin(until flag: Flag) {
   while !flag.isRaised { sched_yield() }
 }

@@ -1,10 +1,9 @@
+import Glibc
 import Testing
 
 @testable import Coroutine
 
-import Glibc
-
-/// The variable COROUTINE_LANES, read once, when the shared scheduler is first used.
+/// The variable COROUTINE_WORKERS, read once, when the shared scheduler is first used.
 struct WorkersSettingTests {
   @Test func `sets how many workers there are`() async {
     await #expect(processExitsWith: .success) {
@@ -15,7 +14,7 @@ struct WorkersSettingTests {
     }
   }
 
-  @Test func `empty counts as unset`() async {
+  @Test func `an empty value counts as unset`() async {
     await #expect(processExitsWith: .success) {
       setenv("COROUTINE_WORKERS", "", 1)
       precondition(Processors.workers == Processors.usable)
@@ -23,8 +22,8 @@ struct WorkersSettingTests {
   }
 
   @Test(arguments: ["0", "65", "-1", "two", "1.5"])
-  func `what is no number of workers traps with a sentence`(setting: String) async {
-    // Each exit test is a process of its own, to which nothing can be handed on but what is written here.
+  func `an invalid number of workers traps with a message`(setting: String) async {
+    // Each exit test is a separate process, which gets only the values written here.
     let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) { [setting] in
       setenv("COROUTINE_WORKERS", setting, 1)
       co_launch {}

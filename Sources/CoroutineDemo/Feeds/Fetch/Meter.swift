@@ -3,8 +3,8 @@ import Coroutine
 
 /// Counts what is read, and says so now and then.
 ///
-/// Between two pieces it lets others run: parsing is work for the processor, and a feed of 20 MB would otherwise keep its
-/// thread from everybody else's feeds, deadlines and cancellation for as long as it takes.
+/// Between two pieces it lets others run: parsing is work for the processor, and a feed of 20 MB would otherwise keep
+/// its thread from everybody else's feeds, deadlines and cancellation for as long as it takes.
 final class Meter: ByteSource {
   private let source: any ByteSource
   private let tell: (Int) -> Void

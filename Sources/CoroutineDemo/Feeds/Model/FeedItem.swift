@@ -5,7 +5,8 @@ import Foundation
 struct FeedItem: Equatable, Sendable {
   /// What tells whether two items are the same.
   enum Identity: Equatable, Sendable {
-    /// An address or another name that no other feed gives to something else: a second feed that has it has the same item.
+    /// An address or another name that no other feed gives to something else: a second feed that has it has the same
+    /// item.
     case everywhere(String)
     /// A name that means something only beside those of the same feed: "17", say.
     case inItsFeed(String)

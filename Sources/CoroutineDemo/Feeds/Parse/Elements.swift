@@ -4,8 +4,8 @@ import Coroutine
 /// The elements of a document, read as a recursive descent reads them: each function takes one element's events, from
 /// behind its opening tag to its closing one.
 ///
-/// The events come from a generator that is asked for a piece more each time the last one is used up, so nothing is kept
-/// but that piece and what is returned.
+/// The events come from a generator that is asked for a piece more each time the last one is used up, so nothing is
+/// kept but that piece and what is returned.
 final class Elements {
   private let document: Generator<XMLPiece, Never, Void>
   /// What is left of the piece, its next event last: taken from the end, events are moved instead of copied.

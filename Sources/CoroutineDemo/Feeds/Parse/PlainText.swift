@@ -1,8 +1,8 @@
 #if Demo
 /// What a reader sees of a piece of HTML: no tags, entities as characters, runs of white space as one space.
 ///
-/// Titles and descriptions are HTML in one feed and plain text in the next, without a word about it. A `<` that begins no
-/// tag and an `&` that begins no entity stay what they are, which is right for both.
+/// Titles and descriptions are HTML in one feed and plain text in the next, without a word about it. A `<` that begins
+/// no tag and an `&` that begins no entity stay what they are, which is right for both.
 enum PlainText {
   /// Long texts are cut: a database of summaries is no archive.
   static let longest = 2_000

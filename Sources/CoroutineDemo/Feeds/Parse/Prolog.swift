@@ -3,8 +3,8 @@
 ///
 ///   - white space before `<?xml`,
 ///   - an encoding that only the HTTP answer names,
-///   - HTML's entities, which XML does not have: with a reference to declarations elsewhere, the parser asks its delegate
-///     about each entity that it does not know, instead of failing.
+///   - HTML's entities, which XML does not have: with a reference to declarations elsewhere, the parser asks its
+///     delegate about each entity that it does not know, instead of failing.
 ///
 /// Documents in UTF-16 are left as they are: what is searched for here are bytes of ASCII.
 final class Prolog: ByteSource {

@@ -9,7 +9,8 @@ struct FeedReader: Sendable {
   let jobs: Int
   /// How long one feed may take.
   let timeout: Double
-  /// Unbounded, since telling must neither wait nor fail: a reader that has been cancelled still says what it has stored.
+  /// Unbounded, since telling must neither wait nor fail: a reader that has been cancelled still says what it has
+  /// stored.
   let news: Channel<FeedNews>
 
   /// Suspends until each feed has been read, or has failed: no feed's failure is an error here.

@@ -74,8 +74,8 @@ final class FeedReading {
     }
   }
 
-  /// Shielded: a batch that is on its way to the store is waited for, whoever cancels, or nobody would know what became of
-  /// it.
+  /// Shielded: a batch that is on its way to the store is waited for, whoever cancels, or nobody would know what became
+  /// of it.
   private func storeBatch(in feed: StoredFeed) throws {
     if batch.isEmpty { return }
     defer { batch.removeAll(keepingCapacity: true) }

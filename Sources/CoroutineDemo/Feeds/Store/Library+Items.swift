@@ -12,8 +12,8 @@ struct ListedItem: Equatable, Sendable {
 }
 
 extension Library {
-  /// Calls `body` for each item, newest first, those without a date last; with `words`, only those that have each of them
-  /// in their title, summary or author, in any case and with any accents, as the beginning of a word.
+  /// Calls `body` for each item, newest first, those without a date last; with `words`, only those that have each of
+  /// them in their title, summary or author, in any case and with any accents, as the beginning of a word.
   func forEachItem(with words: String?, limit: Int, _ body: (ListedItem) throws -> Void) throws {
     // nil: there is not a word in it.
     let pattern = words.flatMap { FTS5Pattern(matchingAllPrefixesIn: $0) }

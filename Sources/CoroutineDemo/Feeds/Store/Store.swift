@@ -4,9 +4,9 @@ import Coroutine
 /// The store: an actor that owns the database's connection, so that readers that end at the same moment are served one
 /// after the other, and nobody needs a lock.
 ///
-/// A transaction blocks its thread: it runs on one that may block, while the actor, and with it every reader that has asked
-/// for something, merely waits. The mailbox is bounded: who reads faster than the disk writes waits here, with one batch in
-/// hand, instead of piling up items in memory.
+/// A transaction blocks its thread: it runs on one that may block, while the actor, and with it every reader that has
+/// asked for something, merely waits. The mailbox is bounded: who reads faster than the disk writes waits here, with
+/// one batch in hand, instead of piling up items in memory.
 struct Store: Sendable {
   enum Message: Sendable {
     case enter(name: String, Reply<StoredFeed>)
@@ -34,7 +34,8 @@ struct Store: Sendable {
 
   /// The feed of that name, entered now where it is new.
   ///
-  /// Suspends until the actor has answered, as all of these do. Throws StoreFailure where the database cannot be written.
+  /// Suspends until the actor has answered, as all of these do. Throws StoreFailure where the database cannot be
+  /// written.
   func enter(_ name: String) throws -> StoredFeed { try actor.ask { .enter(name: name, $0) } }
 
   /// Stores those of `items` that are not there yet; returns how many were new.

@@ -12,7 +12,8 @@ import FoundationNetworking
 ///
 ///     under way ── finish | fail | cancel | time up ──► ended (the first counts; the rest see that they are late)
 ///
-/// `state` owns the outcome and the request in flight. Each callback must ask whether the run has ended before it goes on.
+/// `state` owns the outcome and the request in flight. Each callback must ask whether the run has ended before it goes
+/// on.
 final class CallbackRun: Sendable {
   private struct State: Sendable {
     var outcome: Result<Void, any Error>?

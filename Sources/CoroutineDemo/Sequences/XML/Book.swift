@@ -18,8 +18,8 @@ struct BookFailure: Error, Equatable, CustomStringConvertible {
 
 /// The books of a document: typed elements, each read when it is asked for.
 ///
-/// Straight-line code on top of straight-line code: this one asks for events as a recursive descent does, and is asked for
-/// books in turn. Whoever stops asking stops both, and the parser below them.
+/// Straight-line code on top of straight-line code: this one asks for events as a recursive descent does, and is asked
+/// for books in turn. Whoever stops asking stops both, and the parser below them.
 func books(in events: Generator<XMLEvent, Never, Void>) -> Generator<Book, Never, Void> {
   co_sequence { yield in
     while let event = events.next() {

@@ -2,7 +2,8 @@
 import Coroutine
 import Foundation
 
-/// The bytes of a file, read by a thread that may block: disks are slow at times, and a pipe has nobody at its other end.
+/// The bytes of a file, read by a thread that may block: disks are slow at times, and a pipe has nobody at its other
+/// end.
 final class FileBytes: ByteSource, Sendable {
   /// Why a file cannot be read, in the system's words.
   struct Failure: Error, Equatable, CustomStringConvertible {

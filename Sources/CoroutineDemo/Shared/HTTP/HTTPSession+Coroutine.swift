@@ -9,8 +9,8 @@ import FoundationNetworking
 extension HTTPSession {
   /// Sends `request` and returns the body of its answer.
   ///
-  /// Suspends the coroutine until URLSession's callback has the answer, or the coroutine is cancelled: then the request is
-  /// cancelled too. Off a coroutine: `CoroutineError.notInCoroutine`, and nothing is sent.
+  /// Suspends the coroutine until URLSession's callback has the answer, or the coroutine is cancelled: then the request
+  /// is cancelled too. Off a coroutine: `CoroutineError.notInCoroutine`, and nothing is sent.
   func send(_ request: URLRequest) throws -> Data {
     // Needed because `onCancel` is handed over before the request exists.
     let cancellation = Cancellation()

@@ -21,7 +21,8 @@ struct HTTPStream: Sendable {
 
 /// URLSession for answers that are read while they arrive: its delegate hands each piece to the answer's spool.
 ///
-/// Redirects are followed, compressed answers come unpacked: that is URLSession's own doing. It keeps no cache, no cookies.
+/// Redirects are followed, compressed answers come unpacked: that is URLSession's own doing. It keeps no cache, no
+/// cookies.
 final class HTTPStreams: NSObject, Sendable {
   /// Beyond that many in a row, redirects go round in circles.
   private static let mostRedirects = 10
@@ -55,8 +56,8 @@ final class HTTPStreams: NSObject, Sendable {
 
   /// Sends `request` and returns when the head of its answer is here, whatever its status is.
   ///
-  /// Suspends the coroutine until then, or until it is cancelled: then the request is cancelled too. Throws HTTPError where
-  /// nobody answers. Off a coroutine: `CoroutineError.notInCoroutine`.
+  /// Suspends the coroutine until then, or until it is cancelled: then the request is cancelled too. Throws HTTPError
+  /// where nobody answers. Off a coroutine: `CoroutineError.notInCoroutine`.
   func open(_ request: URLRequest) throws -> HTTPStream {
     let body = try Spool(longest: longest)
     guard let task = session.withLock({ $0?.dataTask(with: request) }) else { throw CancellationError() }

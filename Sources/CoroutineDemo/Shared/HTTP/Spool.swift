@@ -40,7 +40,8 @@ final class Spool: ByteSource, Sendable {
     arrivals.close(failure)
   }
 
-  /// Suspends until there is something to read, or the end; throws what the answer failed with, after all that came before.
+  /// Suspends until there is something to read, or the end; throws what the answer failed with, after all that came
+  /// before.
   func read(into buffer: UnsafeMutableRawBufferPointer) throws -> Int {
     while true {
       let start = offset.withLock { $0 }

@@ -45,8 +45,8 @@ extension Image {
     png.format = png_uint_32(PNG_FORMAT_FLAG_COLOR)
     defer { png_image_free(&png) }
 
-    // No PNG of these pixels is longer: each row is stored with one filter byte, deflate's stored blocks add 5 bytes for
-    // each 16 KiB, and the chunks around them stay far below the kilobyte. libpng checks the size as it writes.
+    // No PNG of these pixels is longer: each row is stored with one filter byte, deflate's stored blocks add 5 bytes
+    // for each 16 KiB, and the chunks around them stay far below the kilobyte. libpng checks the size as it writes.
     let stored = (3 * width + 1) * height
     var size = png_alloc_size_t(stored + stored / 1000 + 1024)
     var file = Data(count: Int(size))

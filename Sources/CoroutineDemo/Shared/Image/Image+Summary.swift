@@ -15,7 +15,8 @@ extension Image {
     return Pixel(mean[0], mean[1], mean[2])
   }
 
-  /// FNV-1a over the size and all channels, 16 hexadecimal digits: equal pictures have equal checksums on every machine.
+  /// FNV-1a over the size and all channels, 16 hexadecimal digits: equal pictures have equal checksums on every
+  /// machine.
   var checksum: String {
     var hash: UInt64 = 0xcbf2_9ce4_8422_2325
     func add(_ byte: UInt8) {

@@ -9,12 +9,13 @@ struct Interrupted: Error, Equatable {
 
 /// Turns the first SIGINT or SIGTERM into a call of `handler`; a second one ends the process at once.
 ///
-/// The handler runs on a dispatch queue, not in a signal handler, so it may lock, print and cancel jobs. Made on the main
-/// thread before any other thread is started:
-///   - Both signals are blocked in this thread, and so in all that it starts. A thread that left them unblocked would take
-///     the signal instead of the sources, and the default action would end the process without its cleanup.
-///   - Ignoring them (SIG_IGN) instead is not enough on Linux: libdispatch reads a signalfd, and the kernel drops an ignored
-///     signal before it gets there unless the main thread happens to block it. About one Ctrl-C in twenty was lost.
+/// The handler runs on a dispatch queue, not in a signal handler, so it may lock, print and cancel jobs. Made on the
+/// main thread before any other thread is started:
+///   - Both signals are blocked in this thread, and so in all that it starts. A thread that left them unblocked would
+///     take the signal instead of the sources, and the default action would end the process without its cleanup.
+///   - Ignoring them (SIG_IGN) instead is not enough on Linux: libdispatch reads a signalfd, and the kernel drops an
+///     ignored signal before it gets there unless the main thread happens to block it. About one Ctrl-C in twenty was
+///     lost.
 final class Interrupts: Sendable {
   // Sound because the array is never changed, and dispatch sources may be used from every thread.
   private nonisolated(unsafe) let sources: [any DispatchSourceSignal]

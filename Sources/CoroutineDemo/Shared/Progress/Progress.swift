@@ -4,12 +4,14 @@ import Coroutine
 /// Shows how far a job is: a live list with a spinner on a terminal, one line an event elsewhere.
 ///
 /// Invariants: every byte is written with the lock held, so that the spinner's drawing and a step's never mix (the one
-/// exception to "no foreign code under a lock": write(2) calls nothing back). After `dismiss` nothing is drawn any more.
+/// exception to "no foreign code under a lock": write(2) calls nothing back). After `dismiss` nothing is drawn any
+/// more.
 ///
 ///     idle ── show ──► shown ── settle ──► settled
 ///       └─────────── dismiss ─┴────────────────┴────► dismissed
 ///
-/// The state is owned by `state`'s lock; the spinner's coroutine is owned by the state and cancelled on leaving `shown`.
+/// The state is owned by `state`'s lock; the spinner's coroutine is owned by the state and cancelled on leaving
+/// `shown`.
 final class Progress<Step: ProgressStep>: Sendable {
   private enum Phase {
     case idle

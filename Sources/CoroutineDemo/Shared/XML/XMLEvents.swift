@@ -58,17 +58,18 @@ func xmlEvents(of source: some ByteSource, blanks: Bool = true) -> Generator<XML
 
 /// The events of a document as they are asked for, those of a piece of 128 KiB at most at a time.
 ///
-/// Foundation's parser pushes: once started it pulls bytes and calls its delegate until the document is over. Here it is
-/// the body of a generator that yields with the frames of the parser under it, so the document is read as far as events
-/// are taken, and not a piece further. Dropping the generator raises GeneratorClosed at the yield, and the parser is told
-/// that the document is over. A document that is not well formed fails with XMLFailure, after the events before the fault.
+/// Foundation's parser pushes: once started it pulls bytes and calls its delegate until the document is over. Here it
+/// is the body of a generator that yields with the frames of the parser under it, so the document is read as far as
+/// events are taken, and not a piece further. Dropping the generator raises GeneratorClosed at the yield, and the
+/// parser is told that the document is over. A document that is not well formed fails with XMLFailure, after the events
+/// before the fault.
 ///
-/// It yields where the parser asks for more bytes, not where it calls its delegate: in a callback libxml2 has pointers to
-/// the parser in thread-local variables, and a consumer that waits there may go on on another thread. It also costs one
-/// switch a piece instead of one an event.
+/// It yields where the parser asks for more bytes, not where it calls its delegate: in a callback libxml2 has pointers
+/// to the parser in thread-local variables, and a consumer that waits there may go on on another thread. It also costs
+/// one switch a piece instead of one an event.
 ///
-/// `entity` gives the text of an entity that neither XML nor the document declares. With `blanks` false, white space that
-/// stands alone between two tags is no event: a quarter of all events is the line breaks of a document's layout.
+/// `entity` gives the text of an entity that neither XML nor the document declares. With `blanks` false, white space
+/// that stands alone between two tags is no event: a quarter of all events is the line breaks of a document's layout.
 func xmlPieces(
   of source: some ByteSource,
   blanks: Bool = true,

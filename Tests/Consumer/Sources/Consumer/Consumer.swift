@@ -2,11 +2,11 @@ import Coroutine
 import Dispatch
 import Foundation
 
-/// Prints lines that scripts/consumer knows by heart.
+/// Prints lines that scripts/consumer compares with a fixed text.
 ///
 /// What they say comes out of coroutines: two that each deliver a part of the sum, one that waits for both, one that
-/// would wait for an hour and is cancelled, one on the main queue, which a run loop serves, and the README's login, once
-/// to its end and once cancelled.
+/// would wait for an hour and is cancelled, one on the main queue, which a run loop serves, and the README's login,
+/// once to its end and once cancelled.
 @main
 struct Consumer {
   static func main() throws {

@@ -20,8 +20,8 @@ func get(_ url: URL) throws -> Data {
 
 func login(_ site: URL) -> Job<Data> {
   co_launch(name: "login") {
-    let epoch = String(decoding: try get(site.appending(path: "login")), as: UTF8.self)
-    let profile = try JSONDecoder().decode(Profile.self, from: get(site.appending(path: "me/\(epoch)")))
+    let token = String(decoding: try get(site.appending(path: "login")), as: UTF8.self)
+    let profile = try JSONDecoder().decode(Profile.self, from: get(site.appending(path: "me/\(token)")))
     return try co_timeout(.seconds(5)) { try get(profile.avatar) }
   }
   .finally { print("done") }

@@ -2,7 +2,7 @@ import Dispatch
 import Foundation
 import Glibc
 
-/// The server that the README's example needs: three answers, and one path that is never answered.
+/// The server for the README's example: three answers, and one path that is never answered.
 final class LoginServer: Sendable {
   let port: UInt16
   /// Signalled when a request for a path under `/slow` has arrived, and when its client has closed the connection.
