@@ -31,8 +31,7 @@ private func overlap() throws {
   try second.destroy()
 }
 
-/// A context that is parked inside a modification moves from thread to thread, while each thread modifies the object
-/// too.
+/// A context that is parked inside a modification moves between threads, while each thread modifies the object too.
 private func migrate(times: Int, insideOfAnAccess: Bool = true) throws {
   let carousel = Carousel(threads: 3)
   defer { carousel.stop() }

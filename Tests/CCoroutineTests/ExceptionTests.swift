@@ -14,7 +14,7 @@ struct ExceptionTests {
     try onThread {
       let count = 50
       var wrong = 0
-      let stackCache = try (0..<count).map { index in
+      let fibers = try (0..<count).map { index in
         try Fiber { fiber in
           for round in 0..<50 {
             let number = index * 50 + round
@@ -23,14 +23,14 @@ struct ExceptionTests {
         }
       }
       for _ in 0...50 {
-        for fiber in stackCache {
+        for fiber in fibers {
           try fiber.resume()
           if cexceptions_is_handling() { wrong += 1 }
         }
       }
-      #expect(stackCache.allSatisfy { $0.state == CCO_FINISHED })
+      #expect(fibers.allSatisfy { $0.state == CCO_FINISHED })
       #expect(wrong == 0)
-      for fiber in stackCache { try fiber.destroy() }
+      for fiber in fibers { try fiber.destroy() }
     }
   }
 
@@ -38,19 +38,19 @@ struct ExceptionTests {
   func unwinding() throws {
     try onThread {
       var wrong: Int32 = 0
-      let stackCache = try (0..<20).map { index in
+      let fibers = try (0..<20).map { index in
         try Fiber { fiber in
           for _ in 0..<5 { wrong += cexceptions_miscounted(Int32(index % 3), suspendFiber, fiber.context) }
         }
       }
-      while stackCache.contains(where: { $0.state != CCO_FINISHED }) {
-        for fiber in stackCache where fiber.state != CCO_FINISHED {
+      while fibers.contains(where: { $0.state != CCO_FINISHED }) {
+        for fiber in fibers where fiber.state != CCO_FINISHED {
           try fiber.resume()
           wrong += cexceptions_uncaught()
         }
       }
       #expect(wrong == 0)
-      for fiber in stackCache { try fiber.destroy() }
+      for fiber in fibers { try fiber.destroy() }
     }
   }
 
@@ -59,7 +59,7 @@ struct ExceptionTests {
     let carousel = Carousel(threads: 3)
     defer { carousel.stop() }
     var wrong: Int32 = 0
-    let stackCache = try (0..<100).map { index in
+    let fibers = try (0..<100).map { index in
       try Fiber { fiber in
         for round in 0..<10 {
           let (outer, inner) = (Int32(index * 100 + round), Int32(index))
@@ -68,19 +68,19 @@ struct ExceptionTests {
         }
       }
     }
-    while stackCache.contains(where: { $0.state != CCO_FINISHED }) {
-      // The stride is no multiple of the threads: each fiber meets all of them.
+    while fibers.contains(where: { $0.state != CCO_FINISHED }) {
+      // The stride is not a multiple of the number of threads: each fiber runs on all of them.
       for start in 0..<10 {
         try carousel.next {
-          for index in stride(from: start, to: 100, by: 10) where stackCache[index].state != CCO_FINISHED {
-            try stackCache[index].resume()
+          for index in stride(from: start, to: 100, by: 10) where fibers[index].state != CCO_FINISHED {
+            try fibers[index].resume()
             if cexceptions_is_handling() || cexceptions_uncaught() != 0 { wrong += 1 }
           }
         }
       }
     }
     #expect(wrong == 0)
-    for fiber in stackCache { try fiber.destroy() }
+    for fiber in fibers { try fiber.destroy() }
   }
 
   @Test("A context starts without the exception that its resumer handles, and the resumer keeps it")
@@ -111,13 +111,13 @@ struct ExceptionTests {
       precondition(cco_disable(CCO_MITIGATION_EXCEPTIONS.rawValue))
       try onThread {
         var caught: [Int32] = []
-        let stackCache = try (0..<2).map { index in
+        let fibers = try (0..<2).map { index in
           try Fiber { fiber in caught.append(cexceptions_rethrown(Int32(index), 1, suspendFiber, fiber.context)) }
         }
-        for fiber in stackCache { try fiber.resume() }
+        for fiber in fibers { try fiber.resume() }
         #expect(cexceptions_is_handling())
         // The other context is not resumed: its exception has been thrown by this one.
-        try stackCache[0].resume()
+        try fibers[0].resume()
         #expect(caught == [1])
       }
     }

@@ -134,7 +134,7 @@ struct FloatingPointTests {
     let modes = [upward, downward, towardZero, toNearest]
     try onThread {
       var seen = [[Int32]](repeating: [], count: modes.count)
-      let stackCache = try modes.indices.map { index in
+      let fibers = try modes.indices.map { index in
         try Fiber { fiber in
           fesetround(modes[index])
           for _ in 0..<5 {
@@ -144,13 +144,13 @@ struct FloatingPointTests {
         }
       }
       for _ in 0..<6 {
-        for fiber in stackCache {
+        for fiber in fibers {
           try fiber.resume()
           #expect(fegetround() == toNearest)
         }
       }
       for (index, mode) in modes.enumerated() { #expect(seen[index] == [mode, mode, mode, mode, mode]) }
-      for fiber in stackCache { try fiber.destroy() }
+      for fiber in fibers { try fiber.destroy() }
     }
   }
 

@@ -17,21 +17,21 @@ struct LimitsTests {
       cco_start()
       let mappings = Machine.mappings
       let resident = Machine.memory.resident
-      var stackCache: [Fiber] = []
-      stackCache.reserveCapacity(count)
+      var fibers: [Fiber] = []
+      fibers.reserveCapacity(count)
       for index in 0..<count {
-        try stackCache.append(Fiber(stack: 64 << 10) { fiber in fiber.suspend(fiber.suspend(index)) })
+        try fibers.append(Fiber(stack: 64 << 10) { fiber in fiber.suspend(fiber.suspend(index)) })
       }
       var wrong = 0
-      for index in 0..<count where try stackCache[index].resume() != index { wrong += 1 }
+      for index in 0..<count where try fibers[index].resume() != index { wrong += 1 }
       if cco_stacks().guard == CCO_GUARD_MARKERS, !Machine.isSanitized {
         #expect(Machine.mappings - mappings < 64)
         // The page, the closure and this test's own data for each context.
         #expect((Machine.memory.resident - resident) / count < 4096 + 512)
       }
-      for index in 0..<count where try stackCache[index].resume(index + 1) != index + 1 { wrong += 1 }
+      for index in 0..<count where try fibers[index].resume(index + 1) != index + 1 { wrong += 1 }
       #expect(wrong == 0)
-      for fiber in stackCache {
+      for fiber in fibers {
         try fiber.resume()
         try fiber.destroy()
       }
@@ -84,19 +84,19 @@ struct LimitsTests {
       getrlimit(Int32(RLIMIT_AS.rawValue), &limit)
       limit.rlim_cur = rlim_t(Machine.memory.size + (256 << 20))
       precondition(setrlimit(Int32(RLIMIT_AS.rawValue), &limit) == 0)
-      var stackCache: [Fiber] = []
+      var fibers: [Fiber] = []
       var refusal: Fiber.Refusal?
-      while refusal == nil, stackCache.count < 100 {
+      while refusal == nil, fibers.count < 100 {
         do throws(Fiber.Refusal) {
-          try stackCache.append(Fiber(stack: 16 << 20) { fiber in fiber.suspend(7) })
+          try fibers.append(Fiber(stack: 16 << 20) { fiber in fiber.suspend(7) })
         } catch {
           refusal = error
         }
       }
       #expect(refusal?.status == CCO_OUT_OF_MEMORY)
-      #expect(stackCache.count >= 12)
-      for fiber in stackCache { #expect(try fiber.resume() == 7) }
-      for fiber in stackCache {
+      #expect(fibers.count >= 12)
+      for fiber in fibers { #expect(try fiber.resume() == 7) }
+      for fiber in fibers {
         try fiber.resume()
         try fiber.destroy()
       }

@@ -94,7 +94,7 @@ struct SanitizerTests {
   }
 
   @Test("Threads that pass a context on need no synchronisation beyond the hand-over")
-  func stackCache() throws {
+  func fibers() throws {
     let carousel = Carousel(threads: 2)
     defer { carousel.stop() }
     var total = 0

@@ -86,10 +86,10 @@ struct StackPoolTests {
   func lastInFirstOut() async {
     await #expect(processExitsWith: .success) {
       let before = cco_stacks()
-      let stackCache = try (0..<5).map { _ in try Fiber(stack: 256 << 10) { fiber in fiber.suspend() } }
+      let fibers = try (0..<5).map { _ in try Fiber(stack: 256 << 10) { fiber in fiber.suspend() } }
       #expect(cco_stacks().live == before.live + 5)
       #expect(cco_stacks().peak >= 5)
-      for fiber in stackCache {
+      for fiber in fibers {
         try fiber.resume()
         try fiber.resume()
         try fiber.destroy()
@@ -97,7 +97,7 @@ struct StackPoolTests {
       #expect(cco_stacks().live == before.live)
       #expect(cco_stacks().pooled_dirty == before.pooled_dirty + 5)
       let again = try (0..<5).map { _ in try Fiber(stack: 256 << 10) { _ in } }
-      #expect(again.map(\.context) == stackCache.reversed().map(\.context))
+      #expect(again.map(\.context) == fibers.reversed().map(\.context))
       #expect(cco_stacks().pooled == before.pooled)
       for fiber in again { try fiber.destroy() }
       #expect(cco_stacks().peak == max(before.peak, 5))
@@ -107,18 +107,18 @@ struct StackPoolTests {
   @Test("Control blocks of neighbouring stacks do not share cache sets")
   func colours() async {
     await #expect(processExitsWith: .success) {
-      let stackCache = try (0..<16).map { _ in try Fiber(stack: 64 << 10) { _ in } }
-      let lines = stackCache.map { UInt(bitPattern: $0.context) % 4096 / 64 }
+      let fibers = try (0..<16).map { _ in try Fiber(stack: 64 << 10) { _ in } }
+      let lines = fibers.map { UInt(bitPattern: $0.context) % 4096 / 64 }
       #expect(Set(lines).count >= 8)
-      for fiber in stackCache { try fiber.destroy() }
+      for fiber in fibers { try fiber.destroy() }
     }
   }
 
   @Test("An address finds the context whose stack it lies in, and whether it lies in the guard")
   func lookup() async {
     await #expect(processExitsWith: .success) {
-      let stackCache = try (0..<3).map { _ in try Fiber(stack: 64 << 10) { fiber in fiber.suspend() } }
-      for fiber in stackCache {
+      let fibers = try (0..<3).map { _ in try Fiber(stack: 64 << 10) { fiber in fiber.suspend() } }
+      for fiber in fibers {
         try fiber.resume()
         let block = fiber.context.pointee
         var inGuard = true
@@ -132,14 +132,14 @@ struct StackPoolTests {
       var local = 0
       #expect(cco_context_at(&local, nil) == nil)
       #expect(cco_context_at(UnsafeRawPointer(bitPattern: 8)!, nil) == nil)
-      for fiber in stackCache {
+      for fiber in fibers {
         let low = fiber.context.pointee.low
         try fiber.resume()
         try fiber.destroy()
         #expect(cco_context_at(low, nil) == nil)
       }
       // Also after the slab has been freed.
-      let addresses = stackCache.map { UnsafeRawPointer($0.context) }
+      let addresses = fibers.map { UnsafeRawPointer($0.context) }
       cco_trim(0)
       for address in addresses { #expect(cco_context_at(address, nil) == nil) }
     }

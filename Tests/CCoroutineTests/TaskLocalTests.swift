@@ -57,7 +57,7 @@ struct TaskLocalTests {
   @Test("Bindings may end in any order")
   func anyOrder() throws {
     try onThread {
-      let stackCache = try (0..<10).map { index in
+      let fibers = try (0..<10).map { index in
         try Fiber { fiber in
           Request.$user.withValue("user \(index)") {
             Request.$depth.withValue(index) {
@@ -69,11 +69,11 @@ struct TaskLocalTests {
           }
         }
       }
-      for fiber in stackCache { try fiber.resume() }
-      for fiber in stackCache.shuffled(using: &seeded) { try fiber.resume() }
-      for fiber in stackCache.shuffled(using: &seeded) { try fiber.resume() }
+      for fiber in fibers { try fiber.resume() }
+      for fiber in fibers.shuffled(using: &seeded) { try fiber.resume() }
+      for fiber in fibers.shuffled(using: &seeded) { try fiber.resume() }
       #expect(Request.user == nil)
-      for fiber in stackCache { try fiber.destroy() }
+      for fiber in fibers { try fiber.destroy() }
     }
   }
 
@@ -82,7 +82,7 @@ struct TaskLocalTests {
     let carousel = Carousel(threads: 3)
     defer { carousel.stop() }
     var wrong = 0
-    let stackCache = try (0..<1000).map { index in
+    let fibers = try (0..<1000).map { index in
       try Fiber { fiber in
         Request.$user.withValue("user \(index)") {
           for step in 0..<5 {
@@ -102,17 +102,17 @@ struct TaskLocalTests {
         try carousel.next {
           try Request.$user.withValue("thread") {
             for index in stride(from: start, to: 1000, by: 10) {
-              try stackCache[index].resume()
+              try fibers[index].resume()
               if Request.user != "thread" { wrong += 1 }
             }
           }
         }
       }
-      if round < 10 { #expect(stackCache.allSatisfy { $0.state == CCO_SUSPENDED }) }
+      if round < 10 { #expect(fibers.allSatisfy { $0.state == CCO_SUSPENDED }) }
     }
-    #expect(stackCache.allSatisfy { $0.state == CCO_FINISHED })
+    #expect(fibers.allSatisfy { $0.state == CCO_FINISHED })
     #expect(wrong == 0)
-    for fiber in stackCache { try fiber.destroy() }
+    for fiber in fibers { try fiber.destroy() }
   }
 
   @Test("A context's binding is not the binding of the next body on its stack")

@@ -28,8 +28,8 @@ private func immediately(_ body: @escaping () -> Void) {
   Task.immediate { body.value() }
 }
 
-/// Two contexts that are parked inside of a Task at the same time, each with memory of its Task's: what they, a third
-/// one and the thread take for the current Task.
+/// Returns the current Tasks of two contexts that are parked inside a Task at the same time, each with memory of its
+/// Task, and those of a third context and the thread.
 private func interleave() throws -> (own: [[Int]], others: [Int]) {
   var own: [[Int]] = [[], []]
   var others: [Int] = []
@@ -108,7 +108,7 @@ struct TaskTests {
     let carousel = Carousel(threads: 3)
     defer { carousel.stop() }
     var wrong = 0
-    let stackCache = try (0..<100).map { index in
+    let fibers = try (0..<100).map { index in
       try Fiber { fiber in
         for round in 0..<10 {
           immediately {
@@ -130,13 +130,13 @@ struct TaskTests {
         }
       }
     }
-    while stackCache.contains(where: { $0.state != CCO_FINISHED }) {
+    while fibers.contains(where: { $0.state != CCO_FINISHED }) {
       for start in 0..<10 {
         try carousel.next {
           immediately {
             let mine = currentTask()
-            for index in stride(from: start, to: 100, by: 10) where stackCache[index].state != CCO_FINISHED {
-              _ = try? stackCache[index].resume()
+            for index in stride(from: start, to: 100, by: 10) where fibers[index].state != CCO_FINISHED {
+              _ = try? fibers[index].resume()
               if currentTask() != mine || Request.user != nil { wrong += 1 }
             }
           }
@@ -145,7 +145,7 @@ struct TaskTests {
       }
     }
     #expect(wrong == 0)
-    for fiber in stackCache { try fiber.destroy() }
+    for fiber in fibers { try fiber.destroy() }
   }
 
   @Test("A context that is resumed inside a Task starts in none, and its resumer keeps its own")

@@ -10,10 +10,10 @@ struct TrimTests {
     await #expect(processExitsWith: .success) {
       let count = TrimTests.count
       let idle = cco_stacks()
-      let stackCache = try (0..<count).map { _ in try Fiber(stack: 64 << 10) { fiber in fiber.suspend() } }
-      for fiber in stackCache { try fiber.resume() }
+      let fibers = try (0..<count).map { _ in try Fiber(stack: 64 << 10) { fiber in fiber.suspend() } }
+      for fiber in fibers { try fiber.resume() }
       let full = Machine.memory.resident
-      for fiber in stackCache {
+      for fiber in fibers {
         try fiber.resume()
         try fiber.destroy()
       }
@@ -32,13 +32,13 @@ struct TrimTests {
   @Test("Trimming keeps the requested number of hot stacks, the most recently used ones")
   func keep() async {
     await #expect(processExitsWith: .success) {
-      let stackCache = try (0..<100).map { _ in try Fiber(stack: 64 << 10) { _ in } }
-      for fiber in stackCache { try fiber.destroy() }
+      let fibers = try (0..<100).map { _ in try Fiber(stack: 64 << 10) { _ in } }
+      for fiber in fibers { try fiber.destroy() }
       #expect(cco_trim(10) == 90)
       #expect(cco_stacks().pooled_dirty >= 10)
-      for fiber in stackCache.suffix(10) { #expect(Machine.isResident(fiber.context)) }
+      for fiber in fibers.suffix(10) { #expect(Machine.isResident(fiber.context)) }
       let again = try (0..<10).map { _ in try Fiber(stack: 64 << 10) { _ in } }
-      #expect(again.map(\.context) == stackCache.suffix(10).reversed().map(\.context))
+      #expect(again.map(\.context) == fibers.suffix(10).reversed().map(\.context))
       for fiber in again { try fiber.destroy() }
     }
   }
@@ -47,16 +47,16 @@ struct TrimTests {
   func inUse() async {
     await #expect(processExitsWith: .success) {
       let count = TrimTests.count
-      let stackCache = try (0..<count).map { index in
+      let fibers = try (0..<count).map { index in
         try Fiber(stack: 64 << 10) { fiber in
           let sum = Machine.descend(100)
           fiber.suspend(index)
           fiber.suspend(index + sum)
         }
       }
-      for (index, fiber) in stackCache.enumerated() { #expect(try fiber.resume() == index) }
-      let parked = stride(from: 0, to: count, by: 2).map { stackCache[$0] }
-      let leaving = stride(from: 1, to: count, by: 2).map { stackCache[$0] }
+      for (index, fiber) in fibers.enumerated() { #expect(try fiber.resume() == index) }
+      let parked = stride(from: 0, to: count, by: 2).map { fibers[$0] }
+      let leaving = stride(from: 1, to: count, by: 2).map { fibers[$0] }
       for fiber in leaving {
         try fiber.resume()
         try fiber.resume()
@@ -86,8 +86,8 @@ struct TrimTests {
       observing: [\.standardErrorContent]
     ) {
       _ = try onThread {
-        let stackCache = try (0..<8).map { _ in try Fiber(stack: 64 << 10) { _ in } }
-        for fiber in stackCache { try fiber.destroy() }
+        let fibers = try (0..<8).map { _ in try Fiber(stack: 64 << 10) { _ in } }
+        for fiber in fibers { try fiber.destroy() }
         precondition(cco_trim(0) >= 8)
         let fiber = try Fiber(stack: 64 << 10) { _ in _ = Machine.descend(1 << 24) }
         try fiber.resume()
@@ -102,13 +102,13 @@ struct TrimTests {
     let failures = try concurrently(threads: 4) { thread in
       var failures = 0
       for round in 0..<rounds {
-        let stackCache = try (0..<4).map { index in
+        let fibers = try (0..<4).map { index in
           try Fiber(stack: 16 << 10) { fiber in fiber.suspend(thread * 1_000_000 + round * 10 + index) }
         }
-        for (index, fiber) in stackCache.enumerated() {
+        for (index, fiber) in fibers.enumerated() {
           if try fiber.resume() != thread * 1_000_000 + round * 10 + index { failures += 1 }
         }
-        for fiber in stackCache {
+        for fiber in fibers {
           try fiber.resume()
           try fiber.destroy()
         }

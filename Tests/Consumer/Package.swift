@@ -2,8 +2,8 @@
 import PackageDescription
 
 // A program that depends on the product Coroutine as any other package would. scripts/consumer builds and runs it, and
-// checks that nothing else is fetched. It asks for no upcoming features: what the library uses must not be forced on
-// it.
+// checks that nothing else is fetched. It enables no upcoming features: clients must not need those that the library
+// uses.
 let package = Package(
   name: "consumer",
   dependencies: [

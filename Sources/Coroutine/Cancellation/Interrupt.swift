@@ -9,10 +9,10 @@ import Synchronization
 // The frames are on the job's stack, so they may be read only while the job is parked and cannot be resumed.
 //
 //   inspector        what keeps the job parked meanwhile
-//   its scheduler Only its scheduler resumes it, and that is inspecting. `inspecting` in its flags keeps other workers
-//                    from taking it.
-//   the watchdog `foreign` in its flags: its scheduler and every other worker drop the job when they pop it, and set
-//                    `deferredWake`. The watchdog queues such a job again when it is done (ImmediateStart.swift).
+//   its scheduler    Only its scheduler resumes it, and that is inspecting. `inspecting` in its flags keeps other
+//                    workers from taking it.
+//   the watchdog     `foreign` in its flags: its scheduler and every other worker drop the job when they pop it, and
+//                    set `deferredWake`. The watchdog queues such a job again when it is done (ImmediateStart.swift).
 //
 // The watchdog takes hold of a job in four steps, while it owns the interrupt:
 //

@@ -1,13 +1,13 @@
 public import CCoroutine
 public import Synchronization
 
-// The way into the body and back. `resume` is inlined into the client down to the jump (hazard 12: a return after a
-// switch is mispredicted); what is rare is in Generator+Delegation.swift, out of line.
+// The switch into the body and back. `resume` is inlined into the client down to the jump (hazard 12: a return after a
+// switch is mispredicted). The infrequent cases are in Generator+Delegation.swift, and are not inlined.
 
-/// What a step notes about where it is made.
+/// The consumer of a step.
 ///
-/// All of it is the consumer's, so it holds until the step is over, on whatever thread that is: the head of its
-/// bindings and its job are found once.
+/// All fields belong to the consumer, so they are valid until the step is over, on whatever thread: the head of its
+/// bindings and its job are looked up once.
 @usableFromInline
 struct GeneratorConsumer {
   @usableFromInline let locals: UnsafeMutablePointer<UnsafeMutableRawPointer?>
@@ -30,24 +30,24 @@ struct GeneratorConsumer {
     }
   }
 
-  /// Names the flow of control that steps: a job, or a thread outside of any.
+  /// Identifies the flow of control that steps: a job, or a thread outside any job.
   ///
-  /// Both lead to the word that heads their bindings, so that one's address names either.
+  /// This is the address of the word that heads its bindings, in the job or in the thread.
   @inlinable var name: UnsafeRawPointer {
     @inline(__always) get { UnsafeRawPointer(locals) }
   }
 
-  /// Whether the body has left what it entered: deadlines, scopes, shields.
+  /// Whether the body has left the deadlines, scopes and shields that it has entered.
   @inlinable var hasItsFrames: Bool {
     @inline(__always) get { job == nil || job.unsafelyUnwrapped.pointee.frames == frames }
   }
 }
 
 extension GeneratorRecord {
-  /// One step of `root`: the element's address on the body's stack, with the claim held until `park`; nil: it has
-  /// ended.
+  /// Performs one step of `root`.
   ///
-  /// Throws only CoroutineError.alreadyRunning.
+  /// Returns the element's address on the body's stack, with the claim held until `park`, or nil if the generator has
+  /// ended. Throws only CoroutineError.alreadyRunning.
   @inlinable @inline(__always)
   static func resume(
     _ root: GeneratorRef,
@@ -62,11 +62,11 @@ extension GeneratorRecord {
         ordering: .acquiring
       ).exchanged
     if !isParked, try !claimUnparked(root) { return nil }
-    // One that starts now has no pending yield to get the message.
+    // A generator that starts now has no pending yield that could get the message.
     return drive(root, message)
   }
 
-  /// The same for whoever holds the claim of a parked one.
+  /// Performs one step of a parked generator whose claim the caller holds.
   @inlinable @inline(__always)
   static func drive(_ root: GeneratorRef, _ message: UnsafeMutableRawPointer?) -> UnsafeMutableRawPointer? {
     let consumer = GeneratorConsumer()
@@ -76,7 +76,7 @@ extension GeneratorRecord {
     return answer
   }
 
-  /// Switches into one body and comes back with what it gave: an element's address, or nil.
+  /// Switches into one body, and returns what the body yields: an element's address, or nil.
   @inlinable @inline(__always)
   static func enter(
     _ record: GeneratorRef,
@@ -95,7 +95,7 @@ extension GeneratorRecord {
     return answer
   }
 
-  /// Gives up the claim, with the element taken.
+  /// Gives up the claim, after the element was taken.
   @inlinable @inline(__always)
   static func park(_ root: GeneratorRef) {
     root.pointee.claim.store(GeneratorState.parked, ordering: .releasing)

@@ -34,11 +34,12 @@ public import Synchronization
 //   Swift's accesses and task-locals   exchanged by cco_switch; the body's lists begin empty
 //   CoroutineLocal bindings            exchanged around each switch in `locals`, which begin as those of the first step
 //   Swift's current Task, exceptions   kept by the consumer's frame over the switch; the body begins in no Task
-//   rounding mode the body's own, kept in its saved frame; exception flags are the thread's (hazard 1)
-//   deadlines, scopes, shields the consumer's apply to the body, as to any function that it calls. The body must
-//                                      leave its own before it yields: their frames, timers and children belong to the
-//                                      stepping job, and the next step may come from another job or from none. A yield
-//                                      inside them throws YieldInsideScope.
+//   rounding mode                      the body's own, kept in its saved frame; exception flags are the thread's
+//                                      (hazard 1)
+//   deadlines, scopes, shields         the consumer's apply to the body, as to any function that it calls. The body
+//                                      must leave its own before it yields: their frames, timers and children belong to
+//                                      the stepping job, and the next step may come from another job or from none. A
+//                                      yield inside them throws YieldInsideScope.
 //
 // Delegation (`yield.all(of:)`) links records: `active` of the stepped generator leads to the innermost one, which is
 // switched into directly; `delegator` leads back out, one at a time, when it ends. Neither time nor stack depends on

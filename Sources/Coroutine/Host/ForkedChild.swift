@@ -4,7 +4,8 @@ internal import CCoroutine
 // work and the poller of descriptors stayed in the parent; so did the holders of locks (the C core repairs its own
 // locks, see its Fork.c). A job launched here would wait for ever, so it fails instead.
 //
-//   launch the job's scheduler is `ForkedChild.scheduler`, whose submit fails each job on the launcher's thread
+//   launch          the job's scheduler is `ForkedChild.scheduler`, whose submit fails each job on the launcher's
+//                   thread
 //   immediate start fails before it has a stack
 //   wait verbs      throw `afterFork`: fork has taken the thread out of the coroutine that it ran
 //   Job.wait        throws `afterFork` for a job that was launched in the parent and has not ended
@@ -17,8 +18,8 @@ enum ForkedChild {
 
   /// The scheduler of jobs that are launched in the child.
   ///
-  /// Created in the child, by its first launch. Not in the registry, whose lock another thread may have held at the
-  /// fork.
+  /// Created in the child, by its first launch. Not in the registry, because another thread may have held the
+  /// registry's lock at the fork.
   static let scheduler: Scheduler = {
     let host = RefusingHost()
     return Scheduler(host: host, anchor: host, pool: nil)

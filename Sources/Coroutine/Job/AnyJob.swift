@@ -5,12 +5,12 @@ public import Synchronization
 
 // States of a job, by its record
 //
-//   state        queue                  record
-//   UNSTARTED    none (lazy), ready or inbox   context nil, not finished
-//   READY        ready or inbox         context set, wait CLAIMED or RUNNING
-//   RUNNING      none                   the carrier's `job`
-//   WAITING      queues of its waiters  wait WAITING
-//   FINISHED     none                   unregistered; the completion is settled right after
+//   state        queue                       record
+//   UNSTARTED    none (lazy), ready or inbox context nil, not finished
+//   READY        ready or inbox              context set, wait CLAIMED or RUNNING
+//   RUNNING      none                        the carrier's `job`
+//   WAITING      queues of its waiters       wait WAITING
+//   FINISHED     none                        unregistered; the completion is settled right after
 //
 //   UNSTARTED -> RUNNING -> WAITING -> READY -> RUNNING ... -> FINISHED;  UNSTARTED -> FINISHED if cancelled before
 //

@@ -1,19 +1,20 @@
 internal import CCoroutine
 import Synchronization
 
-// An immediate start: a job's first piece runs on the caller's turn, as a turn nested in it.
+// An immediate start: a job's first part runs on the caller's thread, on a nested carrier.
 //
-// If the caller's thread is draining the job's own scheduler, that is serial with everything else of it, and nothing
-// more is needed. Otherwise the job is *foreign*: its waits are published while it runs outside of its scheduler, so a
-// waker may queue it, and its scheduler pop it, before its stack is switched out (the one case that Waiter.swift leaves
-// open). Two bits of `flags`, changed by atomic read-modify-writes only, decide who resumes it:
+// If the caller's thread is draining the job's own scheduler, this is serial with everything else on that scheduler,
+// and nothing more is needed. Otherwise the job is *foreign*: its waits are published while it runs outside its
+// scheduler, so a waker may queue it, and its scheduler pop it, before its stack is switched out (the case that
+// Waiter.swift leaves open). Two bits of `flags`, changed by atomic read-modify-writes only, decide which side resumes
+// it:
 //
-//   its scheduler, having popped it     the starter, once the job is switched out
+//   its scheduler, having popped it     the starter, after the job is switched out
 //   sets `deferredWake`                 clears `foreign`
 //   `foreign` was still set: drops it   `deferredWake` was set: queues it again
 //   `foreign` was clear: resumes it
 //
-// The two operations are ordered by the word, so exactly one of them sees the other's bit: the job is resumed once and
+// The two operations are ordered by the word, so exactly one of them sees the other's bit: the job is resumed once, and
 // only after the starter has left it. Interrupts are deferred in the same way by `deferredInterrupt`. The watchdog
 // keeps a parked job from being resumed by the same two bits (Interrupt.swift).
 
@@ -29,14 +30,16 @@ extension AnyJob {
     case .failure(let error): return AnyJob.fail(record, error)
     case .success(let stack): record.pointee.context = stack
     }
-    // Held: the job may end on this turn, or on another thread before this function is through with its record.
+    // Retained: the job may end on this carrier, or on another thread before this function has finished with its
+    // record.
     withExtendedLifetime(self) {
       Self.runNested(record, outer)
       if isForeign { leaveForeign() }
     }
   }
 
-  /// A nested turn has no switches to give away: the job comes back here when it first suspends or ends.
+  /// Runs a job on a nested carrier, which does no switches between jobs: the job comes back here when it first
+  /// suspends or ends.
   private static func runNested(_ job: JobRef, _ outer: UnsafeMutablePointer<Carrier>?) {
     let now = outer?.pointee.now ?? Clock.now
     var carrier = Carrier(scheduler: outer?.pointee.scheduler, readyQueue: outer?.pointee.readyQueue, now: now)
@@ -60,7 +63,7 @@ extension AnyJob {
 }
 
 extension Scheduler {
-  /// Returns whether somebody else has the job; the one who has it then does what `bit` stands for.
+  /// Sets `bit` and returns true if the job is foreign; the holder of the job then does the deferred work.
   ///
   /// One compare-and-swap sets the bit only while `foreign` is set: a bit that is set and cleared again could be seen,
   /// and acted upon, by a watchdog that takes hold of the job in between.

@@ -26,7 +26,7 @@ enum StackRunner {
   /// Runs the carrier's job to its end, and returns the flow to continue.
   ///
   /// Everything that it retains is released before the stack is parked. Not inlined into the closure that is passed as
-  /// a C function: there the compiler would emit calls for what must be inlined.
+  /// a C function: there the compiler would emit calls for functions that must be inlined.
   @inline(never)
   private static func run(_ stack: UnsafeMutablePointer<cco_context>) -> UnsafeMutablePointer<cco_saved_context>? {
     Carrier.arrive()

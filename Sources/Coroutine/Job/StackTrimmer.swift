@@ -6,7 +6,7 @@ import Synchronization
 // faulted in and cleared again, which costs many times as much as a hot stack, and a program that goes idle between two
 // bursts would pay it in each burst.
 //
-//   RESTING --a scheduler goes idle, many stacks are pooled--> WATCHING --every two seconds--> trim the unneeded stacks
+//   IDLE    --a scheduler goes idle, many stacks are pooled--> WATCHING --every two seconds--> trim the unneeded stacks
 //      ^                                                          |
 //      +--------------- few stacks are pooled --------------------+
 //

@@ -19,10 +19,9 @@ public import Synchronization
 // Races
 //   zero against cancellation    The claim of the wait decides. A claim that fails, or is refused because the waiter is
 //                                cancelled, costs nothing: there is nothing to hand over.
-//   zero against a new waiter The waiter sets AWAITED by a compare-and-swap from the word in which it saw a count. If
-//                                zero came before, it fails, and the waiter sees zero. If zero comes after, it needs
-//                                the
-//                                lock, under which it finds the waiter.
+//   zero against a new waiter    The waiter sets AWAITED by a compare-and-swap from the word in which it saw a count.
+//                                If zero came before, it fails, and the waiter sees zero. If zero comes after, it needs
+//                                the lock, under which it finds the waiter.
 
 @usableFromInline
 struct Countdown: ~Copyable {
@@ -72,7 +71,8 @@ extension UnsafeMutablePointer where Pointee == Countdown {
         pointee.lock.unlock()
       }
       guard let count = next(word >> 1) else { return false }
-      // Releasing: whoever finds zero sees all work done before. Acquiring: a thread that lowers further passes it on.
+      // Releasing: a thread that finds zero sees all work done before. Acquiring: a thread that lowers further passes
+      // that on.
       let (isChanged, seen) = pointee.word.compareExchange(
         expected: word,
         desired: count << 1,

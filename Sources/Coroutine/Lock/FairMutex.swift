@@ -27,7 +27,7 @@ public final class FairMutex: @unchecked Sendable {
   // One permit, and its holder.
   //
   //   FREE      permit available, no owner
-  //   HELD permit taken, owner is the holder: the holder sets it after taking, and clears it before giving the permit
+  //   HELD      permit taken, owner is the holder: set by it after taking, cleared by it before giving the permit
   //   HANDED    permit taken, no owner: granted to a waiter that has not run yet; an unlock is refused
   //
   //   FREE --lock, tryLock--> HELD --unlock, no waiter--> FREE

@@ -23,15 +23,13 @@ public import Synchronization
 //     signalling starts with fewer than total. A give that would exceed total is refused, so no count overflows.
 //
 // Races
-//   grant against cancellation The claim of the wait decides (Waiter.swift), and permits leave `available` only after a
-//                                successful claim. Cancellation first: the claim fails, or is refused because the job
-//                                is
-//                                cancelled already (docs/evolution/0003); the granting thread has lost nothing and
-//                                tries
-//                                the next waiter. Grant first: the waiter owns the permits and returns with them; its
-//                                next suspension throws the cancellation error.
-//   cancelled waiter against A waiter that withdraws may have been ahead of waiters that want less. It unlinks itself
-//   those behind it              and grants, in one critical section, so the waiters behind it advance (3).
+//   grant against cancellation   The claim of the wait decides (Waiter.swift), and permits leave `available` only after
+//                                a successful claim. Cancellation first: the claim fails, or is refused because the job
+//                                is cancelled already (docs/evolution/0003); the granting thread has lost nothing and
+//                                tries the next waiter. Grant first: the waiter owns the permits and returns with them;
+//                                its next suspension throws the cancellation error.
+//   cancelled waiter against     A waiter that withdraws may have been ahead of waiters that want less. It unlinks
+//   those behind it              itself and grants, in one critical section, so the waiters behind it advance (3).
 //   give against a new waiter    A new waiter sets CONTENDED by a compare-and-swap from the word in which it saw too
 //                                little. An earlier give has changed the word, so the waiter tries again; a later give
 //                                fails its compare-and-swap and takes the lock, under which it finds the waiter queued.

@@ -16,11 +16,9 @@ public final class RateLimiter: @unchecked Sendable {
   //
   // A gate of one permit, and a bucket that belongs to the holder of the permit.
   //
-  //   --acquire--> QUEUED at the gate --it is first--> SLEEPS until its tokens are available --> takes them, leaves the
-  //   gate
-  //                      |                                |
-  //                      +--cancelled-----------------------+--> leaves the gate to the next; the tokens stay in the
-  //                      bucket
+  //   --acquire--> QUEUED at the gate --first--> SLEEPS until its tokens are available --> takes them, leaves the gate
+  //                      |                             |
+  //                      +--cancelled------------------+--> leaves the gate to the next; the tokens stay in the bucket
   //
   // Invariants
   //  1. Only the holder of the permit accesses the bucket. The gate serves first come, first served (Permits), so the

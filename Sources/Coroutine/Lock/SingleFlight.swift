@@ -30,10 +30,10 @@ public final class SingleFlight<Key: Hashable & Sendable, Value: Sendable>: @unc
   //     are hash values, found flights are held beyond the lock, and keys are compared in a copy.
   //
   // Races
-  //   joining against landing Both change the table under the lock. Joined first: the caller waits for the job, which
-  //                                settles later. Landed first: the flight is not found, and another one starts.
-  //   joining against the last The same. The last caller to leave removes the flight and cancels its job; a caller that
-  //   caller's leaving             joined before is counted, so the other one was not the last.
+  //   joining against landing      Both change the table under the lock. Joined first: the caller waits for the job,
+  //                                which settles later. Landed first: the flight is not found, and another one starts.
+  //   joining against the last     The same. The last caller to leave removes the flight and cancels its job; a caller
+  //   caller's leaving             that joined before is counted, so the other one was not the last.
   private let lock = SpinLock()
   @exclusivity(unchecked) private var table: [Int: [Flight]] = [:]
   @exclusivity(unchecked) private var departures = 0

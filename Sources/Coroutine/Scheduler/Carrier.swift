@@ -1,39 +1,40 @@
 public import CCoroutine
 public import Synchronization
 
-// A turn: a thread lets coroutines run. A drain of a scheduler is one, an immediate start another. The thread's words
-// lead to the innermost turn, the turn to the job that runs, so a switch from job to job changes one field of the turn
-// and nothing that is thread-local.
+// A carrier: a thread that runs coroutines, and the state of that. A drain of a scheduler is one, an immediate start
+// another. The thread's words lead to the innermost carrier, the carrier to the running job, so a switch from job to
+// job changes one field of the carrier and nothing that is thread-local.
 //
-// Whoever calls code that may suspend must read `Carrier.current` anew afterwards: the job may go on on another thread.
+// Code that calls a function that may suspend must read `Carrier.current` again afterwards: the job may continue on
+// another thread.
 //
-// Waits that need not wait. A job whose waits are all satisfied at once (settled promises, buffered values, free locks)
-// never switches, and would keep the base from handlers, messages, timers and the queue's other blocks for ever. So
-// every wait begins with `beginWaiting`, which counts. After `Carrier.waits` of them the job looks at the clock, and if
-// the base has not looked around for `Carrier.patience`, the job gives way before it takes anything: it goes to the
-// back of the ready queue, and the base looks. Only then is cancellation checked, so a wait either throws and has taken
-// nothing, or goes on; inside a shield it goes on.
+// Waits that are satisfied at once. A job whose waits are all satisfied at once (settled promises, buffered values,
+// free locks) never switches, and would keep the driver from handlers, messages, timers and the queue's other blocks
+// for ever. So every wait begins with `beginWaiting`, which counts. After `Carrier.waits` waits the job reads the
+// clock, and if the driver has not polled for `Carrier.patience`, the job yields before it takes anything: it goes to
+// the back of the ready queue, and the driver polls. Only then is cancellation checked, so a wait either throws and has
+// taken nothing, or continues; inside a shield it continues.
 
 @usableFromInline
 struct Carrier: ~Copyable {
-  /// Where the drain, or the immediate start's caller, is parked while a job runs.
+  /// The saved context of the driver (the drain, or the immediate start's caller) while a job runs.
   @usableFromInline var driver = cco_saved_context()
-  /// The job that runs; nil while the base does.
+  /// The running job; nil while the driver runs.
   @usableFromInline var job: JobRef?
-  /// The scheduler whose ready queue this thread may touch; nil: none, wakes go through inboxes.
+  /// The scheduler whose ready queue this thread may access; nil if there is none, and wakes go through inboxes.
   @usableFromInline let scheduler: Unmanaged<Scheduler>?
-  /// `scheduler`'s worker; an empty one where there is no scheduler.
+  /// The ready queue of `scheduler`; nil if there is no scheduler.
   @usableFromInline let readyQueue: UnsafeMutablePointer<ReadyQueue>?
-  /// Switches from job to job before the base must look at the clock, the inbox and the timers.
+  /// The number of switches from job to job before the driver must poll the clock, the inbox and the timers.
   @usableFromInline var switchesLeft = 0
-  /// Who has just left and needs something done by whoever arrives: a job (AfterSwitch), or a fiber that is free (tag
-  /// 1).
+  /// The context that was just suspended, and the work that the next one must do for it: a job (AfterSwitch), or a free
+  /// stack (tag 1).
   @usableFromInline var leaving: UInt = 0
-  /// Waits that may begin before the one who waits looks at the clock.
+  /// The number of waits that may begin before the waiting job reads the clock.
   @usableFromInline var waitsLeft = Carrier.waits
-  /// The clock when the base last looked, for "since when" in dumps.
+  /// The time at which the driver last read the clock, for the "since when" of dumps.
   @usableFromInline var now: UInt64
-  /// Where its sequence of random numbers is: which of several ready cases a select takes.
+  /// The state of the random numbers by which a select chooses among several ready cases.
   @usableFromInline var random: UInt64
 
   @usableFromInline
@@ -44,16 +45,16 @@ struct Carrier: ~Copyable {
     random = now
   }
 
-  /// The calling thread's innermost turn.
+  /// The calling thread's innermost carrier.
   ///
   /// A thread-local read that no compiler keeps over a switch (hazard 4).
   @inlinable static var current: UnsafeMutablePointer<Carrier>? {
     @inline(__always) get { cco_thread().pointee.carrier?.assumingMemoryBound(to: Carrier.self) }
   }
 
-  /// The turn and job of the calling code; throws off a coroutine.
+  /// Returns the carrier and job of the calling code; throws outside a coroutine.
   ///
-  /// Also inside of a Task's synchronous part, where this process cannot take the Task along (hazard 14).
+  /// Also throws inside a Task's synchronous part, if this process cannot take the Task along (hazard 14).
   @inlinable @inline(__always)
   static func requireJob() throws -> (UnsafeMutablePointer<Carrier>, JobRef) {
     guard let carrier = current, let job = carrier.pointee.job else { throw outside }
@@ -61,15 +62,15 @@ struct Carrier: ~Copyable {
     return (carrier, job)
   }
 
-  /// Why code that is outside of any coroutine cannot wait: a forked child cannot be helped by a launch.
+  /// The error of a wait outside a coroutine; a separate one in a forked child, where a launch would not help.
   @usableFromInline static var outside: CoroutineError {
     @inline(never) get { ForkedChild.isHere ? .afterFork : .notInCoroutine }
   }
 
-  /// The turn and job of code that is about to wait.
+  /// Returns the carrier and job of code that is about to wait.
   ///
-  /// Throws off a coroutine, and where cancellation is in force. May suspend; the caller has taken nothing yet. On the
-  /// usual path one decrement more than asking for the two.
+  /// Throws outside a coroutine, and if the job is cancelled. May suspend; the caller has taken nothing yet. Usually
+  /// this costs one decrement more than `requireJob`.
   @inlinable @inline(__always)
   static func beginWaiting() throws -> (UnsafeMutablePointer<Carrier>, JobRef) {
     let (carrier, job) = try requireJob()
@@ -78,29 +79,29 @@ struct Carrier: ~Copyable {
     return (now, job)
   }
 
-  /// Counts a wait that begins; the turn to go on with.
+  /// Counts a wait that begins, and returns the carrier to continue with.
   @inlinable @inline(__always)
   static func countWait(_ carrier: UnsafeMutablePointer<Carrier>, _ job: JobRef) -> UnsafeMutablePointer<Carrier> {
     carrier.pointee.waitsLeft &-= 1
     return carrier.pointee.waitsLeft < 0 ? giveWayIfOverdue(carrier, job) : carrier
   }
 
-  /// So many waits may begin between two looks at the clock, which costs what ten settled awaits do.
+  /// The number of waits between two reads of the clock; one read costs as much as ten settled awaits.
   @usableFromInline static var waits: Int { 256 }
 
-  /// How long the base may be kept from looking around, in ns, before a job that need not wait gives way.
+  /// The time for which the driver may be kept from polling, in ns, before a job that need not wait yields.
   static var patience: UInt64 { TimeSlice.slice / 4 }
 
-  /// Gives way to everything that is ready, and has the base look around, unless it has done so a moment ago; the turn
-  /// after that.
+  /// Yields to everything that is ready and lets the driver poll, unless it has just done so; returns the carrier after
+  /// that.
   ///
-  /// Looks at no cancellation.
+  /// Does not check cancellation.
   @usableFromInline @inline(never)
   static func giveWayIfOverdue(_ carrier: UnsafeMutablePointer<Carrier>, _ job: JobRef) -> UnsafeMutablePointer<Carrier>
   {
     carrier.pointee.waitsLeft = waits
     let scheduler = job.pointee.scheduler.load(ordering: .relaxed)
-    // Virtual time does not go on by itself.
+    // Virtual time does not advance by itself.
     let isOverdue = scheduler._withUnsafeGuaranteedRef {
       $0.host.hasVirtualTime || $0.clock &- carrier.pointee.now > patience
     }
@@ -112,7 +113,7 @@ struct Carrier: ~Copyable {
     return current.unsafelyUnwrapped
   }
 
-  /// Whether a yield would come straight back: nothing is ready, nothing has been sent, and the base need not look yet.
+  /// Whether a yield would return at once: nothing is ready, there are no messages, and the driver need not poll yet.
   var isAlone: Bool {
     guard switchesLeft > 0, let scheduler, let readyQueue, readyQueue.pointee.workerPool == nil,
       readyQueue.pointee.queue.isEmpty
@@ -122,7 +123,7 @@ struct Carrier: ~Copyable {
     return scheduler._withUnsafeGuaranteedRef { !$0.inbox.hasMessages && $0.work.isEmpty }
   }
 
-  /// Parks the running job, whose wait has begun and is published; returns how the wait ended.
+  /// Parks the running job, whose wait has begun and is published; returns the reason for which the wait ended.
   @inlinable @inline(__always)
   static func park(_ carrier: UnsafeMutablePointer<Carrier>, _ job: JobRef) -> UInt8 {
     job.pointee.waitingSince.store(carrier.pointee.now, ordering: .relaxed)
@@ -130,9 +131,9 @@ struct Carrier: ~Copyable {
     return job.endWait()
   }
 
-  /// Leaves the running job's stack with the job ready: `after` says where it goes.
+  /// Leaves the running job's stack with the job ready; `after` determines where it is enqueued.
   ///
-  /// The three stores beside those of the switch tell dumps that it is ready, and since when.
+  /// The three stores besides those of the switch tell dumps that it is ready, and since when.
   @inline(__always)
   static func giveWay(_ carrier: UnsafeMutablePointer<Carrier>, _ job: JobRef) {
     job.pointee.waitKind.store(WaitKind.carrier.rawValue, ordering: .relaxed)
@@ -142,7 +143,7 @@ struct Carrier: ~Copyable {
     job.pointee.waitKind.store(WaitKind.nothing.rawValue, ordering: .relaxed)
   }
 
-  /// Parks the running job and gives the thread to the next: directly to a job that is ready, else to the base.
+  /// Parks the running job and switches to the next: directly to a ready job, else to the driver.
   @inlinable @inline(__always)
   static func switchOut(_ carrier: UnsafeMutablePointer<Carrier>, _ job: JobRef) {
     let mine = job.pointee.context.unsafelyUnwrapped
@@ -157,7 +158,7 @@ struct Carrier: ~Copyable {
     arrive()
   }
 
-  /// The first thing after a switch: does what the one who left could not do for itself while it was still on its
+  /// The first function after a switch: does the work that the suspended context could not do while it was still on its
   /// stack.
   @inlinable @inline(__always)
   static func arrive() {
@@ -182,7 +183,7 @@ struct Carrier: ~Copyable {
     case .nothing:
       break
     case .requeue:
-      // Nobody else can have moved it: it was not in any queue.
+      // No other thread can have moved it: it was not in any queue.
       if let readyQueue = carrier.pointee.ownReadyQueue(of: job) {
         readyQueue.appendYielded(job)
       } else {
@@ -195,7 +196,7 @@ struct Carrier: ~Copyable {
     }
   }
 
-  /// The worker of this turn, if that is where the job belongs.
+  /// The ready queue of this carrier, if the job belongs to its scheduler.
   @inlinable @inline(__always)
   func ownReadyQueue(of job: JobRef) -> UnsafeMutablePointer<ReadyQueue>? {
     guard let scheduler, job.pointee.scheduler.load(ordering: .relaxed).toOpaque() == scheduler.toOpaque() else {
@@ -204,13 +205,13 @@ struct Carrier: ~Copyable {
     return readyQueue
   }
 
-  /// Makes a job ready whose wait the caller has claimed (or that has not begun to wait): once, from any thread.
+  /// Makes a job ready whose wait the caller has claimed, or that has not started: called once, on any thread.
   @inlinable @inline(__always)
   static func makeReady(_ job: JobRef) {
     if let readyQueue = current?.pointee.ownReadyQueue(of: job) { readyQueue.append(job) } else { sendRemotely(job) }
   }
 
-  /// As makeReady, for a job that the caller has just launched.
+  /// Makes a job ready that the caller has just launched.
   @inline(__always)
   static func makeLaunchedReady(_ job: JobRef) {
     guard let carrier = current, let readyQueue = carrier.pointee.ownReadyQueue(of: job) else {
@@ -220,10 +221,10 @@ struct Carrier: ~Copyable {
     readyQueue.appendLaunched(job)
   }
 
-  /// From another scheduler's turn, or none.
+  /// Makes a job ready from another scheduler's carrier, or from none.
   ///
-  /// Between workers of one group the waker's worker takes the job along if it is already switched out: it runs sooner,
-  /// on warm data, and no drain has to be started.
+  /// Between workers of one pool the waker's worker takes the job along if the job is already switched out: it runs
+  /// sooner, on warm data, and no drain must be started.
   @usableFromInline @inline(never)
   static func sendRemotely(_ job: JobRef) {
     let scheduler = job.pointee.scheduler.load(ordering: .relaxed)

@@ -93,15 +93,7 @@ extension Scheduler {
       guard let job = chooseNext() else {
         if findMore(carrier) || spin(carrier) { continue }
         prepareToIdle()
-        if inbox.goIdle() {
-          // An offer that came before this worker was idle has cleared its idle bit and could not wake it.
-          guard let workerPool = readyQueue.pointee.workerPool,
-            workerPool._withUnsafeGuaranteedRef({ $0.wasOffered(self) }), inbox.wakeUp()
-          else {
-            return true
-          }
-        }
-        readyQueue.pointee.workerPool?._withUnsafeGuaranteedRef { $0.markBusy(self) }
+        if endDrain() { return true }
         continue
       }
       if deferIfForeign(job, JobFlags.deferredWake) { continue }

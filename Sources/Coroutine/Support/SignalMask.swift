@@ -9,8 +9,7 @@ import Glibc
 enum SignalMask {
   static let left: [Int32] = [SIGILL, SIGTRAP, SIGFPE, SIGBUS, SIGSEGV, SIGSYS, SIGPIPE, SIGPROF]
 
-  /// Runs `body` with that mask: a thread inherits it from its creator, so the mask is in force from the thread's
-  /// start.
+  /// Runs `body` with that mask; a thread inherits its creator's mask, so the mask is in force from the thread's start.
   static func whileBlocked<Output>(_ body: () -> Output) -> Output {
     var blocked = sigset_t()
     sigfillset(&blocked)

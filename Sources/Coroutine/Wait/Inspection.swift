@@ -12,7 +12,7 @@ import Synchronization
 //   dump                                          the thread that releases the object last
 //   1 inspected = the object's address            a. the job's wait was claimed (compare-and-swap)
 //   2 reads the word                              b. the job ran on, and its frame released the object
-//   3 sees the same epoch, WAITING c. the deinit reads `inspected`; while that is its own address, it waits
+//   3 sees the same epoch, WAITING                c. the deinit waits while `inspected` is its own address
 //   4 tries to retain the object                  d. the memory is freed
 //   5 inspected = 0
 //
@@ -31,7 +31,8 @@ import Synchronization
 // After 5 the dump owns a reference. It may take the object's lock, and it releases the reference under no lock: if
 // that is the last one, the deinit runs on the dump's thread.
 //
-// The kernel has this file so that every deinit may call it; what a dump says is in Inspect and beside each type.
+// The kernel contains this file so that every deinit may call it. The texts of a dump are in Inspect and beside each
+// type.
 
 enum Inspection {
   /// The address of the object that a dump is about to retain; 0 if there is none.

@@ -108,9 +108,9 @@ struct Waiter {
   @usableFromInline var isLinked = false
   @usableFromInline var reason = WakeReason.delivered
   @usableFromInline var epoch = WaitEpoch(word: 0)
-  /// The waiting job, or nil if a callback waits or `notify` is set.
+  /// The waiting job; nil if a callback waits or `notify` is set.
   @usableFromInline var job: JobRef?
-  /// The settling thread calls it with `context`, outside of every lock.
+  /// The function that the settling thread calls with `context`, outside every lock.
   @usableFromInline var notify: Notification?
   /// The argument of `notify`; the callback object of a callback's waiter, which has no `notify`.
   @usableFromInline var context: UnsafeMutableRawPointer?

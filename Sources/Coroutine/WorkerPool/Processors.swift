@@ -14,7 +14,7 @@ enum Processors {
       return usable
     }
     guard let count = Int(setting), (1...64).contains(count) else {
-      misuse("COROUTINE_WORKERS is '\(setting)'. Set it to a number of lanes from 1 to 64, or leave it unset.")
+      misuse("COROUTINE_WORKERS is '\(setting)'. Set it to a number of workers from 1 to 64, or leave it unset.")
     }
     return count
   }

@@ -3,8 +3,8 @@ import Testing
 
 /// A context whose body is a Swift closure, used by these tests.
 ///
-/// Made and destroyed explicitly, like the C context it stands for. Values that cross are integers, so that a test can
-/// say what it sent and what came back.
+/// Created and destroyed explicitly, like the C context that it wraps. The exchanged values are integers, so that a
+/// test can compare what it sent and received.
 struct Fiber {
   let context: UnsafeMutablePointer<cco_context>
 

@@ -73,9 +73,10 @@ enum Machine {
     }
   }
 
-  /// Recurses until the stack is used up, in frames of some 1,000 bytes: ThreadSanitizer keeps a list of a thread's
-  /// calls that has room for 65,536, and writes beyond its end without a check, so that the frames of 16 MiB must be
-  /// few.
+  /// Recurses until the stack is used up, in frames of some 1,000 bytes.
+  ///
+  /// ThreadSanitizer keeps a list of a thread's calls with room for 65,536 entries, and writes beyond its end without a
+  /// check, so there must be few frames in 16 MiB.
   @inline(never) @discardableResult
   static func exhaustStack(_ depth: Int = 1 << 28) -> Int {
     withUnsafeTemporaryAllocation(of: Int.self, capacity: 120) { frame in

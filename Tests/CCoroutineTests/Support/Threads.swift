@@ -11,8 +11,8 @@ private final class Errand<Result> {
 
 /// Runs `body` on a new thread and waits for it.
 ///
-/// Contexts are tested on plain threads because a test itself runs inside of a Task, where Swift keeps task-locals in
-/// the Task and not with the thread.
+/// Contexts are tested on plain threads because a test itself runs inside a Task, where Swift keeps task-locals in the
+/// Task and not with the thread.
 func onThread<Result>(_ body: @escaping () throws -> Result) throws -> Result {
   let errand = Errand(body)
   let thread = start { errand.run() }
@@ -46,8 +46,8 @@ private func start(_ body: @escaping () -> Void) -> pthread_t {
 
 /// Several threads that take turns.
 ///
-/// Each call of `next` runs a closure on the thread after the one that ran the last, and waits for it. At any time one
-/// thread runs and all others wait, so what they touch needs no other lock.
+/// Each call of `next` runs a closure on the next thread, in turn, and waits for it. At any time one thread runs and
+/// all others wait, so their data needs no other lock.
 final class Carousel {
   private var mutex = UnsafeMutablePointer<pthread_mutex_t>.allocate(capacity: 1)
   private var changed = UnsafeMutablePointer<pthread_cond_t>.allocate(capacity: 1)

@@ -6,8 +6,8 @@ import Testing
 
 @testable import CoroutineDemo
 
-/// How long the reader takes to make items of a feed, against how long Foundation's parser takes to call a delegate
-/// that does nothing with it.
+/// The time in which the reader makes items of a feed, compared with the time in which Foundation's parser calls a
+/// delegate that does nothing.
 @Suite(.serialized, .timeLimit(.minutes(5))) struct `The speed of parsing` {
   /// The limit for an optimised build.
   ///

@@ -4,10 +4,10 @@ import Testing
 
 @testable import CoroutineDemo
 
-/// A CoroutineDemo under way as a process of its own: what it prints can be waited for, and it can be sent signals.
+/// A running CoroutineDemo in a separate process: tests can wait for its output, and send it signals.
 ///
-/// Each output is read by a thread of its own until its end, so that the process never waits for a reader. Every wait
-/// here is for an event; the tests' time limit ends what never comes.
+/// Each output is read by a separate thread until its end, so that the process never waits for a reader. Every wait
+/// here is for an event; the tests' time limit ends a wait for an event that never comes.
 final class DemoProcess: Sendable {
   struct End {
     var status: Int32

@@ -161,8 +161,8 @@ struct ActorStressTests {
     }
   }
 
-  /// Actors that fail at random under a supervisor of a random strategy, on several queues: nothing that was told to a
-  /// life that did not fail over it is lost, and each is alive in the end.
+  /// Actors that fail at random under a supervisor of a random strategy, on several queues: a message is lost only if
+  /// handling it failed, and each actor is alive in the end.
   @Test func `restarts lose only the messages that failed`() async throws {
     let stress = Stress()
     for round in 0..<stress.rounds(12) {

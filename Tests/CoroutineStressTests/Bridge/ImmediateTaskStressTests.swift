@@ -12,8 +12,7 @@ private func currentTask() -> Int? { withUnsafeCurrentTask { $0?.hashValue } }
 @Suite("Stress: waits inside of Task.immediate", .timeLimit(.minutes(10)))
 struct ImmediateTaskStressTests {
   /// A coroutine, a Task in it, a coroutine that the Task starts immediately, and a Task in that, all of which move
-  /// from
-  /// queue to queue; returns how often one saw the state of another.
+  /// from queue to queue; returns how often one saw the state of another.
   private static func nest(_ user: Int, _ queues: [DispatchQueue]) throws -> Int {
     let strangers = Census()
     func go(_ step: Int) throws { try co_switch(to: queues[(user + step) % queues.count]) }

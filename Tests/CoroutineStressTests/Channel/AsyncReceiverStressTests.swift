@@ -11,9 +11,9 @@ struct AsyncReceiverStressTests {
   /// A thread that claims async receivers wakes them after leaving the channel's lock; at that instant their Tasks are
   /// cancelled.
   ///
-  /// A batch holds values that it puts back when it is cancelled, to several receivers at once; a close claims all.
-  /// Both, and the cancelling of the Tasks, go over the channels in the same order on queues of their own. Each value
-  /// is received once or reaches the hook once.
+  /// A cancelled batch puts its values back to several receivers at once; a close claims all receivers. Both, and the
+  /// cancelling of the Tasks, process the channels in the same order on separate queues. Each value is received once or
+  /// reaches the hook once.
   @Test(arguments: Event.allCases)
   func `receivers that are cancelled while they are woken lose no value`(event: Event) async throws {
     let (rounds, size, iterators, values) = (stress.rounds(5_000), 50, 4, 3)

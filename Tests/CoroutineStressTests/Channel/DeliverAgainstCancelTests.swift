@@ -10,8 +10,8 @@ struct DeliverAgainstCancelTests {
 
   /// Sender, receiver and canceller are on three queues and act at the same instant.
   ///
-  /// Whatever wins, each value is received once or reaches the hook once. Rounds run in batches: one side of each waits
-  /// already; while one queue lets the other sides begin, one after the other, a second cancels some, in the same
+  /// Whatever wins, each value is received once or reaches the hook once. Rounds run in batches: one side of each round
+  /// waits already; while one queue starts the other sides, one after another, a second queue cancels some, in the same
   /// order.
   @Test(arguments: Way.allCases)
   func `no value is lost or doubled`(way: Way) async throws {

@@ -1,10 +1,10 @@
-// A channel as a sequence of steps, and the search for an order of steps that explains what was seen.
+// A model of a channel as a sequence of steps, and the search for an order of steps that explains a history.
 //
 // An operation that may wait takes effect twice: when it asks (it is served at once or queued) and when it is served
-// (by another's asking). The model leaves open only which ready case a select takes, and that its recorded answer
-// tells. So an order of askings decides everything. A history is linearizable if there is an order in which (1) an
-// operation asks after every operation that had returned before it was called has been served, and (2) everyone is
-// served with the answer that was recorded.
+// (by a later operation). The model leaves open only which ready case a select takes, and the recorded answer
+// determines that. So the order of asking determines everything. A history is linearizable if there is an order in
+// which (1) an operation asks after every operation that had returned before it was called has been served, and (2)
+// every operation is served with its recorded answer.
 
 struct Operation: Sendable {
   enum Kind: Sendable, Equatable {

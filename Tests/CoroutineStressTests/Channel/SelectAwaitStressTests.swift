@@ -4,8 +4,8 @@ import Testing
 
 @Suite("Stress: select on promises and jobs", .timeLimit(.minutes(5)))
 struct SelectAwaitStressTests {
-  /// All of them use the one waiter queue of the promise, or of the job, at once: ThreadSanitizer sees whether they do
-  /// so under its lock only.
+  /// All of them use the waiter queue of one promise or job at once; ThreadSanitizer checks that they do so under its
+  /// lock only.
   @Test func `selects, waits, handlers and the settling of one promise meet without a race`() async throws {
     let stress = Stress()
     let queues = queues(3)

@@ -4,8 +4,8 @@ import Testing
 
 @Suite("Stress: dumps", .timeLimit(.minutes(10)))
 struct DumpStressTests {
-  /// What coroutines wait for is released as soon as the wait is over, while dumps look at it: the sanitizers see
-  /// whether a dump touches what has gone.
+  /// The sources of waits are released as soon as the waits are over, while dumps inspect them: the sanitizers see an
+  /// access to freed memory.
   @Test func `dumps inspect the sources that thousands of coroutines wait for, which are released at any moment`()
     async throws
   {

@@ -4,8 +4,8 @@ import Testing
 
 /// Cycles of pending promises, closed by one thread per promise at the same time.
 ///
-/// Each thread closes by another way of waiting. Whichever edge comes last finds the others: its promise rejects with
-/// `cycle`, and so do all.
+/// Each thread closes by another way of waiting. The last edge finds the cycle: its promise rejects with `cycle`, and
+/// so do all.
 @Suite("Stress: cycles that several threads close together", .timeLimit(.minutes(10)))
 struct CircleStressTests {
   /// A promise, a function that makes it wait for another, from any thread, and the other promises it waits for, which

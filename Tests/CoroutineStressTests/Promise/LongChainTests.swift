@@ -8,8 +8,8 @@ struct LongChainTests {
   /// A million in optimised builds; fewer are enough in a debug build.
   private static let links = Stress().rounds(_isDebugAssertConfiguration() ? 200_000 : 1_000_000, least: 10_000)
 
-  /// Runs `body` once with a short chain and room enough: the Swift runtime makes metadata at first use, for which the
-  /// smallest stack is too small.
+  /// Runs `body` once with a short chain on a large stack: the Swift runtime creates metadata at first use, for which
+  /// the smallest stack is too small.
   private func onSmallStack<Output: Sendable>(_ body: @escaping @Sendable (Int) throws -> Output) async throws -> Output
   {
     _ = try await co_launch(on: queues(1)[0]) { try body(10) }.value

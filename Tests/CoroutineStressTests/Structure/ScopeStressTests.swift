@@ -6,8 +6,8 @@ import Testing
 struct ScopeStressTests {
   /// A random tree of scopes.
   ///
-  /// Its children end, fail, wait to be cancelled or open scopes of their own, on queues and on the shared scheduler.
-  /// No scope may return while a child of it is alive.
+  /// Its children end, fail, wait to be cancelled or open further scopes, on queues and on the shared scheduler. No
+  /// scope may return while one of its children is alive.
   private struct Tree: Sendable {
     let objects = Census()
     let violations = Census()

@@ -4,8 +4,8 @@ import Glibc
 
 /// One seeded run of a stress test.
 ///
-/// `CO_STRESS` multiplies the rounds of every test, `CO_SEED` replays a run: what is random in the test is the same
-/// again, what is random in the scheduling of threads is not.
+/// `CO_STRESS` multiplies the rounds of every test. `CO_SEED` replays a run: random numbers of the test are the same
+/// again, the scheduling of threads is not.
 struct Stress {
   let seed: UInt64
   let factor: Double

@@ -72,10 +72,10 @@ struct BlockingThreadTests {
   }
 }
 
-/// The attributes of the calling thread.
+/// The stack size of the calling thread.
 ///
-/// Swift's C library module leaves pthread_getattr_np out, so it is looked up; and several modules claim
-/// pthread_attr_t, so it is not initialised by name.
+/// Swift's C library module lacks pthread_getattr_np, so it is looked up; and several modules declare pthread_attr_t,
+/// so it is not initialised by name.
 private func stackSize() -> Int {
   typealias Get = @convention(c) (pthread_t, UnsafeMutablePointer<pthread_attr_t>) -> Int32
   return withUnsafeTemporaryAllocation(of: pthread_attr_t.self, capacity: 1) { attributes in

@@ -2,8 +2,7 @@ import Coroutine
 import Dispatch
 import Testing
 
-/// One test for each row of coobjc's promises, and its channels in short; docs/coming-from/coobjc.md shows what is
-/// written here.
+/// One test for each row of coobjc's promises, and its channels in short; docs/coming-from/coobjc.md shows this code.
 @Suite("Coming from coobjc: promises and channels", .timeLimit(.minutes(1)))
 struct CoobjcPromiseTests {
   private func outcomeOf<Value: Sendable>(_ promise: Promise<Value>) async -> String {

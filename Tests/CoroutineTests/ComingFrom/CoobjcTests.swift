@@ -2,8 +2,7 @@ import Coroutine
 import Dispatch
 import Testing
 
-/// What users of coobjc and coswift wrote to launch, wait and generate, written here; docs/coming-from/coobjc.md shows
-/// it.
+/// Code of coobjc and coswift users to launch, wait and generate, rewritten; docs/coming-from/coobjc.md shows it.
 @Suite("Coming from coobjc: coroutines", .timeLimit(.minutes(1)))
 struct CoobjcTests {
   @Test func `co_launch: queued, on a queue, at once, lazily, with a stack of its own, and with a result`() async throws

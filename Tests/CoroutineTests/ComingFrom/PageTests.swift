@@ -1,8 +1,7 @@
 import Glibc
 import Testing
 
-/// The pages in docs/coming-from show code in their tables and blocks: what stands there is compiled, and run, in this
-/// folder.
+/// The pages in docs/coming-from show code in their tables and blocks; this folder compiles and runs that code.
 @Suite("What docs/coming-from shows")
 struct PageTests {
   @Test(arguments: ["pspromise", "easyasync", "promisekit", "rjiterator", "coobjc"])

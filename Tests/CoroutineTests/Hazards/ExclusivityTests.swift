@@ -3,8 +3,8 @@ import Testing
 
 /// Swift keeps the accesses in progress in a list per thread.
 ///
-/// A coroutine that suspends within one must take its part of that list along: else another coroutine's access is
-/// called a violation, or the list is torn on another thread.
+/// A coroutine that suspends within an access must take its part of that list along: otherwise another coroutine's
+/// access is reported as a violation, or the list is corrupted on another thread.
 @Suite("Exclusivity across suspensions", .timeLimit(.minutes(1)))
 struct ExclusivityTests {
   private final class Box: @unchecked Sendable {

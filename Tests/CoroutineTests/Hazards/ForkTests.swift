@@ -41,7 +41,7 @@ private let inherited = Mutex<Job<Void>?>(nil)
 
 /// Launches `inherited`, and returns when every other thread of the process sleeps.
 ///
-/// A thread that runs may hold a lock of Swift's runtime or of Dispatch, which would stay locked in a child; this is
+/// A running thread may hold a lock of Swift's runtime or of Dispatch, which would stay locked in a child; this test is
 /// about the locks of Coroutine.
 private func launchInherited() throws {
   // Objects that are created at the first use are created here.

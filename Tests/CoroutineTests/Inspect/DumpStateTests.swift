@@ -204,7 +204,7 @@ struct DumpStateTests {
   func `the worker is the coroutine's current one, not the one of its launch`() async throws {
     let gate = Gate()
     let moved = Locked("")
-    let stolen = try await onCoroutine(on: ownLanes("dump").workers[0].currentQueue) {
+    let stolen = try await onCoroutine(on: ownWorkers("dump").workers[0].currentQueue) {
       let isThere = Flag()
       let job = co_launch(name: "dump: stolen") {
         moved.current = Carrier.current?.pointee.scheduler?.takeUnretainedValue().label ?? ""

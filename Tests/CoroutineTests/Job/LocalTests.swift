@@ -105,7 +105,7 @@ struct LocalTests {
     #expect(seen == "1 one 0 none")
   }
 
-  // MARK: off a coroutine
+  // MARK: outside a coroutine
 
   @Test func `outside a coroutine it is bound for the thread's extent and everything launched in it`() async throws {
     let local = CoroutineLocal(default: "none")

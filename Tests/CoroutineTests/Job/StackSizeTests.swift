@@ -5,8 +5,8 @@ import Testing
 struct StackSizeTests {
   @Test(arguments: [0, 1, 16 * 1024, 16 * 1024 + 1, 100_000, 512 * 1024, 1 << 20, 16 << 20])
   func `a size is rounded up to a class that holds it`(bytes: Int) async throws {
-    // The smallest class leaves little room: the body calls next to nothing, and Swift makes the metadata of its types,
-    // which takes more, in a first run on a roomy stack.
+    // The smallest class leaves little room: the body calls almost nothing, and Swift creates the metadata of its
+    // types, which needs more, in a first run on a large stack.
     #expect(try await co_launch(stack: .standard) { bytes }.value == bytes)
     #expect(try await co_launch(stack: .bytes(bytes)) { bytes }.value == bytes)
   }

@@ -80,10 +80,10 @@ struct FairMutexTests {
       try co_scope { scope in
         for _ in 0..<20 {
           scope.launch {
-            for carrier in 0..<50 {
+            for round in 0..<50 {
               try lock.withLock {
                 let before = cell.count
-                if carrier.isMultiple(of: 10) { try co_yield() }
+                if round.isMultiple(of: 10) { try co_yield() }
                 cell.increment()
                 #expect(cell.count == before + 1)
               }

@@ -80,7 +80,7 @@ struct AdaptingTests {
     #expect(await outcomeOf(Promise.task { 5 }) == "5")
     let cancelled = Gate()
     let task = Promise<Int>.task {
-      // Not until Task.isCancelled: a handler whose operation has ended before its turn came is not called.
+      // Only after Task.isCancelled: a handler whose operation has ended before it is called is not called.
       await withTaskCancellationHandler {
         while cancelled.isPending { await Task.yield() }
       } onCancel: {

@@ -2,8 +2,8 @@ import Coroutine
 import Dispatch
 import Testing
 
-/// What `observe` says of when it calls: in the settling call, with everything settled that hangs on that promise, and
-/// free to attach, settle and wait.
+/// The rules of a callback of `observe`: it runs in the settling call, after all handler-less dependents of the promise
+/// are settled, and it may attach, settle and wait.
 @Suite("Promise: observe", .timeLimit(.minutes(1)))
 struct ObserveTests {
   @Test

@@ -5,8 +5,7 @@ import Testing
 /// The clauses of Promises/A+ 1.1 that can be broken in a typed language, each by its number.
 ///
 /// Omitted are clauses that the types rule out: handlers that are no functions (2.2.1, 2.2.7.3 and 2.2.7.4 are then
-/// `recover` and
-/// `then`), `this` (2.2.5), and thenables that are no promises (2.3.3).
+/// `recover` and `then`), `this` (2.2.5), and thenables that are no promises (2.3.3).
 @Suite("Promises/A+", .timeLimit(.minutes(1)))
 struct PromisesAPlusTests {
   private func outcomeOf<Value: Sendable>(_ promise: Promise<Value>) async -> String {

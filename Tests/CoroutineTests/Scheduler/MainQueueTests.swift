@@ -4,10 +4,10 @@ import Testing
 
 private let key = DispatchSpecificKey<Bool>()
 
-/// Under `dispatchMain`, which a test process is in: it gives the main thread up, and the queue is served by any
-/// thread.
+/// The main queue under `dispatchMain`, as in a test process: it gives the main thread up, and any thread serves the
+/// queue.
 ///
-/// Under a run loop the consumer's program shows that it is the main thread.
+/// The consumer's program tests the main queue under a run loop, where it is the main thread.
 @Suite("The main queue", .timeLimit(.minutes(1)))
 struct MainQueueTests {
   @Test func `runs coroutines, before and after each kind of wait`() async throws {

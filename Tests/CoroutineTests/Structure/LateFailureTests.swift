@@ -20,8 +20,8 @@ struct LateFailureTests {
     }
   }
 
-  // On a serial queue children begin in the order of their launches. One that is cancelled before it has begun never
-  // does, so the one that fails first is launched last, or lets the others begin.
+  // On a serial queue children start in the order of their launches. A child that is cancelled before it has started
+  // never starts, so the child that fails first is launched last, or lets the others start.
 
   /// Lets the others start, and fails.
   private static func failAfterOthers(_ failure: any Error) throws -> Int {

@@ -24,7 +24,7 @@ func onSerialQueue<Output: Sendable>(_ body: sending @escaping () throws -> Outp
 /// Returns a separate pool of two workers, for a test that blocks one of them.
 ///
 /// The pool lives for ever, as the shared one does.
-func ownLanes(_ label: String) -> WorkerPool {
+func ownWorkers(_ label: String) -> WorkerPool {
   Unmanaged.passRetained(WorkerPool(count: 2, label: "coroutine.tests.\(label)")).takeUnretainedValue()
 }
 

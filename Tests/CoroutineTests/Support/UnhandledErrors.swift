@@ -2,9 +2,9 @@ import Coroutine
 
 /// Receives the errors of the unhandled-error hook, separately for each test.
 ///
-/// The hook is the process's, and tests run side by side. So it is replaced once and for good by one that looks at the
-/// error: a `Failure` knows whose ears it is for, every other error goes on to the hook that was there before. A test
-/// that sets the hook itself belongs in a process of its own (an exit test).
+/// The hook belongs to the process, and tests run at the same time. So it is replaced once and permanently by a hook
+/// that inspects the error: a `Failure` contains its listener, every other error goes to the previous hook. A test that
+/// sets the hook itself belongs in a separate process (an exit test).
 final class UnhandledErrors: Sendable {
   /// An error that only its own listener receives.
   struct Failure: Error {

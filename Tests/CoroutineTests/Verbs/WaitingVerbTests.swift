@@ -92,7 +92,7 @@ struct WaitingVerbTests {
     #expect(seen == "()")
   }
 
-  // MARK: off a coroutine
+  // MARK: outside a coroutine
 
   @Test(arguments: WaitingVerb.allCases)
   func `throws on a plain thread, and runs nothing`(verb: WaitingVerb) async throws {

@@ -9,8 +9,8 @@ struct YieldTests {
     try await onSerialQueue {
       let jobs = ["a", "b", "c"].map { name in
         co_launch {
-          for carrier in 1...3 {
-            trace("\(name)\(carrier)")
+          for round in 1...3 {
+            trace("\(name)\(round)")
             try co_yield()
           }
         }

@@ -9,7 +9,7 @@ import Testing
 @Suite("A worker that backs off", .timeLimit(.minutes(1)), .enabled(if: Processors.usable > 1))
 struct BackingOffTests {
   /// The pool lives for ever, as the shared one does.
-  private let group = ownLanes("resting")
+  private let group = ownWorkers("backing off")
   private var one: Scheduler { group.workers[0] }
   private var other: Scheduler { group.workers[1] }
 

@@ -7,8 +7,8 @@ import Testing
 @testable import Coroutine
 
 /// Two workers, one of which computes: the watchdog handles the jobs that are parked there.
-// Not under ThreadSanitizer, which reports that `launchParked` looks at a job's context while another worker may have
-// the job. The stress tests of rescues look at no context, and run there.
+// Not under ThreadSanitizer, which reports that `launchParked` reads a job's context while another worker may have the
+// job. The stress tests of rescues read no context, and run there.
 @Suite(
   "A worker that computes for long",
   .timeLimit(.minutes(1)),
@@ -16,7 +16,7 @@ import Testing
 )
 struct RescueTests {
   /// The pool lives for ever, as the shared one does.
-  private let group = ownLanes("rescue")
+  private let group = ownWorkers("rescue")
   private var busy: Scheduler { group.workers[0] }
 
   @Test func `does not keep a deadline from ending the wait of a job that is parked there`() async throws {
@@ -107,7 +107,7 @@ struct RescueTests {
       return (spin(until: all, for: .seconds(20)), count)
     }
     .value
-    #expect(wasSeenTo, "they ran only when the lane was free again")
+    #expect(wasSeenTo, "they ran only when the worker was free again")
     #expect(order.current == Array(0..<count))
   }
 
@@ -150,7 +150,7 @@ struct RescueTests {
       return (job.completion.isSettled, try job.join())
     }
     let (wasSeenTo, outcome) = try await computing.value
-    #expect(wasSeenTo, "its wait ended only when the lane was free again", sourceLocation: sourceLocation)
+    #expect(wasSeenTo, "its wait ended only when the worker was free again", sourceLocation: sourceLocation)
     #expect(outcome == expected, sourceLocation: sourceLocation)
   }
 }

@@ -6,13 +6,13 @@ import Testing
 
 /// The workers of the shared scheduler: work is distributed, and nothing is lost.
 ///
-/// A test that holds a worker has workers of its own: two such tests would hold both shared workers of a machine with
+/// A test that blocks a worker has a separate pool: two such tests would block both shared workers of a machine with
 /// two cores, and wait for each other.
 @Suite(.timeLimit(.minutes(1)), .enabled(if: Processors.usable > 1))
 struct WorkerTests {
   @Test func `a launched job runs while its launcher computes`() async throws {
     let ran = Flag()
-    try await onCoroutine(on: ownLanes("beside").workers[0].currentQueue) {
+    try await onCoroutine(on: ownWorkers("beside").workers[0].currentQueue) {
       co_launch { ran.raise() }
       co_launch {}
       // No suspension: only another worker can set it.
@@ -22,7 +22,7 @@ struct WorkerTests {
 
   @Test func `a single job behind a long computation is rescued`() async throws {
     let ran = Flag()
-    try await onCoroutine(on: ownLanes("single").workers[0].currentQueue) {
+    try await onCoroutine(on: ownWorkers("single").workers[0].currentQueue) {
       co_launch { ran.raise() }
       spin(until: ran)
     }
@@ -33,7 +33,7 @@ struct WorkerTests {
     let ended = Locked(0)
     let isComputing = Flag()
     let done = Flag()
-    let workers = ownLanes("inbox").workers
+    let workers = ownWorkers("inbox").workers
     let computing = co_launch(on: workers[0].currentQueue) {
       isComputing.raise()
       spin(until: done)

@@ -28,6 +28,6 @@ struct WorkersSettingTests {
       setenv("COROUTINE_WORKERS", setting, 1)
       co_launch {}
     }
-    #expect(result?.said("COROUTINE_WORKERS is '\(setting)'. Set it to a number of lanes from 1 to 64") == true)
+    #expect(result?.said("COROUTINE_WORKERS is '\(setting)'. Set it to a number of workers from 1 to 64") == true)
   }
 }

@@ -4,9 +4,9 @@ import Foundation
 
 /// Prints lines that scripts/consumer compares with a fixed text.
 ///
-/// What they say comes out of coroutines: two that each deliver a part of the sum, one that waits for both, one that
-/// would wait for an hour and is cancelled, one on the main queue, which a run loop serves, and the README's login,
-/// once to its end and once cancelled.
+/// Their contents are computed by coroutines: two that each deliver a part of the sum, one that waits for both, one
+/// that would wait for an hour and is cancelled, one on the main queue, which a run loop serves, and the README's
+/// login, once to its end and once cancelled.
 @main
 struct Consumer {
   static func main() throws {

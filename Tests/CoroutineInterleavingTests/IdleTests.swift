@@ -1,0 +1,105 @@
+import Synchronization
+import Testing
+
+// WorkerPool/WorkerPool.swift and Scheduler/Scheduler+Idle.swift: idle bits, offers, and a worker that goes to sleep.
+
+extension InterleavingTests {
+  @Suite struct IdleTests {
+    @Test func `of two ready jobs one is stolen while the worker is busy`() {
+      let found = Explorer.explore(Self.offer)
+      #expect(found.failure == nil, "\(found)")
+    }
+
+    @Test func `a worker that goes idle handles what is pushed to it`() {
+      let found = Explorer.explore(Self.message)
+      #expect(found.failure == nil, "\(found)")
+    }
+
+    // An offer that comes before the worker's inbox is idle takes the idle bit, and starts no drain.
+    //
+    // Another step was removed by hand, the second `takeHalf` in `WorkerPool.steal`. The explorer found the same end
+    // after 37 schedules with one preemption: worker 1 looks at the queue of worker 0 and finds it empty; worker 0
+    // appends two jobs and finds no idle bit; worker 1 sets its bit and goes idle.
+    @Test func `ready jobs wait for a busy worker without the last look at the idle bits`() {
+      #expect(Explorer.explore(with: .reads(.max, in: "withoutDrain(_:)"), Self.offer).failure != nil)
+    }
+
+    @Test func `a message is lost when a worker goes idle over it`() {
+      #expect(Explorer.explore(with: .compares(mask: 0, in: "goIdle()"), Self.message).failure != nil)
+    }
+
+    // MARK: Models
+
+    /// A pool whose jobs are closures.
+    private final class World {
+      let run: Explorer
+      let pool: WorkerPool
+      private var bodies: [(job: AnyJob, body: () -> Void)] = []
+      private(set) var ended: [Int] = []
+
+      init(_ run: Explorer, workers: Int) {
+        self.run = run
+        pool = WorkerPool(count: workers, label: "")
+        for (index, worker) in pool.workers.enumerated() {
+          run.thread("worker \(index)") { [unowned self] in
+            worker.host { drain(worker) }
+          }
+        }
+        run.atEnd { [self] in
+          run.require(ended.sorted() == Array(bodies.indices), "ended: \(ended) of \(bodies.count) jobs")
+          // The bodies hold this world.
+          bodies = []
+        }
+      }
+
+      func job(_ body: @escaping () -> Void) -> JobRef {
+        let job = AnyJob(on: pool.workers[0])
+        bodies.append((job, body))
+        return job.record
+      }
+
+      /// The steps of Scheduler.run, with nothing but messages and ready jobs.
+      private func drain(_ worker: Scheduler) {
+        pool.markBusy(worker)
+        while true {
+          worker.inbox.takeAll(isShared: true) { worker.handle($0) }
+          if let job = worker.readyQueue.popFirst() {
+            perform(job)
+          } else if !worker.inbox.hasMessages, !pool.steal(for: worker), worker.endDrain() {
+            return
+          }
+        }
+      }
+
+      private func perform(_ job: JobRef) {
+        let number = bodies.firstIndex { $0.job.record == job }!
+        bodies[number].body()
+        ended.append(number)
+      }
+    }
+
+    /// Worker 0 runs a job that makes two others ready, and that does not end before one of them has run.
+    ///
+    /// Meanwhile worker 1 goes idle.
+    private static func offer(_ run: Explorer) {
+      let world = World(run, workers: 2)
+      let hasRun = Gate()
+      let others = (0..<2).map { _ in world.job { hasRun.open() } }
+      let first = world.job {
+        for job in others { world.pool.workers[0].readyQueue.append(job) }
+        hasRun.pass()
+      }
+      world.pool.workers[0].push(.job(first))
+      // Woken for nothing.
+      if world.pool.workers[1].inbox.wakeUp() { world.pool.workers[1].submit() }
+    }
+
+    /// Jobs are sent to a worker that is going idle.
+    private static func message(_ run: Explorer) {
+      let world = World(run, workers: 1)
+      let jobs = (0..<2).map { _ in world.job {} }
+      world.pool.workers[0].push(.job(jobs[0]))
+      run.thread("sender") { world.pool.workers[0].push(.job(jobs[1])) }
+    }
+  }
+}

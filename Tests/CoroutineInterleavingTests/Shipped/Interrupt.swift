@@ -1,0 +1,1 @@
+../../../Sources/Coroutine/Cancellation/Interrupt.swift

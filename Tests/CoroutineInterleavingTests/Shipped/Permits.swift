@@ -1,0 +1,1 @@
+../../../Sources/Coroutine/Lock/Permits.swift

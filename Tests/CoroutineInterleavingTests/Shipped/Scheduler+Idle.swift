@@ -1,0 +1,1 @@
+../../../Sources/Coroutine/Scheduler/Scheduler+Idle.swift

@@ -1,0 +1,1 @@
+../../../Sources/Coroutine/Wait/Waiter.swift

@@ -1,0 +1,91 @@
+internal import CCoroutine
+
+// What the shipped files about jobs name, as far as the models need it.
+
+/// A job whose first piece and cancellation are the model's.
+@usableFromInline
+final class AnyJob {
+  // The first property, as in the library: `JobRef.handle` finds the object by its record's address.
+  private var recordStorage: JobRecord
+  let completion = Completion()
+  /// A virtual thread is the job's stack, so no drain resumes it.
+  var isThread = false
+  /// Open while such a job is parked.
+  let parked = Gate()
+  /// Opened by who resumes the job, where a virtual thread is its stack.
+  let resumed = Gate()
+  /// Whether the stack is switched out.
+  let switchedOut = Atomic<Bool>(false)
+  /// What the job does on its stack until it first parks.
+  var firstPiece: () -> Void = {}
+  /// Somebody looks at the job's frames: called where `cancelScopes` is.
+  var look: () -> Void = {}
+
+  init(on scheduler: Scheduler) {
+    let site = LaunchSite(file: #fileID, line: #line)
+    recordStorage = JobRecord(scheduler: .passUnretained(scheduler), stack: StackSize(), launchSite: site)
+    checkAddress(record, of: &recordStorage)
+  }
+
+  var record: JobRef { propertyAddress(in: self, at: 0, as: JobRecord.self) }
+
+  /// Writes into the context whose it is, for `cco_is_parked`, which knows the context alone.
+  func nameContext() {
+    record.pointee.context.unsafelyUnwrapped.pointee.parked.stack = Unmanaged.passUnretained(self).toOpaque()
+  }
+
+  static func fail(_ job: JobRef, _ error: any Error) { fatalError("\(error)") }
+
+  final class Completion {
+    var isSettled = false
+  }
+}
+
+extension UnsafeMutablePointer where Pointee == JobRecord {
+  func cancelScopes() { handle._withUnsafeGuaranteedRef { $0.look() } }
+
+  @usableFromInline
+  func cancellation() -> (any Error)? {
+    pointee.flags.now & JobFlags.needsCancellationCheck != 0 ? CancellationError() : nil
+  }
+}
+
+@usableFromInline
+struct StackSize {
+  @usableFromInline var byteCount: Int { 1 }
+}
+
+@usableFromInline struct CancelFrame {}
+@usableFromInline final class LocalBinding {}
+@usableFromInline final class CancelReason {}
+
+enum CoroutineError: Error {
+  case afterFork
+}
+
+enum ForkedChild {
+  static var isHere: Bool { false }
+}
+
+enum Clock {
+  static var now: UInt64 { 0 }
+}
+
+/// What a lock says of itself to dumps.
+protocol Inspectable: AnyObject {}
+
+/// Stands where ReadyQueue.swift writes the name of the library's module.
+enum Coroutine {
+  enum StackRunner {
+    static func make(_ stackBytes: Int) -> Result<UnsafeMutablePointer<cco_context>, CoroutineError> {
+      let size = MemoryLayout<cco_context>.size
+      let context = UnsafeMutableRawPointer.allocate(byteCount: size, alignment: MemoryLayout<cco_context>.alignment)
+      context.initializeMemory(as: UInt8.self, repeating: 0, count: size)
+      return .success(context.assumingMemoryBound(to: cco_context.self))
+    }
+
+    static func free(_ stack: UnsafeMutablePointer<cco_context>) { stack.deallocate() }
+  }
+}
+
+typealias StackRunner = Coroutine.StackRunner

@@ -1,0 +1,49 @@
+// What the shipped WorkerPool.swift names.
+
+struct StealBackoff {
+  struct Moment {
+    static var now: Moment { Moment() }
+  }
+  mutating func took(_ count: Int, at now: Moment) {}
+  mutating func pays(at now: Moment) -> Bool { true }
+}
+
+enum Processors {
+  static var workers: Int { 1 }
+}
+
+enum QueueHost {
+  static func makePermanent(_ queue: DispatchQueue, _ pool: WorkerPool, _ index: Int) -> Scheduler {
+    Scheduler(pool: pool, index: index)
+  }
+}
+
+/// Dispatch has no part in the models: the watchdog never looks.
+struct DispatchQueue {
+  init(label: String) {}
+}
+
+protocol DispatchSourceTimer {
+  func setEventHandler(_ handler: () -> Void)
+  func schedule(deadline: DispatchTime)
+  func activate()
+}
+
+enum DispatchTime {
+  case distantFuture
+}
+
+enum DispatchSource: DispatchSourceTimer {
+  case timer
+  static func makeTimerSource(queue: DispatchQueue) -> any DispatchSourceTimer { timer }
+  func setEventHandler(_ handler: () -> Void) {}
+  func schedule(deadline: DispatchTime) {}
+  func activate() {}
+}
+
+extension WorkerPool {
+  func startWatching() {}
+  func watch() {}
+
+  struct Seen {}
+}

@@ -1,0 +1,91 @@
+internal import CCoroutine
+
+// The part of Scheduler.swift that the shipped files of this target use.
+
+/// A scheduler whose host is a virtual thread: a submitted drain opens that thread's gate.
+@usableFromInline
+final class Scheduler: @unchecked Sendable {
+  // Sound because virtual threads run on one thread.
+  let inbox = Inbox()
+  @usableFromInline let readyQueue: UnsafeMutablePointer<ReadyQueue>
+  let index: UInt8
+  let wasJustOffered = Atomic<Bool>(false)
+  var stealBackoff = StealBackoff()
+  /// Closed while no drain is submitted.
+  let gate = Gate()
+  private var isSubmitted = false
+  /// What a drain hands out; set by the model.
+  var handleWork: (UnsafeMutablePointer<WorkItem>) -> Void = { _ in }
+
+  init(pool: WorkerPool? = nil, index: Int = 0) {
+    self.index = UInt8(index)
+    readyQueue = .allocate(capacity: 1)
+    readyQueue.initialize(to: ReadyQueue(workerPool: pool.map(Unmanaged.passUnretained)))
+  }
+
+  deinit {
+    readyQueue.deinitialize(count: 1)
+    readyQueue.deallocate()
+  }
+
+  func push(_ message: Inbox.Message) {
+    if inbox.push(message) { submit() }
+  }
+
+  func send(_ message: Inbox.Message) {
+    if isOwnTurn { handle(message) } else { push(message) }
+  }
+
+  var isOwnTurn: Bool { Carrier.current?.pointee.scheduler?.toOpaque() == Unmanaged.passUnretained(self).toOpaque() }
+
+  func handle(_ message: Inbox.Message) {
+    switch message {
+    case .job(let job): readyQueue.append(job)
+    case .interrupt(let job): handleInterrupt(of: job)
+    case .work(let item): handleWork(item)
+    }
+  }
+
+  /// Queues a drain.
+  func submit() {
+    Explorer.current?.require(!isSubmitted, "a drain was submitted twice")
+    isSubmitted = true
+    gate.open()
+  }
+
+  /// The body of the host's thread: a serial queue whose only blocks are this scheduler's drains.
+  func host(_ drain: () -> Void) {
+    while true {
+      guard gate.passOrEnd() else { return }
+      isSubmitted = false
+      gate.close()
+      Carrier.enter(self) { _ in drain() }
+    }
+  }
+}
+
+/// A byte that keeps virtual threads waiting.
+final class Gate {
+  private let word: UnsafeMutablePointer<UInt8>
+
+  init() {
+    word = .allocate(capacity: 1)
+    word.initialize(to: 1)
+  }
+
+  deinit { word.deallocate() }
+
+  var isOpen: Bool { word.pointee == 0 }
+  func open() { word.pointee = 0 }
+  func close() { word.pointee = 1 }
+
+  /// Waits until the gate is open.
+  func pass(_ function: StaticString = #function) {
+    _ = Explorer.current?.wait(function, gate: UnsafePointer(word), mayEnd: false)
+  }
+
+  /// As pass; false: the execution ends, because nothing is left that could open the gate.
+  func passOrEnd(_ function: StaticString = #function) -> Bool {
+    Explorer.current?.wait(function, gate: UnsafePointer(word), mayEnd: true) ?? false
+  }
+}
