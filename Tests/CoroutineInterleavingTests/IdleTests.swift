@@ -10,6 +10,16 @@ extension InterleavingTests {
       #expect(found.failure == nil, "\(found)")
     }
 
+    @Test func `a worker whose rest ends while it goes idle looks for work again`() {
+      // With a third preemption, which takes a minute in a debug build, it was run by hand: no failure.
+      let found = Explorer.explore(preemptions: 2, Self.rest)
+      #expect(found.failure == nil, "\(found)")
+    }
+
+    @Test func `a worker whose rest ends too early sleeps on without the last look at the resting bits`() {
+      #expect(Explorer.explore(with: .reads(.max, in: "withoutDrain(_:)"), Self.rest).failure != nil)
+    }
+
     @Test func `a worker that goes idle handles what is pushed to it`() {
       let found = Explorer.explore(Self.message)
       #expect(found.failure == nil, "\(found)")
@@ -81,7 +91,23 @@ extension InterleavingTests {
     /// Worker 0 runs a job that makes two others ready, and that does not end before one of them has run.
     ///
     /// Meanwhile worker 1 goes idle.
-    private static func offer(_ run: Explorer) {
+    private static func offer(_ run: Explorer) { _ = makeOffer(run) }
+
+    /// The same, but worker 1 rests from stealing until the watchdog ends that.
+    private static func rest(_ run: Explorer) {
+      let world = makeOffer(run)
+      let watches = Gate()
+      world.pool.workers[1].stealBackoff.refusals = 1
+      world.pool.workers[0].watchdogStarts = { if world.pool.backingOff.now != 0 { watches.open() } }
+      run.thread("watchdog") {
+        guard watches.passOrEnd() else { return }
+        world.pool.endBackoffs(ofAll: true)
+      }
+      // It holds the world.
+      run.atEnd { world.pool.workers[0].watchdogStarts = {} }
+    }
+
+    private static func makeOffer(_ run: Explorer) -> World {
       let world = World(run, workers: 2)
       let hasRun = Gate()
       let others = (0..<2).map { _ in world.job { hasRun.open() } }
@@ -92,6 +118,7 @@ extension InterleavingTests {
       world.pool.workers[0].push(.job(first))
       // Woken for nothing.
       if world.pool.workers[1].inbox.wakeUp() { world.pool.workers[1].submit() }
+      return world
     }
 
     /// Jobs are sent to a worker that is going idle.

@@ -10,7 +10,8 @@ import Coroutine
 // Search (iterative context bounding, as in CHESS). An execution is the list of its decisions. The next execution
 // repeats that list from the start up to the last decision with an alternative that was not tried, takes the
 // alternative, and continues without preemptions. To let another thread run while the present one could continue is a
-// preemption. Bound 0 is searched first, then 1, 2 and 3, so a failure is found with as few preemptions as possible.
+// preemption. A failure is searched for with no preemption, then with 1, 2 and 3, so the schedule that is printed has
+// as few of them as possible.
 //
 // Fewer decisions. An operation needs a decision only if it can meet another thread's: if more than one thread uses the
 // location, and one of them changes it (Sharing). What threads share is learnt from the executions; the search of a
@@ -177,24 +178,37 @@ final class Explorer {
       // The checks hold the models' worlds, and these the explorer.
       explorer.finalChecks = []
     }
+    // Where no failure is expected, all schedules at once: the lower bounds would repeat a part of them.
+    if fault == nil {
+      let schedules = explorer.run(upTo: preemptions, model)
+      if explorer.failure == nil { return Exploration(schedules: schedules) }
+    }
     var schedules = 0
     for bound in 0...preemptions {
-      explorer.search.pointee.bound = bound
-      // Anew, when an execution has shown that threads share more than was known.
-      repeat {
-        explorer.sharing.pointee.hasGrown = false
-        explorer.search.pointee.length = 0
-        schedules = 0
-        repeat {
-          explorer.runOnce(model)
-          schedules += 1
-          // A failure that comes with more sharing is found again, by a schedule that can be repeated.
-          if explorer.sharing.pointee.hasGrown { break }
-          if explorer.failure != nil { return explorer.reportFailure(schedules, model) }
-        } while explorer.search.pointee.backtrack()
-      } while explorer.sharing.pointee.hasGrown
+      schedules = explorer.run(upTo: bound, model)
+      if explorer.failure != nil { return explorer.reportFailure(schedules, model) }
     }
     return Exploration(schedules: schedules)
+  }
+
+  /// Runs the schedules with at most `bound` preemptions, until one fails; returns how many it has run.
+  private func run(upTo bound: Int, _ model: (Explorer) -> Void) -> Int {
+    search.pointee.bound = bound
+    var schedules: Int
+    // Anew, when an execution has shown that threads share more than was known.
+    repeat {
+      sharing.pointee.hasGrown = false
+      search.pointee.length = 0
+      schedules = 0
+      repeat {
+        runOnce(model)
+        schedules += 1
+        // A failure that comes with more sharing is found again, by a schedule that can be repeated.
+        if sharing.pointee.hasGrown { break }
+        if failure != nil { return schedules }
+      } while search.pointee.backtrack()
+    } while sharing.pointee.hasGrown
+    return schedules
   }
 
   /// Runs the failed schedule again, and writes it down.

@@ -1,11 +1,18 @@
 // What the shipped WorkerPool.swift names.
 
 struct StealBackoff {
+  /// So many times stealing does not pay.
+  var refusals = 0
+
   struct Moment {
     static var now: Moment { Moment() }
   }
   mutating func took(_ count: Int, at now: Moment) {}
-  mutating func pays(at now: Moment) -> Bool { true }
+  mutating func pays(at now: Moment) -> Bool {
+    if refusals == 0 { return true }
+    refusals -= 1
+    return false
+  }
 }
 
 enum Processors {
@@ -18,7 +25,7 @@ enum QueueHost {
   }
 }
 
-/// Dispatch has no part in the models: the watchdog never looks.
+/// Dispatch has no part in the models: where the watchdog looks, it is a virtual thread.
 struct DispatchQueue {
   init(label: String) {}
 }
@@ -42,7 +49,7 @@ enum DispatchSource: DispatchSourceTimer {
 }
 
 extension WorkerPool {
-  func startWatching() {}
+  func startWatching() { workers[0].watchdogStarts() }
   func watch() {}
 
   struct Seen {}

@@ -14,8 +14,8 @@ final class Scheduler: @unchecked Sendable {
   /// Closed while no drain is submitted.
   let gate = Gate()
   private var isSubmitted = false
-  /// What a drain hands out; set by the model.
-  var handleWork: (UnsafeMutablePointer<WorkItem>) -> Void = { _ in }
+  /// Called where a pool asks for its watchdog; of the pool's first worker.
+  var watchdogStarts: () -> Void = {}
 
   init(pool: WorkerPool? = nil, index: Int = 0) {
     self.index = UInt8(index)
@@ -42,7 +42,7 @@ final class Scheduler: @unchecked Sendable {
     switch message {
     case .job(let job): readyQueue.append(job)
     case .interrupt(let job): handleInterrupt(of: job)
-    case .work(let item): handleWork(item)
+    case .work: fatalError("no model with a whole scheduler has work items")
     }
   }
 
