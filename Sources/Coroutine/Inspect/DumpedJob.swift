@@ -55,7 +55,7 @@ struct DumpedJob {
     if word & 0xFF != 0 { return "ready\(age(since, ", parked ", " ago"))" }
     switch kind {
     case .start: return "not started\(age(since, " for "))"
-    case .carrier: return "ready\(age(since, " for "))"
+    case .ready: return "ready\(age(since, " for "))"
     default:
       let isForeign = flags & JobFlags.foreign != 0
       return isForeign ? "running on its launcher's thread" : "running\(age(lastLook, " for at most "))"

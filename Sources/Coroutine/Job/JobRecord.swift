@@ -144,7 +144,7 @@ enum WaitKind: UInt8, Sendable {
   case start, nothing, callback, delay, job, promise, children, select, blocking, readable, writable, lock
   case receive, send, permits, condition, group, answer, decision
   /// The job has yielded or changes its queue: it is ready, and waits for nothing.
-  case carrier
+  case ready
 }
 
 /// The bits of `JobRecord.flags`.

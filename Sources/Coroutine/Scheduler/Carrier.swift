@@ -136,7 +136,7 @@ struct Carrier: ~Copyable {
   /// The three stores besides those of the switch tell dumps that it is ready, and since when.
   @inline(__always)
   static func giveWay(_ carrier: UnsafeMutablePointer<Carrier>, _ job: JobRef) {
-    job.pointee.waitKind.store(WaitKind.carrier.rawValue, ordering: .relaxed)
+    job.pointee.waitKind.store(WaitKind.ready.rawValue, ordering: .relaxed)
     job.pointee.waitingSince.store(carrier.pointee.now, ordering: .relaxed)
     carrier.pointee.leaving = UInt(bitPattern: job)
     switchOut(carrier, job)

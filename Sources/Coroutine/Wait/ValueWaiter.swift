@@ -35,15 +35,4 @@ extension UnsafeMutablePointer<Waiter> {
   var valueWaiter: UnsafeMutablePointer<ValueWaiter> {
     @inline(__always) get { UnsafeMutableRawPointer(self).assumingMemoryBound(to: ValueWaiter.self) }
   }
-
-  /// Wakes the waiting job, or calls the callback.
-  ///
-  /// The caller has claimed the wait and holds no lock.
-  @inlinable @inline(__always)
-  func wake() {
-    if let job = pointee.job { Carrier.makeReady(job) } else { fireCallback() }
-  }
-
-  @usableFromInline @inline(never)
-  func fireCallback() { pointee.callback.takeRetainedValue().fire() }
 }

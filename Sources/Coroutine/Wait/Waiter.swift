@@ -164,3 +164,16 @@ class WaitCallback: @unchecked Sendable {
   /// Called once, outside every lock, when the awaited event has happened.
   @usableFromInline func fire() {}
 }
+
+extension UnsafeMutablePointer<Waiter> {
+  /// Wakes the waiting job, or calls the callback.
+  ///
+  /// The caller has claimed the wait and holds no lock.
+  @inlinable @inline(__always)
+  func wake() {
+    if let job = pointee.job { Carrier.makeReady(job) } else { fireCallback() }
+  }
+
+  @usableFromInline @inline(never)
+  func fireCallback() { pointee.callback.takeRetainedValue().fire() }
+}

@@ -110,12 +110,12 @@ extension Scheduler {
 extension UnsafeMutablePointer where Pointee == Completion {
   /// Returns the worker that runs the handlers attached by coroutines on workers: the worker of the first of them.
   ///
-  /// Called under the lock. `readyQueue` is the attaching coroutine's scheduler.
-  func workerOfHandlers(_ readyQueue: Unmanaged<Scheduler>) -> Unmanaged<Scheduler> {
-    readyQueue._withUnsafeGuaranteedRef { scheduler in
+  /// Called under the lock. `current` is the attaching coroutine's scheduler.
+  func workerOfHandlers(_ current: Unmanaged<Scheduler>) -> Unmanaged<Scheduler> {
+    current._withUnsafeGuaranteedRef { scheduler in
       let mine = scheduler.index
       if pointee.handlerWorker == Completion.noWorker { pointee.handlerWorker = mine }
-      if pointee.handlerWorker == mine { return readyQueue }
+      if pointee.handlerWorker == mine { return current }
       let workerPool = scheduler.readyQueue.pointee.workerPool.unsafelyUnwrapped
       return workerPool._withUnsafeGuaranteedRef { workerPool in
         // A number from another pool, as tests use them, may be too large for this one.

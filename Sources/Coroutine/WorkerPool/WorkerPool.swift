@@ -42,7 +42,7 @@ final class WorkerPool: @unchecked Sendable {
   let backingOff = Atomic<UInt64>(0)
   /// The number of times that a worker has backed off.
   let backoffs = Atomic<Int>(0)
-  private let turnOf = Atomic<Int>(0)
+  private let nextIndex = Atomic<Int>(0)
   let watching = Atomic<Bool>(false)
   let watchdog: any DispatchSourceTimer
   // Used by the watchdog only; its queue is serial.
@@ -66,7 +66,7 @@ final class WorkerPool: @unchecked Sendable {
 
   /// Returns the worker for the next launch from outside: one without work, else the workers in turn.
   func nextWorker() -> Scheduler {
-    let turn = (turnOf.wrappingAdd(1, ordering: .relaxed).oldValue & .max) % workers.count
+    let turn = (nextIndex.wrappingAdd(1, ordering: .relaxed).oldValue & .max) % workers.count
     let mask = withoutDrain(false)
     return mask == 0 || mask & (1 << UInt64(turn)) != 0 ? workers[turn] : workers[mask.trailingZeroBitCount]
   }
