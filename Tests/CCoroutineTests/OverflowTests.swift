@@ -107,7 +107,14 @@ struct OverflowTests {
   func largeFrame() async {
     let died = await #expect(processExitsWith: .overflow, observing: [\.standardErrorContent]) {
       _ = try onThread {
-        let fiber = try Fiber { fiber in cts_write_below(untouchable(1_900 << 10, below: fiber)) }
+        // A stack that lies in a gap between libraries may have hundreds of MiB mapped below it, more than the largest
+        // frame that is taken for one. Later stacks lie elsewhere.
+        var address = UnsafeMutableRawPointer(bitPattern: 1)!
+        var fiber: Fiber
+        repeat {
+          fiber = try Fiber { _ in cts_write_below(address) }
+          address = untouchable(1_900 << 10, below: fiber)
+        } while UnsafeMutableRawPointer(fiber.context.pointee.low) - address > 128 << 20
         try labelled(fiber, id: 3, name: "large") { try fiber.resume() }
       }
     }
