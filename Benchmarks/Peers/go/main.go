@@ -16,6 +16,9 @@ func main() {
 	o.row("skynet_1M", 1, wall, func(int) { expect(skynet(1_000_000), 499_999_500_000, "sum of the leaves") })
 	o.row("select2", 1_000_000, wall, selectBetween)
 	o.row("mutex_4", 4_000_000, wall, contend)
+	// Go always uses all processors, so these workloads are also the peers of our rows on all workers.
+	o.row("mutex_4_parallel", 4_000_000, wall, contend)
+	o.row("spawn_parallel", 1_000_000, wall, spawn)
 	o.row("timers_100k", 100_000, processor, timers)
 	parked(o)
 }

@@ -5,12 +5,20 @@ package enum Machine {
   /// How many processors this process may use.
   package static var processors: Int { Int(sysconf(Int32(_SC_NPROCESSORS_ONLN))) }
 
-  /// The processor's name, the number of processors and the kernel.
+  /// The number of processors, their name, family, model and stepping, and the kernel.
   package static var description: String {
-    let model = lines(of: "/proc/cpuinfo").first { $0.hasPrefix("model name") || $0.hasPrefix("CPU implementer") }
-    let name = model?.split(separator: ":").last.map { String($0.drop { $0 == " " }) } ?? "unknown processor"
+    let processor = lines(of: "/proc/cpuinfo")
+    func field(_ name: String) -> String? {
+      let line = processor.first { $0.split(separator: ":").first?.trimmed == name }
+      return line?.split(separator: ":").last?.trimmed
+    }
+    let name = field("model name") ?? field("CPU implementer") ?? "unknown processor"
+    let numbers = [("family", "cpu family"), ("model", "model"), ("stepping", "stepping")].compactMap { word, key in
+      field(key).map { "\(word) \($0)" }
+    }
+    let model = numbers.isEmpty ? "" : " (\(numbers.joined(separator: " ")))"
     let kernel = lines(of: "/proc/sys/kernel/osrelease").first.map(String.init) ?? "unknown"
-    return "\(processors) × \(name), Linux \(kernel)"
+    return "\(processors) × \(name)\(model), Linux \(kernel)"
   }
 
   /// What makes the numbers worth less.
@@ -29,5 +37,14 @@ package enum Machine {
     // The optimiser removes an assertion with all that is in it.
     assert({ isDebug = true }() == ())
     return isDebug
+  }
+}
+
+extension Substring {
+  /// The text without leading and trailing white space.
+  fileprivate var trimmed: String {
+    var rest = self
+    while rest.last?.isWhitespace == true { rest.removeLast() }
+    return String(rest.drop(while: \.isWhitespace))
   }
 }
