@@ -98,7 +98,7 @@ extension WaitKind {
   /// The words after "waiting".
   var phrase: String {
     switch self {
-    case .start, .nothing, .carrier: "for its turn"
+    case .start, .nothing, .ready: "for its turn"
     case .callback: "for a callback"
     case .delay: "for a delay"
     case .job: "for a job"

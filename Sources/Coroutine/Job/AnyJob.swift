@@ -42,7 +42,7 @@ public class AnyJob: @unchecked Sendable {
     runner: @escaping (AnyJob) -> Void
   ) {
     self.runner = runner
-    jobName = name.map { JobName.make($0) }
+    jobName = name.map { JobName($0) }
     completionStorage = completion
     recordStorage = JobRecord(scheduler: scheduler, stack: stack, launchSite: launchSite)
     checkAddress(record, of: &recordStorage)
@@ -111,6 +111,8 @@ public class AnyJob: @unchecked Sendable {
   ///
   /// Any thread; only the first call has an effect.
   final func start() {
+    // A join of a job that runs is frequent; a load is cheaper than the operation that settles who is first.
+    if record.pointee.flags.load(ordering: .acquiring) & JobFlags.enqueued != 0 { return }
     let old = record.pointee.flags.bitwiseOr(JobFlags.enqueued, ordering: .acquiringAndReleasing).oldValue
     guard old & JobFlags.enqueued == 0 else { return }
     goLive(holding: pendingAnchor)

@@ -1,25 +1,27 @@
-/// A job's name, as given and as a C string, in one allocation: the characters lie behind the header.
+/// A job's name, as given and as a C string, in one allocation: the characters lie behind the text.
 ///
 /// Reports may hold it longer than the job lives.
-// Sound because nothing changes after `make`.
-final class JobName: ManagedBuffer<String, CChar>, @unchecked Sendable {
-  static func make(_ text: String) -> JobName {
-    let characters = text.utf8.contains(0) ? escaped(text) : text
-    let count = characters.utf8.count
-    let name = unsafeDowncast(create(minimumCapacity: count + 1) { _ in text }, to: JobName.self)
-    name.withUnsafeMutablePointerToElements { elements in
-      characters.withCString { elements.initialize(from: $0, count: count + 1) }
+struct JobName: @unchecked Sendable {
+  // Sound because nothing changes after `init`.
+  private final class Storage: ManagedBuffer<String, CChar> {}
+  private let storage: Storage
+
+  init(_ text: String) {
+    let characters = text.utf8.contains(0) ? Self.escaped(text) : text
+    let count = characters.utf8.count + 1
+    storage = unsafeDowncast(Storage.create(minimumCapacity: count) { _ in text }, to: Storage.self)
+    storage.withUnsafeMutablePointerToElements { elements in
+      characters.withCString { elements.initialize(from: $0, count: count) }
     }
-    return name
   }
 
   /// The name as given.
-  var text: String { header }
+  var text: String { storage.header }
 
   /// The whole name as one C string, for dumps and reports; each NUL, which would end the string, is written as `\0`.
   ///
-  /// Valid while the object lives, which does not move.
-  var cString: UnsafePointer<CChar> { withUnsafeMutablePointerToElements { UnsafePointer($0) } }
+  /// Valid while any copy of this name lives: its storage does not move.
+  var cString: UnsafePointer<CChar> { storage.withUnsafeMutablePointerToElements { UnsafePointer($0) } }
 
   private static func escaped(_ text: String) -> String {
     text.split(separator: "\0", omittingEmptySubsequences: false).joined(separator: #"\0"#)
