@@ -1,4 +1,5 @@
 import CCoroutine
+import CTestSupport
 import Glibc
 import Testing
 
@@ -7,13 +8,24 @@ private final class Kept {
   var bytes = [UInt8](repeating: 1, count: 1000)
 }
 
-/// Runs `body` while an object is held by a variable of the caller's stack alone.
+/// Runs `body` while an object is referred to by the caller's stack alone.
 @inline(never)
-private func holding(_ body: () throws -> Void) rethrows {
-  var object = Kept()
-  try withUnsafeMutablePointer(to: &object) { object in
-    try body()
-    precondition(object.pointee.bytes.count == 1000)
+private func holding(_ body: () throws -> Void) {
+  withoutActuallyEscaping(body) { body in
+    let object = Unmanaged.passRetained(Kept())
+    var call = (body: body, error: (any Error)?.none)
+    withUnsafeMutablePointer(to: &call) { call in
+      cts_hold(
+        object.toOpaque(),
+        { argument in
+          let call = argument!.assumingMemoryBound(to: (body: () throws -> Void, error: (any Error)?).self)
+          do { try call.pointee.body() } catch { call.pointee.error = error }
+        },
+        call
+      )
+    }
+    object.release()
+    if let error = call.error { fatalError("\(error)") }
   }
 }
 
@@ -53,7 +65,7 @@ struct SanitizerTests {
         holding { _ = try? inner?.resume() }
         try? inner?.destroy()
       }
-      try holding { try outer.resume() }
+      holding { try outer.resume() }
       try outer.destroy()
     }
   }

@@ -32,3 +32,10 @@ __attribute__((noinline)) void cts_write_below(void *address) {
   __asm__ volatile("" : : "r"(frame) : "memory");
   *(volatile char *)address = 1;
 }
+
+// Not instrumented: AddressSanitizer would move `kept` to its fake stack.
+__attribute__((noinline, no_sanitize("address"))) void cts_hold(void *object, void (*body)(void *), void *argument) {
+  void *volatile kept = object;
+  body(argument);
+  kept = (void *)0;
+}

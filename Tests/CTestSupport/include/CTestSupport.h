@@ -18,6 +18,9 @@ int cts_in_child(unsigned seconds, int (*body)(void *_Nullable argument), void *
 /// floating-point flags on both sides, or with different ones. Long runs, the best of several. x86-64.
 double cts_round_trip(int flags_differ);
 
+/// Calls `body` while the caller's real stack, and no memory of a sanitizer, refers to `object`.
+void cts_hold(void *object, void (*body)(void *_Nullable argument), void *_Nullable argument);
+
 /// Writes a byte at `address`, somewhere below the caller's frame, from a frame that reaches so far down and touches no
 /// other of its pages.
 void cts_write_below(void *address);
