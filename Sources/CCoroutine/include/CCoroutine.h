@@ -272,6 +272,10 @@ void cco_observe(const void *address);
 void cco_unrecorded_begin(void);
 void cco_unrecorded_end(void);
 
+/// Called first by a thread whose frames have gone without returning, as after pthread_exit: AddressSanitizer forgets
+/// what it knew of the stack below the caller. Nothing elsewhere.
+void cco_frames_dropped(void);
+
 /// The cures of hazards.md, each a bit: for `cco_disable` and `cco_mitigations`.
 typedef enum cco_mitigation : uint32_t {
   CCO_MITIGATION_FLOATING_POINT = 1,

@@ -1,3 +1,4 @@
+internal import CCoroutine
 import CDispatch
 internal import CLinux
 import Dispatch
@@ -53,6 +54,7 @@ final class BlockingThread: @unchecked Sendable {
   private static let key: pthread_key_t = {
     var key = pthread_key_t()
     let code = pthread_key_create(&key) { thread in
+      cco_frames_dropped()
       guard let thread else { return }
       Unmanaged<BlockingThread>.fromOpaque(thread).takeRetainedValue().wasEnded()
     }
