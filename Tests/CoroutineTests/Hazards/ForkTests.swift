@@ -46,7 +46,8 @@ private let inherited = Mutex<Job<Void>?>(nil)
 private func launchInherited() throws {
   // Objects that are created at the first use are created here.
   try co_launch { try co_delay(.milliseconds(1)) }.wait()
-  inherited.withLock { $0 = co_launch { try co_delay(.seconds(1000)) } }
+  // On queues of their own: while a shared worker is busy, the watchdog's thread wakes every two milliseconds.
+  inherited.withLock { $0 = co_launch(on: DispatchQueue(label: "inherited")) { try co_delay(.seconds(1000)) } }
   while !CoroutineRuntime.dump().contains("waiting") || !otherThreadsSleep() { sched_yield() }
 }
 
@@ -116,7 +117,7 @@ struct ForkTests {
     await #expect(processExitsWith: .success) {
       CoroutineRuntime.onUnhandledError = { _, _ in }
       try launchInherited()
-      let answer = try co_launch {
+      let answer = try co_launch(on: DispatchQueue(label: "forks")) {
         while !otherThreadsSleep() { sched_yield() }
         let answer = cts_in_child(30, { _ in firstNotRefused() }, nil)
         try co_yield()
