@@ -33,3 +33,6 @@ struct SpinLock: ~Copyable, @unchecked Sendable {
     return body()
   }
 }
+
+/// A thread that waits for either kind of lock is not runnable: to the search they are the same.
+typealias ThreadLock = SpinLock
