@@ -7,7 +7,7 @@ import Synchronization
 // Locking. Cancellation locks hand over hand: it leaves the lock of the waiting promise only while it holds the lock of
 // the upstream. That lock keeps the upstream in memory (AnyPromise.swift, 1). On the way nothing foreign is called and
 // nothing is released. Such work is recorded in a `Removed`, and performed at the end, outside every lock, in constant
-// stack.
+// stack. The lists of a `Removed` grow under the lock of one promise: there is no moment without a lock to do it in.
 //
 // References. Swift may retain the object that a method is called on, and release it again, under that object's lock.
 // If the other owners release it in between, this release is the last one, and the deinit takes the lock that its own
@@ -32,12 +32,14 @@ extension AnyPromise {
   ///
   /// - Parameter unlessAwaited: whether to do nothing if the promise has waiters.
   final func cancel(with error: (any Error)?, unlessAwaited: Bool = false) -> Bool {
+    if completion.isSettled { return false }
+    var removed = Removed()
+    if error == nil { removed.cancellation = CancellationError() }
     completion.pointee.lock.lock()
     guard !completion.isSettled, !(unlessAwaited && completion.pointee.waiters.first != nil) else {
       completion.pointee.lock.unlock()
       return false
     }
-    var removed = Removed()
     settleCancelled(error, &removed)
     let isWaitedFor = !completion.pointee.isReleased
     leaveUpstreams(&removed)
@@ -55,7 +57,7 @@ extension AnyPromise {
       removed.drop(completion.pointee.failure)
       completion.pointee.failure = error
     } else if completion.pointee.failure == nil {
-      completion.pointee.failure = CancellationError()
+      completion.pointee.failure = removed.error
     }
     wasCancelled.store(true, ordering: .releasing)
     // Not `take`, for the reason in Promise+Link.swift.
@@ -140,7 +142,7 @@ extension AnyPromise {
         if next != nil {
           // The reference that the member's queue had keeps this promise until its other members are left.
           if !isLinked { _ = reference.retain() }
-          combiners.append(reference)
+          LockCheck.exempt { combiners.append(reference) }
         } else if isLinked {
           removed.drop(reference)
         }
@@ -179,37 +181,47 @@ struct Removed {
   private var posted: [Unmanaged<AnyPromise>] = []
   private var dropped: [any Error] = []
   private var ended: [AdditionalMemberEnded] = []
+  /// The error of all promises that are cancelled on the way; created before the first lock if it is sure to be needed.
+  var cancellation: (any Error)?
   var held = Held()
 
   init() {}
 
+  fileprivate var error: any Error {
+    mutating get {
+      let error = LockCheck.exempt { cancellation ?? CancellationError() }
+      cancellation = error
+      return error
+    }
+  }
+
   mutating func call(_ body: (@Sendable () -> Void)?) {
-    if let body { onCancel.append(body) }
+    if let body { LockCheck.exempt { onCancel.append(body) } }
   }
 
   mutating func drop(_ error: (any Error)?) {
-    if let error { dropped.append(error) }
+    if let error { LockCheck.exempt { dropped.append(error) } }
   }
 
   mutating func drop(_ ended: AdditionalMemberEnded?) {
-    if let ended { self.ended.append(ended) }
+    if let ended { LockCheck.exempt { self.ended.append(ended) } }
   }
 
   /// Posts the handler of a cancelled link, which runs nevertheless.
   ///
   /// Takes over one reference.
-  mutating func post(_ promise: Unmanaged<AnyPromise>) { posted.append(promise) }
+  mutating func post(_ promise: Unmanaged<AnyPromise>) { LockCheck.exempt { posted.append(promise) } }
 
   /// Gives up a reference to a promise that is in no other list.
   mutating func release(_ promise: Unmanaged<AnyPromise>) { released.append(promise) }
 
   /// Gives up a reference to any promise.
-  mutating func giveUp(_ promise: Unmanaged<AnyPromise>) { surplus.append(promise) }
+  mutating func giveUp(_ promise: Unmanaged<AnyPromise>) { LockCheck.exempt { surplus.append(promise) } }
 
   /// Gives up a reference that a member's queue had, or that led to the promise.
   ///
   /// Its handler may run nevertheless.
-  mutating func drop(_ promise: Unmanaged<AnyPromise>) { members.append(promise) }
+  mutating func drop(_ promise: Unmanaged<AnyPromise>) { LockCheck.exempt { members.append(promise) } }
 
   /// Performs the recorded work.
   ///
@@ -239,7 +251,7 @@ struct Held {
   ///
   /// Called with its lock held, which keeps its memory.
   mutating func hold(_ promise: Unmanaged<AnyPromise>) {
-    if cco_try_retain(promise.toOpaque()) { promises.append(promise) }
+    if cco_try_retain(promise.toOpaque()) { LockCheck.exempt { promises.append(promise) } }
   }
 
   /// Gives up the references.

@@ -20,7 +20,7 @@
 import Synchronization
 
 enum Following {
-  static let lock = SpinLock()
+  static let lock = ThreadLock()
 }
 
 extension AnyPromise {
@@ -93,7 +93,7 @@ extension AnyPromise {
       Following.lock.unlock()
       return false
     }
-    let (index, waiter) = prepare()
+    let (index, waiter) = LockCheck.exempt(prepare)
     let reference = Unmanaged.passRetained(self)
     let isLinked = other.link(waiter)
     completion.pointee.lock.unlock()
@@ -147,12 +147,14 @@ extension AnyPromise {
           isFound = isSought(this)
           var isSeen = false
           if !isFound, this.hasMembers, let members = this.members {
-            if seenCombinators.insert(Unmanaged.passUnretained(this).toOpaque()).inserted {
+            let isNew = LockCheck.exempt {
+              guard seenCombinators.insert(Unmanaged.passUnretained(this).toOpaque()).inserted else { return false }
               open.append(
                 (Unmanaged.passUnretained(this), (members.attached() + [this.upstream].compactMap { $0 })[...])
               )
-              return nil
+              return true
             }
+            if isNew { return nil }
             isSeen = true
           }
           defer { this.completion.pointee.lock.unlock() }
@@ -168,7 +170,7 @@ extension AnyPromise {
           open.removeLast().combinator._withUnsafeGuaranteedRef { $0.completion.pointee.lock.unlock() }
           continue
         }
-        guard seenMembers.insert(member.toOpaque()).inserted else { continue }
+        guard LockCheck.exempt({ seenMembers.insert(member.toOpaque()).inserted }) else { continue }
         member._withUnsafeGuaranteedRef { $0.completion.pointee.lock.lock() }
         held.hold(member)
         next = member

@@ -166,12 +166,13 @@ extension AnyPromise {
   ///
   /// A reference to the promise must not be taken any more.
   final func abandon() {
+    let error: any Error = CoroutineError.abandoned
     completion.pointee.lock.lock()
     guard !completion.isSettled, completion.pointee.waiters.first != nil else {
       completion.pointee.lock.unlock()
       return
     }
-    completion.pointee.failure = CoroutineError.abandoned
+    completion.pointee.failure = error
     completion.pointee.state.store(Completion.failed, ordering: .releasing)
     guard cco_thread().pointee.settling != nil else { return settleAll() }
     guard completion.tellWaiters() else { return }

@@ -145,7 +145,7 @@ final class Members {
   /// Returns the function to call outside the lock.
   func additionalEnded(_ index: Int) -> (ended: AdditionalMemberEnded, member: Unmanaged<AnyPromise>)? {
     guard let member = additional[index - count].member.take() else { return nil }
-    freeAdditional.append(index - count)
+    LockCheck.exempt { freeAdditional.append(index - count) }
     return additional[index - count].ended.take().map { ($0, member) }
   }
 
