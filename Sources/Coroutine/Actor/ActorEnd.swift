@@ -173,10 +173,16 @@ extension Channel {
     return withUnsafeMutablePointer(to: &slot) { slot in
       var woken: UnsafeMutablePointer<Waiter>?
       lock.lock()
-      let isAccepted = state.insist(slot, &woken)
+      var isAccepted = state.insist(slot, &woken)
+      while isAccepted == nil {
+        let segment = makeSegment()
+        isAccepted = state.insist(slot, &woken)
+        if isAccepted == nil { state.ring.add(segment) } else { state.ring.retire(segment) }
+        if isAccepted == nil { isAccepted = state.insist(slot, &woken) }
+      }
       lock.unlock()
       woken?.wake()
-      return isAccepted
+      return isAccepted.unsafelyUnwrapped
     }
   }
 }
@@ -185,15 +191,15 @@ extension ChannelState {
   /// Adds a value as an offer to a ring with room for one more.
   ///
   /// This is the second reason for a ring to hold more than its limit (invariant 2 has the first): the value was
-  /// promised.
-  mutating func insist(_ slot: UnsafeMutablePointer<Element?>, _ woken: inout UnsafeMutablePointer<Waiter>?) -> Bool {
+  /// promised. Returns nil if a segment must be added first, outside the lock.
+  mutating func insist(_ slot: UnsafeMutablePointer<Element?>, _ woken: inout UnsafeMutablePointer<Waiter>?) -> Bool? {
     if isClosed { return false }
     if receivers.first != nil, let waiter = receivers.claimFirst() {
       waiter.slot(of: Element.self).initialize(to: slot.take())
       woken = waiter
       return true
     }
-    if ring.isFull { ring.grow(to: ring.count + 1) }
+    if ring.isFull { return ring.appendBehind(slot) ? true : nil }
     ring.append(slot.take().unsafelyUnwrapped)
     return true
   }

@@ -27,7 +27,7 @@ final class MailboxExtras<Message: Sendable> {
   private var timers: [Timer] = []
   private var lastNumber = 0
 
-  var isEmpty: Bool { front.count == 0 && stashed.isEmpty }
+  var isEmpty: Bool { front.total == 0 && stashed.isEmpty }
 
   func takeAll() -> [Message] {
     unstash()
@@ -38,8 +38,9 @@ final class MailboxExtras<Message: Sendable> {
 
   /// Moves the stashed messages to the front, in order.
   func unstash() {
-    for message in stashed.reversed() { front.prepend(message) }
+    if !stashed.isEmpty { front.addFirst(.make(holding: stashed)) }
     stashed = []
+    SegmentRef.freeAll(front.takeRetired())
   }
 
   func prepareNextLife() {
@@ -103,13 +104,13 @@ extension Mailbox {
     let extras = core.madeExtras
     while true {
       guard let due = extras.nextDue else {
-        if extras.front.count > 0 { return extras.front.removeFirst() }
+        if let message = extras.front.popFirst() { return message }
         let (carrier, job) = try Carrier.requireJob()
         return try core.channel.next(carrier, job)?.message
       }
       let now = clock
       if let message = extras.takeDue(now) { return message }
-      if extras.front.count > 0 { return extras.front.removeFirst() }
+      if let message = extras.front.popFirst() { return message }
       do {
         return try co_timeout(.nanoseconds(Int64(clamping: due - now))) {
           let (carrier, job) = try Carrier.requireJob()

@@ -27,7 +27,7 @@ extension Channel {
     lock.unlock()
     // Foreign code runs from here on. The waiters are claimed and not yet woken, so they stay linked, and this thread
     // owns the senders' slots. So a sender that sees its send fail finds that the hook has received the value.
-    while dropped.count > 0 { lose(dropped.removeFirst()) }
+    while let value = dropped.popFirst() { lose(value) }
     var waiter = woken.first
     while let current = waiter {
       waiter = current.pointee.next

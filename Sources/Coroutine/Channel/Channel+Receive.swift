@@ -117,44 +117,46 @@ extension Channel {
   }
 
   /// Takes up to `most` available values.
+  ///
+  /// Under the lock it only moves values, a few in each critical section, into memory that is there already. So that it
+  /// comes to an end while others keep sending, it takes at most a thousand values more than were buffered at first.
   @inlinable
   func takeAll(_ values: inout [Element], _ most: Int) {
-    var left = most
-    var slot: Element?
     var woken = WaitQueue()
     var taken = Ring<Element>(capacity: 0)
     lock.lock()
     let isTaken = state.takeRing(&taken, most)
-    let count = isTaken ? taken.count : Swift.min(most, state.ring.count)
+    let buffered = isTaken ? taken.total : state.ring.total
     lock.unlock()
-    // Reserves for the values seen now. Growing under the lock stays possible but rare: an array grows by a factor.
-    values.reserveCapacity(values.count + count)
+    values.reserveCapacity(values.count + Swift.min(most, buffered))
     if isTaken { return taken.removeAll(into: &values) }
+    var left = Swift.min(most, buffered + 1_024)
+    while left > 0 {
+      let some = Swift.min(left, 32)
+      values.reserveCapacity(values.count + some)
+      let count = takeSome(&values, some, &woken)
+      while let waiter = woken.popFirst() { waiter.wake() }
+      if count < some { return }
+      left &-= some
+    }
+  }
+
+  /// Takes up to `most` available values, for which the array has room, and returns their number.
+  @inlinable
+  func takeSome(_ values: inout [Element], _ most: Int, _ woken: inout WaitQueue) -> Int {
+    var slot: Element?
+    var count = 0
+    lock.lock()
     withUnsafeMutablePointer(to: &slot) { slot in
-      lock.lock()
       var waiter: UnsafeMutablePointer<Waiter>?
-      while left > 0, state.take(slot, &waiter) {
+      while count < most, state.take(slot, &waiter) {
         values.append(slot.take().unsafelyUnwrapped)
-        left &-= 1
+        count &+= 1
         if let waker = waiter { woken.append(waker) }
         waiter = nil
       }
-      lock.unlock()
     }
-    while let waiter = woken.popFirst() { waiter.wake() }
-  }
-
-  /// Puts back values that were taken and cannot be kept.
-  @inlinable
-  func putBack(_ values: inout [Element]) {
-    var woken = WaitQueue()
-    lock.lock()
-    let lost = state.putBack(values, &woken)
     lock.unlock()
-    // Releases this array's references first: after this, a receiver that lets go of its value holds the last reference
-    // to it.
-    values = Array(values[lost])
-    while let waiter = woken.popFirst() { waiter.wake() }
-    if let onUndelivered { for value in values { onUndelivered(value) } }
+    return count
   }
 }

@@ -16,7 +16,7 @@ extension Channel {
       let (carrier, job) = try enter(offering: slot)
       var woken: UnsafeMutablePointer<Waiter>?
       lock.lock()
-      let offer = state.offer(slot, &woken)
+      let offer = offer(slot, &woken)
       if offer == .accepted {
         lock.unlock()
         if let woken { woken.wake() }
@@ -80,7 +80,7 @@ extension Channel {
     return withUnsafeMutablePointer(to: &slot) { slot in
       var woken: UnsafeMutablePointer<Waiter>?
       lock.lock()
-      let offer = state.offer(slot, &woken)
+      let offer = offer(slot, &woken)
       lock.unlock()
       switch offer {
       case .accepted:
@@ -88,8 +88,51 @@ extension Channel {
         if slot.pointee != nil { drop(slot) }
         return .sent
       case .full: return .full
-      case .closed: return .closed
+      case .closed, .noRoom: return .closed
       }
     }
+  }
+
+  /// Offers a value, entered and left with the lock; if the ring has no room, leaves the lock to make some.
+  @inlinable @inline(__always)
+  func offer(
+    _ slot: UnsafeMutablePointer<Element?>,
+    _ woken: inout UnsafeMutablePointer<Waiter>?
+  ) -> ChannelState<Element>.Offer {
+    let offer = state.offer(slot, &woken)
+    return offer == .noRoom ? offerAfterGrowth(slot, &woken) : offer
+  }
+
+  /// Leaves the lock, allocates a segment for the ring, takes the lock, and offers again.
+  ///
+  /// Other senders may come first, and other threads may have made room meanwhile.
+  @inlinable @inline(never)
+  func offerAfterGrowth(
+    _ slot: UnsafeMutablePointer<Element?>,
+    _ woken: inout UnsafeMutablePointer<Waiter>?
+  ) -> ChannelState<Element>.Offer {
+    while true {
+      let segment = makeSegment()
+      let offer = state.offer(slot, &woken)
+      if offer != .noRoom {
+        state.ring.retire(segment)
+        return offer
+      }
+      state.ring.add(segment)
+      let second = state.offer(slot, &woken)
+      if second != .noRoom { return second }
+    }
+  }
+
+  /// Allocates the segment that the ring needs next, and frees retired ones, without the lock; entered and left with
+  /// it.
+  @inlinable
+  func makeSegment() -> SegmentRef {
+    let (wanted, retired) = (state.ring.nextCapacity(state.limit), state.ring.takeRetired())
+    lock.unlock()
+    SegmentRef.freeAll(retired)
+    let segment = SegmentRef.make(wanted, of: Element.self)
+    lock.lock()
+    return segment
   }
 }

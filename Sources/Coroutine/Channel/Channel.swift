@@ -80,7 +80,7 @@ public final class Channel<Element: Sendable>: @unchecked Sendable {
     Inspection.letFinish(self)
     // No waiter is left: every waiter holds a reference to the channel.
     guard let onUndelivered else { return }
-    while state.ring.count > 0 { onUndelivered(state.ring.removeFirst()) }
+    while let value = state.ring.popFirst() { onUndelivered(value) }
   }
 
   /// Whether the channel was closed; buffered values may still be there to receive.
@@ -91,7 +91,7 @@ public final class Channel<Element: Sendable>: @unchecked Sendable {
   /// The number of buffered values at this moment, without the values of waiting senders.
   ///
   /// Any thread.
-  public var count: Int { lock.withLock { state.ring.count } }
+  public var count: Int { lock.withLock { state.ring.total } }
 
   // MARK: Shared by all verbs
 

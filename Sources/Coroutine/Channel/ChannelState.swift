@@ -28,6 +28,8 @@ struct ChannelState<Element: Sendable>: ~Copyable {
     case accepted
     case full
     case closed
+    /// The caller must add a segment to the ring, outside the lock, and offer again.
+    case noRoom
   }
 
   @usableFromInline var ring: Ring<Element>
@@ -48,7 +50,7 @@ struct ChannelState<Element: Sendable>: ~Copyable {
   init(limit: Int, overflow: Overflow) {
     self.limit = limit
     self.overflow = overflow
-    // A bounded channel allocates at its creation and never again, except a very large one (takeRing).
+    // A bounded channel allocates at its creation and never again, except a very large one, and after takeRing.
     ring = Ring(capacity: limit == .max ? 0 : min(limit, max(8, 65_536 / max(1, MemoryLayout<Element>.stride))))
   }
 
@@ -67,21 +69,56 @@ struct ChannelState<Element: Sendable>: ~Copyable {
       return .accepted
     }
     if ring.count < limit, !isClosed {
-      if ring.isFull { ring.grow(to: ring.count &+ 1) }
+      if ring.isFull { return offerBehind(slot) }
       ring.append(slot.take().unsafelyUnwrapped)
       return .accepted
     }
-    return overflow == .waits || isClosed ? (isClosed ? .closed : .full) : displace(slot)
+    return refuse(slot)
+  }
+
+  /// Offers a value that does not fit into the front segment of the ring.
+  @inlinable @inline(never)
+  mutating func offerBehind(_ slot: UnsafeMutablePointer<Element?>) -> Offer {
+    guard ring.total < limit else { return refuse(slot) }
+    return ring.appendBehind(slot) ? .accepted : .noRoom
+  }
+
+  /// Sends to a channel that is full or closed.
+  ///
+  /// Before a sender waits, the last segment of the ring can hold `limit` values: so the value of a waiting sender can
+  /// move up whenever there are fewer.
+  @inlinable @inline(__always)
+  mutating func refuse(_ slot: UnsafeMutablePointer<Element?>) -> Offer {
+    if isClosed { return .closed }
+    if ring.capacity < limit, overflow != .dropsNewest, ring.backCapacity < limit { return .noRoom }
+    return overflow == .waits ? .full : displace(slot)
+  }
+
+  /// Whether an offer would find no room, if no receiver waits.
+  @inlinable var needsSegment: Bool {
+    if ring.total < limit { return ring.isFull && !ring.hasRoomBehind }
+    return overflow != .dropsNewest && ring.backCapacity < limit
   }
 
   /// Sends to a full dropping channel.
   @inlinable @inline(never)
   mutating func displace(_ slot: UnsafeMutablePointer<Element?>) -> Offer {
     guard overflow == .dropsOldest else { return .full }
-    let oldest = ring.removeFirst()
-    ring.append(slot.take().unsafelyUnwrapped)
+    let oldest = ring.popFirst().unsafelyUnwrapped
+    append(slot)
     slot.initialize(to: oldest)
     return .accepted
+  }
+
+  /// Moves a value out of its slot and into the ring, which has room.
+  @inlinable @inline(__always)
+  mutating func append(_ slot: UnsafeMutablePointer<Element?>) {
+    if ring.isFull {
+      let isAppended = ring.appendBehind(slot)
+      assert(isAppended, "the ring of a full channel has no room")
+    } else {
+      ring.append(slot.take().unsafelyUnwrapped)
+    }
   }
 
   /// Receives a value; returns false if there is none.
@@ -97,6 +134,7 @@ struct ChannelState<Element: Sendable>: ~Copyable {
       if senders.first != nil { woken = refill() }
       return true
     }
+    if ring.countBehind > 0, ring.promoteValues() { return take(slot, fromSealed: &woken) }
     if senders.first != nil, let waiter = senders.claimFirst() {
       slot.initialize(to: waiter.slot(of: Element.self).take())
       woken = waiter
@@ -105,11 +143,22 @@ struct ChannelState<Element: Sendable>: ~Copyable {
     return false
   }
 
+  /// Receives the first value of a segment that has just become the front.
+  @inlinable @inline(never)
+  mutating func take(
+    _ slot: UnsafeMutablePointer<Element?>,
+    fromSealed woken: inout UnsafeMutablePointer<Waiter>?
+  ) -> Bool {
+    slot.initialize(to: ring.removeFirst())
+    if senders.first != nil { woken = refill() }
+    return true
+  }
+
   /// Moves the first waiting sender's value into the room that a receive has made in the ring.
   @inlinable @inline(__always)
   mutating func refill() -> UnsafeMutablePointer<Waiter>? {
-    guard ring.count < limit, let waiter = senders.claimFirst() else { return nil }
-    ring.append(waiter.slot(of: Element.self).take().unsafelyUnwrapped)
+    guard ring.total < limit, let waiter = senders.claimFirst() else { return nil }
+    append(waiter.slot(of: Element.self))
     return waiter
   }
 
@@ -126,28 +175,9 @@ struct ChannelState<Element: Sendable>: ~Copyable {
   /// The memory goes with the values, so a channel that was full once does not keep it.
   @inlinable
   mutating func takeRing(_ taken: inout Ring<Element>, _ most: Int) -> Bool {
-    guard ring.count >= Ring<Element>.many, ring.count <= most, senders.first == nil else { return false }
+    guard ring.total >= Ring<Element>.many, ring.total <= most, senders.first == nil else { return false }
     swap(&taken, &ring)
     return true
-  }
-
-  /// Gives values that a receiver could not keep to the waiting receivers, or puts them back to the front.
-  ///
-  /// Returns the range of the lost values: all values if nothing will be received any more; otherwise those for which
-  /// the ring of a `dropOldest` channel has no room, the oldest of the remaining ones.
-  @inlinable
-  mutating func putBack(_ values: [Element], _ woken: inout WaitQueue) -> Range<Int> {
-    if isCancelled || endWasTold { return values.indices }
-    var index = 0
-    while index < values.count, let waiter = receivers.claimFirst() {
-      waiter.slot(of: Element.self).initialize(to: values[index])
-      woken.append(waiter)
-      index += 1
-    }
-    var kept = index
-    if overflow == .dropsOldest { kept = max(index, values.count - max(0, limit - ring.count)) }
-    for value in values[kept...].reversed() { ring.prepend(value) }
-    return index..<kept
   }
 
   /// Closes the channel; returns false if it was closed before.
