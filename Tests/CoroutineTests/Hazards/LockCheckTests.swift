@@ -37,7 +37,8 @@ struct LockCheckTests {
   @Test func `a lock that may sleep, under a spin lock`() async throws {
     let died = try #require(
       await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
-        let (lock, inner) = (SpinLock(), ThreadLock())
+        let lock = SpinLock()
+        let inner = ThreadLock()
         lock.withLock { inner.withLock {} }
       }
     )
