@@ -109,9 +109,9 @@ static inline void cco_sanitizer_stack_idle(cco_context *context) {
   if (__builtin_expect(cco_sanitizer_watches, 0)) cco_sanitizer_note_idle(context);
 }
 
-// ---- Start.c: which cures a test has switched off.
-bool cco_is_disabled(cco_mitigation cure);
-void cco_mark_active(cco_mitigation cure, bool active);
+// ---- Start.c: which mitigations a test has switched off.
+bool cco_is_disabled(cco_mitigation mitigation);
+void cco_mark_active(cco_mitigation mitigation, bool active);
 
 #pragma clang assume_nonnull end
 

@@ -1,4 +1,4 @@
-// Start-up and the report: which cures are active, which fell back, and why.
+// Start-up and the report: which mitigations are active, which fell back, and why.
 //
 // cco_start runs once, before the first context. Order matters: the thread words have an address at load time; Swift's
 // lists are looked for on threads of their own; the probes of floating point and of Tasks switch, carefully, because
@@ -32,20 +32,20 @@ __attribute__((constructor)) static void find_words(void) {
       (char *)&words.no_state - cco_thread_pointer();
 }
 
-bool cco_disable(uint32_t cures) {
+bool cco_disable(uint32_t mitigations) {
   if (atomic_load(&started)) return false;
-  atomic_fetch_or(&disabled, cures);
+  atomic_fetch_or(&disabled, mitigations);
   return true;
 }
 
-bool cco_is_disabled(cco_mitigation cure) { return (atomic_load(&disabled) & (unsigned)cure) != 0; }
+bool cco_is_disabled(cco_mitigation mitigation) { return (atomic_load(&disabled) & (unsigned)mitigation) != 0; }
 uint32_t cco_mitigations(void) { return atomic_load(&active); }
 
-void cco_mark_active(cco_mitigation cure, bool is_active) {
+void cco_mark_active(cco_mitigation mitigation, bool is_active) {
   if (is_active)
-    atomic_fetch_or(&active, (unsigned)cure);
+    atomic_fetch_or(&active, (unsigned)mitigation);
   else
-    atomic_fetch_and(&active, ~(unsigned)cure);
+    atomic_fetch_and(&active, ~(unsigned)mitigation);
 }
 
 static void write_report(void) {
@@ -62,7 +62,7 @@ static void write_report(void) {
            "annotations      %s%s%s%s\n",
            cco_floating_point_description(), cco_accesses_description(), cco_task_locals_description(),
            cco_tasks_description(), cco_exceptions_description(), cco_guard_description(), cco_overflow_description(),
-           cco_facts.careful ? "out of line (sanitizer annotations, or a cure that fell back)" : "inline",
+           cco_facts.careful ? "out of line (sanitizer annotations, or a mitigation that fell back)" : "inline",
            sanitizers & CCO_ADDRESS_SANITIZER ? "AddressSanitizer LeakSanitizer " : "",
            sanitizers & CCO_THREAD_SANITIZER ? "ThreadSanitizer " : "",
            sanitizers & CCO_VALGRIND ? "Valgrind" : "",

@@ -1,5 +1,5 @@
-// Hazard 1: the floating-point trap of stock fcontext. The cure itself is `cco_reconcile_floating_point`, in the header
-// because every switch runs it; here is the proof at start-up that the saved frame begins with MXCSR.
+// Hazard 1: the floating-point trap of stock fcontext. The mitigation itself is `cco_reconcile_floating_point`, in the
+// header because every switch runs it; here is the proof at start-up that the saved frame begins with MXCSR.
 //
 // The probe parks a coroutine that has set a rounding mode of its own and looks at the first word of its saved frame:
 // with two different modes the word must be exactly the MXCSR that was set. On other architectures the floating-point

@@ -3,8 +3,8 @@
 // `Task.immediate` runs its first part on the caller's stack. A coroutine that waits in there leaves two words of
 // libswift_Concurrency's thread-local block behind: the current Task, and the head of the list of executors, whose
 // nodes are on the stack. Another coroutine on the thread would see a foreign Task and allocate from it; ThreadState.c
-// has the cure. Both words are found on two fresh threads: the first by trying which one swift_task_getCurrent answers,
-// the second by running a job.
+// has the mitigation. Both words are found on two fresh threads: the first by trying which one swift_task_getCurrent
+// answers, the second by running a job.
 //
 // A wait may end on another thread, and then there is one thing more. The library's functions that run a job take the
 // addresses of these words when they begin and write to them when they end, without looking again which thread they are
@@ -170,7 +170,7 @@ void cco_tasks_prove(void) {
   void *ignored = NULL, *mark = &mine;
   if (cco_create(1, run_proof, &mine, &context) == CCO_OK) {
     (void)cco_resume(context, NULL, &ignored);
-    // Whoever starts the runtime may run in a Task: that one's words must not change.
+    // The thread that starts the runtime may run in a Task, whose words must not change.
     void *old = *running_word();
     *running_word() = mark;
     pthread_t thread;

@@ -78,7 +78,7 @@ typedef struct cco_runtime_facts {
   intptr_t task_offset;         ///< of Swift's "current Task" word, or of `no_state`
   intptr_t executors_offset;      ///< of the head of Swift's list of running executors, or of `no_state`
   intptr_t exceptions_offset;   ///< of the C++ runtime's two words about exceptions, or of `no_state`
-  uint32_t careful;             ///< non-zero: switches take the out-of-line path (sanitizers, a cure that fell back)
+  uint32_t careful;             ///< non-zero: switches go out of line (sanitizers, a mitigation that fell back)
   uint32_t refuses_tasks;       ///< non-zero: a coroutine must not wait while it runs inside of a Task (hazard 14)
   uint32_t reconciles;          ///< non-zero: this processor stalls on a changed MXCSR, so switches reconcile it;
                                 ///< decided by CPUID, or by the environment variable COROUTINE_RECONCILE (0 or 1)
@@ -142,7 +142,7 @@ typedef enum cco_state : uint32_t {
   CCO_FINISHED = 4,   ///< the body has returned; the stack holds nothing
 } cco_state;
 
-/// Who a stack belongs to, for the last words of an overflow.
+/// The owner of a stack, for the report of an overflow.
 typedef struct cco_label {
   uint64_t id;
   const char *_Nullable name;  ///< UTF-8, terminated
@@ -179,7 +179,7 @@ static inline char *cco_high(const cco_context *context) { return (char *)contex
 cco_status cco_create(size_t stack_size, cco_entry entry, void *_Nullable argument,
                       cco_context *_Nullable *_Nonnull context);
 
-/// The state of a context. Exact for whoever may use the context; a guess for others.
+/// The state of a context. Exact for the thread that may use the context; other threads get a guess.
 cco_state cco_state_of(const cco_context *context);
 
 /// Gives the stack of a READY or FINISHED context back to the pool. Answers CCO_HAS_LIVE_FRAMES otherwise.
@@ -276,7 +276,7 @@ void cco_unrecorded_end(void);
 /// what it knew of the stack below the caller. Nothing elsewhere.
 void cco_frames_dropped(void);
 
-/// The cures of hazards.md, each a bit: for `cco_disable` and `cco_mitigations`.
+/// The mitigations of hazards.md, each a bit: for `cco_disable` and `cco_mitigations`.
 typedef enum cco_mitigation : uint32_t {
   CCO_MITIGATION_FLOATING_POINT = 1,
   CCO_MITIGATION_ACCESSES = 2,
@@ -290,14 +290,15 @@ typedef enum cco_mitigation : uint32_t {
   CCO_MITIGATION_TASK_MOVES = 512,  ///< taking a Task to another thread: without it a wait inside of one is refused
 } cco_mitigation;
 
-/// Switches cures off, before the first context is made, so that a test can show what each one cures. Answers false,
-/// and changes nothing, once the runtime has started. Not for production.
-bool cco_disable(uint32_t cures);
+/// Switches mitigations off, before the first context is made, so that a test can show what each one prevents. Answers
+/// false, and changes nothing, once the runtime has started. Not for production.
+bool cco_disable(uint32_t mitigations);
 
-/// The cures that are active.
+/// The mitigations that are active.
 uint32_t cco_mitigations(void);
 
-/// A few lines of English: each hazard, whether its cure is active, and what it fell back to and why. Static storage.
+/// A few lines of English: each hazard, whether its mitigation is active, and what it fell back to and why. Static
+/// storage.
 const char *cco_report(void);
 
 #pragma clang assume_nonnull end

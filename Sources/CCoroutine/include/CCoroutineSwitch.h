@@ -109,7 +109,7 @@ static inline __attribute__((always_inline)) void cco_switch(cco_saved_context *
   to->stack = 0;
   if (cco_facts.reconciles) cco_reconcile_floating_point(stack);
   cco_transfer arrival = cco_jump_unpredicted(stack, from);
-  // We are `from` again. Whoever switched here passed its own slot; only now is its stack pointer known.
+  // `from` runs again. The flow that switched here passed its saved context; only now is its stack pointer known.
   __atomic_store_n(&((cco_saved_context *)arrival.data)->stack, arrival.stack, __ATOMIC_RELEASE);
 }
 
@@ -128,7 +128,7 @@ static inline __attribute__((always_inline)) cco_status cco_resume(cco_context *
   return CCO_OK;
 }
 
-/// Parks the running context and goes back to whoever resumed it, which gets `value`. `*answer` is the next resume's
+/// Parks the running context and continues its resumer, which gets `value`. `*answer` is the next resume's
 /// value.
 static inline __attribute__((always_inline)) cco_status cco_suspend(cco_context *context, void *_Nullable value,
                                                                     void *_Nullable *_Nonnull answer) {

@@ -133,7 +133,7 @@ struct Carrier: ~Copyable {
 
   /// Leaves the running job's stack with the job ready; `after` determines where it is enqueued.
   ///
-  /// The three stores besides those of the switch tell dumps that it is ready, and since when.
+  /// Three additional stores tell dumps that it is ready, and since when.
   @inline(__always)
   static func giveWay(_ carrier: UnsafeMutablePointer<Carrier>, _ job: JobRef) {
     job.pointee.waitKind.store(WaitKind.ready.rawValue, ordering: .relaxed)
