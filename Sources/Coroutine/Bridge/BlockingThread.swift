@@ -21,8 +21,10 @@ final class BlockingThread: @unchecked Sendable {
   @exclusivity(unchecked) var isIdle = false
   /// The work that an idle thread was given; nil means that a thread that is no longer idle must end.
   @exclusivity(unchecked) var handed: BlockingWork?
-  /// The work whose body the thread runs.
-  @exclusivity(unchecked) private var current: BlockingWork?
+  /// The work whose body the thread runs, with the only reference that the thread has to it.
+  ///
+  /// Unmanaged because a body that ends its thread drops the frames: a reference in one of them is never released.
+  @exclusivity(unchecked) private var current: Unmanaged<BlockingWork>?
   let wake = DispatchSemaphore(value: 0)
 
   private let pool: BlockingPool
@@ -39,12 +41,13 @@ final class BlockingThread: @unchecked Sendable {
   }
 
   private func serve() {
-    while let work = pool.next(for: self) {
+    while let work = pool.next(for: self).map(Unmanaged.passRetained) {
       current = work
       pthread_setcancelstate(Int32(PTHREAD_CANCEL_ENABLE), nil)
-      work.run()
+      work._withUnsafeGuaranteedRef { $0.run() }
       pthread_setcancelstate(Int32(PTHREAD_CANCEL_DISABLE), nil)
       current = nil
+      work.release()
     }
     pool.threadWillEnd()
   }
@@ -64,7 +67,8 @@ final class BlockingThread: @unchecked Sendable {
 
   private func wasEnded() {
     pthread_setcancelstate(Int32(PTHREAD_CANCEL_DISABLE), nil)
-    if let work = current.take() { pool.threadWasEnded(by: work) }
+    LocalBinding.exchange(nil)?.release()
+    if let work = current.take() { pool.threadWasEnded(by: work.takeRetainedValue()) }
   }
 
   /// Starts the thread, detached, and returns 0 or an error number.

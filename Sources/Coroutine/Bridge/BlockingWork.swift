@@ -37,8 +37,10 @@ final class BlockingBody<Output: Sendable>: BlockingWork, @unchecked Sendable {
   }
 
   override func run() {
-    // A result that comes after a cancellation has no receiver: it is released at the end of this statement.
-    _ = cell.resume(outcome())
+    // Computed first: while the body runs, this frame, which the body may drop, holds no reference. A result that comes
+    // after a cancellation has no receiver: it is released here.
+    let result = outcome()
+    _ = cell.resume(result)
   }
 
   override func fail(_ error: any Error) {

@@ -49,28 +49,46 @@ struct BlockingThreadTests {
     #expect(pool.counts.threads <= 1)
   }
 
+  @Test func `a thread that its body ends releases the bindings that the body ran with`() async throws {
+    let pool = BlockingPool(limit: 1)
+    let bound = CoroutineLocal<Tracked?>(default: nil)
+    let released = Flag()
+    let ended = try await onCoroutine {
+      bound.withValue(Tracked { released.raise() }) {
+        outcome { try pool.run { () -> Int in pthread_exit(nil) } }
+      }
+    }
+    #expect(ended == "BlockingThreadEnded")
+    // The thread releases them last, after it has resumed the caller. The suite's time limit ends a wait for ever.
+    while !released.isRaised { await Task.yield() }
+  }
+
   // ThreadSanitizer ends a process in which a thread is cancelled inside of a call that it intercepts.
   @Test(.enabled(if: cco_compiled_sanitizers() & CCO_THREAD_SANITIZER.rawValue == 0))
   func `a thread that is cancelled while its body waits makes the caller throw`() async throws {
     let pool = BlockingPool(limit: 1)
-    let thread = Locked<pthread_t?>(nil)
     let job = co_launch {
       outcome {
         try pool.run {
-          thread.withLock { $0 = pthread_self() }
+          cancelled.withLock { $0 = pthread_self() }
           while true { sleep(100) }
         }
       }
     }
     try await onOwnThread {
-      while thread.current == nil { sched_yield() }
-      pthread_cancel(thread.current!)
+      while cancelled.current == nil { sched_yield() }
+      pthread_cancel(cancelled.current!)
     }
     #expect(try await job.value == "BlockingThreadEnded")
     #expect(try await onCoroutine { try pool.run { 8 } } == 8)
     #expect("\(BlockingThreadEnded())".contains("pthread_exit"))
   }
 }
+
+/// The thread that a test cancels.
+///
+/// Not captured: objects that the frames of the cancelled body hold are never released.
+private let cancelled = Locked<pthread_t?>(nil)
 
 /// The stack size of the calling thread.
 ///
