@@ -73,7 +73,8 @@ extension WorkerPool {
     handler(Stall(coroutine: job?.summary, duration: .nanoseconds(Int64(now - start)), worker: worker.label))
   }
 
-  /// The job that runs on `worker`, according to a look at the live jobs of each worker, and whether all were looked at.
+  /// The job that runs on `worker`, according to a look at the live jobs of each worker, and whether all were looked
+  /// at.
   ///
   /// A job is in the list of the worker where it was launched. The look is bounded, because launches and ends of jobs
   /// wait for it.
