@@ -87,14 +87,6 @@ final class QueueHost: Host, @unchecked Sendable {
     }
   }
 
-  /// Creates a scheduler that lives for ever, as its queue does.
-  static func makePermanent(_ queue: DispatchQueue, _ pool: WorkerPool, _ index: Int) -> Scheduler {
-    let host = QueueHost(queue, releasesAnchor: false)
-    let made = Scheduler(host: host, anchor: queue, pool: pool, index: index)
-    host.publish(made, for: queue)
-    return made
-  }
-
   /// The scheduler of the queue that the calling block runs on, or nil if no coroutine has ever run there.
   static var current: Scheduler? { observed(DispatchQueue.getSpecific(key: key)) }
 
@@ -105,8 +97,13 @@ final class QueueHost: Host, @unchecked Sendable {
   private func publish(_ scheduler: Scheduler, for queue: DispatchQueue) {
     let address = Unmanaged.passUnretained(scheduler).toOpaque()
     if let rawQueue { dispatch_queue_set_specific(rawQueue, address, address, nil) }
-    cco_publish(address)
-    queue.setSpecific(key: Self.key, value: scheduler)
+    Self.lead(queue, to: scheduler)
+  }
+
+  /// Makes `queue` lead to a scheduler that is complete.
+  static func lead(_ queue: DispatchQueue, to scheduler: Scheduler) {
+    cco_publish(Unmanaged.passUnretained(scheduler).toOpaque())
+    queue.setSpecific(key: key, value: scheduler)
   }
 
   private static func observed(_ found: Scheduler?) -> Scheduler? {

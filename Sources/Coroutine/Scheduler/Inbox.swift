@@ -71,6 +71,9 @@ struct Inbox: ~Copyable {
   /// Whether there are messages; one plain load.
   var hasMessages: Bool { head.load(ordering: .relaxed) > Self.idle }
 
+  /// Whether no drain is scheduled or runs; for a thread that may be wrong by the time that it knows.
+  var isIdle: Bool { head.load(ordering: .relaxed) == Self.idle }
+
   /// Passes every message to `body`, oldest first.
   ///
   /// Called by the drain. `isShared`: a watchdog may take messages as well.

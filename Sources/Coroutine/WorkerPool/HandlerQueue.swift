@@ -115,10 +115,10 @@ extension UnsafeMutablePointer where Pointee == Completion {
     current._withUnsafeGuaranteedRef { scheduler in
       let mine = scheduler.index
       if pointee.handlerWorker == Completion.noWorker { pointee.handlerWorker = mine }
-      if pointee.handlerWorker == mine { return current }
       let workerPool = scheduler.readyQueue.pointee.workerPool.unsafelyUnwrapped
       return workerPool._withUnsafeGuaranteedRef { workerPool in
-        // A number from another pool, as tests use them, may be too large for this one.
+        if pointee.handlerWorker == mine, Int(mine) < workerPool.workers.count { return current }
+        // A number from another pool, as tests use them, may be too large for this one; that of a spare worker is.
         let index = Int(pointee.handlerWorker) % workerPool.workers.count
         return Unmanaged.passUnretained(workerPool.workers[index])
       }

@@ -2,65 +2,106 @@ internal import CCoroutine
 import Dispatch
 import Synchronization
 
-// The watchdog of the workers: a timer that fires every two milliseconds, or a little later, while some worker is idle
-// and another is not, or while some worker backs off.
+// The watchdog of the workers: a timer that fires while some worker is busy, or backs off. Every two milliseconds, or a
+// little later, if a worker could help; every 25 ms if all are busy.
 //
-// A worker whose current job computes for long cannot run its other work. Ready jobs, messages and timers that wait
-// there in two inspections in a row are moved to an idle worker. The watchdog itself handles the cancellation of parked
-// jobs of that worker (Interrupt.swift). An idle worker runs the handlers that are bound to that worker, in their order
-// (HandlerQueue.swift).
+// A worker whose current job computes for long, or blocks, cannot run its other work. Ready jobs, messages and timers
+// that wait there in two inspections in a row are moved to an idle worker. The watchdog itself handles the cancellation
+// of parked jobs of that worker (Interrupt.swift). An idle worker runs the handlers that are bound to that worker, in
+// their order (HandlerQueue.swift).
+//
+// If no worker is idle, and that worker has stalled (Stall.swift), the work goes to a spare worker
+// (SpareWorkers.swift). A stall is reported once, to the handler of CoroutineRuntime.onStall.
 //
 // It also ends back-offs: first of one worker, as a probe, and if no worker has backed off again by the next
 // inspection, of all.
+//
+// The pace. A worker that goes idle while the watchdog is slow could help at once: it makes the watchdog fast
+// (startWatching). The watchdog says that it is slow, and reads the idle bits after that; a worker sets its bit, and
+// reads `isSlow` after that. So one of them sees the other. The slow time is set before `isSlow`, so that the fast
+// time, set by whoever clears `isSlow`, replaces it.
 
 extension WorkerPool {
-  /// Whether one worker could help and another may need help, or whether one backs off.
-  private var hasToWatch: Bool {
-    let mask = withoutDrain()
-    return mask != 0 && mask.nonzeroBitCount < workers.count || isAnyBackingOff
-  }
+  private static var fast: DispatchTimeInterval { .milliseconds(2) }
+  private static var slow: DispatchTimeInterval { .milliseconds(25) }
+
+  /// Whether a worker may need help, now or soon, or backs off.
+  private var hasToWatch: Bool { withoutDrain().nonzeroBitCount < workers.count || isAnyBackingOff }
 
   func startWatching() {
-    guard hasToWatch, !watching.exchange(true, ordering: .sequentiallyConsistent) else { return }
+    guard hasToWatch else { return }
+    if watching.exchange(true, ordering: .sequentiallyConsistent) {
+      // The load comes first because of its cost: a worker that goes idle does this each time.
+      guard isSlow.load(ordering: .sequentiallyConsistent), withoutDrain() != 0,
+        isSlow.exchange(false, ordering: .sequentiallyConsistent)
+      else { return }
+    }
     FirstTimer.shared.ensure()
-    watchdog.schedule(deadline: .now() + .milliseconds(2), leeway: .microseconds(500))
+    schedule(Self.fast)
+  }
+
+  private func schedule(_ interval: DispatchTimeInterval) {
+    watchdog.schedule(deadline: .now() + interval, leeway: .microseconds(500))
   }
 
   func watch() {
-    rescueFromAll()
+    let anyStalled = inspectAll()
     let backoffs = backoffs.load(ordering: .relaxed)
     endBackoffs(ofAll: backoffs == lastBackoffs)
     lastBackoffs = backoffs
     guard hasToWatch else {
       watching.store(false, ordering: .sequentiallyConsistent)
-      // A worker that went idle, or backed off, in the meantime saw `watching` set: check once more on its behalf.
+      // A worker that got work, or backed off, in the meantime saw `watching` set: check once more on its behalf.
       startWatching()
       return
     }
-    watchdog.schedule(deadline: .now() + .milliseconds(2), leeway: .microseconds(500))
+    guard withoutDrain() == 0, !anyStalled else { return schedule(Self.fast) }
+    schedule(Self.slow)
+    isSlow.store(true, ordering: .sequentiallyConsistent)
+    if withoutDrain() != 0, isSlow.exchange(false, ordering: .sequentiallyConsistent) { schedule(Self.fast) }
   }
 
-  /// Rescues the work of every stuck worker.
+  /// Rescues the work of every stuck worker, and reports stalls; returns whether a worker has stalled.
   ///
   /// Called before back-offs are ended, because the workers that back off can help.
-  private func rescueFromAll() {
+  private func inspectAll() -> Bool {
     let mask = withoutDrain()
-    guard mask != 0 else { return }
     let now = Clock.now
-    for (index, worker) in workers.enumerated() where mask & (1 << UInt64(index)) == 0 {
-      worker.readyQueue.pointee.lock.lock()
-      let first = worker.readyQueue.pointee.queue.first ?? worker.readyQueue.pointee.launched.first
-      worker.readyQueue.pointee.lock.unlock()
-      let seen = Seen(
-        ready: first,
-        hasMessages: worker.inbox.hasMessages,
-        takings: worker.inbox.takings.load(ordering: .relaxed),
-        timer: worker.nextTimer.load(ordering: .relaxed),
-        handler: worker.nextHandler
-      )
-      if seen.isStuck(since: lastSeen[index], now) { rescue(from: worker, now) }
+    let stalls = Stall.threshold
+    var anyStalled = false
+    // The spare workers of this inspection; one more may be added.
+    for (index, worker) in (workers + spares).enumerated() {
+      if index < workers.count ? mask & (1 << UInt64(index)) != 0 : worker.inbox.isIdle {
+        lastSeen[index] = Seen()
+        continue
+      }
+      let last = lastSeen[index]
+      var seen = Seen(worker)
+      // Counted from the first inspection that finds it so: the last look of a worker that has just got work is old.
+      if seen.lastLook == last.lastLook { (seen.busySince, seen.isReported) = (last.busySince, last.isReported) }
+      if seen.busySince == 0 { seen.busySince = now }
+      let hasStalled = now > seen.busySince && now - seen.busySince > stalls
+      anyStalled = anyStalled || hasStalled
+      if hasStalled, !seen.isReported {
+        reportStall(of: worker, since: seen.busySince, now)
+        seen.isReported = true
+      }
       lastSeen[index] = seen
+      guard seen.isStuck(since: last, now) else { continue }
+      if let rescuer = helper() {
+        rescue(from: worker, to: rescuer, now)
+      } else if hasStalled, let rescuer = spareWorker() {
+        rescue(from: worker, to: rescuer, now)
+      }
     }
+    return anyStalled
+  }
+
+  /// A worker that is idle or, if there is none, one that backs off.
+  private func helper() -> Scheduler? {
+    let idle = idle.load(ordering: .acquiring)
+    let mask = idle != 0 ? idle : backingOff.load(ordering: .acquiring)
+    return mask == 0 ? nil : workers[mask.trailingZeroBitCount]
   }
 
   /// The pending work of a worker at one inspection.
@@ -72,6 +113,25 @@ extension WorkerPool {
     var timer = UInt64.max
     /// The first handler, if no thread runs one.
     var handler: UInt = 0
+    /// The time at which the drain last read the clock.
+    var lastLook: UInt64 = 0
+    /// The first inspection that found the worker busy with this `lastLook`.
+    var busySince: UInt64 = 0
+    /// Whether the stall has been reported.
+    var isReported = false
+
+    init() {}
+
+    init(_ worker: Scheduler) {
+      worker.readyQueue.pointee.lock.lock()
+      ready = worker.readyQueue.pointee.queue.first ?? worker.readyQueue.pointee.launched.first
+      worker.readyQueue.pointee.lock.unlock()
+      hasMessages = worker.inbox.hasMessages
+      takings = worker.inbox.takings.load(ordering: .relaxed)
+      timer = worker.nextTimer.load(ordering: .relaxed)
+      handler = worker.nextHandler
+      lastLook = worker.lastLook.load(ordering: .relaxed)
+    }
 
     /// Whether the same work has been waiting since the last inspection; a worker that switches would have reached it.
     ///
@@ -82,17 +142,12 @@ extension WorkerPool {
     }
   }
 
-  /// Moves the work that a stuck worker cannot reach to a worker that is idle or, if there is none, to one that backs
-  /// off.
+  /// Moves the work that a stuck worker cannot reach to `rescuer`.
   ///
   /// The work consists of its ready jobs, its due timers, the switched-out jobs in its inbox, the parked jobs whose
   /// waits an interrupt in its inbox ends, and the running of its handlers. Timers come first: those of deadlines send
   /// interrupts.
-  private func rescue(from victim: Scheduler, _ now: UInt64) {
-    let idle = idle.load(ordering: .acquiring)
-    let mask = idle != 0 ? idle : backingOff.load(ordering: .acquiring)
-    guard mask != 0 else { return }
-    let rescuer = workers[mask.trailingZeroBitCount]
+  private func rescue(from victim: Scheduler, to rescuer: Scheduler, _ now: UInt64) {
     if victim.nextTimer.load(ordering: .relaxed) <= now { victim.fireTimers(now) }
     var stolen = JobQueue()
     victim.readyQueue.pointee.lock.lock()

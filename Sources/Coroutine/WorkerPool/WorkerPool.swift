@@ -2,8 +2,8 @@ internal import CCoroutine
 import Dispatch
 import Synchronization
 
-// The shared scheduler: one worker per processor that the process may use, each a serial queue with a scheduler of its
-// own. A job is on one worker at a time; between two suspensions it may be on another.
+// The shared scheduler: one worker per processor that the process may use, each a thread with a scheduler of its own
+// (WorkerHost.swift). A job is on one worker at a time; between two suspensions it may be on another.
 //
 // Distribution of work
 //   * a launch from outside goes to the workers in turn,
@@ -44,18 +44,20 @@ final class WorkerPool: @unchecked Sendable {
   let backoffs = Atomic<Int>(0)
   private let nextIndex = Atomic<Int>(0)
   let watching = Atomic<Bool>(false)
+  /// Whether the watchdog fires seldom, because all workers are busy.
+  let isSlow = Atomic<Bool>(false)
   let watchdog: any DispatchSourceTimer
+  let label: String
   // Used by the watchdog only; its queue is serial.
+  @exclusivity(unchecked) var spares: [Scheduler] = []
   @exclusivity(unchecked) var lastSeen: [Seen] = []
   @exclusivity(unchecked) var lastBackoffs = 0
 
   init(count: Int, label: String) {
     let count = min(64, max(1, count))
+    self.label = label
     watchdog = DispatchSource.makeTimerSource(queue: DispatchQueue(label: "\(label).watchdog"))
-    workers = (0..<count).map { index in
-      let queue = DispatchQueue(label: "\(label).\(index)")
-      return QueueHost.makePermanent(queue, self, index)
-    }
+    workers = (0..<count).map { WorkerHost.makeScheduler("\(label).\($0)", self, $0) }
     lastSeen = Array(repeating: Seen(), count: count)
     // Every worker starts without a drain, so it is idle.
     idle.store(count == 64 ? .max : (1 << UInt64(count)) - 1, ordering: .releasing)
@@ -103,6 +105,8 @@ final class WorkerPool: @unchecked Sendable {
   /// Returns true if it has got work, or should check again.
   func steal(for thief: Scheduler) -> Bool {
     let index = Int(thief.index)
+    // A spare worker only finishes what it was given.
+    guard index < workers.count else { return false }
     // After an offer one job is enough: meanwhile the offering worker may have parked and taken the other one.
     let isOffered = thief.wasJustOffered.exchange(false, ordering: .sequentiallyConsistent)
     guard thief.stealBackoff.pays(at: .now) else {
@@ -148,13 +152,13 @@ final class WorkerPool: @unchecked Sendable {
   ///
   /// Called by a worker that has just gone idle.
   func wasOffered(_ scheduler: Scheduler) -> Bool {
-    withoutDrain() & (1 << UInt64(scheduler.index)) == 0
+    Int(scheduler.index) < workers.count && withoutDrain() & (1 << UInt64(scheduler.index)) == 0
   }
 
   /// Marks a worker as busy that was woken by a message and not by an offer.
   func markBusy(_ scheduler: Scheduler) {
-    guard withoutDrain(false) != 0 else { return }
     let index = Int(scheduler.index)
+    guard withoutDrain(false) != 0, index < workers.count else { return }
     _ = notIdle(index)
     _ = endBackoff(index)
     // It may be about to run one job for long while others sleep.

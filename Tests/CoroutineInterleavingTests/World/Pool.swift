@@ -19,8 +19,8 @@ enum Processors {
   static var workers: Int { 1 }
 }
 
-enum QueueHost {
-  static func makePermanent(_ queue: DispatchQueue, _ pool: WorkerPool, _ index: Int) -> Scheduler {
+enum WorkerHost {
+  static func makeScheduler(_ label: String, _ pool: WorkerPool, _ index: Int) -> Scheduler {
     Scheduler(pool: pool, index: index)
   }
 }

@@ -106,19 +106,3 @@ private func stackSize() -> Int {
     return size
   }
 }
-
-private func text(of path: String) -> String {
-  guard let file = fopen(path, "r") else { return "" }
-  defer { fclose(file) }
-  var text: [UInt8] = []
-  var block = [UInt8](repeating: 0, count: 65_536)
-  while case let count = fread(&block, 1, block.count, file), count > 0 { text += block.prefix(count) }
-  return String(decoding: text, as: UTF8.self)
-}
-
-/// The signals that the calling thread blocks.
-private func blockedSignals() -> Set<Int32> {
-  var mask = sigset_t()
-  pthread_sigmask(SIG_BLOCK, nil, &mask)
-  return Set((1..<32).filter { sigismember(&mask, $0) == 1 })
-}

@@ -21,11 +21,11 @@ func onSerialQueue<Output: Sendable>(_ body: sending @escaping () throws -> Outp
   try await onCoroutine(on: taggedQueue("serial"), body)
 }
 
-/// Returns a separate pool of two workers, for a test that blocks one of them.
+/// Returns a separate pool of workers, two unless said otherwise, for a test that blocks one of them.
 ///
 /// The pool lives for ever, as the shared one does.
-func ownWorkers(_ label: String) -> WorkerPool {
-  Unmanaged.passRetained(WorkerPool(count: 2, label: "coroutine.tests.\(label)")).takeUnretainedValue()
+func ownWorkers(_ label: String, count: Int = 2) -> WorkerPool {
+  Unmanaged.passRetained(WorkerPool(count: count, label: "coroutine.tests.\(label)")).takeUnretainedValue()
 }
 
 private let queueTag = DispatchSpecificKey<String>()

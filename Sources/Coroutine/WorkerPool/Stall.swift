@@ -1,0 +1,115 @@
+import Synchronization
+
+/// A coroutine that has kept a thread of the worker pool for long, without a suspension.
+///
+/// It computes, or it has called something that blocks the thread: use ``co_blocking(_:)`` for that, or suspend now and
+/// then by ``co_yield()``. See ``CoroutineRuntime/onStall(after:_:)``.
+public struct Stall: Sendable, CustomStringConvertible {
+  /// The name, the number and the launch site of the coroutine; nil if it was not found among very many.
+  public let coroutine: String?
+  /// How long the coroutine had kept the worker by then, at least.
+  public let duration: Duration
+  /// The name of the worker.
+  public let worker: String
+
+  /// A sentence that says what to do.
+  public var description: String {
+    let milliseconds = duration.components.seconds * 1_000 + duration.components.attoseconds / 1_000_000_000_000_000
+    return "\(coroutine ?? "a coroutine") has kept \(worker) for \(milliseconds) ms without a suspension: "
+      + "move blocking calls into co_blocking, and let long computations call co_yield"
+  }
+
+  /// The time after which a worker counts as stalled, in ns.
+  static var threshold: UInt64 { nanoseconds.load(ordering: .relaxed) }
+  private static let nanoseconds = Atomic<UInt64>(100_000_000)
+  // Sound because it is read and written under `lock`.
+  nonisolated(unsafe) private static var handler: (@Sendable (Stall) -> Void)?
+  private static let lock = SpinLock()
+
+  static func set(_ threshold: Duration, _ handler: (@Sendable (Stall) -> Void)?) {
+    nanoseconds.store(UInt64(max(1_000_000, threshold.nanoseconds)), ordering: .relaxed)
+    // The old handler is released after the lock is left, because that may run foreign code.
+    let old = lock.withLock {
+      let old = self.handler
+      self.handler = handler
+      return old
+    }
+    _ = consume old
+  }
+
+  static var currentHandler: (@Sendable (Stall) -> Void)? { lock.withLock { handler } }
+}
+
+extension CoroutineRuntime {
+  /// Calls `handler` once for each time that a coroutine keeps a thread of the worker pool for `threshold` or longer.
+  ///
+  /// The work that waits behind such a coroutine is taken over by another worker, or by a spare one if all are busy, at
+  /// most 64. That happens without a handler as well. Coroutines on queues of the program are not watched: a queue has
+  /// blocks of its own.
+  ///
+  /// Never suspends; any thread, at any time; the last call counts for the whole process. `handler` is called on a
+  /// thread of the runtime, and must not block. The watch is coarse: a stall is noticed up to 50 ms late.
+  ///
+  /// - Parameters:
+  ///   - threshold: The time; at least one millisecond.
+  ///   - handler: Receives the stall; nil for none.
+  public static func onStall(
+    after threshold: Duration = .milliseconds(100),
+    _ handler: (@Sendable (Stall) -> Void)?
+  ) {
+    Stall.set(threshold, handler)
+  }
+}
+
+extension WorkerPool {
+  /// Tells the handler which coroutine has kept `worker`.
+  ///
+  /// Called by the watchdog only.
+  func reportStall(of worker: Scheduler, since start: UInt64, _ now: UInt64) {
+    guard let handler = Stall.currentHandler else { return }
+    let (job, isSure) = running(on: worker)
+    // Without a job, the worker's thread is waiting for a processor, or the coroutine has just ended.
+    if job == nil, isSure { return }
+    handler(Stall(coroutine: job?.summary, duration: .nanoseconds(Int64(now - start)), worker: worker.label))
+  }
+
+  /// The job that runs on `worker`, according to a look at the live jobs of each worker, and whether all were looked
+  /// at.
+  ///
+  /// A job is in the list of the worker where it was launched. The look is bounded, because launches and ends of jobs
+  /// wait for it.
+  private func running(on worker: Scheduler) -> (job: AnyJob?, isSure: Bool) {
+    var isSure = true
+    for home in workers + spares {
+      let found: AnyJob? = home.liveLock.withLock {
+        var next = home.firstLive
+        var looks = 0
+        while let job = next, looks < 10_000 {
+          if job.seemsRunning, job.pointee.scheduler.load(ordering: .relaxed).toOpaque() == worker.address {
+            return job.handle.takeUnretainedValue()
+          }
+          next = job.pointee.nextLive
+          looks += 1
+        }
+        isSure = isSure && next == nil
+        return nil
+      }
+      if let found { return (found, true) }
+    }
+    return (nil, isSure)
+  }
+}
+
+extension Scheduler {
+  fileprivate var address: UnsafeMutableRawPointer { Unmanaged.passUnretained(self).toOpaque() }
+}
+
+extension UnsafeMutablePointer where Pointee == JobRecord {
+  /// Whether a live job neither waits, nor is ready, nor is still to start, nor runs on its launcher's thread.
+  fileprivate var seemsRunning: Bool {
+    let kind = pointee.waitKind.load(ordering: .relaxed)
+    return pointee.wait.load(ordering: .relaxed) & 0xFF == 0
+      && kind != WaitKind.start.rawValue && kind != WaitKind.ready.rawValue
+      && pointee.flags.load(ordering: .relaxed) & JobFlags.foreign == 0
+  }
+}

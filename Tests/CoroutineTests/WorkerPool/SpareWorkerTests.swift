@@ -1,0 +1,117 @@
+import Dispatch
+import Glibc
+import Testing
+
+@testable import Coroutine
+
+@Suite("A pool whose workers are all blocked", .timeLimit(.minutes(1)))
+struct SpareWorkerTests {
+  @Test func `runs the coroutines that wait behind them`() async throws {
+    let pool = ownWorkers("all blocked")
+    try await whileBlocked(pool) {
+      var jobs: [Job<Int>] = []
+      for index in 0..<100 {
+        jobs.append(
+          co_launch(on: pool.workers[index % 2].currentQueue) {
+            for _ in 0..<3 { try co_yield() }
+            try co_delay(.milliseconds(1))
+            return index
+          }
+        )
+      }
+      for (index, job) in jobs.enumerated() { try await expect(job, index) }
+    }
+  }
+
+  @Test func `wakes the coroutines that were parked there before`() async throws {
+    let pool = ownWorkers("parked before")
+    let gate = Promise<Int>()
+    let parked = (0..<10).map { index in
+      co_launch(on: pool.workers[index % 2].currentQueue) { try co_await(gate) + index }
+    }
+    try await whileBlocked(pool) {
+      gate.fulfill(100)
+      for (index, job) in parked.enumerated() { try await expect(job, 100 + index) }
+    }
+  }
+
+  @Test func `runs the handlers that are bound to them`() async throws {
+    let pool = ownWorkers("handlers")
+    let source = Promise<Int>()
+    let ran = Promise<Int>()
+    try await onCoroutine(on: pool.workers[0].currentQueue) {
+      _ = source.tap { _ in ran.fulfill(7) }
+    }
+    try await whileBlocked(pool) {
+      source.fulfill(1)
+      let value = try await onCoroutine { try co_await(ran) }
+      #expect(value == 7)
+    }
+  }
+
+  @Test func `uses one spare worker again and again`() async throws {
+    let pool = ownWorkers("again", count: 1)
+    for _ in 0..<3 {
+      try await whileBlocked(pool) {
+        try await onCoroutine(on: pool.workers[0].currentQueue) { try co_yield() }
+      }
+    }
+    #expect(pool.spares.count == 1)
+  }
+
+  @Test func `blocked spare workers are helped by further ones`() async throws {
+    let pool = ownWorkers("spares", count: 1)
+    let release = DispatchSemaphore(value: 0)
+    let blocked = Locked(0)
+    let jobs = (0..<4).map { _ in
+      co_launch(on: pool.workers[0].currentQueue) {
+        blocked.withLock { $0 += 1 }
+        release.wait()
+      }
+    }
+    while blocked.current < 4 { await Task.yield() }
+    for _ in jobs { release.signal() }
+    for job in jobs { try await job.value }
+    #expect(pool.spares.count >= 3)
+  }
+
+  @Test func `is reported to the handler, with the name of the coroutine, once a stall`() async {
+    await #expect(processExitsWith: .success) {
+      let reports = Locked<[Stall]>([])
+      CoroutineRuntime.onStall(after: .milliseconds(20)) { stall in reports.withLock { $0.append(stall) } }
+      let isDone = Flag()
+      let job = co_launch(name: "greedy") { while !isDone.isRaised { sched_yield() } }
+      while reports.current.isEmpty { sched_yield() }
+      // The watchdog looks again, and says nothing of the same stall.
+      usleep(100_000)
+      isDone.raise()
+      try job.wait()
+      let found = reports.current
+      let isRight =
+        found.count == 1 && found[0].coroutine?.contains("greedy") == true && found[0].duration >= .milliseconds(20)
+        && found[0].description.contains("co_blocking")
+      exit(isRight ? 0 : 1)
+    }
+  }
+}
+
+private func expect(_ job: Job<Int>, _ wanted: Int) async throws {
+  let value = try await job.value
+  #expect(value == wanted)
+}
+
+/// Runs `body` while a coroutine blocks the thread of each worker of `pool`.
+private func whileBlocked(_ pool: WorkerPool, _ body: () async throws -> Void) async throws {
+  let release = DispatchSemaphore(value: 0)
+  let blocked = Locked(0)
+  let jobs = pool.workers.map { worker in
+    co_launch(on: worker.currentQueue) {
+      blocked.withLock { $0 += 1 }
+      release.wait()
+    }
+  }
+  while blocked.current < jobs.count { await Task.yield() }
+  try await body()
+  for _ in jobs { release.signal() }
+  for job in jobs { try await job.value }
+}

@@ -1,0 +1,73 @@
+import Dispatch
+import Glibc
+import Testing
+
+@testable import Coroutine
+
+@Suite("A thread of the worker pool", .timeLimit(.minutes(1)))
+struct WorkerThreadTests {
+  @Test func `has a name that says so`() async throws {
+    let name = try await onCoroutine { threadName() }
+    #expect(name.hasPrefix("co-worker-"))
+  }
+
+  @Test func `starts with the first coroutine of its worker`() async throws {
+    let pool = ownWorkers("lazy")
+    #expect(pool.workers.map(hasThread) == [false, false])
+    try await onCoroutine(on: pool.workers[0].currentQueue) {}
+    #expect(hasThread(pool.workers[0]))
+  }
+
+  @Test func `runs every coroutine of its worker, and no other thread does`() async throws {
+    let pool = ownWorkers("one", count: 1)
+    let threads = Locked<Set<pthread_t>>([])
+    var jobs: [Job<Void>] = []
+    for _ in 0..<100 {
+      jobs.append(
+        co_launch(on: pool.workers[0].currentQueue) {
+          for _ in 0..<10 {
+            threads.withLock { _ = $0.insert(pthread_self()) }
+            try co_delay(.microseconds(50))
+          }
+        }
+      )
+    }
+    for job in jobs { try await job.value }
+    #expect(threads.current.count == 1)
+  }
+
+  @Test func `wakes for a timer although nobody sends anything`() async throws {
+    let pool = ownWorkers("timers")
+    for _ in 0..<50 { try await co_launch(on: pool.workers[0].currentQueue) { try co_delay(.microseconds(300)) }.value }
+  }
+
+  @Test func `wakes for an earlier timer than the one it sleeps for`() async throws {
+    let pool = ownWorkers("earlier")
+    let late = co_launch(on: pool.workers[0].currentQueue) { try co_delay(.seconds(3600)) }
+    let early = co_launch(on: pool.workers[0].currentQueue) { try co_delay(.milliseconds(1)) }
+    try await early.value
+    late.cancel()
+    await #expect(throws: CancellationError.self) { _ = try await late.value }
+  }
+
+  @Test func `takes the signals that a dispatch worker takes`() async throws {
+    let mine = try await onCoroutine { blockedSignals() }
+    let workers = try await onBlock(of: .global()) { blockedSignals() }
+    #expect(mine == workers)
+  }
+
+  @Test func `a blocking wait on it would block its coroutines, and throws`() async throws {
+    let pool = ownWorkers("blocked", count: 1)
+    let text = try await onCoroutine(on: pool.workers[0].currentQueue) {
+      let said = Promise<String>()
+      let other = co_launch { try co_delay(.seconds(3600)) }
+      defer { other.cancel() }
+      // A handler runs outside of coroutines, on the thread.
+      _ = Promise.value(1).tap { _ in said.fulfill(outcome { try other.wait() }) }
+      return try co_await(said)
+    }
+    #expect(text.contains("wouldDeadlock"))
+  }
+}
+
+private func hasThread(_ worker: Scheduler) -> Bool { (worker.host as? WorkerHost)?.hasThread ?? false }
