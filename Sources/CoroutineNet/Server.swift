@@ -26,7 +26,8 @@ public enum Server {
   /// Suspends. The coroutines of the connections run where the caller runs: on its queue, or on the workers of the
   /// shared scheduler. A connection is closed when `handle` ends. An error that `handle` throws goes to
   /// ``Options/onError``, and never ends the server. If the process has no descriptor left, the server waits, tells
-  /// ``Options/onError`` once, and accepts again.
+  /// ``Options/onError`` once, and accepts again. A handler that overflows its stack ends the process with a report, as
+  /// any coroutine does: what lies beside its stack cannot be trusted any more.
   ///
   /// When the coroutine is cancelled, or the deadline of a `co_timeout(_:_:)` passes, the server stops
   /// accepting and closes its listeners. Handlers go on for ``Options/drain``; those that have not ended then are

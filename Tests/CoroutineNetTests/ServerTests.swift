@@ -1,3 +1,4 @@
+import Dispatch
 import Glibc
 import Testing
 
@@ -63,6 +64,48 @@ struct ServerTests {
       }
       try server.stop()
       #expect(code { try Connection.connect(to: server.address) } == ECONNREFUSED)
+    }
+  }
+
+  @Test func `a server on a serial queue serves there, one coroutine at a time`() async throws {
+    let key = DispatchSpecificKey<Bool>()
+    let queue = DispatchQueue(label: "server")
+    queue.setSpecific(key: key, value: true)
+    let bound = Promise<SocketAddress>()
+    var options = Server.Options()
+    options.listener.reusePort = true
+    let inside = Locked(0)
+    let server = co_launch(on: queue) { [options] in
+      try Server.run(.loopback(port: 0), options: options, onListening: { bound.fulfill($0) }) { connection in
+        while true {
+          let bytes = try connection.read(upTo: 10)
+          if bytes.isEmpty { return }
+          #expect(DispatchQueue.getSpecific(key: key) == true)
+          let now = inside.withLock {
+            $0 += 1
+            return $0
+          }
+          #expect(now == 1)
+          inside.withLock { $0 -= 1 }
+          try connection.write(bytes)
+        }
+      }
+    }
+    try await onCoroutine {
+      let address = try co_await(bound)
+      try co_scope { scope in
+        for index in UInt8(0)..<20 {
+          scope.launch {
+            let client = try Connection.connect(to: address)
+            for _ in 0..<10 {
+              try client.write([index])
+              #expect(try client.read(upTo: 10) == [index])
+            }
+          }
+        }
+      }
+      server.cancel()
+      try server.join()
     }
   }
 
