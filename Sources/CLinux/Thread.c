@@ -10,3 +10,15 @@ void clinux_name_thread(const char *name) {
   snprintf(kept, sizeof kept, "%s", name);
   pthread_setname_np(pthread_self(), kept);
 }
+
+int clinux_start_thread(size_t stack, clinux_thread_body body, void *argument) {
+  pthread_attr_t attributes;
+  int code = pthread_attr_init(&attributes);
+  if (code != 0) return code;
+  pthread_t thread;
+  pthread_attr_setstacksize(&attributes, stack);
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  code = pthread_create(&thread, &attributes, body, argument);
+  pthread_attr_destroy(&attributes);
+  return code;
+}

@@ -1,8 +1,9 @@
-// What Swift cannot say of the kernel: epoll, timer descriptors, signals, thread names, futexes.
+// What Swift cannot say of the kernel: epoll, sockets, timer descriptors, signals, threads, futexes.
 #ifndef CLINUX_H
 #define CLINUX_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -13,6 +14,11 @@ extern "C" {
 
 /// Names the calling thread, for debuggers and `top`. The kernel keeps the first 15 bytes.
 void clinux_name_thread(const char *name);
+
+typedef void *_Nullable (*clinux_thread_body)(void *_Nullable argument);
+
+/// Starts a detached thread with the caller's signal mask. Answers 0 or an error number.
+int clinux_start_thread(size_t stack, clinux_thread_body body, void *argument);
 
 /// From now on `signal` makes the answered descriptor, an eventfd, readable until its 8 bytes are read. For one signal
 /// of the process; -1 with errno.
@@ -52,6 +58,65 @@ bool clinux_futex_wait(const uint32_t *word, uint32_t expected, uint64_t nanosec
 /// Wakes one thread that sleeps on `word`. The memory may be gone already: then nothing happens, or a thread wakes for
 /// no reason. Keeps errno.
 void clinux_futex_wake(const uint32_t *word);
+
+// Descriptors that the library owns, edge-triggered (Ready.c).
+
+enum clinux_ready_bits {
+  CLINUX_READY_URGENT = 0x2,          ///< urgent data, at which a read stops
+  CLINUX_READY_HALF_CLOSED = 0x2000,  ///< the peer will send no more
+};
+
+typedef struct clinux_ready_event {
+  uint64_t key;
+  uint32_t events;  ///< clinux_poll_events and clinux_ready_bits
+} clinux_ready_event;
+
+/// Watches `descriptor` in both directions until it is closed or unwatched. What is ready already is an event at once.
+/// Answers 0 or an error number; 0 as well where it is watched already.
+int clinux_ready_watch(int poller, int descriptor, uint64_t key);
+void clinux_ready_unwatch(int poller, int descriptor);
+
+/// Waits for at most `milliseconds`, -1 for ever, and takes at most `most` events, 128 at once. Answers how many; -1
+/// with errno.
+int clinux_ready_wait(int poller, clinux_ready_event *events, int most, int milliseconds);
+
+/// A new eventfd, non-blocking and close-on-exec; -1 with errno. It is readable from `ring` until `silence`.
+int clinux_bell(void);
+void clinux_ring(int bell);
+void clinux_silence(int bell);
+
+// Sockets (Socket.c). Each answers a negative error number when the kernel refuses; none raises SIGPIPE.
+
+typedef struct clinux_piece {
+  const void *_Nullable bytes;
+  size_t count;
+} clinux_piece;
+
+typedef enum clinux_socket_option : uint32_t {
+  CLINUX_NO_DELAY,
+  CLINUX_KEEP_ALIVE,
+  CLINUX_REUSE_ADDRESS,
+  CLINUX_REUSE_PORT,
+  CLINUX_V6_ONLY,
+} clinux_socket_option;
+
+int clinux_socket(int family, bool isStream);
+int clinux_socket_pair(int ends[_Nonnull 2]);
+int clinux_accept(int listener, void *address, uint32_t *length);
+int64_t clinux_receive(int socket, void *_Nullable bytes, size_t count);
+/// Answers the whole length of a datagram, also where it was cut.
+int64_t clinux_receive_from(int socket, void *_Nullable bytes, size_t count, void *address, uint32_t *length);
+int64_t clinux_send(int socket, const void *_Nullable bytes, size_t count);
+int64_t clinux_send_to(int socket, const void *_Nullable bytes, size_t count, const void *address, uint32_t length);
+/// Sends the pieces by one system call; at most 1024.
+int64_t clinux_send_pieces(int socket, const clinux_piece *pieces, size_t count);
+int64_t clinux_send_file(int socket, int file, int64_t offset, size_t count);
+int clinux_shutdown_write(int socket);
+/// The error that the kernel keeps for the socket, which it forgets by this; 0 if there is none.
+int clinux_pending_error(int socket);
+int64_t clinux_readable_bytes(int socket);
+int clinux_set_option(int socket, clinux_socket_option option, bool isOn);
+int clinux_get_option(int socket, clinux_socket_option option);
 
 #pragma clang assume_nonnull end
 

@@ -1,0 +1,107 @@
+import Glibc
+import Synchronization
+
+/// The readiness of every watched descriptor, in memory that is never freed.
+///
+/// A record is two `Readiness`: for reading and for writing. It is identified by its index, and one use of it by its
+/// index and generation, the key of its events. Records are kept for reuse, because the poller may hold an event of a
+/// descriptor that was closed meanwhile: it then looks at live memory, and finds another generation (Readiness.swift).
+///
+///   FREE(generation g) --take--> USED(g + 1) --give--> FREE(g + 1)
+///
+/// Invariants. `free` has the indices of the FREE records, under the lock. A chunk is published, by a releasing store,
+/// before the first of its indices is in `free`, and stays.
+enum WatchTable {
+  /// One use of a record.
+  struct Use {
+    let index: UInt32
+    let generation: UInt32
+    /// The direction of reading; that of writing is behind it.
+    let record: ReadinessRef
+
+    var key: UInt64 { UInt64(generation) << 32 | UInt64(index) }
+  }
+
+  /// An index that no record has.
+  static var noIndex: UInt32 { .max }
+
+  private static var recordsInChunk: Int { 1_024 }
+  /// For four million descriptors; the kernel's usual limit for a process is one million (fs.nr_open).
+  private static var most: Int { 4_096 }
+
+  private static let lock = SpinLock()
+  // Sound because they are accessed under `lock`.
+  nonisolated(unsafe) private static var free: [UInt32] = []
+  nonisolated(unsafe) private static var chunkCount = 0
+  // Sound because the pointer never changes, and what it leads to is atomic.
+  nonisolated(unsafe) private static let chunks: UnsafeMutablePointer<Atomic<UInt>> = {
+    let chunks = UnsafeMutablePointer<Atomic<UInt>>.allocate(capacity: most)
+    for index in 0..<most { (chunks + index).initialize(to: Atomic(0)) }
+    return chunks
+  }()
+
+  /// Takes a free record and begins a generation; nil if there are too many.
+  static func take() -> Use? {
+    while true {
+      lock.lock()
+      let index = free.popLast()
+      let isFull = index == nil && chunkCount == most
+      lock.unlock()
+      if let index {
+        let record = record(index).unsafelyUnwrapped
+        let generation = record.word.generation &+ 1
+        record.open(generation)
+        (record + 1).open(generation)
+        return Use(index: index, generation: generation, record: record)
+      }
+      if isFull { return nil }
+      grow()
+    }
+  }
+
+  /// Gives a record back whose directions are CLOSED.
+  static func give(_ use: Use) { lock.withLock { free.append(use.index) } }
+
+  /// The record of an event's key; nil if there is none.
+  static func record(_ index: UInt32) -> ReadinessRef? {
+    let chunk = Int(index) / recordsInChunk
+    guard chunk < most, let first = ReadinessRef(bitPattern: chunks[chunk].load(ordering: .acquiring)) else {
+      return nil
+    }
+    return first + 2 * (Int(index) % recordsInChunk)
+  }
+
+  /// Adds a chunk.
+  ///
+  /// Memory is allocated outside the lock; of two threads that find no record, both add one.
+  private static func grow() {
+    let chunk = ReadinessRef.allocate(capacity: 2 * recordsInChunk)
+    for index in 0..<2 * recordsInChunk {
+      (chunk + index).initialize(to: Readiness())
+      chunk[index].queue = withUnsafeMutablePointer(to: &chunk[index].waiters) { $0 }
+    }
+    var larger: [UInt32] = []
+    while true {
+      // Room for every index that there will be, so that `give` never allocates under the lock.
+      let wanted = lock.withLock { (chunkCount + 1) * recordsInChunk }
+      larger.reserveCapacity(wanted)
+      lock.lock()
+      guard (chunkCount + 1) * recordsInChunk == wanted else {
+        lock.unlock()
+        continue
+      }
+      guard chunkCount < most else {
+        lock.unlock()
+        return chunk.deallocate()
+      }
+      chunks[chunkCount].store(UInt(bitPattern: chunk), ordering: .releasing)
+      larger.append(contentsOf: free)
+      let first = UInt32(chunkCount * recordsInChunk)
+      larger.append(contentsOf: (first..<first + UInt32(recordsInChunk)).reversed())
+      chunkCount += 1
+      swap(&free, &larger)
+      lock.unlock()
+      return
+    }
+  }
+}

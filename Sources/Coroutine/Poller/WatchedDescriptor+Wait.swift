@@ -1,0 +1,127 @@
+import Glibc
+import Synchronization
+
+// The one loop by which a coroutine works with a descriptor: try, and wait when there is nothing.
+//
+//   enter, read the word w of the direction
+//     READY: the system call. A result or an error ends the loop.
+//            EAGAIN: `clear(w)`, again
+//     IDLE or WAITING: leave; add the descriptor to a poller, if that was not done; wait; enter again
+//
+// The call is made before the descriptor is added: a connection that lives for one request that is there already is
+// never added. Adding reports what has come meanwhile, so nothing is lost by that (Readiness.swift).
+
+extension WatchedDescriptor {
+  /// The result of a try.
+  package struct Attempt: Sendable {
+    /// What the system call returned, or the negative error number.
+    package let result: Int64
+    /// Whether the call, which succeeded, has left nothing behind.
+    package let isShort: Bool
+
+    package init(_ result: Int64, isShort: Bool = false) {
+      self.result = result
+      self.isShort = isShort
+    }
+  }
+
+  /// Why an attempt ended without a result.
+  package enum Failure: Error {
+    /// The descriptor was closed, before or meanwhile.
+    case closed
+    /// The error number of the system call.
+    case system(Int32)
+  }
+
+  /// Makes a system call as soon as the direction is ready, and returns its result.
+  ///
+  /// Suspends while it is not. `call` gets the number, must not suspend, and is repeated after EAGAIN and EINTR. Throws
+  /// `Failure`; a `DescriptorRefusal`; `notInCoroutine` outside a coroutine; and the cancellation error, also before
+  /// the first call: then nothing was called that succeeded. `beforeWaiting` is called before each wait.
+  package func perform(
+    _ direction: Direction,
+    beforeWaiting: () -> Void = {},
+    _ call: (Int32) -> Attempt
+  ) throws -> Int64 {
+    while true {
+      _ = try Carrier.beginWaiting()
+      if let result = try attempt(direction, call) { return result }
+      beforeWaiting()
+      try wait(direction)
+    }
+  }
+
+  /// Makes a system call if the direction is ready; returns nil if it is not, and a wait may begin.
+  ///
+  /// Never suspends; any thread.
+  package func attempt(_ direction: Direction, _ call: (Int32) -> Attempt) throws -> Int64? {
+    let readiness = self.direction(direction)
+    while true {
+      guard enter() else { throw Failure.closed }
+      let seen = readiness.word
+      guard seen.state == .ready else {
+        leave()
+        if seen.state == .closed { throw Failure.closed }
+        return nil
+      }
+      let attempt = call(number)
+      leave()
+      switch attempt.result {
+      case 0...:
+        if attempt.isShort, shortReadMeansEmpty { readiness.clear(seen, afterShortRead: true) }
+        return attempt.result
+      case -Int64(EAGAIN): readiness.clear(seen)
+      case -Int64(EINTR): continue
+      default: throw Failure.system(Int32(truncatingIfNeeded: -attempt.result))
+      }
+    }
+  }
+
+  /// Whether a try may find something, as far as the runtime knows.
+  package func mayBeReady(_ direction: Direction) -> Bool { self.direction(direction).word.state == .ready }
+
+  /// Suspends the running coroutine until a try may find something, or the descriptor is closed.
+  ///
+  /// Throws the cancellation error, and a `DescriptorRefusal`.
+  package func wait(_ direction: Direction) throws {
+    // Read again at each wait: since its wake-up, the job may have moved to another thread, or been cancelled.
+    let (carrier, job) = try Carrier.beginWaiting()
+    try watch()
+    // A simulation must not take this wait for a deadlock.
+    let host = job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.host }
+    host.beginOutsideWork()
+    defer { host.endOutsideWork() }
+    let readiness = self.direction(direction)
+    readiness.pointee.lock.lock()
+    guard readiness.beginWaiting() else { return readiness.pointee.lock.unlock() }
+    var waiter = Waiter(job: job)
+    let kind: WaitKind = direction == .reading ? .readable : .writable
+    try withUnsafeMutablePointer(to: &waiter) { waiter in
+      _ = try WaitQueue.park(carrier, job, kind, for: UInt(bitPattern: Int(number))) { epoch in
+        readiness.pointee.waiters.append(waiter, epoch)
+        readiness.pointee.lock.unlock()
+      } withdraw: {
+        readiness.withdraw(waiter)
+      }
+    }
+  }
+
+  /// Adds the descriptor to a poller, unless that was done.
+  func watch() throws {
+    if isWatched.load(ordering: .acquiring) { return }
+    // A close must not come between the look at `life` and the system call.
+    guard enter() else { return }
+    defer { leave() }
+    // Two coroutines, one for each direction, may do this at once: both use the poller that was stored first, and the
+    // second addition does nothing.
+    let mine = Unmanaged.passUnretained(try Poller.shared()).toOpaque()
+    let (isMine, stored) = poller.compareExchange(
+      expected: 0,
+      desired: UInt(bitPattern: mine),
+      ordering: .acquiringAndReleasing
+    )
+    let chosen = isMine ? UnsafeRawPointer(mine) : UnsafeRawPointer(bitPattern: stored).unsafelyUnwrapped
+    try Unmanaged<Poller>.fromOpaque(chosen)._withUnsafeGuaranteedRef { try $0.watch(number, use) }
+    isWatched.store(true, ordering: .releasing)
+  }
+}

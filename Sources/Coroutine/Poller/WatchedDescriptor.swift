@@ -1,0 +1,182 @@
+internal import CCoroutine
+import Glibc
+import Synchronization
+
+/// A non-blocking descriptor that the runtime owns: it is used, waited for, and closed through this object alone.
+///
+/// The word `life` counts the threads that use the number at this moment, so that it is never used after it was closed,
+/// when it may already name another file:
+///
+///   life = users << 3 | WRITING | READING | CLOSED
+///
+///   OPEN, n users  --enter / leave-->  OPEN, n ± 1
+///        | close (once: the caller that sets CLOSED; it counts as a user until it has woken the waiters)
+///        v
+///   CLOSED, n users --leave--> CLOSED, 0 users: the number is closed, once, by the thread whose leave this was
+///
+/// Invariants
+///  1. A system call with the number is made by a user only: between `enter` and `leave`.
+///  2. After CLOSED, no thread enters. So CLOSED with 0 users is reached once, and the thread that reaches it closes.
+///  3. READING and WRITING are claims of one coroutine each, for a whole operation. A claim is no use: a coroutine that
+///     waits keeps its claim and is not a user. So closing does not wait for coroutines that wait.
+///  4. The record in `use` belongs to this object from its creation to its deinit, and nobody waits in it then: a
+///     waiting coroutine holds the object.
+///
+/// Close against wait. `close` sets CLOSED in `life`, then in both directions under their locks, where it wakes the
+/// waiters. A coroutine that is about to wait either links its waiter first and is woken, or finds CLOSED under the
+/// lock and does not wait. Woken, it cannot enter any more.
+///
+/// Close against a call that is under way. The call has entered, so the number stays open until it leaves; it does not
+/// block, as the descriptor does not. Its result stands.
+package final class WatchedDescriptor: @unchecked Sendable {
+  // Sound because the mutable state is atomic, or in the record, whose parts name their guards.
+
+  /// A direction, which is the claim of the coroutine that works in it.
+  package enum Direction: UInt, Sendable {
+    case reading = 2
+    case writing = 4
+  }
+
+  /// The answer to an attempt to enter or to claim.
+  package enum Answer: Sendable { case done, closed, busy }
+
+  private static var closed: UInt { 1 }
+  private static var oneUser: UInt { 8 }
+
+  /// The number, for descriptions; used in system calls by users only.
+  package let number: Int32
+  /// Whether the kernel has an event for everything that comes after a read which returned less than it asked for, so
+  /// that such a read says that nothing is left: true of TCP.
+  let shortReadMeansEmpty: Bool
+  let use: WatchTable.Use
+  private let life = Atomic<UInt>(0)
+  /// The poller that it is added to, an unmanaged reference: set once, before it is added; 0 before.
+  ///
+  /// A poller with descriptors lives as long as the process.
+  let poller = Atomic<UInt>(0)
+  /// Whether the poller has it, so that everything that comes has an event.
+  let isWatched = Atomic<Bool>(false)
+
+  /// Takes over an open, non-blocking descriptor.
+  ///
+  /// If it throws, the descriptor has been closed.
+  package init(_ number: Int32, shortReadMeansEmpty: Bool) throws {
+    guard let use = WatchTable.take() else {
+      Glibc.close(number)
+      throw DescriptorRefusal(code: ENOMEM)
+    }
+    self.number = number
+    self.use = use
+    self.shortReadMeansEmpty = shortReadMeansEmpty
+  }
+
+  deinit {
+    // Orders the deinit after the last use on another thread, also for ThreadSanitizer.
+    if life.load(ordering: .acquiring) & Self.closed == 0 {
+      endRecord()
+      closeNumber()
+    }
+    // In a forked child the lock's holder may have stayed in the parent.
+    if cco_facts.forked == 0 { WatchTable.give(use) }
+  }
+
+  /// Whether this process is a forked child, whose files and epoll are the parent's.
+  package static var isForkedChild: Bool { ForkedChild.isHere }
+
+  func direction(_ direction: Direction) -> ReadinessRef { direction == .reading ? use.record : use.record + 1 }
+
+  // MARK: Use
+
+  /// Becomes a user of the number; returns false if it is closed.
+  ///
+  /// Any thread.
+  package func enter() -> Bool { change { $0 &+ Self.oneUser } == .done }
+
+  /// Claims a direction for one operation of one coroutine.
+  ///
+  /// Any thread.
+  package func claim(_ direction: Direction) -> Answer {
+    change { $0 & direction.rawValue == 0 ? $0 | direction.rawValue : nil }
+  }
+
+  @inline(__always)
+  private func change(_ next: (UInt) -> UInt?) -> Answer {
+    var old = life.load(ordering: .relaxed)
+    while true {
+      if old & Self.closed != 0 { return .closed }
+      guard let new = next(old) else { return .busy }
+      let (isDone, seen) = life.compareExchange(
+        expected: old,
+        desired: new,
+        successOrdering: .acquiring,
+        failureOrdering: .relaxed
+      )
+      if isDone { return .done }
+      old = seen
+    }
+  }
+
+  /// Ends a use; the last one after a close closes the number.
+  package func leave() {
+    let new = life.wrappingSubtract(Self.oneUser, ordering: .acquiringAndReleasing).newValue
+    if new & Self.closed != 0, new < Self.oneUser { closeNumber() }
+  }
+
+  /// Gives a claim back.
+  ///
+  /// Also after a close.
+  package func disclaim(_ direction: Direction) { life.bitwiseAnd(~direction.rawValue, ordering: .releasing) }
+
+  // MARK: Close
+
+  package var isClosed: Bool { life.load(ordering: .acquiring) & Self.closed != 0 }
+
+  /// Closes: wakes every waiter, and lets no operation begin.
+  ///
+  /// Returns false if it was closed before.
+  ///
+  /// Never suspends. Any thread. `last` is called while the number is still open.
+  @discardableResult
+  package func close(last: (Int32) -> Void = { _ in }) -> Bool {
+    var old = life.load(ordering: .relaxed)
+    while true {
+      if old & Self.closed != 0 { return false }
+      let (isDone, seen) = life.compareExchange(
+        expected: old,
+        desired: (old | Self.closed) &+ Self.oneUser,
+        successOrdering: .acquiringAndReleasing,
+        failureOrdering: .relaxed
+      )
+      if isDone { break }
+      old = seen
+    }
+    last(number)
+    endRecord()
+    leave()
+    return true
+  }
+
+  /// Wakes the waiters, and lets nobody wait any more.
+  private func endRecord() {
+    // Nobody waits in a forked child, and the lock's holder may have stayed in the parent.
+    if cco_facts.forked != 0 { return }
+    use.record.close()
+    (use.record + 1).close()
+  }
+
+  private func closeNumber() {
+    // The kernel's epoll is common to a forked child and its parent: here, only the copy goes.
+    if isWatched.load(ordering: .acquiring), cco_facts.forked == 0 { currentPoller?.unwatch(number) }
+    Glibc.close(number)
+  }
+
+  private var currentPoller: Poller? {
+    guard let address = UnsafeRawPointer(bitPattern: poller.load(ordering: .acquiring)) else { return nil }
+    return Unmanaged<Poller>.fromOpaque(address).takeUnretainedValue()
+  }
+}
+
+/// The kernel refuses to watch a descriptor, or to create what watches it.
+package struct DescriptorRefusal: Error {
+  package let code: Int32
+}

@@ -1,0 +1,94 @@
+import Synchronization
+
+// The select case of a descriptor that the runtime owns: it is ready when a try may find something, or when the
+// descriptor is closed. It takes nothing: what is there is taken by the body.
+
+extension WatchedDescriptor {
+  /// Creates a case of ``co_select(biased:_:)`` that is ready when the direction is.
+  ///
+  /// `body` gets 0, or the error number with which the kernel refused to watch the descriptor. `isReady` looks at the
+  /// descriptor, before the select waits, where the runtime does not know.
+  package func onReady<R>(
+    _ direction: Direction,
+    isReady: @escaping @Sendable (Int32) -> Bool,
+    _ body: @escaping (Int32) throws -> R
+  ) -> SelectCase<R> {
+    let readiness = self.direction(direction)
+    let place = ReadyPlace(self, readiness, isReady)
+    return SelectCase(
+      ReadyOperation.self,
+      place: place,
+      lock: place.waitLock,
+      queue: readiness.pointee.queue.unsafelyUnwrapped,
+      needsPreparation: true,
+      taking: body
+    )
+  }
+}
+
+/// What a case waits for; it holds the descriptor.
+private final class ReadyPlace: Inspectable, Sendable {
+  let descriptor: WatchedDescriptor
+  // Sound because the record, in memory that is never freed, guards itself, and belongs to `descriptor`.
+  nonisolated(unsafe) let readiness: ReadinessRef
+  let isReady: @Sendable (Int32) -> Bool
+
+  init(_ descriptor: WatchedDescriptor, _ readiness: ReadinessRef, _ isReady: @escaping @Sendable (Int32) -> Bool) {
+    self.descriptor = descriptor
+    self.readiness = readiness
+    self.isReady = isReady
+  }
+
+  deinit { Inspection.letFinish(self) }
+
+  var waitLock: UnsafePointer<SpinLock> { withUnsafePointer(to: readiness.pointee.lock) { $0 } }
+  func inspect(_ names: JobNames) -> String { "descriptor \(descriptor.number)" }
+  func verb(of queue: UInt?) -> String { "wait for" }
+}
+
+/// The words of the waiter: the host that was told of outside work, unless 0; the refusal of the kernel.
+private enum ReadyOperation: SelectOperation {
+  static func prepare(_ place: ReadyPlace, _ waiter: SelectWaiterRef) {
+    do {
+      try place.descriptor.watch()
+    } catch {
+      waiter.pointee.words[1] = UInt((error as? DescriptorRefusal)?.code ?? 0)
+    }
+    // READY says only that nothing is known to the contrary.
+    let seen = place.readiness.word
+    if seen.state == .ready, place.descriptor.enter() {
+      if !place.isReady(place.descriptor.number) { place.readiness.clear(seen) }
+      place.descriptor.leave()
+    }
+    // A simulation must not take this wait for a deadlock.
+    if let job = Carrier.current?.pointee.job {
+      let host = job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.host }
+      host.beginOutsideWork()
+      waiter.pointee.words[0] = UInt(bitPattern: Unmanaged.passRetained(host).toOpaque())
+    }
+  }
+
+  static func attempt(_ place: ReadyPlace, _ waiter: SelectWaiterRef) -> SelectAnswer {
+    waiter.pointee.words[1] == 0 && place.readiness.beginWaiting() ? .no : .yes
+  }
+
+  static func finish(_ place: ReadyPlace, _ waiter: SelectWaiterRef) -> Int32 {
+    endOutsideWork(waiter)
+    return Int32(truncatingIfNeeded: waiter.pointee.words[1])
+  }
+
+  static func dispose(_ place: ReadyPlace, _ waiter: SelectWaiterRef) {
+    endOutsideWork(waiter)
+    // The select has unlinked its waiter by itself.
+    place.readiness.pointee.lock.lock()
+    place.readiness.endWaitingIfAlone()
+    place.readiness.pointee.lock.unlock()
+  }
+
+  private static func endOutsideWork(_ waiter: SelectWaiterRef) {
+    guard let address = UnsafeRawPointer(bitPattern: waiter.pointee.words[0]) else { return }
+    waiter.pointee.words[0] = 0
+    let host = Unmanaged<Host>.fromOpaque(address).takeRetainedValue()
+    host.endOutsideWork()
+  }
+}

@@ -1,0 +1,112 @@
+import Coroutine
+import Glibc
+
+/// Reads structured input from a connection, without a system call for each piece.
+///
+/// A reader may have received more than it has given out, so a connection has one reader, and nobody else reads from
+/// it. While nothing is received and the connection waits, the reader holds no buffer.
+///
+/// Every function suspends until enough has come, and throws what ``Connection/read(into:)`` throws. If it throws,
+/// nothing is consumed: after a deadline or a cancellation, the same call continues where it was.
+public struct BufferedReader: ~Copyable {
+  private let connection: Connection
+  private let buffer: ReadBuffer
+
+  /// Creates a reader; `capacity` is the usual size of its buffer in bytes.
+  public init(_ connection: Connection, capacity: Int = 16_384) {
+    self.connection = connection
+    buffer = ReadBuffer(capacity: capacity)
+  }
+
+  /// Reads exactly `count` bytes.
+  ///
+  /// - Throws: ``NetError/endOfStream`` if the stream ends before; what is there stays.
+  public mutating func read(exactly count: Int) throws -> [UInt8] {
+    try fill(to: count)
+    return buffer.take(max(0, count))
+  }
+
+  /// Suspends until `count` bytes are in the buffer.
+  private func fill(to count: Int) throws {
+    while buffer.bytes.count < count {
+      if try !buffer.fill(from: connection) { throw NetError(.endOfStream, "reading from", connection.remoteAddress) }
+    }
+  }
+
+  /// Reads up to a delimiter, which is consumed and not returned.
+  ///
+  /// - Parameter max: The largest number of bytes before the delimiter.
+  /// - Returns: The bytes before the delimiter; nil if the stream has ended, and no byte is left.
+  /// - Throws: ``NetError/tooLong`` if more than `max` bytes come without a delimiter. ``NetError/endOfStream`` if the
+  ///   stream ends before the delimiter. What is there stays.
+  public mutating func read(until delimiter: UInt8, max: Int) throws -> [UInt8]? {
+    guard let count = try find(delimiter, max) else { return nil }
+    let bytes = buffer.take(count)
+    buffer.drop(1)
+    return bytes
+  }
+
+  /// Suspends until a delimiter is in the buffer; returns the number of bytes before it, or nil at a clean end.
+  private func find(_ delimiter: UInt8, _ max: Int) throws -> Int? {
+    var searched = 0
+    while true {
+      let bytes = buffer.bytes
+      if bytes.count > searched, let start = bytes.baseAddress {
+        let found = memchr(start + searched, Int32(delimiter), bytes.count - searched)
+        if let found {
+          let count = UnsafeRawPointer(found) - start
+          if count > max { throw NetError(.tooLong, "reading from", connection.remoteAddress) }
+          return count
+        }
+      }
+      searched = bytes.count
+      if searched > max { throw NetError(.tooLong, "reading from", connection.remoteAddress) }
+      if try !buffer.fill(from: connection) {
+        if searched == 0 { return nil }
+        throw NetError(.endOfStream, "reading from", connection.remoteAddress)
+      }
+    }
+  }
+
+  /// Reads a line, which ends with LF or CRLF; neither is returned.
+  ///
+  /// Bytes that are no UTF-8 become U+FFFD.
+  ///
+  /// - Parameter max: The largest number of bytes of the line, without its end.
+  /// - Returns: The line; nil if the stream has ended, and no byte is left.
+  /// - Throws: ``NetError/tooLong`` if the line has more than `max` bytes. ``NetError/endOfStream`` if the stream ends
+  ///   in the middle of a line: an incomplete line is not taken for a complete one. What is there stays.
+  public mutating func readLine(max: Int = 8192) throws -> String? {
+    // One byte more, for the CR.
+    let limit = Swift.max(0, max)
+    guard let count = try find(UInt8(ascii: "\n"), limit < Int.max ? limit + 1 : limit) else { return nil }
+    let line = buffer.bytes.prefix(count)
+    let length = line.last == UInt8(ascii: "\r") ? count - 1 : count
+    if length > limit { throw NetError(.tooLong, "reading from", connection.remoteAddress) }
+    let text = String(decoding: line.prefix(length), as: UTF8.self)
+    buffer.drop(count + 1)
+    return text
+  }
+
+  /// Reads an integer in the order of the network: the most significant byte first.
+  ///
+  /// - Throws: ``NetError/endOfStream`` if the stream ends before; what is there stays.
+  public mutating func readInteger<T: FixedWidthInteger>(_ type: T.Type) throws -> T {
+    let count = MemoryLayout<T>.size
+    try fill(to: count)
+    var value: T = 0
+    withUnsafeMutableBytes(of: &value) { $0.copyBytes(from: buffer.bytes.prefix(count)) }
+    buffer.drop(count)
+    return T(bigEndian: value)
+  }
+
+  /// Reads everything up to the end of the stream.
+  ///
+  /// - Throws: ``NetError/tooLong`` if more than `max` bytes come. What is there stays.
+  public mutating func readAll(max: Int) throws -> [UInt8] {
+    repeat {
+      if buffer.bytes.count > max { throw NetError(.tooLong, "reading from", connection.remoteAddress) }
+    } while try buffer.fill(from: connection)
+    return buffer.take(buffer.bytes.count)
+  }
+}

@@ -1,0 +1,59 @@
+import Coroutine
+
+/// Attempts at several addresses, of which the first success counts ("happy eyeballs", RFC 8305, sections 4 and 5).
+enum ConnectRace {
+  /// Orders addresses so that the families alternate, beginning with the first one's; within a family the order stays.
+  static func inTurn(_ addresses: [SocketAddress]) -> [SocketAddress] {
+    guard let first = addresses.first else { return [] }
+    let preferred = addresses.filter { $0.family == first.family }
+    let others = addresses.filter { $0.family != first.family }
+    var ordered: [SocketAddress] = []
+    for index in 0..<max(preferred.count, others.count) {
+      if index < preferred.count { ordered.append(preferred[index]) }
+      if index < others.count { ordered.append(others[index]) }
+    }
+    return ordered
+  }
+
+  /// Returns the first success of `connect`, which is called for each address in its own coroutine.
+  ///
+  /// An attempt begins `apart` after the one before, or as soon as one has failed. The others are cancelled, and have
+  /// ended when this returns; what they still return is released. Throws the failure of the first address if all fail.
+  static func first<Output: Sendable>(
+    of addresses: [SocketAddress],
+    apart: Duration,
+    _ connect: @escaping @Sendable (SocketAddress) throws -> Output
+  ) throws -> Output {
+    let outcomes = Channel<(index: Int, result: Result<Output, any Error>)>(.bounded(max(1, addresses.count)))
+    return try co_scope { scope in
+      var failures: [(index: Int, error: any Error)] = []
+      var begun = 0
+      var isDue = true
+      while failures.count < addresses.count {
+        if begun < addresses.count, isDue || begun == failures.count {
+          let index = begun
+          scope.launch(name: "connect") {
+            let result = Result { try connect(addresses[index]) }
+            // Cancelled: the winner is known, and the result goes.
+            try? outcomes.send((index, result))
+          }
+          begun += 1
+          isDue = false
+        }
+        let outcome: (index: Int, result: Result<Output, any Error>)? = try co_select {
+          outcomes.onReceive { $0 }
+          if begun < addresses.count { .onTimeout(apart) { nil } }
+        }
+        isDue = true
+        guard let outcome else { continue }
+        switch outcome.result {
+        case .success(let output):
+          scope.cancel()
+          return output
+        case .failure(let error): failures.append((outcome.index, error))
+        }
+      }
+      throw failures.min { $0.index < $1.index }?.error ?? NetError(.badAddress("there is no address to connect to"))
+    }
+  }
+}

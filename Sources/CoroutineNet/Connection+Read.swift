@@ -1,0 +1,53 @@
+internal import CLinux
+import Coroutine
+import Glibc
+
+extension Connection {
+  /// Reads what is there: at least one byte, and at most as many as fit.
+  ///
+  /// Tries first, and suspends if nothing is there. The bytes, the end of the stream, an error of the connection or a
+  /// close resume it.
+  ///
+  /// - Returns: The number of bytes; 0 at the end of the stream, and if the buffer has no room.
+  /// - Throws: ``NetError``: `ECONNRESET` if the peer broke the connection. See ``Connection`` for what all operations
+  ///   throw.
+  public func read(into buffer: UnsafeMutableRawBufferPointer) throws -> Int {
+    try claiming(.reading, "reading from") {
+      guard buffer.count > 0, let bytes = buffer.baseAddress else { return 0 }
+      return Int(try socket.perform(.reading) { Self.receive($0, bytes, buffer.count) })
+    }
+  }
+
+  /// Reads what is there, at least one byte and at most `count`; returns no bytes at the end of the stream.
+  ///
+  /// No memory is held while it waits. In all other respects it behaves as ``read(into:)`` does.
+  public func read(upTo count: Int) throws -> [UInt8] {
+    try claiming(.reading, "reading from") {
+      var bytes: [UInt8] = []
+      guard count > 0 else { return bytes }
+      _ = try socket.perform(.reading) { number in
+        var attempt = WatchedDescriptor.Attempt(0)
+        let room = Self.room(number, count)
+        bytes = [UInt8](unsafeUninitializedCapacity: room) { buffer, filled in
+          attempt = Self.receive(number, UnsafeMutableRawPointer(buffer.baseAddress.unsafelyUnwrapped), room)
+          filled = Int(max(0, attempt.result))
+        }
+        return attempt
+      }
+      // A few bytes do not keep a large buffer.
+      return bytes.count < bytes.capacity / 2 ? bytes.withUnsafeBufferPointer { Array($0) } : bytes
+    }
+  }
+
+  /// The bytes from which on the system is asked how many are there, before as many are allocated.
+  private static var large: Int { 65_536 }
+
+  private static func room(_ number: Int32, _ count: Int) -> Int {
+    count <= large ? count : min(count, max(large, Int(clinux_readable_bytes(number))))
+  }
+
+  static func receive(_ number: Int32, _ bytes: UnsafeMutableRawPointer, _ count: Int) -> WatchedDescriptor.Attempt {
+    let result = clinux_receive(number, bytes, count)
+    return .init(result, isShort: result > 0 && result < Int64(count))
+  }
+}

@@ -1,0 +1,143 @@
+internal import CLinux
+import Coroutine
+import Glibc
+import Synchronization
+
+/// A stream connection: TCP or Unix.
+///
+/// One coroutine may read while another writes. A second reader, or a second writer, gets ``NetError/busy`` at once,
+/// and the first one is not disturbed. The connection is closed by ``close()``, and at the latest when the last
+/// reference goes. No operation raises SIGPIPE.
+///
+/// Every operation that waits throws `CoroutineError.notInCoroutine` outside a coroutine, ``NetError/closed`` after a
+/// close, also one that comes while it waits, and the cancellation error at once if the coroutine is cancelled, or if
+/// the deadline of a `co_timeout(_:_:)` passes. A cancelled read has taken nothing: the bytes stay for the
+/// next one. For a cancelled write see ``bytesWritten``.
+public final class Connection: Sendable {
+  let socket: WatchedDescriptor
+  /// The peer's address.
+  public let remoteAddress: SocketAddress
+  /// The local address as far as it was known at the beginning.
+  private let knownLocal: SocketAddress
+  let isTCP: Bool
+  /// See `bytesWritten`; written by the coroutine that has the claim for writing.
+  let written = Atomic<Int>(0)
+
+  init(_ socket: WatchedDescriptor, isTCP: Bool, local: SocketAddress, remote: SocketAddress) {
+    self.socket = socket
+    self.isTCP = isTCP
+    knownLocal = local
+    remoteAddress = remote
+  }
+
+  /// Takes over an accepted descriptor.
+  convenience init(accepted number: Int32, isTCP: Bool, by local: SocketAddress, _ remote: SocketAddress) throws {
+    let socket = try Socket.watched(number, isTCP: isTCP, "accepting from", remote)
+    self.init(socket, isTCP: isTCP, local: local, remote: remote)
+  }
+
+  /// Returns two connections that are connected with each other (socketpair).
+  ///
+  /// Never suspends; may be called anywhere.
+  public static func pair() throws -> (Connection, Connection) {
+    var ends: (Int32, Int32) = (-1, -1)
+    let code = withUnsafeMutableBytes(of: &ends) {
+      clinux_socket_pair($0.baseAddress.unsafelyUnwrapped.assumingMemoryBound(to: Int32.self))
+    }
+    let unnamed = SocketAddress(.unix([]))
+    guard code == 0 else { throw NetError(code: -code, "creating a pair of sockets", nil) }
+    func end(_ number: Int32) throws -> Connection {
+      let socket = try Socket.watched(number, isTCP: false, "creating a pair of sockets", nil)
+      return Connection(socket, isTCP: false, local: unnamed, remote: unnamed)
+    }
+    let first = Result { try end(ends.0) }
+    let second = Result { try end(ends.1) }
+    return (try first.get(), try second.get())
+  }
+
+  /// The connection's own address.
+  ///
+  /// For an accepted connection that is closed, the address of its listener.
+  public var localAddress: SocketAddress { (withNumber { SocketAddress.local(of: $0) } ?? nil) ?? knownLocal }
+
+  // MARK: End
+
+  /// Ends the stream in the direction of the peer, which then reads the end; reading goes on.
+  ///
+  /// Never suspends; may be called anywhere. Again: nothing happens.
+  /// - Throws: ``NetError/busy`` while a coroutine writes; ``NetError/closed``; `ENOTCONN` if the peer has broken the
+  ///   connection.
+  public func shutdownWrite() throws {
+    let operation = "ending the stream to"
+    try claim(.writing, operation)
+    defer { socket.disclaim(.writing) }
+    guard let code = withNumber({ clinux_shutdown_write($0) }) else {
+      throw NetError(.closed, operation, remoteAddress)
+    }
+    if code != 0 { throw NetError(code: -code, operation, remoteAddress) }
+  }
+
+  /// Closes: every coroutine that reads or writes gets ``NetError/closed``.
+  ///
+  /// Never suspends; any thread, repeatedly. Bytes that were written still go to the peer, unless bytes that the peer
+  /// has sent were not read: then the system breaks the connection, and the peer gets `ECONNRESET`.
+  public func close() { socket.close() }
+
+  /// Whether ``close()`` was called.
+  public var isClosed: Bool { socket.isClosed }
+
+  // MARK: Settings
+
+  /// Whether small writes are sent at once (TCP_NODELAY); on from the start.
+  ///
+  /// Setting it on a Unix socket, or after the close, has no effect.
+  public var noDelay: Bool {
+    get { !isTCP || withNumber { clinux_get_option($0, CLINUX_NO_DELAY) } == 1 }
+    set { set(CLINUX_NO_DELAY, newValue) }
+  }
+
+  /// Whether the system asks a silent peer from time to time whether it is still there (SO_KEEPALIVE).
+  public var keepAlive: Bool {
+    get { withNumber { clinux_get_option($0, CLINUX_KEEP_ALIVE) } == 1 }
+    set { set(CLINUX_KEEP_ALIVE, newValue) }
+  }
+
+  private func set(_ option: clinux_socket_option, _ isOn: Bool) {
+    _ = withNumber { clinux_set_option($0, option, isOn) }
+  }
+
+  // MARK: Descriptor
+
+  /// Calls `body` with the descriptor, for what is not here; with -1 if the connection is closed.
+  ///
+  /// The descriptor stays the connection's: `body` must neither close it, nor make it blocking, nor keep it. It stays
+  /// open until `body` returns, also if another thread closes the connection meanwhile.
+  public func withUnsafeDescriptor<R>(_ body: (Int32) throws -> R) rethrows -> R {
+    guard socket.enter() else { return try body(-1) }
+    defer { socket.leave() }
+    return try body(socket.number)
+  }
+
+  /// Calls `body` with the descriptor; returns nil if it is closed.
+  func withNumber<R>(_ body: (Int32) -> R) -> R? {
+    guard socket.enter() else { return nil }
+    defer { socket.leave() }
+    return body(socket.number)
+  }
+
+  func claim(_ direction: WatchedDescriptor.Direction, _ operation: String) throws {
+    switch socket.claim(direction) {
+    case .done: return
+    case .closed: throw NetError(.closed, operation, remoteAddress)
+    case .busy: throw NetError(.busy, operation, remoteAddress)
+    }
+  }
+
+  /// Runs one operation of the calling coroutine in a direction.
+  func claiming<R>(_ direction: WatchedDescriptor.Direction, _ operation: String, _ body: () throws -> R) throws -> R {
+    try co_checkCancelled()
+    try claim(direction, operation)
+    defer { socket.disclaim(direction) }
+    return try NetError.telling(operation, remoteAddress, body)
+  }
+}

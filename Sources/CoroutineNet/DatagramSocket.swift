@@ -1,0 +1,104 @@
+internal import CLinux
+import Coroutine
+import Glibc
+
+/// A socket for datagrams: UDP or Unix.
+///
+/// Any number of coroutines may receive and send at once; each datagram goes to one of them. Closed by ``close()``, and
+/// at the latest when the last reference goes.
+public final class DatagramSocket: Sendable {
+  private let socket: WatchedDescriptor
+  private let path: UnixPath?
+  /// The address that it is bound to, with the port that the system chose.
+  public let address: SocketAddress
+  private let family: Int32
+
+  private init(_ socket: WatchedDescriptor, _ path: UnixPath?, _ address: SocketAddress, _ family: Int32) {
+    self.socket = socket
+    self.path = path
+    self.address = address
+    self.family = family
+  }
+
+  deinit { close() }
+
+  /// Binds a socket to `address`.
+  ///
+  /// Never suspends; may be called anywhere. Port 0 lets the system choose one. The file of a Unix socket at which
+  /// nobody listens any more is replaced, and removed by the close.
+  ///
+  /// - Throws: ``NetError``: `EADDRINUSE` if another socket has the address.
+  public static func bind(_ address: SocketAddress) throws -> DatagramSocket {
+    do {
+      return try bindOnce(address)
+    } catch let error as NetError where address.isAny && error.code == EAFNOSUPPORT {
+      return try bindOnce(SocketAddress(.ipv4(0, address.port ?? 0)))
+    }
+  }
+
+  private static func bindOnce(_ address: SocketAddress) throws -> DatagramSocket {
+    let socket = try Socket.make(address, isStream: false, "binding")
+    if address.family == AF_INET6 { Socket.set(CLINUX_V6_ONLY, !address.isAny, of: socket) }
+    let path = try Socket.bind(socket, address, unlinks: true)
+    return DatagramSocket(socket, path, SocketAddress.local(of: socket.number) ?? address, address.family)
+  }
+
+  /// Receives a datagram.
+  ///
+  /// Suspends until one is there. If the coroutine is cancelled, it throws at once, and no datagram is lost.
+  ///
+  /// - Returns: The number of bytes, which may be 0, and the sender's address.
+  /// - Throws: ``NetError/tooLong`` if the datagram is larger than the buffer; the rest of it is lost, and the buffer
+  ///   has its beginning. ``NetError/closed`` after a close, also one while it waits. `CoroutineError.notInCoroutine`
+  ///   outside a coroutine.
+  public func receive(into buffer: UnsafeMutableRawBufferPointer) throws -> (count: Int, from: SocketAddress) {
+    var sender: SocketAddress?
+    let count = try NetError.telling("receiving at", address) {
+      try socket.perform(.reading) { number in
+        var result: Int64 = 0
+        sender = SocketAddress.read {
+          result = clinux_receive_from(number, buffer.baseAddress, buffer.count, $0, $1)
+        }
+        return .init(result)
+      }
+    }
+    if count > buffer.count { throw NetError(.tooLong, "receiving at", address) }
+    return (Int(count), sender ?? SocketAddress(.unix([])))
+  }
+
+  /// Sends a datagram.
+  ///
+  /// Suspends while the system has no room for it. That the call returns does not mean that the datagram arrives.
+  ///
+  /// - Throws: ``NetError``: `EMSGSIZE` if it is too long, `ECONNREFUSED` if a Unix socket is not there any more.
+  ///   ``NetError/closed`` after a close, also one while it waits. `CoroutineError.notInCoroutine` outside a coroutine.
+  public func send(_ bytes: [UInt8], to address: SocketAddress) throws {
+    var pause: Duration = .milliseconds(1)
+    try NetError.telling("sending to", address) {
+      while true {
+        var isFull = false
+        _ = try socket.perform(.writing) { number in
+          let result = address.withSystem(for: family) { system, length in
+            bytes.withUnsafeBytes { clinux_send_to(number, $0.baseAddress, $0.count, system, length) }
+          }
+          // The receiver's queue is full. The kernel says nothing to this socket when that changes.
+          isFull = result == -Int64(EAGAIN) && family == AF_UNIX
+          return .init(isFull ? 0 : result)
+        }
+        guard isFull else { return }
+        try co_delay(pause)
+        pause = min(pause * 2, .milliseconds(20))
+      }
+    }
+  }
+
+  /// Closes: every coroutine that waits gets ``NetError/closed``.
+  ///
+  /// Never suspends; any thread, repeatedly.
+  public func close() {
+    socket.close { _ in path?.remove() }
+  }
+
+  /// Whether ``close()`` was called.
+  public var isClosed: Bool { socket.isClosed }
+}

@@ -1,0 +1,65 @@
+import Glibc
+
+extension NetError {
+  /// A sentence that says what was tried, what happened, and what to do.
+  public var description: String {
+    var text = operation
+    if let address { text += text.isEmpty ? "\(address)" : " \(address)" }
+    if !text.isEmpty { text += ": " }
+    text += cause
+    if bytesWritten > 0 { text += "; \(bytesWritten) bytes had been written before" }
+    return text
+  }
+
+  private var cause: String {
+    switch kind {
+    case .system:
+      let advice = Self.advice(code)
+      return "\(String(cString: strerror(code))) (error \(code))\(advice.isEmpty ? "" : "; \(advice)")"
+    case .closed: return "the socket was closed on this side; use it no more after close()"
+    case .busy:
+      return "another coroutine is at it already; let one coroutine read and one write, or take turns with a FairMutex"
+    case .endOfStream:
+      return "the stream ended in the middle of a line or frame; the peer closed, or crashed, too early"
+    case .tooLong: return "a line, frame or datagram exceeds its limit; raise the limit, or close the connection"
+    case .badAddress(let sentence): return sentence
+    case .unresolved(let name, let resolver): return Self.unresolved(name, resolver, code)
+    }
+  }
+
+  /// EAI_NODATA, which the C library hides: the name exists, and has no address.
+  private static var noData: Int32 { -5 }
+
+  private static func unresolved(_ name: String, _ resolver: Int32, _ code: Int32) -> String {
+    switch resolver {
+    case EAI_NONAME, noData: "the name \"\(name)\" has no address; check its spelling, and /etc/hosts or the DNS"
+    case EAI_AGAIN: "no name server has answered for \"\(name)\"; check /etc/resolv.conf and the network, or try again"
+    case EAI_SYSTEM: "\"\(name)\" could not be resolved: \(String(cString: strerror(code))) (error \(code))"
+    default: "\"\(name)\" could not be resolved: \(String(cString: gai_strerror(resolver)))"
+    }
+  }
+
+  private static func advice(_ code: Int32) -> String {
+    switch code {
+    case EADDRINUSE: "another socket has this address; stop its process, or choose another port (0: any that is free)"
+    case EADDRNOTAVAIL: "this machine does not have this address, or has no port left for it"
+    case EACCES, EPERM: "this user may not do that; ports below 1024 need CAP_NET_BIND_SERVICE, paths need permission"
+    case ECONNREFUSED: "nothing listens there; check the address, and whether the server runs"
+    case ECONNRESET: "the peer broke the connection; what was not answered may be lost"
+    case EPIPE: "the peer has closed the connection, or this side has called shutdownWrite()"
+    case ETIMEDOUT: "the peer does not answer; check the network"
+    case ENETUNREACH, EHOSTUNREACH: "no route leads there; check the network"
+    case EMFILE: "the process has no descriptor left; raise RLIMIT_NOFILE (ulimit -n), or close connections"
+    case ENFILE: "the system has no descriptor left; raise the sysctl fs.file-max"
+    case ENOBUFS, ENOMEM: "the system has no memory left for sockets; close connections"
+    case ENOSPC: "this user watches as many descriptors as it may; raise the sysctl fs.epoll.max_user_watches"
+    case EAFNOSUPPORT: "this machine does not have this kind of address; use another one"
+    case EMSGSIZE: "a datagram has at most 65,507 bytes over IPv4; send less at once"
+    case ENOENT: "there is no such socket, or no such directory; check the path, and whether the server runs"
+    case ENAMETOOLONG: "use a shorter path"
+    case EINVAL, EBADF, ENOTSOCK, ESPIPE: "the descriptor, or an argument, does not fit; check what was passed"
+    case ENOTCONN: "the peer has gone"
+    default: ""
+    }
+  }
+}

@@ -1,0 +1,160 @@
+import Glibc
+import Testing
+
+@testable import Coroutine
+@testable import CoroutineNet
+
+@Suite("Connecting", .timeLimit(.minutes(1)))
+struct ConnectTests {
+  @Test func `nobody listening is ECONNREFUSED with the address`() async throws {
+    try await onCoroutine {
+      let listener = try Listener.bind(.loopback(port: 0))
+      listener.close()
+      let error = try #require(netError { try Connection.connect(to: listener.address) })
+      #expect(error.code == ECONNREFUSED)
+      #expect("\(error)".contains("connecting to \(listener.address)"))
+      #expect(code { try Connection.connect(to: .unix("/no/such/socket")) } == ENOENT)
+    }
+  }
+
+  @Test func `a connection by name finds the listener, whichever kind of address it has`() async throws {
+    try await onCoroutine {
+      let listener = try Listener.bind(.loopback(port: 0))
+      let client = try Connection.connect(host: "localhost", port: try #require(listener.address.port))
+      let server = try listener.accept()
+      try client.write([1])
+      #expect(try server.read(upTo: 1) == [1])
+      listener.close()
+      #expect(
+        code { try Connection.connect(host: "localhost", port: try #require(listener.address.port)) } == ECONNREFUSED
+      )
+    }
+  }
+
+  @Test func `the kinds of addresses alternate`() throws {
+    let v4 = try (1...3).map { try SocketAddress.ipv4("192.0.2.\($0)", port: 1) }
+    let v6 = try (1...2).map { try SocketAddress.ipv6("2001:db8::\($0)", port: 1) }
+    #expect(ConnectRace.inTurn(v6 + v4) == [v6[0], v4[0], v6[1], v4[1], v4[2]])
+    #expect(ConnectRace.inTurn(v4 + v6) == [v4[0], v6[0], v4[1], v6[1], v4[2]])
+    #expect(ConnectRace.inTurn([]) == [])
+  }
+
+  /// What an attempt of a simulated race does.
+  private enum Attempt: Sendable {
+    case succeeds(after: Duration)
+    case fails(after: Duration)
+  }
+
+  /// Runs a race under virtual time; returns its outcome, its length in milliseconds, and the beginnings of the
+  /// attempts.
+  private func race(_ attempts: [Attempt]) throws -> (outcome: String, length: UInt64, begun: [String], ended: Int) {
+    let simulation = Simulation()
+    let ended = Locked(0)
+    let begun = Locked<[String]>([])
+    let addresses = (0..<attempts.count).map { SocketAddress.loopback(port: UInt16($0)) }
+    return try simulation.run {
+      let start = simulation.now
+      func elapsed() -> UInt64 { (simulation.now - start) / 1_000_000 }
+      var outcome = ""
+      do {
+        let winner = try ConnectRace.first(of: addresses, apart: .milliseconds(250)) { address in
+          let index = Int(address.port ?? 0)
+          begun.withLock { $0.append("\(index) at \((simulation.now - start) / 1_000_000)") }
+          defer { ended.withLock { $0 += 1 } }
+          switch attempts[index] {
+          case .succeeds(let time): try co_delay(time)
+          case .fails(let time):
+            try co_delay(time)
+            throw NetError(code: ECONNREFUSED, "connecting to", address)
+          }
+          return index
+        }
+        outcome = "\(winner)"
+      } catch let error as NetError {
+        outcome = "error \(error.address?.port ?? 99)"
+      }
+      return (outcome, elapsed(), begun.current, ended.current)
+    }
+  }
+
+  @Test func `attempts begin 250 ms apart, and the first success wins`() async throws {
+    let result = try race([
+      .succeeds(after: .seconds(60)), .succeeds(after: .seconds(60)), .succeeds(after: .milliseconds(100)),
+      .succeeds(after: .milliseconds(1)),
+    ])
+    #expect(result.outcome == "2")
+    #expect(result.length == 600)
+    #expect(result.begun == ["0 at 0", "1 at 250", "2 at 500"])
+    // The others were given up, and have ended.
+    #expect(result.ended == 3)
+  }
+
+  @Test func `a failure begins the next attempt at once`() async throws {
+    let result = try race([
+      .fails(after: .milliseconds(10)), .fails(after: .milliseconds(20)), .succeeds(after: .milliseconds(5)),
+    ])
+    #expect(result.outcome == "2")
+    #expect(result.length == 35)
+    #expect(result.begun == ["0 at 0", "1 at 10", "2 at 30"])
+  }
+
+  @Test func `if all fail, the first address's error is thrown`() async throws {
+    let result = try race([.fails(after: .milliseconds(500)), .fails(after: .milliseconds(10))])
+    #expect(result.outcome == "error 0")
+    #expect(result.begun == ["0 at 0", "1 at 250"])
+    #expect(result.length == 500)
+  }
+
+  @Test func `a cancelled race gives every attempt up`() async throws {
+    try await onCoroutine {
+      let ended = Locked(0)
+      let begun = Locked(0)
+      let job = co_launch {
+        try ConnectRace.first(of: [.loopback(port: 1), .loopback(port: 2)], apart: .milliseconds(1)) { _ in
+          begun.withLock { $0 += 1 }
+          defer { ended.withLock { $0 += 1 } }
+          try co_delay(.seconds(1_000))
+        }
+      }
+      try until { begun.current == 2 }
+      job.cancel()
+      #expect(throws: CancellationError.self) { try job.join() }
+      #expect(ended.current == 2)
+    }
+  }
+
+  @Test func `a real wait in a simulation is no deadlock`() throws {
+    let result = try Simulation().run {
+      let (one, other) = try Connection.pair()
+      let reader = co_launch { try one.read(upTo: 5) }
+      try co_delay(.milliseconds(5))
+      DispatchSender.send(9, other)
+      return try reader.join()
+    }
+    #expect(result == [9])
+  }
+}
+
+/// Sends from a thread outside of every coroutine, after a real time.
+private enum DispatchSender {
+  static func send(_ byte: UInt8, _ connection: Connection) {
+    var thread = pthread_t()
+    let argument = Unmanaged.passRetained(connection).toOpaque()
+    pthread_create(
+      &thread,
+      nil,
+      { argument in
+        guard let argument else { return nil }
+        let connection = Unmanaged<Connection>.fromOpaque(argument).takeRetainedValue()
+        usleep(20_000)
+        connection.withUnsafeDescriptor { number in
+          var byte: UInt8 = 9
+          Glibc.send(number, &byte, 1, 0)
+        }
+        return nil
+      },
+      argument
+    )
+    pthread_detach(thread)
+  }
+}

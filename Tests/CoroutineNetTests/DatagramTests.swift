@@ -1,0 +1,94 @@
+import Glibc
+import Testing
+
+@testable import Coroutine
+@testable import CoroutineNet
+
+@Suite("Datagrams", .timeLimit(.minutes(1)))
+struct DatagramTests {
+  private func receive(_ socket: DatagramSocket, _ room: Int = 1_000) throws -> ([UInt8], SocketAddress) {
+    try withUnsafeTemporaryAllocation(byteCount: room, alignment: 1) { buffer in
+      let (count, from) = try socket.receive(into: buffer)
+      return (Array(buffer.prefix(count)), from)
+    }
+  }
+
+  @Test func `datagrams keep their bounds, and tell their sender`() async throws {
+    try await onCoroutine {
+      let one = try DatagramSocket.bind(.loopback(port: 0))
+      let other = try DatagramSocket.bind(.loopback(port: 0))
+      for bytes in [[1, 2, 3], [], [4]] as [[UInt8]] { try one.send(bytes, to: other.address) }
+      for bytes in [[1, 2, 3], [], [4]] as [[UInt8]] {
+        let (received, from) = try receive(other)
+        #expect(received == bytes)
+        #expect(from == one.address)
+      }
+    }
+  }
+
+  @Test func `a datagram that is larger than the buffer is too long, and the next one is whole`() async throws {
+    try await onCoroutine {
+      let one = try DatagramSocket.bind(.loopback(port: 0))
+      try one.send([1, 2, 3, 4], to: one.address)
+      try one.send([5, 6, 7], to: one.address)
+      #expect(throws: NetError.tooLong) { try receive(one, 3) }
+      #expect(try receive(one, 3).0 == [5, 6, 7])
+    }
+  }
+
+  @Test func `receiving waits, for a datagram, a deadline or a close`() async throws {
+    try await onCoroutine {
+      let one = try DatagramSocket.bind(.loopback(port: 0))
+      #expect(throws: TimeoutError.self) { try co_timeout(.milliseconds(2)) { try receive(one) } }
+      let first = co_launch { try receive(one).0 }
+      try co_delay(.milliseconds(2))
+      try one.send([1], to: one.address)
+      #expect(try first.join() == [1])
+      let second = co_launch { netError { try receive(one) } }
+      try co_delay(.milliseconds(2))
+      one.close()
+      #expect(try second.join() == .closed)
+      #expect(throws: NetError.closed) { try one.send([1], to: one.address) }
+      #expect(one.isClosed)
+    }
+  }
+
+  @Test func `a socket for any address sends to IPv4, and hears from it`() async throws {
+    try await onCoroutine {
+      let one = try DatagramSocket.bind(.any(port: 0))
+      let other = try DatagramSocket.bind(.loopback(port: 0))
+      try one.send([1], to: other.address)
+      let (bytes, from) = try receive(other)
+      #expect(bytes == [1])
+      #expect(from == .loopback(port: try #require(one.address.port)))
+      try other.send([2], to: from)
+      #expect(try receive(one).1 == other.address)
+    }
+  }
+
+  @Test func `too much for a datagram is EMSGSIZE`() async throws {
+    try await onCoroutine {
+      let one = try DatagramSocket.bind(.loopback(port: 0))
+      #expect(code { try one.send([UInt8](repeating: 1, count: 70_000), to: one.address) } == EMSGSIZE)
+    }
+  }
+
+  @Test func `Unix datagrams wait for a slow receiver, and none is lost`() async throws {
+    try await onCoroutine {
+      let path = freshPath("dgram")
+      let one = try DatagramSocket.bind(.unix("@co-net-dgram-\(getpid())"))
+      let other = try DatagramSocket.bind(.unix(path))
+      let sender = co_launch { for index in 0..<2_000 { try one.send([UInt8(index & 255)], to: other.address) } }
+      try co_delay(.milliseconds(10))
+      #expect(!sender.isFinished)
+      for index in 0..<2_000 {
+        let (bytes, from) = try receive(other)
+        #expect(bytes == [UInt8(index & 255)] && from == one.address)
+      }
+      try sender.join()
+      other.close()
+      #expect(access(path, F_OK) != 0)
+      #expect(code { try one.send([1], to: .unix(path)) } == ENOENT)
+    }
+  }
+}

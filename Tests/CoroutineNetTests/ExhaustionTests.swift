@@ -1,0 +1,209 @@
+import CTestSupport
+import Glibc
+import Testing
+
+@testable import Coroutine
+@testable import CoroutineNet
+
+/// What needs a process of its own.
+@Suite("Sockets in their own process", .timeLimit(.minutes(2)))
+struct ExhaustionTests {
+  @Test func `without descriptors a server waits, tells once, and accepts again`() async {
+    await #expect(processExitsWith: .success) {
+      try co_launch {
+        try warmUp()
+        let told = Locked<[String]>([])
+        var options = Server.Options()
+        options.drain = .zero
+        options.onError = { error, address in told.withLock { $0.append("\(error)") } }
+        let bound = Promise<SocketAddress>()
+        let server = co_launch {
+          try Server.run(.loopback(port: 0), options: options, onListening: { bound.fulfill($0) }) { connection in
+            while try !connection.read(upTo: 10).isEmpty {}
+          }
+        }
+        let address = try co_await(bound)
+
+        // Room for one descriptor, the client's: none is left for the server.
+        var taken: [Int32] = []
+        var limit = rlimit()
+        getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+        limit.rlim_cur = 200
+        setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+        while true {
+          let number = dup(0)
+          if number < 0 { break }
+          taken.append(number)
+        }
+        close(taken.removeLast())
+        let client = try Connection.connect(to: address)
+        #expect(code { try Connection.connect(to: address) } == EMFILE)
+        try until { !told.current.isEmpty }
+        let began = clock()
+        try co_delay(.milliseconds(300))
+        // It does not spin: 300 ms have cost little processor time.
+        #expect(Double(clock() - began) / Double(CLOCKS_PER_SEC) < 0.15)
+        #expect(told.current.count == 1)
+        #expect(told.current[0].contains("RLIMIT_NOFILE"))
+        // Descriptors are free again: the connection that waited is served.
+        for number in taken { close(number) }
+        try client.shutdownWrite()
+        #expect(try co_timeout(.seconds(20)) { try client.read(upTo: 1) }.isEmpty)
+        server.cancel()
+        try server.join()
+      }
+      .wait()
+    }
+  }
+
+  @Test func `the first wait without descriptors is an error, and later ones work`() async {
+    await #expect(processExitsWith: .success) {
+      try co_launch {
+        let (one, other) = try Connection.pair()
+        var limit = rlimit()
+        getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+        let usual = limit.rlim_cur
+        limit.rlim_cur = 4
+        setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+        #expect(code { try one.read(upTo: 1) } == EMFILE)
+        limit.rlim_cur = usual
+        setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+        let reader = co_launch { try one.read(upTo: 1) }
+        try one.untilAwaited(.reading)
+        try other.write([1])
+        #expect(try reader.join() == [1])
+      }
+      .wait()
+    }
+  }
+
+  @Test func `a forked child that closes its copies takes nothing from its parent`() async {
+    await #expect(processExitsWith: .success) {
+      try co_launch {
+        let (one, other) = try Connection.pair()
+        let path = freshPath("fork")
+        let listener = try Listener.bind(.unix(path))
+        let reader = co_launch { try one.read(upTo: 1) }
+        let acceptor = co_launch { try listener.accept() }
+        try one.untilAwaited(.reading)
+        try until { listener.socket.isAwaited(.reading) }
+        Child.inherited.withLock { $0 = (one, listener) }
+        let answer = cts_in_child(
+          30,
+          { _ in
+            guard let (connection, listener) = Child.inherited.withLock({ $0 }) else { return 1 }
+            connection.close()
+            listener.close()
+            if connection.withUnsafeDescriptor({ $0 }) != -1 { return 2 }
+            do {
+              _ = try connection.read(upTo: 1)
+              return 3
+            } catch CoroutineError.afterFork {
+              return 0
+            } catch {
+              return 4
+            }
+          },
+          nil
+        )
+        #expect(answer == 0)
+        // The parent's waits go on, and its socket's file is there.
+        try other.write([9])
+        #expect(try co_timeout(.seconds(20)) { try reader.join() } == [9])
+        #expect(access(path, F_OK) == 0)
+        let client = try Connection.connect(to: listener.address)
+        _ = try co_timeout(.seconds(20)) { try acceptor.join() }
+        withExtendedLifetime(client) {}
+      }
+      .wait()
+    }
+  }
+
+  @Test func `a server lives through resets, half-closes and silent peers`() async {
+    await #expect(processExitsWith: .success) {
+      let run = Run()
+      try co_launch {
+        var options = Server.Options()
+        options.onError = { _, _ in }
+        options.drain = .milliseconds(10)
+        try warmUp()
+        let server = try ServerTests.Running(options: options)
+        let before = openDescriptors()
+        try co_scope { scope in
+          for part in 0..<run.rounds(300) {
+            scope.launch {
+              var random = run.random(part)
+              let client = try Connection.connect(to: server.address)
+              switch Int.random(in: 0..<5, using: &random) {
+              case 0: client.reset()
+              case 1:
+                try client.write([UInt8](repeating: 1, count: 100_000))
+                client.reset()
+              case 2: try client.shutdownWrite()
+              case 3:
+                try client.write([1, 2, 3])
+                client.close()
+              default:
+                let text = (0..<50_000).map { _ in UInt8.random(in: 0...255, using: &random) }
+                let reader = co_launch { try client.readAll() }
+                for start in stride(from: 0, to: text.count, by: 7_000) {
+                  try client.write(text[start..<min(text.count, start + 7_000)])
+                }
+                try client.shutdownWrite()
+                #expect(try reader.join() == text, "\(run.replay)")
+              }
+            }
+          }
+        }
+        try until { openDescriptors() <= before }
+        try server.stop()
+      }
+      .wait()
+    }
+  }
+
+  @Test func `a thousand connections at once are served, and leave nothing`() async {
+    await #expect(processExitsWith: .success) {
+      try co_launch {
+        try warmUp()
+        let before = openDescriptors()
+        let server = try ServerTests.Running(options: .init())
+        do {
+          let clients = try (0..<1_000).map { _ in try Connection.connect(to: server.address) }
+          for round in UInt8(0)..<3 {
+            for client in clients { try client.write([round]) }
+            for client in clients { #expect(try client.read(upTo: 2) == [round]) }
+          }
+        }
+        try server.stop()
+        #expect(openDescriptors() <= before)
+      }
+      .wait()
+    }
+  }
+
+  @Test func `opening and closing leaves no descriptor and no record`() async {
+    await #expect(processExitsWith: .success) {
+      let run = Run()
+      try co_launch {
+        try warmUp()
+        let before = openDescriptors()
+        for _ in 0..<run.rounds(2_000) {
+          let pair = try TCPPair()
+          try pair.client.write([1])
+          #expect(try pair.server.read(upTo: 5) == [1])
+          let reader = co_launch { try? pair.server.read(upTo: 5) }
+          if Bool.random() { try pair.server.untilAwaited(.reading) }
+          pair.server.close()
+          _ = try reader.join()
+        }
+        try until { openDescriptors() <= before }
+      }
+      .wait()
+    }
+  }
+}
+
+private enum Child {
+  static let inherited = Locked<(Connection, Listener)?>(nil)
+}

@@ -1,0 +1,175 @@
+import Glibc
+import Testing
+
+@testable import Coroutine
+@testable import CoroutineNet
+
+/// Runs `body` in a coroutine on the shared scheduler.
+func onCoroutine<Output: Sendable>(_ body: sending @escaping () throws -> Output) async throws -> Output {
+  try await co_launch(body).value
+}
+
+/// A value behind a pthread mutex; ThreadSanitizer does not see `Synchronization.Mutex` on Linux.
+final class Locked<Value>: @unchecked Sendable {
+  // Sound because `value` is accessed only between lock and unlock of `mutex`, which never moves in memory.
+  private var value: Value
+  private let mutex: UnsafeMutablePointer<pthread_mutex_t>
+
+  init(_ value: sending Value) {
+    self.value = value
+    mutex = .allocate(capacity: 1)
+    mutex.initialize(to: pthread_mutex_t())
+    pthread_mutex_init(mutex, nil)
+  }
+
+  deinit {
+    pthread_mutex_destroy(mutex)
+    mutex.deallocate()
+  }
+
+  func withLock<Output>(_ body: (inout Value) throws -> sending Output) rethrows -> sending Output {
+    pthread_mutex_lock(mutex)
+    defer { pthread_mutex_unlock(mutex) }
+    return try body(&value)
+  }
+}
+
+extension Locked where Value: Sendable {
+  var current: Value { withLock { $0 } }
+}
+
+/// A listener on the loopback, and two ends of one TCP connection to it.
+struct TCPPair {
+  let listener: Listener
+  let client: Connection
+  let server: Connection
+
+  init() throws {
+    listener = try Listener.bind(.loopback(port: 0))
+    client = try Connection.connect(to: listener.address)
+    server = try listener.accept()
+  }
+}
+
+extension WatchedDescriptor {
+  /// Whether a coroutine waits in the direction.
+  func isAwaited(_ direction: Direction) -> Bool { self.direction(direction).word.state == .waiting }
+}
+
+extension Connection {
+  /// Suspends until another coroutine waits in the direction.
+  func untilAwaited(_ direction: WatchedDescriptor.Direction) throws {
+    while !socket.isAwaited(direction) { try co_yield() }
+  }
+
+  /// Fills the system's buffers until nothing more fits; returns the number of bytes.
+  func fill() throws -> Int {
+    let before = bytesWritten
+    let block = [UInt8](repeating: 7, count: 65_536)
+    do {
+      while true { try co_timeout(.milliseconds(30)) { try write(block) } }
+    } catch is TimeoutError {
+      return bytesWritten - before
+    }
+  }
+
+  /// Reads until the end of the stream.
+  func readAll() throws -> [UInt8] {
+    var all: [UInt8] = []
+    while true {
+      let bytes = try read(upTo: 65_536)
+      if bytes.isEmpty { return all }
+      all += bytes
+    }
+  }
+
+  func readExactly(_ count: Int) throws -> [UInt8] {
+    var all: [UInt8] = []
+    while all.count < count {
+      let bytes = try read(upTo: count - all.count)
+      if bytes.isEmpty { break }
+      all += bytes
+    }
+    return all
+  }
+
+  /// Breaks the connection: the peer gets ECONNRESET.
+  func reset() {
+    withUnsafeDescriptor { number in
+      var option = linger(l_onoff: 1, l_linger: 0)
+      setsockopt(number, SOL_SOCKET, SO_LINGER, &option, socklen_t(MemoryLayout<linger>.size))
+    }
+    close()
+  }
+}
+
+/// Waits once for a connection, so that everything that is made at the first use, and kept, is made.
+func warmUp() throws {
+  let pair = try TCPPair()
+  let reader = co_launch { try pair.server.read(upTo: 1) }
+  try pair.server.untilAwaited(.reading)
+  try pair.client.write([1])
+  _ = try reader.join()
+}
+
+/// Suspends until `condition` holds.
+func until(_ condition: () throws -> Bool) throws {
+  try co_timeout(.seconds(50)) { while try !condition() { try co_yield() } }
+}
+
+/// The error of `body`, which must throw.
+func failure<Output>(_ body: () throws -> Output) -> (any Error)? {
+  do {
+    _ = try body()
+    return nil
+  } catch {
+    return error
+  }
+}
+
+/// The error number of the NetError that `body` throws; nil if it throws something else, or nothing.
+func code<Output>(_ body: () throws -> Output) -> Int32? { (failure(body) as? NetError)?.code }
+
+/// The NetError that `body` throws.
+func netError<Output>(_ body: () throws -> Output) -> NetError? { failure(body) as? NetError }
+
+/// The number of open descriptors of the process.
+func openDescriptors() -> Int {
+  guard let folder = opendir("/proc/self/fd") else { return -1 }
+  defer { closedir(folder) }
+  var count = 0
+  while let entry = readdir(folder) {
+    if entry.pointee.d_name.0 != CChar(UInt8(ascii: ".")) { count += 1 }
+  }
+  return count - 1
+}
+
+/// A path in the temporary folder that no file has.
+func freshPath(_ name: String) -> String { "/tmp/co-net-\(getpid())-\(name)-\(UInt32.random(in: 0 ... .max))" }
+
+/// One seeded run; `CO_SEED` replays it, `CO_STRESS` multiplies the rounds.
+struct Run {
+  let seed: UInt64
+  let factor: Double
+
+  init() {
+    seed = getenv("CO_SEED").flatMap { UInt64(String(cString: $0)) } ?? .random(in: 0 ... .max)
+    factor = getenv("CO_STRESS").flatMap { Double(String(cString: $0)) } ?? 1
+  }
+
+  func rounds(_ usual: Int) -> Int { max(1, Int(Double(usual) * factor)) }
+  func random(_ part: Int) -> Random { Random(state: seed ^ UInt64(part + 1) &* 0x9E37_79B9_7F4A_7C15) }
+  var replay: String { "replay with CO_SEED=\(seed)" }
+}
+
+/// SplitMix64.
+struct Random: RandomNumberGenerator {
+  var state: UInt64
+  mutating func next() -> UInt64 {
+    state &+= 0x9E37_79B9_7F4A_7C15
+    var mixed = state
+    mixed = (mixed ^ (mixed >> 30)) &* 0xBF58_476D_1CE4_E5B9
+    mixed = (mixed ^ (mixed >> 27)) &* 0x94D0_49BB_1331_11EB
+    return mixed ^ (mixed >> 31)
+  }
+}

@@ -1,0 +1,112 @@
+import Glibc
+import Testing
+
+@testable import Coroutine
+@testable import CoroutineNet
+
+@Suite("Selecting sockets", .timeLimit(.minutes(1)))
+struct SelectTests {
+  private func choose(_ connection: Connection, or time: Duration = .milliseconds(5)) throws -> String {
+    try co_select {
+      connection.onReadable { "readable" }
+        .onTimeout(time) { "timeout" }
+    }
+  }
+
+  @Test func `a connection is readable when bytes are there, or the end`() async throws {
+    try await onCoroutine {
+      for isTCP in [true, false] {
+        let tcp = try TCPPair()
+        let local = try Connection.pair()
+        let (one, other) = isTCP ? (tcp.client, tcp.server) : local
+        #expect(try choose(other) == "timeout")
+        try one.write([1])
+        #expect(try choose(other, or: .seconds(60)) == "readable")
+        #expect(try choose(other, or: .seconds(60)) == "readable")
+        #expect(try other.read(upTo: 100) == [1])
+        #expect(try choose(other) == "timeout")
+        let waiting = co_launch { try choose(other, or: .seconds(60)) }
+        try other.untilAwaited(.reading)
+        try one.shutdownWrite()
+        #expect(try waiting.join() == "readable")
+        #expect(try other.read(upTo: 100) == [])
+      }
+    }
+  }
+
+  @Test func `a closed connection ends a select with an error`() async throws {
+    try await onCoroutine {
+      let (one, other) = try Connection.pair()
+      let waiting = co_launch { netError { try choose(one, or: .seconds(60)) } }
+      try one.untilAwaited(.reading)
+      one.close()
+      #expect(try waiting.join() == .closed)
+      #expect(throws: NetError.closed) { try choose(one) }
+      withExtendedLifetime(other) {}
+    }
+  }
+
+  @Test func `a case that was not chosen leaves no waiter`() async throws {
+    try await onCoroutine {
+      let (one, other) = try Connection.pair()
+      for _ in 0..<5 {
+        #expect(try choose(one) == "timeout")
+        #expect(!one.socket.isAwaited(.reading))
+        let chosen = try co_select {
+          one.onReadable { 1 }
+            .otherwise { 2 }
+        }
+        #expect(chosen == 2)
+        #expect(!one.socket.isAwaited(.reading))
+      }
+      let job = co_launch { try choose(one, or: .seconds(60)) }
+      try one.untilAwaited(.reading)
+      job.cancel()
+      #expect(throws: CancellationError.self) { try job.join() }
+      #expect(!one.socket.isAwaited(.reading))
+      // A reader that waits beside a select stays.
+      let reader = co_launch { try one.read(upTo: 1) }
+      try one.untilAwaited(.reading)
+      #expect(try choose(one) == "timeout")
+      #expect(one.socket.isAwaited(.reading))
+      try other.write([1])
+      #expect(try reader.join() == [1])
+    }
+  }
+
+  @Test func `a server loop accepts, or is told to stop`() async throws {
+    try await onCoroutine {
+      let listener = try Listener.bind(.loopback(port: 0))
+      let stop = Channel<Void>()
+      let loop = co_launch {
+        var count = 0
+        while true {
+          let isOver = try co_select {
+            listener.onAccept { connection in
+              try connection.write([UInt8(count)])
+              count += 1
+              return false
+            }
+            stop.onReceive { _ in true }
+          }
+          if isOver { return count }
+        }
+      }
+      for index in 0..<50 { #expect(try Connection.connect(to: listener.address).readAll() == [UInt8(index)]) }
+      stop.close()
+      #expect(try loop.join() == 50)
+    }
+  }
+
+  @Test func `a dump names the descriptor that a select waits for`() async throws {
+    try await onCoroutine {
+      let (one, other) = try Connection.pair()
+      let job = co_launch(name: "selecting") { try choose(one, or: .seconds(60)) }
+      try one.untilAwaited(.reading)
+      let line = CoroutineRuntime.dump().split(separator: "\n").first { $0.contains("\"selecting\"") }
+      #expect(line?.contains("wait for descriptor \(one.socket.number)") == true)
+      try other.write([1])
+      #expect(try job.join() == "readable")
+    }
+  }
+}
