@@ -62,15 +62,16 @@ extension CoroutineRuntime {
 }
 
 extension WorkerPool {
-  /// Tells the handler which coroutine has kept `worker`.
+  /// Tells the handler which coroutine has kept `worker`; returns whether there was something to tell.
   ///
   /// Called by the watchdog only.
-  func reportStall(of worker: Scheduler, since start: UInt64, _ now: UInt64) {
-    guard let handler = Stall.currentHandler else { return }
+  func reportStall(of worker: Scheduler, since start: UInt64, _ now: UInt64) -> Bool {
+    guard let handler = Stall.currentHandler else { return false }
     let (job, isSure) = running(on: worker)
     // Without a job, the worker's thread is waiting for a processor, or the coroutine has just ended.
-    if job == nil, isSure { return }
+    if job == nil, isSure { return false }
     handler(Stall(coroutine: job?.summary, duration: .nanoseconds(Int64(now - start)), worker: worker.label))
+    return true
   }
 
   /// The job that runs on `worker`, according to a look at the live jobs of each worker, and whether all were looked

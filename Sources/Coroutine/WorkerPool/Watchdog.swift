@@ -82,10 +82,7 @@ extension WorkerPool {
       if seen.busySince == 0 { seen.busySince = now }
       let hasStalled = now > seen.busySince && now - seen.busySince > stalls
       anyStalled = anyStalled || hasStalled
-      if hasStalled, !seen.isReported {
-        reportStall(of: worker, since: seen.busySince, now)
-        seen.isReported = true
-      }
+      if hasStalled, !seen.isReported { seen.isReported = reportStall(of: worker, since: seen.busySince, now) }
       lastSeen[index] = seen
       guard seen.isStuck(since: last, now) else { continue }
       if let rescuer = helper() {
