@@ -9,6 +9,23 @@ func onCoroutine<Output: Sendable>(_ body: sending @escaping () throws -> Output
   try await co_launch(body).value
 }
 
+/// Runs `body` in a coroutine on two workers of its own, which all that it launches shares.
+///
+/// For long tests: on the shared workers, what they launch all the time would keep the other tests waiting.
+func onOwnWorkers<Output: Sendable>(_ body: @escaping @Sendable () throws -> Output) async throws -> Output {
+  // A pool lives for ever, as the shared one does.
+  let pool = Unmanaged.passRetained(WorkerPool(count: 2, label: "coroutine.tests.net")).takeUnretainedValue()
+  let job = Job(
+    scheduler: pool.nextWorker().forRecord(),
+    name: "test",
+    stack: .standard,
+    launchSite: LaunchSite(file: #fileID, line: #line),
+    body: body
+  )
+  job.launch(.queued, on: nil)
+  return try await job.value
+}
+
 /// A value behind a pthread mutex; ThreadSanitizer does not see `Synchronization.Mutex` on Linux.
 final class Locked<Value>: @unchecked Sendable {
   // Sound because `value` is accessed only between lock and unlock of `mutex`, which never moves in memory.

@@ -9,7 +9,7 @@ import Testing
 struct RaceTests {
   @Test func `close against read and write never touches a number that is used again`() async throws {
     let run = Run()
-    try await onCoroutine {
+    try await onOwnWorkers {
       let parts = 4
       // Each part opens pairs all the time, so a number that was closed is at once another part's. Every connection
       // carries its own mark: a byte of another mark was read or written through a number that was used again.
@@ -53,7 +53,7 @@ struct RaceTests {
 
   @Test func `close against accept and connect ends both`() async throws {
     let run = Run()
-    try await onCoroutine {
+    try await onOwnWorkers {
       try co_scope { scope in
         for part in 0..<3 {
           scope.launch {
@@ -81,7 +81,7 @@ struct RaceTests {
 
   @Test func `cancelled and timed out at random, an echo loses and reorders nothing`() async throws {
     let run = Run()
-    try await onCoroutine {
+    try await onOwnWorkers {
       try co_scope { scope in
         for part in 0..<6 {
           scope.launch {
@@ -145,7 +145,7 @@ struct RaceTests {
 
   @Test func `ping and pong over every kind of socket never stops`() async throws {
     let run = Run()
-    try await onCoroutine {
+    try await onOwnWorkers {
       try co_scope { scope in
         for part in 0..<8 {
           scope.launch {
