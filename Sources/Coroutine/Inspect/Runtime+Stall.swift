@@ -1,0 +1,20 @@
+extension CoroutineRuntime {
+  /// Calls `handler` once for each time that a coroutine keeps a thread of the worker pool for `threshold` or longer.
+  ///
+  /// The work that waits behind such a coroutine is taken over by another worker, or by a spare one if all are busy, at
+  /// most 64. That happens without a handler as well. Coroutines on queues of the program are not watched: a queue has
+  /// blocks of its own.
+  ///
+  /// Never suspends; any thread, at any time; the last call counts for the whole process. `handler` is called on a
+  /// thread of the runtime, and must not block. The watch is coarse: a stall is noticed up to 50 ms late.
+  ///
+  /// - Parameters:
+  ///   - threshold: The time; at least one millisecond.
+  ///   - handler: Receives the stall; nil for none.
+  public static func onStall(
+    after threshold: Duration = .milliseconds(100),
+    _ handler: (@Sendable (Stall) -> Void)?
+  ) {
+    Stall.set(threshold, handler)
+  }
+}
