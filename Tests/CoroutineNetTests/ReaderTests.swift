@@ -1,3 +1,4 @@
+import Dispatch
 import Glibc
 import Testing
 
@@ -147,7 +148,8 @@ struct ReaderTests {
   }
 
   @Test func `a reader that waits for its first byte holds no buffer`() async throws {
-    try await onCoroutine {
+    // On one queue: the two coroutines then use the buffer on one thread at a time, in an order that is seen.
+    try await co_launch(on: DispatchQueue(label: "reader")) {
       let (one, other) = try Connection.pair()
       // Sound because one coroutine uses it while the other waits, or looks at a word.
       nonisolated(unsafe) let buffer = ReadBuffer(capacity: 1_000)
@@ -165,5 +167,6 @@ struct ReaderTests {
       #expect(try second.join())
       #expect(buffer.take(3) == [1, 2, 3])
     }
+    .value
   }
 }
