@@ -46,6 +46,9 @@ extension AnyPromise {
     return true
   }
 
+  /// The error of every cancelled promise: one object, so that none is allocated under a lock.
+  private static let cancelled: any Error = CancellationError()
+
   /// Rejects a pending promise.
   ///
   /// Called under its lock.
@@ -55,7 +58,7 @@ extension AnyPromise {
       removed.drop(completion.pointee.failure)
       completion.pointee.failure = error
     } else if completion.pointee.failure == nil {
-      completion.pointee.failure = CancellationError()
+      completion.pointee.failure = Self.cancelled
     }
     wasCancelled.store(true, ordering: .releasing)
     // Not `take`, for the reason in Promise+Link.swift.
