@@ -96,7 +96,7 @@ let package = Package(
     .testTarget(name: "CCoroutineTests", dependencies: ["CCoroutine", "CTestSupport", "CExceptions"]),
     .testTarget(name: "CoroutineTests", dependencies: ["Coroutine", "CCoroutine", "CTestSupport", "CExceptions"]),
     // Compiles files of the library once more, by links to them in its folder Shipped, with atomics of its own.
-    .testTarget(name: "CoroutineInterleavingTests", dependencies: ["Coroutine", "CCoroutine"]),
+    .testTarget(name: "CoroutineInterleavingTests", dependencies: ["Coroutine", "CCoroutine", "CLinux"]),
     .testTarget(name: "CoroutineStressTests", dependencies: ["Coroutine", "CCoroutine"]),
     .testTarget(
       name: "CoroutineDemoTests",

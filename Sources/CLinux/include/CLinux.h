@@ -1,4 +1,4 @@
-// What Swift cannot say of the kernel: epoll, timer descriptors, signals, thread names.
+// What Swift cannot say of the kernel: epoll, timer descriptors, signals, thread names, futexes.
 #ifndef CLINUX_H
 #define CLINUX_H
 
@@ -44,6 +44,14 @@ int clinux_poller_arm(int poller, int descriptor, uint32_t events);
 
 /// Takes at most `most` events, 128 at once, without waiting. Answers how many; -1 with errno.
 int clinux_poller_collect(int poller, clinux_poll_event *events, int most);
+
+/// Sleeps until a wake-up of `word`, unless `word` is not `expected`; at most `nanoseconds`, 0 for no limit. May also
+/// return early. Answers false only if the time is over. Keeps errno.
+bool clinux_futex_wait(const uint32_t *word, uint32_t expected, uint64_t nanoseconds);
+
+/// Wakes one thread that sleeps on `word`. The memory may be gone already: then nothing happens, or a thread wakes for
+/// no reason. Keeps errno.
+void clinux_futex_wake(const uint32_t *word);
 
 #pragma clang assume_nonnull end
 

@@ -71,7 +71,7 @@ final class QueueHost: Host, @unchecked Sendable {
   // MARK: The scheduler of a queue
 
   private static let key = DispatchSpecificKey<Scheduler>()
-  private static let creation = SpinLock()
+  private static let creation = ThreadLock()
 
   /// Returns the scheduler of `queue`, and creates it at the first use.
   ///

@@ -20,7 +20,7 @@
 import Synchronization
 
 enum Following {
-  static let lock = SpinLock()
+  static let lock = ThreadLock()
 }
 
 extension AnyPromise {
