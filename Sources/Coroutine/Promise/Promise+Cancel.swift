@@ -7,7 +7,8 @@ import Synchronization
 // Locking. Cancellation locks hand over hand: it leaves the lock of the waiting promise only while it holds the lock of
 // the upstream. That lock keeps the upstream in memory (AnyPromise.swift, 1). On the way nothing foreign is called and
 // nothing is released. Such work is recorded in a `Removed`, and performed at the end, outside every lock, in constant
-// stack.
+// stack. The lists of a `Removed` grow under the lock of one promise, because no moment of the walk is without a lock
+// (`LockCheck.allowAllocations`).
 //
 // References. Swift may retain the object that a method is called on, and release it again, under that object's lock.
 // If the other owners release it in between, this release is the last one, and the deinit takes the lock that its own
@@ -38,9 +39,11 @@ extension AnyPromise {
       return false
     }
     var removed = Removed()
+    LockCheck.allowAllocations()
     settleCancelled(error, &removed)
     let isWaitedFor = !completion.pointee.isReleased
     leaveUpstreams(&removed)
+    LockCheck.forbidAllocations()
     if isWaitedFor { callWaiters() }
     removed.finish()
     return true

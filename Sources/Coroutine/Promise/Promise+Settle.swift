@@ -69,7 +69,9 @@ extension AnyPromise {
     let isWaitedFor = completion.pointee.waiters.first != nil
     if !isWaitedFor { completion.pointee.isReleased = true }
     var removed = Removed()
+    LockCheck.allowAllocations()
     leaveUpstreams(&removed)
+    LockCheck.forbidAllocations()
     if isWaitedFor { callWaiters() }
     removed.finish()
     let words = Self.leaveSettleList()

@@ -5,7 +5,8 @@ public import Synchronization
 /// The lock of the hot paths: a word that is taken by an exchange and released by a store.
 ///
 /// Critical sections are a handful of instructions on lists and words. They contain no foreign code, no switch, no
-/// allocation and no system call; what needs one of these takes a `ThreadLock`. Under contention it spins briefly and then yields the processor, so that a waiter does not spin at
+/// allocation and no system call, which debug builds check (LockCheck.swift); what needs one of these takes a
+/// `ThreadLock`. Under contention it spins briefly and then yields the processor, so that a waiter does not spin at
 /// full speed while the holder has lost its time slice. Built on `Atomic` because ThreadSanitizer sees that (it does
 /// not see `Synchronization.Mutex` on Linux), and because an uncontended pair costs half of a pthread mutex.
 @usableFromInline
@@ -17,10 +18,12 @@ struct SpinLock: ~Copyable, Sendable {
   @inlinable @inline(__always)
   borrowing func lock() {
     if word.exchange(1, ordering: .acquiring) != 0 { lockContended() }
+    LockCheck.spinLockTaken()
   }
 
   @inlinable @inline(__always)
   borrowing func unlock() {
+    LockCheck.spinLockLeft()
     word.store(0, ordering: .releasing)
   }
 

@@ -15,7 +15,8 @@ import Synchronization
 //     wake-up that finds no thread.
 //
 // A coroutine must not be switched out while its thread holds the lock: the next coroutine on the thread could wait for
-// it for ever. A thread that holds a spin lock must not take it, because it may sleep.
+// it for ever. A thread that holds a spin lock must not take it, because it may sleep. Debug builds check both
+// (LockCheck.swift).
 //
 // Built on `Atomic`, because ThreadSanitizer does not see `Synchronization.Mutex` on Linux. An uncontended pair costs
 // one atomic instruction more than a spin lock's. After an unlock, the memory of the lock may be freed before the
@@ -36,10 +37,13 @@ struct ThreadLock: ~Copyable, Sendable {
   init() {}
 
   borrowing func lock() {
+    LockCheck.noSpinLock(.threadLock)
     if !takeFree() { lockContended() }
+    LockCheck.threadLockTaken()
   }
 
   borrowing func unlock() {
+    LockCheck.threadLockLeft()
     if word.exchange(Self.free, ordering: .releasing) == Self.contended {
       withUnsafePointer(to: word) { clinux_futex_wake(UnsafeRawPointer($0).assumingMemoryBound(to: UInt32.self)) }
     }
