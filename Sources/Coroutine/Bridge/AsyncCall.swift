@@ -2,7 +2,8 @@ import Synchronization
 
 /// Runs async code as a Task from a coroutine, and suspends until the Task has ended.
 ///
-/// The Task gets the coroutine's task-locals, and the priority of the thread that runs the coroutine at this moment.
+/// The Task gets the coroutine's task-locals and ``CoroutineLocal`` bindings, and the priority of the thread that runs
+/// the coroutine at this moment.
 /// The priority of the coroutine's queue (its quality of service) is not passed on. If it matters, `operation` starts a
 /// `Task(priority:)` and awaits it.
 ///
@@ -16,7 +17,7 @@ public func co_await<Output: Sendable>(_ operation: @escaping @Sendable () async
   let cancel: @Sendable () -> Void = { task.value?.cancel() }
   return try co_suspend(onCancel: cancel) { (done: Resumer<Output>) in
     host.beginOutsideWork()
-    task.set(
+    let started = LocalBinding.carried {
       Task {
         do {
           done.resume(try await operation())
@@ -25,6 +26,7 @@ public func co_await<Output: Sendable>(_ operation: @escaping @Sendable () async
         }
         host.endOutsideWork()
       }
-    )
+    }
+    task.set(started)
   }
 }

@@ -58,8 +58,13 @@ final class BlockingBody<Output: Sendable>: BlockingWork, @unchecked Sendable {
   ///
   /// On return, the body and its captures have been released: the resumed coroutine finds none of them still held.
   private func outcome() -> Result<Output, any Error> {
-    let outer = LocalBinding.exchange(locals.take().map(Unmanaged.passRetained))
-    defer { LocalBinding.exchange(outer)?.release() }
+    let locals = locals.take()
+    let outer = LocalBinding.exchange(locals.map(Unmanaged.passRetained))
+    locals?.enterTaskLocals()
+    defer {
+      locals?.leaveTaskLocals()
+      LocalBinding.exchange(outer)?.release()
+    }
     guard let body = body.take() else { return .failure(CoroutineError.abandoned) }
     return Result { try body() }
   }

@@ -38,7 +38,7 @@ public final class Job<Success: Sendable>: AnyJob, @unchecked Sendable {
   @inlinable
   func run() {
     do {
-      try checkNotCancelled()
+      try begin()
       let value = try body.take().unsafelyUnwrapped()
       willSettle()
       _ = completion.succeed(value)

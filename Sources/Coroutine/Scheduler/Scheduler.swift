@@ -71,6 +71,8 @@ final class Scheduler: @unchecked Sendable {
   /// `anchor` is set for a scheduler that lives as long as the process, or as its host. A scheduler that releases its
   /// anchor gets it with the first job or handler.
   init(host: Host, anchor: Anchor?, pool: WorkerPool?, index: Int = 0) {
+    // From here on a launch finds the task-locals that it passes on.
+    cco_start()
     self.host = host
     self.anchor = anchor
     self.index = UInt8(index)
