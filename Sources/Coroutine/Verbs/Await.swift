@@ -85,9 +85,9 @@ extension Awaitable {
 /// Waits until `awaitable` has ended, and returns its value or throws its error.
 ///
 /// If the result is known it returns at once, but lets other coroutines run when the time slice is over. If the
-/// coroutine is cancelled, it throws its own cancellation error. A ``Promise`` whose last consumer is cancelled that way
-/// is cancelled too if it has work to cancel, unless the coroutine awaits ``Promise/uncancelled``; a ``Job`` and other
-/// types are not affected. Throws ``CoroutineError/notInCoroutine`` outside a coroutine.
+/// coroutine is cancelled, it throws its own cancellation error. A ``Promise`` whose last consumer is cancelled that
+/// way is cancelled too if it has work to cancel, unless the coroutine awaits ``Promise/uncancelled``; a ``Job`` and
+/// other types are not affected. Throws ``CoroutineError/notInCoroutine`` outside a coroutine.
 @inlinable
 public func co_await<Output>(_ awaitable: some Awaitable<Output>) throws -> Output {
   try awaitable.awaitValue()
