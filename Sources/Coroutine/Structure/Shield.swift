@@ -19,16 +19,3 @@ public func co_shield<Output>(_ body: () throws -> Output) rethrows -> Output {
     return try body()
   }
 }
-
-extension UnsafeMutablePointer where Pointee == JobRecord {
-  /// Sets whether values reach the job although it is cancelled, and returns the previous setting.
-  ///
-  /// Called on the job's own coroutine.
-  func setShielded(_ isShielded: Bool) -> Bool {
-    let old =
-      isShielded
-      ? pointee.flags.bitwiseOr(JobFlags.shielded, ordering: .acquiringAndReleasing).oldValue
-      : pointee.flags.bitwiseAnd(~JobFlags.shielded, ordering: .acquiringAndReleasing).oldValue
-    return old & JobFlags.shielded != 0
-  }
-}

@@ -13,10 +13,6 @@ public func co_switch(to queue: DispatchQueue) throws {
   if job.pointee.scheduler.load(ordering: .relaxed).toOpaque() == Unmanaged.passUnretained(destination).toOpaque() {
     return try co_yield()
   }
-  destination.pin(queue)
-  job.moveDeadlines(to: destination)
-  job.pointee.destination = Unmanaged.passUnretained(destination)
-  job.pointee.after = .transfer
-  Carrier.giveWay(carrier, job)
+  Carrier.transfer(carrier, job, to: destination, holding: queue)
   try job.checkCancelled()
 }

@@ -28,6 +28,7 @@ extension WorkerPool {
 
   func watch() {
     rescueFromAll()
+    rescueSwiftJobs()
     let backoffs = backoffs.load(ordering: .relaxed)
     endBackoffs(ofAll: backoffs == lastBackoffs)
     lastBackoffs = backoffs
