@@ -72,7 +72,8 @@ struct CoroutineExecutorTests {
       }
       try await group.waitForAll()
     }
-    #expect(overlaps.load(ordering: .relaxed) == 0)
+    let overlapsNow = overlaps.load(ordering: .relaxed)
+    #expect(overlapsNow == 0)
     #expect(await ledger.balance == 4_000)
   }
 
@@ -144,7 +145,8 @@ struct CoroutineExecutorTests {
     stop.store(true, ordering: .relaxed)
     #expect(await task.value > 20)
     #expect(try await job.value > 20)
-    #expect(blocks.load(ordering: .relaxed) == 20)
+    let blocksNow = blocks.load(ordering: .relaxed)
+    #expect(blocksNow == 20)
   }
 
   @Test func `a job that is enqueued while the scheduler is busy starts no drain`() async throws {
@@ -155,10 +157,10 @@ struct CoroutineExecutorTests {
       for _ in 0..<10 { await Task.yield() }
       return true
     }
-    #expect(host.drains.load(ordering: .relaxed) == 1)
+    #expect(host.count == 1)
     scheduler.drain()
     #expect(await task.value)
-    #expect(host.drains.load(ordering: .relaxed) == 1)
+    #expect(host.count == 1)
   }
 
   @Test func `an executor keeps its queue alive, and lets go of it`() async throws {
@@ -237,7 +239,8 @@ private final class MainCounter {
 /// Counts the drains that are submitted, and runs none.
 private final class CountingHost: Host, @unchecked Sendable {
   // Sound because its only state is atomic.
-  let drains = Atomic<Int>(0)
+  private let drains = Atomic<Int>(0)
+  var count: Int { drains.load(ordering: .relaxed) }
   init() { super.init(label: "counting") }
   override func submit(_ scheduler: Scheduler, _ anchor: Anchor?) -> Bool {
     drains.wrappingAdd(1, ordering: .relaxed)

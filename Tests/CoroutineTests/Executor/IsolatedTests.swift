@@ -125,7 +125,8 @@ struct IsolatedTests {
       }
       try await group.waitForAll()
     }
-    #expect(violations.load(ordering: .relaxed) == 0)
+    let violationsNow = violations.load(ordering: .relaxed)
+    #expect(violationsNow == 0)
     #expect(await ledger.balance == 3 * rounds)
   }
 
