@@ -6,6 +6,9 @@
 /// the last of them resumes the coroutine, so no thread changes. Only an actor with another executor makes a part run
 /// elsewhere.
 ///
+/// All of the code is outside any coroutine, the first part too: functions that wait throw
+/// ``CoroutineError/notInCoroutine`` in it.
+///
 /// The Task gets the coroutine's task-locals, and the priority that corresponds to the queue's quality of service; if
 /// the queue has none, the thread's.
 ///

@@ -3,8 +3,11 @@ import Synchronization
 // A coroutine waits for a Task that it has started for that purpose.
 //
 // The coroutine starts the Task immediately: its first part runs on the coroutine's stack. If the Task ends in there,
-// the coroutine never parks. The outcome is written into the coroutine's frame, which is there while the state is
-// PENDING, so the cell has no type parameter, and a call allocates the cell, the Task and its closure.
+// the coroutine never parks. Meanwhile the carrier has no job: the code of a Task is outside any coroutine, in every
+// part of it alike. So nothing can wait in there, and the thread stays the same until the coroutine has its place back.
+//
+// The outcome is written into the coroutine's frame, which is there while the state is PENDING. So the cell has no type
+// parameter, and a call allocates the cell, the Task and its closure.
 //
 //   PENDING --- the Task ends: outcome written, wait claimed ------------------> ENDED
 //   PENDING --- the coroutine is cancelled: it has taken the lock after that --> DETACHED
@@ -15,12 +18,14 @@ import Synchronization
 //     PENDING. (On the coroutine's own stack, before it parks, there is no other thread.)
 //  2. Of a cancellation and the Task's end exactly one wins: the claim of the wait decides, in the same critical
 //     section.
+//     If the call is to the end, a cancellation that wins ends the first wait only: the state stays PENDING, and the
+//     coroutine waits again, inside a shield.
 //  3. The Task's parts run on the coroutine's scheduler, as its preferred executor. From before the coroutine parks
 //     until the Task's end the call holds a pin of that scheduler, because the coroutine may leave first.
 
 @usableFromInline
 final class AsyncCall: @unchecked Sendable {
-  // Sound because everything mutable is accessed under `lock`.
+  // Sound because everything mutable is accessed under `lock`, and `job` and `carrier` by the coroutine only.
   @usableFromInline enum State: UInt8 { case pending, ended, detached }
 
   private let lock = SpinLock()
@@ -30,23 +35,35 @@ final class AsyncCall: @unchecked Sendable {
   @exclusivity(unchecked) private var waiter: (job: JobRef, epoch: WaitEpoch)?
   @exclusivity(unchecked) private var isPinned = false
   private let scheduler: Scheduler
+  /// The coroutine and its carrier while the first part runs; used by the coroutine only.
+  private let job: JobRef
+  private let carrier: UnsafeMutablePointer<Carrier>
 
   /// Whether the coroutine waits for the Task's end although it is cancelled.
   private let isToEnd: Bool
 
-  private init(_ scheduler: Scheduler, _ place: UnsafeMutableRawPointer, toEnd: Bool) {
-    self.scheduler = scheduler
+  private init(
+    _ carrier: UnsafeMutablePointer<Carrier>,
+    _ job: JobRef,
+    _ place: UnsafeMutableRawPointer,
+    toEnd: Bool
+  ) {
+    self.carrier = carrier
+    self.job = job
+    scheduler = job.pointee.scheduler.load(ordering: .relaxed).takeUnretainedValue()
     isToEnd = toEnd
     self.place = place
   }
 
-  /// Begins a call that writes its outcome to `place`; throws the cancellation error.
+  /// Begins a call that writes its outcome to `place`, and leaves the coroutine until `wait`; throws the cancellation
+  /// error.
   @usableFromInline
   static func begin(_ place: UnsafeMutableRawPointer, toEnd: Bool) throws -> AsyncCall {
-    let (_, job) = try Carrier.beginWaiting()
-    let scheduler = job.pointee.scheduler.load(ordering: .relaxed).takeUnretainedValue()
-    scheduler.host.beginOutsideWork()
-    return AsyncCall(scheduler, place, toEnd: toEnd)
+    let (carrier, job) = try Carrier.beginWaiting()
+    let call = AsyncCall(carrier, job, place, toEnd: toEnd)
+    call.scheduler.host.beginOutsideWork()
+    carrier.pointee.job = nil
+    return call
   }
 
   @usableFromInline var executor: any TaskExecutor { scheduler.taskExecutor }
@@ -102,6 +119,9 @@ final class AsyncCall: @unchecked Sendable {
   /// If the coroutine is cancelled, cancels the Task, and throws or, if the call is to the end, waits on.
   @usableFromInline
   func wait(for task: Task<Void, Never>) throws {
+    carrier.pointee.job = job
+    // The first part may have cancelled this coroutine, and that interrupt did not find it running.
+    if job.pointee.flags.load(ordering: .relaxed) & JobFlags.needsCancellationCheck != 0 { job.cancelScopes() }
     // Most calls end here. No other thread knows of the call if the Task has ended on this stack.
     lock.lock()
     let isEnded = state == .ended
@@ -110,14 +130,14 @@ final class AsyncCall: @unchecked Sendable {
     if scheduler.readyQueue.pointee.workerPool == nil { pin() }
     let ownTask = unsafeBitCast(task, to: UInt.self)
     // The body of an exclusive co_isolated waits for a Task: that may use the actor.
-    let isExclusive = scheduler.isOwnTurn && scheduler.exclusion.owner == Carrier.current?.pointee.job
+    let isExclusive = scheduler.isOwnTurn && scheduler.exclusion.owner == job
     if isExclusive { scheduler.exclusion.ownTask = ownTask }
     defer {
       if isExclusive { scheduler.exclusion.ownTask = 0 }
     }
     if try park() { return }
     task.cancel()
-    guard isToEnd else { throw Carrier.current?.pointee.job?.cancellation() ?? CancellationError() }
+    guard isToEnd else { throw job.cancellation() ?? CancellationError() }
     try shielded { _ = try park() }
   }
 
@@ -132,7 +152,7 @@ final class AsyncCall: @unchecked Sendable {
   /// Suspends until the Task has ended; returns false if a cancellation came first.
   private func park() throws -> Bool {
     let (carrier, job) = try Carrier.requireJob()
-    // The Task's first part was foreign code: it may have cancelled this coroutine, and that interrupt was consumed.
+    // The Task's first part may have cancelled this coroutine, and that interrupt was consumed.
     let isCancelled =
       job.pointee.flags.load(ordering: .relaxed) & JobFlags.needsCancellationCheck != 0 && job.cancellation() != nil
     lock.lock()
@@ -153,7 +173,6 @@ final class AsyncCall: @unchecked Sendable {
   }
 
   private func shielded(_ body: () throws -> Void) throws {
-    let (_, job) = try Carrier.requireJob()
     var frame = CancelFrame(.shield, inside: job.pointee.frames)
     try withUnsafeMutablePointer(to: &frame) { frame in
       job.pointee.frames = frame

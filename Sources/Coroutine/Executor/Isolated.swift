@@ -78,16 +78,11 @@ enum Isolation {
     init(_ value: Value) { self.value = value }
   }
 
-  /// The Task may have begun on the calling coroutine's stack, where a wait would keep the actor from everybody.
   private static func run<A: Actor, R>(
     _ actor: isolated A,
     _ body: Passed<(isolated A) throws -> R>
   ) async throws -> Passed<R> {
-    // `body` cannot wait, so it ends on the thread that it begins on.
-    let carrier = Carrier.current
-    let job = carrier?.pointee.job
-    carrier?.pointee.job = nil
-    defer { carrier?.pointee.job = job }
+    // `co_awaitToEnd` has hidden the coroutine, so `body` cannot wait in it.
     return Passed(try body.value(actor))
   }
 
