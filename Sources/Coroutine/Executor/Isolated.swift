@@ -4,8 +4,8 @@ import Synchronization
 ///
 /// - If the actor's executor is a ``CoroutineExecutor``, no Task is involved: the coroutine moves to the actor's queue
 ///   if it is on another one, runs `body` there, and moves back. On the actor's own queue it calls `body` at once.
-/// - If the calling code is isolated to the actor already, as a coroutine of the main queue is to the main actor, `body`
-///   is called at once.
+/// - If the calling code is isolated to the actor already, as a coroutine of the main queue is to the main actor, it
+///   calls `body` at once.
 /// - Otherwise a Task runs `body`, outside any coroutine: functions that wait throw ``CoroutineError/notInCoroutine``
 ///   in it. The call ends after `body` has ended, also if the coroutine is cancelled.
 ///

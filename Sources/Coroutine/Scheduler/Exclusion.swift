@@ -10,7 +10,8 @@ import Synchronization
 //       <------------------- it ends ------------ |
 //
 // Access. By the scheduler's drain and the coroutines that run in it, so everything here is serial and needs no lock.
-// A wait begins and ends there as well; a cancellation from elsewhere only claims the waiting job's word (Waiter.swift).
+// A wait begins and ends there as well; a cancellation from elsewhere only claims the waiting job's word
+// (Waiter.swift).
 //
 // Why the invariants of an actor hold over a wait of an exclusive body. Code is isolated to an actor of this scheduler
 // if it is a serial job of Swift's, a body of co_isolated, or code that assumes isolation. Serial jobs are not run in
