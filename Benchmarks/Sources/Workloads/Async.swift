@@ -5,7 +5,8 @@ import Glibc
 import Harness
 
 // Async code called from coroutines, and coroutines awaited by async code, beside what Swift Concurrency needs for it
-// in the same process. `await_one_suspension_switches` counts voluntary context switches of the process.
+// in the same process: a bare Task.immediate, assumeIsolated, a Task's value; and a Task and a semaphore, which code
+// without coroutines needs to call async code. `await_one_suspension_switches` counts voluntary context switches.
 
 func addAsync(to suite: inout Suite) {
   addCalls(to: &suite)
@@ -24,12 +25,12 @@ private func addCalls(to suite: inout Suite) {
   suite.row("await_ready", 200_000) { count in
     try onQueue { for _ in 0..<count { expect(try co_await { 1 }, equals: 1, "value") } }
   }
-  suite.row("task_immediate", 200_000, owner: "swift") { count in
+  suite.row("await_ready", 200_000, owner: "swift") { count in
     let sum = Counter()
     for _ in 0..<count { Task.immediate { _ = sum.increment() } }
     expect(sum.finish(), equals: count, "Tasks")
   }
-  suite.row("task_and_semaphore", 50_000, owner: "swift") { count in
+  suite.row("await_one_suspension", 50_000, owner: "gcd") { count in
     for _ in 0..<count {
       let done = DispatchSemaphore(value: 0)
       Task { done.signal() }
@@ -63,7 +64,7 @@ private func addCalls(to suite: inout Suite) {
     }.wait()
     expect(balance, equals: count, "calls")
   }
-  suite.row("assume_isolated_own_queue", 1_000_000) { count in
+  suite.row("isolated_own_queue", 1_000_000, owner: "swift") { count in
     let queue = DispatchQueue(label: "assumed")
     let ledger = Ledger(on: queue)
     let balance = try co_launch(on: queue) {
@@ -80,7 +81,7 @@ private func addAwaited(to suite: inout Suite) {
       for index in 0..<count { expect(try await co_launch { index }.value, equals: index, "value") }
     }
   }
-  suite.row("task_value", 100_000, owner: "swift") { count in
+  suite.row("launch_value", 100_000, owner: "swift") { count in
     try inTask {
       for index in 0..<count { expect(await Task { index }.value, equals: index, "value") }
     }

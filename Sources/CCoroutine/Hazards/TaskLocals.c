@@ -114,7 +114,8 @@ static __attribute__((no_sanitize("thread"))) const cco_task_local *first_of_tas
 
 const cco_task_local *cco_task_locals(void) {
   if (!is_understood) return NULL;
-  void **task = *(void ***)(cco_thread_pointer() + cco_facts.task_offset);
+  intptr_t word = cco_facts.task_offset;
+  void **task = word ? *(void ***)(cco_thread_pointer() + word) : cco_current_task();
   if (task != NULL) return value_from(first_of_task(task));
   const cco_task_local **block = *block_of_thread();
   return block ? value_from(*block) : NULL;

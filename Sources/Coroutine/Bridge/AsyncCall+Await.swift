@@ -9,12 +9,12 @@
 /// All of the code is outside any coroutine, the first part too: functions that wait throw
 /// ``CoroutineError/notInCoroutine`` in it.
 ///
-/// The Task gets the coroutine's task-locals, and the priority that corresponds to the queue's quality of service; if
-/// the queue has none, the thread's.
+/// The Task gets the coroutine's task-locals and ``CoroutineLocal`` bindings, and the priority that corresponds to the
+/// queue's quality of service; if the queue has none, the thread's.
 ///
 /// If the coroutine is cancelled, the Task is cancelled, and the call throws at once, without waiting for the Task's
-/// end. A CancellationError of the Task is thrown like any other error. If async code awaits a job by ``Job/value``,
-/// cancelling that Task cancels the job.
+/// end. A CancellationError of the Task is thrown like any other error. If async code awaits a job by ``Job/value``
+/// and nobody else does, cancelling that Task cancels the job.
 ///
 /// - Throws: The error of `operation`; the cancellation error, without calling `operation` if the coroutine was
 ///   cancelled before; ``CoroutineError/notInCoroutine`` outside a coroutine.
@@ -23,11 +23,13 @@ public func co_await<Output: Sendable>(_ operation: @escaping @Sendable () async
   var outcome: Result<Output, any Error>?
   try withUnsafeMutablePointer(to: &outcome) { place in
     let call = try AsyncCall.begin(UnsafeMutableRawPointer(place), toEnd: false)
-    let task = Task.immediate(priority: call.priority, executorPreference: call.executor) {
-      do {
-        call.end(Result<Output, any Error>.success(try await operation()))
-      } catch {
-        call.end(Result<Output, any Error>.failure(error))
+    let task = call.start {
+      Task.immediate(priority: call.priority, executorPreference: call.executor) {
+        do {
+          call.end(Result<Output, any Error>.success(try await operation()))
+        } catch {
+          call.end(Result<Output, any Error>.failure(error))
+        }
       }
     }
     try call.wait(for: task)
@@ -59,9 +61,11 @@ public func co_awaitToEnd<Output>(_ operation: () async throws -> Output) throws
       nonisolated(unsafe) let operation = operation
       try withUnsafeMutablePointer(to: &outcome) { place in
         let call = try AsyncCall.begin(UnsafeMutableRawPointer(place), toEnd: true)
-        let task = Task.immediate(priority: call.priority, executorPreference: call.executor) {
-          // The closure's last use of the function is over when `run` returns.
-          call.end(await AsyncCall.run(operation))
+        let task = call.start {
+          Task.immediate(priority: call.priority, executorPreference: call.executor) {
+            // The closure's last use of the function is over when `run` returns.
+            call.end(await AsyncCall.run(operation))
+          }
         }
         try call.wait(for: task)
       }

@@ -1,3 +1,4 @@
+internal import CCoroutine
 import Synchronization
 
 // A coroutine waits for a Task that it has started for that purpose.
@@ -25,7 +26,7 @@ import Synchronization
 
 @usableFromInline
 final class AsyncCall: @unchecked Sendable {
-  // Sound because everything mutable is accessed under `lock`, and `job` and `carrier` by the coroutine only.
+  // Sound because everything mutable is accessed under `lock`, and the rest by the coroutine only.
   @usableFromInline enum State: UInt8 { case pending, ended, detached }
 
   private let lock = SpinLock()
@@ -38,6 +39,9 @@ final class AsyncCall: @unchecked Sendable {
   /// The coroutine and its carrier while the first part runs; used by the coroutine only.
   private let job: JobRef
   private let carrier: UnsafeMutablePointer<Carrier>
+  /// The CoroutineLocals of the thread while the first part runs, which sees those that the Task carries.
+  @exclusivity(unchecked) private var localsOfThread: UnsafeMutableRawPointer?
+  @usableFromInline let carriesLocals: Bool
 
   /// Whether the coroutine waits for the Task's end although it is cancelled.
   private let isToEnd: Bool
@@ -53,17 +57,42 @@ final class AsyncCall: @unchecked Sendable {
     scheduler = job.pointee.scheduler.load(ordering: .relaxed).takeUnretainedValue()
     isToEnd = toEnd
     self.place = place
+    carriesLocals = job.pointee.locals != nil
   }
 
-  /// Begins a call that writes its outcome to `place`, and leaves the coroutine until `wait`; throws the cancellation
-  /// error.
+  /// Begins a call that writes its outcome to `place`; throws the cancellation error.
   @usableFromInline
   static func begin(_ place: UnsafeMutableRawPointer, toEnd: Bool) throws -> AsyncCall {
     let (carrier, job) = try Carrier.beginWaiting()
     let call = AsyncCall(carrier, job, place, toEnd: toEnd)
     call.scheduler.host.beginOutsideWork()
-    carrier.pointee.job = nil
     return call
+  }
+
+  /// Starts the Task: calls `start`, in which no code is in the coroutine.
+  @inlinable @inline(__always)
+  func start(_ start: () -> Task<Void, Never>) -> Task<Void, Never> {
+    guard carriesLocals else {
+      hide()
+      return start()
+    }
+    return startCarryingLocals(start)
+  }
+
+  @usableFromInline @inline(never)
+  func startCarryingLocals(_ start: () -> Task<Void, Never>) -> Task<Void, Never> {
+    LocalBinding.carried {
+      hide()
+      return start()
+    }
+  }
+
+  /// Leaves the coroutine until `wait`.
+  @usableFromInline
+  func hide() {
+    carrier.pointee.job = nil
+    localsOfThread = cco_thread().pointee.locals
+    cco_thread().pointee.locals = nil
   }
 
   @usableFromInline var executor: any TaskExecutor { scheduler.taskExecutor }
@@ -120,6 +149,7 @@ final class AsyncCall: @unchecked Sendable {
   @usableFromInline
   func wait(for task: Task<Void, Never>) throws {
     carrier.pointee.job = job
+    cco_thread().pointee.locals = localsOfThread
     // The first part may have cancelled this coroutine, and that interrupt did not find it running.
     if job.pointee.flags.load(ordering: .relaxed) & JobFlags.needsCancellationCheck != 0 { job.cancelScopes() }
     // Most calls end here. No other thread knows of the call if the Task has ended on this stack.

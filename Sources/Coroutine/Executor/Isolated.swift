@@ -43,7 +43,7 @@ public func co_isolated<A: Actor, R>(
   let own = current._withUnsafeGuaranteedRef { SerialIdentity.scheduler(of: executor, like: $0.serialIdentity) }
   guard let own else {
     guard reentrant else { throw CoroutineError.wouldDeadlock(because: .foreignExecutor) }
-    if let serial = executor.asSerialExecutor(), serial.isIsolatingCurrentContext() == true {
+    if let serial = SerialIdentity.object(of: executor), serial.isIsolatingCurrentContext() == true {
       return try Isolation.assume(actor, body)
     }
     return try Isolation.await(actor, body)

@@ -185,7 +185,7 @@ extension AnyJob {
   /// Leaves and releases what the job has inherited, on its own stack, after its body.
   @inline(never)
   final func leave(_ locals: Unmanaged<LocalBinding>) {
-    locals._withUnsafeGuaranteedRef { $0.leaveTaskLocals() }
+    if record.pointee.flags.load(ordering: .relaxed) & JobFlags.inheritsTaskLocals != 0 { cco_leave_task_locals() }
     locals.release()
   }
 }

@@ -84,7 +84,13 @@ extension Scheduler: TaskExecutor {
 
   /// Gives all Swift jobs to the global executor: the scheduler's queue is gone.
   func runSwiftJobsElsewhere() {
-    while case .swiftJob(let job) = swiftJobs.popFirst() { globalConcurrentExecutor.enqueue(UnownedJob(job)) }
+    while case .swiftJob(let job) = swiftJobs.popFirst() {
+      let executor = job.pointee.executor
+      globalConcurrentExecutor.enqueue(UnownedJob(job))
+      if executor > SwiftJobHeader.serial {
+        Unmanaged<CoroutineExecutor>.fromOpaque(UnsafeRawPointer(bitPattern: executor)!).release()
+      }
+    }
   }
 }
 
@@ -114,6 +120,18 @@ final class SerialIdentity: SerialExecutor {
     let (_, ours) = unsafeBitCast(known.asUnownedSerialExecutor(), to: (UInt, UInt).self)
     guard table == ours, let address = UnsafeRawPointer(bitPattern: object) else { return nil }
     return Unmanaged<SerialIdentity>.fromOpaque(address)._withUnsafeGuaranteedRef { $0.scheduler }
+  }
+}
+
+extension SerialIdentity {
+  /// The object behind an actor's executor; nil for a default actor, which is its own executor and has no such object.
+  ///
+  /// `asSerialExecutor()` does not tell default actors apart, and its result crashes when it is called.
+  // Sound because the second word, without the bits that say how executors are compared, is the witness table.
+  static func object(of executor: UnownedSerialExecutor) -> (any SerialExecutor)? {
+    let (object, table) = unsafeBitCast(executor, to: (UInt, UInt).self)
+    guard table & ~3 != 0 else { return nil }
+    return unsafeBitCast((object, table & ~3), to: (any SerialExecutor).self)
   }
 }
 

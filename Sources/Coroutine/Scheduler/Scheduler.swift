@@ -31,7 +31,10 @@ final class Scheduler: @unchecked Sendable {
   /// Who has the scheduler's actors to itself (Exclusion.swift); accessed as `swiftJobs` is.
   @exclusivity(unchecked) var exclusion = Exclusion()
   /// What actors name as their executor.
-  private(set) var serialIdentity: SerialIdentity! = nil
+  ///
+  /// Set in `init`, constant from then on.
+  @exclusivity(unchecked) private var identity: SerialIdentity?
+  var serialIdentity: SerialIdentity { identity.unsafelyUnwrapped }
   /// The index of a worker in its pool.
   let index: UInt8
 
@@ -88,7 +91,7 @@ final class Scheduler: @unchecked Sendable {
     handlers = pool.map { _ in Unmanaged.passRetained(HandlerQueue()) }
     readyQueue = .allocate(capacity: 1)
     readyQueue.initialize(to: ReadyQueue(workerPool: pool.map(Unmanaged.passUnretained)))
-    serialIdentity = SerialIdentity(self)
+    identity = SerialIdentity(self)
     if !host.refusesJobs { SchedulerRegistry.add(self) }
   }
 

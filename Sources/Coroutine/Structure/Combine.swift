@@ -90,8 +90,8 @@ private func leave(_ members: [some Awaitable]) {
 /// - Throws: The first failure, at once; the others are then cancelled. ``CoroutineError/notInCoroutine`` outside a
 ///   coroutine.
 ///
-/// Returns `[]` for no Awaitables. Suspends. If the coroutine is cancelled, it throws, and leaves each as `co_await` does. Linear
-/// in their number.
+/// Returns `[]` for no Awaitables. Suspends. If the coroutine is cancelled, it throws, and leaves each as `co_await`
+/// does. Linear in their number.
 public func co_all<Output>(_ awaitables: [some Awaitable<Output>]) throws -> [Output] {
   try beginWaiting(for: awaitables)
   guard !awaitables.isEmpty else { return [] }

@@ -1,6 +1,5 @@
 import Dispatch
 import Glibc
-import Synchronization
 import Testing
 
 @testable import Coroutine
@@ -57,14 +56,14 @@ struct AsyncCallTests {
 
   @Test func `cancellation leaves at once and cancels the Task, which ends later`() async throws {
     let (started, go, ended) = (Gate(), Gate(), Gate())
-    let isCancelled = Atomic<Bool>(false)
+    let isCancelled = Locked(false)
     let job = co_launch(on: taggedQueue("left")) {
       try co_await {
         started.open()
         await withTaskCancellationHandler {
           _ = try? await co_launch { try go.pass() }.value
         } onCancel: {
-          isCancelled.store(true, ordering: .relaxed)
+          isCancelled.withLock { $0 = true }
         }
         ended.open()
       }
@@ -74,8 +73,7 @@ struct AsyncCallTests {
     #expect(await asyncOutcome { try await job.value } == "CancellationError")
     go.open()
     try await onCoroutine { try ended.pass() }
-    let isCancelledNow = isCancelled.load(ordering: .relaxed)
-    #expect(isCancelledNow)
+    #expect(isCancelled.current)
   }
 
   @Test func `to the end, it waits for a Task although cancelled, and gives its value`() async throws {
@@ -115,15 +113,14 @@ struct AsyncCallTests {
   }
 
   @Test func `a coroutine that is cancelled before does not start the Task`() async throws {
-    let ran = Atomic<Bool>(false)
+    let ran = Locked(false)
     let job = co_launch(start: .lazy) {
-      let seen = outcome { try co_await { ran.store(true, ordering: .relaxed) } }
+      let seen = outcome { try co_await { ran.withLock { $0 = true } } }
       return seen
     }
     job.cancel()
     _ = await asyncOutcome { try await job.value }
-    let ranNow = ran.load(ordering: .relaxed)
-    #expect(!ranNow)
+    #expect(!ran.current)
   }
 
   @Test func `many calls at once on one queue each get their own value`() async throws {

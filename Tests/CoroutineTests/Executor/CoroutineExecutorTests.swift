@@ -50,8 +50,8 @@ struct CoroutineExecutorTests {
     let queue = taggedQueue("actor")
     let ledger = Ledger(on: queue)
     #expect(await ledger.tag() == "actor")
-    let isBusy = Atomic<Bool>(false)
-    let overlaps = Atomic<Int>(0)
+    let isBusy = Locked(false)
+    let overlaps = Locked(0)
     try await withThrowingTaskGroup(of: Void.self) { group in
       for _ in 0..<4 {
         group.addTask {
@@ -61,9 +61,9 @@ struct CoroutineExecutorTests {
           try await onCoroutine(on: queue) {
             for _ in 0..<500 {
               ledger.assumeIsolated {
-                if isBusy.exchange(true, ordering: .relaxed) { overlaps.wrappingAdd(1, ordering: .relaxed) }
+                if isBusy.withLock({ exchange(&$0, with: true) }) { overlaps.withLock { $0 += 1 } }
                 $0.balance += 1
-                isBusy.store(false, ordering: .relaxed)
+                isBusy.withLock { $0 = false }
               }
               try co_yield()
             }
@@ -72,8 +72,7 @@ struct CoroutineExecutorTests {
       }
       try await group.waitForAll()
     }
-    let overlapsNow = overlaps.load(ordering: .relaxed)
-    #expect(overlapsNow == 0)
+    #expect(overlaps.current == 0)
     #expect(await ledger.balance == 4_000)
   }
 
@@ -120,10 +119,10 @@ struct CoroutineExecutorTests {
   @Test func `coroutines and Swift jobs that never wait for anything else take turns`() async throws {
     let queue = taggedQueue("fairness")
     let executor = CoroutineExecutor(queue)
-    let stop = Atomic<Bool>(false)
+    let stop = Locked(false)
     let task = Task(executorPreference: executor) {
       var turns = 0
-      while !stop.load(ordering: .relaxed) {
+      while !stop.current {
         await Task.yield()
         turns += 1
       }
@@ -131,22 +130,21 @@ struct CoroutineExecutorTests {
     }
     let job = co_launch(on: queue) {
       var turns = 0
-      while !stop.load(ordering: .relaxed) {
+      while !stop.current {
         try co_yield()
         turns += 1
       }
       return turns
     }
-    let blocks = Atomic<Int>(0)
+    let blocks = Locked(0)
     for _ in 0..<20 {
-      try await onBlock(of: queue) { _ = blocks.wrappingAdd(1, ordering: .relaxed) }
+      try await onBlock(of: queue) { blocks.withLock { $0 += 1 } }
     }
     try await Task.sleep(for: .milliseconds(20))
-    stop.store(true, ordering: .relaxed)
+    stop.withLock { $0 = true }
     #expect(await task.value > 20)
     #expect(try await job.value > 20)
-    let blocksNow = blocks.load(ordering: .relaxed)
-    #expect(blocksNow == 20)
+    #expect(blocks.current == 20)
   }
 
   @Test func `a job that is enqueued while the scheduler is busy starts no drain`() async throws {
@@ -211,16 +209,19 @@ struct CoroutineExecutorTests {
 
   @Test func `a Swift job does not wait for a worker that computes`() async throws {
     let pool = ownWorkers("swift-jobs")
-    let isDone = Atomic<Bool>(false)
+    let isDone = Locked(false)
     let scheduler = pool.workers[0]
     let job = Job<Bool>(
-      scheduler: scheduler.forRecord(), name: nil, stack: .standard, launchSite: LaunchSite(file: #fileID, line: #line)
+      scheduler: scheduler.forRecord(),
+      name: nil,
+      stack: .standard,
+      launchSite: LaunchSite(file: #fileID, line: #line)
     ) {
       // Left to this worker, which then does not come to it.
-      _ = Task(executorPreference: pool) { isDone.store(true, ordering: .releasing) }
+      _ = Task(executorPreference: pool) { isDone.withLock { $0 = true } }
       let end = Clock.now + 5_000_000_000
-      while !isDone.load(ordering: .acquiring), Clock.now < end {}
-      return isDone.load(ordering: .acquiring)
+      while !isDone.current, Clock.now < end {}
+      return isDone.current
     }
     job.launch(.queued, on: nil)
     #expect(try await job.value)

@@ -1,5 +1,4 @@
 import Dispatch
-import Synchronization
 import Testing
 
 @testable import Coroutine
@@ -89,7 +88,7 @@ struct IsolatedTests {
   @Test func `exclusive, nobody sees the actor while the body waits`() async throws {
     let queue = taggedQueue("exclusive")
     let ledger = Ledger(on: queue)
-    let violations = Atomic<Int>(0)
+    let violations = Locked(0)
     let rounds = 100
     try await withThrowingTaskGroup(of: Void.self) { group in
       for index in 0..<3 {
@@ -97,7 +96,7 @@ struct IsolatedTests {
           try await onCoroutine(on: index == 0 ? queue : index == 1 ? taggedQueue("elsewhere") : nil) {
             for _ in 0..<rounds {
               try co_isolated(ledger, reentrant: false) { ledger in
-                if !ledger.isConsistent { violations.wrappingAdd(1, ordering: .relaxed) }
+                if !ledger.isConsistent { violations.withLock { $0 += 1 } }
                 ledger.isConsistent = false
                 try co_delay(.microseconds(50))
                 try co_await { await Task.yield() }
@@ -109,15 +108,15 @@ struct IsolatedTests {
           }
         }
         group.addTask {
-          for _ in 0..<rounds where await !ledger.readConsistency() { violations.wrappingAdd(1, ordering: .relaxed) }
+          for _ in 0..<rounds where await !ledger.readConsistency() { violations.withLock { $0 += 1 } }
         }
         group.addTask {
           try await onCoroutine(on: queue) {
             for _ in 0..<rounds {
               try co_isolated(ledger) { ledger in
-                if !ledger.isConsistent { violations.wrappingAdd(1, ordering: .relaxed) }
+                if !ledger.isConsistent { violations.withLock { $0 += 1 } }
                 try co_yield()
-                if !ledger.isConsistent { violations.wrappingAdd(1, ordering: .relaxed) }
+                if !ledger.isConsistent { violations.withLock { $0 += 1 } }
               }
             }
           }
@@ -125,8 +124,7 @@ struct IsolatedTests {
       }
       try await group.waitForAll()
     }
-    let violationsNow = violations.load(ordering: .relaxed)
-    #expect(violationsNow == 0)
+    #expect(violations.current == 0)
     #expect(await ledger.balance == 3 * rounds)
   }
 

@@ -111,7 +111,7 @@ struct ContextTests {
               Log.with("in", "group") { group.addTask { try await co_launch { Log.line }.value } }
               return try await group.next() ?? ""
             }
-            return [try await Task { Log.line }.value, group, try await child, await Task.detached { Log.line }.value]
+            return [await Task { Log.line }.value, group, try await child, await Task.detached { Log.line }.value]
           }
         }
       }
@@ -186,7 +186,12 @@ struct ContextTests {
           let first = tenant.value
           let launched = try await co_launch { tenant.value }.value
           let bound = try await tenant.withValue("b") { co_launch { tenant.value } }.value
-          let deeper = try await co_launch { try co_await { await Self.hop(); return tenant.value } }.value
+          let deeper = try await co_launch {
+            try co_await {
+              await Self.hop()
+              return tenant.value
+            }
+          }.value
           return [first, launched, bound, deeper, tenant.value]
         }
         return inside + [tenant.value]

@@ -166,7 +166,9 @@ struct LastConsumerTests {
   }
 }
 
-/// A job is cancelled by a Task that waits for it as the last consumer. A coroutine that joins it leaves it alone.
+/// A job is cancelled by a Task that waits for it as the last consumer.
+///
+/// A coroutine that joins it leaves it alone.
 @Suite("The last consumer of a job", .timeLimit(.minutes(1)))
 struct LastConsumerOfJobTests {
   @Test func `a cancelled Task leaves a job that others wait for, and throws at once`() async throws {

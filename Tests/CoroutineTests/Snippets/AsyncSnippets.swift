@@ -3,7 +3,7 @@ import Dispatch
 import Testing
 
 private actor Server {
-  func length(of word: String) -> Int { word.count }
+  func length(of word: String) throws -> Int { word.count }
 }
 
 extension Server {
@@ -32,6 +32,60 @@ private actor Account {
 
 private func transfer() throws { try co_yield() }
 private func sumOfParts() async -> Int { 6 }
+
+// What the example of a server needs of Hummingbird, with the same signatures.
+private struct Request: Sendable { let path: String }
+private struct BasicRequestContext: Sendable {}
+private final class Router {
+  private(set) var handlers: [String: @Sendable (Request, BasicRequestContext) async throws -> String] = [:]
+  func get(_ path: String, use handler: @escaping @Sendable (Request, BasicRequestContext) async throws -> String) {
+    handlers[path] = handler
+  }
+}
+
+private actor Prices {
+  func price(of item: String) async -> Int {
+    await Task.yield()
+    return item.count
+  }
+}
+
+/// A tree of another library, which calls its visitor synchronously.
+private indirect enum Basket: Sendable {
+  case item(String, count: Int)
+  case all([Basket])
+
+  func accept(_ visitor: inout some BasketVisitor) throws {
+    switch self {
+    case .item(let name, let count): try visitor.visit(name, count: count)
+    case .all(let baskets): for basket in baskets { try basket.accept(&visitor) }
+    }
+  }
+}
+
+private protocol BasketVisitor {
+  mutating func visit(_ item: String, count: Int) throws
+}
+
+private struct Total: BasketVisitor {
+  let prices: Prices
+  var sum = 0
+
+  mutating func visit(_ item: String, count: Int) throws {
+    sum += try co_await { [prices] in await prices.price(of: item) } * count
+  }
+}
+
+private func addRoutes(to router: Router, _ baskets: [String: Basket], _ prices: Prices) {
+  router.get("total") { request, context in
+    guard let basket = baskets[request.path] else { return "unknown" }
+    return try await co_launch {
+      var total = Total(prices: prices)
+      try basket.accept(&total)
+      return "\(total.sum)"
+    }.value
+  }
+}
 
 /// The code that the article CallingAsyncCode.md shows, run.
 @Suite("What the article about async code shows", .timeLimit(.minutes(1)))
@@ -68,5 +122,16 @@ struct AsyncSnippets {
   @Test func `a Task on the worker pool`() async {
     let sum = await Task(executorPreference: WorkerPoolExecutor.shared) { await sumOfParts() }.value
     #expect(sum == 6)
+  }
+
+  @Test func `a server's handler`() async throws {
+    let router = Router()
+    let basket = Basket.all([.item("tea", count: 2), .all([.item("bread", count: 1), .item("salt", count: 3)])])
+    addRoutes(to: router, ["/7": basket], Prices())
+    let handler = try #require(router.handlers["total"])
+    #expect(try await handler(Request(path: "/7"), BasicRequestContext()) == "23")
+    let cancelled = Task { try await handler(Request(path: "/7"), BasicRequestContext()) }
+    cancelled.cancel()
+    #expect(["23", "CancellationError"].contains(await asyncOutcome { try await cancelled.value }))
   }
 }
