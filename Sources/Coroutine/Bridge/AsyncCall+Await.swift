@@ -19,6 +19,7 @@
 /// - Throws: The error of `operation`; the cancellation error, without calling `operation` if the coroutine was
 ///   cancelled before; ``CoroutineError/notInCoroutine`` outside a coroutine.
 @inlinable @discardableResult
+@available(*, noasync, message: "call the code with `await`")
 public func co_await<Output: Sendable>(_ operation: @escaping @Sendable () async throws -> Output) throws -> Output {
   var outcome: Result<Output, any Error>?
   try withUnsafeMutablePointer(to: &outcome) { place in
@@ -53,6 +54,7 @@ public func co_await<Output: Sendable>(_ operation: @escaping @Sendable () async
 /// - Throws: The error of `operation`; the cancellation error, if the coroutine was cancelled before the call;
 ///   ``CoroutineError/notInCoroutine`` outside a coroutine.
 @discardableResult
+@available(*, noasync, message: "call the code with `await`")
 public func co_awaitToEnd<Output>(_ operation: () async throws -> Output) throws -> Output {
   var outcome: Result<Output, any Error>?
   try withoutActuallyEscaping(operation) { operation in

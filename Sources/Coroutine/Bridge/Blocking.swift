@@ -21,6 +21,7 @@ import Synchronization
 ///
 /// Throws ``CoroutineError/notInCoroutine`` outside a coroutine.
 @discardableResult
+@available(*, noasync, message: "await the `value` of a coroutine that does this")
 public func co_blocking<Output: Sendable>(_ body: sending @escaping () throws -> Output) throws -> Output {
   try BlockingPool.shared.run(consume body)
 }

@@ -32,6 +32,7 @@ import Synchronization
 ///   ``CoroutineError/wouldDeadlock`` if `reentrant` is false and the actor's executor is not a ``CoroutineExecutor``,
 ///   or the coroutine is in a reentrant body of the same queue, which would have to end first.
 @discardableResult
+@available(*, noasync, message: "call the actor with `await`")
 public func co_isolated<A: Actor, R>(
   _ actor: A,
   reentrant: Bool = true,

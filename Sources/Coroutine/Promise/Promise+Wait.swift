@@ -11,6 +11,7 @@ extension Promise {
   ///
   /// Does not cancel the promise, and cannot be cancelled.
   @discardableResult
+  @available(*, noasync, message: "await `value`")
   public final func wait() throws -> Success {
     // A carrier without a job runs handlers.
     if Carrier.current != nil { throw CoroutineError.wouldDeadlock(because: .blocksCoroutine) }

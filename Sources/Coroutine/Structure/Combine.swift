@@ -92,6 +92,7 @@ private func leave(_ members: [some Awaitable]) {
 ///
 /// Returns `[]` for no Awaitables. Suspends. If the coroutine is cancelled, it throws, and leaves each as `co_await`
 /// does. Linear in their number.
+@available(*, noasync, message: "await the `value` of `Promise.all`, or use a task group")
 public func co_all<Output>(_ awaitables: [some Awaitable<Output>]) throws -> [Output] {
   try beginWaiting(for: awaitables)
   guard !awaitables.isEmpty else { return [] }
@@ -105,6 +106,7 @@ public func co_all<Output>(_ awaitables: [some Awaitable<Output>]) throws -> [Ou
 ///
 /// Cancels none of them. Suspends. If the coroutine is cancelled, it throws, and leaves each as `co_await` does. Throws
 /// ``CoroutineError/notInCoroutine`` outside a coroutine.
+@available(*, noasync, message: "await the `value` of `Promise.allSettled`, or use a task group")
 public func co_allSettled<Output>(_ awaitables: [some Awaitable<Output>]) throws -> [Result<Output, any Error>] {
   try beginWaiting(for: awaitables)
   guard !awaitables.isEmpty else { return [] }
@@ -119,6 +121,7 @@ public func co_allSettled<Output>(_ awaitables: [some Awaitable<Output>]) throws
 ///   ``CoroutineError/notInCoroutine`` outside a coroutine.
 ///
 /// Suspends. If the coroutine is cancelled, it throws, and leaves each as `co_await` does.
+@available(*, noasync, message: "await the `value` of `Promise.any`, or use a task group")
 public func co_any<Output>(_ awaitables: [some Awaitable<Output>]) throws -> Output {
   try beginWaiting(for: awaitables)
   guard !awaitables.isEmpty else { throw AggregateError() }
@@ -135,6 +138,7 @@ public func co_any<Output>(_ awaitables: [some Awaitable<Output>]) throws -> Out
 /// - Throws: ``AggregateError`` for no Awaitables. ``CoroutineError/notInCoroutine`` outside a coroutine.
 ///
 /// Suspends. If the coroutine is cancelled, it throws, and leaves each as `co_await` does.
+@available(*, noasync, message: "await the `value` of `Promise.race`, or use a task group")
 public func co_race<Output>(_ awaitables: [some Awaitable<Output>]) throws -> Output {
   try beginWaiting(for: awaitables)
   guard !awaitables.isEmpty else { throw AggregateError() }

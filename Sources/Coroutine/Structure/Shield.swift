@@ -6,6 +6,7 @@ import Synchronization
 /// them again. Deadlines and scopes inside `body` work as usual. Calls `body` directly; outside a coroutine it does
 /// nothing else.
 @discardableResult
+@available(*, noasync, message: "start a Task, or await the `value` of a coroutine that does this")
 public func co_shield<Output>(_ body: () throws -> Output) rethrows -> Output {
   guard let job = Carrier.current?.pointee.job else { return try body() }
   var frame = CancelFrame(.shield, inside: job.pointee.frames)

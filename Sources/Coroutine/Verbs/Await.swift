@@ -89,6 +89,7 @@ extension Awaitable {
 /// way is cancelled too if it has work to cancel, unless the coroutine awaits ``Promise/uncancelled``; a ``Job`` and
 /// other types are not affected. Throws ``CoroutineError/notInCoroutine`` outside a coroutine.
 @inlinable
+@available(*, noasync, message: "await its `value`")
 public func co_await<Output>(_ awaitable: some Awaitable<Output>) throws -> Output {
   try awaitable.awaitValue()
 }
