@@ -4,8 +4,9 @@ import Synchronization
 // A coroutine waits for a Task that it has started for that purpose.
 //
 // The coroutine starts the Task immediately: its first part runs on the coroutine's stack. If the Task ends in there,
-// the coroutine never parks. Meanwhile the carrier has no job: the code of a Task is outside any coroutine, in every
-// part of it alike. So nothing can wait in there, and the thread stays the same until the coroutine has its place back.
+// the coroutine never parks. Meanwhile the carrier has no job, and the thread has no CoroutineLocals: the code of a
+// Task is outside any coroutine, in every part of it alike, and sees the bindings that the Task carries. So nothing can
+// wait in there, and the thread stays the same until the coroutine has its place back.
 //
 // The outcome is written into the coroutine's frame, which is there while the state is PENDING. So the cell has no type
 // parameter, and a call allocates the cell, the Task and its closure.

@@ -13,6 +13,8 @@ import Synchronization
 /// - `reentrant` true: others may use the actor, as after an `await`.
 /// - `reentrant` false: nobody else gets the actor until `body` has returned. The actors of the same queue are held
 ///   with it, because they share an executor: methods of theirs that are called meanwhile, and other bodies, wait.
+///   It waits for the bodies that are active, and bodies that come later wait for it: a reentrant body must not wait
+///   for a coroutine that needs the actor itself.
 ///   `body` may call the actor by ``co_await(_:)-swift.func``; child tasks of such a call wait like everybody else, so
 ///   do not wait for those. Code that uses `assumeIsolated` in other coroutines of the queue is not kept out.
 ///
