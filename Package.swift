@@ -38,7 +38,8 @@ let demoPackages: [Target.Dependency] = [
 let package = Package(
   name: "coroutine",
   products: [
-    .library(name: "Coroutine", targets: ["Coroutine"])
+    .library(name: "Coroutine", targets: ["Coroutine"]),
+    .library(name: "CoroutineTesting", targets: ["CoroutineTesting"]),
   ],
   traits: [
     .trait(
@@ -77,6 +78,7 @@ let package = Package(
         + (warningsAreErrors ? [.treatAllWarnings(as: .error)] : [])
     ),
     .target(name: "Coroutine", dependencies: ["CCoroutine", "CLinux"]),
+    .target(name: "CoroutineTesting", dependencies: ["Coroutine"]),
     .systemLibrary(name: "CPNG"),
     .systemLibrary(name: "CZlib"),
     .executableTarget(
@@ -94,7 +96,8 @@ let package = Package(
         + (warningsAreErrors ? [.treatAllWarnings(as: .error)] : [])
     ),
     .testTarget(name: "CCoroutineTests", dependencies: ["CCoroutine", "CTestSupport", "CExceptions"]),
-    .testTarget(name: "CoroutineTests", dependencies: ["Coroutine", "CCoroutine", "CTestSupport", "CExceptions"]),
+    .testTarget(name: "CoroutineTests", dependencies: ["Coroutine", "CoroutineTesting", "CCoroutine", "CTestSupport", "CExceptions"]),
+    .testTarget(name: "CoroutineTestingTests", dependencies: ["CoroutineTesting", "Coroutine"]),
     // Compiles files of the library once more, by links to them in its folder Shipped, with atomics of its own.
     .testTarget(name: "CoroutineInterleavingTests", dependencies: ["Coroutine", "CCoroutine"]),
     .testTarget(name: "CoroutineStressTests", dependencies: ["Coroutine", "CCoroutine"]),

@@ -248,6 +248,20 @@ static inline __attribute__((always_inline)) bool cco_try_retain(void *object) {
   return swift_tryRetain(object) != 0;
 }
 
+// -------------------------------------------------------------------------------------------------------- worlds
+
+/// The number of simulated worlds that run now. Any thread changes it, atomically, around the run of its world; read
+/// without order, because only the thread that runs a world must see its own.
+extern uint32_t cco_worlds __attribute__((swift_attr("nonisolated(unsafe)")));
+
+static inline __attribute__((always_inline)) bool cco_has_worlds(void) {
+  return __builtin_expect(__atomic_load_n(&cco_worlds, __ATOMIC_RELAXED) != 0, 0);
+}
+
+static inline void cco_worlds_changed(int32_t difference) {
+  (void)__atomic_add_fetch(&cco_worlds, (uint32_t)difference, __ATOMIC_RELAXED);
+}
+
 // ------------------------------------------------------------------------------------------- overflow and reports
 
 /// Hazard 6: gives the calling thread an alternate signal stack, once, and installs the process-wide handler, once.

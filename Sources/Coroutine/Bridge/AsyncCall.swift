@@ -11,11 +11,12 @@ import Synchronization
 /// outside a coroutine.
 public func co_await<Output: Sendable>(_ operation: @escaping @Sendable () async throws -> Output) throws -> Output {
   let (_, job) = try Carrier.requireJob()
-  let host = job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.host }
+  try job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef {
+    try $0.host.requireReal(job) { "a Task" }
+  }
   let task = SetOnce<Task<Void, Never>>()
   let cancel: @Sendable () -> Void = { task.value?.cancel() }
   return try co_suspend(onCancel: cancel) { (done: Resumer<Output>) in
-    host.beginOutsideWork()
     task.set(
       Task {
         do {
@@ -23,7 +24,6 @@ public func co_await<Output: Sendable>(_ operation: @escaping @Sendable () async
         } catch {
           done.fail(error)
         }
-        host.endOutsideWork()
       }
     )
   }

@@ -95,6 +95,11 @@ public final class Channel<Element: Sendable>: @unchecked Sendable {
 
   // MARK: Shared by all verbs
 
+  /// The address, for a wait's source.
+  @inlinable var address: UInt {
+    @inline(__always) get { UInt(bitPattern: Unmanaged.passUnretained(self).toOpaque()) }
+  }
+
   /// Passes a value that will not be received to `onUndelivered`.
   @inlinable @inline(never)
   func drop(_ slot: UnsafeMutablePointer<Element?>) {

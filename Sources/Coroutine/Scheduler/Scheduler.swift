@@ -112,7 +112,9 @@ final class Scheduler: @unchecked Sendable {
   func handle(_ message: Inbox.Message) {
     switch message {
     case .job(let job): readyQueue.append(job)
-    case .interrupt(let job): handleInterrupt(of: job)
+    case .interrupt(let job):
+      if host.hasVirtualTime { host.hasInterrupted() }
+      handleInterrupt(of: job)
     case .work(let item):
       if item == timerWakeup.item {
         timerWakeupArrived()
@@ -169,7 +171,10 @@ final class Scheduler: @unchecked Sendable {
   }
 
   private func takeID() -> UInt64 {
-    if nextID == lastID { (nextID, lastID) = JobIdentifiers.reserve() }
+    if nextID == lastID {
+      if let number = host.nextJobID() { return number }
+      (nextID, lastID) = JobIdentifiers.reserve()
+    }
     nextID += 1
     return nextID
   }
