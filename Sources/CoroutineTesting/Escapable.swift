@@ -8,29 +8,39 @@ func withEscapable<R>(
 ) -> R {
   withoutActuallyEscaping(closure) { escapable in
     var stored = Stored(closure: escapable)
-    let before = stored.references
+    let before = references(to: contextOfClosure(at: &stored))
     let result = body(escapable)
-    for _ in 0..<max(0, stored.references - before) { Unmanaged<AnyObject>.fromOpaque(stored.context).release() }
+    let context = contextOfClosure(at: &stored)
+    for _ in 0..<max(0, references(to: context) - before) { Unmanaged<AnyObject>.fromOpaque(context).release() }
     return result
   }
 }
 
-/// A closure in memory, as its function and its context.
-///
-/// Passed as a generic value it would get another context.
-private struct Stored {
-  let closure: @Sendable () throws -> Void
-
-  // Sound because the context of an escapable copy is an object.
-  var context: UnsafeRawPointer {
-    mutating get {
-      withUnsafePointer(to: &self) {
-        UnsafeRawPointer($0).load(fromByteOffset: MemoryLayout<UInt>.size, as: UnsafeRawPointer.self)
-      }
-    }
+/// As above, for an asynchronous closure.
+func withEscapable<R>(
+  _ closure: @Sendable @concurrent () async throws -> Void,
+  _ body: (@escaping @Sendable @concurrent () async throws -> Void) -> R
+) -> R {
+  withoutActuallyEscaping(closure) { escapable in
+    var stored = StoredAsync(closure: escapable)
+    let before = references(to: contextOfClosure(at: &stored))
+    let result = body(escapable)
+    let context = contextOfClosure(at: &stored)
+    for _ in 0..<max(0, references(to: context) - before) { Unmanaged<AnyObject>.fromOpaque(context).release() }
+    return result
   }
+}
 
-  var references: Int {
-    mutating get { Int(_getRetainCount(Unmanaged<AnyObject>.fromOpaque(context).takeUnretainedValue())) }
-  }
+// A closure in memory is its function and its context. Passed as a generic value it would get another context, so there
+// is a structure for each type.
+private struct Stored { let closure: @Sendable () throws -> Void }
+private struct StoredAsync { let closure: @Sendable @concurrent () async throws -> Void }
+
+// Sound because the context of an escapable copy is an object.
+private func contextOfClosure(at address: UnsafeRawPointer) -> UnsafeRawPointer {
+  address.load(fromByteOffset: MemoryLayout<UInt>.size, as: UnsafeRawPointer.self)
+}
+
+private func references(to context: UnsafeRawPointer) -> Int {
+  Int(_getRetainCount(Unmanaged<AnyObject>.fromOpaque(context).takeUnretainedValue()))
 }

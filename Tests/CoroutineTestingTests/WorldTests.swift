@@ -246,6 +246,24 @@ struct WorldTests {
     }
   }
 
+  @Test func `a coroutine that catches its cancellation for ever is left running`() throws {
+    let error = #expect(throws: LeftRunning.self) {
+      try World().run {
+        _ = co_launch(name: "stubborn") { while true { try? co_delay(.seconds(1)) } }
+        try co_delay(.seconds(3))
+      }
+    }
+    #expect(error?.dump.contains("stubborn") == true)
+    #expect(throws: LeftRunning.self) {
+      try World().run {
+        let job = co_launch { while true { try? co_yield() } }
+        try co_yield()
+        job.cancel()
+        try co_delay(.seconds(1))
+      }
+    }
+  }
+
   @Test func `points and faults do nothing outside a world`() throws {
     co_point()
     #expect(!co_fault("disk"))

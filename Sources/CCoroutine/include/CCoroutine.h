@@ -111,6 +111,11 @@ static inline __attribute__((always_inline)) cco_thread_words *cco_thread(void) 
 /// The Task that Swift takes the calling code for; NULL for none.
 void *_Nullable cco_current_task(void);
 
+/// Makes `task` the Task that Swift takes the calling code for, and returns the one before. Where that word was not
+/// found, it changes nothing. `task` must be running or blocked by the calling code, and the caller puts the old one
+/// back in the same frame: a new Task that is made in between inherits its task-locals.
+void *_Nullable cco_exchange_task(void *_Nullable task);
+
 /// Whether a wait here would park a Task's synchronous part together with the coroutine: asked where `refuses_tasks`.
 bool cco_is_inside_task(void);
 

@@ -93,6 +93,9 @@ class Host: @unchecked Sendable {
   /// Called when a running job has cancelled another.
   func hasInterrupted() {}
 
+  /// Called when a running job is about to throw its cancellation error.
+  func throwsCancellation(_ job: JobRef) {}
+
   /// Returns whether a fault happens.
   func chooseFault(_ name: StaticString) -> Bool { false }
 

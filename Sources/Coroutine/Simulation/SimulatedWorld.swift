@@ -97,7 +97,10 @@ package final class SimulatedWorld: @unchecked Sendable {
   private var outside: [JobRef: Int] = [:]
   /// The first finding that the code under test may have caught.
   private var finding: (any Error)?
-  private var isClosing = false
+  /// Whether the policy is not asked any more.
+  private var isInOrder = false
+  /// The number of cancellation errors that the running coroutine has thrown in this step.
+  private var cancellations = 0
   /// Whether `stepEnded` is called, and `endDump` kept.
   package var isTraced = false
   /// What lived when the run had ended or failed, before it unwound.
@@ -199,6 +202,7 @@ package final class SimulatedWorld: @unchecked Sendable {
 
   /// Lets the rest end that needs no time, so that only what really waits counts as left.
   private func settleLeftovers() {
+    isInOrder = true
     for _ in 0..<100_000 {
       gather()
       guard hasLive, let candidate = candidates.isEmpty ? nil : candidates.remove(at: 0) else { return }
@@ -210,7 +214,7 @@ package final class SimulatedWorld: @unchecked Sendable {
   ///
   /// What cannot be cancelled stays parked for ever: a stack with live frames is not freed.
   private func close() {
-    isClosing = true
+    isInOrder = true
     isTraced = false
     for _ in 0..<16 {
       for lane in lanes { lane.cancelAll() }
@@ -285,6 +289,7 @@ package final class SimulatedWorld: @unchecked Sendable {
     steps += 1
     running = candidate
     pointsPassed = 0
+    cancellations = 0
     lane.carrier.pointee.now = now
     footprints?.begin(candidate)
     defer { finishStep() }
@@ -325,13 +330,13 @@ package final class SimulatedWorld: @unchecked Sendable {
       return !holdsQueue
     }
     carrier.pointee.waitsLeft = 0
-    if isClosing { return false }
     // A coroutine whose waits are all satisfied at once must not keep the others waiting for ever.
     pointsPassed += 1
     if pointsPassed > 256, !holdsQueue || !candidate.lane.isSerial {
       pointsPassed = 0
       return true
     }
+    if isInOrder { return false }
     if !holdsQueue { candidate.lane.letOvertake(&running!, &candidates) }
     gather()
     finishStep()
@@ -422,8 +427,22 @@ package final class SimulatedWorld: @unchecked Sendable {
   func refuse(_ what: String, _ job: JobRef?) -> any Error {
     let name = job.map { $0.handle._withUnsafeGuaranteedRef { $0.summary } } ?? "code outside of any coroutine"
     let error = policy.realWait("\(name) waits for \(what)")
-    if finding == nil, !isClosing { finding = error }
+    if finding == nil, !isInOrder { finding = error }
     return error
+  }
+
+  /// Called when the running coroutine is about to throw its cancellation error.
+  ///
+  /// A coroutine that catches that error and goes on would never leave its step. It is parked for ever.
+  func throwsCancellation(_ job: JobRef) {
+    guard let running, running.job == job, let carrier = Carrier.current, carrier == running.lane.carrier else { return }
+    cancellations += 1
+    guard cancellations > 10_000 else { return }
+    if finding == nil, !isInOrder { finding = policy.leftRunning(dump) }
+    while true {
+      carrier.pointee.switchesLeft = 0
+      Carrier.switchOut(carrier, job)
+    }
   }
 
   /// Blocks the thread until a real thread has sent a message, if a coroutine waits for one; returns whether it has.
@@ -432,10 +451,10 @@ package final class SimulatedWorld: @unchecked Sendable {
       job.seemsWaiting && WaitKind(rawValue: job.pointee.waitKind.load(ordering: .relaxed))?.isReal ?? false
     }
     guard isAwaited else { return false }
+    defer { for lane in lanes { _ = lane.scheduler.inbox.wakeUp() } }
     // A message that comes between the two finds an idle inbox, and signals.
     for lane in lanes where !lane.scheduler.inbox.goIdle() { return true }
     wakeUp.wait()
-    for lane in lanes { _ = lane.scheduler.inbox.wakeUp() }
     return true
   }
 

@@ -140,6 +140,8 @@ final class SimulatedHost: Host, @unchecked Sendable {
 
   override func hasInterrupted() { world.footprints?.isUniversal = true }
 
+  override func throwsCancellation(_ job: JobRef) { world.throwsCancellation(job) }
+
   override func chooseFault(_ name: StaticString) -> Bool { world.policy.chooseFault(name) }
 
   override func requireReal(_ job: JobRef?, _ what: () -> String) throws {
