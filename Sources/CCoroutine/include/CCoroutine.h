@@ -248,6 +248,12 @@ static inline __attribute__((always_inline)) bool cco_try_retain(void *object) {
   return swift_tryRetain(object) != 0;
 }
 
+/// Hazard 16: every retain before this line happens before every store after it. No instruction.
+///
+/// LLVM's optimizer for Swift moves a retain down past stores, atomic ones included. After the store that gives up a
+/// lock, or that publishes an outcome, another thread may already have released the object.
+static inline __attribute__((always_inline)) void cco_order_retains(void) { __asm__ volatile("" ::: "memory"); }
+
 // ------------------------------------------------------------------------------------------- overflow and reports
 
 /// Hazard 6: gives the calling thread an alternate signal stack, once, and installs the process-wide handler, once.

@@ -85,6 +85,7 @@ extension GeneratorRecord {
     // A generator that never started still has its body. The captures are released after the end is published, because
     // their deinits may use the generator.
     let body = exchange(&record.pointee.body, with: .spent)
+    cco_order_retains()
     record.pointee.claim.store(GeneratorState.finished, ordering: .releasing)
     withExtendedLifetime(body) {}
   }
@@ -95,6 +96,7 @@ extension GeneratorRecord {
   static func putBack(_ record: GeneratorRef) {
     giveStackBack(record)
     record.pointee.active = nil
+    cco_order_retains()
     record.pointee.claim.store(GeneratorState.fresh, ordering: .releasing)
   }
 

@@ -98,6 +98,7 @@ extension GeneratorRecord {
   /// Gives up the claim, after the element was taken.
   @inlinable @inline(__always)
   static func park(_ root: GeneratorRef) {
+    cco_order_retains()
     root.pointee.claim.store(GeneratorState.parked, ordering: .releasing)
   }
 }

@@ -1,3 +1,4 @@
+internal import CCoroutine
 import Synchronization
 
 /// Runs a body once for all callers, and keeps the result.
@@ -67,6 +68,7 @@ public final class Once<Value: Sendable>: @unchecked Sendable {
 
   private func settle(_ result: Result<Value, any Error>) {
     outcome = result
+    cco_order_retains()
     isDone.store(true, ordering: .releasing)
   }
 }

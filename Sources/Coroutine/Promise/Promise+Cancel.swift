@@ -61,6 +61,7 @@ extension AnyPromise {
     // Not `take`, for the reason in Promise+Link.swift.
     removed.call(onCancel)
     onCancel = nil
+    cco_order_retains()
     completion.pointee.state.store(Completion.failed, ordering: .releasing)
     if completion.pointee.waiters.first == nil { completion.pointee.isReleased = true }
   }

@@ -1,4 +1,4 @@
-internal import CCoroutine
+public import CCoroutine
 public import Synchronization
 
 // Settling a promise settles the promises that wait for it, then the promises that wait for those: a chain of any
@@ -36,6 +36,7 @@ extension AnyPromise {
   /// Publishes an outcome that has been stored, and leaves the lock.
   @inlinable @inline(__always)
   final func publish(_ outcome: UInt8) {
+    cco_order_retains()
     completion.pointee.state.store(outcome, ordering: .releasing)
     if completion.pointee.waiters.first == nil, isUnattached {
       completion.pointee.isReleased = true
@@ -172,6 +173,7 @@ extension AnyPromise {
       return
     }
     completion.pointee.failure = CoroutineError.abandoned
+    cco_order_retains()
     completion.pointee.state.store(Completion.failed, ordering: .releasing)
     guard cco_thread().pointee.settling != nil else { return settleAll() }
     guard completion.tellWaiters() else { return }

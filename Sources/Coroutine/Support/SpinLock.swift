@@ -1,4 +1,4 @@
-internal import CCoroutine
+public import CCoroutine
 import Glibc
 public import Synchronization
 
@@ -21,6 +21,7 @@ struct SpinLock: ~Copyable, Sendable {
 
   @inlinable @inline(__always)
   borrowing func unlock() {
+    cco_order_retains()
     word.store(0, ordering: .releasing)
   }
 

@@ -1,3 +1,4 @@
+public import CCoroutine
 public import Synchronization
 
 // An outcome that is settled once and awaited by any number of waiters: the common part of jobs and promises.
@@ -161,6 +162,7 @@ extension UnsafeMutablePointer where Pointee == Completion {
   /// Publishes the stored outcome, and leaves the lock.
   @inlinable @inline(__always)
   func publish(_ outcome: UInt8) {
+    cco_order_retains()
     pointee.state.store(outcome, ordering: .releasing)
     if pointee.waiters.first == nil {
       pointee.isReleased = true

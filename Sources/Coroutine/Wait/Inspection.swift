@@ -61,6 +61,7 @@ enum Inspection {
 
   /// Performs step 5.
   static func end() {
+    cco_order_retains()
     inspected.store(0, ordering: .sequentiallyConsistent)
     inspecting.unlock()
   }
