@@ -74,6 +74,8 @@ let package = Package(
     ),
     .target(
       name: "CLinux",
+      // For its debug builds' check of spin locks alone.
+      dependencies: ["CCoroutine"],
       cSettings: [.define("_GNU_SOURCE"), .enableWarning("all"), .enableWarning("extra")]
         + (warningsAreErrors ? [.treatAllWarnings(as: .error)] : [])
     ),
@@ -88,7 +90,7 @@ let package = Package(
       ] + demoPackages,
       resources: [.copy("Feeds/Samples")]
     ),
-    .target(name: "CTestSupport", path: "Tests/CTestSupport"),
+    .target(name: "CTestSupport", dependencies: ["CCoroutine"], path: "Tests/CTestSupport"),
     .target(
       name: "CExceptions",
       path: "Tests/CExceptions",
@@ -96,13 +98,16 @@ let package = Package(
         + (warningsAreErrors ? [.treatAllWarnings(as: .error)] : [])
     ),
     .testTarget(name: "CCoroutineTests", dependencies: ["CCoroutine", "CTestSupport", "CExceptions"]),
-    .testTarget(name: "CoroutineTests", dependencies: ["Coroutine", "CCoroutine", "CTestSupport", "CExceptions"]),
     .testTarget(
       name: "CoroutineNetTests",
       dependencies: ["CoroutineNet", "Coroutine", "CTestSupport"]
     ),
+    .testTarget(
+      name: "CoroutineTests",
+      dependencies: ["Coroutine", "CCoroutine", "CLinux", "CTestSupport", "CExceptions"]
+    ),
     // Compiles files of the library once more, by links to them in its folder Shipped, with atomics of its own.
-    .testTarget(name: "CoroutineInterleavingTests", dependencies: ["Coroutine", "CCoroutine"]),
+    .testTarget(name: "CoroutineInterleavingTests", dependencies: ["Coroutine", "CCoroutine", "CLinux"]),
     .testTarget(name: "CoroutineStressTests", dependencies: ["Coroutine", "CCoroutine"]),
     .testTarget(
       name: "CoroutineDemoTests",

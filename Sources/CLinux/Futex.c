@@ -1,5 +1,6 @@
-// A futex: a thread sleeps until another thread changes a word and wakes it. For the locks of the Swift layer that
-// cover system calls, allocations and loops.
+// A futex: a thread sleeps until another thread changes a word and wakes it. For the workers of the Swift layer, and
+// for its locks that cover system calls, allocations and loops.
+#include "Check.h"
 #include "CLinux.h"
 
 #include <errno.h>
@@ -9,6 +10,7 @@
 #include <unistd.h>
 
 bool clinux_futex_wait(const uint32_t *word, uint32_t expected, uint64_t nanoseconds) {
+  clinux_check();
   struct timespec most = {.tv_sec = (time_t)(nanoseconds / 1000000000), .tv_nsec = (long)(nanoseconds % 1000000000)};
   int kept = errno;
   long result = syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, nanoseconds ? &most : NULL, NULL, 0);
@@ -18,6 +20,7 @@ bool clinux_futex_wait(const uint32_t *word, uint32_t expected, uint64_t nanosec
 }
 
 void clinux_futex_wake(const uint32_t *word) {
+  clinux_check();
   int kept = errno;
   syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
   errno = kept;

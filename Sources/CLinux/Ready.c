@@ -1,5 +1,6 @@
 // Edge-triggered epoll for descriptors that the library owns: added once, in both directions, until they are closed.
 // Epoll.c serves descriptors that others own. Here, and not imported, for the reason that Epoll.c gives.
+#include "Check.h"
 #include "CLinux.h"
 
 #include <errno.h>
@@ -11,6 +12,7 @@ _Static_assert((int)CLINUX_READY_URGENT == EPOLLPRI, "the kernel's bits");
 _Static_assert((int)CLINUX_READY_HALF_CLOSED == EPOLLRDHUP, "the kernel's bits");
 
 int clinux_ready_watch(int poller, int descriptor, uint64_t key) {
+  clinux_check();
   struct epoll_event event = {
       .events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLPRI | EPOLLET,
       .data = {.u64 = key},
@@ -21,11 +23,13 @@ int clinux_ready_watch(int poller, int descriptor, uint64_t key) {
 }
 
 void clinux_ready_unwatch(int poller, int descriptor) {
+  clinux_check();
   struct epoll_event unused = {0};
   epoll_ctl(poller, EPOLL_CTL_DEL, descriptor, &unused);
 }
 
 int clinux_ready_wait(int poller, clinux_ready_event *events, int most, int milliseconds) {
+  clinux_check();
   struct epoll_event taken[128];
   if (most > 128) most = 128;
   int count = epoll_wait(poller, taken, most, milliseconds);
@@ -35,15 +39,20 @@ int clinux_ready_wait(int poller, clinux_ready_event *events, int most, int mill
   return count;
 }
 
-int clinux_bell(void) { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); }
+int clinux_bell(void) {
+  clinux_check();
+  return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+}
 
 void clinux_ring(int bell) {
+  clinux_check();
   uint64_t one = 1;
   ssize_t written = write(bell, &one, sizeof one);
   (void)written;  // refused only when the counter is at its limit, and then it is readable all the same
 }
 
 void clinux_silence(int bell) {
+  clinux_check();
   uint64_t count;
   ssize_t taken = read(bell, &count, sizeof count);
   (void)taken;

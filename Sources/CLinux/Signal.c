@@ -1,6 +1,7 @@
 // A signal as a readable descriptor. A dispatch signal source loses signals on Linux: it rearms a one-shot watch around
 // a signalfd, and what comes meanwhile goes to the ignoring handler. Here the handler itself leaves the mark, which
 // stays until it is read.
+#include "Check.h"
 #include "CLinux.h"
 
 #include <errno.h>
@@ -21,6 +22,7 @@ static void notice(int signal) {
 }
 
 int clinux_notice_signal(int signal) {
+  clinux_check();
   int descriptor = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (descriptor < 0) return -1;
   atomic_store_explicit(&noticed, descriptor, memory_order_release);

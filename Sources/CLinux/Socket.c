@@ -1,6 +1,7 @@
 // Sockets, as far as Swift's import of the C library does not reach: anonymous unions, macros, flags that need
 // _GNU_SOURCE. All are non-blocking and close-on-exec. A function that answers a count or a descriptor answers the
 // negative error number instead when the kernel refuses.
+#include "Check.h"
 #include "CLinux.h"
 
 #include <errno.h>
@@ -17,32 +18,42 @@
 static int64_t answer(ssize_t result) { return result < 0 ? -errno : result; }
 
 int clinux_socket(int family, bool isStream) {
+  clinux_check();
   return (int)answer(socket(family, (isStream ? SOCK_STREAM : SOCK_DGRAM) | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
 }
 
 int clinux_socket_pair(int ends[2]) {
+  clinux_check();
   return (int)answer(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends));
 }
 
 int clinux_accept(int listener, void *address, uint32_t *length) {
+  clinux_check();
   return (int)answer(accept4(listener, address, length, SOCK_NONBLOCK | SOCK_CLOEXEC));
 }
 
-int64_t clinux_receive(int socket, void *bytes, size_t count) { return answer(recv(socket, bytes, count, 0)); }
+int64_t clinux_receive(int socket, void *bytes, size_t count) {
+  clinux_check();
+  return answer(recv(socket, bytes, count, 0));
+}
 
 int64_t clinux_receive_from(int socket, void *bytes, size_t count, void *address, uint32_t *length) {
+  clinux_check();
   return answer(recvfrom(socket, bytes, count, MSG_TRUNC, address, length));
 }
 
 int64_t clinux_send(int socket, const void *bytes, size_t count) {
+  clinux_check();
   return answer(send(socket, bytes, count, MSG_NOSIGNAL));
 }
 
 int64_t clinux_send_to(int socket, const void *bytes, size_t count, const void *address, uint32_t length) {
+  clinux_check();
   return answer(sendto(socket, bytes, count, MSG_NOSIGNAL, address, length));
 }
 
 int64_t clinux_send_pieces(int socket, const struct clinux_piece *pieces, size_t count) {
+  clinux_check();
   _Static_assert(sizeof(struct clinux_piece) == sizeof(struct iovec), "the kernel's layout");
   struct msghdr message = {.msg_iov = (struct iovec *)pieces, .msg_iovlen = count};
   // Not writev, which raises SIGPIPE.
@@ -52,6 +63,7 @@ int64_t clinux_send_pieces(int socket, const struct clinux_piece *pieces, size_t
 // sendfile has no flag against SIGPIPE. It is blocked meanwhile; the one that this call has raised, for this thread, is
 // taken away. One that was pending before stays.
 int64_t clinux_send_file(int socket, int file, int64_t offset, size_t count) {
+  clinux_check();
   sigset_t pipe, pending, outer;
   sigemptyset(&pipe);
   sigaddset(&pipe, SIGPIPE);
@@ -70,9 +82,13 @@ int64_t clinux_send_file(int socket, int file, int64_t offset, size_t count) {
   return result;
 }
 
-int clinux_shutdown_write(int socket) { return (int)answer(shutdown(socket, SHUT_WR)); }
+int clinux_shutdown_write(int socket) {
+  clinux_check();
+  return (int)answer(shutdown(socket, SHUT_WR));
+}
 
 int clinux_pending_error(int socket) {
+  clinux_check();
   int code = 0;
   socklen_t length = sizeof code;
   if (getsockopt(socket, SOL_SOCKET, SO_ERROR, &code, &length) < 0) return errno;
@@ -80,6 +96,7 @@ int clinux_pending_error(int socket) {
 }
 
 int64_t clinux_readable_bytes(int socket) {
+  clinux_check();
   int count = 0;
   return ioctl(socket, FIONREAD, &count) < 0 ? -errno : count;
 }
@@ -93,11 +110,13 @@ static struct {
 };
 
 int clinux_set_option(int socket, clinux_socket_option option, bool isOn) {
+  clinux_check();
   int value = isOn;
   return (int)answer(setsockopt(socket, options[option].level, options[option].name, &value, sizeof value));
 }
 
 int clinux_get_option(int socket, clinux_socket_option option) {
+  clinux_check();
   int value = 0;
   socklen_t length = sizeof value;
   int result = getsockopt(socket, options[option].level, options[option].name, &value, &length);

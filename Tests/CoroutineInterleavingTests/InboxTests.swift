@@ -35,7 +35,8 @@ extension InterleavingTests {
     }
 
     @Test(arguments: [
-      Fault.unlocked("takeAll(isShared:_:)"),  // takes newer messages while older ones are in the watchdog's hands
+      // Takes newer messages while older ones are in the watchdog's hands: its lock excludes nobody.
+      Fault.skipped("takeFree()"),
       .compares(mask: 0, in: "putBack(_:oldest:)"),
     ])
     func `the order is lost without`(_ fault: Fault) {

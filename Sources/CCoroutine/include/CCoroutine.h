@@ -67,6 +67,9 @@ typedef struct cco_thread_words {
   /// a resumer's frame. For the overflow report alone, which must not guess from an address (hazard 6).
   const void *_Nullable running;
   uintptr_t tasks_left;            ///< where waits inside of a Task are refused: how many Tasks wait below a switch
+  uint32_t spin_locks;             ///< debug builds: the number of the Swift layer's spin locks that this thread holds
+  uint32_t thread_locks;           ///< debug builds: of its locks that may sleep
+  uint32_t lock_exemptions;        ///< debug builds: above zero while it may allocate all the same
   void *_Nullable no_state[2];     ///< stand in for the words of a Task or of C++ exceptions where those were not found
 } cco_thread_words;
 
@@ -107,6 +110,10 @@ static inline __attribute__((always_inline)) char *cco_thread_pointer(void) {
 static inline __attribute__((always_inline)) cco_thread_words *cco_thread(void) {
   return (cco_thread_words *)(cco_thread_pointer() + cco_facts.words_offset);
 }
+
+/// Debug builds: ends the process with a sentence, because this thread holds a `lock` over `operation`. Allocates
+/// nothing, and lets go of the count, so that what runs on the way to the end is not refused as well.
+__attribute__((noreturn)) void cco_refuse_locked(const char *lock, const char *operation);
 
 /// The Task that Swift takes the calling code for; NULL for none.
 void *_Nullable cco_current_task(void);

@@ -172,7 +172,7 @@ extension Channel {
     var slot: Element? = element
     return withUnsafeMutablePointer(to: &slot) { slot in
       var woken: UnsafeMutablePointer<Waiter>?
-      lock.lock()
+      lockWithRoom(for: 1)
       let isAccepted = state.insist(slot, &woken)
       lock.unlock()
       woken?.wake()
@@ -182,10 +182,9 @@ extension Channel {
 }
 
 extension ChannelState {
-  /// Adds a value as an offer to a ring with room for one more.
+  /// Adds a value whatever the limit is.
   ///
-  /// This is the second reason for a ring to hold more than its limit (invariant 2 has the first): the value was
-  /// promised.
+  /// Requires room in the memory of the ring.
   mutating func insist(_ slot: UnsafeMutablePointer<Element?>, _ woken: inout UnsafeMutablePointer<Waiter>?) -> Bool {
     if isClosed { return false }
     if receivers.first != nil, let waiter = receivers.claimFirst() {
@@ -193,7 +192,6 @@ extension ChannelState {
       woken = waiter
       return true
     }
-    if ring.isFull { ring.grow(to: ring.count + 1) }
     ring.append(slot.take().unsafelyUnwrapped)
     return true
   }

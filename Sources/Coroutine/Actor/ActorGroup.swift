@@ -9,7 +9,7 @@ public final class ActorGroup<Message: Sendable>: @unchecked Sendable {
     let watcher: ActorWatcher
   }
 
-  private let lock = SpinLock()
+  private let lock = ThreadLock()
   @exclusivity(unchecked) private var list: [Member] = []
   /// The index of the member that `next` returns.
   @exclusivity(unchecked) private var nextIndex = 0

@@ -46,7 +46,7 @@ class ActorLife: @unchecked Sendable {
   @exclusivity(unchecked) @usableFromInline final var refusesAsks = false
   @exclusivity(unchecked) @usableFromInline final var lateCount = 0
 
-  final let lock = SpinLock()
+  final let lock = ThreadLock()
   @exclusivity(unchecked) private final var scope: Scope?
   @exclusivity(unchecked) private final var isResting = false
   @exclusivity(unchecked) private final var verdict: Verdict?

@@ -68,7 +68,7 @@ private final class NameTable: @unchecked Sendable {
     let watcher: ActorWatcher
   }
 
-  private let lock = SpinLock()
+  private let lock = ThreadLock()
   @exclusivity(unchecked) private var entries: [String: Entry] = [:]
   @exclusivity(unchecked) private var lastNumber = 0
 

@@ -38,6 +38,7 @@ final class MailboxExtras<Message: Sendable> {
 
   /// Moves the stashed messages to the front, in order.
   func unstash() {
+    front.makeRoom(for: stashed.count)
     for message in stashed.reversed() { front.prepend(message) }
     stashed = []
   }

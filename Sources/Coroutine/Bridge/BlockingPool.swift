@@ -56,7 +56,7 @@ final class BlockingPool: @unchecked Sendable {
     case ended
   }
 
-  private let lock = SpinLock()
+  private let lock = ThreadLock()
   @exclusivity(unchecked) private var limit: Int
   @exclusivity(unchecked) private var threads = 0
   @exclusivity(unchecked) private var queue = BlockingQueue()

@@ -30,7 +30,7 @@ final class DescriptorTable: @unchecked Sendable {
   }
 
   private let epoll: Int32
-  private let lock = SpinLock()
+  private let lock = ThreadLock()
   @exclusivity(unchecked) private var entries: [Int32: Entry] = [:]
 
   init(_ epoll: Int32) { self.epoll = epoll }

@@ -116,22 +116,37 @@ extension Channel {
     return values
   }
 
-  /// Takes up to `most` available values.
+  /// Takes up to `most` available values, all in one critical section.
+  ///
+  /// The array gets its memory without the lock. Meanwhile more values may come, so each round looks again. A round at
+  /// least doubles the memory, so soon it is enough.
   @inlinable
   func takeAll(_ values: inout [Element], _ most: Int) {
-    var left = most
-    var slot: Element?
     var woken = WaitQueue()
     var taken = Ring<Element>(capacity: 0)
     lock.lock()
-    let isTaken = state.takeRing(&taken, most)
-    let count = isTaken ? taken.count : Swift.min(most, state.ring.count)
-    lock.unlock()
-    // Reserves for the values seen now. Growing under the lock stays possible but rare: an array grows by a factor.
-    values.reserveCapacity(values.count + count)
-    if isTaken { return taken.removeAll(into: &values) }
-    withUnsafeMutablePointer(to: &slot) { slot in
+    while !state.takeRing(&taken, most) {
+      let count = state.available(most)
+      if count <= values.capacity - values.count {
+        take(count, &values, &woken)
+        break
+      }
+      lock.unlock()
+      values.reserveCapacity(Swift.max(values.count + count, 2 * values.capacity))
       lock.lock()
+    }
+    lock.unlock()
+    while let waiter = woken.popFirst() { waiter.wake() }
+    values.reserveCapacity(values.count + taken.count)
+    taken.removeAll(into: &values)
+  }
+
+  /// Takes up to `most` available values, under the lock, into an array that has memory for them.
+  @inlinable
+  func take(_ most: Int, _ values: inout [Element], _ woken: inout WaitQueue) {
+    var slot: Element?
+    withUnsafeMutablePointer(to: &slot) { slot in
+      var left = most
       var waiter: UnsafeMutablePointer<Waiter>?
       while left > 0, state.take(slot, &waiter) {
         values.append(slot.take().unsafelyUnwrapped)
@@ -139,16 +154,14 @@ extension Channel {
         if let waker = waiter { woken.append(waker) }
         waiter = nil
       }
-      lock.unlock()
     }
-    while let waiter = woken.popFirst() { waiter.wake() }
   }
 
   /// Puts back values that were taken and cannot be kept.
   @inlinable
   func putBack(_ values: inout [Element]) {
     var woken = WaitQueue()
-    lock.lock()
+    lockWithRoom(for: values.count)
     let lost = state.putBack(values, &woken)
     lock.unlock()
     // Releases this array's references first: after this, a receiver that lets go of its value holds the last reference

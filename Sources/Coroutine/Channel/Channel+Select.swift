@@ -75,10 +75,17 @@ enum ChannelSend<Element: Sendable>: SelectOperation {
     case .accepted: return .yes(waking: woken)
     // A `dropNewest` channel accepts the value and drops it.
     case .full: return channel.state.overflow == .waits ? .no : .yes
+    case .noRoom: return .needsRoom
     case .closed:
       waiter.pointee.slotted.isClosed = true
       return .yes
     }
+  }
+
+  @inlinable
+  static func makeRoom(_ channel: Channel<Element>, _ waiter: SelectWaiterRef) {
+    channel.lockWithRoom(for: 1)
+    channel.lock.unlock()
   }
 
   /// A value still in the slot was dropped; a close that ended the wait has already taken it out.

@@ -16,7 +16,7 @@ extension Channel {
       let (carrier, job) = try enter(offering: slot)
       var woken: UnsafeMutablePointer<Waiter>?
       lock.lock()
-      let offer = state.offer(slot, &woken)
+      let offer = offer(slot, &woken)
       if offer == .accepted {
         lock.unlock()
         if let woken { woken.wake() }
@@ -80,16 +80,39 @@ extension Channel {
     return withUnsafeMutablePointer(to: &slot) { slot in
       var woken: UnsafeMutablePointer<Waiter>?
       lock.lock()
-      let offer = state.offer(slot, &woken)
+      let offer = offer(slot, &woken)
       lock.unlock()
-      switch offer {
-      case .accepted:
-        if let woken { woken.wake() }
-        if slot.pointee != nil { drop(slot) }
-        return .sent
-      case .full: return .full
-      case .closed: return .closed
-      }
+      guard offer == .accepted else { return offer == .full ? .full : .closed }
+      if let woken { woken.wake() }
+      if slot.pointee != nil { drop(slot) }
+      return .sent
     }
+  }
+
+  /// Offers a value, and makes room for it in the memory of the ring if there is none; the result is never `noRoom`.
+  ///
+  /// Called under the lock, which it leaves and takes again to make room.
+  @inlinable @inline(__always)
+  func offer(
+    _ slot: UnsafeMutablePointer<Element?>,
+    _ woken: inout UnsafeMutablePointer<Waiter>?
+  ) -> ChannelState<Element>.Offer {
+    let offer = state.offer(slot, &woken)
+    if offer != .noRoom { return offer }
+    let second: ChannelState<Element>.Offer
+    (second, woken) = offerWithRoom(slot)
+    return second
+  }
+
+  /// Returns the waiter that was claimed, and takes no pointer to it: else every send would keep it in memory.
+  @inlinable @inline(never)
+  func offerWithRoom(
+    _ slot: UnsafeMutablePointer<Element?>
+  ) -> (ChannelState<Element>.Offer, UnsafeMutablePointer<Waiter>?) {
+    lock.unlock()
+    lockWithRoom(for: 1)
+    var woken: UnsafeMutablePointer<Waiter>?
+    let offer = state.offer(slot, &woken)
+    return (offer, woken)
   }
 }

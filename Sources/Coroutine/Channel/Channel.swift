@@ -95,6 +95,25 @@ public final class Channel<Element: Sendable>: @unchecked Sendable {
 
   // MARK: Shared by all verbs
 
+  /// Takes the lock while the memory of the ring has room for `wanted` more values.
+  ///
+  /// Memory is allocated and freed without the lock. Meanwhile other threads may make the ring larger, fill it, or take
+  /// it away, so each round looks again.
+  @inlinable @inline(never)
+  func lockWithRoom(for wanted: Int) {
+    lock.lock()
+    while state.ring.room < wanted {
+      let capacity = state.ring.capacity(for: wanted)
+      lock.unlock()
+      var other = Ring<Element>(capacity: capacity)
+      lock.lock()
+      state.ring.exchange(with: &other)
+      lock.unlock()
+      _ = consume other
+      lock.lock()
+    }
+  }
+
   /// Passes a value that will not be received to `onUndelivered`.
   @inlinable @inline(never)
   func drop(_ slot: UnsafeMutablePointer<Element?>) {

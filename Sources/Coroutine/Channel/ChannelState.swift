@@ -8,14 +8,19 @@
 ///     select may wait on both sides of one channel; its two waiters never match, because the coroutine that looks for
 ///     a partner is running and has no wait to claim.)
 ///  2. Senders wait only if the overflow says so and the ring holds `limit` values or more. It holds more than `limit`
-///     only after values were put back: the cancelled receiver that had them cannot wait for room, and dropping a value
-///     that a bounded channel has accepted, or the oldest value of a `dropNewest` channel, would be worse. The ring of
-///     a `dropOldest` channel never holds more than `limit`.
+///     for two reasons only. Values were put back: the cancelled receiver that had them cannot wait for room, and
+///     dropping a value that a bounded channel has accepted, or the oldest value of a `dropNewest` channel, would be
+///     worse. (Into a `dropOldest` channel, no more values are put back than fit.) Or an actor was promised a notice
+///     (`insist`), whatever its mailbox holds.
 ///  3. After the close, there are no waiters and nothing is added.
 ///  4. A value changes owner together with the claim of its receiver's or sender's wait. A thread that fails to claim
 ///     the wait has not touched the value. Hence every accepted value is in exactly one place: the ring, a slot, or its
 ///     receiver.
 ///  5. After a receiver was told the end, the ring stays empty: no receiver gets a value after another got nil.
+///  6. No transition allocates, because all run under a spin lock. An offer that finds the memory of the ring full
+///     answers `noRoom`, and has changed nothing; the channel makes the ring larger and offers again. Until then the
+///     value is not sent, so other senders may come before it. While senders wait, the capacity of the ring is `limit`
+///     or more (by 2, and because its memory is taken away only while no sender waits), so their values can move up.
 ///
 ///   OPEN --- close ---> CLOSED, buffered values remain --- received or cancelled ---> CLOSED and drained
 @usableFromInline
@@ -28,6 +33,8 @@ struct ChannelState<Element: Sendable>: ~Copyable {
     case accepted
     case full
     case closed
+    /// The ring must get larger first (invariant 6).
+    case noRoom
   }
 
   @usableFromInline var ring: Ring<Element>
@@ -67,7 +74,7 @@ struct ChannelState<Element: Sendable>: ~Copyable {
       return .accepted
     }
     if ring.count < limit, !isClosed {
-      if ring.isFull { ring.grow(to: ring.count &+ 1) }
+      if ring.isFull { return .noRoom }
       ring.append(slot.take().unsafelyUnwrapped)
       return .accepted
     }
@@ -113,6 +120,20 @@ struct ChannelState<Element: Sendable>: ~Copyable {
     return waiter
   }
 
+  /// The number of values that can be received now, or `most` if there are more.
+  ///
+  /// Fewer can be received if waiting senders have been cancelled.
+  @inlinable
+  func available(_ most: Int) -> Int {
+    var number = ring.count
+    var waiter = senders.first
+    while number < most, let sender = waiter {
+      number &+= 1
+      waiter = sender.pointee.next
+    }
+    return min(number, most)
+  }
+
   /// Whether a receive that found nothing returns the end; the end then holds for all receivers.
   @inlinable @inline(__always)
   mutating func tellsEnd() -> Bool {
@@ -133,8 +154,9 @@ struct ChannelState<Element: Sendable>: ~Copyable {
 
   /// Gives values that a receiver could not keep to the waiting receivers, or puts them back to the front.
   ///
-  /// Returns the range of the lost values: all values if nothing will be received any more; otherwise those for which
-  /// the ring of a `dropOldest` channel has no room, the oldest of the remaining ones.
+  /// Requires room for them in the memory of the ring. Returns the range of the lost values: all values if nothing will
+  /// be received any more; otherwise those that exceed the limit of a `dropOldest` channel, the oldest of the remaining
+  /// ones.
   @inlinable
   mutating func putBack(_ values: [Element], _ woken: inout WaitQueue) -> Range<Int> {
     if isCancelled || endWasTold { return values.indices }

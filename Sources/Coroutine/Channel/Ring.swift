@@ -1,11 +1,13 @@
-/// A FIFO of values in a circular buffer that grows by doubling.
+/// A FIFO of values in a circular buffer.
 ///
 /// Invariants: `capacity` is zero or a power of two. The initialised elements are the `count` elements from `head` on,
 /// modulo the capacity. One channel owns the ring and accesses it under its lock.
 ///
 /// The frequent operations are plain loads and stores in memory of a known type, so they inline into the caller of a
-/// channel. Growing allocates under the channel's lock: if it left the lock, another sender could overtake. It happens
-/// a logarithmic number of times in a channel's life.
+/// channel. Only `init`, `makeRoom` and `deinit` allocate or free, so they are never called under a lock. A channel
+/// grows its ring by creating a larger one outside the lock, and moving the values to it under the lock
+/// (`Channel.lockWithRoom`). To move them is one copy of plain memory; because capacities double, a ring that holds n
+/// values has copied fewer than n in all.
 @usableFromInline
 struct Ring<Element>: ~Copyable {
   @usableFromInline var storage: UnsafeMutablePointer<Element>?
@@ -18,7 +20,12 @@ struct Ring<Element>: ~Copyable {
   @inlinable static var many: Int { 1_024 }
 
   @inlinable
-  init(capacity: Int) { if capacity > 0 { grow(to: capacity) } }
+  init(capacity wanted: Int) {
+    if wanted == 0 { return }
+    capacity = 8
+    while capacity < wanted { capacity *= 2 }
+    storage = .allocate(capacity: capacity)
+  }
 
   @inlinable
   deinit {
@@ -52,28 +59,46 @@ struct Ring<Element>: ~Copyable {
     return value
   }
 
-  /// Adds a value at the front, and grows if there is no room.
+  /// Adds a value at the front.
+  ///
+  /// Requires room.
   @inlinable
   mutating func prepend(_ value: consuming Element) {
-    if isFull { grow(to: count &+ 1) }
     head = (head &- 1) & (capacity &- 1)
     (storage.unsafelyUnwrapped + head).initialize(to: value)
     count &+= 1
   }
 
-  /// Grows the buffer to at least `wanted` values.
-  @inlinable @inline(never)
-  mutating func grow(to wanted: Int) {
-    var larger = max(capacity, 8)
-    while larger < wanted { larger *= 2 }
-    let fresh = UnsafeMutablePointer<Element>.allocate(capacity: larger)
-    if let storage {
+  /// The number of values that can be added.
+  @inlinable var room: Int { capacity &- count }
+
+  /// The capacity of a ring with room for this one's values and `more`: at least twice this one's.
+  @inlinable
+  func capacity(for more: Int) -> Int { max(2 * capacity, count + more) }
+
+  /// Moves all values to `other`, an empty ring, and exchanges the two; does nothing unless `other` is larger.
+  ///
+  /// Afterwards `other` is what the caller must free.
+  @inlinable
+  mutating func exchange(with other: inout Ring) {
+    guard other.capacity > capacity else { return }
+    if let storage, let fresh = other.storage {
       let untilEnd = min(count, capacity - head)
       fresh.moveInitialize(from: storage + head, count: untilEnd)
       (fresh + untilEnd).moveInitialize(from: storage, count: count - untilEnd)
-      storage.deallocate()
     }
-    (storage, capacity, head) = (fresh, larger, 0)
+    (other.head, other.count, count) = (0, count, 0)
+    swap(&self, &other)
+  }
+
+  /// Makes room for `more` values.
+  ///
+  /// Allocates, so it is for the ring of one owner, which no lock guards.
+  @inlinable
+  mutating func makeRoom(for more: Int) {
+    if room >= more { return }
+    var larger = Ring(capacity: capacity(for: more))
+    exchange(with: &larger)
   }
 
   /// Moves all values to the end of `values`.

@@ -42,11 +42,14 @@ extension UnsafeMutablePointer where Pointee == Completion {
 extension UnsafeMutablePointer where Pointee == Completion {
   /// Returns the object that keeps the handlers without a queue in order.
   func orderedHandlers() -> OrderedHandlers {
-    pointee.lock.lock()
-    defer { pointee.lock.unlock() }
-    let handlerTarget = pointee.ordered ?? OrderedHandlers()
-    pointee.ordered = handlerTarget
-    return handlerTarget
+    if let made = pointee.lock.withLock({ pointee.ordered }) { return made }
+    // Created outside of the lock. Of two threads that create one at the same time, the first to store it wins.
+    let mine = OrderedHandlers()
+    return pointee.lock.withLock {
+      if let made = pointee.ordered { return made }
+      pointee.ordered = mine
+      return mine
+    }
   }
 }
 

@@ -35,6 +35,7 @@ final class QueueHost: Host, @unchecked Sendable {
 
   override func submit(_ scheduler: Scheduler, _ anchor: Anchor?) -> Bool {
     // The caller holds the anchor during the call, because the last live job may end on another thread meanwhile.
+    LockCheck.noSpinLock(.dispatch)
     guard anchor != nil else { return false }
     let context = Unmanaged.passRetained(scheduler).toOpaque()
     if let rawQueue {
@@ -71,7 +72,7 @@ final class QueueHost: Host, @unchecked Sendable {
   // MARK: The scheduler of a queue
 
   private static let key = DispatchSpecificKey<Scheduler>()
-  private static let creation = SpinLock()
+  private static let creation = ThreadLock()
 
   /// Returns the scheduler of `queue`, and creates it at the first use.
   ///

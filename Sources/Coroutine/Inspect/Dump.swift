@@ -2,25 +2,25 @@ import Synchronization
 
 /// The list of live coroutines.
 ///
-/// The dump first retains all live jobs, under each scheduler's live lock, which keeps every listed job alive. It then
-/// inspects the jobs, and the sources that they wait for, while their owners keep running, and never holds two locks at
-/// once (Inspection.swift). A line may mix two moments of a running coroutine, never of one that stays parked.
+/// The dump first retains all live jobs, a few in each critical section of a scheduler's live lock, which keeps every
+/// listed job alive. It then inspects the jobs, and the sources that they wait for, while their owners keep running,
+/// and never holds two of their locks at once (Inspection.swift). A line may mix two moments of a running coroutine,
+/// never of one that stays parked.
 enum Dump {
+  /// Held while live jobs are listed: a scheduler remembers the place of one walk.
+  private static let listing = ThreadLock()
+
   static func text(of only: [Scheduler]? = nil) -> String {
     let now = Clock.now
     var jobs: [AnyJob] = []
     var overdue: [String] = []
     let visit: (Scheduler) -> Void = { scheduler in
-      scheduler.liveLock.lock()
-      var job = scheduler.firstLive
-      while let current = job {
-        jobs.append(current.handle.takeUnretainedValue())
-        job = current.pointee.nextLive
-      }
-      scheduler.liveLock.unlock()
+      scheduler.listLiveJobs(&jobs)
       if let line = overdueTimers(of: scheduler, now) { overdue.append(line) }
     }
-    if let only { for scheduler in only { visit(scheduler) } } else { SchedulerRegistry.visitAll(visit) }
+    listing.withLock {
+      if let only { for scheduler in only { visit(scheduler) } } else { SchedulerRegistry.visitAll(visit) }
+    }
     jobs.sort { $0.id < $1.id }
     let found = jobs.map { DumpedJob($0, now: now) }
     let names = found.reduce(into: JobNames()) { $0.add($1.title, of: $1.job.record) }

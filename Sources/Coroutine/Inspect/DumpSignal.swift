@@ -5,7 +5,7 @@ import Glibc
 extension CoroutineRuntime {
   // Sound because it is accessed under `signalLock`.
   nonisolated(unsafe) private static var signalSource: (any DispatchSourceRead)?
-  private static let signalLock = SpinLock()
+  private static let signalLock = ThreadLock()
 
   /// Makes SIGUSR2 write ``dump()`` to standard error, even while every queue is stuck.
   ///

@@ -7,14 +7,17 @@ enum UnhandledErrors {
   private static let lock = SpinLock()
 
   static var handler: @Sendable (any Error, _ job: String) -> Void {
-    get { lock.withLock { stored } }
+    get {
+      lock.lock()
+      defer { lock.unlock() }
+      return stored
+    }
     set {
+      lock.lock()
+      let old = stored
+      stored = newValue
+      lock.unlock()
       // The old handler is released after the lock is left, because that may run foreign code.
-      let old = lock.withLock {
-        let old = stored
-        stored = newValue
-        return old
-      }
       _ = consume old
     }
   }

@@ -34,7 +34,7 @@ public final class SingleFlight<Key: Hashable & Sendable, Value: Sendable>: @unc
   //                                which settles later. Landed first: the flight is not found, and another one starts.
   //   joining against the last     The same. The last caller to leave removes the flight and cancels its job; a caller
   //   caller's leaving             that joined before is counted, so the other one was not the last.
-  private let lock = SpinLock()
+  private let lock = ThreadLock()
   @exclusivity(unchecked) private var table: [Int: [Flight]] = [:]
   @exclusivity(unchecked) private var departures = 0
 

@@ -29,7 +29,7 @@ enum WatchTable {
   /// For four million descriptors; the kernel's usual limit for a process is one million (fs.nr_open).
   private static var most: Int { 4_096 }
 
-  private static let lock = SpinLock()
+  private static let lock = ThreadLock()
   // Sound because they are accessed under `lock`.
   nonisolated(unsafe) private static var free: [UInt32] = []
   nonisolated(unsafe) private static var chunkCount = 0
@@ -42,21 +42,16 @@ enum WatchTable {
 
   /// Takes a free record and begins a generation; nil if there are too many.
   static func take() -> Use? {
-    while true {
-      lock.lock()
-      let index = free.popLast()
-      let isFull = index == nil && chunkCount == most
-      lock.unlock()
-      if let index {
-        let record = record(index).unsafelyUnwrapped
-        let generation = record.word.generation &+ 1
-        record.open(generation)
-        (record + 1).open(generation)
-        return Use(index: index, generation: generation, record: record)
-      }
-      if isFull { return nil }
-      grow()
+    let taken = lock.withLock {
+      if free.isEmpty, chunkCount < most { grow() }
+      return free.popLast()
     }
+    guard let index = taken else { return nil }
+    let record = record(index).unsafelyUnwrapped
+    let generation = record.word.generation &+ 1
+    record.open(generation)
+    (record + 1).open(generation)
+    return Use(index: index, generation: generation, record: record)
   }
 
   /// Gives a record back whose directions are CLOSED.
@@ -71,37 +66,16 @@ enum WatchTable {
     return first + 2 * (Int(index) % recordsInChunk)
   }
 
-  /// Adds a chunk.
-  ///
-  /// Memory is allocated outside the lock; of two threads that find no record, both add one.
+  /// Adds a chunk; called under the lock.
   private static func grow() {
     let chunk = ReadinessRef.allocate(capacity: 2 * recordsInChunk)
     for index in 0..<2 * recordsInChunk {
       (chunk + index).initialize(to: Readiness())
       chunk[index].queue = withUnsafeMutablePointer(to: &chunk[index].waiters) { $0 }
     }
-    var larger: [UInt32] = []
-    while true {
-      // Room for every index that there will be, so that `give` never allocates under the lock.
-      let wanted = lock.withLock { (chunkCount + 1) * recordsInChunk }
-      larger.reserveCapacity(wanted)
-      lock.lock()
-      guard (chunkCount + 1) * recordsInChunk == wanted else {
-        lock.unlock()
-        continue
-      }
-      guard chunkCount < most else {
-        lock.unlock()
-        return chunk.deallocate()
-      }
-      chunks[chunkCount].store(UInt(bitPattern: chunk), ordering: .releasing)
-      larger.append(contentsOf: free)
-      let first = UInt32(chunkCount * recordsInChunk)
-      larger.append(contentsOf: (first..<first + UInt32(recordsInChunk)).reversed())
-      chunkCount += 1
-      swap(&free, &larger)
-      lock.unlock()
-      return
-    }
+    chunks[chunkCount].store(UInt(bitPattern: chunk), ordering: .releasing)
+    let first = UInt32(chunkCount * recordsInChunk)
+    free.append(contentsOf: (first..<first + UInt32(recordsInChunk)).reversed())
+    chunkCount += 1
   }
 }

@@ -16,7 +16,7 @@ import Dispatch
 final class BoundedRun<Success: Sendable, Output: Sendable>: @unchecked Sendable {
   // Sound because everything mutable is under `lock`, except what `start` holds: only the thread that set `isPulling`
   // uses it.
-  private let lock = SpinLock()
+  private let lock = ThreadLock()
   /// Takes an element and starts its work.
   ///
   /// Returns nil if there is no further element.

@@ -149,13 +149,17 @@ private final class ProgressUpdates: @unchecked Sendable {
   /// `isFirst` is true if no loop has waited before.
   func change(after seen: Int) -> (Promise<Void>, isFirst: Bool) {
     let made = Promise<Void>()
-    return lock.withLock {
-      if version > seen { return (.value(()), false) }
-      let change = next ?? made
-      next = change
-      defer { hasWaiters = true }
-      return (change, !hasWaiters)
+    lock.lock()
+    if version > seen {
+      lock.unlock()
+      return (.value(()), false)
     }
+    let change = next ?? made
+    next = change
+    let isFirst = !hasWaiters
+    hasWaiters = true
+    lock.unlock()
+    return (change, isFirst)
   }
 
   func wake() { lock.withLock { next.take() }?.fulfill(()) }

@@ -7,7 +7,8 @@ import Synchronization
 // Locking. Cancellation locks hand over hand: it leaves the lock of the waiting promise only while it holds the lock of
 // the upstream. That lock keeps the upstream in memory (AnyPromise.swift, 1). On the way nothing foreign is called and
 // nothing is released. Such work is recorded in a `Removed`, and performed at the end, outside every lock, in constant
-// stack.
+// stack. The lists of a `Removed` grow under the lock of one promise, because no moment of the walk is without a lock
+// (`LockCheck.allowAllocations`).
 //
 // References. Swift may retain the object that a method is called on, and release it again, under that object's lock.
 // If the other owners release it in between, this release is the last one, and the deinit takes the lock that its own
@@ -38,13 +39,18 @@ extension AnyPromise {
       return false
     }
     var removed = Removed()
+    LockCheck.allowAllocations()
     settleCancelled(error, &removed)
     let isWaitedFor = !completion.pointee.isReleased
     leaveUpstreams(&removed)
+    LockCheck.forbidAllocations()
     if isWaitedFor { callWaiters() }
     removed.finish()
     return true
   }
+
+  /// The error of every cancelled promise: one object, so that none is allocated under a lock.
+  private static let cancelled: any Error = CancellationError()
 
   /// Rejects a pending promise.
   ///
@@ -55,7 +61,7 @@ extension AnyPromise {
       removed.drop(completion.pointee.failure)
       completion.pointee.failure = error
     } else if completion.pointee.failure == nil {
-      completion.pointee.failure = CancellationError()
+      completion.pointee.failure = Self.cancelled
     }
     wasCancelled.store(true, ordering: .releasing)
     // Not `take`, for the reason in Promise+Link.swift.

@@ -20,7 +20,7 @@
 import Synchronization
 
 enum Following {
-  static let lock = SpinLock()
+  static let lock = ThreadLock()
 }
 
 extension AnyPromise {
@@ -93,7 +93,10 @@ extension AnyPromise {
       Following.lock.unlock()
       return false
     }
+    // It may add a member to a list, between checks that need this lock.
+    LockCheck.allowAllocations()
     let (index, waiter) = prepare()
+    LockCheck.forbidAllocations()
     let reference = Unmanaged.passRetained(self)
     let isLinked = other.link(waiter)
     completion.pointee.lock.unlock()
@@ -134,6 +137,8 @@ extension AnyPromise {
     _ held: inout Held,
     _ isSought: (AnyPromise) -> Bool
   ) -> Bool {
+    LockCheck.allowAllocations()
+    defer { LockCheck.forbidAllocations() }
     // The combinators on the way stay locked while their members are visited: the lock keeps the members in memory.
     var open: [(combinator: Unmanaged<AnyPromise>, members: ArraySlice<Unmanaged<AnyPromise>>)] = []
     // A second visit adds nothing, and a graph could cause very many.

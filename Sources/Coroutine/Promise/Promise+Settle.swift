@@ -47,7 +47,11 @@ extension AnyPromise {
   }
 
   /// Whether settling has nothing to take out.
-  @usableFromInline final var isUnattached: Bool { upstream == nil && !hasMembers && onCancel == nil }
+  @usableFromInline final var isUnattached: Bool {
+    // Not `== nil`, for which the unoptimised code allocates, under the lock.
+    guard case .none = onCancel else { return false }
+    return upstream == nil && !hasMembers
+  }
 
   @usableFromInline
   final func publishSlowly() {
@@ -66,7 +70,9 @@ extension AnyPromise {
     let isWaitedFor = completion.pointee.waiters.first != nil
     if !isWaitedFor { completion.pointee.isReleased = true }
     var removed = Removed()
+    LockCheck.allowAllocations()
     leaveUpstreams(&removed)
+    LockCheck.forbidAllocations()
     if isWaitedFor { callWaiters() }
     removed.finish()
     let words = Self.leaveSettleList()
@@ -163,16 +169,20 @@ extension AnyPromise {
   /// The foreign code may have moved to another thread.
   static func enterSettleList(_ words: UnsafeMutableRawPointer?) { cco_thread().pointee.settling = words }
 
+  /// One object, so that none is allocated under a lock.
+  private static let abandoned: any Error = CoroutineError.abandoned
+
   /// Rejects a pending promise in its deinit: its waiters learn that nothing can settle it any more.
   ///
   /// A reference to the promise must not be taken any more.
   final func abandon() {
+    let error = Self.abandoned
     completion.pointee.lock.lock()
     guard !completion.isSettled, completion.pointee.waiters.first != nil else {
       completion.pointee.lock.unlock()
       return
     }
-    completion.pointee.failure = CoroutineError.abandoned
+    completion.pointee.failure = error
     cco_order_retains()
     completion.pointee.state.store(Completion.failed, ordering: .releasing)
     guard cco_thread().pointee.settling != nil else { return settleAll() }

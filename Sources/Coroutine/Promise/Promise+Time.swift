@@ -20,7 +20,7 @@ extension Promise where Success == Void {
 /// only reference to the stopper, whose deinit cancels the timer. So the end of a promise needs no other hook.
 private final class PromiseTimer: TimerCall, @unchecked Sendable {
   // Sound because the closure is under the lock.
-  private let lock = SpinLock()
+  private let lock = ThreadLock()
   @exclusivity(unchecked) private var body: (() -> Void)?
 
   init(_ body: @escaping () -> Void) {

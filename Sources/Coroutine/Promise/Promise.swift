@@ -123,12 +123,14 @@ public class Promise<Success: Sendable>: AnyPromise, Awaitable, @unchecked Senda
 
   @inlinable
   final func succeed(_ value: consuming Success, fromOutside: Bool) -> Bool {
+    let box = Completion.box(for: Success.self)
     completion.pointee.lock.lock()
     guard completion.pointee.state.load(ordering: .relaxed) == Completion.pending, !(fromOutside && isLocked) else {
       completion.pointee.lock.unlock()
+      box?.deallocate()
       return false
     }
-    completion.store(value)
+    completion.store(value, box)
     publish(Completion.succeeded)
     return true
   }

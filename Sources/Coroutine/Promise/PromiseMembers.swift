@@ -202,7 +202,10 @@ extension AnyPromise {
   final func memberSettled(_ reference: Unmanaged<AnyPromise>, _ index: Int) {
     completion.pointee.lock.lock()
     if let members, index >= members.count { return additionalSettled(reference, members, index) }
+    // It collects an outcome, and the unoptimised code allocates to return a stored function.
+    LockCheck.allowAllocations()
     let decided = members?.settled(index, isWanted: !completion.isSettled)
+    LockCheck.forbidAllocations()
     completion.pointee.lock.unlock()
     decided?.finish(self)
     // `decided` holds closures of the user.
@@ -215,7 +218,9 @@ extension AnyPromise {
   /// Called with the lock when an additional member has settled.
   private final func additionalSettled(_ reference: Unmanaged<AnyPromise>, _ members: Members, _ index: Int) {
     let isWanted = !completion.isSettled
+    LockCheck.allowAllocations()
     let ended = members.additionalEnded(index)
+    LockCheck.forbidAllocations()
     completion.pointee.lock.unlock()
     // The member is settling now, and lives until the calls to its waiters have returned.
     if isWanted { ended?.member._withUnsafeGuaranteedRef { ended?.ended(self, $0) } }

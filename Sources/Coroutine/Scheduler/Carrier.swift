@@ -146,6 +146,7 @@ struct Carrier: ~Copyable {
   /// Parks the running job and switches to the next: directly to a ready job, else to the driver.
   @inlinable @inline(__always)
   static func switchOut(_ carrier: UnsafeMutablePointer<Carrier>, _ job: JobRef) {
+    LockCheck.noLock(.stackSwitch)
     let mine = job.pointee.context.unsafelyUnwrapped
     if carrier.pointee.switchesLeft > 0, let next = carrier.pointee.readyQueue.unsafelyUnwrapped.takeRunnable() {
       carrier.pointee.switchesLeft &-= 1

@@ -30,7 +30,7 @@ struct Inbox: ~Copyable {
   @usableFromInline static var idle: UInt { 1 << 2 }  // no record lives at address 4
   @usableFromInline let head = Atomic<UInt>(4)
   /// Held by a thread that takes from the inbox of a worker; a queue's inbox is emptied by its drain only.
-  private let taking = SpinLock()
+  private let taking = ThreadLock()
   /// The number of times that a worker's drain has taken messages; tells the watchdog whether the drain reaches them.
   let takings = Atomic<UInt>(0)
 

@@ -131,6 +131,7 @@ extension Scheduler {
         }
       }
     }
+    LockCheck.noLock(.stackSwitch)
     carrier.pointee.job = job
     cco_switch(&carrier.pointee.driver, &job.pointee.context.unsafelyUnwrapped.pointee.parked)
     if carrier.pointee.leaving != 0 { Carrier.finishLeaving(carrier) }

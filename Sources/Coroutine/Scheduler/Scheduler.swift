@@ -34,13 +34,15 @@ final class Scheduler: @unchecked Sendable {
   let liveLock = SpinLock()
   @exclusivity(unchecked) private var anchor: Anchor?
   @exclusivity(unchecked) var firstLive: JobRef?
+  /// The job at which a dump continues its walk through the live jobs.
+  @exclusivity(unchecked) private var nextListed: JobRef?
   @exclusivity(unchecked) private(set) var liveJobs = 0
   @exclusivity(unchecked) private var livePins = 0
   @exclusivity(unchecked) private var nextID: UInt64 = 0
   @exclusivity(unchecked) private var lastID: UInt64 = 0
 
   // Guarded by `timerLock`.
-  let timerLock = SpinLock()
+  let timerLock = ThreadLock()
   @exclusivity(unchecked) var wheel = TimerWheel()
   /// The time of the wheel's next event, readable without the lock; `max` means none.
   let nextTimer = Atomic<UInt64>(.max)
@@ -163,6 +165,27 @@ final class Scheduler: @unchecked Sendable {
     liveLock.unlock()
   }
 
+  /// Appends the live jobs to `jobs`, the latest first.
+  ///
+  /// Takes a few of them in each critical section, so that launches and ends are not kept waiting. A job that comes
+  /// meanwhile may be missing. One call at a time: the caller holds the lock of `Dump`.
+  func listLiveJobs(_ jobs: inout [AnyJob]) {
+    liveLock.withLock { nextListed = firstLive }
+    var isOver = false
+    while !isOver {
+      var some = InlineArray<32, Unmanaged<AnyJob>?>(repeating: nil)
+      liveLock.lock()
+      for index in some.indices {
+        guard let job = nextListed else { break }
+        some[index] = job.handle.retain()
+        nextListed = job.pointee.nextLive
+      }
+      isOver = nextListed == nil
+      liveLock.unlock()
+      for index in some.indices { if let job = some[index] { jobs.append(job.takeRetainedValue()) } }
+    }
+  }
+
   /// Assigns a number to a job that is not live yet.
   func identify(_ job: JobRef) {
     liveLock.withLock { job.pointee.label.id = takeID() }
@@ -183,6 +206,7 @@ final class Scheduler: @unchecked Sendable {
       firstLive = job.pointee.nextLive
     }
     job.pointee.nextLive?.pointee.previousLive = job.pointee.previousLive
+    if nextListed == job { nextListed = job.pointee.nextLive }
     liveJobs -= 1
     let released = takeAnchorElsewhere()
     liveLock.unlock()

@@ -1,6 +1,6 @@
 /// All schedulers of the process.
 enum SchedulerRegistry {
-  private static let lock = SpinLock()
+  private static let lock = ThreadLock()
   // Sound because every access is under `lock`. Unretained: a scheduler removes itself in its deinit.
   nonisolated(unsafe) private static var all: [ObjectIdentifier: Unmanaged<Scheduler>] = [:]
 

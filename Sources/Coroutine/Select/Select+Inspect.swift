@@ -8,6 +8,9 @@ import Synchronization
 extension Inspection {
   /// Returns the cases of a select that has waited in `source` since `word`; nil if it no longer waits.
   static func cases(of job: JobRef, _ word: UInt64, in source: any Inspectable) -> [InspectedCase]? {
+    // Reserved before the lock is taken.
+    var cases: [InspectedCase] = []
+    cases.reserveCapacity(SelectRun.most)
     let lock = source.waitLock
     lock.pointee.lock()
     defer { lock.pointee.unlock() }
@@ -15,14 +18,16 @@ extension Inspection {
     let count = job.pointee.selectCount.load(ordering: .relaxed)
     // Read after the address: the address of a later select would come with a later word.
     guard let nodes, job.pointee.wait.load(ordering: .acquiring) == word else { return nil }
-    return (0..<Int(count)).map { index in
+    for index in 0..<Int(count) {
       let (waiter, source) = (nodes + index, nodes[index].source)
-      return InspectedCase(
+      let single = InspectedCase(
         source: source.pointee.place,
         queue: source.pointee.queue.map { UInt(bitPattern: $0) },
         timeout: waiter.pointee.kind == .timeout ? UInt64(waiter.pointee.words[0]) : nil
       )
+      cases.append(single)
     }
+    return cases
   }
 }
 

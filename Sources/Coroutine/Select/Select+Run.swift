@@ -34,16 +34,22 @@ enum SelectRun {
     let locks = orderLocks(waiters, count)
     orderAttempts(waiters, count, biased, carrier, job)
     // 2
-    for position in 0..<locks { waiters[Int(waiters[position].locked)].lock.pointee.lock() }
+    lock(waiters, locks)
     // 3
-    for position in 0..<count {
+    var position = 0
+    while position < count {
       let index = Int(waiters[position].attempted)
       let answer = attempt(waiters + index)
-      if answer.word != 0 {
-        unlock(waiters, locks)
+      position += 1
+      if answer.word == 0 { continue }
+      unlock(waiters, locks)
+      if answer.word != SelectAnswer.needsRoom.word {
         answer.wake()
         return index
       }
+      perform(.makeRoom, waiters + index)
+      lock(waiters, locks)
+      position = 0
     }
     var timeout: Int?
     for index in 0..<count where waiters[index].kind != .place {
@@ -114,6 +120,11 @@ enum SelectRun {
   @inline(__always) @discardableResult
   private static func perform(_ step: SelectStep, _ waiter: Nodes) -> SelectAnswer {
     (try? waiter.pointee.source.pointee.operate(step, waiter, waiter)).unsafelyUnwrapped
+  }
+
+  @inline(__always)
+  private static func lock(_ waiters: Nodes, _ locks: Int) {
+    for position in 0..<locks { waiters[Int(waiters[position].locked)].lock.pointee.lock() }
   }
 
   @inline(__always)

@@ -2,7 +2,8 @@
 //
 //   1 evaluate   the operands, once, in order
 //   2 lock       every object, in the order of the locks' addresses, each once
-//   3 attempt    the cases in random order, or in the given order when biased; the first that is ready commits
+//   3 attempt    the cases in random order, or in the given order when biased; the first that is ready commits. For one
+//                that needs memory, leave all locks, make room, and begin again with 2
 //   4 enqueue    a waiter at every object, in the order of 3, if none was ready; or the `otherwise` case ends it
 //   5 unlock     every object; start the earliest timeout; park
 //   6 withdraw   the waiters of unselected cases, each under its object's lock; then run the body of the selected case
@@ -15,8 +16,8 @@
 // - Two selects that could match each other both take the lock of the channel in which they would meet. The first one
 //   finds the other's waiter and claims it, or links its own before the other can attempt. Neither claims its own wait,
 //   so no two claims have to be made as one.
-// - All locks are held from 3 to 5. So no partner can come between an attempt at an object and the enqueueing there,
-//   and `otherwise` is chosen only if at one moment no case was ready.
+// - All locks are held from the last 2 to 5. So no partner can come between an attempt at an object and the enqueueing
+//   there, and `otherwise` is chosen only if at one moment no case was ready.
 // - All selects take locks in one order. Other code holds one object's lock at a time and takes none inside it. So no
 //   cycle can form.
 // - A send and a receive on one channel in one select never meet: while it attempts, its waiters are not linked, and

@@ -40,6 +40,9 @@ protocol SelectOperation {
   /// no waiter.
   static func attempt(_ place: Place, _ waiter: SelectWaiterRef) -> SelectAnswer
 
+  /// Makes the room that an attempt has found missing, without any lock.
+  static func makeRoom(_ place: Place, _ waiter: SelectWaiterRef)
+
   /// Returns the argument of the body, or throws an error instead, after the operation has committed.
   ///
   /// `attempt` has committed it, or the thread that claimed the waiter. No lock is held.
@@ -54,9 +57,12 @@ extension SelectOperation {
   static func prepare(_ place: Place, _ waiter: SelectWaiterRef) {}
   @inlinable
   static func dispose(_ place: Place, _ waiter: SelectWaiterRef) {}
+  @inlinable
+  static func makeRoom(_ place: Place, _ waiter: SelectWaiterRef) {}
 }
 
-/// The result of an attempt: no; yes; or yes and a waiter whose wait it has claimed, to wake after the locks are left.
+/// The result of an attempt: no; yes; yes and a waiter whose wait it has claimed, to wake after the locks are left; or
+/// not yet, because memory must be allocated outside the locks.
 @usableFromInline
 struct SelectAnswer {
   @usableFromInline let word: UInt
@@ -66,6 +72,7 @@ struct SelectAnswer {
 
   @inlinable static var no: SelectAnswer { SelectAnswer(0) }
   @inlinable static var yes: SelectAnswer { SelectAnswer(1) }
+  @inlinable static var needsRoom: SelectAnswer { SelectAnswer(2) }
   @inlinable
   static func yes(waking waiter: UnsafeMutablePointer<Waiter>?) -> SelectAnswer {
     SelectAnswer(max(1, UInt(bitPattern: waiter)))
@@ -79,7 +86,7 @@ struct SelectAnswer {
 ///
 /// `finish` runs the body too.
 @usableFromInline
-enum SelectStep: UInt8, Sendable { case prepare, attempt, dispose, finish }
+enum SelectStep: UInt8, Sendable { case prepare, attempt, makeRoom, dispose, finish }
 
 /// The functions of an operation and of its body, without their types: one function that captures nothing, so that
 /// creating it allocates nothing.
@@ -98,6 +105,7 @@ extension SelectOperation {
       switch step {
       case .attempt: return attempt(place, waiter)
       case .prepare: prepare(place, waiter)
+      case .makeRoom: makeRoom(place, waiter)
       case .dispose: dispose(place, waiter)
       case .finish: break
       }

@@ -10,7 +10,7 @@ private final class Gathering<Output: Sendable>: @unchecked Sendable {
   enum Rule { case all, allSettled, any, race }
 
   private let rule: Rule
-  private let lock = SpinLock()
+  private let lock = ThreadLock()
   @exclusivity(unchecked) private(set) var results: [Result<Output, any Error>?]
   @exclusivity(unchecked) private var missing: Int
   @exclusivity(unchecked) private var isDecided = false

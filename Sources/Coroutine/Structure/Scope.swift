@@ -31,6 +31,8 @@ public final class Scope: @unchecked Sendable {
   private let lock = SpinLock()
   @exclusivity(unchecked) private var first: Child?
   @exclusivity(unchecked) private unowned(unsafe) var last: Child?
+  /// The child that the one signal cancels next.
+  @exclusivity(unchecked) private unowned(unsafe) var nextSignalled: Child?
   @exclusivity(unchecked) private var pending = 0
   @exclusivity(unchecked) private var hasEnded = false
   @exclusivity(unchecked) private var failure: (any Error)?
@@ -80,10 +82,11 @@ public final class Scope: @unchecked Sendable {
     lock.lock()
     if hasEnded { misuse("a scope was used after its co_scope or co_supervise had returned") }
     link(child)
-    let reason = frame.pointee.isSignalled.load(ordering: .relaxed) ? self.reason ?? CancellationError() : nil
+    let isSignalled = frame.pointee.isSignalled.load(ordering: .relaxed)
+    let reason = self.reason
     lock.unlock()
     _ = job.completion.add(child, observes: false)
-    if let reason { job.cancel(reason) }
+    if isSignalled { job.cancel(reason ?? CancellationError()) }
     job.launch(.queued, on: queue)
   }
 
@@ -115,6 +118,7 @@ public final class Scope: @unchecked Sendable {
     lock.lock()
     if let previous = child.previous { previous.next = child.next } else { first = child.next }
     if let next = child.next { next.previous = child.previous } else { last = child.previous }
+    if nextSignalled === child { nextSignalled = child.next }
     child.previous = nil
     child.next = isLate ? lateFailures : nil
     if isLate { lateFailures = child }
@@ -144,21 +148,22 @@ public final class Scope: @unchecked Sendable {
     frame.pointee.isSignalled.store(true, ordering: .releasing)
     _ = owner.pointee.flags.bitwiseOr(JobFlags.signalled, ordering: .acquiringAndReleasing)
     let handle = owner.handle.takeUnretainedValue()
-    let children = linkedJobs()
+    nextSignalled = first
     lock.unlock()
-    for job in children { job.cancel(reason) }
+    while let job = takeSignalled() { job.cancel(reason) }
     if interruptsOwner { handle.interrupt() }
   }
 
-  /// Returns strong references, because a child may end while they are used.
-  private func linkedJobs() -> [AnyJob] {
-    var jobs: [AnyJob] = []
-    var child = first
-    while let current = child {
-      jobs.append(current.job)
-      child = current.next
-    }
-    return jobs
+  /// Returns the next child to cancel, or nil after the last one.
+  ///
+  /// A child that is launched after the signal is cancelled by its launch, and perhaps here once more: only the first
+  /// cancellation counts. A strong reference, because the child may end while it is used.
+  private func takeSignalled() -> AnyJob? {
+    lock.lock()
+    defer { lock.unlock() }
+    guard let child = nextSignalled else { return nil }
+    nextSignalled = child.next
+    return child.job
   }
 
   /// Records the error that the body threw, unless a child has failed before.

@@ -64,6 +64,14 @@ struct Completion: ~Copyable {
       && MemoryLayout<Success>.alignment <= MemoryLayout<UInt>.alignment
   }
 
+  /// Allocates the memory of a value that does not fit, or returns nil.
+  ///
+  /// Called before the lock is taken.
+  @inlinable @inline(__always)
+  static func box<Success>(for type: Success.Type) -> UnsafeMutablePointer<Success>? {
+    fits(type) ? nil : .allocate(capacity: 1)
+  }
+
   @inlinable @inline(__always)
   init<Success>(for type: Success.Type) {
     if Self.fits(type) {
@@ -111,12 +119,14 @@ extension UnsafeMutablePointer where Pointee == Completion {
   /// Wakes and calls all waiters. Any thread; linear in their number.
   @inlinable
   func succeed<Success>(_ value: consuming Success) -> Bool {
+    let box = Completion.box(for: Success.self)
     pointee.lock.lock()
     guard pointee.state.load(ordering: .relaxed) == Completion.pending else {
       pointee.lock.unlock()
+      box?.deallocate()
       return false
     }
-    store(value)
+    store(value, box)
     publish(Completion.succeeded)
     return true
   }
@@ -142,8 +152,11 @@ extension UnsafeMutablePointer where Pointee == Completion {
     }
   }
 
+  /// Stores the value, under the lock.
+  ///
+  /// `box` is memory from `Completion.box(for:)`, which the completion takes over.
   @inlinable @inline(__always)
-  func store<Success>(_ value: consuming Success) {
+  func store<Success>(_ value: consuming Success, _ box: UnsafeMutablePointer<Success>?) {
     var value = value
     if Completion.fits(Success.self) {
       withUnsafeMutableBytes(of: &pointee.bytes) { bytes in
@@ -153,9 +166,8 @@ extension UnsafeMutablePointer where Pointee == Completion {
         }
       }
     } else {
-      let pointer = UnsafeMutablePointer<Success>.allocate(capacity: 1)
-      pointer.initialize(to: value)
-      pointee.bytes[0] = UInt(bitPattern: pointer)
+      box.unsafelyUnwrapped.initialize(to: value)
+      pointee.bytes[0] = UInt(bitPattern: box)
     }
   }
 

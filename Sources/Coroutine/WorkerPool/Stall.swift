@@ -29,15 +29,19 @@ public struct Stall: Sendable, CustomStringConvertible {
   static func set(_ threshold: Duration, _ handler: (@Sendable (Stall) -> Void)?) {
     nanoseconds.store(UInt64(max(1_000_000, threshold.nanoseconds)), ordering: .relaxed)
     // The old handler is released after the lock is left, because that may run foreign code.
-    let old = lock.withLock {
-      let old = self.handler
-      self.handler = handler
-      return old
-    }
+    lock.lock()
+    let old = self.handler
+    self.handler = handler
+    lock.unlock()
     _ = consume old
   }
 
-  static var currentHandler: (@Sendable (Stall) -> Void)? { lock.withLock { handler } }
+  /// Not `withLock`, because a closure that returns a closure allocates, and that under the lock.
+  static var currentHandler: (@Sendable (Stall) -> Void)? {
+    lock.lock()
+    defer { lock.unlock() }
+    return handler
+  }
 }
 
 extension WorkerPool {

@@ -2,6 +2,7 @@
 #ifndef CTESTSUPPORT_H
 #define CTESTSUPPORT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #ifdef __cplusplus
@@ -24,6 +25,9 @@ void cts_hold(void *object, void (*body)(void *_Nullable argument), void *_Nulla
 /// Writes a byte at `address`, somewhere below the caller's frame, from a frame that reaches so far down and touches no
 /// other of its pages.
 void cts_write_below(void *address);
+
+/// Whether an allocation by a thread that holds a spin lock ends this process: in debug builds without sanitizers.
+bool cts_checks_allocations(void);
 
 #pragma clang assume_nonnull end
 

@@ -8,7 +8,7 @@ public import Synchronization
 struct Atomic<Value>: ~Copyable, @unchecked Sendable {
   // Sound because virtual threads run on one thread.
   private let cell: UnsafeMutablePointer<Value>
-  private let location = newLocation()
+  let location = newLocation()
 
   @usableFromInline
   init(_ value: Value) {

@@ -8,6 +8,11 @@ struct SpinLock: ~Copyable, @unchecked Sendable {
   private let word: UnsafeMutablePointer<UInt8>
   private let location = newLocation()
 
+  /// One look, which a schedule can put anywhere, stands for all.
+  static var spins: Int { 1 }
+
+  static func refuseOrphaned() -> Never { fatalError("no model has a forked child") }
+
   @usableFromInline
   init() {
     word = .allocate(capacity: 1)

@@ -25,6 +25,33 @@ struct ChannelBatchTests {
     }
   }
 
+  @Test(arguments: [0, 1, 1_000])
+  func `receiveAll takes the values of very many waiting senders at once`(capacity: Int) async throws {
+    try await onSerialQueue {
+      let channel = Channel<Int>(.bounded(capacity))
+      let jobs = (0..<4_000).map { value in co_launch { try channel.send(value) } }
+      try co_yield()
+      #expect(try channel.receiveAll() == Array(0..<4_000))
+      for job in jobs { try job.join() }
+    }
+  }
+
+  @Test func `no memory is allocated to take nothing, and little again and again to take one value more`() {
+    let channel = Channel<Int>(.unbounded)
+    var values: [Int] = []
+    channel.takeAll(&values, .max)
+    #expect(values.capacity == 0)
+    var allocations = 0
+    for value in 0..<4_000 {
+      let before = values.capacity
+      #expect(channel.trySend(value) == .sent)
+      channel.takeAll(&values, 1)
+      if values.capacity != before { allocations += 1 }
+    }
+    #expect(values == Array(0..<4_000))
+    #expect(allocations <= 13)
+  }
+
   @Test(arguments: [Channel<Int>.Capacity.unbounded, .bounded(20_000), .dropOldest(20_000)])
   func `receiveAll takes the memory of very many values as well`(capacity: Channel<Int>.Capacity) async throws {
     try await onSerialQueue {

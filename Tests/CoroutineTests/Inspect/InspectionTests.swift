@@ -1,3 +1,4 @@
+import CCoroutine
 import Dispatch
 import Glibc
 import Synchronization
@@ -27,6 +28,8 @@ struct InspectionTests {
       let held = Unmanaged.passRetained(Self.kinds[kind](Tracked("object", trace)))
       // As a dump does after it has read the address.
       Inspection.begin(held.toOpaque())
+      // Between these two calls a dump only takes a reference, but this test allocates.
+      cco_thread().pointee.lock_exemptions += 1
       startThread {
         isReleasing.raise()
         held.release()
@@ -36,6 +39,7 @@ struct InspectionTests {
       // Time enough for a deinit that does not wait.
       for _ in 0..<20 { sched_yield() }
       trace("retained")
+      cco_thread().pointee.lock_exemptions -= 1
       Inspection.end()
     }
     try await onCoroutine { try ended.pass() }

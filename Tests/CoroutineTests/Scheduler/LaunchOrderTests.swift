@@ -1,4 +1,5 @@
 import Dispatch
+import Synchronization
 import Testing
 
 @testable import Coroutine
@@ -14,6 +15,8 @@ struct LaunchOrderTests {
   /// A pool lives for ever, as the shared one does.
   init() {
     let group = Unmanaged.passRetained(WorkerPool(count: 1, label: "launch order"))
+    // The watchdog never starts: on a busy machine it would move the jobs of a worker that waits for a processor.
+    group._withUnsafeGuaranteedRef { $0.watching.store(true, ordering: .relaxed) }
     queue = group.takeUnretainedValue().workers[0].currentQueue!
   }
 

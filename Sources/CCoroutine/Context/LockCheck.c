@@ -1,0 +1,16 @@
+// The end of a process that holds a lock for too long. The Swift layer counts the locks of each thread in debug builds;
+// its LockCheck.swift says what is checked and where.
+#include "CCoroutine.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+void cco_refuse_locked(const char *lock, const char *operation) {
+  cco_thread()->spin_locks = cco_thread()->thread_locks = 0;
+  char line[256];
+  int length = snprintf(line, sizeof line, "Coroutine: %s while the thread holds a %s; do it outside of the lock\n",
+                        operation, lock);
+  if (write(STDERR_FILENO, line, (size_t)length) != length) _exit(134);
+  abort();
+}

@@ -1,0 +1,19 @@
+// Debug builds: no function of this module is called by a thread that holds a spin lock of the Swift layer.
+#ifndef CLINUX_CHECK_H
+#define CLINUX_CHECK_H
+
+#if DEBUG
+
+#include "CCoroutine.h"
+
+static inline void clinux_check(void) {
+  if (cco_thread()->spin_locks != 0) cco_refuse_locked("spin lock", "a system call");
+}
+
+#else
+
+static inline void clinux_check(void) {}
+
+#endif
+
+#endif

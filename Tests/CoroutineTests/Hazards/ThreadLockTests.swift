@@ -1,0 +1,70 @@
+import CCoroutine
+import CTestSupport
+import Dispatch
+import Glibc
+import Testing
+
+@testable import Coroutine
+
+private let hasThreadSanitizer = cco_compiled_sanitizers() & CCO_THREAD_SANITIZER.rawValue != 0
+
+/// A lock and what it covers.
+private final class Guarded: @unchecked Sendable {
+  // Sound because `count` is accessed under the lock.
+  let lock = ThreadLock()
+  @exclusivity(unchecked) var count = 0
+}
+
+/// Taken by a thread of the parent for ever.
+private let orphaned = Guarded()
+
+@Suite("The lock that may sleep", .timeLimit(.minutes(1)))
+struct ThreadLockTests {
+  @Test func `excludes other threads, whether they spin or sleep`() {
+    let guarded = Guarded()
+    DispatchQueue.concurrentPerform(iterations: 4) { thread in
+      for round in 0..<2_000 {
+        guarded.lock.withLock {
+          let seen = guarded.count
+          if round % 500 == thread { usleep(500) }
+          guarded.count = seen + 1
+        }
+      }
+    }
+    #expect(guarded.lock.withLock { guarded.count } == 8_000)
+  }
+
+  @Test func `wakes every sleeping thread in turn`() {
+    let guarded = Guarded()
+    let group = DispatchGroup()
+    guarded.lock.lock()
+    for _ in 0..<8 {
+      DispatchQueue.global().async(group: group) { guarded.lock.withLock { guarded.count += 1 } }
+    }
+    usleep(20_000)
+    guarded.lock.unlock()
+    group.wait()
+    #expect(guarded.lock.withLock { guarded.count } == 8)
+  }
+
+  // ThreadSanitizer ends a child of many threads.
+  @Test(.enabled(if: !hasThreadSanitizer))
+  func `ends a forked child that waits for a thread of its parent`() async {
+    await #expect(processExitsWith: .success) {
+      let isTaken = DispatchSemaphore(value: 0)
+      Thread.start {
+        orphaned.lock.lock()
+        isTaken.signal()
+        while true { sleep(1) }
+      }
+      isTaken.wait()
+      let code = cts_in_child(20, { _ in orphaned.lock.withLock { 0 } }, nil)
+      // Ended by a trap, and not by the alarm.
+      precondition(code < 0 && code != -SIGALRM && code != -1_000, "\(code)")
+    }
+  }
+}
+
+private enum Thread {
+  static func start(_ body: @escaping @Sendable () -> Void) { DispatchQueue(label: "holder").async(execute: body) }
+}
