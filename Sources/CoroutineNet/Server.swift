@@ -77,6 +77,8 @@ public enum Server {
     } catch {
       if !co_isCancelled { throw error }
     }
+    // An acceptor that a cancellation ends closes all listeners, which may reach another one before the cancellation.
+    if co_isCancelled, failures.allSatisfy({ $0 as? NetError == .closed }) { return }
     // One listener's failure closes the others.
     if let failure = failures.first(where: { $0 as? NetError != .closed }) ?? failures.first { throw failure }
   }
