@@ -40,6 +40,7 @@ let package = Package(
   products: [
     .library(name: "Coroutine", targets: ["Coroutine"]),
     .library(name: "CoroutineNet", targets: ["CoroutineNet"]),
+    .library(name: "CoroutineTesting", targets: ["CoroutineTesting"]),
   ],
   traits: [
     .trait(
@@ -81,6 +82,7 @@ let package = Package(
     ),
     .target(name: "Coroutine", dependencies: ["CCoroutine", "CLinux"]),
     .target(name: "CoroutineNet", dependencies: ["Coroutine", "CLinux"]),
+    .target(name: "CoroutineTesting", dependencies: ["Coroutine", "CoroutineNet", "CLinux"]),
     .systemLibrary(name: "CPNG"),
     .systemLibrary(name: "CZlib"),
     .executableTarget(
@@ -100,12 +102,13 @@ let package = Package(
     .testTarget(name: "CCoroutineTests", dependencies: ["CCoroutine", "CTestSupport", "CExceptions"]),
     .testTarget(
       name: "CoroutineNetTests",
-      dependencies: ["CoroutineNet", "Coroutine", "CTestSupport"]
+      dependencies: ["CoroutineNet", "CoroutineTesting", "Coroutine", "CTestSupport"]
     ),
     .testTarget(
       name: "CoroutineTests",
-      dependencies: ["Coroutine", "CCoroutine", "CLinux", "CTestSupport", "CExceptions"]
+      dependencies: ["Coroutine", "CoroutineTesting", "CCoroutine", "CLinux", "CTestSupport", "CExceptions"]
     ),
+    .testTarget(name: "CoroutineTestingTests", dependencies: ["CoroutineTesting", "CoroutineNet", "Coroutine"]),
     // Compiles files of the library once more, by links to them in its folder Shipped, with atomics of its own.
     .testTarget(name: "CoroutineInterleavingTests", dependencies: ["Coroutine", "CCoroutine", "CLinux"]),
     .testTarget(name: "CoroutineStressTests", dependencies: ["Coroutine", "CCoroutine"]),

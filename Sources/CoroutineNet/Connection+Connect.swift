@@ -14,6 +14,10 @@ extension Connection {
     let operation = "connecting to"
     try co_checkCancelled()
     let isTCP = address.family != AF_UNIX
+    if let network = Simulated.current {
+      let (socket, local) = try NetError.telling(operation, address) { try network.connect(to: address) }
+      return Connection(socket, isTCP: isTCP, local: local, remote: address)
+    }
     let socket = try Socket.make(address, isStream: true, operation)
     if isTCP { Socket.set(CLINUX_NO_DELAY, true, of: socket) }
     try begin(socket, address, operation)

@@ -40,6 +40,14 @@ public final class Connection: Sendable {
   ///
   /// Never suspends; may be called anywhere.
   public static func pair() throws -> (Connection, Connection) {
+    if let network = Simulated.current {
+      let ends = try NetError.telling("creating a pair of sockets", nil) { try network.pair() }
+      let unnamed = SocketAddress(.unix([]))
+      return (
+        Connection(ends.0, isTCP: false, local: unnamed, remote: unnamed),
+        Connection(ends.1, isTCP: false, local: unnamed, remote: unnamed)
+      )
+    }
     var ends: (Int32, Int32) = (-1, -1)
     let code = withUnsafeMutableBytes(of: &ends) {
       clinux_socket_pair($0.baseAddress.unsafelyUnwrapped.assumingMemoryBound(to: Int32.self))
@@ -58,7 +66,10 @@ public final class Connection: Sendable {
   /// The connection's own address.
   ///
   /// For an accepted connection that is closed, the address of its listener.
-  public var localAddress: SocketAddress { (withNumber { SocketAddress.local(of: $0) } ?? nil) ?? knownLocal }
+  public var localAddress: SocketAddress {
+    if socket.simulated != nil { return knownLocal }
+    return (withNumber { SocketAddress.local(of: $0) } ?? nil) ?? knownLocal
+  }
 
   // MARK: End
 
@@ -75,6 +86,7 @@ public final class Connection: Sendable {
       throw NetError(.closed, operation, remoteAddress)
     }
     if code != 0 { throw NetError(code: -code, operation, remoteAddress) }
+    socket.simulated?.used(.writing)
   }
 
   /// Closes: every coroutine that reads or writes gets ``NetError/closed``.

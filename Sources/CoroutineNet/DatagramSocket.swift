@@ -37,6 +37,10 @@ public final class DatagramSocket: Sendable {
   }
 
   private static func bindOnce(_ address: SocketAddress) throws -> DatagramSocket {
+    if let network = Simulated.current {
+      let (socket, bound) = try NetError.telling("binding", address) { try network.bindDatagrams(address) }
+      return DatagramSocket(socket, nil, bound, address.family)
+    }
     let socket = try Socket.make(address, isStream: false, "binding")
     if address.family == AF_INET6 { Socket.set(CLINUX_V6_ONLY, !address.isAny, of: socket) }
     let path = try Socket.bind(socket, address, unlinks: true)
@@ -56,6 +60,9 @@ public final class DatagramSocket: Sendable {
     let count = try NetError.telling("receiving at", address) {
       try socket.perform(.reading) { number in
         var result: Int64 = 0
+        if let end = socket.simulated, let simulated = end as? any SimulatedDatagrams {
+          return Self.receive(number, simulated, buffer, &sender)
+        }
         sender = SocketAddress.read {
           result = clinux_receive_from(number, buffer.baseAddress, buffer.count, $0, $1)
         }
@@ -64,6 +71,20 @@ public final class DatagramSocket: Sendable {
     }
     if count > buffer.count { throw NetError(.tooLong, "receiving at", address) }
     return (Int(count), sender ?? SocketAddress(.unix([])))
+  }
+
+  private static func receive(
+    _ number: Int32,
+    _ simulated: any SimulatedDatagrams,
+    _ buffer: UnsafeMutableRawBufferPointer,
+    _ sender: inout SocketAddress?
+  ) -> WatchedDescriptor.Attempt {
+    var byte: UInt8 = 0
+    let result = clinux_receive(number, &byte, 1)
+    guard result > 0, let datagram = simulated.next() else { return .init(result) }
+    buffer.copyBytes(from: datagram.bytes.prefix(buffer.count))
+    sender = datagram.from
+    return .init(Int64(datagram.bytes.count))
   }
 
   /// Sends a datagram.
@@ -75,6 +96,10 @@ public final class DatagramSocket: Sendable {
   public func send(_ bytes: [UInt8], to address: SocketAddress) throws {
     var pause: Duration = .milliseconds(1)
     try NetError.telling("sending to", address) {
+      if let end = socket.simulated, let simulated = end as? any SimulatedDatagrams {
+        _ = try socket.perform(.writing) { _ in .init(0) }
+        return simulated.send(bytes, to: address)
+      }
       while true {
         var isFull = false
         _ = try socket.perform(.writing) { number in

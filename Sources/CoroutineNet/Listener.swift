@@ -48,6 +48,12 @@ public final class Listener: Sendable {
   }
 
   private static func bindOnce(_ address: SocketAddress, _ options: Options) throws -> Listener {
+    if let network = Simulated.current {
+      let (socket, bound) = try NetError.telling("binding", address) {
+        try network.listen(at: address, backlog: options.backlog)
+      }
+      return Listener(socket, nil, bound)
+    }
     let socket = try Socket.make(address, isStream: true, "binding")
     if address.family == AF_UNIX {
       // One socket has a path.
@@ -88,6 +94,7 @@ public final class Listener: Sendable {
   ///
   /// Never suspends.
   func acceptNow() throws -> Connection? {
+    if let simulated = socket.simulated { return try acceptNow(simulated) }
     var remote: SocketAddress?
     let number = try NetError.telling("accepting at", address) {
       try socket.attempt(.reading) { listener in
@@ -105,6 +112,16 @@ public final class Listener: Sendable {
       by: address,
       remote ?? SocketAddress(.unix([]))
     )
+  }
+
+  private func acceptNow(_ simulated: any SimulatedEnd) throws -> Connection? {
+    guard let listener = simulated as? any SimulatedListener else { return nil }
+    var byte: UInt8 = 0
+    let count = try NetError.telling("accepting at", address) {
+      try socket.attempt(.reading) { .init(clinux_receive($0, &byte, 1)) }
+    }
+    guard count != nil, let next = listener.next() else { return nil }
+    return Connection(next.socket, isTCP: address.family != AF_UNIX, local: address, remote: next.remote)
   }
 
   /// Suspends until `acceptNow` may find a connection.

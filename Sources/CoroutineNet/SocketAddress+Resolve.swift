@@ -15,6 +15,11 @@ extension SocketAddress {
     guard !host.isEmpty, !host.utf8.contains(0) else {
       throw NetError(.badAddress("\"\(host)\" is no name of a host"), "resolving")
     }
+    if let network = Simulated.current {
+      let addresses = network.resolve(host, port: port)
+      if addresses.isEmpty { throw NetError(.unresolved(host, EAI_NONAME), "resolving") }
+      return addresses
+    }
     return try co_blocking { try lookUp(host, port) }
   }
 

@@ -103,7 +103,7 @@ public struct SocketAddress: Hashable, Sendable, CustomStringConvertible {
   }
 
   /// The literal address without port and interface.
-  private var host: String {
+  package var host: String {
     let length = Int(INET6_ADDRSTRLEN)
     return withUnsafeTemporaryAllocation(of: CChar.self, capacity: length) { text in
       switch storage {

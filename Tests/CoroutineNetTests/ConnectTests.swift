@@ -1,3 +1,4 @@
+import CoroutineTesting
 import Glibc
 import Testing
 
@@ -48,18 +49,18 @@ struct ConnectTests {
   /// Runs a race under virtual time; returns its outcome, its length in milliseconds, and the beginnings of the
   /// attempts.
   private func race(_ attempts: [Attempt]) throws -> (outcome: String, length: UInt64, begun: [String], ended: Int) {
-    let simulation = Simulation()
+    let world = World()
     let ended = Locked(0)
     let begun = Locked<[String]>([])
     let addresses = (0..<attempts.count).map { SocketAddress.loopback(port: UInt16($0)) }
-    return try simulation.run {
-      let start = simulation.now
-      func elapsed() -> UInt64 { (simulation.now - start) / 1_000_000 }
+    return try world.run {
+      let start = world.now
+      @Sendable func elapsed() -> UInt64 { UInt64((world.now - start) / .milliseconds(1)) }
       var outcome = ""
       do {
         let winner = try ConnectRace.first(of: addresses, apart: .milliseconds(250)) { address in
           let index = Int(address.port ?? 0)
-          begun.withLock { $0.append("\(index) at \((simulation.now - start) / 1_000_000)") }
+          begun.withLock { $0.append("\(index) at \(elapsed())") }
           defer { ended.withLock { $0 += 1 } }
           switch attempts[index] {
           case .succeeds(let time): try co_delay(time)
@@ -123,10 +124,10 @@ struct ConnectTests {
     }
   }
 
-  @Test func `a real wait in a simulation is no deadlock`() throws {
-    let result = try Simulation().run {
-      let (one, other) = try Connection.pair()
-      let reader = co_launch { try one.read(upTo: 5) }
+  @Test func `a wait for a socket of the real world is declared in a world`() throws {
+    let result = try World().run {
+      let (one, other) = try World.outside { try Connection.pair() }
+      let reader = co_launch { try World.outside { try one.read(upTo: 5) } }
       try co_delay(.milliseconds(5))
       DispatchSender.send(9, other)
       return try reader.join()

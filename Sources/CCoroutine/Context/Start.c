@@ -15,6 +15,8 @@ static __thread __attribute__((tls_model("initial-exec"))) cco_thread_words word
 // `careful` until proven otherwise; before cco_start no context exists, so nobody switches.
 cco_runtime_facts cco_facts = {.careful = 1};
 
+uint32_t cco_worlds = 0;
+
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static atomic_bool started;
 static atomic_uint disabled, active;

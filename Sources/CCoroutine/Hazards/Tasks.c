@@ -87,6 +87,14 @@ bool cco_is_inside_task(void) { return cco_current_task() != NULL || cco_thread(
 
 void *cco_current_task(void) { return swift_task_getCurrent ? swift_task_getCurrent() : NULL; }
 
+void *cco_exchange_task(void *task) {
+  if (cco_facts.refuses_tasks || cco_facts.task_offset == 0) return NULL;
+  void **word = (void **)(cco_thread_pointer() + cco_facts.task_offset);
+  void *old = *word;
+  *word = task;
+  return old;
+}
+
 static void refuse(const char *why) {
   cco_facts.refuses_tasks = 1;
   description = why;

@@ -118,6 +118,11 @@ __attribute__((noreturn)) void cco_refuse_locked(const char *lock, const char *o
 /// The Task that Swift takes the calling code for; NULL for none.
 void *_Nullable cco_current_task(void);
 
+/// Makes `task` the Task that Swift takes the calling code for, and returns the one before. Where that word was not
+/// found, it changes nothing. `task` must be blocked by the calling code, or suspended until it has ended, and the
+/// caller puts the old one back in the same frame: a new Task that is made in between inherits its task-locals.
+void *_Nullable cco_exchange_task(void *_Nullable task);
+
 /// Whether a wait here would park a Task's synchronous part together with the coroutine: asked where `refuses_tasks`.
 bool cco_is_inside_task(void);
 
@@ -260,6 +265,19 @@ static inline __attribute__((always_inline)) bool cco_try_retain(void *object) {
 /// LLVM's optimizer for Swift moves a retain down past stores, atomic ones included. After the store that gives up a
 /// lock, or that publishes an outcome, another thread may already have released the object.
 static inline __attribute__((always_inline)) void cco_order_retains(void) { __asm__ volatile("" ::: "memory"); }
+// -------------------------------------------------------------------------------------------------------- worlds
+
+/// The number of simulated worlds that run now. Any thread changes it, atomically, around the run of its world; read
+/// without order, because only the thread that runs a world must see its own.
+extern uint32_t cco_worlds __attribute__((swift_attr("nonisolated(unsafe)")));
+
+static inline __attribute__((always_inline)) bool cco_has_worlds(void) {
+  return __builtin_expect(__atomic_load_n(&cco_worlds, __ATOMIC_RELAXED) != 0, 0);
+}
+
+static inline void cco_worlds_changed(int32_t difference) {
+  (void)__atomic_add_fetch(&cco_worlds, (uint32_t)difference, __ATOMIC_RELAXED);
+}
 
 // ------------------------------------------------------------------------------------------- overflow and reports
 

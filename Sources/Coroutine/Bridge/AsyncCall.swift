@@ -11,11 +11,10 @@ import Synchronization
 /// outside a coroutine.
 public func co_await<Output: Sendable>(_ operation: @escaping @Sendable () async throws -> Output) throws -> Output {
   let (_, job) = try Carrier.requireJob()
-  let host = job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.host }
+  try Host.requireReal(job) { "a Task" }
   let task = SetOnce<Task<Void, Never>>()
   let cancel: @Sendable () -> Void = { task.value?.cancel() }
   return try co_suspend(onCancel: cancel) { (done: Resumer<Output>) in
-    host.beginOutsideWork()
     task.set(
       Task {
         do {
@@ -23,7 +22,6 @@ public func co_await<Output: Sendable>(_ operation: @escaping @Sendable () async
         } catch {
           done.fail(error)
         }
-        host.endOutsideWork()
       }
     )
   }

@@ -56,18 +56,15 @@ extension BlockingPool {
   func run<Output: Sendable>(_ body: sending @escaping () throws -> Output) throws -> Output {
     let (_, job) = try Carrier.requireJob()
     try job.checkCancelled()
-    // A simulation must not take this wait for a deadlock. The job makes both calls itself, so the simulation never
-    // sees the end of the work before the wake-up.
     let host = job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.host }
-    host.beginOutsideWork()
-    defer { host.endOutsideWork() }
-
     // Passed on by `consume`, so that this frame, while parked, keeps nothing alive that the body has released.
     let cell = SuspendCell<Output>(job)
     let work = BlockingBody(cell, locals: LocalBinding.current, consume body)
-    submit(work)
+    // A simulated world runs the body itself; one that was dropped then runs nothing.
+    let isSimulated = host.hasVirtualTime && host.takesBlocking(job) { work.run() }
+    if !isSimulated { submit(work) }
     if let delivered = try cell.wait(.blocking) { return try delivered.get() }
-    if withdraw(work) { work.drop() }
+    if isSimulated || withdraw(work) { work.drop() }
     throw Carrier.current?.pointee.job?.cancellation() ?? CancellationError()
   }
 }

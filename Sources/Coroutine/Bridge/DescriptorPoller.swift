@@ -101,8 +101,8 @@ final class DescriptorPoller: @unchecked Sendable {
   func wait(for descriptor: Descriptor, _ direction: Descriptor.Direction) throws -> Answer {
     // Read again at each wait: since its wake-up, the job may have moved to another thread, or been cancelled.
     let (carrier, job) = try Carrier.beginWaiting()
-    // A simulation must not take this wait for a deadlock.
-    let host = job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.host }
+    // A simulated world waits for descriptors only where that is declared.
+    try Host.requireReal(job) { "a \(direction) descriptor, \(descriptor.number)" }
     let table = Self.table(descriptor, tables)
     var waiter = Waiter(job: job)
     return try withUnsafeMutablePointer(to: &waiter) { waiter in
@@ -114,8 +114,6 @@ final class DescriptorPoller: @unchecked Sendable {
         default: throw DescriptorWaitFailed(code: code)
         }
       }
-      host.beginOutsideWork()
-      defer { host.endOutsideWork() }
       try WaitQueue.park(carrier, job, direction.waitKind, for: UInt(bitPattern: Int(descriptor.number))) { epoch in
         table.begin(waiter, epoch)
       } withdraw: {

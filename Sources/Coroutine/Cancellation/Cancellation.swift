@@ -77,7 +77,13 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
   ///
   /// Called on the job's own carrier, or on its scheduler while the job is parked.
   @usableFromInline @inline(never)
-  func cancellation() -> (any Error)? { cancellation(from: pointee.frames) }
+  func cancellation() -> (any Error)? {
+    guard let error = cancellation(from: pointee.frames) else { return nil }
+    if let carrier = Carrier.current, carrier.pointee.job == self, let scheduler = carrier.pointee.scheduler {
+      scheduler._withUnsafeGuaranteedRef { if $0.host.hasVirtualTime { $0.host.throwsCancellation(self) } }
+    }
+    return error
+  }
 
   func cancellation(outside frame: UnsafeMutablePointer<CancelFrame>) -> (any Error)? {
     cancellation(from: frame.pointee.outer)

@@ -10,7 +10,7 @@ extension Channel {
   ///   ``CoroutineError/notInCoroutine`` outside a coroutine.
   @inlinable
   public func receive() throws -> Element? {
-    let (carrier, job) = try Carrier.beginWaiting()
+    let (carrier, job) = try Carrier.beginWaiting(for: address)
     guard let value = try next(carrier, job) else {
       try throwCause()
       return nil
@@ -75,7 +75,7 @@ extension Channel {
   /// - Returns: The values in order; empty if the channel is closed and drained.
   @inlinable
   public func receiveAll() throws -> [Element] {
-    let (carrier, job) = try Carrier.beginWaiting()
+    let (carrier, job) = try Carrier.beginWaiting(for: address)
     guard let first = try next(carrier, job) else {
       try throwCause()
       return []
@@ -100,7 +100,7 @@ extension Channel {
     do {
       repeat {
         // Looked up in each round: a wait may end on another thread.
-        let (carrier, job) = try Carrier.beginWaiting()
+        let (carrier, job) = try Carrier.beginWaiting(for: address)
         takeAll(&values, count &- values.count)
         guard values.count < count else { break }
         guard let value = try next(carrier, job) else {

@@ -36,7 +36,7 @@ extension Channel {
   @inlinable @inline(__always)
   func enter(offering slot: UnsafeMutablePointer<Element?>) throws -> (UnsafeMutablePointer<Carrier>, JobRef) {
     do {
-      let (carrier, job) = try Carrier.beginWaiting()
+      let (carrier, job) = try Carrier.beginWaiting(for: address)
       return (carrier, job)
     } catch {
       drop(slot)

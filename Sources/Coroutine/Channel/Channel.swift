@@ -95,6 +95,11 @@ public final class Channel<Element: Sendable>: @unchecked Sendable {
 
   // MARK: Shared by all verbs
 
+  /// The address, for a wait's source.
+  @inlinable var address: UInt {
+    @inline(__always) get { unsafeBitCast(self, to: UInt.self) }
+  }
+
   /// Takes the lock while the memory of the ring has room for `wanted` more values.
   ///
   /// Memory is allocated and freed without the lock. Meanwhile other threads may make the ring larger, fill it, or take

@@ -35,6 +35,7 @@ extension UnsafeMutablePointer where Pointee == Completion {
       if scheduler.handlers == nil { return .scheduler(scheduler, scheduler.currentAnchor) }
       return .scheduler(pointee.lock.withLock { workerOfHandlers(current) }.takeUnretainedValue(), nil)
     }
+    if let simulated = Host.simulated(nil) { return .scheduler(simulated, nil) }
     return .ordered(orderedHandlers())
   }
 }

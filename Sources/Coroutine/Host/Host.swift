@@ -1,9 +1,14 @@
+internal import CCoroutine
+import Dispatch
+import Synchronization
+
 /// The owner of a scheduler; see ``Host``.
 @usableFromInline typealias Anchor = AnyObject
 
 /// Drives a scheduler: gives it threads, wakes it for its timers, and knows whether it is current.
 ///
-/// A Dispatch queue is a host (QueueHost), a simulation is another, and the scheduler of a forked child has a third.
+/// A Dispatch queue is a host (QueueHost), a simulated world is another (SimulatedHost), and the scheduler of a forked
+/// child has a third.
 /// The scheduler calls the methods below, and never tests for the kind of its host. A host belongs to one scheduler.
 ///
 /// Anchor. The object that owns the scheduler, a Dispatch queue for instance, is its anchor. The scheduler holds its
@@ -18,7 +23,7 @@ class Host: @unchecked Sendable {
   ///
   /// If so, nothing may spin until real time has passed.
   @usableFromInline let hasVirtualTime: Bool
-  /// Whether the host chooses the next of several ready jobs or select cases.
+  /// Whether the host chooses one of several ready select cases.
   @usableFromInline let controlsOrder: Bool
   /// Whether the scheduler releases its anchor when nothing of it is live.
   let releasesAnchor: Bool
@@ -71,7 +76,57 @@ class Host: @unchecked Sendable {
   /// Called only if the host controls the order.
   func choose(_ count: Int) -> Int { 0 }
 
-  /// Called around work outside the scheduler that will wake one of its jobs, for a host that detects deadlocks.
-  func beginOutsideWork() {}
-  func endOutsideWork() {}
+  // MARK: Simulated worlds
+  //
+  // Asked only where `hasVirtualTime` is true. Where that is not known anyway, `cco_has_worlds` is asked before: a hook
+  // outside of worlds costs one load of a word that does not change.
+
+  /// The scheduler that stands for that of `queue`, or of a worker of the pool without a queue.
+  func simulated(_ queue: DispatchQueue?) -> Scheduler? { nil }
+
+  /// The number of the next job, if the host assigns its own.
+  func nextJobID() -> UInt64? { nil }
+
+  /// Returns whether a running job must leave its stack, because another one is to run here.
+  ///
+  /// Called before each wait of a job, and at each co_point, which `holdsQueue`: no other job of the same queue runs.
+  /// `source`: the address of what the job is about to wait for; 0 if there is none, or more than one.
+  func reachesPoint(_ job: JobRef, _ source: UInt, holdsQueue: Bool) -> Bool { false }
+
+  /// Called when a running job has cancelled another.
+  func hasInterrupted() {}
+
+  /// Called when a running job is about to throw its cancellation error.
+  func throwsCancellation(_ job: JobRef) {}
+
+  /// Returns whether a fault happens.
+  func chooseFault(_ name: StaticString) -> Bool { false }
+
+  /// Throws if the host's jobs must not wait for the real world; `what` says for what.
+  func requireReal(_ job: JobRef?, _ what: () -> String) throws {}
+
+  /// Returns true if the host itself runs a body of co_blocking.
+  func takesBlocking(_ job: JobRef, _ body: @escaping @Sendable () -> Void) -> Bool { false }
+
+  /// Throws if blocking the calling thread would block a simulated world.
+  static func requireReal(_ what: () -> String) throws {
+    guard cco_has_worlds() else { return }
+    guard let carrier = Carrier.current, let scheduler = carrier.pointee.scheduler else { return }
+    try scheduler._withUnsafeGuaranteedRef {
+      if $0.host.hasVirtualTime { try $0.host.requireReal(carrier.pointee.job, what) }
+    }
+  }
+
+  /// Throws if a job of a simulated world is about to wait for the real world.
+  static func requireReal(_ job: JobRef, _ what: () -> String) throws {
+    guard cco_has_worlds() else { return }
+    try job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { try $0.host.requireReal(job, what) }
+  }
+
+  /// The scheduler that stands for that of `queue`, if the calling code is in a world; nil elsewhere.
+  static func simulated(_ queue: DispatchQueue?) -> Scheduler? {
+    guard cco_has_worlds() else { return nil }
+    guard let scheduler = Carrier.current?.pointee.scheduler else { return nil }
+    return scheduler._withUnsafeGuaranteedRef { $0.host.hasVirtualTime ? $0.host.simulated(queue) : nil }
+  }
 }

@@ -76,8 +76,9 @@ final class QueueHost: Host, @unchecked Sendable {
 
   /// Returns the scheduler of `queue`, and creates it at the first use.
   ///
-  /// The queue owns it.
+  /// The queue owns it. In a simulated world, the world has one of its own for each queue.
   static func scheduler(for queue: DispatchQueue) -> Scheduler {
+    if let simulated = Host.simulated(queue) { return simulated }
     if let found = observed(queue.getSpecific(key: key)) { return found }
     return creation.withLock {
       if let found = queue.getSpecific(key: key) { return found }

@@ -52,9 +52,12 @@ public final class CoroutineLocal<Value: Sendable>: Sendable {
   /// The current value.
   ///
   /// May be read anywhere; does not suspend.
-  public var value: Value {
+  public var value: Value { value(from: LocalBinding.current) }
+
+  /// The value that a list of bindings has.
+  func value(from list: LocalBinding?) -> Value {
     let key = ObjectIdentifier(self)
-    var binding = LocalBinding.current
+    var binding = list
     while let current = binding {
       // The cast cannot fail: only `withValue` of this object makes bindings with its identity.
       if current.key == key { return (current.value as? Value) ?? defaultValue }

@@ -85,6 +85,7 @@ public final class Job<Success: Sendable>: AnyJob, @unchecked Sendable {
   ///   parent that has not ended.
   @discardableResult
   public func wait() throws -> Success {
+    if !completion.isSettled { try Host.requireReal { "Job.wait, which blocks its thread" } }
     if let carrier = Carrier.current, carrier.pointee.job != nil {
       throw CoroutineError.wouldDeadlock(because: .blocksCoroutine)
     }

@@ -77,6 +77,8 @@ enum Launch {
       let current = job.pointee.scheduler.load(ordering: .relaxed)
       return current._withUnsafeGuaranteedRef { $0.isImmortal } ? current : current.retain()
     }
+    // The driver of a simulated world runs handlers and blocking bodies.
+    if let simulated = Host.simulated(nil) { return simulated.forRecord() }
     // No thread of a forked child is in a coroutine, so the check above covers launches inside a coroutine.
     return (ForkedChild.isHere ? ForkedChild.scheduler : WorkerPool.shared.nextWorker()).forRecord()
   }

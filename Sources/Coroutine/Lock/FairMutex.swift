@@ -55,7 +55,7 @@ public final class FairMutex: @unchecked Sendable {
   ///   ``CoroutineError/notInCoroutine`` outside a coroutine.
   @inlinable
   public func lock() throws {
-    let (carrier, job) = try Carrier.beginWaiting()
+    let (carrier, job) = try Carrier.beginWaiting(for: UInt(bitPattern: permit))
     if !permit.takeAtOnce(1) { try lockContended(carrier, job) }
     owner.store(LockOwner(job).word, ordering: .relaxed)
   }

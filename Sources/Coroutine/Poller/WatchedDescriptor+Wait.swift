@@ -64,8 +64,13 @@ extension WatchedDescriptor {
         if seen.state == .closed { throw Failure.closed }
         return nil
       }
+      if let simulated, simulated.failure != 0 {
+        leave()
+        throw Failure.system(simulated.failure)
+      }
       let attempt = call(number)
       leave()
+      simulated?.used(direction)
       switch attempt.result {
       case 0...:
         if attempt.isShort, shortReadMeansEmpty { readiness.clear(seen, afterShortRead: true) }
@@ -86,11 +91,11 @@ extension WatchedDescriptor {
   package func wait(_ direction: Direction) throws {
     // Read again at each wait: since its wake-up, the job may have moved to another thread, or been cancelled.
     let (carrier, job) = try Carrier.beginWaiting()
-    try watch()
-    // A simulation must not take this wait for a deadlock.
-    let host = job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.host }
-    host.beginOutsideWork()
-    defer { host.endOutsideWork() }
+    if simulated == nil {
+      // A simulated world waits for real descriptors only where that is declared.
+      try Host.requireReal(job) { "a \(direction) descriptor, \(number)" }
+      try watch()
+    }
     let readiness = self.direction(direction)
     readiness.pointee.lock.lock()
     guard readiness.beginWaiting() else { return readiness.pointee.lock.unlock() }

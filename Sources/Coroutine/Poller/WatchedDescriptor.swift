@@ -48,6 +48,8 @@ package final class WatchedDescriptor: @unchecked Sendable {
   /// Whether the kernel has an event for everything that comes after a read which returned less than it asked for, so
   /// that such a read says that nothing is left: true of TCP.
   let shortReadMeansEmpty: Bool
+  /// What stands behind a descriptor of a simulated world; nil elsewhere, for which a system call costs one load more.
+  package let simulated: (any SimulatedEnd)?
   let use: WatchTable.Use
   private let life = Atomic<UInt>(0)
   /// The poller that it is added to, an unmanaged reference: set once, before it is added; 0 before.
@@ -60,7 +62,7 @@ package final class WatchedDescriptor: @unchecked Sendable {
   /// Takes over an open, non-blocking descriptor.
   ///
   /// If it throws, the descriptor has been closed.
-  package init(_ number: Int32, shortReadMeansEmpty: Bool) throws {
+  package init(_ number: Int32, shortReadMeansEmpty: Bool, simulated: (any SimulatedEnd)? = nil) throws {
     guard let use = WatchTable.take() else {
       Glibc.close(number)
       throw DescriptorRefusal(code: ENOMEM)
@@ -68,6 +70,7 @@ package final class WatchedDescriptor: @unchecked Sendable {
     self.number = number
     self.use = use
     self.shortReadMeansEmpty = shortReadMeansEmpty
+    self.simulated = simulated
   }
 
   deinit {
@@ -168,6 +171,7 @@ package final class WatchedDescriptor: @unchecked Sendable {
     // The kernel's epoll is common to a forked child and its parent: here, only the copy goes.
     if isWatched.load(ordering: .acquiring), cco_facts.forked == 0 { currentPoller?.unwatch(number) }
     Glibc.close(number)
+    simulated?.closed()
   }
 
   private var currentPoller: Poller? {

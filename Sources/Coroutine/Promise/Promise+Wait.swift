@@ -12,6 +12,7 @@ extension Promise {
   /// Does not cancel the promise, and cannot be cancelled.
   @discardableResult
   public final func wait() throws -> Success {
+    if !completion.isSettled { try Host.requireReal { "Promise.wait, which blocks its thread" } }
     // A carrier without a job runs handlers.
     if Carrier.current != nil { throw CoroutineError.wouldDeadlock(because: .blocksCoroutine) }
     if !completion.isSettled {

@@ -71,19 +71,24 @@ struct Carrier: ~Copyable {
   ///
   /// Throws outside a coroutine, and if the job is cancelled. May suspend; the caller has taken nothing yet. Usually
   /// this costs one decrement more than `requireJob`.
+  /// `source`: the address of what it waits for, if one object says it all; only a simulated world looks at it.
   @inlinable @inline(__always)
-  static func beginWaiting() throws -> (UnsafeMutablePointer<Carrier>, JobRef) {
+  static func beginWaiting(for source: UInt = 0) throws -> (UnsafeMutablePointer<Carrier>, JobRef) {
     let (carrier, job) = try requireJob()
-    let now = countWait(carrier, job)
+    let now = countWait(carrier, job, for: source)
     try job.checkCancelled()
     return (now, job)
   }
 
   /// Counts a wait that begins, and returns the carrier to continue with.
   @inlinable @inline(__always)
-  static func countWait(_ carrier: UnsafeMutablePointer<Carrier>, _ job: JobRef) -> UnsafeMutablePointer<Carrier> {
+  static func countWait(
+    _ carrier: UnsafeMutablePointer<Carrier>,
+    _ job: JobRef,
+    for source: UInt = 0
+  ) -> UnsafeMutablePointer<Carrier> {
     carrier.pointee.waitsLeft &-= 1
-    return carrier.pointee.waitsLeft < 0 ? giveWayIfOverdue(carrier, job) : carrier
+    return carrier.pointee.waitsLeft < 0 ? giveWayIfOverdue(carrier, job, source) : carrier
   }
 
   /// The number of waits between two reads of the clock; one read costs as much as ten settled awaits.
@@ -97,13 +102,17 @@ struct Carrier: ~Copyable {
   ///
   /// Does not check cancellation.
   @usableFromInline @inline(never)
-  static func giveWayIfOverdue(_ carrier: UnsafeMutablePointer<Carrier>, _ job: JobRef) -> UnsafeMutablePointer<Carrier>
-  {
+  static func giveWayIfOverdue(
+    _ carrier: UnsafeMutablePointer<Carrier>,
+    _ job: JobRef,
+    _ source: UInt
+  ) -> UnsafeMutablePointer<Carrier> {
     carrier.pointee.waitsLeft = waits
     let scheduler = job.pointee.scheduler.load(ordering: .relaxed)
-    // Virtual time does not advance by itself.
+    // Virtual time does not advance by itself: a simulated world decides before each wait which job continues.
     let isOverdue = scheduler._withUnsafeGuaranteedRef {
-      $0.host.hasVirtualTime || $0.clock &- carrier.pointee.now > patience
+      $0.host.hasVirtualTime
+        ? $0.host.reachesPoint(job, source, holdsQueue: false) : $0.clock &- carrier.pointee.now > patience
     }
     guard isOverdue else { return carrier }
     carrier.pointee.switchesLeft = 0

@@ -71,16 +71,14 @@ extension Scheduler {
     timeSlice.begin(carrier.pointee.now)
     lastLook.store(carrier.pointee.now, ordering: .relaxed)
     idleSpin.begins(carrier.pointee.now)
-    // A host that controls order chooses every job, so every switch goes through the driver.
-    let controlsOrder = host.controlsOrder
-    carrier.pointee.switchesLeft = controlsOrder ? 0 : timeSlice.interval
+    carrier.pointee.switchesLeft = timeSlice.interval
     while true {
       // Tested here as well, because for the call the compiler retains the scheduler: two atomics in each round.
       if inbox.hasMessages { inbox.takeAll(isShared: readyQueue.pointee.workerPool != nil, handle) }
       if !work.isEmpty || hasReadyHandlers {
         // Handlers that always add handlers must not keep the queue, and slow handlers must not delay ready jobs.
         carrier.pointee.switchesLeft -= runWork()
-        if carrier.pointee.switchesLeft <= 0, !controlsOrder {
+        if carrier.pointee.switchesLeft <= 0 {
           look(carrier)
           guard timeSlice.look(carrier.pointee.now) else { return false }
           carrier.pointee.switchesLeft = timeSlice.interval
@@ -90,7 +88,7 @@ extension Scheduler {
         let fired = fireTimers(carrier.pointee.now)
         host.timersFired(fired)
       }
-      guard let job = chooseNext() else {
+      guard let job = readyQueue.popFirst() else {
         if findMore(carrier) || spin(carrier) { continue }
         prepareToIdle()
         if endDrain() { return true }
@@ -102,7 +100,7 @@ extension Scheduler {
       if carrier.pointee.switchesLeft <= 0 {
         look(carrier)
         guard timeSlice.look(carrier.pointee.now) else { return false }
-        carrier.pointee.switchesLeft = controlsOrder ? 0 : timeSlice.interval
+        carrier.pointee.switchesLeft = timeSlice.interval
       }
     }
   }
@@ -111,12 +109,6 @@ extension Scheduler {
   private func look(_ carrier: UnsafeMutablePointer<Carrier>) {
     carrier.pointee.now = clock
     lastLook.store(carrier.pointee.now, ordering: .relaxed)
-  }
-
-  /// Takes the next job: the first, or the one that the host chooses.
-  private func chooseNext() -> JobRef? {
-    guard host.controlsOrder else { return readyQueue.popFirst() }
-    return readyQueue.pointee.queue.remove(at: host.choose(readyQueue.pointee.queue.count))
   }
 
   /// Resumes a job, and returns when control comes back to the driver.

@@ -114,7 +114,9 @@ final class Scheduler: @unchecked Sendable {
   func handle(_ message: Inbox.Message) {
     switch message {
     case .job(let job): readyQueue.append(job)
-    case .interrupt(let job): handleInterrupt(of: job)
+    case .interrupt(let job):
+      if host.hasVirtualTime { host.hasInterrupted() }
+      handleInterrupt(of: job)
     case .work(let item):
       if item == timerWakeup.item {
         timerWakeupArrived()
@@ -191,10 +193,19 @@ final class Scheduler: @unchecked Sendable {
     liveLock.withLock { job.pointee.label.id = takeID() }
   }
 
+  @inline(__always)
   private func takeID() -> UInt64 {
-    if nextID == lastID { (nextID, lastID) = JobIdentifiers.reserve() }
+    if nextID == lastID, let number = reserveIDs() { return number }
     nextID += 1
     return nextID
+  }
+
+  /// Reserves numbers; in a simulated world, returns the next one instead.
+  @inline(never)
+  private func reserveIDs() -> UInt64? {
+    if let number = host.nextJobID() { return number }
+    (nextID, lastID) = JobIdentifiers.reserve()
+    return nil
   }
 
   /// Unregisters a job at its end.

@@ -1,3 +1,4 @@
+import Glibc
 import Synchronization
 
 // The select case of a descriptor that the runtime owns: it is ready when a try may find something, or when the
@@ -46,13 +47,19 @@ private final class ReadyPlace: Inspectable, Sendable {
   func verb(of queue: UInt?) -> String { "wait for" }
 }
 
-/// The words of the waiter: the host that was told of outside work, unless 0; the refusal of the kernel.
+/// The word of the waiter: the refusal of the kernel, or of a simulated world.
 private enum ReadyOperation: SelectOperation {
   static func prepare(_ place: ReadyPlace, _ waiter: SelectWaiterRef) {
     do {
-      try place.descriptor.watch()
+      if place.descriptor.simulated == nil {
+        // A simulated world waits for real descriptors only where that is declared; its run fails.
+        if let job = Carrier.current?.pointee.job {
+          try Host.requireReal(job) { "descriptor \(place.descriptor.number) in a select" }
+        }
+        try place.descriptor.watch()
+      }
     } catch {
-      waiter.pointee.words[1] = UInt((error as? DescriptorRefusal)?.code ?? 0)
+      waiter.pointee.words[0] = UInt((error as? DescriptorRefusal)?.code ?? EPERM)
     }
     // READY says only that nothing is known to the contrary.
     let seen = place.readiness.word
@@ -60,35 +67,20 @@ private enum ReadyOperation: SelectOperation {
       if !place.isReady(place.descriptor.number) { place.readiness.clear(seen) }
       place.descriptor.leave()
     }
-    // A simulation must not take this wait for a deadlock.
-    if let job = Carrier.current?.pointee.job {
-      let host = job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.host }
-      host.beginOutsideWork()
-      waiter.pointee.words[0] = UInt(bitPattern: Unmanaged.passRetained(host).toOpaque())
-    }
   }
 
   static func attempt(_ place: ReadyPlace, _ waiter: SelectWaiterRef) -> SelectAnswer {
-    waiter.pointee.words[1] == 0 && place.readiness.beginWaiting() ? .no : .yes
+    waiter.pointee.words[0] == 0 && place.readiness.beginWaiting() ? .no : .yes
   }
 
   static func finish(_ place: ReadyPlace, _ waiter: SelectWaiterRef) -> Int32 {
-    endOutsideWork(waiter)
-    return Int32(truncatingIfNeeded: waiter.pointee.words[1])
+    return Int32(truncatingIfNeeded: waiter.pointee.words[0])
   }
 
   static func dispose(_ place: ReadyPlace, _ waiter: SelectWaiterRef) {
-    endOutsideWork(waiter)
     // The select has unlinked its waiter by itself.
     place.readiness.pointee.lock.lock()
     place.readiness.endWaitingIfAlone()
     place.readiness.pointee.lock.unlock()
-  }
-
-  private static func endOutsideWork(_ waiter: SelectWaiterRef) {
-    guard let address = UnsafeRawPointer(bitPattern: waiter.pointee.words[0]) else { return }
-    waiter.pointee.words[0] = 0
-    let host = Unmanaged<Host>.fromOpaque(address).takeRetainedValue()
-    host.endOutsideWork()
   }
 }

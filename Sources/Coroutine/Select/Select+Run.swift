@@ -244,6 +244,16 @@ extension SelectWaiter {
 }
 
 extension Carrier {
+  /// Draws a random number from 0 to below 1; in a simulated world from the numbers of the world's seed.
+  static func drawFraction() -> Double {
+    guard let carrier = current, let scheduler = carrier.pointee.scheduler,
+      scheduler._withUnsafeGuaranteedRef({ $0.host.hasVirtualTime })
+    else {
+      return .random(in: 0..<1)
+    }
+    return Double(carrier.pointee.drawNumber() >> 11) * 0x1p-53
+  }
+
   /// Draws a random number: a Weyl sequence that starts with the carrier, mixed on the way out (SplitMix).
   ///
   /// Each carrier has its own, so that selects on different threads share no memory word.

@@ -300,7 +300,7 @@ extension UnsafeMutablePointer where Pointee == Completion {
   /// Throws the cancellation error, and then does not affect the work.
   @inlinable @inline(__always)
   func wait(_ kind: WaitKind) throws {
-    let (carrier, job) = try Carrier.beginWaiting()
+    let (carrier, job) = try Carrier.beginWaiting(for: UInt(bitPattern: self))
     if !isSettled { try park(kind, carrier, job) }
     // Only now: a cancelled waiter has observed nothing.
     if !pointee.isObserved.load(ordering: .relaxed) { pointee.isObserved.store(true, ordering: .relaxed) }

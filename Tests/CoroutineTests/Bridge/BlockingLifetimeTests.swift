@@ -1,3 +1,4 @@
+import CoroutineTesting
 import Dispatch
 import Testing
 
@@ -99,10 +100,14 @@ struct BlockingLifetimeTests {
     #expect(dump.split(separator: "\n").contains { $0.contains("reads a slow disk") && $0.contains("blocking work") })
   }
 
-  @Test func `a simulation waits for a body instead of seeing a deadlock`() async throws {
+  @Test func `a world runs bodies itself, and waits for those that are declared real`() async throws {
     let sum = try await onOwnThread {
       try Simulation(seed: 7).run {
-        let jobs = (1...20).map { number in co_launch { try co_blocking { number } } }
+        let jobs = (1...20).map { number in
+          co_launch {
+            try number % 2 == 0 ? co_blocking { number } : World.outside { try co_blocking { number } }
+          }
+        }
         return try jobs.reduce(0) { try $0 + $1.join() }
       }
     }

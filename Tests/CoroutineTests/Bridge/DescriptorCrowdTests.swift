@@ -1,3 +1,4 @@
+import CoroutineTesting
 import Dispatch
 import Glibc
 import Testing
@@ -107,14 +108,14 @@ struct DescriptorCrowdTests {
     #expect(lines.contains { $0.contains("writes a socket") && $0.contains("writable") })
   }
 
-  @Test func `a simulation waits for a descriptor instead of seeing a deadlock`() async throws {
+  @Test func `a world waits for a descriptor instead of seeing a deadlock`() async throws {
     let pipe = PipePair()
     let rounds = try await onOwnThread {
       try Simulation(seed: 3).run {
         let reader = co_launch {
           var rounds = 0
           while rounds < 20 {
-            try co_wait(readable: pipe.reader)
+            try World.outside { try co_wait(readable: pipe.reader) }
             while pipe.get() != nil { rounds += 1 }
           }
           return rounds

@@ -13,7 +13,7 @@ struct DumpStateTests {
       let simulation = Simulation()
       return try simulation.run {
         var text = ""
-        try body { text = Dump.text(of: [simulation.scheduler]) }
+        try body { text = Simulation.dump }
         return text.split(separator: "\n").map { String($0).replacing(/, launched at .*/, with: "") }
       }
     }
@@ -42,10 +42,10 @@ struct DumpStateTests {
       co_launch(name: "queued") {}
       dump()
     }
-    #expect(line("queued", in: lines) == "\"queued\" not started for 0 ms on simulation")
-    #expect(line("yields later", in: lines) == "\"yields later\" ready for 0 ms on simulation")
-    #expect(line("woken", in: lines) == "\"woken\" ready, parked 2 ms ago on simulation")
-    #expect(line("simulated", in: lines) == "\"simulated\" running for at most 0 ms on simulation")
+    #expect(line("queued", in: lines) == "\"queued\" not started for 0 ms on world")
+    #expect(line("yields later", in: lines) == "\"yields later\" ready for 0 ms on world")
+    #expect(line("woken", in: lines) == "\"woken\" ready, parked 2 ms ago on world")
+    #expect(line("body", in: lines) == "\"body\" running for at most 0 ms on world")
   }
 
   @Test func `a wait in a channel is shown with the direction, the channel and its count`() async throws {
@@ -62,11 +62,11 @@ struct DumpStateTests {
     }
     #expect(
       line("receives", in: lines)
-        == "\"receives\" waiting to receive (Channel<Int> 0x…, rendezvous) for 30 ms on simulation"
+        == "\"receives\" waiting to receive (Channel<Int> 0x…, rendezvous) for 30 ms on world"
     )
     #expect(
       line("sends", in: lines)
-        == "\"sends\" waiting to send (Channel<String> 0x…, 2 of 2 values buffered) for 30 ms on simulation"
+        == "\"sends\" waiting to send (Channel<String> 0x…, 2 of 2 values buffered) for 30 ms on world"
     )
     #expect(line("waits without end", in: lines)?.contains("(Channel<Int> 0x…, 0 values buffered)") == true)
   }
@@ -94,7 +94,7 @@ struct DumpStateTests {
     }
     #expect(
       line("wants the mutex", in: lines)
-        == "\"wants the mutex\" waiting for a lock (FairMutex 0x…, held by #… \"owns\") for 10 ms on simulation"
+        == "\"wants the mutex\" waiting for a lock (FairMutex 0x…, held by #… \"owns\") for 10 ms on world"
     )
     let reader = line("wants to read", in: lines)
     #expect(reader?.contains("a lock (FairReadWriteLock 0x…, held for writing by #… \"owns\")") == true, "\(lines)")
@@ -103,7 +103,7 @@ struct DumpStateTests {
     let permits = line("wants permits", in: lines)
     #expect(permits?.contains("for permits (FairSemaphore 0x…, 1 permits available)") == true, "\(lines)")
     #expect(lines.contains { $0.contains("\"wants a token\" waiting for permits (RateLimiter 0x") }, "\(lines)")
-    #expect(line("owns", in: lines) == "\"owns\" waiting for a delay (ends in 10 ms) for 10 ms on simulation")
+    #expect(line("owns", in: lines) == "\"owns\" waiting for a delay (ends in 10 ms) for 10 ms on world")
   }
 
   @Test func `a lock that a thread owns is shown so`() async throws {
@@ -162,9 +162,9 @@ struct DumpStateTests {
     let text = line("selects", in: lines) ?? ""
     #expect(text.hasPrefix(start), "\(lines)")
     for part in [
-      "; send to Channel<String> 0x…, 1 of 1 values buffered; lock FairMutex 0x…, held by #… \"simulated\"; ",
+      "; send to Channel<String> 0x…, 1 of 1 values buffered; lock FairMutex 0x…, held by #… \"body\"; ",
       "; acquire FairSemaphore 0x…, 0 permits available; await Promise<()> 0x…, created at ",
-      "; await job #… \"other\"; timeout of 40 ms) for 5 ms on simulation",
+      "; await job #… \"other\"; timeout of 40 ms) for 5 ms on world",
     ] {
       #expect(text.contains(part), "\(text)")
     }

@@ -1,6 +1,7 @@
 import Testing
 
 @testable import Coroutine
+@testable import CoroutineTesting
 
 /// Compares the wheel with a sorted list.
 @Suite(.timeLimit(.minutes(1)))
