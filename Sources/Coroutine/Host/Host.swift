@@ -71,6 +71,9 @@ class Host: @unchecked Sendable {
   /// Called only if the host controls the order.
   func choose(_ count: Int) -> Int { 0 }
 
+  /// The priority of Tasks that a coroutine of the scheduler starts to wait for them; nil means that of the thread.
+  var taskPriority: TaskPriority? { nil }
+
   /// Called around work outside the scheduler that will wake one of its jobs, for a host that detects deadlocks.
   func beginOutsideWork() {}
   func endOutsideWork() {}
