@@ -96,7 +96,7 @@ struct WriteTests {
   @Test func `writing to a peer that has gone is EPIPE, and no signal ends the process`() async {
     await #expect(processExitsWith: .success) {
       signal(SIGPIPE, SIG_DFL)
-      try co_launch {
+      try await co_launch {
         let path = freshPath("pipe")
         let file = open(path, O_RDWR | O_CREAT, 0o600)
         defer { unlink(path) }
@@ -111,7 +111,7 @@ struct WriteTests {
         sigpending(&pending)
         #expect(sigismember(&pending, SIGPIPE) == 0)
       }
-      .wait()
+      .value
     }
   }
 
