@@ -85,7 +85,7 @@ struct SpareWorkerTests {
       // The watchdog looks again, and says nothing of the same stall.
       usleep(100_000)
       isDone.raise()
-      try job.wait()
+      try await job.value
       let found = reports.current
       let isRight =
         found.count == 1 && found[0].coroutine?.contains("greedy") == true && found[0].duration >= .milliseconds(20)
