@@ -51,7 +51,8 @@ public func co_isolated<A: Actor, R>(
     }
     return try Isolation.await(actor, body)
   }
-  if current.toOpaque() == Unmanaged.passUnretained(own).toOpaque() {
+  // A coroutine that was started immediately runs outside its queue's turn until it first suspends.
+  if current.toOpaque() == Unmanaged.passUnretained(own).toOpaque(), own.isOwnTurn {
     return try Isolation.enter(own, actor, reentrant, body)
   }
   return try Isolation.visit(own) { try Isolation.enter(own, actor, reentrant, body) }
@@ -132,7 +133,7 @@ enum Isolation {
     _ = try? co_shield { try visit(scheduler) { leave() } }
   }
 
-  /// Moves the running coroutine to `scheduler`, calls `body`, and moves it back.
+  /// Moves the running coroutine into the turn of `scheduler`, which may be its own, calls `body`, and moves it back.
   static func visit<R>(_ scheduler: Scheduler, _ body: () throws -> R) throws -> R {
     let (carrier, job) = try Carrier.requireJob()
     let home = job.pointee.scheduler.load(ordering: .relaxed).takeUnretainedValue()

@@ -28,6 +28,18 @@ struct IsolatedTests {
     #expect(try await onCoroutine { currentTag } == nil)
   }
 
+  @Test func `a coroutine that starts immediately elsewhere enters its queue's turn first`() async throws {
+    let queue = taggedQueue("turn")
+    let ledger = Ledger(on: queue)
+    for isReentrant in [true, false] {
+      let job = co_launch(on: queue, start: .immediate) {
+        let before = currentTag
+        return [before, try co_isolated(ledger, reentrant: isReentrant) { _ in currentTag }, currentTag]
+      }
+      #expect(try await job.value == [nil, "turn", "turn"])
+    }
+  }
+
   @Test func `an error of the body comes out, on the coroutine's own queue`() async throws {
     let ledger = Ledger(on: taggedQueue("errors"))
     let seen = try await onCoroutine(on: taggedQueue("home")) {
