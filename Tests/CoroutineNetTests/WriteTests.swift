@@ -10,7 +10,8 @@ struct WriteTests {
     try await onCoroutine {
       let pair = try TCPPair()
       // More than the buffers of both ends take; the length of the pattern divides no buffer's.
-      let bytes = [UInt8](repeatElement((0..<251).map { UInt8($0) }, count: 80_000).joined())
+      var bytes = (0..<251).map { UInt8($0) }
+      while bytes.count < 16_000_000 { bytes += bytes }
       #expect(throws: TimeoutError.self) { try co_timeout(.milliseconds(50)) { try pair.client.write(bytes) } }
       let count = pair.client.bytesWritten
       #expect(count > 0 && count < bytes.count)
