@@ -12,20 +12,25 @@ private actor Ledger {
   init(_ executor: CoroutineExecutor) { self.executor = executor }
 }
 
+private final class Waiting: @unchecked Sendable {
+  // Sound because the coroutine and the Task take turns on one queue.
+  var continuation: UnsafeContinuation<Void, Never>?
+}
+
 func countAsync(into counts: inout Counts) throws {
-  // A Task on the queue's executor, already started, suspends and is enqueued again.
+  // A Task on the queue's executor waits, and a coroutine resumes it. (`Task.yield` makes a job each time.)
   try counts.countWithin("executor_job", 1000) { count in
-    let (started, go, ended) = (Tally(), Tally(), Tally())
+    let waiting = Waiting()
+    let ended = Tally()
     Task(executorPreference: CoroutineExecutor.current) {
-      started.add(1)
-      while go.value == 0 { await Task.yield() }
-      for _ in 0..<count { await Task.yield() }
+      for _ in 0..<count { await withUnsafeContinuation { waiting.continuation = $0 } }
       ended.add(1)
     }
-    while started.value == 0 { try co_yield() }
     return {
-      go.add(1)
-      while ended.value == 0 { try co_yield() }
+      while ended.value == 0 {
+        if let continuation = waiting.continuation.take() { continuation.resume() }
+        try co_yield()
+      }
     }
   }
   try counts.countWithin("isolated_own_queue", 1000) { count in

@@ -95,6 +95,6 @@ private func inTask(_ body: @escaping @Sendable () async throws -> Void) throws 
 
 private func voluntarySwitches() -> Int {
   var usage = rusage()
-  getrusage(RUSAGE_SELF, &usage)
+  getrusage(Int32(RUSAGE_SELF.rawValue), &usage)
   return usage.ru_nvcsw
 }
