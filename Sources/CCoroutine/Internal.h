@@ -27,6 +27,11 @@ bool cco_swift_runtime_wants_careful(void);
 // The exchange of both lists at a switch, for the careful path: whichever way was found.
 void cco_exchange_lists(cco_saved_context *from, cco_saved_context *to);
 
+// ---- TaskLocals.c: whether task-local lists look as that file reads them. Asked on a thread without bindings, with
+// the place of their head.
+bool cco_prove_task_locals(intptr_t offset);
+void cco_task_locals_understood(bool is_understood);
+
 // ---- ThreadBlock.c: the thread-local block of the library whose code contains `symbol`, on the calling thread.
 typedef struct cco_thread_block {
   const void *symbol;

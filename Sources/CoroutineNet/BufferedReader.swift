@@ -21,6 +21,7 @@ public struct BufferedReader: ~Copyable {
   /// Reads exactly `count` bytes.
   ///
   /// - Throws: ``NetError/endOfStream`` if the stream ends before; what is there stays.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public mutating func read(exactly count: Int) throws -> [UInt8] {
     try fill(to: count)
     return buffer.take(max(0, count))
@@ -39,6 +40,7 @@ public struct BufferedReader: ~Copyable {
   /// - Returns: The bytes before the delimiter; nil if the stream has ended, and no byte is left.
   /// - Throws: ``NetError/tooLong`` if more than `max` bytes come without a delimiter. ``NetError/endOfStream`` if the
   ///   stream ends before the delimiter. What is there stays.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public mutating func read(until delimiter: UInt8, max: Int) throws -> [UInt8]? {
     guard let count = try find(delimiter, max) else { return nil }
     let bytes = buffer.take(count)
@@ -76,6 +78,7 @@ public struct BufferedReader: ~Copyable {
   /// - Returns: The line; nil if the stream has ended, and no byte is left.
   /// - Throws: ``NetError/tooLong`` if the line has more than `max` bytes. ``NetError/endOfStream`` if the stream ends
   ///   in the middle of a line: an incomplete line is not taken for a complete one. What is there stays.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public mutating func readLine(max: Int = 8192) throws -> String? {
     // One byte more, for the CR.
     let limit = Swift.max(0, max)
@@ -91,6 +94,7 @@ public struct BufferedReader: ~Copyable {
   /// Reads an integer in the order of the network: the most significant byte first.
   ///
   /// - Throws: ``NetError/endOfStream`` if the stream ends before; what is there stays.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public mutating func readInteger<T: FixedWidthInteger>(_ type: T.Type) throws -> T {
     let count = MemoryLayout<T>.size
     try fill(to: count)
@@ -103,6 +107,7 @@ public struct BufferedReader: ~Copyable {
   /// Reads everything up to the end of the stream.
   ///
   /// - Throws: ``NetError/tooLong`` if more than `max` bytes come. What is there stays.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public mutating func readAll(max: Int) throws -> [UInt8] {
     repeat {
       if buffer.bytes.count > max { throw NetError(.tooLong, "reading from", connection.remoteAddress) }

@@ -10,6 +10,7 @@ extension Connection {
   ///
   /// - Throws: ``NetError``: `ECONNREFUSED`, `ETIMEDOUT`, `ENETUNREACH`, for a Unix socket `ENOENT`.
   ///   `CoroutineError.notInCoroutine` outside a coroutine.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public static func connect(to address: SocketAddress) throws -> Connection {
     let operation = "connecting to"
     try co_checkCancelled()
@@ -66,6 +67,7 @@ extension Connection {
   ///
   /// - Throws: The ``NetError`` of the first address if none accepts, or of the lookup.
   ///   `CoroutineError.notInCoroutine` outside a coroutine.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public static func connect(host: String, port: UInt16) throws -> Connection {
     let addresses = try SocketAddress.resolve(host, port: port)
     if addresses.count == 1 { return try connect(to: addresses[0]) }

@@ -11,6 +11,7 @@ extension Connection {
   /// - Returns: The number of bytes; 0 at the end of the stream, and if the buffer has no room.
   /// - Throws: ``NetError``: `ECONNRESET` if the peer broke the connection. See ``Connection`` for what all operations
   ///   throw.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func read(into buffer: UnsafeMutableRawBufferPointer) throws -> Int {
     try claiming(.reading, "reading from") {
       guard buffer.count > 0, let bytes = buffer.baseAddress else { return 0 }
@@ -21,6 +22,7 @@ extension Connection {
   /// Reads what is there, at least one byte and at most `count`; returns no bytes at the end of the stream.
   ///
   /// No memory is held while it waits. In all other respects it behaves as ``read(into:)`` does.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func read(upTo count: Int) throws -> [UInt8] {
     try claiming(.reading, "reading from") {
       var bytes: [UInt8] = []

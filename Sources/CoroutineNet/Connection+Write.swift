@@ -27,12 +27,14 @@ extension Connection {
   /// - Throws: ``NetError``: `EPIPE` or `ECONNRESET` if the peer has closed; its ``NetError/bytesWritten`` is the
   ///   number of bytes that had gone. The cancellation error, also in the middle; then ``bytesWritten`` tells how many
   ///   had gone. See ``Connection`` for what all operations throw.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func write(_ bytes: some Sequence<UInt8>) throws {
     if try bytes.withContiguousStorageIfAvailable({ try write(UnsafeRawBufferPointer($0)) }) != nil { return }
     try Array(bytes).withUnsafeBytes { try write($0) }
   }
 
   /// Writes all of a buffer, as ``write(_:)`` does; the buffer must not change meanwhile.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func write(_ buffer: UnsafeRawBufferPointer) throws {
     try writing(buffer.count) { number, sent in
       clinux_send(number, buffer.baseAddress.unsafelyUnwrapped + sent, buffer.count - sent)
@@ -42,6 +44,7 @@ extension Connection {
   /// Writes all of several buffers, one after the other, by one system call where the system takes that many at once.
   ///
   /// In all other respects it behaves as ``write(_:)`` does.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func write(_ buffers: [[UInt8]]) throws {
     var total = 0
     for buffer in buffers { total += buffer.count }
@@ -79,6 +82,7 @@ extension Connection {
   ///
   /// - Throws: ``NetError/endOfStream`` if the file ends before; `EINVAL`, `ESPIPE` or `EBADF` if `descriptor` is no
   ///   file that can be sent. Each says in ``NetError/bytesWritten`` how many bytes had gone.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func sendFile(_ descriptor: Int32, offset: Int64, count: Int) throws {
     let operation = "sending a file to"
     guard count >= 0, offset >= 0, !offset.addingReportingOverflow(Int64(count)).overflow else {

@@ -55,6 +55,7 @@ public final class DatagramSocket: Sendable {
   /// - Throws: ``NetError/tooLong`` if the datagram is larger than the buffer; the rest of it is lost, and the buffer
   ///   has its beginning. ``NetError/closed`` after a close, also one while it waits. `CoroutineError.notInCoroutine`
   ///   outside a coroutine.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func receive(into buffer: UnsafeMutableRawBufferPointer) throws -> (count: Int, from: SocketAddress) {
     var sender: SocketAddress?
     let count = try NetError.telling("receiving at", address) {
@@ -93,6 +94,7 @@ public final class DatagramSocket: Sendable {
   ///
   /// - Throws: ``NetError``: `EMSGSIZE` if it is too long, `ECONNREFUSED` if a Unix socket is not there any more.
   ///   ``NetError/closed`` after a close, also one while it waits. `CoroutineError.notInCoroutine` outside a coroutine.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func send(_ bytes: [UInt8], to address: SocketAddress) throws {
     var pause: Duration = .milliseconds(1)
     try NetError.telling("sending to", address) {

@@ -81,6 +81,7 @@ public final class Listener: Sendable {
   ///
   /// - Throws: ``NetError``: `.closed` after a close, also one while it waits; `EMFILE` or `ENFILE` if there is no
   ///   descriptor left: the connection stays with the system, and a later call gets it.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func accept() throws -> Connection {
     while true {
       // The cancellation is checked first: after that, an accepted connection is returned.

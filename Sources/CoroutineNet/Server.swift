@@ -41,6 +41,7 @@ public enum Server {
   /// - Throws: ``NetError`` if the address cannot be bound, or if the listener fails; in the second case after the
   ///   handlers have ended as described. The cancellation error, without serving, if the coroutine is cancelled before.
   ///   `CoroutineError.notInCoroutine` outside a coroutine.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public static func run(
     _ address: SocketAddress,
     options: Options = .init(),

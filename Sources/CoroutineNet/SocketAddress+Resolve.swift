@@ -9,6 +9,7 @@ extension SocketAddress {
   /// until the resolver returns, and its answer is dropped.
   ///
   /// - Throws: ``NetError`` if the name has no address. `CoroutineError.notInCoroutine` outside a coroutine.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public static func resolve(_ host: String, port: UInt16) throws -> [SocketAddress] {
     try co_checkCancelled()
     if let literal = (try? ipv4(host, port: port)) ?? (try? ipv6(host, port: port)) { return [literal] }

@@ -10,7 +10,7 @@ import Testing
 struct ExhaustionTests {
   @Test func `without descriptors a server waits, tells once, and accepts again`() async {
     await #expect(processExitsWith: .success) {
-      try co_launch {
+      try await co_launch {
         try warmUp()
         let told = Locked<[String]>([])
         var options = Server.Options()
@@ -55,13 +55,13 @@ struct ExhaustionTests {
         server.cancel()
         try server.join()
       }
-      .wait()
+      .value
     }
   }
 
   @Test func `the first wait without descriptors is an error, and later ones work`() async {
     await #expect(processExitsWith: .success) {
-      try co_launch {
+      try await co_launch {
         let (one, other) = try Connection.pair()
         var limit = rlimit()
         getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
@@ -76,13 +76,13 @@ struct ExhaustionTests {
         try other.write([1])
         #expect(try reader.join() == [1])
       }
-      .wait()
+      .value
     }
   }
 
   @Test func `a forked child that closes its copies takes nothing from its parent`() async {
     await #expect(processExitsWith: .success) {
-      try co_launch {
+      try await co_launch {
         let (one, other) = try Connection.pair()
         let path = freshPath("fork")
         let listener = try Listener.bind(.unix(path))
@@ -118,14 +118,14 @@ struct ExhaustionTests {
         _ = try co_timeout(.seconds(20)) { try acceptor.join() }
         withExtendedLifetime(client) {}
       }
-      .wait()
+      .value
     }
   }
 
   @Test func `a server lives through resets, half-closes and silent peers`() async {
     await #expect(processExitsWith: .success) {
       let run = Run()
-      try co_launch {
+      try await co_launch {
         var options = Server.Options()
         options.onError = { _, _ in }
         options.drain = .milliseconds(10)
@@ -161,13 +161,13 @@ struct ExhaustionTests {
         try until { openDescriptors() <= before }
         try server.stop()
       }
-      .wait()
+      .value
     }
   }
 
   @Test func `a thousand connections at once are served, and leave nothing`() async {
     await #expect(processExitsWith: .success) {
-      try co_launch {
+      try await co_launch {
         try warmUp()
         let before = openDescriptors()
         let server = try ServerTests.Running(options: .init())
@@ -181,14 +181,14 @@ struct ExhaustionTests {
         try server.stop()
         #expect(openDescriptors() <= before)
       }
-      .wait()
+      .value
     }
   }
 
   @Test func `opening and closing leaves no descriptor and no record`() async {
     await #expect(processExitsWith: .success) {
       let run = Run()
-      try co_launch {
+      try await co_launch {
         try warmUp()
         let before = openDescriptors()
         for _ in 0..<run.rounds(2_000) {
@@ -202,7 +202,7 @@ struct ExhaustionTests {
         }
         try until { openDescriptors() <= before }
       }
-      .wait()
+      .value
     }
   }
 }

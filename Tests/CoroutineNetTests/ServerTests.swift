@@ -150,14 +150,14 @@ struct ServerTests {
       struct Oops: Error {}
       let told = Promise<Void>()
       CoroutineRuntime.onUnhandledError = { error, _ in if error is Oops { told.fulfill(()) } }
-      try co_launch {
+      try await co_launch {
         let server = try Running { _ in throw Oops() }
         let client = try Connection.connect(to: server.address)
         #expect(try client.readAll() == [])
         try co_await(told)
         try server.stop()
       }
-      .wait()
+      .value
     }
   }
 

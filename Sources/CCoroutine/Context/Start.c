@@ -79,7 +79,8 @@ static void run_start(void) {
   cco_swift_runtime_start(&cco_facts);
   cco_floating_point_start();
   cco_tasks_prove();
-  cco_facts.careful = cco_sanitizer_wants_careful() || cco_swift_runtime_wants_careful();
+  __atomic_store_n(&cco_facts.careful, cco_sanitizer_wants_careful() || cco_swift_runtime_wants_careful(),
+                   __ATOMIC_RELEASE);
   starting = false;
 }
 

@@ -115,6 +115,38 @@ static inline __attribute__((always_inline)) cco_thread_words *cco_thread(void) 
 /// nothing, and lets go of the count, so that what runs on the way to the end is not refused as well.
 __attribute__((noreturn)) void cco_refuse_locked(const char *lock, const char *operation);
 
+/// Finds out all of `cco_facts` unless that has been done: one load. Acquires what the finder has written.
+static inline __attribute__((always_inline)) void cco_start_if_needed(void) {
+  if (__builtin_expect(__atomic_load_n(&cco_facts.careful, __ATOMIC_ACQUIRE) != 0, 0)) cco_start();
+}
+
+/// An item of a task-local list: these words, and behind them the value, aligned as its type wants it.
+typedef struct cco_task_local {
+  uintptr_t next;             ///< the next item, with bits for this one's kind; a value has none set
+  const void *key;
+  const void *_Nullable type; ///< Swift's metadata of the value
+} cco_task_local;
+
+/// False only if the calling flow has no task-local bindings. After cco_start.
+static inline __attribute__((always_inline)) bool cco_may_have_task_locals(void) {
+  const char *thread = cco_thread_pointer();
+  return (*(const uintptr_t *)(thread + cco_facts.task_locals_offset) |
+          *(const uintptr_t *)(thread + cco_facts.task_offset)) != 0;
+}
+
+/// The most recent task-local binding that the calling flow sees, in a Task or outside of one, and the next one from
+/// there. NULL at the end, and where the bindings cannot be read.
+const cco_task_local *_Nullable cco_task_locals(void);
+const cco_task_local *_Nullable cco_next_task_local(const cco_task_local *item);
+
+/// Makes `first` and what follows it the bindings of the calling flow, which has none; until cco_leave_task_locals,
+/// when the flow has them again and no others. The items belong to the caller.
+void cco_enter_task_locals(const cco_task_local *first);
+void cco_leave_task_locals(void);
+
+/// Whether the bindings of a launching flow can be read (TaskLocals.c).
+bool cco_inherits_task_locals(void);
+
 /// The Task that Swift takes the calling code for; NULL for none.
 void *_Nullable cco_current_task(void);
 

@@ -11,7 +11,7 @@ import Synchronization
 /// - Bodies start in the order of the calls. The pool has as many threads as are needed at once, up to
 ///   ``CoroutineRuntime/blockingThreadLimit``; further bodies are queued. A thread ends after ten seconds without work.
 ///   If not even one thread can be started, ``CoroutineError/outOfStacks(_:)`` names the limit.
-/// - The current bindings of ``CoroutineLocal`` hold in `body`. Swift's task-locals do not: read them before.
+/// - The current bindings of ``CoroutineLocal`` and of task-locals hold in `body`.
 /// - If a body ends its thread (`pthread_exit`, or a `pthread_cancel` from elsewhere), the call throws
 ///   ``BlockingThreadEnded``, and the pool starts another thread. Swift code has no cleanup for that: objects that the
 ///   body's frames hold are never released, locks that they hold stay locked, and their `defer` blocks do not run.
@@ -21,6 +21,7 @@ import Synchronization
 ///
 /// Throws ``CoroutineError/notInCoroutine`` outside a coroutine.
 @discardableResult
+@available(*, noasync, message: "await the `value` of a coroutine that does this")
 public func co_blocking<Output: Sendable>(_ body: sending @escaping () throws -> Output) throws -> Output {
   try BlockingPool.shared.run(consume body)
 }
@@ -59,7 +60,7 @@ extension BlockingPool {
     let host = job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.host }
     // Passed on by `consume`, so that this frame, while parked, keeps nothing alive that the body has released.
     let cell = SuspendCell<Output>(job)
-    let work = BlockingBody(cell, locals: LocalBinding.current, consume body)
+    let work = BlockingBody(cell, locals: LocalBinding.inherited()?.takeRetainedValue(), consume body)
     // A simulated world runs the body itself; one that was dropped then runs nothing.
     let isSimulated = host.hasVirtualTime && host.takesBlocking(job) { work.run() }
     if !isSimulated { submit(work) }

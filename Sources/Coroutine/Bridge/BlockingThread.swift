@@ -67,7 +67,9 @@ final class BlockingThread: @unchecked Sendable {
 
   private func wasEnded() {
     pthread_setcancelstate(Int32(PTHREAD_CANCEL_DISABLE), nil)
-    LocalBinding.exchange(nil)?.release()
+    let locals = LocalBinding.exchange(nil)
+    locals?._withUnsafeGuaranteedRef { $0.leaveTaskLocals() }
+    locals?.release()
     if let work = current.take() { pool.threadWasEnded(by: work.takeRetainedValue()) }
   }
 

@@ -15,11 +15,13 @@ import Glibc
 /// The caller owns the descriptor, and must not close it while a coroutine waits for it. The kernel does not report a
 /// close, so the wait then lasts until it is cancelled, its deadline passes, or the number is used again. Cancel the
 /// waiters first, or shut a socket down first, which wakes them.
+@available(*, noasync, message: "await the `value` of a coroutine that does this")
 public func co_wait(readable fd: Int32) throws { try Descriptor(fd).wait(until: .readable) }
 
 /// Suspends until `fd` can be written without blocking, or its peer is gone.
 ///
 /// In all other respects it behaves as ``co_wait(readable:)`` does.
+@available(*, noasync, message: "await the `value` of a coroutine that does this")
 public func co_wait(writable fd: Int32) throws { try Descriptor(fd).wait(until: .writable) }
 
 /// The error of a wait for a descriptor that the kernel cannot watch.

@@ -127,6 +127,17 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
     return pointee.cancelReason.load(ordering: .acquiring)?._withUnsafeGuaranteedRef { $0.error } ?? CancellationError()
   }
 
+  /// Sets whether values reach the job although it is cancelled, and returns the previous setting.
+  ///
+  /// Called on the job's own coroutine.
+  func setShielded(_ isShielded: Bool) -> Bool {
+    let old =
+      isShielded
+      ? pointee.flags.bitwiseOr(JobFlags.shielded, ordering: .acquiringAndReleasing).oldValue
+      : pointee.flags.bitwiseAnd(~JobFlags.shielded, ordering: .acquiringAndReleasing).oldValue
+    return old & JobFlags.shielded != 0
+  }
+
   /// Clears the signal after a frame was removed, unless a remaining frame is cancelled.
   ///
   /// Called on the job's own carrier.

@@ -9,6 +9,7 @@ extension Channel {
   /// - Throws: The cancellation error; the cause given to `close` once the channel is drained;
   ///   ``CoroutineError/notInCoroutine`` outside a coroutine.
   @inlinable
+  @available(*, noasync, message: "use `for try await`, or the async iterator's `next()`")
   public func receive() throws -> Element? {
     let (carrier, job) = try Carrier.beginWaiting(for: address)
     guard let value = try next(carrier, job) else {
@@ -74,6 +75,7 @@ extension Channel {
   /// If the coroutine is cancelled, it throws and no value is consumed.
   /// - Returns: The values in order; empty if the channel is closed and drained.
   @inlinable
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func receiveAll() throws -> [Element] {
     let (carrier, job) = try Carrier.beginWaiting(for: address)
     guard let first = try next(carrier, job) else {
@@ -94,6 +96,7 @@ extension Channel {
   /// - Returns: `count` values; fewer only if the channel is closed earlier. The next call then returns nothing or
   ///   throws as `receive` does.
   @inlinable
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func receive(count: Int) throws -> [Element] {
     if count < 0 { misuse("\(count) values cannot be received: ask for 0 or more.") }
     var values: [Element] = []

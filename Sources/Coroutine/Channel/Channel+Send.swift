@@ -10,6 +10,7 @@ extension Channel {
   /// - Throws: The cancellation error; ``ChannelClosed`` after `close`, also if the close comes while it waits;
   ///   ``CoroutineError/notInCoroutine`` outside a coroutine. Whenever it throws, the value goes to `onUndelivered`.
   @inlinable
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func send(_ element: consuming Element) throws {
     var slot: Element? = element
     try withUnsafeMutablePointer(to: &slot) { slot in

@@ -76,6 +76,9 @@ class Host: @unchecked Sendable {
   /// Called only if the host controls the order.
   func choose(_ count: Int) -> Int { 0 }
 
+  /// The priority of Tasks that a coroutine of the scheduler starts to wait for them; nil means that of the thread.
+  var taskPriority: TaskPriority? { nil }
+
   // MARK: Simulated worlds
   //
   // Asked only where `hasVirtualTime` is true. Where that is not known anyway, `cco_has_worlds` is asked before: a hook

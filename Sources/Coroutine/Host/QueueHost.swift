@@ -21,9 +21,13 @@ final class QueueHost: Host, @unchecked Sendable {
   /// It is `nil` if the wrapper's layout has changed.
   private let rawQueue: OpaquePointer?
   @exclusivity(unchecked) private var timer: QueueTimer?
+  /// Of the queue's quality of service.
+  override var taskPriority: TaskPriority? { priority }
+  private let priority: TaskPriority?
 
   init(_ queue: DispatchQueue, releasesAnchor: Bool) {
     rawQueue = Self.rawQueue(of: queue)
+    priority = Self.priority(of: queue)
     super.init(label: queue.label, releasesAnchor: releasesAnchor)
     _ = FirstTimer.shared
   }
@@ -31,6 +35,16 @@ final class QueueHost: Host, @unchecked Sendable {
   /// Returns the C queue, which Foundation's wrapper holds in its only stored property.
   private static func rawQueue(of queue: DispatchQueue) -> OpaquePointer? {
     Mirror(reflecting: queue).children.first { $0.label == "__wrapped" }?.value as? OpaquePointer
+  }
+
+  private static func priority(of queue: DispatchQueue) -> TaskPriority? {
+    switch queue.qos.qosClass {
+    case .userInteractive, .userInitiated: .userInitiated
+    case .default: .medium
+    case .utility: .utility
+    case .background: .background
+    default: nil
+    }
   }
 
   override func submit(_ scheduler: Scheduler, _ anchor: Anchor?) -> Bool {

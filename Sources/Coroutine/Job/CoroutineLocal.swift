@@ -6,18 +6,29 @@ final class LocalBinding: Sendable {
   let key: ObjectIdentifier
   let value: any Sendable
   let outer: LocalBinding?
+  /// The task-locals that the flow of control with this list has inherited.
+  let taskLocals: TaskLocalSnapshot?
 
   init(key: ObjectIdentifier, value: any Sendable, outer: LocalBinding?) {
     self.key = key
     self.value = value
     self.outer = outer
+    taskLocals = outer?.taskLocals
   }
 
-  /// The current list's head: the coroutine's, or, outside a coroutine, the thread's.
+  /// Creates a binding of no local, for a flow of control that inherits `list` together with `taskLocals`.
+  init(_ list: LocalBinding?, with taskLocals: TaskLocalSnapshot?) {
+    key = ObjectIdentifier(LocalBinding.self)
+    value = ()
+    outer = list.flatMap { $0.key == ObjectIdentifier(LocalBinding.self) ? $0.outer : $0 }
+    self.taskLocals = taskLocals
+  }
+
+  /// The current list's head: the coroutine's; outside a coroutine the thread's; in a Task the list that it carries.
   static var current: LocalBinding? {
     if let job = Carrier.current?.pointee.job { return job.pointee.locals?.takeUnretainedValue() }
-    guard let head = cco_thread().pointee.locals else { return nil }
-    return Unmanaged<LocalBinding>.fromOpaque(head).takeUnretainedValue()
+    if let head = cco_thread().pointee.locals { return Unmanaged<LocalBinding>.fromOpaque(head).takeUnretainedValue() }
+    return cco_may_have_task_locals() ? CarriedLocals.list : nil
   }
 
   @usableFromInline
@@ -34,12 +45,25 @@ final class LocalBinding: Sendable {
     cco_thread().pointee.locals = head?.toOpaque()
     return old.map { Unmanaged.fromOpaque($0) }
   }
+
+  /// Creates a Task in `body`, whose async code sees the current list.
+  static func carried<Output>(_ body: () throws -> Output) rethrows -> Output {
+    guard let current else { return try body() }
+    return try CarriedLocals.$list.withValue(current, operation: body)
+  }
+}
+
+/// Carries a list into a Task.
+enum CarriedLocals {
+  @TaskLocal static var list: LocalBinding?
+  static var key: UnsafeRawPointer { UnsafeRawPointer(Unmanaged.passUnretained($list).toOpaque()) }
 }
 
 /// A value that is bound for a dynamic extent.
 ///
 /// In a coroutine, a binding holds for the body of `withValue` and everything launched in it, on whatever thread.
-/// Outside a coroutine it holds for the calling thread during the body, and for everything launched in it.
+/// Outside a coroutine it holds for the calling thread during the body, and for everything launched in it. Async code
+/// that a coroutine calls by `co_await` sees the coroutine's bindings, and so do coroutines that it launches.
 ///
 /// Coroutines do not see the bindings of other coroutines. Reading costs time linear in the number of current bindings,
 /// usually a few.

@@ -171,6 +171,10 @@ enum JobFlags {
   static let oneInspection: UInt32 = 0x1_0000
   /// A shield, or a wait that outlasts cancellation, is active: values are delivered all the same.
   @usableFromInline static let shielded: UInt32 = 256
+  /// The job has inherited task-locals, which it enters when it starts (TaskLocalSnapshot.swift).
+  @usableFromInline static let inheritsTaskLocals: UInt32 = 512
+  /// Either: the body does not begin at once.
+  @usableFromInline static let beginsSpecially: UInt32 = 513
   /// Held outside its scheduler: by a carrier that is not its scheduler's (ImmediateStart.swift), or by a watchdog that
   /// reads its frames (Interrupt.swift).
   @usableFromInline static let foreign: UInt32 = 32

@@ -32,9 +32,12 @@ public enum StartMode: Sendable {
 
 /// Launches a coroutine: runs `body` on its own guarded stack, on the scheduler of `queue`.
 ///
-/// Does not suspend, except that an immediate body runs until it first suspends; may be called anywhere. The current
-/// bindings of every ``CoroutineLocal`` also hold in the body. In a forked child the job fails with
-/// ``CoroutineError/afterFork`` before this returns.
+/// Does not suspend, except that an immediate body runs until it first suspends; may be called anywhere. In a forked
+/// child the job fails with ``CoroutineError/afterFork`` before this returns.
+///
+/// The body sees the bindings that are current at the launch: those of every ``CoroutineLocal``, and task-locals as a
+/// Task sees them. Passing on CoroutineLocals, and the task-locals that the calling coroutine has itself inherited,
+/// takes constant time. Task-locals that the caller has bound itself are copied, one value for each.
 ///
 /// - Parameters:
 ///   - queue: The queue on which it runs. `nil` means the queue of the current coroutine; outside a coroutine, the

@@ -46,6 +46,7 @@ public final class Condition: @unchecked Sendable {
   /// during the wait, it locks the mutex again, which may take as long as others hold it, and throws. If the caller
   /// does not hold the mutex, it traps.
   /// - Throws: The cancellation error; ``CoroutineError/notInCoroutine`` outside a coroutine.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func wait(until predicate: () -> Bool) throws {
     try Carrier.requireJob().1.checkCancelled()
     if !mutex.isHeldByCaller {

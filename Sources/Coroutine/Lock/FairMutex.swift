@@ -54,6 +54,7 @@ public final class FairMutex: @unchecked Sendable {
   /// - Throws: The cancellation error; ``CoroutineError/wouldDeadlock`` if the caller is the owner;
   ///   ``CoroutineError/notInCoroutine`` outside a coroutine.
   @inlinable
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func lock() throws {
     let (carrier, job) = try Carrier.beginWaiting(for: UInt(bitPattern: permit))
     if !permit.takeAtOnce(1) { try lockContended(carrier, job) }
@@ -92,6 +93,7 @@ public final class FairMutex: @unchecked Sendable {
   ///
   /// Waits, throws and is cancelled as ``lock()``; `body` may suspend.
   @inlinable
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func withLock<Output>(_ body: () throws -> Output) throws -> Output {
     try lock()
     defer { unlock() }

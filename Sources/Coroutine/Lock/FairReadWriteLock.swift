@@ -51,6 +51,7 @@ public final class FairReadWriteLock: @unchecked Sendable {
   /// it throws and does not hold the lock.
   /// - Throws: The cancellation error; ``CoroutineError/wouldDeadlock`` if the caller is the writer;
   ///   ``CoroutineError/notInCoroutine`` outside a coroutine.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func lockRead() throws { try lock(1) }
 
   /// Locks for reading if there is no writer and no waiter.
@@ -73,6 +74,7 @@ public final class FairReadWriteLock: @unchecked Sendable {
   /// Runs `body` with the lock held for reading, and unlocks when `body` returns or throws.
   ///
   /// Waits, throws and is cancelled as ``lockRead()``; `body` may suspend.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func withReadLock<Output>(_ body: () throws -> Output) throws -> Output {
     try lockRead()
     defer { unlockRead() }
@@ -87,6 +89,7 @@ public final class FairReadWriteLock: @unchecked Sendable {
   /// cancelled, before or during the wait, it throws and does not hold the lock.
   /// - Throws: The cancellation error; ``CoroutineError/wouldDeadlock`` if the caller is the writer;
   ///   ``CoroutineError/notInCoroutine`` outside a coroutine.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func lockWrite() throws {
     let job = try lock(Self.everyone)
     writer.store(LockOwner(job).word, ordering: .relaxed)
@@ -117,6 +120,7 @@ public final class FairReadWriteLock: @unchecked Sendable {
   /// Runs `body` with the lock held for writing, and unlocks when `body` returns or throws.
   ///
   /// Waits, throws and is cancelled as ``lockWrite()``; `body` may suspend.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func withWriteLock<Output>(_ body: () throws -> Output) throws -> Output {
     try lockWrite()
     defer { unlockWrite() }

@@ -74,6 +74,7 @@ public final class FairSemaphore: @unchecked Sendable {
   /// - Throws: The cancellation error; ``CoroutineError/wouldDeadlock`` if `permits` is above the limit;
   ///   ``CoroutineError/notInCoroutine`` outside a coroutine.
   @inlinable
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func acquire(_ permits: Int = 1) throws {
     let (carrier, job) = try Carrier.beginWaiting()
     let count = Self.checked(permits, "acquire")

@@ -44,5 +44,6 @@ public final class Latch: @unchecked Sendable {
   /// Everything done before the last count is visible afterwards. If the coroutine is cancelled, before or during the
   /// wait, it throws.
   /// - Throws: The cancellation error; ``CoroutineError/notInCoroutine`` outside a coroutine.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func wait() throws { try countdown.wait() }
 }

@@ -50,6 +50,7 @@ public final class Once<Value: Sendable>: @unchecked Sendable {
   /// its own, also with `isKept`.
   /// - Throws: The error of the body; the cancellation error; ``CoroutineError/wouldDeadlock`` if called by its own
   ///   body; ``CoroutineError/notInCoroutine`` outside a coroutine.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func run(_ body: () throws -> Value) throws -> Value {
     _ = try Carrier.beginWaiting()
     if isDone.load(ordering: .acquiring), let outcome { return try outcome.get() }

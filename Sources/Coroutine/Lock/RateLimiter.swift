@@ -63,6 +63,7 @@ public final class RateLimiter: @unchecked Sendable {
   /// is cancelled, before or during the wait, it throws and has taken none. A negative number traps.
   /// - Throws: The cancellation error; ``CoroutineError/wouldDeadlock`` if `count` is above the burst;
   ///   ``CoroutineError/notInCoroutine`` outside a coroutine.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func acquire(_ count: Int = 1) throws {
     let (carrier, job) = try Carrier.beginWaiting()
     if count < 0 { refuse(count) }

@@ -170,6 +170,7 @@ public struct Guarantee<Success: Sendable>: Awaitable {
 
 extension Guarantee: CompletionBacked {
   var completion: CompletionRef { promise.completion }
+  func consumerWasCancelled() { promise.consumerWasCancelled() }
 }
 
 extension Promise {

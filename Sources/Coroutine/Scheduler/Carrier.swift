@@ -129,7 +129,7 @@ struct Carrier: ~Copyable {
     else {
       return false
     }
-    return scheduler._withUnsafeGuaranteedRef { !$0.inbox.hasMessages && $0.work.isEmpty }
+    return scheduler._withUnsafeGuaranteedRef { !$0.inbox.hasMessages && $0.work.isEmpty && $0.swiftJobs.isEmpty }
   }
 
   /// Parks the running job, whose wait has begun and is published; returns the reason for which the wait ended.

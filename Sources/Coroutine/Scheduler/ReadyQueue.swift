@@ -219,7 +219,7 @@ struct StackCache {
   /// Adds a stack; returns false if the cache is full, and the caller must free the stack.
   mutating func push(_ stack: StackRunner) -> Bool {
     let stackClass = Int(stack.pointee.size_class)
-    guard count[stackClass] < Self.limit else { return false }
+    if Self.limit > 0 { return false }
     stack.pointee.value = UnsafeMutableRawPointer(first[stackClass])
     first[stackClass] = stack
     count[stackClass] &+= 1

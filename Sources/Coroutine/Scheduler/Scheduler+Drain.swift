@@ -84,6 +84,14 @@ extension Scheduler {
           carrier.pointee.switchesLeft = timeSlice.interval
         }
       }
+      if hasSwiftJobs {
+        carrier.pointee.switchesLeft -= runSwiftJobs(atMost: carrier.pointee.switchesLeft)
+        if carrier.pointee.switchesLeft <= 0, !controlsOrder {
+          look(carrier)
+          guard timeSlice.look(carrier.pointee.now) else { return false }
+          carrier.pointee.switchesLeft = timeSlice.interval
+        }
+      }
       if nextTimer.load(ordering: .relaxed) <= carrier.pointee.now {
         let fired = fireTimers(carrier.pointee.now)
         host.timersFired(fired)
@@ -131,7 +139,7 @@ extension Scheduler {
 
   /// Finds work when no job is ready: a due timer, or another worker's jobs.
   private func findMore(_ carrier: UnsafeMutablePointer<Carrier>) -> Bool {
-    if inbox.hasMessages || !work.isEmpty || hasReadyHandlers { return true }
+    if inbox.hasMessages || !work.isEmpty || hasReadyHandlers || hasSwiftJobs { return true }
     let next = nextTimer.load(ordering: .relaxed)
     if next != .max {
       look(carrier)

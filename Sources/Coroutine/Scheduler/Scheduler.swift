@@ -24,6 +24,17 @@ final class Scheduler: @unchecked Sendable {
   @exclusivity(unchecked) var work = WorkQueue()
   /// The handlers of a worker, which lives for ever; nil for the scheduler of a queue.
   let handlers: Unmanaged<HandlerQueue>?
+  /// Jobs of Swift Concurrency that wait for the driver (Scheduler+Swift.swift).
+  ///
+  /// Accessed by the drain, and by the jobs that run in it.
+  @exclusivity(unchecked) var swiftJobs = WorkQueue()
+  /// Who has the scheduler's actors to itself (Exclusion.swift); accessed as `swiftJobs` is.
+  @exclusivity(unchecked) var exclusion = Exclusion()
+  /// What actors name as their executor.
+  ///
+  /// Set in `init`, constant from then on.
+  @exclusivity(unchecked) private var identity: SerialIdentity?
+  var serialIdentity: SerialIdentity { identity.unsafelyUnwrapped }
   /// The index of a worker in its pool.
   let index: UInt8
 
@@ -73,6 +84,8 @@ final class Scheduler: @unchecked Sendable {
   /// `anchor` is set for a scheduler that lives as long as the process, or as its host. A scheduler that releases its
   /// anchor gets it with the first job or handler.
   init(host: Host, anchor: Anchor?, pool: WorkerPool?, index: Int = 0) {
+    // From here on a launch finds the task-locals that it passes on.
+    cco_start()
     self.host = host
     self.anchor = anchor
     self.index = UInt8(index)
@@ -80,6 +93,7 @@ final class Scheduler: @unchecked Sendable {
     handlers = pool.map { _ in Unmanaged.passRetained(HandlerQueue()) }
     readyQueue = .allocate(capacity: 1)
     readyQueue.initialize(to: ReadyQueue(workerPool: pool.map(Unmanaged.passUnretained)))
+    identity = SerialIdentity(self)
     if !host.refusesJobs { SchedulerRegistry.add(self) }
   }
 
@@ -117,6 +131,7 @@ final class Scheduler: @unchecked Sendable {
     case .interrupt(let job):
       if host.hasVirtualTime { host.hasInterrupted() }
       handleInterrupt(of: job)
+    case .swiftJob: swiftJobs.append(message)
     case .work(let item):
       if item == timerWakeup.item {
         timerWakeupArrived()
@@ -134,10 +149,12 @@ final class Scheduler: @unchecked Sendable {
   func submit() {
     while true {
       if host.submit(self, isImmortal ? anchor : liveLock.withLock({ anchor })) { return }
-      // Nothing of this scheduler is live, so the messages are interrupts of finished jobs, which need no drain.
+      // Nothing of this scheduler is live. So the messages are interrupts of finished jobs, which need no drain, and
+      // jobs of Tasks that outlived what they were started for.
       var late: [Inbox.Message] = []
       inbox.takeAll(isShared: false) { late.append($0) }
       late.forEach(handle)
+      runSwiftJobsElsewhere()
       guard readyQueue.pointee.queue.isEmpty && work.isEmpty else { continue }
       prepareToIdle()
       if inbox.goIdle() { return }

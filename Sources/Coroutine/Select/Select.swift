@@ -97,6 +97,7 @@ extension Waiter {
 /// or contains references and is not a single object. The memory for a received value larger than four words is
 /// allocated. An `Awaitable` that is not the runtime's own is observed anew. More than 240 cases trap.
 @inlinable
+@available(*, noasync, message: "await the `value` of a coroutine that does this")
 public func co_select<R, Cases: SelectCases<R>>(
   biased: Bool = false,
   @SelectBuilder<R> _ cases: () throws -> Cases

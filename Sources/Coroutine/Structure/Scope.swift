@@ -303,6 +303,7 @@ private func run<Output>(_ policy: Scope.Policy, _ body: (Scope) throws -> Outpu
 /// Suspends until the last child has ended. If the coroutine is cancelled, the children are cancelled first, and the
 /// cancellation error is thrown at the end. After ``Scope/cancel(_:)``, a body that returns a value still succeeds.
 @discardableResult
+@available(*, noasync, message: "use `withThrowingTaskGroup`, or await the `value` of a coroutine that does this")
 public func co_scope<Output>(_ body: (Scope) throws -> Output) throws -> Output { try run(.failTogether, body) }
 
 /// Runs `body` as ``co_scope(_:)`` does, but a child's failure cancels neither its siblings nor the body.
@@ -311,4 +312,5 @@ public func co_scope<Output>(_ body: (Scope) throws -> Output) throws -> Output 
 /// ``CoroutineRuntime/onUnhandledError`` when the last handle of the child is released: a job that `body` returns may
 /// still be joined. A failure of the body cancels the children and is rethrown.
 @discardableResult
+@available(*, noasync, message: "use `withTaskGroup`, or await the `value` of a coroutine that does this")
 public func co_supervise<Output>(_ body: (Scope) throws -> Output) throws -> Output { try run(.supervise, body) }

@@ -11,6 +11,7 @@ import Synchronization
 /// A body that returns a value despite the deadline has succeeded. `body` runs directly, on this coroutine, and sees a
 /// cancellation from outside as usual.
 @discardableResult
+@available(*, noasync, message: "await the `value` of a coroutine that does this")
 public func co_timeout<Output>(_ duration: Duration, _ body: () throws -> Output) throws -> Output {
   let (_, job) = try Carrier.requireJob()
   try job.checkCancelled()

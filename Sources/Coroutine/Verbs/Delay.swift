@@ -7,6 +7,7 @@ import Synchronization
 ///
 /// If the coroutine is cancelled, it throws the cancellation error at once. Throws ``CoroutineError/notInCoroutine``
 /// outside a coroutine. Constant time whatever the number of timers; no allocation.
+@available(*, noasync, message: "use `Task.sleep(for:)`")
 public func co_delay(_ duration: Duration) throws {
   let (carrier, job) = try Carrier.requireJob()
   try job.checkCancelled()

@@ -355,6 +355,41 @@ extension UnsafeMutablePointer where Pointee == Completion {
   }
 }
 
+extension CompletionRef {
+  enum Removal { case removed, isLast, hasFired }
+
+  /// Unlinks a callback if another consumer of the outcome is linked: a job, a promise or an observing callback.
+  func removeUnlessLast(_ callback: WaitCallback) -> Removal {
+    pointee.lock.lock()
+    guard callback.waiter.pointee.isLinked else {
+      pointee.lock.unlock()
+      return .hasFired
+    }
+    guard pointee.waiters.hasConsumer(besides: callback.waiter) else {
+      pointee.lock.unlock()
+      return .isLast
+    }
+    pointee.waiters.remove(callback.waiter)
+    pointee.lock.unlock()
+    Unmanaged.passUnretained(callback).release()
+    return .removed
+  }
+}
+
+extension WaitQueue {
+  /// Whether a waiter other than `one` takes the outcome.
+  fileprivate func hasConsumer(besides one: UnsafeMutablePointer<Waiter>) -> Bool {
+    var waiter = first
+    while let current = waiter {
+      waiter = current.pointee.next
+      guard current != one else { continue }
+      if current.pointee.job != nil || current.pointee.notify != nil { return true }
+      if current.pointee.callback._withUnsafeGuaranteedRef({ $0.observes }) { return true }
+    }
+    return false
+  }
+}
+
 /// A callback from a closure.
 @usableFromInline
 final class ClosureCallback: WaitCallback, @unchecked Sendable {

@@ -46,6 +46,7 @@ extension WorkerPool {
 
   func watch() {
     let anyStalled = inspectAll()
+    rescueSwiftJobs(anyStalled)
     let backoffs = backoffs.load(ordering: .relaxed)
     endBackoffs(ofAll: backoffs == lastBackoffs)
     lastBackoffs = backoffs

@@ -44,6 +44,8 @@ final class WorkerPool: @unchecked Sendable {
   let backoffs = Atomic<Int>(0)
   private let nextIndex = Atomic<Int>(0)
   let watching = Atomic<Bool>(false)
+  /// Jobs of Swift Concurrency that any worker may run (WorkerPool+Swift.swift).
+  let swiftJobs = SharedSwiftJobs()
   /// Whether the watchdog fires seldom, because all workers are busy.
   let isSlow = Atomic<Bool>(false)
   let watchdog: any DispatchSourceTimer
@@ -52,6 +54,7 @@ final class WorkerPool: @unchecked Sendable {
   @exclusivity(unchecked) var spares: [Scheduler] = []
   @exclusivity(unchecked) var lastSeen: [Seen] = []
   @exclusivity(unchecked) var lastBackoffs = 0
+  @exclusivity(unchecked) var lastSwiftJob: UInt = 0
 
   init(count: Int, label: String) {
     let count = min(64, max(1, count))
@@ -148,11 +151,13 @@ final class WorkerPool: @unchecked Sendable {
     return false
   }
 
-  /// Whether an offer, or the end of its back-off, has cleared this worker's bit, which was set when it found no work.
+  /// Whether an offer, or the end of its back-off, has cleared this worker's bit, which was set when it found no work;
+  /// or whether a Swift job waits for any worker.
   ///
   /// Called by a worker that has just gone idle.
   func wasOffered(_ scheduler: Scheduler) -> Bool {
-    Int(scheduler.index) < workers.count && withoutDrain() & (1 << UInt64(scheduler.index)) == 0
+    let isOffered = Int(scheduler.index) < workers.count && withoutDrain() & (1 << UInt64(scheduler.index)) == 0
+    return isOffered || swiftJobs.isWaitingAtLast
   }
 
   /// Marks a worker as busy that was woken by a message and not by an offer.

@@ -149,7 +149,7 @@ struct AskTests {
         }
         return try (0..<2).map { _ in try actor.ask { $0 } }
       }
-      let answers = try job.wait()
+      let answers = try synchronously { try job.wait() }
       precondition(answers == [1, 1])
       while reported.current.count < 2 {}
       precondition(reported.current == ["AnsweredTwice", "AnsweredTwice"])

@@ -45,7 +45,7 @@ struct GeneratorMisuseTests {
         }
         _ = generator.next()
       }
-      try job.wait()
+      try synchronously { try job.wait() }
     }
     #expect(text(result).contains("swallowed YieldInsideScope 100 times"))
   }

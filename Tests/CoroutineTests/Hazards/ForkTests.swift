@@ -107,7 +107,7 @@ struct ForkTests {
       let answer = cts_in_child(30, { _ in firstNotRefused() }, nil)
       #expect(answer == 0)
       // The parent goes on.
-      let launched = try co_launch { 1 }.wait()
+      let launched = try synchronously { try co_launch { 1 }.wait() }
       #expect(launched == 1)
     }
   }
@@ -117,13 +117,13 @@ struct ForkTests {
     await #expect(processExitsWith: .success) {
       CoroutineRuntime.onUnhandledError = { _, _ in }
       try launchInherited()
-      let answer = try co_launch(on: DispatchQueue(label: "forks")) {
+      let job = co_launch(on: DispatchQueue(label: "forks")) {
         while !otherThreadsSleep() { sched_yield() }
         let answer = cts_in_child(30, { _ in firstNotRefused() }, nil)
         try co_yield()
         return answer
       }
-      .wait()
+      let answer = try synchronously { try job.wait() }
       #expect(answer == 0)
     }
   }

@@ -28,6 +28,9 @@ func ownWorkers(_ label: String, count: Int = 2) -> WorkerPool {
   Unmanaged.passRetained(WorkerPool(count: count, label: "coroutine.tests.\(label)")).takeUnretainedValue()
 }
 
+/// Calls `body` as synchronous code, which may block, in an async function: the body of an exit test is one.
+func synchronously<Output>(_ body: () throws -> Output) rethrows -> Output { try body() }
+
 private let queueTag = DispatchSpecificKey<String>()
 
 /// A queue, serial unless told otherwise, on which `currentTag` is `tag`.

@@ -49,6 +49,28 @@ struct SpareWorkerTests {
     }
   }
 
+  @Test func `runs Swift jobs, and coroutines that call async code, and keeps task-locals`() async throws {
+    let pool = ownWorkers("swift jobs")
+    try await whileBlocked(pool) {
+      let task = Task(executorPreference: pool) {
+        await Task.yield()
+        return Carrier.current?.pointee.readyQueue?.pointee.workerPool != nil
+      }
+      let isOnWorker = await task.value
+      #expect(isOnWorker)
+      let job = Request.$name.withValue("seen") {
+        co_launch(on: pool.workers[0].currentQueue) {
+          try co_await {
+            await Task.yield()
+            return Request.name == "seen" ? 1 : 0
+          } + (Request.name == "seen" ? 1 : 0)
+        }
+      }
+      try await expect(job, 2)
+    }
+    #expect(!pool.spares.isEmpty)
+  }
+
   @Test func `uses one spare worker again and again`() async throws {
     let pool = ownWorkers("again", count: 1)
     for _ in 0..<3 {
@@ -85,7 +107,7 @@ struct SpareWorkerTests {
       // The watchdog looks again, and says nothing of the same stall.
       usleep(100_000)
       isDone.raise()
-      try job.wait()
+      try await job.value
       let found = reports.current
       let isRight =
         found.count == 1 && found[0].coroutine?.contains("greedy") == true && found[0].duration >= .milliseconds(20)
@@ -93,6 +115,10 @@ struct SpareWorkerTests {
       exit(isRight ? 0 : 1)
     }
   }
+}
+
+private enum Request {
+  @TaskLocal static var name = ""
 }
 
 private func expect(_ job: Job<Int>, _ wanted: Int) async throws {
