@@ -86,7 +86,7 @@ extension Scheduler {
       }
       if hasSwiftJobs {
         carrier.pointee.switchesLeft -= runSwiftJobs(atMost: carrier.pointee.switchesLeft)
-        if carrier.pointee.switchesLeft <= 0, !controlsOrder {
+        if carrier.pointee.switchesLeft <= 0 {
           look(carrier)
           guard timeSlice.look(carrier.pointee.now) else { return false }
           carrier.pointee.switchesLeft = timeSlice.interval
