@@ -55,10 +55,12 @@ struct GivingWayTests {
   @Test func `continues in a shield, even if it has been cancelled`() async throws {
     let settled = Promise<Int>.value(1)
     try await onSerialQueue {
-      let isShielded = Flag()
+      let (isShielded, isCancelled) = (Flag(), Flag())
       let job = co_launch {
         try co_shield {
           isShielded.raise()
+          let limit = Clock.now + 20_000_000_000
+          while !isCancelled.isRaised, Clock.now < limit { _ = try co_await(settled) }
           let end = Clock.now + 5_000_000
           while Clock.now < end { _ = try co_await(settled) }
         }
@@ -66,6 +68,7 @@ struct GivingWayTests {
       }
       while !isShielded.isRaised { try co_yield() }
       job.cancel()
+      isCancelled.raise()
       #expect(try co_shield { try job.join() } == "CancellationError")
     }
   }
