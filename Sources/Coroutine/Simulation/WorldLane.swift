@@ -72,12 +72,11 @@ final class WorldLane {
 
   func cancelAll(where isMeant: (JobRef) -> Bool = { _ in true }) {
     var jobs: [AnyJob] = []
-    scheduler.liveLock.withLock {
-      var job = scheduler.firstLive
-      while let current = job {
-        if isMeant(current) { jobs.append(current.handle.takeUnretainedValue()) }
-        job = current.pointee.nextLive
-      }
+    // Read without its lock: this thread alone launches and ends jobs of the world, and a dump only reads.
+    var job = scheduler.firstLive
+    while let current = job {
+      if isMeant(current) { jobs.append(current.handle.takeUnretainedValue()) }
+      job = current.pointee.nextLive
     }
     // In the order of their launches.
     for job in jobs.reversed() { job.cancel() }
