@@ -10,26 +10,35 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-static _Atomic int noticed = -1;
+// One descriptor for each signal, made once: a handler that is still running may write to it at any time.
+static _Atomic int noticed[NSIG];
+static struct sigaction former[NSIG];
 
 static void notice(int signal) {
-  (void)signal;
   int kept = errno;
   uint64_t one = 1;
-  ssize_t written = write(atomic_load_explicit(&noticed, memory_order_acquire), &one, sizeof one);
+  // One more than the descriptor, so that 0 means none.
+  ssize_t written = write(atomic_load_explicit(&noticed[signal], memory_order_acquire) - 1, &one, sizeof one);
   (void)written;  // refused only when the counter is at its limit, and then it is readable all the same
   errno = kept;
 }
 
 int clinux_notice_signal(int signal) {
   clinux_check();
-  int descriptor = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (descriptor < 0) return -1;
-  atomic_store_explicit(&noticed, descriptor, memory_order_release);
+  if (signal <= 0 || signal >= NSIG) {
+    errno = EINVAL;
+    return -1;
+  }
+  int descriptor = atomic_load_explicit(&noticed[signal], memory_order_acquire) - 1;
+  if (descriptor < 0) {
+    descriptor = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (descriptor < 0) return -1;
+    atomic_store_explicit(&noticed[signal], descriptor + 1, memory_order_release);
+  }
   // On the alternate stack where the thread has one: a coroutine's may be too small for the signal's frame.
   struct sigaction action = {.sa_handler = notice, .sa_flags = SA_RESTART | SA_ONSTACK};
   sigemptyset(&action.sa_mask);
-  if (sigaction(signal, &action, NULL) == 0) return descriptor;
-  close(descriptor);
-  return -1;
+  return sigaction(signal, &action, &former[signal]) == 0 ? descriptor : -1;
 }
+
+void clinux_release_signal(int signal) { sigaction(signal, &former[signal], NULL); }

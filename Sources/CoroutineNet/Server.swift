@@ -29,8 +29,8 @@ public enum Server {
   /// ``Options/onError`` once, and accepts again. A handler that overflows its stack ends the process with a report, as
   /// any coroutine does: what lies beside its stack cannot be trusted any more.
   ///
-  /// When the coroutine is cancelled, or the deadline of a `co_timeout(_:_:)` passes, the server stops
-  /// accepting and closes its listeners. Handlers go on for ``Options/drain``; those that have not ended then are
+  /// When the coroutine is cancelled or told to finish (`co_stopping`), or the deadline of a `co_timeout(_:_:)` passes,
+  /// the server stops accepting and closes its listeners. Handlers go on for ``Options/drain``; those that have not ended then are
   /// cancelled. It returns, without an error, when the last of them has ended.
   ///
   /// - Parameters:
@@ -67,10 +67,15 @@ public enum Server {
                 return service.accept(listener, into: handlers)
               }
             }
+            let stop = accepting.launch(name: "stop") {
+              try co_await(co_stopping)
+              for listener in listeners { listener.close() }
+            }
             for acceptor in acceptors {
               // An acceptor that was cancelled before it began throws.
               if let failure = (try? acceptor.join()) ?? nil { failures.append(failure) }
             }
+            stop.cancel()
             service.drain(handlers)
           }
         }
@@ -78,7 +83,8 @@ public enum Server {
     } catch {
       if !co_isCancelled { throw error }
     }
-    // One listener's failure closes the others.
+    // One listener's failure closes the others, and so does the stop.
+    if co_isStopping, failures.allSatisfy({ $0 as? NetError == .closed }) { return }
     if let failure = failures.first(where: { $0 as? NetError != .closed }) ?? failures.first { throw failure }
   }
 

@@ -15,14 +15,20 @@ extern "C" {
 /// Names the calling thread, for debuggers and `top`. The kernel keeps the first 15 bytes.
 void clinux_name_thread(const char *name);
 
+/// Whether the caller is the process's first thread.
+bool clinux_is_main_thread(void);
+
 typedef void *_Nullable (*clinux_thread_body)(void *_Nullable argument);
 
 /// Starts a detached thread with the caller's signal mask. Answers 0 or an error number.
 int clinux_start_thread(size_t stack, clinux_thread_body body, void *argument);
 
-/// From now on `signal` makes the answered descriptor, an eventfd, readable until its 8 bytes are read. For one signal
-/// of the process; -1 with errno.
+/// From now on `signal` makes the answered descriptor, an eventfd, readable until its 8 bytes are read. Each signal has
+/// one descriptor, for ever; -1 with errno. Not called again before clinux_release_signal, and by one thread at a time.
 int clinux_notice_signal(int signal);
+
+/// Gives `signal` the effect back that it had before clinux_notice_signal.
+void clinux_release_signal(int signal);
 
 /// Whether the kernel would make a timer's descriptor (timerfd) now.
 bool clinux_can_make_timer(void);
