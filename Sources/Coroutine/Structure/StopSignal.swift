@@ -38,6 +38,9 @@ public final class StopSignal: Awaitable, CompletionBacked, @unchecked Sendable 
   /// Whether the coroutines should finish.
   public var isTold: Bool { completion.isSettled }
 
+  /// Does nothing: others may wait for the signal as well.
+  func consumerWasCancelled() {}
+
   func tell() { _ = completion.succeed(()) }
 
   /// Registers for the moment when the coroutines should finish.
