@@ -2,7 +2,7 @@
 import Foundation
 import PackageDescription
 
-// Three environment variables and one trait change what this manifest says. All are off unless asked for, so that a
+// Three environment variables and two traits change what this manifest says. All are off unless asked for, so that a
 // package which depends on the product Coroutine builds only CCoroutine and Coroutine, and fetches no other package.
 //   CO_WERROR   set: warnings are errors, in C, C++ and Swift. For this repository's own checks: a warning that a later
 //               compiler invents must not break those who depend on the package.
@@ -10,6 +10,7 @@ import PackageDescription
 //   CO_SHARED_BOOST   set: Boost.Context is linked as a shared library, also where its archive is installed.
 //   trait Demo  builds the demo for real: an HTTP server, a command-line parser, SQLite and libpng, used by it and its
 //               tests alone.
+//   trait NIO   builds CoroutineNIO for real: coroutines on SwiftNIO's event loops.
 let warningsAreErrors = Context.environment["CO_WERROR"] != nil
 let wantsDocumentation = Context.environment["CO_DOCS"] != nil
 
@@ -35,23 +36,34 @@ let demoPackages: [Target.Dependency] = [
   .product(name: "GRDB", package: "GRDB.swift", condition: demoOnly),
 ]
 
+// What CoroutineNIO stands on.
+let nioOnly = TargetDependencyCondition.when(traits: ["NIO"])
+let nioPackages: [Target.Dependency] = [
+  .product(name: "NIOCore", package: "swift-nio", condition: nioOnly),
+  .product(name: "NIOPosix", package: "swift-nio", condition: nioOnly),
+  .product(name: "NIOConcurrencyHelpers", package: "swift-nio", condition: nioOnly),
+]
+
 let package = Package(
   name: "coroutine",
   products: [
     .library(name: "Coroutine", targets: ["Coroutine"]),
     .library(name: "CoroutineNet", targets: ["CoroutineNet"]),
+    .library(name: "CoroutineNIO", targets: ["CoroutineNIO"]),
   ],
   traits: [
     .trait(
       name: "Demo",
       description: "Builds CoroutineDemo and its tests, which need other packages, libpng and SQLite."
     ),
+    .trait(name: "NIO", description: "Builds CoroutineNIO and its tests, which need SwiftNIO."),
     .default(enabledTraits: []),
   ],
   dependencies: [
     .package(url: "https://github.com/swhitty/FlyingFox", .upToNextMinor(from: "0.27.1")),
     .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.2"),
     .package(url: "https://github.com/groue/GRDB.swift", from: "7.10.0"),
+    .package(url: "https://github.com/apple/swift-nio", from: "2.101.0"),
   ],
   targets: [
     .target(
@@ -79,6 +91,7 @@ let package = Package(
     ),
     .target(name: "Coroutine", dependencies: ["CCoroutine", "CLinux"]),
     .target(name: "CoroutineNet", dependencies: ["Coroutine", "CLinux"]),
+    .target(name: "CoroutineNIO", dependencies: ["Coroutine"] + nioPackages),
     .systemLibrary(name: "CPNG"),
     .systemLibrary(name: "CZlib"),
     .executableTarget(
@@ -107,6 +120,12 @@ let package = Package(
     .testTarget(
       name: "CoroutineDemoTests",
       dependencies: ["CoroutineDemo", "Coroutine"] + demoPackages
+    ),
+    .testTarget(
+      name: "CoroutineNIOTests",
+      dependencies: [
+        "CoroutineNIO", "Coroutine", .product(name: "NIOEmbedded", package: "swift-nio", condition: nioOnly),
+      ] + nioPackages
     ),
   ],
   swiftLanguageModes: [.v6],
