@@ -2,12 +2,13 @@
 import Foundation
 import PackageDescription
 
-// Three environment variables and two traits change what this manifest says. All are off unless asked for, so that a
+// Four environment variables and two traits change what this manifest says. All are off unless asked for, so that a
 // package which depends on the product Coroutine builds only CCoroutine and Coroutine, and fetches no other package.
 //   CO_WERROR   set: warnings are errors, in C, C++ and Swift. For this repository's own checks: a warning that a later
 //               compiler invents must not break those who depend on the package.
 //   CO_DOCS     set: the documentation plugin becomes a dependency. It is fetched only when documentation is asked for.
 //   CO_SHARED_BOOST   set: Boost.Context is linked as a shared library, also where its archive is installed.
+//   CO_TESTS    set: of the test targets, only the one that it names. For a build with a trait that no other needs.
 //   trait Demo  builds the demo for real: an HTTP server, a command-line parser, SQLite and libpng, used by it and its
 //               tests alone.
 //   trait NIO   builds CoroutineNIO for real: coroutines on SwiftNIO's event loops.
@@ -142,6 +143,10 @@ for target in package.targets where [.regular, .executable, .test].contains(targ
       .enableUpcomingFeature("MemberImportVisibility"),
       .enableUpcomingFeature("NonisolatedNonsendingByDefault"),
     ] + (areErrors ? [.treatAllWarnings(as: .error)] : [])
+}
+
+if let only = Context.environment["CO_TESTS"] {
+  package.targets.removeAll { $0.type == .test && $0.name != only }
 }
 
 if wantsDocumentation {

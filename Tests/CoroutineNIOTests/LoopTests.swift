@@ -123,8 +123,8 @@ struct LoopTests {
             #expect(clock.now - start >= .milliseconds(index))
             count.withLock { $0 += 1 }
           }
-          // Sets an earlier timer, which never fires.
-          try co_timeout(.microseconds(900)) { try co_yield() }
+          // Sets an earlier timer, and calls it off, unless the machine is slow.
+          _ = outcome { try co_timeout(.microseconds(900)) { try co_yield() } }
           let end = outcome { try co_timeout(.microseconds(200)) { try co_delay(.seconds(60)) } }
           #expect(end.contains("deadline"), "\(end)")
         }
