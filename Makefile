@@ -20,6 +20,7 @@ tsan := --scratch-path .build-tsan
 asan := --scratch-path .build-asan
 docs := --scratch-path .build-docs
 demo := --scratch-path .build-demo
+nio := --scratch-path .build-nio
 
 # What every build in this repository is held to; a package that depends on it is not (see CO_WERROR in Package.swift).
 strict := CO_WERROR=1
@@ -28,8 +29,8 @@ swift_test := $(strict) swift test $(checks) --disable-xctest
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup setup-demo build test test-release test-tsan test-asan soak test-demo demo lint format docs consumer \
-  bench ci clean
+.PHONY: help setup setup-demo build test test-release test-tsan test-asan soak test-nio test-demo demo lint format docs \
+  consumer bench ci clean
 
 help: ## Lists the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -79,6 +80,10 @@ soak: export ASAN_OPTIONS := detect_leaks=1:$(ASAN_OPTIONS)
 soak: setup ## Runs random programs for SECONDS=600, from SEED= on, as BUILD=debug, release, tsan or asan
 	$(if $(filter $(BUILD),debug release tsan asan),,$(error BUILD is debug, release, tsan or asan, not $(BUILD)))
 	$(swift_test) $(soak_$(BUILD)) --no-parallel --filter SoakTests $(ARGS)
+
+# With CO_TESTS, or every other test would be compiled once more beside SwiftNIO.
+test-nio: setup ## Runs the tests of CoroutineNIO, with SwiftNIO
+	scripts/with-packages .build-nio env CO_TESTS=CoroutineNIOTests $(swift_test) --traits NIO $(nio) $(ARGS)
 
 test-demo: setup-demo ## Runs the demo's own tests
 	scripts/with-packages .build-demo env $(swift_test) --traits Demo --filter CoroutineDemoTests $(demo) $(ARGS)

@@ -2,14 +2,16 @@
 import Foundation
 import PackageDescription
 
-// Three environment variables and one trait change what this manifest says. All are off unless asked for, so that a
+// Four environment variables and two traits change what this manifest says. All are off unless asked for, so that a
 // package which depends on the product Coroutine builds only CCoroutine and Coroutine, and fetches no other package.
 //   CO_WERROR   set: warnings are errors, in C, C++ and Swift. For this repository's own checks: a warning that a later
 //               compiler invents must not break those who depend on the package.
 //   CO_DOCS     set: the documentation plugin becomes a dependency. It is fetched only when documentation is asked for.
 //   CO_SHARED_BOOST   set: Boost.Context is linked as a shared library, also where its archive is installed.
+//   CO_TESTS    set: of the test targets, only the one that it names. For a build with a trait that no other needs.
 //   trait Demo  builds the demo for real: an HTTP server, a command-line parser, SQLite and libpng, used by it and its
 //               tests alone.
+//   trait NIO   builds CoroutineNIO for real: coroutines on SwiftNIO's event loops.
 let warningsAreErrors = Context.environment["CO_WERROR"] != nil
 let wantsDocumentation = Context.environment["CO_DOCS"] != nil
 
@@ -35,24 +37,35 @@ let demoPackages: [Target.Dependency] = [
   .product(name: "GRDB", package: "GRDB.swift", condition: demoOnly),
 ]
 
+// What CoroutineNIO stands on.
+let nioOnly = TargetDependencyCondition.when(traits: ["NIO"])
+let nioPackages: [Target.Dependency] = [
+  .product(name: "NIOCore", package: "swift-nio", condition: nioOnly),
+  .product(name: "NIOPosix", package: "swift-nio", condition: nioOnly),
+  .product(name: "NIOConcurrencyHelpers", package: "swift-nio", condition: nioOnly),
+]
+
 let package = Package(
   name: "coroutine",
   products: [
     .library(name: "Coroutine", targets: ["Coroutine"]),
     .library(name: "CoroutineNet", targets: ["CoroutineNet"]),
     .library(name: "CoroutineTesting", targets: ["CoroutineTesting"]),
+    .library(name: "CoroutineNIO", targets: ["CoroutineNIO"]),
   ],
   traits: [
     .trait(
       name: "Demo",
       description: "Builds CoroutineDemo and its tests, which need other packages, libpng and SQLite."
     ),
+    .trait(name: "NIO", description: "Builds CoroutineNIO and its tests, which need SwiftNIO."),
     .default(enabledTraits: []),
   ],
   dependencies: [
     .package(url: "https://github.com/swhitty/FlyingFox", .upToNextMinor(from: "0.27.1")),
     .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.2"),
     .package(url: "https://github.com/groue/GRDB.swift", from: "7.10.0"),
+    .package(url: "https://github.com/apple/swift-nio", from: "2.101.0"),
   ],
   targets: [
     .target(
@@ -83,6 +96,7 @@ let package = Package(
     .target(name: "Coroutine", dependencies: ["CCoroutine", "CLinux"]),
     .target(name: "CoroutineNet", dependencies: ["Coroutine", "CLinux"]),
     .target(name: "CoroutineTesting", dependencies: ["Coroutine", "CoroutineNet", "CLinux"]),
+    .target(name: "CoroutineNIO", dependencies: ["Coroutine"] + nioPackages),
     .systemLibrary(name: "CPNG"),
     .systemLibrary(name: "CZlib"),
     .executableTarget(
@@ -116,6 +130,12 @@ let package = Package(
       name: "CoroutineDemoTests",
       dependencies: ["CoroutineDemo", "Coroutine"] + demoPackages
     ),
+    .testTarget(
+      name: "CoroutineNIOTests",
+      dependencies: [
+        "CoroutineNIO", "Coroutine", .product(name: "NIOEmbedded", package: "swift-nio", condition: nioOnly),
+      ] + nioPackages
+    ),
   ],
   swiftLanguageModes: [.v6],
   cxxLanguageStandard: .cxx17
@@ -131,6 +151,10 @@ for target in package.targets where [.regular, .executable, .test].contains(targ
       .enableUpcomingFeature("MemberImportVisibility"),
       .enableUpcomingFeature("NonisolatedNonsendingByDefault"),
     ] + (areErrors ? [.treatAllWarnings(as: .error)] : [])
+}
+
+if let only = Context.environment["CO_TESTS"] {
+  package.targets.removeAll { $0.type == .test && $0.name != only }
 }
 
 if wantsDocumentation {

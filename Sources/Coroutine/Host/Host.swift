@@ -29,19 +29,25 @@ class Host: @unchecked Sendable {
   let releasesAnchor: Bool
   /// Whether the host fails every job in place of running it, as in a forked child.
   let refusesJobs: Bool
+  /// Whether the drain may poll its inbox before it goes idle (IdleSpin.swift).
+  ///
+  /// Not on a loop of another library, which meanwhile could not look at its own events, nor where time is virtual.
+  let mayPoll: Bool
 
   init(
     label: String,
     hasVirtualTime: Bool = false,
     controlsOrder: Bool = false,
     releasesAnchor: Bool = false,
-    refusesJobs: Bool = false
+    refusesJobs: Bool = false,
+    mayPoll: Bool = true
   ) {
     self.label = label
     self.hasVirtualTime = hasVirtualTime
     self.controlsOrder = controlsOrder
     self.releasesAnchor = releasesAnchor
     self.refusesJobs = refusesJobs
+    self.mayPoll = mayPoll && !hasVirtualTime
   }
 
   /// The clock of the scheduler's timers: nanoseconds that never decrease.

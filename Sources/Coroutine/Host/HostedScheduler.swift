@@ -5,9 +5,9 @@ import Synchronization
 // of its own. The loop calls the drain; the scheduler asks the loop for calls.
 //
 // Lifetime. HostedScheduler holds the scheduler, the scheduler its Host, the Host the loop. The record of each job
-// holds the scheduler, and so does a drain until it has run. So the loop object lives while any coroutine of it does,
-// and nothing keeps the scheduler when neither the program nor a coroutine needs it. There is no anchor: nothing has to
-// be released when the last job ends.
+// holds the scheduler, so do the handlers that wait for it (Scheduler.pin), and so does a drain until it has run. So
+// the loop object lives while any coroutine or handler of it does, and nothing keeps the scheduler when neither the
+// program nor a coroutine needs it. There is no anchor: nothing has to be released when the last job ends.
 //
 // At most one drain. As for a queue, only the inbox's transition out of `idle` submits a drain (Inbox.swift). A loop
 // whose timer fires sends a message, which starts a drain by the same transition; on the loop's thread that drain runs
@@ -129,7 +129,7 @@ private final class LoopHost: Host, @unchecked Sendable {
 
   init(_ loop: any CoroutineHost) {
     self.loop = loop
-    super.init(label: loop.coroutineLabel)
+    super.init(label: loop.coroutineLabel, mayPoll: false)
   }
 
   override func submit(_ scheduler: Scheduler, _ anchor: Anchor?) -> Bool {

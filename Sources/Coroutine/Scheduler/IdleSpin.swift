@@ -76,9 +76,9 @@ extension Scheduler {
   /// Polls the inbox if that is worthwhile, and returns whether a message has come or a timer is due.
   ///
   /// Called by a drain that has nothing to do. Workers do not spin: they try to steal work, and sleep if no worker has
-  /// any.
+  /// any. Loops of other libraries do not either (Host.swift).
   func spin(_ carrier: UnsafeMutablePointer<Carrier>) -> Bool {
-    guard !host.hasVirtualTime, readyQueue.pointee.workerPool == nil else { return false }
+    guard host.mayPoll, readyQueue.pointee.workerPool == nil else { return false }
     carrier.pointee.now = clock
     if idleSpin.isWorthwhile, carrier.pointee.now < timeSlice.end {
       let end = min(carrier.pointee.now &+ idleSpin.patience, nextTimer.load(ordering: .relaxed))

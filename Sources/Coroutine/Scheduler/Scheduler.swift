@@ -51,6 +51,8 @@ final class Scheduler: @unchecked Sendable {
   @exclusivity(unchecked) private var livePins = 0
   @exclusivity(unchecked) private var nextID: UInt64 = 0
   @exclusivity(unchecked) private var lastID: UInt64 = 0
+  /// The error of each job that is launched from now on; nil unless the host has ended (Scheduler+End.swift).
+  @exclusivity(unchecked) var endedBy: (any Error)?
 
   // Guarded by `timerLock`.
   let timerLock = ThreadLock()
@@ -181,7 +183,9 @@ final class Scheduler: @unchecked Sendable {
     job.pointee.nextLive = firstLive
     firstLive?.pointee.previousLive = job
     firstLive = job
+    let isEnded = endedBy != nil
     liveLock.unlock()
+    if isEnded { refuse(job) }
   }
 
   /// Appends the live jobs to `jobs`, the latest first.
@@ -241,11 +245,14 @@ final class Scheduler: @unchecked Sendable {
     leave(released)
   }
 
-  /// Keeps the queue alive for a user that is not a job.
+  /// Keeps the queue alive for a user that is not a job, and with it this scheduler.
+  ///
+  /// Without an anchor the pins themselves hold this scheduler: a job's record does, but a handler has none.
   func pin(_ anchor: @autoclosure () -> Anchor?) {
     liveLock.withLock {
       if host.releasesAnchor, self.anchor == nil { self.anchor = anchor() }
       livePins += 1
+      if livePins == 1, isHeldByPins { _ = Unmanaged.passRetained(self) }
     }
   }
 
@@ -253,9 +260,13 @@ final class Scheduler: @unchecked Sendable {
     liveLock.lock()
     livePins -= 1
     let released = takeAnchorElsewhere()
+    let isLast = livePins == 0 && isHeldByPins
     liveLock.unlock()
     leave(released)
+    if isLast { Unmanaged.passUnretained(self).release() }
   }
+
+  private var isHeldByPins: Bool { !isImmortal && !host.releasesAnchor }
 
   /// Takes the anchor to release it when nothing is live any more, unless on this scheduler's own carrier.
   ///

@@ -200,4 +200,41 @@ struct HostedTests {
     }
     try await onCoroutine { try ended.pass() }
   }
+
+  @Test func `a handler that waits for the host keeps it until it has run`() async throws {
+    let ended = Gate()
+    let late = Promise<Int>()
+    let handled = Promise<Bool>()
+    do {
+      let loop = Loop(ended)
+      let host = HostedScheduler(loop)
+      try await co_launch(on: host) {
+        _ = late.then { [weak loop] (_: Int) -> Void in handled.fulfill(loop?.isCurrentForCoroutines == true) }
+      }.value
+    }
+    // Neither the program nor a coroutine has the host now.
+    late.fulfill(1)
+    #expect(try await handled.value)
+    try await onCoroutine { try ended.pass() }
+  }
+
+  @Test func `the end of a scheduler cancels what is live, and refuses what is launched later`() async throws {
+    let host = HostedScheduler(Loop())
+    let isWaiting = Gate()
+    let live = co_launch(on: host) {
+      isWaiting.open()
+      try waitForCancellation()
+    }
+    try await isWaiting.value
+    host.drain.end(Oops("over"))
+    await #expect(throws: Oops("over")) { try await live.value }
+    let hasRun = Flag()
+    for start in [StartMode.queued, .immediate, .lazy] {
+      let job = co_launch(on: host, start: start) { hasRun.raise() }
+      let end = await asyncOutcome { try await job.value }
+      #expect(end == "Oops(over)")
+    }
+    #expect(!hasRun.isRaised)
+    #expect(!host.drain.hasLiveJobs)
+  }
 }
