@@ -46,7 +46,7 @@ extension Account {
   if account.balance != 40 { throw WrongBalance(account.balance) }
 }
 
-@Suite(.timeLimit(.minutes(1)))
+@Suite(.timeLimit(.minutes(5)))
 struct ArticleTests {
   @Test func `the article's bug is found, and its repair is proven`() throws {
     let found = explore(.exhaustive(preemptions: 2), twoWithdrawals)

@@ -21,7 +21,7 @@ struct Lost: Error {}
 }
 
 /// What every strategy finds, shrinks and replays.
-@Suite(.timeLimit(.minutes(1)))
+@Suite(.timeLimit(.minutes(5)))
 struct ExploreTests {
   @Test(arguments: [Strategy.random(), .priorities(), .exhaustive()])
   func `a lost update is found, shrunk, described, and replayed from its token`(strategy: Strategy) throws {

@@ -5,7 +5,7 @@ import Glibc
 import Testing
 
 /// The sockets of a world.
-@Suite(.timeLimit(.minutes(1)))
+@Suite(.timeLimit(.minutes(5)))
 struct NetworkTests {
   /// Runs a host "server" that sends back what it reads, and the body.
   private func withEcho<R: Sendable>(

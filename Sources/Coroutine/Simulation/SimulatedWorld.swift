@@ -269,6 +269,8 @@ package final class SimulatedWorld: @unchecked Sendable {
     pointsPassed = 0
     cancellations = 0
     lane.carrier.pointee.now = now
+    // For dumps.
+    lane.scheduler.lastLook.store(now, ordering: .relaxed)
     beginStep(candidate)
     defer { finishStep() }
     guard let job = candidate.job else {
