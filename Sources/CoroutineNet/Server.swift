@@ -83,8 +83,10 @@ public enum Server {
     } catch {
       if !co_isCancelled { throw error }
     }
-    // One listener's failure closes the others, and so does the stop.
-    if co_isStopping, failures.allSatisfy({ $0 as? NetError == .closed }) { return }
+    // An acceptor that a cancellation ends closes all listeners, which may reach another one before the cancellation. A
+    // stop closes them as well.
+    if co_isCancelled || co_isStopping, failures.allSatisfy({ $0 as? NetError == .closed }) { return }
+    // One listener's failure closes the others.
     if let failure = failures.first(where: { $0 as? NetError != .closed }) ?? failures.first { throw failure }
   }
 
