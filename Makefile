@@ -3,15 +3,18 @@
 #   JOBS       how many things to build at once; as many as there are cores unless said
 #   ARGS       goes to the program that the target ends in: make test ARGS='--filter Scope', make demo ARGS='login --help'
 #   DEMO       how `make demo` builds: release unless said; debug goes on from what `make test-demo` has built
-#   SECONDS    how long `make soak` runs; 600 unless said
-#   SEED       the seed of the first program of `make soak`; random unless said
-#   BUILD      what `make soak` builds: debug unless said, or release, tsan, asan
-#   CO_STRESS  multiplies the rounds of the stress tests; 1 unless said, less where a sanitizer makes each round slower
+#   SECONDS    how long `make soak` and `make soak-net` run; 600 unless said
+#   SEED       the seed of the first program of `make soak`, or of the conversations of `make soak-net`; random unless said
+#   CONNECTIONS  how many short connections `make soak-net` opens and closes afterwards; 1000000 unless said
+#   BUILD      what they build: debug unless said, or release, tsan, asan
+#   CO_STRESS  multiplies the rounds of the stress tests. Each target has a value of its own that keeps its run short;
+#              with 1 the tests do what their names say
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 ARGS ?=
 DEMO ?= release
 SECONDS ?= 600
 SEED ?=
+CONNECTIONS ?= 1000000
 BUILD ?= debug
 
 # Builds with other settings have folders of their own, so that going from one to another builds nothing twice.
@@ -20,6 +23,7 @@ tsan := --scratch-path .build-tsan
 asan := --scratch-path .build-asan
 docs := --scratch-path .build-docs
 demo := --scratch-path .build-demo
+traits := --scratch-path .build-traits
 
 # What every build in this repository is held to; a package that depends on it is not (see CO_WERROR in Package.swift).
 strict := CO_WERROR=1
@@ -28,14 +32,20 @@ swift_test := $(strict) swift test $(checks) --disable-xctest
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup setup-demo build test test-release test-tsan test-asan soak test-demo demo lint format docs consumer \
-  bench ci clean
+.PHONY: help setup setup-tests setup-demo setup-examples build test test-release test-tsan test-asan soak soak-net \
+  test-context test-traits test-examples test-demo demo site lint format docs consumer bench bench-net ci clean
 
 help: ## Lists the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: ## Installs what the library needs to build: Boost.Context
 	@scripts/setup core
+
+setup-tests: ## Installs what the library's tests talk to: curl, socat
+	@scripts/setup tests
+
+setup-examples: ## Installs what only the tests of Examples need: curl, OpenSSL, Chromium
+	@scripts/setup examples
 
 setup-demo: ## Installs what only the demo needs: libpng, zlib, SQLite
 	@scripts/setup demo
@@ -43,27 +53,31 @@ setup-demo: ## Installs what only the demo needs: libpng, zlib, SQLite
 build: setup ## Builds the library, debug
 	$(strict) swift build $(checks) $(ARGS)
 
-# Stress tests run after the others, and one at a time, since each has threads enough for the machine.
+# Stress tests run after the others, and one at a time, since each has threads enough for the machine. So do the tests
+# that search schedules: each computes for seconds on a thread that the others wait for.
 # With ARGS of its own a target makes one run of it.
-both = $(if $(ARGS),$(1) $(ARGS),$(1) --skip CoroutineStressTests && $(1) --skip-build --no-parallel --filter CoroutineStressTests)
+alone := 'Coroutine(Stress|Testing|Interleaving)Tests\.'
+both = $(if $(ARGS),$(1) $(ARGS),$(1) --skip $(alone) && $(1) --skip-build --no-parallel --filter $(alone))
 
-test: setup ## Runs the tests, debug
+test: export CO_STRESS ?= 0.2
+test: setup-tests ## Runs the tests, debug
 	$(call both,$(swift_test))
 
-test-release: setup ## Runs the tests, optimised
+test-release: export CO_STRESS ?= 0.5
+test-release: setup-tests ## Runs the tests, optimised
 	$(call both,$(swift_test) -c release -Xswiftc -enable-testing $(release))
 
 # One at a time: beside each other, tests under ThreadSanitizer take five times the processor time. And without the second
 # that a process, as each exit test is one, would wait at its end.
-test-tsan: export CO_STRESS ?= 0.2
-test-tsan: setup ## Runs the tests under ThreadSanitizer
+test-tsan: export CO_STRESS ?= 0.05
+test-tsan: setup-tests ## Runs the tests under ThreadSanitizer
 	export TSAN_OPTIONS=atexit_sleep_ms=0:$$TSAN_OPTIONS; \
 	  $(call both,$(swift_test) --no-parallel --sanitize=thread $(tsan))
 
 # lld, because gold prints a warning for each symbol that AddressSanitizer keeps to itself. One at a time: LeakSanitizer looks
 # when a process exits, as each exit test is one, and on a crowded machine finds threads that are still at their last acts.
-test-asan: export CO_STRESS ?= 0.2
-test-asan: setup ## Runs the tests under AddressSanitizer, with leak checking
+test-asan: export CO_STRESS ?= 0.05
+test-asan: setup-tests ## Runs the tests under AddressSanitizer, with leak checking
 	export ASAN_OPTIONS=detect_leaks=1:$$ASAN_OPTIONS; \
 	  $(call both,$(swift_test) --no-parallel --sanitize=address -Xswiftc -use-ld=lld $(asan))
 
@@ -78,13 +92,41 @@ soak: export CO_SEED = $(SEED)
 soak: export ASAN_OPTIONS := detect_leaks=1:$(ASAN_OPTIONS)
 soak: setup ## Runs random programs for SECONDS=600, from SEED= on, as BUILD=debug, release, tsan or asan
 	$(if $(filter $(BUILD),debug release tsan asan),,$(error BUILD is debug, release, tsan or asan, not $(BUILD)))
-	$(swift_test) $(soak_$(BUILD)) --no-parallel --filter SoakTests $(ARGS)
+	$(swift_test) $(soak_$(BUILD)) --no-parallel --filter '\.SoakTests' $(ARGS)
+
+soak-net: export CO_SOAK_SECONDS = $(SECONDS)
+soak-net: export CO_SOAK_CONNECTIONS = $(CONNECTIONS)
+soak-net: export CO_SEED = $(SEED)
+soak-net: export ASAN_OPTIONS := detect_leaks=1:$(ASAN_OPTIONS)
+soak-net: setup ## Lets 2,000 clients of a server talk for SECONDS=600, then opens and closes CONNECTIONS=1000000
+	$(if $(filter $(BUILD),debug release tsan asan),,$(error BUILD is debug, release, tsan or asan, not $(BUILD)))
+	$(swift_test) $(soak_$(BUILD)) --no-parallel --filter '\.NetSoakTests' $(ARGS)
+
+test-context: setup ## Runs the tests of context, with swift-log and swift-service-context
+	swift test --package-path Tests/Context --scratch-path .build-context --disable-xctest -j $(JOBS) $(ARGS)
+
+# With CO_TESTS, or every other test would be compiled once more beside other packages. One build for
+# all three.
+test-traits: setup ## Runs the tests of CoroutineNIO, CoroutineLogging and CoroutineServiceLifecycle
+	scripts/with-packages .build-traits env \
+	  CO_TESTS=CoroutineNIOTests,CoroutineLoggingTests,CoroutineServiceLifecycleTests \
+	  $(swift_test) --traits NIO,Logging,ServiceLifecycle $(traits) $(ARGS)
+
+# A package of its own, with a folder of its own. Its packages are resolved there, so nothing is put away.
+examples = --package-path Examples --scratch-path .build-examples -j $(JOBS)
+
+test-examples: setup-examples ## Runs the tests of Examples: the HTTP server on SwiftNIO, and the feed site
+	$(strict) swift test $(examples) --disable-xctest $(ARGS)
+
+site: setup ## Starts the feed site; ARGS=8080 is the port
+	swift build $(examples) --product feed-site
+	@.build-examples/debug/feed-site $(ARGS)
 
 test-demo: setup-demo ## Runs the demo's own tests
-	scripts/with-packages .build-demo env $(swift_test) --traits Demo --filter CoroutineDemoTests $(demo) $(ARGS)
+	scripts/with-packages .build-demo env CO_TESTS=CoroutineDemoTests $(swift_test) --traits Demo $(demo) $(ARGS)
 
 # Built with SwiftPM, run without it: the demo then owns the terminal, and Ctrl-C reaches it alone.
-demo: setup-demo ## Runs the demo: reads feeds, all at once, and stores what is new; ARGS=login logs in
+demo: setup-demo ## Runs the demo: reads feeds, all at once, and stores what is new; ARGS=login logs in, ARGS=chat serves
 	@echo 'Building the demo; the first time takes a few minutes.'
 	@scripts/with-packages .build-demo \
 	  swift build -c $(DEMO) --traits Demo --product CoroutineDemo -j $(JOBS) $(demo)
@@ -98,9 +140,11 @@ lint: setup ## Checks layout, the rules that a text search can check, and which 
 format: ## Repairs the layout, then checks the rest
 	@scripts/lint --fix
 
+# One site for the three products that need no other package.
 docs: setup ## Builds the documentation into docs-out; a warning is an error
 	CO_DOCS=1 scripts/with-packages .build-docs swift package $(docs) -j $(JOBS) \
-	  --allow-writing-to-directory docs-out generate-documentation --target Coroutine --output-path docs-out \
+	  --allow-writing-to-directory docs-out generate-documentation --target Coroutine --target CoroutineNet \
+	  --target CoroutineTesting --enable-experimental-combined-documentation --output-path docs-out \
 	  --warnings-as-errors --analyze --transform-for-static-hosting --hosting-base-path coroutine
 
 consumer: setup ## Builds a package that depends on this one; checks that it fetches no other
@@ -109,6 +153,9 @@ consumer: setup ## Builds a package that depends on this one; checks that it fet
 bench: setup ## Runs the benchmarks; ARGS=--quick for one quick pass
 	Benchmarks/run $(ARGS)
 
+bench-net: setup ## Compares servers: ours, epoll in C, Go, Asio, SwiftNIO; ARGS=--quick for a minute
+	Benchmarks/run-net $(ARGS)
+
 ci: ## Runs everything that a change must pass
 	.ci/run
 
@@ -116,3 +163,4 @@ clean: ## Removes everything that building wrote
 	rm -rf .build .build-* docs-out Package.resolved
 	rm -rf Tests/Consumer/.build Tests/Consumer/Package.resolved
 	rm -rf Benchmarks/.build Benchmarks/.build-* Benchmarks/Package.resolved
+	rm -rf Examples/.build Examples/Package.resolved

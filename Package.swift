@@ -2,14 +2,20 @@
 import Foundation
 import PackageDescription
 
-// Three environment variables and one trait change what this manifest says. All are off unless asked for, so that a
+// Four environment variables and four traits change what this manifest says. All are off unless asked for, so that a
 // package which depends on the product Coroutine builds only CCoroutine and Coroutine, and fetches no other package.
 //   CO_WERROR   set: warnings are errors, in C, C++ and Swift. For this repository's own checks: a warning that a later
 //               compiler invents must not break those who depend on the package.
 //   CO_DOCS     set: the documentation plugin becomes a dependency. It is fetched only when documentation is asked for.
 //   CO_SHARED_BOOST   set: Boost.Context is linked as a shared library, also where its archive is installed.
-//   trait Demo  builds the demo for real: an HTTP server, a command-line parser, SQLite and libpng, used by it and its
-//               tests alone.
+//   CO_TESTS    set: of the test targets, only those that it names, with commas. For a build with traits that no other
+//               needs.
+//   trait Demo  builds the demo for real: an HTTP server, a command-line parser, SQLite, libpng and histograms, used by
+//               it and its tests alone.
+//   trait NIO   builds CoroutineNIO for real: coroutines on SwiftNIO's event loops.
+//   trait Logging   builds CoroutineLogging for real: the calling coroutine in the metadata of swift-log.
+//   trait ServiceLifecycle   builds CoroutineServiceLifecycle for real: coroutines as services of
+//               swift-service-lifecycle.
 let warningsAreErrors = Context.environment["CO_WERROR"] != nil
 let wantsDocumentation = Context.environment["CO_DOCS"] != nil
 
@@ -27,24 +33,55 @@ let boostContext = hasBoostArchive ? ":libboost_context.a" : "boost_context"
 
 let demoOnly = TargetDependencyCondition.when(traits: ["Demo"])
 
-// The server with the sockets below it, the command line, the database.
+// The HTTP server with the sockets below it, the command line, the database, the histogram of latencies.
 let demoPackages: [Target.Dependency] = [
   .product(name: "FlyingFox", package: "FlyingFox", condition: demoOnly),
   .product(name: "FlyingSocks", package: "FlyingFox", condition: demoOnly),
   .product(name: "ArgumentParser", package: "swift-argument-parser", condition: demoOnly),
   .product(name: "GRDB", package: "GRDB.swift", condition: demoOnly),
+  .product(name: "Histogram", package: "hdrhistogram-swift", condition: demoOnly),
 ]
+
+// What CoroutineNIO stands on.
+let nioOnly = TargetDependencyCondition.when(traits: ["NIO"])
+let nioPackages: [Target.Dependency] = [
+  .product(name: "NIOCore", package: "swift-nio", condition: nioOnly),
+  .product(name: "NIOPosix", package: "swift-nio", condition: nioOnly),
+  .product(name: "NIOConcurrencyHelpers", package: "swift-nio", condition: nioOnly),
+]
+
+let logging = Target.Dependency.product(
+  name: "Logging",
+  package: "swift-log",
+  condition: .when(traits: ["Logging"])
+)
+let lifecycleOnly = TargetDependencyCondition.when(traits: ["ServiceLifecycle"])
+let lifecycle = Target.Dependency.product(
+  name: "ServiceLifecycle",
+  package: "swift-service-lifecycle",
+  condition: lifecycleOnly
+)
 
 let package = Package(
   name: "coroutine",
   products: [
     .library(name: "Coroutine", targets: ["Coroutine"]),
     .library(name: "CoroutineNet", targets: ["CoroutineNet"]),
+    .library(name: "CoroutineTesting", targets: ["CoroutineTesting"]),
+    .library(name: "CoroutineNIO", targets: ["CoroutineNIO"]),
+    .library(name: "CoroutineLogging", targets: ["CoroutineLogging"]),
+    .library(name: "CoroutineServiceLifecycle", targets: ["CoroutineServiceLifecycle"]),
   ],
   traits: [
     .trait(
       name: "Demo",
       description: "Builds CoroutineDemo and its tests, which need other packages, libpng and SQLite."
+    ),
+    .trait(name: "NIO", description: "Builds CoroutineNIO and its tests, which need SwiftNIO."),
+    .trait(name: "Logging", description: "Builds CoroutineLogging and its tests, which need swift-log."),
+    .trait(
+      name: "ServiceLifecycle",
+      description: "Builds CoroutineServiceLifecycle and its tests, which need swift-service-lifecycle."
     ),
     .default(enabledTraits: []),
   ],
@@ -52,6 +89,10 @@ let package = Package(
     .package(url: "https://github.com/swhitty/FlyingFox", .upToNextMinor(from: "0.27.1")),
     .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.2"),
     .package(url: "https://github.com/groue/GRDB.swift", from: "7.10.0"),
+    .package(url: "https://github.com/HdrHistogram/hdrhistogram-swift", .upToNextMinor(from: "0.2.0")),
+    .package(url: "https://github.com/apple/swift-nio", from: "2.101.0"),
+    .package(url: "https://github.com/apple/swift-log", from: "1.16.0"),
+    .package(url: "https://github.com/swift-server/swift-service-lifecycle", from: "2.13.0"),
   ],
   targets: [
     .target(
@@ -76,17 +117,26 @@ let package = Package(
       name: "CLinux",
       // For its debug builds' check of spin locks alone.
       dependencies: ["CCoroutine"],
-      cSettings: [.define("_GNU_SOURCE"), .enableWarning("all"), .enableWarning("extra")]
-        + (warningsAreErrors ? [.treatAllWarnings(as: .error)] : [])
+      // Its frames lie on the stacks of coroutines as well.
+      cSettings: [
+        .define("_GNU_SOURCE"), .enableWarning("all"), .enableWarning("extra"),
+        .enableWarning("frame-larger-than=12288"), .enableWarning("vla"), .enableWarning("alloca"),
+      ] + (warningsAreErrors ? [.treatAllWarnings(as: .error)] : [])
     ),
     .target(name: "Coroutine", dependencies: ["CCoroutine", "CLinux"]),
     .target(name: "CoroutineNet", dependencies: ["Coroutine", "CLinux"]),
+    .target(name: "CoroutineTesting", dependencies: ["Coroutine", "CoroutineNet", "CLinux"]),
+    // Without `package` access: a loop of anybody else can be written outside, as CoroutineNIO is.
+    .target(name: "CoroutineNIO", dependencies: ["Coroutine"] + nioPackages, packageAccess: false),
+    .target(name: "CoroutineLogging", dependencies: ["Coroutine", logging]),
+    .target(name: "CoroutineServiceLifecycle", dependencies: ["Coroutine", lifecycle]),
     .systemLibrary(name: "CPNG"),
     .systemLibrary(name: "CZlib"),
     .executableTarget(
       name: "CoroutineDemo",
       dependencies: [
-        "Coroutine", .target(name: "CPNG", condition: demoOnly), .target(name: "CZlib", condition: demoOnly),
+        "Coroutine", "CoroutineNet", .target(name: "CPNG", condition: demoOnly),
+        .target(name: "CZlib", condition: demoOnly),
       ] + demoPackages,
       resources: [.copy("Feeds/Samples")]
     ),
@@ -100,18 +150,37 @@ let package = Package(
     .testTarget(name: "CCoroutineTests", dependencies: ["CCoroutine", "CTestSupport", "CExceptions"]),
     .testTarget(
       name: "CoroutineNetTests",
-      dependencies: ["CoroutineNet", "Coroutine", "CTestSupport"]
+      dependencies: ["CoroutineNet", "CoroutineTesting", "Coroutine", "CTestSupport"]
     ),
     .testTarget(
       name: "CoroutineTests",
-      dependencies: ["Coroutine", "CCoroutine", "CLinux", "CTestSupport", "CExceptions"]
+      dependencies: ["Coroutine", "CoroutineTesting", "CCoroutine", "CLinux", "CTestSupport", "CExceptions"]
     ),
+    .testTarget(name: "CoroutineTestingTests", dependencies: ["CoroutineTesting", "CoroutineNet", "Coroutine"]),
     // Compiles files of the library once more, by links to them in its folder Shipped, with atomics of its own.
     .testTarget(name: "CoroutineInterleavingTests", dependencies: ["Coroutine", "CCoroutine", "CLinux"]),
-    .testTarget(name: "CoroutineStressTests", dependencies: ["Coroutine", "CCoroutine"]),
+    .testTarget(
+      name: "CoroutineStressTests",
+      dependencies: ["CoroutineNet", "Coroutine", "CCoroutine", "CTestSupport"]
+    ),
     .testTarget(
       name: "CoroutineDemoTests",
-      dependencies: ["CoroutineDemo", "Coroutine"] + demoPackages
+      dependencies: ["CoroutineDemo", "CoroutineNet", "CoroutineTesting", "Coroutine"] + demoPackages
+    ),
+    .testTarget(
+      name: "CoroutineNIOTests",
+      dependencies: [
+        "CoroutineNIO", "Coroutine", .product(name: "NIOEmbedded", package: "swift-nio", condition: nioOnly),
+      ] + nioPackages
+    ),
+    .testTarget(name: "CoroutineLoggingTests", dependencies: ["CoroutineLogging", "Coroutine", logging]),
+    .testTarget(
+      name: "CoroutineServiceLifecycleTests",
+      dependencies: [
+        "CoroutineServiceLifecycle", "Coroutine", lifecycle,
+        .product(name: "ServiceLifecycleTestKit", package: "swift-service-lifecycle", condition: lifecycleOnly),
+        .product(name: "Logging", package: "swift-log", condition: lifecycleOnly),
+      ]
     ),
   ],
   swiftLanguageModes: [.v6],
@@ -128,6 +197,11 @@ for target in package.targets where [.regular, .executable, .test].contains(targ
       .enableUpcomingFeature("MemberImportVisibility"),
       .enableUpcomingFeature("NonisolatedNonsendingByDefault"),
     ] + (areErrors ? [.treatAllWarnings(as: .error)] : [])
+}
+
+if let only = Context.environment["CO_TESTS"] {
+  let names = only.split(separator: ",").map(String.init)
+  package.targets.removeAll { $0.type == .test && !names.contains($0.name) }
 }
 
 if wantsDocumentation {

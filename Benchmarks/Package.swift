@@ -1,21 +1,22 @@
 // swift-tools-version:6.2
 import PackageDescription
 
-// The benchmarks are a package of their own so that whoever depends on the library builds none of them. They need no
-// other package: README.md says why the counts are taken by a plain gate and not by a benchmarking framework.
+// The benchmarks are a package of their own so that a package that depends on the library builds none of them. They
+// need no other package: README.md says why the counts are taken by a plain gate and not by a benchmarking framework.
 //   CO_WERROR  set: warnings are errors.
 //   CO_PEERS   set: the Swift programs that we are compared with are there as well, and with them the package of
-//   channels
-//              that Swift Concurrency needs for it, and SwiftNIO. `run` sets it, with a scratch path of its own.
+//              channels that Swift Concurrency needs for it, and SwiftNIO; also our servers on SwiftNIO. `run` and
+//              `run-net` set it, with a scratch path of its own.
 let warningsAreErrors = Context.environment["CO_WERROR"] != nil
 let withPeers = Context.environment["CO_PEERS"] != nil
 let coroutine: Target.Dependency = .product(name: "Coroutine", package: "coroutine")
+let coroutineNet: Target.Dependency = .product(name: "CoroutineNet", package: "coroutine")
 
 let package = Package(
   name: "benchmarks",
   dependencies: [
     // The name is given because the folder may be called anything.
-    .package(name: "coroutine", path: "../")
+    .package(name: "coroutine", path: "../", traits: withPeers ? ["NIO"] : [.defaults])
   ],
   targets: [
     // Loops that must be C or C++: the bare switch of Boost, and the C core without Swift around it.
@@ -37,11 +38,26 @@ let package = Package(
       dependencies: ["CProbe", "Driving", "Harness", coroutine],
       path: "Sources/Workloads"
     ),
+    // What the worlds of CoroutineTesting cost.
+    .executableTarget(
+      name: "worlds",
+      dependencies: ["CProbe", "Harness", coroutine, .product(name: "CoroutineTesting", package: "coroutine")],
+      path: "Sources/Worlds"
+    ),
     .executableTarget(
       name: "allocations",
       dependencies: ["CMallocCount", "CProbe", "Harness", coroutine],
       path: "Sources/Allocations"
     ),
+    // For `run-net`: our servers, the load, and the bare epoll loop in C, which they are compared with.
+    .target(name: "MinimalHTTP"),
+    .executableTarget(
+      name: "net-server",
+      dependencies: ["Harness", "MinimalHTTP", coroutine, coroutineNet],
+      path: "Sources/NetServer"
+    ),
+    .executableTarget(name: "net-load", path: "Sources/NetLoad", cSettings: [.define("_GNU_SOURCE")]),
+    .executableTarget(name: "epoll-peer", path: "Peers/epoll", cSettings: [.define("_GNU_SOURCE")]),
   ],
   swiftLanguageModes: [.v6],
   cxxLanguageStandard: .cxx17
@@ -50,15 +66,23 @@ let package = Package(
 if withPeers {
   package.dependencies.append(.package(url: "https://github.com/apple/swift-async-algorithms", from: "1.1.4"))
   package.dependencies.append(.package(url: "https://github.com/apple/swift-nio", from: "2.101.0"))
+  let nio: [Target.Dependency] = [
+    .product(name: "NIOCore", package: "swift-nio"), .product(name: "NIOPosix", package: "swift-nio"),
+  ]
   let channels: Target.Dependency = .product(name: "AsyncAlgorithms", package: "swift-async-algorithms")
   package.targets += [
     .executableTarget(name: "swift-peer", dependencies: ["Harness", channels], path: "Peers/swift"),
     .executableTarget(
       name: "nio-peer",
-      dependencies: [
-        "Harness", .product(name: "NIOCore", package: "swift-nio"), .product(name: "NIOPosix", package: "swift-nio"),
-      ],
+      dependencies: ["Harness"] + nio,
       path: "Peers/nio"
+    ),
+    .executableTarget(
+      name: "nio-server",
+      dependencies: [
+        "Harness", "MinimalHTTP", coroutine, .product(name: "CoroutineNIO", package: "coroutine"),
+      ] + nio,
+      path: "Peers/nio-net"
     ),
     .executableTarget(name: "gcd-peer", dependencies: ["Harness"], path: "Peers/gcd"),
   ]
@@ -66,7 +90,9 @@ if withPeers {
 
 for target in package.targets {
   let strict = warningsAreErrors
-  target.cSettings = [.enableWarning("all"), .enableWarning("extra")] + (strict ? [.treatAllWarnings(as: .error)] : [])
+  target.cSettings =
+    (target.cSettings ?? []) + [.enableWarning("all"), .enableWarning("extra")]
+    + (strict ? [.treatAllWarnings(as: .error)] : [])
   target.cxxSettings =
     [.enableWarning("all"), .enableWarning("extra")] + (strict ? [.treatAllWarnings(as: .error)] : [])
   target.swiftSettings =

@@ -48,10 +48,11 @@ function judge(run, row,    parts, n, i, words, x, verdict) {
 
 # Returns our median in raw round trips, a peer's median divided by ours, or our median in the row's unit; "" if a
 # number is missing.
-function compared(run, row, reference,    ours, other) {
+function compared(run, row, reference,    ours, other, name) {
   ours = median[run, "coroutine/" row]
   if (reference == "") return unit[row] == "ms" ? ours / 1e6 : ours
-  other = reference == "raw" ? "boost/raw_roundtrip_clean_mxcsr" : reference "/" row
+  other = reference == "raw" ? "boost/raw_roundtrip_reconciled" : reference "/" row
+  if (split(reference, name, ":") == 2) other = name[1] "/" name[2]
   if (!((run, other) in median)) return ""
   if (reference == "raw") return ours / median[run, other]
   return ours > 0 ? median[run, other] / ours : ""

@@ -1,4 +1,4 @@
-// What the C core's files know of one another and nobody else does.
+// The internal interface between the files of the C core.
 #ifndef CCOROUTINE_INTERNAL_H
 #define CCOROUTINE_INTERNAL_H
 
@@ -26,6 +26,11 @@ const char *cco_task_locals_description(void);
 bool cco_swift_runtime_wants_careful(void);
 // The exchange of both lists at a switch, for the careful path: whichever way was found.
 void cco_exchange_lists(cco_saved_context *from, cco_saved_context *to);
+
+// ---- TaskLocals.c: whether task-local lists look as that file reads them. Asked on a thread without bindings, with
+// the place of their head.
+bool cco_prove_task_locals(intptr_t offset);
+void cco_task_locals_understood(bool is_understood);
 
 // ---- ThreadBlock.c: the thread-local block of the library whose code contains `symbol`, on the calling thread.
 typedef struct cco_thread_block {
@@ -72,7 +77,7 @@ void cco_move_task_frames(char *stack, const char *from, const char *to);
 
 // ---- Exceptions.c: hazard 15.
 intptr_t cco_find_exceptions(void);
-// Answers false where the careful path must ask for the words.
+// Returns false where the careful path must ask for the words.
 bool cco_exceptions_start(intptr_t on_one_thread, intptr_t on_another);
 cco_exceptions *cco_thread_exceptions(void);
 const char *cco_exceptions_description(void);
@@ -93,11 +98,11 @@ cco_transfer cco_annotated_jump(void *_Nullable to, void *_Nullable data, bool f
 // The first jump into a new stack, with the context as data; and its arrival there.
 cco_transfer cco_sanitizer_enter(cco_context *context, void *stack);
 cco_transfer cco_sanitizer_entered(cco_transfer birth);
-// The saved stack pointer behind a slot's `stack`.
+// The saved stack pointer behind a saved context's `stack`.
 void *cco_sanitizer_saved_stack(void *stack);
 // Before a stack goes back to the pool.
 void cco_sanitizer_forget(cco_context *context);
-// When a stack starts and stops being in use; inline, because usually nobody wants to know.
+// When a stack starts and stops being in use; inline, because usually no tool records it.
 void cco_sanitizer_start(void);
 extern bool cco_sanitizer_watches;
 void cco_sanitizer_note_in_use(cco_context *context);

@@ -1,5 +1,5 @@
 // Sockets, as far as Swift's import of the C library does not reach: anonymous unions, macros, flags that need
-// _GNU_SOURCE. All are non-blocking and close-on-exec. A function that answers a count or a descriptor answers the
+// _GNU_SOURCE. All are non-blocking and close-on-exec. A function that returns a count or a descriptor returns the
 // negative error number instead when the kernel refuses.
 #include "Check.h"
 #include "CLinux.h"
@@ -15,41 +15,41 @@
 #include <time.h>
 #include <unistd.h>
 
-static int64_t answer(ssize_t result) { return result < 0 ? -errno : result; }
+static int64_t or_error(ssize_t result) { return result < 0 ? -errno : result; }
 
 int clinux_socket(int family, bool isStream) {
   clinux_check();
-  return (int)answer(socket(family, (isStream ? SOCK_STREAM : SOCK_DGRAM) | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  return (int)or_error(socket(family, (isStream ? SOCK_STREAM : SOCK_DGRAM) | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
 }
 
 int clinux_socket_pair(int ends[2]) {
   clinux_check();
-  return (int)answer(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends));
+  return (int)or_error(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends));
 }
 
 int clinux_accept(int listener, void *address, uint32_t *length) {
   clinux_check();
-  return (int)answer(accept4(listener, address, length, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  return (int)or_error(accept4(listener, address, length, SOCK_NONBLOCK | SOCK_CLOEXEC));
 }
 
 int64_t clinux_receive(int socket, void *bytes, size_t count) {
   clinux_check();
-  return answer(recv(socket, bytes, count, 0));
+  return or_error(recv(socket, bytes, count, 0));
 }
 
 int64_t clinux_receive_from(int socket, void *bytes, size_t count, void *address, uint32_t *length) {
   clinux_check();
-  return answer(recvfrom(socket, bytes, count, MSG_TRUNC, address, length));
+  return or_error(recvfrom(socket, bytes, count, MSG_TRUNC, address, length));
 }
 
 int64_t clinux_send(int socket, const void *bytes, size_t count) {
   clinux_check();
-  return answer(send(socket, bytes, count, MSG_NOSIGNAL));
+  return or_error(send(socket, bytes, count, MSG_NOSIGNAL));
 }
 
 int64_t clinux_send_to(int socket, const void *bytes, size_t count, const void *address, uint32_t length) {
   clinux_check();
-  return answer(sendto(socket, bytes, count, MSG_NOSIGNAL, address, length));
+  return or_error(sendto(socket, bytes, count, MSG_NOSIGNAL, address, length));
 }
 
 int64_t clinux_send_pieces(int socket, const struct clinux_piece *pieces, size_t count) {
@@ -57,7 +57,7 @@ int64_t clinux_send_pieces(int socket, const struct clinux_piece *pieces, size_t
   _Static_assert(sizeof(struct clinux_piece) == sizeof(struct iovec), "the kernel's layout");
   struct msghdr message = {.msg_iov = (struct iovec *)pieces, .msg_iovlen = count};
   // Not writev, which raises SIGPIPE.
-  return answer(sendmsg(socket, &message, MSG_NOSIGNAL));
+  return or_error(sendmsg(socket, &message, MSG_NOSIGNAL));
 }
 
 // sendfile has no flag against SIGPIPE. It is blocked meanwhile; the one that this call has raised, for this thread, is
@@ -72,7 +72,7 @@ int64_t clinux_send_file(int socket, int file, int64_t offset, size_t count) {
   bool was_pending = sigismember(&pending, SIGPIPE) == 1;
   pthread_sigmask(SIG_BLOCK, &pipe, &outer);
   off_t from = offset;
-  int64_t result = answer(sendfile(socket, file, &from, count));
+  int64_t result = or_error(sendfile(socket, file, &from, count));
   if (result == -EPIPE && !was_pending) {
     struct timespec now = {0, 0};
     while (sigtimedwait(&pipe, NULL, &now) < 0 && errno == EINTR) {
@@ -84,7 +84,7 @@ int64_t clinux_send_file(int socket, int file, int64_t offset, size_t count) {
 
 int clinux_shutdown_write(int socket) {
   clinux_check();
-  return (int)answer(shutdown(socket, SHUT_WR));
+  return (int)or_error(shutdown(socket, SHUT_WR));
 }
 
 int clinux_pending_error(int socket) {
@@ -112,7 +112,7 @@ static struct {
 int clinux_set_option(int socket, clinux_socket_option option, bool isOn) {
   clinux_check();
   int value = isOn;
-  return (int)answer(setsockopt(socket, options[option].level, options[option].name, &value, sizeof value));
+  return (int)or_error(setsockopt(socket, options[option].level, options[option].name, &value, sizeof value));
 }
 
 int clinux_get_option(int socket, clinux_socket_option option) {

@@ -1,9 +1,11 @@
-// A thread's name. Here because Swift's C library module is made without _GNU_SOURCE, which hides pthread_setname_np.
+// A thread's name and start, and which thread is the first. Here because Swift's C library module is made without
+// _GNU_SOURCE, which hides pthread_setname_np.
 #include "Check.h"
 #include "CLinux.h"
 
 #include <pthread.h>
 #include <stdio.h>
+#include <unistd.h>
 
 void clinux_name_thread(const char *name) {
   clinux_check();
@@ -12,6 +14,8 @@ void clinux_name_thread(const char *name) {
   snprintf(kept, sizeof kept, "%s", name);
   pthread_setname_np(pthread_self(), kept);
 }
+
+bool clinux_is_main_thread(void) { return getpid() == gettid(); }
 
 int clinux_start_thread(size_t stack, clinux_thread_body body, void *argument) {
   pthread_attr_t attributes;

@@ -9,7 +9,10 @@ struct Demo: ParsableCommand {
     commandName: "CoroutineDemo",
     abstract: "Real jobs done with coroutines.",
     discussion: "Each subcommand does one job; its own --help says what it needs and what its exit codes mean.",
-    subcommands: [FeedsCommand.self, ItemsCommand.self, LoginCommand.self, SequencesCommand.self]
+    subcommands: [
+      FeedsCommand.self, ItemsCommand.self, LoginCommand.self, SequencesCommand.self, ChatCommand.self,
+      ChatLoadCommand.self,
+    ]
   )
 
   /// Begins before any argument is read, since these settings are the whole process's.
@@ -17,6 +20,7 @@ struct Demo: ParsableCommand {
     // A reader that goes away (`| head -1`) is then a failed write with a sentence, instead of a silent death that
     // skips the cleanup.
     signal(SIGPIPE, SIG_IGN)
+    Interrupts.unblock()
     // A thousand connections at once are more than the usual soft limit.
     DescriptorLimit.raise()
     self.main(nil)

@@ -3,11 +3,12 @@ import Glibc
 
 /// Reads structured input from a connection, without a system call for each piece.
 ///
-/// A reader may have received more than it has given out, so a connection has one reader, and nobody else reads from
-/// it. While nothing is received and the connection waits, the reader holds no buffer.
+/// A reader may have received more bytes than it has returned. So a connection has one reader, and no other code reads
+/// from it. While the reader waits without any received byte, it holds no buffer.
 ///
-/// Every function suspends until enough has come, and throws what ``Connection/read(into:)`` throws. If it throws,
-/// nothing is consumed: after a deadline or a cancellation, the same call continues where it was.
+/// Every function suspends until enough bytes have arrived, and throws the errors of ``Connection/read(into:)``. If it
+/// throws, nothing is consumed: after a deadline or a cancellation, the same call continues with the bytes that have
+/// arrived.
 public struct BufferedReader: ~Copyable {
   private let connection: Connection
   private let buffer: ReadBuffer
@@ -20,7 +21,8 @@ public struct BufferedReader: ~Copyable {
 
   /// Reads exactly `count` bytes.
   ///
-  /// - Throws: ``NetError/endOfStream`` if the stream ends before; what is there stays.
+  /// - Throws: ``NetError/endOfStream`` if the stream ends before; the received bytes stay in the reader.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public mutating func read(exactly count: Int) throws -> [UInt8] {
     try fill(to: count)
     return buffer.take(max(0, count))
@@ -35,10 +37,13 @@ public struct BufferedReader: ~Copyable {
 
   /// Reads up to a delimiter, which is consumed and not returned.
   ///
-  /// - Parameter max: The largest number of bytes before the delimiter.
-  /// - Returns: The bytes before the delimiter; nil if the stream has ended, and no byte is left.
-  /// - Throws: ``NetError/tooLong`` if more than `max` bytes come without a delimiter. ``NetError/endOfStream`` if the
-  ///   stream ends before the delimiter. What is there stays.
+  /// - Parameters:
+  ///   - delimiter: The byte to look for.
+  ///   - max: The largest number of bytes before the delimiter.
+  /// - Returns: The bytes before the delimiter; nil if the stream has ended and no byte is left.
+  /// - Throws: ``NetError/tooLong`` if more than `max` bytes arrive without a delimiter. ``NetError/endOfStream`` if
+  ///   the stream ends before the delimiter. In both cases, the received bytes stay in the reader.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public mutating func read(until delimiter: UInt8, max: Int) throws -> [UInt8]? {
     guard let count = try find(delimiter, max) else { return nil }
     let bytes = buffer.take(count)
@@ -46,7 +51,9 @@ public struct BufferedReader: ~Copyable {
     return bytes
   }
 
-  /// Suspends until a delimiter is in the buffer; returns the number of bytes before it, or nil at a clean end.
+  /// Suspends until a delimiter is in the buffer.
+  ///
+  /// Returns the number of bytes before it; nil if the stream has ended and the buffer is empty.
   private func find(_ delimiter: UInt8, _ max: Int) throws -> Int? {
     var searched = 0
     while true {
@@ -70,12 +77,14 @@ public struct BufferedReader: ~Copyable {
 
   /// Reads a line, which ends with LF or CRLF; neither is returned.
   ///
-  /// Bytes that are no UTF-8 become U+FFFD.
+  /// Bytes that are not valid UTF-8 become U+FFFD.
   ///
   /// - Parameter max: The largest number of bytes of the line, without its end.
-  /// - Returns: The line; nil if the stream has ended, and no byte is left.
+  /// - Returns: The line; nil if the stream has ended and no byte is left.
   /// - Throws: ``NetError/tooLong`` if the line has more than `max` bytes. ``NetError/endOfStream`` if the stream ends
-  ///   in the middle of a line: an incomplete line is not taken for a complete one. What is there stays.
+  ///   in the middle of a line, so that an incomplete line is never returned. In both cases, the received bytes stay in
+  ///   the reader.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public mutating func readLine(max: Int = 8192) throws -> String? {
     // One byte more, for the CR.
     let limit = Swift.max(0, max)
@@ -88,9 +97,10 @@ public struct BufferedReader: ~Copyable {
     return text
   }
 
-  /// Reads an integer in the order of the network: the most significant byte first.
+  /// Reads an integer in network byte order: the most significant byte first.
   ///
-  /// - Throws: ``NetError/endOfStream`` if the stream ends before; what is there stays.
+  /// - Throws: ``NetError/endOfStream`` if the stream ends before; the received bytes stay in the reader.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public mutating func readInteger<T: FixedWidthInteger>(_ type: T.Type) throws -> T {
     let count = MemoryLayout<T>.size
     try fill(to: count)
@@ -102,7 +112,8 @@ public struct BufferedReader: ~Copyable {
 
   /// Reads everything up to the end of the stream.
   ///
-  /// - Throws: ``NetError/tooLong`` if more than `max` bytes come. What is there stays.
+  /// - Throws: ``NetError/tooLong`` if more than `max` bytes arrive; the received bytes stay in the reader.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public mutating func readAll(max: Int) throws -> [UInt8] {
     repeat {
       if buffer.bytes.count > max { throw NetError(.tooLong, "reading from", connection.remoteAddress) }

@@ -1,9 +1,9 @@
 import Coroutine
 
-/// Attempts at several addresses, of which the first success counts ("happy eyeballs", RFC 8305, sections 4 and 5).
+/// Connects to several addresses concurrently, and uses the first success ("happy eyeballs", RFC 8305, sections 4, 5).
 enum ConnectRace {
   /// Orders addresses so that the families alternate, beginning with the first one's; within a family the order stays.
-  static func inTurn(_ addresses: [SocketAddress]) -> [SocketAddress] {
+  static func alternatingFamilies(_ addresses: [SocketAddress]) -> [SocketAddress] {
     guard let first = addresses.first else { return [] }
     let preferred = addresses.filter { $0.family == first.family }
     let others = addresses.filter { $0.family != first.family }
@@ -17,8 +17,11 @@ enum ConnectRace {
 
   /// Returns the first success of `connect`, which is called for each address in its own coroutine.
   ///
-  /// An attempt begins `apart` after the one before, or as soon as one has failed. The others are cancelled, and have
-  /// ended when this returns; what they still return is released. Throws the failure of the first address if all fail.
+  /// An attempt begins `apart` after the previous one, or as soon as an attempt has failed. After a success, the other
+  /// attempts are cancelled, and have ended when this function returns. Their results are released. If all attempts
+  /// fail, it throws the failure of the first address.
+  ///
+  /// Suspends. If the coroutine is cancelled, all attempts are cancelled, and it throws when they have ended.
   static func first<Output: Sendable>(
     of addresses: [SocketAddress],
     apart: Duration,
@@ -34,7 +37,7 @@ enum ConnectRace {
           let index = begun
           scope.launch(name: "connect") {
             let result = Result { try connect(addresses[index]) }
-            // Cancelled: the winner is known, and the result goes.
+            // A cancelled send means that another attempt has succeeded: the result is released.
             try? outcomes.send((index, result))
           }
           begun += 1

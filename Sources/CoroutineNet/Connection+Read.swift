@@ -3,14 +3,14 @@ import Coroutine
 import Glibc
 
 extension Connection {
-  /// Reads what is there: at least one byte, and at most as many as fit.
+  /// Reads the bytes that have arrived: at least one, and at most as many as fit.
   ///
-  /// Tries first, and suspends if nothing is there. The bytes, the end of the stream, an error of the connection or a
-  /// close resume it.
+  /// Suspends if none has arrived. Bytes, the end of the stream, an error of the connection or a close resume it.
   ///
   /// - Returns: The number of bytes; 0 at the end of the stream, and if the buffer has no room.
-  /// - Throws: ``NetError``: `ECONNRESET` if the peer broke the connection. See ``Connection`` for what all operations
-  ///   throw.
+  /// - Throws: ``NetError``: `ECONNRESET` if the peer has reset the connection. See ``Connection`` for the errors of
+  ///   all operations.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func read(into buffer: UnsafeMutableRawBufferPointer) throws -> Int {
     try claiming(.reading, "reading from") {
       guard buffer.count > 0, let bytes = buffer.baseAddress else { return 0 }
@@ -18,9 +18,13 @@ extension Connection {
     }
   }
 
-  /// Reads what is there, at least one byte and at most `count`; returns no bytes at the end of the stream.
+  /// Reads the bytes that have arrived, at least one and at most `count`.
   ///
-  /// No memory is held while it waits. In all other respects it behaves as ``read(into:)`` does.
+  /// While the coroutine waits, no memory is allocated for the bytes. In all other respects it behaves as
+  /// ``read(into:)`` does.
+  ///
+  /// - Returns: The bytes; an empty array at the end of the stream, and if `count` is not positive.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func read(upTo count: Int) throws -> [UInt8] {
     try claiming(.reading, "reading from") {
       var bytes: [UInt8] = []
@@ -34,12 +38,12 @@ extension Connection {
         }
         return attempt
       }
-      // A few bytes do not keep a large buffer.
+      // A few bytes must not retain a large buffer.
       return bytes.count < bytes.capacity / 2 ? bytes.withUnsafeBufferPointer { Array($0) } : bytes
     }
   }
 
-  /// The bytes from which on the system is asked how many are there, before as many are allocated.
+  /// The number of bytes above which the system is asked how many have arrived, before memory is allocated.
   private static var large: Int { 65_536 }
 
   private static func room(_ number: Int32, _ count: Int) -> Int {

@@ -3,20 +3,23 @@ import Coroutine
 import Glibc
 import Synchronization
 
-// A write continues until the kernel has taken everything. If it ends before, what is gone is gone: the peer may have
-// it.
+// A write continues until the kernel has taken all bytes. If it ends before, the peer may have received the bytes that
+// the kernel has taken.
 //
-// What the caller learns. A `NetError` has the number in `bytesWritten`. A cancellation, or a deadline, must keep its
-// own error, by which scopes and timeouts recognise it; for these, and in general, the connection counts: the
-// difference of `bytesWritten` before and after is exact. After such an end the stream stands in the middle of what was
-// written. The connection is not closed by that: only the caller knows whether the rest can follow. Whoever does not
-// continue closes.
+// How the caller learns their number:
+// - A `NetError` has it in `bytesWritten`.
+// - A cancellation or a deadline keeps its own error, because scopes and timeouts recognise that error. Therefore the
+//   connection counts as well: the difference of `bytesWritten` after and before the write is exact.
+//
+// After an incomplete write the connection stays open, because only the caller knows whether the remaining bytes can
+// follow. A caller that does not write them must close the connection.
 
 extension Connection {
-  /// The number of bytes that the kernel has taken from all writes so far, those of failed and cancelled ones included.
+  /// The number of bytes that the kernel has taken from all writes so far, also from failed and cancelled ones.
   ///
-  /// After a cancelled write, the difference says how many of its bytes had gone; the caller may write the rest, or
-  /// must close, because the peer has an incomplete message. Any thread.
+  /// After a cancelled write, the difference from the value before it is the number of bytes that were written. The
+  /// peer then has an incomplete message: the caller writes the remaining bytes, or closes. Any thread; does not
+  /// suspend.
   public var bytesWritten: Int { written.load(ordering: .acquiring) }
 
   /// Writes all of `bytes`, in order.
@@ -25,27 +28,31 @@ extension Connection {
   /// last byte, not when the peer has read it.
   ///
   /// - Throws: ``NetError``: `EPIPE` or `ECONNRESET` if the peer has closed; its ``NetError/bytesWritten`` is the
-  ///   number of bytes that had gone. The cancellation error, also in the middle; then ``bytesWritten`` tells how many
-  ///   had gone. See ``Connection`` for what all operations throw.
+  ///   number of bytes that the kernel had taken. The cancellation error, also after some of the bytes; then
+  ///   ``bytesWritten`` counts them. See ``Connection`` for the errors of all operations.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func write(_ bytes: some Sequence<UInt8>) throws {
     if try bytes.withContiguousStorageIfAvailable({ try write(UnsafeRawBufferPointer($0)) }) != nil { return }
     try Array(bytes).withUnsafeBytes { try write($0) }
   }
 
-  /// Writes all of a buffer, as ``write(_:)`` does; the buffer must not change meanwhile.
+  /// Writes all bytes of a buffer, as ``write(_:)-(Sequence<UInt8>)`` does; the buffer must not change before the call
+  /// returns.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func write(_ buffer: UnsafeRawBufferPointer) throws {
     try writing(buffer.count) { number, sent in
       clinux_send(number, buffer.baseAddress.unsafelyUnwrapped + sent, buffer.count - sent)
     }
   }
 
-  /// Writes all of several buffers, one after the other, by one system call where the system takes that many at once.
+  /// Writes all bytes of several buffers, one buffer after the other, with one system call if the kernel takes them.
   ///
-  /// In all other respects it behaves as ``write(_:)`` does.
+  /// In all other respects it behaves as ``write(_:)-(Sequence<UInt8>)`` does.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func write(_ buffers: [[UInt8]]) throws {
     var total = 0
     for buffer in buffers { total += buffer.count }
-    // The first buffer that has not gone completely, and the bytes before it.
+    // The first buffer that is not completely written, and the number of bytes before it.
     var first = 0
     var before = 0
     // The kernel's limit, IOV_MAX.
@@ -59,7 +66,7 @@ extension Connection {
         var index = first
         while index < buffers.count, count < pieces.count {
           let skipped = index == first ? sent - before : 0
-          // Sound because `buffers` holds the storage, which does not move while nobody changes it.
+          // Sound because `buffers` holds the storage, which does not move because it is not changed here.
           let bytes = buffers[index].withUnsafeBufferPointer { $0.baseAddress }
           if let bytes, buffers[index].count > skipped {
             pieces[count] = clinux_piece(bytes: bytes + skipped, count: buffers[index].count - skipped)
@@ -74,24 +81,27 @@ extension Connection {
 
   /// Writes `count` bytes of a file from `offset` on, without copying them into the process (sendfile).
   ///
-  /// Suspends as ``write(_:)`` does; but if the file's bytes are not in memory, the thread waits for the disk. The
-  /// position of `descriptor` does not change. It stays the caller's, and must stay open.
+  /// Suspends as ``write(_:)-(Sequence<UInt8>)`` does. If the file's bytes are not in memory, it blocks the thread
+  /// until the disk has read them. The caller owns `descriptor`, whose position does not change, and must keep it open.
   ///
-  /// - Throws: ``NetError/endOfStream`` if the file ends before; `EINVAL`, `ESPIPE` or `EBADF` if `descriptor` is no
-  ///   file that can be sent. Each says in ``NetError/bytesWritten`` how many bytes had gone.
+  /// - Throws: ``NetError/endOfStream`` if the file ends before; `EINVAL`, `ESPIPE` or `EBADF` if `descriptor` is not a
+  ///   file that can be sent. The error's ``NetError/bytesWritten`` is the number of bytes that were sent. In all other
+  ///   respects as ``write(_:)-(Sequence<UInt8>)``.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func sendFile(_ descriptor: Int32, offset: Int64, count: Int) throws {
     let operation = "sending a file to"
     guard count >= 0, offset >= 0, !offset.addingReportingOverflow(Int64(count)).overflow else {
       throw NetError(code: EINVAL, operation, remoteAddress)
     }
-    // At once: so much that the call hardly counts, and so little that a fast peer does not keep the thread for long.
+    // The bytes of one call: enough to make the cost of the call negligible, and few enough that a fast peer does not
+    // keep the thread busy for long.
     let most = 1 << 20
     try writing(count, operation) { number, sent in
       clinux_send_file(number, descriptor, offset + Int64(sent), min(count - sent, most))
     }
   }
 
-  /// Repeats a call until `count` bytes have gone.
+  /// Repeats a call until `count` bytes are written.
   private func writing(
     _ count: Int,
     _ operation: String = "writing to",
@@ -102,15 +112,15 @@ extension Connection {
       try claiming(.writing, operation) {
         while sent < count {
           let result = Int(try socket.perform(.writing) { .init(call($0, sent)) })
-          // Only a file can end too early.
+          // Only sendfile returns 0: the file has ended.
           if result == 0 { throw NetError(.endOfStream, operation, remoteAddress) }
           sent += result
-          // Not an addition: only the claim's owner writes it.
+          // A plain store, because only the owner of the claim writes it.
           written.store(written.load(ordering: .relaxed) &+ result, ordering: .releasing)
         }
       }
     } catch let error as NetError {
-      throw error.after(bytesWritten: sent)
+      throw error.with(bytesWritten: sent)
     }
   }
 }

@@ -5,19 +5,20 @@ import Synchronization
 
 /// A stream connection: TCP or Unix.
 ///
-/// One coroutine may read while another writes. A second reader, or a second writer, gets ``NetError/busy`` at once,
-/// and the first one is not disturbed. The connection is closed by ``close()``, and at the latest when the last
-/// reference goes. No operation raises SIGPIPE.
+/// One coroutine may read while another one writes. A second reader, or a second writer, gets ``NetError/busy`` at
+/// once, and the first one continues. The connection is closed by ``close()``, at the latest when its last reference is
+/// released. No operation raises SIGPIPE.
 ///
-/// Every operation that waits throws `CoroutineError.notInCoroutine` outside a coroutine, ``NetError/closed`` after a
-/// close, also one that comes while it waits, and the cancellation error at once if the coroutine is cancelled, or if
-/// the deadline of a `co_timeout(_:_:)` passes. A cancelled read has taken nothing: the bytes stay for the
-/// next one. For a cancelled write see ``bytesWritten``.
+/// Every operation that waits throws:
+/// - `CoroutineError.notInCoroutine` outside a coroutine;
+/// - ``NetError/closed`` after a close, also if the connection is closed while it waits;
+/// - the cancellation error, at once, if the coroutine is cancelled or the deadline of a `co_timeout(_:_:)` passes. A
+///   cancelled read consumes no byte. For a cancelled write see ``bytesWritten``.
 public final class Connection: Sendable {
   let socket: WatchedDescriptor
   /// The peer's address.
   public let remoteAddress: SocketAddress
-  /// The local address as far as it was known at the beginning.
+  /// The local address when the connection was created; the listener's, if the connection was accepted.
   private let knownLocal: SocketAddress
   let isTCP: Bool
   /// See `bytesWritten`; written by the coroutine that has the claim for writing.
@@ -30,7 +31,7 @@ public final class Connection: Sendable {
     remoteAddress = remote
   }
 
-  /// Takes over an accepted descriptor.
+  /// Creates a connection that owns an accepted descriptor.
   convenience init(accepted number: Int32, isTCP: Bool, by local: SocketAddress, _ remote: SocketAddress) throws {
     let socket = try Socket.watched(number, isTCP: isTCP, "accepting from", remote)
     self.init(socket, isTCP: isTCP, local: local, remote: remote)
@@ -40,6 +41,14 @@ public final class Connection: Sendable {
   ///
   /// Never suspends; may be called anywhere.
   public static func pair() throws -> (Connection, Connection) {
+    if let network = Simulated.current {
+      let ends = try NetError.translating("creating a pair of sockets", nil) { try network.pair() }
+      let unnamed = SocketAddress(.unix([]))
+      return (
+        Connection(ends.0, isTCP: false, local: unnamed, remote: unnamed),
+        Connection(ends.1, isTCP: false, local: unnamed, remote: unnamed)
+      )
+    }
     var ends: (Int32, Int32) = (-1, -1)
     let code = withUnsafeMutableBytes(of: &ends) {
       clinux_socket_pair($0.baseAddress.unsafelyUnwrapped.assumingMemoryBound(to: Int32.self))
@@ -58,29 +67,34 @@ public final class Connection: Sendable {
   /// The connection's own address.
   ///
   /// For an accepted connection that is closed, the address of its listener.
-  public var localAddress: SocketAddress { (withNumber { SocketAddress.local(of: $0) } ?? nil) ?? knownLocal }
+  public var localAddress: SocketAddress {
+    if socket.simulated != nil { return knownLocal }
+    return (withNumber { SocketAddress.local(of: $0) } ?? nil) ?? knownLocal
+  }
 
   // MARK: End
 
-  /// Ends the stream in the direction of the peer, which then reads the end; reading goes on.
+  /// Ends the stream to the peer, which then reads the end of the stream; reading remains possible.
   ///
-  /// Never suspends; may be called anywhere. Again: nothing happens.
-  /// - Throws: ``NetError/busy`` while a coroutine writes; ``NetError/closed``; `ENOTCONN` if the peer has broken the
-  ///   connection.
+  /// Never suspends; any thread. A second call has no effect.
+  /// - Throws: ``NetError/busy`` while a coroutine writes; ``NetError/closed`` after a close; `ENOTCONN` if the peer
+  ///   has reset the connection.
   public func shutdownWrite() throws {
     let operation = "ending the stream to"
     try claim(.writing, operation)
-    defer { socket.disclaim(.writing) }
+    defer { socket.releaseClaim(.writing) }
     guard let code = withNumber({ clinux_shutdown_write($0) }) else {
       throw NetError(.closed, operation, remoteAddress)
     }
     if code != 0 { throw NetError(code: -code, operation, remoteAddress) }
+    socket.simulated?.used(.writing)
   }
 
-  /// Closes: every coroutine that reads or writes gets ``NetError/closed``.
+  /// Closes the connection: every coroutine that waits to read or write gets ``NetError/closed``.
   ///
-  /// Never suspends; any thread, repeatedly. Bytes that were written still go to the peer, unless bytes that the peer
-  /// has sent were not read: then the system breaks the connection, and the peer gets `ECONNRESET`.
+  /// Never suspends; any thread. A second call has no effect. Bytes that were written are still sent to the peer,
+  /// unless bytes of the peer were not read. In that case the system resets the connection, and the peer gets
+  /// `ECONNRESET`.
   public func close() { socket.close() }
 
   /// Whether ``close()`` was called.
@@ -88,15 +102,17 @@ public final class Connection: Sendable {
 
   // MARK: Settings
 
-  /// Whether small writes are sent at once (TCP_NODELAY); on from the start.
+  /// Whether small writes are sent at once (TCP_NODELAY); true from the start.
   ///
-  /// Setting it on a Unix socket, or after the close, has no effect.
+  /// Setting it on a Unix socket, or after a close, has no effect. Any thread; does not suspend.
   public var noDelay: Bool {
     get { !isTCP || withNumber { clinux_get_option($0, CLINUX_NO_DELAY) } == 1 }
     set { set(CLINUX_NO_DELAY, newValue) }
   }
 
-  /// Whether the system asks a silent peer from time to time whether it is still there (SO_KEEPALIVE).
+  /// Whether the system probes a silent peer from time to time (SO_KEEPALIVE); false at first.
+  ///
+  /// Setting it after a close has no effect. Any thread; does not suspend.
   public var keepAlive: Bool {
     get { withNumber { clinux_get_option($0, CLINUX_KEEP_ALIVE) } == 1 }
     set { set(CLINUX_KEEP_ALIVE, newValue) }
@@ -108,17 +124,18 @@ public final class Connection: Sendable {
 
   // MARK: Descriptor
 
-  /// Calls `body` with the descriptor, for what is not here; with -1 if the connection is closed.
+  /// Calls `body` with the descriptor, for options that this class does not offer; with -1 after a close.
   ///
-  /// The descriptor stays the connection's: `body` must neither close it, nor make it blocking, nor keep it. It stays
-  /// open until `body` returns, also if another thread closes the connection meanwhile.
+  /// The connection owns the descriptor: `body` must neither close it, nor make it blocking, nor store it. The
+  /// descriptor stays open until `body` returns, even if another thread closes the connection. Any thread; does not
+  /// suspend by itself.
   public func withUnsafeDescriptor<R>(_ body: (Int32) throws -> R) rethrows -> R {
     guard socket.enter() else { return try body(-1) }
     defer { socket.leave() }
     return try body(socket.number)
   }
 
-  /// Calls `body` with the descriptor; returns nil if it is closed.
+  /// Calls `body` with the descriptor; returns nil if the connection is closed.
   func withNumber<R>(_ body: (Int32) -> R) -> R? {
     guard socket.enter() else { return nil }
     defer { socket.leave() }
@@ -133,11 +150,11 @@ public final class Connection: Sendable {
     }
   }
 
-  /// Runs one operation of the calling coroutine in a direction.
+  /// Runs one operation of the calling coroutine with the claim of a direction, and translates its errors.
   func claiming<R>(_ direction: WatchedDescriptor.Direction, _ operation: String, _ body: () throws -> R) throws -> R {
     try co_checkCancelled()
     try claim(direction, operation)
-    defer { socket.disclaim(direction) }
-    return try NetError.telling(operation, remoteAddress, body)
+    defer { socket.releaseClaim(direction) }
+    return try NetError.translating(operation, remoteAddress, body)
   }
 }

@@ -4,10 +4,10 @@ import Glibc
 
 /// A socket for datagrams: UDP or Unix.
 ///
-/// Any number of coroutines may receive and send at once; each datagram goes to one of them. Closed by ``close()``, and
-/// at the latest when the last reference goes.
+/// Any number of coroutines may receive and send at once. Each datagram goes to one of them. The socket is closed by
+/// ``close()``, at the latest when its last reference is released.
 public final class DatagramSocket: Sendable {
-  private let socket: WatchedDescriptor
+  let socket: WatchedDescriptor
   private let path: UnixPath?
   /// The address that it is bound to, with the port that the system chose.
   public let address: SocketAddress
@@ -24,8 +24,8 @@ public final class DatagramSocket: Sendable {
 
   /// Binds a socket to `address`.
   ///
-  /// Never suspends; may be called anywhere. Port 0 lets the system choose one. The file of a Unix socket at which
-  /// nobody listens any more is replaced, and removed by the close.
+  /// Never suspends; any thread. With port 0 the system chooses the port. If the path of a Unix socket exists, and no
+  /// process has that socket open, the file is replaced. The close removes the file.
   ///
   /// - Throws: ``NetError``: `EADDRINUSE` if another socket has the address.
   public static func bind(_ address: SocketAddress) throws -> DatagramSocket {
@@ -37,6 +37,10 @@ public final class DatagramSocket: Sendable {
   }
 
   private static func bindOnce(_ address: SocketAddress) throws -> DatagramSocket {
+    if let network = Simulated.current {
+      let (socket, bound) = try NetError.translating("binding", address) { try network.bindDatagrams(address) }
+      return DatagramSocket(socket, nil, bound, address.family)
+    }
     let socket = try Socket.make(address, isStream: false, "binding")
     if address.family == AF_INET6 { Socket.set(CLINUX_V6_ONLY, !address.isAny, of: socket) }
     let path = try Socket.bind(socket, address, unlinks: true)
@@ -45,17 +49,21 @@ public final class DatagramSocket: Sendable {
 
   /// Receives a datagram.
   ///
-  /// Suspends until one is there. If the coroutine is cancelled, it throws at once, and no datagram is lost.
+  /// Suspends until one arrives. If the coroutine is cancelled, it throws at once, and no datagram is consumed.
   ///
   /// - Returns: The number of bytes, which may be 0, and the sender's address.
-  /// - Throws: ``NetError/tooLong`` if the datagram is larger than the buffer; the rest of it is lost, and the buffer
-  ///   has its beginning. ``NetError/closed`` after a close, also one while it waits. `CoroutineError.notInCoroutine`
-  ///   outside a coroutine.
+  /// - Throws: ``NetError/tooLong`` if the datagram is larger than the buffer; the buffer has the beginning of it, and
+  ///   the other bytes are lost. ``NetError/closed`` after a close, also if the socket is closed while it waits. The
+  ///   cancellation error. `CoroutineError.notInCoroutine` outside a coroutine.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func receive(into buffer: UnsafeMutableRawBufferPointer) throws -> (count: Int, from: SocketAddress) {
     var sender: SocketAddress?
-    let count = try NetError.telling("receiving at", address) {
+    let count = try NetError.translating("receiving at", address) {
       try socket.perform(.reading) { number in
         var result: Int64 = 0
+        if let end = socket.simulated, let simulated = end as? any SimulatedDatagrams {
+          return Self.receive(number, simulated, buffer, &sender)
+        }
         sender = SocketAddress.read {
           result = clinux_receive_from(number, buffer.baseAddress, buffer.count, $0, $1)
         }
@@ -66,22 +74,43 @@ public final class DatagramSocket: Sendable {
     return (Int(count), sender ?? SocketAddress(.unix([])))
   }
 
+  private static func receive(
+    _ number: Int32,
+    _ simulated: any SimulatedDatagrams,
+    _ buffer: UnsafeMutableRawBufferPointer,
+    _ sender: inout SocketAddress?
+  ) -> WatchedDescriptor.Attempt {
+    var byte: UInt8 = 0
+    let result = clinux_receive(number, &byte, 1)
+    guard result > 0, let datagram = simulated.next() else { return .init(result) }
+    buffer.copyBytes(from: datagram.bytes.prefix(buffer.count))
+    sender = datagram.from
+    return .init(Int64(datagram.bytes.count))
+  }
+
   /// Sends a datagram.
   ///
-  /// Suspends while the system has no room for it. That the call returns does not mean that the datagram arrives.
+  /// Suspends while the system has no room for it. If the coroutine is cancelled, it throws at once, and the datagram
+  /// is not sent. A datagram that was sent may be lost.
   ///
-  /// - Throws: ``NetError``: `EMSGSIZE` if it is too long, `ECONNREFUSED` if a Unix socket is not there any more.
-  ///   ``NetError/closed`` after a close, also one while it waits. `CoroutineError.notInCoroutine` outside a coroutine.
+  /// - Throws: ``NetError``: `EMSGSIZE` if it is too long, `ECONNREFUSED` if no process has the Unix socket any more.
+  ///   ``NetError/closed`` after a close, also if the socket is closed while it waits. The cancellation error.
+  ///   `CoroutineError.notInCoroutine` outside a coroutine.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func send(_ bytes: [UInt8], to address: SocketAddress) throws {
     var pause: Duration = .milliseconds(1)
-    try NetError.telling("sending to", address) {
+    try NetError.translating("sending to", address) {
+      if let end = socket.simulated, let simulated = end as? any SimulatedDatagrams {
+        _ = try socket.perform(.writing) { _ in .init(0) }
+        return simulated.send(bytes, to: address)
+      }
       while true {
         var isFull = false
         _ = try socket.perform(.writing) { number in
           let result = address.withSystem(for: family) { system, length in
             bytes.withUnsafeBytes { clinux_send_to(number, $0.baseAddress, $0.count, system, length) }
           }
-          // The receiver's queue is full. The kernel says nothing to this socket when that changes.
+          // The receiver's queue is full. The kernel does not report to this socket when that changes.
           isFull = result == -Int64(EAGAIN) && family == AF_UNIX
           return .init(isFull ? 0 : result)
         }
@@ -92,9 +121,9 @@ public final class DatagramSocket: Sendable {
     }
   }
 
-  /// Closes: every coroutine that waits gets ``NetError/closed``.
+  /// Closes the socket: every coroutine that waits gets ``NetError/closed``.
   ///
-  /// Never suspends; any thread, repeatedly.
+  /// Never suspends; any thread. A second call has no effect.
   public func close() {
     socket.close { _ in path?.remove() }
   }

@@ -4,17 +4,20 @@ import Glibc
 
 /// A TCP or Unix stream socket that accepts connections.
 ///
-/// Any number of coroutines may accept at once. Closed by ``close()``, and at the latest when the last reference goes.
+/// Any number of coroutines may accept at once. The listener is closed by ``close()``, at the latest when its last
+/// reference is released.
 public final class Listener: Sendable {
-  /// How a listener is bound.
+  /// The options of binding a listener.
   public struct Options: Sendable {
-    /// The number of connections that the system keeps until they are accepted; it may lower the number
-    /// (net.core.somaxconn).
+    /// The number of connections that the system queues until they are accepted.
+    ///
+    /// The system may lower the number (net.core.somaxconn).
     public var backlog = 1024
-    /// Whether several listeners may have this address, among which the system distributes connections.
+    /// Whether several listeners may have this address (SO_REUSEPORT).
+    ///
+    /// The system distributes the connections among them.
     public var reusePort = false
-    /// Whether the file of a Unix socket is removed: before the bind if nobody listens there any more, and by the
-    /// close.
+    /// Whether the file of a Unix socket is removed: by the close, and before the bind if no process listens there.
     public var unlinkPath = true
     /// Creates the default options.
     public init() {}
@@ -35,8 +38,8 @@ public final class Listener: Sendable {
 
   /// Binds a socket to `address`, and listens.
   ///
-  /// Never suspends; may be called anywhere. Port 0 lets the system choose one. A port whose last connections still
-  /// linger (TIME_WAIT) can be bound again. ``SocketAddress/any(port:)`` serves IPv4 as well.
+  /// Never suspends; any thread. With port 0 the system chooses the port. A port that has connections in TIME_WAIT can
+  /// be bound again. ``SocketAddress/any(port:)`` serves IPv4 as well.
   ///
   /// - Throws: ``NetError``: `EADDRINUSE` if another socket has the address, `EACCES` if this user may not have it.
   public static func bind(_ address: SocketAddress, options: Options = .init()) throws -> Listener {
@@ -48,14 +51,20 @@ public final class Listener: Sendable {
   }
 
   private static func bindOnce(_ address: SocketAddress, _ options: Options) throws -> Listener {
+    if let network = Simulated.current {
+      let (socket, bound) = try NetError.translating("binding", address) {
+        try network.listen(at: address, backlog: options.backlog)
+      }
+      return Listener(socket, nil, bound)
+    }
     let socket = try Socket.make(address, isStream: true, "binding")
     if address.family == AF_UNIX {
-      // One socket has a path.
+      // A path belongs to one socket, and has no options.
     } else {
       Socket.set(CLINUX_REUSE_ADDRESS, true, of: socket)
       if options.reusePort { Socket.set(CLINUX_REUSE_PORT, true, of: socket) }
       if address.family == AF_INET6 { Socket.set(CLINUX_V6_ONLY, !address.isAny, of: socket) }
-      // Accepted sockets inherit it, which saves a system call for each.
+      // Accepted sockets inherit the option, which saves a system call for each of them.
       Socket.set(CLINUX_NO_DELAY, true, of: socket)
     }
     let path = try Socket.bind(socket, address, unlinks: options.unlinkPath)
@@ -70,11 +79,13 @@ public final class Listener: Sendable {
 
   /// Returns the next connection.
   ///
-  /// Suspends until there is one. Connections that the peer has given up meanwhile are skipped. If the coroutine is
-  /// cancelled, it throws, and no connection is lost.
+  /// Suspends until a peer connects. Connections that the peer has closed before they are accepted are skipped. If the
+  /// coroutine is cancelled, it throws at once, and no connection is consumed.
   ///
-  /// - Throws: ``NetError``: `.closed` after a close, also one while it waits; `EMFILE` or `ENFILE` if there is no
-  ///   descriptor left: the connection stays with the system, and a later call gets it.
+  /// - Throws: ``NetError``: `.closed` after a close, also if the listener is closed while it waits; `EMFILE` or
+  ///   `ENFILE` if no descriptor is free: the connection stays in the backlog, and a later call accepts it. The
+  ///   cancellation error. `CoroutineError.notInCoroutine` outside a coroutine.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func accept() throws -> Connection {
     while true {
       // The cancellation is checked first: after that, an accepted connection is returned.
@@ -84,12 +95,13 @@ public final class Listener: Sendable {
     }
   }
 
-  /// Accepts a connection that is there; returns nil if there is none.
+  /// Accepts a connection of the backlog; returns nil if the backlog is empty.
   ///
   /// Never suspends.
   func acceptNow() throws -> Connection? {
+    if let simulated = socket.simulated { return try acceptNow(simulated) }
     var remote: SocketAddress?
-    let number = try NetError.telling("accepting at", address) {
+    let number = try NetError.translating("accepting at", address) {
       try socket.attempt(.reading) { listener in
         while true {
           var number: Int32 = 0
@@ -107,12 +119,22 @@ public final class Listener: Sendable {
     )
   }
 
-  /// Suspends until `acceptNow` may find a connection.
-  func waitUntilAcceptable() throws {
-    try NetError.telling("accepting at", address) { try socket.wait(.reading) }
+  private func acceptNow(_ simulated: any SimulatedEnd) throws -> Connection? {
+    guard let listener = simulated as? any SimulatedListener else { return nil }
+    var byte: UInt8 = 0
+    let count = try NetError.translating("accepting at", address) {
+      try socket.attempt(.reading) { .init(clinux_receive($0, &byte, 1)) }
+    }
+    guard count != nil, let next = listener.next() else { return nil }
+    return Connection(next.socket, isTCP: address.family != AF_UNIX, local: address, remote: next.remote)
   }
 
-  /// Whether an error belongs to a connection that has failed before it was accepted: accept(2).
+  /// Suspends until the backlog may have a connection.
+  func waitUntilAcceptable() throws {
+    try NetError.translating("accepting at", address) { try socket.wait(.reading) }
+  }
+
+  /// Whether an error of accept(2) belongs to a connection that has failed before it was accepted.
   private static func isTransient(_ code: Int32) -> Bool {
     switch code {
     case ECONNABORTED, EPROTO, ENETDOWN, ENOPROTOOPT, EHOSTDOWN, ENONET, EHOSTUNREACH, ENETUNREACH, EINTR: true
@@ -120,9 +142,9 @@ public final class Listener: Sendable {
     }
   }
 
-  /// Closes: connections that were not accepted are refused, and every coroutine that waits gets ``NetError/closed``.
+  /// Closes the listener: resets the connections of the backlog; every waiting coroutine gets ``NetError/closed``.
   ///
-  /// Never suspends; any thread, repeatedly. Accepted connections stay.
+  /// Never suspends; any thread. A second call has no effect. Accepted connections stay open.
   public func close() {
     socket.close { _ in path?.remove() }
   }

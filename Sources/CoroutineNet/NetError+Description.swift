@@ -16,9 +16,10 @@ extension NetError {
     case .system:
       let advice = Self.advice(code)
       return "\(String(cString: strerror(code))) (error \(code))\(advice.isEmpty ? "" : "; \(advice)")"
-    case .closed: return "the socket was closed on this side; use it no more after close()"
+    case .closed: return "the socket was closed on this side; do not use it after close()"
     case .busy:
-      return "another coroutine is at it already; let one coroutine read and one write, or take turns with a FairMutex"
+      return
+        "another coroutine does this already; let one coroutine read and one write, or serialise them by a FairMutex"
     case .endOfStream:
       return "the stream ended in the middle of a line or frame; the peer closed, or crashed, too early"
     case .tooLong: return "a line, frame or datagram exceeds its limit; raise the limit, or close the connection"
@@ -27,7 +28,7 @@ extension NetError {
     }
   }
 
-  /// EAI_NODATA, which the C library hides: the name exists, and has no address.
+  /// EAI_NODATA, which the C library does not declare: the name exists, and has no address.
   private static var noData: Int32 { -5 }
 
   private static func unresolved(_ name: String, _ resolver: Int32, _ code: Int32) -> String {
@@ -45,7 +46,7 @@ extension NetError {
     case EADDRNOTAVAIL: "this machine does not have this address, or has no port left for it"
     case EACCES, EPERM: "this user may not do that; ports below 1024 need CAP_NET_BIND_SERVICE, paths need permission"
     case ECONNREFUSED: "nothing listens there; check the address, and whether the server runs"
-    case ECONNRESET: "the peer broke the connection; what was not answered may be lost"
+    case ECONNRESET: "the peer has reset the connection; data that it has not acknowledged may be lost"
     case EPIPE: "the peer has closed the connection, or this side has called shutdownWrite()"
     case ETIMEDOUT: "the peer does not answer; check the network"
     case ENETUNREACH, EHOSTUNREACH: "no route leads there; check the network"
@@ -58,7 +59,7 @@ extension NetError {
     case ENOENT: "there is no such socket, or no such directory; check the path, and whether the server runs"
     case ENAMETOOLONG: "use a shorter path"
     case EINVAL, EBADF, ENOTSOCK, ESPIPE: "the descriptor, or an argument, does not fit; check what was passed"
-    case ENOTCONN: "the peer has gone"
+    case ENOTCONN: "the socket has no connection, or its peer has closed it"
     default: ""
     }
   }

@@ -1,12 +1,12 @@
 import Glibc
 
-/// The error of a socket: what was tried, at which address, and why it failed.
+/// The error of a socket: the operation, its address, and the cause.
 ///
-/// Two errors are equal if they have the same cause: the same ``code``, and for the errors of the library itself the
-/// same kind. So `error == .closed` holds whatever was tried; what was tried is in ``address``, ``bytesWritten`` and
-/// ``description``.
+/// Two errors are equal if they have the same cause: the same ``code``, and for errors of the library itself the same
+/// kind. So `error == .closed` holds for every operation. ``address``, ``bytesWritten`` and ``description`` describe
+/// the operation.
 public struct NetError: Error, Equatable, CustomStringConvertible {
-  /// What happened, if it was not the system that said so.
+  /// The source of the error: a system call, or the library itself.
   enum Kind: Equatable, Sendable {
     case system
     case closed
@@ -21,13 +21,13 @@ public struct NetError: Error, Equatable, CustomStringConvertible {
   let kind: Kind
   /// The system's error number (`ECONNRESET`, `EADDRINUSE`, …); 0 for an error of the library itself.
   public let code: Int32
-  /// What was tried, as "reading from"; empty for the constants.
+  /// The operation that failed, as "reading from"; empty for the constants.
   let operation: String
   /// The address concerned: of the peer for a connection, of the socket itself for a listener.
   public let address: SocketAddress?
-  /// The number of bytes of the failed write that the kernel had taken before; 0 for everything else.
+  /// The number of bytes of a failed write that the kernel had taken before the error; 0 for other operations.
   ///
-  /// They may have reached the peer, or not.
+  /// The peer may or may not have received them.
   public let bytesWritten: Int
 
   init(
@@ -46,14 +46,14 @@ public struct NetError: Error, Equatable, CustomStringConvertible {
 
   /// The socket was closed on this side, before the call or while it waited.
   public static var closed: NetError { NetError(.closed) }
-  /// Another coroutine is reading (or writing) at this moment.
+  /// Another coroutine is reading from (or writing to) the socket.
   public static var busy: NetError { NetError(.busy) }
-  /// The stream ended before there was as much as was needed.
+  /// The stream ended before the requested bytes had arrived.
   public static var endOfStream: NetError { NetError(.endOfStream) }
   /// A line, frame or datagram exceeds its limit.
   public static var tooLong: NetError { NetError(.tooLong) }
 
-  /// Whether both have the same cause.
+  /// Whether both errors have the same cause.
   public static func == (one: NetError, other: NetError) -> Bool {
     guard one.code == other.code else { return false }
     return switch (one.kind, other.kind) {
@@ -63,8 +63,8 @@ public struct NetError: Error, Equatable, CustomStringConvertible {
     }
   }
 
-  /// The same error after `bytesWritten` bytes.
-  func after(bytesWritten: Int) -> NetError {
+  /// Returns the same error with `bytesWritten`.
+  func with(bytesWritten: Int) -> NetError {
     NetError(kind, code: code, operation, address, bytesWritten: bytesWritten)
   }
 }

@@ -1,15 +1,17 @@
 import Coroutine
 import Glibc
 
-/// The bytes that a BufferedReader has received and not given out.
+/// The bytes that a BufferedReader has received and not returned.
 ///
-///   memory   |  given out  |  start ..< end: received  |  room  |  capacity
+///   memory   |  returned  |  start ..< end: received  |  room  |  capacity
 ///
-/// Invariants: 0 <= start <= end <= capacity. Without memory, start and end are 0. The memory grows to what one call
-/// needs beyond the usual capacity, as bytes arrive, so that a peer which announces much and sends little costs little.
-/// It goes while nothing is received and the connection waits, and is of the usual size afterwards.
+/// Invariants
+///  1. 0 <= start <= end <= capacity. Without memory, start and end are 0.
+///  2. The memory doubles as bytes arrive that one call needs beyond the usual capacity. So a peer that announces many
+///     bytes and sends few costs little memory.
+///  3. While the reader waits without a received byte, it has no memory. After that the memory has its usual size.
 ///
-/// Used by one coroutine at a time: by the reader that owns it.
+/// Owner: the reader, which one coroutine uses at a time.
 final class ReadBuffer {
   private let usual: Int
   private var capacity: Int
@@ -27,12 +29,12 @@ final class ReadBuffer {
 
   var hasMemory: Bool { memory != nil }
 
-  /// What is received and not given out.
+  /// The bytes that are received and not returned.
   var bytes: UnsafeRawBufferPointer {
     UnsafeRawBufferPointer(start: memory.map { UnsafeRawPointer($0 + start) }, count: end - start)
   }
 
-  /// Returns the first `count` bytes, which are given out by this.
+  /// Removes and returns the first `count` bytes.
   func take(_ count: Int) -> [UInt8] {
     let taken = [UInt8](bytes.prefix(count))
     drop(count)
@@ -44,14 +46,14 @@ final class ReadBuffer {
     if start == end { (start, end) = (0, 0) }
   }
 
-  /// Reads once from the connection, behind what is there; returns false at the end of the stream.
+  /// Reads once from the connection, and appends the bytes; returns false at the end of the stream.
   ///
-  /// If it throws, nothing has changed.
+  /// Suspends if no byte has arrived. If it throws, the received bytes have not changed.
   func fill(from connection: Connection) throws -> Bool {
     if isAtEnd { return false }
     let count = try connection.claiming(.reading, "reading from") {
       try connection.socket.perform(.reading) {
-        // Without a byte, the memory is of no use while the connection waits.
+        // An empty buffer needs no memory while the coroutine waits.
         if self.start == self.end { self.release() }
       } _: { number in
         self.makeRoom()
@@ -70,7 +72,7 @@ final class ReadBuffer {
     (start, end) = (0, 0)
   }
 
-  /// Makes room for at least one byte behind `end`.
+  /// Makes room for at least one byte after `end`.
   private func makeRoom() {
     guard let old = memory else {
       memory = .allocate(byteCount: capacity, alignment: 16)

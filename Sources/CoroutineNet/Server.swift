@@ -1,21 +1,21 @@
 import Coroutine
 
-/// A structured server: it accepts connections, and runs a coroutine for each.
+/// A structured server: it accepts connections, and runs a coroutine for each of them.
 public enum Server {
-  /// How a server accepts, and how it ends.
+  /// The options of a server: how it accepts, and how it ends.
   public struct Options: Sendable {
     /// The largest number of connections at once; at the limit the server accepts no more until one ends.
     public var maxConnections = 100_000
-    /// How long connections may finish after the server was cancelled.
+    /// The time in which handlers may finish after the server was cancelled or stopped.
     public var drain: Duration = .seconds(10)
-    /// How the listener is bound.
+    /// The options of binding the listener.
     ///
-    /// With `reusePort`, a server on the shared scheduler has a listener for each worker.
+    /// With `reusePort`, a server on the shared workers has a listener for each worker.
     public var listener = Listener.Options()
-    /// Receives the error of one connection with its peer's address, and an error of accepting with the server's.
+    /// Receives each error of a handler with the peer's address, and a shortage while accepting with the server's.
     ///
-    /// Called on the server's coroutines; it never ends the server. If it is nil, a handler's error is an unhandled
-    /// error, which `CoroutineRuntime.onUnhandledError` receives.
+    /// Called in coroutines of the server, possibly on several threads at once. An error does not end the server. If
+    /// the closure is nil, `CoroutineRuntime.onUnhandledError` receives the error of a handler.
     public var onError: (@Sendable (any Error, SocketAddress) -> Void)?
     /// Creates the default options.
     public init() {}
@@ -23,24 +23,27 @@ public enum Server {
 
   /// Serves until it is cancelled: calls `handle` for each connection, in a coroutine of its own.
   ///
-  /// Suspends. The coroutines of the connections run where the caller runs: on its queue, or on the workers of the
-  /// shared scheduler. A connection is closed when `handle` ends. An error that `handle` throws goes to
-  /// ``Options/onError``, and never ends the server. If the process has no descriptor left, the server waits, tells
-  /// ``Options/onError`` once, and accepts again. A handler that overflows its stack ends the process with a report, as
-  /// any coroutine does: what lies beside its stack cannot be trusted any more.
+  /// Suspends until the server has ended.
+  /// - The coroutines of the connections run on the caller's queue, or on the shared workers if the caller does.
+  /// - A connection is closed when `handle` ends. An error that `handle` throws goes to ``Options/onError``, and does
+  ///   not end the server.
+  /// - If no descriptor is free, the server calls ``Options/onError`` once, waits, and accepts again.
+  /// - A handler that overflows its stack ends the process with a report, as any coroutine does, because the memory
+  ///   beside its stack may be damaged.
   ///
-  /// When the coroutine is cancelled, or the deadline of a `co_timeout(_:_:)` passes, the server stops
-  /// accepting and closes its listeners. Handlers go on for ``Options/drain``; those that have not ended then are
-  /// cancelled. It returns, without an error, when the last of them has ended.
+  /// When the coroutine is cancelled or told to finish (`co_stopping`), or the deadline of a `co_timeout(_:_:)` passes,
+  /// the server stops accepting and closes its listeners. Handlers may continue for ``Options/drain``. Those that have
+  /// not ended by then are cancelled. The function returns, without an error, when the last handler has ended.
   ///
   /// - Parameters:
   ///   - address: The address to serve. With port 0 the system chooses one.
-  ///   - options: Limits, and how it ends.
+  ///   - options: The limits, and the end of the server.
   ///   - onListening: Receives the bound address, before the first connection is accepted.
   ///   - handle: Serves one connection.
   /// - Throws: ``NetError`` if the address cannot be bound, or if the listener fails; in the second case after the
   ///   handlers have ended as described. The cancellation error, without serving, if the coroutine is cancelled before.
   ///   `CoroutineError.notInCoroutine` outside a coroutine.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public static func run(
     _ address: SocketAddress,
     options: Options = .init(),
@@ -61,15 +64,20 @@ public enum Server {
           try co_supervise { handlers in
             let acceptors = listeners.enumerated().map { index, listener in
               accepting.launch(name: "accept", onWorker: listeners.count > 1 ? index : nil) { () -> (any Error)? in
-                // Without one of its listeners, a server has ended.
+                // A server ends as a whole: if one listener ends, all listeners are closed.
                 defer { for listener in listeners { listener.close() } }
                 return service.accept(listener, into: handlers)
               }
+            }
+            let stop = accepting.launch(name: "stop") {
+              try co_await(co_stopping)
+              for listener in listeners { listener.close() }
             }
             for acceptor in acceptors {
               // An acceptor that was cancelled before it began throws.
               if let failure = (try? acceptor.join()) ?? nil { failures.append(failure) }
             }
+            stop.cancel()
             service.drain(handlers)
           }
         }
@@ -77,9 +85,10 @@ public enum Server {
     } catch {
       if !co_isCancelled { throw error }
     }
-    // An acceptor that a cancellation ends closes all listeners, which may reach another one before the cancellation.
-    if co_isCancelled, failures.allSatisfy({ $0 as? NetError == .closed }) { return }
-    // One listener's failure closes the others.
+    // A cancelled acceptor closes all listeners. So another acceptor may get `closed` before its own cancellation. A
+    // stop closes the listeners as well.
+    if co_isCancelled || co_isStopping, failures.allSatisfy({ $0 as? NetError == .closed }) { return }
+    // The failure of one listener closes the others, so the first error that is not `closed` is the cause.
     if let failure = failures.first(where: { $0 as? NetError != .closed }) ?? failures.first { throw failure }
   }
 

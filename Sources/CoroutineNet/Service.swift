@@ -2,15 +2,16 @@ import Coroutine
 import Glibc
 import Synchronization
 
-/// What the coroutines of one server share.
+/// The state that the coroutines of one server share.
 ///
-/// A connection is counted by a `Place`, which its coroutine's body holds and nothing else: it ends when the body has
-/// returned or thrown, and also if the body never runs, because there was no stack for it or the server is over.
+/// A connection is counted by a `ConnectionPermit`, which its coroutine's body holds and nothing else: it ends when the
+/// body has returned or thrown, and also if the body never runs, because there was no stack for it or the server is
+/// over.
 final class Service: Sendable {
   private let options: Server.Options
   private let handle: @Sendable (Connection) throws -> Void
-  /// The connections that may still be accepted.
-  private let places: FairSemaphore
+  /// The permits of connections that may still be accepted.
+  private let permits: FairSemaphore
   /// The connections that have not ended.
   private let live = WaitGroup()
   private let isDraining = Atomic<Bool>(false)
@@ -18,34 +19,34 @@ final class Service: Sendable {
   init(_ options: Server.Options, _ handle: @escaping @Sendable (Connection) throws -> Void) {
     self.options = options
     self.handle = handle
-    places = FairSemaphore(max(1, options.maxConnections))
+    permits = FairSemaphore(max(1, options.maxConnections))
   }
 
-  /// One of the connections that the server may have at once.
-  private final class Place: Sendable {
+  /// Counts one connection of the server until it is released.
+  private final class ConnectionPermit: Sendable {
     private let service: Service
     init(_ service: Service) {
       self.service = service
       service.live.add()
     }
     deinit {
-      service.places.release()
+      service.permits.release()
       service.live.done()
     }
   }
 
   /// Accepts until it is cancelled, and launches a handler for each connection.
   ///
-  /// Returns the error of the listener, if that has ended it.
+  /// Returns the error of the listener; nil after a cancellation.
   func accept(_ listener: Listener, into handlers: Scope) -> (any Error)? {
     var pause = Pause()
     while true {
       do {
-        try places.acquire()
+        try permits.acquire()
         if try acceptOne(listener, handlers) {
           pause = Pause()
         } else {
-          // No place is held while no connection is there: other listeners may have one.
+          // No permit is held during this wait, because other listeners may have a connection.
           try listener.waitUntilAcceptable()
         }
       } catch let error as NetError where Self.isShortage(error.code) {
@@ -58,21 +59,21 @@ final class Service: Sendable {
     }
   }
 
-  /// Accepts a connection if one is there.
+  /// Accepts a connection if the backlog has one; returns whether it had.
   ///
-  /// The caller has acquired a place for it.
+  /// The caller has acquired a permit, which the connection or this function releases.
   private func acceptOne(_ listener: Listener, _ handlers: Scope) throws -> Bool {
-    let place = Place(self)
+    let permit = ConnectionPermit(self)
     guard let connection = try listener.acceptNow() else { return false }
-    launch(connection, place, handlers)
+    launch(connection, permit, handlers)
     return true
   }
 
-  private func launch(_ connection: Connection, _ place: Place, _ handlers: Scope) {
+  private func launch(_ connection: Connection, _ permit: ConnectionPermit, _ handlers: Scope) {
     handlers.launch(name: "connection") { [self] in
       defer {
         connection.close()
-        withExtendedLifetime(place) {}
+        withExtendedLifetime(permit) {}
       }
       do {
         try handle(connection)
@@ -85,19 +86,19 @@ final class Service: Sendable {
     }
   }
 
-  /// Waits for the handlers, and cancels those that last too long.
+  /// Waits for the handlers for at most `drain`, and cancels those that have not ended by then.
   func drain(_ handlers: Scope) {
     try? co_timeout(options.drain) { try live.join() }
     isDraining.store(true, ordering: .relaxed)
     handlers.cancel()
   }
 
-  /// Whether the system, or the process, has too little of something that comes back.
+  /// Whether an error means a shortage that may end by itself: of descriptors, memory or buffers.
   private static func isShortage(_ code: Int32) -> Bool {
     [EMFILE, ENFILE, ENOBUFS, ENOMEM, ENOSPC, EAGAIN].contains(code)
   }
 
-  /// The times between attempts while descriptors are short: 5 ms, doubled up to 500 ms.
+  /// The pauses between attempts during a shortage: 5 ms at first, then doubled, 500 ms at most.
   private struct Pause {
     private var length: Duration = .zero
     var isFirst: Bool { length == .zero }

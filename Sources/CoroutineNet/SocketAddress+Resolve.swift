@@ -4,23 +4,30 @@ import Glibc
 extension SocketAddress {
   /// Returns all addresses of a name, in the order in which the system would try them.
   ///
-  /// Suspends: the system's resolver runs on a thread of the blocking pool (`co_blocking(_:)`). A literal
-  /// address needs no resolver. If the coroutine is cancelled, the call throws at once; the resolver's thread continues
-  /// until the resolver returns, and its answer is dropped.
+  /// Suspends until the system's resolver has returned, which runs on a thread of the blocking pool
+  /// (`co_blocking(_:)`). A literal address needs no resolver. If the coroutine is cancelled, the call throws at once.
+  /// The resolver's thread continues until the resolver returns, and its result is dropped.
   ///
-  /// - Throws: ``NetError`` if the name has no address. `CoroutineError.notInCoroutine` outside a coroutine.
+  /// - Throws: ``NetError`` if the name has no address. The cancellation error. `CoroutineError.notInCoroutine` outside
+  ///   a coroutine.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public static func resolve(_ host: String, port: UInt16) throws -> [SocketAddress] {
     try co_checkCancelled()
     if let literal = (try? ipv4(host, port: port)) ?? (try? ipv6(host, port: port)) { return [literal] }
     guard !host.isEmpty, !host.utf8.contains(0) else {
       throw NetError(.badAddress("\"\(host)\" is no name of a host"), "resolving")
     }
+    if let network = Simulated.current {
+      let addresses = network.resolve(host, port: port)
+      if addresses.isEmpty { throw NetError(.unresolved(host, EAI_NONAME), "resolving") }
+      return addresses
+    }
     return try co_blocking { try lookUp(host, port) }
   }
 
   private static func lookUp(_ host: String, _ port: UInt16) throws -> [SocketAddress] {
     var hints = addrinfo()
-    // Otherwise each address would be there once for each kind of socket.
+    // Without this, the list has each address once for each type of socket.
     hints.ai_socktype = Int32(SOCK_STREAM.rawValue)
     var found: UnsafeMutablePointer<addrinfo>?
     let code = getaddrinfo(host, nil, &hints, &found)

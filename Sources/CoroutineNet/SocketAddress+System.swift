@@ -1,13 +1,13 @@
 import Glibc
 
-// The kernel's form of an address: the family in the order of the processor, the rest in the order of the network.
+// The kernel's form of an address: the family in the processor's byte order, the other numbers in network byte order.
 //
 //   sockaddr_in     family:2 port:2 address:4 zero:8                    16 bytes
 //   sockaddr_in6    family:2 port:2 flow:4 address:16 scope:4           28 bytes
 //   sockaddr_un     family:2 path:0...108                               as long as its path
 
 extension SocketAddress {
-  /// Bytes that hold every address.
+  /// The size of a buffer that has room for every address.
   static var systemBytes: Int { 128 }
 
   var family: Int32 {
@@ -49,15 +49,15 @@ extension SocketAddress {
     case .unix(let bytes):
       buffer.storeBytes(of: UInt16(AF_UNIX), as: UInt16.self)
       for (index, byte) in bytes.enumerated() { buffer[2 + index] = byte }
-      // A path ends with a zero byte; of an abstract name every byte counts.
+      // A path ends with a zero byte. An abstract name does not, because all its bytes are significant.
       return 2 + bytes.count + (bytes.first ?? 0 == 0 ? 0 : 1)
     }
   }
 
-  /// Reads an address that the kernel has written; nil for families that are not ours.
+  /// Reads an address that the kernel has written; nil for other families.
   init?(system: UnsafeRawPointer, _ length: UInt32) {
     let buffer = UnsafeRawBufferPointer(start: system, count: min(Int(length), Self.systemBytes))
-    // The kernel leaves out the address of a peer that has none.
+    // The kernel writes nothing for a peer that has no address.
     guard buffer.count >= 2 else {
       storage = .unix([])
       return
@@ -95,7 +95,7 @@ extension SocketAddress {
     }
   }
 
-  /// The address to which a socket is bound; nil if the kernel does not say.
+  /// Returns the address to which a socket is bound; nil if the kernel reports an error.
   static func local(of descriptor: Int32) -> SocketAddress? {
     var code: Int32 = -1
     let address = read { bytes, length in
@@ -104,7 +104,7 @@ extension SocketAddress {
     return code == 0 ? address : nil
   }
 
-  /// The address of a socket's peer; nil if it is not connected.
+  /// Returns the address of a socket's peer; nil if the socket is not connected.
   static func remote(of descriptor: Int32) -> SocketAddress? {
     var code: Int32 = -1
     let address = read { bytes, length in
@@ -113,7 +113,7 @@ extension SocketAddress {
     return code == 0 ? address : nil
   }
 
-  /// Whether this is [::], for which a socket serves IPv4 as well.
+  /// Whether this is [::]; a socket that is bound to it serves IPv4 as well.
   var isAny: Bool {
     if case .ipv6(0, 0, 0, _) = storage { true } else { false }
   }

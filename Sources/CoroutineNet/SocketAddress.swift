@@ -2,14 +2,14 @@ import Glibc
 
 /// The address of a socket: IPv4 or IPv6 with a port, or a Unix socket.
 ///
-/// Two addresses are equal if the kernel takes them for the same. An IPv4 address that the kernel reports in IPv6 form
-/// (`::ffff:127.0.0.1`, as a socket for both has it) is an IPv4 address here.
+/// Two addresses are equal if they are the same for the kernel. An IPv4 address that the kernel reports in IPv6 form
+/// (`::ffff:127.0.0.1`, on a socket for both families) is stored as an IPv4 address.
 public struct SocketAddress: Hashable, Sendable, CustomStringConvertible {
   enum Storage: Hashable, Sendable {
-    /// The address, and the port, in the order of the processor.
+    /// The address and the port, in the processor's byte order.
     case ipv4(UInt32, UInt16)
     case ipv6(high: UInt64, low: UInt64, scope: UInt32, port: UInt16)
-    /// A path; or a name that begins with a zero byte, which is abstract; or nothing: a socket without a name.
+    /// A path; an abstract name, which begins with a zero byte; or no byte, for a socket without a name.
     case unix([UInt8])
   }
 
@@ -51,9 +51,11 @@ public struct SocketAddress: Hashable, Sendable, CustomStringConvertible {
   /// Returns 127.0.0.1 with the port.
   public static func loopback(port: UInt16) -> SocketAddress { SocketAddress(.ipv4(0x7F00_0001, port)) }
 
-  /// Returns the address of every interface, [::]: a socket that is bound to it serves IPv4 as well.
+  /// Returns the address of every interface, [::].
   ///
-  /// On a machine without IPv6 a socket that is bound to it serves IPv4 alone.
+  /// A socket that is bound to it serves IPv4 as well.
+  ///
+  /// On a machine without IPv6, such a socket serves IPv4 only.
   public static func any(port: UInt16) -> SocketAddress {
     SocketAddress(.ipv6(high: 0, low: 0, scope: 0, port: port))
   }
@@ -79,7 +81,7 @@ public struct SocketAddress: Hashable, Sendable, CustomStringConvertible {
     return SocketAddress(.unix(bytes))
   }
 
-  /// The kernel's 108 without the zero byte at the end.
+  /// The largest number of bytes of a path: the kernel's 108 without the zero byte at the end.
   static var unixPathBytes: Int { 107 }
 
   /// The port; nil for a Unix socket.
@@ -103,7 +105,7 @@ public struct SocketAddress: Hashable, Sendable, CustomStringConvertible {
   }
 
   /// The literal address without port and interface.
-  private var host: String {
+  package var host: String {
     let length = Int(INET6_ADDRSTRLEN)
     return withUnsafeTemporaryAllocation(of: CChar.self, capacity: length) { text in
       switch storage {

@@ -5,13 +5,15 @@ import Synchronization
 
 /// The file of a bound Unix socket, which outlives the socket unless it is removed.
 ///
-/// Only a file that is certainly ours goes: before the bind, a socket at which nobody listens, as a crash leaves it;
-/// after the close, the very file that the bind made. A regular file, and a socket that somebody else has bound
-/// meanwhile, stay.
+/// It removes two kinds of files only:
+/// - before the bind, a socket that no process has open, as a crash leaves it;
+/// - after the close, the file that the bind created.
+///
+/// A regular file is never removed, nor is a socket that another process has bound to the path since.
 final class UnixPath: Sendable {
   private let path: String
   private let address: SocketAddress
-  /// The file's number after the bind; 0 before, and after the removal.
+  /// The inode of the file after the bind; 0 before the bind and after the removal.
   private let inode = Atomic<UInt64>(0)
 
   init?(_ address: SocketAddress, unlinks: Bool) {
@@ -26,10 +28,10 @@ final class UnixPath: Sendable {
     return UInt64(status.st_ino)
   }
 
-  /// Removes a socket that no process has any more.
+  /// Removes the file if it is a socket that no process has open.
   ///
-  /// Asked by connecting a datagram socket, which the owner does not notice: the kernel refuses it if nobody has the
-  /// path, and calls it the wrong kind (EPROTOTYPE) if a stream socket has it.
+  /// It connects a datagram socket to the path, which an owner of the path does not notice. The kernel refuses the
+  /// connection if no process has the socket open, and reports EPROTOTYPE if a stream socket has the path.
   func removeIfStale() {
     guard socketInode() != nil else { return }
     let probe = clinux_socket(AF_UNIX, false)
@@ -39,12 +41,13 @@ final class UnixPath: Sendable {
     if code == ECONNREFUSED { unlink(path) }
   }
 
+  /// Stores the inode of the file that the bind has created.
   func remember() { inode.store(socketInode() ?? 0, ordering: .relaxed) }
 
-  /// Removes the file, once, if it is still the one that was bound.
+  /// Removes the file, once, if it is still the file that the bind created.
   func remove() {
     let mine = inode.exchange(0, ordering: .relaxed)
-    // The file is the parent's.
+    // In a forked child the file belongs to the parent.
     guard mine != 0, !WatchedDescriptor.isForkedChild, socketInode() == mine else { return }
     unlink(path)
   }

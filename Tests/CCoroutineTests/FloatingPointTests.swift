@@ -32,7 +32,7 @@ private func costOfStickyFlags() throws -> (clean: Double, sticky: Double) {
   }
   var clean = Double.infinity
   var sticky = Double.infinity
-  for _ in 0..<8 {
+  for _ in 0..<30 {
     feclearexcept(everyFlag)
     _ = try fiber.resume()
     clean = min(clean, batch())
@@ -71,7 +71,13 @@ struct FloatingPointTests {
   func verdict() async {
     await #expect(processExitsWith: .success) {
       cco_start()
-      let cost = try onThread { (equal: cts_round_trip(0), different: cts_round_trip(1)) }
+      // In turn, the best of each: other load changes a processor's pace, for a while.
+      let cost = try onThread {
+        (0..<8).map { _ in (equal: cts_round_trip(0), different: cts_round_trip(1)) }
+          .reduce((equal: .infinity, different: .infinity)) {
+            (equal: min($0.equal, $1.equal), different: min($0.different, $1.different))
+          }
+      }
       let reconciles = cco_facts.reconciles != 0
       #expect((cost.different > 3 * cost.equal) == reconciles, "\(cost) \(String(cString: cco_report()))")
     }

@@ -18,16 +18,16 @@ struct ReportTests {
   }
 
   @Test("With Swift's runtime present every mitigation is active, and uses its fast form")
-  func cures() throws {
+  func mitigations() throws {
     try onThread {
       cco_start()
       cco_guard_thread()
-      for cure in [
+      for mitigation in [
         CCO_MITIGATION_FLOATING_POINT, CCO_MITIGATION_ACCESSES, CCO_MITIGATION_ACCESS_OFFSET,
         CCO_MITIGATION_TASK_LOCALS, CCO_MITIGATION_GUARDS,
         CCO_MITIGATION_OVERFLOW_REPORT, CCO_MITIGATION_TASKS, CCO_MITIGATION_TASK_MOVES, CCO_MITIGATION_EXCEPTIONS,
       ] {
-        #expect(cco_mitigations() & cure.rawValue != 0, "\(String(cString: cco_report()))")
+        #expect(cco_mitigations() & mitigation.rawValue != 0, "\(String(cString: cco_report()))")
       }
       #expect((cco_facts.careful != 0) == Machine.isSanitized)
     }

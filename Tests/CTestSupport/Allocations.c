@@ -1,10 +1,10 @@
-// Debug builds of the tests: the C library's allocator, with a check in front that the calling thread holds no spin lock
-// of the Swift layer. A program's own malloc is used by all of its libraries, Swift's runtime among them.
+// Debug builds of the tests: the C library's allocator, with a check in front that the calling thread holds no spin
+// lock of the Swift layer. A program's own malloc is used by all of its libraries, Swift's runtime among them.
 //
-// What the language runtime allocates for itself is let through: it makes a type's metadata when the type is first used,
-// once for each type, and without optimisation that may be under a lock. What it allocates for a program is refused:
-// then the runtime's allocator is called by Swift code or by `swift_allocObject`. The callers are looked up only when a
-// lock is held.
+// What the language runtime allocates for itself is let through: it makes a type's metadata when the type is first
+// used, once for each type, and without optimisation that may be under a lock. What it allocates for a program is
+// refused: then the runtime's allocator is called by Swift code or by `swift_allocObject`. The callers are looked up
+// only when a lock is held.
 //
 // Not with sanitizers, which have allocators of their own.
 #define _GNU_SOURCE // dladdr

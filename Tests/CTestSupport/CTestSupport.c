@@ -1,12 +1,17 @@
 #include "CTestSupport.h"
 
 #include <alloca.h>
+#include <dirent.h>
 #include <errno.h>
+#include <malloc.h>
 #include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-int cts_in_child(unsigned seconds, int (*body)(void *), void *argument) {
+static int in_child(unsigned seconds, bool keeps_sockets, int (*body)(void *), void *argument) {
   pid_t child = fork();
   if (child < 0) return -1000;
   if (child == 0) {
@@ -17,12 +22,44 @@ int cts_in_child(unsigned seconds, int (*body)(void *), void *argument) {
     signal(SIGALRM, SIG_DFL);
     sigprocmask(SIG_UNBLOCK, &alarms, NULL);
     alarm(seconds);
+    // Copies of sockets: tests that run beside this one wait for their ends.
+    for (int number = 3; !keeps_sockets && number < 1024; number++) {
+      struct stat status;
+      if (fstat(number, &status) == 0 && S_ISSOCK(status.st_mode)) close(number);
+    }
     _exit(body(argument));
   }
   int status = 0;
   while (waitpid(child, &status, 0) < 0)
     if (errno != EINTR) return -1000;
   return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+int cts_in_child(unsigned seconds, int (*body)(void *), void *argument) {
+  return in_child(seconds, false, body, argument);
+}
+
+int cts_in_child_with_sockets(unsigned seconds, int (*body)(void *), void *argument) {
+  return in_child(seconds, true, body, argument);
+}
+
+bool cts_other_threads_sleep(void) {
+  DIR *tasks = opendir("/proc/self/task");
+  if (!tasks) return true;
+  int awake = 0;
+  for (struct dirent *entry; (entry = readdir(tasks));) {
+    if (entry->d_name[0] == '.') continue;
+    char path[300], line[512];
+    snprintf(path, sizeof path, "/proc/self/task/%s/stat", entry->d_name);
+    FILE *file = fopen(path, "r");
+    if (!file) continue;
+    // "12 (name) S …": the state follows the last parenthesis.
+    const char *end = fgets(line, sizeof line, file) ? strrchr(line, ')') : NULL;
+    if (end && (strncmp(end, ") R", 3) == 0 || strncmp(end, ") D", 3) == 0)) awake++;
+    fclose(file);
+  }
+  closedir(tasks);
+  return awake <= 1;
 }
 
 __attribute__((noinline)) void cts_write_below(void *address) {
@@ -38,4 +75,9 @@ __attribute__((noinline, no_sanitize("address"))) void cts_hold(void *object, vo
   void *volatile kept = object;
   body(argument);
   kept = (void *)0;
+}
+
+size_t cts_heap_bytes(void) {
+  struct mallinfo2 info = mallinfo2();
+  return info.uordblks + info.hblkhd;
 }

@@ -14,7 +14,9 @@ let package = Package(
     .executableTarget(
       name: "Consumer",
       dependencies: [.product(name: "Coroutine", package: "coroutine")]
-    )
+    ),
+    // Linked with --static-swift-stdlib.
+    .executableTarget(name: "Static", dependencies: [.product(name: "Coroutine", package: "coroutine")]),
   ],
   swiftLanguageModes: [.v6]
 )

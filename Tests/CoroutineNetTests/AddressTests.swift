@@ -4,7 +4,7 @@ import Testing
 @testable import Coroutine
 @testable import CoroutineNet
 
-@Suite("Addresses", .timeLimit(.minutes(1)))
+@Suite("Addresses", .timeLimit(.minutes(5)))
 struct AddressTests {
   @Test func `addresses print in the usual form`() throws {
     #expect("\(SocketAddress.loopback(port: 80))" == "127.0.0.1:80")
@@ -89,7 +89,7 @@ struct AddressTests {
     #expect(NetError(code: ECONNRESET, "a", nil) == NetError(code: ECONNRESET, "b", .loopback(port: 1)))
     #expect(NetError(code: ECONNRESET, "a", nil) != NetError(code: EPIPE, "a", nil))
     #expect("\(error)".hasPrefix("reading from 127.0.0.1:9: the socket was closed"))
-    let written = NetError(code: EPIPE, "writing to", .loopback(port: 9)).after(bytesWritten: 12)
+    let written = NetError(code: EPIPE, "writing to", .loopback(port: 9)).with(bytesWritten: 12)
     #expect("\(written)".contains("12 bytes had been written"))
     #expect(written.bytesWritten == 12)
   }

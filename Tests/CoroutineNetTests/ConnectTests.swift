@@ -1,18 +1,20 @@
+import CoroutineTesting
+import Dispatch
 import Glibc
 import Testing
 
 @testable import Coroutine
 @testable import CoroutineNet
 
-@Suite("Connecting", .timeLimit(.minutes(1)))
+@Suite("Connecting", .timeLimit(.minutes(5)))
 struct ConnectTests {
   @Test func `nobody listening is ECONNREFUSED with the address`() async throws {
     try await onCoroutine {
-      let listener = try Listener.bind(.loopback(port: 0))
-      listener.close()
-      let error = try #require(netError { try Connection.connect(to: listener.address) })
-      #expect(error.code == ECONNREFUSED)
-      #expect("\(error)".contains("connecting to \(listener.address)"))
+      try withSilentPort { port in
+        let error = try #require(netError { try Connection.connect(to: .loopback(port: port)) })
+        #expect(error.code == ECONNREFUSED)
+        #expect("\(error)".contains("connecting to 127.0.0.1:\(port)"))
+      }
       #expect(code { try Connection.connect(to: .unix("/no/such/socket")) } == ENOENT)
     }
   }
@@ -24,19 +26,18 @@ struct ConnectTests {
       let server = try listener.accept()
       try client.write([1])
       #expect(try server.read(upTo: 1) == [1])
-      listener.close()
-      #expect(
-        code { try Connection.connect(host: "localhost", port: try #require(listener.address.port)) } == ECONNREFUSED
-      )
+      try withSilentPort { port in
+        #expect(code { try Connection.connect(host: "localhost", port: port) } == ECONNREFUSED)
+      }
     }
   }
 
   @Test func `the kinds of addresses alternate`() throws {
     let v4 = try (1...3).map { try SocketAddress.ipv4("192.0.2.\($0)", port: 1) }
     let v6 = try (1...2).map { try SocketAddress.ipv6("2001:db8::\($0)", port: 1) }
-    #expect(ConnectRace.inTurn(v6 + v4) == [v6[0], v4[0], v6[1], v4[1], v4[2]])
-    #expect(ConnectRace.inTurn(v4 + v6) == [v4[0], v6[0], v4[1], v6[1], v4[2]])
-    #expect(ConnectRace.inTurn([]) == [])
+    #expect(ConnectRace.alternatingFamilies(v6 + v4) == [v6[0], v4[0], v6[1], v4[1], v4[2]])
+    #expect(ConnectRace.alternatingFamilies(v4 + v6) == [v4[0], v6[0], v4[1], v6[1], v4[2]])
+    #expect(ConnectRace.alternatingFamilies([]) == [])
   }
 
   /// What an attempt of a simulated race does.
@@ -48,18 +49,18 @@ struct ConnectTests {
   /// Runs a race under virtual time; returns its outcome, its length in milliseconds, and the beginnings of the
   /// attempts.
   private func race(_ attempts: [Attempt]) throws -> (outcome: String, length: UInt64, begun: [String], ended: Int) {
-    let simulation = Simulation()
+    let world = World()
     let ended = Locked(0)
     let begun = Locked<[String]>([])
     let addresses = (0..<attempts.count).map { SocketAddress.loopback(port: UInt16($0)) }
-    return try simulation.run {
-      let start = simulation.now
-      func elapsed() -> UInt64 { (simulation.now - start) / 1_000_000 }
+    return try world.run {
+      let start = world.now
+      @Sendable func elapsed() -> UInt64 { UInt64((world.now - start) / .milliseconds(1)) }
       var outcome = ""
       do {
         let winner = try ConnectRace.first(of: addresses, apart: .milliseconds(250)) { address in
           let index = Int(address.port ?? 0)
-          begun.withLock { $0.append("\(index) at \((simulation.now - start) / 1_000_000)") }
+          begun.withLock { $0.append("\(index) at \(elapsed())") }
           defer { ended.withLock { $0 += 1 } }
           switch attempts[index] {
           case .succeeds(let time): try co_delay(time)
@@ -123,38 +124,21 @@ struct ConnectTests {
     }
   }
 
-  @Test func `a real wait in a simulation is no deadlock`() throws {
-    let result = try Simulation().run {
-      let (one, other) = try Connection.pair()
-      let reader = co_launch { try one.read(upTo: 5) }
-      try co_delay(.milliseconds(5))
-      DispatchSender.send(9, other)
-      return try reader.join()
-    }
-    #expect(result == [9])
-  }
-}
-
-/// Sends from a thread outside of every coroutine, after a real time.
-private enum DispatchSender {
-  static func send(_ byte: UInt8, _ connection: Connection) {
-    var thread = pthread_t()
-    let argument = Unmanaged.passRetained(connection).toOpaque()
-    pthread_create(
-      &thread,
-      nil,
-      { argument in
-        guard let argument else { return nil }
-        let connection = Unmanaged<Connection>.fromOpaque(argument).takeRetainedValue()
-        usleep(20_000)
-        connection.withUnsafeDescriptor { number in
+  @Test func `a wait for a socket of the real world is declared in a world`() throws {
+    let result = try World().run {
+      let (one, other) = try World.outside { try Connection.pair() }
+      let reader = co_launch { try World.outside { try one.read(upTo: 5) } }
+      // Not a delay: time stands still while a coroutine waits for the real world.
+      try co_yield()
+      DispatchQueue(label: "sender").async {
+        while !one.socket.isAwaited(.reading) { sched_yield() }
+        other.withUnsafeDescriptor { number in
           var byte: UInt8 = 9
           Glibc.send(number, &byte, 1, 0)
         }
-        return nil
-      },
-      argument
-    )
-    pthread_detach(thread)
+      }
+      return try reader.join()
+    }
+    #expect(result == [9])
   }
 }

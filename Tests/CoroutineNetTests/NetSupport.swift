@@ -73,6 +73,13 @@ extension WatchedDescriptor {
   func isAwaited(_ direction: Direction) -> Bool { self.direction(direction).word.state == .waiting }
 }
 
+extension DatagramSocket {
+  /// Suspends until another coroutine waits in the direction.
+  func untilAwaited(_ direction: WatchedDescriptor.Direction) throws {
+    while !socket.isAwaited(direction) { try co_yield() }
+  }
+}
+
 extension Connection {
   /// Suspends until another coroutine waits in the direction.
   func untilAwaited(_ direction: WatchedDescriptor.Direction) throws {
@@ -80,25 +87,16 @@ extension Connection {
   }
 
   /// Fills the system's buffers until nothing more fits; returns the number of bytes.
+  ///
+  /// By the system's own call. A deadline that ends a write may come before the buffers are full, and `poll` says that
+  /// a local socket has no room as soon as a part of its buffer is used.
   func fill() throws -> Int {
-    let before = bytesWritten
     let block = [UInt8](repeating: 7, count: 65_536)
-    while true {
-      do {
-        while true { try co_timeout(.milliseconds(30)) { try write(block) } }
-      } catch is TimeoutError {
-        // On a machine that others use too, the time may be over before the buffers are full.
-        if !hasRoom { return bytesWritten - before }
-      }
-    }
-  }
-
-  /// Whether the system would take more at this moment.
-  private var hasRoom: Bool {
+    var all = 0
     withUnsafeDescriptor { number in
-      var query = pollfd(fd: number, events: Int16(POLLOUT), revents: 0)
-      return poll(&query, 1, 0) > 0
+      while case let sent = Glibc.send(number, block, block.count, Int32(MSG_NOSIGNAL)), sent > 0 { all += sent }
     }
+    return all
   }
 
   /// Reads until the end of the stream.
@@ -129,6 +127,57 @@ extension Connection {
     }
     close()
   }
+}
+
+/// A loopback address that no other test uses, so that no other test is given the port that a listener has left.
+func ownLoopback() throws -> SocketAddress {
+  let number = ownAddresses.withLock { number in
+    number += 1
+    return number
+  }
+  return try .ipv4("127.1.\(number / 250).\(number % 250 + 1)", port: 0)
+}
+
+private let ownAddresses = Locked(0)
+
+/// Calls `body` with a port of 127.0.0.1 that is taken, and on which nobody listens.
+func withSilentPort<Output>(_ body: (UInt16) throws -> Output) throws -> Output {
+  let holder = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
+  defer { close(holder) }
+  var address = sockaddr_in()
+  address.sin_family = sa_family_t(AF_INET)
+  address.sin_addr.s_addr = UInt32(0x7F00_0001).bigEndian
+  var length = socklen_t(MemoryLayout<sockaddr_in>.size)
+  let isBound = withUnsafeMutablePointer(to: &address) {
+    $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+      bind(holder, $0, length) == 0 && getsockname(holder, $0, &length) == 0
+    }
+  }
+  try #require(isBound)
+  return try body(UInt16(bigEndian: address.sin_port))
+}
+
+/// Connects until nobody listens at `address`.
+///
+/// A listener that closes resets the connections that it has not accepted. A process that another thread forks has a
+/// copy of a closed listener until it runs its program, and so long the kernel goes on listening. The suite's limit
+/// ends a wait for ever.
+func waitUntilRefused(by address: SocketAddress) throws {
+  while true {
+    do {
+      try Connection.connect(to: address).close()
+    } catch let error as NetError where error.code == ECONNREFUSED {
+      return
+    } catch let error as NetError where error.code == ECONNRESET {}
+    try co_yield()
+  }
+}
+
+/// Runs the body of an exit test in a coroutine.
+///
+/// Records its error with its text: of an error that leaves the body, the parent learns only that there was one.
+func inCoroutine(_ body: @escaping @Sendable () throws -> Void) async {
+  do { try await co_launch(body).value } catch { Issue.record("\(error)") }
 }
 
 /// Waits once for a connection, so that everything that is made at the first use, and kept, is made.

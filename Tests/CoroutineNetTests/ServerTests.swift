@@ -5,7 +5,7 @@ import Testing
 @testable import Coroutine
 @testable import CoroutineNet
 
-@Suite("Servers", .timeLimit(.minutes(2)))
+@Suite("Servers", .timeLimit(.minutes(5)))
 struct ServerTests {
   /// A server that runs beside the test.
   final class Running: Sendable {
@@ -49,7 +49,7 @@ struct ServerTests {
     try await onCoroutine {
       var options = Server.Options()
       options.listener.reusePort = shares
-      let server = try Running(options: options)
+      let server = try Running(at: ownLoopback(), options: options)
       try co_scope { scope in
         for index in 0..<200 {
           scope.launch {
@@ -63,7 +63,7 @@ struct ServerTests {
         }
       }
       try server.stop()
-      #expect(code { try Connection.connect(to: server.address) } == ECONNREFUSED)
+      try waitUntilRefused(by: server.address)
     }
   }
 
@@ -150,14 +150,14 @@ struct ServerTests {
       struct Oops: Error {}
       let told = Promise<Void>()
       CoroutineRuntime.onUnhandledError = { error, _ in if error is Oops { told.fulfill(()) } }
-      try co_launch {
+      try await co_launch {
         let server = try Running { _ in throw Oops() }
         let client = try Connection.connect(to: server.address)
         #expect(try client.readAll() == [])
         try co_await(told)
         try server.stop()
       }
-      .wait()
+      .value
     }
   }
 
@@ -189,7 +189,7 @@ struct ServerTests {
       try co_delay(.milliseconds(50))
       #expect(try served() == 2)
       for client in clients { try client.shutdownWrite() }
-      for client in clients { _ = try co_timeout(.seconds(30)) { try client.readAll() } }
+      for client in clients { _ = try co_timeout(.seconds(60)) { try client.readAll() } }
       try co_scope { scope in
         for _ in 0..<30 {
           scope.launch {
@@ -204,39 +204,61 @@ struct ServerTests {
     }
   }
 
-  @Test func `handlers finish within the drain, and the rest is cancelled`() async throws {
-    try await onCoroutine {
-      var options = Server.Options()
-      // Long enough for the quick handler on a machine that others use too.
-      options.drain = .seconds(3)
-      let ends = Channel<String>(.unbounded)
-      let server = try Running(options: options) { connection in
-        let isQuick = try connection.read(upTo: 1) == [1]
-        try connection.write([0])
-        do {
-          try co_delay(isQuick ? .milliseconds(20) : .seconds(1_000))
-          try connection.write([7])
-          _ = ends.trySend("finished")
-        } catch {
-          _ = ends.trySend("\(type(of: error))")
-          throw error
-        }
+  /// A server whose handlers are asked, answer again when `mayEnd` is fulfilled, and then tell `ends` how they ended.
+  private static func patient(
+    drain: Duration,
+    _ mayEnd: Promise<Void>,
+    _ ends: Channel<String>
+  ) throws -> Running {
+    var options = Server.Options()
+    options.drain = drain
+    return try Running(at: ownLoopback(), options: options) { connection in
+      // Nobody asks on the connections by which a test finds out that the server listens no more.
+      if try connection.read(upTo: 1).isEmpty { return }
+      try connection.write([0])
+      do {
+        try co_await(mayEnd)
+        try connection.write([7])
+        _ = ends.trySend("finished")
+      } catch {
+        _ = ends.trySend("\(type(of: error))")
+        throw error
       }
-      let quick = try Connection.connect(to: server.address)
-      let slow = try Connection.connect(to: server.address)
-      try quick.write([1])
-      try slow.write([2])
-      #expect(try quick.read(upTo: 1) == [0])
-      #expect(try slow.read(upTo: 1) == [0])
+    }
+  }
+
+  @Test func `handlers finish within the drain`() async throws {
+    try await onCoroutine {
+      let (mayEnd, ends) = (Promise<Void>(), Channel<String>(.unbounded))
+      let server = try Self.patient(drain: .seconds(1_000), mayEnd, ends)
+      let client = try Connection.connect(to: server.address)
+      try client.write([1])
+      #expect(try client.read(upTo: 1) == [0])
       server.job.cancel()
-      #expect(try quick.readAll() == [7])
-      #expect(try ends.receive() == "finished")
+      // The server stops listening after the cancellation has reached it.
+      try waitUntilRefused(by: server.address)
       #expect(!server.job.isFinished)
-      // The server stops listening after the cancellation has reached it. The suite's limit ends a wait for ever.
-      while code({ try Connection.connect(to: server.address) }) != ECONNREFUSED { try co_yield() }
+      mayEnd.fulfill(())
+      #expect(try client.readAll() == [7])
+      #expect(try ends.receive() == "finished")
       try server.job.join()
-      #expect(try ends.receive() == "CancellationError")
-      #expect(try slow.readAll() == [])
+    }
+  }
+
+  @Test func `handlers that last longer than the drain are cancelled, and waited for`() async throws {
+    try await onCoroutine {
+      let (never, ends) = (Promise<Void>(), Channel<String>(.unbounded))
+      let server = try Self.patient(drain: .milliseconds(20), never, ends)
+      let client = try Connection.connect(to: server.address)
+      try client.write([1])
+      #expect(try client.read(upTo: 1) == [0])
+      server.job.cancel()
+      try server.job.join()
+      var end = "none"
+      if case .received(let text) = ends.tryReceive() { end = text }
+      #expect(end == "CancellationError")
+      #expect(try client.readAll() == [])
+      withExtendedLifetime(never) {}
     }
   }
 
@@ -247,7 +269,14 @@ struct ServerTests {
       options.drain = .seconds(1_000)
       let server = try Running(options: options) { _ in }
       try server.stop()
-      try co_timeout(.milliseconds(20)) { try Server.run(.loopback(port: 0)) { _ in } }
+      var hasBegun = false
+      do {
+        try co_timeout(.milliseconds(20)) {
+          try Server.run(.loopback(port: 0), onListening: { _ in hasBegun = true }) { _ in }
+        }
+      } catch is TimeoutError where !hasBegun {
+        // The deadline came first.
+      }
       let cancelled = co_launch { try Server.run(.loopback(port: 0)) { _ in } }
       cancelled.cancel()
       _ = try? cancelled.join()
@@ -264,8 +293,8 @@ struct ServerTests {
 }
 
 extension ServerTests.Running {
-  convenience init(options: Server.Options) throws {
-    try self.init(options) { connection in
+  convenience init(at address: SocketAddress = .loopback(port: 0), options: Server.Options) throws {
+    try self.init(at: address, options) { connection in
       while true {
         let bytes = try connection.read(upTo: 4_096)
         if bytes.isEmpty { return }
@@ -274,7 +303,11 @@ extension ServerTests.Running {
     }
   }
 
-  convenience init(options: Server.Options, _ handle: @escaping @Sendable (Connection) throws -> Void) throws {
-    try self.init(at: .loopback(port: 0), options, handle)
+  convenience init(
+    at address: SocketAddress = .loopback(port: 0),
+    options: Server.Options,
+    _ handle: @escaping @Sendable (Connection) throws -> Void
+  ) throws {
+    try self.init(at: address, options, handle)
   }
 }

@@ -29,7 +29,7 @@ struct Counts {
     try countWithin(name, operations, company) { count in { try body(count) } }
   }
 
-  /// As count, where an operation needs something made for it first: `prepare` makes it, uncounted, and answers what is
+  /// As count, where an operation needs something made for it first: `prepare` makes it, uncounted, and returns what is
   /// counted.
   mutating func countWithin(
     _ name: String,

@@ -24,6 +24,7 @@ struct Allocations {
     try countChannels(into: &counts)
     try countLocks(into: &counts)
     try countActors(into: &counts)
+    try countAsync(into: &counts)
     try countLaunching(into: &counts)
     try countPromises(into: &counts)
     try countStepping(into: &counts)

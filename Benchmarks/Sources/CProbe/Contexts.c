@@ -61,6 +61,11 @@ bool cprobe_has_sticky_flags(void) {
 #endif
 }
 
+bool cprobe_reconciles(void) {
+  cco_start();
+  return cco_facts.reconciles != 0;
+}
+
 const char *cprobe_report(void) { return cco_report(); }
 
 cprobe_stacks cprobe_count_stacks(void) {

@@ -82,7 +82,7 @@ private func addCancel(among live: Int, to suite: inout Suite) {
   }
 }
 
-/// Waits for all; answers how many ended by their cancellation.
+/// Waits for all; returns how many ended by their cancellation.
 private func ended(_ jobs: [Job<Void>]) throws -> Int {
   try jobs.reduce(0) { count, job in
     do {

@@ -2,7 +2,7 @@ import Coroutine
 import Dispatch
 import Harness
 
-/// A point of a curve, `series@live`; `body` answers what one operation took.
+/// A point of a curve, `series@live`; `body` returns what one operation took.
 func measured(
   _ series: String,
   _ live: Int,

@@ -25,7 +25,7 @@ public struct Counter: @unchecked Sendable {
     nonmutating set { number.pointee = newValue }
   }
 
-  /// Adds one; answers what it was before.
+  /// Adds one; returns what it was before.
   @inlinable @inline(__always)
   public func increment() -> Int {
     let old = number.pointee
@@ -33,7 +33,7 @@ public struct Counter: @unchecked Sendable {
     return old
   }
 
-  /// Gives the memory back and answers the last value.
+  /// Gives the memory back and returns the last value.
   public func finish() -> Int {
     defer { number.deallocate() }
     return number.pointee

@@ -38,7 +38,7 @@ private func coroutineHops(_ count: Int) -> Int {
   return (try? job.wait()) ?? 0
 }
 
-/// Two queues that hand one record to and fro.
+/// Two queues that pass one record to each other in turn.
 func bareHops(_ count: Int) -> Int {
   let done = DispatchSemaphore(value: 0)
   let (first, second) = (dispatch_queue_create("bare.first", nil), dispatch_queue_create("bare.second", nil))

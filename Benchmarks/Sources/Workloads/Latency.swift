@@ -41,7 +41,7 @@ private final class LatencyProbe: @unchecked Sendable {
   let queue = DispatchQueue(label: "latency")
   private(set) var isOver = false
 
-  /// Sleeps 1 ms at a time on the queue, and answers how late each sleep ended; `meanwhile` runs on the calling thread.
+  /// Sleeps 1 ms at a time on the queue, and returns how late each sleep ended; `meanwhile` runs on the calling thread.
   func timerDelays(_ count: Int, meanwhile: () -> [UInt64]) throws -> (timers: [UInt64], blocks: [UInt64]) {
     let sleeper = co_launch(on: queue) {
       var delays: [UInt64] = []
@@ -60,7 +60,7 @@ private final class LatencyProbe: @unchecked Sendable {
     return (timers, blocks)
   }
 
-  /// Submits a block now and then from the calling thread, and answers how long each waited to run.
+  /// Submits a block now and then from the calling thread, and returns how long each waited to run.
   func blockDelays(_ count: Int) -> [UInt64] {
     (0..<count).map { _ in
       usleep(1000)

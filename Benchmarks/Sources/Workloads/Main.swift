@@ -16,6 +16,7 @@ struct Workloads {
     addPromises(to: &suite)
     addGenerators(to: &suite)
     addHops(to: &suite)
+    addAsync(to: &suite)
     addChannels(to: &suite)
     addTimers(to: &suite)
     addLocks(to: &suite)

@@ -15,6 +15,9 @@ func addSwitching(to suite: inout Suite) {
       expect(cprobe_resume_suspend(UInt64(count), flags), equals: UInt64(count), "resumes that the coroutine saw")
     }
   }
+  suite.row("raw_roundtrip_reconciled", 5_000_000, owner: "boost") { count in
+    expect(cprobe_raw_round_trips(UInt64(count), CPROBE_RECONCILED), equals: UInt64(count), "jumps that arrived")
+  }
   // The lists that every switch exchanges are not empty here: a task-local is bound and a dynamic access is open.
   suite.row("resume_suspend_bound", 5_000_000) { count in
     let holder = Holder()

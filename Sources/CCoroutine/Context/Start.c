@@ -12,8 +12,10 @@
 
 static __thread __attribute__((tls_model("initial-exec"))) cco_thread_words words;
 
-// `careful` until proven otherwise; before cco_start no context exists, so nobody switches.
+// `careful` until proven otherwise; before cco_start no context exists, so no switch happens.
 cco_runtime_facts cco_facts = {.careful = 1};
+
+uint32_t cco_worlds = 0;
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static atomic_bool started;
@@ -77,7 +79,8 @@ static void run_start(void) {
   cco_swift_runtime_start(&cco_facts);
   cco_floating_point_start();
   cco_tasks_prove();
-  cco_facts.careful = cco_sanitizer_wants_careful() || cco_swift_runtime_wants_careful();
+  __atomic_store_n(&cco_facts.careful, cco_sanitizer_wants_careful() || cco_swift_runtime_wants_careful(),
+                   __ATOMIC_RELEASE);
   starting = false;
 }
 
@@ -123,7 +126,7 @@ void cco_switch_carefully(cco_saved_context *from, cco_saved_context *to) {
 }
 
 // Not inline, so that ThreadSanitizer sees the edge.
-bool cco_is_parked(const cco_saved_context *slot) { return __atomic_load_n(&slot->stack, __ATOMIC_ACQUIRE) != NULL; }
+bool cco_is_parked(const cco_saved_context *saved) { return __atomic_load_n(&saved->stack, __ATOMIC_ACQUIRE) != NULL; }
 
 const char *cco_status_message(cco_status status) {
   switch (status) {

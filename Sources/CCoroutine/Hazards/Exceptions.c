@@ -2,9 +2,9 @@
 // handled (`catch` blocks that have been entered) and a count of those that are being thrown (destructors that run
 // while the stack unwinds). A coroutine that suspends there takes both along: see ThreadState.c.
 //
-// `__cxa_get_globals` answers where the two are. In libstdc++ and in LLVM's libc++abi they are thread-local variables,
-// so their distance from the thread pointer is the same on every thread; start-up checks that on two threads. Where it
-// is not, the careful path asks the function at each switch.
+// `__cxa_get_globals` returns the address of the two. In libstdc++ and in LLVM's libc++abi they are thread-local
+// variables, so their distance from the thread pointer is the same on every thread; start-up checks that on two
+// threads. Where it is not, the careful path asks the function at each switch.
 #include "Internal.h"
 
 #include <stddef.h>

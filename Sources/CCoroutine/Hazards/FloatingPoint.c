@@ -1,5 +1,6 @@
-// Hazard 1: the floating-point trap of stock fcontext. The mitigation itself is `cco_reconcile_floating_point`, in the
-// header because every switch runs it; here is the proof at start-up that the saved frame begins with MXCSR.
+// Hazard 1: the floating-point trap of stock fcontext. The mitigation itself is `cco_reconcile_floating_point`, in
+// CCoroutineSwitch.h because every switch runs it. Here is decided whether it runs, and proven at start-up that the
+// saved frame begins with MXCSR.
 //
 // The probe parks a coroutine that has set a rounding mode of its own and looks at the first word of its saved frame:
 // with two different modes the word must be exactly the MXCSR that was set. On other architectures the floating-point
@@ -30,7 +31,7 @@ bool cco_stalls_on_flags(const char *maker, uint32_t family) {
 #include <cpuid.h>
 #include <xmmintrin.h>
 
-// What a thread's MXCSR is before anybody changed it: all exceptions masked, round to nearest.
+// The MXCSR of a new thread: all exceptions masked, round to nearest.
 // The x87 unit has a control word of its own: extended precision, masked, to nearest. fesetround changes both.
 enum { DEFAULT_MXCSR = 0x1F80, FLAGS = 0x3F, DEFAULT_X87 = 0x37F };
 

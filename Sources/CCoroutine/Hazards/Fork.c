@@ -25,7 +25,7 @@ static void before(void) { cco_lock_take(&cco_pools_lock); }
 static void in_parent(void) { cco_lock_leave(&cco_pools_lock); }
 
 static void in_child(void) {
-  // Not given back: there is nobody to wake.
+  // Stored without a wake-up, because no other thread exists that waits.
   atomic_store_explicit(&cco_pools_lock.word, CCO_LOCK_FREE, memory_order_release);
   atomic_store_explicit(&cco_report_lock.word, CCO_LOCK_FREE, memory_order_release);
   cco_facts.forked = 1;

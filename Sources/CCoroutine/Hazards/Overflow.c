@@ -5,7 +5,7 @@
 // called it, or the process dies by the signal.
 //
 // Whose overflow it is, each switch has noted in the thread's words (`running`). The address would be a guess: a frame
-// that is larger than the guard reaches beyond it, where somebody else's stack may lie.
+// that is larger than the guard reaches beyond it, where the stack of another flow may lie.
 //
 // All that runs in the handler is async-signal-safe: cco_context_at takes no lock, OverflowReport.c allocates nothing.
 #include "Internal.h"
@@ -84,7 +84,7 @@ static const size_t LARGEST_FRAME = (size_t)256 << 20;
 // pointer has left the stack at its lower end, wherever the address lies: a large frame may have jumped over the
 // guard, into nothing or into a neighbour's guard. It is one as well where the context's own guard was touched from
 // within its stack: code that probes a large frame may do so before it moves the stack pointer. A wild pointer into
-// somebody else's guard is none.
+// the guard of another owner does not count.
 static bool is_overflow(const cco_context *context, const char *fault, const char *pointer) {
   if (pointer >= (const char *)context) return false;
   if (pointer < context->low) return context->low - pointer <= (ptrdiff_t)LARGEST_FRAME && !is_on_signal_stack(pointer);
@@ -93,7 +93,7 @@ static bool is_overflow(const cco_context *context, const char *fault, const cha
 }
 
 static void on_fault(int signal, siginfo_t *info, void *interrupted) {
-  // Sent by somebody: says nothing of this thread's stack.
+  // Sent by another thread or process: it says nothing about this thread's stack.
   const cco_context *context = info->si_code > 0 ? cco_context_at(cco_thread()->running, NULL) : NULL;
   const char *pointer = stack_pointer(interrupted), *fault = info->si_addr;
   if (context != NULL && is_overflow(context, fault, pointer)) cco_write_overflow_report(context, fault, pointer);
@@ -109,7 +109,7 @@ static __thread __attribute__((tls_model("initial-exec"))) bool is_guarded;
 
 static void drop_signal_stack(void *stack) {
   stack_t now = {0}, none = {.ss_flags = SS_DISABLE};
-  // Somebody else may have put another one in its place.
+  // Other code may have installed another signal stack since.
   if (sigaltstack(NULL, &now) == 0 && now.ss_sp == stack) sigaltstack(&none, NULL);
   munmap(stack, SIGNAL_STACK);
   is_guarded = false;

@@ -30,8 +30,8 @@ static void add_size(line *l, size_t bytes) {
   add(l, mebi ? " MiB" : " KiB");
 }
 
-static const cco_label nobody = {.id = 0};
-static const cco_label *label_of(const cco_context *context) { return context->label ? context->label : &nobody; }
+static const cco_label no_label = {.id = 0};
+static const cco_label *label_of(const cco_context *context) { return context->label ? context->label : &no_label; }
 
 static void add_coroutine(line *l, const cco_label *label) {
   add(l, "coroutine ");

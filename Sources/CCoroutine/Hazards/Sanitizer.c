@@ -5,10 +5,10 @@
 // Switches in a sanitizer build.
 // - ASan must get the bounds of the target stack before the jump, and TSan the target fiber. Both belong to the parked
 //   stack.
-// - So in these builds a slot's `stack` points to a record on the parked stack, which holds them and the saved stack
-//   pointer:
+// - So in these builds a saved context's `stack` points to a record on the parked stack, which holds them and the saved
+//   stack pointer:
 //
-//     slot.stack ---> cco_parked { stack (Boost's), bottom, size, fiber }
+//     saved.stack ---> cco_parked { stack (Boost's), bottom, size, fiber }
 //
 // - The owner of the record stores its fiber before it jumps. The other side stores the values that only it gets: the
 //   saved stack pointer (from Boost) and the bounds (from __sanitizer_finish_switch_fiber). No thread-local is needed.

@@ -50,6 +50,7 @@ static void make_binding(cco_search *search) {
 typedef struct findings {
   pthread_barrier_t *both_alive;
   intptr_t accesses, task_locals, exceptions;
+  bool understands_task_locals;
   cco_task_words tasks;
 } findings;
 
@@ -59,6 +60,7 @@ static void *probe_thread(void *context) {
     mine->accesses = cco_find_head((const void *)swift_beginAccess, make_access);
   if (swift_task_localValuePush && swift_task_localValuePop && &int_metadata[0])
     mine->task_locals = cco_find_head((const void *)swift_task_localValuePush, make_binding);
+  mine->understands_task_locals = cco_prove_task_locals(mine->task_locals);
   mine->tasks = cco_find_task_words();
   mine->exceptions = cco_find_exceptions();
   pthread_barrier_wait(mine->both_alive);
@@ -109,8 +111,12 @@ void cco_swift_runtime_start(cco_runtime_facts *facts) {
     cco_mark_active(CCO_MITIGATION_TASK_LOCALS, true);
   } else if (ran && a.task_locals != 0 && a.task_locals == b.task_locals) {
     facts->task_locals_offset = a.task_locals;
-    task_locals = "on: the list head was found, switches exchange it";
     cco_mark_active(CCO_MITIGATION_TASK_LOCALS, true);
+    bool understands = a.understands_task_locals && b.understands_task_locals;
+    cco_task_locals_understood(understands);
+    task_locals = understands ? "on: the list head was found, switches exchange it; launches inherit the list"
+                              : "on: the list head was found, switches exchange it; launches do not inherit the list, "
+                                "whose items look different in this version of Swift";
   } else {
     task_locals = "off: the list head was not found; do not suspend inside TaskLocal.withValue";
   }
@@ -121,10 +127,10 @@ void cco_swift_runtime_start(cco_runtime_facts *facts) {
 
 // ---- the exchange of the careful path
 
-// Whether a slot belongs to a context: only those have entered Swift's thread-local context.
-static bool is_context_state(const cco_saved_context *slot) {
-  const cco_context *context = cco_context_at(slot, NULL);
-  return context != NULL && slot == &context->parked;
+// Whether a saved context belongs to a context: only those have entered Swift's thread-local context.
+static bool is_context_state(const cco_saved_context *saved) {
+  const cco_context *context = cco_context_at(saved, NULL);
+  return context != NULL && saved == &context->parked;
 }
 
 void cco_exchange_lists(cco_saved_context *from, cco_saved_context *to) {

@@ -4,7 +4,7 @@
 // libswift_Concurrency's thread-local block behind: the current Task, and the head of the list of executors, whose
 // nodes are on the stack. Another coroutine on the thread would see a foreign Task and allocate from it; ThreadState.c
 // has the mitigation. Both words are found on two fresh threads: the first by trying which one swift_task_getCurrent
-// answers, the second by running a job.
+// returns, the second by running a job.
 //
 // A wait may end on another thread, and then there is one thing more. The library's functions that run a job take the
 // addresses of these words when they begin and write to them when they end, without looking again which thread they are
@@ -61,7 +61,7 @@ static void run_job(cco_search *search) {
   swift_job_run(&job, NULL, 0);
 }
 
-// The word that swift_task_getCurrent answers: tried one by one with a mark, on a thread that runs nothing else.
+// The word that swift_task_getCurrent returns: tried one by one with a mark, on a thread that runs nothing else.
 static intptr_t find_task_word(void) {
   cco_thread_block block = {.symbol = (const void *)swift_task_getCurrent};
   (void)swift_task_getCurrent();
@@ -86,6 +86,14 @@ cco_task_words cco_find_task_words(void) {
 bool cco_is_inside_task(void) { return cco_current_task() != NULL || cco_thread()->tasks_left != 0; }
 
 void *cco_current_task(void) { return swift_task_getCurrent ? swift_task_getCurrent() : NULL; }
+
+void *cco_exchange_task(void *task) {
+  if (cco_facts.refuses_tasks || cco_facts.task_offset == 0) return NULL;
+  void **word = (void **)(cco_thread_pointer() + cco_facts.task_offset);
+  void *old = *word;
+  *word = task;
+  return old;
+}
 
 static void refuse(const char *why) {
   cco_facts.refuses_tasks = 1;

@@ -1,9 +1,9 @@
 // Finds words of another library's thread-local block, on the thread that asks.
 //
-// Nobody documents where such a word is, so start-up looks: it compares the block before, inside and after a piece of
-// work that sets the word for its duration. The single word that goes nil, non-nil, nil is the one. Its distance from
-// the thread pointer is the same on every thread if the block lies in static thread-local storage; start-up checks it
-// on two fresh threads that live at the same time.
+// The offset of such a word is not documented, so start-up searches for it: it compares the block before, inside and
+// after a piece of work that sets the word for its duration. The single word that goes nil, non-nil, nil is the one.
+// Its distance from the thread pointer is the same on every thread if the block lies in static thread-local storage;
+// start-up checks it on two fresh threads that live at the same time.
 #include "Internal.h"
 
 #include <elf.h>

@@ -2,9 +2,9 @@
 // with the executors that it runs on (hazard 14), and the exceptions that are being thrown or handled (hazard 15).
 //
 // A flow that is switched out while it has any of it leaves it in its own frame and takes it up again when it comes
-// back (cco_switch_carefully). Invariant: at every jump all of these words are nil. So whoever arrives finds a clean
-// thread, as a new coroutine expects it; nothing is exchanged, a slot needs no room, and a flow that has none of it,
-// which is nearly every one, pays for one test (cco_switch).
+// back (cco_switch_carefully). Invariant: at every jump all of these words are nil. So every flow that continues finds
+// a clean thread, as a new coroutine expects it; nothing is exchanged, a saved context needs no room, and a flow that
+// has none of it, which is nearly every one, pays for one test (cco_switch).
 //
 // Why nil suffices as the sign: the list of executors is non-nil exactly while a job of Swift's runs on the stack, and
 // the current Task is set only then. Caught exceptions are a list; those that are being thrown are a count.

@@ -3,7 +3,7 @@
 // Not a pthread mutex because a pooled create and destroy take it once each and are over in a few tens of nanoseconds,
 // of which two calls into libc would be a third. It is made of C11 atomics, which ThreadSanitizer understands.
 //
-//   FREE --lock--> TAKEN --unlock--> FREE           nobody waits: no system call
+//   FREE --lock--> TAKEN --unlock--> FREE           no thread waits: no system call
 //   TAKEN --lock by another--> CONTENDED --unlock--> FREE, one waiter woken
 //
 // Every lock of this kind is known to Fork.c, which sees to it that a forked child does not inherit it taken.

@@ -101,7 +101,7 @@ cco_status cco_stack_acquire(size_t stack_size, cco_context **result) {
     // ahead, and for several together: a processor walks several at once that it finds close together.
     if (p->hot_count % AHEAD == 0)
       for (uint32_t i = 1; i <= AHEAD && i <= p->hot_count; i++) cco_prefetch_line(p->hot[p->hot_count - i]);
-    // A stack that goes to and fro needs nobody's but its own lines.
+    // A stack that is reused at once stays in the cache, and needs no prefetch.
     if (++p->taken > 1 && p->hot_count > 0) cco_prefetch(p->hot[p->hot_count - 1]);
   } else {
     if (p->cold_count > 0) {

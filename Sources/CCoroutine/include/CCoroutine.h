@@ -1,10 +1,11 @@
 // The C core of Coroutine: stacks and switches. It knows nothing of queues, jobs or Swift types.
 //
-//   slot      a place where a parked flow of control can be found again: a saved stack pointer and the two list heads
-//             that Swift keeps in thread-local storage for it (hazards 2 and 3). A coroutine has one, so has whoever
-//             resumed it. What is there more rarely, a Task or C++ exceptions, it keeps in its own frame (14 and 15).
-//   context   a coroutine: a guarded stack whose top page holds this control block.
-//   switch    parks the running flow in one slot and continues the one parked in another.
+//   saved context   the state of a parked flow of control: a saved stack pointer, and the two list heads that Swift
+//                   keeps in thread-local storage for it (hazards 2 and 3). A coroutine has one, and so has the flow
+//                   that resumed it. A Task or C++ exceptions, which are rarer, are saved in the flow's own frame
+//                   (hazards 14 and 15).
+//   context         a coroutine: a guarded stack whose top page holds this control block.
+//   switch          parks the running flow in one saved context, and continues the flow parked in another.
 //
 // States of a context. The caller sees to it that a context is used by one thread at a time (a scheduler's serial
 // execution, a generator's claim).
@@ -39,7 +40,7 @@ extern "C" {
 
 // ---------------------------------------------------------------------------------------------------- status codes
 
-/// What a call answers. Misuse is an answer, never undefined behaviour; `cco_status_message` has the sentence.
+/// The result of a call. Misuse is a result, never undefined behaviour; `cco_status_message` has the sentence.
 typedef enum cco_status : int32_t {
   CCO_OK = 0,
   CCO_STACK_TOO_LARGE = 1,   ///< beyond the largest size class (CCO_LARGEST_STACK)
@@ -63,8 +64,8 @@ typedef struct cco_thread_words {
   void *_Nullable settling;      ///< promises that the outermost settle on this thread has yet to settle
   void *_Nullable no_accesses;   ///< stands in for Swift's access list where that was not found
   void *_Nullable no_task_locals;  ///< stands in for Swift's task-local list where that was not found
-  /// The slot that this thread switched to last. It lies on the stack that runs now: in a context's control block or in
-  /// a resumer's frame. For the overflow report alone, which must not guess from an address (hazard 6).
+  /// The saved context that this thread switched to last. It lies on the stack that runs now: in a context's control
+  /// block or in a resumer's frame. For the overflow report alone, which must not guess from an address (hazard 6).
   const void *_Nullable running;
   uintptr_t tasks_left;            ///< where waits inside of a Task are refused: how many Tasks wait below a switch
   uint32_t spin_locks;             ///< debug builds: the number of the Swift layer's spin locks that this thread holds
@@ -115,8 +116,45 @@ static inline __attribute__((always_inline)) cco_thread_words *cco_thread(void) 
 /// nothing, and lets go of the count, so that what runs on the way to the end is not refused as well.
 __attribute__((noreturn)) void cco_refuse_locked(const char *lock, const char *operation);
 
+/// Finds out all of `cco_facts` unless that has been done: one load. Acquires what the finder has written.
+static inline __attribute__((always_inline)) void cco_start_if_needed(void) {
+  if (__builtin_expect(__atomic_load_n(&cco_facts.careful, __ATOMIC_ACQUIRE) != 0, 0)) cco_start();
+}
+
+/// An item of a task-local list: these words, and behind them the value, aligned as its type wants it.
+typedef struct cco_task_local {
+  uintptr_t next;             ///< the next item, with bits for this one's kind; a value has none set
+  const void *key;
+  const void *_Nullable type; ///< Swift's metadata of the value
+} cco_task_local;
+
+/// False only if the calling flow has no task-local bindings. After cco_start.
+static inline __attribute__((always_inline)) bool cco_may_have_task_locals(void) {
+  const char *thread = cco_thread_pointer();
+  return (*(const uintptr_t *)(thread + cco_facts.task_locals_offset) |
+          *(const uintptr_t *)(thread + cco_facts.task_offset)) != 0;
+}
+
+/// The most recent task-local binding that the calling flow sees, in a Task or outside of one, and the next one from
+/// there. NULL at the end, and where the bindings cannot be read.
+const cco_task_local *_Nullable cco_task_locals(void);
+const cco_task_local *_Nullable cco_next_task_local(const cco_task_local *item);
+
+/// Makes `first` and what follows it the bindings of the calling flow, which has none; until cco_leave_task_locals,
+/// when the flow has them again and no others. The items belong to the caller.
+void cco_enter_task_locals(const cco_task_local *first);
+void cco_leave_task_locals(void);
+
+/// Whether the bindings of a launching flow can be read (TaskLocals.c).
+bool cco_inherits_task_locals(void);
+
 /// The Task that Swift takes the calling code for; NULL for none.
 void *_Nullable cco_current_task(void);
+
+/// Makes `task` the Task that Swift takes the calling code for, and returns the one before. Where that word was not
+/// found, it changes nothing. `task` must be blocked by the calling code, or suspended until it has ended, and the
+/// caller puts the old one back in the same frame: a new Task that is made in between inherits its task-locals.
+void *_Nullable cco_exchange_task(void *_Nullable task);
 
 /// Whether a wait here would park a Task's synchronous part together with the coroutine: asked where `refuses_tasks`.
 bool cco_is_inside_task(void);
@@ -131,9 +169,9 @@ typedef struct cco_saved_context {
   void *_Nullable spare;        ///< with `accesses` the two words that Swift's own functions want in the careful path
 } cco_saved_context;
 
-/// Whether a flow is completely switched out into `slot`: a slot's `stack` is NULL from the switch into the flow until
+/// Whether a flow is completely switched out into `saved`: its `stack` is NULL from the switch into the flow until
 /// the one who was switched to has learnt where it is parked. From any thread; acquires all that the flow did.
-bool cco_is_parked(const cco_saved_context *slot);
+bool cco_is_parked(const cco_saved_context *saved);
 
 typedef struct cco_context cco_context;
 
@@ -180,7 +218,7 @@ struct cco_context {
 /// One past the highest byte that frames may use: the control block lies right above.
 static inline char *cco_high(const cco_context *context) { return (char *)context; }
 
-/// Makes a READY context on a guarded stack of at least `stack_size` bytes (rounded up to a size class). Answers
+/// Makes a READY context on a guarded stack of at least `stack_size` bytes (rounded up to a size class). Returns
 /// CCO_STACK_TOO_LARGE, CCO_OUT_OF_MAPS or CCO_OUT_OF_MEMORY. Any thread. Tens of ns on a pooled stack, µs on a new
 /// one.
 cco_status cco_create(size_t stack_size, cco_entry entry, void *_Nullable argument,
@@ -189,7 +227,7 @@ cco_status cco_create(size_t stack_size, cco_entry entry, void *_Nullable argume
 /// The state of a context. Exact for the thread that may use the context; other threads get a guess.
 cco_state cco_state_of(const cco_context *context);
 
-/// Gives the stack of a READY or FINISHED context back to the pool. Answers CCO_HAS_LIVE_FRAMES otherwise.
+/// Gives the stack of a READY or FINISHED context back to the pool. Returns CCO_HAS_LIVE_FRAMES otherwise.
 cco_status cco_destroy(cco_context *context);
 
 cco_status cco_refuse_resume(const cco_context *context);
@@ -233,7 +271,7 @@ uint64_t cco_pooled_dirty(void);
 /// how many stacks were trimmed. 0.3 to 0.6 µs a stack.
 size_t cco_trim(size_t keep);
 
-/// As cco_trim, for those stacks only that nobody has needed since the last call: what a program uses again and again
+/// As cco_trim, for those stacks only that were not used since the last call: what a program uses again and again
 /// stays hot, what a burst has left behind goes. Meant to be called every few seconds while many stacks are pooled.
 size_t cco_trim_surplus(size_t keep);
 
@@ -243,7 +281,8 @@ const cco_context *_Nullable cco_context_at(const void *address, bool *_Nullable
 
 // ------------------------------------------------------------------------------------------------- Swift objects
 
-// What a Swift object's first owner may do while nobody else knows the object: a retain without the atomic instruction.
+// What a Swift object's first owner may do before another thread has the object: a retain without the atomic
+// instruction.
 extern void *swift_nonatomic_retain(void *object);
 static inline __attribute__((always_inline)) void cco_retain_unshared(void *object) {
   (void)swift_nonatomic_retain(object);
@@ -260,6 +299,19 @@ static inline __attribute__((always_inline)) bool cco_try_retain(void *object) {
 /// LLVM's optimizer for Swift moves a retain down past stores, atomic ones included. After the store that gives up a
 /// lock, or that publishes an outcome, another thread may already have released the object.
 static inline __attribute__((always_inline)) void cco_order_retains(void) { __asm__ volatile("" ::: "memory"); }
+// -------------------------------------------------------------------------------------------------------- worlds
+
+/// The number of simulated worlds that run now. Any thread changes it, atomically, around the run of its world; read
+/// without order, because only the thread that runs a world must see its own.
+extern uint32_t cco_worlds __attribute__((swift_attr("nonisolated(unsafe)")));
+
+static inline __attribute__((always_inline)) bool cco_has_worlds(void) {
+  return __builtin_expect(__atomic_load_n(&cco_worlds, __ATOMIC_RELAXED) != 0, 0);
+}
+
+static inline void cco_worlds_changed(int32_t difference) {
+  (void)__atomic_add_fetch(&cco_worlds, (uint32_t)difference, __ATOMIC_RELAXED);
+}
 
 // ------------------------------------------------------------------------------------------- overflow and reports
 
@@ -303,7 +355,7 @@ typedef enum cco_mitigation : uint32_t {
   CCO_MITIGATION_TASK_MOVES = 512,  ///< taking a Task to another thread: without it a wait inside of one is refused
 } cco_mitigation;
 
-/// Switches mitigations off, before the first context is made, so that a test can show what each one prevents. Answers
+/// Switches mitigations off, before the first context is made, so that a test can show what each one prevents. Returns
 /// false, and changes nothing, once the runtime has started. Not for production.
 bool cco_disable(uint32_t mitigations);
 

@@ -90,7 +90,7 @@ static inline __attribute__((always_inline)) bool cco_must_be_careful(const char
           *(const uint32_t *)(exceptions + sizeof(void *))) != 0;
 }
 
-/// Parks the running flow in `from` and continues the one parked in `to`. Returns when somebody switches back to
+/// Parks the running flow in `from` and continues the one parked in `to`. Returns when another flow switches back to
 /// `from`, perhaps on another thread. Constant time.
 static inline __attribute__((always_inline)) void cco_switch(cco_saved_context *from, cco_saved_context *to) {
   char *thread = cco_thread_pointer();
@@ -113,7 +113,7 @@ static inline __attribute__((always_inline)) void cco_switch(cco_saved_context *
   __atomic_store_n(&((cco_saved_context *)arrival.data)->stack, arrival.stack, __ATOMIC_RELEASE);
 }
 
-/// Runs a READY or SUSPENDED context until it suspends or finishes. `value` is what its `cco_suspend` answers (lost by
+/// Runs a READY or SUSPENDED context until it suspends or finishes. `value` is the result of its `cco_suspend` (lost by
 /// a READY one: its body has no suspend to receive it); `*answer` is what it gave to cco_suspend, NULL when it
 /// finished.
 static inline __attribute__((always_inline)) cco_status cco_resume(cco_context *context, void *_Nullable value,

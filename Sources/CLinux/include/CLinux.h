@@ -15,14 +15,20 @@ extern "C" {
 /// Names the calling thread, for debuggers and `top`. The kernel keeps the first 15 bytes.
 void clinux_name_thread(const char *name);
 
+/// Whether the caller is the process's first thread.
+bool clinux_is_main_thread(void);
+
 typedef void *_Nullable (*clinux_thread_body)(void *_Nullable argument);
 
-/// Starts a detached thread with the caller's signal mask. Answers 0 or an error number.
+/// Starts a detached thread with the caller's signal mask. Returns 0 or an error number.
 int clinux_start_thread(size_t stack, clinux_thread_body body, void *argument);
 
-/// From now on `signal` makes the answered descriptor, an eventfd, readable until its 8 bytes are read. For one signal
-/// of the process; -1 with errno.
+/// From now on `signal` makes the returned descriptor, an eventfd, readable until its 8 bytes are read. Each signal has
+/// one descriptor, for ever; -1 with errno. Not called again before clinux_release_signal, and by one thread at a time.
 int clinux_notice_signal(int signal);
+
+/// Gives `signal` the effect back that it had before clinux_notice_signal.
+void clinux_release_signal(int signal);
 
 /// Whether the kernel would make a timer's descriptor (timerfd) now.
 bool clinux_can_make_timer(void);
@@ -45,21 +51,21 @@ typedef struct clinux_poll_event {
 /// A new epoll descriptor, close-on-exec; -1 with errno.
 int clinux_poller(void);
 
-/// Watches `descriptor` for `events` from now on, instead of what it was watched for. Answers 0 or an error number.
+/// Watches `descriptor` for `events` from now on, instead of what it was watched for. Returns 0 or an error number.
 int clinux_poller_arm(int poller, int descriptor, uint32_t events);
 
-/// Takes at most `most` events, 128 at once, without waiting. Answers how many; -1 with errno.
+/// Takes at most `most` events, 128 at once, without waiting. Returns how many; -1 with errno.
 int clinux_poller_collect(int poller, clinux_poll_event *events, int most);
 
 /// Sleeps until a wake-up of `word`, unless `word` is not `expected`; at most `nanoseconds`, 0 for no limit. May also
-/// return early. Answers false only if the time is over. Keeps errno.
+/// return early. Returns false only if the time is over. Keeps errno.
 bool clinux_futex_wait(const uint32_t *word, uint32_t expected, uint64_t nanoseconds);
 
 /// Wakes one thread that sleeps on `word`. The memory may be gone already: then nothing happens, or a thread wakes for
 /// no reason. Keeps errno.
 void clinux_futex_wake(const uint32_t *word);
 
-// Descriptors that the library owns, edge-triggered (Ready.c).
+// Descriptors that the library owns, edge-triggered (EpollEdgeTriggered.c).
 
 enum clinux_ready_bits {
   CLINUX_READY_URGENT = 0x2,          ///< urgent data, at which a read stops
@@ -72,20 +78,20 @@ typedef struct clinux_ready_event {
 } clinux_ready_event;
 
 /// Watches `descriptor` in both directions until it is closed or unwatched. What is ready already is an event at once.
-/// Answers 0 or an error number; 0 as well where it is watched already.
+/// Returns 0 or an error number; 0 as well where it is watched already.
 int clinux_ready_watch(int poller, int descriptor, uint64_t key);
 void clinux_ready_unwatch(int poller, int descriptor);
 
-/// Waits for at most `milliseconds`, -1 for ever, and takes at most `most` events, 128 at once. Answers how many; -1
+/// Waits for at most `milliseconds`, -1 for ever, and takes at most `most` events, 128 at once. Returns how many; -1
 /// with errno.
 int clinux_ready_wait(int poller, clinux_ready_event *events, int most, int milliseconds);
 
 /// A new eventfd, non-blocking and close-on-exec; -1 with errno. It is readable from `ring` until `silence`.
-int clinux_bell(void);
-void clinux_ring(int bell);
-void clinux_silence(int bell);
+int clinux_eventfd(void);
+void clinux_eventfd_signal(int eventfd);
+void clinux_eventfd_clear(int eventfd);
 
-// Sockets (Socket.c). Each answers a negative error number when the kernel refuses; none raises SIGPIPE.
+// Sockets (Socket.c). Each returns a negative error number if the kernel refuses; none raises SIGPIPE.
 
 typedef struct clinux_piece {
   const void *_Nullable bytes;
@@ -104,7 +110,7 @@ int clinux_socket(int family, bool isStream);
 int clinux_socket_pair(int ends[_Nonnull 2]);
 int clinux_accept(int listener, void *address, uint32_t *length);
 int64_t clinux_receive(int socket, void *_Nullable bytes, size_t count);
-/// Answers the whole length of a datagram, also where it was cut.
+/// Returns the whole length of a datagram, also where it was cut.
 int64_t clinux_receive_from(int socket, void *_Nullable bytes, size_t count, void *address, uint32_t *length);
 int64_t clinux_send(int socket, const void *_Nullable bytes, size_t count);
 int64_t clinux_send_to(int socket, const void *_Nullable bytes, size_t count, const void *address, uint32_t length);

@@ -177,6 +177,7 @@ extension ActorRef {
   /// Suspends. If the coroutine is cancelled, it throws at once. An answer that comes later is dropped, and counted in
   /// ``lateAnswers``.
   @inlinable
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func ask<Answer: Sendable>(
     timeout: Duration? = nil,
     _ make: (Reply<Answer>) -> Message

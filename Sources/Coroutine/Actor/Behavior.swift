@@ -34,6 +34,7 @@ extension Mailbox {
   /// Handles messages, starting with `behavior`, until a behaviour returns `stop`, or the actor is stopped and drained.
   ///
   /// Suspends as ``receive()`` does. Throws if the actor is cancelled, and if a handler throws.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func run(_ behavior: Behavior<Message>) throws {
     var behavior = behavior
     while let message = try receive() {

@@ -17,6 +17,7 @@ public final class Mailbox<Message: Sendable>: Sequence {
   ///
   /// Suspends until there is a message.
   @inlinable
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func receive() throws -> Message? {
     let (carrier, job) = try Carrier.beginWaiting()
     if core.extras != nil { return try receiveAmongExtras() }
@@ -30,6 +31,7 @@ public final class Mailbox<Message: Sendable>: Sequence {
   ///
   /// Suspends for each message as ``receive()`` does.
   @inlinable
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func forEach(_ handle: (Message) throws -> Void) throws {
     while let message = try receive() { try handle(message) }
   }

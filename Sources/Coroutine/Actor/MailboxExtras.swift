@@ -126,7 +126,7 @@ extension Mailbox {
   }
 
   var clock: UInt64 {
-    core.record.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.clock }
+    core.record.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.localClock }
   }
 }
 

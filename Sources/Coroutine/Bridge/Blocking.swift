@@ -5,13 +5,13 @@ import Synchronization
 /// For file access, DNS, databases, long computations. Suspends the calling coroutine, never its thread. The end of
 /// `body` resumes the coroutine.
 ///
-/// - If the coroutine is cancelled, the call throws at once. A body that has not started is released without running,
-///   on the calling coroutine. A running body cannot be stopped: it ends unobserved, and its result is released on its
-///   thread. In a coroutine that was cancelled before the call, `body` is not passed to the pool.
+/// - If the coroutine is cancelled, the call throws at once. A body that has not started is released by the calling
+///   coroutine, and does not run. A running body cannot be stopped: it runs to its end, and its result is released on
+///   its thread. If the coroutine was cancelled before the call, `body` does not run.
 /// - Bodies start in the order of the calls. The pool has as many threads as are needed at once, up to
 ///   ``CoroutineRuntime/blockingThreadLimit``; further bodies are queued. A thread ends after ten seconds without work.
 ///   If not even one thread can be started, ``CoroutineError/outOfStacks(_:)`` names the limit.
-/// - The current bindings of ``CoroutineLocal`` hold in `body`. Swift's task-locals do not: read them before.
+/// - The current bindings of ``CoroutineLocal`` and of task-locals hold in `body`.
 /// - If a body ends its thread (`pthread_exit`, or a `pthread_cancel` from elsewhere), the call throws
 ///   ``BlockingThreadEnded``, and the pool starts another thread. Swift code has no cleanup for that: objects that the
 ///   body's frames hold are never released, locks that they hold stay locked, and their `defer` blocks do not run.
@@ -21,6 +21,7 @@ import Synchronization
 ///
 /// Throws ``CoroutineError/notInCoroutine`` outside a coroutine.
 @discardableResult
+@available(*, noasync, message: "await the `value` of a coroutine that does this")
 public func co_blocking<Output: Sendable>(_ body: sending @escaping () throws -> Output) throws -> Output {
   try BlockingPool.shared.run(consume body)
 }
@@ -56,18 +57,15 @@ extension BlockingPool {
   func run<Output: Sendable>(_ body: sending @escaping () throws -> Output) throws -> Output {
     let (_, job) = try Carrier.requireJob()
     try job.checkCancelled()
-    // A simulation must not take this wait for a deadlock. The job makes both calls itself, so the simulation never
-    // sees the end of the work before the wake-up.
     let host = job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.host }
-    host.beginOutsideWork()
-    defer { host.endOutsideWork() }
-
-    // Passed on by `consume`, so that this frame, while parked, keeps nothing alive that the body has released.
+    // Consumed, so that this frame, while parked, retains no object that the body has released.
     let cell = SuspendCell<Output>(job)
-    let work = BlockingBody(cell, locals: LocalBinding.current, consume body)
-    submit(work)
+    let work = BlockingBody(cell, locals: LocalBinding.inherited()?.takeRetainedValue(), consume body)
+    // A simulated world runs the body itself. If the body was dropped before, the call has no effect.
+    let isSimulated = host.hasVirtualTime && host.takesBlocking(job) { work.run() }
+    if !isSimulated { submit(work) }
     if let delivered = try cell.wait(.blocking) { return try delivered.get() }
-    if withdraw(work) { work.drop() }
+    if isSimulated || withdraw(work) { work.drop() }
     throw Carrier.current?.pointee.job?.cancellation() ?? CancellationError()
   }
 }

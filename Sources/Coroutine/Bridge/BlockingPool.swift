@@ -29,7 +29,7 @@ import Dispatch
 // thread signalled. A thread that wakes checks under the lock whether it is still in the list. If it is not, it takes
 // `handed`, even if a time-out and not the signal woke it. A signal that is left over only causes a needless wake-up.
 //
-// Idle threads are used last in first out: the thread that was used last is used first, and the others time out.
+// Idle threads are reused last in, first out, so that the threads that are not needed time out.
 
 final class BlockingPool: @unchecked Sendable {
   // Sound because everything mutable is under `lock`.
@@ -62,23 +62,23 @@ final class BlockingPool: @unchecked Sendable {
   @exclusivity(unchecked) private var queue = BlockingQueue()
   @exclusivity(unchecked) private var idle = IdleThreads()
 
-  private let patience: DispatchTimeInterval
+  private let idleTimeout: DispatchTimeInterval
   private let start: @Sendable (BlockingThread) -> Int32
   private let observe: @Sendable (Event) -> Void
 
   /// - Parameters:
   ///   - limit: The largest number of threads.
-  ///   - patience: The time that a thread idles before it ends.
+  ///   - idleTimeout: The time that a thread idles before it ends.
   ///   - start: Starts a thread that serves, and returns 0 or an error number. Tests replace it to refuse.
   ///   - observe: Called when a thread idles and when it ends. For tests.
   init(
     limit: Int,
-    patience: DispatchTimeInterval = .seconds(10),
+    idleTimeout: DispatchTimeInterval = .seconds(10),
     start: @escaping @Sendable (BlockingThread) -> Int32 = { $0.start() },
     observe: @escaping @Sendable (Event) -> Void = { _ in }
   ) {
     self.limit = max(1, limit)
-    self.patience = patience
+    self.idleTimeout = idleTimeout
     self.start = start
     self.observe = observe
   }
@@ -94,7 +94,7 @@ final class BlockingPool: @unchecked Sendable {
   /// Called on any thread. Waits for nothing, except that the kernel takes about 20 µs to create a thread.
   func submit(_ work: BlockingWork) {
     lock.lock()
-    if let thread = idle.popWarmest() {
+    if let thread = idle.popNewest() {
       thread.handed = work
       lock.unlock()
       thread.wake.signal()
@@ -124,7 +124,7 @@ final class BlockingPool: @unchecked Sendable {
     self.limit = max(1, limit)
     let starting = max(0, min(queue.count, self.limit - threads))
     threads += starting
-    while threads > self.limit, let thread = idle.popWarmest() {
+    while threads > self.limit, let thread = idle.popNewest() {
       threads -= 1
       surplus.append(thread)
     }
@@ -137,18 +137,18 @@ final class BlockingPool: @unchecked Sendable {
   private func startCounted() {
     let code = start(BlockingThread(self))
     guard code != 0 else { return }
-    var orphans: [BlockingWork] = []
+    var refused: [BlockingWork] = []
     lock.lock()
     threads -= 1
-    while threads == 0, let work = queue.popFirst() { orphans.append(work) }
+    while threads == 0, let work = queue.popFirst() { refused.append(work) }
     lock.unlock()
     let error = BlockingThread.refusal(code)
-    for work in orphans { work.fail(error) }
+    for work in refused { work.fail(error) }
   }
 
   // MARK: For threads
 
-  /// Waits for the next work of `thread`; returns nil if the thread is not counted any more and must end.
+  /// Waits for the next work of `thread`; returns nil if the thread is no longer counted, and must end.
   func next(for thread: BlockingThread) -> BlockingWork? {
     lock.lock()
     if threads > limit {
@@ -167,7 +167,7 @@ final class BlockingPool: @unchecked Sendable {
   }
 
   private func waitIdle(_ thread: BlockingThread) -> BlockingWork? {
-    let end = DispatchTime.now() + patience
+    let end = DispatchTime.now() + idleTimeout
     while true {
       let result = thread.wake.wait(timeout: end)
       lock.lock()

@@ -5,7 +5,7 @@ import Dispatch
 import Glibc
 import Synchronization
 
-/// One thread of the pool: it runs bodies until the pool does not need it any more.
+/// One thread of the pool: it runs bodies until the pool no longer needs it.
 ///
 /// The pool's lock covers the list links, `isIdle` and `handed`. `current` is the thread's own. The thread holds the
 /// object for as long as it runs. The pool holds the object while the thread is idle.
@@ -14,10 +14,10 @@ import Synchronization
 /// in Swift frames, and calls the destructors of the thread's keys. One of them finds the thread BUSY with `current`,
 /// and tells the pool. Cancellation is enabled only while a body runs, so that it never interrupts the pool's own code.
 final class BlockingThread: @unchecked Sendable {
-  // Sound because of the guards above. `warmer` needs no reference because the pool holds the previous thread of the
+  // Sound because of the guards above. `newer` needs no reference because the pool holds the previous thread of the
   // list.
-  @exclusivity(unchecked) var colder: BlockingThread?
-  @exclusivity(unchecked) unowned(unsafe) var warmer: BlockingThread?
+  @exclusivity(unchecked) var older: BlockingThread?
+  @exclusivity(unchecked) unowned(unsafe) var newer: BlockingThread?
   @exclusivity(unchecked) var isIdle = false
   /// The work that an idle thread was given; nil means that a thread that is no longer idle must end.
   @exclusivity(unchecked) var handed: BlockingWork?
@@ -67,7 +67,9 @@ final class BlockingThread: @unchecked Sendable {
 
   private func wasEnded() {
     pthread_setcancelstate(Int32(PTHREAD_CANCEL_DISABLE), nil)
-    LocalBinding.exchange(nil)?.release()
+    let locals = LocalBinding.exchange(nil)
+    locals?._withUnsafeGuaranteedRef { $0.leaveTaskLocals() }
+    locals?.release()
     if let work = current.take() { pool.threadWasEnded(by: work.takeRetainedValue()) }
   }
 
@@ -112,33 +114,33 @@ final class BlockingThread: @unchecked Sendable {
   }
 }
 
-/// The threads without work, last in first out: the thread that was used last is used first, and the others time out.
+/// The threads without work, last in, first out.
 ///
 /// All operations take constant time, under the pool's lock.
 struct IdleThreads {
-  private var warmest: BlockingThread?
+  private var newest: BlockingThread?
   private(set) var count = 0
 
   mutating func push(_ thread: BlockingThread) {
     thread.isIdle = true
-    thread.colder = warmest
-    warmest?.warmer = thread
-    warmest = thread
+    thread.older = newest
+    newest?.newer = thread
+    newest = thread
     count += 1
   }
 
-  mutating func popWarmest() -> BlockingThread? {
-    guard let thread = warmest else { return nil }
+  mutating func popNewest() -> BlockingThread? {
+    guard let thread = newest else { return nil }
     remove(thread)
     return thread
   }
 
   mutating func remove(_ thread: BlockingThread) {
     thread.isIdle = false
-    let colder = thread.colder.take()
-    colder?.warmer = thread.warmer
-    if let warmer = thread.warmer { warmer.colder = colder } else { warmest = colder }
-    thread.warmer = nil
+    let older = thread.older.take()
+    older?.newer = thread.newer
+    if let newer = thread.newer { newer.older = older } else { newest = older }
+    thread.newer = nil
     count -= 1
   }
 }

@@ -1,7 +1,7 @@
 /// A body in the pool.
 ///
 ///   CREATED --submit--> QUEUED --take--> TAKEN        the thread runs it
-///                          |-----fail--> TAKEN        no thread can be started; the thread that finds this fails it
+///                          |-----fail--> TAKEN        no thread could be started; the thread that tried fails it
 ///                          +--withdraw-> WITHDRAWN    its coroutine was cancelled, and drops it
 ///
 /// Ownership: the pool's lock covers `next`, `previous` and `isQueued`. The thread that made the last transition owns
@@ -58,8 +58,14 @@ final class BlockingBody<Output: Sendable>: BlockingWork, @unchecked Sendable {
   ///
   /// On return, the body and its captures have been released: the resumed coroutine finds none of them still held.
   private func outcome() -> Result<Output, any Error> {
-    let outer = LocalBinding.exchange(locals.take().map(Unmanaged.passRetained))
-    defer { LocalBinding.exchange(outer)?.release() }
+    // Unmanaged, so that the only reference is the thread's, which releases it also if the body ends the thread.
+    let locals = locals.take().map(Unmanaged.passRetained)
+    let outer = LocalBinding.exchange(locals)
+    locals?._withUnsafeGuaranteedRef { $0.enterTaskLocals() }
+    defer {
+      locals?._withUnsafeGuaranteedRef { $0.leaveTaskLocals() }
+      LocalBinding.exchange(outer)?.release()
+    }
     guard let body = body.take() else { return .failure(CoroutineError.abandoned) }
     return Result { try body() }
   }

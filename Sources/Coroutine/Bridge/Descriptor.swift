@@ -1,6 +1,6 @@
 import Glibc
 
-/// Suspends until `fd` can be read without blocking, or its peer is gone.
+/// Suspends until `fd` can be read without blocking, or its peer has closed.
 ///
 /// A hang-up or an error counts as ready; the read then reports it. Returns at once, without suspending, if `fd` is
 /// ready already, as a regular file always is. Otherwise an event of the kernel resumes the coroutine, which then
@@ -15,11 +15,13 @@ import Glibc
 /// The caller owns the descriptor, and must not close it while a coroutine waits for it. The kernel does not report a
 /// close, so the wait then lasts until it is cancelled, its deadline passes, or the number is used again. Cancel the
 /// waiters first, or shut a socket down first, which wakes them.
+@available(*, noasync, message: "await the `value` of a coroutine that does this")
 public func co_wait(readable fd: Int32) throws { try Descriptor(fd).wait(until: .readable) }
 
-/// Suspends until `fd` can be written without blocking, or its peer is gone.
+/// Suspends until `fd` can be written without blocking, or its peer has closed.
 ///
 /// In all other respects it behaves as ``co_wait(readable:)`` does.
+@available(*, noasync, message: "await the `value` of a coroutine that does this")
 public func co_wait(writable fd: Int32) throws { try Descriptor(fd).wait(until: .writable) }
 
 /// The error of a wait for a descriptor that the kernel cannot watch.
@@ -62,7 +64,9 @@ struct Descriptor {
 
   init(_ number: Int32) { self.number = number }
 
-  /// Checks, waits, and checks again: whatever woke the wait, even a stale event, only the check decides.
+  /// Checks, waits, and checks again.
+  ///
+  /// A wake-up may come from a stale event, so only the check decides.
   ///
   /// If `poller` is nil, the process's poller is used; it is created only if there is something to wait for.
   func wait(until direction: Direction, with poller: DescriptorPoller? = nil) throws {

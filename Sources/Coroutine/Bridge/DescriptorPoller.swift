@@ -39,15 +39,15 @@ import Synchronization
 // needs no system call. A waiter of a closed descriptor stays in its entry until it is cancelled; it unlinks itself, as
 // any other.
 //
-// No event is left behind: the source fires while the epoll instance holds events (level-triggered), so a batch that
+// Every event is taken: the source fires while the epoll instance holds events (level-triggered), so a batch that
 // was not taken completely is continued at the next firing.
 
 final class DescriptorPoller: @unchecked Sendable {
   // Sound because nothing changes after `init`. The source is thread-safe, and only the deinit cancels it.
 
   /// The result of `wait`, if it did not throw.
-  enum Answer {
-    case lookAgain
+  enum WaitResult {
+    case checkAgain
     case alwaysReady
   }
 
@@ -57,11 +57,11 @@ final class DescriptorPoller: @unchecked Sendable {
 
   /// Returns the poller of the process.
   ///
-  /// Created at the first wait. If that fails for want of a descriptor, a later wait creates it.
+  /// Created at the first wait. If no descriptor is free, a later wait creates it.
   static func shared() throws -> DescriptorPoller {
     if let made = lock.withLock({ made }) { return made }
     let mine = try DescriptorPoller()
-    // Two threads may have created one at once: the poller that is not kept closes its descriptor.
+    // If two threads have created a poller at once, the one that is not stored closes its descriptor.
     return lock.withLock {
       if let made { return made }
       made = mine
@@ -98,11 +98,11 @@ final class DescriptorPoller: @unchecked Sendable {
   }
 
   /// Suspends the running coroutine until it must check the descriptor again.
-  func wait(for descriptor: Descriptor, _ direction: Descriptor.Direction) throws -> Answer {
+  func wait(for descriptor: Descriptor, _ direction: Descriptor.Direction) throws -> WaitResult {
     // Read again at each wait: since its wake-up, the job may have moved to another thread, or been cancelled.
     let (carrier, job) = try Carrier.beginWaiting()
-    // A simulation must not take this wait for a deadlock.
-    let host = job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.host }
+    // A simulated world waits for descriptors only where that is declared.
+    try Host.requireReal(job) { "a \(direction) descriptor, \(descriptor.number)" }
     let table = Self.table(descriptor, tables)
     var waiter = Waiter(job: job)
     return try withUnsafeMutablePointer(to: &waiter) { waiter in
@@ -114,14 +114,12 @@ final class DescriptorPoller: @unchecked Sendable {
         default: throw DescriptorWaitFailed(code: code)
         }
       }
-      host.beginOutsideWork()
-      defer { host.endOutsideWork() }
       try WaitQueue.park(carrier, job, direction.waitKind, for: UInt(bitPattern: Int(descriptor.number))) { epoch in
         table.begin(waiter, epoch)
       } withdraw: {
         table.leave(waiter, descriptor, direction)
       }
-      return .lookAgain
+      return .checkAgain
     }
   }
 

@@ -75,9 +75,20 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
 
   /// Returns the error that a suspension point must throw, if any.
   ///
-  /// Called on the job's own carrier, or on its scheduler while the job is parked.
+  /// A cancellation that a shield hides is passed on to the scopes outside the shield. The interrupt has not done that
+  /// if it found the job ready: then the frames may be in use on another worker (Interrupt.swift). Called on the job's
+  /// own carrier, or on its scheduler while the job is parked.
   @usableFromInline @inline(never)
-  func cancellation() -> (any Error)? { cancellation(from: pointee.frames) }
+  func cancellation() -> (any Error)? {
+    guard let error = cancellation(from: pointee.frames) else {
+      if pointee.flags.load(ordering: .relaxed) & JobFlags.needsCancellationCheck != 0 { cancelScopes() }
+      return nil
+    }
+    if let carrier = Carrier.current, carrier.pointee.job == self, let scheduler = carrier.pointee.scheduler {
+      scheduler._withUnsafeGuaranteedRef { if $0.host.hasVirtualTime { $0.host.throwsCancellation(self) } }
+    }
+    return error
+  }
 
   func cancellation(outside frame: UnsafeMutablePointer<CancelFrame>) -> (any Error)? {
     cancellation(from: frame.pointee.outer)
@@ -119,6 +130,17 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
   @usableFromInline var ownCancellation: (any Error)? {
     guard pointee.flags.load(ordering: .acquiring) & JobFlags.cancelled != 0 else { return nil }
     return pointee.cancelReason.load(ordering: .acquiring)?._withUnsafeGuaranteedRef { $0.error } ?? CancellationError()
+  }
+
+  /// Sets whether values reach the job although it is cancelled, and returns the previous setting.
+  ///
+  /// Called on the job's own coroutine.
+  func setShielded(_ isShielded: Bool) -> Bool {
+    let old =
+      isShielded
+      ? pointee.flags.bitwiseOr(JobFlags.shielded, ordering: .acquiringAndReleasing).oldValue
+      : pointee.flags.bitwiseAnd(~JobFlags.shielded, ordering: .acquiringAndReleasing).oldValue
+    return old & JobFlags.shielded != 0
   }
 
   /// Clears the signal after a frame was removed, unless a remaining frame is cancelled.

@@ -40,7 +40,8 @@ import Synchronization
 //
 // Why no request is missed. The flags (of the job and of the frame) are set before the interrupt is sent, and
 // `interruptPending` is cleared before the inspection: a later request sends another interrupt. If the job checks after
-// the flags are set, it sees them. If it checked before, there are two cases. The scheduler handles the interrupt: the
+// the flags are set, it sees them: it throws, or inside a shield passes the cancellation on to the scopes outside
+// (`cancellation()`). If it checked before, there are two cases. The scheduler handles the interrupt: the
 // job has begun its wait before that, because both happen on one serial execution, so the interrupt finds it waiting.
 // Or the watchdog finds it waiting, and inspects; if it does not, the interrupt stays for the scheduler. If the job is
 // on another worker by then, the interrupt is sent after it.

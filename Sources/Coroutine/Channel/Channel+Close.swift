@@ -16,6 +16,7 @@ extension Channel {
 
   @discardableResult
   private func end(_ cause: (any Error)?, dropsBuffered: Bool) -> Bool {
+    Host.touches(address)
     var woken = WaitQueue()
     var dropped = Ring<Element>(capacity: 0)
     lock.lock()

@@ -9,8 +9,9 @@ extension Channel {
   /// - Throws: The cancellation error; the cause given to `close` once the channel is drained;
   ///   ``CoroutineError/notInCoroutine`` outside a coroutine.
   @inlinable
+  @available(*, noasync, message: "use `for try await`, or the async iterator's `next()`")
   public func receive() throws -> Element? {
-    let (carrier, job) = try Carrier.beginWaiting()
+    let (carrier, job) = try Carrier.beginWaiting(for: address)
     guard let value = try next(carrier, job) else {
       try throwCause()
       return nil
@@ -54,6 +55,7 @@ extension Channel {
   /// Never suspends, never throws; any thread, coroutine or not.
   @inlinable
   public func tryReceive() -> TryReceive<Element> {
+    Host.touches(address)
     var slot: Element?
     let isClosed = withUnsafeMutablePointer(to: &slot) { slot in
       var woken: UnsafeMutablePointer<Waiter>?
@@ -74,8 +76,9 @@ extension Channel {
   /// If the coroutine is cancelled, it throws and no value is consumed.
   /// - Returns: The values in order; empty if the channel is closed and drained.
   @inlinable
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func receiveAll() throws -> [Element] {
-    let (carrier, job) = try Carrier.beginWaiting()
+    let (carrier, job) = try Carrier.beginWaiting(for: address)
     guard let first = try next(carrier, job) else {
       try throwCause()
       return []
@@ -94,13 +97,14 @@ extension Channel {
   /// - Returns: `count` values; fewer only if the channel is closed earlier. The next call then returns nothing or
   ///   throws as `receive` does.
   @inlinable
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func receive(count: Int) throws -> [Element] {
     if count < 0 { misuse("\(count) values cannot be received: ask for 0 or more.") }
     var values: [Element] = []
     do {
       repeat {
         // Looked up in each round: a wait may end on another thread.
-        let (carrier, job) = try Carrier.beginWaiting()
+        let (carrier, job) = try Carrier.beginWaiting(for: address)
         takeAll(&values, count &- values.count)
         guard values.count < count else { break }
         guard let value = try next(carrier, job) else {

@@ -9,7 +9,7 @@ extension Channel {
   public func onReceive<R>(_ body: @escaping (Element?) throws -> R) -> SelectCase<R> {
     var single = SelectCase(
       ChannelReceive<Element>.self,
-      place: self,
+      target: self,
       lock: lockAddress,
       queue: receivers.unsafelyUnwrapped,
       taking: body
@@ -27,7 +27,7 @@ extension Channel {
   public func onSend<R>(_ element: Element, _ body: @escaping () throws -> R) -> SelectCase<R> {
     var single = SelectCase(
       ChannelSend<Element>.self,
-      place: self,
+      target: self,
       lock: lockAddress,
       queue: senders.unsafelyUnwrapped,
       body

@@ -10,6 +10,7 @@ extension Channel {
   /// - Throws: The cancellation error; ``ChannelClosed`` after `close`, also if the close comes while it waits;
   ///   ``CoroutineError/notInCoroutine`` outside a coroutine. Whenever it throws, the value goes to `onUndelivered`.
   @inlinable
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func send(_ element: consuming Element) throws {
     var slot: Element? = element
     try withUnsafeMutablePointer(to: &slot) { slot in
@@ -36,7 +37,7 @@ extension Channel {
   @inlinable @inline(__always)
   func enter(offering slot: UnsafeMutablePointer<Element?>) throws -> (UnsafeMutablePointer<Carrier>, JobRef) {
     do {
-      let (carrier, job) = try Carrier.beginWaiting()
+      let (carrier, job) = try Carrier.beginWaiting(for: address)
       return (carrier, job)
     } catch {
       drop(slot)
@@ -76,6 +77,7 @@ extension Channel {
   /// the value and drops its oldest. Never suspends, never throws; any thread, coroutine or not.
   @inlinable
   public func trySend(_ element: consuming Element) -> TrySend {
+    Host.touches(address)
     var slot: Element? = element
     return withUnsafeMutablePointer(to: &slot) { slot in
       var woken: UnsafeMutablePointer<Waiter>?

@@ -15,6 +15,7 @@ extension Channel {
   ///   no value is lost except the one that `body` was called with. Outside a coroutine
   ///   ``CoroutineError/notInCoroutine``.
   @inlinable
+  @available(*, noasync, message: "use `for try await`")
   public func forEach(_ body: (Element) throws -> Void) throws {
     while let value = try receive() { try body(value) }
   }

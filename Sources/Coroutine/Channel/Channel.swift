@@ -86,14 +86,25 @@ public final class Channel<Element: Sendable>: @unchecked Sendable {
   /// Whether the channel was closed; buffered values may still be there to receive.
   ///
   /// Any thread.
-  public var isClosed: Bool { lock.withLock { state.isClosed } }
+  public var isClosed: Bool {
+    Host.touches(address)
+    return lock.withLock { state.isClosed }
+  }
 
   /// The number of buffered values at this moment, without the values of waiting senders.
   ///
   /// Any thread.
-  public var count: Int { lock.withLock { state.ring.count } }
+  public var count: Int {
+    Host.touches(address)
+    return lock.withLock { state.ring.count }
+  }
 
   // MARK: Shared by all verbs
+
+  /// The address, for a wait's source.
+  @inlinable var address: UInt {
+    @inline(__always) get { unsafeBitCast(self, to: UInt.self) }
+  }
 
   /// Takes the lock while the memory of the ring has room for `wanted` more values.
   ///

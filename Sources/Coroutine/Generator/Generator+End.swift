@@ -104,6 +104,8 @@ extension GeneratorRecord {
       unwind(record)
       carrier?.pointee.job = job
     }
+    // Still there if the body has never run.
+    if let locals = record.pointee.locals { Unmanaged<LocalBinding>.fromOpaque(locals).release() }
     if let result = record.pointee.result { record.pointee.freeResult.unsafelyUnwrapped(result) }
     if let failure = record.pointee.failure, !record.pointee.isObserved, !(failure is CancellationError) {
       UnhandledErrors.handler(failure, "a generator made at \(record.pointee.label.launchSite.description)")

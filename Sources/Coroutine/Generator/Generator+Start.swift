@@ -43,7 +43,6 @@ extension GeneratorRecord {
     context.pointee.label = UnsafePointer(withUnsafeMutablePointer(to: &record.pointee.label) { $0 })
     record.pointee.context = context
     record.pointee.active = record
-    record.pointee.locals = LocalBinding.currentRetained()?.toOpaque()
     return true
   }
 
@@ -53,7 +52,23 @@ extension GeneratorRecord {
   @inline(never)
   private static func run(_ context: UnsafeMutablePointer<cco_context>) {
     context.pointee.base = cco_frame()
-    perform(context.pointee.argument.unsafelyUnwrapped.assumingMemoryBound(to: GeneratorRecord.self))
+    let record = context.pointee.argument.unsafelyUnwrapped.assumingMemoryBound(to: GeneratorRecord.self)
+    let hasTaskLocals = record.pointee.inheritsTaskLocals
+    if hasTaskLocals { enterTaskLocals() }
+    perform(record)
+    if hasTaskLocals { cco_leave_task_locals() }
+  }
+
+  /// Enters the task-locals of the generator, whose list of locals is the current one while the body runs.
+  @inline(never)
+  private static func enterTaskLocals() { LocalBinding.current?.enterTaskLocals() }
+
+  /// Returns what the body inherits from its creator.
+  @usableFromInline @inline(never)
+  static func inherited() -> (locals: UnsafeMutableRawPointer?, hasTaskLocals: Bool) {
+    cco_start_if_needed()
+    guard let locals = LocalBinding.inherited() else { return (nil, false) }
+    return (locals.toOpaque(), locals._withUnsafeGuaranteedRef { $0.taskLocals != nil })
   }
 
   /// Runs the body on its stack.
@@ -85,8 +100,11 @@ extension GeneratorRecord {
     // A generator that never started still has its body. The captures are released after the end is published, because
     // their deinits may use the generator.
     let body = exchange(&record.pointee.body, with: .spent)
+    let locals = record.pointee.locals
+    record.pointee.locals = nil
     cco_order_retains()
     record.pointee.claim.store(GeneratorState.finished, ordering: .releasing)
+    if let locals { Unmanaged<LocalBinding>.fromOpaque(locals).release() }
     withExtendedLifetime(body) {}
   }
 
@@ -105,10 +123,6 @@ extension GeneratorRecord {
       record.pointee.context = nil
       let status = cco_destroy(context)
       if status != CCO_OK { refuse(status) }
-    }
-    if let locals = record.pointee.locals {
-      record.pointee.locals = nil
-      Unmanaged<LocalBinding>.fromOpaque(locals).release()
     }
   }
 }

@@ -23,8 +23,8 @@ extension Step: Sendable where Element: Sendable, Return: Sendable {}
 ///
 /// If the body waits (``co_delay(_:)``, a channel), the consumer's coroutine suspends, and other coroutines of its
 /// queue run. The awaited value goes to the body, never to the consumer. Outside a coroutine the wait throws
-/// ``CoroutineError/notInCoroutine`` into the body. The body has the ``CoroutineLocal`` bindings of the first step, and
-/// its own.
+/// ``CoroutineError/notInCoroutine`` into the body. The body sees the ``CoroutineLocal`` bindings and the task-locals
+/// that are bound where the generator is created, and its own.
 public final class Generator<Element, Input, Return>: Sequence, IteratorProtocol {
   // Destroying the storage needs no generic metadata: a deinit is never specialised, and the lookup takes long.
   @exclusivity(unchecked) @usableFromInline final var storage: GeneratorRecord

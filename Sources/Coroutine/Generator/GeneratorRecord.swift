@@ -31,8 +31,9 @@ public import Synchronization
 // So nothing thread-local is kept over a switch; the stepping job is the same before and after.
 //
 // State of the flow of control that must not mix between body and consumer
-//   Swift's accesses and task-locals   exchanged by cco_switch; the body's lists begin empty
-//   CoroutineLocal bindings            exchanged around each switch in `locals`, which begin as those of the first step
+//   Swift's accesses and task-locals   exchanged by cco_switch; the body begins with no accesses, and with the
+//                                      task-locals of the generator's creation
+//   CoroutineLocal bindings            exchanged around each switch in `locals`, which begin as those of the creation
 //   Swift's current Task, exceptions   kept by the consumer's frame over the switch; the body begins in no Task
 //   rounding mode                      the body's own, kept in its saved frame; exception flags are the thread's
 //                                      (hazard 1)
@@ -59,6 +60,8 @@ struct GeneratorRecord: ~Copyable {
   @usableFromInline var ending = GeneratorEnding.none
   /// Whether the failure has been observed.
   @usableFromInline var isObserved = false
+  /// Whether the body begins with task-locals, which `locals` leads to.
+  @usableFromInline let inheritsTaskLocals: Bool
   /// The body's stack.
   @usableFromInline var context: UnsafeMutablePointer<cco_context>?
   /// The innermost generator of a delegation; this generator if there is no delegation.
@@ -67,7 +70,8 @@ struct GeneratorRecord: ~Copyable {
   @usableFromInline var active: GeneratorRef?
   /// The last consumer, by GeneratorConsumer's name; for refusals, and therefore read without the claim.
   @usableFromInline let stepper = Atomic<UnsafeRawPointer?>(nil)
-  /// A LocalBinding with its reference: the body's while it is parked, the consumer's while the body runs.
+  /// A LocalBinding with its reference, from the creation to the end: the body's while it is parked, the consumer's
+  /// while the body runs.
   @usableFromInline var locals: UnsafeMutableRawPointer?
 
   // The infrequently used fields.
@@ -95,6 +99,7 @@ struct GeneratorRecord: ~Copyable {
     self.stackBytes = stackBytes
     label = cco_label(id: 0, name: "generator", launchSite)
     self.body = body
+    (locals, inheritsTaskLocals) = Self.inherited()
   }
 }
 

@@ -18,7 +18,7 @@ enum ForkedChild {
 
   /// The scheduler of jobs that are launched in the child.
   ///
-  /// Created in the child, by its first launch. Not in the registry, because another thread may have held the
+  /// Created in the child, by its first launch. It is not in the registry, because another thread may have held the
   /// registry's lock at the fork.
   static let scheduler: Scheduler = {
     let host = RefusingHost()

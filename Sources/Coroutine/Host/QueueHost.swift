@@ -4,8 +4,8 @@ import Dispatch
 
 // Publication of a queue's scheduler
 //  1. The scheduler is complete before it is published, including the mark on its queue. A thread that finds a
-//     scheduler by its queue may call `isCurrent` at once. A queue that led to an unmarked scheduler would let
-//     `Job.wait` block the job's queue instead of throwing `wouldDeadlock`.
+//     scheduler by its queue may call `isCurrent` at once. If the mark were missing, `Job.wait` would block the job's
+//     queue instead of throwing `wouldDeadlock`.
 //  2. Publishing is `setSpecific`, finding is `getSpecific`. Dispatch orders the two by a lock of its own, which
 //     ThreadSanitizer does not see: `cco_publish` and `cco_observe` tell it. In other builds they do nothing.
 //  3. Of two threads that first use one queue, one creates its scheduler, under `creation`. The other finds it there.
@@ -21,9 +21,13 @@ final class QueueHost: Host, @unchecked Sendable {
   /// It is `nil` if the wrapper's layout has changed.
   private let rawQueue: OpaquePointer?
   @exclusivity(unchecked) private var timer: QueueTimer?
+  /// The priority that corresponds to the queue's quality of service.
+  override var taskPriority: TaskPriority? { priority }
+  private let priority: TaskPriority?
 
   init(_ queue: DispatchQueue, releasesAnchor: Bool) {
     rawQueue = Self.rawQueue(of: queue)
+    priority = Self.priority(of: queue)
     super.init(label: queue.label, releasesAnchor: releasesAnchor)
     _ = FirstTimer.shared
   }
@@ -31,6 +35,16 @@ final class QueueHost: Host, @unchecked Sendable {
   /// Returns the C queue, which Foundation's wrapper holds in its only stored property.
   private static func rawQueue(of queue: DispatchQueue) -> OpaquePointer? {
     Mirror(reflecting: queue).children.first { $0.label == "__wrapped" }?.value as? OpaquePointer
+  }
+
+  private static func priority(of queue: DispatchQueue) -> TaskPriority? {
+    switch queue.qos.qosClass {
+    case .userInteractive, .userInitiated: .userInitiated
+    case .default: .medium
+    case .utility: .utility
+    case .background: .background
+    default: nil
+    }
   }
 
   override func submit(_ scheduler: Scheduler, _ anchor: Anchor?) -> Bool {
@@ -58,15 +72,15 @@ final class QueueHost: Host, @unchecked Sendable {
 
   override func wake(at time: UInt64?, _ anchor: Anchor?) {
     guard let time else {
-      timer?.rests()
+      timer?.stopRepeating()
       return
     }
     if timer == nil, let queue = anchor as? DispatchQueue { timer = QueueTimer(queue) }
     timer?.arm(time)
   }
 
-  override func hasWoken() { timer?.wentOff() }
-  override func timersFired(_ count: Int) { timer?.fired(count) }
+  override func hasWoken() { timer?.sourceFired() }
+  override func timersFired(_ count: Int) { timer?.timersFired(count) }
   override func anchorReleased() { timer = nil }
 
   // MARK: The scheduler of a queue
@@ -76,8 +90,9 @@ final class QueueHost: Host, @unchecked Sendable {
 
   /// Returns the scheduler of `queue`, and creates it at the first use.
   ///
-  /// The queue owns it.
+  /// The queue owns it. In a simulated world, the world has one of its own for each queue.
   static func scheduler(for queue: DispatchQueue) -> Scheduler {
+    if let simulated = Host.simulated(queue) { return simulated }
     if let found = observed(queue.getSpecific(key: key)) { return found }
     return creation.withLock {
       if let found = queue.getSpecific(key: key) { return found }
@@ -91,18 +106,17 @@ final class QueueHost: Host, @unchecked Sendable {
   /// The scheduler of the queue that the calling block runs on, or nil if no coroutine has ever run there.
   static var current: Scheduler? { observed(DispatchQueue.getSpecific(key: key)) }
 
-  /// Makes `queue` lead to its scheduler, and marks the queue, so that its blocks and those of every queue that targets
-  /// it are recognised.
+  /// Marks the queue, and stores its scheduler in it; the last step of creating a scheduler.
   ///
-  /// The last step of creating a scheduler.
+  /// The mark identifies the blocks of this queue, and of every queue that targets it.
   private func publish(_ scheduler: Scheduler, for queue: DispatchQueue) {
     let address = Unmanaged.passUnretained(scheduler).toOpaque()
     if let rawQueue { dispatch_queue_set_specific(rawQueue, address, address, nil) }
-    Self.lead(queue, to: scheduler)
+    Self.store(scheduler, in: queue)
   }
 
-  /// Makes `queue` lead to a scheduler that is complete.
-  static func lead(_ queue: DispatchQueue, to scheduler: Scheduler) {
+  /// Stores a complete scheduler in its queue, where other threads find it.
+  static func store(_ scheduler: Scheduler, in queue: DispatchQueue) {
     cco_publish(Unmanaged.passUnretained(scheduler).toOpaque())
     queue.setSpecific(key: key, value: scheduler)
   }

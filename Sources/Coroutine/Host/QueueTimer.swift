@@ -3,22 +3,22 @@ import Dispatch
 /// The Dispatch timer source of a scheduler, which wakes it for its earliest timer.
 ///
 /// Costs. When a Dispatch timer fires, two threads wake up; setting it again wakes Dispatch's manager thread once more.
-/// So it is armed:
+/// So the source is set:
 /// - only when the scheduler goes idle;
 /// - only if the earliest deadline has changed;
-/// - not twice within the pause `rest`.
+/// - not twice within `pause`.
 ///
-/// If many timers with scattered deadlines are queued, the source repeats by itself, and wakes the scheduler every two
+/// If many timers with different deadlines are queued, the source repeats, and wakes the scheduler every two
 /// milliseconds for all of them. A single timer is accurate to the microsecond.
 ///
-///     SET -- many were due, and the next is within two pauses ----> TICKING
+///     SET -- many were due, and the next is within two pauses ----> REPEATING
 ///      ^                                                              |
 ///      +---- few were due, or the next is further off ---------------+
 final class QueueTimer {
   private let source: any DispatchSourceTimer
   private var armedFor = UInt64.max
-  private var lastWentOff: UInt64 = 0
-  private(set) var isTicking = false
+  private var lastFired: UInt64 = 0
+  private(set) var isRepeating = false
 
   /// The number of timers that were due since the source fired last.
   private var due = 0
@@ -27,7 +27,7 @@ final class QueueTimer {
   /// The pause after the source has fired, in ns.
   ///
   /// It is longer if many timers were due.
-  private var rest: UInt64 { isCrowded ? 2_000_000 : 1_000_000 }
+  private var pause: UInt64 { isCrowded ? 2_000_000 : 1_000_000 }
 
   init(_ queue: DispatchQueue) {
     source = DispatchSource.makeTimerSource(flags: .strict, queue: queue)
@@ -41,24 +41,24 @@ final class QueueTimer {
   deinit { source.cancel() }
 
   func arm(_ wanted: UInt64) {
-    if isCrowded, wanted < lastWentOff &+ 2 * rest {
-      if !isTicking { schedule(lastWentOff &+ rest, repeating: .nanoseconds(Int(rest))) }
-      isTicking = true
+    if isCrowded, wanted < lastFired &+ 2 * pause {
+      if !isRepeating { schedule(lastFired &+ pause, repeating: .nanoseconds(Int(pause))) }
+      isRepeating = true
       return
     }
-    let deadline = max(wanted, lastWentOff &+ rest)
-    guard isTicking || deadline != armedFor else { return }
-    isTicking = false
+    let deadline = max(wanted, lastFired &+ pause)
+    guard isRepeating || deadline != armedFor else { return }
+    isRepeating = false
     armedFor = deadline
     schedule(deadline, repeating: .never)
   }
 
   /// Called when no timer is queued.
   ///
-  /// A source that is armed once may fire in vain, which costs less than to disarm it.
-  func rests() {
-    guard isTicking else { return }
-    isTicking = false
+  /// A source that is set once may fire without effect, which costs less than to cancel it.
+  func stopRepeating() {
+    guard isRepeating else { return }
+    isRepeating = false
     armedFor = .max
     source.schedule(deadline: .distantFuture)
   }
@@ -69,11 +69,11 @@ final class QueueTimer {
     source.schedule(deadline: deadline, repeating: interval, leeway: .nanoseconds(0))
   }
 
-  func wentOff(at now: UInt64 = Clock.now) {
+  func sourceFired(at now: UInt64 = Clock.now) {
     armedFor = .max
-    lastWentOff = now
+    lastFired = now
     due = 0
   }
 
-  func fired(_ count: Int) { due += count }
+  func timersFired(_ count: Int) { due += count }
 }

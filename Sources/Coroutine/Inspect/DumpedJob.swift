@@ -41,6 +41,9 @@ struct DumpedJob {
     if kind == .select { cases = source.flatMap { Inspection.cases(of: record, word, in: $0) } }
   }
 
+  /// What the job does or waits for.
+  var shortState: String { state(JobNames()) }
+
   private var isWaiting: Bool { word & 0xFF == 1 }
 
   func line(_ names: JobNames) -> String {
@@ -100,6 +103,7 @@ extension WaitKind {
     switch self {
     case .start, .nothing, .ready: "for its turn"
     case .callback: "for a callback"
+    case .task: "for a Task"
     case .delay: "for a delay"
     case .job: "for a job"
     case .promise: "for a promise"

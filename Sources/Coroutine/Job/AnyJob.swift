@@ -134,8 +134,8 @@ public class AnyJob: @unchecked Sendable {
   /// Called once, on the launcher's thread.
   @usableFromInline
   final func launch(_ start: StartMode, on queue: DispatchQueue?) {
-    record.pointee.locals = LocalBinding.currentRetained()
     if start != .lazy, record.pointee.flags.load(ordering: .relaxed) == 0 { markEnqueued() }
+    inherit()
     switch start {
     case .queued:
       goLive(holding: queue)
@@ -174,6 +174,7 @@ public class AnyJob: @unchecked Sendable {
   static func fail(_ job: JobRef, _ error: any Error) {
     job.handle._withUnsafeGuaranteedRef { handle in
       handle.releaseBody()
+      job.pointee.locals.take()?.release()
       handle.willSettle()
       _ = handle.completion.fail(error)
     }
@@ -185,12 +186,10 @@ public class AnyJob: @unchecked Sendable {
   /// Overridden by the class that stores the body.
   @usableFromInline func releaseBody() {}
 
-  /// Throws if the job was cancelled before it started.
+  /// Begins the body: throws if the job was cancelled before it started.
   @inlinable @inline(__always)
-  final func checkNotCancelled() throws {
-    if record.pointee.flags.load(ordering: .relaxed) & JobFlags.cancelled != 0, let error = record.ownCancellation {
-      throw error
-    }
+  final func begin() throws {
+    if record.pointee.flags.load(ordering: .relaxed) & JobFlags.needsPreparation != 0 { try prepareForBody() }
   }
 
   /// Unregisters the job; called just before the result is published: a settled job no longer counts as live.
@@ -198,13 +197,11 @@ public class AnyJob: @unchecked Sendable {
   final func willSettle() {
     record.pointee.home._withUnsafeGuaranteedRef { $0.unregister(record) }
     if let carrier = Carrier.current, carrier.pointee.job == record { carrier.pointee.job = nil }
+    if let locals = record.pointee.locals.take() { leave(locals) }
   }
 
   /// Releases the runtime's reference to a job, as the last step.
-  static func retire(_ job: JobRef) {
-    job.pointee.locals.take()?.release()
-    job.handle.release()
-  }
+  static func retire(_ job: JobRef) { job.handle.release() }
 }
 
 /// Whether two errors have the same type and text.

@@ -30,7 +30,10 @@ public final class Job<Success: Sendable>: AnyJob, @unchecked Sendable {
   }
 
   /// Whether the job has ended, with a value or an error.
-  public var isFinished: Bool { completion.isSettled }
+  public var isFinished: Bool {
+    Host.touches(UInt(bitPattern: completion))
+    return completion.isSettled
+  }
 
   /// Runs the body and settles.
   ///
@@ -38,7 +41,7 @@ public final class Job<Success: Sendable>: AnyJob, @unchecked Sendable {
   @inlinable
   func run() {
     do {
-      try checkNotCancelled()
+      try begin()
       let value = try body.take().unsafelyUnwrapped()
       willSettle()
       _ = completion.succeed(value)
@@ -59,6 +62,7 @@ public final class Job<Success: Sendable>: AnyJob, @unchecked Sendable {
   /// - Throws: The job's error; the cancellation error; ``CoroutineError/wouldDeadlock`` if a job joins itself;
   ///   ``CoroutineError/notInCoroutine`` outside a coroutine.
   @inlinable @discardableResult
+  @available(*, noasync, message: "await `value`")
   public func join() throws -> Success {
     // The completion is stored in this object, and its address does not keep the object alive.
     defer { withExtendedLifetime(self) {} }
@@ -84,7 +88,9 @@ public final class Job<Success: Sendable>: AnyJob, @unchecked Sendable {
   ///   job needs, or on a queue that targets it; ``CoroutineError/afterFork`` in a forked child, for a job of the
   ///   parent that has not ended.
   @discardableResult
+  @available(*, noasync, message: "await `value`")
   public func wait() throws -> Success {
+    if !completion.isSettled { try Host.requireReal { "Job.wait, which blocks its thread" } }
     if let carrier = Carrier.current, carrier.pointee.job != nil {
       throw CoroutineError.wouldDeadlock(because: .blocksCoroutine)
     }

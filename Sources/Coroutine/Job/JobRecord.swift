@@ -141,7 +141,7 @@ enum AfterSwitch: UInt8 {
 /// The kind of event that a job waits for, for dumps.
 @usableFromInline
 enum WaitKind: UInt8, Sendable {
-  case start, nothing, callback, delay, job, promise, children, select, blocking, readable, writable, lock
+  case start, nothing, callback, task, delay, job, promise, children, select, blocking, readable, writable, lock
   case receive, send, permits, condition, group, answer, decision
   /// The job has yielded or changes its queue: it is ready, and waits for nothing.
   case ready
@@ -158,7 +158,7 @@ enum JobFlags {
   @usableFromInline static let needsCancellationCheck: UInt32 = 3
   /// An interrupt of this job is in an inbox.
   @usableFromInline static let interruptPending: UInt32 = 4
-  /// A wait of the job has thrown the failure of another job, of a promise or of a channel; see PassedOn.swift.
+  /// A wait of the job has thrown the failure of another job, of a promise or of a channel; see ReceivedFailure.swift.
   static let gotFailure: UInt32 = 16
   /// The job has been enqueued; a lazy job has not until its start.
   @usableFromInline static let enqueued: UInt32 = 8
@@ -171,6 +171,10 @@ enum JobFlags {
   static let oneInspection: UInt32 = 0x1_0000
   /// A shield, or a wait that outlasts cancellation, is active: values are delivered all the same.
   @usableFromInline static let shielded: UInt32 = 256
+  /// The job has inherited task-locals, which it enters when it starts (TaskLocalSnapshot.swift).
+  @usableFromInline static let inheritsTaskLocals: UInt32 = 512
+  /// Either: the body does not begin at once.
+  @usableFromInline static let needsPreparation: UInt32 = 513
   /// Held outside its scheduler: by a carrier that is not its scheduler's (ImmediateStart.swift), or by a watchdog that
   /// reads its frames (Interrupt.swift).
   @usableFromInline static let foreign: UInt32 = 32

@@ -32,9 +32,12 @@ public enum StartMode: Sendable {
 
 /// Launches a coroutine: runs `body` on its own guarded stack, on the scheduler of `queue`.
 ///
-/// Does not suspend, except that an immediate body runs until it first suspends; may be called anywhere. The current
-/// bindings of every ``CoroutineLocal`` also hold in the body. In a forked child the job fails with
-/// ``CoroutineError/afterFork`` before this returns.
+/// Does not suspend, except that an immediate body runs until it first suspends; may be called anywhere. In a forked
+/// child the job fails with ``CoroutineError/afterFork`` before this returns.
+///
+/// The body sees the bindings that are current at the launch: those of every ``CoroutineLocal``, and task-locals as a
+/// Task sees them. Passing on CoroutineLocals, and the task-locals that the calling coroutine has itself inherited,
+/// takes constant time. Task-locals that the caller has bound itself are copied, one value for each.
 ///
 /// - Parameters:
 ///   - queue: The queue on which it runs. `nil` means the queue of the current coroutine; outside a coroutine, the
@@ -77,6 +80,8 @@ enum Launch {
       let current = job.pointee.scheduler.load(ordering: .relaxed)
       return current._withUnsafeGuaranteedRef { $0.isImmortal } ? current : current.retain()
     }
+    // The driver of a simulated world runs handlers and blocking bodies.
+    if let simulated = Host.simulated(nil) { return simulated.forRecord() }
     // No thread of a forked child is in a coroutine, so the check above covers launches inside a coroutine.
     return (ForkedChild.isHere ? ForkedChild.scheduler : WorkerPool.shared.nextWorker()).forRecord()
   }

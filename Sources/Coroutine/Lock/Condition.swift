@@ -46,6 +46,7 @@ public final class Condition: @unchecked Sendable {
   /// during the wait, it locks the mutex again, which may take as long as others hold it, and throws. If the caller
   /// does not hold the mutex, it traps.
   /// - Throws: The cancellation error; ``CoroutineError/notInCoroutine`` outside a coroutine.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func wait(until predicate: () -> Bool) throws {
     try Carrier.requireJob().1.checkCancelled()
     if !mutex.isHeldByCaller {
@@ -63,6 +64,7 @@ public final class Condition: @unchecked Sendable {
     let (carrier, job) = try Carrier.requireJob()
     try job.checkCancelled()
     defer { mutex.relock() }
+    Host.touches(self)
     lock.lock()
     var waiter = Waiter(job: job)
     try withUnsafeMutablePointer(to: &waiter) { waiter in
@@ -82,6 +84,7 @@ public final class Condition: @unchecked Sendable {
   ///
   /// Call it with the mutex held if the order of events matters. Never suspends; any thread, coroutine or not.
   public func signal() {
+    Host.touches(self)
     lock.lock()
     var woken: JobRef?
     while woken == nil, let waiter = waiters.popFirst() {
@@ -95,6 +98,7 @@ public final class Condition: @unchecked Sendable {
   ///
   /// Never suspends; any thread, coroutine or not.
   public func broadcast() {
+    Host.touches(self)
     lock.lock()
     var woken = JobQueue()
     while let waiter = waiters.popFirst() {

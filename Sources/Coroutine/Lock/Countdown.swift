@@ -62,6 +62,7 @@ extension UnsafeMutablePointer where Pointee == Countdown {
 
   @inline(__always)
   private func change(_ next: (UInt) -> UInt?) -> Bool {
+    Host.touches(UInt(bitPattern: self))
     var word = pointee.word.load(ordering: .relaxed)
     while true {
       if word & 1 != 0 {

@@ -54,8 +54,9 @@ public final class FairMutex: @unchecked Sendable {
   /// - Throws: The cancellation error; ``CoroutineError/wouldDeadlock`` if the caller is the owner;
   ///   ``CoroutineError/notInCoroutine`` outside a coroutine.
   @inlinable
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func lock() throws {
-    let (carrier, job) = try Carrier.beginWaiting()
+    let (carrier, job) = try Carrier.beginWaiting(for: UInt(bitPattern: permit))
     if !permit.takeAtOnce(1) { try lockContended(carrier, job) }
     owner.store(LockOwner(job).word, ordering: .relaxed)
   }
@@ -73,6 +74,7 @@ public final class FairMutex: @unchecked Sendable {
   /// Never suspends; any thread. Outside a coroutine the thread becomes the owner, and must be the one to unlock.
   /// - Returns: Whether the caller now holds the lock.
   public func tryLock() -> Bool {
+    Host.touches(UInt(bitPattern: permit))
     guard permit.take(1) else { return false }
     owner.store(LockOwner.current.word, ordering: .relaxed)
     return true
@@ -83,6 +85,7 @@ public final class FairMutex: @unchecked Sendable {
   /// Never suspends; the woken coroutine is enqueued on its own queue. Traps if the caller is not the owner.
   @inlinable
   public func unlock() {
+    // No `Host.touches`: the caller has locked the mutex before.
     if !isHeldByCaller { refuse() }
     owner.store(0, ordering: .relaxed)
     _ = permit.give(1)
@@ -92,6 +95,7 @@ public final class FairMutex: @unchecked Sendable {
   ///
   /// Waits, throws and is cancelled as ``lock()``; `body` may suspend.
   @inlinable
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func withLock<Output>(_ body: () throws -> Output) throws -> Output {
     try lock()
     defer { unlock() }

@@ -51,21 +51,26 @@ public final class FairReadWriteLock: @unchecked Sendable {
   /// it throws and does not hold the lock.
   /// - Throws: The cancellation error; ``CoroutineError/wouldDeadlock`` if the caller is the writer;
   ///   ``CoroutineError/notInCoroutine`` outside a coroutine.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func lockRead() throws { try lock(1) }
 
   /// Locks for reading if there is no writer and no waiter.
   ///
   /// Never suspends; any thread, coroutine or not.
   /// - Returns: Whether the caller now holds the lock.
-  public func tryLockRead() -> Bool { permits.take(1) }
+  public func tryLockRead() -> Bool {
+    Host.touches(UInt(bitPattern: permits))
+    return permits.take(1)
+  }
 
   /// Ends one read; the last reader hands the lock over to a waiting writer.
   ///
   /// Never suspends; any thread, coroutine or not. Traps if there is no reader.
   public func unlockRead() {
+    Host.touches(UInt(bitPattern: permits))
     if writer.load(ordering: .relaxed) != 0 || !permits.give(1) {
       misuse(
-        "A FairReadWriteLock was unlocked for reading although nobody reads: unlock once what lockRead has locked."
+        "A FairReadWriteLock was unlocked for reading although it has no reader: unlock once for each lockRead."
       )
     }
   }
@@ -73,6 +78,7 @@ public final class FairReadWriteLock: @unchecked Sendable {
   /// Runs `body` with the lock held for reading, and unlocks when `body` returns or throws.
   ///
   /// Waits, throws and is cancelled as ``lockRead()``; `body` may suspend.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func withReadLock<Output>(_ body: () throws -> Output) throws -> Output {
     try lockRead()
     defer { unlockRead() }
@@ -87,6 +93,7 @@ public final class FairReadWriteLock: @unchecked Sendable {
   /// cancelled, before or during the wait, it throws and does not hold the lock.
   /// - Throws: The cancellation error; ``CoroutineError/wouldDeadlock`` if the caller is the writer;
   ///   ``CoroutineError/notInCoroutine`` outside a coroutine.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func lockWrite() throws {
     let job = try lock(Self.everyone)
     writer.store(LockOwner(job).word, ordering: .relaxed)
@@ -97,6 +104,7 @@ public final class FairReadWriteLock: @unchecked Sendable {
   /// Never suspends; any thread. Outside a coroutine the thread becomes the writer, and must be the one to unlock.
   /// - Returns: Whether the caller now holds the lock.
   public func tryLockWrite() -> Bool {
+    Host.touches(UInt(bitPattern: permits))
     guard permits.take(Self.everyone) else { return false }
     writer.store(LockOwner.current.word, ordering: .relaxed)
     return true
@@ -107,6 +115,7 @@ public final class FairReadWriteLock: @unchecked Sendable {
   ///
   /// Never suspends. Traps if the caller is not the writer.
   public func unlockWrite() {
+    Host.touches(UInt(bitPattern: permits))
     if !isWrittenByCaller {
       misuse("A FairReadWriteLock can be unlocked for writing only by who has locked it for writing.")
     }
@@ -117,6 +126,7 @@ public final class FairReadWriteLock: @unchecked Sendable {
   /// Runs `body` with the lock held for writing, and unlocks when `body` returns or throws.
   ///
   /// Waits, throws and is cancelled as ``lockWrite()``; `body` may suspend.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func withWriteLock<Output>(_ body: () throws -> Output) throws -> Output {
     try lockWrite()
     defer { unlockWrite() }

@@ -74,6 +74,7 @@ public final class FairSemaphore: @unchecked Sendable {
   /// - Throws: The cancellation error; ``CoroutineError/wouldDeadlock`` if `permits` is above the limit;
   ///   ``CoroutineError/notInCoroutine`` outside a coroutine.
   @inlinable
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func acquire(_ permits: Int = 1) throws {
     let (carrier, job) = try Carrier.beginWaiting()
     let count = Self.checked(permits, "acquire")
@@ -101,6 +102,7 @@ public final class FairSemaphore: @unchecked Sendable {
   @inlinable
   public func tryAcquire(_ permits: Int = 1) -> Bool {
     let count = Self.checked(permits, "acquire")
+    Host.touches(UInt(bitPattern: self.permits))
     return count == 0 || self.permits.take(count)
   }
 
@@ -109,13 +111,17 @@ public final class FairSemaphore: @unchecked Sendable {
   /// Never suspends; any thread, coroutine or not. Traps if the limit would be exceeded, or if the number is negative.
   @inlinable
   public func release(_ permits: Int = 1) {
+    Host.touches(UInt(bitPattern: self.permits))
     if !self.permits.give(Self.checked(permits, "release")) { refuse(permits) }
   }
 
   /// The number of available permits at this moment.
   ///
   /// It may be above zero while coroutines wait: the first of them wants more.
-  public var available: Int { Int(permits.available) }
+  public var available: Int {
+    Host.touches(UInt(bitPattern: permits))
+    return Int(permits.available)
+  }
 
   @inlinable @inline(__always)
   static func checked(_ permits: Int, _ verb: StaticString) -> UInt {

@@ -37,12 +37,16 @@ public final class Latch: @unchecked Sendable {
   }
 
   /// Whether the latch is open; everything done before its last count is then visible.
-  public var isOpen: Bool { countdown.count == 0 }
+  public var isOpen: Bool {
+    Host.touches(UInt(bitPattern: countdown))
+    return countdown.count == 0
+  }
 
   /// Waits until the latch is open; returns at once if it is.
   ///
   /// Everything done before the last count is visible afterwards. If the coroutine is cancelled, before or during the
   /// wait, it throws.
   /// - Throws: The cancellation error; ``CoroutineError/notInCoroutine`` outside a coroutine.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func wait() throws { try countdown.wait() }
 }

@@ -18,7 +18,7 @@ extension FairMutex {
   public func onLock<R>(_ body: @escaping () throws -> R) -> SelectCase<R> {
     SelectCase(
       MutexLocking.self,
-      place: self,
+      target: self,
       lock: permit.lockAddress,
       queue: permit.queueAddress,
       words: [1, 0, 0, 0, 0],
@@ -36,7 +36,7 @@ extension FairSemaphore {
   public func onAcquire<R>(_ permits: Int = 1, _ body: @escaping () throws -> R) -> SelectCase<R> {
     SelectCase(
       Acquiring.self,
-      place: self,
+      target: self,
       lock: self.permits.lockAddress,
       queue: self.permits.queueAddress,
       words: [Self.checked(permits, "acquire"), 0, 0, 0, 0],
@@ -64,7 +64,7 @@ extension FairReadWriteLock {
   private func onLock<R>(_ count: UInt, _ body: @escaping () throws -> R) -> SelectCase<R> {
     SelectCase(
       ReadWriteLocking.self,
-      place: self,
+      target: self,
       lock: permits.lockAddress,
       queue: permits.queueAddress,
       words: [count, 0, 0, 0, 0],

@@ -41,7 +41,10 @@ public final class Once<Value: Sendable>: @unchecked Sendable {
   public init(afterFailure failure: Failure = .retries) { self.failure = failure }
 
   /// The result; nil before the end of the first run, and if the result is a kept error.
-  public var value: Value? { isDone.load(ordering: .acquiring) ? try? outcome?.get() : nil }
+  public var value: Value? {
+    Host.touches(self)
+    return isDone.load(ordering: .acquiring) ? try? outcome?.get() : nil
+  }
 
   /// Runs `body` unless there is a result already, and returns the result.
   ///
@@ -50,6 +53,7 @@ public final class Once<Value: Sendable>: @unchecked Sendable {
   /// its own, also with `isKept`.
   /// - Throws: The error of the body; the cancellation error; ``CoroutineError/wouldDeadlock`` if called by its own
   ///   body; ``CoroutineError/notInCoroutine`` outside a coroutine.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func run(_ body: () throws -> Value) throws -> Value {
     _ = try Carrier.beginWaiting()
     if isDone.load(ordering: .acquiring), let outcome { return try outcome.get() }

@@ -64,10 +64,10 @@ struct Permits: ~Copyable {
 extension UnsafeMutablePointer where Pointee == Permits {
   /// Prepares permits that are stored in an object, once, at its creation.
   ///
-  /// `place` is the address at which the object accesses them.
-  init(_ storage: inout Permits, at place: PermitsRef) {
+  /// `address` is the address at which the object accesses them.
+  init(_ storage: inout Permits, at address: PermitsRef) {
     self = withUnsafeMutablePointer(to: &storage) { $0 }
-    checkAddress(place, of: &storage)
+    checkAddress(address, of: &storage)
     pointee.queue = withUnsafeMutablePointer(to: &pointee.waiters) { $0 }
   }
 

@@ -63,6 +63,7 @@ public final class RateLimiter: @unchecked Sendable {
   /// is cancelled, before or during the wait, it throws and has taken none. A negative number traps.
   /// - Throws: The cancellation error; ``CoroutineError/wouldDeadlock`` if `count` is above the burst;
   ///   ``CoroutineError/notInCoroutine`` outside a coroutine.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func acquire(_ count: Int = 1) throws {
     let (carrier, job) = try Carrier.beginWaiting()
     if count < 0 { refuse(count) }
@@ -71,7 +72,10 @@ public final class RateLimiter: @unchecked Sendable {
     if !gate.takeAtOnce(1) { try gate.wait(1, .permits, of: self, carrier, job) }
     defer { _ = gate.give(1) }
     while true {
-      let missing = take(count, job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.clock })
+      let missing = take(
+        count,
+        job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.localClock }
+      )
       if missing == 0 { return }
       try co_delay(.nanoseconds(missing))
     }
@@ -84,10 +88,11 @@ public final class RateLimiter: @unchecked Sendable {
   public func tryAcquire(_ count: Int = 1) -> Bool {
     if count < 0 { refuse(count) }
     if count == 0 { return true }
+    Host.touches(UInt(bitPattern: gate))
     guard count <= burst, gate.take(1) else { return false }
     defer { _ = gate.give(1) }
     let scheduler = Carrier.current?.pointee.job?.pointee.scheduler.load(ordering: .relaxed)
-    return take(count, scheduler?._withUnsafeGuaranteedRef { $0.clock } ?? Clock.now) == 0
+    return take(count, scheduler?._withUnsafeGuaranteedRef { $0.localClock } ?? Clock.now) == 0
   }
 
   /// Takes the tokens and returns 0, or returns the nanoseconds until they are available.

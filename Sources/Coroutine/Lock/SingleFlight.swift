@@ -64,6 +64,7 @@ public final class SingleFlight<Key: Hashable & Sendable, Value: Sendable>: @unc
   /// If the coroutine is cancelled, before or during the wait, it throws; the last caller to leave cancels the job.
   /// - Throws: The error of the body; the cancellation error; ``CoroutineError/wouldDeadlock`` if a body calls this for
   ///   its own key; ``CoroutineError/notInCoroutine`` outside a coroutine.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func run(_ key: Key, _ body: @escaping @Sendable () throws -> Value) throws -> Value {
     _ = try Carrier.beginWaiting()
     let (flight, job) = board(key, body)
@@ -76,6 +77,7 @@ public final class SingleFlight<Key: Hashable & Sendable, Value: Sendable>: @unc
   ///
   /// Never suspends; any thread, coroutine or not.
   public func forget(_ key: Key) {
+    Host.touches(self)
     let hash = key.hashValue
     if let flight = search(hash).flights.first(where: { $0.key == key }) {
       lock.withLock { unlist(flight) }

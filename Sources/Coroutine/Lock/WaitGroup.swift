@@ -45,5 +45,6 @@ public final class WaitGroup: @unchecked Sendable {
   /// Everything done before the last `done()` is visible afterwards. If the coroutine is cancelled, before or during
   /// the wait, it throws and does not affect the work.
   /// - Throws: The cancellation error; ``CoroutineError/notInCoroutine`` outside a coroutine.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func join() throws { try countdown.wait() }
 }

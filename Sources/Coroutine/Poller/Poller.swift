@@ -2,19 +2,19 @@ internal import CLinux
 import Glibc
 import Synchronization
 
-// What tells the runtime that its own descriptors can be read or written: an epoll instance, and whoever waits at it.
+// Reports that the runtime's own descriptors can be read or written: an epoll instance, and a thread that waits for it.
 //
-// A descriptor is added once, edge-triggered, in both directions, before the first wait for it, and removed before it
-// is closed (WatchedDescriptor.swift). So a wait makes no system call, and a wake-up one for all events of a batch.
+// A descriptor is added once, edge-triggered, in both directions, before the first wait for it. It is removed before it
+// is closed (WatchedDescriptor.swift). So a wait makes no system call, and one system call collects a batch of events.
 //
-//   STARTED --collect, collect, …--> STOPPING (`stop`: the bell rings) --> ENDED: the thread lets go of the poller
+//   STARTED --collect, collect, …--> STOPPING (`stop` signals the thread) --> ENDED (the thread releases the poller)
 //
-// For now one poller serves the process, on a thread of its own which does nothing else. The poller itself does not
-// know that thread: `collect` may be called by any one thread at a time, and the bell ends a `collect` that blocks. A
-// descriptor keeps the poller that it was added to.
+// One poller serves the process, on its own thread. The poller does not depend on that thread: any thread may call
+// `collect`, one at a time, and the wake-up event ends a `collect` that blocks. A descriptor stays with the poller that
+// it was added to.
 //
-// A forked child has the epoll descriptor and not the thread. No coroutine runs there, so nothing waits; only closing
-// must take care (WatchedDescriptor.close).
+// A forked child has the epoll descriptor, but not the thread. No coroutine runs there, so nothing waits. Only closing
+// needs care (WatchedDescriptor.close).
 
 final class Poller: @unchecked Sendable {
   // Sound because its descriptors never change, and `isStopping` is atomic.
@@ -30,7 +30,7 @@ final class Poller: @unchecked Sendable {
     // Started before it is published, so that no wait finds a poller without a thread.
     let mine = try Poller()
     try mine.start()
-    // Two threads may have created one at once: the poller that is not kept ends.
+    // If two threads have created a poller at once, one of the two is stopped.
     let kept = lock.withLock {
       if made == nil { made = mine }
       return made.unsafelyUnwrapped
@@ -40,50 +40,52 @@ final class Poller: @unchecked Sendable {
   }
 
   private let epoll: Int32
-  private let bell: Int32
+  private let wakeUpEvent: Int32
   private let isStopping = Atomic<Bool>(false)
 
   init() throws {
     epoll = clinux_poller()
     guard epoll >= 0 else { throw DescriptorRefusal(code: errno) }
-    bell = clinux_bell()
-    guard bell >= 0 else {
+    wakeUpEvent = clinux_eventfd()
+    guard wakeUpEvent >= 0 else {
       let code = errno
       close(epoll)
       throw DescriptorRefusal(code: code)
     }
-    let code = clinux_ready_watch(epoll, bell, UInt64(WatchTable.noIndex))
+    let code = clinux_ready_watch(epoll, wakeUpEvent, UInt64(WatchTable.noIndex))
     guard code == 0 else { throw DescriptorRefusal(code: code) }
   }
 
   deinit {
-    close(bell)
+    close(wakeUpEvent)
     close(epoll)
   }
 
   // MARK: Descriptors
 
-  /// Adds a descriptor; its events carry the key of `use`.
+  /// Adds a descriptor, whose events carry the key of `use`; has no effect if it was added before.
   ///
-  /// Any thread; also if it was added before.
+  /// Any thread.
   func watch(_ descriptor: Int32, _ use: WatchTable.Use) throws {
     let code = clinux_ready_watch(epoll, descriptor, use.key)
     guard code == 0 else { throw DescriptorRefusal(code: code) }
   }
 
-  /// Removes a descriptor that is about to be closed: a copy of it in another process would keep it in the epoll.
+  /// Removes a descriptor that is about to be closed.
+  ///
+  /// Closing is not enough: a copy of the descriptor in another process would keep it in the epoll instance.
   func unwatch(_ descriptor: Int32) { clinux_ready_unwatch(epoll, descriptor) }
 
   // MARK: Events
 
-  /// Waits for events, for at most `milliseconds` (-1: without end), notes them, and wakes the waiters.
+  /// Waits for events for at most `milliseconds` (-1: without limit), records them, and wakes the waiters.
   ///
   /// One thread at a time.
   func collect(waiting milliseconds: Int32) {
     let most = 128
     withUnsafeTemporaryAllocation(of: clinux_ready_event.self, capacity: most) { events in
       let events = events.baseAddress.unsafelyUnwrapped
-      // A signal's handler has interrupted it if it is negative.
+      // A negative count means that a signal handler has interrupted the call.
       let count = clinux_ready_wait(epoll, events, Int32(most), milliseconds)
       for index in 0..<Int(max(0, count)) { happened(events[index].key, events[index].events) }
     }
@@ -91,7 +93,7 @@ final class Poller: @unchecked Sendable {
 
   private func happened(_ key: UInt64, _ events: UInt32) {
     let (index, generation) = (UInt32(truncatingIfNeeded: key), UInt32(truncatingIfNeeded: key >> 32))
-    guard let record = WatchTable.record(index) else { return clinux_silence(bell) }
+    guard let record = WatchTable.record(index) else { return clinux_eventfd_clear(wakeUpEvent) }
     let gone = CLINUX_POLL_FAILED.rawValue | CLINUX_POLL_HUNG_UP.rawValue
     let inner = CLINUX_POLL_READABLE.rawValue
     let sticks = gone | UInt32(CLINUX_READY_HALF_CLOSED.rawValue) | UInt32(CLINUX_READY_URGENT.rawValue)
@@ -99,8 +101,8 @@ final class Poller: @unchecked Sendable {
     if events & (CLINUX_POLL_WRITABLE.rawValue | gone) != 0 { (record + 1).happened(generation, sticks: false) }
   }
 
-  /// Ends a `collect` that blocks, or else the next one.
-  func ring() { clinux_ring(bell) }
+  /// Makes a `collect` that blocks return; if none blocks, the next one returns at once.
+  func wakeUp() { clinux_eventfd_signal(wakeUpEvent) }
 
   // MARK: Thread
 
@@ -117,10 +119,10 @@ final class Poller: @unchecked Sendable {
     guard code == 0 else { throw DescriptorRefusal(code: code) }
   }
 
-  /// Makes the thread end and let go of the poller.
+  /// Makes the thread end and release the poller.
   func stop() {
     isStopping.store(true, ordering: .releasing)
-    ring()
+    wakeUp()
   }
 
   private static func main(_ argument: UnsafeMutableRawPointer?) -> UnsafeMutableRawPointer? {

@@ -1,10 +1,11 @@
 import Synchronization
 
-// Whether one direction of a descriptor may be tried: what the kernel has said since it was last tried in vain.
+// The readiness of one direction of a descriptor: whether the kernel has reported an event since the last system call
+// that found nothing. Such a call is called a failed try.
 //
 // The word is   generation << 32 | tick << 4 | flags | state
 //
-//                event                      try in vain (`clear` with the word seen before the try)
+//                event                      failed try (`clear` with the word seen before the try)
 //   IDLE ----------------------> READY ------------------------------------------------------------> IDLE
 //    |                             ^
 //    | a waiter joins, under the   | event: takes the lock, unlinks and claims every waiter
@@ -14,37 +15,40 @@ import Synchronization
 //    +---------------+
 //   any state --close: under the lock, every waiter is unlinked and woken--> CLOSED, for the rest of the generation
 //
-// READY means: try. It is also the first state, so nothing is known of a new descriptor, and the first call tries.
+// READY means that a try may succeed. It is the first state, because nothing is known about a new descriptor.
 //
 // Invariants
 //  1. WAITING whenever a waiter is linked and the lock is free. The word changes from and to WAITING, and to CLOSED,
 //     only under `lock`; between IDLE and READY by compare-and-swap without it. (A select that commits another case may
-//     leave WAITING without a waiter, until it disposes of its cases: the next event then wakes no one.)
-//  2. An event changes the word in every state but CLOSED: to READY, and with a new tick if it was READY already.
-//  3. A word becomes IDLE only by `clear(word)`, by a caller that read `word` as READY, then tried, and met EAGAIN or a
-//     short read; the compare-and-swap fails if any event has come since `word` was read.
+//     leave WAITING without a waiter, until it disposes of its cases. The next event then wakes no waiter.)
+//  2. An event changes the word in every state but CLOSED: the state becomes READY, and the tick increases.
+//  3. A word becomes IDLE only by `clear(word)`. Its caller has read `word` as READY, then tried, and got EAGAIN or a
+//     short read. The compare-and-swap fails if any event was recorded since `word` was read.
 //
-// Why no readiness is lost. Let bytes arrive (or room, or a connection), and let the kernel's event for them be E. A
-// try that saw nothing of them ended before they arrived, so before E, and its word was read before E. If E is noted
-// before its `clear`, that fails by 2 and 3, and the word stays READY: the caller tries again. If E is noted after it,
-// E finds IDLE or WAITING and makes it READY. Every arrival has an event, as the descriptor is watched before the first
-// wait begins (WatchedDescriptor+Wait.swift), and adding a descriptor reports what is there already.
+// Why no readiness is lost. Let bytes arrive (or room, or a connection), and let E be the kernel's event for them. A
+// try that found nothing ended before the arrival, hence before E, and its word was read before E.
+// - If E is recorded before the caller's `clear`, that fails by 2 and 3. The word stays READY, and the caller tries
+//   again.
+// - If E is recorded after it, E finds IDLE or WAITING, and the word becomes READY.
+// Every arrival has an event, because the descriptor is watched before the first wait begins
+// (WatchedDescriptor+Wait.swift), and adding a descriptor reports the readiness that it has already.
 //
-// Why no waiter is left behind. It joins under the lock, by a compare-and-swap from IDLE. An event before that leaves
-// READY, and the waiter does not join; an event after it finds WAITING and takes the lock, under which the waiter is
-// linked. It is claimed under the lock, or has ended for another reason (Waiter.swift). Everything that wakes wakes
-// all: readiness is no value that one of them takes away, so a waiter that is cancelled after its claim has taken
-// nothing.
+// Why every waiter is woken. A waiter joins under the lock, by a compare-and-swap from IDLE. If an event comes before
+// that, the word is READY, and the waiter does not join. If an event comes after it, it finds WAITING and takes the
+// lock, under which the waiter is linked. The waiter is claimed under the lock, or has ended for another reason
+// (Waiter.swift). An event wakes all waiters. Readiness is not consumed by a waiter, so a waiter that is cancelled
+// after its claim has consumed nothing.
 //
-// A short read. A stream that gave less than was asked is empty, and the next bytes have an event: `clear` may be
-// called without a further try. Not if the peer has closed its side, or has sent urgent data: the event of the end may
-// have come before that read. Such an event sets STUCK, by which `clear(afterShortRead:)` does nothing. EAGAIN clears
-// all the same, so STUCK cannot make a caller spin.
+// A short read. If a stream returns fewer bytes than were requested, it is empty, and the next bytes have an event. So
+// `clear` may be called without a further try. That does not hold if the peer has closed its side or has sent urgent
+// data, because the event of the end may have come before that read. Such an event sets STUCK, and then
+// `clear(afterShortRead:)` does nothing. EAGAIN clears the word nevertheless, so STUCK cannot make a caller spin.
 //
-// A stale event, one of a descriptor that was closed while the poller held the event, carries an older generation and
-// changes nothing. The generation is part of the word, so the check and the change are one compare-and-swap.
+// A stale event belongs to a descriptor that was closed while the poller held the event. It carries an older
+// generation, and changes nothing. The generation is part of the word, so the check and the change are one
+// compare-and-swap.
 //
-// The tick has 28 bits: to be mistaken, exactly 2^28 events would have to come during one system call.
+// The tick has 28 bits. `clear` could miss an event only if exactly 2^28 events came during one system call.
 
 /// The value of a readiness word.
 struct ReadyWord: Equatable {
@@ -63,7 +67,7 @@ struct ReadyWord: Equatable {
 
   var state: State { State(rawValue: bits & 3).unsafelyUnwrapped }
   var generation: UInt32 { UInt32(truncatingIfNeeded: bits >> 32) }
-  /// Whether a short read proves nothing.
+  /// Whether a short read does not mean that the stream is empty.
   var isStuck: Bool { bits & Self.stuck != 0 }
 
   func with(_ state: State) -> ReadyWord { ReadyWord(bits: bits & ~3 | state.rawValue) }
@@ -77,17 +81,17 @@ struct ReadyWord: Equatable {
 
 /// One direction of a descriptor: its word and its waiters.
 ///
-/// In memory that is never freed (WatchTable), so that a stale event may look at it.
+/// In memory that is never freed (WatchTable), so that a stale event may read it.
 struct Readiness: ~Copyable {
-  /// ThreadSanitizer records an inout access to any field at the address of the struct, so no field in use may be
-  /// there.
+  /// Unused, because ThreadSanitizer records an inout access to any field at the address of the struct.
   let unused: UInt = 0
   let word: Atomic<UInt64>
   let lock = SpinLock()
   /// Accessed under the lock.
   var waiters = WaitQueue()
-  /// The address of `waiters`, for selects: taking the address is an access, which only the holder of the lock may
-  /// make.
+  /// The address of `waiters`, for selects.
+  ///
+  /// Taking the address is an access to `waiters`, which needs the lock; reading this field does not need it.
   var queue: UnsafeMutablePointer<WaitQueue>?
 
   init() { word = Atomic(ReadyWord(generation: 0).with(.closed).bits) }
@@ -108,17 +112,17 @@ extension UnsafeMutablePointer where Pointee == Readiness {
     ).exchanged
   }
 
-  /// Begins the life of a descriptor; no other thread uses this direction but for stale events.
+  /// Begins a generation; no other thread uses this direction, except for stale events.
   func open(_ generation: UInt32) {
     pointee.word.store(ReadyWord(generation: generation).bits, ordering: .releasing)
   }
 
-  /// Notes that a try which began after `seen` was read has found nothing, unless an event has come since.
+  /// Makes the word IDLE after a failed try, unless an event was recorded since `seen` was read, before the try.
   func clear(_ seen: ReadyWord, afterShortRead: Bool = false) {
     if seen.state == .ready, !(afterShortRead && seen.isStuck) { _ = change(seen, to: seen.with(.idle)) }
   }
 
-  /// Notes an event, and wakes all waiters.
+  /// Records an event, and wakes all waiters.
   func happened(_ generation: UInt32, sticks: Bool) {
     while true {
       let old = word
@@ -132,7 +136,7 @@ extension UnsafeMutablePointer where Pointee == Readiness {
     var woken = JobQueue()
     pointee.lock.lock()
     var old = word
-    // A close, or a withdrawal, may have been faster.
+    // A close or a withdrawal may have changed the state before the lock was taken.
     while old.generation == generation, old.state != .closed, !change(old, to: old.afterEvent(sticks: sticks)) {
       old = word
     }
@@ -159,7 +163,11 @@ extension UnsafeMutablePointer where Pointee == Readiness {
     }
   }
 
-  /// Under the lock: whether a wait may begin, after which the word is WAITING and the caller links its waiter.
+  /// Makes the word WAITING, and returns true; the caller then links its waiter.
+  ///
+  /// Returns false if no wait may begin.
+  ///
+  /// Called under the lock.
   func beginWaiting() -> Bool {
     while true {
       let old = word
@@ -181,7 +189,9 @@ extension UnsafeMutablePointer where Pointee == Readiness {
     pointee.lock.unlock()
   }
 
-  /// Under the lock: repairs invariant 1 after a waiter was unlinked.
+  /// Makes the word IDLE if no waiter is left (invariant 1).
+  ///
+  /// Called under the lock, after a waiter was unlinked.
   func endWaitingIfAlone() {
     while pointee.waiters.first == nil {
       let old = word

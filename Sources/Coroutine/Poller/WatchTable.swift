@@ -3,9 +3,10 @@ import Synchronization
 
 /// The readiness of every watched descriptor, in memory that is never freed.
 ///
-/// A record is two `Readiness`: for reading and for writing. It is identified by its index, and one use of it by its
-/// index and generation, the key of its events. Records are kept for reuse, because the poller may hold an event of a
-/// descriptor that was closed meanwhile: it then looks at live memory, and finds another generation (Readiness.swift).
+/// A record consists of two `Readiness`, for reading and for writing, and is identified by its index. The index and the
+/// generation identify one use of a record, and are the key of its events. Records are reused and never freed, because
+/// the poller may hold an event of a descriptor that was closed since. It then reads live memory, and finds another
+/// generation (Readiness.swift).
 ///
 ///   FREE(generation g) --take--> USED(g + 1) --give--> FREE(g + 1)
 ///
@@ -16,7 +17,7 @@ enum WatchTable {
   struct Use {
     let index: UInt32
     let generation: UInt32
-    /// The direction of reading; that of writing is behind it.
+    /// The direction of reading; the direction of writing follows it in memory.
     let record: ReadinessRef
 
     var key: UInt64 { UInt64(generation) << 32 | UInt64(index) }
@@ -26,21 +27,23 @@ enum WatchTable {
   static var noIndex: UInt32 { .max }
 
   private static var recordsInChunk: Int { 1_024 }
-  /// For four million descriptors; the kernel's usual limit for a process is one million (fs.nr_open).
+  /// The largest number of chunks, for four million descriptors.
+  ///
+  /// The kernel's usual limit for a process is one million (fs.nr_open).
   private static var most: Int { 4_096 }
 
   private static let lock = ThreadLock()
   // Sound because they are accessed under `lock`.
   nonisolated(unsafe) private static var free: [UInt32] = []
   nonisolated(unsafe) private static var chunkCount = 0
-  // Sound because the pointer never changes, and what it leads to is atomic.
+  // Sound because the pointer never changes, and its memory is atomic.
   nonisolated(unsafe) private static let chunks: UnsafeMutablePointer<Atomic<UInt>> = {
     let chunks = UnsafeMutablePointer<Atomic<UInt>>.allocate(capacity: most)
     for index in 0..<most { (chunks + index).initialize(to: Atomic(0)) }
     return chunks
   }()
 
-  /// Takes a free record and begins a generation; nil if there are too many.
+  /// Takes a free record and begins a generation; returns nil if the table is full.
   static func take() -> Use? {
     let taken = lock.withLock {
       if free.isEmpty, chunkCount < most { grow() }
@@ -54,7 +57,7 @@ enum WatchTable {
     return Use(index: index, generation: generation, record: record)
   }
 
-  /// Gives a record back whose directions are CLOSED.
+  /// Returns a record, both of whose directions are CLOSED, to the free ones.
   static func give(_ use: Use) { lock.withLock { free.append(use.index) } }
 
   /// The record of an event's key; nil if there is none.

@@ -1,22 +1,23 @@
 import Glibc
 import Synchronization
 
-// The one loop by which a coroutine works with a descriptor: try, and wait when there is nothing.
+// The one loop by which a coroutine uses a descriptor: make the system call, and wait if it would block.
 //
 //   enter, read the word w of the direction
 //     READY: the system call. A result or an error ends the loop.
 //            EAGAIN: `clear(w)`, again
 //     IDLE or WAITING: leave; add the descriptor to a poller, if that was not done; wait; enter again
 //
-// The call is made before the descriptor is added: a connection that lives for one request that is there already is
-// never added. Adding reports what has come meanwhile, so nothing is lost by that (Readiness.swift).
+// The call is made before the descriptor is added to a poller. So a connection that lives for one request, which has
+// arrived already, is never added. Adding reports the readiness that the descriptor has, so no event is lost
+// (Readiness.swift).
 
 extension WatchedDescriptor {
   /// The result of a try.
   package struct Attempt: Sendable {
     /// What the system call returned, or the negative error number.
     package let result: Int64
-    /// Whether the call, which succeeded, has left nothing behind.
+    /// Whether the call succeeded with fewer bytes than it had room for.
     package let isShort: Bool
 
     package init(_ result: Int64, isShort: Bool = false) {
@@ -27,7 +28,7 @@ extension WatchedDescriptor {
 
   /// Why an attempt ended without a result.
   package enum Failure: Error {
-    /// The descriptor was closed, before or meanwhile.
+    /// The descriptor was closed, before the call or while it waited.
     case closed
     /// The error number of the system call.
     case system(Int32)
@@ -35,9 +36,11 @@ extension WatchedDescriptor {
 
   /// Makes a system call as soon as the direction is ready, and returns its result.
   ///
-  /// Suspends while it is not. `call` gets the number, must not suspend, and is repeated after EAGAIN and EINTR. Throws
-  /// `Failure`; a `DescriptorRefusal`; `notInCoroutine` outside a coroutine; and the cancellation error, also before
-  /// the first call: then nothing was called that succeeded. `beforeWaiting` is called before each wait.
+  /// Suspends while it is not ready; an event or a close resumes it. `call` gets the number, must not suspend, and is
+  /// repeated after EAGAIN and EINTR. `beforeWaiting` is called before each wait.
+  ///
+  /// Throws a `Failure`; a `DescriptorRefusal`; `notInCoroutine` outside a coroutine; and the cancellation error. After
+  /// the cancellation error, no call has succeeded.
   package func perform(
     _ direction: Direction,
     beforeWaiting: () -> Void = {},
@@ -64,8 +67,13 @@ extension WatchedDescriptor {
         if seen.state == .closed { throw Failure.closed }
         return nil
       }
+      if let simulated, simulated.failure != 0 {
+        leave()
+        throw Failure.system(simulated.failure)
+      }
       let attempt = call(number)
       leave()
+      simulated?.used(direction)
       switch attempt.result {
       case 0...:
         if attempt.isShort, shortReadMeansEmpty { readiness.clear(seen, afterShortRead: true) }
@@ -77,20 +85,20 @@ extension WatchedDescriptor {
     }
   }
 
-  /// Whether a try may find something, as far as the runtime knows.
+  /// Whether a system call in the direction may succeed, as far as the runtime knows.
   package func mayBeReady(_ direction: Direction) -> Bool { self.direction(direction).word.state == .ready }
 
-  /// Suspends the running coroutine until a try may find something, or the descriptor is closed.
+  /// Suspends the running coroutine until a system call may succeed, or the descriptor is closed.
   ///
   /// Throws the cancellation error, and a `DescriptorRefusal`.
   package func wait(_ direction: Direction) throws {
     // Read again at each wait: since its wake-up, the job may have moved to another thread, or been cancelled.
     let (carrier, job) = try Carrier.beginWaiting()
-    try watch()
-    // A simulation must not take this wait for a deadlock.
-    let host = job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.host }
-    host.beginOutsideWork()
-    defer { host.endOutsideWork() }
+    if simulated == nil {
+      // A simulated world waits for real descriptors only where that is declared.
+      try Host.requireReal(job) { "a \(direction) descriptor, \(number)" }
+      try watch()
+    }
     let readiness = self.direction(direction)
     readiness.pointee.lock.lock()
     guard readiness.beginWaiting() else { return readiness.pointee.lock.unlock() }
@@ -109,7 +117,7 @@ extension WatchedDescriptor {
   /// Adds the descriptor to a poller, unless that was done.
   func watch() throws {
     if isWatched.load(ordering: .acquiring) { return }
-    // A close must not come between the look at `life` and the system call.
+    // A user, because no close may come between the check of `life` and the system call.
     guard enter() else { return }
     defer { leave() }
     // Two coroutines, one for each direction, may do this at once: both use the poller that was stored first, and the

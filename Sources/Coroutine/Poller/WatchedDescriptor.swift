@@ -4,8 +4,8 @@ import Synchronization
 
 /// A non-blocking descriptor that the runtime owns: it is used, waited for, and closed through this object alone.
 ///
-/// The word `life` counts the threads that use the number at this moment, so that it is never used after it was closed,
-/// when it may already name another file:
+/// The word `life` counts the threads that use the number at this moment. So the number is never used after the close,
+/// when it may name another file:
 ///
 ///   life = users << 3 | WRITING | READING | CLOSED
 ///
@@ -17,50 +17,55 @@ import Synchronization
 /// Invariants
 ///  1. A system call with the number is made by a user only: between `enter` and `leave`.
 ///  2. After CLOSED, no thread enters. So CLOSED with 0 users is reached once, and the thread that reaches it closes.
-///  3. READING and WRITING are claims of one coroutine each, for a whole operation. A claim is no use: a coroutine that
-///     waits keeps its claim and is not a user. So closing does not wait for coroutines that wait.
-///  4. The record in `use` belongs to this object from its creation to its deinit, and nobody waits in it then: a
-///     waiting coroutine holds the object.
+///  3. READING and WRITING are claims of one coroutine each, for a whole operation. A coroutine that waits keeps its
+///     claim, and is not a user. So closing does not wait for waiting coroutines.
+///  4. The record in `use` belongs to this object from its creation to its deinit. No coroutine waits in the record at
+///     the deinit, because a waiting coroutine holds the object.
 ///
 /// Close against wait. `close` sets CLOSED in `life`, then in both directions under their locks, where it wakes the
 /// waiters. A coroutine that is about to wait either links its waiter first and is woken, or finds CLOSED under the
-/// lock and does not wait. Woken, it cannot enter any more.
+/// lock and does not wait. A woken coroutine finds CLOSED when it enters.
 ///
-/// Close against a call that is under way. The call has entered, so the number stays open until it leaves; it does not
-/// block, as the descriptor does not. Its result stands.
+/// Close against a running system call. The caller has entered, so the number stays open until it leaves. The call does
+/// not block, because the descriptor is non-blocking. Its result is valid.
 package final class WatchedDescriptor: @unchecked Sendable {
   // Sound because the mutable state is atomic, or in the record, whose parts name their guards.
 
-  /// A direction, which is the claim of the coroutine that works in it.
+  /// A direction; the raw value is the bit of its claim.
   package enum Direction: UInt, Sendable {
     case reading = 2
     case writing = 4
   }
 
-  /// The answer to an attempt to enter or to claim.
-  package enum Answer: Sendable { case done, closed, busy }
+  /// The result of an attempt to enter or to claim.
+  package enum ClaimResult: Sendable { case done, closed, busy }
 
   private static var closed: UInt { 1 }
   private static var oneUser: UInt { 8 }
 
-  /// The number, for descriptions; used in system calls by users only.
+  /// The descriptor's number.
+  ///
+  /// Only users may pass it to system calls.
   package let number: Int32
-  /// Whether the kernel has an event for everything that comes after a read which returned less than it asked for, so
-  /// that such a read says that nothing is left: true of TCP.
+  /// Whether a read that returned fewer bytes than requested has emptied the stream, and later bytes have an event.
+  ///
+  /// True of TCP.
   let shortReadMeansEmpty: Bool
+  /// The world's end of a simulated descriptor; nil for a real one, whose system calls cost one more load.
+  package let simulated: (any SimulatedEnd)?
   let use: WatchTable.Use
   private let life = Atomic<UInt>(0)
-  /// The poller that it is added to, an unmanaged reference: set once, before it is added; 0 before.
+  /// The poller, as an unmanaged reference; set once, before the descriptor is added to it; 0 before.
   ///
   /// A poller with descriptors lives as long as the process.
   let poller = Atomic<UInt>(0)
-  /// Whether the poller has it, so that everything that comes has an event.
+  /// Whether the descriptor was added to the poller, so that every change of its readiness has an event.
   let isWatched = Atomic<Bool>(false)
 
-  /// Takes over an open, non-blocking descriptor.
+  /// Creates the owner of an open, non-blocking descriptor.
   ///
   /// If it throws, the descriptor has been closed.
-  package init(_ number: Int32, shortReadMeansEmpty: Bool) throws {
+  package init(_ number: Int32, shortReadMeansEmpty: Bool, simulated: (any SimulatedEnd)? = nil) throws {
     guard let use = WatchTable.take() else {
       Glibc.close(number)
       throw DescriptorRefusal(code: ENOMEM)
@@ -68,6 +73,7 @@ package final class WatchedDescriptor: @unchecked Sendable {
     self.number = number
     self.use = use
     self.shortReadMeansEmpty = shortReadMeansEmpty
+    self.simulated = simulated
   }
 
   deinit {
@@ -95,12 +101,12 @@ package final class WatchedDescriptor: @unchecked Sendable {
   /// Claims a direction for one operation of one coroutine.
   ///
   /// Any thread.
-  package func claim(_ direction: Direction) -> Answer {
+  package func claim(_ direction: Direction) -> ClaimResult {
     change { $0 & direction.rawValue == 0 ? $0 | direction.rawValue : nil }
   }
 
   @inline(__always)
-  private func change(_ next: (UInt) -> UInt?) -> Answer {
+  private func change(_ next: (UInt) -> UInt?) -> ClaimResult {
     var old = life.load(ordering: .relaxed)
     while true {
       if old & Self.closed != 0 { return .closed }
@@ -122,20 +128,16 @@ package final class WatchedDescriptor: @unchecked Sendable {
     if new & Self.closed != 0, new < Self.oneUser { closeNumber() }
   }
 
-  /// Gives a claim back.
-  ///
-  /// Also after a close.
-  package func disclaim(_ direction: Direction) { life.bitwiseAnd(~direction.rawValue, ordering: .releasing) }
+  /// Releases a claim, also after a close.
+  package func releaseClaim(_ direction: Direction) { life.bitwiseAnd(~direction.rawValue, ordering: .releasing) }
 
   // MARK: Close
 
   package var isClosed: Bool { life.load(ordering: .acquiring) & Self.closed != 0 }
 
-  /// Closes: wakes every waiter, and lets no operation begin.
+  /// Closes the descriptor: wakes every waiter, and lets no operation begin; returns false if it was closed before.
   ///
-  /// Returns false if it was closed before.
-  ///
-  /// Never suspends. Any thread. `last` is called while the number is still open.
+  /// Never suspends; any thread. `last` is called while the number is still open.
   @discardableResult
   package func close(last: (Int32) -> Void = { _ in }) -> Bool {
     var old = life.load(ordering: .relaxed)
@@ -156,18 +158,19 @@ package final class WatchedDescriptor: @unchecked Sendable {
     return true
   }
 
-  /// Wakes the waiters, and lets nobody wait any more.
+  /// Wakes the waiters, and lets no further wait begin.
   private func endRecord() {
-    // Nobody waits in a forked child, and the lock's holder may have stayed in the parent.
+    // No coroutine waits in a forked child, and the holder of the lock may have stayed in the parent.
     if cco_facts.forked != 0 { return }
     use.record.close()
     (use.record + 1).close()
   }
 
   private func closeNumber() {
-    // The kernel's epoll is common to a forked child and its parent: here, only the copy goes.
+    // A forked child shares the epoll instance with its parent. The child closes only its copy of the descriptor.
     if isWatched.load(ordering: .acquiring), cco_facts.forked == 0 { currentPoller?.unwatch(number) }
     Glibc.close(number)
+    simulated?.closed()
   }
 
   private var currentPoller: Poller? {
@@ -176,7 +179,7 @@ package final class WatchedDescriptor: @unchecked Sendable {
   }
 }
 
-/// The kernel refuses to watch a descriptor, or to create what watches it.
+/// The error of a descriptor that cannot be watched, or of a poller that cannot be created.
 package struct DescriptorRefusal: Error {
   package let code: Int32
 }

@@ -19,8 +19,8 @@ import Synchronization
 //   (PromiseMembers.swift).
 //
 // Fields. The completion's lock covers every mutable field, except:
-// - `runner`, `kind`, `scheduler`, `launchSite` and a combinator's members, which are set before the promise is known
-//   to any other thread;
+// - `runner`, `kind`, `keepsUpstream`, `scheduler`, `launchSite` and a combinator's members, which are set before the
+//   promise is known to any other thread;
 // - the link fields, which belong to the queue that the promise is in;
 // - `source` and the user's closure, which belong to the thread that runs the handler, once.
 //
@@ -82,6 +82,10 @@ public class AnyPromise: @unchecked Sendable {
   ///
   /// Set by a thread that holds a reference to this one.
   @exclusivity(unchecked) final var wasAwaited = false
+  /// Whether a cancellation of this promise goes no further upstream.
+  ///
+  /// Set before the promise is known to any other thread.
+  @exclusivity(unchecked) final var keepsUpstream = false
   /// Whether the promise follows another one: calls from outside do not settle it any more.
   @exclusivity(unchecked) @usableFromInline final var isLocked = false
   /// Whether `cancel` settled the promise: a resumer that comes later is then not reported.
@@ -158,10 +162,13 @@ public class AnyPromise: @unchecked Sendable {
   final var summary: String { "a promise (created at \(launchSite.description))" }
 
   /// Whether the promise has an outcome.
-  public final var isSettled: Bool { completion.isSettled }
+  public final var isSettled: Bool {
+    Host.touches(UInt(bitPattern: completion))
+    return completion.isSettled
+  }
 
   /// Whether the promise has no outcome yet.
-  public final var isPending: Bool { !completion.isSettled }
+  public final var isPending: Bool { !isSettled }
 
   /// Whether the promise has a value.
   public final var isFulfilled: Bool {

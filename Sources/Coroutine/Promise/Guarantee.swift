@@ -164,12 +164,14 @@ public struct Guarantee<Success: Sendable>: Awaitable {
   }
 
   /// Suspends until there is a value, as co_await does.
+  @available(*, noasync, message: "await `value`")
   @inlinable
   public func awaitValue() throws -> Success { try promise.awaitValue() }
 }
 
 extension Guarantee: CompletionBacked {
   var completion: CompletionRef { promise.completion }
+  func consumerWasCancelled() { promise.consumerWasCancelled() }
 }
 
 extension Promise {

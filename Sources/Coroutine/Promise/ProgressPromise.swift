@@ -38,14 +38,14 @@ public final class ProgressPromise<Success: Sendable>: Promise<Success>, @unchec
     if isPending { updates.put(ProgressUpdate(completed: completed, total: total)) }
   }
 
-  fileprivate enum Look {
+  fileprivate enum Poll {
     case update(ProgressUpdate, version: Int)
     case nothingNew
     case end
   }
 
   /// Returns the next update after `seen`.
-  fileprivate func look(after seen: Int) -> Look {
+  fileprivate func poll(after seen: Int) -> Poll {
     // Read before the updates. In the other order, an update between the two reads could be lost, and the end reported.
     let isOver = isSettled
     if let (update, version) = updates.newer(than: seen) { return .update(update, version: version) }
@@ -75,7 +75,7 @@ public final class ProgressPromise<Success: Sendable>: Promise<Success>, @unchec
     ///   waits, and returns nil if there is no new update.
     public mutating func next() -> ProgressUpdate? {
       while true {
-        if let found = take(promise.look(after: seen)) { return found }
+        if let found = take(promise.poll(after: seen)) { return found }
         guard !isOver, (try? co_await(promise.changed(after: seen))) != nil else { return nil }
       }
     }
@@ -85,14 +85,14 @@ public final class ProgressPromise<Success: Sendable>: Promise<Success>, @unchec
     /// Throws once the Task is cancelled.
     public mutating func next() async throws -> ProgressUpdate? {
       while true {
-        if let found = take(promise.look(after: seen)) { return found }
+        if let found = take(promise.poll(after: seen)) { return found }
         if isOver { return nil }
         try await promise.changed(after: seen).value
       }
     }
 
-    private mutating func take(_ look: Look) -> ProgressUpdate? {
-      switch look {
+    private mutating func take(_ poll: Poll) -> ProgressUpdate? {
+      switch poll {
       case .update(let progress, let version):
         seen = version
         return progress

@@ -2,6 +2,8 @@ import Synchronization
 
 extension AnyPromise {
   /// Suspends the Task until the promise is settled, or throws `CancellationError` once the Task is cancelled.
+  ///
+  /// In the second case the promise is cancelled too if the Task was its last consumer.
   final func awaitSettled() async throws {
     guard !completion.isSettled else { return ignore() }
     let wait = CancellableWait(self)
@@ -10,7 +12,10 @@ extension AnyPromise {
     } onCancel: {
       wait.cancel()
     }
-    if !completion.isSettled { throw CancellationError() }
+    guard completion.isSettled else {
+      consumerWasCancelled()
+      throw CancellationError()
+    }
   }
 }
 

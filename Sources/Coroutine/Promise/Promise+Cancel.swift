@@ -4,6 +4,17 @@ import Synchronization
 // Cancellation goes upstream: from the cancelled promise to the promises that it waits for, as long as no other waiter
 // needs them.
 //
+// It begins with a call of `cancel`, or with a consumer that is cancelled while it waits: a coroutine or a Task. Such a
+// consumer first takes its waiter out of the queue. Then it cancels the promise if the queue is empty and the promise
+// has work to cancel: an `onCancel`, an upstream, or members. A promise without work, which other code will fulfil, is
+// left pending; here as well as further upstream.
+// - Several consumers that leave at once: each looks at the queue after it has left, under the lock. So the last one to
+//   leave finds the queue empty.
+// - A consumer that arrives while the last one leaves: if its waiter is linked first, the queue is not empty, and the
+//   promise goes on. Otherwise it finds a promise that is cancelled, as if it had arrived later.
+// - Settling meanwhile: it and the cancellation change `state` under the lock, so one of them comes first. The consumer
+//   throws its own cancellation in both cases.
+//
 // Locking. Cancellation locks hand over hand: it leaves the lock of the waiting promise only while it holds the lock of
 // the upstream. That lock keeps the upstream in memory (AnyPromise.swift, 1). On the way nothing foreign is called and
 // nothing is released. Such work is recorded in a `Removed`, and performed at the end, outside every lock, in constant
@@ -31,14 +42,21 @@ extension AnyPromise {
   ///
   /// Returns false if it does nothing.
   ///
-  /// - Parameter unlessAwaited: whether to do nothing if the promise has waiters.
-  final func cancel(with error: (any Error)?, unlessAwaited: Bool = false) -> Bool {
+  /// - Parameters:
+  ///   - unlessAwaited: Whether to do nothing if the promise has waiters.
+  ///   - byConsumer: Whether a cancelled consumer calls, which leaves promises alone that have no work to cancel.
+  final func cancel(with error: (any Error)?, unlessAwaited: Bool = false, byConsumer: Bool = false) -> Bool {
+    // A cancellation goes on to other promises.
+    Host.touchesEverything()
     completion.pointee.lock.lock()
-    guard !completion.isSettled, !(unlessAwaited && completion.pointee.waiters.first != nil) else {
+    guard !completion.isSettled, !(unlessAwaited && completion.pointee.waiters.first != nil),
+      !byConsumer || hasWorkToCancel
+    else {
       completion.pointee.lock.unlock()
       return false
     }
     var removed = Removed()
+    removed.isByConsumer = byConsumer
     LockCheck.allowAllocations()
     settleCancelled(error, &removed)
     let isWaitedFor = !completion.pointee.isReleased
@@ -47,6 +65,19 @@ extension AnyPromise {
     if isWaitedFor { callWaiters() }
     removed.finish()
     return true
+  }
+
+  /// Called by a coroutine or Task that was cancelled while it waited for this promise, and does not wait any more.
+  @usableFromInline @inline(never)
+  final func consumerWasCancelled() { _ = cancel(with: nil, unlessAwaited: true, byConsumer: true) }
+
+  /// Whether cancelling the promise stops work.
+  ///
+  /// Called under its lock.
+  private final var hasWorkToCancel: Bool {
+    // Not `!= nil`: in debug builds that wraps the closure in another one, which is an allocation.
+    if case .some = onCancel { return true }
+    return upstream != nil || hasMembers || phase != .free
   }
 
   /// The error of every cancelled promise: one object, so that none is allocated under a lock.
@@ -118,7 +149,7 @@ extension AnyPromise {
           removed.release(reference)
         }
       }
-      let isCancelled = wasCancelled.load(ordering: .relaxed)
+      let isCancelled = wasCancelled.load(ordering: .relaxed) && !keepsUpstream
       completion.pointee.lock.unlock()
       return up.cancelIfUnwanted(isCancelled, &removed)
     }
@@ -167,7 +198,9 @@ extension AnyPromise {
   /// Entered with its lock. Returns the promise, still locked, if it was cancelled now. Otherwise leaves the lock and
   /// returns nil.
   private final func cancelIfUnwanted(_ cancelling: Bool, _ removed: inout Removed) -> Unmanaged<AnyPromise>? {
-    guard cancelling, completion.pointee.waiters.first == nil, !completion.isSettled else {
+    guard cancelling, completion.pointee.waiters.first == nil, !completion.isSettled,
+      !removed.isByConsumer || hasWorkToCancel
+    else {
       completion.pointee.lock.unlock()
       return nil
     }
@@ -187,6 +220,8 @@ struct Removed {
   private var dropped: [any Error] = []
   private var ended: [AdditionalMemberEnded] = []
   var held = Held()
+  /// Whether a cancelled consumer has begun the cancellation.
+  var isByConsumer = false
 
   init() {}
 

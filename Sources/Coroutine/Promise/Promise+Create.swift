@@ -43,13 +43,15 @@ extension Promise {
     _ body: @escaping @Sendable () throws -> Success
   ) -> Promise {
     let promise = Promise(file: file, line: line)
+    // The work is the block, which looks whether the promise is pending.
+    promise.onCancel = {}
     queue.async { if promise.isPending { promise.settle(Result { try body() }, fromOutside: true) } }
     return promise
   }
 
   /// Runs async code as a Task, and returns a promise for its result or error.
   ///
-  /// Cancelling the promise cancels the Task.
+  /// Cancelling the promise cancels the Task. The Task sees the current task-locals and ``CoroutineLocal`` bindings.
   public static func task(
     priority: TaskPriority? = nil,
     file: StaticString = #fileID,
@@ -59,7 +61,7 @@ extension Promise {
     let task = SetOnce<Task<Void, Never>>()
     let cancel: @Sendable () -> Void = { task.value?.cancel() }
     return Promise(onCancel: cancel, file: file, line: line) { done in
-      task.set(
+      let started = LocalBinding.carried {
         Task(priority: priority) {
           do {
             done.resume(try await operation())
@@ -67,7 +69,8 @@ extension Promise {
             done.fail(error)
           }
         }
-      )
+      }
+      task.set(started)
     }
   }
 }
@@ -77,4 +80,14 @@ extension Promise where Success == Void {
   ///
   /// Returns false if it was settled before.
   @discardableResult public final func fulfill() -> Bool { fulfill(()) }
+}
+
+extension Job {
+  /// A promise for the job's result, for a consumer whose cancellation must not cancel the job.
+  ///
+  /// `try await job.uncancelled.value` throws at once when the Task is cancelled, and leaves the job running. Starts a
+  /// lazy job. Does not suspend. May be called on any thread.
+  public var uncancelled: Promise<Success> {
+    Promise { done in _ = observe { done.resume(with: $0) } }
+  }
 }

@@ -27,7 +27,7 @@ public struct Backoff: Sendable {
     Backoff { attempt in
       var pause = first
       for _ in 1..<max(1, attempt) where pause < limit { pause = pause * factor }
-      return min(pause, limit) * Double.random(in: 0.5...1)
+      return min(pause, limit) * (0.5 + Carrier.drawFraction() / 2)
     }
   }
 

@@ -6,7 +6,7 @@ extension Promise {
   public final func onAwait<R>(_ body: @escaping (Result<Success, any Error>) throws -> R) -> SelectCase<R> {
     SelectCase(
       PromiseAwait<Success>.self,
-      place: self,
+      target: self,
       lock: completion.lockAddress,
       queue: completion.waiterAddress,
       taking: body

@@ -83,6 +83,7 @@ extension AnyPromise {
   /// Rejects the promise if it is pending.
   @usableFromInline @discardableResult
   final func fail(_ error: any Error, fromOutside: Bool = false) -> Bool {
+    Host.touches(UInt(bitPattern: completion))
     completion.pointee.lock.lock()
     guard !completion.isSettled, !(fromOutside && isLocked) else {
       completion.pointee.lock.unlock()

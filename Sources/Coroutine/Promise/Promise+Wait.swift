@@ -11,7 +11,9 @@ extension Promise {
   ///
   /// Does not cancel the promise, and cannot be cancelled.
   @discardableResult
+  @available(*, noasync, message: "await `value`")
   public final func wait() throws -> Success {
+    if !completion.isSettled { try Host.requireReal { "Promise.wait, which blocks its thread" } }
     // A carrier without a job runs handlers.
     if Carrier.current != nil { throw CoroutineError.wouldDeadlock(because: .blocksCoroutine) }
     if !completion.isSettled {
@@ -26,6 +28,12 @@ extension Promise {
 }
 
 extension AnyPromise {
+  /// Called when a coroutine's wait for this promise has thrown.
+  ///
+  /// Cancels the promise if the coroutine was cancelled, and was the last consumer.
+  @usableFromInline @inline(never)
+  final func consumerHasFailed() { if co_isCancelled { consumerWasCancelled() } }
+
   /// Whether a handler that must run before this promise can settle needs the thread that is to be blocked.
   fileprivate final var needsThisThread: Bool {
     var held = Held()

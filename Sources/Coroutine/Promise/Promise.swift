@@ -94,6 +94,7 @@ public class Promise<Success: Sendable>: AnyPromise, Awaitable, @unchecked Senda
   /// that of `other`. Never suspends. May be called on any thread.
   @inlinable
   public final func follow(_ other: Promise) {
+    Host.touches(UInt(bitPattern: completion))
     guard isFree else { return followAdditionally(other) }
     if lockIn(), !wait(for: other, Self.copier) { letGo(of: other) }
   }
@@ -123,6 +124,7 @@ public class Promise<Success: Sendable>: AnyPromise, Awaitable, @unchecked Senda
 
   @inlinable
   final func succeed(_ value: consuming Success, fromOutside: Bool) -> Bool {
+    Host.touches(UInt(bitPattern: completion))
     let box = Completion.box(for: Success.self)
     completion.pointee.lock.lock()
     guard completion.pointee.state.load(ordering: .relaxed) == Completion.pending, !(fromOutside && isLocked) else {
@@ -148,12 +150,16 @@ public class Promise<Success: Sendable>: AnyPromise, Awaitable, @unchecked Senda
   /// The outcome, or nil while the promise is pending.
   ///
   /// Reading the outcome is not handling it: a failure that is only read is still reported as unhandled.
-  public final var result: Result<Success, any Error>? { completion.outcome(as: Success.self) }
+  public final var result: Result<Success, any Error>? {
+    Host.touches(UInt(bitPattern: completion))
+    return completion.outcome(as: Success.self)
+  }
 
   /// The value, for async code.
   ///
   /// Suspends the Task, never blocks a thread. If the awaiting Task is cancelled, this throws `CancellationError` at
-  /// once, and leaves the promise as it is.
+  /// once. If the Task was the promise's last consumer, and the promise has work that can be cancelled, the promise is
+  /// cancelled too; see ``uncancelled``.
   public final var value: Success {
     get async throws {
       try await awaitSettled()
@@ -183,13 +189,32 @@ public class Promise<Success: Sendable>: AnyPromise, Awaitable, @unchecked Senda
   /// Cancels the promise.
   public final func cancelAwaited() { cancel() }
 
-  /// Suspends until the promise is settled, as co_await does.
+  /// Suspends the coroutine until the promise is settled, as co_await does.
+  ///
+  /// If the coroutine is cancelled, this throws the coroutine's cancellation error at once. If the coroutine was the
+  /// promise's last consumer, and the promise has work that can be cancelled, the promise is cancelled too; see
+  /// ``uncancelled``.
+  @available(*, noasync, message: "await `value`")
   @inlinable
   public final func awaitValue() throws -> Success {
     // For the reason given in Job.join.
     defer { withExtendedLifetime(self) {} }
-    try completion.wait(.promise)
+    do { try completion.wait(.promise) } catch {
+      consumerHasFailed()
+      throw error
+    }
     return try completion.get(as: Success.self)
+  }
+
+  /// The same outcome, for a consumer whose cancellation must not cancel this promise.
+  ///
+  /// `try co_await(shared.uncancelled)` and `try await shared.uncancelled.value` leave the work of `shared` running
+  /// when the waiting coroutine or Task is cancelled, also if it was the last one to wait. Each access returns a new
+  /// promise, which is a consumer of this one until either settles. Does not suspend. May be called on any thread.
+  public final var uncancelled: Promise {
+    let made = Promise(launchSite: launchSite)
+    made.keepsUpstream = true
+    return link(made, nil, [], Self.copier)
   }
 }
 

@@ -11,9 +11,9 @@ public import Synchronization
 // Waits that are satisfied at once. A job whose waits are all satisfied at once (settled promises, buffered values,
 // free locks) never switches, and would keep the driver from handlers, messages, timers and the queue's other blocks
 // for ever. So every wait begins with `beginWaiting`, which counts. After `Carrier.waits` waits the job reads the
-// clock, and if the driver has not polled for `Carrier.patience`, the job yields before it takes anything: it goes to
-// the back of the ready queue, and the driver polls. Only then is cancellation checked, so a wait either throws and has
-// taken nothing, or continues; inside a shield it continues.
+// clock, and if the driver has not polled for `Carrier.pollInterval`, the job yields before it takes anything: it goes
+// to the back of the ready queue, and the driver polls. Only then is cancellation checked, so a wait either throws and
+// has taken nothing, or continues; inside a shield it continues.
 
 @usableFromInline
 struct Carrier: ~Copyable {
@@ -71,39 +71,48 @@ struct Carrier: ~Copyable {
   ///
   /// Throws outside a coroutine, and if the job is cancelled. May suspend; the caller has taken nothing yet. Usually
   /// this costs one decrement more than `requireJob`.
+  /// `source`: the address of what it waits for, if one object says it all; only a simulated world looks at it.
   @inlinable @inline(__always)
-  static func beginWaiting() throws -> (UnsafeMutablePointer<Carrier>, JobRef) {
+  static func beginWaiting(for source: UInt = 0) throws -> (UnsafeMutablePointer<Carrier>, JobRef) {
     let (carrier, job) = try requireJob()
-    let now = countWait(carrier, job)
+    let now = countWait(carrier, job, for: source)
     try job.checkCancelled()
     return (now, job)
   }
 
   /// Counts a wait that begins, and returns the carrier to continue with.
   @inlinable @inline(__always)
-  static func countWait(_ carrier: UnsafeMutablePointer<Carrier>, _ job: JobRef) -> UnsafeMutablePointer<Carrier> {
+  static func countWait(
+    _ carrier: UnsafeMutablePointer<Carrier>,
+    _ job: JobRef,
+    for source: UInt = 0
+  ) -> UnsafeMutablePointer<Carrier> {
     carrier.pointee.waitsLeft &-= 1
-    return carrier.pointee.waitsLeft < 0 ? giveWayIfOverdue(carrier, job) : carrier
+    return carrier.pointee.waitsLeft < 0 ? giveWayIfOverdue(carrier, job, source) : carrier
   }
 
   /// The number of waits between two reads of the clock; one read costs as much as ten settled awaits.
   @usableFromInline static var waits: Int { 256 }
 
   /// The time for which the driver may be kept from polling, in ns, before a job that need not wait yields.
-  static var patience: UInt64 { TimeSlice.slice / 4 }
+  static var pollInterval: UInt64 { TimeSlice.slice / 4 }
 
   /// Yields to everything that is ready and lets the driver poll, unless it has just done so; returns the carrier after
   /// that.
   ///
   /// Does not check cancellation.
   @usableFromInline @inline(never)
-  static func giveWayIfOverdue(_ carrier: UnsafeMutablePointer<Carrier>, _ job: JobRef) -> UnsafeMutablePointer<Carrier>
-  {
+  static func giveWayIfOverdue(
+    _ carrier: UnsafeMutablePointer<Carrier>,
+    _ job: JobRef,
+    _ source: UInt
+  ) -> UnsafeMutablePointer<Carrier> {
     carrier.pointee.waitsLeft = waits
     let scheduler = job.pointee.scheduler.load(ordering: .relaxed)
-    // Virtual time does not advance by itself.
+    // Virtual time does not advance by itself: a simulated world decides before each wait which job continues.
     let isOverdue = scheduler._withUnsafeGuaranteedRef {
-      $0.host.hasVirtualTime || $0.clock &- carrier.pointee.now > patience
+      $0.host.hasVirtualTime
+        ? $0.host.reachesPoint(job, source, holdsQueue: false) : $0.clock &- carrier.pointee.now > pollInterval
     }
     guard isOverdue else { return carrier }
     carrier.pointee.switchesLeft = 0

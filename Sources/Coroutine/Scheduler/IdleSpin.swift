@@ -21,7 +21,7 @@ import Synchronization
 //
 // Spinning does not change which thread wakes which: it is the busy state of Inbox.swift, some microseconds longer.
 // Successful polls keep the queue as ready jobs would. So no poll begins after the end of the time slice
-// (Scheduler+Drain.swift): other blocks of the queue wait for a time slice and `patience` at most.
+// (Scheduler+Drain.swift): other blocks of the queue wait for a time slice and `duration` at most.
 //
 // Measured with an idle second processor: a coroutine's hop to another queue takes 360 ns, and 1,490 ns without
 // spinning (two threads pass a bare block in 620). A ping-pong round trip over two queues takes 440 ns, and 4,640 ns
@@ -35,7 +35,7 @@ struct IdleSpin {
   static var most: UInt16 { 128 }
 
   /// The duration of a poll, in ns.
-  var patience: UInt64 = 10_000
+  var duration: UInt64 = 10_000
   /// The number of quick returns in a row that are needed before it polls.
   var needed = IdleSpin.fewest
   private var returns: UInt16 = 0
@@ -76,12 +76,12 @@ extension Scheduler {
   /// Polls the inbox if that is worthwhile, and returns whether a message has come or a timer is due.
   ///
   /// Called by a drain that has nothing to do. Workers do not spin: they try to steal work, and sleep if no worker has
-  /// any.
+  /// any. Loops of other libraries do not either (Host.swift).
   func spin(_ carrier: UnsafeMutablePointer<Carrier>) -> Bool {
-    guard !host.hasVirtualTime, readyQueue.pointee.workerPool == nil else { return false }
+    guard host.mayPoll, readyQueue.pointee.workerPool == nil else { return false }
     carrier.pointee.now = clock
     if idleSpin.isWorthwhile, carrier.pointee.now < timeSlice.end {
-      let end = min(carrier.pointee.now &+ idleSpin.patience, nextTimer.load(ordering: .relaxed))
+      let end = min(carrier.pointee.now &+ idleSpin.duration, nextTimer.load(ordering: .relaxed))
       while carrier.pointee.now < end {
         // Several inbox reads for each clock read, which costs as much as several of them.
         for _ in 0..<8 {

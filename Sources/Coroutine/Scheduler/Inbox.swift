@@ -23,7 +23,8 @@ public import Synchronization
 // it handles them.
 //
 // A message is an address with a tag in its low bits: a job (linked by `next`), an interrupt of a job (linked by
-// `interruptLink`, so that both can be under way at once), or a work item (WorkItem.swift).
+// `interruptLink`, so that both can be under way at once), a work item (WorkItem.swift), or a job of Swift Concurrency
+// (SwiftJob.swift).
 
 @usableFromInline
 struct Inbox: ~Copyable {
@@ -38,6 +39,7 @@ struct Inbox: ~Copyable {
     case job(JobRef)
     case interrupt(JobRef)
     case work(UnsafeMutablePointer<WorkItem>)
+    case swiftJob(SwiftJobRef)
   }
 
   init() {}
@@ -202,6 +204,7 @@ struct Inbox: ~Copyable {
     case .job(let job): UInt(bitPattern: job)
     case .interrupt(let job): UInt(bitPattern: job) | 1
     case .work(let item): UInt(bitPattern: item) | 2
+    case .swiftJob(let job): UInt(bitPattern: job) | 3
     }
   }
 
@@ -209,7 +212,8 @@ struct Inbox: ~Copyable {
     switch word & 3 {
     case 0: .job(JobRef(bitPattern: word)!)
     case 1: .interrupt(JobRef(bitPattern: word & ~3)!)
-    default: .work(UnsafeMutablePointer(bitPattern: word & ~3)!)
+    case 2: .work(UnsafeMutablePointer(bitPattern: word & ~3)!)
+    default: .swiftJob(SwiftJobRef(bitPattern: word & ~3)!)
     }
   }
 
@@ -218,6 +222,7 @@ struct Inbox: ~Copyable {
     case .job(let job): UInt(bitPattern: job.pointee.next)
     case .interrupt(let job): job.pointee.interruptLink
     case .work(let item): item.pointee.link
+    case .swiftJob(let job): job.pointee.link
     }
   }
 
@@ -227,6 +232,7 @@ struct Inbox: ~Copyable {
     case .job(let job): job.pointee.next = JobRef(bitPattern: link)
     case .interrupt(let job): job.pointee.interruptLink = link
     case .work(let item): item.pointee.link = link
+    case .swiftJob(let job): job.pointee.link = link
     }
   }
 }

@@ -72,20 +72,6 @@ struct JobQueue {
   /// The number of ready jobs that no longer fit into the nearest cache.
   @usableFromInline static var crowd: Int { 64 }
 
-  /// Removes the job at `index`, counted from the front.
-  ///
-  /// Linear time: only a simulation chooses a job.
-  mutating func remove(at index: Int) -> JobRef? {
-    guard index > 0, index < count else { return popFirst() }
-    var previous = first!
-    for _ in 1..<index { previous = previous.pointee.next! }
-    let job = previous.pointee.next!
-    previous.pointee.next = job.pointee.next
-    if last == job { last = previous }
-    count &-= 1
-    return job
-  }
-
   /// Moves the first `wanted` jobs to the end of `other`.
   mutating func move(_ wanted: Int, to other: inout JobQueue) {
     for _ in 0..<wanted {

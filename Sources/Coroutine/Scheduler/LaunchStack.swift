@@ -7,7 +7,7 @@
 //   push       inserts after `batchEnd`; without a `batchEnd` it inserts at the front, and a new batch begins
 //   pop        takes the first job and ends the batch: the job that starts now launches in front of the remaining jobs
 //   moveAll    moves all jobs to the queue of woken jobs, when a woken job yields to all
-//   popOldest  takes the last job: for stealing, and for one pop in `patience`, so that the oldest job is not starved
+//   popOldest  takes the last job: for stealing, and for one pop in `fairnessInterval`, against starvation
 //
 // Invariants
 // - `batchEnd`, if it is set, is in the list.
@@ -25,12 +25,13 @@ struct LaunchStack {
   @inlinable init() {}
   @inlinable var isEmpty: Bool { first == nil }
 
-  @usableFromInline static var patience: UInt8 { 32 }
+  /// The number of pops of which one takes the oldest job.
+  @usableFromInline static var fairnessInterval: UInt8 { 32 }
 
   /// The job that `pop` will take.
   @inlinable var next: JobRef? { takesOldest ? last : first }
 
-  @inlinable var takesOldest: Bool { pops % Self.patience == Self.patience - 1 }
+  @inlinable var takesOldest: Bool { pops % Self.fairnessInterval == Self.fairnessInterval - 1 }
 
   @inlinable @inline(__always)
   mutating func push(_ job: JobRef) {

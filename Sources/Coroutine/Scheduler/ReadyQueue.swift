@@ -9,8 +9,8 @@ public import Synchronization
 //
 // The jobs of a queue run first in, first out. A worker of the shared scheduler, which promises no order, keeps the
 // jobs that its own coroutines launch apart (LaunchStack.swift), and prefers woken jobs: a tree of coroutines then runs
-// depth first, and its number of live stacks is its depth, not its width. There is no starvation: one in `patience`
-// choices takes from the other side, and a yielding job goes behind all.
+// depth first, and its number of live stacks is its depth, not its width. There is no starvation: one in
+// `fairnessInterval` choices takes from the other side, and a yielding job goes behind all.
 
 @usableFromInline
 struct ReadyQueue: ~Copyable {
@@ -32,7 +32,7 @@ struct ReadyQueue: ~Copyable {
   }
 
   /// The number of choices of which one takes a job that would otherwise wait.
-  @usableFromInline static var patience: UInt8 { 16 }
+  @usableFromInline static var fairnessInterval: UInt8 { 16 }
 
   deinit {
     stackCache.pointee.freeAll()
@@ -169,7 +169,7 @@ extension UnsafeMutablePointer where Pointee == ReadyQueue {
     if pointee.launched.isEmpty { return false }
     if pointee.queue.isEmpty { return true }
     pointee.preferred &+= 1
-    return pointee.preferred % ReadyQueue.patience == 0
+    return pointee.preferred % ReadyQueue.fairnessInterval == 0
   }
 
   /// Undoes the choice of a launched job that cannot run here: the next call, at last the driver's, gets the same

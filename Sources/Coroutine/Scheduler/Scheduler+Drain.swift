@@ -71,16 +71,14 @@ extension Scheduler {
     timeSlice.begin(carrier.pointee.now)
     lastLook.store(carrier.pointee.now, ordering: .relaxed)
     idleSpin.begins(carrier.pointee.now)
-    // A host that controls order chooses every job, so every switch goes through the driver.
-    let controlsOrder = host.controlsOrder
-    carrier.pointee.switchesLeft = controlsOrder ? 0 : timeSlice.interval
+    carrier.pointee.switchesLeft = timeSlice.interval
     while true {
       // Tested here as well, because for the call the compiler retains the scheduler: two atomics in each round.
       if inbox.hasMessages { inbox.takeAll(isShared: readyQueue.pointee.workerPool != nil, handle) }
-      if !work.isEmpty || hasReadyHandlers {
+      if hasWork {
         // Handlers that always add handlers must not keep the queue, and slow handlers must not delay ready jobs.
-        carrier.pointee.switchesLeft -= runWork()
-        if carrier.pointee.switchesLeft <= 0, !controlsOrder {
+        carrier.pointee.switchesLeft -= runWork(atMost: carrier.pointee.switchesLeft)
+        if carrier.pointee.switchesLeft <= 0 {
           look(carrier)
           guard timeSlice.look(carrier.pointee.now) else { return false }
           carrier.pointee.switchesLeft = timeSlice.interval
@@ -90,7 +88,7 @@ extension Scheduler {
         let fired = fireTimers(carrier.pointee.now)
         host.timersFired(fired)
       }
-      guard let job = chooseNext() else {
+      guard let job = readyQueue.popFirst() else {
         if findMore(carrier) || spin(carrier) { continue }
         prepareToIdle()
         if endDrain() { return true }
@@ -102,7 +100,7 @@ extension Scheduler {
       if carrier.pointee.switchesLeft <= 0 {
         look(carrier)
         guard timeSlice.look(carrier.pointee.now) else { return false }
-        carrier.pointee.switchesLeft = controlsOrder ? 0 : timeSlice.interval
+        carrier.pointee.switchesLeft = timeSlice.interval
       }
     }
   }
@@ -111,12 +109,6 @@ extension Scheduler {
   private func look(_ carrier: UnsafeMutablePointer<Carrier>) {
     carrier.pointee.now = clock
     lastLook.store(carrier.pointee.now, ordering: .relaxed)
-  }
-
-  /// Takes the next job: the first, or the one that the host chooses.
-  private func chooseNext() -> JobRef? {
-    guard host.controlsOrder else { return readyQueue.popFirst() }
-    return readyQueue.pointee.queue.remove(at: host.choose(readyQueue.pointee.queue.count))
   }
 
   /// Resumes a job, and returns when control comes back to the driver.
@@ -139,7 +131,7 @@ extension Scheduler {
 
   /// Finds work when no job is ready: a due timer, or another worker's jobs.
   private func findMore(_ carrier: UnsafeMutablePointer<Carrier>) -> Bool {
-    if inbox.hasMessages || !work.isEmpty || hasReadyHandlers { return true }
+    if inbox.hasMessages || hasWork { return true }
     let next = nextTimer.load(ordering: .relaxed)
     if next != .max {
       look(carrier)
@@ -148,15 +140,30 @@ extension Scheduler {
     return readyQueue.pointee.workerPool?._withUnsafeGuaranteedRef { $0.steal(for: self) } ?? false
   }
 
-  /// Runs the work items that are queued now, and returns their number.
-  private func runWork() -> Int {
-    let count = work.count
-    let isWorker = handlers != nil
-    // Items that are added meanwhile wait for the next round.
+  /// Whether there is anything to do but to resume ready jobs: handlers, or jobs of Swift Concurrency.
+  @inline(__always)
+  private var hasWork: Bool {
+    if !work.isEmpty { return true }
+    guard let pool = readyQueue.pointee.workerPool else { return false }
+    return hasReadyHandlers || pool._withUnsafeGuaranteedRef { $0.swiftJobs.isWaiting }
+  }
+
+  /// Runs handlers and jobs of Swift Concurrency, at least one and of this queue's own at most `limit`, and returns
+  /// their number.
+  private func runWork(atMost limit: Int) -> Int {
+    // What is added meanwhile waits for the next round.
+    var count = min(work.count, max(1, limit))
     for _ in 0..<count {
-      if case .work(let item) = work.popFirst() { item.run() }
+      switch work.popFirst() {
+      case .work(let item): item.run()
+      case .swiftJob(let job): perform(job)
+      default: break
+      }
     }
-    return isWorker ? count + runHandlers().count : count
+    guard let pool = readyQueue.pointee.workerPool else { return count }
+    count += runHandlers().count
+    if pool._withUnsafeGuaranteedRef({ $0.runSwiftJob() }) { count += 1 }
+    return count
   }
 
   // MARK: Idling

@@ -15,3 +15,19 @@ extension Scheduler {
     if !oldScheduler.isImmortal { old.release() }
   }
 }
+
+extension Carrier {
+  /// Suspends the running job, and continues it on `destination`; `anchor` is that scheduler's, if the caller has it.
+  static func transfer(
+    _ carrier: UnsafeMutablePointer<Carrier>,
+    _ job: JobRef,
+    to destination: Scheduler,
+    holding anchor: Anchor?
+  ) {
+    destination.pin(anchor)
+    job.moveDeadlines(to: destination)
+    job.pointee.destination = Unmanaged.passUnretained(destination)
+    job.pointee.after = .transfer
+    giveWay(carrier, job)
+  }
+}

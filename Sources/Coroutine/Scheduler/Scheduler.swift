@@ -18,12 +18,20 @@ final class Scheduler: @unchecked Sendable {
 
   let inbox = Inbox()
   @usableFromInline let readyQueue: UnsafeMutablePointer<ReadyQueue>
-  /// Handlers that wait for the driver; on a worker, also requests to run another worker's handlers.
+  /// What waits for the driver beside ready jobs: handlers, jobs of Swift Concurrency (Scheduler+Swift.swift), and on a
+  /// worker requests to run another worker's handlers.
   ///
-  /// Accessed by the drain only.
+  /// Accessed by the drain, and by the jobs that run in it.
   @exclusivity(unchecked) var work = WorkQueue()
   /// The handlers of a worker, which lives for ever; nil for the scheduler of a queue.
   let handlers: Unmanaged<HandlerQueue>?
+  /// Who has the scheduler's actors to itself (Exclusion.swift); accessed as `work` is.
+  @exclusivity(unchecked) var exclusion = Exclusion()
+  /// What actors name as their executor.
+  ///
+  /// Set in `init`, constant from then on.
+  @exclusivity(unchecked) private var identity: SerialIdentity?
+  var serialIdentity: SerialIdentity { identity.unsafelyUnwrapped }
   /// The index of a worker in its pool.
   let index: UInt8
 
@@ -40,6 +48,8 @@ final class Scheduler: @unchecked Sendable {
   @exclusivity(unchecked) private var livePins = 0
   @exclusivity(unchecked) private var nextID: UInt64 = 0
   @exclusivity(unchecked) private var lastID: UInt64 = 0
+  /// The error of each job that is launched from now on; nil unless the host has ended (Scheduler+End.swift).
+  @exclusivity(unchecked) var endedBy: (any Error)?
 
   // Guarded by `timerLock`.
   let timerLock = ThreadLock()
@@ -73,6 +83,8 @@ final class Scheduler: @unchecked Sendable {
   /// `anchor` is set for a scheduler that lives as long as the process, or as its host. A scheduler that releases its
   /// anchor gets it with the first job or handler.
   init(host: Host, anchor: Anchor?, pool: WorkerPool?, index: Int = 0) {
+    // From here on a launch finds the task-locals that it passes on.
+    cco_start()
     self.host = host
     self.anchor = anchor
     self.index = UInt8(index)
@@ -80,6 +92,7 @@ final class Scheduler: @unchecked Sendable {
     handlers = pool.map { _ in Unmanaged.passRetained(HandlerQueue()) }
     readyQueue = .allocate(capacity: 1)
     readyQueue.initialize(to: ReadyQueue(workerPool: pool.map(Unmanaged.passUnretained)))
+    identity = SerialIdentity(self)
     if !host.refusesJobs { SchedulerRegistry.add(self) }
   }
 
@@ -114,7 +127,10 @@ final class Scheduler: @unchecked Sendable {
   func handle(_ message: Inbox.Message) {
     switch message {
     case .job(let job): readyQueue.append(job)
-    case .interrupt(let job): handleInterrupt(of: job)
+    case .interrupt(let job):
+      if host.hasVirtualTime { host.touchesEverything() }
+      handleInterrupt(of: job)
+    case .swiftJob: work.append(message)
     case .work(let item):
       if item == timerWakeup.item {
         timerWakeupArrived()
@@ -132,11 +148,14 @@ final class Scheduler: @unchecked Sendable {
   func submit() {
     while true {
       if host.submit(self, isImmortal ? anchor : liveLock.withLock({ anchor })) { return }
-      // Nothing of this scheduler is live, so the messages are interrupts of finished jobs, which need no drain.
+      // Nothing of this scheduler was live. So the messages are interrupts of finished jobs, which need no drain, and
+      // jobs of Tasks that outlived what they were started for. But somebody may have pinned the queue since, and sent
+      // a job that must run there. A pin comes before its messages, so it is seen here.
       var late: [Inbox.Message] = []
       inbox.takeAll(isShared: false) { late.append($0) }
       late.forEach(handle)
-      guard readyQueue.pointee.queue.isEmpty && work.isEmpty else { continue }
+      if !hasLive { runSwiftJobsElsewhere() }
+      guard readyQueue.pointee.queue.isEmpty, work.isEmpty else { continue }
       prepareToIdle()
       if inbox.goIdle() { return }
     }
@@ -162,7 +181,9 @@ final class Scheduler: @unchecked Sendable {
     job.pointee.nextLive = firstLive
     firstLive?.pointee.previousLive = job
     firstLive = job
+    let isEnded = endedBy != nil
     liveLock.unlock()
+    if isEnded { refuse(job) }
   }
 
   /// Appends the live jobs to `jobs`, the latest first.
@@ -191,10 +212,19 @@ final class Scheduler: @unchecked Sendable {
     liveLock.withLock { job.pointee.label.id = takeID() }
   }
 
+  @inline(__always)
   private func takeID() -> UInt64 {
-    if nextID == lastID { (nextID, lastID) = JobIdentifiers.reserve() }
+    if nextID == lastID, let number = reserveIDs() { return number }
     nextID += 1
     return nextID
+  }
+
+  /// Reserves numbers; in a simulated world, returns the next one instead.
+  @inline(never)
+  private func reserveIDs() -> UInt64? {
+    if let number = host.nextJobID() { return number }
+    (nextID, lastID) = JobIdentifiers.reserve()
+    return nil
   }
 
   /// Unregisters a job at its end.
@@ -213,11 +243,14 @@ final class Scheduler: @unchecked Sendable {
     leave(released)
   }
 
-  /// Keeps the queue alive for a user that is not a job.
+  /// Keeps the queue alive for a user that is not a job, and with it this scheduler.
+  ///
+  /// Without an anchor the pins themselves hold this scheduler: a job's record does, but a handler has none.
   func pin(_ anchor: @autoclosure () -> Anchor?) {
     liveLock.withLock {
       if host.releasesAnchor, self.anchor == nil { self.anchor = anchor() }
       livePins += 1
+      if livePins == 1, isHeldByPins { _ = Unmanaged.passRetained(self) }
     }
   }
 
@@ -225,9 +258,13 @@ final class Scheduler: @unchecked Sendable {
     liveLock.lock()
     livePins -= 1
     let released = takeAnchorElsewhere()
+    let isLast = livePins == 0 && isHeldByPins
     liveLock.unlock()
     leave(released)
+    if isLast { Unmanaged.passUnretained(self).release() }
   }
+
+  private var isHeldByPins: Bool { !isImmortal && !host.releasesAnchor }
 
   /// Takes the anchor to release it when nothing is live any more, unless on this scheduler's own carrier.
   ///

@@ -1,3 +1,5 @@
+internal import CCoroutine
+
 /// All schedulers of the process.
 enum SchedulerRegistry {
   private static let lock = ThreadLock()
@@ -14,8 +16,12 @@ enum SchedulerRegistry {
 
   /// Calls `body` with every scheduler.
   ///
-  /// Called under the registry's lock, so that no scheduler is released meanwhile: `body` only reads.
+  /// Outside of the registry's lock, with a reference of its own: a call of a method may retain and release its object.
+  /// If the other owners release it in between, that release is the last one, and the deinit takes the lock.
   static func visitAll(_ body: (Scheduler) -> Void) {
-    lock.withLock { for scheduler in all.values { scheduler._withUnsafeGuaranteedRef(body) } }
+    let schedulers: [Scheduler] = lock.withLock {
+      all.values.compactMap { cco_try_retain($0.toOpaque()) ? $0.takeRetainedValue() : nil }
+    }
+    schedulers.forEach(body)
   }
 }

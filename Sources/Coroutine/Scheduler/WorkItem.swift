@@ -48,4 +48,14 @@ struct WorkQueue {
     count -= 1
     return Inbox.decode(word)
   }
+
+  /// Puts the items of `other` in front of all others, in their order, and leaves `other` empty.
+  mutating func putInFront(_ other: inout WorkQueue) {
+    guard !other.isEmpty else { return }
+    Inbox.setLink(other.last, first)
+    if first == 0 { last = other.last }
+    first = other.first
+    count += other.count
+    other = WorkQueue()
+  }
 }

@@ -8,12 +8,12 @@ extension Awaitable {
   ///
   /// Ready when the outcome is known; `body` gets it. If another case is selected, the Awaitable is unchanged.
   public func onAwait<R>(_ body: @escaping (Result<Output, any Error>) throws -> R) -> SelectCase<R> {
-    let place = ObservedPlace(self)
+    let target = ObservedAwaitable(self)
     return SelectCase(
       ObservedAwait<Output>.self,
-      place: place,
-      lock: place.completion.lockAddress,
-      queue: place.completion.waiterAddress,
+      target: target,
+      lock: target.completion.lockAddress,
+      queue: target.completion.waiterAddress,
       needsPreparation: true,
       taking: body
     )
@@ -29,7 +29,7 @@ extension Job {
   public func onAwait<R>(_ body: @escaping (Result<Success, any Error>) throws -> R) -> SelectCase<R> {
     SelectCase(
       JobAwait<Success>.self,
-      place: self,
+      target: self,
       lock: completion.lockAddress,
       queue: completion.waiterAddress,
       needsPreparation: true,
@@ -56,7 +56,7 @@ enum JobAwait<Success: Sendable>: SelectOperation {
 ///
 /// A case may be used twice. Each select observes anew, unless the outcome is known. Within one select, all uses share
 /// this object and its one observation, which ends with the first use that is disposed of: by then no case is pending.
-private final class ObservedPlace<Output: Sendable>: Inspectable, @unchecked Sendable {
+private final class ObservedAwaitable<Output: Sendable>: Inspectable, @unchecked Sendable {
   // Sound because the completion guards itself, and only the selecting coroutine touches the observation.
   let completion = CompletionRef.allocate(capacity: 1)
   let observe: (@escaping @Sendable (Result<Output, any Error>) -> Void) -> Observation
@@ -80,16 +80,18 @@ private final class ObservedPlace<Output: Sendable>: Inspectable, @unchecked Sen
 }
 
 private enum ObservedAwait<Value: Sendable>: SelectOperation {
-  static func prepare(_ place: ObservedPlace<Value>, _ waiter: SelectWaiterRef) {
-    if place.observation == nil, !place.completion.isSettled {
-      place.observation = place.observe { _ = place.completion.settle($0) }
+  static func prepare(_ target: ObservedAwaitable<Value>, _ waiter: SelectWaiterRef) {
+    if target.observation == nil, !target.completion.isSettled {
+      target.observation = target.observe { _ = target.completion.settle($0) }
     }
   }
-  static func attempt(_ place: ObservedPlace<Value>, _ waiter: SelectWaiterRef) -> SelectAnswer {
-    place.completion.isSettled ? .yes : .no
+  static func attempt(_ target: ObservedAwaitable<Value>, _ waiter: SelectWaiterRef) -> SelectAnswer {
+    target.completion.isSettled ? .yes : .no
   }
-  static func finish(_ place: ObservedPlace<Value>, _ waiter: SelectWaiterRef) -> Result<Value, any Error> {
-    place.completion.seenOutcome(as: Value.self)
+  static func finish(_ target: ObservedAwaitable<Value>, _ waiter: SelectWaiterRef) -> Result<Value, any Error> {
+    target.completion.seenOutcome(as: Value.self)
   }
-  static func dispose(_ place: ObservedPlace<Value>, _ waiter: SelectWaiterRef) { place.observation.take()?.cancel() }
+  static func dispose(_ target: ObservedAwaitable<Value>, _ waiter: SelectWaiterRef) {
+    target.observation.take()?.cancel()
+  }
 }

@@ -21,7 +21,7 @@ extension Inspection {
     for index in 0..<Int(count) {
       let (waiter, source) = (nodes + index, nodes[index].source)
       let single = InspectedCase(
-        source: source.pointee.place,
+        source: source.pointee.target,
         queue: source.pointee.queue.map { UInt(bitPattern: $0) },
         timeout: waiter.pointee.kind == .timeout ? UInt64(waiter.pointee.words[0]) : nil
       )

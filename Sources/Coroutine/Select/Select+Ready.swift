@@ -1,3 +1,4 @@
+import Glibc
 import Synchronization
 
 // The select case of a descriptor that the runtime owns: it is ready when a try may find something, or when the
@@ -14,11 +15,11 @@ extension WatchedDescriptor {
     _ body: @escaping (Int32) throws -> R
   ) -> SelectCase<R> {
     let readiness = self.direction(direction)
-    let place = ReadyPlace(self, readiness, isReady)
+    let target = ReadySource(self, readiness, isReady)
     return SelectCase(
       ReadyOperation.self,
-      place: place,
-      lock: place.waitLock,
+      target: target,
+      lock: target.waitLock,
       queue: readiness.pointee.queue.unsafelyUnwrapped,
       needsPreparation: true,
       taking: body
@@ -27,7 +28,7 @@ extension WatchedDescriptor {
 }
 
 /// What a case waits for; it holds the descriptor.
-private final class ReadyPlace: Inspectable, Sendable {
+private final class ReadySource: Inspectable, Sendable {
   let descriptor: WatchedDescriptor
   // Sound because the record, in memory that is never freed, guards itself, and belongs to `descriptor`.
   nonisolated(unsafe) let readiness: ReadinessRef
@@ -46,49 +47,40 @@ private final class ReadyPlace: Inspectable, Sendable {
   func verb(of queue: UInt?) -> String { "wait for" }
 }
 
-/// The words of the waiter: the host that was told of outside work, unless 0; the refusal of the kernel.
+/// The word of the waiter: the refusal of the kernel, or of a simulated world.
 private enum ReadyOperation: SelectOperation {
-  static func prepare(_ place: ReadyPlace, _ waiter: SelectWaiterRef) {
+  static func prepare(_ target: ReadySource, _ waiter: SelectWaiterRef) {
     do {
-      try place.descriptor.watch()
+      if target.descriptor.simulated == nil {
+        // A simulated world waits for real descriptors only where that is declared; its run fails.
+        if let job = Carrier.current?.pointee.job {
+          try Host.requireReal(job) { "descriptor \(target.descriptor.number) in a select" }
+        }
+        try target.descriptor.watch()
+      }
     } catch {
-      waiter.pointee.words[1] = UInt((error as? DescriptorRefusal)?.code ?? 0)
+      waiter.pointee.words[0] = UInt((error as? DescriptorRefusal)?.code ?? EPERM)
     }
     // READY says only that nothing is known to the contrary.
-    let seen = place.readiness.word
-    if seen.state == .ready, place.descriptor.enter() {
-      if !place.isReady(place.descriptor.number) { place.readiness.clear(seen) }
-      place.descriptor.leave()
-    }
-    // A simulation must not take this wait for a deadlock.
-    if let job = Carrier.current?.pointee.job {
-      let host = job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.host }
-      host.beginOutsideWork()
-      waiter.pointee.words[0] = UInt(bitPattern: Unmanaged.passRetained(host).toOpaque())
+    let seen = target.readiness.word
+    if seen.state == .ready, target.descriptor.enter() {
+      if !target.isReady(target.descriptor.number) { target.readiness.clear(seen) }
+      target.descriptor.leave()
     }
   }
 
-  static func attempt(_ place: ReadyPlace, _ waiter: SelectWaiterRef) -> SelectAnswer {
-    waiter.pointee.words[1] == 0 && place.readiness.beginWaiting() ? .no : .yes
+  static func attempt(_ target: ReadySource, _ waiter: SelectWaiterRef) -> SelectAnswer {
+    waiter.pointee.words[0] == 0 && target.readiness.beginWaiting() ? .no : .yes
   }
 
-  static func finish(_ place: ReadyPlace, _ waiter: SelectWaiterRef) -> Int32 {
-    endOutsideWork(waiter)
-    return Int32(truncatingIfNeeded: waiter.pointee.words[1])
+  static func finish(_ target: ReadySource, _ waiter: SelectWaiterRef) -> Int32 {
+    return Int32(truncatingIfNeeded: waiter.pointee.words[0])
   }
 
-  static func dispose(_ place: ReadyPlace, _ waiter: SelectWaiterRef) {
-    endOutsideWork(waiter)
+  static func dispose(_ target: ReadySource, _ waiter: SelectWaiterRef) {
     // The select has unlinked its waiter by itself.
-    place.readiness.pointee.lock.lock()
-    place.readiness.endWaitingIfAlone()
-    place.readiness.pointee.lock.unlock()
-  }
-
-  private static func endOutsideWork(_ waiter: SelectWaiterRef) {
-    guard let address = UnsafeRawPointer(bitPattern: waiter.pointee.words[0]) else { return }
-    waiter.pointee.words[0] = 0
-    let host = Unmanaged<Host>.fromOpaque(address).takeRetainedValue()
-    host.endOutsideWork()
+    target.readiness.pointee.lock.lock()
+    target.readiness.endWaitingIfAlone()
+    target.readiness.pointee.lock.unlock()
   }
 }

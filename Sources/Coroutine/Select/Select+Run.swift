@@ -52,7 +52,7 @@ enum SelectRun {
       position = 0
     }
     var timeout: Int?
-    for index in 0..<count where waiters[index].kind != .place {
+    for index in 0..<count where waiters[index].kind != .operation {
       if waiters[index].kind == .otherwise {
         unlock(waiters, locks)
         return index
@@ -62,7 +62,7 @@ enum SelectRun {
     // 4
     job.pointee.selectNodes.store(UInt(bitPattern: waiters), ordering: .releasing)
     job.pointee.selectCount.store(UInt8(truncatingIfNeeded: count), ordering: .relaxed)
-    let source = locks > 0 ? waiters[Int(waiters[0].locked)].source.pointee.place : nil
+    let source = locks > 0 ? waiters[Int(waiters[0].locked)].source.pointee.target : nil
     let address = UInt(bitPattern: source.map { Unmanaged.passUnretained($0).toOpaque() })
     func publish(_ epoch: WaitEpoch) {
       // In the order of the attempts: of two cases in one queue, either is first with equal probability, unless biased.
@@ -110,7 +110,7 @@ enum SelectRun {
   @inline(__always)
   private static func attempt(_ waiter: Nodes) -> SelectAnswer {
     switch waiter.pointee.kind {
-    case .place: perform(.attempt, waiter)
+    case .operation: perform(.attempt, waiter)
     case .timeout: waiter.pointee.words[0] == 0 ? .yes : .no
     case .otherwise: .no
     }
@@ -150,8 +150,7 @@ enum SelectRun {
     let scheduler = job.pointee.scheduler.load(ordering: .relaxed)
     return try scheduler._withUnsafeGuaranteedRef { scheduler in
       let now = scheduler.clock
-      let (end, overflows) = now.addingReportingOverflow(UInt64(nanoseconds))
-      var timer = TimerNode(deadline: overflows ? .max : end, job)
+      var timer = TimerNode(deadline: scheduler.deadline(Int64(clamping: nanoseconds), after: now), job)
       return try withUnsafeMutablePointer(to: &timer) { timer in
         let reason = try WaitQueue.park(carrier, job, .select, for: source) { epoch in
           publish(epoch)
@@ -221,12 +220,14 @@ enum SelectRun {
   ) {
     for index in 0..<count { waiters[index].attempted = UInt8(truncatingIfNeeded: index) }
     if biased || count < 2 { return }
-    let host = job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.host }
+    let scheduler = job.pointee.scheduler.load(ordering: .relaxed)
+    // Not the host itself: it would be retained, for two atomics in each select.
+    let hostChooses = scheduler._withUnsafeGuaranteedRef { $0.host.controlsOrder }
     var random = carrier.pointee.drawNumber()
     for index in stride(from: count - 1, to: 0, by: -1) {
       let other: Int
-      if host.controlsOrder {
-        other = index - host.choose(index + 1)
+      if hostChooses {
+        other = index - scheduler._withUnsafeGuaranteedRef { $0.host.choose(index + 1) }
       } else {
         other = Int(((random >> 32) &* UInt64(index + 1)) >> 32)
         random = random &* 0x5851_F42D_4C95_7F2D &+ 0x1405_7B7E_F767_814F
@@ -244,6 +245,16 @@ extension SelectWaiter {
 }
 
 extension Carrier {
+  /// Draws a random number from 0 to below 1; in a simulated world from the numbers of the world's seed.
+  static func drawFraction() -> Double {
+    guard let carrier = current, let scheduler = carrier.pointee.scheduler,
+      scheduler._withUnsafeGuaranteedRef({ $0.host.hasVirtualTime })
+    else {
+      return .random(in: 0..<1)
+    }
+    return Double(carrier.pointee.drawNumber() >> 11) * 0x1p-53
+  }
+
   /// Draws a random number: a Weyl sequence that starts with the carrier, mixed on the way out (SplitMix).
   ///
   /// Each carrier has its own, so that selects on different threads share no memory word.

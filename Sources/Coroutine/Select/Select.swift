@@ -28,7 +28,7 @@
 // waiters in one queue, the first is claimed, and each is the first equally often.
 //
 // SelectOperation.swift says what an object must implement. Channels do it in Channel+Select.swift, jobs and every
-// other Awaitable in Select+Await.swift. In the code, `place` is the object of a case.
+// other Awaitable in Select+Await.swift. In the code, `target` is the object that a case operates on.
 
 /// The waiter of one case while a select runs, on the selecting coroutine's stack.
 ///
@@ -97,6 +97,7 @@ extension Waiter {
 /// or contains references and is not a single object. The memory for a received value larger than four words is
 /// allocated. An `Awaitable` that is not the runtime's own is observed anew. More than 240 cases trap.
 @inlinable
+@available(*, noasync, message: "await the `value` of a coroutine that does this")
 public func co_select<R, Cases: SelectCases<R>>(
   biased: Bool = false,
   @SelectBuilder<R> _ cases: () throws -> Cases

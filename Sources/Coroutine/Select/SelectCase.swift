@@ -11,11 +11,11 @@ public struct SelectCase<R> {
 
   /// Creates a case whose body gets the operation's result.
   ///
-  /// `lock` and `queue` are parts of `place`.
+  /// `lock` and `queue` are parts of `target`.
   @inlinable
   init<Operation: SelectOperation>(
     _ operation: Operation.Type,
-    place: Operation.Place,
+    target: Operation.Target,
     lock: UnsafePointer<SpinLock>,
     queue: UnsafeMutablePointer<WaitQueue>,
     words: SelectWords = InlineArray(repeating: 0),
@@ -23,9 +23,11 @@ public struct SelectCase<R> {
     taking body: @escaping (Operation.Output) throws -> R
   ) {
     let erased = SelectBody(taking: body)
-    source = SelectSource(place, lock, queue, words, needsPreparation, erased) { step, waiter, result in
+    source = SelectSource(target, lock, queue, words, needsPreparation, erased) { step, waiter, result in
       guard step == .finish else { return Operation.perform(step, waiter) }
-      let output = try waiter.place(Operation.Place.self)._withUnsafeGuaranteedRef { try Operation.finish($0, waiter) }
+      let output = try waiter.target(Operation.Target.self)._withUnsafeGuaranteedRef {
+        try Operation.finish($0, waiter)
+      }
       let body = waiter.pointee.source.pointee.body.asTaking(Operation.Output.self, R.self)
       result.assumingMemoryBound(to: R.self).initialize(to: try body(output))
       return .yes
@@ -36,7 +38,7 @@ public struct SelectCase<R> {
   @inlinable
   init<Operation: SelectOperation>(
     _ operation: Operation.Type,
-    place: Operation.Place,
+    target: Operation.Target,
     lock: UnsafePointer<SpinLock>,
     queue: UnsafeMutablePointer<WaitQueue>,
     words: SelectWords = InlineArray(repeating: 0),
@@ -44,9 +46,9 @@ public struct SelectCase<R> {
     _ body: @escaping () throws -> R
   ) where Operation.Output == Void {
     let erased = SelectBody(plain: body)
-    source = SelectSource(place, lock, queue, words, needsPreparation, erased) { step, waiter, result in
+    source = SelectSource(target, lock, queue, words, needsPreparation, erased) { step, waiter, result in
       guard step == .finish else { return Operation.perform(step, waiter) }
-      try waiter.place(Operation.Place.self)._withUnsafeGuaranteedRef { try Operation.finish($0, waiter) }
+      try waiter.target(Operation.Target.self)._withUnsafeGuaranteedRef { try Operation.finish($0, waiter) }
       result.assumingMemoryBound(to: R.self).initialize(to: try waiter.pointee.source.pointee.body.asPlain(R.self)())
       return .yes
     }
@@ -83,10 +85,10 @@ public struct SelectCase<R> {
 /// The parts of a case.
 @usableFromInline
 struct SelectSource {
-  @usableFromInline enum Kind: UInt8, Sendable { case place, timeout, otherwise }
+  @usableFromInline enum Kind: UInt8, Sendable { case operation, timeout, otherwise }
 
   /// The object of the operation; the first field, so that a pointer to the source is one to it.
-  @usableFromInline let place: AnyObject?
+  @usableFromInline let target: AnyObject?
   @usableFromInline let lock: UnsafePointer<SpinLock>?
   @usableFromInline let queue: UnsafeMutablePointer<WaitQueue>?
   @usableFromInline let operate: SelectOperate
@@ -104,7 +106,7 @@ struct SelectSource {
   /// Creates a case that waits for no object.
   @inlinable @inline(__always)
   init(_ kind: Kind, _ body: SelectBody, _ operate: @escaping SelectOperate) {
-    (place, lock, queue) = (nil, nil, nil)
+    (target, lock, queue) = (nil, nil, nil)
     self.kind = kind
     self.body = body
     self.operate = operate
@@ -114,7 +116,7 @@ struct SelectSource {
 
   @inlinable @inline(__always)
   init(
-    _ place: AnyObject,
+    _ target: AnyObject,
     _ lock: UnsafePointer<SpinLock>,
     _ queue: UnsafeMutablePointer<WaitQueue>,
     _ words: SelectWords,
@@ -122,8 +124,8 @@ struct SelectSource {
     _ body: SelectBody,
     _ operate: @escaping SelectOperate
   ) {
-    kind = .place
-    self.place = place
+    kind = .operation
+    self.target = target
     self.lock = lock
     self.queue = queue
     self.body = body

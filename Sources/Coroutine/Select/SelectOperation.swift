@@ -14,51 +14,51 @@
 ///
 /// ```swift
 /// enum Acquisition: SelectOperation {
-///   static func attempt(_ place: FairSemaphore, _ waiter: SelectWaiterRef) -> SelectAnswer {
-///     place.take(Int(waiter.words[0])) ? .yes : .no
+///   static func attempt(_ target: FairSemaphore, _ waiter: SelectWaiterRef) -> SelectAnswer {
+///     target.take(Int(waiter.words[0])) ? .yes : .no
 ///   }
-///   static func finish(_ place: FairSemaphore, _ waiter: SelectWaiterRef) {}
+///   static func finish(_ target: FairSemaphore, _ waiter: SelectWaiterRef) {}
 /// }
 /// SelectCase(
-///   Acquisition.self, place: self, lock: lockAddress, queue: queueAddress, words: [UInt(permits), 0, 0, 0, 0], body)
+///   Acquisition.self, target: self, lock: lockAddress, queue: queueAddress, words: [UInt(permits), 0, 0, 0, 0], body)
 /// ```
 ///
 /// The select locks, queues, parks and unlinks. A committed operation stays committed: neither an error of the body nor
 /// a cancellation of the job undoes it.
 @usableFromInline
 protocol SelectOperation {
-  associatedtype Place: AnyObject
+  associatedtype Target: AnyObject
   /// The type of the argument of the body.
   associatedtype Output
 
   /// Called before any lock is taken, once, if the case says so (`needsPreparation`). May run foreign code.
-  static func prepare(_ place: Place, _ waiter: SelectWaiterRef)
+  static func prepare(_ target: Target, _ waiter: SelectWaiterRef)
 
   /// Commits the operation if that needs no wait.
   ///
   /// Called under the lock of the object, and those of other objects: runs no foreign code, takes no other lock, wakes
   /// no waiter.
-  static func attempt(_ place: Place, _ waiter: SelectWaiterRef) -> SelectAnswer
+  static func attempt(_ target: Target, _ waiter: SelectWaiterRef) -> SelectAnswer
 
   /// Makes the room that an attempt has found missing, without any lock.
-  static func makeRoom(_ place: Place, _ waiter: SelectWaiterRef)
+  static func makeRoom(_ target: Target, _ waiter: SelectWaiterRef)
 
   /// Returns the argument of the body, or throws an error instead, after the operation has committed.
   ///
   /// `attempt` has committed it, or the thread that claimed the waiter. No lock is held.
-  static func finish(_ place: Place, _ waiter: SelectWaiterRef) throws -> Output
+  static func finish(_ target: Target, _ waiter: SelectWaiterRef) throws -> Output
 
   /// Called at the end, once after `prepare`, also for an unselected case. May run foreign code.
-  static func dispose(_ place: Place, _ waiter: SelectWaiterRef)
+  static func dispose(_ target: Target, _ waiter: SelectWaiterRef)
 }
 
 extension SelectOperation {
   @inlinable
-  static func prepare(_ place: Place, _ waiter: SelectWaiterRef) {}
+  static func prepare(_ target: Target, _ waiter: SelectWaiterRef) {}
   @inlinable
-  static func dispose(_ place: Place, _ waiter: SelectWaiterRef) {}
+  static func dispose(_ target: Target, _ waiter: SelectWaiterRef) {}
   @inlinable
-  static func makeRoom(_ place: Place, _ waiter: SelectWaiterRef) {}
+  static func makeRoom(_ target: Target, _ waiter: SelectWaiterRef) {}
 }
 
 /// The result of an attempt: no; yes; yes and a waiter whose wait it has claimed, to wake after the locks are left; or
@@ -101,12 +101,12 @@ typealias SelectOperate = (SelectStep, SelectWaiterRef, UnsafeMutableRawPointer)
 extension SelectOperation {
   @inlinable @inline(__always)
   static func perform(_ step: SelectStep, _ waiter: SelectWaiterRef) -> SelectAnswer {
-    waiter.place(Place.self)._withUnsafeGuaranteedRef { place in
+    waiter.target(Target.self)._withUnsafeGuaranteedRef { target in
       switch step {
-      case .attempt: return attempt(place, waiter)
-      case .prepare: prepare(place, waiter)
-      case .makeRoom: makeRoom(place, waiter)
-      case .dispose: dispose(place, waiter)
+      case .attempt: return attempt(target, waiter)
+      case .prepare: prepare(target, waiter)
+      case .makeRoom: makeRoom(target, waiter)
+      case .dispose: dispose(target, waiter)
       case .finish: break
       }
       return .yes
@@ -119,9 +119,9 @@ extension SelectWaiterRef {
     @inline(__always) get { UnsafeMutableRawPointer(self).assumingMemoryBound(to: Waiter.self) }
   }
 
-  /// The object, which the case holds: `place` is the first field of the case.
+  /// The target, which the case holds: `target` is the first field of the case.
   @inlinable @inline(__always)
-  func place<Place: AnyObject>(_ type: Place.Type) -> Unmanaged<Place> {
-    UnsafeRawPointer(pointee.source).assumingMemoryBound(to: Unmanaged<Place>.self).pointee
+  func target<Target: AnyObject>(_ type: Target.Type) -> Unmanaged<Target> {
+    UnsafeRawPointer(pointee.source).assumingMemoryBound(to: Unmanaged<Target>.self).pointee
   }
 }

@@ -2,8 +2,8 @@ import Synchronization
 
 // Waiting for several Awaitables at once, in one suspension. Each member is observed. The first outcome that decides
 // resumes the waiting coroutine. Only the combinator's rule cancels members: co_any and co_race cancel the undecided
-// members, and co_all cancels the siblings of a failed member. If the waiting coroutine is cancelled, the members
-// continue.
+// members, and co_all cancels the siblings of a failed member. If the waiting coroutine is cancelled, it leaves each
+// member as one that waits for that member alone.
 
 private final class Gathering<Output: Sendable>: @unchecked Sendable {
   // Sound because everything mutable is under `lock`.
@@ -46,6 +46,14 @@ private final class Gathering<Output: Sendable>: @unchecked Sendable {
 
   /// Suspends until the wait is decided.
   func wait(for members: [some Awaitable<Output>]) throws -> Int {
+    do { return try waitUntilDecided(members) } catch {
+      // By now every observation has been cancelled.
+      leave(members)
+      throw error
+    }
+  }
+
+  private func waitUntilDecided(_ members: [some Awaitable<Output>]) throws -> Int {
     let observations = SetOnce<[Observation]>()
     defer { for observation in observations.value ?? [] { observation.cancel() } }
     let decided: Int = try co_suspend { done in
@@ -63,15 +71,30 @@ private final class Gathering<Output: Sendable>: @unchecked Sendable {
   }
 }
 
+/// Begins a wait for `members`.
+private func beginWaiting(for members: [some Awaitable]) throws {
+  do { _ = try Carrier.beginWaiting() } catch {
+    leave(members)
+    throw error
+  }
+}
+
+/// Tells the members that the coroutine, if it is cancelled, waits for them no more.
+private func leave(_ members: [some Awaitable]) {
+  guard co_isCancelled else { return }
+  for member in members { (member as? any CompletionBacked)?.consumerWasCancelled() }
+}
+
 /// Waits until all have succeeded, and returns their values in the order of the input.
 ///
 /// - Throws: The first failure, at once; the others are then cancelled. ``CoroutineError/notInCoroutine`` outside a
 ///   coroutine.
 ///
-/// Returns `[]` for no Awaitables. Suspends. If the coroutine is cancelled, it throws and leaves all running. Linear in
-/// their number.
+/// Returns `[]` for no Awaitables. Suspends. If the coroutine is cancelled, it throws, and leaves each as `co_await`
+/// does. Linear in their number.
+@available(*, noasync, message: "await the `value` of `Promise.all`, or use a task group")
 public func co_all<Output>(_ awaitables: [some Awaitable<Output>]) throws -> [Output] {
-  _ = try Carrier.beginWaiting()
+  try beginWaiting(for: awaitables)
   guard !awaitables.isEmpty else { return [] }
   let gathering = Gathering<Output>(.all, awaitables.count)
   let decided = try gathering.wait(for: awaitables)
@@ -81,10 +104,11 @@ public func co_all<Output>(_ awaitables: [some Awaitable<Output>]) throws -> [Ou
 
 /// Waits until all have ended, and returns their outcomes in the order of the input.
 ///
-/// Cancels none of them. Suspends. If the coroutine is cancelled, it throws and leaves all running. Throws
+/// Cancels none of them. Suspends. If the coroutine is cancelled, it throws, and leaves each as `co_await` does. Throws
 /// ``CoroutineError/notInCoroutine`` outside a coroutine.
+@available(*, noasync, message: "await the `value` of `Promise.allSettled`, or use a task group")
 public func co_allSettled<Output>(_ awaitables: [some Awaitable<Output>]) throws -> [Result<Output, any Error>] {
-  _ = try Carrier.beginWaiting()
+  try beginWaiting(for: awaitables)
   guard !awaitables.isEmpty else { return [] }
   let gathering = Gathering<Output>(.allSettled, awaitables.count)
   _ = try gathering.wait(for: awaitables)
@@ -96,9 +120,10 @@ public func co_allSettled<Output>(_ awaitables: [some Awaitable<Output>]) throws
 /// - Throws: ``AggregateError`` if all have failed, with the failures in the order of the input, and for no Awaitables.
 ///   ``CoroutineError/notInCoroutine`` outside a coroutine.
 ///
-/// Suspends. If the coroutine is cancelled, it throws and leaves all running.
+/// Suspends. If the coroutine is cancelled, it throws, and leaves each as `co_await` does.
+@available(*, noasync, message: "await the `value` of `Promise.any`, or use a task group")
 public func co_any<Output>(_ awaitables: [some Awaitable<Output>]) throws -> Output {
-  _ = try Carrier.beginWaiting()
+  try beginWaiting(for: awaitables)
   guard !awaitables.isEmpty else { throw AggregateError() }
   let gathering = Gathering<Output>(.any, awaitables.count)
   let decided = try gathering.wait(for: awaitables)
@@ -112,9 +137,10 @@ public func co_any<Output>(_ awaitables: [some Awaitable<Output>]) throws -> Out
 ///
 /// - Throws: ``AggregateError`` for no Awaitables. ``CoroutineError/notInCoroutine`` outside a coroutine.
 ///
-/// Suspends. If the coroutine is cancelled, it throws and leaves all running.
+/// Suspends. If the coroutine is cancelled, it throws, and leaves each as `co_await` does.
+@available(*, noasync, message: "await the `value` of `Promise.race`, or use a task group")
 public func co_race<Output>(_ awaitables: [some Awaitable<Output>]) throws -> Output {
-  _ = try Carrier.beginWaiting()
+  try beginWaiting(for: awaitables)
   guard !awaitables.isEmpty else { throw AggregateError() }
   let gathering = Gathering<Output>(.race, awaitables.count)
   let decided = try gathering.wait(for: awaitables)

@@ -13,9 +13,9 @@ import Synchronization
 //     under the lock before the frame goes.
 //  3. The owner's wait for its children is claimed under the lock, by the last child to end or by an interrupt.
 //  4. `failure` is the first failure of a `co_scope`, which the scope throws. Every other failed child either has
-//     passed that failure on (PassedOn.swift), and counts as seen, or is in `lateFailures`, which holds it, until
-//     ENDED. Then the owner reports those that no coroutine has joined. A failed child of `co_supervise` reports by
-//     itself when its last handle is released.
+//     passed that failure on (ReceivedFailure.swift), and counts as seen, or is in `lateFailures`, which holds it,
+//     until ENDED. Then the owner reports those that no coroutine has joined. A failed child of `co_supervise` reports
+//     by itself when its last handle is released.
 //
 // The owner waits for its children even when it is cancelled: a child's closure may refer to objects on the owner's
 // stack.
@@ -28,19 +28,22 @@ public final class Scope: @unchecked Sendable {
   enum Policy { case failTogether, supervise }
 
   let policy: Policy
-  private let lock = SpinLock()
-  @exclusivity(unchecked) private var first: Child?
-  @exclusivity(unchecked) private unowned(unsafe) var last: Child?
+  let lock = SpinLock()
+  @exclusivity(unchecked) private var first: ScopeChild?
+  @exclusivity(unchecked) private unowned(unsafe) var last: ScopeChild?
   /// The child that the one signal cancels next.
-  @exclusivity(unchecked) private unowned(unsafe) var nextSignalled: Child?
+  @exclusivity(unchecked) private unowned(unsafe) var nextSignalled: ScopeChild?
   @exclusivity(unchecked) private var pending = 0
-  @exclusivity(unchecked) private var hasEnded = false
+  @exclusivity(unchecked) private(set) var hasEnded = false
   @exclusivity(unchecked) private var failure: (any Error)?
   /// The children that failed after the first failure, the latest first, linked by `next`.
-  @exclusivity(unchecked) private var lateFailures: Child?
+  @exclusivity(unchecked) private var lateFailures: ScopeChild?
   @exclusivity(unchecked) private var reason: (any Error)?
   @exclusivity(unchecked) private var waiting: WaitEpoch?
-  private let owner: JobRef
+  /// Scope+Stop.swift.
+  @exclusivity(unchecked) var signal: StopSignal?
+  @exclusivity(unchecked) var stopTimers: StopTimer?
+  let owner: JobRef
   private let frame: UnsafeMutablePointer<CancelFrame>
 
   init(_ policy: Policy, owner: JobRef, frame: UnsafeMutablePointer<CancelFrame>) {
@@ -52,7 +55,7 @@ public final class Scope: @unchecked Sendable {
   /// The error that a cancelled scope throws in its body.
   var cancellationError: any Error { lock.withLock { reason } ?? CancellationError() }
 
-  /// Launches a child, as ``co_launch(on:name:stack:start:file:line:_:)`` does.
+  /// Launches a child, as ``co_launch(on:name:stack:start:file:line:_:)-(DispatchQueue?,_,_,_,_,_,_)`` does.
   ///
   /// In a cancelled scope, the child's body never runs. Does not suspend. Traps if the scope has ended.
   @inlinable @discardableResult
@@ -76,7 +79,7 @@ public final class Scope: @unchecked Sendable {
 
   @usableFromInline
   func launch(_ job: AnyJob, on queue: DispatchQueue?) {
-    let child = Child(self, job)
+    let child = ScopeChild(self, job)
     // From here on a cancellation by a sibling only sets the flag: the launch below starts the child.
     job.markEnqueued()
     lock.lock()
@@ -101,7 +104,7 @@ public final class Scope: @unchecked Sendable {
 
   // MARK: Children
 
-  private func link(_ child: Child) {
+  private func link(_ child: ScopeChild) {
     child.previous = last
     if let last { last.next = child } else { first = child }
     last = child
@@ -109,7 +112,7 @@ public final class Scope: @unchecked Sendable {
   }
 
   /// Handles the end of a child, as the child's last action, outside its locks.
-  fileprivate func ended(_ child: Child, _ error: (any Error)?) {
+  fileprivate func ended(_ child: ScopeChild, _ error: (any Error)?) {
     var isLate = false
     if let error, policy == .failTogether {
       isLate = !takes(error, of: child.job)
@@ -206,7 +209,10 @@ public final class Scope: @unchecked Sendable {
       lock.lock()
       guard pending > 0 else {
         hasEnded = true
+        let timers = stopTimers
+        stopTimers = nil
         lock.unlock()
+        if timers != nil { endTimers(timers) }
         return passedOn
       }
       if passedOn == nil, job.pointee.flags.load(ordering: .relaxed) & JobFlags.needsCancellationCheck != 0 {
@@ -238,12 +244,12 @@ public final class Scope: @unchecked Sendable {
 }
 
 /// The list entry of a child in its scope, and the callback of the child's completion.
-private final class Child: WaitCallback, @unchecked Sendable {
+final class ScopeChild: WaitCallback, @unchecked Sendable {
   // Sound because the links are under the scope's lock.
   let job: AnyJob
-  private let scope: Scope
-  @exclusivity(unchecked) var next: Child?
-  @exclusivity(unchecked) unowned(unsafe) var previous: Child?
+  let scope: Scope
+  @exclusivity(unchecked) var next: ScopeChild?
+  @exclusivity(unchecked) unowned(unsafe) var previous: ScopeChild?
 
   init(_ scope: Scope, _ job: AnyJob) {
     self.scope = scope
@@ -303,6 +309,7 @@ private func run<Output>(_ policy: Scope.Policy, _ body: (Scope) throws -> Outpu
 /// Suspends until the last child has ended. If the coroutine is cancelled, the children are cancelled first, and the
 /// cancellation error is thrown at the end. After ``Scope/cancel(_:)``, a body that returns a value still succeeds.
 @discardableResult
+@available(*, noasync, message: "use `withThrowingTaskGroup`, or await the `value` of a coroutine that does this")
 public func co_scope<Output>(_ body: (Scope) throws -> Output) throws -> Output { try run(.failTogether, body) }
 
 /// Runs `body` as ``co_scope(_:)`` does, but a child's failure cancels neither its siblings nor the body.
@@ -311,4 +318,5 @@ public func co_scope<Output>(_ body: (Scope) throws -> Output) throws -> Output 
 /// ``CoroutineRuntime/onUnhandledError`` when the last handle of the child is released: a job that `body` returns may
 /// still be joined. A failure of the body cancels the children and is rethrown.
 @discardableResult
+@available(*, noasync, message: "use `withTaskGroup`, or await the `value` of a coroutine that does this")
 public func co_supervise<Output>(_ body: (Scope) throws -> Output) throws -> Output { try run(.supervise, body) }

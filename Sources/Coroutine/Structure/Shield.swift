@@ -6,6 +6,7 @@ import Synchronization
 /// them again. Deadlines and scopes inside `body` work as usual. Calls `body` directly; outside a coroutine it does
 /// nothing else.
 @discardableResult
+@available(*, noasync, message: "start a Task, or await the `value` of a coroutine that does this")
 public func co_shield<Output>(_ body: () throws -> Output) rethrows -> Output {
   guard let job = Carrier.current?.pointee.job else { return try body() }
   var frame = CancelFrame(.shield, inside: job.pointee.frames)
@@ -17,18 +18,5 @@ public func co_shield<Output>(_ body: () throws -> Output) rethrows -> Output {
       _ = job.setShielded(wasShielded)
     }
     return try body()
-  }
-}
-
-extension UnsafeMutablePointer where Pointee == JobRecord {
-  /// Sets whether values reach the job although it is cancelled, and returns the previous setting.
-  ///
-  /// Called on the job's own coroutine.
-  func setShielded(_ isShielded: Bool) -> Bool {
-    let old =
-      isShielded
-      ? pointee.flags.bitwiseOr(JobFlags.shielded, ordering: .acquiringAndReleasing).oldValue
-      : pointee.flags.bitwiseAnd(~JobFlags.shielded, ordering: .acquiringAndReleasing).oldValue
-    return old & JobFlags.shielded != 0
   }
 }

@@ -11,6 +11,7 @@ import Synchronization
 /// A body that returns a value despite the deadline has succeeded. `body` runs directly, on this coroutine, and sees a
 /// cancellation from outside as usual.
 @discardableResult
+@available(*, noasync, message: "await the `value` of a coroutine that does this")
 public func co_timeout<Output>(_ duration: Duration, _ body: () throws -> Output) throws -> Output {
   let (_, job) = try Carrier.requireJob()
   try job.checkCancelled()
@@ -18,8 +19,11 @@ public func co_timeout<Output>(_ duration: Duration, _ body: () throws -> Output
   var frame = CancelFrame(.deadline, inside: job.pointee.frames)
   return try withUnsafeMutablePointer(to: &frame) { frame in
     let scheduler = job.pointee.scheduler.load(ordering: .relaxed)
-    let now = scheduler._withUnsafeGuaranteedRef { $0.clock }
-    var node = TimerNode(deadline: duration.deadline(after: now), effect: .expire(job, frame))
+    let (now, deadline) = scheduler._withUnsafeGuaranteedRef { scheduler in
+      let now = scheduler.clock
+      return (now, scheduler.deadline(duration.nanoseconds, after: now))
+    }
+    var node = TimerNode(deadline: deadline, effect: .expire(job, frame))
     return try withUnsafeMutablePointer(to: &node) { node in
       frame.pointee.timer = (node, scheduler)
       scheduler._withUnsafeGuaranteedRef { $0.add(node, now: now) }

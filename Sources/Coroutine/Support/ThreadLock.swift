@@ -32,7 +32,7 @@ struct ThreadLock: ~Copyable, Sendable {
   private static var contended: UInt32 { 2 }
 
   /// The time for which a thread of a forked child sleeps at most, in ns.
-  private static var childPatience: UInt64 { 1_000_000_000 }
+  private static var childTimeout: UInt64 { 1_000_000_000 }
 
   init() {}
 
@@ -74,9 +74,9 @@ struct ThreadLock: ~Copyable, Sendable {
     // Two in a row: a process that is stopped and continued finds one time over, although the holder lives.
     var timesOver = 0
     while word.exchange(Self.contended, ordering: .acquiring) != Self.free {
-      let patience = cco_facts.forked == 0 ? 0 : Self.childPatience
+      let timeout = cco_facts.forked == 0 ? 0 : Self.childTimeout
       let isInTime = withUnsafePointer(to: word) {
-        clinux_futex_wait(UnsafeRawPointer($0).assumingMemoryBound(to: UInt32.self), Self.contended, patience)
+        clinux_futex_wait(UnsafeRawPointer($0).assumingMemoryBound(to: UInt32.self), Self.contended, timeout)
       }
       timesOver = isInTime ? 0 : timesOver + 1
       if timesOver == 2 { SpinLock.refuseOrphaned() }

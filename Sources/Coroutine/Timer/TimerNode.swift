@@ -57,8 +57,9 @@ class TimerCall: @unchecked Sendable {
   /// Starts the timer.
   ///
   /// Called once, by the creator. Inside a simulation the timer runs on virtual time. Outside, it runs on one of the
-  /// shared workers, which live for ever.
-  final func start(_ duration: Duration) {
+  /// shared workers, which live for ever. In a world with hosts, `isLocal` says whether the clock of the creator's host
+  /// measures the duration, or the world's.
+  final func start(_ duration: Duration, isLocal: Bool = true) {
     // A handler has a carrier and no job.
     let carrier = Carrier.current
     let current = carrier?.pointee.job?.pointee.scheduler.load(ordering: .relaxed) ?? carrier?.pointee.scheduler
@@ -67,7 +68,10 @@ class TimerCall: @unchecked Sendable {
     self.scheduler = Unmanaged.passUnretained(scheduler)
     let now = scheduler.clock
     let effect = TimerNode.Effect.call(Unmanaged.passRetained(self))
-    node.initialize(to: TimerNode(deadline: duration.deadline(after: now), effect: effect))
+    let nanoseconds = duration.nanoseconds
+    let deadline =
+      isLocal ? scheduler.deadline(nanoseconds, after: now) : Duration.deadline(nanoseconds, after: now)
+    node.initialize(to: TimerNode(deadline: deadline, effect: effect))
     scheduler.add(node, now: now)
   }
 

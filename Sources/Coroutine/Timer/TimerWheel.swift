@@ -46,7 +46,8 @@ struct TimerWheel: ~Copyable {
   /// the wheel releases it.
   deinit {
     guard let slots else { return }
-    for position in 0..<Self.levels * 64 {
+    // A world has a wheel for each executor, and lives for microseconds: an empty wheel is not searched.
+    for position in 0..<(count > 0 ? Self.levels * 64 : 0) {
       var entry = slots[position].first
       while let current = entry {
         if case .call(let call) = current.pointee.effect { call.takeRetainedValue().schedulerHasGone() }

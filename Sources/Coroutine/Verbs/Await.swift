@@ -25,6 +25,7 @@ public protocol Awaitable<Output>: Sendable {
 
   /// Suspends the calling coroutine until the result is known. The default uses `observe`; the runtime's own types have
   /// a faster implementation.
+  @available(*, noasync, message: "await `value`")
   func awaitValue() throws -> Output
 }
 
@@ -42,6 +43,7 @@ extension Awaitable {
   public func cancelAwaited() {}
 
   /// Waits through `observe`.
+  @available(*, noasync, message: "await `value`")
   public func awaitValue() throws -> Output {
     let registration = SetOnce<Observation>()
     let cancel: @Sendable () -> Void = { registration.value?.cancel() }
@@ -54,9 +56,15 @@ extension Awaitable {
 /// An awaitable type of the runtime itself, whose outcome is stored in a completion.
 protocol CompletionBacked {
   var completion: CompletionRef { get }
+
+  /// Called by a coroutine that was cancelled while it waited for this, and does not wait any more.
+  func consumerWasCancelled()
 }
 
-extension AnyJob: CompletionBacked {}
+extension AnyJob: CompletionBacked {
+  /// Does nothing: a job that a coroutine joins runs for its scope or its launcher.
+  func consumerWasCancelled() {}
+}
 
 extension Awaitable {
   /// Observes for a coroutine that waits for several awaitables: if the result is known, `completion` is called at
@@ -79,9 +87,11 @@ extension Awaitable {
 /// Waits until `awaitable` has ended, and returns its value or throws its error.
 ///
 /// If the result is known it returns at once, but lets other coroutines run when the time slice is over. If the
-/// coroutine is cancelled, it throws its own cancellation error and does not affect `awaitable`. Throws
-/// ``CoroutineError/notInCoroutine`` outside a coroutine.
+/// coroutine is cancelled, it throws its own cancellation error. A ``Promise`` whose last consumer is cancelled that
+/// way is cancelled too if it has work to cancel, unless the coroutine awaits ``Promise/uncancelled``; a ``Job`` and
+/// other types are not affected. Throws ``CoroutineError/notInCoroutine`` outside a coroutine.
 @inlinable
+@available(*, noasync, message: "await its `value`")
 public func co_await<Output>(_ awaitable: some Awaitable<Output>) throws -> Output {
   try awaitable.awaitValue()
 }
@@ -107,6 +117,7 @@ extension Job: Awaitable {
   public func cancelAwaited() { cancel() }
 
   /// Waits for the job as ``join()`` does.
+  @available(*, noasync, message: "await `value`")
   @inlinable
   public func awaitValue() throws -> Success { try join() }
 }

@@ -12,6 +12,7 @@ public var co_isCancelled: Bool {
 ///
 /// Does not suspend: for long computations between suspensions. Throws ``CoroutineError/notInCoroutine`` outside a
 /// coroutine.
+@available(*, noasync, message: "use `Task.checkCancellation()`")
 public func co_checkCancelled() throws {
   try Carrier.requireJob().1.checkCancelled()
 }

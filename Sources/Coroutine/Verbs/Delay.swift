@@ -7,6 +7,7 @@ import Synchronization
 ///
 /// If the coroutine is cancelled, it throws the cancellation error at once. Throws ``CoroutineError/notInCoroutine``
 /// outside a coroutine. Constant time whatever the number of timers; no allocation.
+@available(*, noasync, message: "use `Task.sleep(for:)`")
 public func co_delay(_ duration: Duration) throws {
   let (carrier, job) = try Carrier.requireJob()
   try job.checkCancelled()
@@ -16,7 +17,7 @@ public func co_delay(_ duration: Duration) throws {
   let scheduler = job.pointee.scheduler.load(ordering: .relaxed)
   try scheduler._withUnsafeGuaranteedRef { scheduler in
     let now = scheduler.clock
-    let deadline = Duration.deadline(nanoseconds, after: now)
+    let deadline = scheduler.deadline(nanoseconds, after: now)
     var node = TimerNode(deadline: deadline, job)
     try withUnsafeMutablePointer(to: &node) { node in
       _ = try WaitQueue.park(carrier, job, .delay, for: UInt(truncatingIfNeeded: deadline)) { epoch in

@@ -136,6 +136,7 @@ public final class Resumer<Output: Sendable>: Sendable {
 /// - Returns: The value that the resumer was given.
 /// - Throws: The error that the resumer was given; the error of `start`; the cancellation error;
 ///   ``CoroutineError/notInCoroutine`` outside a coroutine.
+@available(*, noasync, message: "use `withCheckedThrowingContinuation`")
 public func co_suspend<Output: Sendable>(
   onCancel: (@Sendable () -> Void)? = nil,
   _ start: (Resumer<Output>) throws -> Void

@@ -6,6 +6,7 @@ import Synchronization
 /// If it is already on `queue`, it goes to the back of the ready queue. If the coroutine is cancelled before the
 /// switch, it throws and stays on its queue; if it is cancelled during the switch, it throws on the new queue. Throws
 /// ``CoroutineError/notInCoroutine`` outside a coroutine.
+@available(*, noasync, message: "use a Task that prefers a `CoroutineExecutor`")
 public func co_switch(to queue: DispatchQueue) throws {
   let (carrier, job) = try Carrier.requireJob()
   try job.checkCancelled()
@@ -13,10 +14,24 @@ public func co_switch(to queue: DispatchQueue) throws {
   if job.pointee.scheduler.load(ordering: .relaxed).toOpaque() == Unmanaged.passUnretained(destination).toOpaque() {
     return try co_yield()
   }
-  destination.pin(queue)
-  job.moveDeadlines(to: destination)
-  job.pointee.destination = Unmanaged.passUnretained(destination)
-  job.pointee.after = .transfer
-  Carrier.giveWay(carrier, job)
+  Carrier.transfer(carrier, job, to: destination, holding: queue)
+  try job.checkCancelled()
+}
+
+/// Continues the running coroutine on the thread of a ``CoroutineHost``.
+///
+/// Suspends, as `co_switch(to:)` to a queue does. If it is already there, it goes to the back of the ready queue. If
+/// the coroutine is cancelled before the switch, it throws and stays where it is; if it is cancelled during the switch,
+/// it throws on the host's thread. Throws ``CoroutineError/notInCoroutine`` outside a coroutine.
+@available(*, noasync, message: "use a Task that prefers a `CoroutineExecutor`")
+public func co_switch(to host: HostedScheduler) throws {
+  let (carrier, job) = try Carrier.requireJob()
+  try job.checkCancelled()
+  let destination = host.scheduler
+  if job.pointee.scheduler.load(ordering: .relaxed).toOpaque() == Unmanaged.passUnretained(destination).toOpaque() {
+    return try co_yield()
+  }
+  try Host.requireReal(job) { "the thread of a CoroutineHost" }
+  Carrier.transfer(carrier, job, to: destination, holding: nil)
   try job.checkCancelled()
 }

@@ -2,6 +2,7 @@
 /// this queue.
 ///
 /// Throws if the coroutine is cancelled, before or after; ``CoroutineError/notInCoroutine`` outside a coroutine.
+@available(*, noasync, message: "use `Task.yield()`")
 public func co_yield() throws {
   let (carrier, job) = try Carrier.requireJob()
   try job.checkCancelled()

@@ -300,7 +300,7 @@ extension UnsafeMutablePointer where Pointee == Completion {
   /// Throws the cancellation error, and then does not affect the work.
   @inlinable @inline(__always)
   func wait(_ kind: WaitKind) throws {
-    let (carrier, job) = try Carrier.beginWaiting()
+    let (carrier, job) = try Carrier.beginWaiting(for: UInt(bitPattern: self))
     if !isSettled { try park(kind, carrier, job) }
     // Only now: a cancelled waiter has observed nothing.
     if !pointee.isObserved.load(ordering: .relaxed) { pointee.isObserved.store(true, ordering: .relaxed) }
@@ -352,6 +352,41 @@ extension UnsafeMutablePointer where Pointee == Completion {
     pointee.lock.unlock()
     if wasLinked { Unmanaged.passUnretained(callback).release() }
     return wasLinked
+  }
+}
+
+extension CompletionRef {
+  enum Removal { case removed, isLast, hasFired }
+
+  /// Unlinks a callback if another consumer of the outcome is linked: a job, a promise or an observing callback.
+  func removeUnlessLast(_ callback: WaitCallback) -> Removal {
+    pointee.lock.lock()
+    guard callback.waiter.pointee.isLinked else {
+      pointee.lock.unlock()
+      return .hasFired
+    }
+    guard pointee.waiters.hasConsumer(otherThan: callback.waiter) else {
+      pointee.lock.unlock()
+      return .isLast
+    }
+    pointee.waiters.remove(callback.waiter)
+    pointee.lock.unlock()
+    Unmanaged.passUnretained(callback).release()
+    return .removed
+  }
+}
+
+extension WaitQueue {
+  /// Whether a waiter other than `one` takes the outcome.
+  fileprivate func hasConsumer(otherThan one: UnsafeMutablePointer<Waiter>) -> Bool {
+    var waiter = first
+    while let current = waiter {
+      waiter = current.pointee.next
+      guard current != one else { continue }
+      if current.pointee.job != nil || current.pointee.notify != nil { return true }
+      if current.pointee.callback._withUnsafeGuaranteedRef({ $0.observes }) { return true }
+    }
+    return false
   }
 }
 

@@ -4,8 +4,8 @@ import Synchronization
 // at a time.
 //
 // Usually the drain of the worker runs them. If a job keeps that worker busy for long, the watchdog asks an idle worker
-// to run them in its place (Watchdog.swift). Single handlers are not moved: the whole queue changes its runner. So
-// there is one order, that of appending, and one handler of the queue at a time, on whatever thread.
+// to run them instead (Watchdog.swift). Single handlers are not moved: the whole queue changes its runner. So handlers
+// run in the order of appending, one at a time, on any thread.
 //
 //            append                        run                        the last has returned
 //   EMPTY ------------> READY ----------------------------> RUNNING ------------------------> EMPTY
@@ -17,17 +17,17 @@ import Synchronization
 // One runner. `run` continues only in READY, and leaves READY under the lock: so of a drain and its helper only one
 // continues.
 //
-// No handler is left behind. The thread that brings the queue to READY makes the worker's drain check it: on the
-// worker's own carrier the drain checks before it goes idle; from elsewhere the thread sends the drain a wake-up
-// (TimerWakeup.swift), after `isReady` is set. In READY that has been done by the thread that brought it there. In
-// RUNNING the runner checks once more before it leaves, and if it is not the worker's own drain, it sends the wake-up.
+// Why every handler runs. The thread that brings the queue to READY makes the worker's drain check it:
+// - On the worker's own carrier, the drain checks before it goes idle.
+// - On another thread, the thread sends the drain a wake-up (TimerWakeup.swift), after `isReady` is set.
+// In RUNNING the runner checks once more before it ends. If it is not the worker's own drain, it sends the wake-up.
 //
 // The order of registration. The handlers that coroutines of the shared scheduler attach to one promise or job go to
 // one worker, that of the first (Completion.workerOfHandlers): a coroutine may be on another worker when it attaches
 // the next one. They are sent in the order of attaching (Completion.swift), so they are appended, and run, in that
 // order.
 //
-// A worker lives for ever, so a queued handler holds neither the scheduler nor its queue.
+// A worker is never released, so a queued handler retains neither the scheduler nor its queue.
 
 final class HandlerQueue: @unchecked Sendable {
   // Sound because everything mutable is accessed under `lock`, and `isReady` is atomic.
@@ -94,8 +94,8 @@ extension Scheduler {
 
   /// Sends a handler to a worker, from any thread.
   func sendToWorker(_ message: Inbox.Message, _ handlers: Unmanaged<HandlerQueue>) {
-    let drainMustLook = handlers._withUnsafeGuaranteedRef { $0.append(message) }
-    if drainMustLook, !isOwnTurn { sendTimerWakeup() }
+    let needsCheck = handlers._withUnsafeGuaranteedRef { $0.append(message) }
+    if needsCheck, !isOwnTurn { sendTimerWakeup() }
   }
 
   /// Asks `helper` to run this worker's handlers.
@@ -118,7 +118,7 @@ extension UnsafeMutablePointer where Pointee == Completion {
       let workerPool = scheduler.readyQueue.pointee.workerPool.unsafelyUnwrapped
       return workerPool._withUnsafeGuaranteedRef { workerPool in
         if pointee.handlerWorker == mine, Int(mine) < workerPool.workers.count { return current }
-        // A number from another pool, as tests use them, may be too large for this one; that of a spare worker is.
+        // The number may be too large, if it is one of a spare worker, or of another pool in a test.
         let index = Int(pointee.handlerWorker) % workerPool.workers.count
         return Unmanaged.passUnretained(workerPool.workers[index])
       }

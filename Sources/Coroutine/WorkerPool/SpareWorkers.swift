@@ -1,13 +1,13 @@
-// Spare workers. If every worker of the pool is busy with a job that computes for long, or blocks its thread, the work
-// behind those jobs would wait for their end: two sleeping calls on two processors would stop a server. A spare worker
-// takes that work over. It is a worker as the others are, with these differences:
+// Spare workers. If every worker of the pool is busy with a job that computes for long, or that blocks its thread, the
+// other work of those workers would wait for the ends of these jobs. Two sleeping calls on two processors would stop a
+// server. A spare worker takes that work over. It differs from the other workers in three ways:
 //
-//   * only the watchdog gives it work: it has no idle bit, so nobody offers it any, and it steals none,
-//   * a job that it has resumed once may come back to it, by a wake-up from outside the pool,
-//   * without work it sleeps, and is the first to be used again.
+// - Only the watchdog gives it work. It has no idle bit, so no worker offers it work, and it does not steal.
+// - A job that it has resumed once may return to it, by a wake-up from outside the pool.
+// - Without work it sleeps, and is reused before a new one is created.
 //
-// The bound is what a thread costs in memory, some ten kilobytes: a process that blocks more threads than that should
-// use co_blocking, which has a bound that can be set.
+// Their number is limited because each thread costs some ten kilobytes of memory. A process that blocks more threads
+// should use co_blocking, whose limit can be set.
 
 extension WorkerPool {
   /// The largest number of spare workers.

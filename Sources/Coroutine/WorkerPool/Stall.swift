@@ -2,8 +2,8 @@ import Synchronization
 
 /// A coroutine that has kept a thread of the worker pool for long, without a suspension.
 ///
-/// It computes, or it has called something that blocks the thread: use ``co_blocking(_:)`` for that, or suspend now and
-/// then by ``co_yield()``. See ``CoroutineRuntime/onStall(after:_:)``.
+/// It computes, or it has called a function that blocks the thread. Use ``co_blocking(_:)`` for blocking calls, and
+/// ``co_yield()`` in long computations. See ``CoroutineRuntime/onStall(after:_:)``.
 public struct Stall: Sendable, CustomStringConvertible {
   /// The name, the number and the launch site of the coroutine; nil if it was not found among very many.
   public let coroutine: String?
@@ -36,7 +36,7 @@ public struct Stall: Sendable, CustomStringConvertible {
     _ = consume old
   }
 
-  /// Not `withLock`, because a closure that returns a closure allocates, and that under the lock.
+  /// Without `withLock`, because a closure that returns a closure allocates, which must not happen under the lock.
   static var currentHandler: (@Sendable (Stall) -> Void)? {
     lock.lock()
     defer { lock.unlock() }
@@ -45,7 +45,7 @@ public struct Stall: Sendable, CustomStringConvertible {
 }
 
 extension WorkerPool {
-  /// Tells the handler which coroutine has kept `worker`; returns whether there was something to tell.
+  /// Reports the coroutine that has kept `worker` to the handler; returns whether there was one to report.
   ///
   /// Called by the watchdog only.
   func reportStall(of worker: Scheduler, since start: UInt64, _ now: UInt64) -> Bool {
@@ -57,23 +57,22 @@ extension WorkerPool {
     return true
   }
 
-  /// The job that runs on `worker`, according to a look at the live jobs of each worker, and whether all were looked
-  /// at.
+  /// Returns the job that runs on `worker`, and whether the search was complete.
   ///
-  /// A job is in the list of the worker where it was launched. The look is bounded, because launches and ends of jobs
-  /// wait for it.
+  /// The search inspects the live jobs of each worker, because a job is in the list of the worker where it was
+  /// launched. It is bounded, because launches and ends of jobs wait for the lock.
   private func running(on worker: Scheduler) -> (job: AnyJob?, isSure: Bool) {
     var isSure = true
     for home in workers + spares {
       let found: AnyJob? = home.liveLock.withLock {
         var next = home.firstLive
-        var looks = 0
-        while let job = next, looks < 10_000 {
+        var inspected = 0
+        while let job = next, inspected < 10_000 {
           if job.seemsRunning, job.pointee.scheduler.load(ordering: .relaxed).toOpaque() == worker.address {
             return job.handle.takeUnretainedValue()
           }
           next = job.pointee.nextLive
-          looks += 1
+          inspected += 1
         }
         isSure = isSure && next == nil
         return nil

@@ -23,7 +23,7 @@ struct StealBackoff {
   /// them all. A larger value would keep jobs of a few µs on one worker.
   static var worth: UInt64 { 2_000 }
   /// The number of unprofitable steals in a row after which the worker backs off.
-  static var patience: UInt8 { 3 }
+  static var limit: UInt8 { 3 }
 
   /// A point in a thread's processor time.
   ///
@@ -37,7 +37,7 @@ struct StealBackoff {
 
   private var count = 0
   private var taken = Moment(thread: 0, nanoseconds: 0)
-  private var poor: UInt8 = 0
+  private var unprofitable: UInt8 = 0
 
   /// Records a steal of `count` jobs.
   mutating func took(_ count: Int, at now: Moment) {
@@ -53,11 +53,12 @@ struct StealBackoff {
     let now = now()
     // If the drain is on another thread by now, the two times are not comparable. A change of thread takes a new time
     // slice, so usually the stolen jobs have lasted long.
-    let isPoor = now.thread == taken.thread && now.nanoseconds &- taken.nanoseconds < UInt64(count) &* Self.worth
+    let isUnprofitable =
+      now.thread == taken.thread && now.nanoseconds &- taken.nanoseconds < UInt64(count) &* Self.worth
     count = 0
-    poor = isPoor ? poor + 1 : 0
-    guard poor >= Self.patience else { return true }
-    poor = Self.patience - 1
+    unprofitable = isUnprofitable ? unprofitable + 1 : 0
+    guard unprofitable >= Self.limit else { return true }
+    unprofitable = Self.limit - 1
     return false
   }
 }

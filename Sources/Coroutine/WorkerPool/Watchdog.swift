@@ -16,17 +16,19 @@ import Synchronization
 // It also ends back-offs: first of one worker, as a probe, and if no worker has backed off again by the next
 // inspection, of all.
 //
-// The pace. A worker that goes idle while the watchdog is slow could help at once: it makes the watchdog fast
-// (startWatching). The watchdog says that it is slow, and reads the idle bits after that; a worker sets its bit, and
-// reads `isSlow` after that. So one of them sees the other. The slow time is set before `isSlow`, so that the fast
-// time, set by whoever clears `isSlow`, replaces it.
+// The interval. A worker that goes idle while the watchdog is slow could help at once, so it makes the watchdog fast
+// (startWatching). The watchdog sets `isSlow`, and reads the idle bits after that. A worker sets its idle bit, and
+// reads `isSlow` after that. So one of them sees the other. The watchdog schedules the slow interval before it sets
+// `isSlow`, so that the fast interval, scheduled by the thread that clears `isSlow`, replaces it.
 
 extension WorkerPool {
   private static var fast: DispatchTimeInterval { .milliseconds(2) }
   private static var slow: DispatchTimeInterval { .milliseconds(25) }
 
   /// Whether a worker may need help, now or soon, or backs off.
-  private var hasToWatch: Bool { withoutDrain().nonzeroBitCount < workers.count || isAnyBackingOff }
+  private var hasToWatch: Bool {
+    withoutDrain().nonzeroBitCount < workers.count || isAnyBackingOff || isSpareBusy.load(ordering: .relaxed)
+  }
 
   func startWatching() {
     guard hasToWatch else { return }
@@ -45,13 +47,17 @@ extension WorkerPool {
   }
 
   func watch() {
+    // Cleared before the inboxes are read: a spare worker that gets busy has a message first, and then sets it.
+    _ = isSpareBusy.exchange(false, ordering: .acquiringAndReleasing)
     let anyStalled = inspectAll()
+    if spares.contains(where: { !$0.inbox.isIdle }) { isSpareBusy.store(true, ordering: .relaxed) }
+    rescueSwiftJobs(anyStalled)
     let backoffs = backoffs.load(ordering: .relaxed)
     endBackoffs(ofAll: backoffs == lastBackoffs)
     lastBackoffs = backoffs
     guard hasToWatch else {
       watching.store(false, ordering: .sequentiallyConsistent)
-      // A worker that got work, or backed off, in the meantime saw `watching` set: check once more on its behalf.
+      // A worker that got work, or backed off, before this store saw `watching` set. So this checks once more for it.
       startWatching()
       return
     }
@@ -77,7 +83,7 @@ extension WorkerPool {
       }
       let last = lastSeen[index]
       var seen = Seen(worker)
-      // Counted from the first inspection that finds it so: the last look of a worker that has just got work is old.
+      // Counted from the first inspection with this `lastLook`, which is old if the worker has just got work.
       if seen.lastLook == last.lastLook { (seen.busySince, seen.isReported) = (last.busySince, last.isReported) }
       if seen.busySince == 0 { seen.busySince = now }
       let hasStalled = now > seen.busySince && now - seen.busySince > stalls

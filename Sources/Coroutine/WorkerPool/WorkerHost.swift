@@ -3,16 +3,16 @@ import Dispatch
 import Glibc
 import Synchronization
 
-// A thread of the worker pool: it runs the drains of one scheduler, and sleeps between them.
+// A host that is a thread of the worker pool. The thread runs the drains of one scheduler, and sleeps between them.
 //
 //               submit                       the thread                   nothing to do
 //   UNSTARTED ----------> SUBMITTED <===> RUNNING ----------> SLEEPING ---------------> RUNNING
-//                             ^      submit  |                   |    its time is over
+//                             ^      submit  |                   |    the timer is due
 //                             |              |                   | submit, and a wake-up
 //                             +--------------+-------------------+
 //
 // `submit` is called by the thread that has moved the inbox out of `idle`, and by the drain when its time slice is used
-// up. So at most one submission is under way (Scheduler.swift, 1).
+// up. So at most one submission is pending (Scheduler.swift, 1).
 //
 // Invariants
 //  1. Every submission is followed by a drain. `submit` exchanges SUBMITTED for the old state; the thread exchanges
@@ -20,15 +20,14 @@ import Synchronization
 //     overwritten unseen.
 //  2. The thread sleeps only in SLEEPING, which it reaches from RUNNING by compare-and-swap: a submission before that
 //     makes it fail. A submission after it finds SLEEPING, and wakes the thread. The kernel compares the word when the
-//     thread goes to sleep, so a wake-up in between is not lost either.
+//     thread goes to sleep, so a wake-up between the two is not lost.
 //  3. Only the thread runs the scheduler's drains. `timer` is accessed by them and by the thread, so by one thread.
 //
-// Timers. The drain sets the time of the next timer before it goes idle, and the thread sleeps until then at most. A
-// timer that another thread starts meanwhile sends a message if it is earlier (Scheduler.add). When the time is over,
-// the thread moves the inbox out of `idle` itself, or finds that another thread has, and then that one submits.
+// Timers. The drain sets the time of the next timer before it goes idle, and the thread sleeps until then at most. If
+// another thread starts an earlier timer, it sends a message (Scheduler.add). When the timer is due, the thread moves
+// the inbox out of `idle` itself. If another thread has done that before, that thread submits.
 //
-// Dispatch has no part in this: no queue, no timer source and no manager thread, so an idle worker is woken by one
-// system call.
+// No queue, timer source or manager thread of Dispatch is involved, so one system call wakes an idle worker.
 
 final class WorkerHost: Host, @unchecked Sendable {
   // Sound because the state is atomic, and the invariants name the guard of everything else.
@@ -50,14 +49,14 @@ final class WorkerHost: Host, @unchecked Sendable {
     super.init(label: label)
   }
 
-  /// Creates the scheduler of a worker, which lives for ever.
+  /// Creates the scheduler of a worker, which is never released.
   ///
-  /// Its thread starts with its first drain. The scheduler's queue runs nothing: it stands for the scheduler where a
-  /// queue is asked for.
+  /// Its thread starts with its first drain. The scheduler's queue runs no block: it identifies the scheduler in
+  /// interfaces that need a queue.
   static func makeScheduler(_ label: String, _ pool: WorkerPool, _ index: Int) -> Scheduler {
     let queue = DispatchQueue(label: label)
     let made = Scheduler(host: WorkerHost(label, index), anchor: queue, pool: pool, index: index)
-    QueueHost.lead(queue, to: made)
+    QueueHost.store(made, in: queue)
     return made
   }
 
@@ -102,7 +101,7 @@ final class WorkerHost: Host, @unchecked Sendable {
     guard let argument else { return nil }
     let scheduler = Unmanaged<Scheduler>.fromOpaque(argument).takeUnretainedValue()
     guard let host = scheduler.host as? WorkerHost else { return nil }
-    // A cancelled thread would take the frames of the coroutine that it runs with it.
+    // A cancelled thread would drop the frames of the coroutine that it runs.
     pthread_setcancelstate(Int32(PTHREAD_CANCEL_DISABLE), nil)
     clinux_name_thread("co-worker-\(host.index)")
     host.thread.store(UInt(pthread_self()), ordering: .relaxed)
@@ -115,7 +114,7 @@ final class WorkerHost: Host, @unchecked Sendable {
         scheduler.drain()
       } else if timer <= scheduler.clock {
         timer = .max
-        // If that fails, another thread has just done it, and submits.
+        // If that fails, another thread has just woken the inbox, and submits.
         if scheduler.inbox.wakeUp() { scheduler.drain() }
       } else {
         sleep(scheduler)
@@ -125,7 +124,7 @@ final class WorkerHost: Host, @unchecked Sendable {
 
   /// Sleeps until the next submission or timer.
   ///
-  /// May return early; the caller finds out why.
+  /// May return early; the caller checks the state and the timer again.
   private func sleep(_ scheduler: Scheduler) {
     let now = scheduler.clock
     let time: UInt64 = timer == .max ? 0 : timer > now ? timer - now : 1

@@ -6,7 +6,7 @@ import Synchronization
 // (WorkerHost.swift). A job is on one worker at a time; between two suspensions it may be on another.
 //
 // Distribution of work
-//   * a launch from outside goes to the workers in turn,
+//   * launches from outside are distributed round-robin, to workers without work first,
 //   * a worker with more than one ready job wakes an idle worker, which steals half of them,
 //   * a waker takes the woken job to its own worker (Carrier.sendRemotely),
 //   * a worker whose steals do not pay backs off from stealing for a while (StealBackoff.swift),
@@ -44,14 +44,19 @@ final class WorkerPool: @unchecked Sendable {
   let backoffs = Atomic<Int>(0)
   private let nextIndex = Atomic<Int>(0)
   let watching = Atomic<Bool>(false)
+  /// Jobs of Swift Concurrency that any worker may run (WorkerPool+Swift.swift).
+  let swiftJobs = SharedSwiftJobs()
   /// Whether the watchdog fires seldom, because all workers are busy.
   let isSlow = Atomic<Bool>(false)
+  /// Whether a spare worker may be busy, which is watched although all workers may be idle.
+  let isSpareBusy = Atomic<Bool>(false)
   let watchdog: any DispatchSourceTimer
   let label: String
   // Used by the watchdog only; its queue is serial.
   @exclusivity(unchecked) var spares: [Scheduler] = []
   @exclusivity(unchecked) var lastSeen: [Seen] = []
   @exclusivity(unchecked) var lastBackoffs = 0
+  @exclusivity(unchecked) var lastSwiftJob: UInt = 0
 
   init(count: Int, label: String) {
     let count = min(64, max(1, count))
@@ -66,11 +71,11 @@ final class WorkerPool: @unchecked Sendable {
     watchdog.activate()
   }
 
-  /// Returns the worker for the next launch from outside: one without work, else the workers in turn.
+  /// Returns the worker for the next launch from outside: one without work, else the next one round-robin.
   func nextWorker() -> Scheduler {
-    let turn = (nextIndex.wrappingAdd(1, ordering: .relaxed).oldValue & .max) % workers.count
+    let index = (nextIndex.wrappingAdd(1, ordering: .relaxed).oldValue & .max) % workers.count
     let mask = withoutDrain(false)
-    return mask == 0 || mask & (1 << UInt64(turn)) != 0 ? workers[turn] : workers[mask.trailingZeroBitCount]
+    return mask == 0 || mask & (1 << UInt64(index)) != 0 ? workers[index] : workers[mask.trailingZeroBitCount]
   }
 
   /// Wakes an idle worker; called by a worker that has more ready jobs than it can run at once.
@@ -148,17 +153,24 @@ final class WorkerPool: @unchecked Sendable {
     return false
   }
 
-  /// Whether an offer, or the end of its back-off, has cleared this worker's bit, which was set when it found no work.
+  /// Whether an offer, or the end of its back-off, has cleared this worker's bit, which was set when it found no work;
+  /// or whether a Swift job waits for any worker.
   ///
   /// Called by a worker that has just gone idle.
   func wasOffered(_ scheduler: Scheduler) -> Bool {
-    Int(scheduler.index) < workers.count && withoutDrain() & (1 << UInt64(scheduler.index)) == 0
+    let isOffered = Int(scheduler.index) < workers.count && withoutDrain() & (1 << UInt64(scheduler.index)) == 0
+    return isOffered || swiftJobs.isWaitingAtLast
   }
 
   /// Marks a worker as busy that was woken by a message and not by an offer.
   func markBusy(_ scheduler: Scheduler) {
     let index = Int(scheduler.index)
-    guard withoutDrain(false) != 0, index < workers.count else { return }
+    if index >= workers.count {
+      // A spare worker, perhaps the only one that is busy.
+      _ = isSpareBusy.exchange(true, ordering: .acquiringAndReleasing)
+      return startWatching()
+    }
+    guard withoutDrain(false) != 0 else { return }
     _ = notIdle(index)
     _ = endBackoff(index)
     // It may be about to run one job for long while others sleep.

@@ -15,17 +15,17 @@ extern "C" {
 typedef void (*cexceptions_suspend)(void *_Nullable context);
 
 /// Throws `number`, catches it, suspends `times` times inside of the catch block and throws it again from there.
-/// Answers what is caught then.
+/// Returns what is caught then.
 int cexceptions_rethrown(int number, int times, cexceptions_suspend suspend, void *_Nullable context);
 
-/// The same for an exception that is caught while another one is being handled. Answers both numbers' sum.
+/// The same for an exception that is caught while another one is being handled. Returns both numbers' sum.
 int cexceptions_nested(int outer, int inner, cexceptions_suspend suspend, void *_Nullable context);
 
-/// Throws through a frame whose destructor suspends `times` times. Answers how often std::uncaught_exceptions was
+/// Throws through a frame whose destructor suspends `times` times. Returns how often std::uncaught_exceptions was
 /// wrong: it is to be 1 in the destructor, and 0 before and afterwards.
 int cexceptions_miscounted(int times, cexceptions_suspend suspend, void *_Nullable context);
 
-/// What std::uncaught_exceptions answers here.
+/// What std::uncaught_exceptions returns here.
 int cexceptions_uncaught(void);
 
 /// Whether an exception is being handled here.

@@ -11,13 +11,23 @@ extern "C" {
 
 #pragma clang assume_nonnull begin
 
-/// Forks. The child calls `body`, and exits with its answer; SIGALRM ends it after so many seconds. Returns the child's
-/// exit code, minus the signal that ended it, or -1,000 where there was no child.
+/// Forks. The child closes its copies of sockets, calls `body`, and exits with its answer; SIGALRM ends it after so
+/// many seconds. Returns the child's exit code, minus the signal that ended it, or -1,000 where there was no child.
 int cts_in_child(unsigned seconds, int (*body)(void *_Nullable argument), void *_Nullable argument);
 
-/// The processor time, in ns, of a switch there and back on this processor, without any cure: with equal sticky
+/// The same with a child that keeps its copies of sockets.
+int cts_in_child_with_sockets(unsigned seconds, int (*body)(void *_Nullable argument), void *_Nullable argument);
+
+/// Whether every thread but the calling one sleeps. One that runs may hold a lock of the C library, of Swift's runtime
+/// or of Dispatch, which would stay locked in a forked child.
+bool cts_other_threads_sleep(void);
+
+/// The processor time, in ns, of a switch there and back on this processor, without any mitigation: with equal sticky
 /// floating-point flags on both sides, or with different ones. Long runs, the best of several. x86-64.
 double cts_round_trip(int flags_differ);
+
+/// The bytes that malloc has given out and not got back, of all threads; a thread's own cache counts as given out.
+size_t cts_heap_bytes(void);
 
 /// Calls `body` while the caller's real stack, and no memory of a sanitizer, refers to `object`.
 void cts_hold(void *object, void (*body)(void *_Nullable argument), void *_Nullable argument);

@@ -33,6 +33,7 @@ import Testing
     let end = try await read(1_000, under: "-Sn 1024")
     #expect(end.status == 0, "\(end.errors.suffix(2_000))")
     #expect(end.output.contains(/\n1000 feeds +2000 +2000\b/))
+    #expect(!end.errors.contains("in place of 1000"), "the soft limit was raised, so all 1,000 fit")
   }
 
   @Test func `is read by fewer at once under a hard limit, and that is said`() async throws {
@@ -42,6 +43,13 @@ import Testing
       end.errors.contains(/\d+ feeds at once in place of 1000, since this process may have 256 open files; raise/)
     )
     #expect(end.output.contains(/\n300 feeds +600 +600\b/))
+  }
+
+  @Test func `a connection that failed for want of a descriptor names the limit, any other its own reason`() {
+    let error = URLError(.cannotConnectToHost)
+    #expect(HTTPStreams.reason(error, descriptorsLeft: 0) == DescriptorLimit.exceeded)
+    #expect(HTTPStreams.reason(error, descriptorsLeft: 1) == error.localizedDescription)
+    #expect(DescriptorLimit.exceeded.contains("raise it with ulimit -n"))
   }
 
   @Test func `an error for want of a descriptor names the limit`() {

@@ -17,7 +17,9 @@ import Testing
       rows: rows,
       environment: ["TERM": "xterm"].merging(environment) { $1 }
     )
-    return try await DemoProcess.run(["feeds"], environment: ["XDG_CACHE_HOME": folder.path("")], terminal: terminal)
+    // Half a minute for a feed, which the program gives unasked, is little on a machine that others use too.
+    let arguments = ["feeds", "--timeout", "240"]
+    return try await DemoProcess.run(arguments, environment: ["XDG_CACHE_HOME": folder.path("")], terminal: terminal)
   }
 
   @Test func `has a bar for each feed and one for all, and gives the cursor back before the table`() async throws {

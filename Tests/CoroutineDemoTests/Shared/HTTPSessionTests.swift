@@ -41,7 +41,7 @@ import FoundationNetworking
     await #expect(throws: Interrupted(signal: SIGINT)) { try await job.value }
     // The server would hold the request for an hour. On a separate thread, because this one must not block.
     let isIdle = Event<Bool>()
-    Thread.detachNewThread { isIdle.happen(client.becomesIdle(within: 20)) }
+    Thread.detachNewThread { isIdle.happen(client.becomesIdle(within: 60)) }
     #expect(await isIdle.value)
     await server.stop()
   }
@@ -58,7 +58,7 @@ import FoundationNetworking
     } throws: { error in
       if case CoroutineError.notInCoroutine = error { true } else { false }
     }
-    #expect(client.close(within: 20))
+    #expect(client.close(within: 60))
     await server.stop()
     #expect(requests.withLock { $0 } == 0)
   }

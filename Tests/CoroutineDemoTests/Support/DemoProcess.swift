@@ -41,7 +41,7 @@ final class DemoProcess: Sendable {
     process.environment = environment
     process.executableURL = limit == nil ? Self.executable : URL(filePath: "/bin/sh")
     let shell = limit.map { ["-c", "ulimit \($0); exec \"$0\" \"$@\"", Self.executable.path] } ?? []
-    process.arguments = shell + arguments
+    process.arguments = shell + Self.patient(arguments)
     process.standardInput = try input.map(Self.pipe) ?? FileHandle.nullDevice
     process.terminationHandler = { [status] in status.happen($0.terminationStatus) }
 
@@ -62,6 +62,11 @@ final class DemoProcess: Sendable {
     try process.run()
     // The reader sees the end only when all writers are closed.
     try terminal.slave.close()
+  }
+
+  /// A test that gives up leaves no process behind.
+  deinit {
+    if process.isRunning { kill(process.processIdentifier, SIGKILL) }
   }
 
   /// Runs to the end.
@@ -89,6 +94,9 @@ final class DemoProcess: Sendable {
     try #require(await errors.contains(text), "it ended without saying '\(text)': \(errors.text)")
   }
 
+  /// What standard error contains up to now.
+  var errorsSoFar: String { errors.text }
+
   /// Returns when standard output, or the terminal, contains `text`.
   func shows(_ text: String) async throws {
     try #require(await output.contains(text), "it ended without showing '\(text)'")
@@ -109,6 +117,13 @@ final class DemoProcess: Sendable {
 
   func end() async -> End {
     await End(status: status.value, output: output.whole, errors: errors.whole)
+  }
+
+  /// The arguments with a long timeout for a login, which gives up after 30 s otherwise: early on a crowded machine.
+  private static func patient(_ arguments: [String]) -> [String] {
+    let isGiven = arguments.contains { $0.hasPrefix("--timeout") }
+    if arguments.first != "login" || isGiven { return arguments }
+    return ["login", "--timeout", "600"] + arguments.dropFirst()
   }
 
   /// Beside the tests' own executable in the build folder.

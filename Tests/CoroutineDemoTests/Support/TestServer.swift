@@ -25,14 +25,20 @@ struct TestServer {
     await server.stop()
     _ = await run.result
   }
+}
 
-  /// A port of the loopback interface that was free a moment ago.
-  static func closedPort() throws -> UInt16 {
+/// A port of the loopback interface that is taken, so that no other test is given it, and on which nobody listens.
+final class SilentPort {
+  let number: UInt16
+  private let socket: Socket
+
+  init() throws {
     let socket = try Socket(domain: AF_INET)
-    defer { try? socket.close() }
     try socket.bind(to: .inet(ip4: "127.0.0.1", port: 0))
     guard case .ip4(_, let port) = try socket.sockname() else { throw SocketError.disconnected }
-    return port
+    (self.number, self.socket) = (port, socket)
   }
+
+  deinit { try? socket.close() }
 }
 #endif

@@ -11,7 +11,7 @@ struct BlockingStressTests {
   {
     let stress = Stress()
     let limit = 6
-    let pool = BlockingPool(limit: limit, patience: .microseconds(300))
+    let pool = BlockingPool(limit: limit, idleTimeout: .microseconds(300))
     let (started, running, captures, results) = (Census(), Census(), Census(), Census())
     let most = Most()
     let (rounds, width) = (stress.rounds(400), 50)

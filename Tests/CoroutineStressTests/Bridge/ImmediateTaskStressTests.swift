@@ -27,9 +27,10 @@ struct ImmediateTaskStressTests {
       try part(user) {
         try go(1)
         let inner = co_launch(start: .immediate) {
-          if currentTask() != nil || Request.user != -1 { strangers.change() }
+          // Not in the Task that has launched it, but with its bindings.
+          if currentTask() != nil || Request.user != user { strangers.change() }
           let task = Task.immediate { try part(user + 1) { try go(2) } }
-          if currentTask() != nil || Request.user != -1 { strangers.change() }
+          if currentTask() != nil || Request.user != user { strangers.change() }
           try co_await { try await task.value }
         }
         try co_yield()

@@ -161,17 +161,17 @@ struct RegisterSettleCancelTests {
       let follower = Promise<Int>()
       follower.follow(slot.promise!)
       let kept = Promise<Int>()
-      let besides = Promise.race([kept])
-      besides.follow(slot.promise!)
-      let all = Promise.all(derived + [follower, besides])
+      let extra = Promise.race([kept])
+      extra.follow(slot.promise!)
+      let all = Promise.all(derived + [follower, extra])
       try await onThreads(3) { thread in
         switch thread {
         case 0: slot.promise = nil
-        case 1: (round.isMultiple(of: 4) ? besides : derived[round % 3]).cancel()
+        case 1: (round.isMultiple(of: 4) ? extra : derived[round % 3]).cancel()
         default: round.isMultiple(of: 2) ? follower.cancel() : all.cancel()
         }
       }
-      for promise in derived + [follower, besides] {
+      for promise in derived + [follower, extra] {
         let result = await Task { try await promise.value }.result
         guard case .failure(let error) = result else {
           Issue.record("a value, \(stress.replay)")

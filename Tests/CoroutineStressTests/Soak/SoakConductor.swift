@@ -26,13 +26,13 @@ struct SoakConductor {
   init(patience: Duration) { self.patience = patience }
 
   /// `live` is the number of coroutines of other parts of the process.
-  func run(_ program: SoakProgram, besides live: Int) -> Outcome {
+  func run(_ program: SoakProgram, otherThan live: Int) -> Outcome {
     let world = SoakWorld(program)
     launch(world)
     var outcome = Outcome()
     if !conduct(world) { outcome.isHung = true }
     outcome.steps = world.flows.with { $0.reduce(0) { $0 + $1.stepCount } }
-    if !outcome.isHung { outcome.isHung = !takeStock(world, besides: live) }
+    if !outcome.isHung { outcome.isHung = !takeStock(world, otherThan: live) }
     outcome.findings = world.findings.all
     if outcome.isHung { outcome.findings.append(CoroutineRuntime.dump()) }
     return outcome
@@ -138,7 +138,7 @@ struct SoakConductor {
   }
 
   /// Returns false if the program has left something behind permanently.
-  private func takeStock(_ world: SoakWorld, besides live: Int) -> Bool {
+  private func takeStock(_ world: SoakWorld, otherThan live: Int) -> Bool {
     let findings = world.findings
     for promise in world.promises { promise.fulfill(0) }
     for channel in world.channels { channel.channel.cancel() }

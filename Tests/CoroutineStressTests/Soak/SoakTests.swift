@@ -60,9 +60,9 @@ struct Soak: Sendable {
     var outcome = Outcome(seed: firstSeed)
     var reported = start
     say("the first seed is \(firstSeed)")
-    while clock.now - start < .seconds(seconds) {
+    repeat {
       outcome.seed = firstSeed &+ UInt64(outcome.programs)
-      let result = conductor.run(SoakMaker.program(seed: outcome.seed), besides: live)
+      let result = conductor.run(SoakMaker.program(seed: outcome.seed), otherThan: live)
       outcome.programs += 1
       outcome.steps += result.steps
       if !result.findings.isEmpty {
@@ -73,7 +73,7 @@ struct Soak: Sendable {
         reported = clock.now
         report(outcome, clock.now - start)
       }
-    }
+    } while clock.now - start < .seconds(seconds)
     report(outcome, clock.now - start)
     return outcome
   }

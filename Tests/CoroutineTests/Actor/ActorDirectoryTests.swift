@@ -2,7 +2,7 @@ import Testing
 
 @testable import Coroutine
 
-@Suite("Actors: names and groups", .timeLimit(.minutes(1)))
+@Suite("Actors: names and groups", .timeLimit(.minutes(5)))
 struct ActorDirectoryTests {
   typealias Notices = ActorEndNoticeTests
 
@@ -76,16 +76,14 @@ struct ActorDirectoryTests {
     #expect(worker.core.watchers.isEmpty)
   }
 
-  @Test func `a registered actor lives without other handles, and its name outlives a restart`() async throws {
-    try await simulated {
-      let (names, supervisor) = (ActorRegistry(), Supervisor())
-      try names.register(supervisor.tracing("a", Trace()), as: "a")
-      try names.actor(named: "a", of: Order.self)?.tell(.fail("x"))
-      #expect(try names.actor(named: "a", of: Order.self)?.ask { .life($0) } == 2)
-      supervisor.stop()
-      try supervisor.job.join()
-      #expect(names.names == [])
-    }
+  @Test(.inWorlds) func `a registered actor lives without other handles, and its name outlives a restart`() throws {
+    let (names, supervisor) = (ActorRegistry(), Supervisor())
+    try names.register(supervisor.tracing("a", Trace()), as: "a")
+    try names.actor(named: "a", of: Order.self)?.tell(.fail("x"))
+    #expect(try names.actor(named: "a", of: Order.self)?.ask { .life($0) } == 2)
+    supervisor.stop()
+    try supervisor.job.join()
+    #expect(names.names == [])
   }
 
   @Test func `the process has a registry`() async throws {

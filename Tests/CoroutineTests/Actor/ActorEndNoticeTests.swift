@@ -2,7 +2,7 @@ import Testing
 
 @testable import Coroutine
 
-@Suite("Actors: monitors and links", .timeLimit(.minutes(1)))
+@Suite("Actors: monitors and links", .timeLimit(.minutes(5)))
 struct ActorEndNoticeTests {
   enum Watch: Sendable {
     case monitor(ActorRef<Order>)
@@ -154,45 +154,41 @@ struct ActorEndNoticeTests {
     }
   }
 
-  @Test func `a link that fails a supervised actor leads to a restart, which removes the link`() async throws {
-    try await simulated {
-      let (trace, worker) = (Trace(), Self.worker())
-      let supervisor = Supervisor(onRestart: { trace($0.text) })
-      let lives = Locked(0)
-      let actor = supervisor.actor(of: Order.self, name: "linked") { mailbox in
-        let life = lives.withLock {
-          $0 += 1
-          return $0
-        }
-        if life == 1 { mailbox.link(worker) }
-        for order in mailbox { if case .life(let reply) = order { reply(life) } }
+  @Test(.inWorlds) func `a link that fails a supervised actor leads to a restart, which removes the link`() throws {
+    let (trace, worker) = (Trace(), Self.worker())
+    let supervisor = Supervisor(onRestart: { trace($0.text) })
+    let lives = Locked(0)
+    let actor = supervisor.actor(of: Order.self, name: "linked") { mailbox in
+      let life = lives.withLock {
+        $0 += 1
+        return $0
       }
-      try settle()
-      worker.cancel()
-      try settle()
-      #expect(try actor.ask { .life($0) } == 2)
-      #expect(trace.all == ["linked failed LinkedActorEnded"])
-      supervisor.stop()
-      try supervisor.job.join()
+      if life == 1 { mailbox.link(worker) }
+      for order in mailbox { if case .life(let reply) = order { reply(life) } }
     }
+    try settle()
+    worker.cancel()
+    try settle()
+    #expect(try actor.ask { .life($0) } == 2)
+    #expect(trace.all == ["linked failed LinkedActorEnded"])
+    supervisor.stop()
+    try supervisor.job.join()
   }
 
-  @Test func `a restart is no end: monitors report the last life only`() async throws {
-    try await simulated {
-      let (trace, supervisor) = (Trace(), Supervisor())
-      let actor = supervisor.tracing("a", Trace())
-      let watcher = Self.watcher(trace)
-      try watcher.tell(.monitor(actor))
-      try settle()
-      try actor.tell(.fail("x"))
-      #expect(try actor.ask { .life($0) } == 2)
-      #expect(trace.all == [])
-      supervisor.stop()
-      try supervisor.job.join()
-      try settle()
-      #expect(trace.all == ["a stopped"])
-      watcher.stop()
-    }
+  @Test(.inWorlds) func `a restart is no end: monitors report the last life only`() throws {
+    let (trace, supervisor) = (Trace(), Supervisor())
+    let actor = supervisor.tracing("a", Trace())
+    let watcher = Self.watcher(trace)
+    try watcher.tell(.monitor(actor))
+    try settle()
+    try actor.tell(.fail("x"))
+    #expect(try actor.ask { .life($0) } == 2)
+    #expect(trace.all == [])
+    supervisor.stop()
+    try supervisor.job.join()
+    try settle()
+    #expect(trace.all == ["a stopped"])
+    watcher.stop()
   }
 
   @Test func `an actor that watches many short lives keeps none of them`() async throws {

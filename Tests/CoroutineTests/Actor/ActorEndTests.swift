@@ -1,7 +1,7 @@
 import Coroutine
 import Testing
 
-@Suite("Actors: stopping and cancelling", .timeLimit(.minutes(1)))
+@Suite("Actors: stopping and cancelling", .timeLimit(.minutes(5)))
 struct ActorEndTests {
   typealias Command = ActorTests.Command
 

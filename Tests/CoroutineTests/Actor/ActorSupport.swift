@@ -1,21 +1,10 @@
-@testable import Coroutine
+import CoroutineTesting
 
-/// Runs `body` in a coroutine on virtual time, with everything it launches; then the actors whose handles it held end.
-func simulated<Output: Sendable>(
-  seed: UInt64? = nil,
-  _ body: @escaping @Sendable () throws -> Output
-) async throws -> Output {
-  try await onOwnThread {
-    try Simulation(seed: seed).run {
-      let output = try body()
-      try settle()
-      return output
-    }
-  }
-}
+@testable import Coroutine
 
 /// Lets all ready coroutines run, until none is ready.
 func settle() throws {
+  if World.current != nil { return try settleWorld() }
   for _ in 0..<100 { try co_yield() }
 }
 

@@ -2,7 +2,7 @@ import Coroutine
 import Dispatch
 import Testing
 
-@Suite("Actors", .timeLimit(.minutes(1)))
+@Suite("Actors", .timeLimit(.minutes(5)))
 struct ActorTests {
   enum Command: Sendable {
     case add(Int)
@@ -39,7 +39,7 @@ struct ActorTests {
     try await onCoroutine {
       let counter = Self.counter()
       for amount in 1...100 { try counter.tell(.add(amount)) }
-      #expect(try counter.ask(timeout: .seconds(1)) { .total($0) } == 5050)
+      #expect(try counter.ask(timeout: .seconds(60)) { .total($0) } == 5050)
     }
   }
 
@@ -209,7 +209,7 @@ struct ActorTests {
       try counter.tell(.hold(gate))
       co_launch(name: "the asker") { _ = try counter.ask { .total($0) } }
       for _ in 0..<3 { try co_yield() }
-      let line = CoroutineRuntime.dump().split(separator: "\n").first { $0.contains("the asker") }
+      let line = dumpOfOwnQueue().split(separator: "\n").first { $0.contains("the asker") }
       #expect(line?.contains("waiting for an answer") == true)
       gate.open()
     }

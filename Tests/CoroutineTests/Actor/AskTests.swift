@@ -3,7 +3,7 @@ import Testing
 
 @testable import Coroutine
 
-@Suite("Actors: asking", .timeLimit(.minutes(1)))
+@Suite("Actors: asking", .timeLimit(.minutes(5)))
 struct AskTests {
   typealias Question = Reply<Int>
 
@@ -94,33 +94,29 @@ struct AskTests {
     }
   }
 
-  @Test func `a timeout throws TimeoutError, and the late answer is dropped and counted`() async throws {
+  @Test(.inWorlds) func `a timeout throws TimeoutError, and the late answer is dropped and counted`() throws {
     let pocket = Locked<[Question]>([])
-    try await simulated {
-      let actor = Self.pocketing(pocket)
-      #expect(outcome { try actor.ask(timeout: .seconds(5)) { $0 } } == "TimeoutError")
-      let late = pocket.current[0]
-      #expect(!late.isAwaited)
-      #expect(actor.lateAnswers == 0)
-      late(1)
-      #expect(actor.lateAnswers == 1)
-      #expect(outcome { try actor.ask(timeout: .zero) { $0 } } == "TimeoutError")
-      #expect(pocket.current.count == 1, "without time it does not ask")
-    }
+    let actor = Self.pocketing(pocket)
+    #expect(outcome { try actor.ask(timeout: .seconds(5)) { $0 } } == "TimeoutError")
+    let late = pocket.current[0]
+    #expect(!late.isAwaited)
+    #expect(actor.lateAnswers == 0)
+    late(1)
+    #expect(actor.lateAnswers == 1)
+    #expect(outcome { try actor.ask(timeout: .zero) { $0 } } == "TimeoutError")
+    #expect(pocket.current.count == 1, "without time it does not ask")
   }
 
-  @Test func `a timeout counts the wait for room in the mailbox`() async throws {
-    try await simulated {
-      let actor = co_actor(of: Question.self, mailbox: .bounded(1)) { mailbox in
-        try co_delay(.seconds(60))
-        for question in mailbox { question(1) }
-      }
-      let first = co_launch { try actor.ask { $0 } }
-      try co_yield()
-      #expect(outcome { try actor.ask(timeout: .seconds(1)) { $0 } } == "TimeoutError")
-      #expect(try first.join() == 1)
-      #expect(actor.lateAnswers == 0, "what was not let in cannot be answered late")
+  @Test(.inWorlds) func `a timeout counts the wait for room in the mailbox`() throws {
+    let actor = co_actor(of: Question.self, mailbox: .bounded(1)) { mailbox in
+      try co_delay(.seconds(60))
+      for question in mailbox { question(1) }
     }
+    let first = co_launch { try actor.ask { $0 } }
+    try settleWorld()
+    #expect(outcome { try actor.ask(timeout: .seconds(1)) { $0 } } == "TimeoutError")
+    #expect(try first.join() == 1)
+    #expect(actor.lateAnswers == 0, "what was not let in cannot be answered late")
   }
 
   @Test func `a cancelled asker throws its reason at once, and the answer is counted as late`() async throws {
@@ -149,7 +145,7 @@ struct AskTests {
         }
         return try (0..<2).map { _ in try actor.ask { $0 } }
       }
-      let answers = try job.wait()
+      let answers = try synchronously { try job.wait() }
       precondition(answers == [1, 1])
       while reported.current.count < 2 {}
       precondition(reported.current == ["AnsweredTwice", "AnsweredTwice"])
@@ -219,7 +215,7 @@ struct AskTests {
 }
 
 /// The section of docs/actors.md for users of coobjc.
-@Suite("Actors: coming from coobjc", .timeLimit(.minutes(1)))
+@Suite("Actors: coming from coobjc", .timeLimit(.minutes(5)))
 struct ActorMigrationTests {
   enum Request: Sendable {
     case status(Reply<(Int, String)>)

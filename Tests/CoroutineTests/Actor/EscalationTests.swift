@@ -2,60 +2,54 @@ import Testing
 
 @testable import Coroutine
 
-@Suite("Supervision: limits and trees", .timeLimit(.minutes(1)))
+@Suite("Supervision: limits and trees", .timeLimit(.minutes(5)))
 struct EscalationTests {
-  @Test func `one restart more than the limit allows fails the supervisor and all its actors`() async throws {
-    try await simulated {
-      let trace = Trace()
-      let supervisor = Supervisor(limit: RestartLimit(restarts: 2, within: .seconds(10)))
-      let (failing, other) = (supervisor.tracing("failing", trace), supervisor.tracing("other", trace))
-      let asker = co_launch {
-        let gate = Gate()
-        try other.tell(.hold(gate))
-        return outcome { try other.ask { .life($0) } }
-      }
-      try settle()
-      for number in 1...3 { try failing.tell(.fail("\(number)")) }
-      let failure = #expect(throws: RestartLimitReached.self) { try supervisor.job.join() }
-      #expect(failure?.last.text == "failing failed Oops(3)")
-      #expect(failure?.description.contains("more than 2 restarts") == true)
-      #expect(try asker.join() == "ActorStopped")
-      #expect(outcome { try failing.job.join() } == "Oops(3)")
-      #expect(outcome { try other.job.join() } == "CancellationError")
-      #expect(trace.all.filter { $0.contains("failing begins") }.count == 3)
-      // An actor that it is given then has ended.
-      let late = supervisor.tracing("late", trace)
-      #expect(outcome { try late.job.join() } == "CancellationError")
+  @Test(.inWorlds) func `one restart more than the limit allows fails the supervisor and all its actors`() throws {
+    let trace = Trace()
+    let supervisor = Supervisor(limit: RestartLimit(restarts: 2, within: .seconds(10)))
+    let (failing, other) = (supervisor.tracing("failing", trace), supervisor.tracing("other", trace))
+    let asker = co_launch {
+      let gate = Gate()
+      try other.tell(.hold(gate))
+      return outcome { try other.ask { .life($0) } }
     }
+    try settle()
+    for number in 1...3 { try failing.tell(.fail("\(number)")) }
+    let failure = #expect(throws: RestartLimitReached.self) { try supervisor.job.join() }
+    #expect(failure?.last.text == "failing failed Oops(3)")
+    #expect(failure?.description.contains("more than 2 restarts") == true)
+    #expect(try asker.join() == "ActorStopped")
+    #expect(outcome { try failing.job.join() } == "Oops(3)")
+    #expect(outcome { try other.job.join() } == "CancellationError")
+    #expect(trace.all.filter { $0.contains("failing begins") }.count == 3)
+    // An actor that it is given then has ended.
+    let late = supervisor.tracing("late", trace)
+    #expect(outcome { try late.job.join() } == "CancellationError")
   }
 
-  @Test func `restarts count within the period only`() async throws {
-    try await simulated {
-      let supervisor = Supervisor(limit: RestartLimit(restarts: 2, within: .seconds(10)))
-      let actor = supervisor.tracing("a", Trace())
-      for round in 1...6 {
-        try actor.tell(.fail("x"))
-        // Two within any ten seconds.
-        try co_delay(.seconds(5))
-        #expect(try actor.ask { .life($0) } == round + 1)
-      }
-      // The restart ten seconds ago no longer counts, those five and zero seconds ago do.
+  @Test(.inWorlds) func `restarts count within the period only`() throws {
+    let supervisor = Supervisor(limit: RestartLimit(restarts: 2, within: .seconds(10)))
+    let actor = supervisor.tracing("a", Trace())
+    for round in 1...6 {
       try actor.tell(.fail("x"))
-      try settle()
-      #expect(!supervisor.job.isFinished)
-      try actor.tell(.fail("y"))
-      #expect(throws: RestartLimitReached.self) { try supervisor.job.join() }
+      // Two within any ten seconds.
+      try co_delay(.seconds(5))
+      #expect(try actor.ask { .life($0) } == round + 1)
     }
+    // The restart ten seconds ago no longer counts, those five and zero seconds ago do.
+    try actor.tell(.fail("x"))
+    try settle()
+    #expect(!supervisor.job.isFinished)
+    try actor.tell(.fail("y"))
+    #expect(throws: RestartLimitReached.self) { try supervisor.job.join() }
   }
 
-  @Test func `a limit of zero permits no restart`() async throws {
-    try await simulated {
-      let supervisor = Supervisor(limit: RestartLimit(restarts: 0))
-      let actor = supervisor.tracing("a", Trace())
-      try actor.tell(.fail("x"))
-      #expect(throws: RestartLimitReached.self) { try supervisor.job.join() }
-      #expect(outcome { try actor.job.join() } == "Oops(x)")
-    }
+  @Test(.inWorlds) func `a limit of zero permits no restart`() throws {
+    let supervisor = Supervisor(limit: RestartLimit(restarts: 0))
+    let actor = supervisor.tracing("a", Trace())
+    try actor.tell(.fail("x"))
+    #expect(throws: RestartLimitReached.self) { try supervisor.job.join() }
+    #expect(outcome { try actor.job.join() } == "Oops(x)")
   }
 
   @Test func `a failure that led to an escalation is not reported twice`() async throws {
@@ -69,114 +63,107 @@ struct EscalationTests {
     #expect(try await errors.settledLabels() == [])
   }
 
-  @Test func `a failure moves up the tree, and a restarted supervisor restarts all its actors, with their mail`()
-    async throws
-  {
-    try await simulated {
-      let (trace, told) = (Trace(), Trace())
-      let top = Supervisor(name: "top", onRestart: { told($0.text) })
-      let beside = top.tracing("beside", trace)
-      let inner = top.supervisor(limit: RestartLimit(restarts: 1, within: .seconds(60)), name: "inner")
-      let (a, b) = (inner.tracing("a", trace), inner.tracing("b", trace))
-      try settle()
-      for order in [Order.fail("1"), .fail("2"), .note("kept")] { try a.tell(order) }
-      try settle()
-      #expect(told.all == ["inner failed RestartLimitReached"])
-      #expect(trace.all.suffix(3).sorted() == ["a begins 3", "a: kept", "b begins 2"])
-      #expect(try beside.ask { .life($0) } == 1)
-      // The count starts again as well.
-      try b.tell(.fail("3"))
-      #expect(try b.ask { .life($0) } == 3)
-      #expect(inner.restartCount == 2)
-      top.stop()
-      try top.job.join()
-      try inner.job.join()
-      #expect(trace.all.suffix(3) == ["b ends", "a ends", "beside ends"])
-    }
+  @Test(.inWorlds)
+  func `a failure moves up the tree, and a restarted supervisor restarts all its actors, with their mail`() throws {
+    let (trace, told) = (Trace(), Trace())
+    let top = Supervisor(name: "top", onRestart: { told($0.text) })
+    let beside = top.tracing("beside", trace)
+    let inner = top.supervisor(limit: RestartLimit(restarts: 1, within: .seconds(60)), name: "inner")
+    let (a, b) = (inner.tracing("a", trace), inner.tracing("b", trace))
+    try settle()
+    for order in [Order.fail("1"), .fail("2"), .note("kept")] { try a.tell(order) }
+    try settle()
+    #expect(told.all == ["inner failed RestartLimitReached"])
+    #expect(trace.all.suffix(3).sorted() == ["a begins 3", "a: kept", "b begins 2"])
+    #expect(try beside.ask { .life($0) } == 1)
+    // The count starts again as well.
+    try b.tell(.fail("3"))
+    #expect(try b.ask { .life($0) } == 3)
+    #expect(inner.restartCount == 2)
+    top.stop()
+    try top.job.join()
+    try inner.job.join()
+    #expect(trace.all.suffix(3) == ["b ends", "a ends", "beside ends"])
   }
 
-  @Test func `a sibling's failure restarts a whole subtree`() async throws {
-    try await simulated {
-      let trace = Trace()
-      let top = Supervisor(.allForOne)
-      let failing = top.tracing("failing", trace)
-      let inner = top.supervisor()
-      _ = inner.tracing("a", trace)
-      _ = inner.tracing("b", trace)
-      try settle()
-      try failing.tell(.fail("x"))
-      try settle()
-      #expect(
-        trace.all.dropFirst(3) == ["failing ends", "b ends", "a ends", "failing begins 2", "a begins 2", "b begins 2"]
-      )
-      top.stop()
-      try top.job.join()
-    }
+  @Test(.inOneWorld) func `a sibling's failure restarts a whole subtree`() throws {
+    // There, coroutines start in the order of their launches.
+    try co_switch(to: taggedQueue("serial"))
+    let trace = Trace()
+    let top = Supervisor(.allForOne)
+    let failing = top.tracing("failing", trace)
+    let inner = top.supervisor()
+    _ = inner.tracing("a", trace)
+    _ = inner.tracing("b", trace)
+    try settle()
+    try failing.tell(.fail("x"))
+    try settle()
+    #expect(
+      trace.all.dropFirst(3) == ["failing ends", "b ends", "a ends", "failing begins 2", "a begins 2", "b begins 2"]
+    )
+    top.stop()
+    try top.job.join()
   }
 
-  @Test func `stop drains actors in reverse order of starting, cancel drops their messages`() async throws {
-    try await simulated {
-      let trace = Trace()
-      for end in [{ $0.stop() }, { $0.cancel() }] as [(Supervisor) -> Void] {
-        let supervisor = Supervisor()
-        let actors = ["a", "b"].map { supervisor.tracing($0, trace) }
-        try settle()
-        let gate = Gate()
-        for actor in actors {
-          try actor.tell(.hold(gate))
-          try actor.tell(.note("last"))
-        }
-        end(supervisor)
-        try settle()
-        gate.open()
-        _ = try? supervisor.job.join()
-        #expect(actors.map { $0.job.isFinished } == [true, true])
-      }
-      #expect(trace.all.prefix(2) == ["a begins 1", "b begins 1"])
-      #expect(trace.all.dropFirst(2).prefix(4).sorted() == ["a ends", "a: last", "b ends", "b: last"])
-      #expect(trace.all.firstIndex(of: "b ends")! < trace.all.firstIndex(of: "a ends")!)
-      #expect(trace.all.dropFirst(6) == ["a begins 1", "b begins 1", "b ends", "a ends"])
-    }
-  }
-
-  @Test func `a stopping supervisor does not restart, and cancel ends a long stop`() async throws {
-    try await simulated {
-      let trace = Trace()
+  @Test(.inWorlds) func `stop drains actors in reverse order of starting, cancel drops their messages`() throws {
+    // There, coroutines start in the order of their launches.
+    try co_switch(to: taggedQueue("serial"))
+    let trace = Trace()
+    for end in [{ $0.stop() }, { $0.cancel() }] as [(Supervisor) -> Void] {
       let supervisor = Supervisor()
-      let stuck = supervisor.tracing("stuck", trace)
-      let failing = supervisor.tracing("failing", trace)
-      try stuck.tell(.hold(Gate()))
-      try failing.tell(.fail("x"))
-      supervisor.stop()
+      let actors = ["a", "b"].map { supervisor.tracing($0, trace) }
       try settle()
-      #expect(outcome { try failing.job.join() } == "Oops(x)")
-      #expect(!supervisor.job.isFinished)
-      supervisor.cancel()
-      #expect(outcome { try supervisor.job.join() } == "CancellationError")
-      #expect(stuck.job.isFinished)
+      let gate = Gate()
+      for actor in actors {
+        try actor.tell(.hold(gate))
+        try actor.tell(.note("last"))
+      }
+      end(supervisor)
+      try settle()
+      gate.open()
+      _ = try? supervisor.job.join()
+      #expect(actors.map { $0.job.isFinished } == [true, true])
     }
+    #expect(trace.all.prefix(2) == ["a begins 1", "b begins 1"])
+    #expect(trace.all.dropFirst(2).prefix(4).sorted() == ["a ends", "a: last", "b ends", "b: last"])
+    #expect(trace.all.firstIndex(of: "b ends")! < trace.all.firstIndex(of: "a ends")!)
+    #expect(trace.all.dropFirst(6) == ["a begins 1", "b begins 1", "b ends", "a ends"])
   }
 
-  @Test func `a supervisor keeps its actors alive, and they keep it alive`() async throws {
-    try await simulated {
-      let trace = Trace()
-      let job: Job<Void>
+  @Test(.inWorlds) func `a stopping supervisor does not restart, and cancel ends a long stop`() throws {
+    let trace = Trace()
+    let supervisor = Supervisor()
+    let stuck = supervisor.tracing("stuck", trace)
+    let failing = supervisor.tracing("failing", trace)
+    try stuck.tell(.hold(Gate()))
+    try failing.tell(.fail("x"))
+    supervisor.stop()
+    try settle()
+    #expect(outcome { try failing.job.join() } == "Oops(x)")
+    #expect(!supervisor.job.isFinished)
+    supervisor.cancel()
+    #expect(outcome { try supervisor.job.join() } == "CancellationError")
+    #expect(stuck.job.isFinished)
+  }
+
+  @Test(.inWorlds) func `a supervisor keeps its actors alive, and they keep it alive`() throws {
+    let trace = Trace()
+    let job: Job<Void>
+    do {
+      let actor: ActorRef<Order>
       do {
-        let actor: ActorRef<Order>
-        do {
-          let supervisor = Supervisor()
-          _ = supervisor.tracing("unheld", trace)
-          actor = supervisor.tracing("held", trace)
-          job = supervisor.job
-        }
-        try settle()
-        try actor.tell(.fail("x"))
-        #expect(try actor.ask { .life($0) } == 2)
-        #expect(trace.all.contains("unheld begins 1") && !trace.all.contains("unheld ends"))
+        let supervisor = Supervisor()
+        _ = supervisor.tracing("unheld", trace)
+        actor = supervisor.tracing("held", trace)
+        job = supervisor.job
       }
-      try job.join()
-      #expect(trace.all.suffix(2) == ["held ends", "unheld ends"])
+      try settle()
+      try actor.tell(.fail("x"))
+      #expect(try actor.ask { .life($0) } == 2)
+      #expect(trace.all.contains("unheld begins 1") && !trace.all.contains("unheld ends"))
     }
+    try job.join()
+    #expect(trace.all.suffix(2) == ["held ends", "unheld ends"])
   }
 
   /// An actor that does not end with its mailbox, known to a supervisor and not begun.
@@ -188,31 +175,28 @@ struct EscalationTests {
     return child
   }
 
-  @Test func `an actor that is started while its supervisor ends is cancelled, and no end waits for it for ever`()
-    async throws
-  {
-    try await simulated {
-      // The supervisor gets the message while it waits for another's end; after its end; or without ever having
-      // started.
-      let (ending, cleanup) = (Supervisor(), Gate())
-      let busy = ending.tracing("busy", Trace(), cleanup: cleanup)
-      try settle()
-      ending.cancel()
-      try settle()
-      #expect(!busy.job.isFinished)
-      let first = Self.announced(ending)
-      cleanup.open()
-      // It ends without waiting for the start.
-      #expect(outcome { try ending.job.join() } == "CancellationError")
-      let second = Self.announced(ending)
-      let unbegun = Supervisor()
-      let third = Self.announced(unbegun)
-      unbegun.cancel()
-      #expect(outcome { try unbegun.job.join() } == "CancellationError")
-      for child in [first, second, third] {
-        child.begin()
-        #expect(outcome { try child.job?.join() } == "CancellationError")
-      }
+  @Test(.inWorlds)
+  func `an actor that is started while its supervisor ends is cancelled, and no end waits for it for ever`() throws {
+    // The supervisor gets the message while it waits for another's end; after its end; or without ever having
+    // started.
+    let (ending, cleanup) = (Supervisor(), Gate())
+    let busy = ending.tracing("busy", Trace(), cleanup: cleanup)
+    try settle()
+    ending.cancel()
+    try settle()
+    #expect(!busy.job.isFinished)
+    let first = Self.announced(ending)
+    cleanup.open()
+    // It ends without waiting for the start.
+    #expect(outcome { try ending.job.join() } == "CancellationError")
+    let second = Self.announced(ending)
+    let unbegun = Supervisor()
+    let third = Self.announced(unbegun)
+    unbegun.cancel()
+    #expect(outcome { try unbegun.job.join() } == "CancellationError")
+    for child in [first, second, third] {
+      child.begin()
+      #expect(outcome { try child.job?.join() } == "CancellationError")
     }
   }
 
@@ -233,13 +217,13 @@ struct EscalationTests {
     }
   }
 
-  @Test func `a supervisor that is cancelled before it starts cancels its actors`() async throws {
-    try await onSerialQueue {
-      let supervisor = Supervisor()
-      let actor = supervisor.tracing("a", Trace())
-      supervisor.cancel()
-      #expect(outcome { try supervisor.job.join() } == "CancellationError")
-      #expect(outcome { try actor.job.join() } == "CancellationError")
-    }
+  @Test(.inWorlds) func `a supervisor that is cancelled before it starts cancels its actors`() throws {
+    // There, coroutines start in the order of their launches.
+    try co_switch(to: taggedQueue("serial"))
+    let supervisor = Supervisor()
+    let actor = supervisor.tracing("a", Trace())
+    supervisor.cancel()
+    #expect(outcome { try supervisor.job.join() } == "CancellationError")
+    #expect(outcome { try actor.job.join() } == "CancellationError")
   }
 }

@@ -2,7 +2,7 @@ import Testing
 
 @testable import Coroutine
 
-@Suite("Actors: timers, stash, behaviours", .timeLimit(.minutes(1)))
+@Suite("Actors: timers, stash, behaviours", .timeLimit(.minutes(5)))
 struct MailboxExtrasTests {
   enum Message: Sendable {
     case text(String)
@@ -31,24 +31,18 @@ struct MailboxExtrasTests {
     }
   }
 
-  /// Runs `body` on virtual time with an actor whose trace has seconds since the start.
-  private func timed(_ body: @escaping @Sendable (ActorRef<Message>) throws -> Void) async throws -> [String] {
+  /// Runs `body` in a world with an actor; returns its trace, which has seconds since the start.
+  private func timed(_ body: (ActorRef<Message>) throws -> Void) throws -> [String] {
     let trace = Trace()
-    try await onOwnThread {
-      let simulation = Simulation()
-      let start = simulation.now
-      try simulation.run {
-        let actor = Self.clock(trace) { Int((simulation.now - start) / 1_000_000_000) }
-        try body(actor)
-        actor.stop()
-        try actor.job.join()
-      }
-    }
+    let actor = Self.clock(trace) { Int(worldTime / .seconds(1)) }
+    try body(actor)
+    actor.stop()
+    try actor.job.join()
     return trace.all
   }
 
-  @Test func `timers fire in the order of their times, between other messages`() async throws {
-    let heard = try await timed { actor in
+  @Test(.inWorlds) func `timers fire in the order of their times, between other messages`() throws {
+    let heard = try timed { actor in
       try actor.tell(.start(.seconds(3), "c"))
       try actor.tell(.start(.seconds(1), "a"))
       try actor.tell(.start(.zero, "now"))
@@ -60,9 +54,9 @@ struct MailboxExtrasTests {
     #expect(heard == ["0 now", "0 told", "1 a", "2 between", "3 c", "end"])
   }
 
-  @Test func `a repeating timer keeps its rhythm, and the ticks that a busy actor has missed count once`() async throws
-  {
-    let heard = try await timed { actor in
+  @Test(.inWorlds)
+  func `a repeating timer keeps its rhythm, and the ticks that a busy actor has missed count once`() throws {
+    let heard = try timed { actor in
       try actor.tell(.repeatEvery(.seconds(2), "tick"))
       try co_delay(.seconds(5))
       try actor.tell(.busy(.seconds(6)))
@@ -71,9 +65,9 @@ struct MailboxExtrasTests {
     #expect(heard == ["2 tick", "4 tick", "11 tick", "12 tick", "end"])
   }
 
-  @Test func `a cancelled timer delivers nothing, also if it was due; cancelling it again returns false`() async throws
-  {
-    let heard = try await timed { actor in
+  @Test(.inWorlds)
+  func `a cancelled timer delivers nothing, also if it was due; cancelling it again returns false`() throws {
+    let heard = try timed { actor in
       try actor.tell(.start(.seconds(1), "never"))
       try actor.tell(.repeatEvery(.seconds(3), "once"))
       try co_delay(.seconds(4))
@@ -83,37 +77,33 @@ struct MailboxExtrasTests {
     #expect(heard == ["1 never", "3 once", "4 off [false, true]", "end"])
   }
 
-  @Test func `a stopped actor gets no timer after its last message`() async throws {
-    let heard = try await timed { actor in
+  @Test(.inWorlds) func `a stopped actor gets no timer after its last message`() throws {
+    let heard = try timed { actor in
       try actor.tell(.start(.seconds(1), "too late"))
       try co_yield()
     }
     #expect(heard == ["end"])
   }
 
-  @Test func `a cancelled actor throws its reason from the wait for a timer`() async throws {
-    try await simulated {
-      let actor = co_actor(of: Int.self) { mailbox in
-        mailbox.schedule(after: .seconds(60), 1)
-        while try mailbox.receive() != nil {}
-      }
-      try settle()
-      actor.job.cancel(Oops("enough"))
-      #expect(outcome { try actor.job.join() } == "Oops(enough)")
+  @Test(.inWorlds) func `a cancelled actor throws its reason from the wait for a timer`() throws {
+    let actor = co_actor(of: Int.self) { mailbox in
+      mailbox.schedule(after: .seconds(60), 1)
+      while try mailbox.receive() != nil {}
     }
+    try settle()
+    actor.job.cancel(Oops("enough"))
+    #expect(outcome { try actor.job.join() } == "Oops(enough)")
   }
 
-  @Test func `an outer deadline is distinguished from a running timer`() async throws {
-    try await simulated {
-      let result = Promise<String>()
-      let actor = co_actor(of: Int.self) { mailbox in
-        mailbox.schedule(after: .seconds(60), 1)
-        result.fulfill(outcome { try co_timeout(.seconds(1)) { _ = try mailbox.receive() } })
-        _ = try mailbox.receive()
-      }
-      #expect(try co_await(result) == "TimeoutError")
-      try actor.job.join()
+  @Test(.inWorlds) func `an outer deadline is distinguished from a running timer`() throws {
+    let result = Promise<String>()
+    let actor = co_actor(of: Int.self) { mailbox in
+      mailbox.schedule(after: .seconds(60), 1)
+      result.fulfill(outcome { try co_timeout(.seconds(1)) { _ = try mailbox.receive() } })
+      _ = try mailbox.receive()
     }
+    #expect(try co_await(result) == "TimeoutError")
+    try actor.job.join()
   }
 
   @Test func `stashed messages are received next, in order, before later messages`() async throws {
@@ -140,16 +130,14 @@ struct MailboxExtrasTests {
     }
   }
 
-  @Test func `an actor that waits for a timer ends when it is cancelled with a TimeoutError`() async throws {
-    try await onSerialQueue {
-      let actor = co_actor(of: Int.self) { mailbox in
-        mailbox.schedule(after: .seconds(1_000), 0)
-        while try mailbox.receive() != nil {}
-      }
-      try settle()
-      actor.job.cancel(TimeoutError())
-      #expect(outcome { try actor.job.join() } == "TimeoutError")
+  @Test(.inWorlds) func `an actor that waits for a timer ends when it is cancelled with a TimeoutError`() throws {
+    let actor = co_actor(of: Int.self) { mailbox in
+      mailbox.schedule(after: .seconds(1_000), 0)
+      while try mailbox.receive() != nil {}
     }
+    try settle()
+    actor.job.cancel(TimeoutError())
+    #expect(outcome { try actor.job.join() } == "TimeoutError")
   }
 
   @Test func `a full stash throws and leaves the message to its owner`() async throws {
@@ -175,31 +163,30 @@ struct MailboxExtrasTests {
     }
   }
 
-  @Test func `after a restart the next life receives stashed messages first, and gets no old timer`() async throws {
-    try await simulated {
-      let (trace, lives, supervisor) = (Trace(), Locked(0), Supervisor())
-      let actor = supervisor.actor(of: Int.self) { mailbox in
-        let life = lives.withLock {
-          $0 += 1
-          return $0
-        }
-        if life == 1 { mailbox.schedule(after: .seconds(1), 99) }
-        for number in mailbox {
-          if life > 1 {
-            trace("\(number)")
-          } else if number == 0 {
-            throw Oops()
-          } else {
-            try mailbox.stash(number)
-          }
+  @Test(.inWorlds)
+  func `after a restart the next life receives stashed messages first, and gets no old timer`() throws {
+    let (trace, lives, supervisor) = (Trace(), Locked(0), Supervisor())
+    let actor = supervisor.actor(of: Int.self) { mailbox in
+      let life = lives.withLock {
+        $0 += 1
+        return $0
+      }
+      if life == 1 { mailbox.schedule(after: .seconds(1), 99) }
+      for number in mailbox {
+        if life > 1 {
+          trace("\(number)")
+        } else if number == 0 {
+          throw Oops()
+        } else {
+          try mailbox.stash(number)
         }
       }
-      for number in [1, 2, 0, 3] { try actor.tell(number) }
-      try co_delay(.seconds(5))
-      supervisor.stop()
-      try supervisor.job.join()
-      #expect(trace.all == ["1", "2", "3"])
     }
+    for number in [1, 2, 0, 3] { try actor.tell(number) }
+    try co_delay(.seconds(5))
+    supervisor.stop()
+    try supervisor.job.join()
+    #expect(trace.all == ["1", "2", "3"])
   }
 
   @Test func `behaviours take turns`() async throws {

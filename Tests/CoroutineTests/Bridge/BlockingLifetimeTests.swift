@@ -1,9 +1,10 @@
+import CoroutineTesting
 import Dispatch
 import Testing
 
 @testable import Coroutine
 
-@Suite("The captures and results of blocking code", .timeLimit(.minutes(1)))
+@Suite("The captures and results of blocking code", .timeLimit(.minutes(5)))
 struct BlockingLifetimeTests {
   @Test func `the body is released before the coroutine continues`() async throws {
     let trace = Trace()
@@ -93,16 +94,20 @@ struct BlockingLifetimeTests {
     }
     try await started.wait(for: 1)
     // A block of the same queue runs between two drains: the coroutine has parked.
-    let dump = try await onBlock(of: queue) { CoroutineRuntime.dump() }
+    let dump = try await onBlock(of: queue) { dumpOfOwnQueue() }
     end.signal()
     try await job.value
     #expect(dump.split(separator: "\n").contains { $0.contains("reads a slow disk") && $0.contains("blocking work") })
   }
 
-  @Test func `a simulation waits for a body instead of seeing a deadlock`() async throws {
+  @Test func `a world runs bodies itself, and waits for those that are declared real`() async throws {
     let sum = try await onOwnThread {
       try Simulation(seed: 7).run {
-        let jobs = (1...20).map { number in co_launch { try co_blocking { number } } }
+        let jobs = (1...20).map { number in
+          co_launch {
+            try number % 2 == 0 ? co_blocking { number } : World.outside { try co_blocking { number } }
+          }
+        }
         return try jobs.reduce(0) { try $0 + $1.join() }
       }
     }

@@ -12,13 +12,13 @@ private final class WatchedPool: Sendable {
 
   init(
     limit: Int,
-    patience: DispatchTimeInterval = .never,
+    idleTimeout: DispatchTimeInterval = .never,
     start: @escaping @Sendable (BlockingThread) -> Int32 = { $0.start() }
   ) {
     let (idled, ended) = (self.idled, self.ended)
     pool = BlockingPool(
       limit: limit,
-      patience: patience,
+      idleTimeout: idleTimeout,
       start: start,
       observe: { event in
         switch event {
@@ -81,7 +81,7 @@ extension BlockingPool {
   fileprivate func dismiss() { setLimit(1) }
 }
 
-@Suite("The pool of blocking threads", .timeLimit(.minutes(1)))
+@Suite("The pool of blocking threads", .timeLimit(.minutes(5)))
 struct BlockingPoolTests {
   @Test func `has no thread before it is used`() {
     BlockingPool(limit: 4).expect(threads: 0, idle: 0, queued: 0)
@@ -106,8 +106,10 @@ struct BlockingPoolTests {
     watched.pool.expect(threads: 1, idle: 1, queued: 0)
   }
 
-  @Test func `ends threads that were idle for longer than its patience, and grows again`() async throws {
-    let watched = WatchedPool(limit: 8, patience: .milliseconds(1))
+  // A thread of the pool waits for work in the kernel, with a limit of real time.
+  @Test(.tags(.realClock))
+  func `ends threads that were idle for longer than its idle timeout, and grows again`() async throws {
+    let watched = WatchedPool(limit: 8, idleTimeout: .milliseconds(1))
     for round in 1...3 {
       let end = DispatchSemaphore(value: 0)
       try await watched.block(4, running: 4, until: end).end(by: end)

@@ -2,7 +2,7 @@ import Coroutine
 import Testing
 
 /// A cancelled stack is unwound by the error that the wait throws, frame by frame, the innermost first.
-@Suite("Unwinding", .timeLimit(.minutes(1)))
+@Suite("Unwinding", .timeLimit(.minutes(5)))
 struct UnwindingTests {
   /// Holds an object and has a defer on each level, and suspends at the bottom.
   @inline(never)
@@ -32,9 +32,9 @@ struct UnwindingTests {
     #expect(trace.all == ["cancel"] + Self.order)
   }
 
-  @Test func `a deadline unwinds up to its co_timeout and no further`() async throws {
+  @Test(.inWorlds) func `a deadline unwinds up to its co_timeout and no further`() throws {
     let trace = Trace()
-    let seen = try await onSerialQueue {
+    let seen = try onWorldQueue {
       let outside = Tracked("outside", trace)
       let seen = outcome {
         try co_timeout(.milliseconds(5)) { try Self.descend(1, trace) { try waitForCancellation() } }

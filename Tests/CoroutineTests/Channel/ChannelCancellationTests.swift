@@ -1,7 +1,7 @@
 import Coroutine
 import Testing
 
-@Suite("Channel: cancellation", .timeLimit(.minutes(1)))
+@Suite("Channel: cancellation", .timeLimit(.minutes(5)))
 struct ChannelCancellationTests {
   @Test func `a waiting receiver is cancelled with its reason, and no value is lost`() async throws {
     try await onSerialQueue {
@@ -66,7 +66,7 @@ struct ChannelCancellationTests {
     #expect(dropped.all == ["2", "1"])
   }
 
-  @Test func `off a coroutine every waiting verb throws, and a sent value reaches the hook`() {
+  @Test func `outside a coroutine every waiting verb throws, and a sent value reaches the hook`() {
     let dropped = Trace()
     let channel = Channel<Int>(4) { dropped("\($0)") }
     #expect(outcome { try channel.send(1) } == "notInCoroutine")
@@ -77,17 +77,15 @@ struct ChannelCancellationTests {
     #expect(dropped.all == ["1"])
   }
 
-  @Test func `a deadline ends the wait, and a shield hides the cancellation`() async throws {
-    try await onSerialQueue {
-      let channel = Channel<Int>()
-      #expect(outcome { try co_timeout(.milliseconds(1)) { try channel.receive() } } == "TimeoutError")
-      let job = co_launch { co_shield { outcome { try channel.receive() } } }
-      try co_yield()
-      job.cancel()
-      try co_yield()
-      try channel.send(3)
-      #expect(outcome { try job.join() } == "Optional(3)")
-    }
+  @Test(.inWorlds) func `a deadline ends the wait, and a shield hides the cancellation`() throws {
+    let channel = Channel<Int>()
+    #expect(outcome { try co_timeout(.milliseconds(1)) { try channel.receive() } } == "TimeoutError")
+    let job = co_launch { co_shield { outcome { try channel.receive() } } }
+    try settleWorld()
+    job.cancel()
+    try settleWorld()
+    try channel.send(3)
+    #expect(outcome { try job.join() } == "Optional(3)")
   }
 
   @Test func `a dump shows a coroutine that waits in a channel`() async throws {
@@ -98,7 +96,7 @@ struct ChannelCancellationTests {
         co_launch(name: "waits in a select") { try co_select { channel.onReceive { _ in } } },
       ]
       try co_yield()
-      let lines = CoroutineRuntime.dump().split(separator: "\n")
+      let lines = dumpOfOwnQueue().split(separator: "\n")
       #expect(lines.contains { $0.contains("\"waits in a channel\" waiting to receive (Channel<Int> 0x") })
       #expect(lines.contains { $0.contains("\"waits in a select\" waiting in a select (1 case: receive from Cha") })
       for job in jobs { job.cancel() }

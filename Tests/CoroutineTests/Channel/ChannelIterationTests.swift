@@ -1,7 +1,7 @@
 import Coroutine
 import Testing
 
-@Suite("Channel: iteration", .timeLimit(.minutes(1)))
+@Suite("Channel: iteration", .timeLimit(.minutes(5)))
 struct ChannelIterationTests {
   @Test func `in a coroutine for-in ends at the close, whatever the cause`() async throws {
     let received = try await onSerialQueue {

@@ -3,7 +3,7 @@ import Dispatch
 import Testing
 
 /// One test for each row of coobjc's promises, and its channels in short; docs/coming-from/coobjc.md shows this code.
-@Suite("Coming from coobjc: promises and channels", .timeLimit(.minutes(1)))
+@Suite("Coming from coobjc: promises and channels", .timeLimit(.minutes(5)))
 struct CoobjcPromiseTests {
   private func outcomeOf<Value: Sendable>(_ promise: Promise<Value>) async -> String {
     await asyncOutcome { try await promise.value }
@@ -132,18 +132,16 @@ struct CoobjcPromiseTests {
     #expect(seen == ["1", "full", "[2, 3]", "empty", "[5, 6]", "7"])
   }
 
-  @Test func `select, a timeout, and a value that was not delivered`() async throws {
-    let (queue, trace) = (taggedQueue("c"), Trace())
-    let seen = try await onCoroutine(on: queue) {
-      let channel = Channel<Int>(1, onUndelivered: { trace("undelivered \($0)") })
-      let first = try co_select {
-        channel.onReceive { "received \($0 ?? 0)" }
-          .onTimeout(.milliseconds(1)) { "timeout" }
-      }
-      try channel.send(1)
-      channel.cancel()
-      return first
+  @Test(.inWorlds) func `select, a timeout, and a value that was not delivered`() throws {
+    let trace = Trace()
+    let channel = Channel<Int>(1, onUndelivered: { trace("undelivered \($0)") })
+    let first = try co_select {
+      channel.onReceive { "received \($0 ?? 0)" }
+        .onTimeout(.milliseconds(1)) { "timeout" }
     }
-    #expect(seen == "timeout" && trace.all == ["undelivered 1"])
+    try channel.send(1)
+    channel.cancel()
+    #expect(first == "timeout" && trace.all == ["undelivered 1"])
+    #expect(worldTime == .milliseconds(1))
   }
 }

@@ -3,7 +3,7 @@ import Dispatch
 import Testing
 
 /// One test for each promise that PSPromise made, or broke; docs/coming-from/pspromise.md shows what is written here.
-@Suite("Coming from PSPromise", .timeLimit(.minutes(1)))
+@Suite("Coming from PSPromise", .timeLimit(.minutes(5)))
 struct PSPromiseTests {
   private func outcomeOf<Value: Sendable>(_ promise: Promise<Value>) async -> String {
     await asyncOutcome { try await promise.value }
@@ -69,7 +69,7 @@ struct PSPromiseTests {
     #expect(await outcomeOf(promise) == "1")
   }
 
-  @Test func `then: the fulfilled path only; a value fulfils, nothing fulfils, a promise is adopted, a throw rejects`()
+  @Test func `then: the fulfilled path only; a value fulfils, nothing fulfils, a promise is followed, a throw rejects`()
     async
   {
     let (promise, other) = (Promise.value(1), Promise.value("other"))
@@ -88,7 +88,8 @@ struct PSPromiseTests {
     #expect(await outcomeOf(promise.then(on: queue) { "\($0) \(currentTag ?? "none")" }) == "1 named")
   }
 
-  @Test func `thenDelay: waits after fulfilment`() async throws {
+  // The page shows the call as programs make it.
+  @Test(.tags(.realClock)) func `thenDelay: waits after fulfilment`() async throws {
     let promise = Promise.value(1)
     let start = ContinuousClock.now
     #expect(await outcomeOf(promise.delay(.milliseconds(10)).then { $0 + 1 }) == "2")

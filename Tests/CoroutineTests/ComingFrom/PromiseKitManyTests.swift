@@ -3,7 +3,7 @@ import Dispatch
 import Testing
 
 /// The rest of what PromiseKit and google/promises made: endings, several at once, time, threads, cancellation.
-@Suite("Coming from PromiseKit: ending, combining, cancelling", .timeLimit(.minutes(1)))
+@Suite("Coming from PromiseKit: ending, combining, cancelling", .timeLimit(.minutes(5)))
 struct PromiseKitManyTests {
   struct Other: Error {}
 
@@ -114,11 +114,12 @@ struct PromiseKitManyTests {
     #expect(await outcomeOf(Promise.any(promises)) == "AggregateError[Oops(a), Oops(b)]")
   }
 
-  @Test func `after, which can be cancelled`() async {
-    #expect(await outcomeOf(Promise.after(.milliseconds(1))) == "()")
+  @Test(.inWorlds) func `after, which can be cancelled`() throws {
+    #expect(outcome { try co_await(Promise.after(.milliseconds(1))) } == "()")
     let after = Promise.after(.seconds(3600))
     after.cancel()
-    #expect(await outcomeOf(after) == "CancellationError")
+    #expect(outcome { try co_await(after) } == "CancellationError")
+    #expect(worldTime == .milliseconds(1))
   }
 
   @Test func `wait blocks a thread, and refuses in a coroutine, in a handler and on a queue that is needed`()
@@ -184,12 +185,13 @@ struct PromiseKitManyTests {
     withExtendedLifetime((work.resolver, stoppable.resolver)) {}
   }
 
-  @Test func `a timeout is a failure, not a cancellation, and cancels the work`() async {
+  @Test(.inWorlds) func `a timeout is a failure, not a cancellation, and cancels the work`() throws {
     let (work, resolver) = Promise<Int>.pending()
     let caught = Promise<String>()
     work.timeout(.milliseconds(1)).catch { error in caught.fulfill(name(of: error)) }
-    #expect(await outcomeOf(caught) == "TimeoutError")
-    #expect(await outcomeOf(work) == "CancellationError")
+    #expect(outcome { try co_await(caught) } == "TimeoutError")
+    #expect(outcome { try co_await(work) } == "CancellationError")
+    #expect(worldTime == .milliseconds(1))
     withExtendedLifetime(resolver) {}
   }
 
@@ -200,16 +202,17 @@ struct PromiseKitManyTests {
     #expect(places.first?.contains("PromiseKitManyTests.swift") == true)
   }
 
-  @Test func `retry with back-off and predicate, validate`() async {
+  @Test(.inWorlds) func `retry with back-off and predicate, validate`() throws {
     let trace = Trace()
     let retried = Promise<Int>.retry(attempts: 3, delay: .constant(.milliseconds(1))) { attempt in
       trace("\(attempt)")
       return attempt < 3 ? .failure(Oops("again")) : .value(attempt)
     }
-    #expect(await outcomeOf(retried) == "3")
+    #expect(outcome { try co_await(retried) } == "3")
     #expect(trace.all == ["1", "2", "3"])
+    #expect(worldTime == .milliseconds(2))
     let promise = Promise.value(1)
-    #expect(await outcomeOf(promise.validate { $0 > 0 }) == "1")
-    #expect(await outcomeOf(promise.validate { $0 > 1 }) == "ValidationFailed")
+    #expect(outcome { try co_await(promise.validate { $0 > 0 }) } == "1")
+    #expect(outcome { try co_await(promise.validate { $0 > 1 }) } == "ValidationFailed")
   }
 }

@@ -3,7 +3,7 @@ import Dispatch
 import Testing
 
 /// A waiting body parks its consumer, and gets the awaited value itself.
-@Suite("Generators that wait", .timeLimit(.minutes(1)))
+@Suite("Generators that wait", .timeLimit(.minutes(5)))
 struct GeneratorWaitTests {
   @Test func `while the body waits the consumer's coroutine is parked and others on the queue run`() async throws {
     let trace = Trace()
@@ -26,8 +26,8 @@ struct GeneratorWaitTests {
     #expect(trace.all == ["waits", "other runs", "goes on"])
   }
 
-  @Test func `an awaited value is never delivered to the consumer`() async throws {
-    let values = try await onSerialQueue {
+  @Test(.inWorlds) func `an awaited value is never delivered to the consumer`() throws {
+    let values = try onWorldQueue {
       let answers = Promise.value(41)
       let generator = co_sequence(of: Int.self) { yield in
         let answer = try co_await(answers)
@@ -97,8 +97,8 @@ struct GeneratorWaitTests {
     #expect(ended == "()")
   }
 
-  @Test func `the consumer's deadline holds for the body's waits`() async throws {
-    let ended = try await onSerialQueue {
+  @Test(.inWorlds) func `the consumer's deadline holds for the body's waits`() throws {
+    let ended = try onWorldQueue {
       let generator = co_sequence(of: Int.self) { yield in
         try yield(1)
         try waitForCancellation()
@@ -109,7 +109,9 @@ struct GeneratorWaitTests {
     #expect(ended == "TimeoutError")
   }
 
-  @Test func `each step may come from another coroutine on another queue, also those in which the body waits`()
+  // A body that waits for a real timer comes back to the queue of its present consumer.
+  @Test(.tags(.realClock))
+  func `each step may come from another coroutine on another queue, also those in which the body waits`()
     async throws
   {
     let generator = co_sequence(of: String.self) { yield in

@@ -39,36 +39,14 @@ private func firstNotRefused() -> Int32 {
 /// A job of the parent that has not ended.
 private let inherited = Mutex<Job<Void>?>(nil)
 
-/// Launches `inherited`, and returns when every other thread of the process sleeps.
-///
-/// A running thread may hold a lock of Swift's runtime or of Dispatch, which would stay locked in a child; this test is
-/// about the locks of Coroutine.
+/// Launches `inherited`, and returns when every other thread of the process sleeps: this test is about the locks of
+/// Coroutine, and not about those that other code may hold at a fork.
 private func launchInherited() throws {
   // Objects that are created at the first use are created here.
   try co_launch { try co_delay(.milliseconds(1)) }.wait()
   // On queues of their own: while a shared worker is busy, the watchdog's thread wakes every two milliseconds.
   inherited.withLock { $0 = co_launch(on: DispatchQueue(label: "inherited")) { try co_delay(.seconds(1000)) } }
-  while !CoroutineRuntime.dump().contains("waiting") || !otherThreadsSleep() { sched_yield() }
-}
-
-private func otherThreadsSleep() -> Bool {
-  guard let tasks = opendir("/proc/self/task") else { return true }
-  defer { closedir(tasks) }
-  // The calling thread is running.
-  var running = 0
-  while let entry = readdir(tasks) {
-    let name = withUnsafePointer(to: &entry.pointee.d_name) {
-      String(cString: UnsafeRawPointer($0).assumingMemoryBound(to: CChar.self))
-    }
-    guard let file = fopen("/proc/self/task/\(name)/stat", "r") else { continue }
-    defer { fclose(file) }
-    var line = [CChar](repeating: 0, count: 512)
-    guard fgets(&line, 512, file) != nil else { continue }
-    // "12 (name) S …": the state follows the last parenthesis.
-    let text = String(decoding: line.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
-    if let end = text.lastIndex(of: ")"), text[end...].dropFirst(2).first == "R" { running += 1 }
-  }
-  return running <= 1
+  while !CoroutineRuntime.dump().contains("waiting") || !cts_other_threads_sleep() { sched_yield() }
 }
 
 // ThreadSanitizer ends a child of many threads.
@@ -107,7 +85,7 @@ struct ForkTests {
       let answer = cts_in_child(30, { _ in firstNotRefused() }, nil)
       #expect(answer == 0)
       // The parent goes on.
-      let launched = try co_launch { 1 }.wait()
+      let launched = try synchronously { try co_launch { 1 }.wait() }
       #expect(launched == 1)
     }
   }
@@ -117,13 +95,13 @@ struct ForkTests {
     await #expect(processExitsWith: .success) {
       CoroutineRuntime.onUnhandledError = { _, _ in }
       try launchInherited()
-      let answer = try co_launch(on: DispatchQueue(label: "forks")) {
-        while !otherThreadsSleep() { sched_yield() }
+      let job = co_launch(on: DispatchQueue(label: "forks")) {
+        while !cts_other_threads_sleep() { sched_yield() }
         let answer = cts_in_child(30, { _ in firstNotRefused() }, nil)
         try co_yield()
         return answer
       }
-      .wait()
+      let answer = try synchronously { try job.wait() }
       #expect(answer == 0)
     }
   }

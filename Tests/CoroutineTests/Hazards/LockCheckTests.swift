@@ -9,7 +9,7 @@ import Testing
 @Suite(
   "A lock that is held for too long ends a debug build with a sentence",
   .enabled(if: cts_checks_allocations()),
-  .timeLimit(.minutes(1))
+  .timeLimit(.minutes(5))
 )
 struct LockCheckTests {
   @Test func `an allocation under a spin lock`() async throws {
@@ -65,12 +65,12 @@ struct LockCheckTests {
   @Test func `a switch under a spin lock`() async throws {
     let died = try #require(
       await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
-        try co_launch {
+        try await co_launch {
           let lock = SpinLock()
           lock.lock()
           try co_delay(.milliseconds(1))
           lock.unlock()
-        }.wait()
+        }.value
       }
     )
     #expect(says(died, "while the thread holds a spin lock"))
@@ -79,12 +79,12 @@ struct LockCheckTests {
   @Test func `a switch under a lock that may sleep`() async throws {
     let died = try #require(
       await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
-        try co_launch {
+        try await co_launch {
           let lock = ThreadLock()
           lock.lock()
           try co_delay(.milliseconds(1))
           lock.unlock()
-        }.wait()
+        }.value
       }
     )
     #expect(says(died, "Coroutine: a switch while the thread holds a ThreadLock"))

@@ -18,15 +18,16 @@ private final class Guarded: @unchecked Sendable {
 /// Taken by a thread of the parent for ever.
 private let orphaned = Guarded()
 
-@Suite("The lock that may sleep", .timeLimit(.minutes(1)))
+@Suite("The lock that may sleep", .timeLimit(.minutes(5)))
 struct ThreadLockTests {
-  @Test func `excludes other threads, whether they spin or sleep`() {
+  // A thread that holds the lock for longer than others spin makes them sleep.
+  @Test(.tags(.realClock)) func `excludes other threads, whether they spin or sleep`() {
     let guarded = Guarded()
     DispatchQueue.concurrentPerform(iterations: 4) { thread in
       for round in 0..<2_000 {
         guarded.lock.withLock {
           let seen = guarded.count
-          if round % 500 == thread { usleep(500) }
+          if round % 500 == thread { RealClock.block(for: .microseconds(500)) }
           guarded.count = seen + 1
         }
       }
@@ -38,10 +39,14 @@ struct ThreadLockTests {
     let guarded = Guarded()
     let group = DispatchGroup()
     guarded.lock.lock()
-    for _ in 0..<8 {
-      DispatchQueue.global().async(group: group) { guarded.lock.withLock { guarded.count += 1 } }
+    let sleepers = Locked<[pid_t]>([])
+    for number in 0..<8 {
+      DispatchQueue(label: "sleeper \(number)").async(group: group) {
+        sleepers.withLock { $0.append(threadID()) }
+        guarded.lock.withLock { guarded.count += 1 }
+      }
     }
-    usleep(20_000)
+    while sleepers.current.count < 8 || !sleepers.current.allSatisfy(isAsleep) { sched_yield() }
     guarded.lock.unlock()
     group.wait()
     #expect(guarded.lock.withLock { guarded.count } == 8)
@@ -58,7 +63,7 @@ struct ThreadLockTests {
         while true { sleep(1) }
       }
       isTaken.wait()
-      let code = cts_in_child(20, { _ in orphaned.lock.withLock { 0 } }, nil)
+      let code = cts_in_child(60, { _ in orphaned.lock.withLock { 0 } }, nil)
       // Ended by a trap, and not by the alarm.
       precondition(code < 0 && code != -SIGALRM && code != -1_000, "\(code)")
     }

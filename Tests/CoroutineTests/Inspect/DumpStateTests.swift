@@ -5,7 +5,7 @@ import Testing
 @testable import Coroutine
 
 /// A dump's line about a coroutine: its state, the source and duration of its wait, and its queue.
-@Suite("CoroutineRuntime.dump: states", .timeLimit(.minutes(1)))
+@Suite("CoroutineRuntime.dump: states", .timeLimit(.minutes(5)))
 struct DumpStateTests {
   /// The lines of a dump that `body` takes, in virtual time, without their launch places.
   private func lines(_ body: @escaping @Sendable (_ dump: () -> Void) throws -> Void) async throws -> [String] {
@@ -13,7 +13,7 @@ struct DumpStateTests {
       let simulation = Simulation()
       return try simulation.run {
         var text = ""
-        try body { text = Dump.text(of: [simulation.scheduler]) }
+        try body { text = Simulation.dump }
         return text.split(separator: "\n").map { String($0).replacing(/, launched at .*/, with: "") }
       }
     }
@@ -42,10 +42,10 @@ struct DumpStateTests {
       co_launch(name: "queued") {}
       dump()
     }
-    #expect(line("queued", in: lines) == "\"queued\" not started for 0 ms on simulation")
-    #expect(line("yields later", in: lines) == "\"yields later\" ready for 0 ms on simulation")
-    #expect(line("woken", in: lines) == "\"woken\" ready, parked 2 ms ago on simulation")
-    #expect(line("simulated", in: lines) == "\"simulated\" running for at most 0 ms on simulation")
+    #expect(line("queued", in: lines) == "\"queued\" not started for 0 ms on world")
+    #expect(line("yields later", in: lines) == "\"yields later\" ready for 0 ms on world")
+    #expect(line("woken", in: lines) == "\"woken\" ready, parked 2 ms ago on world")
+    #expect(line("body", in: lines) == "\"body\" running for at most 0 ms on world")
   }
 
   @Test func `a wait in a channel is shown with the direction, the channel and its count`() async throws {
@@ -62,11 +62,11 @@ struct DumpStateTests {
     }
     #expect(
       line("receives", in: lines)
-        == "\"receives\" waiting to receive (Channel<Int> 0x…, rendezvous) for 30 ms on simulation"
+        == "\"receives\" waiting to receive (Channel<Int> 0x…, rendezvous) for 30 ms on world"
     )
     #expect(
       line("sends", in: lines)
-        == "\"sends\" waiting to send (Channel<String> 0x…, 2 of 2 values buffered) for 30 ms on simulation"
+        == "\"sends\" waiting to send (Channel<String> 0x…, 2 of 2 values buffered) for 30 ms on world"
     )
     #expect(line("waits without end", in: lines)?.contains("(Channel<Int> 0x…, 0 values buffered)") == true)
   }
@@ -94,7 +94,7 @@ struct DumpStateTests {
     }
     #expect(
       line("wants the mutex", in: lines)
-        == "\"wants the mutex\" waiting for a lock (FairMutex 0x…, held by #… \"owns\") for 10 ms on simulation"
+        == "\"wants the mutex\" waiting for a lock (FairMutex 0x…, held by #… \"owns\") for 10 ms on world"
     )
     let reader = line("wants to read", in: lines)
     #expect(reader?.contains("a lock (FairReadWriteLock 0x…, held for writing by #… \"owns\")") == true, "\(lines)")
@@ -103,7 +103,7 @@ struct DumpStateTests {
     let permits = line("wants permits", in: lines)
     #expect(permits?.contains("for permits (FairSemaphore 0x…, 1 permits available)") == true, "\(lines)")
     #expect(lines.contains { $0.contains("\"wants a token\" waiting for permits (RateLimiter 0x") }, "\(lines)")
-    #expect(line("owns", in: lines) == "\"owns\" waiting for a delay (ends in 10 ms) for 10 ms on simulation")
+    #expect(line("owns", in: lines) == "\"owns\" waiting for a delay (ends in 10 ms) for 10 ms on world")
   }
 
   @Test func `a lock that a thread owns is shown so`() async throws {
@@ -162,9 +162,9 @@ struct DumpStateTests {
     let text = line("selects", in: lines) ?? ""
     #expect(text.hasPrefix(start), "\(lines)")
     for part in [
-      "; send to Channel<String> 0x…, 1 of 1 values buffered; lock FairMutex 0x…, held by #… \"simulated\"; ",
+      "; send to Channel<String> 0x…, 1 of 1 values buffered; lock FairMutex 0x…, held by #… \"body\"; ",
       "; acquire FairSemaphore 0x…, 0 permits available; await Promise<()> 0x…, created at ",
-      "; await job #… \"other\"; timeout of 40 ms) for 5 ms on simulation",
+      "; await job #… \"other\"; timeout of 40 ms) for 5 ms on world",
     ] {
       #expect(text.contains(part), "\(text)")
     }
@@ -177,7 +177,7 @@ struct DumpStateTests {
     let job = co_launch(on: queue, name: "reads a pipe") { try co_wait(readable: pipe.reader) }
     var line = ""
     while !line.contains("waiting") {
-      line = try await onBlock(of: queue) { dumped("reads a pipe") ?? "" }
+      line = try await onBlock(of: queue) { dumped("reads a pipe", in: dumpOfOwnQueue()) }
     }
     #expect(line.contains("waiting for a readable descriptor (\(pipe.reader))"), "\(line)")
     pipe.put()
@@ -204,7 +204,8 @@ struct DumpStateTests {
   func `the worker is the coroutine's current one, not the one of its launch`() async throws {
     let gate = Gate()
     let moved = Locked("")
-    let stolen = try await onCoroutine(on: ownWorkers("dump").workers[0].currentQueue) {
+    let pool = ownWorkers("dump")
+    let stolen = try await onCoroutine(on: pool.workers[0].currentQueue) {
       let isThere = Flag()
       let job = co_launch(name: "dump: stolen") {
         moved.current = Carrier.current?.pointee.scheduler?.takeUnretainedValue().label ?? ""
@@ -221,7 +222,7 @@ struct DumpStateTests {
     var line = ""
     while !line.contains("waiting for a promise") {
       await Task.yield()
-      line = dumped("dump: stolen") ?? ""
+      line = dumped("dump: stolen", in: Dump.text(of: pool.workers))
     }
     #expect(line.contains(" on \(moved.current), launched at"), "\(line), launched on \(born)")
     gate.open()
@@ -230,20 +231,21 @@ struct DumpStateTests {
 
   @Test func `a computing coroutine is shown as running, on whatever thread the dump is taken`() async throws {
     let (started, over) = (Flag(), Flag())
-    let job = co_launch(on: taggedQueue("dump.computing"), name: "dump: computes") {
+    let queue = taggedQueue("dump.computing")
+    let job = co_launch(on: queue, name: "dump: computes") {
       started.raise()
       while !over.isRaised { sched_yield() }
     }
     while !started.isRaised { await Task.yield() }
     var line = ""
-    while !line.contains("running for at most ") { line = dumped("dump: computes") ?? "" }
+    while !line.contains("running for at most ") { line = dumped("dump: computes", in: dump(of: queue)) }
     over.raise()
     try await job.value
     #expect(line.contains(" ms on coroutine.tests.dump.computing, launched at"), "\(line)")
   }
 }
 
-/// The line of the coroutine `name` in a dump of everything.
-private func dumped(_ name: String) -> String? {
-  CoroutineRuntime.dump().split(separator: "\n").first { $0.contains("\"\(name)\" ") }.map(String.init)
+/// The line of the coroutine `name` in a dump, or "".
+private func dumped(_ name: String, in dump: String) -> String {
+  dump.split(separator: "\n").first { $0.contains("\"\(name)\" ") }.map(String.init) ?? ""
 }

@@ -3,38 +3,43 @@ import Dispatch
 import Glibc
 import Testing
 
-@Suite("CoroutineRuntime.dump and liveCount", .timeLimit(.minutes(1)))
+// In processes of their own: a dump of everything lists, and holds for a moment, the coroutines of all tests.
+@Suite("CoroutineRuntime.dump and liveCount", .timeLimit(.minutes(5)))
 struct DumpTests {
-  @Test func `lists a parked coroutine by id, name, queue and launch site`() async throws {
-    let gate = Gate()
-    let started = Gate()
-    let queue = DispatchQueue(label: "dump.queue.label")
-    let job = co_launch(on: queue, name: "dumped by name") {
-      started.open()
-      try gate.pass()
+  @Test func `lists a parked coroutine by id, name, queue and launch site`() async {
+    await #expect(processExitsWith: .success) {
+      let gate = Gate()
+      let started = Gate()
+      let queue = DispatchQueue(label: "dump.queue.label")
+      let job = co_launch(on: queue, name: "dumped by name") {
+        started.open()
+        try gate.pass()
+      }
+      try await onCoroutine { try started.pass() }
+      let dump = CoroutineRuntime.dump()
+      gate.open()
+      try await job.value
+      #expect(dump.contains("dumped by name"), "\(dump)")
+      #expect(dump.contains("\(job.id)"), "\(dump)")
+      #expect(dump.contains("dump.queue.label"), "\(dump)")
+      #expect(dump.contains("DumpTests.swift"), "\(dump)")
     }
-    try await onCoroutine { try started.pass() }
-    let dump = CoroutineRuntime.dump()
-    gate.open()
-    try await job.value
-    #expect(dump.contains("dumped by name"), "\(dump)")
-    #expect(dump.contains("\(job.id)"), "\(dump)")
-    #expect(dump.contains("dump.queue.label"), "\(dump)")
-    #expect(dump.contains("DumpTests.swift"), "\(dump)")
   }
 
-  @Test func `lists the calling coroutine, and unstarted ones`() async throws {
-    let dump = try await onSerialQueue {
-      let job = co_launch(name: "dump: the asking one") {
-        let queued = co_launch(name: "dump: the queued one") {}
-        let dump = CoroutineRuntime.dump()
-        try queued.join()
-        return dump
+  @Test func `lists the calling coroutine, and unstarted ones`() async {
+    await #expect(processExitsWith: .success) {
+      let dump = try await onSerialQueue {
+        let job = co_launch(name: "dump: the asking one") {
+          let queued = co_launch(name: "dump: the queued one") {}
+          let dump = CoroutineRuntime.dump()
+          try queued.join()
+          return dump
+        }
+        return try job.join()
       }
-      return try job.join()
+      #expect(dump.contains("dump: the asking one"), "\(dump)")
+      #expect(dump.contains("dump: the queued one"), "\(dump)")
     }
-    #expect(dump.contains("dump: the asking one"), "\(dump)")
-    #expect(dump.contains("dump: the queued one"), "\(dump)")
   }
 
   @Test(arguments: [
@@ -47,41 +52,63 @@ struct DumpTests {
     let errors = UnhandledErrors()
     let (dump, known) = try await onSerialQueue {
       let job = co_launch(name: name) { throw errors.failure("named") }
-      return (CoroutineRuntime.dump(), job.name)
+      return (dumpOfOwnQueue(), job.name)
     }
     #expect(known == name)
     #expect(dump.contains("\"\(printed)\""), "\(dump)")
     #expect(try await errors.jobs(count: 1)[0].hasPrefix("\"\(printed)\" "))
   }
 
-  @Test func `does not list ended coroutines`() async throws {
-    let dump = try await onSerialQueue {
-      try co_launch(name: "dump: ended by return") {}.join()
-      let cancelled = co_launch(name: "dump: ended by cancellation") { try waitForCancellation() }
-      try co_yield()
-      cancelled.cancel()
-      _ = outcome { try cancelled.join() }
-      try co_yield()
-      return CoroutineRuntime.dump()
+  @Test func `does not list ended coroutines`() async {
+    await #expect(processExitsWith: .success) {
+      let dump = try await onSerialQueue {
+        try co_launch(name: "dump: ended by return") {}.join()
+        let cancelled = co_launch(name: "dump: ended by cancellation") { try waitForCancellation() }
+        try co_yield()
+        cancelled.cancel()
+        _ = outcome { try cancelled.join() }
+        try co_yield()
+        return CoroutineRuntime.dump()
+      }
+      #expect(!dump.contains("dump: ended by return"), "\(dump)")
+      #expect(!dump.contains("dump: ended by cancellation"), "\(dump)")
     }
-    #expect(!dump.contains("dump: ended by return"), "\(dump)")
-    #expect(!dump.contains("dump: ended by cancellation"), "\(dump)")
   }
 
-  @Test func `can be taken on any thread while coroutines start and end`() async throws {
-    let over = Flag()
-    let busy = (0..<4).map { n in
-      co_launch(on: taggedQueue("busy \(n)")) {
-        while !over.isRaised { try co_launch(name: "short") {}.join() }
+  @Test func `can be taken on any thread while coroutines start and end`() async {
+    await #expect(processExitsWith: .success) {
+      let over = Flag()
+      let busy = (0..<4).map { n in
+        co_launch(on: taggedQueue("busy \(n)")) {
+          while !over.isRaised { try co_launch(name: "short") {}.join() }
+        }
       }
-    }
-    try await onOwnThread {
-      for _ in 0..<50 {
-        if CoroutineRuntime.dump().isEmpty { throw Oops("an empty dump") }
+      try await onOwnThread {
+        for _ in 0..<50 {
+          if CoroutineRuntime.dump().isEmpty { throw Oops("an empty dump") }
+        }
       }
+      over.raise()
+      for job in busy { try await job.value }
     }
-    over.raise()
-    for job in busy { try await job.value }
+  }
+
+  @Test func `can be taken while queues come and go`() async {
+    // The alarm ends a process that hangs.
+    await #expect(processExitsWith: .success) {
+      alarm(250)
+      let over = Flag()
+      let busy = (0..<3).map { number in
+        co_launch {
+          while !over.isRaised { try co_launch(on: taggedQueue("brief \(number)")) { try co_yield() }.join() }
+        }
+      }
+      try await onOwnThread {
+        for _ in 0..<3_000 where CoroutineRuntime.dump().isEmpty { throw Oops("an empty dump") }
+      }
+      over.raise()
+      for job in busy { try await job.value }
+    }
   }
 
   @Test func `liveCount counts the coroutines that have not ended, and returns to zero`() async throws {
@@ -113,7 +140,7 @@ struct DumpTests {
         // The line of the one coroutine is the last: once it is there, the dump has been written.
         var text = ""
         while !text.contains("DumpTests.swift:") || !text.hasSuffix("\n") {
-          try await onCoroutine { try co_timeout(.seconds(20)) { try co_wait(readable: pipe.reader) } }
+          try await onCoroutine { try co_timeout(.seconds(60)) { try co_wait(readable: pipe.reader) } }
           while let byte = pipe.get() { text.unicodeScalars.append(Unicode.Scalar(byte)) }
         }
         #expect(text.contains("seen by signal"))

@@ -1,7 +1,7 @@
 import Coroutine
 import Testing
 
-@Suite("Errors print as sentences", .timeLimit(.minutes(1)))
+@Suite("Errors print as sentences", .timeLimit(.minutes(5)))
 struct ErrorTextTests {
   struct Cause: Error, CustomStringConvertible { var description: String { "the disk is full" } }
 
@@ -23,9 +23,9 @@ struct ErrorTextTests {
     #expect("\(two)" == "all 2 have failed: (1) the disk is full, (2) the deadline has passed")
   }
 
-  @Test func `an expired deadline gives its duration`() async throws {
+  @Test(.inWorlds) func `an expired deadline gives its duration`() throws {
     let never = Promise<Int>()
-    let seen = try await onCoroutine {
+    let seen = try onWorldQueue {
       [
         Self.text { try co_timeout(.milliseconds(1)) { try waitForCancellation() } },
         Self.text { try co_timeout(.zero) {} },

@@ -1,7 +1,7 @@
 import Coroutine
 import Testing
 
-@Suite("Job.join", .timeLimit(.minutes(1)))
+@Suite("Job.join", .timeLimit(.minutes(5)))
 struct JoinTests {
   @Test func `any number of joiners, before and after the end, get the same result`() async throws {
     let seen = try await onSerialQueue {
@@ -93,7 +93,7 @@ struct JoinTests {
       let job = co_launch {
         let me = try co_await(handle)
         do {
-          _ = try co_timeout(.seconds(20)) { try co_await(me) }
+          _ = try co_timeout(.seconds(60)) { try co_await(me) }
           return false
         } catch {
           return error is CoroutineError
@@ -105,7 +105,8 @@ struct JoinTests {
     #expect(seen)
   }
 
-  @Test func `a join across queues returns on the joiner's own queue`() async throws {
+  // In a world every queue runs on the world's thread.
+  @Test(.tags(.realClock)) func `a join across queues returns on the joiner's own queue`() async throws {
     let far = taggedQueue("far")
     let tags = try await onCoroutine(on: taggedQueue("near")) {
       let job = co_launch(on: far) {

@@ -2,12 +2,13 @@ import Coroutine
 import Dispatch
 import Testing
 
-@Suite("Job.wait", .timeLimit(.minutes(1)))
+@Suite("Job.wait", .timeLimit(.minutes(5)))
 struct WaitTests {
   @Test func `a plain thread waits for the value`() async throws {
     let value = try await onOwnThread {
-      try co_launch {
-        try co_delay(.milliseconds(5))
+      let me = threadID()
+      return try co_launch(on: taggedQueue("waits for its waiter")) {
+        while !isAsleep(me) { try co_yield() }
         return 8
       }.wait()
     }
@@ -94,8 +95,9 @@ struct WaitTests {
   @Test func `on one queue it waits for a job of another`() async throws {
     let far = taggedQueue("far")
     let seen = try await onBlock(of: taggedQueue("near")) {
-      try co_launch(on: far) {
-        try co_delay(.milliseconds(5))
+      let me = threadID()
+      return try co_launch(on: far) {
+        while !isAsleep(me) { try co_yield() }
         return currentTag
       }.wait()
     }

@@ -1,7 +1,7 @@
 import Coroutine
 import Testing
 
-@Suite("FairSemaphore", .timeLimit(.minutes(1)))
+@Suite("FairSemaphore", .timeLimit(.minutes(5)))
 struct FairSemaphoreTests {
   @Test func `permits are acquired and released`() async throws {
     try await onSerialQueue {
@@ -149,7 +149,7 @@ struct FairSemaphoreTests {
       try semaphore.acquire()
       try row.enqueue("out of permits") { try semaphore.acquire() }
       defer { semaphore.release() }
-      return CoroutineRuntime.dump()
+      return dumpOfOwnQueue()
     }
     #expect(dump.contains("\"out of permits\" waiting for permits"))
   }

@@ -1,7 +1,7 @@
 import Coroutine
 import Testing
 
-@Suite("Once", .timeLimit(.minutes(1)))
+@Suite("Once", .timeLimit(.minutes(5)))
 struct OnceTests {
   @Test func `the first body runs, and all callers get its result`() async throws {
     let trace = try await onSerialQueue {

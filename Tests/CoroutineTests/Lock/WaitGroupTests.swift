@@ -1,7 +1,7 @@
 import Coroutine
 import Testing
 
-@Suite("WaitGroup and Latch", .timeLimit(.minutes(1)))
+@Suite("WaitGroup and Latch", .timeLimit(.minutes(5)))
 struct WaitGroupTests {
   @Test func `a group without work does not make a coroutine wait`() async throws {
     try await onSerialQueue {
@@ -102,7 +102,7 @@ struct WaitGroupTests {
       let (latch, row) = (Latch(1), Queueing())
       try row.enqueue("at the latch") { try latch.wait() }
       defer { latch.countDown() }
-      return CoroutineRuntime.dump()
+      return dumpOfOwnQueue()
     }
     #expect(dump.contains("\"at the latch\" waiting for a count to reach zero"))
   }

@@ -4,7 +4,7 @@ import Testing
 
 /// The rules of a callback of `observe`: it runs in the settling call, after all handler-less dependents of the promise
 /// are settled, and it may attach, settle and wait.
-@Suite("Promise: observe", .timeLimit(.minutes(1)))
+@Suite("Promise: observe", .timeLimit(.minutes(5)))
 struct ObserveTests {
   @Test
   func `a callback finds all handler-less dependents of its promise settled, attached before or after it`() {
@@ -88,12 +88,12 @@ struct ObserveTests {
   @Test func `a callback may block on a promise that it has settled`() async throws {
     let seen = try await onOwnThread {
       let (promise, other) = (Promise<Int>(), Promise<Int>())
-      let timed = other.timeout(.seconds(20))
+      let timed = other.timeout(.seconds(60))
       let seen = Trace()
       _ = promise.observe { _ in
         other.fulfill(2)
         seen(outcome { try timed.wait() })
-        seen(outcome { try promise.timeout(.seconds(20)).wait() })
+        seen(outcome { try promise.timeout(.seconds(60)).wait() })
       }
       promise.fulfill(1)
       return seen.all
@@ -106,7 +106,7 @@ struct ObserveTests {
       let (promise, other) = (Promise<Int>(), Promise<Int>())
       let end = other.asVoid().asVoid()
       let seen = Trace()
-      _ = promise.observe { _ in seen(outcome { try co_timeout(.seconds(20)) { try co_await(end) } }) }
+      _ = promise.observe { _ in seen(outcome { try co_timeout(.seconds(60)) { try co_await(end) } }) }
       let job = co_launch { other.fulfill(2) }
       promise.fulfill(1)
       seen("settled")
@@ -123,9 +123,9 @@ struct ObserveTests {
       let (passed, sure) = (promise.recover { _ in 0 }, promise.recovered { _ in 0 })
       let seen = Trace()
       _ = promise.observe { _ in
-        seen(outcome { try co_timeout(.seconds(20)) { try co_all([promise, passed]) } })
-        seen(outcome { try co_timeout(.seconds(20)) { try co_race([sure]) } })
-        seen(outcome { try co_timeout(.seconds(20)) { try co_select { sure.onAwait { try $0.get() } } } })
+        seen(outcome { try co_timeout(.seconds(60)) { try co_all([promise, passed]) } })
+        seen(outcome { try co_timeout(.seconds(60)) { try co_race([sure]) } })
+        seen(outcome { try co_timeout(.seconds(60)) { try co_select { sure.onAwait { try $0.get() } } } })
       }
       for end in [promise, passed, sure.promise] { _ = end.observe { _ in seen("told") } }
       promise.fulfill(1)

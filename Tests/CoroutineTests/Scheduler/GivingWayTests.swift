@@ -4,13 +4,14 @@ import Testing
 @testable import Coroutine
 
 /// A coroutine none of whose waits has to wait never switches by itself.
-@Suite("A coroutine whose waits are satisfied at once", .timeLimit(.minutes(2)))
+@Suite("A coroutine whose waits are satisfied at once", .timeLimit(.minutes(5)))
 struct GivingWayTests {
   enum Verb: String, CaseIterable, Sendable {
-    case await, join, send, iterate, lock, readLock, acquire, select, poll, group, all, once
+    case await, asyncReady, suspend, join, send, iterate, lock, readLock, acquire, select, poll, group, all, once
   }
 
-  @Test(arguments: Verb.allCases)
+  // What a busy queue lets run is a matter of its time slice.
+  @Test(.tags(.realClock), arguments: Verb.allCases)
   func `lets the handlers, the sleeping coroutines and the blocks of its queue run`(verb: Verb) async throws {
     let queue = taggedQueue("giving way")
     let wait = try await onCoroutine { try ready(verb) }
@@ -22,14 +23,15 @@ struct GivingWayTests {
         sleeper.raise()
       }
       queue.async { block.raise() }
-      let end = Clock.now + 20_000_000_000
+      let end = Clock.now + 120_000_000_000
       while !(handler.isRaised && sleeper.isRaised && block.isRaised), Clock.now < end { try wait() }
       return Clock.now < end
     }
     #expect(inTime, "handler \(handler.isRaised), sleeper \(sleeper.isRaised), block \(block.isRaised)")
   }
 
-  @Test func `loses no value if it is cancelled where it yields`() async throws {
+  // It yields when its time slice is over.
+  @Test(.tags(.realClock)) func `loses no value if it is cancelled where it yields`() async throws {
     for round in 0..<20 {
       let channel = Channel<Int>(1_000_000)
       let (sent, received) = (Locked(0), Locked(0))
@@ -55,10 +57,12 @@ struct GivingWayTests {
   @Test func `continues in a shield, even if it has been cancelled`() async throws {
     let settled = Promise<Int>.value(1)
     try await onSerialQueue {
-      let isShielded = Flag()
+      let (isShielded, isCancelled) = (Flag(), Flag())
       let job = co_launch {
         try co_shield {
           isShielded.raise()
+          let limit = Clock.now + 120_000_000_000
+          while !isCancelled.isRaised, Clock.now < limit { _ = try co_await(settled) }
           let end = Clock.now + 5_000_000
           while Clock.now < end { _ = try co_await(settled) }
         }
@@ -66,6 +70,7 @@ struct GivingWayTests {
       }
       while !isShielded.isRaised { try co_yield() }
       job.cancel()
+      isCancelled.raise()
       #expect(try co_shield { try job.join() } == "CancellationError")
     }
   }
@@ -77,6 +82,8 @@ private func ready(_ verb: GivingWayTests.Verb) throws -> @Sendable () throws ->
   case .await:
     let settled = Promise<Int>.value(1)
     return { _ = try co_await(settled) }
+  case .asyncReady: return { _ = try co_await { 1 } }
+  case .suspend: return { _ = try co_suspend { (resumer: Resumer<Int>) in resumer.resume(1) } }
   case .join:
     let job = co_launch { 1 }
     try job.join()

@@ -4,8 +4,8 @@ import Testing
 @testable import Coroutine
 
 @Suite(
-  "A drain that lingers",
-  .timeLimit(.minutes(1)),
+  "Idle spin",
+  .timeLimit(.minutes(5)),
   .enabled(if: Processors.usable > 1, "one processor: nobody could send anything")
 )
 struct IdleSpinTests {
@@ -42,14 +42,14 @@ struct IdleSpinTests {
 
   @Test
   func `a message sent during a poll is handled at once, before later blocks of the queue`() async throws {
-    let queue = DispatchQueue(label: "lingers")
+    let queue = DispatchQueue(label: "spins")
     let order = Trace()
     try await onOwnThread {
       try spin(on: queue)
       queue.async { order("block") }
       try co_launch(on: queue) {
         order("coroutine")
-        QueueHost.scheduler(for: queue).idleSpin.patience = 0
+        QueueHost.scheduler(for: queue).idleSpin.duration = 0
       }
       .wait()
       queue.sync {}
@@ -57,13 +57,14 @@ struct IdleSpinTests {
     #expect(order.all == ["coroutine", "block"])
   }
 
-  @Test
+  // A drain polls for real time before it goes idle.
+  @Test(.tags(.realClock))
   func `a due timer ends the poll, and is fired by the same drain`() async throws {
-    let queue = DispatchQueue(label: "lingers for a timer")
+    let queue = DispatchQueue(label: "spins for a timer")
     let sleeper = co_launch(on: queue) {
-      let scheduler = prepareToLinger(on: queue, for: 90_000_000_000)
+      let scheduler = prepareToSpin(on: queue, for: 90_000_000_000)
       try co_delay(.milliseconds(2))
-      scheduler.idleSpin.patience = 0
+      scheduler.idleSpin.duration = 0
       return scheduler.idleSpin.needed
     }
     // If the poll did not end at the timer's deadline, this would return after a minute.
@@ -83,15 +84,15 @@ struct IdleSpinTests {
   /// Makes the queue's drain poll its inbox.
   ///
   /// `end` is the end of its time slice.
-  private func spin(on queue: DispatchQueue, for patience: UInt64 = 90_000_000_000, until end: UInt64 = .max) throws {
-    try co_launch(on: queue) { _ = prepareToLinger(on: queue, for: patience, until: end) }.wait()
+  private func spin(on queue: DispatchQueue, for duration: UInt64 = 90_000_000_000, until end: UInt64 = .max) throws {
+    try co_launch(on: queue) { _ = prepareToSpin(on: queue, for: duration, until: end) }.wait()
   }
 
   /// Called on the queue: when it next has nothing to do, its drain polls its inbox.
-  private func prepareToLinger(on queue: DispatchQueue, for patience: UInt64, until end: UInt64 = .max) -> Scheduler {
+  private func prepareToSpin(on queue: DispatchQueue, for duration: UInt64, until end: UInt64 = .max) -> Scheduler {
     let scheduler = QueueHost.scheduler(for: queue)
     scheduler.timeSlice.end = end
-    scheduler.idleSpin.patience = patience
+    scheduler.idleSpin.duration = duration
     scheduler.idleSpin.needed = 0
     return scheduler
   }

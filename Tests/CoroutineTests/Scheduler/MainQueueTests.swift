@@ -8,9 +8,10 @@ private let key = DispatchSpecificKey<Bool>()
 /// queue.
 ///
 /// The consumer's program tests the main queue under a run loop, where it is the main thread.
-@Suite("The main queue", .timeLimit(.minutes(1)))
+@Suite("The main queue", .timeLimit(.minutes(5)))
 struct MainQueueTests {
-  @Test func `runs coroutines, before and after each kind of wait`() async throws {
+  // In a world every queue runs on the world's thread.
+  @Test(.tags(.realClock)) func `runs coroutines, before and after each kind of wait`() async throws {
     DispatchQueue.main.setSpecific(key: key, value: true)
     defer { DispatchQueue.main.setSpecific(key: key, value: nil) }
     let seen = try await onCoroutine(on: .main) {

@@ -4,7 +4,7 @@ import Testing
 @testable import Coroutine
 
 /// The number of times that a scheduler is woken for its timers.
-@Suite(.timeLimit(.minutes(1)))
+@Suite(.timeLimit(.minutes(5)))
 struct QueueTimerTests {
   private let timer = QueueTimer(DispatchQueue(label: "alarm"))
   private let millisecond: UInt64 = 1_000_000
@@ -12,38 +12,40 @@ struct QueueTimerTests {
   private let start = Clock.now
 
   @Test func `many sleeping coroutines are woken by a repeating timer`() {
-    timer.wentOff(at: start)
-    timer.fired(40)
+    timer.sourceFired(at: start)
+    timer.timersFired(40)
     timer.arm(start + millisecond)
-    #expect(!timer.isTicking, "forty are no crowd")
-    timer.fired(40)
+    #expect(!timer.isRepeating, "forty are no crowd")
+    timer.timersFired(40)
     timer.arm(start + millisecond)
-    #expect(timer.isTicking)
+    #expect(timer.isRepeating)
   }
 
   @Test func `the timer stops repeating when few timers are due`() {
-    timer.wentOff(at: start)
-    timer.fired(100)
+    timer.sourceFired(at: start)
+    timer.timersFired(100)
     timer.arm(start + millisecond)
-    timer.wentOff(at: start)
-    timer.fired(1)
+    timer.sourceFired(at: start)
+    timer.timersFired(1)
     timer.arm(start + millisecond)
-    #expect(!timer.isTicking)
+    #expect(!timer.isRepeating)
   }
 
   @Test func `the timer stops repeating when the next deadline is a minute away, or there is none`() {
-    timer.wentOff(at: start)
-    timer.fired(100)
+    timer.sourceFired(at: start)
+    timer.timersFired(100)
     timer.arm(start + millisecond)
     timer.arm(start + 60_000 * millisecond)
-    #expect(!timer.isTicking)
+    #expect(!timer.isRepeating)
     timer.arm(start + millisecond)
-    #expect(timer.isTicking)
-    timer.rests()
-    #expect(!timer.isTicking)
+    #expect(timer.isRepeating)
+    timer.stopRepeating()
+    #expect(!timer.isRepeating)
   }
 
-  @Test func `many and single sleeping coroutines of one queue wake in time, also a single one after many`()
+  // The queue's timer is one of Dispatch.
+  @Test(.tags(.realClock))
+  func `many and single sleeping coroutines of one queue wake in time, also a single one after many`()
     async throws
   {
     let queue = DispatchQueue(label: "sleepers")

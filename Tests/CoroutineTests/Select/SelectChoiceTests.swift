@@ -1,7 +1,7 @@
 import Coroutine
 import Testing
 
-@Suite("co_select: which case", .timeLimit(.minutes(1)))
+@Suite("co_select: which case", .timeLimit(.minutes(5)))
 struct SelectChoiceTests {
   @Test(arguments: [2, 3, 5, 8, 12])
   func `ready cases are picked uniformly`(cases: Int) async throws {
@@ -56,51 +56,49 @@ struct SelectChoiceTests {
     }
   }
 
-  @Test func `onTimeout and otherwise need no type annotation, in any position`() async throws {
-    try await onSerialQueue {
-      let (channel, promise) = (Channel<Int>(.unbounded), Promise<Int>())
-      func below() throws -> String {
-        try co_select {
-          channel.onReceive { "received \($0 ?? 0)" }
-          promise.onAwait { _ in
-            let word = "awaited"
+  @Test(.inWorlds) func `onTimeout and otherwise need no type annotation, in any position`() throws {
+    let (channel, promise) = (Channel<Int>(.unbounded), Promise<Int>())
+    func below() throws -> String {
+      try co_select {
+        channel.onReceive { "received \($0 ?? 0)" }
+        promise.onAwait { _ in
+          let word = "awaited"
+          return word
+        }
+        .onTimeout(.milliseconds(1)) { "timeout" }
+      }
+    }
+    func above(_ isPatient: Bool) throws -> String {
+      try co_select(biased: true) {
+        .onTimeout(.seconds(3_600)) { "late" }
+        if isPatient { channel.onReceive { "received \($0 ?? 0)" } }
+        if !isPatient {
+          .otherwise {
+            let word = "now"
             return word
           }
-          .onTimeout(.milliseconds(1)) { "timeout" }
         }
       }
-      func above(_ isPatient: Bool) throws -> String {
-        try co_select(biased: true) {
-          .onTimeout(.seconds(3_600)) { "late" }
-          if isPatient { channel.onReceive { "received \($0 ?? 0)" } }
-          if !isPatient {
-            .otherwise {
-              let word = "now"
-              return word
-            }
-          }
-        }
-      }
-      func belowALoop() throws -> String {
-        try co_select {
-          for channel in [channel, Channel<Int>()] { channel.onReceive { "received \($0 ?? 0)" } }
-          .otherwise { "nothing" }
-        }
-      }
-      func both() throws -> String {
-        try co_select {
-          channel.onReceive { "received \($0 ?? 0)" }
-            .onTimeout(.seconds(3_600)) { "late" }
-            .otherwise { "nothing" }
-        }
-      }
-      #expect(try below() == "timeout")
-      #expect(try above(false) == "now")
-      #expect(try belowALoop() == "nothing")
-      #expect(try both() == "nothing")
-      for value in 1...4 { try channel.send(value) }
-      #expect(try [below(), above(true), belowALoop(), both()] == (1...4).map { "received \($0)" })
     }
+    func belowALoop() throws -> String {
+      try co_select {
+        for channel in [channel, Channel<Int>()] { channel.onReceive { "received \($0 ?? 0)" } }
+        .otherwise { "nothing" }
+      }
+    }
+    func both() throws -> String {
+      try co_select {
+        channel.onReceive { "received \($0 ?? 0)" }
+          .onTimeout(.seconds(3_600)) { "late" }
+          .otherwise { "nothing" }
+      }
+    }
+    #expect(try below() == "timeout")
+    #expect(try above(false) == "now")
+    #expect(try belowALoop() == "nothing")
+    #expect(try both() == "nothing")
+    for value in 1...4 { try channel.send(value) }
+    #expect(try [below(), above(true), belowALoop(), both()] == (1...4).map { "received \($0)" })
   }
 
   @Test func `otherwise is taken only when nothing is ready`() async throws {
@@ -121,48 +119,43 @@ struct SelectChoiceTests {
     }
   }
 
-  @Test func `a timeout of zero or less is ready at once`() async throws {
-    try await onSerialQueue {
-      let channel = Channel<Int>()
-      for timeout in [Duration.zero, .seconds(-1)] {
-        let value = try co_select {
-          channel.onReceive { $0 ?? 0 }
-          SelectCase.onTimeout(timeout) { -1 }
-        }
-        #expect(value == -1)
+  @Test(.inWorlds) func `a timeout of zero or less is ready at once`() throws {
+    let channel = Channel<Int>()
+    for timeout in [Duration.zero, .seconds(-1)] {
+      let value = try co_select {
+        channel.onReceive { $0 ?? 0 }
+        SelectCase.onTimeout(timeout) { -1 }
       }
+      #expect(value == -1)
     }
+    #expect(worldTime == .zero)
   }
 
-  @Test func `the earliest timeout counts, and is never early`() async throws {
-    try await onSerialQueue {
-      let channel = Channel<Int>()
-      let start = ContinuousClock.now
-      let which = try co_select {
-        SelectCase.onTimeout(.seconds(3_600)) { "late" }
-        channel.onReceive { _ in "received" }
-        SelectCase.onTimeout(.milliseconds(5)) { "early" }
-      }
-      #expect(which == "early")
-      #expect(ContinuousClock.now - start >= .milliseconds(5))
-      #expect(channel.trySend(1) == .full)
+  @Test(.inWorlds) func `the earliest timeout counts, and is never early`() throws {
+    let channel = Channel<Int>()
+    let which = try co_select {
+      SelectCase.onTimeout(.seconds(3_600)) { "late" }
+      channel.onReceive { _ in "received" }
+      SelectCase.onTimeout(.milliseconds(5)) { "early" }
     }
+    #expect(which == "early")
+    #expect(worldTime == .milliseconds(5))
+    #expect(channel.trySend(1) == .full)
   }
 
-  @Test func `a case that is ready in time cancels the timeout`() async throws {
-    try await onSerialQueue {
-      let channel = Channel<Int>()
-      let job = co_launch {
-        try co_select {
-          channel.onReceive { $0 ?? 0 }
-          SelectCase.onTimeout(.seconds(3_600)) { -1 }
-          SelectCase.onTimeout(.seconds(7_200)) { -2 }
-        }
+  @Test(.inWorlds) func `a case that is ready in time cancels the timeout`() throws {
+    let channel = Channel<Int>()
+    let job = co_launch {
+      try co_select {
+        channel.onReceive { $0 ?? 0 }
+        SelectCase.onTimeout(.seconds(3_600)) { -1 }
+        SelectCase.onTimeout(.seconds(7_200)) { -2 }
       }
-      try co_yield()
-      try channel.send(1)
-      #expect(try job.join() == 1)
     }
+    try co_yield()
+    try channel.send(1)
+    #expect(try job.join() == 1)
+    #expect(worldTime == .zero)
   }
 
   @Test func `dropping channels are always ready to send`() async throws {

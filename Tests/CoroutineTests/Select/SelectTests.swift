@@ -1,7 +1,7 @@
 import Coroutine
 import Testing
 
-@Suite("co_select", .timeLimit(.minutes(1)))
+@Suite("co_select", .timeLimit(.minutes(5)))
 struct SelectTests {
   @Test func `takes the case that is ready`() async throws {
     try await onSerialQueue {

@@ -1,8 +1,9 @@
+import CoroutineTesting
 import Testing
 
 @testable import Coroutine
 
-@Suite("co_select: time", .timeLimit(.minutes(1)))
+@Suite("co_select: time", .timeLimit(.minutes(5)))
 struct SelectTimeTests {
   @Test func `in virtual time a timeout ends the select to the nanosecond, unless another case comes first`()
     async throws
@@ -58,7 +59,7 @@ struct SelectTimeTests {
   @Test func `a select that nothing can end is a deadlock in a simulation`() async throws {
     try await onOwnThread {
       let simulation = Simulation()
-      let error = #expect(throws: Simulation.Deadlock.self) {
+      let error = #expect(throws: Deadlock.self) {
         try simulation.run { try co_select { Channel<Int>().onReceive { _ in } } }
       }
       #expect(error?.dump.contains("waiting in a select (1 case: receive from Channel<Int> 0x") == true)

@@ -1,26 +1,23 @@
 import Coroutine
 import Testing
 
-@Suite("co_scope", .timeLimit(.minutes(1)))
+@Suite("co_scope", .timeLimit(.minutes(5)))
 struct ScopeTests {
-  @Test func `returns the body's value after every child has ended`() async throws {
+  @Test(.inWorlds) func `returns the body's value after every child has ended`() throws {
     let trace = Trace()
-    try await onSerialQueue {
-      let value = try co_scope { scope in
-        for n in 1...3 {
-          scope.launch {
-            try co_delay(.milliseconds(n))
-            trace("child \(n)")
-          }
+    let value = try co_scope { scope in
+      for n in 1...3 {
+        scope.launch {
+          try co_delay(.milliseconds(n))
+          trace("child \(n)")
         }
-        trace("body")
-        return 9
       }
-      trace("returned \(value)")
+      trace("body")
+      return 9
     }
-    #expect(trace.all.first == "body")
-    #expect(trace.all.last == "returned 9")
-    #expect(trace.all.sorted() == ["body", "child 1", "child 2", "child 3", "returned 9"])
+    trace("returned \(value)")
+    #expect(trace.all == ["body", "child 1", "child 2", "child 3", "returned 9"])
+    #expect(worldTime == .milliseconds(3))
   }
 
   @Test func `without children it returns what the body returns`() async throws {
@@ -58,27 +55,26 @@ struct ScopeTests {
 
   // MARK: failures
 
-  @Test func `a child's failure cancels its siblings and is rethrown after they have ended`() async throws {
+  @Test(.inWorlds) func `a child's failure cancels its siblings and is rethrown after they have ended`() throws {
     let trace = Trace()
-    try await onSerialQueue {
-      let end = outcome {
-        try co_scope { scope in
-          for n in 1...2 {
-            scope.launch {
-              defer { co_shield { trace("sibling \(n) \(outcome { try co_delay(.milliseconds(2)) })") } }
-              try waitForCancellation()
-            }
-          }
+    let end = outcome {
+      try co_scope { scope in
+        for n in 1...2 {
           scope.launch {
-            try co_delay(.milliseconds(1))
-            throw Oops("child")
+            defer { co_shield { trace("sibling \(n) \(outcome { try co_delay(.milliseconds(2)) })") } }
+            try waitForCancellation()
           }
         }
+        scope.launch {
+          try co_delay(.milliseconds(1))
+          throw Oops("child")
+        }
       }
-      trace(end)
     }
+    trace(end)
     #expect(trace.all.sorted() == ["Oops(child)", "sibling 1 ()", "sibling 2 ()"])
     #expect(trace.all.last == "Oops(child)")
+    #expect(worldTime == .milliseconds(3))
   }
 
   @Test func `a child's failure ends the body's wait with a cancellation`() async throws {

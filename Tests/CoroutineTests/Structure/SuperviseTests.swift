@@ -1,12 +1,11 @@
 import Coroutine
 import Testing
 
-@Suite("co_supervise", .timeLimit(.minutes(1)))
+@Suite("co_supervise", .timeLimit(.minutes(5)))
 struct SuperviseTests {
-  @Test func `a child's failure affects neither siblings nor the body, and reaches the joiners of that child`()
-    async throws
-  {
-    let seen = try await onSerialQueue {
+  @Test(.inWorlds)
+  func `a child's failure affects neither siblings nor the body, and reaches the joiners of that child`() throws {
+    let seen = try onWorldQueue {
       let gate = Gate()
       return try co_supervise { scope in
         let sibling = scope.launch {
@@ -23,37 +22,38 @@ struct SuperviseTests {
     #expect(seen == ["Oops(child)", "()", "untouched"])
   }
 
-  @Test func `a failure that is never joined reaches the hook, and the value is returned`() async throws {
+  @Test(.inWorlds) func `a failure that is never joined reaches the hook, and the value is returned`() throws {
     let errors = UnhandledErrors()
     let failure = errors.failure("unjoined")
-    let value = try await onSerialQueue {
+    let value = try onWorldQueue {
       try co_supervise { scope in
         scope.launch { throw failure }
         return "value"
       }
     }
     #expect(value == "value")
-    _ = try await errors.jobs(count: 1)
-    #expect(try await errors.settledLabels() == ["unjoined"])
+    try settleWorld()
+    #expect(errors.labels == ["unjoined"])
   }
 
-  @Test func `a failure that was joined does not reach the hook`() async throws {
+  @Test(.inWorlds) func `a failure that was joined does not reach the hook`() throws {
     let errors = UnhandledErrors()
     let failure = errors.failure("joined")
-    let seen = try await onSerialQueue {
+    let seen = try onWorldQueue {
       try co_supervise { scope in
         let child = scope.launch { () throws -> Void in throw failure }
         return outcome { try child.join() }
       }
     }
     #expect(seen == "Failure(joined)")
-    #expect(try await errors.settledLabels().isEmpty)
+    try settleWorld()
+    #expect(errors.labels.isEmpty)
   }
 
-  @Test func `a failed job that the body returns is reported as soon as the result is released unjoined`() async throws
-  {
+  @Test(.inWorlds)
+  func `a failed job that the body returns is reported as soon as the result is released unjoined`() throws {
     let errors = UnhandledErrors()
-    let seen = try await onSerialQueue {
+    let seen = try onWorldQueue {
       try co_supervise { scope in scope.launch(name: "discarded") { throw errors.failure("discarded") } }
       let afterDiscarding = errors.labels
       var kept: Job<Void>? = try co_supervise { scope in
@@ -65,40 +65,40 @@ struct SuperviseTests {
       return [afterDiscarding, whileKept, errors.labels]
     }
     #expect(seen == [["discarded"], ["discarded"], ["discarded", "kept"]])
-    let jobs = try await errors.jobs(count: 2)
+    let jobs = errors.jobs
     #expect(jobs[0].hasPrefix("\"discarded\" "))
     #expect(jobs[1].hasPrefix("\"kept\" "))
   }
 
-  @Test func `a failed job that the body returns is not reported if the caller joins it`() async throws {
+  @Test(.inWorlds) func `a failed job that the body returns is not reported if the caller joins it`() throws {
     let errors = UnhandledErrors()
-    let seen = try await onSerialQueue {
+    let seen = try onWorldQueue {
       let jobs = try co_supervise { scope in
         (1...3).map { number in scope.launch { () throws -> Void in throw errors.failure("joined \(number)") } }
       }
       return jobs.map { job in outcome { try job.join() } }
     }
     #expect(seen == (1...3).map { "Failure(joined \($0))" })
-    #expect(try await errors.settledLabels().isEmpty)
+    try settleWorld()
+    #expect(errors.labels.isEmpty)
   }
 
-  @Test func `returns after every child has ended`() async throws {
+  @Test(.inWorlds) func `returns after every child has ended`() throws {
     let trace = Trace()
-    try await onSerialQueue {
-      try co_supervise { scope in
-        scope.launch {
-          try co_delay(.milliseconds(3))
-          trace("child")
-        }
+    try co_supervise { scope in
+      scope.launch {
+        try co_delay(.milliseconds(3))
+        trace("child")
       }
-      trace("returned")
     }
+    trace("returned")
     #expect(trace.all == ["child", "returned"])
+    #expect(worldTime == .milliseconds(3))
   }
 
-  @Test func `the body's failure cancels the children, and waits for them`() async throws {
+  @Test(.inWorlds) func `the body's failure cancels the children, and waits for them`() throws {
     let trace = Trace()
-    let seen = try await onSerialQueue {
+    let seen = try onWorldQueue {
       outcome {
         try co_supervise { scope in
           scope.launch {
@@ -114,8 +114,8 @@ struct SuperviseTests {
     #expect(trace.all == ["child ended"])
   }
 
-  @Test func `scope.cancel and the coroutine's own cancellation reach every child`() async throws {
-    let seen = try await onSerialQueue {
+  @Test(.inWorlds) func `scope.cancel and the coroutine's own cancellation reach every child`() throws {
+    let seen = try onWorldQueue {
       let trace = Trace()
       try co_supervise { scope in
         scope.launch { trace("first \(outcome { try waitForCancellation() })") }
@@ -127,7 +127,7 @@ struct SuperviseTests {
           scope.launch { trace("second \(outcome { try waitForCancellation() })") }
         }
       }
-      for _ in 0..<3 { try co_yield() }
+      try settleWorld()
       job.cancel(Oops("outer"))
       return trace.all + [outcome { try job.join() }] + trace.all.suffix(1)
     }

@@ -21,12 +21,27 @@ func onSerialQueue<Output: Sendable>(_ body: sending @escaping () throws -> Outp
   try await onCoroutine(on: taggedQueue("serial"), body)
 }
 
+/// Launches `body` on the queue of the running coroutine, and lets it run up to its first suspension: a serial queue's.
+func launchAndPark<Output: Sendable>(_ body: sending @escaping () throws -> Output) throws -> Job<Output> {
+  let job = co_launch(body)
+  try co_yield()
+  return job
+}
+
+/// Suspends a Task until a thread of its own has resumed it.
+func resumedElsewhere() async {
+  await withCheckedContinuation { continuation in startThread { continuation.resume() } }
+}
+
 /// Returns a separate pool of workers, two unless said otherwise, for a test that blocks one of them.
 ///
 /// The pool lives for ever, as the shared one does.
 func ownWorkers(_ label: String, count: Int = 2) -> WorkerPool {
   Unmanaged.passRetained(WorkerPool(count: count, label: "coroutine.tests.\(label)")).takeUnretainedValue()
 }
+
+/// Calls `body` as synchronous code, which may block, in an async function: the body of an exit test is one.
+func synchronously<Output>(_ body: () throws -> Output) rethrows -> Output { try body() }
 
 private let queueTag = DispatchSpecificKey<String>()
 

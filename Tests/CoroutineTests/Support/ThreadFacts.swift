@@ -14,6 +14,16 @@ func text(of path: String) -> String {
   return String(decoding: text, as: UTF8.self)
 }
 
+/// The kernel's number of the calling thread.
+func threadID() -> pid_t { pid_t(text(of: "/proc/thread-self/stat").prefix { $0 != " " }) ?? 0 }
+
+/// Whether the thread of that number waits in the kernel.
+func isAsleep(_ thread: pid_t) -> Bool {
+  // "12 (name) S …": the state follows the last parenthesis.
+  let line = text(of: "/proc/self/task/\(thread)/stat")
+  return line.lastIndex(of: ")").map { line[$0...].dropFirst(2).first == "S" } ?? false
+}
+
 /// The signals that the calling thread blocks.
 func blockedSignals() -> Set<Int32> {
   var mask = sigset_t()

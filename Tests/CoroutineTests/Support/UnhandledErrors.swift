@@ -41,6 +41,9 @@ final class UnhandledErrors: Sendable {
   /// The labels received so far.
   var labels: [String] { state.withLock { $0.heard.map(\.label) } }
 
+  /// The jobs of the failures that were received so far.
+  var jobs: [String] { state.withLock { $0.heard.map(\.job) } }
+
   /// Suspends until `count` failures were received; returns the jobs that the hook was given, in that order.
   func jobs(count: Int) async throws -> [String] {
     let gate = Gate()

@@ -3,7 +3,16 @@ import Dispatch
 
 /// The verbs that wait.
 ///
-/// The common rules are tested with every one of them.
+/// The common rules are tested with every one of them: every public function of the library that suspends the calling
+/// coroutine, but those that are another one by another name (`withLock` and `lock`, `co_await` of a job and of a
+/// guarantee or of the signal to stop, `ActorGroup.tell` and `tell`). Not here, because their rules differ:
+/// - `Mailbox.receive`, `Mailbox.forEach` and `Behavior.run`, which only the actor's own coroutine calls
+///   (Actor/ActorEndTests.swift, Actor/MailboxExtrasTests.swift);
+/// - the iteration of a channel by `for`, which cannot throw and ends at a cancellation
+///   (Channel/ChannelIterationTests);
+/// - `co_switch(to:)` to a loop of another library (Tests/CoroutineNIOTests), and the sockets
+///   (Tests/CoroutineNetTests);
+/// - `Job.wait` and `Promise.wait`, which block a thread, and `co_main`, which begins a program.
 enum WaitingVerb: String, CaseIterable, Sendable {
   case join
   case awaitJob
@@ -24,9 +33,15 @@ enum WaitingVerb: String, CaseIterable, Sendable {
   case allSettled
   case any
   case race
+  case awaitAsyncToEnd, isolated
+  case select, send, receive, receiveAll, receiveCount, forEach
+  case lock, readLock, writeLock, acquire, latch, group, condition, rate, once, singleFlight
+  case tell, ask
 
   /// The verbs that can be made to wait until they are cancelled.
-  static let parking = allCases.filter { ![.zeroDelay, .yield, .switchQueue].contains($0) }
+  ///
+  /// A call of async code that waits to its end throws what that code throws.
+  static let parking = allCases.filter { ![.zeroDelay, .yield, .switchQueue, .awaitAsyncToEnd].contains($0) }
 
   /// The operands of the verbs: all settled, finished and ready, so that no verb has to wait.
   struct Props: Sendable {
@@ -34,6 +49,8 @@ enum WaitingVerb: String, CaseIterable, Sendable {
     let promise = Promise.value(1)
     let queue = taggedQueue("props")
     let pipe = PipePair()
+    let resident = Resident(on: taggedQueue("account"))
+    let actor = co_actor(of: Question.self, mailbox: .bounded(1)) { mailbox in for question in mailbox { question() } }
 
     init() async throws {
       job = co_launch { 1 }
@@ -71,6 +88,48 @@ enum WaitingVerb: String, CaseIterable, Sendable {
     case .allSettled: _ = try co_allSettled([promise])
     case .any: _ = try co_any([promise])
     case .race: _ = try co_race([promise])
+    case .awaitAsyncToEnd: try co_awaitToEnd { trace("ran") }
+    case .isolated: try co_isolated(props.resident) { _ in trace("ran") }
+    case .select, .send, .receive, .receiveAll, .receiveCount, .forEach: try callChannel(trace)
+    case .lock, .readLock, .writeLock, .acquire, .latch, .group, .condition, .rate, .once, .singleFlight:
+      try callLock(trace)
+    case .tell: try props.actor.tell(Question())
+    case .ask: try props.actor.ask { Question(reply: $0) }
+    }
+  }
+
+  private func callChannel(_ trace: Trace) throws {
+    let channel = Channel<Int>(1)
+    if self != .send { _ = channel.trySend(1) }
+    switch self {
+    case .select: try co_select { channel.onReceive { _ in trace("ran") } }
+    case .send: try channel.send(1)
+    case .receive: _ = try channel.receive()
+    case .receiveAll:
+      channel.close()
+      _ = try channel.receiveAll()
+    case .receiveCount: _ = try channel.receive(count: 1)
+    case .forEach:
+      channel.close()
+      try channel.forEach { _ in trace("ran") }
+    default: preconditionFailure("\(self) is no verb of channels")
+    }
+  }
+
+  private func callLock(_ trace: Trace) throws {
+    let mutex = FairMutex()
+    switch self {
+    case .lock: try mutex.withLock { trace("ran") }
+    case .readLock: try FairReadWriteLock().withReadLock { trace("ran") }
+    case .writeLock: try FairReadWriteLock().withWriteLock { trace("ran") }
+    case .acquire: try FairSemaphore(1, limit: .unbounded).acquire()
+    case .latch: try Latch(0).wait()
+    case .group: try WaitGroup().join()
+    case .condition: try mutex.withLock { try Condition(mutex).wait { true } }
+    case .rate: try RateLimiter(1).acquire()
+    case .once: try Once<Void>().run { trace("ran") }
+    case .singleFlight: try SingleFlight<Int, Void>().run(1) { trace("ran") }
+    default: preconditionFailure("\(self) is no verb of locks")
     }
   }
 
@@ -78,6 +137,7 @@ enum WaitingVerb: String, CaseIterable, Sendable {
   var runsBody: Bool {
     switch self {
     case .awaitAsync, .suspend, .blocking, .scope, .supervise, .timeout: true
+    case .awaitAsyncToEnd, .isolated, .select, .forEach, .lock, .readLock, .writeLock, .once, .singleFlight: true
     default: false
     }
   }
@@ -113,8 +173,72 @@ enum WaitingVerb: String, CaseIterable, Sendable {
     case .allSettled: _ = try co_allSettled([never])
     case .any: _ = try co_any([never])
     case .race: _ = try co_race([never])
-    case .zeroDelay, .yield, .switchQueue: preconditionFailure("\(self) never waits for long")
+    case .isolated: try co_isolated(Resident(on: taggedQueue("isolated"))) { _ in try waitForCancellation() }
+    case .select, .send, .receive, .receiveAll, .receiveCount, .forEach: try parkInChannel()
+    case .lock, .readLock, .writeLock, .acquire, .latch, .group, .condition, .rate, .once, .singleFlight:
+      try parkInLock()
+    case .tell, .ask:
+      let actor = co_actor(of: Question.self, mailbox: .bounded(1)) { _ in try waitForCancellation() }
+      defer { actor.cancel() }
+      if self == .ask { try actor.ask { Question(reply: $0) } }
+      while true { try actor.tell(Question()) }
+    case .zeroDelay, .yield, .switchQueue, .awaitAsyncToEnd: preconditionFailure("\(self) is not made to wait")
     }
     withExtendedLifetime(pipe) {}
   }
+
+  private func parkInChannel() throws {
+    let channel = Channel<Int>()
+    switch self {
+    case .select: try co_select { channel.onReceive { _ in } }
+    case .send: try channel.send(1)
+    case .receive: _ = try channel.receive()
+    case .receiveAll: _ = try channel.receiveAll()
+    case .receiveCount: _ = try channel.receive(count: 1)
+    case .forEach: try channel.forEach { _ in }
+    default: preconditionFailure("\(self) is no verb of channels")
+    }
+  }
+
+  private func parkInLock() throws {
+    let (mutex, readWrite) = (FairMutex(), FairReadWriteLock())
+    switch self {
+    case .lock:
+      let holder = co_launch(start: .immediate) { try mutex.withLock { try waitForCancellation() } }
+      defer { holder.cancel() }
+      try mutex.lock()
+    case .readLock, .writeLock:
+      let holder = co_launch(start: .immediate) { try readWrite.withWriteLock { try waitForCancellation() } }
+      defer { holder.cancel() }
+      if self == .readLock { try readWrite.lockRead() } else { try readWrite.lockWrite() }
+    case .acquire: try FairSemaphore(0, limit: .unbounded).acquire()
+    case .latch: try Latch(1).wait()
+    case .group:
+      let group = WaitGroup()
+      group.add()
+      try group.join()
+    case .condition: try mutex.withLock { try Condition(mutex).wait { false } }
+    case .rate:
+      let limiter = RateLimiter(1, per: .seconds(3600))
+      _ = limiter.tryAcquire()
+      try limiter.acquire()
+    case .once: try Once<Void>().run { try waitForCancellation() }
+    case .singleFlight: try SingleFlight<Int, Void>().run(1) { try waitForCancellation() }
+    default: preconditionFailure("\(self) is no verb of locks")
+    }
+  }
+}
+
+/// A message for an actor, which may ask for an answer.
+struct Question: Sendable {
+  var reply: Reply<Void>?
+  func callAsFunction() { reply?(()) }
+}
+
+/// An actor that lives on a queue.
+actor Resident {
+  private let executor: CoroutineExecutor
+  nonisolated var unownedExecutor: UnownedSerialExecutor { executor.asUnownedSerialExecutor() }
+
+  init(on queue: DispatchQueue) { executor = CoroutineExecutor(queue) }
 }

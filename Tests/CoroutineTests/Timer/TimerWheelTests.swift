@@ -1,9 +1,10 @@
 import Testing
 
 @testable import Coroutine
+@testable import CoroutineTesting
 
 /// Compares the wheel with a sorted list.
-@Suite(.timeLimit(.minutes(1)))
+@Suite(.timeLimit(.minutes(5)))
 struct TimerWheelTests {
   /// Nodes at fixed addresses, each with its number in its epoch.
   private final class Nodes {

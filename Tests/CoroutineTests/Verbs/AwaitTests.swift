@@ -5,7 +5,7 @@ private enum Request {
   @TaskLocal static var user = "nobody"
 }
 
-@Suite("co_await", .timeLimit(.minutes(1)))
+@Suite("co_await", .timeLimit(.minutes(5)))
 struct AwaitTests {
   // MARK: awaitables
 

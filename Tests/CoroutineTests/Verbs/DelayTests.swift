@@ -1,10 +1,12 @@
 import Coroutine
+import CoroutineTesting
 import Dispatch
 import Testing
 
-@Suite("co_delay", .timeLimit(.minutes(1)))
+@Suite("co_delay", .timeLimit(.minutes(5)))
 struct DelayTests {
-  @Test(arguments: [1, 7, 30])
+  // A delay of production is a timer of Dispatch's clock, on the worker pool one of a worker's poller.
+  @Test(.tags(.realClock), arguments: [1, 7, 30])
   func `is never early`(milliseconds: Int) async throws {
     let delay = Duration.milliseconds(milliseconds)
     let elapsed = try await onCoroutine {
@@ -13,12 +15,21 @@ struct DelayTests {
     #expect(elapsed.allSatisfy { $0 >= delay }, "\(elapsed)")
   }
 
-  @Test func `is never early below a millisecond either`() async throws {
+  // As above; a timer that counts milliseconds would round such a delay down to nothing.
+  @Test(.tags(.realClock)) func `is never early below a millisecond either`() async throws {
     let delay = Duration.microseconds(50)
     let elapsed = try await onCoroutine {
       try (0..<20).map { _ in try ContinuousClock().measure { try co_delay(delay) } }
     }
     #expect(elapsed.allSatisfy { $0 >= delay }, "\(elapsed)")
+  }
+
+  @Test(.inWorlds, arguments: [Duration.nanoseconds(1), .microseconds(50), .milliseconds(7), .seconds(86_400 * 365)])
+  func `in a world it is neither early nor late`(delay: Duration) throws {
+    for number in 1...5 {
+      try co_delay(delay)
+      #expect(worldTime == delay * number)
+    }
   }
 
   @Test(arguments: [Duration.zero, .seconds(-1), .nanoseconds(-1), .seconds(Int64.min / 2)])
@@ -37,62 +48,56 @@ struct DelayTests {
     #expect(trace.all == ["other 1", "back", "other 2"])
   }
 
-  @Test func `does not block the thread: the short delay ends while the long one waits`() async throws {
+  @Test(.inWorlds) func `does not block the thread: the short delay ends while the long one waits`() throws {
     let trace = Trace()
-    try await onSerialQueue {
-      let long = co_launch {
-        try co_delay(.milliseconds(500))
-        trace("long")
-      }
-      let short = co_launch {
-        try co_delay(.milliseconds(5))
-        trace("short")
-      }
-      try co_yield()
-      trace("launched")
-      try short.join()
-      try long.join()
+    let long = co_launch {
+      try co_delay(.milliseconds(500))
+      trace("long")
     }
+    let short = co_launch {
+      try co_delay(.milliseconds(5))
+      trace("short")
+    }
+    try co_yield()
+    trace("launched")
+    try short.join()
+    try long.join()
     #expect(trace.all == ["launched", "short", "long"])
+    #expect(worldTime == .milliseconds(500))
   }
 
-  @Test func `delays of equal length end in the order in which they began`() async throws {
+  @Test(.inOneWorld) func `delays of equal length end in the order in which they began`() throws {
     let trace = Trace()
-    try await onSerialQueue {
-      let jobs = (0..<10).map { n in
-        co_launch {
-          try co_delay(.milliseconds(20))
-          trace("\(n)")
-        }
+    let jobs = (0..<10).map { n in
+      co_launch {
+        try co_delay(.milliseconds(20))
+        trace("\(n)")
       }
-      for job in jobs { try job.join() }
     }
+    for job in jobs { try job.join() }
     #expect(trace.all == (0..<10).map(String.init))
+    #expect(worldTime == .milliseconds(20))
   }
 
-  @Test func `ends at once when cancelled`() async throws {
-    let seen = try await onSerialQueue {
-      let job = co_launch { try co_delay(.seconds(3600)) }
-      try co_yield()
-      job.cancel(Oops("awake"))
-      return outcome { try job.join() }
-    }
-    #expect(seen == "Oops(awake)")
+  @Test(.inWorlds) func `ends at once when cancelled`() throws {
+    let job = co_launch { try co_delay(.seconds(3600)) }
+    try settleWorld()
+    job.cancel(Oops("awake"))
+    #expect(outcome { try job.join() } == "Oops(awake)")
+    #expect(worldTime == .zero)
   }
 
-  @Test(arguments: [Duration.seconds(Int64.max), .seconds(Int64.max / 2), .nanoseconds(Int64.max)])
-  func `the longest durations wait, and can be cancelled`(duration: Duration) async throws {
-    let seen = try await onSerialQueue {
-      let job = co_launch { try co_delay(duration) }
-      try co_delay(.milliseconds(2))
-      let waiting = !job.isFinished
-      job.cancel()
-      return ["\(waiting)", outcome { try job.join() }]
-    }
-    #expect(seen == ["true", "CancellationError"])
+  @Test(.inWorlds, arguments: [Duration.seconds(Int64.max), .seconds(Int64.max / 2), .nanoseconds(Int64.max)])
+  func `the longest durations wait, and can be cancelled`(duration: Duration) throws {
+    let job = co_launch { try co_delay(duration) }
+    try co_delay(.seconds(1_000_000_000))
+    #expect(!job.isFinished)
+    job.cancel()
+    #expect(outcome { try job.join() } == "CancellationError")
   }
 
-  @Test func `a thousand delays on one queue all end, none early`() async throws {
+  // The queue's timer is Dispatch's: one for all of them, which must be set again for each.
+  @Test(.tags(.realClock)) func `a thousand delays on one queue all end, none early`() async throws {
     let early = try await onSerialQueue {
       let clock = ContinuousClock()
       let jobs = (0..<1_000).map { n in
@@ -106,7 +111,25 @@ struct DelayTests {
     #expect(early == 0)
   }
 
-  @Test func `comes back to the coroutine's queue`() async throws {
+  @Test(.simulated(.random(seeds: 3))) func `a thousand delays end in the order of their deadlines`() throws {
+    let delays = (0..<1_000).map { Duration.microseconds($0 * 37 % 20_000) }
+    let late = Trace()
+    let ended = Locked<[Duration]>([])
+    try co_scope { scope in
+      for delay in delays {
+        scope.launch {
+          try co_delay(delay)
+          if worldTime != delay { late("\(delay) at \(worldTime)") }
+          ended.withLock { $0.append(delay) }
+        }
+      }
+    }
+    #expect(late.all.isEmpty)
+    #expect(ended.current == delays.sorted())
+  }
+
+  // In a world every queue runs on the world's thread.
+  @Test(.tags(.realClock)) func `comes back to the coroutine's queue`() async throws {
     let tag = try await onCoroutine(on: taggedQueue("home")) {
       try co_delay(.milliseconds(1))
       return currentTag
@@ -114,17 +137,20 @@ struct DelayTests {
     #expect(tag == "home")
   }
 
-  @Test func `a cancelled delay does not disturb the one after it`() async throws {
-    let elapsed = try await onSerialQueue {
-      let clock = ContinuousClock()
-      let job = co_launch {
-        let first = outcome { try co_timeout(.milliseconds(2)) { try co_delay(.seconds(3600)) } }
-        let rest = try clock.measure { try co_delay(.milliseconds(30)) }
-        return (first, rest)
-      }
-      return try job.join()
+  @Test(.inWorlds) func `a cancelled delay does not disturb the one after it`() throws {
+    let first = outcome { try co_timeout(.milliseconds(2)) { try co_delay(.seconds(3600)) } }
+    try co_delay(.milliseconds(30))
+    #expect(first == "TimeoutError")
+    #expect(worldTime == .milliseconds(32))
+  }
+
+  // Dispatch's timer was set for the cancelled delay, and then for the next one.
+  @Test(.tags(.realClock)) func `on the real clock a cancelled delay does not disturb the one after it`() async throws {
+    let (first, rest) = try await onSerialQueue {
+      let first = outcome { try co_timeout(.milliseconds(2)) { try co_delay(.seconds(3600)) } }
+      return (first, try ContinuousClock().measure { try co_delay(.milliseconds(30)) })
     }
-    #expect(elapsed.0 == "TimeoutError")
-    #expect(elapsed.1 >= .milliseconds(30))
+    #expect(first == "TimeoutError")
+    #expect(rest >= .milliseconds(30))
   }
 }

@@ -6,9 +6,10 @@ private enum Request {
   @TaskLocal static var user = "nobody"
 }
 
-@Suite("co_switch", .timeLimit(.minutes(1)))
+@Suite("co_switch", .timeLimit(.minutes(5)))
 struct SwitchTests {
-  @Test func `continues on the other queue from there on`() async throws {
+  // In a world every queue runs on the world's thread.
+  @Test(.tags(.realClock)) func `continues on the other queue from there on`() async throws {
     let other = taggedQueue("other")
     let tags = try await onCoroutine(on: taggedQueue("home")) {
       var tags = [currentTag]

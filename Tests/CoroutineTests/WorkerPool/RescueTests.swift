@@ -6,13 +6,15 @@ import Testing
 @testable import Coroutine
 
 /// Two workers, one of which computes: the watchdog handles the jobs that are parked there.
-@Suite("A worker that computes for long", .timeLimit(.minutes(1)), .enabled(if: Processors.usable > 1))
+@Suite("A worker that computes for long", .timeLimit(.minutes(5)), .enabled(if: Processors.usable > 1))
 struct RescueTests {
   /// The pool lives for ever, as the shared one does.
   private let group = ownWorkers("rescue")
   private var busy: Scheduler { group.workers[0] }
 
-  @Test func `does not keep a deadline from ending the wait of a job that is parked there`() async throws {
+  // The watchdog looks at the workers by the real clock.
+  @Test(.tags(.realClock))
+  func `does not keep a deadline from ending the wait of a job that is parked there`() async throws {
     try await whileComputing(expects: "TimeoutError") {
       do {
         try co_timeout(.milliseconds(5)) { try waitForCancellation() }
@@ -66,7 +68,7 @@ struct RescueTests {
       let computing = co_launch(on: busy.currentQueue) { [busy] in
         let job = try launchParked(on: busy) { co_launch { try co_shield { try gate.pass() } } }
         waiter.withLock { $0 = job }
-        return spin(until: isOver, for: .seconds(20))
+        return spin(until: isOver, for: .seconds(120))
       }
       // The interrupt finds a shield; the delivery comes when the watchdog is about to inspect.
       try await onOwnThread {
@@ -101,7 +103,7 @@ struct RescueTests {
         default: job.finally(body)
         }
       }
-      return (spin(until: all, for: .seconds(20)), count)
+      return (spin(until: all, for: .seconds(120)), count)
     }
     .value
     #expect(wasSeenTo, "they ran only when the worker was free again")
@@ -142,7 +144,7 @@ struct RescueTests {
     let computing = co_launch(on: busy.currentQueue) { [busy] in
       let job = try launchParked(on: busy) { co_launch { body() } }
       act(job)
-      let end = Clock.now + 20_000_000_000
+      let end = Clock.now + 120_000_000_000
       while !job.completion.isSettled, Clock.now < end { sched_yield() }
       return (job.completion.isSettled, try job.join())
     }

@@ -18,9 +18,9 @@ struct StealBackoffTests {
 
   @Test func `one steal that pays resets the count`() {
     var stealBackoff = StealBackoff()
-    for _ in 1..<StealBackoff.patience { #expect(stole(&stealBackoff, 1, lasting: 0)) }
+    for _ in 1..<StealBackoff.limit { #expect(stole(&stealBackoff, 1, lasting: 0)) }
     #expect(stole(&stealBackoff, 10, lasting: 10 * StealBackoff.worth))
-    for _ in 1..<StealBackoff.patience { #expect(stole(&stealBackoff, 1, lasting: 0)) }
+    for _ in 1..<StealBackoff.limit { #expect(stole(&stealBackoff, 1, lasting: 0)) }
     #expect(!stole(&stealBackoff, 1, lasting: 0))
   }
 

@@ -8,7 +8,7 @@ import Testing
 ///
 /// A test that blocks a worker has a separate pool: two such tests would block both shared workers of a machine with
 /// two cores, and wait for each other.
-@Suite(.timeLimit(.minutes(1)), .enabled(if: Processors.usable > 1))
+@Suite(.timeLimit(.minutes(5)), .enabled(if: Processors.usable > 1))
 struct WorkerTests {
   @Test func `a launched job runs while its launcher computes`() async throws {
     let ran = Flag()
@@ -53,7 +53,7 @@ struct WorkerTests {
         try co_scope { scope in
           let jobs = (0..<40).map { number in
             scope.launch {
-              try co_timeout(.seconds(30)) {
+              try co_timeout(.seconds(60)) {
                 try co_yield()
                 try co_delay(.microseconds(number * 10))
               }
@@ -70,7 +70,7 @@ struct WorkerTests {
   @Test func `a job that starts on a foreign thread may wait there at once`() async throws {
     for round in 0..<200 {
       let job = co_launch(on: round.isMultiple(of: 2) ? DispatchQueue(label: "home") : nil, start: .immediate) {
-        try co_timeout(.seconds(30)) { try co_delay(.microseconds(50)) }
+        try co_timeout(.seconds(60)) { try co_delay(.microseconds(50)) }
         return round
       }
       #expect(try await job.value == round)

@@ -42,7 +42,7 @@ public final class Supervisor: Sendable {
   ///   - strategy: Selects the actors that are restarted together.
   ///   - limit: The number of restarts within a period that the supervisor allows.
   ///   - queue: The queue on which the supervisor runs. Its actors may run elsewhere. `nil` has the same meaning as in
-  ///     ``co_launch(on:name:stack:start:file:line:_:)``.
+  ///     ``co_launch(on:name:stack:start:file:line:_:)-(DispatchQueue?,_,_,_,_,_,_)``.
   ///   - name: A name for dumps, reports and overflow reports.
   ///   - onRestart: Gets the end of the life of each actor that is restarted because of its own end. The supervisor
   ///     calls it and waits for it, so it must neither block nor suspend.

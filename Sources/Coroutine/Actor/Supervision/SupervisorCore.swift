@@ -189,7 +189,7 @@ final class SupervisorCore: ActorLife, @unchecked Sendable {
   ///
   /// Throws if that exceeds the limit.
   private func count(_ end: ActorEnd, _ child: Child) throws {
-    let now = record.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.clock }
+    let now = record.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.localClock }
     history.removeAll { limit.period.deadline(after: $0) <= now }
     guard history.count < limit.restarts else {
       history = []

@@ -6,9 +6,21 @@ import Foundation
 import FoundationNetworking
 #endif
 
+/// What fetches from the web.
+protocol FeedWeb: Sendable {
+  /// Sends `request` and returns when the head of its answer is here, whatever its status is.
+  ///
+  /// Suspends the coroutine until then. Throws HTTPError where nobody answers.
+  func open(_ request: URLRequest) throws -> HTTPStream
+}
+
+extension HTTPStreams: FeedWeb {}
+
 /// Opens feeds, wherever they are.
 struct FeedOpener: Sendable {
-  let web: HTTPStreams
+  let web: any FeedWeb
+  /// For a site that cannot be reached, or is too busy: to ask for a feed changes nothing there, so it may be repeated.
+  var retry = Retry(attempts: 3, pauses: .exponential(from: .milliseconds(200), limit: .seconds(2)))
 
   /// Suspends until there is something to read.
   ///
@@ -30,13 +42,8 @@ struct FeedOpener: Sendable {
     )
     request.setValue(known.etag, forHTTPHeaderField: "If-None-Match")
     request.setValue(known.modified, forHTTPHeaderField: "If-Modified-Since")
-    let stream = try web.open(request)
+    guard let stream = try retry(while: Self.isTemporary, { try answer(to: request, from: url) }) else { return nil }
     let response = stream.response
-    guard response.statusCode == 200 else {
-      stream.close()
-      if response.statusCode == 304 { return nil }
-      throw HTTPError.refused(url, status: response.statusCode, message: "")
-    }
     // The length is that of what is sent: compressed, it says nothing about what will be read.
     let isPacked = response.value(forHTTPHeaderField: "Content-Encoding") != nil
     return FeedDocument(
@@ -50,6 +57,26 @@ struct FeedOpener: Sendable {
       ),
       close: stream.close
     )
+  }
+
+  private func answer(to request: URLRequest, from url: URL) throws -> HTTPStream? {
+    let stream = try web.open(request)
+    let status = stream.response.statusCode
+    guard status == 200 else {
+      stream.close()
+      if status == 304 { return nil }
+      throw HTTPError.refused(url, status: status, message: "")
+    }
+    return stream
+  }
+
+  /// Whether the same request may succeed a little later.
+  static func isTemporary(_ error: any Error) -> Bool {
+    switch error as? HTTPError {
+    case .unreachable: true
+    case .refused(_, let status, _): [429, 502, 503, 504].contains(status)
+    case .malformed, nil: false
+    }
   }
 
   private func openFile(_ path: String, named name: String) throws -> FeedDocument {

@@ -11,12 +11,8 @@ import FoundationNetworking
 struct HTTPStream: Sendable {
   let response: HTTPURLResponse
   let body: Spool
-  fileprivate let task: URLSessionDataTask
-
   /// Ends the transfer, if it has not ended; nothing may be read after it.
-  func close() {
-    task.cancel()
-  }
+  let close: @Sendable () -> Void
 }
 
 /// URLSession for answers that are read while they arrive: its delegate hands each piece to the answer's spool.
@@ -69,7 +65,7 @@ final class HTTPStreams: NSObject, Sendable {
       task.resume()
       cancellation.covers { _ in task.cancel() }
     }
-    return HTTPStream(response: response, body: body, task: task)
+    return HTTPStream(response: response, body: body) { task.cancel() }
   }
 
   /// Cancels what is in flight and blocks the thread until it is gone; false if it was still there after `seconds`.
@@ -134,8 +130,8 @@ extension HTTPStreams: URLSessionDataDelegate {
   }
 
   /// URLSession says "could not connect" when it has no descriptor for a connection.
-  private static func reason(_ error: any Error) -> String {
-    DescriptorLimit.left == 0 ? DescriptorLimit.exceeded : error.localizedDescription
+  static func reason(_ error: any Error, descriptorsLeft: Int = DescriptorLimit.left) -> String {
+    descriptorsLeft == 0 ? DescriptorLimit.exceeded : error.localizedDescription
   }
 
   private static func address(of task: URLSessionTask) -> URL {

@@ -11,6 +11,10 @@ enum ExitStatus: Equatable {
   case someFeedsFailed
   /// None could be.
   case noFeed
+  /// A message of the chat was lost, doubled or out of order.
+  case notDelivered
+  /// Clients of the chat could not connect, or lost their connection.
+  case clientsFailed
   /// A bad argument, which ArgumentParser reports by itself with this number.
   case usage
   /// The site cannot be reached at all, whichever step found out.
@@ -33,6 +37,8 @@ enum ExitStatus: Equatable {
     case .stepFailed(let number): 10 + Int32(number)
     case .someFeedsFailed: 20
     case .noFeed: 21
+    case .notDelivered: 30
+    case .clientsFailed: 31
     case .usage: 64
     case .unreachable: 69
     case .software: 70

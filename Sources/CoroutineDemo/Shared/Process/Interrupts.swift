@@ -45,6 +45,13 @@ final class Interrupts: Sendable {
     Self.mask(SIG_UNBLOCK)
   }
 
+  /// Lets both signals reach this process, whatever it has inherited.
+  ///
+  /// A program that starts others from a thread with blocked signals, as those of libdispatch are, hands its mask on.
+  /// Called on the main thread before any other thread is started: `co_main` handles signals, and no thread could take
+  /// them otherwise.
+  static func unblock() { mask(SIG_UNBLOCK) }
+
   private static let signals = [SIGINT, SIGTERM]
 
   private static func mask(_ how: Int32) {

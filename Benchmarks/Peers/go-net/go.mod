@@ -1,0 +1,3 @@
+module net-peer
+
+go 1.19

@@ -1,0 +1,53 @@
+import Coroutine
+import CoroutineNet
+import Glibc
+import Harness
+import MinimalHTTP
+
+// Our servers for `run-net`: net-server echo|http [OPTION…]. It prints "port N", and serves until it is ended.
+//
+//   --deadline    each read has a deadline
+//   --arrays      reads return arrays, so a connection has no buffer while it waits
+//   --listeners   each worker has a listener of its own (SO_REUSEPORT)
+//   --machine     prints the processor, and what makes the numbers worth less, in place of serving
+//
+// COROUTINE_WORKERS is the number of workers.
+
+@main
+struct NetServer {
+  static func main() throws {
+    var arguments = Array(CommandLine.arguments.dropFirst())
+    func has(_ option: String) -> Bool {
+      let found = arguments.contains(option)
+      arguments.removeAll { $0 == option }
+      return found
+    }
+    if has("--machine") {
+      print(([Machine.description] + Machine.warnings.map { "careful: \($0)" }).joined(separator: "\n"))
+      return
+    }
+    let reading: Session.Reading =
+      has("--deadline") ? .withDeadline : has("--arrays") ? .asArrays : .intoBuffer
+    var options = Server.Options()
+    options.listener.reusePort = has("--listeners")
+    // The clients reset their connections at the end.
+    options.onError = { _, _ in }
+    guard arguments == ["echo"] || arguments == ["http"] else {
+      complain("error: use net-server echo|http [--deadline | --arrays] [--listeners]")
+      exit(2)
+    }
+    let answersHTTP = arguments == ["http"]
+    try co_launch { [options] in
+      try Server.run(.loopback(port: 0), options: options, onListening: announce) { connection in
+        let session = Session(connection: connection, reading: reading)
+        if answersHTTP { try session.answer() } else { try session.echo() }
+      }
+    }
+    .wait()
+  }
+
+  static func announce(_ address: SocketAddress) {
+    print("port \(address.port ?? 0)")
+    fflush(nil)
+  }
+}

@@ -1,0 +1,55 @@
+import Coroutine
+import CoroutineNet
+import MinimalHTTP
+
+/// One connection: its coroutine reads, and replies to what it has read, until the client ends it.
+struct Session {
+  /// How a connection is read.
+  enum Reading {
+    /// Into a buffer on the coroutine's stack.
+    case intoBuffer
+    /// The same, with a deadline on each read.
+    case withDeadline
+    /// As arrays: the connection has no buffer while it waits.
+    case asArrays
+  }
+
+  private static var capacity: Int { 4096 }
+
+  let connection: Connection
+  let reading: Reading
+
+  func echo() throws {
+    try forEachRead { try connection.write($0) }
+  }
+
+  func answer() throws {
+    var counter = RequestCounter()
+    try forEachRead { bytes in
+      switch counter.ends(in: bytes) {
+      case 0: break
+      case 1: try response.withUnsafeBytes { try connection.write($0) }
+      case let ends: try connection.write([[UInt8]](repeating: response, count: ends))
+      }
+    }
+  }
+
+  private func forEachRead(_ body: (UnsafeRawBufferPointer) throws -> Void) throws {
+    if reading == .asArrays {
+      while case let bytes = try connection.read(upTo: Self.capacity), !bytes.isEmpty {
+        try bytes.withUnsafeBytes(body)
+      }
+      return
+    }
+    try withUnsafeTemporaryAllocation(byteCount: Self.capacity, alignment: 16) { buffer in
+      while case let count = try read(into: buffer), count > 0 {
+        try body(UnsafeRawBufferPointer(rebasing: buffer[..<count]))
+      }
+    }
+  }
+
+  private func read(into buffer: UnsafeMutableRawBufferPointer) throws -> Int {
+    guard reading == .withDeadline else { return try connection.read(into: buffer) }
+    return try co_timeout(.seconds(30)) { try connection.read(into: buffer) }
+  }
+}

@@ -1,0 +1,1 @@
+../../../../Sources/CoroutineDemo/Shared/Files/ByteSource.swift

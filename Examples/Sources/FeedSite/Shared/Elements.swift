@@ -1,0 +1,1 @@
+../../../../Sources/CoroutineDemo/Feeds/Parse/Elements.swift

@@ -1,0 +1,100 @@
+/// Runs async code from a coroutine, and suspends until it has ended.
+///
+/// The code runs as a Task that prefers the executor of the coroutine's queue, or of the worker pool.
+/// - The first part, up to the first suspension, runs at once on the coroutine's own stack. If the code never suspends,
+///   the coroutine does not suspend either.
+/// - The parts after a suspension run on the coroutine's queue, between its coroutines. The last part resumes the
+///   coroutine. Only an actor with another executor makes a part run on another thread.
+///
+/// All parts, also the first one, are outside any coroutine: in them, functions that wait throw
+/// ``CoroutineError/notInCoroutine``.
+///
+/// The Task gets the coroutine's task-locals and ``CoroutineLocal`` bindings, and the priority that corresponds to the
+/// queue's quality of service; if the queue has none, the thread's.
+///
+/// If the coroutine is cancelled, the Task is cancelled, and the call throws at once, without waiting for the Task's
+/// end. A CancellationError of the Task is thrown like any other error. If async code awaits a job by ``Job/value``
+/// and nothing else waits for the job, cancelling that Task cancels the job.
+///
+/// - Throws: The error of `operation`; the cancellation error, without calling `operation` if the coroutine was
+///   cancelled before; ``CoroutineError/notInCoroutine`` outside a coroutine.
+@inlinable @discardableResult
+@available(*, noasync, message: "call the code with `await`")
+public func co_await<Output: Sendable>(_ operation: @escaping @Sendable () async throws -> Output) throws -> Output {
+  var outcome: Result<Output, any Error>?
+  try withUnsafeMutablePointer(to: &outcome) { address in
+    let call = try AsyncCall.begin(UnsafeMutableRawPointer(address), toEnd: false)
+    let task = call.start {
+      Task.immediate(priority: call.priority, executorPreference: call.executor) {
+        do {
+          call.end(Result<Output, any Error>.success(try await operation()))
+        } catch {
+          call.end(Result<Output, any Error>.failure(error))
+        }
+      }
+    }
+    try call.wait(for: task)
+  }
+  return try AsyncCall.get(outcome.unsafelyUnwrapped)
+}
+
+/// Runs async code from a coroutine, and suspends until it has ended, even if the coroutine is cancelled meanwhile.
+///
+/// As ``co_await(_:)-(()->Output)``, but `operation` may use everything that the coroutine may use, also `inout`
+/// variables and values that are not Sendable: the coroutine does not run until `operation` has ended.
+///
+/// ```swift
+/// var buffer = Buffer()
+/// try co_awaitToEnd { try await stream.read(into: &buffer) }
+/// ```
+///
+/// If the coroutine is cancelled, the Task is cancelled, and the call continues to wait for its end. It returns or
+/// throws the outcome of `operation`.
+///
+/// - Throws: The error of `operation`; the cancellation error, if the coroutine was cancelled before the call;
+///   ``CoroutineError/notInCoroutine`` outside a coroutine.
+@discardableResult
+@available(*, noasync, message: "call the code with `await`")
+public func co_awaitToEnd<Output>(_ operation: () async throws -> Output) throws -> Output {
+  var outcome: Result<Output, any Error>?
+  try withoutActuallyEscaping(operation) { operation in
+    try withUnsafePointer(to: operation) { operation in
+      // Sound because only the Task uses the function and its captures until the wait below has ended.
+      nonisolated(unsafe) let operation = operation
+      try withUnsafeMutablePointer(to: &outcome) { address in
+        let call = try AsyncCall.begin(UnsafeMutableRawPointer(address), toEnd: true)
+        let task = call.start {
+          Task.immediate(priority: call.priority, executorPreference: call.executor) {
+            // The closure's last use of the function is over when `run` returns.
+            call.end(await AsyncCall.run(operation))
+          }
+        }
+        try call.wait(for: task)
+      }
+    }
+  }
+  return try AsyncCall.get(outcome.unsafelyUnwrapped)
+}
+
+extension AsyncCall {
+  /// Calls an operation that is in the coroutine's frame.
+  @inline(never)
+  fileprivate static func run<Output>(
+    _ operation: UnsafePointer<() async throws -> Output>
+  ) async -> Result<Output, any Error> {
+    do {
+      return .success(try await operation.pointee())
+    } catch {
+      return .failure(error)
+    }
+  }
+
+  @inlinable
+  static func get<Output>(_ outcome: Result<Output, any Error>) throws -> Output {
+    if case .failure = outcome { noteFailure() }
+    return try outcome.get()
+  }
+
+  @usableFromInline
+  static func noteFailure() { Carrier.noteFailure() }
+}

@@ -1,0 +1,158 @@
+import Synchronization
+
+/// Runs `body` isolated to `actor`, in straight line.
+///
+/// - If the actor's executor is a ``CoroutineExecutor``, no Task is involved: the coroutine moves to the actor's queue
+///   if it is on another one, runs `body` there, and moves back. On the actor's own queue it calls `body` at once.
+/// - If the calling code is isolated to the actor already, as a coroutine of the main queue is to the main actor, it
+///   calls `body` at once.
+/// - Otherwise a Task runs `body`, outside any coroutine: functions that wait throw ``CoroutineError/notInCoroutine``
+///   in it. The call ends after `body` has ended, also if the coroutine is cancelled.
+///
+/// In the first two cases `body` may wait with the verbs of coroutines. While it waits:
+/// - If `reentrant` is true, other code may use the actor, as after an `await`.
+/// - If `reentrant` is false, no other code uses the actor until `body` has returned. This holds for all actors of the
+///   queue, because they share an executor: calls of their methods, and other bodies, wait until then.
+///   - The call waits for the active bodies, and later bodies wait for it. So a reentrant body must not wait for a
+///     coroutine that needs the actor exclusively.
+///   - `body` may call the actor by ``co_await(_:)-(()->Output)`` while it is on the actor's queue. A call from another
+///     queue waits until `body` has returned, and so do child tasks of a call: `body` must not wait for those.
+///   - Code that uses `assumeIsolated` in other coroutines of the queue is not excluded.
+///
+/// ```swift
+/// try co_isolated(ledger, reentrant: false) { ledger in
+///   ledger.balance -= amount
+///   try co_await(bank.transfer(amount))    // no other code sees the ledger in between
+///   ledger.transfers += 1
+/// }
+/// ```
+///
+/// Suspends unless the actor is reached at once. If the coroutine is cancelled before `body` begins, it throws, back on
+/// its own queue, and `body` does not run.
+///
+/// - Returns: The value that `body` returns.
+/// - Throws: The error of `body`; the cancellation error; ``CoroutineError/notInCoroutine`` outside a coroutine;
+///   ``CoroutineError/wouldDeadlock`` if `reentrant` is false and the actor's executor is not a ``CoroutineExecutor``,
+///   or the coroutine is in a reentrant body of the same queue, which would have to end first.
+@discardableResult
+@available(*, noasync, message: "call the actor with `await`")
+public func co_isolated<A: Actor, R>(
+  _ actor: A,
+  reentrant: Bool = true,
+  _ body: (isolated A) throws -> R
+) throws -> R {
+  let (_, job) = try Carrier.beginWaiting()
+  let current = job.pointee.scheduler.load(ordering: .relaxed)
+  let executor = actor.unownedExecutor
+  let own = current._withUnsafeGuaranteedRef { SerialIdentity.scheduler(of: executor, like: $0.serialIdentity) }
+  guard let own else {
+    guard reentrant else { throw CoroutineError.wouldDeadlock(because: .foreignExecutor) }
+    if let serial = SerialIdentity.object(of: executor), serial.isIsolatingCurrentContext() == true {
+      return try Isolation.assume(actor, body)
+    }
+    return try Isolation.await(actor, body)
+  }
+  // A coroutine that was started immediately runs outside its queue's drain until it first suspends.
+  if current.toOpaque() == Unmanaged.passUnretained(own).toOpaque(), own.isOwnTurn {
+    return try Isolation.enter(own, actor, reentrant, body)
+  }
+  return try Isolation.onScheduler(own) { try Isolation.enter(own, actor, reentrant, body) }
+}
+
+/// The ways in which co_isolated reaches an actor.
+enum Isolation {
+  /// Calls `body` as isolated to the actor; the caller guarantees the isolation.
+  // Sound because isolation is checked by the compiler, and does not change how a function is called.
+  static func assume<A: Actor, R>(_ actor: A, _ body: (isolated A) throws -> R) throws -> R {
+    try withoutActuallyEscaping(body) { body in
+      try unsafeBitCast(body, to: ((A) throws -> R).self)(actor)
+    }
+  }
+
+  /// Runs `body` in a Task that is isolated to the actor.
+  static func await<A: Actor, R>(_ actor: A, _ body: (isolated A) throws -> R) throws -> R {
+    try withoutActuallyEscaping(body) { body in
+      let body = Passed(body)
+      return try co_awaitToEnd { try await run(actor, body) }.value
+    }
+  }
+
+  /// A value that the coroutine passes to its Task, or the Task to the coroutine.
+  private struct Passed<Value>: @unchecked Sendable {
+    // Sound because the coroutine waits for the end of the Task, so only one of the two uses the value.
+    let value: Value
+    init(_ value: Value) { self.value = value }
+  }
+
+  private static func run<A: Actor, R>(
+    _ actor: isolated A,
+    _ body: Passed<(isolated A) throws -> R>
+  ) async throws -> Passed<R> {
+    // `co_awaitToEnd` has hidden the coroutine, so `body` cannot wait in it.
+    return Passed(try body.value(actor))
+  }
+
+  /// Begins a body inside the scheduler's drain, and runs it.
+  static func enter<A: Actor, R>(
+    _ scheduler: Scheduler,
+    _ actor: A,
+    _ reentrant: Bool,
+    _ body: (isolated A) throws -> R
+  ) throws -> R {
+    let (_, job) = try Carrier.requireJob()
+    if scheduler.exclusion.owner == job { return try assume(actor, body) }
+    if reentrant { return try enterReentrant(scheduler, job) { try assume(actor, body) } }
+    guard !scheduler.exclusion.hasBody(of: job) else {
+      throw CoroutineError.wouldDeadlock(because: .holdsActor)
+    }
+    try scheduler.beginExclusive(job)
+    return try leaving(scheduler, { scheduler.endExclusive() }, { try assume(actor, body) })
+  }
+
+  private static func enterReentrant<R>(_ scheduler: Scheduler, _ job: JobRef, _ body: () throws -> R) throws -> R {
+    // A coroutine inside another body must not wait for exclusive bodies, because those wait for that body.
+    if scheduler.exclusion.owner != nil || scheduler.exclusion.exclusiveWaiters > 0,
+      !scheduler.exclusion.hasBody(of: job)
+    {
+      try scheduler.waitToBegin { $0.owner == nil && $0.exclusiveWaiters == 0 }
+    }
+    var entry = ReentrantBody(job: job)
+    return try withUnsafeMutablePointer(to: &entry) { entry in
+      scheduler.begin(entry)
+      return try leaving(scheduler, { scheduler.end(entry) }, body)
+    }
+  }
+
+  /// Runs `body`, then `leave` inside the scheduler's drain, even if `body` has moved the coroutine to another queue.
+  private static func leaving<R>(_ scheduler: Scheduler, _ leave: () -> Void, _ body: () throws -> R) throws -> R {
+    defer { finish(scheduler, leave) }
+    return try body()
+  }
+
+  private static func finish(_ scheduler: Scheduler, _ leave: () -> Void) {
+    if scheduler.isOwnTurn { return leave() }
+    // The coroutine returns afterwards to the queue to which `body` has moved it.
+    _ = try? co_shield { try onScheduler(scheduler) { leave() } }
+  }
+
+  /// Moves the running coroutine to `scheduler`, which may be its own, calls `body` in its drain, and moves it back.
+  static func onScheduler<R>(_ scheduler: Scheduler, _ body: () throws -> R) throws -> R {
+    let (carrier, job) = try Carrier.requireJob()
+    let home = job.pointee.scheduler.load(ordering: .relaxed).takeUnretainedValue()
+    if !scheduler.host.hasVirtualTime { try Host.requireReal(job) { "an actor on a queue outside of its world" } }
+    // Retained, because this job may be the only one that holds the queue.
+    let anchor = home.currentAnchor
+    Carrier.transfer(carrier, job, to: scheduler, holding: nil)
+    defer {
+      if let carrier = Carrier.current, let job = carrier.pointee.job, !isOn(home, job) {
+        Carrier.transfer(carrier, job, to: home, holding: anchor)
+      }
+    }
+    try job.checkCancelled()
+    return try body()
+  }
+
+  private static func isOn(_ scheduler: Scheduler, _ job: JobRef) -> Bool {
+    job.pointee.scheduler.load(ordering: .relaxed).toOpaque() == Unmanaged.passUnretained(scheduler).toOpaque()
+  }
+}

@@ -1,0 +1,158 @@
+internal import CCoroutine
+import Synchronization
+
+// A scheduler on a loop of another library: an event loop, the main loop of a user interface, an executor with its own
+// thread. The scheduler submits drains to the loop, and the loop calls them.
+//
+// Lifetime. HostedScheduler holds the scheduler, the scheduler its Host, the Host the loop. The record of each job
+// holds the scheduler. So do the handlers that wait for it (Scheduler.pin), and each drain until it has run. So the
+// loop object lives while one of its coroutines or handlers lives. There is no anchor, because nothing has to be
+// released when the last job ends.
+//
+// At most one drain. As for a queue, only the inbox's transition out of `idle` submits a drain (Inbox.swift). A loop
+// whose timer fires sends a message, which starts a drain by the same transition; on the loop's thread that drain runs
+// at once.
+
+/// A loop of another library that runs coroutines, for example an event loop.
+///
+/// ```swift
+/// extension MyLoop: CoroutineHost {
+///   var coroutineLabel: String { name }
+///   var isCurrentForCoroutines: Bool { isInLoop }
+///   func submit(_ drain: HostedDrain) { execute { drain() } }
+///   func schedule(_ drain: HostedDrain, after delay: Duration) { timer.set(after: delay) { drain.timerFired() } }
+///   func unschedule() { timer.cancel() }
+/// }
+/// ```
+///
+/// A host runs the drains of its scheduler one after another, on one thread at a time. While its coroutines live, it
+/// runs every drain that is submitted. So the loop must not end before its coroutines.
+public protocol CoroutineHost: AnyObject, Sendable {
+  /// A name for dumps.
+  var coroutineLabel: String { get }
+
+  /// Whether the calling thread is the host's, so that blocking it would block the host's coroutines.
+  ///
+  /// Called on any thread; does not wait.
+  var isCurrentForCoroutines: Bool { get }
+
+  /// Makes the host call `drain` once, after what was submitted before, and not within this call.
+  ///
+  /// Called on any thread, once for each time that the scheduler gets work while it is idle; does not wait.
+  func submit(_ drain: HostedDrain)
+
+  /// Makes the host call `drain.timerFired()` once, when `delay` has passed; replaces an earlier request.
+  ///
+  /// Called on the host's thread.
+  func schedule(_ drain: HostedDrain, after delay: Duration)
+
+  /// Cancels the request of `schedule`, if there is one; a call that comes nevertheless has no effect.
+  ///
+  /// Called on the host's thread.
+  func unschedule()
+}
+
+/// A call that a ``CoroutineHost`` makes on its thread: runs coroutines for at most about 250 µs.
+///
+/// It holds the scheduler until the call has been made.
+public struct HostedDrain: Sendable {
+  let scheduler: Scheduler
+
+  /// Runs the ready coroutines and handlers, and submits another drain if that takes longer than a time slice.
+  ///
+  /// Called on the host's thread, once for each ``CoroutineHost/submit(_:)``.
+  public func callAsFunction() { scheduler.drain() }
+
+  /// Fires the due timers.
+  ///
+  /// Called on the host's thread, for ``CoroutineHost/schedule(_:after:)``. The call may be late, early or unnecessary.
+  public func timerFired() { scheduler.hostTimerFired() }
+}
+
+/// The coroutines of a ``CoroutineHost``.
+///
+/// A host has one scheduler, created once. The coroutines run on the host's thread, one at a time, between the other
+/// calls of the host.
+public final class HostedScheduler: Sendable {
+  let scheduler: Scheduler
+
+  /// Creates the scheduler of `host`, and retains the host.
+  public init(_ host: some CoroutineHost) {
+    let driver = LoopHost(host)
+    scheduler = Scheduler(host: driver, anchor: nil, pool: nil)
+    driver.scheduler = scheduler
+  }
+}
+
+/// Launches a coroutine on the thread of a ``CoroutineHost``.
+///
+/// Any thread; does not suspend. As ``co_launch(on:name:stack:start:file:line:_:)-(DispatchQueue?,_,_,_,_,_,_)`` on a
+/// queue. An immediate body runs on the caller's thread until it first suspends, even if that is not the host's thread.
+@discardableResult
+public func co_launch<Success: Sendable>(
+  on host: HostedScheduler,
+  name: String? = nil,
+  stack: StackSize = .standard,
+  start: StartMode = .queued,
+  file: StaticString = #fileID,
+  line: UInt = #line,
+  _ body: sending @escaping () throws -> Success
+) -> Job<Success> {
+  let scheduler = ForkedChild.isHere ? ForkedChild.scheduler : host.scheduler
+  let job = Job(
+    scheduler: scheduler.forRecord(),
+    name: name,
+    stack: stack,
+    launchSite: LaunchSite(file: file, line: line),
+    body: body
+  )
+  job.launch(start, on: nil)
+  return job
+}
+
+extension CoroutineExecutor {
+  /// Creates an executor of a host's coroutines: Swift's jobs run on the host's thread, between its coroutines.
+  ///
+  /// The executor retains the host. Never suspends; any thread.
+  public convenience init(_ host: HostedScheduler) { self.init(host.scheduler, nil) }
+}
+
+/// Drives a scheduler by a loop of another library.
+private final class LoopHost: Host, @unchecked Sendable {
+  // Sound because the loop is a constant and Sendable, `scheduler` is set before another thread has the host, and only
+  // the scheduler's drain accesses `armedFor`.
+  private let loop: any CoroutineHost
+  /// The time for which the loop has a request; `max` if it has none.
+  @exclusivity(unchecked) private var armedFor = UInt64.max
+  // Sound because the scheduler owns this host and calls it.
+  @exclusivity(unchecked) unowned(unsafe) var scheduler: Scheduler?
+
+  init(_ loop: any CoroutineHost) {
+    self.loop = loop
+    super.init(label: loop.coroutineLabel, mayPoll: false)
+  }
+
+  override func submit(_ scheduler: Scheduler, _ anchor: Anchor?) -> Bool {
+    loop.submit(HostedDrain(scheduler: scheduler))
+    return true
+  }
+
+  override func isCurrent(_ scheduler: Scheduler) -> Bool { loop.isCurrentForCoroutines }
+
+  override func wake(at time: UInt64?, _ anchor: Anchor?) {
+    guard let time else { return anchorReleased() }
+    guard time != armedFor, let scheduler else { return }
+    armedFor = time
+    let now = Clock.now
+    loop.schedule(HostedDrain(scheduler: scheduler), after: .nanoseconds(Int64(time > now ? time - now : 0)))
+  }
+
+  /// No timer is set.
+  override func anchorReleased() {
+    guard armedFor != .max else { return }
+    armedFor = .max
+    loop.unschedule()
+  }
+
+  override func hasWoken() { armedFor = .max }
+}

@@ -1,0 +1,191 @@
+internal import CCoroutine
+import Synchronization
+
+// Task-locals that are bound where a coroutine is launched are seen in its body, as in a Task.
+//
+// Swift's runtime keeps bindings in a list of items that it frees when `withValue` returns, so a launched coroutine
+// cannot use the launcher's items. It gets a snapshot: copies of the items, which live as long as anything refers to
+// the snapshot. A coroutine's list begins with the items of its snapshot (TaskLocals.c). So a coroutine that has bound
+// nothing itself passes its own snapshot on: one retain, whatever the number of bindings. A coroutine that has bound
+// something copies its own items in front of the snapshot's, one item for each key. A flow of control without a
+// snapshot (a Task, a thread) copies all items, as creating a Task does.
+//
+//   launcher's list     own 2 -> own 1 -> inherited 2 -> inherited 1
+//   its snapshot                          ^ first
+//   child's snapshot    copy 2 -> copy 1 -> (shared)
+//
+// Invariants
+//  1. Items never change after they have been published, and values are Sendable. So any thread may read and copy them.
+//  2. A snapshot retains the snapshot behind it, so all items that its first one leads to are alive.
+//  3. A coroutine that uses a snapshot's items retains the snapshot, by the list of its CoroutineLocals, until it has
+//     left them.
+//  4. Within one snapshot a key occurs once. The number of items behind an item is bounded: a chain of coroutines that
+//     each bind something and launch the next one copies the newest item of every key, from time to time, into a
+//     snapshot without one behind it.
+
+/// Copies of task-local bindings.
+@usableFromInline
+final class TaskLocalSnapshot: @unchecked Sendable {
+  // Sound because everything is immutable, and the values that the items hold are Sendable.
+  let first: UnsafePointer<cco_task_local>
+  /// The number of items from `first` on.
+  private let count: Int
+  /// The number of items that the last complete copy had.
+  private let completeCount: Int
+  private let outer: TaskLocalSnapshot?
+
+  private init(_ items: [UnsafePointer<cco_task_local>], before outer: TaskLocalSnapshot?) {
+    var next = outer?.first
+    for item in items.reversed() { next = Self.copy(item, before: next) }
+    first = next.unsafelyUnwrapped
+    count = items.count + (outer?.count ?? 0)
+    completeCount = outer?.completeCount ?? items.count
+    self.outer = outer
+  }
+
+  deinit {
+    var item = first
+    while item != outer?.first {
+      let next = UnsafePointer<cco_task_local>(bitPattern: item.pointee.next)
+      Self.free(item)
+      guard let next else { return }
+      item = next
+    }
+  }
+
+  /// Returns a snapshot of the bindings that the calling flow of control sees; nil if there are none.
+  ///
+  /// `inherited` is the snapshot that this flow of control has begun with.
+  static func ofCurrent(_ inherited: TaskLocalSnapshot?) -> TaskLocalSnapshot? {
+    guard let first = cco_task_locals() else { return nil }
+    let (own, shared) = items(from: first, before: inherited)
+    guard let shared else { return own.isEmpty ? nil : TaskLocalSnapshot(own, before: nil) }
+    if own.isEmpty { return shared }
+    if own.count + shared.count <= 2 * shared.completeCount + 32 { return TaskLocalSnapshot(own, before: shared) }
+    return TaskLocalSnapshot(items(from: first, before: nil).items, before: nil)
+  }
+
+  /// Returns the newest item of each key in front of those of `snapshot`, and the snapshot if the list leads to it.
+  private static func items(
+    from first: UnsafePointer<cco_task_local>,
+    before snapshot: TaskLocalSnapshot?
+  ) -> (items: [UnsafePointer<cco_task_local>], snapshot: TaskLocalSnapshot?) {
+    var items: [UnsafePointer<cco_task_local>] = []
+    // The list that async code carries is inherited in another way.
+    var seen: Set = [CarriedLocals.key]
+    var next: UnsafePointer<cco_task_local>? = first
+    while let item = next {
+      if item == snapshot?.first { return (items, snapshot) }
+      if seen.insert(item.pointee.key).inserted { items.append(item) }
+      next = cco_next_task_local(item)
+    }
+    return (items, nil)
+  }
+
+  // MARK: Items
+
+  /// The distance of the value from its item.
+  private static func offset<Value>(_ type: Value.Type) -> Int {
+    let mask = MemoryLayout<Value>.alignment - 1
+    return (MemoryLayout<cco_task_local>.size + mask) & ~mask
+  }
+
+  // Sound because the runtime stores the metadata of the value's type there, which is what a metatype is.
+  private static func metadata(of item: UnsafePointer<cco_task_local>) -> Any.Type {
+    unsafeBitCast(item.pointee.type.unsafelyUnwrapped, to: Any.Type.self)
+  }
+
+  private static func copy(
+    _ item: UnsafePointer<cco_task_local>,
+    before next: UnsafePointer<cco_task_local>?
+  ) -> UnsafePointer<cco_task_local> {
+    func copy<Value>(_ type: Value.Type) -> UnsafePointer<cco_task_local> {
+      let offset = offset(type)
+      let memory = UnsafeMutableRawPointer.allocate(
+        byteCount: offset + MemoryLayout<Value>.size,
+        alignment: max(16, MemoryLayout<Value>.alignment)
+      )
+      let copied = memory.bindMemory(to: cco_task_local.self, capacity: 1)
+      copied.initialize(to: item.pointee)
+      copied.pointee.next = UInt(bitPattern: next)
+      let value = UnsafeRawPointer(item).advanced(by: offset).assumingMemoryBound(to: Value.self)
+      memory.advanced(by: offset).bindMemory(to: Value.self, capacity: 1).initialize(to: value.pointee)
+      return UnsafePointer(copied)
+    }
+    return _openExistential(metadata(of: item), do: copy)
+  }
+
+  private static func free(_ item: UnsafePointer<cco_task_local>) {
+    func free<Value>(_ type: Value.Type) {
+      let memory = UnsafeMutableRawPointer(mutating: item)
+      memory.advanced(by: offset(type)).assumingMemoryBound(to: Value.self).deinitialize(count: 1)
+      memory.deallocate()
+    }
+    _openExistential(metadata(of: item), do: free)
+  }
+}
+
+// MARK: Inheriting
+
+extension LocalBinding {
+  /// Returns what a flow of control that is created here inherits, with one reference: the list of CoroutineLocals, and
+  /// with it the task-locals.
+  ///
+  /// The caller has called `cco_start`.
+  @usableFromInline
+  static func inherited() -> Unmanaged<LocalBinding>? {
+    cco_may_have_task_locals() ? inheritedWithTaskLocals() : currentRetained()
+  }
+
+  @inline(never)
+  static func inheritedWithTaskLocals() -> Unmanaged<LocalBinding>? {
+    let current = current
+    let taskLocals = TaskLocalSnapshot.ofCurrent(current?.taskLocals)
+    if taskLocals === current?.taskLocals { return current.map(Unmanaged.passRetained) }
+    return Unmanaged.passRetained(LocalBinding(current, with: taskLocals))
+  }
+
+  /// Begins a flow of control with inherited task-locals: it has none of its own yet.
+  func enterTaskLocals() {
+    if let taskLocals { cco_enter_task_locals(taskLocals.first) }
+  }
+
+  /// Ends a flow of control that has begun with `enterTaskLocals`.
+  func leaveTaskLocals() {
+    if taskLocals != nil { cco_leave_task_locals() }
+  }
+}
+
+extension AnyJob {
+  /// Stores what the job inherits from its launcher.
+  ///
+  /// Called before the job is published, after `markEnqueued`.
+  final func inherit() {
+    guard cco_may_have_task_locals() else {
+      record.pointee.locals = LocalBinding.currentRetained()
+      return
+    }
+    let inherited = LocalBinding.inheritedWithTaskLocals()
+    record.pointee.locals = inherited
+    // Atomic, because a scope that is cancelled at this moment cancels its children.
+    if inherited?._withUnsafeGuaranteedRef({ $0.taskLocals != nil }) ?? false {
+      _ = record.pointee.flags.bitwiseOr(JobFlags.inheritsTaskLocals, ordering: .relaxed)
+    }
+  }
+
+  /// Prepares the body of a job with `JobFlags.needsPreparation`: enters inherited task-locals; throws if cancelled.
+  @usableFromInline @inline(never)
+  final func prepareForBody() throws {
+    if record.pointee.flags.load(ordering: .relaxed) & JobFlags.inheritsTaskLocals != 0 {
+      record.pointee.locals?._withUnsafeGuaranteedRef { $0.enterTaskLocals() }
+    }
+    if let error = record.ownCancellation { throw error }
+  }
+
+  /// Leaves and releases the inherited bindings, on the job's own stack, after its body.
+  @inline(never)
+  final func leave(_ locals: Unmanaged<LocalBinding>) {
+    if record.pointee.flags.load(ordering: .relaxed) & JobFlags.inheritsTaskLocals != 0 { cco_leave_task_locals() }
+    locals.release()
+  }
+}

@@ -1,0 +1,87 @@
+internal import CLinux
+import Dispatch
+public import Glibc
+
+/// Runs `body` as the main coroutine of a program, and ends the process after it.
+///
+/// ```swift
+/// @main struct Program {
+///   static func main() {
+///     co_main { try Server.run(.any(port: 8080)) { try serve($0) } }
+///   }
+/// }
+/// ```
+///
+/// The first of `signals` asks `body`, and every coroutine that it has launched in scopes, to finish: ``co_isStopping``
+/// becomes true, and ``co_stopping`` is settled. Coroutines that have not ended after `duration` are cancelled. A
+/// second signal cancels them at once. The process ends when `body` has ended:
+///
+/// - with 0, if `body` returned;
+/// - with 1, if it threw: the error is written to standard error;
+/// - with 128 plus the signal's number, if it was cancelled, as a shell reports a process that a signal ended.
+///
+/// Never returns. Called on the program's main thread, which then serves the main queue. On another thread it blocks
+/// that thread. `body` runs on the shared workers. Coroutines that `body` has not launched in a scope do not keep the
+/// process alive.
+@available(*, noasync, message: "call it from a synchronous main function")
+public func co_main(
+  stoppingOn signals: [Int32] = [SIGTERM, SIGINT],
+  within duration: Duration = .seconds(10),
+  _ body: @escaping @Sendable () throws -> Void
+) -> Never {
+  let arrivals = co_signals(signals)
+  let main = co_launch(name: "co_main") { try MainRun(arrivals, duration).run(body) }
+  if clinux_is_main_thread() {
+    co_launch { () -> Void in endProcess(main) }
+    dispatchMain()
+  }
+  endProcess(main)
+}
+
+private func endProcess(_ main: Job<Int32>) -> Never {
+  do {
+    exit(try Carrier.current == nil ? main.wait() : main.join())
+  } catch {
+    writeToStandardError("Coroutine: the program has ended with an error: \(error)\n")
+    exit(1)
+  }
+}
+
+/// One run of a main coroutine: passes signals on until the body has ended.
+struct MainRun {
+  private let arrivals: Channel<Int32>
+  private let duration: Duration
+
+  init(_ arrivals: Channel<Int32>, _ duration: Duration) {
+    self.arrivals = arrivals
+    self.duration = duration
+  }
+
+  /// Returns the exit code.
+  func run(_ body: @escaping @Sendable () throws -> Void) throws -> Int32 {
+    var stopped: Int32?
+    var main: Job<Void>?
+    do {
+      try co_scope { scope in
+        let work = scope.launch(name: "main", body)
+        main = work
+        while !work.isFinished {
+          try co_select {
+            work.onAwait { _ in }
+            arrivals.onReceive { signal in
+              guard let signal else { return }
+              if stopped == nil { scope.stop(within: duration) } else { scope.cancel() }
+              stopped = signal
+            }
+          }
+        }
+      }
+    } catch let error as CancellationError {
+      guard stopped != nil else { throw error }
+    }
+    // The job, not the scope, says whether the body has returned. A scope that was cancelled ends with that
+    // cancellation, or without an error if this coroutine has seen the end of `main` before it.
+    guard let stopped, let main else { return 0 }
+    return (try? main.join()) == nil ? 128 + stopped : 0
+  }
+}

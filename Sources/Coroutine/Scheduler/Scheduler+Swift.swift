@@ -1,0 +1,139 @@
+import Synchronization
+
+// A scheduler as an executor of Swift Concurrency. Its Swift jobs run on the driver's stack, between its coroutine
+// jobs: one at a time, never beside one. Code in them is outside any coroutine.
+//
+// Order. Swift jobs run in the order of their enqueueing by one thread: a job that is enqueued on the scheduler's own
+// carrier does not overtake the messages of the inbox.
+//
+// Fairness. Of the handlers and Swift jobs that are queued, the driver runs at most as many as it may resume coroutine
+// jobs before it reads the clock. Then it resumes at least one coroutine job. All kinds count for the time slice.
+//
+// Two identities. Swift compares executors by address, so all executors of one scheduler stand behind the same two
+// objects: the scheduler itself is the task executor, its SerialIdentity the serial executor. Neither needs an
+// allocation when it is named.
+//
+// Lifetime. While a Swift job can come, somebody holds a pin of the scheduler, and so its queue: a CoroutineExecutor
+// as long as it lives, or an AsyncCall until its Task has ended (Bridge/AsyncCall.swift). A job that comes later all
+// the same runs on Swift's global executor.
+
+extension Scheduler: TaskExecutor {
+  @usableFromInline
+  func enqueue(_ job: consuming ExecutorJob) { enqueue(UnownedJob(job), SwiftJobHeader.task) }
+
+  @usableFromInline
+  func asUnownedTaskExecutor() -> UnownedTaskExecutor { UnownedTaskExecutor(ordinary: self) }
+
+  /// What coroutines of the scheduler prefer for the Tasks that they wait for.
+  ///
+  /// A worker's coroutines may continue on another worker, so their Tasks may run on any.
+  var taskExecutor: any TaskExecutor {
+    guard let pool = readyQueue.pointee.workerPool else { return self }
+    return pool._withUnsafeGuaranteedRef { $0 }
+  }
+
+  /// Enqueues a Swift job; `executor` says how to run it.
+  ///
+  /// Any thread. Starts a drain if none is under way.
+  func enqueue(_ job: UnownedJob, _ executor: UInt) {
+    let job = SwiftJobRef(job)
+    job.pointee.executor = executor
+    if isOwnTurn, !inbox.hasMessages {
+      work.append(.swiftJob(job))
+    } else if host.hasVirtualTime {
+      if !host.admit({ push(.swiftJob(job)) }) { Self.runElsewhere(job) }
+    } else {
+      push(.swiftJob(job))
+    }
+  }
+
+  /// Runs a Swift job, unless somebody has the actors to itself.
+  ///
+  /// Called on the scheduler's turn.
+  func perform(_ job: SwiftJobRef) {
+    if exclusion.holdsBack(job) { return }
+    // Read before the job runs, which may destroy it.
+    let executor = job.pointee.executor
+    switch executor {
+    case SwiftJobHeader.task:
+      UnownedJob(job).runSynchronously(on: asUnownedTaskExecutor())
+    case SwiftJobHeader.serial:
+      UnownedJob(job).runSynchronously(on: serialIdentity.asUnownedSerialExecutor())
+    default:
+      // The preference of the job's Task, retained by the job. Only as that does the job go on without a hop.
+      let preferred = Unmanaged<CoroutineExecutor>.fromOpaque(UnsafeRawPointer(bitPattern: executor)!)
+      preferred._withUnsafeGuaranteedRef { UnownedJob(job).runSynchronously(on: $0.asUnownedTaskExecutor()) }
+      preferred.release()
+    }
+  }
+
+  /// Gives all Swift jobs to the global executor: the scheduler's queue is gone.
+  func runSwiftJobsElsewhere() {
+    for _ in 0..<work.count {
+      switch work.popFirst() {
+      case .swiftJob(let job): Self.runElsewhere(job)
+      case .some(let handler): work.append(handler)
+      case nil: break
+      }
+    }
+  }
+
+  private static func runElsewhere(_ job: SwiftJobRef) {
+    let executor = job.pointee.executor
+    globalConcurrentExecutor.enqueue(UnownedJob(job))
+    if executor > SwiftJobHeader.serial {
+      Unmanaged<CoroutineExecutor>.fromOpaque(UnsafeRawPointer(bitPattern: executor)!).release()
+    }
+  }
+}
+
+/// A scheduler as a serial executor: the executor of actors that live on it.
+///
+/// The scheduler owns it. Swift holds it unowned; the actor's CoroutineExecutor holds the scheduler.
+@usableFromInline
+final class SerialIdentity: SerialExecutor {
+  // Sound because it is used only while the scheduler lives, which owns it.
+  unowned(unsafe) let scheduler: Scheduler
+
+  init(_ scheduler: Scheduler) { self.scheduler = scheduler }
+
+  @usableFromInline
+  func enqueue(_ job: consuming ExecutorJob) { scheduler.enqueue(UnownedJob(job), SwiftJobHeader.serial) }
+
+  @usableFromInline
+  func asUnownedSerialExecutor() -> UnownedSerialExecutor { UnownedSerialExecutor(ordinary: self) }
+
+  @usableFromInline
+  func isIsolatingCurrentContext() -> Bool? { scheduler.isOwnTurn }
+
+  /// The scheduler behind an actor's executor; nil if the executor is none of this library's.
+  // Sound because an executor is two words, the object and its type's witness table; equal tables mean equal types.
+  static func scheduler(of executor: UnownedSerialExecutor, like known: SerialIdentity) -> Scheduler? {
+    let (object, table) = unsafeBitCast(executor, to: (UInt, UInt).self)
+    let (_, ours) = unsafeBitCast(known.asUnownedSerialExecutor(), to: (UInt, UInt).self)
+    guard table == ours, let address = UnsafeRawPointer(bitPattern: object) else { return nil }
+    return Unmanaged<SerialIdentity>.fromOpaque(address)._withUnsafeGuaranteedRef { $0.scheduler }
+  }
+}
+
+extension SerialIdentity {
+  /// The object behind an actor's executor; nil for a default actor, which is its own executor and has no such object.
+  ///
+  /// `asSerialExecutor()` does not tell default actors apart, and its result crashes when it is called.
+  // Sound because the second word, without the bits that say how executors are compared, is the witness table.
+  static func object(of executor: UnownedSerialExecutor) -> (any SerialExecutor)? {
+    let (object, table) = unsafeBitCast(executor, to: (UInt, UInt).self)
+    guard table & ~3 != 0 else { return nil }
+    return unsafeBitCast((object, table & ~3), to: (any SerialExecutor).self)
+  }
+}
+
+extension SwiftJobRef {
+  // Sound because an UnownedJob is the job's address.
+  init(_ job: UnownedJob) { self = unsafeBitCast(job, to: SwiftJobRef.self) }
+}
+
+extension UnownedJob {
+  // Sound for the same reason.
+  init(_ job: SwiftJobRef) { self = unsafeBitCast(job, to: UnownedJob.self) }
+}

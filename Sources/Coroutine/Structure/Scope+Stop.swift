@@ -1,0 +1,102 @@
+import Synchronization
+
+extension Scope {
+  /// Asks the children to finish, and cancels those that have not ended after `duration`.
+  ///
+  /// The children, and all coroutines that they have launched in scopes, see ``co_isStopping`` and ``co_stopping``; so
+  /// do those that are launched later. A coroutine
+  /// that reads neither of them continues until it is cancelled.
+  ///
+  /// Never suspends; any thread, repeatedly: the earliest end of a duration counts. With a duration of zero or less it
+  /// cancels at once. Does nothing after the scope's end.
+  public func stop(within duration: Duration) {
+    stopSignal.tell()
+    guard duration > .zero else { return cancel() }
+    let timer = StopTimer(
+      co_launch(name: "Scope.stop") { [self] in
+        try co_delay(duration)
+        cancel()
+      }
+    )
+    lock.lock()
+    let isOver = hasEnded
+    if !isOver {
+      timer.next = stopTimers
+      stopTimers = timer
+    }
+    lock.unlock()
+    if isOver { timer.job.cancel() }
+  }
+
+  /// Ends what `stop` has begun; called by the owner at the scope's end.
+  func endTimers(_ first: StopTimer?) {
+    var timer = first
+    while let current = timer {
+      current.job.cancel()
+      timer = current.next
+    }
+  }
+
+  var isStopping: Bool {
+    lock.lock()
+    let signal = signal
+    lock.unlock()
+    return signal?.isTold ?? false
+  }
+
+  /// The scope's signal, created at the first use.
+  var stopSignal: StopSignal {
+    lock.lock()
+    let known = signal
+    lock.unlock()
+    if let known { return known }
+    let mine = StopSignal(inside: enclosing?.stopSignal)
+    lock.lock()
+    if let known = signal {
+      lock.unlock()
+      return known
+    }
+    signal = mine
+    lock.unlock()
+    return mine
+  }
+
+  /// The scope that the owner was launched in; nil after this scope's end.
+  ///
+  /// Any thread: the owner is held, which may end as soon as the lock is left.
+  var enclosing: Scope? {
+    lock.lock()
+    let owner = hasEnded ? nil : owner.handle.takeUnretainedValue()
+    lock.unlock()
+    return owner.flatMap { $0.record.enclosingScope }
+  }
+}
+
+/// A coroutine that will cancel a scope.
+final class StopTimer: @unchecked Sendable {
+  // Sound because `next` is set under the scope's lock, before any other thread has the object.
+  let job: Job<Void>
+  @exclusivity(unchecked) var next: StopTimer?
+  init(_ job: Job<Void>) { self.job = job }
+}
+
+extension JobRef {
+  /// The scope that the job was launched in: the callback of its end that the scope has added (`Child`).
+  ///
+  /// The caller holds the job. A job that has finished is in no scope any more: its end removes the callback.
+  var enclosingScope: Scope? {
+    let completion = handle._withUnsafeGuaranteedRef { $0.completion }
+    completion.pointee.lock.lock()
+    defer { completion.pointee.lock.unlock() }
+    var waiter = completion.pointee.waiters.first
+    while let current = waiter {
+      if current.pointee.job == nil, current.pointee.notify == nil,
+        let child = current.pointee.callback.takeUnretainedValue() as? ScopeChild
+      {
+        return child.scope
+      }
+      waiter = current.pointee.next
+    }
+    return nil
+  }
+}

@@ -1,0 +1,88 @@
+#if NIO
+import Coroutine
+public import NIOCore
+public import NIOPosix
+
+extension ServerBootstrap {
+  /// Serves until it is cancelled: runs `handle` for each accepted channel, in a coroutine on the channel's event loop.
+  ///
+  /// Called in a coroutine of any thread, which it suspends until the server has ended. The options of this bootstrap
+  /// apply, except its child channel initializer, which `configure` replaces. A channel is closed when `handle` ends:
+  /// after a return, when all written bytes are sent; after an error, at once.
+  ///
+  /// When the coroutine is cancelled or told to finish (`co_stopping`), or the deadline of a `co_timeout(_:_:)` passes,
+  /// the server stops accepting. It tells the handlers to finish in both ways that there are: `co_isStopping` becomes
+  /// true in their coroutines, and `co_stopping` is settled; and each channel's pipeline gets NIO's
+  /// `ChannelShouldQuiesceEvent`. Handlers may continue for `drain`. Those that have not ended by then are cancelled.
+  /// The function returns, without an error, when the last handler has ended. The server ends in the same way if the
+  /// listening channel is closed, and if the event loops are shut down, which cancels the handlers.
+  ///
+  /// - Parameters:
+  ///   - address: The address to serve. With port 0 the system chooses one.
+  ///   - drain: The time in which handlers may finish after the server was cancelled or stopped.
+  ///   - onListening: Receives the listening channel, which has the bound address, before the first channel is
+  ///     accepted.
+  ///   - onError: Receives an error of `configure` or `handle`, with the channel; on the channel's event loop. If it is
+  ///     nil, an error of a handler is an unhandled error, which `CoroutineRuntime.onUnhandledError` receives. It never
+  ///     ends the server.
+  ///   - configure: Adds handlers to an accepted channel, on its event loop, before the first read.
+  ///   - handle: Serves one channel.
+  /// - Throws: The error of binding; the cancellation error, without serving, if the coroutine is cancelled before;
+  ///   `CoroutineError.notInCoroutine` outside a coroutine.
+  @available(*, noasync, message: "start a Task, or await the `value` of a coroutine that does this")
+  public func serve<Inbound: Sendable, Outbound: Sendable>(
+    to address: NIOCore.SocketAddress,
+    drain: Duration = .seconds(10),
+    onListening: ((any NIOCore.Channel) -> Void)? = nil,
+    onError: (@Sendable (any Error, any NIOCore.Channel) -> Void)? = nil,
+    configure: @escaping @Sendable (any NIOCore.Channel) throws -> Void,
+    _ handle: @escaping @Sendable (NIOCoroutineChannel<Inbound, Outbound>) throws -> Void
+  ) throws {
+    try co_checkCancelled()
+    var listener: (any NIOCore.Channel)?
+    do {
+      try co_scope { accepting in
+        // Children of a scope inside the shield are not cancelled with this coroutine; those of the scope outside are,
+        // also while this coroutine waits in the shield.
+        try co_shield {
+          try co_supervise { handlers in
+            let service = ChannelService(handlers, onError)
+            let binding = childChannelInitializer { channel in
+              channel.eventLoop.makeCompletedFuture {
+                try service.accept(channel, configure, handle)
+              }
+            }.bind(to: address)
+            let bound: any NIOCore.Channel
+            do {
+              bound = try accepting.launch(name: "bind") { try co_await(binding) }.join()
+            } catch {
+              // Also if the child has never run. A listener that is bound all the same may have accepted channels.
+              binding.whenSuccess { $0.close(promise: nil) }
+              service.end(after: .zero)
+              throw error
+            }
+            listener = bound
+            onListening?(bound)
+            let wait = accepting.launch(name: "accept") { try Self.waitForEnd(bound) }
+            // Ends by a cancellation, a stop, or because the listener is closed.
+            try? wait.join()
+            bound.close(promise: nil)
+            try? co_await(bound.closeFuture)
+            service.end(after: drain)
+          }
+        }
+      }
+    } catch {
+      // A cancellation is the usual end of a server that has begun.
+      if listener == nil || !co_isCancelled { throw error }
+    }
+  }
+
+  private static func waitForEnd(_ listener: any NIOCore.Channel) throws {
+    try co_select {
+      listener.closeFuture.awaitable.onAwait { _ in }
+      co_stopping.onAwait { _ in }
+    }
+  }
+}
+#endif

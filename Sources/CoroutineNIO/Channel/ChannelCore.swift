@@ -1,0 +1,266 @@
+#if NIO
+import Coroutine
+import NIOCore
+
+// The state that a channel's handler shares with the coroutines that use the channel, except the received values.
+//
+// Everything here is accessed on the channel's event loop: by the callbacks of the handler, and by coroutines of that
+// loop. So there is no lock, and a race is an order of callbacks. Foreign code inside an operation (other handlers,
+// during a flush, a read or a close) may call back synchronously, on the coroutine's own stack. So each operation is a
+// loop: it begins, tests its condition, and after each call of foreign code begins again. Only a round without such a
+// call waits (see HostedWaiters).
+//
+//   input    OPEN -- end of input, or the channel is inactive or the handler removed --> ENDED
+//   output   OPEN -- finish, the peer's reset, the channel is inactive or closed here --> ENDED
+//   channel  ACTIVE -- close() --> CLOSING -- writes are done --> ABORTING -- inactive, or handler removed --> GONE
+//            ACTIVE --------------------------------------------------------------------------------------> GONE
+//
+// Invariants
+//  1. A read is requested only by a coroutine that waits for a value and finds none, and only if none is outstanding.
+//     A read that brings no value (a decoder needs more bytes) is repeated while a coroutine waits. So if the peer is
+//     faster than the coroutine, the process holds the values of one read, and the other bytes stay in the system's
+//     buffers.
+//  2. `unfinishedWrites` is the number of writes whose promise NIO has not fulfilled.
+//  3. An error is in `failure` from its callback until one operation throws it. The values that arrived before it are
+//     read first; `valuesBeforeFailure` counts them. An error that the pipeline has caught does not stop the output
+//     while the channel lives, because the response to a request must not fail if the next request is malformed.
+//  4. An error that arrives before another one was thrown is dropped, because NIO fires the error that ends a
+//     connection, and fails every pending write with it. The callback of an error does not run the coroutines that it
+//     wakes, so that all these callbacks come first.
+//  5. Written values are flushed before an operation of this channel waits, and at the latest when the loop's current
+//     drain ends, whatever the coroutine waits for.
+
+@usableFromInline
+class ChannelCore {
+  let channel: any NIOCore.Channel
+  let coroutines: LoopCoroutines
+
+  // No access here lasts: none calls foreign code before it ends. So the checks for overlapping accesses, which take
+  // longer than the accesses, are off.
+
+  /// Set while the handler is in the pipeline.
+  @exclusivity(unchecked) final var context: ChannelHandlerContext?
+
+  /// The coroutines that wait for a value, for writability, and for the end of writes or of the channel.
+  private let readers = HostedWaiters()
+  private let writers = HostedWaiters()
+  private let closers = HostedWaiters()
+
+  @exclusivity(unchecked) final var inputHasEnded = false
+  @exclusivity(unchecked) final var outputHasEnded = false
+  @exclusivity(unchecked) final var isClosedHere = false
+  @exclusivity(unchecked) private final var isGone = false
+  /// Whether this side has asked NIO to close the channel.
+  @exclusivity(unchecked) private final var isAborting = false
+  @exclusivity(unchecked) final var failure: (any Error)?
+  @exclusivity(unchecked) private final var isFailureOfWrite = false
+  @exclusivity(unchecked) final var valuesBeforeFailure = 0
+  /// The number of values that were read and not taken; kept by the handler.
+  @exclusivity(unchecked) final var available = 0
+  @exclusivity(unchecked) private final var hasOutstandingRead = false
+  @exclusivity(unchecked) private final var needsFlush = false
+  @exclusivity(unchecked) private final var isListedForFlush = false
+  @exclusivity(unchecked) private final var unfinishedWrites = 0
+  /// Called once, when the channel becomes active.
+  @exclusivity(unchecked) final var onActive: (() -> Void)?
+
+  init(_ channel: any NIOCore.Channel) {
+    self.channel = channel
+    coroutines = LoopTable.coroutines(of: channel.eventLoop)
+  }
+
+  // MARK: Operations: on coroutines of the loop
+
+  /// Begins an operation, or continues it after foreign code.
+  ///
+  /// May suspend. Throws the cancellation error.
+  final func begin() throws {
+    try requireOwnCoroutine()
+    try HostedWaiters.begin()
+  }
+
+  private func requireOwnCoroutine() throws {
+    try coroutines.scheduler.requireOwnCoroutine(
+      """
+      A NIOCoroutineChannel was used by a coroutine that does not run on the channel's event loop. Launch the coroutine \
+      with channel.eventLoop.co_launch, or send the value through a Coroutine.Channel.
+      """
+    )
+  }
+
+  final func throwFailure() throws {
+    guard let error = failure else { return }
+    failure = nil
+    throw error
+  }
+
+  /// Throws the error that ends the output, if no operation has thrown it.
+  final func throwOutputFailure() throws {
+    if isFailureOfWrite || isGone { try throwFailure() }
+  }
+
+  /// Requests a read, or flushes, or waits for a value; called if there is neither a value nor an error.
+  final func waitForValue() throws {
+    if !hasOutstandingRead { return requestRead() }
+    if needsFlush { return flush() }
+    try readers.wait()
+  }
+
+  /// Flushes, or waits until the channel is writable; called if it is not.
+  final func waitUntilWritable() throws {
+    if needsFlush { return flush() }
+    try writers.wait()
+  }
+
+  /// Counts a write, and returns the promise for it.
+  final func beginWrite() -> EventLoopPromise<Void> {
+    let promise = channel.eventLoop.makePromise(of: Void.self)
+    unfinishedWrites += 1
+    // The callback runs on the loop; the handler is not Sendable.
+    promise.futureResult.assumeIsolated().whenComplete { [self] result in writeEnded(result) }
+    needsFlush = true
+    if !isListedForFlush {
+      isListedForFlush = true
+      coroutines.host.flushLater(self)
+    }
+    return promise
+  }
+
+  final func finish() throws {
+    while true {
+      try begin()
+      try throwOutputFailure()
+      try requireOutput()
+      if !needsFlush { break }
+      flush()
+    }
+    guard let context else { throw ChannelError.ioOnClosedChannel }
+    let promise = channel.eventLoop.makePromise(of: Void.self)
+    outputHasEnded = true
+    writers.wakeAll()
+    // NIO closes the output when all that was flushed is written.
+    context.close(mode: .output, promise: promise)
+    do {
+      try co_await(promise.futureResult)
+    } catch let error as ChannelError where error == .operationUnsupported {
+      // The channel has no half-closure, so the output is still open.
+      outputHasEnded = isClosedHere || isGone
+      throw error
+    }
+  }
+
+  final func close() throws {
+    try requireOwnCoroutine()
+    beginClosing()
+    do {
+      while !isGone, unfinishedWrites > 0 {
+        try HostedWaiters.begin()
+        if needsFlush { flush() } else if !isGone, unfinishedWrites > 0 { try closers.wait() }
+      }
+    } catch {
+      closeNow()
+      throw error
+    }
+    closeNow()
+    while !isGone {
+      try HostedWaiters.begin()
+      if !isGone { try closers.wait() }
+    }
+    try throwFailure()
+  }
+
+  final func requireOutput() throws {
+    if isClosedHere || isGone { throw ChannelError.ioOnClosedChannel }
+    if outputHasEnded { throw ChannelError.outputClosed }
+  }
+
+  // MARK: Steps
+
+  private func requestRead() {
+    hasOutstandingRead = true
+    context?.read()
+  }
+
+  private func flush() {
+    needsFlush = false
+    context?.flush()
+  }
+
+  /// Called when the loop's drain has ended.
+  final func flushAfterDrain() {
+    isListedForFlush = false
+    if needsFlush { flush() }
+  }
+
+  private func writeEnded(_ result: Result<Void, any Error>) {
+    unfinishedWrites -= 1
+    if case .failure(let error) = result { fail(error, ofWrite: true) }
+    if unfinishedWrites == 0 { closers.wakeAll() }
+  }
+
+  /// Ends reading and writing from this side; pending writes go on.
+  private func beginClosing() {
+    isClosedHere = true
+    (inputHasEnded, outputHasEnded) = (true, true)
+    readers.wakeAll()
+    writers.wakeAll()
+  }
+
+  private func closeNow() {
+    isAborting = true
+    if !isGone { context?.close(mode: .all, promise: nil) }
+  }
+
+  private func fail(_ error: any Error, ofWrite: Bool) {
+    // Errors that follow from closing the channel on this side are not reported.
+    if failure == nil, !isAborting {
+      failure = error
+      isFailureOfWrite = ofWrite
+      valuesBeforeFailure = available
+    }
+    readers.wakeAll()
+    writers.wakeAll()
+  }
+
+  // MARK: Callbacks: called by the handler, in the loop
+
+  final func readCompleted() {
+    hasOutstandingRead = false
+    if readers.isEmpty { return }
+    if available > 0 || failure != nil || inputHasEnded { readers.wakeAll() } else { requestRead() }
+  }
+
+  final func inputEnded() {
+    inputHasEnded = true
+    readers.wakeAll()
+  }
+
+  final func outputEnded() {
+    outputHasEnded = true
+    writers.wakeAll()
+  }
+
+  final func writabilityChanged() {
+    if channel.isWritable { writers.wakeAll() }
+  }
+
+  final func errorCaught(_ error: any Error) { fail(error, ofWrite: false) }
+
+  final func becameActive() {
+    let launch = onActive.take()
+    launch?()
+  }
+
+  /// The channel is inactive, or the handler was removed.
+  final func becameInactive() {
+    isGone = true
+    onActive = nil
+    inputEnded()
+    outputEnded()
+    closers.wakeAll()
+  }
+
+  /// Runs a callback, and then the coroutines that it has woken.
+  final func inCallback(_ body: () -> Void) { coroutines.host.inCallback(coroutines.drain, body) }
+}
+#endif

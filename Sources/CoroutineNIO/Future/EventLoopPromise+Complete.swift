@@ -1,0 +1,29 @@
+#if NIO
+public import Coroutine
+public import NIOCore
+
+extension EventLoopPromise where Value: Sendable {
+  /// Launches a coroutine on the promise's event loop, and fulfills the promise with its result.
+  ///
+  /// Any thread; does not suspend. If the job is cancelled, the promise fails with the job's error. If the loop is shut
+  /// down, it fails with `EventLoopError.shutdown`. A failure counts as observed. If the loop was shut down before the
+  /// call, NIO cannot fulfill the promise, and its future stays pending.
+  @discardableResult
+  public func completeWithCoroutine(
+    name: String? = nil,
+    file: StaticString = #fileID,
+    line: UInt = #line,
+    _ body: sending @escaping () throws -> Value
+  ) -> Job<Value> {
+    let job = futureResult.eventLoop.co_launch(name: name, file: file, line: line) {
+      let result = Result { try body() }
+      // In the body, because the body runs on the loop. After a shutdown, NIO drops results from other threads.
+      self.completeWith(result)
+      return try result.get()
+    }
+    // The body never runs if the job is cancelled before. NIO ignores a second result.
+    _ = job.observe { if case .failure(let error) = $0 { self.fail(error) } }
+    return job
+  }
+}
+#endif

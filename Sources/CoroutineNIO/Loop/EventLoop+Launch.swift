@@ -1,0 +1,47 @@
+#if NIO
+public import Coroutine
+public import NIOCore
+
+extension EventLoop {
+  /// Launches a coroutine on this event loop's thread, where it takes turns with the loop's handlers.
+  ///
+  /// Any thread; does not suspend. The body never starts inside this call. The coroutine keeps the thread until it
+  /// waits, for 250 µs at most if other coroutines are ready, so it must not block or compute for long; use
+  /// `co_blocking` for that. A coroutine that is woken on the loop's own thread continues in the same tick of the loop.
+  ///
+  /// When the loop is shut down, its live coroutines are cancelled with `EventLoopError.shutdown`, and the shutdown
+  /// waits for their ends. By then their channels are closed, and the loop accepts no calls of other threads. If the
+  /// loop was shut down before, the job fails with `EventLoopError.shutdown`, and `body` never runs.
+  ///
+  /// On an `EmbeddedEventLoop` the coroutine runs when that loop is run; launch on its thread only.
+  @discardableResult
+  public func co_launch<Success: Sendable>(
+    name: String? = nil,
+    stack: StackSize = .standard,
+    file: StaticString = #fileID,
+    line: UInt = #line,
+    _ body: sending @escaping () throws -> Success
+  ) -> Job<Success> {
+    let scheduler = LoopTable.coroutines(of: self).scheduler
+    return Coroutine.co_launch(on: scheduler, name: name, stack: stack, file: file, line: line, body)
+  }
+}
+
+extension Scope {
+  /// Launches a child on an event loop's thread, as ``NIOCore/EventLoop/co_launch(name:stack:file:line:_:)`` does.
+  ///
+  /// In a cancelled scope, the child's body never runs. Any thread; does not suspend. Traps if the scope has ended.
+  @discardableResult
+  public func launch<Success: Sendable>(
+    on loop: any EventLoop,
+    name: String? = nil,
+    stack: StackSize = .standard,
+    file: StaticString = #fileID,
+    line: UInt = #line,
+    _ body: sending @escaping () throws -> Success
+  ) -> Job<Success> {
+    let scheduler = LoopTable.coroutines(of: loop).scheduler
+    return launch(on: scheduler, name: name, stack: stack, file: file, line: line, body)
+  }
+}
+#endif

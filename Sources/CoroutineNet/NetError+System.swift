@@ -1,0 +1,26 @@
+import Coroutine
+
+extension NetError {
+  /// Creates the error of a system call.
+  init(code: Int32, _ operation: String, _ address: SocketAddress?) {
+    self.init(.system, code: code, operation, address)
+  }
+
+  /// Runs `body`, and adds the operation and the address to errors of descriptors.
+  ///
+  /// Other errors, as cancellations, are not changed.
+  static func translating<R>(_ operation: String, _ address: @autoclosure () -> SocketAddress?, _ body: () throws -> R)
+    throws -> R
+  {
+    do {
+      return try body()
+    } catch let failure as WatchedDescriptor.Failure {
+      switch failure {
+      case .closed: throw NetError(.closed, operation, address())
+      case .system(let code): throw NetError(code: code, operation, address())
+      }
+    } catch let refusal as DescriptorRefusal {
+      throw NetError(code: refusal.code, operation, address())
+    }
+  }
+}

@@ -1,0 +1,33 @@
+package import Coroutine
+
+// The interface to the network of a simulated world (the product CoroutineTesting). A world creates the sockets: it
+// returns descriptors that each have a `SimulatedEnd`. The code that reads and writes bytes is the same as for real
+// sockets. Outside a world, `current` costs one load.
+
+/// The network of a world.
+///
+/// Its functions throw `WatchedDescriptor.Failure`; `connect` suspends, and throws the cancellation error.
+package protocol SimulatedNetwork: AnyObject {
+  func connect(to address: SocketAddress) throws -> (socket: WatchedDescriptor, local: SocketAddress)
+  func listen(at address: SocketAddress, backlog: Int) throws -> (socket: WatchedDescriptor, bound: SocketAddress)
+  func bindDatagrams(_ address: SocketAddress) throws -> (socket: WatchedDescriptor, bound: SocketAddress)
+  func pair() throws -> (WatchedDescriptor, WatchedDescriptor)
+  /// Returns the addresses of a name; an empty array if the name is unknown.
+  func resolve(_ host: String, port: UInt16) -> [SocketAddress]
+}
+
+/// The world's end of a listener: each byte that can be read from the descriptor stands for one waiting connection.
+package protocol SimulatedListener: SimulatedEnd {
+  func next() -> (socket: WatchedDescriptor, remote: SocketAddress)?
+}
+
+/// The world's end of a datagram socket: each byte that can be read from the descriptor stands for one datagram.
+package protocol SimulatedDatagrams: SimulatedEnd {
+  func next() -> (bytes: [UInt8], from: SocketAddress)?
+  func send(_ bytes: [UInt8], to address: SocketAddress)
+}
+
+enum Simulated {
+  /// The network of the calling code's world, nil outside.
+  static var current: (any SimulatedNetwork)? { SimulatedWorld.currentNetwork as? any SimulatedNetwork }
+}

@@ -1,0 +1,24 @@
+/// The result of an exploration.
+public struct Exploration: Sendable {
+  /// The number of schedules tried, without the runs that shrink and describe a failure.
+  public var runs: Int
+  /// Whether every schedule was tried: the strategy is `exhaustive`, no schedule failed, and `most` sufficed.
+  public var isComplete: Bool
+  /// The first failure, shrunk.
+  public var failure: Failure?
+
+  /// A failing run.
+  public struct Failure: Error, CustomStringConvertible, Sendable {
+    /// The error that the body threw, or the world's own.
+    ///
+    /// The world's own errors are ``Deadlock``, ``LeftRunning``, ``RealWait``, ``TimeLimitReached``, ``UnknownHost``
+    /// and ``Nondeterminism``; a token that cannot be read gives ``UnreadableToken``.
+    public var error: any Error
+    /// The schedule as a text: `CO_REPLAY=token` and ``Strategy/replay(_:)`` repeat it.
+    public var token: String
+    /// The number of preemptions of the shrunk run: switches away from a coroutine that could continue.
+    public var switches: Int
+    /// The error, the token, the interleaving with a column for each coroutine, and the dump.
+    public var description: String
+  }
+}

@@ -1,0 +1,70 @@
+import Coroutine
+
+/// Passes the choices of one run to a chooser, and records them together with the steps.
+///
+/// Every choice goes through `decide`, so two runs of one program differ only in what `decide` returns. One thread uses
+/// a policy; exclusivity is not checked, because `decide` runs once or twice in each step of a search.
+final class RunPolicy: WorldPolicy {
+  let chooser: Chooser
+  @exclusivity(unchecked) private(set) var choices: [Choice] = []
+  @exclusivity(unchecked) private(set) var fingerprint: UInt64 = 0
+  @exclusivity(unchecked) private(set) var preemptions = 0
+  @exclusivity(unchecked) private(set) var steps: [SimulatedStep] = []
+
+  init(_ chooser: Chooser) {
+    self.chooser = chooser
+    // A short run, as those of a search, then allocates once.
+    choices.reserveCapacity(32)
+  }
+
+  private func decide(_ asked: Question) -> Int {
+    var question = asked
+    question.fingerprint = asked.hash
+    let answer = chooser.answer(question)
+    fingerprint = (fingerprint &+ question.fingerprint &+ UInt64(answer)) &* 0x5851_F42D_4C95_7F2D
+    choices.append(
+      Choice(
+        chosen: UInt16(answer),
+        count: UInt16(min(question.count, 65_535)),
+        kind: question.kind,
+        // The upper half, because the multiplication carries every difference there.
+        mark: UInt32(truncatingIfNeeded: fingerprint &>> 32)
+      )
+    )
+    if question.isPreemption(answer) { preemptions += 1 }
+    return answer
+  }
+
+  func chooseNext(_ candidates: UnsafeBufferPointer<Candidate>, continues: Bool, previous: UInt64) -> Int {
+    decide(
+      Question(
+        kind: .next,
+        count: candidates.count,
+        candidates: candidates,
+        continues: continues,
+        previous: previous
+      )
+    )
+  }
+
+  func choose(_ count: Int) -> Int { decide(Question(kind: .selectCase, count: count)) }
+
+  func chooseFault(_ name: StaticString) -> Bool { decide(Question(kind: .fault, count: 2, name: name)) == 1 }
+
+  func stepFinished(_ id: UInt64, isUniversal: Bool, _ isDependent: (UInt64) -> Bool) {
+    chooser.stepFinished(id, isUniversal: isUniversal, isDependent)
+  }
+
+  func stepEnded(_ step: SimulatedStep) {
+    // The description shows only the last steps.
+    if steps.count == 20_000 { steps.removeFirst(10_000) }
+    steps.append(step)
+  }
+
+  func deadlock(_ dump: String) -> any Error { Deadlock(dump: dump) }
+  func leftRunning(_ dump: String) -> any Error { LeftRunning(dump: dump) }
+  func realWait(_ wait: String) -> any Error { RealWait(wait: wait) }
+  func overLimit(_ limit: UInt64?, _ dump: String) -> any Error {
+    TimeLimitReached(limit: limit.map { .nanoseconds(Int64(clamping: $0)) }, dump: dump)
+  }
+}

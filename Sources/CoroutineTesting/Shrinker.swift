@@ -1,0 +1,64 @@
+/// Makes a failing run simpler: fewest preemptions, then fewest faults, then least virtual time.
+///
+/// 1. Delta debugging (Zeller and Hildebrandt, 2002). It sets choices to 0, the order without a strategy, and keeps the
+///    change if the run still fails with an error of the same type. It tries all choices at once, then halves, then
+///    quarters, and so on.
+/// 2. The result is minimal, but another run may have fewer preemptions. So it searches the schedules with few
+///    preemptions for a simpler failing run.
+struct Shrinker {
+  private let explorer: Explorer
+  private let kind: any Error.Type
+  private static var mostRuns: Int { 2_000 }
+
+  init(_ explorer: Explorer, like error: any Error) {
+    self.explorer = explorer
+    kind = type(of: error)
+  }
+
+  private func fails(_ run: Run) -> Bool { run.failure.map { type(of: $0) == kind } ?? false }
+
+  func shrink(_ run: Run) -> Run {
+    var best = run
+    var runs = 0
+    var size = max(1, positions(best).count)
+    while size >= 1, runs < Self.mostRuns {
+      var start = 0
+      var isSmaller = false
+      // From the end, because later choices depend on earlier ones.
+      while case let differing = positions(best), start < differing.count, runs < Self.mostRuns {
+        let upper = differing.count - start
+        let lower = max(0, upper - size)
+        var choices = best.choices
+        for position in differing[lower..<upper] { choices[position].chosen = 0 }
+        let tried = explorer.run(ReplayChooser(choices), seed: best.seed)
+        runs += 1
+        if fails(tried), tried.isSimpler(than: best) {
+          best = tried
+          isSmaller = true
+        } else {
+          start += size
+        }
+      }
+      if size == 1, !isSmaller { break }
+      size = max(1, size / 2)
+    }
+    return best.switches > 1 ? leastPreemptions(best) : best
+  }
+
+  private func positions(_ run: Run) -> [Int] { run.choices.indices.filter { run.choices[$0].chosen > 0 } }
+
+  /// Searches the schedules with no preemption, one, and two.
+  private func leastPreemptions(_ run: Run) -> Run {
+    for bound in 0...2 {
+      let search = ExhaustiveSearch(preemptions: bound)
+      var best = run
+      for _ in 0..<Self.mostRuns / 2 {
+        let tried = explorer.run(search, seed: run.seed)
+        if fails(tried), tried.isSimpler(than: best) { best = tried }
+        if search.firstDifference != nil || !search.advance() { break }
+      }
+      if best.isSimpler(than: run) { return best }
+    }
+    return run
+  }
+}

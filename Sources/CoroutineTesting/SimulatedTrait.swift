@@ -1,0 +1,145 @@
+import Coroutine
+import Dispatch
+import Glibc
+import Synchronization
+public import Testing
+
+/// A trait of tests whose bodies run in simulated worlds; see ``Testing/Trait/simulated(_:sharing:timeLimit:)``.
+public struct SimulatedTrait: TestTrait, SuiteTrait, TestScoping {
+  let strategy: Strategy
+  let sharing: Sharing
+  let timeLimit: Duration?
+
+  /// True, because the trait of a suite holds for each of its tests.
+  public var isRecursive: Bool { true }
+
+  /// Runs a test case once for each schedule of the strategy.
+  public func provideScope(
+    for test: Test,
+    testCase: Test.Case?,
+    performing function: @Sendable @concurrent () async throws -> Void
+  ) async throws {
+    // The scope of a suite, or of all cases of a parameterised test: there is no body to run in a world.
+    guard let testCase else { return try await function() }
+    let context = TaskContext.current
+    let failure = await withEscapable(function) { function in
+      let lent = LentFunction(function)
+      // On another thread, because a thread of Swift's pool must not block while a body awaits something real.
+      return await withCheckedContinuation { continuation in
+        DispatchQueue(label: "CoroutineTesting.simulated").async {
+          let failure = lent.use { explore(in: context, test, testCase, $0) }
+          continuation.resume(returning: failure)
+        }
+      }
+    }
+    if let failure { throw failure }
+  }
+
+  private func explore(
+    in context: TaskContext,
+    _ test: Test,
+    _ testCase: Test.Case,
+    _ function: @escaping @Sendable @concurrent () async throws -> Void
+  ) -> Exploration.Failure? {
+    let found = CoroutineTesting.explore(strategy, sharing: sharing, timeLimit: timeLimit) {
+      let failures = Mutex<[String]>([])
+      // A failed expectation does not end the body, but it fails the schedule. Only the shrunk schedule reports it.
+      let silent = IssueHandlingTrait.compactMapIssues { issue in
+        failures.withLock { $0.append("\(issue)") }
+        return nil
+      }
+      try Self.run(in: context) {
+        try await silent.provideScope(for: test, testCase: testCase) { try await function() }
+      }
+      if let first = failures.withLock({ $0.first }) { throw FailedExpectation(description: first) }
+    }
+    if let failure = found.failure, failure.error is FailedExpectation {
+      _ = CoroutineTesting.explore(.replay(failure.token), timeLimit: timeLimit) { try Self.run(in: context, function) }
+    }
+    return found.failure
+  }
+
+  /// Runs an asynchronous function whose body is synchronous on the stack of the calling coroutine.
+  private static func run(
+    in context: TaskContext,
+    _ function: @escaping @Sendable @concurrent () async throws -> Void
+  ) throws {
+    let outcome = Outcome()
+    let task = context.inherit {
+      Task.immediate {
+        do {
+          try await function()
+          outcome.set(.success(()))
+        } catch {
+          outcome.set(.failure(error))
+        }
+      }
+    }
+    // A body that awaits something may continue on another thread. The Task is awaited even if it has ended there,
+    // because it may still hold the body.
+    if !outcome.isKnownHere {
+      try World.outside { try co_shield { try co_await { await task.value } } }
+    }
+    try outcome.get()
+  }
+}
+
+/// A function that another thread uses once.
+///
+/// That thread releases the function before it reports the result, as ``withEscapable(_:_:)`` requires.
+private final class LentFunction: Sendable {
+  typealias Body = @Sendable @concurrent () async throws -> Void
+  private let body: Mutex<Body?>
+
+  init(_ body: @escaping Body) { self.body = Mutex(body) }
+
+  @inline(never)
+  func use<R>(_ user: (@escaping Body) -> R) -> R {
+    let body = body.withLock { $0.take() }
+    return user(body!)
+  }
+}
+
+/// The result of a test's body, and the thread on which the body ended.
+private final class Outcome: Sendable {
+  private let result = Mutex<(result: Result<Void, any Error>, thread: pthread_t)?>(nil)
+
+  func set(_ outcome: Result<Void, any Error>) { result.withLock { $0 = (outcome, pthread_self()) } }
+  func get() throws { try result.withLock { $0 }?.result.get() }
+
+  /// Whether the calling thread has set the result.
+  var isKnownHere: Bool { result.withLock { $0.map { pthread_equal($0.thread, pthread_self()) != 0 } ?? false } }
+}
+
+/// The error of a schedule in which an expectation of a simulated test has failed.
+struct FailedExpectation: Error, CustomStringConvertible {
+  let description: String
+}
+
+extension Trait where Self == SimulatedTrait {
+  /// Runs the body of a test in a coroutine of a simulated world, once for each schedule of `strategy`.
+  ///
+  /// ```swift
+  /// @Test(.simulated(.exhaustive())) func `no update is lost`() throws { … }
+  /// ```
+  ///
+  /// The body is plain synchronous code. A schedule fails if the body throws, if an expectation in the body fails, or
+  /// if the world finds a deadlock or coroutines that are left running. The shrunk schedule is reported as the test's
+  /// error, with the token for `CO_REPLAY`.
+  ///
+  /// An expectation in a coroutine that the body launches is not attributed to the test. Throw there, or check the
+  /// coroutine's result in the body.
+  ///
+  /// - Parameters:
+  ///   - strategy: How schedules are chosen.
+  ///   - sharing: What the coroutines of the body share, for `exhaustive`.
+  ///   - timeLimit: The time of the world that may pass in each run; see ``TimeLimitReached``. Swift Testing's
+  ///     `.timeLimit`, in contrast, limits the real time of all runs together.
+  public static func simulated(
+    _ strategy: Strategy = .random(),
+    sharing: Sharing = .memory,
+    timeLimit: Duration? = nil
+  ) -> Self {
+    SimulatedTrait(strategy: strategy, sharing: sharing, timeLimit: timeLimit)
+  }
+}

@@ -1,0 +1,132 @@
+import Coroutine
+import Synchronization
+
+/// One deterministic world: it runs coroutines in virtual time, on the calling thread, in an order that a seed
+/// determines.
+///
+/// Every queue that a coroutine of the world names, the worker pool, timers, clocks, `co_blocking(_:)`, locks and the
+/// choices of `co_select(biased:_:)` are the world's. Nothing is injected: the code under test does not change.
+///
+/// - Time does not pass while anything can run. Then it moves to the next timer.
+/// - A body of co_blocking runs on the world's thread, at a chosen point, outside any coroutine.
+/// - A wait for the real world throws ``RealWait``, unless it is inside ``outside(_:)``. It also fails the run if the
+///   code under test catches the error.
+/// - The parts of a Task that `co_await(_:)` starts run on the world's thread, at chosen points. The Task
+///   may await only what the world provides. A sleep of Swift's is a real wait, and so is a real thread that resumes
+///   the Task.
+/// - Threads and Tasks that the code starts itself are not in the world.
+///
+/// Worlds are independent: tests that run in parallel each have their own.
+public final class World: Sendable {
+  private struct State: Sendable {
+    var core: SimulatedWorld?
+    var fingerprint: UInt64 = 0
+  }
+
+  private let state = Mutex(State())
+  private let seed: UInt64?
+
+  /// Creates a world; without a seed its order is first in, first out.
+  public init(seed: UInt64? = nil) { self.seed = seed }
+
+  /// The world of the calling coroutine, nil outside.
+  public static var current: World? { SimulatedWorld.current?.owner as? World }
+
+  /// Runs `body`, and all coroutines that it launches, as coroutines of the world.
+  ///
+  /// Blocks the calling thread, which runs all of them; any thread. After the end of
+  /// `body`, the other coroutines run on as long as no time passes. Those that are left then, or after a failure, are
+  /// cancelled, and end before this function returns.
+  /// - Throws: The error of the body; ``Deadlock``, ``LeftRunning``, ``RealWait``, ``TimeLimitReached`` or
+  ///   ``UnknownHost``.
+  public func run<R: Sendable>(_ body: @escaping @Sendable () throws -> R) throws -> R {
+    let policy = RunPolicy(seed.map { RandomChooser(seed: $0) } ?? Chooser())
+    return try run(policy, seed: seed ?? 0, isTraced: false, body)
+  }
+
+  func run<R: Sendable>(
+    _ policy: RunPolicy,
+    seed: UInt64,
+    isTraced: Bool,
+    timeLimit: Duration? = nil,
+    mostSteps: Int = 10_000_000,
+    _ body: @escaping () throws -> R
+  ) throws -> R {
+    let core = SimulatedWorld(owner: self, policy: policy, seed: seed)
+    core.isTraced = isTraced
+    core.mostSteps = mostSteps
+    if let timeLimit { core.timeLimit = UInt64(min(max(0, timeLimit / .nanoseconds(1)), 1e18)) }
+    if policy.chooser.tracksSharing { core.footprints = Footprints() }
+    network.join(core)
+    core.network = network
+    state.withLock { $0.core = core }
+    defer {
+      // The network holds its world.
+      core.network = nil
+      network.end()
+    }
+    defer { state.withLock { $0.fingerprint = policy.fingerprint } }
+    policy.chooser.begin(seed)
+    return try core.run { [network] in
+      network.begin()
+      defer { network.stop() }
+      let value = try body()
+      // Not after an error, because an error may be the reason why a host was not added.
+      network.requireHostsOfLinks()
+      return value
+    }
+  }
+
+  /// The time that has passed in the world since it began; zero before.
+  ///
+  /// Any thread; does not suspend.
+  public var now: Duration { .nanoseconds(Int64(state.withLock { $0.core?.elapsed ?? 0 })) }
+
+  /// The network that the sockets of CoroutineNet use in this world.
+  public let network = Network()
+
+  /// The number of steps that the world has taken.
+  var stepCount: Int { state.withLock { $0.core?.steps ?? 0 } }
+
+  var endDump: String { state.withLock { $0.core?.endDump ?? "" } }
+
+  /// A hash of the choices: two runs with the same choices of the same coroutines have equal fingerprints.
+  ///
+  /// Valid after ``run(_:)`` has ended; any thread.
+  public var fingerprint: UInt64 { state.withLock { $0.fingerprint } }
+
+  /// Waits until `duration` has passed in the world, and then until no other coroutine can run.
+  ///
+  /// Suspends the calling coroutine, which must be one of this world. If it is cancelled, it throws.
+  /// - Throws: The cancellation error; `CoroutineError.notInCoroutine` outside this world.
+  public func advance(by duration: Duration) throws {
+    let core = try inside()
+    // By the world's clock, also when a host calls.
+    try Network.here.withValue(nil) { try co_delay(duration) }
+    try core.settle()
+  }
+
+  /// Waits until no other coroutine can run without time passing.
+  ///
+  /// Suspends the calling coroutine, which must be one of this world. If it is cancelled, it throws.
+  /// - Throws: The cancellation error; `CoroutineError.notInCoroutine` outside this world.
+  public func settle() throws { try inside().settle() }
+
+  private func inside() throws -> SimulatedWorld {
+    guard let core = state.withLock({ $0.core }), SimulatedWorld.current === core else {
+      throw CoroutineError.notInCoroutine
+    }
+    return core
+  }
+
+  /// Runs `body`, whose waits may be for the real world: a descriptor, a Task, a callback of a real thread.
+  ///
+  /// While only such waits are left, the world blocks its thread, and its time does not pass. Inside `body`,
+  /// co_blocking uses real threads. Outside a world, the function only calls `body`. It does not suspend by itself, and
+  /// does not check cancellation.
+  /// - Throws: The error of `body`.
+  public static func outside<R>(_ body: () throws -> R) rethrows -> R {
+    guard let core = SimulatedWorld.current else { return try body() }
+    return try core.outside(body)
+  }
+}

@@ -1,0 +1,25 @@
+// swift-tools-version:6.2
+import PackageDescription
+
+// What loggers and tracers of other packages see in coroutines. A package of its own, so that the library's tests fetch
+// nothing.
+let package = Package(
+  name: "context",
+  dependencies: [
+    // The name is given because the folder may be called anything.
+    .package(name: "coroutine", path: "../.."),
+    .package(url: "https://github.com/apple/swift-log", from: "1.6.0"),
+    .package(url: "https://github.com/apple/swift-service-context", from: "1.2.0"),
+  ],
+  targets: [
+    .testTarget(
+      name: "ContextTests",
+      dependencies: [
+        .product(name: "Coroutine", package: "coroutine"),
+        .product(name: "Logging", package: "swift-log"),
+        .product(name: "ServiceContextModule", package: "swift-service-context"),
+      ]
+    )
+  ],
+  swiftLanguageModes: [.v6]
+)

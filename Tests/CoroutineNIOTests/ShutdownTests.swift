@@ -1,0 +1,205 @@
+#if NIO
+import Coroutine
+import CoroutineNIO
+import Dispatch
+import NIOCore
+import NIOPosix
+import Testing
+
+@Suite("The shutdown of an event loop with coroutines", .timeLimit(.minutes(5)))
+struct ShutdownTests {
+  @Test func `live coroutines are cancelled, and the shutdown waits for their cleanup`() async throws {
+    let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+    let loop = group.next()
+    let cleaned = Locked<[String]>([])
+    let jobs = (0..<10).map { index in
+      loop.co_launch {
+        defer { cleaned.withLock { $0.append("\(index)") } }
+        do {
+          try Gate().pass()
+        } catch {
+          // Cleanup may wait: for timers, for other threads, and for NIO's own calls on the loop.
+          try co_shield {
+            try co_delay(.milliseconds(2))
+            try co_blocking {}
+            let isOnLoop = try co_await(loop.submit { loop.inEventLoop })
+            #expect(isOnLoop)
+            #expect(loop.inEventLoop)
+          }
+          throw error
+        }
+      }
+    }
+    try await loop.submit {}.get()
+    try await group.shutdownGracefully()
+    #expect(cleaned.current.count == 10)
+    for job in jobs {
+      #expect(job.isFinished)
+      await #expect(throws: EventLoopError.shutdown) { try await job.value }
+    }
+  }
+
+  @Test func `a launch on a loop that is shut down fails, and the body never runs`() async throws {
+    let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+    let used = group.next()
+    try await used.co_launch {}.value
+    try await group.shutdownGracefully()
+    let hasRun = Locked(false)
+    for _ in 0..<3 {
+      let job = used.co_launch { hasRun.withLock { $0 = true } }
+      await #expect(throws: EventLoopError.shutdown) { try await job.value }
+    }
+
+    let second = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+    let unused = second.next()
+    try await second.shutdownGracefully()
+    let job = unused.co_launch { hasRun.withLock { $0 = true } }
+    await #expect(throws: EventLoopError.shutdown) { try await job.value }
+    #expect(!hasRun.current)
+  }
+
+  @Test func `handlers and timers that outlive the loop still run`() async throws {
+    let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+    let loop = group.next()
+    let late = Promise<Int>()
+    let handled = Promise<Int>()
+    // The handler is bound to the loop, by the coroutine that attaches it; the promise's deadline is the loop's timer.
+    let never = Promise<Int>()
+    let delayed = try await loop.co_launch {
+      _ = late.then { (value: Int) -> Void in handled.fulfill(value) }
+      return never.timeout(.milliseconds(30))
+    }.value
+    try await group.shutdownGracefully()
+    late.fulfill(1)
+    let number = try await handled.value
+    #expect(number == 1)
+    await #expect(throws: TimeoutError.self) { try await delayed.value }
+  }
+
+  @Test func `a coroutine that has left for a queue is neither cancelled nor waited for`() async throws {
+    let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+    let loop = group.next()
+    let queue = DispatchQueue(label: "elsewhere")
+    let (isThere, mayEnd) = (Gate(), Gate())
+    let job = loop.co_launch {
+      try co_switch(to: queue)
+      isThere.open()
+      try mayEnd.pass()
+      return 1
+    }
+    try await isThere.value
+    try await group.shutdownGracefully()
+    #expect(!job.isFinished)
+    mayEnd.open()
+    let result = try await job.value
+    #expect(result == 1)
+  }
+
+  @Test func `a shutdown ends reads, writes and accepts, and closes what they used`() async throws {
+    let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
+    let outcomes = Locked<[String]>([])
+    let (server, client) = try await co_launch {
+      let (isConnected, isReading) = (Gate(), Gate())
+      let server = try Running(group) { connection in
+        isConnected.open()
+        let end = outcome { try readAll(connection).text }
+        outcomes.withLock { $0.append(end) }
+      }
+      let address = server.address
+      let client = co_launch {
+        try connect(group, address) { connection in
+          isReading.open()
+          return try readAll(connection).text
+        }
+      }
+      try isConnected.pass()
+      try isReading.pass()
+      return (server, client)
+    }.value
+    try await group.shutdownGracefully()
+    // The server returns without an error, as after a cancellation.
+    try await server.job.value
+    let end = await Result { () async throws -> String in try await client.value }
+    #expect(outcomes.current.count == 1)
+    #expect("\(end)".contains("shutdown") || "\(end)".contains("success"), "\(end)")
+  }
+
+  /// What a round of the race does while the loop is shut down.
+  enum Work: CaseIterable {
+    case launches, futures, timers, children, channels
+  }
+
+  @Test(arguments: Work.allCases)
+  func `each job ends, whenever the shutdown comes`(_ work: Work) async throws {
+    let rounds = Int(2_000 * stress)
+    var (values, failures) = (0, 0)
+    // More rounds if the shutdowns have come too early, or too late, in all of them.
+    var round = 0
+    while round < rounds || values == 0 || failures == 0 {
+      defer { round += 1 }
+      let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+      let loop = group.next()
+      // Every other round begins on a loop that has coroutines already.
+      if round % 2 == 0 { try await loop.co_launch {}.value }
+      let down = Promise<Void>()
+      let delay = round % 50
+      DispatchQueue.global().async {
+        for _ in 0..<(delay * 40) { _ = group.next() }
+        group.shutdownGracefully { _ in down.fulfill(()) }
+      }
+      var jobs: [Job<Int>] = []
+      for index in 0..<8 {
+        jobs.append(launch(work, on: loop, index))
+      }
+      try await down.value
+      for job in jobs {
+        let result = await Result { () async throws -> Int in try await job.value }
+        switch result {
+        case .success: values += 1
+        case .failure(let error as EventLoopError) where error == .shutdown: failures += 1
+        // The future that it awaited was the closed loop's.
+        case .failure(CoroutineError.abandoned) where work == .futures: failures += 1
+        case .failure(let error): Issue.record("round \(round): \(error)")
+        }
+      }
+    }
+  }
+
+  private func launch(_ work: Work, on loop: any EventLoop, _ index: Int) -> Job<Int> {
+    loop.co_launch {
+      switch work {
+      case .launches:
+        return index
+      case .futures:
+        return try co_await(loop.submit { index })
+      case .timers:
+        try co_delay(.microseconds(index * 50))
+        return index
+      case .children:
+        return try co_scope { scope in
+          let child = scope.launch {
+            try co_yield()
+            try co_blocking {}
+            return index
+          }
+          return try child.join()
+        }
+      case .channels:
+        let channel = Coroutine.Channel<Int>(0)
+        co_launch { try channel.send(index) }
+        return try channel.receive() ?? -1
+      }
+    }
+  }
+}
+
+extension Result where Failure == any Error {
+  init(_ body: () async throws -> Success) async {
+    do {
+      self = .success(try await body())
+    } catch {
+      self = .failure(error)
+    }
+  }
+}
+#endif

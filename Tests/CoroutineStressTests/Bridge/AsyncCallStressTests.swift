@@ -1,0 +1,127 @@
+import Coroutine
+import Dispatch
+import Synchronization
+import Testing
+
+private enum Request {
+  @TaskLocal static var user = -1
+}
+
+private actor Tally {
+  private let executor: CoroutineExecutor?
+  private let plain = PlainExecutor()
+  nonisolated var unownedExecutor: UnownedSerialExecutor {
+    executor?.asUnownedSerialExecutor() ?? plain.asUnownedSerialExecutor()
+  }
+  private(set) var count = 0
+
+  init(on queue: DispatchQueue?) { executor = queue.map { CoroutineExecutor($0) } }
+  func add() { count += 1 }
+}
+
+/// An executor that is none of the library's.
+private final class PlainExecutor: SerialExecutor {
+  private let queue = DispatchQueue(label: "coroutine.stress.plain")
+  func enqueue(_ job: consuming ExecutorJob) {
+    let job = UnownedJob(job)
+    queue.async { job.runSynchronously(on: self.asUnownedSerialExecutor()) }
+  }
+}
+
+@Suite("Stress: async code called from coroutines", .timeLimit(.minutes(20)))
+struct AsyncCallStressTests {
+  /// A coroutine that awaits a Task that awaits a coroutine, and so on, each on another queue.
+  ///
+  /// Each of them has its own bindings. Random ones cancel themselves, or are left by the coroutine or Task that awaits
+  /// them.
+  private struct Nest: Sendable {
+    let queues: [DispatchQueue]
+    let tallies: [Tally]
+    let strangers: Census
+    let calls: Counter
+
+    func coroutine(_ user: Int, _ depth: Int, _ random: SeededRandom) throws -> Int {
+      var random = random
+      calls.add()
+      let next = SeededRandom(seed: random.next())
+      let (choice, step) = (random.next() % 16, Int(random.next() % 4))
+      return try Request.$user.withValue(user) {
+        defer { if Request.user != user { strangers.change() } }
+        if choice < 4 { try co_switch(to: queues[step]) }
+        if choice == 4 {
+          try co_isolated(tallies[step], reentrant: step != 1 && step != 3) { _ in try co_yield() }
+        }
+        if depth == 0 { return 1 }
+        if choice == 5 {
+          var below = 0
+          try co_awaitToEnd { below = try await task(user + 1, depth - 1, next) }
+          return below + 1
+        }
+        let duration = Duration.microseconds(Int(choice) * 20)
+        if choice > 12 {
+          return try co_timeout(duration) { try co_await { try await task(user + 1, depth - 1, next) } } + 1
+        }
+        return try co_await { try await task(user + 1, depth - 1, next) } + 1
+      }
+    }
+
+    func task(_ user: Int, _ depth: Int, _ random: SeededRandom) async throws -> Int {
+      var random = random
+      calls.add()
+      let next = SeededRandom(seed: random.next())
+      let (choice, step) = (random.next() % 16, Int(random.next() % 4))
+      return try await Request.$user.withValue(user) {
+        if choice < 8 { await Task.yield() }
+        if choice == 1 { await tallies[step].add() }
+        if choice == 2 { try await Task.sleep(for: .microseconds(10)) }
+        if choice == 3 { withUnsafeCurrentTask { $0?.cancel() } }
+        if Request.user != user { strangers.change() }
+        let queue = step == 0 ? nil : queues[step]
+        let job = co_launch(on: queue, start: choice < 12 ? .queued : .immediate) {
+          try self.coroutine(user + 1, max(0, depth - 1), next)
+        }
+        if choice == 4 { job.cancel() }
+        defer { if Request.user != user { strangers.change() } }
+        return try await job.value + 1
+      }
+    }
+  }
+
+  @Test func `each of a million nested, migrating, randomly cancelled calls sees its own bindings`() async throws {
+    let stress = Stress()
+    let strangers = Census()
+    let queues = queues(4)
+    // The second and the last live elsewhere.
+    let tallies = (0..<4).map { Tally(on: $0.isMultiple(of: 2) ? queues[$0] : nil) }
+    let wanted = stress.rounds(1_000_000, least: 1_000)
+    let made = Counter()
+    let nest = Nest(queues: queues, tallies: tallies, strangers: strangers, calls: made)
+    let jobs = (0..<32).map { index in
+      co_launch(on: index.isMultiple(of: 3) ? nil : queues[index % 4]) {
+        var random = stress.random(index)
+        var finished = 0
+        while made.now < wanted {
+          do {
+            _ = try nest.coroutine(index * 1_000, 6, SeededRandom(seed: random.next()))
+            finished += 1
+          } catch is CancellationError {
+          } catch is TimeoutError {
+          } catch CoroutineError.wouldDeadlock {
+          }
+        }
+        return finished
+      }
+    }
+    var finished = 0
+    for job in jobs { finished += try await job.value }
+    #expect(strangers.now == 0, "\(stress.replay)")
+    #expect(finished > 0, "\(stress.replay)")
+  }
+}
+
+/// A counter that closures share.
+private final class Counter: Sendable {
+  private let count = Atomic<Int>(0)
+  var now: Int { count.load(ordering: .relaxed) }
+  func add() { count.wrappingAdd(1, ordering: .relaxed) }
+}

@@ -1,0 +1,267 @@
+import Coroutine
+import Glibc
+import Synchronization
+import Testing
+
+@testable import CoroutineTesting
+
+struct Lost: Error {}
+
+/// A transfer that loses an update if the other one runs at its point.
+@Sendable func lostUpdate() throws {
+  let balance = Cell(0)
+  let jobs = (0..<2).map { number in
+    co_launch(name: "adder \(number)") {
+      let seen = balance.value
+      co_point()
+      balance.value = seen + 1
+    }
+  }
+  for job in jobs { try job.join() }
+  if balance.value != 2 { throw Lost() }
+}
+
+/// What every strategy finds, shrinks and replays.
+@Suite(.timeLimit(.minutes(5)))
+struct ExploreTests {
+  @Test(arguments: [Strategy.random(), .priorities(), .exhaustive()])
+  func `a lost update is found, shrunk, described, and replayed from its token`(strategy: Strategy) throws {
+    let found = explore(strategy, lostUpdate)
+    let failure = try #require(found.failure)
+    #expect(failure.error is Lost)
+    #expect(failure.switches == 1)
+    #expect(failure.description.contains("\"adder 0\""))
+    #expect(failure.description.contains(failure.token))
+    for _ in 0..<100 {
+      let again = explore(.replay(failure.token), lostUpdate)
+      #expect(again.runs == 1)
+      #expect(again.failure?.error is Lost)
+      #expect(again.failure?.token == failure.token)
+    }
+  }
+
+  @Test func `CO_REPLAY replays a token in place of the strategy`() async throws {
+    let token = try #require(explore(.exhaustive(), lostUpdate).failure).token
+    await #expect(processExitsWith: .success) { [token = token as String] in
+      setenv("CO_REPLAY", token, 1)
+      for strategy in [Strategy.inOrder, .random(), .exhaustive()] {
+        let found = explore(strategy, lostUpdate)
+        #expect(found.runs == 1)
+        #expect(found.failure?.error is Lost)
+        #expect(found.failure?.token == token)
+      }
+    }
+  }
+
+  @Test func `a run that outlasts the world's time limit fails`() throws {
+    let body: @Sendable () throws -> Void = { for _ in 0..<60 { try co_delay(.seconds(1)) } }
+    #expect(explore(.inOrder, timeLimit: .seconds(60), body).failure == nil)
+    let failure = try #require(explore(.inOrder, timeLimit: .seconds(59), body).failure)
+    let error = try #require(failure.error as? TimeLimitReached)
+    #expect(error.limit == .seconds(59))
+    #expect("\(error)".contains("59.0 seconds of the world's time"))
+    #expect(error.dump.contains("delay"))
+  }
+
+  @Test func `a run that turns in a circle fails, although no time passes`() throws {
+    var explorer = Explorer({ while true { try co_yield() } }, .memory, nil)
+    explorer.mostSteps = 10_000
+    let failure = try #require(explorer.explore(.inOrder).failure)
+    let error = try #require(failure.error as? TimeLimitReached)
+    #expect(error.limit == nil)
+    #expect("\(error)".contains("no time passes"))
+  }
+
+  @Test func `the order without a strategy is one run, which finds no race`() {
+    let found = explore(.inOrder, lostUpdate)
+    #expect(found.runs == 1)
+    #expect(!found.isComplete, "only an exhaustive search tries all schedules")
+    #expect(found.failure == nil)
+  }
+
+  @Test func `a program without the bug passes exhaustively`() {
+    let found = explore(.exhaustive()) {
+      let balance = Cell(0)
+      let lock = FairMutex()
+      let jobs = (0..<2).map { _ in
+        co_launch {
+          try lock.withLock {
+            let seen = balance.value
+            co_point()
+            balance.value = seen + 1
+          }
+        }
+      }
+      for job in jobs { try job.join() }
+      if balance.value != 2 { throw Lost() }
+    }
+    #expect(found.failure == nil)
+    #expect(found.isComplete)
+    #expect(found.runs > 3)
+  }
+
+  @Test(.enabled(if: !isSanitized)) func `every schedule is tried once`() {
+    for (coroutines, points, expected) in [(2, 1, 6), (2, 2, 20), (3, 1, 90), (3, 2, 1680)] {
+      let seen = Mutex<Set<[Int]>>([])
+      let found = explore(.exhaustive(preemptions: .max)) {
+        let order = Cell<[Int]>([])
+        let end = WaitGroup()
+        end.add(coroutines)
+        for number in 0..<coroutines {
+          co_launch {
+            order.value.append(number)
+            for _ in 0..<points {
+              co_point()
+              order.value.append(number)
+            }
+            end.done()
+          }
+        }
+        try end.join()
+        seen.withLock { _ = $0.insert(order.value) }
+      }
+      #expect(found.isComplete)
+      // The body waits before its coroutines or after them, which orders nothing among them.
+      #expect(seen.withLock { $0.count } == expected)
+      #expect(found.runs >= expected)
+    }
+  }
+
+  @Test func `at most so many schedules are tried`() {
+    let found = explore(.exhaustive(preemptions: 5, most: 7), lostUpdateFree)
+    #expect(found.runs == 7)
+    #expect(!found.isComplete)
+  }
+
+  @Test func `without preemptions a race at a point is not found`() {
+    #expect(explore(.exhaustive(preemptions: 0), lostUpdate).failure == nil)
+    #expect(explore(.exhaustive(preemptions: 1), lostUpdate).failure != nil)
+  }
+
+  @Test func `what depends on something else than the choices is nondeterminism`() throws {
+    let runs = Counter()
+    let drift: @Sendable () throws -> Void = {
+      let number = runs.next()
+      let jobs = (0..<2).map { _ in co_launch { for _ in 0..<number { co_point() } } }
+      for job in jobs { try job.join() }
+    }
+    for strategy in [Strategy.random(), .priorities(), .exhaustive()] {
+      let failure = try #require(explore(strategy, drift).failure)
+      #expect(failure.error is Nondeterminism, "\(strategy)")
+    }
+  }
+
+  @Test func `a schedule that runs twice must be the same run twice`() throws {
+    // The sixth run differs: the second one of the third schedule.
+    let bodies: [(expected: Int, body: @Sendable (Int) throws -> Void)] = [
+      // One choice more, after two.
+      (2, { number in for _ in 0..<(number < 6 ? 2 : 3) { _ = co_fault("disk") } }),
+      // The same number of choices, of another kind.
+      (
+        1,
+        { number in
+          _ = co_fault("disk")
+          if number < 6 { _ = co_fault("disk") } else { try co_launch {}.join() }
+        }
+      ),
+      // No choice at all, but time.
+      (0, { number in if number == 6 { try co_delay(.seconds(1)) } }),
+      // No choice at all, but a failure.
+      (0, { number in if number == 6 { throw Lost() } }),
+    ]
+    for (number, (expected, body)) in bodies.enumerated() {
+      let runs = Counter()
+      var explorer = Explorer({ try body(runs.next()) }, .memory, nil)
+      explorer.runsTwice = true
+      let found = explorer.explore(.random())
+      #expect(found.runs == 3, "\(number)")
+      #expect((found.failure?.error as? Nondeterminism)?.step == expected, "\(number)")
+    }
+  }
+
+  @Test func `a body that only the choices determine may run twice`() {
+    for strategy in [Strategy.inOrder, .random(), .priorities(runs: 100)] {
+      let runs = Counter()
+      var explorer = Explorer(
+        {
+          _ = runs.next()
+          try lostUpdateFree()
+        },
+        .memory,
+        nil
+      )
+      explorer.runsTwice = true
+      let found = explorer.explore(strategy)
+      #expect(found.failure == nil)
+      #expect(runs.next() == 2 * found.runs + 1)
+    }
+  }
+
+  @Test func `a fault is drawn, found and replayed`() throws {
+    struct Lost: Error {}
+    let body: @Sendable () throws -> Void = {
+      var written = 0
+      for _ in 0..<5 where !co_fault("disk.write") { written += 1 }
+      if written == 4 { throw Lost() }
+    }
+    #expect(explore(.inOrder, body).failure == nil)
+    for strategy in [Strategy.random(), .exhaustive()] {
+      let failure = try #require(explore(strategy, body).failure)
+      #expect(failure.switches == 0)
+      #expect(failure.description.contains("1 fault"))
+      #expect(explore(.replay(failure.token), body).failure?.error is Lost)
+    }
+  }
+
+  @Test func `a token that no run has printed is refused`() {
+    for token in ["", "x", "1", "1g", "10h"] {
+      #expect(explore(.replay(token)) {}.failure?.error is UnreadableToken, "\(token)")
+    }
+    #expect(explore(.replay("10")) {}.failure == nil)
+  }
+
+  @Test func `a token outlives a small edit: choices that no longer fit are in order`() throws {
+    let token = try #require(explore(.random(), lostUpdate).failure).token
+    #expect(explore(.replay(token)) { for _ in 0..<3 { co_point() } }.failure == nil)
+  }
+
+  @Test func `a thousand seeds give equal runs twice`() throws {
+    for seed in 0..<1_000 as Range<UInt64> {
+      func fingerprint() throws -> UInt64 {
+        let world = World(seed: seed)
+        try world.run {
+          let channel = Channel<Int>(2)
+          let lock = FairMutex()
+          try co_scope { scope in
+            for number in 0..<3 {
+              scope.launch {
+                try lock.withLock { try co_delay(.milliseconds(Int64(number))) }
+                try channel.send(number)
+              }
+            }
+            for _ in 0..<3 {
+              _ = try co_select {
+                channel.onReceive { $0 }
+                SelectCase.onTimeout(.milliseconds(1)) { Int?.none }
+              }
+            }
+          }
+        }
+        return world.fingerprint
+      }
+      #expect(try fingerprint() == fingerprint())
+    }
+  }
+
+  @Test func `a coroutine that cannot be cancelled is left behind without harm`() throws {
+    let never = Promise<Void>()
+    let found = explore(.inOrder) { try co_shield { try co_await(never) } }
+    #expect(found.failure?.error is Deadlock)
+  }
+}
+
+@Sendable func lostUpdateFree() throws {
+  try co_scope { scope in
+    for _ in 0..<3 { scope.launch { for _ in 0..<5 { co_point() } } }
+  }
+}

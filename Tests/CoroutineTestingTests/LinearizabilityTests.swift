@@ -1,0 +1,307 @@
+import Coroutine
+import CoroutineTesting
+import Testing
+
+/// What three coroutines did with an object, each operation with the moments of its call and its return.
+///
+/// Linearizable (Herlihy and Wing, 1990): the operations can be put in an order that a sequential model allows, in
+/// which one that returned before another was called comes first.
+final class History<Model>: @unchecked Sendable {
+  // Sound because a world runs its coroutines on one thread.
+  private struct Operation {
+    let start: Int
+    let end: Int
+    /// Does it to the model; returns false if the model would have answered differently, or would have waited.
+    let apply: (inout Model) -> Bool
+  }
+
+  private var operations: [Operation] = []
+  private var moments = 0
+
+  /// Calls `operation`, and records it with what the model must do for its answer.
+  func callAsFunction<Answer>(
+    _ operation: () throws -> Answer,
+    _ apply: @escaping (inout Model, Answer) -> Bool
+  ) rethrows {
+    let start = moments
+    moments += 1
+    let answer = try operation()
+    operations.append(Operation(start: start, end: moments, apply: { apply(&$0, answer) }))
+    moments += 1
+  }
+
+  func isLinearizable(from model: Model) -> Bool { follows(model, operations.indices.map { $0 }) }
+
+  private func follows(_ model: Model, _ left: [Int]) -> Bool {
+    if left.isEmpty { return true }
+    let firstEnd = left.reduce(Int.max) { min($0, operations[$1].end) }
+    return left.contains { index in
+      guard operations[index].start < firstEnd else { return false }
+      var next = model
+      return operations[index].apply(&next) && follows(next, left.filter { $0 != index })
+    }
+  }
+}
+
+/// Every schedule of three coroutines with three operations each, of at most two preemptions.
+@Suite(.timeLimit(.minutes(5)))
+struct LinearizabilityTests {
+  private func check<Model: Sendable>(
+    _ model: Model,
+    _ program: @escaping @Sendable (History<Model>) throws -> [@Sendable () throws -> Void],
+    last: @escaping @Sendable (History<Model>) -> Void = { _ in }
+  ) {
+    let found = explore(.exhaustive(preemptions: 2)) {
+      let history = History<Model>()
+      let jobs = try program(history).map { co_launch($0) }
+      for job in jobs.dropLast() { try job.join() }
+      last(history)
+      try jobs.last?.join()
+      if !history.isLinearizable(from: model) { throw Broken("not linearizable") }
+    }
+    #expect(found.failure == nil, "\(found.failure?.description ?? "")")
+    #expect(found.isComplete)
+    #expect(found.runs > 100)
+  }
+
+  private struct Buffer: Sendable {
+    var values: [Int] = []
+    var isClosed = false
+  }
+
+  @Test(arguments: [1, 2]) func `a channel is linearizable`(capacity: Int) {
+    let channel = Cell(Channel<Int>(.bounded(capacity)))
+    check(
+      Buffer(),
+      { history in
+        channel.value = Channel<Int>(.bounded(capacity))
+        let channel = channel.value
+        return [
+          {
+            for value in 1...3 {
+              try history({ try channel.send(value) }) { model, _ in
+                defer { model.values.append(value) }
+                return model.values.count < capacity
+              }
+            }
+          },
+          {
+            co_point()
+            history({ channel.trySend(9) }) { model, answer in
+              if answer == .full { return model.values.count >= capacity }
+              model.values.append(9)
+              return answer == .sent && model.values.count <= capacity
+            }
+            co_point()
+            history({ channel.tryReceive() }) { model, answer in
+              guard case .received(let value) = answer else { return model.values.isEmpty }
+              return !model.values.isEmpty && model.values.removeFirst() == value
+            }
+            co_point()
+            history({ channel.count }) { model, answer in model.values.count == answer }
+          },
+          {
+            for _ in 0..<3 {
+              try history({ try channel.receive() }) { model, answer in
+                guard let answer else { return model.isClosed && model.values.isEmpty }
+                return !model.values.isEmpty && model.values.removeFirst() == answer
+              }
+            }
+          },
+        ]
+      },
+      last: { history in
+        history({ channel.value.close() }) { model, _ in
+          model.isClosed = true
+          return true
+        }
+      }
+    )
+  }
+
+  @Test func `a mutex is linearizable`() {
+    check(false) { history in
+      let lock = FairMutex()
+      let locking: @Sendable () throws -> Void = {
+        try history({ try lock.lock() }) { isLocked, _ in
+          defer { isLocked = true }
+          return !isLocked
+        }
+        co_point()
+        history({ lock.unlock() }) { isLocked, _ in
+          defer { isLocked = false }
+          return isLocked
+        }
+      }
+      let trying: @Sendable () throws -> Void = {
+        co_point()
+        var hasLocked = false
+        history({
+          hasLocked = lock.tryLock()
+          return hasLocked
+        }) { isLocked, answer in
+          defer { isLocked = true }
+          return answer != isLocked
+        }
+        if !hasLocked { return }
+        history({ lock.unlock() }) { isLocked, _ in
+          defer { isLocked = false }
+          return isLocked
+        }
+      }
+      return [
+        {
+          try locking()
+          try locking()
+        },
+        {
+          try locking()
+          try trying()
+        },
+        { try locking() },
+      ]
+    }
+  }
+
+  @Test func `a semaphore is linearizable`() {
+    check(2) { history in
+      let permits = FairSemaphore(2)
+      let using: @Sendable () throws -> Void = {
+        try history({ try permits.acquire() }) { available, _ in
+          available -= 1
+          return available >= 0
+        }
+        co_point()
+        history({ permits.release() }) { available, _ in
+          available += 1
+          return available <= 2
+        }
+        co_point()
+        history({ permits.available }) { available, answer in available == answer }
+      }
+      return [using, using, using]
+    }
+  }
+
+  private struct Readers: Sendable {
+    var readers = 0
+    var isWritten = false
+  }
+
+  @Test func `a read-write lock is linearizable`() {
+    check(Readers()) { history in
+      let lock = FairReadWriteLock()
+      let reading: @Sendable () throws -> Void = {
+        try history({ try lock.lockRead() }) { model, _ in
+          model.readers += 1
+          return !model.isWritten
+        }
+        co_point()
+        history({ lock.unlockRead() }) { model, _ in
+          model.readers -= 1
+          return model.readers >= 0
+        }
+      }
+      let writing: @Sendable () throws -> Void = {
+        try history({ try lock.lockWrite() }) { model, _ in
+          defer { model.isWritten = true }
+          return !model.isWritten && model.readers == 0
+        }
+        co_point()
+        history({ lock.unlockWrite() }) { model, _ in
+          defer { model.isWritten = false }
+          return model.isWritten
+        }
+      }
+      return [
+        {
+          try reading()
+          try reading()
+        },
+        {
+          try writing()
+          try reading()
+        },
+        {
+          try reading()
+          try writing()
+        },
+      ]
+    }
+  }
+
+  @Test func `a buffer that waits on a condition is linearizable`() {
+    check([Int]()) { history in
+      let lock = FairMutex()
+      let (notEmpty, notFull) = (Condition(lock), Condition(lock))
+      let buffer = Cell<[Int]>([])
+      let put: @Sendable (Int) throws -> Void = { value in
+        try history({
+          try lock.withLock {
+            try notFull.wait { buffer.value.isEmpty }
+            buffer.value.append(value)
+            notEmpty.signal()
+          }
+        }) { model, _ in
+          model.append(value)
+          return model.count == 1
+        }
+      }
+      let take: @Sendable () throws -> Void = {
+        try history({
+          try lock.withLock {
+            try notEmpty.wait { !buffer.value.isEmpty }
+            defer { notFull.signal() }
+            return buffer.value.removeFirst()
+          }
+        }) { model, answer in !model.isEmpty && model.removeFirst() == answer }
+      }
+      return [
+        {
+          try put(1)
+          try put(2)
+          try take()
+        },
+        // In this order: a take that comes last must find a value.
+        {
+          try put(3)
+          try take()
+        },
+        { try take() },
+      ]
+    }
+  }
+
+  @Test func `a promise is linearizable`() {
+    check(Int?.none) { history in
+      let promise = Promise<Int>()
+      let settle: @Sendable (Int) -> Void = { value in
+        co_point()
+        history({ promise.fulfill(value) }) { model, _ in
+          model = model ?? value
+          return true
+        }
+      }
+      let wait: @Sendable () throws -> Void = {
+        try history({ try co_await(promise) }) { model, answer in model == answer }
+      }
+      return [
+        {
+          settle(1)
+          try wait()
+          try wait()
+        },
+        {
+          try wait()
+          settle(2)
+          try wait()
+        },
+        {
+          settle(3)
+          try wait()
+          settle(4)
+        },
+      ]
+    }
+  }
+}

@@ -1,0 +1,405 @@
+import Coroutine
+import CoroutineNet
+import CoroutineTesting
+import Dispatch
+import Glibc
+import Testing
+
+/// The sockets of a world.
+@Suite(.timeLimit(.minutes(5)))
+struct NetworkTests {
+  /// Runs a host "server" that sends back what it reads, and the body.
+  private func withEcho<R: Sendable>(
+    seed: UInt64? = nil,
+    _ body: @escaping @Sendable (World, Network) throws -> R
+  ) throws -> R {
+    let world = World(seed: seed)
+    return try world.run {
+      world.network.host("server") { try serveEcho() }
+      try world.settle()
+      return try body(world, world.network)
+    }
+  }
+
+  @Test func `a world whose hosts refer to it is released after its run`() throws {
+    weak var released: World?
+    do {
+      let world = World()
+      released = world
+      world.network.host("added before") { _ = world.now }
+      try world.run { world.network.host("added inside") { _ = world.now } }
+    }
+    #expect(released == nil)
+  }
+
+  @Test func `a connection by name carries bytes both ways, and half of it can end`() throws {
+    try withEcho { _, _ in
+      let connection = try Connection.connect(host: "server", port: 7)
+      #expect(connection.remoteAddress.description == "10.0.0.2:7")
+      #expect(connection.localAddress.description.hasPrefix("10.0.0.1:"))
+      try connection.write([1, 2, 3])
+      #expect(try connection.read(upTo: 10) == [1, 2, 3])
+      try connection.write([4])
+      try connection.shutdownWrite()
+      #expect(try connection.read(upTo: 10) == [4])
+      #expect(try connection.read(upTo: 10).isEmpty)
+    }
+  }
+
+  @Test func `latency is the world's time, drawn from the range by the seed`() throws {
+    var times: Set<Duration> = []
+    for seed in 0..<20 as Range<UInt64> {
+      let passed = try withEcho(seed: seed) { world, network in
+        let connection = try Connection.connect(host: "server", port: 7)
+        network.latency("body", "server", .milliseconds(10) ... .milliseconds(30))
+        network.latency("server", "body", .milliseconds(5) ... .milliseconds(5))
+        let start = world.now
+        try connection.write([1])
+        #expect(try connection.read(upTo: 1) == [1])
+        return world.now - start
+      }
+      #expect(passed >= .milliseconds(15) && passed <= .milliseconds(35))
+      times.insert(passed)
+    }
+    #expect(times.count == 5)
+  }
+
+  @Test func `bytes stay in order, whatever each of them takes`() throws {
+    for seed in 0..<20 as Range<UInt64> {
+      try withEcho(seed: seed) { _, network in
+        network.latency("body", "server", .zero ... .seconds(1))
+        network.latency("server", "body", .zero ... .seconds(1))
+        let connection = try Connection.connect(host: "server", port: 7)
+        for number in 0..<20 as Range<UInt8> { try connection.write([number]) }
+        var seen: [UInt8] = []
+        while seen.count < 20 { seen += try connection.read(upTo: 20) }
+        #expect(seen == Array(0..<20))
+      }
+    }
+  }
+
+  @Test func `a sender waits while its receiver does not read`() throws {
+    let world = World()
+    try world.run {
+      world.network.host("slow") {
+        let listener = try Listener.bind(.any(port: 1))
+        let connection = try listener.accept()
+        try co_delay(.seconds(60))
+        var sum = 0
+        while case let bytes = try connection.read(upTo: 100_000), !bytes.isEmpty { sum += bytes.count }
+        try connection.write([UInt8(truncatingIfNeeded: sum / 1_000_000)])
+        connection.close()
+      }
+      try world.settle()
+      let connection = try Connection.connect(host: "slow", port: 1)
+      try connection.write([UInt8](repeating: 7, count: 3_000_000))
+      #expect(world.now == .seconds(60))
+      try connection.shutdownWrite()
+      #expect(try connection.read(upTo: 2) == [3])
+    }
+  }
+
+  @Test func `a close counts at once, also while a forked process has a copy of the descriptor`() throws {
+    try withEcho { world, _ in
+      for isReset in [false, true] {
+        let other = try Listener.bind(.any(port: 9))
+        let far = try Connection.connect(to: other.address)
+        let near = try other.accept()
+        let copy = near.withUnsafeDescriptor { dup($0) }
+        defer { close(copy) }
+        if isReset {
+          // Bytes that are not read before the close.
+          try far.write([1])
+          try world.settle()
+        }
+        near.close()
+        if isReset {
+          #expect(throws: NetError.self) { try co_timeout(.seconds(1)) { try far.read(upTo: 1) } }
+          #expect(world.now == .zero)
+        } else {
+          #expect(try co_timeout(.seconds(1)) { try far.read(upTo: 1) }.isEmpty)
+          // Nobody reads this any more, and the answer is a reset.
+          try far.write([2])
+          try world.settle()
+          #expect(throws: NetError.self) { try far.write([3]) }
+        }
+        other.close()
+      }
+    }
+  }
+
+  @Test func `a partition holds bytes in its direction until it heals`() throws {
+    try withEcho { world, network in
+      let connection = try Connection.connect(host: "server", port: 7)
+      network.partition("server", "body")
+      try connection.write([1])
+      #expect(throws: TimeoutError.self) { try co_timeout(.seconds(30)) { try connection.read(upTo: 1) } }
+      network.heal("server", "body")
+      #expect(try connection.read(upTo: 1) == [1])
+      #expect(world.now == .seconds(30))
+    }
+  }
+
+  @Test func `connecting over a partition times out, or succeeds when it heals`() throws {
+    try withEcho { world, network in
+      network.partition("body", "server")
+      let error = #expect(throws: NetError.self) { try Connection.connect(host: "server", port: 7) }
+      #expect(error?.code == ETIMEDOUT)
+      #expect(world.now == .seconds(127))
+      co_launch {
+        try co_delay(.seconds(2))
+        network.heal("body", "server")
+      }
+      _ = try Connection.connect(host: "server", port: 7)
+      #expect(world.now == .seconds(130))
+    }
+  }
+
+  @Test func `nobody listening refuses, and an unknown name has no address`() throws {
+    try withEcho { _, _ in
+      #expect(throws: NetError.self) { try Connection.connect(host: "nobody", port: 7) }
+      let error = #expect(throws: NetError.self) { try Connection.connect(host: "server", port: 8) }
+      #expect(error?.code == ECONNREFUSED)
+    }
+  }
+
+  @Test func `a crash resets what peers have, and a restart serves again`() throws {
+    let starts = Counter()
+    let unwound = Flag()
+    let world = World()
+    try world.run {
+      world.network.host("server") {
+        _ = starts.next()
+        defer { unwound.set() }
+        try serveEcho()
+      }
+      try world.settle()
+      let connection = try Connection.connect(host: "server", port: 7)
+      try connection.write([1])
+      #expect(try connection.read(upTo: 1) == [1])
+      let reader = co_launch { try connection.read(upTo: 1) }
+      try world.settle()
+      world.network.crash("server")
+      let error = #expect(throws: NetError.self) { try reader.join() }
+      #expect(error?.code == ECONNRESET)
+      #expect(throws: NetError.self) { try connection.write([2]) }
+      try world.settle()
+      #expect(unwound.isSet)
+      #expect(throws: NetError.self) { try Connection.connect(host: "server", port: 7) }
+      world.network.restart("server")
+      try world.settle()
+      let again = try Connection.connect(host: "server", port: 7)
+      try again.write([3])
+      #expect(try again.read(upTo: 1) == [3])
+    }
+    #expect(starts.next() == 3)
+  }
+
+  @Test func `closing with unread bytes resets the peer, and so does writing to what is closed`() throws {
+    let world = World()
+    try world.run {
+      let listener = try Listener.bind(.loopback(port: 0))
+      let one = try Connection.connect(to: listener.address)
+      let accepted = try listener.accept()
+      try one.write([1])
+      accepted.close()
+      let error = #expect(throws: NetError.self) { try one.read(upTo: 1) }
+      #expect(error?.code == ECONNRESET)
+
+      let (two, other) = try Connection.pair()
+      other.close()
+      #expect(try two.read(upTo: 1).isEmpty)
+      #expect(throws: NetError.self) { for _ in 0..<3 { try two.write([1]) } }
+    }
+  }
+
+  @Test func `as many datagrams are lost as was set, and the same ones again with the same seed`() throws {
+    func received(_ part: Double, seed: UInt64) throws -> [UInt8] {
+      let world = World(seed: seed)
+      world.network.loss("body", "body", part)
+      return try world.run {
+        let (from, to) = (try DatagramSocket.bind(.any(port: 1)), try DatagramSocket.bind(.any(port: 2)))
+        let here = try SocketAddress.resolve("body", port: 2)[0]
+        for number in 0..<200 as Range<UInt8> { try from.send([number], to: here) }
+        var numbers: [UInt8] = []
+        var buffer: [UInt8] = [0]
+        while true {
+          do {
+            try co_timeout(.seconds(1)) { _ = try buffer.withUnsafeMutableBytes { try to.receive(into: $0) } }
+          } catch is TimeoutError { return numbers }
+          numbers.append(buffer[0])
+        }
+      }
+    }
+    #expect(try received(0, seed: 1).count == 200)
+    #expect(try received(1, seed: 1).isEmpty)
+    let (one, again, other) = (try received(0.25, seed: 1), try received(0.25, seed: 1), try received(0.25, seed: 2))
+    #expect((110...190).contains(one.count))
+    #expect(one == again)
+    #expect(one != other)
+  }
+
+  @Test func `datagrams arrive with their sender, and are lost on a partition`() throws {
+    let world = World()
+    try world.run {
+      world.network.host("server") {
+        let socket = try DatagramSocket.bind(.any(port: 53))
+        var buffer = [UInt8](repeating: 0, count: 8)
+        while true {
+          let (count, sender) = try buffer.withUnsafeMutableBytes { try socket.receive(into: $0) }
+          try socket.send(Array(buffer[..<count].reversed()), to: sender)
+        }
+      }
+      try world.settle()
+      let socket = try DatagramSocket.bind(.any(port: 0))
+      let server = try SocketAddress.resolve("server", port: 53)[0]
+      func ask(_ bytes: [UInt8]) throws -> [UInt8] {
+        try socket.send(bytes, to: server)
+        var buffer = [UInt8](repeating: 0, count: 8)
+        let (count, sender) = try co_timeout(.seconds(1)) {
+          try buffer.withUnsafeMutableBytes { try socket.receive(into: $0) }
+        }
+        #expect(sender == server)
+        return Array(buffer[..<count])
+      }
+      #expect(try ask([1, 2]) == [2, 1])
+      world.network.partition("body", "server")
+      #expect(throws: TimeoutError.self) { try ask([3]) }
+      world.network.heal("body", "server")
+      #expect(try ask([4, 5]) == [5, 4])
+    }
+  }
+
+  @Test func `an error of a host fails the run`() throws {
+    #expect(throws: Lost.self) {
+      let world = World()
+      try world.run {
+        world.network.host("broken") { throw Lost() }
+        try world.settle()
+      }
+    }
+  }
+
+  @Test func `a request that is repeated after a lost answer is found by a seed`() throws {
+    let found = explore(.random()) {
+      let deposits = Cell(0)
+      let world = World.current!
+      world.network.host("bank") {
+        let listener = try Listener.bind(.any(port: 1))
+        while true {
+          let connection = try listener.accept()
+          co_launch {
+            guard try !connection.read(upTo: 1).isEmpty else { return }
+            deposits.value += 1
+            try connection.write([1])
+          }
+        }
+      }
+      world.network.latency("bank", "body", .milliseconds(1) ... .milliseconds(900))
+      try world.settle()
+      for _ in 0..<5 {
+        do {
+          return try co_timeout(.seconds(1)) {
+            let connection = try Connection.connect(host: "bank", port: 1)
+            defer { connection.close() }
+            try connection.write([1])
+            _ = try connection.read(upTo: 1)
+            if deposits.value != 1 { throw Broken("deposited \(deposits.value) times") }
+          }
+        } catch is TimeoutError {}
+      }
+    }
+    let failure = try #require(found.failure)
+    #expect(failure.error is Broken)
+    let again = explore(.replay(failure.token)) { throw Lost() }
+    #expect(again.failure?.error is Lost)
+  }
+
+  @Test func `selects wait for the sockets of a world`() throws {
+    let world = World()
+    try world.run {
+      let listener = try Listener.bind(.loopback(port: 9))
+      let client = co_launch {
+        try co_delay(.seconds(1))
+        let connection = try Connection.connect(to: listener.address)
+        try co_delay(.seconds(1))
+        try connection.write([5])
+        connection.close()
+      }
+      let connection: Connection = try co_select { listener.onAccept { $0 } }
+      #expect(world.now == .seconds(1))
+      let seen: [UInt8] = try co_select { connection.onReadable { try connection.read(upTo: 1) } }
+      #expect(seen == [5] && world.now == .seconds(2))
+      try client.join()
+    }
+  }
+}
+
+@Sendable private func serveEcho() throws {
+  let listener = try Listener.bind(.any(port: 7))
+  while true {
+    let connection = try listener.accept()
+    co_launch {
+      while case let bytes = try connection.read(upTo: 100), !bytes.isEmpty { try connection.write(bytes) }
+      connection.close()
+    }
+  }
+}
+
+/// What is said of a network before its world runs.
+@Suite(.timeLimit(.minutes(5)))
+struct NetworkBeforeTests {
+  @Test func `hosts and links may be described before the world runs, in any order`() throws {
+    let world = World()
+    world.network.latency("body", "server", .milliseconds(5) ... .milliseconds(5))
+    world.network.partition("server", "body")
+    world.network.host("server") { try serveEcho() }
+    let seen = try world.run {
+      try world.settle()
+      #expect(throws: TimeoutError.self) {
+        try co_timeout(.seconds(1)) { _ = try Connection.connect(host: "server", port: 7) }
+      }
+      world.network.heal("server", "body")
+      let connection = try Connection.connect(host: "server", port: 7)
+      try connection.write([1])
+      return try connection.read(upTo: 10)
+    }
+    #expect(seen == [1])
+  }
+
+  @Test func `a link to a host that is never added fails the run`() {
+    let world = World()
+    world.network.partition("body", "sever")
+    let error = #expect(throws: UnknownHost.self) { try world.run {} }
+    #expect(error?.name == "sever")
+    #expect(error.map { "\($0)" } == "no host is called sever: add it with Network.host")
+  }
+
+  @Test func `the body's own error is thrown, not that of a link to a host that was never added`() {
+    struct Wrong: Error {}
+    let world = World()
+    world.network.partition("body", "sever")
+    #expect(throws: Wrong.self) { try world.run { throw Wrong() } }
+    let found = explore(.inOrder) {
+      World.current!.network.partition("body", "sever")
+      throw Wrong()
+    }
+    #expect(found.failure?.error is Wrong)
+  }
+
+  @Test func `a network is not changed from outside of its world while it runs`() async {
+    let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
+      let world = World()
+      try world.run {
+        let changed = DispatchSemaphore(value: 0)
+        DispatchQueue.global().async {
+          world.network.partition("body", "body")
+          changed.signal()
+        }
+        changed.wait()
+      }
+    }
+    let said = result.map { String(decoding: $0.standardErrorContent, as: UTF8.self) } ?? ""
+    #expect(said.contains("the network of a world that runs is changed inside of it"))
+  }
+}

@@ -1,0 +1,98 @@
+import CCoroutine
+import CTestSupport
+import Glibc
+import Testing
+
+@testable import Coroutine
+
+/// Each test in a process of its own, since signals are the process's.
+@Suite(.timeLimit(.minutes(5)))
+struct SignalTests {
+  @Test func `a channel receives the signals it is for`() async {
+    await #expect(processExitsWith: .exitCode(7)) {
+      let signals = co_signals([SIGTERM, SIGHUP])
+      let received = co_launch {
+        kill(getpid(), SIGTERM)
+        let first = try signals.receive()
+        kill(getpid(), SIGHUP)
+        let second = try signals.receive()
+        return first == SIGTERM && second == SIGHUP
+      }
+      if try await received.value { exit(7) }
+    }
+  }
+
+  @Test func `every channel of a signal gets it`() async {
+    await #expect(processExitsWith: .exitCode(7)) {
+      let channels = (0..<3).map { _ in co_signals([SIGUSR1]) }
+      kill(getpid(), SIGUSR1)
+      let received = co_launch { try channels.map { try $0.receive() } }
+      if try await received.value == [SIGUSR1, SIGUSR1, SIGUSR1] { exit(7) }
+    }
+  }
+
+  @Test func `a signal without an open channel has its former effect`() async {
+    await #expect(processExitsWith: .signal(SIGTERM)) {
+      let signals = co_signals([SIGTERM])
+      signals.close()
+      kill(getpid(), SIGTERM)
+      // The signal ends the process.
+      while true { await Task.yield() }
+    }
+  }
+
+  // ThreadSanitizer ends a child of many threads.
+  @Test(.enabled(if: cco_compiled_sanitizers() & CCO_THREAD_SANITIZER.rawValue == 0))
+  func `a signal of a forked child has its former effect, and is not noticed by the parent`() async {
+    await #expect(processExitsWith: .exitCode(7)) {
+      signal(SIGUSR1, SIG_IGN)
+      let signals = co_signals([SIGUSR1])
+      // The handler would mark a descriptor that both processes share.
+      let isIgnored: @convention(c) (UnsafeMutableRawPointer?) -> Int32 = { _ in
+        var action = sigaction()
+        sigaction(SIGUSR1, nil, &action)
+        return unsafeBitCast(action.__sigaction_handler.sa_handler, to: Int.self) == 1 ? 0 : 1
+      }
+      let answer = cts_in_child(30, isIgnored, nil)
+      kill(getpid(), SIGUSR1)
+      let received = co_launch { try signals.receive() }
+      if answer == 0, try await received.value == SIGUSR1 { exit(7) }
+    }
+  }
+
+  @Test func `a new channel may follow a closed one`() async {
+    await #expect(processExitsWith: .exitCode(7)) {
+      signal(SIGUSR1, SIG_IGN)
+      let first = co_signals([SIGUSR1])
+      first.close()
+      kill(getpid(), SIGUSR1)
+      let second = co_signals([SIGUSR1])
+      let received = co_launch {
+        // One may be lost to the former effect, to ignore it, while the second channel was added.
+        while true {
+          kill(getpid(), SIGUSR1)
+          if case .received(let number) = second.tryReceive() { return number }
+          try co_yield()
+        }
+      }
+      if try await received.value == SIGUSR1 { exit(7) }
+    }
+  }
+
+  @Test(arguments: [SIGKILL, SIGSTOP, 0, 1_000])
+  func `a signal that no process can handle ends it with a sentence`(number: Int32) async throws {
+    let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) { [number] in
+      _ = co_signals([number])
+    }
+    let text = String(decoding: try #require(result).standardErrorContent, as: UTF8.self)
+    #expect(text.contains("co_signals: signal \(number) cannot be handled by a process"))
+  }
+
+  @Test func `a signal that reports an error of an instruction is refused`() async throws {
+    let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
+      _ = co_signals([SIGSEGV])
+    }
+    let text = String(decoding: try #require(result).standardErrorContent, as: UTF8.self)
+    #expect(text.contains("co_signals: signal 11 reports an error of the running instruction"))
+  }
+}
