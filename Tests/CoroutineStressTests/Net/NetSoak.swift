@@ -28,11 +28,11 @@ final class NetSoak: Sendable {
 
   let stress = Stress()
   /// The conversations of each kind that have ended as they should.
-  let ended = Mutex([Ending: Int]())
-  let findings = Mutex([String]())
+  let ended = SoakGuarded([Ending: Int]())
+  let findings = SoakGuarded([String]())
   private let number = Atomic(0)
 
-  func find(_ text: String) { findings.withLock { if $0.count < 20 { $0.append(text) } } }
+  func find(_ text: String) { findings.with { if $0.count < 20 { $0.append(text) } } }
 
   // MARK: the server
 
@@ -86,7 +86,7 @@ final class NetSoak: Sendable {
       if !talk.mayThrow(error) { find("conversation \(part), \(ending): \(error)") }
     }
     talk.connection.close()
-    ended.withLock { $0[ending, default: 0] += 1 }
+    ended.with { $0[ending, default: 0] += 1 }
   }
 }
 

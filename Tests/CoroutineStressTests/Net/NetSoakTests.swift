@@ -2,7 +2,6 @@ import CCoroutine
 import Coroutine
 import CoroutineNet
 import Glibc
-import Synchronization
 import Testing
 
 /// Servers and clients of CoroutineNet for a long time, on loopback.
@@ -21,12 +20,12 @@ struct NetSoakTests {
     let crowd = seconds == nil ? 40 : 2_000
     let before = try await Self.run(soak, crowd: crowd, for: .seconds(min(seconds ?? 0.3, 10)))
     let after = try await Self.run(soak, crowd: crowd, for: .seconds(seconds ?? 1))
-    let ended = soak.ended.withLock { $0 }
+    let ended = soak.ended.with { $0 }
     if seconds != nil {
       print("ended: \(ended.sorted { $0.key.rawValue < $1.key.rawValue }.map { "\($0.key) \($0.value)" })")
       print("after the first round: \(before)\nat the end: \(after)")
     }
-    for finding in soak.findings.withLock({ $0 }) { Issue.record("\(finding); \(soak.stress.replay)") }
+    for finding in soak.findings.with({ $0 }) { Issue.record("\(finding); \(soak.stress.replay)") }
     for ending in NetSoak.Ending.allCases { #expect(ended[ending, default: 0] > 0, "\(soak.stress.replay)") }
     Self.compare(before, after)
   }
