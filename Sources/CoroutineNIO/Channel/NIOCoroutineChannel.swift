@@ -11,10 +11,10 @@ public import NIOCore
 /// }
 /// ```
 ///
-/// Only coroutines of the channel's own event loop (``NIOCore/EventLoop/co_launch(name:stack:file:line:_:)``) use it. A
-/// coroutine of another scheduler traps with a message; outside a coroutine the functions throw
-/// `CoroutineError.notInCoroutine`. Several coroutines may use one channel: each value goes to one reader, and each
-/// write is whole.
+/// Only coroutines of the channel's own event loop use it, which
+/// ``NIOCore/EventLoop/co_launch(name:stack:start:file:line:_:)`` launches. A coroutine of another scheduler traps with
+/// a message; outside a coroutine the functions throw `CoroutineError.notInCoroutine`. Several coroutines may use one
+/// channel: each value goes to one reader, and each write is whole.
 ///
 /// Reads are pulled: the channel's `autoRead` is off, and a read is requested only while a coroutine waits for a value.
 /// So a peer that sends faster than the coroutine reads is stopped when the system's buffers are full. The other
