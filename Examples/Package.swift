@@ -43,7 +43,7 @@ let package = Package(
       name: "NIOHTTPServerTests",
       dependencies: [
         "Clients", "NIOHTTPServer", coroutine, coroutineNet, nio("NIOConcurrencyHelpers"), nio("NIOCore"),
-        nio("NIOHTTP1"), nio("NIOPosix"), nioSSL,
+        nio("NIOEmbedded"), nio("NIOHTTP1"), nio("NIOPosix"), nioSSL,
       ]
     ),
     // Routes of Hummingbird whose handlers are synchronous code.
