@@ -69,8 +69,8 @@ public struct NIOCoroutineChannel<Inbound: Sendable, Outbound: Sendable>: Sendab
 
   /// Writes a value.
   ///
-  /// Flushes, and suspends, while the channel is not writable. The value is flushed before this channel's next wait,
-  /// and at the latest when the event loop's current drain ends. The peer may not have received the value when the call
+  /// Flushes, and suspends, while the channel is not writable. The value is flushed when the event loop's current drain
+  /// ends, which is soon after the coroutine waits for anything. The peer may not have received the value when the call
   /// returns; a later operation throws an error of writing.
   /// - Throws: An error of the channel; `ChannelError.outputClosed` after ``finish()``;
   ///   `ChannelError.ioOnClosedChannel` if the channel is closed; the cancellation error, and then nothing is written.
