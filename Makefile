@@ -115,7 +115,7 @@ test-traits: setup ## Runs the tests of CoroutineNIO, CoroutineLogging and Corou
 # A package of its own, with a folder of its own. Its packages are resolved there, so nothing is put away.
 examples = --package-path Examples --scratch-path .build-examples -j $(JOBS)
 
-test-examples: setup-examples ## Runs the tests of Examples: the HTTP server on SwiftNIO, and the feed site
+test-examples: setup-examples ## Runs the tests of Examples: the HTTP server on SwiftNIO, the feed site, routes of Hummingbird
 	$(strict) swift test $(examples) --disable-xctest $(ARGS)
 
 site: setup ## Starts the feed site; ARGS=8080 is the port

@@ -11,18 +11,28 @@ let coroutineNIO: Target.Dependency = .product(name: "CoroutineNIO", package: "c
 let coroutineNet: Target.Dependency = .product(name: "CoroutineNet", package: "coroutine")
 func nio(_ name: String) -> Target.Dependency { .product(name: name, package: "swift-nio") }
 let nioSSL: Target.Dependency = .product(name: "NIOSSL", package: "swift-nio-ssl")
+let hummingbird: Target.Dependency = .product(name: "Hummingbird", package: "hummingbird")
+let httpTypes: Target.Dependency = .product(name: "HTTPTypes", package: "swift-http-types")
+let logging: Target.Dependency = .product(name: "Logging", package: "swift-log")
 
 let package = Package(
   name: "examples",
   products: [
     .library(name: "NIOHTTPServer", targets: ["NIOHTTPServer"]),
+    .library(name: "HummingbirdCoroutines", targets: ["HummingbirdCoroutines"]),
     .executable(name: "feed-site", targets: ["FeedSite"]),
+    .executable(name: "hummingbird-site", targets: ["HummingbirdSite"]),
   ],
   dependencies: [
     // The name is given because the folder may be called anything.
     .package(name: "coroutine", path: "..", traits: ["NIO"]),
+    .package(url: "https://github.com/apple/swift-http-types", from: "1.8.0"),
+    .package(url: "https://github.com/apple/swift-log", from: "1.14.0"),
     .package(url: "https://github.com/apple/swift-nio", from: "2.101.0"),
+    .package(url: "https://github.com/apple/swift-nio-extras", from: "1.35.0"),
     .package(url: "https://github.com/apple/swift-nio-ssl", from: "2.37.0"),
+    // Without its reader of configuration files, which would be compiled for nothing.
+    .package(url: "https://github.com/hummingbird-project/hummingbird", from: "2.28.0", traits: ["FullFoundation"]),
   ],
   targets: [
     .target(
@@ -32,10 +42,33 @@ let package = Package(
     .testTarget(
       name: "NIOHTTPServerTests",
       dependencies: [
-        "NIOHTTPServer", coroutine, coroutineNet, nio("NIOConcurrencyHelpers"), nio("NIOCore"), nio("NIOHTTP1"),
-        nio("NIOPosix"), nioSSL,
+        "Clients", "NIOHTTPServer", coroutine, coroutineNet, nio("NIOConcurrencyHelpers"), nio("NIOCore"),
+        nio("NIOEmbedded"), nio("NIOHTTP1"), nio("NIOPosix"), nioSSL,
       ]
     ),
+    // Routes of Hummingbird whose handlers are synchronous code.
+    .target(
+      name: "HummingbirdCoroutines",
+      dependencies: [coroutine, coroutineNIO, httpTypes, hummingbird, nio("NIOCore")]
+    ),
+    .executableTarget(
+      name: "HummingbirdSite",
+      dependencies: [
+        "HummingbirdCoroutines", coroutine, coroutineNIO, hummingbird, logging, nio("NIOCore"), nio("NIOPosix"),
+      ]
+    ),
+    .testTarget(
+      name: "HummingbirdCoroutinesTests",
+      dependencies: [
+        "Clients", "HummingbirdCoroutines", "HummingbirdSite", coroutine, coroutineNet, hummingbird, logging,
+        .product(name: "HummingbirdCore", package: "hummingbird"), nio("NIOConcurrencyHelpers"), nio("NIOCore"),
+        nio("NIOPosix"),
+        .product(name: "HummingbirdTesting", package: "hummingbird"),
+        .product(name: "NIOHTTPTypes", package: "swift-nio-extras"),
+      ]
+    ),
+    // What the tests talk with: curl, and connections.
+    .target(name: "Clients", dependencies: [coroutine, coroutineNet], path: "Tests/Clients"),
     // Parses with the files of CoroutineDemo, by links to them in its folder Shared.
     .executableTarget(
       name: "FeedSite",

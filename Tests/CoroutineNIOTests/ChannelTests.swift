@@ -170,6 +170,78 @@ struct ChannelTests {
     }
   }
 
+  @Test func `a coroutine that was started at once requests a read, and flushes, outside a drain`() async throws {
+    try await onEmbedded { embedded in
+      let connection = embedded.connection
+      let job = embedded.channel.eventLoop.co_launch(start: .immediate) {
+        try connection.write(ByteBuffer(string: "a"))
+        return try connection.read()?.text ?? "end"
+      }
+      #expect(embedded.reads.count == 1)
+      #expect(embedded.sent == "a")
+      try embedded.receive("b")
+      #expect(embedded.result(of: job) == "b")
+      let pause = Gate()
+      let writer = embedded.channel.eventLoop.co_launch(start: .immediate) {
+        try connection.write(ByteBuffer(string: "c"))
+        try pause.pass()
+      }
+      embedded.channel.embeddedEventLoop.run()
+      #expect(embedded.sent == "c")
+      pause.open()
+      #expect(embedded.result(of: writer) == "()")
+    }
+  }
+
+  /// Responds to each read at once, with the number of the read.
+  private final class Source: ChannelDuplexHandler {
+    typealias InboundIn = ByteBuffer
+    typealias OutboundIn = ByteBuffer
+    private var count = 0
+
+    func read(context: ChannelHandlerContext) {
+      count += 1
+      context.fireChannelRead(NIOAny(ByteBuffer(string: "\(count)")))
+      context.fireChannelReadComplete()
+    }
+  }
+
+  @Test func `a channel that responds to a read within the call is read as often as one likes`() async throws {
+    try await onOwnThread {
+      let channel = EmbeddedChannel()
+      try channel.pipeline.syncOperations.addHandler(Source())
+      let connection = try Bytes(wrapping: channel)
+      try channel.connect(to: SocketAddress(ipAddress: "127.0.0.1", port: 1)).wait()
+      let job = channel.eventLoop.co_launch {
+        // Each read calls back on the stack of the loop's thread, which would not take so many frames.
+        for number in 1...100_000 where try connection.read()?.text != "\(number)" { return number }
+        return 0
+      }
+      channel.embeddedEventLoop.run()
+      #expect(job.isFinished)
+      #expect(try job.wait() == 0)
+      try channel.embeddedEventLoop.syncShutdownGracefully()
+    }
+  }
+
+  @Test func `a read whose coroutine is cancelled before the drain ends is not requested`() async throws {
+    try await onEmbedded { embedded in
+      let reader = Locked<Job<String?>?>(nil)
+      let job = embedded.launch { connection in
+        let loop = connection.channel.eventLoop
+        let read = loop.co_launch { try connection.read()?.text }
+        reader.withLock { $0 = read }
+        try co_yield()
+        // The reader waits by now, and the drain has not ended.
+        read.cancel()
+        try? co_shield { _ = try read.join() }
+        return "done"
+      }
+      #expect(embedded.result(of: job) == "done")
+      #expect(embedded.reads.count == 0)
+    }
+  }
+
   @Test func `a write waits while the channel is not writable`() async throws {
     try await onEmbedded { embedded in
       embedded.channel.isWritable = false

@@ -62,6 +62,24 @@ struct LoopTests {
     #expect(areOnLoop == Array(repeating: true, count: 10))
   }
 
+  @Test func `a Task that prefers the loop's executor runs there, and starts coroutines at once`() async throws {
+    let places = try await withLoops { group in
+      let loop = group.next()
+      return try await Task(executorPreference: loop.coroutineExecutor) {
+        let places = Locked([loop.inEventLoop])
+        let job = loop.co_launch(start: .immediate) {
+          places.withLock { $0.append(loop.inEventLoop) }
+          try co_delay(.milliseconds(1))
+          try co_await { places.withLock { $0.append(loop.inEventLoop) } }
+        }
+        let count = places.current.count
+        try await job.value
+        return places.current + [count == 2, loop.inEventLoop]
+      }.value
+    }
+    #expect(places == [true, true, true, true, true])
+  }
+
   /// Counts the ticks of a loop.
   private final class Ticks: NIOEventLoopMetricsDelegate {
     let count = Locked(0)

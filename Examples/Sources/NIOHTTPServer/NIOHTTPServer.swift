@@ -30,6 +30,8 @@ public enum NIOHTTPServer {
   /// - If the handler throws before it has begun the response, the client gets the status of the error: that of
   ///   ``HTTPStatusError`` or ``HTTPServerError``, and 500 for all others. If it throws later, the connection is closed
   ///   at once, so that the client sees that the response is incomplete.
+  /// - While there are ``HTTPLimits/connections``, the server accepts no more. Further connections wait in the system's
+  ///   queue of the listener, and are served when others have ended.
   ///
   /// When the coroutine is cancelled or told to finish (`co_stopping`), the server stops accepting. Idle connections
   /// are closed, requests that have arrived are served, and their responses say `connection: close`. Requests that last
@@ -66,6 +68,13 @@ public enum NIOHTTPServer {
     try ServerBootstrap(group: group)
       .serverChannelOption(.backlog, value: 1024)
       .serverChannelOption(.socketOption(.so_reuseaddr), value: 1)
+      // For ConnectionLimitHandler.
+      .serverChannelOption(.maxMessagesPerRead, value: 1)
+      .serverChannelInitializer { listener in
+        listener.eventLoop.makeCompletedFuture {
+          try listener.pipeline.syncOperations.addHandler(ConnectionLimitHandler(limits.connections))
+        }
+      }
       // A client that has sent its last request may close its output, and still reads the response.
       .childChannelOption(.allowRemoteHalfClosure, value: true)
       .serve(
@@ -104,6 +113,8 @@ public enum NIOHTTPServer {
 
 /// The limits of what clients may send, and of the time that the server waits for them.
 public struct HTTPLimits: Sendable {
+  /// The largest number of connections at once, idle ones included; further ones wait until one has ended.
+  public var connections = 100_000
   /// The largest request head in bytes; 431 beyond it.
   public var headSize = 16 << 10
   /// The largest request body in bytes; 413 beyond it.

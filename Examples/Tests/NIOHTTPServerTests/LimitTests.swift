@@ -1,3 +1,4 @@
+import Clients
 import Coroutine
 import CoroutineNet
 import Foundation
@@ -103,6 +104,62 @@ struct LimitTests {
       #expect(late.hasPrefix("HTTP/1.1 408 "), "\(late)")
       try impatient.stop()
       try server.stop()
+    }
+  }
+
+  @Test func `connections beyond the limit wait, and are served when others have ended`() async throws {
+    try await onWorker(loops: 2) { group in
+      var limits = HTTPLimits()
+      limits.connections = 2
+      let pair = Gate()
+      let channels = Locked<(now: Set<ObjectIdentifier>, most: Int)>(([], 0))
+      let server = try Running(group, limits: limits) { request, response in
+        let channel = request.channel!
+        let key = ObjectIdentifier(channel)
+        let isPair = channels.withLockedValue { channels in
+          channels.now.insert(key)
+          channels.most = max(channels.most, channels.now.count)
+          return channels.most > 1
+        }
+        channel.closeFuture.whenComplete { _ in channels.withLockedValue { _ = $0.now.remove(key) } }
+        // Two are served at once. Without a limit, the others would arrive while these wait.
+        if isPair { pair.open() }
+        try pair.pass()
+        try co_delay(.milliseconds(20))
+        if request.path == "/reset" { throw Oops() }
+        try response.send("served")
+      }
+      try co_scope { scope in
+        for number in 0..<20 {
+          scope.launch {
+            // A connection that ends in any way makes room.
+            let path = number % 4 == 0 ? "/reset" : "/"
+            let answer = try server.exchange("GET \(path) HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+            #expect(answer.hasPrefix(path == "/" ? "HTTP/1.1 200 " : "HTTP/1.1 500 "), "\(answer)")
+          }
+        }
+      }
+      #expect(channels.withLockedValue { $0.most } == 2)
+      try server.stop()
+    }
+  }
+
+  @Test func `a server at its limit ends`() async throws {
+    try await onWorker { group in
+      var limits = HTTPLimits()
+      limits.connections = 1
+      let server = try Running(group, limits: limits, echo)
+      let served = try server.connect()
+      try served.write("GET /1 HTTP/1.1\r\nhost: x\r\n\r\n".utf8)
+      _ = try served.read(until: "GET /1 ")
+      let waiting = try server.connect()
+      try waiting.write("GET /2 HTTP/1.1\r\nhost: x\r\n\r\n".utf8)
+      try server.stop()
+      #expect(try served.readAll() == "")
+      // The system resets what nobody has accepted.
+      #expect((try? waiting.readAll())?.isEmpty ?? true)
+      for connection in [served, waiting] { connection.close() }
+      #expect(server.errors.current.isEmpty)
     }
   }
 

@@ -1,3 +1,4 @@
+import Clients
 import Coroutine
 import Foundation
 import NIOCore

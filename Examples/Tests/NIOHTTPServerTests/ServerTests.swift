@@ -1,3 +1,4 @@
+import Clients
 import Coroutine
 import CoroutineNet
 import Foundation

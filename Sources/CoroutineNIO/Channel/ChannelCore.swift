@@ -27,8 +27,11 @@ import NIOCore
 //  4. An error that arrives before another one was thrown is dropped, because NIO fires the error that ends a
 //     connection, and fails every pending write with it. The callback of an error does not run the coroutines that it
 //     wakes, so that all these callbacks come first.
-//  5. Written values are flushed before an operation of this channel waits, and at the latest when the loop's current
-//     drain ends, whatever the coroutine waits for.
+//  5. Written values are flushed when the loop's current drain ends, whatever the coroutine waits for, or before that,
+//     if an operation waits for room.
+//
+// Why a reader's flush, and its request for a read, wait for the end of the drain. The loop then makes both on its own
+// stack, which is in the cache. On the coroutine's stack they would touch several KiB that differ for each connection.
 
 @usableFromInline
 class ChannelCore {
@@ -59,7 +62,10 @@ class ChannelCore {
   @exclusivity(unchecked) final var available = 0
   @exclusivity(unchecked) private final var hasOutstandingRead = false
   @exclusivity(unchecked) private final var needsFlush = false
-  @exclusivity(unchecked) private final var isListedForFlush = false
+  /// Whether a coroutine that waits for a value needs a read.
+  @exclusivity(unchecked) private final var needsRead = false
+  /// Whether the loop calls `continueAfterDrain`.
+  @exclusivity(unchecked) private final var isListed = false
   @exclusivity(unchecked) private final var unfinishedWrites = 0
   /// Called once, when the channel becomes active.
   @exclusivity(unchecked) final var onActive: (() -> Void)?
@@ -99,11 +105,25 @@ class ChannelCore {
     if isFailureOfWrite || isGone { try throwFailure() }
   }
 
-  /// Requests a read, or flushes, or waits for a value; called if there is neither a value nor an error.
+  /// Waits for a value, or requests a read or flushes; called if there is neither a value nor an error.
   final func waitForValue() throws {
-    if !hasOutstandingRead { return requestRead() }
-    if needsFlush { return flush() }
+    if coroutines.host.isDraining {
+      if !hasOutstandingRead {
+        needsRead = true
+        continueLater()
+      }
+    } else {
+      // A coroutine that was started immediately, and has not suspended yet.
+      if !hasOutstandingRead { return requestRead() }
+      if needsFlush { return flush() }
+    }
     try readers.wait()
+  }
+
+  private func continueLater() {
+    if isListed { return }
+    isListed = true
+    coroutines.host.continueLater(self, coroutines.drain)
   }
 
   /// Flushes, or waits until the channel is writable; called if it is not.
@@ -119,10 +139,7 @@ class ChannelCore {
     // The callback runs on the loop; the handler is not Sendable.
     promise.futureResult.assumeIsolated().whenComplete { [self] result in writeEnded(result) }
     needsFlush = true
-    if !isListedForFlush {
-      isListedForFlush = true
-      coroutines.host.flushLater(self)
-    }
+    continueLater()
     return promise
   }
 
@@ -187,8 +204,13 @@ class ChannelCore {
   }
 
   /// Called when the loop's drain has ended.
-  final func flushAfterDrain() {
-    isListedForFlush = false
+  final func continueAfterDrain() {
+    isListed = false
+    if needsRead {
+      needsRead = false
+      // Unless the coroutine was cancelled, or foreign code has read in the meantime.
+      if !readers.isEmpty, !hasOutstandingRead, available == 0 { requestRead() }
+    }
     if needsFlush { flush() }
   }
 

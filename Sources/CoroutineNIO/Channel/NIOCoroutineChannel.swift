@@ -11,10 +11,10 @@ public import NIOCore
 /// }
 /// ```
 ///
-/// Only coroutines of the channel's own event loop (``NIOCore/EventLoop/co_launch(name:stack:file:line:_:)``) use it. A
-/// coroutine of another scheduler traps with a message; outside a coroutine the functions throw
-/// `CoroutineError.notInCoroutine`. Several coroutines may use one channel: each value goes to one reader, and each
-/// write is whole.
+/// Only coroutines of the channel's own event loop use it, which
+/// ``NIOCore/EventLoop/co_launch(name:stack:start:file:line:_:)`` launches. A coroutine of another scheduler traps with
+/// a message; outside a coroutine the functions throw `CoroutineError.notInCoroutine`. Several coroutines may use one
+/// channel: each value goes to one reader, and each write is whole.
 ///
 /// Reads are pulled: the channel's `autoRead` is off, and a read is requested only while a coroutine waits for a value.
 /// So a peer that sends faster than the coroutine reads is stopped when the system's buffers are full. The other
@@ -69,8 +69,8 @@ public struct NIOCoroutineChannel<Inbound: Sendable, Outbound: Sendable>: Sendab
 
   /// Writes a value.
   ///
-  /// Flushes, and suspends, while the channel is not writable. The value is flushed before this channel's next wait,
-  /// and at the latest when the event loop's current drain ends. The peer may not have received the value when the call
+  /// Flushes, and suspends, while the channel is not writable. The value is flushed when the event loop's current drain
+  /// ends, which is soon after the coroutine waits for anything. The peer may not have received the value when the call
   /// returns; a later operation throws an error of writing.
   /// - Throws: An error of the channel; `ChannelError.outputClosed` after ``finish()``;
   ///   `ChannelError.ioOnClosedChannel` if the channel is closed; the cancellation error, and then nothing is written.

@@ -5,9 +5,10 @@ public import NIOCore
 extension EventLoop {
   /// Launches a coroutine on this event loop's thread, where it takes turns with the loop's handlers.
   ///
-  /// Any thread; does not suspend. The body never starts inside this call. The coroutine keeps the thread until it
-  /// waits, for 250 µs at most if other coroutines are ready, so it must not block or compute for long; use
-  /// `co_blocking` for that. A coroutine that is woken on the loop's own thread continues in the same tick of the loop.
+  /// Any thread; does not suspend. The body starts inside this call only if `start` is immediate, and then on the
+  /// caller's thread, which should be the loop's. The coroutine keeps the thread until it waits, for 250 µs at most if
+  /// other coroutines are ready, so it must not block or compute for long; use `co_blocking` for that. A coroutine that
+  /// is woken on the loop's own thread continues in the same tick of the loop.
   ///
   /// When the loop is shut down, its live coroutines are cancelled with `EventLoopError.shutdown`, and the shutdown
   /// waits for their ends. By then their channels are closed, and the loop accepts no calls of other threads. If the
@@ -18,17 +19,27 @@ extension EventLoop {
   public func co_launch<Success: Sendable>(
     name: String? = nil,
     stack: StackSize = .standard,
+    start: StartMode = .queued,
     file: StaticString = #fileID,
     line: UInt = #line,
     _ body: sending @escaping () throws -> Success
   ) -> Job<Success> {
     let scheduler = LoopTable.coroutines(of: self).scheduler
-    return Coroutine.co_launch(on: scheduler, name: name, stack: stack, file: file, line: line, body)
+    return Coroutine.co_launch(on: scheduler, name: name, stack: stack, start: start, file: file, line: line, body)
   }
+
+  /// An executor that runs the jobs of Tasks on this event loop's thread, between its coroutines.
+  ///
+  /// ```swift
+  /// Task(executorPreference: loop.coroutineExecutor) { await serve() }
+  /// ```
+  ///
+  /// Any thread; never suspends. The Tasks end before the loop is shut down.
+  public var coroutineExecutor: CoroutineExecutor { CoroutineExecutor(LoopTable.coroutines(of: self).scheduler) }
 }
 
 extension Scope {
-  /// Launches a child on an event loop's thread, as ``NIOCore/EventLoop/co_launch(name:stack:file:line:_:)`` does.
+  /// Launches a child on an event loop's thread, as ``NIOCore/EventLoop/co_launch(name:stack:start:file:line:_:)``.
   ///
   /// In a cancelled scope, the child's body never runs. Any thread; does not suspend. Traps if the scope has ended.
   @discardableResult

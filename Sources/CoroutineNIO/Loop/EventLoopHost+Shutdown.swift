@@ -66,11 +66,11 @@ extension EventLoopHost {
   private func pump(_ drain: HostedDrain) {
     while true {
       if takeSubmitted() {
-        run { drain() }
+        run(drain) { drain() }
         pumping.hasRun = true
       } else if let earliest = timers.last, earliest <= loop.now {
         removeTimers(until: earliest)
-        run { drain.timerFired() }
+        run(drain) { drain.timerFired() }
         pumping.hasRun = true
       } else if !drain.hasLiveJobs {
         if word.compareExchange(

@@ -70,13 +70,13 @@ final class EventLoopHost: CoroutineHost, @unchecked Sendable {
 
   /// Whether a callback of a channel runs, at whose end a submitted drain is made.
   @exclusivity(unchecked) private var isInCallback = false
-  @exclusivity(unchecked) private var isDraining = false
+  @exclusivity(unchecked) private(set) var isDraining = false
   /// Whether a timer will continue a drain that has used up its time slice.
   @exclusivity(unchecked) private var isPausing = false
   /// The deadlines of the timers that the loop has, the earliest last.
   @exclusivity(unchecked) var timers: [NIODeadline] = []
-  /// The channels with unflushed writes.
-  @exclusivity(unchecked) private var unflushed: [ChannelCore] = []
+  /// The channels that have something to do when the drain has ended.
+  @exclusivity(unchecked) private var listed: [ChannelCore] = []
   /// The progress of the pump; see EventLoopHost+Shutdown.swift.
   @exclusivity(unchecked) var pumping = Pumping()
 
@@ -99,11 +99,7 @@ final class EventLoopHost: CoroutineHost, @unchecked Sendable {
     case Word.closing: pumpWakeUp.signal()
     case Word.open where loop.inEventLoop:
       if isInCallback { return }
-      if isDraining, isSelectable {
-        pause(drain)
-      } else {
-        call(drain)
-      }
+      if isDraining { drainLater(drain) } else { call(drain) }
     default: call(drain)
     }
   }
@@ -134,7 +130,7 @@ final class EventLoopHost: CoroutineHost, @unchecked Sendable {
   func drainIfSubmitted(_ drain: HostedDrain) {
     if state == Word.fresh { open(drain) }
     if state != Word.closed, takeSubmitted() {
-      run { drain() }
+      run(drain) { drain() }
       pumping.hasRun = true
     }
   }
@@ -144,12 +140,23 @@ final class EventLoopHost: CoroutineHost, @unchecked Sendable {
     word.bitwiseAnd(~Word.submitted, ordering: .acquiringAndReleasing).oldValue & Word.submitted != 0
   }
 
-  /// Runs coroutines on the loop's thread, and then flushes the channels to which they have written.
-  func run(_ drain: () -> Void) {
+  /// Runs coroutines on the loop's thread, and then reads from and flushes the channels that they have used.
+  func run(_ drain: HostedDrain, _ body: () -> Void) {
     isDraining = true
-    drain()
+    body()
     isDraining = false
-    while let channel = unflushed.popLast() { channel.flushAfterDrain() }
+    if listed.isEmpty { return }
+    // A channel may call back synchronously. What that wakes runs later: if it ran here, its own reads could call back
+    // again, and so on, ever deeper.
+    isInCallback = true
+    while let channel = listed.popLast() { channel.continueAfterDrain() }
+    isInCallback = false
+    if word.load(ordering: .acquiring) == Word.open | Word.submitted { drainLater(drain) }
+  }
+
+  /// Makes the submitted drain after the loop has polled its descriptors.
+  private func drainLater(_ drain: HostedDrain) {
+    if isSelectable { pause(drain) } else { call(drain) }
   }
 
   /// Runs a callback of a channel on the loop's thread, and then the coroutines that it has woken.
@@ -163,11 +170,16 @@ final class EventLoopHost: CoroutineHost, @unchecked Sendable {
     body()
     isInCallback = false
     // In a pause, other channels come first.
-    if !isPausing, takeSubmitted() { run { drain() } }
+    if !isPausing, takeSubmitted() { run(drain) { drain() } }
   }
 
-  /// Flushes a channel after the current drain.
-  func flushLater(_ channel: ChannelCore) { unflushed.append(channel) }
+  /// Makes `run` call the channel's `continueAfterDrain` after the current drain.
+  ///
+  /// A coroutine that was started immediately may be outside any drain.
+  func continueLater(_ channel: ChannelCore, _ drain: HostedDrain) {
+    listed.append(channel)
+    if !isDraining { loop.execute { self.run(drain) {} } }
+  }
 
   // MARK: Timers
 
@@ -187,7 +199,7 @@ final class EventLoopHost: CoroutineHost, @unchecked Sendable {
 
   private func timerArrived(_ deadline: NIODeadline, _ drain: HostedDrain) {
     removeTimers(until: deadline)
-    if state != Word.closed { run { drain.timerFired() } }
+    if state != Word.closed { run(drain) { drain.timerFired() } }
   }
 
   func removeTimers(until deadline: NIODeadline) {

@@ -1,0 +1,161 @@
+import Clients
+import Coroutine
+import CoroutineNIO
+import CoroutineNet
+import Foundation
+import Hummingbird
+import HummingbirdCore
+import HummingbirdCoroutines
+import NIOConcurrencyHelpers
+import NIOCore
+import NIOHTTPTypes
+import Testing
+
+@testable import HummingbirdSite
+
+@Suite("A server of Hummingbird with synchronous handlers", .timeLimit(.minutes(5)))
+struct ServerTests {
+  private func router() -> Router<BasicEventLoopRequestContext> { Router(context: BasicEventLoopRequestContext.self) }
+
+  @Test func `each answer of a synchronous handler is that of its async twin`() async throws {
+    try await withServer(Site.router(BasicEventLoopRequestContext.self, onLoop: false)) { port in
+      let site = "http://127.0.0.1:\(port)"
+      for path in ["hello", "receipt"] {
+        let answers = try ["", "async/"].map { try curl("--include", "\(site)/\($0)\(path)").output }
+        func withoutDate(_ text: String) -> [String] {
+          text.components(separatedBy: "\r\n").filter { !$0.lowercased().hasPrefix("date:") }
+        }
+        #expect(answers[0].hasPrefix("HTTP/1.1 200 OK\r\n"), "\(answers)")
+        #expect(withoutDate(answers[0]) == withoutDate(answers[1]))
+      }
+      #expect(try curl("\(site)/receipt").output == "tea 2.50, cake 13.99\n")
+      #expect(try curl("\(site)/count").output == (1...10).map { "\($0)\n" }.joined())
+      let body = Data(repeating: 65, count: 3 << 20)
+      #expect(try curl("--data-binary", "@-", "\(site)/size", input: body).output == "\(3 << 20) bytes\n")
+      #expect(try curl("--output", "/dev/null", "--write-out", "%{http_code}", "\(site)/none").output == "404")
+    }
+  }
+
+  @Test func `a handler of loopCoroutines stays on the loop of its connection`() async throws {
+    let router = router()
+    let isOnLoop: @Sendable (Request, BasicEventLoopRequestContext) throws -> String = { request, context in
+      let before = context.eventLoop.inEventLoop
+      try co_delay(.milliseconds(1))
+      try co_await { await Task.yield() }
+      return "\(before) \(context.eventLoop.inEventLoop)"
+    }
+    router.loopCoroutines.get("loop", use: isOnLoop)
+    router.coroutines.get("pool", use: isOnLoop)
+    try await withServer(router) { port in
+      for _ in 0..<4 {
+        let answers = try ["loop", "pool"].map { try curl("http://127.0.0.1:\(port)/\($0)").output }
+        #expect(answers == ["true true", "false false"])
+      }
+    }
+  }
+
+  @Test func `a client that sends faster than the handler reads is stopped`() async throws {
+    let size = 64 << 20
+    let received = Locked(0)
+    let held = Promise<Int>()
+    let router = router()
+    router.coroutines.post("slow") { request, _ in
+      var body = request.body.reader()
+      var sum = try body.read()?.readableBytes ?? 0
+      held.fulfill(try settled { received.withLockedValue { $0 } })
+      while let part = try body.read() { sum += part.readableBytes }
+      return "\(sum)"
+    }
+    let server = HTTPServerBuilder.http1(configuration: .init(additionalChannelHandlers: [BodyCounter(received)]))
+    try await withServer(router, server) { port in
+      let answer = try curl("--data-binary", "@-", "http://127.0.0.1:\(port)/slow", input: Data(count: size))
+      #expect(answer.output == "\(size)")
+      #expect(try co_await(held) < size / 8)
+    }
+  }
+
+  @Test func `a body that a client takes slowly is written slowly, and arrives as it is written`() async throws {
+    let parts = 512
+    let written = Locked(0)
+    let next = Gate()
+    let router = router()
+    router.coroutines.get("stream") { _, _ in
+      Response(
+        status: .ok,
+        body: .coroutine { writer in
+          try writer.write("first")
+          // The client has the first part before the second one is written.
+          try next.pass()
+          for _ in 0..<parts {
+            try writer.write(ByteBuffer(repeating: 66, count: 64 << 10))
+            written.withLockedValue { $0 += 1 }
+          }
+          writer.trailers = [.eTag: "end"]
+        }
+      )
+    }
+    try await withServer(router) { port in
+      let client = try Connection.connect(to: .ipv4("127.0.0.1", port: port))
+      defer { client.close() }
+      try client.write("GET /stream HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n".utf8)
+      _ = try client.read(until: "first\r\n")
+      next.open()
+      let count = try settled { written.withLockedValue { $0 } }
+      #expect(count < parts / 2)
+      let rest = try client.readAll()
+      #expect(rest.utf8.count { $0 == 66 } == parts * 64 << 10)
+      #expect(rest.lowercased().hasSuffix("0\r\netag: end\r\n\r\n"))
+    }
+  }
+
+  @Test func `a body that fails is seen to be incomplete, and ends with its request's Task`() async throws {
+    let ended = Promise<String>()
+    let router = router()
+    router.coroutines.get("half") { _, _ in
+      Response(
+        status: .ok,
+        body: .coroutine { writer in
+          try writer.write("half")
+          throw Oops()
+        }
+      )
+    }
+    router.coroutines.get("endless") { _, _ in
+      Response(
+        status: .ok,
+        body: .coroutine { writer in
+          do {
+            while true { try writer.write("more") }
+          } catch {
+            ended.fulfill("\(type(of: error))")
+            throw error
+          }
+        }
+      )
+    }
+    try await withServer(router) { port in
+      // 18: the body is shorter than it was declared, or has no end.
+      #expect(try curl("http://127.0.0.1:\(port)/half").status == 18)
+      let client = try Connection.connect(to: .ipv4("127.0.0.1", port: port))
+      try client.write("GET /endless HTTP/1.1\r\nhost: x\r\n\r\n".utf8)
+      _ = try client.read(until: "more")
+      client.close()
+      #expect(try co_await(ended) != "")
+    }
+  }
+}
+
+/// Counts the bytes of bodies that have reached the server.
+private final class BodyCounter: ChannelInboundHandler, RemovableChannelHandler, Sendable {
+  typealias InboundIn = HTTPRequestPart
+  typealias InboundOut = HTTPRequestPart
+
+  private let count: Locked<Int>
+
+  init(_ count: Locked<Int>) { self.count = count }
+
+  func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+    if case .body(let part) = Self.unwrapInboundIn(data) { count.withLockedValue { $0 += part.readableBytes } }
+    context.fireChannelRead(data)
+  }
+}
