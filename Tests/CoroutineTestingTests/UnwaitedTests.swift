@@ -26,6 +26,29 @@ struct UnwaitedTests {
     }
   }
 
+  /// A call that wakes what waits on a condition, and a wait that only the call can end.
+  private static func wake(_ name: String, _ call: @escaping @Sendable (Condition) -> Void) -> Pair {
+    Pair("\(name) and a wait", rounds: 2) {
+      let lock = FairMutex()
+      let condition = Condition(lock)
+      return (
+        { "\(call(condition))" },
+        {
+          let looks = Cell(0)
+          let end: Void? = try? co_timeout(.seconds(1)) {
+            try lock.withLock {
+              try condition.wait {
+                looks.value += 1
+                return looks.value > 1
+              }
+            }
+          }
+          return "\(end != nil)"
+        }
+      )
+    }
+  }
+
   static let pairs = [
     Pair("trySend and trySend") {
       let channel = Channel<Int>(1)
@@ -87,44 +110,8 @@ struct UnwaitedTests {
       _ = lock.tryLockRead()
       return ({ "\(lock.unlockRead())" }, { "\(lock.tryLockWrite())" })
     },
-    Pair("signal and a wait", rounds: 2) {
-      let lock = FairMutex()
-      let condition = Condition(lock)
-      return (
-        { "\(condition.signal())" },
-        {
-          let looks = Cell(0)
-          let end: Void? = try? co_timeout(.seconds(1)) {
-            try lock.withLock {
-              try condition.wait {
-                looks.value += 1
-                return looks.value > 1
-              }
-            }
-          }
-          return "\(end != nil)"
-        }
-      )
-    },
-    Pair("broadcast and a wait", rounds: 2) {
-      let lock = FairMutex()
-      let condition = Condition(lock)
-      return (
-        { "\(condition.broadcast())" },
-        {
-          let looks = Cell(0)
-          let end: Void? = try? co_timeout(.seconds(1)) {
-            try lock.withLock {
-              try condition.wait {
-                looks.value += 1
-                return looks.value > 1
-              }
-            }
-          }
-          return "\(end != nil)"
-        }
-      )
-    },
+    wake("signal") { $0.signal() },
+    wake("broadcast") { $0.broadcast() },
     Pair("countDown and isOpen") {
       let latch = Latch(1)
       return ({ "\(latch.countDown())" }, { "\(latch.isOpen)" })

@@ -59,7 +59,7 @@ struct Worlds {
     ] {
       var switches = 0
       let found = least(1) {
-        guard let failure = explore(strategy, Bodies.race).failure else { fail("\(name) has found no race") }
+        guard let failure = explore(strategy, Programs.race).failure else { fail("\(name) has found no race") }
         switches = failure.switches
       }
       row(
@@ -73,7 +73,7 @@ struct Worlds {
     var equal = 0
     let twice = try least(1) {
       for seed in 0..<1_000 as Range<UInt64> {
-        let (once, again) = try (Bodies.fingerprint(seed), Bodies.fingerprint(seed))
+        let (once, again) = try (Programs.fingerprint(seed), Programs.fingerprint(seed))
         if once == again { equal += 1 }
       }
     }
