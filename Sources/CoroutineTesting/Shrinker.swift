@@ -47,9 +47,9 @@ struct Shrinker {
 
   private func positions(_ run: Run) -> [Int] { run.choices.indices.filter { run.choices[$0].chosen > 0 } }
 
-  /// Searches the schedules with no preemption, one, and two.
+  /// Searches the schedules with no preemption, one, two, and three.
   private func leastPreemptions(_ run: Run) -> Run {
-    for bound in 0...2 {
+    for bound in 0...min(3, run.switches) {
       let search = ExhaustiveSearch(preemptions: bound)
       var best = run
       for _ in 0..<Self.mostRuns / 2 {

@@ -5,8 +5,6 @@ import Testing
 
 @testable import CoroutineTesting
 
-struct Lost: Error {}
-
 /// A transfer that loses an update if the other one runs at its point.
 @Sendable func lostUpdate() throws {
   let balance = Cell(0)
@@ -227,29 +225,7 @@ struct ExploreTests {
 
   @Test func `a thousand seeds give equal runs twice`() throws {
     for seed in 0..<1_000 as Range<UInt64> {
-      func fingerprint() throws -> UInt64 {
-        let world = World(seed: seed)
-        try world.run {
-          let channel = Channel<Int>(2)
-          let lock = FairMutex()
-          try co_scope { scope in
-            for number in 0..<3 {
-              scope.launch {
-                try lock.withLock { try co_delay(.milliseconds(Int64(number))) }
-                try channel.send(number)
-              }
-            }
-            for _ in 0..<3 {
-              _ = try co_select {
-                channel.onReceive { $0 }
-                SelectCase.onTimeout(.milliseconds(1)) { Int?.none }
-              }
-            }
-          }
-        }
-        return world.fingerprint
-      }
-      #expect(try fingerprint() == fingerprint())
+      #expect(try Programs.fingerprint(seed) == Programs.fingerprint(seed))
     }
   }
 

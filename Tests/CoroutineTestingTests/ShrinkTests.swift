@@ -5,32 +5,39 @@ import Testing
 /// How simple a failing run becomes.
 @Suite(.timeLimit(.minutes(5)))
 struct ShrinkTests {
-  /// Two coroutines that each add four times, and wait after each; a random failing run has many switches.
-  @Sendable private static func race() throws {
-    let balance = Cell(0)
-    let jobs = (0..<2).map { _ in
-      co_launch {
-        for _ in 0..<4 {
-          let seen = balance.value
-          co_point()
-          balance.value = seen + 1
-          try co_yield()
-        }
-      }
-    }
-    for job in jobs { try job.join() }
-    if balance.value != 8 { throw Lost() }
-  }
-
   @Test(arguments: [Strategy.random(), .priorities(), .exhaustive()])
   func `a race of two coroutines is shrunk to few switches`(strategy: Strategy) throws {
-    let failure = try #require(explore(strategy, Self.race).failure)
+    let failure = try #require(explore(strategy, Programs.race).failure)
     #expect(failure.error is Lost)
     #expect(failure.switches <= 3)
     // A schedule without preemptions does not lose anything, so one is the least.
     #expect(failure.switches >= 1)
-    let again = explore(.replay(failure.token), Self.race)
+    let again = explore(.replay(failure.token), Programs.race)
     #expect(again.failure?.error is Lost)
     #expect(again.failure?.switches == failure.switches)
+  }
+  /// Two coroutines that take turns: an even count waits for the first one, an odd count for the second one.
+  ///
+  /// Five turns need three preemptions: the fourth change is free, because the second coroutine ends before it.
+  @Sendable private static func fiveTurns() throws {
+    let turns = Cell(0)
+    let jobs = (0..<2).map { number in
+      co_launch {
+        for _ in 0..<8 {
+          if turns.value % 2 == number { turns.value += 1 }
+          co_point()
+        }
+      }
+    }
+    for job in jobs { try job.join() }
+    if turns.value >= 5 { throw Lost() }
+  }
+
+  @Test func `a race that needs three preemptions is shrunk to three, whatever its first schedule`() throws {
+    #expect(explore(.exhaustive(preemptions: 2), Self.fiveTurns).failure == nil)
+    for seed in 0..<40 as Range<UInt64> {
+      let failure = try #require(explore(.random(from: seed), Self.fiveTurns).failure, "\(seed)")
+      #expect(failure.switches == 3, "seed \(seed)")
+    }
   }
 }

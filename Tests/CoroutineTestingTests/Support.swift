@@ -15,13 +15,6 @@ final class Flag: Sendable {
   func set(_ new: Bool = true) { value.store(new, ordering: .relaxed) }
 }
 
-/// A number that coroutines of one world share without any lock, as a class of a program might.
-final class Cell<Value>: @unchecked Sendable {
-  // Sound because a world runs its coroutines on one thread.
-  var value: Value
-  init(_ value: Value) { self.value = value }
-}
-
 /// Whether a sanitizer is linked in.
 ///
 /// A long search takes minutes then, and runs no code that shorter ones do not run.

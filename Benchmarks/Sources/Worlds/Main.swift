@@ -10,6 +10,15 @@ import Harness
 @main
 struct Worlds {
   static func main() throws {
+    let arguments = CommandLine.arguments.dropFirst()
+    if arguments.first == "--calls" {
+      // The names; with a name and a number, so many calls.
+      guard arguments.count == 3 else { return print(Calls.all.map(\.name).joined(separator: "\n")) }
+      guard let count = Int(arguments[3]), let call = Calls.all.first(where: { $0.name == arguments[2] }) else {
+        fail("worlds --calls NAME COUNT")
+      }
+      return call.run(count)
+    }
     print("Processor: \(Machine.description)\n")
     for warning in Machine.warnings { print("Careful: \(warning)\n") }
     let trip = least(5) { _ = cprobe_raw_round_trips(1_000_000, CPROBE_RECONCILED) } / 1_000_000
@@ -59,7 +68,7 @@ struct Worlds {
     ] {
       var switches = 0
       let found = least(1) {
-        guard let failure = explore(strategy, Bodies.race).failure else { fail("\(name) has found no race") }
+        guard let failure = explore(strategy, Programs.race).failure else { fail("\(name) has found no race") }
         switches = failure.switches
       }
       row(
@@ -73,7 +82,7 @@ struct Worlds {
     var equal = 0
     let twice = try least(1) {
       for seed in 0..<1_000 as Range<UInt64> {
-        let (once, again) = try (Bodies.fingerprint(seed), Bodies.fingerprint(seed))
+        let (once, again) = try (Programs.fingerprint(seed), Programs.fingerprint(seed))
         if once == again { equal += 1 }
       }
     }

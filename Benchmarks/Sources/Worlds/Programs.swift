@@ -1,0 +1,1 @@
+../../../Tests/CoroutineTestingTests/Programs.swift
