@@ -87,13 +87,15 @@ struct PollerTests {
   @Test func `a worker that is always busy looks at its descriptors`() async throws {
     let pool = Self.ownWorkers("busy", 1)
     let reader = try await Reader(in: pool)
-    let isOver = Atomic<Bool>(false)
+    let (isBusy, isOver) = (Locked(false), Locked(false))
     let busy = co_launch(on: pool.workers[0].currentQueue) {
-      while !isOver.load(ordering: .relaxed) { try co_yield() }
+      isBusy.withLock { $0 = true }
+      while !isOver.current { try co_yield() }
     }
+    while !isBusy.current { await Task.yield() }
     reader.write()
     #expect(try await reader.job.value == [7])
-    isOver.store(true, ordering: .relaxed)
+    isOver.withLock { $0 = true }
     try await busy.value
   }
 
@@ -133,6 +135,24 @@ struct PollerTests {
     for blocker in blockers { #expect(try await blocker.value == 1) }
     close(end.reader)
     close(end.writer)
+  }
+
+  // The worker sleeps on its word, because it had no poller yet.
+  @Test func `a worker watches for a spare worker's coroutine, and is woken for that`() async throws {
+    let pool = Self.ownWorkers("spare", 1)
+    // Before anything runs on the pool, so that its watchdog does not look at the spare workers now.
+    let spare = try #require(pool.spareWorker())
+    let (one, other) = try Connection.pair()
+    try await co_launch(on: pool.workers[0].currentQueue) {}.value
+    while !pool.workers[0].inbox.isIdle { await Task.yield() }
+    let reader = co_launch(on: spare.currentQueue) {
+      guard spare.isOwnTurn else { return [UInt8]() }
+      return try co_timeout(.seconds(60)) { try one.read(upTo: 1) }
+    }
+    while !one.socket.isAwaited(.reading) { await Task.yield() }
+    #expect(one.watchingPoller == pool.workers[0].poller.load(ordering: .relaxed))
+    try await onCoroutine { try other.write([7]) }
+    #expect(try await reader.value == [7])
   }
 
   @Test func `who takes the wake-up event for the owner gives it back`() async throws {
