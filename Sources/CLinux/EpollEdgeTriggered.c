@@ -4,8 +4,12 @@
 #include "CLinux.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <stdatomic.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 _Static_assert((int)CLINUX_READY_URGENT == EPOLLPRI, "the kernel's bits");
@@ -28,11 +32,33 @@ void clinux_ready_unwatch(int poller, int descriptor) {
   epoll_ctl(poller, EPOLL_CTL_DEL, descriptor, &unused);
 }
 
-int clinux_ready_wait(int poller, clinux_ready_event *events, int most, int milliseconds) {
+// Whether epoll_pwait2 may be tried: Linux has it from 5.11 on, and a filter of a container may refuse it.
+static atomic_bool has_fine_timeouts = true;
+
+static int wait_for_events(int poller, struct epoll_event *events, int most, int64_t nanoseconds) {
+  if (nanoseconds > 0 && atomic_load_explicit(&has_fine_timeouts, memory_order_relaxed)) {
+    struct timespec time = {
+        .tv_sec = (time_t)(nanoseconds / 1000000000),
+        .tv_nsec = (long)(nanoseconds % 1000000000),
+    };
+    int count = (int)syscall(SYS_epoll_pwait2, poller, events, most, &time, NULL, 0);
+    if (count >= 0 || (errno != ENOSYS && errno != EPERM)) return count;
+    atomic_store_explicit(&has_fine_timeouts, false, memory_order_relaxed);
+  }
+  int milliseconds = -1;
+  if (nanoseconds >= 0) {
+    // Rounded up: a timer that is not due yet would make the caller come back at once, again and again.
+    int64_t whole = nanoseconds / 1000000 + (nanoseconds % 1000000 != 0);
+    milliseconds = whole < INT_MAX ? (int)whole : INT_MAX;
+  }
+  return epoll_wait(poller, events, most, milliseconds);
+}
+
+int clinux_ready_wait(int poller, clinux_ready_event *events, int most, int64_t nanoseconds) {
   clinux_check();
   struct epoll_event taken[128];
   if (most > 128) most = 128;
-  int count = epoll_wait(poller, taken, most, milliseconds);
+  int count = wait_for_events(poller, taken, most, nanoseconds);
   for (int i = 0; i < count; i++) {
     events[i] = (clinux_ready_event){.key = taken[i].data.u64, .events = taken[i].events};
   }
@@ -46,14 +72,9 @@ int clinux_eventfd(void) {
 
 void clinux_eventfd_signal(int descriptor) {
   clinux_check();
+  int kept = errno;
   uint64_t one = 1;
   ssize_t written = write(descriptor, &one, sizeof one);
-  (void)written;  // refused only when the counter is at its limit, and then it is readable all the same
-}
-
-void clinux_eventfd_clear(int descriptor) {
-  clinux_check();
-  uint64_t count;
-  ssize_t taken = read(descriptor, &count, sizeof count);
-  (void)taken;
+  (void)written;  // refused only after 2^64 signals
+  errno = kept;
 }

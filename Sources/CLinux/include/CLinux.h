@@ -82,14 +82,15 @@ typedef struct clinux_ready_event {
 int clinux_ready_watch(int poller, int descriptor, uint64_t key);
 void clinux_ready_unwatch(int poller, int descriptor);
 
-/// Waits for at most `milliseconds`, -1 for ever, and takes at most `most` events, 128 at once. Returns how many; -1
-/// with errno.
-int clinux_ready_wait(int poller, clinux_ready_event *events, int most, int milliseconds);
+/// Waits for at most `nanoseconds`, -1 for ever, and takes at most `most` events, 128 at once. Returns how many; -1
+/// with errno. A kernel without epoll_pwait2 waits for whole milliseconds, rounded up.
+int clinux_ready_wait(int poller, clinux_ready_event *events, int most, int64_t nanoseconds);
 
-/// A new eventfd, non-blocking and close-on-exec; -1 with errno. It is readable from `ring` until `silence`.
+/// A new eventfd, non-blocking and close-on-exec; -1 with errno.
 int clinux_eventfd(void);
+
+/// Makes one more event of a watched eventfd, which nobody reads. Keeps errno.
 void clinux_eventfd_signal(int eventfd);
-void clinux_eventfd_clear(int eventfd);
 
 // Sockets (Socket.c). Each returns a negative error number if the kernel refuses; none raises SIGPIPE.
 

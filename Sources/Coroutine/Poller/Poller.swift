@@ -1,55 +1,72 @@
+internal import CCoroutine
 internal import CLinux
 import Glibc
 import Synchronization
 
-// Reports that the runtime's own descriptors can be read or written: an epoll instance, and a thread that waits for it.
+// Reports that the runtime's own descriptors can be read or written: an epoll instance with an owner. The owner is a
+// worker of the pool (WorkerHost.swift), or a thread that does nothing else (Poller+Thread.swift).
 //
 // A descriptor is added once, edge-triggered, in both directions, before the first wait for it. It is removed before it
-// is closed (WatchedDescriptor.swift). So a wait makes no system call, and one system call collects a batch of events.
+// is closed (WatchedDescriptor.swift). So a wait makes no system call, and one system call takes a batch of events. A
+// descriptor stays with the poller that it was added to:
 //
-//   STARTED --collect, collect, …--> STOPPING (`stop` signals the thread) --> ENDED (the thread releases the poller)
+//   first wait by a coroutine on a worker                     that worker's poller
+//   first wait elsewhere, on a queue or on a loop of another   the poller with a thread
+//   library; or there was no descriptor for that poller
 //
-// One poller serves the process, on its own thread. The poller does not depend on that thread: any thread may call
-// `collect`, one at a time, and the wake-up event ends a `collect` that blocks. A descriptor stays with the poller that
-// it was added to.
+// An event takes three steps:
 //
-// A forked child has the epoll descriptor, but not the thread. No coroutine runs there, so nothing waits. Only closing
-// needs care (WatchedDescriptor.close).
+//   in the kernel --take--> taken by one thread --deliver--> recorded in its word, and the waiters are woken
+//
+// Who takes events. The owner, and it alone may block for them, in `take`. A worker takes them when it has nothing else
+// to do, and while it is busy, without waiting, once in a time slice (`look`). The watchdog takes events, without
+// waiting, for a worker whose current job computes or blocks (`takeForOwner`).
+//
+// Every event is delivered once. The kernel gives an event to one caller of epoll_wait. The owner keeps taken events in
+// `events`, and takes no others before it has delivered these. Other threads deliver at once what they have taken.
+//
+// The order does not matter. Two threads may deliver events of one descriptor at the same time, or the older one last.
+// Each makes the word READY and raises its tick. That is all that the proof in Readiness.swift needs, and so a
+// readiness is neither lost nor consumed twice. An event that a thread delivers late, because it was stopped between
+// the two steps, is an event that happened late. If the descriptor was closed meanwhile, the generation tells.
+//
+// The wake-up event ends a `take` that blocks. It is an eventfd, edge-triggered like the descriptors, and nobody reads
+// it: each signal is one event, which stays in the kernel until it is taken. If the watchdog takes it, it signals
+// again. So after a signal the owner's present or next `take` returns.
+//
+// A forked child has the epoll descriptor, but neither workers nor the thread. No coroutine runs there, so nothing
+// waits. Closing needs care (WatchedDescriptor.close), and the child must not signal its parent's eventfd.
 
 final class Poller: @unchecked Sendable {
-  // Sound because its descriptors never change, and `isStopping` is atomic.
-  private static let lock = SpinLock()
-  // Sound because it is read and written under `lock`.
-  nonisolated(unsafe) private static var made: Poller?
-
-  /// Returns the poller of the process, which is created and started at the first wait.
-  ///
-  /// If that fails, a later wait tries again.
-  static func shared() throws -> Poller {
-    if let made = lock.withLock({ made }) { return made }
-    // Started before it is published, so that no wait finds a poller without a thread.
-    let mine = try Poller()
-    try mine.start()
-    // If two threads have created a poller at once, one of the two is stopped.
-    let kept = lock.withLock {
-      if made == nil { made = mine }
-      return made.unsafelyUnwrapped
-    }
-    if kept !== mine { mine.stop() }
-    return kept
-  }
+  // Sound because its descriptors never change, `watched` and `isStopping` are atomic, and only the owner accesses
+  // `events`, `taken` and `lastTake`.
 
   private let epoll: Int32
   private let wakeUpEvent: Int32
-  private let isStopping = Atomic<Bool>(false)
+  /// The number of descriptors that were added.
+  let watched = Atomic<Int>(0)
+  let isStopping = Atomic<Bool>(false)
+  private let events = UnsafeMutablePointer<clinux_ready_event>.allocate(capacity: Poller.most)
+  private(set) var taken = 0
+  @exclusivity(unchecked) private var lastTake: UInt64 = 0
+
+  private static var most: Int { 128 }
+  /// The time between two looks of a busy worker, in ns, however short its drains are.
+  private static var interval: UInt64 { Carrier.pollInterval }
 
   init() throws {
+    // The deinit runs only after both are set.
     epoll = clinux_poller()
-    guard epoll >= 0 else { throw DescriptorRefusal(code: errno) }
+    guard epoll >= 0 else {
+      let code = errno
+      events.deallocate()
+      throw DescriptorRefusal(code: code)
+    }
     wakeUpEvent = clinux_eventfd()
     guard wakeUpEvent >= 0 else {
       let code = errno
       close(epoll)
+      events.deallocate()
       throw DescriptorRefusal(code: code)
     }
     let code = clinux_ready_watch(epoll, wakeUpEvent, UInt64(WatchTable.noIndex))
@@ -59,6 +76,7 @@ final class Poller: @unchecked Sendable {
   deinit {
     close(wakeUpEvent)
     close(epoll)
+    events.deallocate()
   }
 
   // MARK: Descriptors
@@ -74,65 +92,75 @@ final class Poller: @unchecked Sendable {
   /// Removes a descriptor that is about to be closed.
   ///
   /// Closing is not enough: a copy of the descriptor in another process would keep it in the epoll instance.
-  func unwatch(_ descriptor: Int32) { clinux_ready_unwatch(epoll, descriptor) }
+  func unwatch(_ descriptor: Int32) {
+    clinux_ready_unwatch(epoll, descriptor)
+    watched.wrappingSubtract(1, ordering: .relaxed)
+  }
 
   // MARK: Events
 
-  /// Waits for events for at most `milliseconds` (-1: without limit), records them, and wakes the waiters.
+  /// Waits for events for at most `nanoseconds` (-1: without limit), and keeps them for `deliver`.
   ///
-  /// One thread at a time.
-  func collect(waiting milliseconds: Int32) {
-    let most = 128
-    withUnsafeTemporaryAllocation(of: clinux_ready_event.self, capacity: most) { events in
+  /// Returns early after a wake-up. Called by the owner.
+  func take(waiting nanoseconds: Int64) {
+    // A negative count means that a signal handler has interrupted the call.
+    taken = Int(max(0, clinux_ready_wait(epoll, events, Int32(Self.most), nanoseconds)))
+  }
+
+  /// Records the taken events, and wakes their waiters.
+  ///
+  /// Called by the owner; by a worker in its drain, because the jobs then go to its ready queue without a message.
+  func deliver() {
+    let count = taken
+    taken = 0
+    for index in 0..<count { happened(events[index]) }
+  }
+
+  /// Delivers what was taken, or takes and delivers if the last look was `interval` ago.
+  ///
+  /// Called by a worker at the beginning of a drain, which has just read the clock.
+  func look(_ now: UInt64) {
+    if taken > 0 {
+      deliver()
+    } else if now &- lastTake >= Self.interval, watched.load(ordering: .relaxed) > 0 {
+      take(waiting: 0)
+      deliver()
+    } else {
+      return
+    }
+    lastTake = now
+  }
+
+  /// Takes and delivers events in place of a worker that is busy with one job.
+  ///
+  /// Called by the watchdog.
+  func takeForOwner() {
+    guard watched.load(ordering: .relaxed) > 0 else { return }
+    withUnsafeTemporaryAllocation(of: clinux_ready_event.self, capacity: Self.most) { events in
       let events = events.baseAddress.unsafelyUnwrapped
-      // A negative count means that a signal handler has interrupted the call.
-      let count = clinux_ready_wait(epoll, events, Int32(most), milliseconds)
-      for index in 0..<Int(max(0, count)) { happened(events[index].key, events[index].events) }
+      let count = Int(max(0, clinux_ready_wait(epoll, events, Int32(Self.most), 0)))
+      // The owner may go to sleep now, or sleep already.
+      for index in 0..<count where !happened(events[index]) { wakeUp() }
     }
   }
 
-  private func happened(_ key: UInt64, _ events: UInt32) {
-    let (index, generation) = (UInt32(truncatingIfNeeded: key), UInt32(truncatingIfNeeded: key >> 32))
-    guard let record = WatchTable.record(index) else { return clinux_eventfd_clear(wakeUpEvent) }
+  /// Returns false if it is the wake-up event.
+  @discardableResult
+  private func happened(_ event: clinux_ready_event) -> Bool {
+    let (index, generation) = (UInt32(truncatingIfNeeded: event.key), UInt32(truncatingIfNeeded: event.key >> 32))
+    guard let record = WatchTable.record(index) else { return false }
     let gone = CLINUX_POLL_FAILED.rawValue | CLINUX_POLL_HUNG_UP.rawValue
     let inner = CLINUX_POLL_READABLE.rawValue
     let sticks = gone | UInt32(CLINUX_READY_HALF_CLOSED.rawValue) | UInt32(CLINUX_READY_URGENT.rawValue)
-    if events & (inner | sticks) != 0 { record.happened(generation, sticks: events & sticks != 0) }
-    if events & (CLINUX_POLL_WRITABLE.rawValue | gone) != 0 { (record + 1).happened(generation, sticks: false) }
+    if event.events & (inner | sticks) != 0 { record.happened(generation, sticks: event.events & sticks != 0) }
+    if event.events & (CLINUX_POLL_WRITABLE.rawValue | gone) != 0 { (record + 1).happened(generation, sticks: false) }
+    return true
   }
 
-  /// Makes a `collect` that blocks return; if none blocks, the next one returns at once.
-  func wakeUp() { clinux_eventfd_signal(wakeUpEvent) }
-
-  // MARK: Thread
-
-  private static var stackBytes: Int { 256 << 10 }
-
-  /// Starts the thread that collects, detached.
-  func start() throws {
-    let code = SignalMask.whileBlocked {
-      let me = Unmanaged.passRetained(self)
-      let code = clinux_start_thread(Self.stackBytes, { Poller.main($0) }, me.toOpaque())
-      if code != 0 { me.release() }
-      return code
-    }
-    guard code == 0 else { throw DescriptorRefusal(code: code) }
-  }
-
-  /// Makes the thread end and release the poller.
-  func stop() {
-    isStopping.store(true, ordering: .releasing)
-    wakeUp()
-  }
-
-  private static func main(_ argument: UnsafeMutableRawPointer?) -> UnsafeMutableRawPointer? {
-    guard let argument else { return nil }
-    clinux_name_thread("co-poller")
-    let me = Unmanaged<Poller>.fromOpaque(argument)
-    me._withUnsafeGuaranteedRef { poller in
-      while !poller.isStopping.load(ordering: .acquiring) { poller.collect(waiting: -1) }
-    }
-    me.release()
-    return nil
+  /// Makes the owner's present or next `take` return.
+  ///
+  /// Any thread.
+  func wakeUp() {
+    if cco_facts.forked == 0 { clinux_eventfd_signal(wakeUpEvent) }
   }
 }

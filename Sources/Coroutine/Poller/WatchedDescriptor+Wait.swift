@@ -122,14 +122,16 @@ extension WatchedDescriptor {
     defer { leave() }
     // Two coroutines, one for each direction, may do this at once: both use the poller that was stored first, and the
     // second addition does nothing.
-    let mine = Unmanaged.passUnretained(try Poller.shared()).toOpaque()
+    let mine = Unmanaged.passUnretained(try Poller.forFirstWait()).toOpaque()
     let (isMine, stored) = poller.compareExchange(
       expected: 0,
       desired: UInt(bitPattern: mine),
       ordering: .acquiringAndReleasing
     )
     let chosen = isMine ? UnsafeRawPointer(mine) : UnsafeRawPointer(bitPattern: stored).unsafelyUnwrapped
-    try Unmanaged<Poller>.fromOpaque(chosen)._withUnsafeGuaranteedRef { try $0.watch(number, use) }
-    isWatched.store(true, ordering: .releasing)
+    try Unmanaged<Poller>.fromOpaque(chosen)._withUnsafeGuaranteedRef {
+      try $0.watch(number, use)
+      if !isWatched.exchange(true, ordering: .acquiringAndReleasing) { $0.watched.wrappingAdd(1, ordering: .relaxed) }
+    }
   }
 }

@@ -63,6 +63,12 @@ final class Scheduler: @unchecked Sendable {
   /// Written by the drain, which has just read the clock; read by any thread.
   let lastLook = Atomic<UInt64>(0)
 
+  /// A worker's poller, as an unmanaged reference; 0 before the first wait for a descriptor, and on every other
+  /// scheduler.
+  ///
+  /// Set once (WorkerPool+Pollers.swift).
+  let poller = Atomic<UInt>(0)
+
   // Accessed by the drain only.
   @exclusivity(unchecked) var timeSlice = TimeSlice()
   @exclusivity(unchecked) var idleSpin = IdleSpin()

@@ -6,7 +6,8 @@ import Synchronization
 // little later, if a worker could help; every 25 ms if all are busy.
 //
 // A worker whose current job computes for long, or blocks, cannot run its other work. Ready jobs, messages and timers
-// that wait there in two inspections in a row are moved to an idle worker. The watchdog itself handles the cancellation
+// that wait there in two inspections in a row are moved to an idle worker. So are the jobs whose descriptors are ready:
+// the watchdog takes the events for the worker, and sends the jobs as messages. It itself handles the cancellation
 // of parked jobs of that worker (Interrupt.swift). An idle worker runs the handlers that are bound to that worker, in
 // their order (HandlerQueue.swift).
 //
@@ -82,6 +83,10 @@ extension WorkerPool {
         continue
       }
       let last = lastSeen[index]
+      // A worker that has read its clock since has looked at its descriptors, or will soon.
+      if worker.lastLook.load(ordering: .relaxed) == last.lastLook {
+        worker.ownPoller?._withUnsafeGuaranteedRef { $0.takeForOwner() }
+      }
       var seen = Seen(worker)
       // Counted from the first inspection with this `lastLook`, which is old if the worker has just got work.
       if seen.lastLook == last.lastLook { (seen.busySince, seen.isReported) = (last.busySince, last.isReported) }

@@ -3,25 +3,18 @@ import Dispatch
 import Glibc
 import Synchronization
 
-// A host that is a thread of the worker pool. The thread runs the drains of one scheduler, and sleeps between them.
-//
-//               submit                       the thread                   nothing to do
-//   UNSTARTED ----------> SUBMITTED <===> RUNNING ----------> SLEEPING ---------------> RUNNING
-//                             ^      submit  |                   |    the timer is due
-//                             |              |                   | submit, and a wake-up
-//                             +--------------+-------------------+
+// A host that is a thread of the worker pool. The thread runs the drains of one scheduler, and sleeps between them: in
+// its poller, if it has one, else on a word. WorkerWord.swift has its states, and why no submission is lost.
 //
 // `submit` is called by the thread that has moved the inbox out of `idle`, and by the drain when its time slice is used
-// up. So at most one submission is pending (Scheduler.swift, 1).
+// up. So at most one submission is pending (Scheduler.swift, 1). Only the thread runs the scheduler's drains. `timer`
+// is accessed by them and by the thread, so by one thread.
 //
-// Invariants
-//  1. Every submission is followed by a drain. `submit` exchanges SUBMITTED for the old state; the thread exchanges
-//     RUNNING for it, and drains if it finds SUBMITTED. Both are read-modify-writes of one word, so no SUBMITTED is
-//     overwritten unseen.
-//  2. The thread sleeps only in SLEEPING, which it reaches from RUNNING by compare-and-swap: a submission before that
-//     makes it fail. A submission after it finds SLEEPING, and wakes the thread. The kernel compares the word when the
-//     thread goes to sleep, so a wake-up between the two is not lost.
-//  3. Only the thread runs the scheduler's drains. `timer` is accessed by them and by the thread, so by one thread.
+// Descriptors. The sleep in the poller is also the look at the descriptors: it ends when one is ready, and keeps the
+// events. Then the thread moves the inbox out of `idle` itself, and the drain delivers the events first of all,
+// straight to the ready queue. If another thread has moved the inbox before, it submits; then the events are delivered
+// here, as messages. A worker that is busy looks without waiting at the beginning of each drain, so once in a time
+// slice (Poller.look).
 //
 // Timers. The drain sets the time of the next timer before it goes idle, and the thread sleeps until then at most. If
 // another thread starts an earlier timer, it sends a message (Scheduler.add). When the timer is due, the thread moves
@@ -32,17 +25,12 @@ import Synchronization
 final class WorkerHost: Host, @unchecked Sendable {
   // Sound because the state is atomic, and the invariants name the guard of everything else.
 
-  private let state = Atomic<UInt32>(WorkerHost.unstarted)
+  private let word = WorkerWord()
   /// The time of the next timer; `max` means none.
   @exclusivity(unchecked) private var timer = UInt64.max
   /// The thread, once it runs; 0 before.
   private let thread = Atomic<UInt>(0)
   private let index: Int
-
-  private static var unstarted: UInt32 { 0 }
-  private static var submitted: UInt32 { 1 }
-  private static var running: UInt32 { 2 }
-  private static var sleeping: UInt32 { 3 }
 
   private init(_ label: String, _ index: Int) {
     self.index = index
@@ -66,11 +54,11 @@ final class WorkerHost: Host, @unchecked Sendable {
   // MARK: Host
 
   override func submit(_ scheduler: Scheduler, _ anchor: Anchor?) -> Bool {
-    let old = state.exchange(Self.submitted, ordering: .acquiringAndReleasing)
-    if old == Self.sleeping {
-      withWord { clinux_futex_wake($0) }
-    } else if old == Self.unstarted {
-      start(scheduler)
+    switch word.submit() {
+    case .nothing: break
+    case .start: start(scheduler)
+    case .wake: word.wake()
+    case .signal: scheduler.ownPoller?._withUnsafeGuaranteedRef { $0.wakeUp() }
     }
     return true
   }
@@ -110,11 +98,13 @@ final class WorkerHost: Host, @unchecked Sendable {
 
   private func serve(_ scheduler: Scheduler) -> Never {
     while true {
-      if state.exchange(Self.running, ordering: .acquiringAndReleasing) == Self.submitted {
+      if word.begin() {
         scheduler.drain()
+      } else if let poller = scheduler.ownPoller, poller._withUnsafeGuaranteedRef({ $0.taken > 0 }) {
+        // If that fails, another thread has just woken the inbox, and submits.
+        if scheduler.inbox.wakeUp() { scheduler.drain() } else { poller._withUnsafeGuaranteedRef { $0.deliver() } }
       } else if timer <= scheduler.clock {
         timer = .max
-        // If that fails, another thread has just woken the inbox, and submits.
         if scheduler.inbox.wakeUp() { scheduler.drain() }
       } else {
         sleep(scheduler)
@@ -122,22 +112,18 @@ final class WorkerHost: Host, @unchecked Sendable {
     }
   }
 
-  /// Sleeps until the next submission or timer.
+  /// Sleeps until the next submission, timer or event.
   ///
-  /// May return early; the caller checks the state and the timer again.
+  /// May return early; the caller checks all of them again.
   private func sleep(_ scheduler: Scheduler) {
     let now = scheduler.clock
-    let time: UInt64 = timer == .max ? 0 : timer > now ? timer - now : 1
-    let (isSleeping, _) = state.compareExchange(
-      expected: Self.running,
-      desired: Self.sleeping,
-      ordering: .acquiringAndReleasing
-    )
-    if isSleeping { withWord { _ = clinux_futex_wait($0, Self.sleeping, time) } }
-  }
-
-  /// Passes the address of the state, which does not move.
-  private func withWord(_ body: (UnsafePointer<UInt32>) -> Void) {
-    withUnsafePointer(to: state) { body(UnsafeRawPointer($0).assumingMemoryBound(to: UInt32.self)) }
+    let time: UInt64? = timer == .max ? nil : timer > now ? timer - now : 1
+    let poller = scheduler.ownPoller
+    guard word.mayRest(inPoller: poller != nil) else { return }
+    if let poller {
+      poller._withUnsafeGuaranteedRef { $0.take(waiting: time.map(Int64.init(clamping:)) ?? -1) }
+    } else {
+      word.sleep(atMost: time ?? 0)
+    }
   }
 }

@@ -1,0 +1,73 @@
+internal import CLinux
+import Glibc
+import Synchronization
+
+// The poller of the process for the descriptors that no worker's poller watches, and its thread.
+//
+//   STARTED --take, deliver, …--> STOPPING (`stop` signals the thread) --> ENDED (the thread releases the poller)
+
+extension Poller {
+  private static let lock = SpinLock()
+  // Sound because it is read and written under `lock`.
+  nonisolated(unsafe) private static var made: Poller?
+
+  /// Returns the poller of the process, which is created and started at the first wait that needs it.
+  ///
+  /// If that fails, a later wait tries again.
+  static func shared() throws -> Poller {
+    if let made = lock.withLock({ made }) { return made }
+    // Started before it is published, so that no wait finds a poller without a thread.
+    let mine = try Poller()
+    try mine.start()
+    // If two threads have created a poller at once, one of the two is stopped.
+    let kept = lock.withLock {
+      if made == nil { made = mine }
+      return made.unsafelyUnwrapped
+    }
+    if kept !== mine { mine.stop() }
+    return kept
+  }
+
+  /// The poller for a descriptor that the running coroutine is the first to wait for.
+  static func forFirstWait() throws -> Poller {
+    if let worker = Carrier.current?.pointee.scheduler,
+      let own = worker._withUnsafeGuaranteedRef({ $0.pollerOfWorker() })
+    {
+      return own
+    }
+    return try shared()
+  }
+
+  private static var stackBytes: Int { 256 << 10 }
+
+  /// Starts the thread that owns the poller, detached.
+  private func start() throws {
+    let code = SignalMask.whileBlocked {
+      let me = Unmanaged.passRetained(self)
+      let code = clinux_start_thread(Self.stackBytes, { Poller.main($0) }, me.toOpaque())
+      if code != 0 { me.release() }
+      return code
+    }
+    guard code == 0 else { throw DescriptorRefusal(code: code) }
+  }
+
+  /// Makes the thread end and release the poller.
+  private func stop() {
+    isStopping.store(true, ordering: .releasing)
+    wakeUp()
+  }
+
+  private static func main(_ argument: UnsafeMutableRawPointer?) -> UnsafeMutableRawPointer? {
+    guard let argument else { return nil }
+    clinux_name_thread("co-poller")
+    let me = Unmanaged<Poller>.fromOpaque(argument)
+    me._withUnsafeGuaranteedRef { poller in
+      while !poller.isStopping.load(ordering: .acquiring) {
+        poller.take(waiting: -1)
+        poller.deliver()
+      }
+    }
+    me.release()
+    return nil
+  }
+}

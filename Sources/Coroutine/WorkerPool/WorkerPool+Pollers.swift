@@ -1,0 +1,57 @@
+import Synchronization
+
+// The pollers of the workers. All are made at the first wait of a coroutine on a worker, so that a program that waits
+// for no descriptor has none, and one that does has a constant number from then on. If one cannot be made, because no
+// descriptor is free, the next first wait for a descriptor tries again. Until then, the poller with a thread watches
+// what that worker's coroutines wait for, or the wait throws the error.
+//
+// Spare workers have no pollers: a connection would stay with a worker that is there to finish others' work. What their
+// coroutines wait for is added to another worker's poller.
+//
+// A worker that sleeps on its word while its poller is made takes no events. So a coroutine adds descriptors to the
+// poller of the worker that runs it: that worker is awake, and sleeps in its poller afterwards (WorkerHost.sleep). A
+// coroutine of a spare worker wakes the other worker first: either this moves the inbox out of `idle`, or that worker
+// has not gone idle yet, and reads after it has that it has a poller.
+
+extension WorkerPool {
+  private static let pollerLock = ThreadLock()
+
+  /// Makes the pollers that are missing; stops at the first that cannot be made.
+  fileprivate func makePollers() {
+    Self.pollerLock.withLock {
+      for worker in workers where !worker.hasPoller {
+        guard let made = try? Poller() else { return }
+        // Never released, as the worker is not.
+        let address = UInt(bitPattern: Unmanaged.passRetained(made).toOpaque())
+        worker.poller.store(address, ordering: .sequentiallyConsistent)
+      }
+    }
+  }
+}
+
+extension Scheduler {
+  /// Whether this is a worker with a poller.
+  var hasPoller: Bool {
+    @inline(__always) get { poller.load(ordering: .acquiring) != 0 }
+  }
+
+  /// The worker's poller, if it has one.
+  var ownPoller: Unmanaged<Poller>? {
+    UnsafeRawPointer(bitPattern: poller.load(ordering: .acquiring)).map(Unmanaged.fromOpaque)
+  }
+
+  /// Returns the poller for the descriptors of this worker's coroutines; nil if this is no worker, or if none could be
+  /// made.
+  func pollerOfWorker() -> Poller? {
+    guard let pool = readyQueue.pointee.workerPool?.takeUnretainedValue() else { return nil }
+    let worker = pool.workers[Int(index) % pool.workers.count]
+    if !worker.hasPoller { pool.makePollers() }
+    guard let poller = worker.ownPoller else { return nil }
+    if worker !== self, worker.inbox.wakeUp() { worker.submit() }
+    return poller.takeUnretainedValue()
+  }
+
+  /// Takes and delivers events if it is time to; called by a drain that begins.
+  @inline(never)
+  func lookAtDescriptors(_ now: UInt64) { ownPoller?._withUnsafeGuaranteedRef { $0.look(now) } }
+}
