@@ -86,4 +86,40 @@ struct SharingTests {
     #expect(found.isComplete)
     #expect(seen.withLock { $0 } == [true, false])
   }
+  @Test func `a stop depends on each look at it, of its scope and of the scopes inside`() {
+    func outcomes(_ sharing: Sharing) -> Set<[Bool]> {
+      let seen = Mutex<Set<[Bool]>>([])
+      let found = explore(.exhaustive(), sharing: sharing) {
+        let looks = Cell<[Bool]>([])
+        try co_scope { outer in
+          let looking = outer.launch {
+            try co_scope { inner in
+              inner.launch {
+                let signal = co_stopping
+                for _ in 0..<2 {
+                  looks.value.append(signal.isTold)
+                  try co_yield()
+                  looks.value.append(co_isStopping)
+                  try co_yield()
+                }
+              }
+            }
+          }
+          outer.launch {
+            for seconds in [100, 200] {
+              try co_yield()
+              outer.stop(within: .seconds(seconds))
+            }
+          }
+          try looking.join()
+        }
+        seen.withLock { _ = $0.insert(looks.value) }
+      }
+      #expect(found.isComplete)
+      return seen.withLock { $0 }
+    }
+    let all = outcomes(.memory)
+    #expect(all.count == 5)
+    #expect(outcomes(.waits) == all)
+  }
 }

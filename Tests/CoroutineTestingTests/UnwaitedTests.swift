@@ -6,23 +6,36 @@ import Testing
 /// Exhaustive search over calls that never wait: which of two comes first must not be left out.
 @Suite(.timeLimit(.minutes(5)))
 struct UnwaitedTests {
-  /// A pair of calls on one object whose results show their order.
+  typealias Call = @Sendable () throws -> String
+
+  /// Two calls on one object whose results show their order.
+  struct Calls {
+    /// A use before `one`: a coroutine's first use of an object is explored in any case.
+    var first: Call?
+    let one: Call
+    let other: Call
+    /// A look at the object after both.
+    var last: Call = { "" }
+  }
+
   struct Pair: Sendable, CustomTestStringConvertible {
     let testDescription: String
-    /// Creates the object, and returns the two calls.
-    let make: @Sendable () -> (@Sendable () throws -> String, @Sendable () throws -> String)
-
+    /// Creates the object, and returns the calls.
+    let make: @Sendable () throws -> Calls
     /// The number of rounds, and of preemptions: fewer for a pair that waits, because each wait is a step more.
     let rounds: Int
 
-    init(
-      _ name: String,
-      rounds: Int = 3,
-      _ make: @escaping @Sendable () -> (@Sendable () throws -> String, @Sendable () throws -> String)
-    ) {
+    init(_ name: String, rounds: Int, _ make: @escaping @Sendable () throws -> Calls) {
       testDescription = name
       self.rounds = rounds
       self.make = make
+    }
+
+    init(_ name: String, rounds: Int = 3, _ make: @escaping @Sendable () throws -> (Call, Call)) {
+      self.init(name, rounds: rounds) { () throws -> Calls in
+        let (one, other) = try make()
+        return Calls(one: one, other: other)
+      }
     }
   }
 
@@ -49,7 +62,7 @@ struct UnwaitedTests {
     }
   }
 
-  static let pairs = [
+  static let pairs: [Pair] = [
     Pair("trySend and trySend") {
       let channel = Channel<Int>(1)
       return ({ "\(channel.trySend(1))" }, { "\(channel.trySend(2))" })
@@ -157,8 +170,9 @@ struct UnwaitedTests {
   private func outcomes(_ pair: Pair, _ sharing: Sharing) -> (seen: Set<String>, runs: Int) {
     let seen = Mutex<Set<String>>([])
     let found = explore(.exhaustive(preemptions: pair.rounds), sharing: sharing) {
-      let rounds = (0..<pair.rounds).map { _ in pair.make() }
-      let jobs = [rounds.map(\.0), rounds.map(\.1)].map { calls in
+      let rounds = try (0..<pair.rounds).map { _ in try pair.make() }
+      let calls = [rounds.flatMap { [$0.first, $0.one].compactMap(\.self) }, rounds.map(\.other)]
+      let jobs = calls.map { calls in
         co_launch {
           try calls.map { call in
             let result = try call()
@@ -167,14 +181,14 @@ struct UnwaitedTests {
           }
         }
       }
-      let results = try jobs.map { try $0.join() }
+      let results = try jobs.map { try $0.join() } + [try rounds.map { try $0.last() }]
       seen.withLock { _ = $0.insert("\(results)") }
     }
     #expect(found.isComplete)
     return (seen.withLock { $0 }, found.runs)
   }
 
-  @Test(.enabled(if: !isSanitized), arguments: pairs)
+  @Test(.enabled(if: !isSanitized), arguments: pairs + pairsOfPromises + pairsOfActors)
   func `both orders are tried of two calls that never wait`(pair: Pair) {
     let all = outcomes(pair, .memory)
     let reduced = outcomes(pair, .waits)

@@ -74,6 +74,7 @@ extension UnsafeMutablePointer where Pointee == AskWaiter {
   /// Unlinks and detaches an asker that gives up or was failed: from then on no other thread knows the waiter.
   @usableFromInline
   func withdraw(from actor: ActorLife) {
+    Host.touches(actor)
     actor.asksLock.lock()
     actor.asks.remove(waitNode)
     detach(pointee.state)
@@ -210,5 +211,8 @@ extension ActorRef {
   /// The number of answers that came after their ask had been given up.
   ///
   /// May be read on any thread.
-  public var lateAnswers: Int { core.asksLock.withLock { core.lateCount } }
+  public var lateAnswers: Int {
+    Host.touches(core)
+    return core.asksLock.withLock { core.lateCount }
+  }
 }

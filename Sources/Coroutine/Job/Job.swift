@@ -113,6 +113,7 @@ public final class Job<Success: Sendable>: AnyJob, @unchecked Sendable {
   /// thread.
   @discardableResult
   public func finally(on queue: DispatchQueue? = nil, _ body: @escaping @Sendable () -> Void) -> Self {
+    Host.touches(UInt(bitPattern: completion))
     let handlerTarget = completion.handlerTarget(on: queue)
     if !completion.add(ClosureCallback { handlerTarget.deliver(body) }, observes: false) { handlerTarget.deliver(body) }
     return self

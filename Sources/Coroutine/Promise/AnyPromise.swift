@@ -133,7 +133,7 @@ public class AnyPromise: @unchecked Sendable {
     Inspection.letFinish(self)
     if completion.isSettled {
       if wasCancelled.load(ordering: .relaxed) { completion.pointee.lock.withLock {} }
-      if isRejected, !completion.pointee.isObserved.load(ordering: .acquiring) { reportUnseen() }
+      if hasFailed, !completion.pointee.isObserved.load(ordering: .acquiring) { reportUnseen() }
     } else if wasAwaited || completion.pointee.waiters.first != nil {
       abandon()
     }
@@ -172,11 +172,19 @@ public class AnyPromise: @unchecked Sendable {
 
   /// Whether the promise has a value.
   public final var isFulfilled: Bool {
-    completion.pointee.state.load(ordering: .acquiring) == Completion.succeeded
+    Host.touches(UInt(bitPattern: completion))
+    return completion.pointee.state.load(ordering: .acquiring) == Completion.succeeded
   }
 
   /// Whether the promise has an error, including the error of `cancel`.
-  public final var isRejected: Bool { completion.pointee.state.load(ordering: .acquiring) == Completion.failed }
+  public final var isRejected: Bool {
+    Host.touches(UInt(bitPattern: completion))
+    return hasFailed
+  }
+
+  @usableFromInline final var hasFailed: Bool {
+    completion.pointee.state.load(ordering: .acquiring) == Completion.failed
+  }
 
   /// The error that the promise was rejected with, or nil if it was not rejected.
   ///

@@ -130,9 +130,13 @@ private final class ProgressUpdates: @unchecked Sendable {
 
   init() {}
 
-  var latest: ProgressUpdate? { lock.withLock { last } }
+  var latest: ProgressUpdate? {
+    Host.touches(self)
+    return lock.withLock { last }
+  }
 
   func put(_ update: ProgressUpdate) {
+    Host.touches(self)
     lock.withLock {
       last = update
       version += 1
@@ -141,7 +145,8 @@ private final class ProgressUpdates: @unchecked Sendable {
   }
 
   func newer(than seen: Int) -> (ProgressUpdate, version: Int)? {
-    lock.withLock { version > seen ? last.map { ($0, version) } : nil }
+    Host.touches(self)
+    return lock.withLock { version > seen ? last.map { ($0, version) } : nil }
   }
 
   /// Returns a promise to wait for.

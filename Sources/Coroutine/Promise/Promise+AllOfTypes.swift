@@ -21,7 +21,7 @@ extension Promise where Success == Void {
     var failure: (any Error)?
     let read = readers
     all.wait(for: members, losers) { member, index, isLast in
-      if member.isRejected {
+      if member.hasFailed {
         failure = member.completion.pointee.failure
         return true
       }

@@ -76,7 +76,7 @@ extension Promise {
     let slots = Slots<Success>(promises.count)
     var failure: (any Error)?
     all.wait(for: promises, losers) { member, index, isLast in
-      if member.isRejected {
+      if member.hasFailed {
         failure = member.completion.pointee.failure
         return true
       }
@@ -123,7 +123,7 @@ extension Promise {
     file: StaticString = #fileID,
     line: UInt = #line
   ) -> Promise {
-    first(of: promises, losers, LaunchSite(file: file, line: line)) { !$0.isRejected }
+    first(of: promises, losers, LaunchSite(file: file, line: line)) { !$0.hasFailed }
   }
 
   /// Returns a promise for the outcome of the first promise to settle.

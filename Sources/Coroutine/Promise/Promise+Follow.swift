@@ -81,6 +81,9 @@ extension AnyPromise {
   ) -> Bool {
     var held = Held()
     defer { held.giveUp() }
+    // Before the locks: the world allocates.
+    Host.touches(UInt(bitPattern: completion))
+    Host.touches(UInt(bitPattern: other.completion))
     Following.lock.lock()
     if other === self || isAwaited(by: other, &held) {
       Following.lock.unlock()

@@ -58,6 +58,7 @@ extension AnyPromise {
   private final func join(_ upstream: AnyPromise, _ worker: Unmanaged<Scheduler>?) {
     let reference = Unmanaged.passUnretained(self)
     cco_retain_unshared(reference.toOpaque())
+    Host.touches(UInt(bitPattern: upstream.completion))
     upstream.completion.pointee.lock.lock()
     if let worker { scheduler = upstream.completion.workerOfHandlers(worker) }
     let isLinked = !upstream.completion.pointee.isReleased
@@ -93,6 +94,7 @@ extension AnyPromise {
 
   private final func upstreamSettled(_ reference: Unmanaged<AnyPromise>, _ memberIndex: Int) {
     if memberIndex >= 0 { return memberSettled(reference, memberIndex) }
+    Host.touches(UInt(bitPattern: completion))
     completion.pointee.lock.lock()
     guard let upstream = upstream.take(), !completion.isSettled else {
       // The promise was cancelled, or settled from outside, in the meantime.
@@ -102,7 +104,7 @@ extension AnyPromise {
       return isPosted ? Self.post(reference) : Self.giveUpLink(reference)
     }
     upstream._withUnsafeGuaranteedRef { upstream in
-      if upstream.isRejected {
+      if upstream.hasFailed {
         completion.pointee.failure = upstream.completion.pointee.failure
         if kind.contains(.failure) { return postLocked(reference) }
         phase = .free

@@ -9,7 +9,7 @@ public func &&& <A: Sendable, B: Sendable>(a: Promise<A>, b: Promise<B>) -> Prom
   var (first, second): (A?, B?) = (nil, nil)
   var failure: (any Error)?
   both.wait(for: [a, b], .leftRunning) { member, index, isLast in
-    if member.isRejected {
+    if member.hasFailed {
       failure = member.completion.pointee.failure
       return true
     }

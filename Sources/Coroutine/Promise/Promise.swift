@@ -174,6 +174,7 @@ public class Promise<Success: Sendable>: AnyPromise, Awaitable, @unchecked Senda
   /// another one is being called is called after it. A callback may link and settle promises as other code does. If it
   /// settles the next promise, that one's callbacks nest on the stack; ``follow(_:)`` does not nest.
   public final func observe(_ completion: @escaping @Sendable (Result<Success, any Error>) -> Void) -> Observation {
+    Host.touches(UInt(bitPattern: self.completion))
     // Sound because a promise calls its callbacks while it is in use or, at the latest, in its deinit.
     let callback = ClosureCallback { [unowned(unsafe) self] in
       completion(self.completion.outcome(as: Success.self).unsafelyUnwrapped)

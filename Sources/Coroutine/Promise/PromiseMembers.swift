@@ -184,6 +184,8 @@ extension AnyPromise {
   /// Joins a member, unless an earlier member has decided the combinator, which has then left this member.
   private final func join(_ member: AnyPromise, at index: Int, _ members: Members) {
     let waiter = members.waiter(at: index)
+    // Before the locks: the world allocates.
+    Host.touches(UInt(bitPattern: member.completion))
     completion.pointee.lock.lock()
     guard members.isAttached(index) else {
       completion.pointee.lock.unlock()

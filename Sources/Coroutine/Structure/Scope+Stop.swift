@@ -38,6 +38,8 @@ extension Scope {
   }
 
   var isStopping: Bool {
+    // The signal may not exist yet.
+    Host.touches(self)
     lock.lock()
     let signal = signal
     lock.unlock()
@@ -46,6 +48,7 @@ extension Scope {
 
   /// The scope's signal, created at the first use.
   var stopSignal: StopSignal {
+    Host.touches(self)
     lock.lock()
     let known = signal
     lock.unlock()

@@ -104,6 +104,7 @@ extension Job: Awaitable {
   ///
   /// Starts a lazy job.
   public func observe(_ completion: @escaping @Sendable (Result<Success, any Error>) -> Void) -> Observation {
+    Host.touches(UInt(bitPattern: self.completion))
     start()
     let callback = ClosureCallback { completion(self.completion.outcome(as: Success.self).unsafelyUnwrapped) }
     guard self.completion.add(callback) else {

@@ -169,6 +169,7 @@ final class SupervisorCore: ActorLife, @unchecked Sendable {
       case .restForOne: Array(all.drop { $0 !== child.life })
       }
     try endLives(affected, while: { try self.events.receive() })
+    Host.touches(self)
     restartCount.wrappingAdd(1, ordering: .relaxed)
     onRestart?(end)
     begin(affected)
