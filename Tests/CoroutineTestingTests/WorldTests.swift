@@ -320,4 +320,62 @@ struct WorldTests {
     }
     #expect(inner == .seconds(2))
   }
+  @Test func `waits that end together end in the order in which they began, however far ahead that was`() throws {
+    // Moments whose distances from the end lie in different levels of a timer wheel, several waits at each.
+    let moments = [0, 1, 2_000_000_000, 3_599_000_000_000, 3_599_999_000_000, 3_599_999_900_000, 3_599_999_999_999]
+    let end = Duration.seconds(3600)
+    let log = Log()
+    let world = World()
+    try world.run {
+      let jobs = moments.enumerated().flatMap { index, moment in
+        (0..<5).map { number in
+          co_launch {
+            try co_delay(.nanoseconds(moment))
+            try co_delay(end - world.now)
+            log("\(index).\(number)")
+          }
+        }
+      }
+      for job in jobs { try job.join() }
+      #expect(world.now == end)
+    }
+    #expect(log.lines == moments.indices.flatMap { index in (0..<5).map { "\(index).\($0)" } })
+  }
+
+  @Test func `calls of timers that end together are made in the order of their starts`() throws {
+    let log = Log()
+    try World().run {
+      let world = try #require(World.current)
+      for (number, moment) in [0, 1, 59, 60].enumerated() {
+        try co_delay(.seconds(moment) - world.now)
+        // Both kinds of timers: a promise's, and a coroutine's.
+        _ = Promise<Void>.after(.seconds(100) - world.now).then { log("after \(number)") }
+        co_launch {
+          try co_delay(.seconds(100) - world.now)
+          log("delay \(number)")
+        }
+        try world.settle()
+      }
+      try co_delay(.seconds(100))
+    }
+    #expect(log.lines.filter { $0.hasPrefix("after") } == (0..<4).map { "after \($0)" })
+    #expect(log.lines.filter { $0.hasPrefix("delay") } == (0..<4).map { "delay \($0)" })
+  }
+
+  @Test func `a queue that only the world holds keeps its address, so that no other queue is taken for it`() throws {
+    final class Weak: @unchecked Sendable {
+      // Sound because one thread uses it.
+      weak var queue: DispatchQueue?
+    }
+    let first = Weak()
+    try World().run {
+      for number in 0..<10 {
+        let queue = DispatchQueue(label: "passing")
+        try co_launch(on: queue) {}.join()
+        if number == 0 { first.queue = queue }
+      }
+      #expect(first.queue != nil)
+    }
+    #expect(first.queue == nil)
+  }
 }
