@@ -387,6 +387,28 @@ struct NetworkBeforeTests {
     #expect(found.failure?.error is Wrong)
   }
 
+  @Test func `of several hosts that were never added, the first by name fails the run, in every process`() {
+    let names = (10..<30).map { "host \($0)" }
+    for isReversed in [false, true] {
+      let world = World()
+      for name in isReversed ? names.reversed() : names { world.network.partition("body", name) }
+      #expect(throws: UnknownHost.self) { try world.run {} }
+      let error = #expect(throws: UnknownHost.self) {
+        try World().run {
+          for name in names { World.current?.network.partition(name, "body") }
+        }
+      }
+      #expect(error?.name == names[0])
+    }
+  }
+
+  @Test func `an error of a host comes before that of a link to a host that was never added`() {
+    let world = World()
+    world.network.partition("body", "sever")
+    world.network.host("broken") { throw Lost() }
+    #expect(throws: Lost.self) { try world.run { try world.settle() } }
+  }
+
   @Test func `a network is not changed from outside of its world while it runs`() async {
     let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
       let world = World()

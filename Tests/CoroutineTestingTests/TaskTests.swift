@@ -205,6 +205,17 @@ struct TaskTests {
     }
   }
 
+  @Test func `an executor that outlives its world runs Tasks elsewhere`() async throws {
+    let executor = Cell<CoroutineExecutor?>(nil)
+    try await onOwnThread {
+      try World().run { executor.value = CoroutineExecutor(DispatchQueue(label: "inside")) }
+    }
+    let ledger = Ledger(on: try #require(executor.value))
+    #expect(await Task(executorPreference: executor.value) { 5 }.value == 5)
+    await ledger.add(7)
+    #expect(await ledger.sum == 7)
+  }
+
   @Test func `a Task that outlives its world ends elsewhere`() async throws {
     let gate = AsyncStream<Int>.makeStream()
     let end = AsyncStream<Int>.makeStream()
@@ -249,6 +260,7 @@ private actor Ledger {
   func add(_ amount: Int) { sum += amount }
 
   init(on queue: DispatchQueue) { executor = CoroutineExecutor(queue) }
+  init(on executor: CoroutineExecutor) { self.executor = executor }
 }
 
 private struct LostUpdate: Error {}

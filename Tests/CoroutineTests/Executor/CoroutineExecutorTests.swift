@@ -157,6 +157,23 @@ struct CoroutineExecutorTests {
     #expect(host.count == 1)
   }
 
+  @Test func `an executor whose queue nobody else holds still runs Tasks on it`() async throws {
+    weak var held: DispatchQueue?
+    let executor: CoroutineExecutor
+    do {
+      let queue = taggedQueue("held")
+      held = queue
+      executor = CoroutineExecutor(queue)
+    }
+    // A drain holds its queue as well: after the first one has ended, the executor is the only holder.
+    for _ in 0..<3 {
+      #expect(await Task(executorPreference: executor) { currentTag }.value == "held")
+      for _ in 0..<100 { await Task.yield() }
+      #expect(held != nil)
+    }
+    withExtendedLifetime(executor) {}
+  }
+
   @Test func `an executor keeps its queue alive, and lets go of it`() async throws {
     weak var gone: DispatchQueue?
     do {

@@ -100,6 +100,19 @@ struct ScopeStopTests {
     }
   }
 
+  @Test(.inWorlds) func `a stop after the scope's end does nothing, and leaves nothing behind`() throws {
+    let (scope, signal) = try co_scope { scope in
+      (scope, try scope.launch { co_stopping }.join())
+    }
+    // A coroutine that waited to cancel the scope would be left running at the world's end.
+    scope.stop(within: .seconds(100))
+    scope.stop(within: .zero)
+    try settleWorld()
+    #expect(!co_isStopping && !co_isCancelled)
+    #expect(worldTime == .zero)
+    withExtendedLifetime(signal) {}
+  }
+
   @Test func `a select waits for the stop or for something else`() async throws {
     let heard = try await co_launch { () -> String in
       try co_scope { scope in
