@@ -10,6 +10,15 @@ import Harness
 @main
 struct Worlds {
   static func main() throws {
+    let arguments = CommandLine.arguments.dropFirst()
+    if arguments.first == "--calls" {
+      // The names; with a name and a number, so many calls.
+      guard arguments.count == 3 else { return print(Calls.all.map(\.name).joined(separator: "\n")) }
+      guard let count = Int(arguments[3]), let call = Calls.all.first(where: { $0.name == arguments[2] }) else {
+        fail("worlds --calls NAME COUNT")
+      }
+      return call.run(count)
+    }
     print("Processor: \(Machine.description)\n")
     for warning in Machine.warnings { print("Careful: \(warning)\n") }
     let trip = least(5) { _ = cprobe_raw_round_trips(1_000_000, CPROBE_RECONCILED) } / 1_000_000
