@@ -27,9 +27,9 @@ public enum Sharing: Sendable {
   ///
   /// An exhaustive search then skips schedules that differ only in the order of steps that touch different objects.
   ///
-  /// A step touches the object that it waits for, the objects that its coroutine has used before, and the coroutines
-  /// that it wakes, launches or cancels. A step depends on every other step if it makes its coroutine's first call on
-  /// an object that never waits (`trySend`, `fulfill`, `isFinished`), if it follows a `co_point()`, or if it is a
-  /// part of a Task or a handler. So no outcome is left out; more schedules than necessary may be tried.
+  /// A step touches the object that it waits for, the objects that its coroutine has used before, the coroutines that
+  /// it wakes, launches or cancels, and their queues. A step depends on every other step if it makes its coroutine's
+  /// first call on an object that never waits (`trySend`, `fulfill`, `isFinished`), if it follows a `co_point()`, or if
+  /// it is a part of a Task or a handler. So no outcome is left out; more schedules than necessary may be tried.
   case waits
 }

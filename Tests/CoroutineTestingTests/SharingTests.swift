@@ -1,5 +1,6 @@
 import Coroutine
 import CoroutineTesting
+import Dispatch
 import Synchronization
 import Testing
 
@@ -121,5 +122,26 @@ struct SharingTests {
     let all = outcomes(.memory)
     #expect(all.count == 5)
     #expect(outcomes(.waits) == all)
+  }
+  @Test func `a launch on a queue is a use of the queue, whose order it decides`() {
+    let seen = Mutex<Set<String>>([])
+    let found = explore(.exhaustive(preemptions: .max), sharing: .waits) {
+      let queue = DispatchQueue(label: "shared")
+      let order = Cell("")
+      let jobs = ["ab", "cd"].map { letters in
+        co_launch {
+          let own = Channel<Int>(.unbounded)
+          for letter in letters {
+            try own.send(1)
+            co_launch(on: queue) { order.value.append(letter) }
+          }
+        }
+      }
+      for job in jobs { try job.join() }
+      try World.current?.settle()
+      seen.withLock { _ = $0.insert(order.value) }
+    }
+    #expect(found.isComplete)
+    #expect(seen.withLock { $0 } == ["abcd", "acbd", "acdb", "cabd", "cadb", "cdab"])
   }
 }

@@ -78,7 +78,8 @@ final class ActorWatcher: @unchecked Sendable {
   var wasCalled: Bool { state.load(ordering: .acquiring) == Self.called }
 
   private func leaves(to next: UInt8) -> Bool {
-    state.compareExchange(expected: Self.waiting, desired: next, ordering: .acquiringAndReleasing).exchanged
+    Host.touches(self)
+    return state.compareExchange(expected: Self.waiting, desired: next, ordering: .acquiringAndReleasing).exchanged
   }
 
   func fire(_ end: ActorEnd) {

@@ -42,6 +42,8 @@ final class SimulatedExecutor {
   }
 
   /// Adds a job, a Swift job or a handler that has become ready.
+  ///
+  /// A queue's order is that of these calls, so the running step has touched the queue.
   func add(_ message: Inbox.Message, to candidates: inout CandidateList) {
     switch message {
     case .job(let job) where !isSerial:
@@ -49,6 +51,7 @@ final class SimulatedExecutor {
     case .swiftJob where !isSerial:
       candidates.append(Candidate(message, id: Candidate.noJob | world.takeID(), self, isHead: false))
     default:
+      world.touches(UInt(bitPattern: carrier))
       waiting.append(message)
       listHead(&candidates)
     }

@@ -106,6 +106,7 @@ public final class Resumer<Output: Sendable>: Sendable {
 
   /// Resumes with a value or an error.
   public func resume(with result: Result<Output, any Error>) {
+    Host.touches(target)
     if target.resume(result) == .resumed {
       UnhandledErrors.report(ResumedTwice(late: "\(result)"), in: target.summary)
     }
