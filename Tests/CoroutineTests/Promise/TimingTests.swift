@@ -167,15 +167,15 @@ struct TimingTests {
     #expect(waiting.result.map { outcome($0) } == "CancellationError")
   }
 
-  @Test func `a retry that is settled directly makes no more attempts`() async throws {
-    let (queue, attempts, work) = (taggedQueue("by hand"), Trace(), Promise<Int>())
-    let retried = Promise<Int>.retry(attempts: 3, on: queue) { attempt in
+  @Test(.inWorlds) func `a retry that is settled directly makes no more attempts`() throws {
+    let (attempts, work) = (Trace(), Promise<Int>())
+    let retried = Promise<Int>.retry(attempts: 3) { attempt in
       attempts("\(attempt)")
       return work
     }
     #expect(retried.fulfill(5))
     work.reject(Oops("late"))
-    for _ in 0..<3 { try await onBlock(of: queue) {} }
+    try settleWorld()
     #expect(attempts.all == ["1"])
   }
 
