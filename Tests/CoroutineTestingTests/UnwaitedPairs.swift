@@ -13,8 +13,8 @@ extension UnwaitedTests {
     look("isSettled of a link", of: { $0.asVoid() }, sees: { $0.isSettled }),
     look("isSettled of a link", .failure(CancellationError()), of: { $0.asVoid() }, sees: { $0.isSettled }),
     look("isSettled of a combinator", of: { Promise.all([$0, .value(1)]) }, sees: { $0.isSettled }),
-    attach("observe") { promise, note in _ = promise.observe { _ in note() } },
-    attach("then") { promise, note in _ = promise.then { _ in note() } },
+    attach("observe", rounds: 3) { promise, note in _ = promise.observe { _ in note() } },
+    attach("then", rounds: 2) { promise, note in _ = promise.then { _ in note() } },
     Pair("finally and finally", rounds: 2) {
       let job = co_launch(start: .lazy) {}
       let order = Cell("")
@@ -51,7 +51,7 @@ extension UnwaitedTests {
     of make: @escaping @Sendable (Promise<Int>) -> Seen,
     sees: @escaping @Sendable (Seen) -> Bool
   ) -> Pair {
-    Pair("settling and \(name)", rounds: 2) {
+    Pair("settling and \(name)", rounds: 3) {
       let promise = Promise<Int>()
       let seen = make(promise)
       return Calls(
@@ -70,9 +70,10 @@ extension UnwaitedTests {
   /// Two calls that attach handlers to one promise, whose order shows when the promise is settled.
   private static func attach(
     _ name: String,
+    rounds: Int,
     _ attach: @escaping @Sendable (Promise<Int>, @escaping @Sendable () -> Void) -> Void
   ) -> Pair {
-    Pair("\(name) and \(name)", rounds: 2) {
+    Pair("\(name) and \(name)", rounds: rounds) {
       let promise = Promise<Int>()
       let order = Cell("")
       func call(_ letter: String) -> Call { { "\(attach(promise) { order.value += letter })" } }
