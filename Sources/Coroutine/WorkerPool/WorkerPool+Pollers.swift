@@ -36,8 +36,11 @@ extension Scheduler {
   }
 
   /// The worker's poller, if it has one.
+  ///
+  /// Sequentially consistent, as are the store and the words of the inbox: a worker that has gone idle sees the poller
+  /// whose maker found it still awake.
   var ownPoller: Unmanaged<Poller>? {
-    UnsafeRawPointer(bitPattern: poller.load(ordering: .acquiring)).map(Unmanaged.fromOpaque)
+    UnsafeRawPointer(bitPattern: poller.load(ordering: .sequentiallyConsistent)).map(Unmanaged.fromOpaque)
   }
 
   /// Returns the poller for the descriptors of this worker's coroutines; nil if this is no worker, or if none could be
