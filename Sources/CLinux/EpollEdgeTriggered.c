@@ -32,7 +32,12 @@ void clinux_ready_unwatch(int poller, int descriptor) {
   epoll_ctl(poller, EPOLL_CTL_DEL, descriptor, &unused);
 }
 
-// Whether epoll_pwait2 may be tried: Linux has it from 5.11 on, and a filter of a container may refuse it.
+#ifndef SYS_epoll_pwait2
+#define SYS_epoll_pwait2 441  // on every architecture; older headers do not name it
+#endif
+
+// Whether epoll_pwait2 may be tried: Linux has it from 5.11 on, and a filter of a container may refuse it, with any
+// error.
 static atomic_bool has_fine_timeouts = true;
 
 static int wait_for_events(int poller, struct epoll_event *events, int most, int64_t nanoseconds) {
@@ -42,7 +47,7 @@ static int wait_for_events(int poller, struct epoll_event *events, int most, int
         .tv_nsec = (long)(nanoseconds % 1000000000),
     };
     int count = (int)syscall(SYS_epoll_pwait2, poller, events, most, &time, NULL, 0);
-    if (count >= 0 || (errno != ENOSYS && errno != EPERM)) return count;
+    if (count >= 0 || errno == EINTR || errno == EBADF) return count;
     atomic_store_explicit(&has_fine_timeouts, false, memory_order_relaxed);
   }
   int milliseconds = -1;

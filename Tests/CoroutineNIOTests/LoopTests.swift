@@ -80,6 +80,14 @@ struct LoopTests {
     #expect(places == [true, true, true, true, true])
   }
 
+  @Test func `an immediate start on another thread is a queued one`() async throws {
+    let isOnLoop = try await onWorker { group in
+      let loop = group.next()
+      return try loop.co_launch(start: .immediate) { loop.inEventLoop }.join()
+    }
+    #expect(isOnLoop)
+  }
+
   /// Counts the ticks of a loop.
   private final class Ticks: NIOEventLoopMetricsDelegate {
     let count = Locked(0)

@@ -39,6 +39,16 @@ struct ShutdownTests {
     }
   }
 
+  @Test func `a coroutine that starts at once is cancelled, although it is all that the loop has run`() async throws {
+    let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+    let loop = group.next()
+    let job = try await loop.submit { loop.co_launch(start: .immediate) { try Gate().pass() } }.get()
+    #expect(!job.isFinished)
+    try await group.shutdownGracefully()
+    #expect(job.isFinished)
+    await #expect(throws: EventLoopError.shutdown) { try await job.value }
+  }
+
   @Test func `a launch on a loop that is shut down fails, and the body never runs`() async throws {
     let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
     let used = group.next()

@@ -28,16 +28,27 @@ extension RequestBody {
 /// reads is stopped when a few parts and the system's buffers are full.
 public struct CoroutineBodyReader {
   fileprivate var iterator: RequestBody.AsyncIterator
+  /// Thrown by each later read: a sequence that has failed only says that it has ended.
+  private var failure: (any Error)?
+
+  fileprivate init(iterator: RequestBody.AsyncIterator) { self.iterator = iterator }
 
   /// Receives the next part; nil at the end of the body.
   ///
   /// Suspends until a part has arrived.
-  /// - Throws: The error of the connection; the cancellation error.
+  /// - Throws: The error of the connection; the cancellation error, also of a deadline. What was not read by then is
+  ///   lost, so every later call throws the same error.
   @available(*, noasync, message: "use `for try await`")
   public mutating func read() throws -> ByteBuffer? {
+    if let failure { throw failure }
     // Sound because the coroutine waits for the end of the call.
     nonisolated(unsafe) var iterator = iterator
     defer { self.iterator = iterator }
-    return try co_awaitToEnd { try await iterator.next() }
+    do {
+      return try co_awaitToEnd { try await iterator.next() }
+    } catch {
+      failure = error
+      throw error
+    }
   }
 }

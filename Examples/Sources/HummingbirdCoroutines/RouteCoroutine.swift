@@ -35,7 +35,7 @@ enum RouteCoroutine {
   ) async throws -> Output {
     let job =
       if let loop {
-        loop.co_launch(name: name, start: loop.inEventLoop ? .immediate : .queued, body)
+        loop.co_launch(name: name, start: .immediate, body)
       } else {
         co_launch(name: name, start: .immediate, body)
       }

@@ -9,7 +9,7 @@ import NIOPosix
 /// A site of Hummingbird with synchronous handlers: `hummingbird-site [PORT] [--loop]`.
 ///
 /// Port 0 lets the system choose. It prints "port N". With `--loop` there is one event loop, which runs the Tasks of
-/// the requests and the coroutines of the handlers, so that no request changes threads.
+/// the requests and the coroutines of the handlers; the coroutines that write bodies stay on the shared workers.
 @main
 struct HummingbirdSiteProgram {
   static func main() async throws {

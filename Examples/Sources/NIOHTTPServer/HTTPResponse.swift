@@ -78,8 +78,9 @@ public final class HTTPResponse {
 
   /// Writes a part of the body; the first call sends the head.
   ///
-  /// Suspends while the client takes less than is written. The part is sent before the coroutine's next wait. The body
-  /// has the length of the header `content-length` if the handler has set it; otherwise it is chunked.
+  /// Suspends while the client takes less than is written. The part is sent when the loop's current drain ends, soon
+  /// after the coroutine waits for anything. The body has the length of the header `content-length` if the handler has
+  /// set it; otherwise it is chunked.
   /// - Throws: ``HTTPServerError/contentLength(declared:written:)`` if the body gets too long, and nothing is written;
   ///   ``HTTPServerError/clientStalled``; ``HTTPServerError/exchangeEnded``; an error of the channel; the cancellation
   ///   error. After an error of the client, of the channel or of cancellation, every call throws

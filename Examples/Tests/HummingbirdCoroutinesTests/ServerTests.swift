@@ -109,7 +109,7 @@ struct ServerTests {
   }
 
   @Test func `a body that fails is seen to be incomplete, and ends with its request's Task`() async throws {
-    let ended = Promise<String>()
+    let ended = Gate()
     let router = router()
     router.coroutines.get("half") { _, _ in
       Response(
@@ -127,7 +127,7 @@ struct ServerTests {
           do {
             while true { try writer.write("more") }
           } catch {
-            ended.fulfill("\(type(of: error))")
+            ended.open()
             throw error
           }
         }
@@ -140,7 +140,68 @@ struct ServerTests {
       try client.write("GET /endless HTTP/1.1\r\nhost: x\r\n\r\n".utf8)
       _ = try client.read(until: "more")
       client.close()
-      #expect(try co_await(ended) != "")
+      // A body that went on would keep this test until its time limit.
+      try ended.pass()
+    }
+  }
+
+  @Test func `a body of another length than the declared one is never sent as a complete one`() async throws {
+    let refused = Promise<String>()
+    let router = router()
+    router.coroutines.get("short") { _, _ in
+      Response(status: .ok, body: .coroutine(contentLength: 10) { try $0.write("four") })
+    }
+    router.coroutines.get("long") { _, _ in
+      Response(
+        status: .ok,
+        body: .coroutine(contentLength: 6) { writer in
+          try writer.write("four")
+          do {
+            try writer.write("more")
+          } catch {
+            refused.fulfill("\(error)")
+            throw error
+          }
+        }
+      )
+    }
+    try await withServer(router) { port in
+      for path in ["short", "long"] {
+        let answer = try curl("http://127.0.0.1:\(port)/\(path)")
+        #expect(answer.status == 18 && answer.output == "four", "\(path): \(answer)")
+      }
+      #expect(
+        try co_await(refused)
+          == "the body was declared to have 6 bytes, and 8 were written: declare the right number, or none"
+      )
+    }
+  }
+
+  @Test func `a body whose read has failed is never taken for a complete one`() async throws {
+    let answers = Promise<[String]>()
+    let router = router()
+    router.coroutines.post("slow") { request, _ -> String in
+      var body = request.body.reader()
+      var seen: [String] = []
+      while seen.count < 3 {
+        do {
+          try co_timeout(.milliseconds(20)) {
+            while try body.read() != nil {}
+            seen.append("complete")
+          }
+        } catch {
+          seen.append("\(type(of: error))")
+        }
+      }
+      answers.fulfill(seen)
+      return "done"
+    }
+    try await withServer(router) { port in
+      let client = try Connection.connect(to: .ipv4("127.0.0.1", port: port))
+      try client.write("POST /slow HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\nhalf".utf8)
+      let seen = try co_await(answers)
+      #expect(seen.first == "TimeoutError" && !seen.contains("complete"), "\(seen)")
+      client.close()
     }
   }
 }

@@ -31,8 +31,8 @@ import Synchronization
 // the two steps, is an event that happened late. If the descriptor was closed meanwhile, the generation tells.
 //
 // The wake-up event ends a `take` that blocks. It is an eventfd, edge-triggered like the descriptors, and nobody reads
-// it: each signal is one event, which stays in the kernel until it is taken. If the watchdog takes it, it signals
-// again. So after a signal the owner's present or next `take` returns.
+// it: a signal makes an event, which stays in the kernel until it is taken. If the watchdog takes it, it signals again.
+// So after a signal the owner's present or next `take` returns.
 //
 // A forked child has the epoll descriptor, but neither workers nor the thread. No coroutine runs there, so nothing
 // waits. Closing needs care (WatchedDescriptor.close), and the child must not signal its parent's eventfd.
@@ -55,27 +55,17 @@ final class Poller: @unchecked Sendable {
   private static var interval: UInt64 { Carrier.pollInterval }
 
   init() throws {
-    // The deinit runs only after both are set.
+    // The deinit, which runs if this throws, closes what there is.
     epoll = clinux_poller()
-    guard epoll >= 0 else {
-      let code = errno
-      events.deallocate()
-      throw DescriptorRefusal(code: code)
-    }
-    wakeUpEvent = clinux_eventfd()
-    guard wakeUpEvent >= 0 else {
-      let code = errno
-      close(epoll)
-      events.deallocate()
-      throw DescriptorRefusal(code: code)
-    }
-    let code = clinux_ready_watch(epoll, wakeUpEvent, UInt64(WatchTable.noIndex))
-    guard code == 0 else { throw DescriptorRefusal(code: code) }
+    let code = errno
+    wakeUpEvent = epoll < 0 ? -1 : clinux_eventfd()
+    guard wakeUpEvent >= 0 else { throw DescriptorRefusal(code: epoll < 0 ? code : errno) }
+    let refusal = clinux_ready_watch(epoll, wakeUpEvent, UInt64(WatchTable.noIndex))
+    guard refusal == 0 else { throw DescriptorRefusal(code: refusal) }
   }
 
   deinit {
-    close(wakeUpEvent)
-    close(epoll)
+    for descriptor in [wakeUpEvent, epoll] where descriptor >= 0 { close(descriptor) }
     events.deallocate()
   }
 
@@ -103,8 +93,13 @@ final class Poller: @unchecked Sendable {
   ///
   /// Returns early after a wake-up. Called by the owner.
   func take(waiting nanoseconds: Int64) {
-    // A negative count means that a signal handler has interrupted the call.
-    taken = Int(max(0, clinux_ready_wait(epoll, events, Int32(Self.most), nanoseconds)))
+    let count = clinux_ready_wait(epoll, events, Int32(Self.most), nanoseconds)
+    // An interrupted call is a short one. Any other error would come back at once, for ever.
+    precondition(
+      count >= 0 || errno == EINTR,
+      "epoll_wait failed (error \(errno)): foreign code has closed descriptors that are not its own"
+    )
+    taken = Int(max(0, count))
   }
 
   /// Records the taken events, and wakes their waiters.

@@ -16,10 +16,10 @@ import Synchronization
 extension WorkerPool {
   private static let pollerLock = ThreadLock()
 
-  /// Makes the pollers that are missing; stops at the first that cannot be made.
-  fileprivate func makePollers() {
+  /// Makes the pollers that are missing, that of `first` before the others; stops at the first that cannot be made.
+  fileprivate func makePollers(first: Scheduler) {
     Self.pollerLock.withLock {
-      for worker in workers where !worker.hasPoller {
+      for worker in [first] + workers where !worker.hasPoller {
         guard let made = try? Poller() else { return }
         // Never released, as the worker is not.
         let address = UInt(bitPattern: Unmanaged.passRetained(made).toOpaque())
@@ -48,7 +48,7 @@ extension Scheduler {
   func pollerOfWorker() -> Poller? {
     guard let pool = readyQueue.pointee.workerPool?.takeUnretainedValue() else { return nil }
     let worker = pool.workers[Int(index) % pool.workers.count]
-    if !worker.hasPoller { pool.makePollers() }
+    if !worker.hasPoller { pool.makePollers(first: worker) }
     guard let poller = worker.ownPoller else { return nil }
     if worker !== self, worker.inbox.wakeUp() { worker.submit() }
     return poller.takeUnretainedValue()

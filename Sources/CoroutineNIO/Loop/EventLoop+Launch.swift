@@ -5,10 +5,10 @@ public import NIOCore
 extension EventLoop {
   /// Launches a coroutine on this event loop's thread, where it takes turns with the loop's handlers.
   ///
-  /// Any thread; does not suspend. The body starts inside this call only if `start` is immediate, and then on the
-  /// caller's thread, which should be the loop's. The coroutine keeps the thread until it waits, for 250 µs at most if
-  /// other coroutines are ready, so it must not block or compute for long; use `co_blocking` for that. A coroutine that
-  /// is woken on the loop's own thread continues in the same tick of the loop.
+  /// Any thread; does not suspend. The body starts inside this call only if `start` is immediate and the caller is on
+  /// the loop's thread; on any other thread an immediate start is a queued one. The coroutine keeps the thread until it
+  /// waits, for 250 µs at most if other coroutines are ready, so it must not block or compute for long; use
+  /// `co_blocking` for that. A coroutine that is woken on the loop's own thread continues in the same tick of the loop.
   ///
   /// When the loop is shut down, its live coroutines are cancelled with `EventLoopError.shutdown`, and the shutdown
   /// waits for their ends. By then their channels are closed, and the loop accepts no calls of other threads. If the
@@ -24,7 +24,13 @@ extension EventLoop {
     line: UInt = #line,
     _ body: sending @escaping () throws -> Success
   ) -> Job<Success> {
-    let scheduler = LoopTable.coroutines(of: self).scheduler
+    let coroutines = LoopTable.coroutines(of: self)
+    var start = start
+    if start == .immediate {
+      // The body may use the loop's channels from its first line on.
+      if inEventLoop { coroutines.openNow() } else { start = .queued }
+    }
+    let scheduler = coroutines.scheduler
     return Coroutine.co_launch(on: scheduler, name: name, stack: stack, start: start, file: file, line: line, body)
   }
 
@@ -34,7 +40,8 @@ extension EventLoop {
   /// Task(executorPreference: loop.coroutineExecutor) { await serve() }
   /// ```
   ///
-  /// Any thread; never suspends. The Tasks end before the loop is shut down.
+  /// Any thread; never suspends. The Tasks must end before the loop is shut down: the shutdown does not wait for them,
+  /// and what is left of them runs on another thread.
   public var coroutineExecutor: CoroutineExecutor { CoroutineExecutor(LoopTable.coroutines(of: self).scheduler) }
 }
 

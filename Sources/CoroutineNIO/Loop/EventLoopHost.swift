@@ -26,7 +26,8 @@ import Synchronization
 //  2. The state and that bit are one atomic word. So a submit either sees the new state, or its bit is seen by the
 //     thread that has changed the state: no drain is lost and none is made twice.
 //  3. After each submit at least one attempt to make the drain follows, on a thread that may: a call of the loop, the
-//     end of the current callback, the pump or the successor. An attempt that finds the bit clear does nothing.
+//     end of the current callback or of the work after a drain, the pump or the successor. An attempt that finds the
+//     bit clear does nothing.
 //  4. A loop that was shut down drops a call silently. Then the call's object is released unused, and its deinit
 //     reports that (Call). In the state OPEN an early cancellation is enough, because the sentinel fails on the loop's
 //     thread after every call that the loop refuses.
@@ -68,10 +69,12 @@ final class EventLoopHost: CoroutineHost, @unchecked Sendable {
 
   // MARK: State of the loop's thread
 
-  /// Whether a callback of a channel runs, at whose end a submitted drain is made.
+  /// Whether a callback of a channel runs, or the work that channels have after a drain; a submitted drain is made at
+  /// its end.
   @exclusivity(unchecked) private var isInCallback = false
   @exclusivity(unchecked) private(set) var isDraining = false
-  /// Whether a timer will continue a drain that has used up its time slice.
+  /// Whether a timer will make a submitted drain: the last one has used up its time slice, or the work after it has
+  /// woken coroutines.
   @exclusivity(unchecked) private var isPausing = false
   /// The deadlines of the timers that the loop has, the earliest last.
   @exclusivity(unchecked) var timers: [NIODeadline] = []

@@ -14,6 +14,13 @@ final class LoopCoroutines: Sendable {
     scheduler = HostedScheduler(host)
     drain = scheduler.drain
   }
+
+  /// Opens the host before its first drain, for a coroutine that starts at once: the loop's shutdown then finds it.
+  ///
+  /// Called on the loop's thread.
+  func openNow() {
+    if host.state == EventLoopHost.Word.fresh { host.open(drain) }
+  }
 }
 
 /// The event loops that have, or had, coroutines.
