@@ -63,7 +63,11 @@ extension SoakRun {
     var endings: [@Sendable () -> Bool] = []
     var undo: [() -> Void] = []
     defer { for step in undo { step() } }
-    for single in cases {
+    // Looked up once: while the roots are launched, one number stands for one root, and then for another.
+    let joined = cases.map { single -> Job<Int>? in
+      if case .join(let index) = single { world.root(index) } else { nil }
+    }
+    for (single, job) in zip(cases, joined) {
       switch single {
       case .receive(let index):
         let channel = world.channels[index]
@@ -76,7 +80,7 @@ extension SoakRun {
         undo.append { channel.selectSenders.change(by: -1) }
         endings.append { channel.hasRoom || channel.receivers.now > 0 }
       case .await(let index): endings.append { [promise = world.promises[index]] in promise.isSettled }
-      case .join(let index): if let job = world.root(index) { endings.append { job.isFinished } }
+      case .join: if let job { endings.append { job.isFinished } }
       case .lock(let index): endings.append { [counter = world.mutexCounters[index]] in !counter.isHeld }
       case .acquire(let index):
         let semaphore = world.semaphores[index]
@@ -91,11 +95,11 @@ extension SoakRun {
     let ready: @Sendable () -> Bool = { [endings] in endings.contains { $0() } }
     // An awaited member may have been cancelled.
     try run.wait("co_select", isPlain: false, until: ready()) {
-      try co_select(biased: isBiased) { for single in cases { try selectCase(single) } }
+      try co_select(biased: isBiased) { for (single, job) in zip(cases, joined) { try selectCase(single, job) } }
     }
   }
 
-  private func selectCase(_ single: SoakCase) throws -> SelectCase<Void> {
+  private func selectCase(_ single: SoakCase, _ joined: Job<Int>?) throws -> SelectCase<Void> {
     let world = self.world
     switch single {
     case .receive(let index): return world.channels[index].channel.onReceive { $0?.receive() }
@@ -103,9 +107,9 @@ extension SoakRun {
       let token = world.token()
       return world.channels[index].channel.onSend(token) { token.mustArrive(.once) }
     case .await(let index): return world.promises[index].onAwait { _ in }
-    case .join(let index):
-      guard let job = world.root(index) else { return SelectCase.onTimeout(.zero) {} }
-      return job.onAwait { _ in }
+    case .join:
+      guard let joined else { return SelectCase.onTimeout(.zero) {} }
+      return joined.onAwait { _ in }
     case .lock(let index):
       return world.mutexes[index].onLock {
         hold(index)
