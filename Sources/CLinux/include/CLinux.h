@@ -89,7 +89,7 @@ int clinux_ready_wait(int poller, clinux_ready_event *events, int most, int64_t 
 /// A new eventfd, non-blocking and close-on-exec; -1 with errno.
 int clinux_eventfd(void);
 
-/// Makes one more event of a watched eventfd, which nobody reads. Keeps errno.
+/// Makes one more event of a watched eventfd, which no thread reads. Keeps errno.
 void clinux_eventfd_signal(int eventfd);
 
 // Sockets (Socket.c). Each returns a negative error number if the kernel refuses; none raises SIGPIPE.

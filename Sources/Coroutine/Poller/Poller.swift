@@ -30,9 +30,9 @@ import Synchronization
 // readiness is neither lost nor consumed twice. An event that a thread delivers late, because it was stopped between
 // the two steps, is an event that happened late. If the descriptor was closed meanwhile, the generation tells.
 //
-// The wake-up event ends a `take` that blocks. It is an eventfd, edge-triggered like the descriptors, and nobody reads
-// it: a signal makes an event, which stays in the kernel until it is taken. If the watchdog takes it, it signals again.
-// So after a signal the owner's present or next `take` returns.
+// The wake-up event ends a `take` that blocks. It is an eventfd, edge-triggered like the descriptors, and no thread
+// reads it: a signal makes an event, which stays in the kernel until it is taken. If the watchdog takes it, it signals
+// again. So after a signal the owner's present or next `take` returns.
 //
 // A forked child has the epoll descriptor, but neither workers nor the thread. No coroutine runs there, so nothing
 // waits. Closing needs care (WatchedDescriptor.close), and the child must not signal its parent's eventfd.

@@ -77,7 +77,7 @@ struct ChatHall {
     return effects
   }
 
-  /// Takes all guests out of the hall, and lets nobody in any more.
+  /// Takes all guests out of the hall, and admits no more.
   mutating func close() -> [Effect] {
     isClosed = true
     let all = guests.keys.sorted()

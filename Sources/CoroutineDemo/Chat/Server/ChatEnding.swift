@@ -14,7 +14,7 @@ enum ChatEnding: Error, Equatable {
   /// So many clients are here already.
   case full(limit: Int)
 
-  /// The last line that the client gets; nil if there is nobody to get it.
+  /// The last line that the client gets; nil if no client is there to get it.
   var lastLine: String? {
     switch self {
     case .quit: "* Good-bye."
