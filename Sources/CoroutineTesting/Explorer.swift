@@ -120,7 +120,8 @@ struct Explorer {
   /// Tries `count` schedules with independent choosers.
   ///
   /// `make` gets the number of the run and the number of choices of the longest run so far. It returns the chooser and
-  /// the seed of the world. The first schedule runs twice if `checksFirst` is true.
+  /// the seed of the world. The first schedule runs twice if `checksFirst` is true. It is false for the one schedule in
+  /// order, which is not shrunk either: another order was not asked for.
   private func sample(
     _ count: Int,
     checksFirst: Bool = true,
@@ -130,7 +131,7 @@ struct Explorer {
     for index in 0..<max(0, count) {
       let (chooser, seed) = make(index, longest)
       let run = run(chooser, seed: seed)
-      if run.failure != nil { return result(of: run, runs: index + 1) }
+      if run.failure != nil { return result(of: run, runs: index + 1, isShrunk: checksFirst) }
       if runsTwice || checksFirst && index == 0 {
         let again = self.run(make(index, longest).0, seed: seed)
         if let step = run.firstDifference(from: again, strictly: runsTwice) {
@@ -160,14 +161,14 @@ struct Explorer {
   }
 
   /// Returns the result of an exploration that ended with `run`: shrinks the run and describes it, if it failed.
-  private func result(of run: Run, runs: Int) -> Exploration {
+  private func result(of run: Run, runs: Int, isShrunk: Bool = true) -> Exploration {
     guard let error = run.failure else { return Exploration(runs: runs, isComplete: false) }
     let again = self.run(ReplayChooser(run.choices), seed: run.seed)
     guard again.failure.map({ type(of: $0) == type(of: error) }) ?? false else {
       let step = run.firstDifference(from: again) ?? run.choices.count
       return Exploration(runs: runs, isComplete: false, failure: describe(run, Nondeterminism(step: step)))
     }
-    let shrunk = Shrinker(self, like: error).shrink(again)
+    let shrunk = isShrunk ? Shrinker(self, like: error).shrink(again) : again
     let shown = self.run(ReplayChooser(shrunk.choices), seed: shrunk.seed, isTraced: true)
     let failure = describe(shown, shown.failure ?? error)
     return Exploration(runs: runs, isComplete: false, failure: failure)

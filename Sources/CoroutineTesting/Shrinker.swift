@@ -42,22 +42,31 @@ struct Shrinker {
       if size == 1, !isSmaller { break }
       size = max(1, size / 2)
     }
-    return best.switches > 1 ? leastPreemptions(best) : best
+    return leastPreemptions(best)
   }
 
   private func positions(_ run: Run) -> [Int] { run.choices.indices.filter { run.choices[$0].chosen > 0 } }
 
+  /// The number of a world's steps that the search may take: runs may be long.
+  private static var mostSteps: Int { 500_000 }
+
   /// Searches the schedules with no preemption, one, two, and three.
+  ///
+  /// Those with as many as `run` has are searched only if a fault or time can be saved.
   private func leastPreemptions(_ run: Run) -> Run {
-    for bound in 0...min(3, run.switches) {
+    let most = run.faults > 0 || run.time > .zero ? run.switches : run.switches - 1
+    guard most >= 0 else { return run }
+    var steps = 0
+    for bound in 0...min(3, most) {
       let search = ExhaustiveSearch(preemptions: bound)
       var best = run
       for _ in 0..<Self.mostRuns / 2 {
         let tried = explorer.run(search, seed: run.seed)
+        steps += tried.length
         if fails(tried), tried.isSimpler(than: best) { best = tried }
-        if search.firstDifference != nil || !search.advance() { break }
+        if search.firstDifference != nil || steps > Self.mostSteps || !search.advance() { break }
       }
-      if best.isSimpler(than: run) { return best }
+      if best.isSimpler(than: run) || steps > Self.mostSteps { return best }
     }
     return run
   }

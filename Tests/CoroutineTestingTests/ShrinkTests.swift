@@ -40,4 +40,56 @@ struct ShrinkTests {
       #expect(failure.switches == 3, "seed \(seed)")
     }
   }
+
+  /// Fails by one preemption, or by two faults.
+  @Sendable private static func preemptionOrFaults() throws {
+    let balance = Cell(0)
+    let jobs = (0..<2).map { _ in
+      co_launch {
+        let seen = balance.value
+        co_point()
+        balance.value = seen + 1
+      }
+    }
+    for job in jobs { try job.join() }
+    let (first, second) = (co_fault("first"), co_fault("second"))
+    if balance.value != 2 || first && second { throw Lost() }
+  }
+
+  /// Fails by a fault at once, or without one after a second.
+  @Sendable private static func faultOrTime() throws {
+    if !co_fault("at once") { try co_delay(.seconds(1)) }
+    throw Lost()
+  }
+
+  /// Fails by one preemption, after one second or ten: that of the coroutine which starts first.
+  @Sendable private static func raceThenDelay() throws {
+    let (balance, first) = (Cell(0), Cell(0))
+    let jobs = [10, 1].map { seconds in
+      co_launch {
+        if first.value == 0 { first.value = seconds }
+        let seen = balance.value
+        co_point()
+        balance.value = seen + 1
+      }
+    }
+    for job in jobs { try job.join() }
+    if balance.value == 2 { return }
+    try co_delay(.seconds(first.value))
+    throw Lost()
+  }
+
+  @Test func `a run is shrunk to fewest preemptions, then fewest faults, then least virtual time`() throws {
+    let programs: [(@Sendable () throws -> Void, String)] = [
+      (Self.preemptionOrFaults, "\n0 switches, 2 faults, 0.0 seconds of"),
+      (Self.faultOrTime, "\n0 switches, 0 faults, 1.0 seconds of"),
+      (Self.raceThenDelay, "\n1 switch, 0 faults, 1.0 seconds of"),
+    ]
+    for (program, measures) in programs {
+      for seed in 0..<40 as Range<UInt64> {
+        let failure = try #require(explore(.random(from: seed), program).failure, "\(seed)")
+        #expect(failure.description.contains(measures), "seed \(seed): \(failure.description)")
+      }
+    }
+  }
 }

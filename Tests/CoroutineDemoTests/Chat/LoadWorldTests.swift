@@ -160,7 +160,7 @@ import Testing
     #expect((result.lost, result.reordered) == (0, 0))
   }
 
-  @Test(.simulated(.inOrder))
+  @Test(.simulated(.random(seeds: 10)))
   func `connecting is tried five times`() throws {
     let (world, network) = (World.current!, Self.network)
     Self.serve(on: network)

@@ -6,14 +6,13 @@ import Testing
 
 @testable import CoroutineDemo
 
-@Suite(.timeLimit(.minutes(5))) struct `Trying again` {
+@Suite(.simulated(.random(seeds: 20)), .timeLimit(.minutes(5))) struct `Trying again` {
   private struct Temporary: Error, Equatable { var number: Int }
   private struct Permanent: Error {}
 
   private let retry = Retry(attempts: 4, pauses: .constant(.seconds(2)))
 
-  @Test(.simulated(.inOrder))
-  func `returns the first success, after a pause for each failure before`() throws {
+  @Test func `returns the first success, after a pause for each failure before`() throws {
     var failed = 0
     var reported: [Int] = []
     let value = try retry {
@@ -31,8 +30,7 @@ import Testing
     #expect(World.current!.now == .seconds(4))
   }
 
-  @Test(.simulated(.inOrder))
-  func `throws the last failure when the attempts are used up`() throws {
+  @Test func `throws the last failure when the attempts are used up`() throws {
     var calls = 0
     #expect(throws: Temporary(number: 4)) {
       try retry {
@@ -45,8 +43,7 @@ import Testing
     #expect(World.current!.now == .seconds(6))
   }
 
-  @Test(.simulated(.inOrder))
-  func `throws at once what will not pass`() throws {
+  @Test func `throws at once what will not pass`() throws {
     var calls = 0
     #expect(throws: Permanent.self) {
       try retry {
@@ -59,8 +56,7 @@ import Testing
     #expect(calls == 1 && World.current!.now == .zero)
   }
 
-  @Test(.simulated(.inOrder))
-  func `ends with a deadline around it, in a pause and in an attempt`() throws {
+  @Test func `ends with a deadline around it, in a pause and in an attempt`() throws {
     #expect(throws: TimeoutError.self) {
       try co_timeout(.seconds(3)) {
         try retry { _ in
@@ -85,8 +81,7 @@ import Testing
     #expect(calls == 1 && World.current!.now == .seconds(6))
   }
 
-  @Test(.simulated(.inOrder))
-  func `an attempt's own deadline is a failure like others`() throws {
+  @Test func `an attempt's own deadline is a failure like others`() throws {
     var calls = 0
     #expect(throws: TimeoutError.self) {
       try retry {
@@ -99,8 +94,7 @@ import Testing
     #expect(calls == 4 && World.current!.now == .seconds(10))
   }
 
-  @Test(.simulated(.inOrder))
-  func `ends when it is cancelled, even if the attempt makes something else of it`() throws {
+  @Test func `ends when it is cancelled, even if the attempt makes something else of it`() throws {
     let job = co_launch {
       let retry = Retry(attempts: 4, pauses: .constant(.seconds(2)))
       try retry { _ in

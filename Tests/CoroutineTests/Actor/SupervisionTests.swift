@@ -129,7 +129,7 @@ struct SupervisionTests {
     return Array(seen)
   }
 
-  @Test(.inOneWorld) func `lives end in reverse order of starting, and all end before any starts`() throws {
+  @Test(.inWorlds) func `lives end in reverse order of starting, and all end before any starts`() throws {
     // There, coroutines start in the order of their launches.
     try co_switch(to: taggedQueue("serial"))
     let (supervisor, trace) = (Supervisor(.allForOne), Trace())
@@ -145,9 +145,9 @@ struct SupervisionTests {
     #expect(trace.all.dropFirst(3) == ["0 ends"], "1 was not asked before 2 had ended")
     gates[2].open()
     try settle()
-    #expect(
-      trace.all.dropFirst(3) == ["0 ends", "2 ends", "1 ends", "0 begins 2", "1 begins 2", "2 begins 2"]
-    )
+    #expect(trace.all.dropFirst(3).prefix(3) == ["0 ends", "2 ends", "1 ends"])
+    // A restarted actor may overtake those that wait for the decision.
+    #expect(trace.all.dropFirst(6).sorted() == ["0 begins 2", "1 begins 2", "2 begins 2"])
     supervisor.stop()
     try supervisor.job.join()
   }

@@ -28,7 +28,7 @@ struct RateLimiterTests {
     #expect(times == [0, 0, 100, 200])
   }
 
-  @Test(.inOneWorld) func `nothing is lost by rounding, however many tokens and whatever the rate`() throws {
+  @Test(.inWorlds) func `nothing is lost by rounding, however many tokens and whatever the rate`() throws {
     let limiter = RateLimiter(7, per: .seconds(3), burst: 1)
     for _ in 0...7_000 { try limiter.acquire() }
     #expect(milliseconds == 3_000_000)

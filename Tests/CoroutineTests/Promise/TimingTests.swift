@@ -59,17 +59,18 @@ struct TimingTests {
     kept.current = []
   }
 
-  @Test func `a timeout that is not reached changes nothing, and its timer keeps nothing`() async throws {
+  @Test(.inWorlds) func `a timeout that is not reached changes nothing, and its timer keeps nothing`() throws {
     let released = Gate()
-    try await Self.timed(Tracked { released.open() })
-    try await onCoroutine { try released.pass() }
+    try Self.timed(Tracked { released.open() })
+    try released.pass()
+    #expect(worldTime == .zero)
   }
 
-  private static func timed(_ held: Tracked) async throws {
+  private static func timed(_ held: Tracked) throws {
     let promise = Promise<Tracked>()
     let timed = promise.timeout(.seconds(3600))
     promise.fulfill(held)
-    try await timed.value.use()
+    try co_await(timed).use()
   }
 
   @Test(.inWorlds) func `retry ends with the first success, and passes the number of the attempt`() throws {
@@ -134,12 +135,9 @@ struct TimingTests {
     #expect(outcome { try co_await(cancelled) } == "CancellationError")
   }
 
-  @Test func `cancelling a retry does not mask a failure before its decision, and ends a pause`()
-    async throws
-  {
-    let (queue, attempts, decided) = (taggedQueue("held"), Trace(), Trace())
+  @Test(.inWorlds) func `cancelling a retry does not mask a failure before its decision, and ends a pause`() throws {
+    let (queue, attempts, decided) = (taggedQueue("other"), Trace(), Trace())
     let work = Promise<Int>()
-    queue.suspend()
     let decide: @Sendable (any Error) -> Bool = { _ in
       decided("decided")
       return true
@@ -148,23 +146,19 @@ struct TimingTests {
       attempts("\(attempt)")
       return work
     }
+    // No other coroutine runs between the two, so the decision comes after both.
     work.reject(Oops("first"))
     retried.cancel()
     #expect(retried.result.map { outcome($0) } == "Oops(first)")
-    queue.resume()
-    try await onBlock(of: queue) {}
+    try settleWorld()
     #expect(attempts.all == ["1"] && decided.all.isEmpty)
 
-    let paused = Gate()
-    let pause = Backoff { _ in
-      paused.open()
-      return .seconds(3600)
-    }
+    let pause = Backoff { _ in .seconds(3600) }
     let waiting = Promise<Int>.retry(attempts: 3, delay: pause, on: queue) { _ in .failure(Oops("second")) }
-    try await paused.value
-    try await onBlock(of: queue) {}
+    try settleWorld()
     waiting.cancel()
     #expect(waiting.result.map { outcome($0) } == "CancellationError")
+    #expect(worldTime == .zero)
   }
 
   @Test(.inWorlds) func `a retry that is settled directly makes no more attempts`() throws {
