@@ -94,8 +94,8 @@ struct ActorMailboxTests {
     #expect(seen == ["()", "CancellationError", "cancelled 1", "stopped 1", "stopped has handled all"])
   }
 
-  @Test func `forEach throws what its body throws, and a supervisor begins a new life`() async throws {
-    let seen = try await onSerialQueue {
+  @Test(.inWorlds) func `forEach throws what its body throws, and a supervisor begins a new life`() throws {
+    let seen = try onWorldQueue {
       let trace = Trace()
       let supervisor = Supervisor()
       let actor = supervisor.actor(of: Int.self, name: "worker") { mailbox in

@@ -200,7 +200,17 @@ struct EscalationTests {
     }
   }
 
-  @Test func `actors that are started from elsewhere while their supervisor is cancelled all end`() async throws {
+  @Test(.inWorlds) func `actors that a coroutine starts while their supervisor is cancelled all end`() throws {
+    let supervisor = Supervisor()
+    let starting = co_launch {
+      (0..<3).map { _ in supervisor.actor(of: Int.self) { _ in try waitForCancellation() }.job }
+    }
+    co_launch { supervisor.cancel() }
+    #expect(outcome { try supervisor.job.join() } == "CancellationError")
+    for job in try starting.join() { #expect(outcome { try job.join() } == "CancellationError") }
+  }
+
+  @Test func `actors that a thread starts while their supervisor is cancelled all end`() async throws {
     for _ in 0..<200 {
       let supervisor = Supervisor()
       let jobs = Promise<[Job<Void>]>()

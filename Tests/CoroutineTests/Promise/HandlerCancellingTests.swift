@@ -47,10 +47,10 @@ struct HandlerCancellingTests {
     }
   }
 
-  @Test func `a retry that is cancelled during an attempt cancels the attempt and makes no more`() async throws {
+  @Test(.inWorlds) func `a retry that is cancelled during an attempt cancels the attempt and makes no more`() throws {
     let (cancelled, slot, trace) = (Gate(), Slot(nil), Trace())
     let (inner, kept) = Self.work(cancelled)
-    try await onSerialQueue {
+    try onWorldQueue {
       let retried = Promise<Int>.retry(attempts: 5) { number in
         trace("\(number)")
         if number < 3 { return .failure(Oops("attempt")) }

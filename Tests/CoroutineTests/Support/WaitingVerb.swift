@@ -43,6 +43,9 @@ enum WaitingVerb: String, CaseIterable, Sendable {
   /// A call of async code that waits to its end throws what that code throws.
   static let parking = allCases.filter { ![.zeroDelay, .yield, .switchQueue, .awaitAsyncToEnd].contains($0) }
 
+  /// Whether a world has what the verb waits for in `park`.
+  var isSimulated: Bool { ![.readable, .writable, .blocking, .awaitAsync].contains(self) }
+
   /// The operands of the verbs: all settled, finished and ready, so that no verb has to wait.
   struct Props: Sendable {
     let job: Job<Int>

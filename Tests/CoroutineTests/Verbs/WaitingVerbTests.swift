@@ -57,18 +57,27 @@ struct WaitingVerbTests {
     }
   }
 
-  @Test(arguments: WaitingVerb.parking)
-  func `ends at a deadline: CancellationError inside, TimeoutError outside`(verb: WaitingVerb) async throws {
+  @Test(.inWorlds, arguments: WaitingVerb.parking.filter(\.isSimulated))
+  func `ends at a deadline: CancellationError inside, TimeoutError outside`(verb: WaitingVerb) throws {
+    try Self.parkUntilDeadline(verb)
+    #expect(worldTime == .milliseconds(3))
+  }
+
+  // No world has them: a real descriptor, and work that blocks a real thread.
+  @Test(.tags(.realClock), arguments: WaitingVerb.parking.filter { !$0.isSimulated })
+  func `ends at a deadline on the real clock too`(verb: WaitingVerb) async throws {
+    try await onCoroutine { try Self.parkUntilDeadline(verb) }
+  }
+
+  private static func parkUntilDeadline(_ verb: WaitingVerb) throws {
     let trace = Trace()
-    let seen = try await onCoroutine {
-      outcome {
-        try co_timeout(.milliseconds(3)) {
-          do {
-            try verb.park()
-          } catch {
-            trace(name(of: error))
-            throw error
-          }
+    let seen = outcome {
+      try co_timeout(.milliseconds(3)) {
+        do {
+          try verb.park()
+        } catch {
+          trace(name(of: error))
+          throw error
         }
       }
     }
