@@ -170,17 +170,17 @@ struct Explorer {
     }
     let shrunk = isShrunk ? Shrinker(self, like: error).shrink(again) : again
     let shown = self.run(ReplayChooser(shrunk.choices), seed: shrunk.seed, isTraced: true)
-    let failure = describe(shown, shown.failure ?? error)
+    let failure = describe(shown, shrunkFrom: again, shown.failure ?? error)
     return Exploration(runs: runs, isComplete: false, failure: failure)
   }
 
-  private func describe(_ run: Run, _ error: any Error) -> Exploration.Failure {
+  private func describe(_ run: Run, shrunkFrom found: Run? = nil, _ error: any Error) -> Exploration.Failure {
     let token = Token.encode(run.choices, seed: run.seed)
     return Exploration.Failure(
       error: error,
       token: token,
       switches: run.switches,
-      description: Interleaving.text(of: run, error, token: token)
+      description: Interleaving.text(of: run, shrunkFrom: found ?? run, error, token: token)
     )
   }
 }

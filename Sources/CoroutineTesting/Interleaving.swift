@@ -3,12 +3,13 @@ import Coroutine
 /// The table of a failing run: one column for each coroutine, one row for each step.
 enum Interleaving {
   private static var mostRows: Int { 200 }
-  private static var width: Int { 36 }
+  private static var mostWidth: Int { 34 }
 
-  static func text(of run: Run, _ error: any Error, token: String) -> String {
-    var text = "\(error)\n\nCO_REPLAY=\(token)\n"
-    text += "\(run.switches) switch\(run.switches == 1 ? "" : "es"), \(run.faults) fault\(run.faults == 1 ? "" : "s")"
-    text += ", \(run.time) of virtual time\n"
+  /// Returns the text about `run`, which shrinking has made of `found`.
+  static func text(of run: Run, shrunkFrom found: Run, _ error: any Error, token: String) -> String {
+    let (shown, before) = (measures(of: run), measures(of: found))
+    var text = "\(error)\n\nCO_REPLAY=\(token)\n\(shown)\n"
+    if before != shown { text += "shrunk from \(before)\n" }
     guard !run.steps.isEmpty else { return text }
     var columns: [UInt64] = []
     var titles: [UInt64: String] = [:]
@@ -19,22 +20,31 @@ enum Interleaving {
       titles[step.id] = title
       if step.id < Candidate.noJob { text += "\(title), launched at \(step.launchSite)\n" }
     }
-    text += "\n" + row(columns.map { titles[$0] ?? "" })
-    text += row(columns.map { _ in String(repeating: "-", count: width - 2) })
     let steps = run.steps.suffix(mostRows)
+    let widths = columns.map { column in
+      let longest = steps.reduce(titles[column]!.count) { $1.id == column ? max($0, $1.end.count) : $0 }
+      return min(mostWidth, longest)
+    }
+    text += "\n" + row(columns.map { titles[$0]! }, widths)
+    text += row(widths.map { String(repeating: "-", count: $0) }, widths)
     if steps.count < run.steps.count { text += "(\(run.steps.count - steps.count) earlier steps)\n" }
     for step in steps {
-      text += row(columns.map { $0 == step.id ? step.end : "" })
+      text += row(columns.map { $0 == step.id ? step.end : "" }, widths)
     }
     if !(error is Deadlock), !(error is LeftRunning) { text += "\n" + run.dump }
     return text
   }
 
-  private static func row(_ cells: [String]) -> String {
+  private static func measures(of run: Run) -> String {
+    "\(run.switches) switch\(run.switches == 1 ? "" : "es"), \(run.faults) fault\(run.faults == 1 ? "" : "s")"
+      + ", \(run.time) of virtual time"
+  }
+
+  private static func row(_ cells: [String], _ widths: [Int]) -> String {
     var line = ""
-    for cell in cells {
-      let shown = cell.prefix(width - 1)
-      line += shown + String(repeating: " ", count: width - shown.count)
+    for (cell, width) in zip(cells, widths) {
+      let shown = cell.prefix(width)
+      line += shown + String(repeating: " ", count: width + 2 - shown.count)
     }
     while line.last == " " { line.removeLast() }
     return line + "\n"

@@ -33,44 +33,55 @@ extension Account {
   }
 }
 
-@Sendable func twoWithdrawals() throws {
+@Sendable func fourWithdrawals() throws {
   let bank = DispatchQueue(label: "bank")
-  let account = Account(balance: 100) {
-    try co_delay(.milliseconds(5))
-    return 0
-  }
-  let withdrawals = (1...2).map { number in
-    co_launch(on: bank, name: "withdrawal \(number)") { try account.withdraw(30) }
+  let rules = FairMutex()
+  let account = Account(balance: 100) { try rules.withLock { 0 } }
+  let withdrawals = (1...4).map { number in
+    co_launch(on: bank, name: "withdrawal \(number)") { try account.withdraw(20) }
   }
   for withdrawal in withdrawals { try withdrawal.join() }
-  if account.balance != 40 { throw WrongBalance(account.balance) }
+  if account.balance != 20 { throw WrongBalance(account.balance) }
 }
 
 @Suite(.timeLimit(.minutes(5)))
 struct ArticleTests {
-  @Test func `the article's bug is found, and its repair is proven`() throws {
-    let found = explore(.exhaustive(preemptions: 2), twoWithdrawals)
-    let failure = try #require(found.failure)
-    #expect(
-      failure.description.hasPrefix(
-        """
-        WrongBalance(balance: 70)
+  /// What the article shows of the output.
+  private static let printed = """
+    WrongBalance(balance: 40)
 
-        CO_REPLAY=10
-        0 switches, 0 faults, 0.005 seconds of virtual time
-        """
-      )
-    )
+    CO_REPLAY=1c71
+    1 switch, 0 faults, 0.0 seconds of virtual time
+    shrunk from 7 switches, 0 faults, 0.0 seconds of virtual time
+
+    #1 "body"                   #2 "withdrawal 1"  #3 "withdrawal 2"  #4 "withdrawal 3"  #5 "withdrawal 4"
+    --------------------------  -----------------  -----------------  -----------------  -----------------
+    waiting for a job for 0 ms
+                                ended
+                                                   ended
+    waiting for a job for 0 ms
+                                                                      interrupted
+                                                                                         ended
+                                                                      ended
+    ended
+    """
+
+  @Test func `the article's bug is found, and its repair is proven`() throws {
+    #expect(explore(.inOrder, fourWithdrawals).failure == nil)
+    let found = explore(.random(from: 12), fourWithdrawals)
+    let failure = try #require(found.failure)
+    // The article leaves out where the coroutines were launched.
+    let lines = failure.description.split(separator: "\n").filter { !$0.contains(", launched at ") }
+    let printed = Self.printed.split(separator: "\n")
+    #expect(lines.prefix(printed.count) == printed[...])
+    #expect(explore(.replay(failure.token), fourWithdrawals).failure?.error is WrongBalance)
     let repaired = explore(.exhaustive(preemptions: 2)) {
-      let account = Account(balance: 100) {
-        try co_delay(.milliseconds(5))
-        return 0
-      }
       let bank = DispatchQueue(label: "bank")
-      let lock = FairMutex()
-      let withdrawals = (1...2).map { _ in co_launch(on: bank) { try account.withdraw(30, holding: lock) } }
+      let (rules, lock) = (FairMutex(), FairMutex())
+      let account = Account(balance: 100) { try rules.withLock { 0 } }
+      let withdrawals = (1...4).map { _ in co_launch(on: bank) { try account.withdraw(20, holding: lock) } }
       for withdrawal in withdrawals { try withdrawal.join() }
-      if account.balance != 40 { throw WrongBalance(account.balance) }
+      if account.balance != 20 { throw WrongBalance(account.balance) }
     }
     #expect(repaired.isComplete && repaired.failure == nil)
   }

@@ -100,8 +100,9 @@ extension SimulatedStep {
     self.init(id: candidate.id, name: nil, launchSite: "", end: kind, now: now)
   }
 
-  init(_ job: AnyJob, now: UInt64) {
-    let state = job.completion.isSettled ? "ended" : DumpedJob(job, now: 0).shortState
+  init(_ job: AnyJob, isInterrupted: Bool, now: UInt64) {
+    let state =
+      job.completion.isSettled ? "ended" : isInterrupted ? "interrupted" : DumpedJob(job, now: 0).shortState
     let launchSite = job.record.label.pointee.launchSite.description
     self.init(id: job.id, name: job.name, launchSite: launchSite, end: state, now: now)
   }

@@ -326,7 +326,7 @@ package final class SimulatedWorld: @unchecked Sendable {
     let traced = isTraced ? job.handle.takeUnretainedValue() : nil
     executor.scheduler.resume(job, executor.carrier)
     executor.ended(running.unsafelyUnwrapped, &candidates)
-    if let traced { policy.stepEnded(SimulatedStep(traced, now: elapsed)) }
+    if let traced { policy.stepEnded(SimulatedStep(traced, isInterrupted: listed == job, now: elapsed)) }
   }
 
   @inline(__always)

@@ -32,7 +32,7 @@ package struct SimulatedStep {
   package var id: UInt64
   package var name: String?
   package var launchSite: String
-  /// How the step ended: "waiting to receive …", "ended".
+  /// How the step ended: "waiting to receive …", "interrupted" (it could have continued), "ended".
   package var end: String
   package var now: UInt64
 }
