@@ -81,6 +81,11 @@ private func addAwaited(to suite: inout Suite) {
       for index in 0..<count { expect(try await co_launch { index }.value, equals: index, "value") }
     }
   }
+  suite.row("launch_value_on_workers", 100_000) { count in
+    try inTask(preferring: WorkerPoolExecutor.shared) {
+      for index in 0..<count { expect(try await co_launch { index }.value, equals: index, "value") }
+    }
+  }
   suite.row("launch_value", 100_000, owner: "swift") { count in
     try inTask {
       for index in 0..<count { expect(await Task { index }.value, equals: index, "value") }
@@ -88,9 +93,14 @@ private func addAwaited(to suite: inout Suite) {
   }
 }
 
-/// Runs async code from this thread, and waits for it.
-private func inTask(_ body: @escaping @Sendable () async throws -> Void) throws {
-  try co_launch { try co_await { try await Task.detached { try await body() }.value } }.wait()
+/// Runs async code from this thread, on Swift's threads unless `executor` is another, and waits for it.
+private func inTask(
+  preferring executor: (any TaskExecutor)? = nil,
+  _ body: @escaping @Sendable () async throws -> Void
+) throws {
+  try co_launch {
+    try co_await { try await Task.detached(executorPreference: executor) { try await body() }.value }
+  }.wait()
 }
 
 private func voluntarySwitches() -> Int {

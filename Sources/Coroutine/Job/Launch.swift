@@ -83,7 +83,16 @@ enum Launch {
     // The driver of a simulated world runs handlers and blocking bodies.
     if let simulated = Host.simulated(nil) { return simulated.forRecord() }
     // No thread of a forked child is in a coroutine, so the check above covers launches inside a coroutine.
-    return (ForkedChild.isHere ? ForkedChild.scheduler : WorkerPool.shared.nextWorker()).forRecord()
+    return (ForkedChild.isHere ? ForkedChild.scheduler : ownWorker ?? WorkerPool.shared.nextWorker()).forRecord()
+  }
+
+  /// The worker in whose drain the caller runs, as a handler or as code of a Task.
+  ///
+  /// Such code launches where a coroutine would: the job runs when the caller is done, and other workers take it
+  /// if there are more, or if the caller computes for long. To wake another worker for it costs two system calls.
+  private static var ownWorker: Scheduler? {
+    guard let carrier = Carrier.current, carrier.pointee.readyQueue?.pointee.workerPool != nil else { return nil }
+    return carrier.pointee.scheduler?.takeUnretainedValue()
   }
 }
 
