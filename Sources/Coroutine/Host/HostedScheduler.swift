@@ -82,6 +82,9 @@ public final class HostedScheduler: Sendable {
     scheduler = Scheduler(host: driver, anchor: nil, pool: nil)
     driver.scheduler = scheduler
   }
+
+  /// The scheduler for a launch here, with a reference for the job's record.
+  var forLaunch: Unmanaged<Scheduler> { (ForkedChild.isHere ? ForkedChild.scheduler : scheduler).forRecord() }
 }
 
 /// Launches a coroutine on the thread of a ``CoroutineHost``.
@@ -98,9 +101,8 @@ public func co_launch<Success: Sendable>(
   line: UInt = #line,
   _ body: sending @escaping () throws -> Success
 ) -> Job<Success> {
-  let scheduler = ForkedChild.isHere ? ForkedChild.scheduler : host.scheduler
   let job = Job(
-    scheduler: scheduler.forRecord(),
+    scheduler: host.forLaunch,
     name: name,
     stack: stack,
     launchSite: LaunchSite(file: file, line: line),

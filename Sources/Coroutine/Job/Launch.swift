@@ -91,8 +91,7 @@ enum Launch {
   /// Such code launches where a coroutine would: the job runs when the caller is done, and other workers take it
   /// if there are more, or if the caller computes for long. To wake another worker for it costs two system calls.
   private static var ownWorker: Scheduler? {
-    guard let carrier = Carrier.current, carrier.pointee.readyQueue?.pointee.workerPool != nil else { return nil }
-    return carrier.pointee.scheduler?.takeUnretainedValue()
+    WorkerPool.ofCaller == nil ? nil : Carrier.current?.pointee.scheduler?.takeUnretainedValue()
   }
 }
 

@@ -12,9 +12,8 @@ extension Scope {
     line: UInt = #line,
     _ body: sending @escaping () throws -> Success
   ) -> Job<Success> {
-    let scheduler = ForkedChild.isHere ? ForkedChild.scheduler : host.scheduler
     let job = Job(
-      scheduler: scheduler.forRecord(),
+      scheduler: host.forLaunch,
       name: name,
       stack: stack,
       launchSite: LaunchSite(file: file, line: line),

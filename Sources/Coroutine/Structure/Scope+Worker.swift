@@ -29,9 +29,7 @@ extension Scope {
 
 /// The workers among which the calling coroutine's work is shared.
 package enum CoroutineWorkers {
-  static var pool: WorkerPool? {
-    Carrier.current?.pointee.readyQueue?.pointee.workerPool?.takeUnretainedValue()
-  }
+  static var pool: WorkerPool? { WorkerPool.ofCaller }
 
   /// Their number; 1 if the calling code does not run on a worker.
   package static var ofCaller: Int { pool?.workers.count ?? 1 }

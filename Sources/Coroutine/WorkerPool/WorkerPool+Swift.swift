@@ -28,12 +28,7 @@ extension WorkerPool: TaskExecutor {
   fileprivate func enqueue(_ job: UnownedJob, viaShared: Bool) {
     let job = SwiftJobRef(job)
     job.pointee.executor = viaShared ? 1 : 0
-    if swiftJobs.append(job) > 1 || !isOwnTurn { wakeForSwiftJobs() }
-  }
-
-  /// Whether the calling code runs in the drain of a worker.
-  private var isOwnTurn: Bool {
-    Carrier.current?.pointee.readyQueue?.pointee.workerPool?.toOpaque() == Unmanaged.passUnretained(self).toOpaque()
+    if swiftJobs.append(job) > 1 || WorkerPool.ofCaller !== self { wakeForSwiftJobs() }
   }
 
   /// Wakes a worker that has no drain.

@@ -36,6 +36,11 @@ final class WorkerPool: @unchecked Sendable {
   // Sound because `workers` is set once, before the pool is published, and everything else is atomic.
   static let shared = WorkerPool(count: Processors.workers, label: "coroutine.shared")
 
+  /// The pool in the drain of whose worker the caller runs; nil if it runs in none.
+  static var ofCaller: WorkerPool? {
+    Carrier.current?.pointee.readyQueue?.pointee.workerPool?.takeUnretainedValue()
+  }
+
   @exclusivity(unchecked) private(set) var workers: [Scheduler] = []
   let idle = Atomic<UInt64>(0)
   /// The workers that back off from stealing: they have no drain, and get no offers.
