@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <malloc.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -75,6 +76,20 @@ __attribute__((noinline, no_sanitize("address"))) void cts_hold(void *object, vo
   void *volatile kept = object;
   body(argument);
   kept = (void *)0;
+}
+
+// The runtime's hooks, which Swift Testing sets.
+extern _Atomic(void *) _swift_willThrow, _swift_willThrowTypedImpl;
+
+void cts_note_throws(bool notes) {
+  static void *hooks[2];
+  if (notes) {
+    _swift_willThrow = hooks[0];
+    _swift_willThrowTypedImpl = hooks[1];
+  } else {
+    hooks[0] = atomic_exchange(&_swift_willThrow, NULL);
+    hooks[1] = atomic_exchange(&_swift_willThrowTypedImpl, NULL);
+  }
 }
 
 size_t cts_heap_bytes(void) {
