@@ -86,6 +86,8 @@ struct PollerTests {
   // The only worker never goes to sleep, so the coroutine waits for the look at the beginning of a drain.
   @Test func `a worker that is always busy looks at its descriptors`() async throws {
     let pool = Self.ownWorkers("busy", 1)
+    // Stops the watchdog before it starts: it would take the event if the worker's thread stopped for some time.
+    pool.watching.store(true, ordering: .relaxed)
     let reader = try await Reader(in: pool)
     let (isBusy, isOver) = (Locked(false), Locked(false))
     let busy = co_launch(on: pool.workers[0].currentQueue) {
@@ -93,8 +95,6 @@ struct PollerTests {
       while !isOver.current { try co_yield() }
     }
     while !isBusy.current { await Task.yield() }
-    // It would take the event if the worker's thread stopped for some time.
-    pool.watchdog.suspend()
     reader.write()
     #expect(try await reader.job.value == [7])
     isOver.withLock { $0 = true }
@@ -143,7 +143,7 @@ struct PollerTests {
   @Test func `a worker watches for a spare worker's coroutine, and is woken for that`() async throws {
     let pool = Self.ownWorkers("spare", 1)
     // The watchdog also looks for spare workers, and would move a job whose thread starts late.
-    pool.watchdog.suspend()
+    pool.watching.store(true, ordering: .relaxed)
     let spare = try #require(pool.spareWorker())
     let (one, other) = try Connection.pair()
     try await co_launch(on: pool.workers[0].currentQueue) {}.value

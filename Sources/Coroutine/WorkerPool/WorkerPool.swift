@@ -1,5 +1,4 @@
 internal import CCoroutine
-import Dispatch
 import Synchronization
 
 // The shared scheduler: one worker per processor that the process may use, each a thread with a scheduler of its own
@@ -50,25 +49,22 @@ final class WorkerPool: @unchecked Sendable {
   let isSlow = Atomic<Bool>(false)
   /// Whether a spare worker may be busy, which is watched although all workers may be idle.
   let isSpareBusy = Atomic<Bool>(false)
-  let watchdog: any DispatchSourceTimer
+  let watchdog = WatchdogThread()
   let label: String
-  // Used by the watchdog only; its queue is serial.
+  // Used by the watchdog's thread only.
   @exclusivity(unchecked) var spares: [Scheduler] = []
   @exclusivity(unchecked) var lastSeen: [Seen] = []
   @exclusivity(unchecked) var lastBackoffs = 0
   @exclusivity(unchecked) var lastSwiftJob: UInt = 0
+  @exclusivity(unchecked) var lastLooks: UInt64 = 0
 
   init(count: Int, label: String) {
     let count = min(64, max(1, count))
     self.label = label
-    watchdog = DispatchSource.makeTimerSource(queue: DispatchQueue(label: "\(label).watchdog"))
     workers = (0..<count).map { WorkerHost.makeScheduler("\(label).\($0)", self, $0) }
     lastSeen = Array(repeating: Seen(), count: count)
     // Every worker starts without a drain, so it is idle.
     idle.store(count == 64 ? .max : (1 << UInt64(count)) - 1, ordering: .releasing)
-    watchdog.setEventHandler { [unowned self] in watch() }
-    watchdog.schedule(deadline: .distantFuture)
-    watchdog.activate()
   }
 
   /// Returns the worker for the next launch from outside: one without work, else the next one round-robin.
