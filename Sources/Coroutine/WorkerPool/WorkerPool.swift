@@ -7,6 +7,7 @@ import Synchronization
 // Distribution of work
 //   * launches from outside are distributed round-robin, to workers without work first,
 //   * a worker with more than one ready job wakes an idle worker, which steals half of them,
+//   * a worker holds jobs that a batch of events has woken for a time slice at most (Scheduler+Batch.swift),
 //   * a waker takes the woken job to its own worker (Carrier.sendRemotely),
 //   * a worker whose steals do not pay backs off from stealing for a while (StealBackoff.swift),
 //   * the watchdog helps if one job keeps a worker busy for long, and ends back-offs (Watchdog.swift).
@@ -17,7 +18,7 @@ import Synchronization
 //    +----- the same, and its ----> BACKING OFF --------------------------> BUSY
 //           steals have not paid       | the watchdog: BUSY, tries again
 //
-// No two ready jobs are left on a worker while another is IDLE. A worker sets its idle bit and inspects the others'
+// No two ready jobs are left on a worker while another is IDLE, but those that it holds. A worker sets its idle bit and inspects the others'
 // queues after that; a pushing thread appends and reads the idle bits after that; both use the victim's lock, whose
 // order decides which side sees the other. (A single job is left to its own worker, which takes it when the running one
 // parks, or to the watchdog, if that does not park.)
