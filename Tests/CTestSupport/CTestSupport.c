@@ -8,8 +8,11 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 static int in_child(unsigned seconds, bool keeps_sockets, int (*body)(void *), void *argument) {
@@ -76,6 +79,28 @@ __attribute__((noinline, no_sanitize("address"))) void cts_hold(void *object, vo
   void *volatile kept = object;
   body(argument);
   kept = (void *)0;
+}
+
+bool cts_has_fine_waits(void) {
+  int poller = epoll_create1(EPOLL_CLOEXEC);
+  struct epoll_event event;
+  struct timespec time = {.tv_nsec = 1};
+  long count = syscall(441, poller, &event, 1, &time, NULL, 0);  // older headers do not name it
+  close(poller);
+  return count == 0;
+}
+
+int cts_close_pollers(void) {
+  int count = 0;
+  for (int number = 3; number < 1024; number++) {
+    char path[32], file[32] = "";
+    snprintf(path, sizeof path, "/proc/self/fd/%d", number);
+    if (readlink(path, file, sizeof file - 1) > 0 && strcmp(file, "anon_inode:[eventpoll]") == 0) {
+      close(number);
+      count++;
+    }
+  }
+  return count;
 }
 
 // The runtime's hooks, which Swift Testing sets.

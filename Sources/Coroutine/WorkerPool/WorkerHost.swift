@@ -119,7 +119,7 @@ final class WorkerHost: Host, @unchecked Sendable {
   ///
   /// The kernel may end a wait for descriptors late, by up to 0.5 % of it. So a long sleep is cut short by more than
   /// that, and the rest is another sleep.
-  private static func cutShort(_ time: UInt64) -> Int64 {
+  static func cutShort(_ time: UInt64) -> Int64 {
     Int64(clamping: time > 10_000_000 ? time - time / 128 : time)
   }
 
