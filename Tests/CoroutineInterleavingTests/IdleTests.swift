@@ -44,8 +44,8 @@ extension InterleavingTests {
     }
 
     @Test func `held jobs wait for a busy worker without the last look at the idle bits`() {
-      let found = Explorer.explore(with: .reads(.max, in: "withoutDrain(_:)")) { _ = Self.makeOffer($0, endsHold: true) }
-      #expect(found.failure != nil)
+      let fault = Fault.reads(.max, in: "withoutDrain(_:)")
+      #expect(Explorer.explore(with: fault) { _ = Self.makeOffer($0, endsHold: true) }.failure != nil)
     }
 
     @Test func `a message is lost when a worker goes idle over it`() {

@@ -30,7 +30,9 @@ extension InterleavingTests {
       let asked = Atomic<Int>(0)
     }
 
-    /// Two threads ask for an inspection soon. With `later`, the watchdog's thread has put off the next one before.
+    /// Two threads ask for an inspection soon.
+    ///
+    /// With `later`, the watchdog's thread has put off the next one before.
     private static func model(_ run: Explorer, later: Bool = false) {
       Futex.sleepers = [:]
       let world = World()

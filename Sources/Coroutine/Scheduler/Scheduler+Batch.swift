@@ -12,13 +12,13 @@ import Synchronization
 //
 // How long a ready job can wait while another worker is idle. The drain reads the clock once before the last job of a
 // batch, and after `interval` jobs at most, which is small after long jobs. So a job of a batch waits for a time slice
-// and for `interval` jobs in the worst case, and for the watchdog (2 to 4 ms) if one job does not end: the watchdog does
+// and for `interval` jobs in the worst case. If one job does not end, it waits for the watchdog (2 to 4 ms), which does
 // not respect the hold. The first long jobs after many short ones teach the next batches, by their mean.
 //
 // No job is forgotten. `isHeld` is written by the worker, under the lock of its queue, and read by other workers under
 // that lock. The end of a hold is a push as any other (WorkerPool.swift): it clears `isHeld` under the lock and reads
-// the idle bits after that. A worker that goes idle sets its bit and looks at the queue after that. So it steals, or its
-// bit is seen. A hold that outlives its jobs hides nothing: the next job that is added ends it, or is held itself.
+// the idle bits after that. A worker that goes idle sets its bit and looks at the queue after that. So it steals, or
+// its bit is seen. A hold that outlives its jobs hides nothing: the next job that is added ends it, or is held itself.
 
 extension Scheduler {
   /// Expects `count` ready jobs after a batch was added: plans when to read the clock, or ends the hold.

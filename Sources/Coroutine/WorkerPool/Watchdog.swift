@@ -2,9 +2,9 @@ internal import CCoroutine
 import Synchronization
 
 // The watchdog of the workers: a thread that inspects them while some worker is busy, or backs off. Every two
-// milliseconds, or a little later, if a worker could help; every 25 ms if all are busy. It continues until no worker has
-// begun a drain for one interval: a worker that is busy for a moment in each millisecond would otherwise stop and start
-// it all the time, at three system calls each.
+// milliseconds, or a little later, if a worker could help; every 25 ms if all are busy. It continues until no worker
+// has begun a drain for one interval: a worker that is busy for a moment in each millisecond would otherwise stop and
+// start it all the time, at three system calls each.
 //
 // A worker whose current job computes for long, or blocks, cannot run its other work. Ready jobs, messages and timers
 // that wait there in two inspections in a row are moved to an idle worker. So are the jobs whose descriptors are ready:

@@ -18,10 +18,10 @@ import Synchronization
 //    +----- the same, and its ----> BACKING OFF --------------------------> BUSY
 //           steals have not paid       | the watchdog: BUSY, tries again
 //
-// No two ready jobs are left on a worker while another is IDLE, but those that it holds. A worker sets its idle bit and inspects the others'
-// queues after that; a pushing thread appends and reads the idle bits after that; both use the victim's lock, whose
-// order decides which side sees the other. (A single job is left to its own worker, which takes it when the running one
-// parks, or to the watchdog, if that does not park.)
+// No two ready jobs are left on a worker while another is IDLE, but those that it holds. A worker sets its idle bit and
+// inspects the others' queues after that; a pushing thread appends and reads the idle bits after that; both use the
+// victim's lock, whose order decides which side sees the other. (A single job is left to its own worker, which takes it
+// when the running one parks, or to the watchdog, if that does not park.)
 //
 // While a worker is BACKING OFF, the watchdog runs: a worker sets its back-off bit and reads `watching` after that; the
 // watchdog stops watching and reads the bits after that. The thread that clears a bit (an offer, the watchdog or the
