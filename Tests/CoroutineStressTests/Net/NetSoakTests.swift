@@ -51,15 +51,16 @@ struct NetSoakTests {
   /// What the process holds may not grow with the number of connections.
   ///
   /// A sanitizer's allocator keeps what is freed, and maps as it likes. malloc maps a few arenas, at its own times, and
-  /// each thread keeps some freed blocks. Resident memory is no measure: kept stacks, and pages that malloc keeps, have
-  /// as much as was in use at once.
+  /// each thread keeps some freed blocks: on a crowded machine there may be dozens of spare workers. Resident memory is
+  /// no measure: kept stacks, and pages that malloc keeps, have as much as was in use at once.
   private static func compare(_ before: Holdings, _ after: Holdings) {
     #expect(after.coroutines == before.coroutines, "\(before) became \(after)")
     #expect(after.descriptors == before.descriptors, "\(before) became \(after)")
     let sanitizers = CCO_ADDRESS_SANITIZER.rawValue | CCO_THREAD_SANITIZER.rawValue
     guard cco_compiled_sanitizers() & sanitizers == 0 else { return }
-    #expect(after.mappings <= before.mappings + 64, "\(before) became \(after)")
-    #expect(after.heapBytes <= before.heapBytes + 2_000_000, "\(before) became \(after)")
+    let threads = max(0, after.threads - before.threads)
+    #expect(after.mappings <= before.mappings + 64 + 4 * threads, "\(before) became \(after)")
+    #expect(after.heapBytes <= before.heapBytes + 2_000_000 + 65_536 * threads, "\(before) became \(after)")
   }
 
   // MARK: the rounds
