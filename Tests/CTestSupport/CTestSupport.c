@@ -90,19 +90,6 @@ bool cts_has_fine_waits(void) {
   return count == 0;
 }
 
-int cts_close_pollers(void) {
-  int count = 0;
-  for (int number = 3; number < 1024; number++) {
-    char path[32], file[32] = "";
-    snprintf(path, sizeof path, "/proc/self/fd/%d", number);
-    if (readlink(path, file, sizeof file - 1) > 0 && strcmp(file, "anon_inode:[eventpoll]") == 0) {
-      close(number);
-      count++;
-    }
-  }
-  return count;
-}
-
 // The runtime's hooks, which Swift Testing sets.
 extern _Atomic(void *) _swift_willThrow, _swift_willThrowTypedImpl;
 

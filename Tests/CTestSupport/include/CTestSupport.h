@@ -32,9 +32,6 @@ size_t cts_heap_bytes(void);
 /// Whether the kernel can wait for events for less than a millisecond (epoll_pwait2).
 bool cts_has_fine_waits(void);
 
-/// Closes every epoll instance of the process; returns their number.
-int cts_close_pollers(void);
-
 /// Whether Swift Testing notes a backtrace of each error that is thrown; it does from the start. It keeps them, up to a
 /// kilobyte for each error, until the test ends. Called with false first, then with true, by one thread.
 void cts_note_throws(bool notes);
