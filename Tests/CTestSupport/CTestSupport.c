@@ -5,10 +5,14 @@
 #include <errno.h>
 #include <malloc.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 static int in_child(unsigned seconds, bool keeps_sockets, int (*body)(void *), void *argument) {
@@ -75,6 +79,29 @@ __attribute__((noinline, no_sanitize("address"))) void cts_hold(void *object, vo
   void *volatile kept = object;
   body(argument);
   kept = (void *)0;
+}
+
+bool cts_has_fine_waits(void) {
+  int poller = epoll_create1(EPOLL_CLOEXEC);
+  struct epoll_event event;
+  struct timespec time = {.tv_nsec = 1};
+  long count = syscall(441, poller, &event, 1, &time, NULL, 0);  // older headers do not name it
+  close(poller);
+  return count == 0;
+}
+
+// The runtime's hooks, which Swift Testing sets.
+extern _Atomic(void *) _swift_willThrow, _swift_willThrowTypedImpl;
+
+void cts_note_throws(bool notes) {
+  static void *hooks[2];
+  if (notes) {
+    _swift_willThrow = hooks[0];
+    _swift_willThrowTypedImpl = hooks[1];
+  } else {
+    hooks[0] = atomic_exchange(&_swift_willThrow, NULL);
+    hooks[1] = atomic_exchange(&_swift_willThrowTypedImpl, NULL);
+  }
 }
 
 size_t cts_heap_bytes(void) {

@@ -25,6 +25,15 @@ extension InterleavingTests {
       #expect(found.failure == nil, "\(found)")
     }
 
+    @Test func `of two held jobs one is stolen after the hold, although the other does not end`() {
+      let found = Explorer.explore { _ = Self.makeOffer($0, endsHold: true) }
+      #expect(found.failure == nil, "\(found)")
+    }
+
+    @Test func `held jobs are not stolen before the end of the hold`() {
+      #expect(Explorer.explore { _ = Self.makeOffer($0, endsHold: false) }.failure != nil)
+    }
+
     // An offer that comes before the worker's inbox is idle takes the idle bit, and starts no drain.
     //
     // Another step was removed by hand, the second `takeHalf` in `WorkerPool.steal`. The explorer found the same end
@@ -32,6 +41,11 @@ extension InterleavingTests {
     // appends two jobs and finds no idle bit; worker 1 sets its bit and goes idle.
     @Test func `ready jobs wait for a busy worker without the last look at the idle bits`() {
       #expect(Explorer.explore(with: .reads(.max, in: "withoutDrain(_:)"), Self.offer).failure != nil)
+    }
+
+    @Test func `held jobs wait for a busy worker without the last look at the idle bits`() {
+      let fault = Fault.reads(.max, in: "withoutDrain(_:)")
+      #expect(Explorer.explore(with: fault) { _ = Self.makeOffer($0, endsHold: true) }.failure != nil)
     }
 
     @Test func `a message is lost when a worker goes idle over it`() {
@@ -107,12 +121,21 @@ extension InterleavingTests {
       run.atEnd { world.pool.workers[0].watchdogStarts = {} }
     }
 
-    private static func makeOffer(_ run: Explorer) -> World {
+    /// `endsHold`: the two jobs are held as a batch of events is, and the hold ends or does not.
+    private static func makeOffer(_ run: Explorer, endsHold: Bool? = nil) -> World {
       let world = World(run, workers: 2)
       let hasRun = Gate()
       let others = (0..<2).map { _ in world.job { hasRun.open() } }
       let first = world.job {
-        for job in others { world.pool.workers[0].readyQueue.append(job) }
+        let queue = world.pool.workers[0].readyQueue
+        if let endsHold {
+          var batch = JobQueue()
+          for job in others { batch.append(job) }
+          _ = queue.appendHeld(&batch)
+          if endsHold { queue.endHold() }
+        } else {
+          for job in others { queue.append(job) }
+        }
         hasRun.pass()
       }
       world.pool.workers[0].push(.job(first))

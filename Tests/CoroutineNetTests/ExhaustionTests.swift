@@ -92,6 +92,33 @@ struct ExhaustionTests {
     }
   }
 
+  @Test func `the last descriptors are for the worker whose coroutine waits, and the others get theirs later`() async {
+    await #expect(processExitsWith: .success) {
+      // A pool lives for ever, as the shared one does.
+      let pool = Unmanaged.passRetained(WorkerPool(count: 3, label: "coroutine.tests.last")).takeUnretainedValue()
+      var limit = rlimit()
+      getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+      let usual = limit.rlim_cur
+      let free = dup(0)
+      close(free)
+      limit.rlim_cur = rlim_t(free) + 50
+      setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+      var taken: [Int32] = []
+      while case let number = dup(0), number >= 0 { taken.append(number) }
+      // Room for one poller, which has two descriptors.
+      for number in taken.suffix(2) { close(number) }
+      let own = pool.workers[2].pollerOfWorker()
+      #expect(own != nil)
+      #expect(pool.workers.map(\.hasPoller) == [false, false, true])
+      #expect(pool.workers[0].pollerOfWorker() == nil)
+      limit.rlim_cur = usual
+      setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+      #expect(pool.workers[0].pollerOfWorker() != nil)
+      #expect(pool.workers.map(\.hasPoller) == [true, true, true])
+      #expect(pool.workers[2].pollerOfWorker() === own)
+    }
+  }
+
   @Test func `a forked child that closes its copies takes nothing from its parent`() async {
     await #expect(processExitsWith: .success) {
       // On a queue of its own: while a shared worker is busy, the watchdog's thread wakes every two milliseconds.

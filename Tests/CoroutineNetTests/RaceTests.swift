@@ -60,7 +60,7 @@ struct RaceTests {
         for part in 0..<3 {
           scope.launch {
             var random = run.random(part)
-            for round in 0..<run.rounds(3_000) {
+            for round in 0..<run.rounds(34_000) {
               let listener = try Listener.bind(.unix("@co-net-race-\(getpid())-\(part)-\(round)"))
               let acceptor = co_launch {
                 do {

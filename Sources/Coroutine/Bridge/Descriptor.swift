@@ -8,6 +8,11 @@ import Glibc
 /// descriptor, in both directions, and all are woken. One that comes too late finds no data and waits again, so `fd`
 /// should be non-blocking.
 ///
+/// - Parameters:
+///   - fd: The descriptor.
+///   - afterEAGAIN: Whether a call of the caller has just found that `fd` is not ready. The first look is then left
+///     out. So a wait takes three system calls: to watch the descriptor, to take its event, and to look again. If `fd`
+///     is ready nevertheless, the coroutine suspends and is resumed at once.
 /// - Throws: ``CoroutineError/badDescriptor`` if `fd` is not open. ``DescriptorWaitFailed`` if the kernel refuses to
 ///   watch it. ``CoroutineError/notInCoroutine`` outside a coroutine. If the coroutine is cancelled, it throws at once,
 ///   and leaves `fd` as it is.
@@ -16,13 +21,17 @@ import Glibc
 /// close, so the wait then lasts until it is cancelled, its deadline passes, or the number is used again. Cancel the
 /// waiters first, or shut a socket down first, which wakes them.
 @available(*, noasync, message: "await the `value` of a coroutine that does this")
-public func co_wait(readable fd: Int32) throws { try Descriptor(fd).wait(until: .readable) }
+public func co_wait(readable fd: Int32, afterEAGAIN: Bool = false) throws {
+  try Descriptor(fd).wait(until: .readable, looksFirst: !afterEAGAIN)
+}
 
 /// Suspends until `fd` can be written without blocking, or its peer has closed.
 ///
-/// In all other respects it behaves as ``co_wait(readable:)`` does.
+/// In all other respects it behaves as ``co_wait(readable:afterEAGAIN:)`` does.
 @available(*, noasync, message: "await the `value` of a coroutine that does this")
-public func co_wait(writable fd: Int32) throws { try Descriptor(fd).wait(until: .writable) }
+public func co_wait(writable fd: Int32, afterEAGAIN: Bool = false) throws {
+  try Descriptor(fd).wait(until: .writable, looksFirst: !afterEAGAIN)
+}
 
 /// The error of a wait for a descriptor that the kernel cannot watch.
 public struct DescriptorWaitFailed: Error, Equatable, CustomStringConvertible {
@@ -68,14 +77,18 @@ struct Descriptor {
   ///
   /// A wake-up may come from a stale event, so only the check decides.
   ///
-  /// If `poller` is nil, the process's poller is used; it is created only if there is something to wait for.
-  func wait(until direction: Direction, with poller: DescriptorPoller? = nil) throws {
+  /// If `poller` is nil, the process's poller is used; it is created only if there is something to wait for. Without
+  /// `looksFirst`, the first check is left out: the poller reports the readiness that the descriptor has already, and
+  /// finds a number that is not open.
+  func wait(until direction: Direction, looksFirst: Bool = true, with poller: DescriptorPoller? = nil) throws {
     _ = try Carrier.beginWaiting()
+    var isKnown = !looksFirst
     while true {
-      switch readiness(direction) {
+      switch isKnown ? .notYet : readiness(direction) {
       case .ready: return
       case .notOpen: throw CoroutineError.badDescriptor
       case .notYet:
+        isKnown = false
         let poller = try poller ?? DescriptorPoller.shared()
         if try poller.wait(for: self, direction) == .alwaysReady { return }
       }

@@ -42,7 +42,7 @@ public class AnyJob: @unchecked Sendable {
     runner: @escaping (AnyJob) -> Void
   ) {
     self.runner = runner
-    jobName = name.map { JobName($0) }
+    jobName = name.map { JobName.shared($0) }
     completionStorage = completion
     recordStorage = JobRecord(scheduler: scheduler, stack: stack, launchSite: launchSite)
     checkAddress(record, of: &recordStorage)

@@ -6,6 +6,28 @@ struct JobName: @unchecked Sendable {
   private final class Storage: ManagedBuffer<String, CChar> {}
   private let storage: Storage
 
+  private static let lock = SpinLock()
+  // Sound because it is read and written under `lock`.
+  nonisolated(unsafe) private static var latest: JobName?
+
+  /// Returns the latest name if it has this text, else a new one.
+  ///
+  /// So the connections of a server share one name, which saves each of them an allocation.
+  static func shared(_ text: String) -> JobName {
+    let latest = lock.withLock { Self.latest }
+    // Not `==`, for which different characters may be equal.
+    if let latest, latest.text.utf8.elementsEqual(text.utf8) { return latest }
+    let made = JobName(text)
+    // The old one is released after the lock.
+    let old = lock.withLock {
+      let old = Self.latest
+      Self.latest = made
+      return old
+    }
+    withExtendedLifetime(old) {}
+    return made
+  }
+
   init(_ text: String) {
     let characters = text.utf8.contains(0) ? Self.escaped(text) : text
     let count = characters.utf8.count + 1

@@ -108,7 +108,9 @@ final class Poller: @unchecked Sendable {
   func deliver() {
     let count = taken
     taken = 0
-    for index in 0..<count { happened(events[index]) }
+    var woken = JobQueue()
+    for index in 0..<count { happened(events[index], &woken) }
+    Carrier.makeReady(batch: &woken)
   }
 
   /// Delivers what was taken, or takes and delivers if the last look was `interval` ago.
@@ -134,21 +136,25 @@ final class Poller: @unchecked Sendable {
     withUnsafeTemporaryAllocation(of: clinux_ready_event.self, capacity: Self.most) { events in
       let events = events.baseAddress.unsafelyUnwrapped
       let count = Int(max(0, clinux_ready_wait(epoll, events, Int32(Self.most), 0)))
+      var woken = JobQueue()
       // The owner may go to sleep now, or sleep already.
-      for index in 0..<count where !happened(events[index]) { wakeUp() }
+      for index in 0..<count where !happened(events[index], &woken) { wakeUp() }
+      Carrier.makeReady(batch: &woken)
     }
   }
 
-  /// Returns false if it is the wake-up event.
+  /// Claims the waiters; returns false if it is the wake-up event.
   @discardableResult
-  private func happened(_ event: clinux_ready_event) -> Bool {
+  private func happened(_ event: clinux_ready_event, _ woken: inout JobQueue) -> Bool {
     let (index, generation) = (UInt32(truncatingIfNeeded: event.key), UInt32(truncatingIfNeeded: event.key >> 32))
     guard let record = WatchTable.record(index) else { return false }
     let gone = CLINUX_POLL_FAILED.rawValue | CLINUX_POLL_HUNG_UP.rawValue
     let inner = CLINUX_POLL_READABLE.rawValue
     let sticks = gone | UInt32(CLINUX_READY_HALF_CLOSED.rawValue) | UInt32(CLINUX_READY_URGENT.rawValue)
-    if event.events & (inner | sticks) != 0 { record.happened(generation, sticks: event.events & sticks != 0) }
-    if event.events & (CLINUX_POLL_WRITABLE.rawValue | gone) != 0 { (record + 1).happened(generation, sticks: false) }
+    if event.events & (inner | sticks) != 0 { record.happened(generation, sticks: event.events & sticks != 0, &woken) }
+    if event.events & (CLINUX_POLL_WRITABLE.rawValue | gone) != 0 {
+      (record + 1).happened(generation, sticks: false, &woken)
+    }
     return true
   }
 

@@ -124,16 +124,22 @@ extension UnsafeMutablePointer where Pointee == Readiness {
 
   /// Records an event, and wakes all waiters.
   func happened(_ generation: UInt32, sticks: Bool) {
+    var woken = JobQueue()
+    happened(generation, sticks: sticks, &woken)
+    while let job = woken.popFirst() { Carrier.makeReady(job) }
+  }
+
+  /// Records an event, and claims all waiters; the caller makes the jobs ready that are then in `woken`.
+  func happened(_ generation: UInt32, sticks: Bool, _ woken: inout JobQueue) {
     while true {
       let old = word
       if old.generation != generation || old.state == .closed { return }
-      if old.state == .waiting { return wakeAll(generation, sticks: sticks) }
+      if old.state == .waiting { return claimAll(generation, sticks: sticks, &woken) }
       if change(old, to: old.afterEvent(sticks: sticks)) { return }
     }
   }
 
-  private func wakeAll(_ generation: UInt32, sticks: Bool) {
-    var woken = JobQueue()
+  private func claimAll(_ generation: UInt32, sticks: Bool, _ woken: inout JobQueue) {
     pointee.lock.lock()
     var old = word
     // A close or a withdrawal may have changed the state before the lock was taken.
@@ -142,7 +148,6 @@ extension UnsafeMutablePointer where Pointee == Readiness {
     }
     if old.generation == generation { claimAll(&woken) }
     pointee.lock.unlock()
-    while let job = woken.popFirst() { Carrier.makeReady(job) }
   }
 
   /// Ends the generation for this direction, and wakes all waiters.

@@ -237,20 +237,26 @@ struct Carrier: ~Copyable {
   /// sooner, on warm data, and no drain must be started.
   @usableFromInline @inline(never)
   static func sendRemotely(_ job: JobRef) {
+    if let carrier = current, let readyQueue = carrier.pointee.readyQueue, takeAlong(job, carrier) {
+      return readyQueue.append(job)
+    }
+    job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.push(.job(job)) }
+  }
+
+  /// Takes a claimed job from another worker of the same pool, if it is switched out; the caller must enqueue it.
+  static func takeAlong(_ job: JobRef, _ carrier: UnsafeMutablePointer<Carrier>) -> Bool {
     let scheduler = job.pointee.scheduler.load(ordering: .relaxed)
-    if let carrier = current, let readyQueue = carrier.pointee.readyQueue,
-      let workerPool = readyQueue.pointee.workerPool,
+    guard let workerPool = carrier.pointee.readyQueue?.pointee.workerPool,
       let mine = carrier.pointee.scheduler,
       scheduler._withUnsafeGuaranteedRef({ $0.readyQueue.pointee.workerPool?.toOpaque() }) == workerPool.toOpaque(),
       job.pointee.flags.bitwiseOr(0, ordering: .acquiringAndReleasing).newValue
         & (JobFlags.foreign | JobFlags.inspecting)
         == 0,
       let context = job.pointee.context, cco_is_parked(&context.pointee.parked)
-    {
-      job.pointee.scheduler.store(mine, ordering: .releasing)
-      readyQueue.append(job)
-      return
+    else {
+      return false
     }
-    scheduler._withUnsafeGuaranteedRef { $0.push(.job(job)) }
+    job.pointee.scheduler.store(mine, ordering: .releasing)
+    return true
   }
 }

@@ -19,6 +19,9 @@ struct ReadyQueue: ~Copyable {
   @usableFromInline var launched = LaunchStack()
   /// The number of choices between woken and launched jobs so far, with wrap-around.
   @usableFromInline var preferred: UInt8 = 0
+  /// Whether idle workers leave the queue alone, because a batch of events has filled it (Scheduler+Batch.swift);
+  /// written by the owner.
+  @usableFromInline var isHeld = false
   /// Used by the owner only, in memory of its own: stealing threads do not move its cache line.
   @usableFromInline let stackCache: UnsafeMutablePointer<StackCache>
   @usableFromInline let lock = SpinLock()
@@ -55,6 +58,7 @@ extension UnsafeMutablePointer where Pointee == ReadyQueue {
     pointee.lock.lock()
     body(&pointee.queue, &pointee.launched)
     let count = pointee.queue.count &+ pointee.launched.count
+    pointee.isHeld = false
     pointee.lock.unlock()
     // One ready job will run when the current one parks. More than that is work for an idle worker.
     if count > 1 { workerPool._withUnsafeGuaranteedRef { $0.offerWork() } }
@@ -64,6 +68,24 @@ extension UnsafeMutablePointer where Pointee == ReadyQueue {
   @inlinable @inline(__always)
   func append(_ job: JobRef) {
     add { queue, _ in queue.append(job) }
+  }
+
+  /// Adds a batch of woken jobs without waking an idle worker, and returns the number of ready jobs.
+  ///
+  /// Called by a shared worker.
+  func appendHeld(_ batch: inout JobQueue) -> Int {
+    pointee.lock.lock()
+    defer { pointee.lock.unlock() }
+    if let first = batch.first, let last = batch.last { pointee.queue.append(first, through: last, batch.count) }
+    batch = JobQueue()
+    pointee.isHeld = true
+    return pointee.queue.count &+ pointee.launched.count
+  }
+
+  /// Ends a hold, and wakes an idle worker if there is work for two.
+  func endHold() {
+    // Read without the lock, because only the owner writes it.
+    if pointee.isHeld { add { _, _ in } }
   }
 
   /// Adds a yielding job behind everything that is ready now, launched or woken.
@@ -146,7 +168,8 @@ extension UnsafeMutablePointer where Pointee == ReadyQueue {
   /// Called under the lock.
   func takeHalf(atLeast minimum: Int, into stolen: inout JobQueue) {
     let count = pointee.queue.count + pointee.launched.count
-    guard count >= minimum else { return }
+    // Only a worker that found nothing by itself respects a hold, not one that was offered work, or the watchdog.
+    guard count >= minimum, minimum == 1 || !pointee.isHeld else { return }
     let wanted = min((count + 1) / 2, 128)
     while stolen.count < wanted, let job = pointee.launched.popOldest() { stolen.append(job) }
     pointee.queue.move(wanted - stolen.count, to: &stolen)

@@ -20,6 +20,10 @@ struct TimeSlice {
 
   /// Small at first: the first jobs of a drain may run long.
   var interval = 4
+  /// The number of resumes before the next read of the clock: `interval`, or fewer after a batch of events.
+  var allotted = 4
+  /// The mean duration of the resumes between the last two reads of the clock in one drain, in ns.
+  var mean: UInt64 = 0
   var resumes = 0
   var lastLook: UInt64 = 0
   var end: UInt64 = 0
@@ -28,18 +32,21 @@ struct TimeSlice {
     lastLook = now
     end = now + Self.slice
     resumes = 0
+    allotted = interval
   }
 
   /// Returns whether the drain may continue; adjusts the interval to the duration of the last jobs.
   mutating func look(_ now: UInt64) -> Bool {
     let took = now - lastLook
-    resumes += interval
+    mean = took / UInt64(allotted)
+    resumes += allotted
     lastLook = now
     if took > Self.slice / 8 {
       interval = max(1, interval / 8)
     } else if took < Self.slice / 32 {
       interval = min(64, interval * 2)
     }
+    allotted = interval
     return now < end && resumes < Self.most
   }
 }
@@ -82,7 +89,7 @@ extension Scheduler {
         carrier.pointee.switchesLeft -= runWork(atMost: carrier.pointee.switchesLeft)
         if carrier.pointee.switchesLeft <= 0 {
           look(carrier)
-          guard timeSlice.look(carrier.pointee.now) else { return false }
+          guard timeSlice.look(carrier.pointee.now) else { return endTimeSlice() }
           carrier.pointee.switchesLeft = timeSlice.interval
         }
       }
@@ -101,10 +108,16 @@ extension Scheduler {
       resume(job, carrier)
       if carrier.pointee.switchesLeft <= 0 {
         look(carrier)
-        guard timeSlice.look(carrier.pointee.now) else { return false }
+        guard timeSlice.look(carrier.pointee.now) else { return endTimeSlice() }
         carrier.pointee.switchesLeft = timeSlice.interval
       }
     }
+  }
+
+  /// Offers what the worker has held (Scheduler+Batch.swift); returns false, because there is more to do.
+  private func endTimeSlice() -> Bool {
+    readyQueue.endHold()
+    return false
   }
 
   /// Reads the clock.

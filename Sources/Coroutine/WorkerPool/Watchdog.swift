@@ -1,9 +1,10 @@
 internal import CCoroutine
-import Dispatch
 import Synchronization
 
-// The watchdog of the workers: a timer that fires while some worker is busy, or backs off. Every two milliseconds, or a
-// little later, if a worker could help; every 25 ms if all are busy.
+// The watchdog of the workers: a thread that inspects them while some worker is busy, or backs off. Every two
+// milliseconds, or a little later, if a worker could help; every 25 ms if all are busy. It continues until no worker
+// has begun a drain for one interval: a worker that is busy for a moment in each millisecond would otherwise stop and
+// start it all the time, at three system calls each.
 //
 // A worker whose current job computes for long, or blocks, cannot run its other work. Ready jobs, messages and timers
 // that wait there in two inspections in a row are moved to an idle worker. So are the jobs whose descriptors are ready:
@@ -23,9 +24,6 @@ import Synchronization
 // `isSlow`, so that the fast interval, scheduled by the thread that clears `isSlow`, replaces it.
 
 extension WorkerPool {
-  private static var fast: DispatchTimeInterval { .milliseconds(2) }
-  private static var slow: DispatchTimeInterval { .milliseconds(25) }
-
   /// Whether a worker may need help, now or soon, or backs off.
   private var hasToWatch: Bool {
     withoutDrain().nonzeroBitCount < workers.count || isAnyBackingOff || isSpareBusy.load(ordering: .relaxed)
@@ -39,33 +37,38 @@ extension WorkerPool {
         isSlow.exchange(false, ordering: .sequentiallyConsistent)
       else { return }
     }
-    FirstTimer.shared.ensure()
-    schedule(Self.fast)
-  }
-
-  private func schedule(_ interval: DispatchTimeInterval) {
-    watchdog.schedule(deadline: .now() + interval, leeway: .microseconds(500))
+    watchdog.schedule(.soon, for: self)
   }
 
   func watch() {
     // Cleared before the inboxes are read: a spare worker that gets busy has a message first, and then sets it.
     _ = isSpareBusy.exchange(false, ordering: .acquiringAndReleasing)
+    let hasWorked = noteLooks()
     let anyStalled = inspectAll()
     if spares.contains(where: { !$0.inbox.isIdle }) { isSpareBusy.store(true, ordering: .relaxed) }
     rescueSwiftJobs(anyStalled)
     let backoffs = backoffs.load(ordering: .relaxed)
     endBackoffs(ofAll: backoffs == lastBackoffs)
     lastBackoffs = backoffs
-    guard hasToWatch else {
+    guard hasToWatch || hasWorked else {
       watching.store(false, ordering: .sequentiallyConsistent)
       // A worker that got work, or backed off, before this store saw `watching` set. So this checks once more for it.
       startWatching()
       return
     }
-    guard withoutDrain() == 0, !anyStalled else { return schedule(Self.fast) }
-    schedule(Self.slow)
+    guard withoutDrain() == 0, !anyStalled else { return watchdog.schedule(.soon, for: self) }
+    watchdog.schedule(.later, for: self)
     isSlow.store(true, ordering: .sequentiallyConsistent)
-    if withoutDrain() != 0, isSlow.exchange(false, ordering: .sequentiallyConsistent) { schedule(Self.fast) }
+    if withoutDrain() != 0, isSlow.exchange(false, ordering: .sequentiallyConsistent) {
+      watchdog.schedule(.soon, for: self)
+    }
+  }
+
+  /// Whether a worker has read its clock since the last call.
+  private func noteLooks() -> Bool {
+    let looks = workers.reduce(0) { $0 &+ $1.lastLook.load(ordering: .relaxed) }
+    defer { lastLooks = looks }
+    return looks != lastLooks
   }
 
   /// Rescues the work of every stuck worker, and reports stalls; returns whether a worker has stalled.

@@ -56,7 +56,7 @@ final class WorkerHost: Host, @unchecked Sendable {
   override func submit(_ scheduler: Scheduler, _ anchor: Anchor?) -> Bool {
     switch word.submit() {
     case .nothing: break
-    case .start: start(scheduler)
+    case .start: Self.startThread({ WorkerHost.main($0) }, Unmanaged.passUnretained(scheduler).toOpaque())
     case .wake: word.wake()
     case .signal: scheduler.ownPoller?._withUnsafeGuaranteedRef { $0.wakeUp() }
     }
@@ -71,10 +71,13 @@ final class WorkerHost: Host, @unchecked Sendable {
 
   // MARK: The thread
 
-  private func start(_ scheduler: Scheduler) {
-    let argument = Unmanaged.passUnretained(scheduler).toOpaque()
+  /// Starts a thread of the pool, detached.
+  static func startThread(
+    _ body: @convention(c) (UnsafeMutableRawPointer?) -> UnsafeMutableRawPointer?,
+    _ argument: UnsafeMutableRawPointer
+  ) {
     var thread = pthread_t()
-    let code = SignalMask.whileBlocked { pthread_create(&thread, nil, { WorkerHost.main($0) }, argument) }
+    let code = SignalMask.whileBlocked { pthread_create(&thread, nil, body, argument) }
     precondition(
       code == 0,
       """
@@ -116,7 +119,7 @@ final class WorkerHost: Host, @unchecked Sendable {
   ///
   /// The kernel may end a wait for descriptors late, by up to 0.5 % of it. So a long sleep is cut short by more than
   /// that, and the rest is another sleep.
-  private static func cutShort(_ time: UInt64) -> Int64 {
+  static func cutShort(_ time: UInt64) -> Int64 {
     Int64(clamping: time > 10_000_000 ? time - time / 128 : time)
   }
 

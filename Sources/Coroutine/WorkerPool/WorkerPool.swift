@@ -1,5 +1,4 @@
 internal import CCoroutine
-import Dispatch
 import Synchronization
 
 // The shared scheduler: one worker per processor that the process may use, each a thread with a scheduler of its own
@@ -8,6 +7,7 @@ import Synchronization
 // Distribution of work
 //   * launches from outside are distributed round-robin, to workers without work first,
 //   * a worker with more than one ready job wakes an idle worker, which steals half of them,
+//   * a worker holds jobs that a batch of events has woken for a time slice at most (Scheduler+Batch.swift),
 //   * a waker takes the woken job to its own worker (Carrier.sendRemotely),
 //   * a worker whose steals do not pay backs off from stealing for a while (StealBackoff.swift),
 //   * the watchdog helps if one job keeps a worker busy for long, and ends back-offs (Watchdog.swift).
@@ -18,10 +18,10 @@ import Synchronization
 //    +----- the same, and its ----> BACKING OFF --------------------------> BUSY
 //           steals have not paid       | the watchdog: BUSY, tries again
 //
-// No two ready jobs are left on a worker while another is IDLE. A worker sets its idle bit and inspects the others'
-// queues after that; a pushing thread appends and reads the idle bits after that; both use the victim's lock, whose
-// order decides which side sees the other. (A single job is left to its own worker, which takes it when the running one
-// parks, or to the watchdog, if that does not park.)
+// No two ready jobs are left on a worker while another is IDLE, but those that it holds. A worker sets its idle bit and
+// inspects the others' queues after that; a pushing thread appends and reads the idle bits after that; both use the
+// victim's lock, whose order decides which side sees the other. (A single job is left to its own worker, which takes it
+// when the running one parks, or to the watchdog, if that does not park.)
 //
 // While a worker is BACKING OFF, the watchdog runs: a worker sets its back-off bit and reads `watching` after that; the
 // watchdog stops watching and reads the bits after that. The thread that clears a bit (an offer, the watchdog or the
@@ -55,25 +55,22 @@ final class WorkerPool: @unchecked Sendable {
   let isSlow = Atomic<Bool>(false)
   /// Whether a spare worker may be busy, which is watched although all workers may be idle.
   let isSpareBusy = Atomic<Bool>(false)
-  let watchdog: any DispatchSourceTimer
+  let watchdog = WatchdogThread()
   let label: String
-  // Used by the watchdog only; its queue is serial.
+  // Used by the watchdog's thread only.
   @exclusivity(unchecked) var spares: [Scheduler] = []
   @exclusivity(unchecked) var lastSeen: [Seen] = []
   @exclusivity(unchecked) var lastBackoffs = 0
   @exclusivity(unchecked) var lastSwiftJob: UInt = 0
+  @exclusivity(unchecked) var lastLooks: UInt64 = 0
 
   init(count: Int, label: String) {
     let count = min(64, max(1, count))
     self.label = label
-    watchdog = DispatchSource.makeTimerSource(queue: DispatchQueue(label: "\(label).watchdog"))
     workers = (0..<count).map { WorkerHost.makeScheduler("\(label).\($0)", self, $0) }
     lastSeen = Array(repeating: Seen(), count: count)
     // Every worker starts without a drain, so it is idle.
     idle.store(count == 64 ? .max : (1 << UInt64(count)) - 1, ordering: .releasing)
-    watchdog.setEventHandler { [unowned self] in watch() }
-    watchdog.schedule(deadline: .distantFuture)
-    watchdog.activate()
   }
 
   /// Returns the worker for the next launch from outside: one without work, else the next one round-robin.

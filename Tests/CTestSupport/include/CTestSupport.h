@@ -29,6 +29,13 @@ double cts_round_trip(int flags_differ);
 /// The bytes that malloc has given out and not got back, of all threads; a thread's own cache counts as given out.
 size_t cts_heap_bytes(void);
 
+/// Whether the kernel can wait for events for less than a millisecond (epoll_pwait2).
+bool cts_has_fine_waits(void);
+
+/// Whether Swift Testing notes a backtrace of each error that is thrown; it does from the start. It keeps them, up to a
+/// kilobyte for each error, until the test ends. Called with false first, then with true, by one thread.
+void cts_note_throws(bool notes);
+
 /// Calls `body` while the caller's real stack, and no memory of a sanitizer, refers to `object`.
 void cts_hold(void *object, void (*body)(void *_Nullable argument), void *_Nullable argument);
 

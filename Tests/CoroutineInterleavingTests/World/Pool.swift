@@ -25,32 +25,11 @@ enum WorkerHost {
   }
 }
 
-/// Dispatch has no part in the models: where the watchdog looks, it is a virtual thread.
-struct DispatchQueue {
-  init(label: String) {}
-}
-
-protocol DispatchSourceTimer {
-  func setEventHandler(_ handler: () -> Void)
-  func schedule(deadline: DispatchTime)
-  func activate()
-}
-
-enum DispatchTime {
-  case distantFuture
-}
-
-enum DispatchSource: DispatchSourceTimer {
-  case timer
-  static func makeTimerSource(queue: DispatchQueue) -> any DispatchSourceTimer { timer }
-  func setEventHandler(_ handler: () -> Void) {}
-  func schedule(deadline: DispatchTime) {}
-  func activate() {}
-}
+/// Where the watchdog looks, it is a virtual thread.
+final class WatchdogThread {}
 
 extension WorkerPool {
   func startWatching() { workers[0].watchdogStarts() }
-  func watch() {}
 
   struct Seen {}
 }

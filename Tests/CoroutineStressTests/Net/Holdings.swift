@@ -5,6 +5,7 @@ import Glibc
 /// What a process holds, that a server could leak.
 struct Holdings: CustomStringConvertible {
   let coroutines: Int
+  let threads: Int
   let descriptors: Int
   let mappings: Int
   let heapBytes: Int
@@ -13,6 +14,7 @@ struct Holdings: CustomStringConvertible {
   static var now: Holdings {
     Holdings(
       coroutines: CoroutineRuntime.liveCount,
+      threads: entries(of: "/proc/self/task"),
       descriptors: entries(of: "/proc/self/fd"),
       mappings: lines(of: "/proc/self/maps"),
       heapBytes: cts_heap_bytes(),
@@ -21,8 +23,8 @@ struct Holdings: CustomStringConvertible {
   }
 
   var description: String {
-    "\(coroutines) coroutines, \(descriptors) descriptors, \(mappings) mappings, \(heapBytes / 1_024) KB of the heap, "
-      + "\(residentBytes / 1_024) KB resident"
+    "\(coroutines) coroutines, \(threads) threads, \(descriptors) descriptors, \(mappings) mappings, "
+      + "\(heapBytes / 1_024) KB of the heap, \(residentBytes / 1_024) KB resident"
   }
 
   /// The directory's own descriptor is among them, each time.

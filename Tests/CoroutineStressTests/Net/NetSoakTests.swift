@@ -1,4 +1,5 @@
 import CCoroutine
+import CTestSupport
 import Coroutine
 import CoroutineNet
 import Glibc
@@ -16,6 +17,9 @@ struct NetSoakTests {
 
   @Test func `conversations that end in every way lose no byte, and leave nothing behind`() async throws {
     raiseDescriptorLimit()
+    // Half of the conversations end with errors, and the heap would have the backtraces of them all.
+    cts_note_throws(false)
+    defer { cts_note_throws(true) }
     let soak = NetSoak()
     let crowd = seconds == nil ? 40 : 2_000
     let before = try await Self.run(soak, crowd: crowd, for: .seconds(min(seconds ?? 0.3, 10)))
@@ -32,6 +36,8 @@ struct NetSoakTests {
 
   @Test func `short connections in large numbers leave nothing behind`() async throws {
     raiseDescriptorLimit()
+    cts_note_throws(false)
+    defer { cts_note_throws(true) }
     let most = variable("CO_SOAK_CONNECTIONS").flatMap { Int($0) } ?? 2_000
     let first = try await Self.connect(1_000)
     let (clock, answered) = (ContinuousClock(), Census())
@@ -45,15 +51,16 @@ struct NetSoakTests {
   /// What the process holds may not grow with the number of connections.
   ///
   /// A sanitizer's allocator keeps what is freed, and maps as it likes. malloc maps a few arenas, at its own times, and
-  /// each thread keeps some freed blocks. Resident memory is no measure: kept stacks, and pages that malloc keeps, have
-  /// as much as was in use at once.
+  /// each thread keeps some freed blocks: on a crowded machine there may be dozens of spare workers. Resident memory is
+  /// no measure: kept stacks, and pages that malloc keeps, have as much as was in use at once.
   private static func compare(_ before: Holdings, _ after: Holdings) {
     #expect(after.coroutines == before.coroutines, "\(before) became \(after)")
     #expect(after.descriptors == before.descriptors, "\(before) became \(after)")
     let sanitizers = CCO_ADDRESS_SANITIZER.rawValue | CCO_THREAD_SANITIZER.rawValue
     guard cco_compiled_sanitizers() & sanitizers == 0 else { return }
-    #expect(after.mappings <= before.mappings + 64, "\(before) became \(after)")
-    #expect(after.heapBytes <= before.heapBytes + 2_000_000, "\(before) became \(after)")
+    let threads = max(0, after.threads - before.threads)
+    #expect(after.mappings <= before.mappings + 64 + 4 * threads, "\(before) became \(after)")
+    #expect(after.heapBytes <= before.heapBytes + 2_000_000 + 65_536 * threads, "\(before) became \(after)")
   }
 
   // MARK: the rounds

@@ -47,6 +47,26 @@ struct DescriptorTests {
     #expect(pipe.get() == 1)
   }
 
+  @Test func `after EAGAIN the first look is left out, and the poller finds what is ready`() async throws {
+    let pipe = PipePair()
+    pipe.put()
+    let trace = Trace()
+    try await onSerialQueue {
+      for end in [pipe.reader, pipe.writer] {
+        let other = co_launch { trace("meanwhile") }
+        if end == pipe.reader {
+          try co_wait(readable: end, afterEAGAIN: true)
+        } else {
+          try co_wait(writable: end, afterEAGAIN: true)
+        }
+        trace("ready")
+        try other.join()
+      }
+    }
+    // With a look it would not have suspended.
+    #expect(trace.all == ["meanwhile", "ready", "meanwhile", "ready"])
+  }
+
   @Test func `a closed peer ends the wait, for reading and for writing`() async throws {
     try await onSerialQueue {
       let pipes = [PipePair(), PipePair(), PipePair.sockets()]
@@ -136,10 +156,13 @@ struct DescriptorTests {
       close(closed)
       let seen = try await onCoroutine {
         [-1, Int32.min, Int32.max, closed].flatMap { number in
-          [outcome { try co_wait(readable: number) }, outcome { try co_wait(writable: number) }]
+          [
+            outcome { try co_wait(readable: number) }, outcome { try co_wait(writable: number) },
+            outcome { try co_wait(readable: number, afterEAGAIN: true) },
+          ]
         }
       }
-      #expect(seen == Array(repeating: "badDescriptor", count: 8))
+      #expect(seen == Array(repeating: "badDescriptor", count: 12))
     }
   }
 
@@ -175,8 +198,12 @@ struct DescriptorTests {
   @Test func `a regular file is ready at once`() async throws {
     let file = open("/proc/self/exe", O_RDONLY)
     defer { close(file) }
-    let seen = try await onCoroutine { outcome { try co_timeout(.seconds(60)) { try co_wait(readable: file) } } }
-    #expect(seen == "()")
+    for afterEAGAIN in [false, true] {
+      let seen = try await onCoroutine {
+        outcome { try co_timeout(.seconds(60)) { try co_wait(readable: file, afterEAGAIN: afterEAGAIN) } }
+      }
+      #expect(seen == "()")
+    }
   }
 
   @Test func `two coroutines play a thousand rounds over a pair of sockets`() async throws {

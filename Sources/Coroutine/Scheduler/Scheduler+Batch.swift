@@ -1,0 +1,53 @@
+import Synchronization
+
+// Batches of events. One look at the descriptors of a worker may wake many coroutines, and most of them run for some
+// microseconds: read, answer, wait. To wake another worker for such a batch costs more than it saves: two system calls
+// for the wake-up and the sleep, two for the judgement of the steal (StealBackoff.swift), and cold caches.
+//
+// Rule. A worker holds a batch: other workers are not woken for it, and do not steal from it. It ends the hold
+//   - at once, if the batch is expected to last longer than a time slice, by the mean duration of the last resumes;
+//   - at the end of the time slice;
+//   - when it adds any other job to its ready queue, as a launch does.
+// When it ends the hold, it offers what is left.
+//
+// How long a ready job can wait while another worker is idle. The drain reads the clock once before the last job of a
+// batch, and after `interval` jobs at most, which is small after long jobs. So a job of a batch waits for a time slice
+// and for `interval` jobs in the worst case. If one job does not end, it waits for the watchdog (2 to 4 ms), which does
+// not respect the hold. The first long jobs after many short ones teach the next batches, by their mean.
+//
+// No job is forgotten. `isHeld` is written by the worker, under the lock of its queue, and read by other workers under
+// that lock. The end of a hold is a push as any other (WorkerPool.swift): it clears `isHeld` under the lock and reads
+// the idle bits after that. A worker that goes idle sets its bit and looks at the queue after that. So it steals, or
+// its bit is seen. A hold that outlives its jobs hides nothing: the next job that is added ends it, or is held itself.
+
+extension Scheduler {
+  /// Expects `count` ready jobs after a batch was added: plans when to read the clock, or ends the hold.
+  ///
+  /// Called in the drain.
+  func expectBatch(of count: Int, _ carrier: UnsafeMutablePointer<Carrier>) {
+    guard count > 1 else { return }
+    if UInt64(count) &* timeSlice.mean > TimeSlice.slice { readyQueue.endHold() }
+    timeSlice.allotted = min(timeSlice.allotted, max(1, count - 1))
+    carrier.pointee.switchesLeft = min(carrier.pointee.switchesLeft, timeSlice.allotted)
+  }
+}
+
+extension Carrier {
+  /// Makes the jobs ready that the events of one look have woken, and whose waits the caller has claimed.
+  ///
+  /// Jobs that other workers have stolen come back.
+  static func makeReady(batch: inout JobQueue) {
+    var mine = JobQueue()
+    let carrier = current
+    while let job = batch.popFirst() {
+      if let carrier, carrier.pointee.ownReadyQueue(of: job) != nil || takeAlong(job, carrier) {
+        mine.append(job)
+      } else {
+        sendRemotely(job)
+      }
+    }
+    guard let carrier, !mine.isEmpty, let readyQueue = carrier.pointee.readyQueue else { return }
+    let count = readyQueue.appendHeld(&mine)
+    carrier.pointee.scheduler?._withUnsafeGuaranteedRef { $0.expectBatch(of: count, carrier) }
+  }
+}
