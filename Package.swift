@@ -109,7 +109,7 @@ let package = Package(
       ] + (warningsAreErrors ? [.treatAllWarnings(as: .error)] : []),
       cxxSettings: [
         .headerSearchPath("."), .enableWarning("all"), .enableWarning("extra"),
-        .enableWarning("frame-larger-than=12288"),
+        .enableWarning("frame-larger-than=12288"), .enableWarning("vla"), .enableWarning("alloca"),
       ] + (warningsAreErrors ? [.treatAllWarnings(as: .error)] : []),
       linkerSettings: [.linkedLibrary(boostContext, .when(platforms: [.linux]))]
     ),
