@@ -109,7 +109,7 @@ let package = Package(
       ] + (warningsAreErrors ? [.treatAllWarnings(as: .error)] : []),
       cxxSettings: [
         .headerSearchPath("."), .enableWarning("all"), .enableWarning("extra"),
-        .enableWarning("frame-larger-than=12288"),
+        .enableWarning("frame-larger-than=12288"), .enableWarning("vla"), .enableWarning("alloca"),
       ] + (warningsAreErrors ? [.treatAllWarnings(as: .error)] : []),
       linkerSettings: [.linkedLibrary(boostContext, .when(platforms: [.linux]))]
     ),
@@ -147,6 +147,8 @@ let package = Package(
       cxxSettings: [.enableWarning("all"), .enableWarning("extra")]
         + (warningsAreErrors ? [.treatAllWarnings(as: .error)] : [])
     ),
+    // A program that a test starts.
+    .executableTarget(name: "NoDescriptors", dependencies: ["Coroutine"], path: "Tests/NoDescriptors"),
     .testTarget(name: "CCoroutineTests", dependencies: ["CCoroutine", "CTestSupport", "CExceptions"]),
     .testTarget(
       name: "CoroutineNetTests",
@@ -154,7 +156,9 @@ let package = Package(
     ),
     .testTarget(
       name: "CoroutineTests",
-      dependencies: ["Coroutine", "CoroutineTesting", "CCoroutine", "CLinux", "CTestSupport", "CExceptions"]
+      dependencies: [
+        "Coroutine", "CoroutineTesting", "CCoroutine", "CLinux", "CTestSupport", "CExceptions", "NoDescriptors",
+      ]
     ),
     .testTarget(name: "CoroutineTestingTests", dependencies: ["CoroutineTesting", "CoroutineNet", "Coroutine"]),
     // Compiles files of the library once more, by links to them in its folder Shipped, with atomics of its own.

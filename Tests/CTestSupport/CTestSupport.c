@@ -15,28 +15,38 @@
 #include <time.h>
 #include <unistd.h>
 
-static int in_child(unsigned seconds, bool keeps_sockets, int (*body)(void *), void *argument) {
+static pid_t fork_limited(unsigned seconds, bool keeps_sockets) {
   pid_t child = fork();
-  if (child < 0) return -1000;
-  if (child == 0) {
-    // Dispatch's threads block it.
-    sigset_t alarms;
-    sigemptyset(&alarms);
-    sigaddset(&alarms, SIGALRM);
-    signal(SIGALRM, SIG_DFL);
-    sigprocmask(SIG_UNBLOCK, &alarms, NULL);
-    alarm(seconds);
-    // Copies of sockets: tests that run beside this one wait for their ends.
-    for (int number = 3; !keeps_sockets && number < 1024; number++) {
-      struct stat status;
-      if (fstat(number, &status) == 0 && S_ISSOCK(status.st_mode)) close(number);
-    }
-    _exit(body(argument));
+  if (child != 0) return child;
+  // Dispatch's threads block it.
+  sigset_t alarms;
+  sigemptyset(&alarms);
+  sigaddset(&alarms, SIGALRM);
+  signal(SIGALRM, SIG_DFL);
+  sigprocmask(SIG_UNBLOCK, &alarms, NULL);
+  alarm(seconds);
+  // Copies of sockets: tests that run beside this one wait for their ends.
+  for (int number = 3; !keeps_sockets && number < 1024; number++) {
+    struct stat status;
+    if (fstat(number, &status) == 0 && S_ISSOCK(status.st_mode)) close(number);
   }
+  return 0;
+}
+
+int cts_fork(unsigned seconds) { return fork_limited(seconds, false); }
+
+int cts_end_of(int child) {
+  if (child < 0) return -1000;
   int status = 0;
   while (waitpid(child, &status, 0) < 0)
     if (errno != EINTR) return -1000;
   return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+static int in_child(unsigned seconds, bool keeps_sockets, int (*body)(void *), void *argument) {
+  pid_t child = fork_limited(seconds, keeps_sockets);
+  if (child == 0) _exit(body(argument));
+  return cts_end_of(child);
 }
 
 int cts_in_child(unsigned seconds, int (*body)(void *), void *argument) {

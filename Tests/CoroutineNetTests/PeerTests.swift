@@ -64,16 +64,15 @@ struct PeerTests {
   }
 
   /// Connects as soon as the other program listens.
-  ///
-  /// The suite's limit ends a wait for ever.
   private func connect(to address: SocketAddress) throws -> Connection {
-    while true {
-      do {
-        return try Connection.connect(to: address)
-      } catch let error as NetError where error.code == ECONNREFUSED || error.code == ENOENT {
-        try co_delay(.milliseconds(2))
-      }
+    var connection: Connection?
+    try until {
+      do { connection = try Connection.connect(to: address) } catch let error as NetError
+        where error.code == ECONNREFUSED || error.code == ENOENT
+      {}
+      return connection != nil
     }
+    return try #require(connection)
   }
 
   @Test(.enabled(if: Peer.has("curl"), "curl is not installed"))

@@ -1,3 +1,4 @@
+import CoroutineTesting
 import Dispatch
 import Glibc
 import Testing
@@ -177,17 +178,7 @@ struct ServerTests {
       }
       let clients = try (0..<3).map { _ in try Connection.connect(to: server.address) }
       for client in clients { try client.write([1]) }
-      func served() throws -> Int {
-        try clients.count { client in
-          try co_select {
-            client.onReadable { true }
-              .otherwise { false }
-          }
-        }
-      }
-      try until { try served() == 2 }
-      try co_delay(.milliseconds(50))
-      #expect(try served() == 2)
+      try until { try clients.count(where: Self.hasAnswer) == 2 }
       for client in clients { try client.shutdownWrite() }
       for client in clients { _ = try co_timeout(.seconds(60)) { try client.readAll() } }
       try co_scope { scope in
@@ -201,6 +192,42 @@ struct ServerTests {
       }
       try server.stop()
       #expect(most.withLock { $0.most } == 2)
+    }
+  }
+
+  @Test func `at the limit the next connection is served when one has ended, and not before`() throws {
+    for seed in 0..<20 as Range<UInt64> {
+      let world = World(seed: seed)
+      try world.run {
+        world.network.host("server") {
+          var options = Server.Options()
+          options.maxConnections = 2
+          try Server.run(.any(port: 7), options: options, Self.echo)
+        }
+        try world.settle()
+        let clients = try (0..<3).map { _ in try Connection.connect(host: "server", port: 7) }
+        for client in clients { try client.write([1]) }
+        var waiting = clients
+        // Everything that can run has run, so the third connection waits.
+        for served in [2, 1] {
+          try world.settle()
+          let answered = try waiting.indices.filter { try Self.hasAnswer(waiting[$0]) }
+          #expect(answered.count == served, "seed \(seed)")
+          for index in answered.reversed() {
+            let client = waiting.remove(at: index)
+            try client.shutdownWrite()
+            #expect(try client.readAll() == [1])
+          }
+        }
+      }
+    }
+  }
+
+  /// Whether a client can read without waiting.
+  private static func hasAnswer(_ client: Connection) throws -> Bool {
+    try co_select {
+      client.onReadable { true }
+        .otherwise { false }
     }
   }
 

@@ -9,30 +9,68 @@
 // A value that asks the body to return.
 static char stop;
 
-static cco_saved_context *count_resumes(cco_context *context, void *argument) {
-  uint64_t *count = argument;
+// What a coroutine counts its resumes into.
+typedef struct resumed {
+  cco_context *context;
+  uint64_t resumes;
+} resumed;
+
+static uint64_t suspend_until_stopped(void *argument) {
+  resumed *self = argument;
+  cco_context *context = self->context;
   void *value = NULL;
   while (value != &stop) {
-    ++*count;
+    ++self->resumes;
     if (cco_suspend(context, NULL, &value) != CCO_OK) break;
   }
+  return self->resumes;
+}
+
+static cco_saved_context *count_resumes(cco_context *context, void *argument) {
+  ((resumed *)argument)->context = context;
+  suspend_until_stopped(argument);
   return NULL;
 }
 
-uint64_t cprobe_resume_suspend(uint64_t count, cprobe_flags flags) {
-  uint64_t resumes = 0;
+static cco_saved_context *count_resumes_handling(cco_context *context, void *argument) {
+  ((resumed *)argument)->context = context;
+  cprobe_while_handling(suspend_until_stopped, argument);
+  return NULL;
+}
+
+// What the resuming side does.
+typedef struct resumer {
+  cco_saved_context *(*body)(cco_context *context, void *argument);
+  uint64_t count;
+  cprobe_flags flags;
+} resumer;
+
+static uint64_t resume_and_suspend(void *argument) {
+  const resumer *self = argument;
+  uint64_t count = self->count;
+  resumed resumed = {NULL, 0};
   void *answer = NULL;
   cco_context *context = NULL;
-  if (count == 0 || cco_create(CCO_STANDARD_STACK, count_resumes, &resumes, &context) != CCO_OK) return 0;
+  if (count == 0 || cco_create(CCO_STANDARD_STACK, self->body, &resumed, &context) != CCO_OK) return 0;
   cprobe_clear_flags();
   cco_status status = cco_resume(context, NULL, &answer);
   // Now the coroutine is parked with clean flags.
-  if (flags == CPROBE_STICKY) cprobe_raise_inexact();
+  if (self->flags == CPROBE_STICKY) cprobe_raise_inexact();
   for (uint64_t i = 1; i < count && status == CCO_OK; i++) status = cco_resume(context, NULL, &answer);
   cprobe_clear_flags();
   if (status == CCO_OK) status = cco_resume(context, &stop, &answer);
   if (status != CCO_OK || cco_destroy(context) != CCO_OK) return 0;
-  return resumes;
+  return resumed.resumes;
+}
+
+uint64_t cprobe_resume_suspend(uint64_t count, cprobe_flags flags) {
+  resumer resumer = {count_resumes, count, flags};
+  return resume_and_suspend(&resumer);
+}
+
+uint64_t cprobe_resume_suspend_handling(uint64_t count) {
+  resumer resumer = {count_resumes_handling, count, CPROBE_CLEAN};
+  return cprobe_while_handling(resume_and_suspend, &resumer);
 }
 
 static cco_saved_context *count_once(cco_context *context, void *argument) {

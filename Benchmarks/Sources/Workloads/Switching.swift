@@ -26,6 +26,10 @@ func addSwitching(to suite: inout Suite) {
     }
     expect(resumes, equals: UInt64(count), "resumes that the coroutine saw")
   }
+  // Each side is in a catch block, so every switch exchanges two exceptions.
+  suite.row("resume_suspend_exceptions", 5_000_000) { count in
+    expect(cprobe_resume_suspend_handling(UInt64(count)), equals: UInt64(count), "resumes that the coroutine saw")
+  }
   suite.row("create_run_finish", 2_000_000) { count in
     expect(cprobe_create_run_finish(UInt64(count)), equals: UInt64(count), "bodies that ran")
   }

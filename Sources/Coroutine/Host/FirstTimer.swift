@@ -9,6 +9,10 @@ import Synchronization
 // descriptors are free again, until another timer is set. Then Dispatch checks all of them: it runs the due ones, and
 // creates the descriptor for the others if it can.
 //
+// Dispatch needs two more descriptors, before its first timer or source of any kind: for epoll and an eventfd. If the
+// process has none free for these, Dispatch ends it with a trap. This file cannot prevent that, because Dispatch does
+// not reveal whether it has them.
+//
 // Therefore a first timer, without any other use, is set when the first scheduler is created. If it has not proven that
 // there is a descriptor by the time that a real timer is set, a thread sets it again every few milliseconds until it
 // has. Each time Dispatch runs what is due, so timers fire, somewhat late, even while no descriptor is free.

@@ -48,7 +48,7 @@ public final class Condition: @unchecked Sendable {
   /// - Throws: The cancellation error; ``CoroutineError/notInCoroutine`` outside a coroutine.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func wait(until predicate: () -> Bool) throws {
-    try Carrier.requireJob().1.checkCancelled()
+    _ = try Carrier.beginWaiting()
     if !mutex.isHeldByCaller {
       misuse(
         "Condition.wait(until:) needs the mutex that its condition was made with: call it inside withLock of that one."

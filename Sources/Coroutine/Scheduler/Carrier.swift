@@ -14,6 +14,11 @@ public import Synchronization
 // clock, and if the driver has not polled for `Carrier.pollInterval`, the job yields before it takes anything: it goes
 // to the back of the ready queue, and the driver polls. Only then is cancellation checked, so a wait either throws and
 // has taken nothing, or continues; inside a shield it continues.
+//
+// Such a job may attach handlers as well, and faster than the driver runs them: between two jobs the driver runs few,
+// so that slow handlers do not delay ready jobs. So the job goes on yielding until the handlers have run that were
+// there when it began to yield. Then there are never more than it attaches between two yields. The yielding ends:
+// handlers that are attached meanwhile do not count, and the driver runs at least one in each round.
 
 @usableFromInline
 struct Carrier: ~Copyable {
@@ -115,11 +120,20 @@ struct Carrier: ~Copyable {
         ? $0.host.reachesPoint(job, source, holdsQueue: false) : $0.clock &- carrier.pointee.now > pollInterval
     }
     guard isOverdue else { return carrier }
-    carrier.pointee.switchesLeft = 0
-    job.pointee.after = .requeue
-    carrier.pointee.leaving = UInt(bitPattern: job)
-    switchOut(carrier, job)
-    return current.unsafelyUnwrapped
+    return scheduler._withUnsafeGuaranteedRef { scheduler in
+      // A worker runs all handlers in each round. A world chooses by itself what runs.
+      let hasHandlers = scheduler.isOwnTurn && !scheduler.host.hasVirtualTime
+      let handlers = hasHandlers ? scheduler.work.end : 0
+      var carrier = carrier
+      repeat {
+        carrier.pointee.switchesLeft = 0
+        job.pointee.after = .requeue
+        carrier.pointee.leaving = UInt(bitPattern: job)
+        switchOut(carrier, job)
+        carrier = current.unsafelyUnwrapped
+      } while hasHandlers && scheduler.isOwnTurn && !scheduler.work.hasTaken(handlers)
+      return carrier
+    }
   }
 
   /// Whether a yield would return at once: nothing is ready, there are no messages, and the driver need not poll yet.

@@ -25,10 +25,18 @@ struct WorkQueue {
   private var first: UInt = 0
   private var last: UInt = 0
   private(set) var count = 0
+  /// The number of items that have been taken; wraps around.
+  private(set) var taken: UInt = 0
 
   var isEmpty: Bool { first == 0 }
   /// The first item as a word to compare; 0 if there is none.
   var next: UInt { first }
+
+  /// What `taken` will be once all present items have been taken.
+  var end: UInt { taken &+ UInt(count) }
+
+  /// Whether the items that were present when `end` was read have been taken.
+  func hasTaken(_ end: UInt) -> Bool { Int(bitPattern: taken &- end) >= 0 }
 
   /// Appends a message.
   ///
@@ -46,6 +54,7 @@ struct WorkQueue {
     let word = first
     first = Inbox.link(word)
     count -= 1
+    taken &+= 1
     return Inbox.decode(word)
   }
 

@@ -204,6 +204,7 @@ public final class Scope: @unchecked Sendable {
   /// A cancellation from outside is passed on to the children, and returned after they have ended.
   fileprivate func joinChildren() -> (any Error)? {
     var passedOn: (any Error)?
+    var hasWaited = false
     while true {
       guard let carrier = Carrier.current, let job = carrier.pointee.job else { return passedOn }
       lock.lock()
@@ -213,6 +214,9 @@ public final class Scope: @unchecked Sendable {
         stopTimers = nil
         lock.unlock()
         if timers != nil { endTimers(timers) }
+        // A wait for no child is satisfied at once, and counts as such a wait (Carrier.swift). At the end, because the
+        // children may end at any time before.
+        if !hasWaited { _ = Carrier.countWait(carrier, job) }
         return passedOn
       }
       if passedOn == nil, job.pointee.flags.load(ordering: .relaxed) & JobFlags.needsCancellationCheck != 0 {
@@ -225,6 +229,7 @@ public final class Scope: @unchecked Sendable {
           continue
         }
       }
+      hasWaited = true
       // Once the cancellation is passed on, this wait must outlast it: the last child must be able to end the wait.
       let wasShielded = passedOn != nil ? job.setShielded(true) : true
       // A cancellation is not thrown here: the loop passes it on.

@@ -38,8 +38,11 @@ struct SpinLock: ~Copyable, Sendable {
   /// The number of looks at the word before a thread yields, or before one that waits for a `ThreadLock` sleeps.
   static var spins: Int { 60 }
 
-  /// More rounds than a live holder needs; in a forked child the holder does not run.
-  private static var hopeless: Int { 1_000_000 }
+  /// The pause between two looks of a thread of a forked child, in µs.
+  private static var childPause: UInt32 { 10_000 }
+
+  /// More pauses than a live holder needs.
+  private static var hopeless: Int { 200 }
 
   static func refuseOrphaned() -> Never {
     misuse(
@@ -56,9 +59,22 @@ struct SpinLock: ~Copyable, Sendable {
     repeat {
       while word.load(ordering: .relaxed) != 0 {
         rounds += 1
-        if rounds > Self.spins { sched_yield() }
-        if rounds > Self.hopeless, cco_facts.forked != 0 { Self.refuseOrphaned() }
+        if rounds > Self.spins { Self.giveUpProcessor(rounds - Self.spins) }
       }
     } while word.exchange(1, ordering: .acquiring) != 0
+  }
+
+  /// Lets the holder run; `times` is how often the caller has done so for this lock.
+  ///
+  /// In a forked child the holder may be a thread of the parent, which does not exist here. There the thread sleeps in
+  /// place of a yield, which takes no certain time: on a busy machine each may last milliseconds. So a number of pauses
+  /// is a time, and a process that is stopped and continued finds one pause over, not all of them.
+  private static func giveUpProcessor(_ times: Int) {
+    if cco_facts.forked == 0 {
+      sched_yield()
+    } else {
+      if times > hopeless { refuseOrphaned() }
+      usleep(childPause)
+    }
   }
 }

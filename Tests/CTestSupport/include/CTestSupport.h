@@ -18,6 +18,12 @@ int cts_in_child(unsigned seconds, int (*body)(void *_Nullable argument), void *
 /// The same with a child that keeps its copies of sockets.
 int cts_in_child_with_sockets(unsigned seconds, int (*body)(void *_Nullable argument), void *_Nullable argument);
 
+/// Forks, as the functions above do, and returns in both processes: 0 in the child, its number in the parent, or -1.
+int cts_fork(unsigned seconds);
+
+/// Waits for the end of a child process, and returns what `cts_in_child` returns.
+int cts_end_of(int child);
+
 /// Whether every thread but the calling one sleeps. One that runs may hold a lock of the C library, of Swift's runtime
 /// or of Dispatch, which would stay locked in a forked child.
 bool cts_other_threads_sleep(void);

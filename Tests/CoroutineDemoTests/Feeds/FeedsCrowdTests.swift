@@ -15,9 +15,21 @@ import Testing
     DescriptorLimit.raise()
   }
 
-  /// Reads `count` feeds of a site at once, in a process limited by `ulimit`.
-  private func read(_ count: Int, under limit: String) async throws -> DemoProcess.End {
+  /// Reads `count` feeds of a site, in a process limited by `ulimit`.
+  ///
+  /// The site answers nothing before `atOnce` requests are open at the same time.
+  private func read(_ count: Int, atOnce: Int, under limit: String) async throws -> (end: DemoProcess.End, most: Int) {
+    let open = Locked((now: 0, most: 0))
+    let allAreOpen = Event<Void>()
     let server = try await TestServer { request in
+      let isLast = open.withLock {
+        $0.now += 1
+        $0.most = max($0.most, $0.now)
+        return $0.now == atOnce
+      }
+      defer { open.withLock { $0.now -= 1 } }
+      if isLast { allAreOpen.happen(()) }
+      await allAreOpen.value
       let number = Int(request.path.split(separator: "/").last ?? "") ?? 0
       return HTTPResponse(statusCode: .ok, body: Data(SmallFeed.text("Feed \(number)", items: 0..<2).utf8))
     }
@@ -25,19 +37,23 @@ import Testing
     let database = folder.path("feeds.sqlite")
     let arguments = ["feeds", "--jobs", "1000", "--timeout", "240", "--database", database] + sources
     let end = try await DemoProcess(arguments, limit: limit).end()
+    // For requests whose client is gone.
+    allAreOpen.happen(())
     await server.stop()
-    return end
+    return (end, open.withLock { $0.most })
   }
 
   @Test func `is read under a soft limit of 1,024 descriptors`() async throws {
-    let end = try await read(1_000, under: "-Sn 1024")
+    let (end, most) = try await read(1_000, atOnce: 1_000, under: "-Sn 1024")
+    #expect(most == 1_000)
     #expect(end.status == 0, "\(end.errors.suffix(2_000))")
     #expect(end.output.contains(/\n1000 feeds +2000 +2000\b/))
     #expect(!end.errors.contains("in place of 1000"), "the soft limit was raised, so all 1,000 fit")
   }
 
   @Test func `is read by fewer at once under a hard limit, and that is said`() async throws {
-    let end = try await read(300, under: "-n 256")
+    let (end, most) = try await read(300, atOnce: 1, under: "-n 256")
+    #expect(most < 256)
     #expect(end.status == 0, "\(end.errors.suffix(2_000))")
     #expect(
       end.errors.contains(/\d+ feeds at once in place of 1000, since this process may have 256 open files; raise/)

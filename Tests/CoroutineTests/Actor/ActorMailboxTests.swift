@@ -14,7 +14,7 @@ struct ActorMailboxTests {
     let drop: @Sendable (Int) -> Void = { dropped("\($0)") }
     return co_actor(mailbox: mailbox, failsWhenFull: failsWhenFull, onUndelivered: drop) { mailbox in
       try gate.pass()
-      for number in mailbox { trace("\(number)") }
+      try mailbox.forEach { trace("\($0)") }
     }
   }
 
@@ -161,7 +161,7 @@ struct ActorMailboxTests {
       let gate = Gate()
       let actor = co_actor(of: Reply<Int>.self, mailbox: .dropOldest(1)) { mailbox in
         try gate.pass()
-        for reply in mailbox { reply(1) }
+        try mailbox.forEach { reply in reply(1) }
       }
       let row = Queueing()
       for label in ["first", "second"] {

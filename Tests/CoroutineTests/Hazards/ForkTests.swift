@@ -1,10 +1,12 @@
 import CCoroutine
 import CTestSupport
-import Coroutine
 import Dispatch
+import Foundation
 import Glibc
 import Synchronization
 import Testing
+
+@testable import Coroutine
 
 private let hasThreadSanitizer = cco_compiled_sanitizers() & CCO_THREAD_SANITIZER.rawValue != 0
 
@@ -48,6 +50,22 @@ private func launchInherited() throws {
   inherited.withLock { $0 = co_launch(on: DispatchQueue(label: "inherited")) { try co_delay(.seconds(1000)) } }
   while !CoroutineRuntime.dump().contains("waiting") || !cts_other_threads_sleep() { sched_yield() }
 }
+
+/// Attaches a handler on a queue and one that follows a timer, and sets a timer of Dispatch; returns the number of the
+/// first one that ran, or 0.
+private func firstHandlerThatRan() -> Int32 {
+  let queue = DispatchQueue(label: "child")
+  let ran = (0..<3).map { _ in Flag() }
+  let settled = Promise<Int>.value(1).then(on: queue) { _ in ran[0].raise() }
+  let late = Promise<Void>.after(.milliseconds(1)).then(on: queue) { ran[1].raise() }
+  queue.async { ran[2].raise() }
+  RealClock.block(for: .milliseconds(100))
+  withExtendedLifetime((settled, late)) {}
+  return Int32((ran.firstIndex { $0.isRaised } ?? -1) + 1)
+}
+
+/// Taken by a thread of the parent for ever.
+private let orphaned = SpinLock()
 
 // ThreadSanitizer ends a child of many threads.
 @Suite("After a fork", .enabled(if: !hasThreadSanitizer))
@@ -103,6 +121,73 @@ struct ForkTests {
       }
       let answer = try synchronously { try job.wait() }
       #expect(answer == 0)
+    }
+  }
+
+  // A handler that ran would need some time to be seen.
+  @Test("A forked child that attaches handlers and sets timers goes on, and none of them runs", .tags(.realClock))
+  func handlers() async {
+    await #expect(processExitsWith: .success) {
+      try launchInherited()
+      let answer = cts_in_child(30, { _ in firstHandlerThatRan() }, nil)
+      #expect(answer == 0)
+    }
+  }
+
+  @Test("A forked child that returns from its parent's coroutine ends with a sentence, and the parent goes on")
+  func returning() async {
+    let end = await #expect(processExitsWith: .success, observing: [\.standardErrorContent]) {
+      try launchInherited()
+      let job = co_launch(on: DispatchQueue(label: "forks")) { () -> Int32 in
+        while !cts_other_threads_sleep() { sched_yield() }
+        return cts_fork(30)
+      }
+      let child = try synchronously { try job.wait() }
+      let answer = cts_end_of(child)
+      // Ended by a trap, and not by the alarm.
+      precondition(answer < 0 && answer != -SIGALRM && answer != -1_000, "\(answer)")
+    }
+    #expect(end?.said("a forked child has returned from the body of its parent's coroutine") == true)
+  }
+
+  @Test("A forked child that needs a spin lock of its parent's thread ends with a sentence")
+  func orphanedSpinLock() async {
+    let end = await #expect(processExitsWith: .success, observing: [\.standardErrorContent]) {
+      let isTaken = DispatchSemaphore(value: 0)
+      DispatchQueue(label: "holder").async {
+        orphaned.lock()
+        isTaken.signal()
+        while true { sleep(1) }
+      }
+      isTaken.wait()
+      let answer = cts_in_child(200, { _ in orphaned.withLock { 0 } }, nil)
+      // Ended by a trap, and not by the alarm.
+      precondition(answer < 0 && answer != -SIGALRM && answer != -1_000, "\(answer)")
+    }
+    #expect(end?.said("a forked child has used something of Coroutine that a thread of its parent was using") == true)
+  }
+
+  @Test("A program that a coroutine starts by posix_spawn or Process runs, and coroutines go on in the parent")
+  func spawning() async {
+    await #expect(processExitsWith: .success) {
+      try launchInherited()
+      let statuses = try synchronously {
+        try co_launch(on: DispatchQueue(label: "spawns")) { () -> [Int32] in
+          let spawned = try #require(spawn("/bin/sh", "-c", "exit 7"))
+          let byHand: Int32 = try co_blocking { cts_end_of(spawned) }
+          let byFoundation: Int32 = try co_suspend { (done: Resumer<Int32>) in
+            let process = Process()
+            process.executableURL = URL(filePath: "/bin/sh")
+            process.arguments = ["-c", "exit 8"]
+            process.terminationHandler = { done.resume($0.terminationStatus) }
+            do { try process.run() } catch { done.fail(error) }
+          }
+          try co_delay(.milliseconds(1))
+          return [byHand, byFoundation, Int32(cco_facts.forked), try co_launch { 9 }.join()]
+        }
+        .wait()
+      }
+      #expect(statuses == [7, 8, 0, 9])
     }
   }
 

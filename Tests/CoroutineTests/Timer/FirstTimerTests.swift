@@ -1,3 +1,4 @@
+import CTestSupport
 import Dispatch
 import Glibc
 import Testing
@@ -19,6 +20,15 @@ struct FirstTimerTests {
       allowDescriptors(upTo: before)
       exit(isRefused ? 0 : 1)
     }
+  }
+
+  // The first timer of a process is one of Dispatch.
+  @Test(.tags(.realClock)) func `fires even if no descriptor is left when the process begins`() async throws {
+    let status = try await onCoroutine {
+      let child = try #require(spawn(folderOfTests() + "/NoDescriptors"))
+      return try co_blocking { cts_end_of(child) }
+    }
+    #expect(status == 0)
   }
 
   /// On the wall clock, because the test library has already set timers on the other clock in this process.

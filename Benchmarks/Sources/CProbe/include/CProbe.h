@@ -37,6 +37,12 @@ void cprobe_see(const void *object);
 /// the C core refused something.
 uint64_t cprobe_resume_suspend(uint64_t count, cprobe_flags flags);
 
+/// The same while both sides handle a C++ exception of their own: each is inside of a catch block.
+uint64_t cprobe_resume_suspend_handling(uint64_t count);
+
+/// Calls `body` inside of a catch block, and returns its result.
+uint64_t cprobe_while_handling(uint64_t (*body)(void *_Nullable argument), void *_Nullable argument);
+
 /// cco_create, cco_resume into a body that returns at once, cco_destroy; the stack comes from the pool. Returns how
 /// many bodies ran.
 uint64_t cprobe_create_run_finish(uint64_t count);

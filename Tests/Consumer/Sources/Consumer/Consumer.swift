@@ -43,8 +43,12 @@ struct Consumer {
     print("consumer: the run loop's thread ran the main queue's coroutine: \(try onMain.wait())")
 
     let server = LoginServer()
-    let avatar = try login(server.address("")).wait()
-    print("consumer: the login brought a \(String(decoding: avatar, as: UTF8.self))")
+    let site = server.address("")
+    let avatars = [
+      try onThread(site), try co_launch { try co_await { try await inAsyncCode(site) } }.wait(),
+      try co_launch { try inCoroutine(site) }.wait(),
+    ]
+    print("consumer: the login brought \(avatars.map { String(decoding: $0, as: UTF8.self) }.joined(separator: ", "))")
     let slow = login(server.address("/slow"))
     server.slowArrived.wait()
     slow.cancel()
