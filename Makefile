@@ -6,7 +6,8 @@
 #   SECONDS    how long `make soak` and `make soak-net` run; 600 unless said
 #   SEED       the seed of the first program of `make soak`, or of the conversations of `make soak-net`; random unless said
 #   CONNECTIONS  how many short connections `make soak-net` opens and closes afterwards; 1000000 unless said
-#   BUILD      what they build: debug unless said, or release, tsan, asan
+#   BUILD      what they build: debug unless said, or release, tsan, asan; `make test-traits` and `make test-examples`
+#              know tsan and asan
 #   CO_STRESS  multiplies the rounds of the stress tests. Each target has a value of its own that keeps its run short;
 #              with 1 the tests do what their names say
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
@@ -23,7 +24,6 @@ tsan := --scratch-path .build-tsan
 asan := --scratch-path .build-asan
 docs := --scratch-path .build-docs
 demo := --scratch-path .build-demo
-traits := --scratch-path .build-traits
 
 # What every build in this repository is held to; a package that depends on it is not (see CO_WERROR in Package.swift).
 strict := CO_WERROR=1
@@ -105,18 +105,28 @@ soak-net: setup ## Lets 2,000 clients of a server talk for SECONDS=600, then ope
 test-context: setup ## Runs the tests of context, with swift-log and swift-service-context
 	swift test --package-path Tests/Context --scratch-path .build-context --disable-xctest -j $(JOBS) $(ARGS)
 
+# Tests beside other packages, under a sanitizer: the folder of their build, and what test-tsan and test-asan say of a run.
+sanitized = $(if $(filter $(BUILD),debug tsan asan),,$(error BUILD is debug, tsan or asan, not $(BUILD)))
+folder = $(1)$(if $(filter tsan asan,$(BUILD)),-$(BUILD))
+run_tsan := --sanitize=thread --no-parallel
+run_asan := --sanitize=address --no-parallel -Xswiftc -use-ld=lld
+test-traits test-examples: export TSAN_OPTIONS := atexit_sleep_ms=0:$(TSAN_OPTIONS)
+test-traits test-examples: export ASAN_OPTIONS := detect_leaks=1:$(ASAN_OPTIONS)
+
 # With CO_TESTS, or every other test would be compiled once more beside other packages. One build for
 # all three.
-test-traits: setup ## Runs the tests of CoroutineNIO, CoroutineLogging and CoroutineServiceLifecycle
-	scripts/with-packages .build-traits env \
+test-traits: setup ## Runs the tests of CoroutineNIO, CoroutineLogging and CoroutineServiceLifecycle; BUILD=tsan, asan
+	$(sanitized)scripts/with-packages $(call folder,.build-traits) env \
 	  CO_TESTS=CoroutineNIOTests,CoroutineLoggingTests,CoroutineServiceLifecycleTests \
-	  $(swift_test) --traits NIO,Logging,ServiceLifecycle $(traits) $(ARGS)
+	  $(swift_test) --traits NIO,Logging,ServiceLifecycle --scratch-path $(call folder,.build-traits) \
+	  $(run_$(BUILD)) $(ARGS)
 
 # A package of its own, with a folder of its own. Its packages are resolved there, so nothing is put away.
 examples = --package-path Examples --scratch-path .build-examples -j $(JOBS)
 
-test-examples: setup-examples ## Runs the tests of Examples: the HTTP server on SwiftNIO, the feed site, routes of Hummingbird
-	$(strict) swift test $(examples) --disable-xctest $(ARGS)
+test-examples: setup-examples ## Runs the tests of Examples: HTTP on SwiftNIO, a site, routes of Hummingbird; BUILD=tsan, asan
+	$(sanitized)$(strict) swift test --package-path Examples --scratch-path $(call folder,.build-examples) -j $(JOBS) \
+	  --disable-xctest $(run_$(BUILD)) $(ARGS)
 
 site: setup ## Starts the feed site; ARGS=8080 is the port
 	swift build $(examples) --product feed-site

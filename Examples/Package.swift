@@ -4,6 +4,7 @@ import PackageDescription
 // Programs that use the library as others would, with packages that the library does not need. A package of its own, so
 // that nobody who depends on the library fetches them.
 //   CO_WERROR  set: warnings are errors.
+//   CO_TESTS   set: of the test targets, only those that it names, with commas.
 let warningsAreErrors = Context.environment["CO_WERROR"] != nil
 
 let coroutine: Target.Dependency = .product(name: "Coroutine", package: "coroutine")
@@ -96,4 +97,9 @@ for target in package.targets {
       .enableUpcomingFeature("MemberImportVisibility"),
       .enableUpcomingFeature("NonisolatedNonsendingByDefault"),
     ] + (warningsAreErrors ? [.treatAllWarnings(as: .error)] : [])
+}
+
+if let only = Context.environment["CO_TESTS"] {
+  let names = only.split(separator: ",").map(String.init)
+  package.targets.removeAll { $0.type == .test && !names.contains($0.name) }
 }

@@ -57,7 +57,11 @@ private struct Embedded {
 private func onEmbedded(_ body: @escaping @Sendable (Embedded) throws -> Void) async throws {
   try await onOwnThread {
     let embedded = try Embedded()
-    defer { #expect(throws: Never.self) { try embedded.channel.embeddedEventLoop.syncShutdownGracefully() } }
+    defer {
+      // An open channel and its pipeline would keep each other.
+      embedded.channel.close(promise: nil)
+      #expect(throws: Never.self) { try embedded.channel.embeddedEventLoop.syncShutdownGracefully() }
+    }
     try body(embedded)
   }
 }

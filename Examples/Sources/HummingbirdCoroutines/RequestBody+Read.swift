@@ -6,12 +6,14 @@ extension RequestBody {
   /// Starts to read the body; called once for a request.
   ///
   /// Never suspends.
+  @available(*, noasync, message: "use `for try await`")
   public func reader() -> CoroutineBodyReader { CoroutineBodyReader(iterator: makeAsyncIterator()) }
 
   /// Receives the whole body, and suspends until it has arrived.
   ///
   /// - Throws: An error that is answered with 413 if the body is larger than `limit` bytes; the error of the
   ///   connection; the cancellation error.
+  @available(*, noasync, message: "use `collect(upTo:)`")
   public func collected(upTo limit: Int) throws -> ByteBuffer {
     try co_awaitToEnd { try await collect(upTo: limit) }
   }

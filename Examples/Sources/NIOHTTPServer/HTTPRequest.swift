@@ -40,6 +40,7 @@ public final class HTTPRequest {
   /// - Throws: ``HTTPServerError/bodyTooLarge(limit:)``, ``HTTPServerError/bodyLate``,
   ///   ``HTTPServerError/bodyIncomplete``, ``HTTPServerError/malformed(_:)``; an error of the channel; the cancellation
   ///   error, and then nothing is consumed.
+  @available(*, noasync, message: "an async function has no coroutine: call it in the handler")
   public func read() throws -> ByteBuffer? {
     guard let connection else { throw HTTPServerError.exchangeEnded }
     if hasEnded { return nil }
@@ -66,6 +67,7 @@ public final class HTTPRequest {
   /// Reads the whole body; `limit` is in bytes, and that of the server holds as well.
   ///
   /// Suspends until the body has arrived. Throws as ``read()``.
+  @available(*, noasync, message: "an async function has no coroutine: call it in the handler")
   public func collect(upTo limit: Int = .max) throws -> ByteBuffer {
     self.limit = min(limit, self.limit)
     if let length = declaredLength, length > self.limit { throw HTTPServerError.bodyTooLarge(limit: self.limit) }

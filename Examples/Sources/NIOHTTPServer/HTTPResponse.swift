@@ -63,6 +63,7 @@ public final class HTTPResponse {
   ///   - body: The body.
   ///   - type: The value of the header `content-type`; nil leaves the header as it is.
   /// - Throws: ``HTTPServerError/headSent`` if the head was sent before; as ``write(_:)``.
+  @available(*, noasync, message: "an async function has no coroutine: call it in the handler")
   public func send(_ body: ByteBuffer = .init(), type: String? = nil) throws {
     if phase != .new { throw HTTPServerError.headSent }
     if let type { headers.replaceOrAdd(name: "content-type", value: type) }
@@ -72,6 +73,7 @@ public final class HTTPResponse {
   }
 
   /// Sends the whole response with a text as its body; otherwise as ``send(_:type:)-(ByteBuffer,_)``.
+  @available(*, noasync, message: "an async function has no coroutine: call it in the handler")
   public func send(_ text: String, type: String = "text/plain; charset=utf-8") throws {
     try send(ByteBuffer(string: text), type: type)
   }
@@ -85,12 +87,14 @@ public final class HTTPResponse {
   ///   ``HTTPServerError/clientStalled``; ``HTTPServerError/exchangeEnded``; an error of the channel; the cancellation
   ///   error. After an error of the client, of the channel or of cancellation, every call throws
   ///   ``HTTPServerError/responseBroken``, and the connection is closed when the handler returns.
+  @available(*, noasync, message: "an async function has no coroutine: call it in the handler")
   public func write(_ part: ByteBuffer) throws {
     if phase == .new { try begin(length: nil) }
     if part.readableBytes > 0 { try writeBody(part) }
   }
 
   /// Writes a text as a part of the body; otherwise as ``write(_:)-(ByteBuffer)``.
+  @available(*, noasync, message: "an async function has no coroutine: call it in the handler")
   public func write(_ text: String) throws { try write(ByteBuffer(string: text)) }
 
   /// Ends the response; the server does this when the handler returns.
@@ -101,6 +105,7 @@ public final class HTTPResponse {
   /// - Throws: ``HTTPServerError/contentLength(declared:written:)`` if the body is too short;
   ///   `HTTPParserError.invalidHeaderToken` if a trailer has a character that headers must not have, and nothing is
   ///   written; as ``write(_:)``.
+  @available(*, noasync, message: "an async function has no coroutine: call it in the handler")
   public func finish(trailers: HTTPHeaders? = nil) throws {
     if phase == .ended { return }
     // NIO would refuse the end of the body with them, and the body would have no end.

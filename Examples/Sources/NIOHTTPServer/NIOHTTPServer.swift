@@ -32,6 +32,7 @@ public enum NIOHTTPServer {
   ///   at once, so that the client sees that the response is incomplete.
   /// - While there are ``HTTPLimits/connections``, the server accepts no more. Further connections wait in the system's
   ///   queue of the listener, and are served when others have ended.
+  /// - If no descriptor is free, the server calls `onError` once, and tries to accept once a second.
   ///
   /// When the coroutine is cancelled or told to finish (`co_stopping`), the server stops accepting. Idle connections
   /// are closed, requests that have arrived are served, and their responses say `connection: close`. Requests that last
@@ -44,8 +45,9 @@ public enum NIOHTTPServer {
   ///   - drain: The time in which requests may finish after the server was cancelled or stopped.
   ///   - onListening: Receives the listening channel, which has the bound address.
   ///   - onError: Receives an error of `configure`, and each error of a handler that has no status of its own, on the
-  ///     connection's event loop. If it is nil, `CoroutineRuntime.onUnhandledError` receives an error that has broken
-  ///     off a response, and the others are dropped.
+  ///     connection's event loop; and the error of accepting while descriptors are short, with the listening channel.
+  ///     If it is nil, `CoroutineRuntime.onUnhandledError` receives an error that has broken off a response, and the
+  ///     others are dropped.
   ///   - configure: Adds handlers in front of the codec, TLS for example, to an accepted channel.
   ///   - handle: Serves one request.
   /// - Throws: The error of binding; the cancellation error, without serving, if the coroutine is cancelled before;

@@ -79,28 +79,40 @@ struct HandlerTests {
 
   @Test func `a handler is cancelled with the request's Task, which waits for its end`() async throws {
     let begun = Gate()
-    let ended = Locked<[String]>([])
+    let cancelled = Gate()
+    let mayEnd = Gate()
+    let order = Locked<[String]>([])
     let router = Router()
-    router.coroutines.get("forever") { _, _ -> String in
-      defer { ended.withLockedValue { $0.append("ended") } }
-      begun.open()
-      do {
-        try co_delay(.seconds(3_600))
-      } catch {
-        ended.withLockedValue { $0.append("\(type(of: error))") }
-        // The Task does not leave its coroutine behind.
-        try co_shield { try co_delay(.milliseconds(50)) }
-        throw error
+    router.coroutines
+      .get("forever") { _, _ -> String in
+        defer { order.withLockedValue { $0.append("ended") } }
+        begun.open()
+        do {
+          try co_delay(.seconds(3_600))
+        } catch {
+          order.withLockedValue { $0.append("\(type(of: error))") }
+          cancelled.open()
+          try co_shield { try mayEnd.pass() }
+          throw error
+        }
+        return ""
       }
-      return ""
-    }
+      .get("other") { _, _ in "" }
     try await Application(router: router, logger: quiet).test(.router) { client in
-      let request = Task { try await client.execute(uri: "/forever", method: .get) }
+      let request = Task {
+        let status = try await client.execute(uri: "/forever", method: .get).status
+        order.withLockedValue { $0.append("answered") }
+        return status
+      }
       try await begun.value
       request.cancel()
-      let status = try await request.value.status
-      #expect(status == .internalServerError)
-      #expect(ended.withLockedValue { $0 } == ["CancellationError", "ended"])
+      try await cancelled.value
+      // A Task that left its coroutine behind would answer while these are answered.
+      for _ in 0..<100 { _ = try await client.execute(uri: "/other", method: .get) }
+      #expect(order.withLockedValue { $0 } == ["CancellationError"])
+      mayEnd.open()
+      #expect(try await request.value == .internalServerError)
+      #expect(order.withLockedValue { $0 } == ["CancellationError", "ended", "answered"])
     }
   }
 

@@ -31,11 +31,13 @@ public final class HostedWaiters: @unchecked Sendable {
   ///
   /// May suspend, if the drain has run for long. Throws the cancellation error, and
   /// ``CoroutineError/notInCoroutine`` outside a coroutine.
+  @available(*, noasync, message: "call it in a coroutine of the host")
   public static func begin() throws { _ = try Carrier.beginWaiting() }
 
   /// Suspends the running coroutine until ``wakeAll()`` on the host's thread.
   ///
   /// Throws the cancellation error, also if foreign code has cancelled the coroutine since `begin`.
+  @available(*, noasync, message: "call it in a coroutine of the host")
   public func wait() throws {
     let (carrier, job) = try Carrier.requireJob()
     try job.checkCancelled()

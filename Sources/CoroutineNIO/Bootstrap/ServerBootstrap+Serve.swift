@@ -17,14 +17,18 @@ extension ServerBootstrap {
   /// The function returns, without an error, when the last handler has ended. The server ends in the same way if the
   /// listening channel is closed, and if the event loops are shut down, which cancels the handlers.
   ///
+  /// If no descriptor is free, or no memory for a connection, the server calls `onError` once, and tries to accept once
+  /// a second. The connections wait in the system's queue.
+  ///
   /// - Parameters:
   ///   - address: The address to serve. With port 0 the system chooses one.
   ///   - drain: The time in which handlers may finish after the server was cancelled or stopped.
   ///   - onListening: Receives the listening channel, which has the bound address, before the first channel is
   ///     accepted.
-  ///   - onError: Receives an error of `configure` or `handle`, with the channel; on the channel's event loop. If it is
-  ///     nil, an error of a handler is an unhandled error, which `CoroutineRuntime.onUnhandledError` receives. It never
-  ///     ends the server.
+  ///   - onError: Receives an error of `configure` or `handle`, with the channel, and the error of accepting while
+  ///     descriptors are short, with the listening channel; on the channel's event loop. If it is nil, an error of a
+  ///     handler is an unhandled error, which `CoroutineRuntime.onUnhandledError` receives, and the others are dropped.
+  ///     It never ends the server.
   ///   - configure: Adds handlers to an accepted channel, on its event loop, before the first read.
   ///   - handle: Serves one channel.
   /// - Throws: The error of binding; the cancellation error, without serving, if the coroutine is cancelled before;
@@ -51,7 +55,11 @@ extension ServerBootstrap {
               channel.eventLoop.makeCompletedFuture {
                 try service.accept(channel, configure, handle)
               }
-            }.bind(to: address)
+            }.bind(to: address).flatMapThrowing { listener in
+              // On the listener's loop. An error that came before comes again.
+              try listener.pipeline.syncOperations.addHandler(ShortageHandler { onError?($0, $1) }, position: .first)
+              return listener
+            }
             let bound: any NIOCore.Channel
             do {
               bound = try accepting.launch(name: "bind") { try co_await(binding) }.join()

@@ -17,7 +17,7 @@ final class CoroutineChannelHandler: ChannelCore, ChannelInboundHandler {
   static let name = "CoroutineChannel"
 
   /// The values that were received and not taken; `available` is their number.
-  @exclusivity(unchecked) private var values = CircularBuffer<NIOAny>(initialCapacity: 4)
+  @exclusivity(unchecked) private var values = ReceivedValues()
 
   // MARK: Operations
 
@@ -30,9 +30,9 @@ final class CoroutineChannelHandler: ChannelCore, ChannelInboundHandler {
         if valuesBeforeFailure == 0 { try throwFailure() }
         valuesBeforeFailure &-= 1
       }
-      if !values.isEmpty {
+      if let value = values.popFirst() {
         available &-= 1
-        return values.removeFirst()
+        return value
       }
       if inputHasEnded { return nil }
       try waitForValue()

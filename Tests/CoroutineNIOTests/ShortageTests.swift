@@ -1,0 +1,109 @@
+#if NIO
+import Coroutine
+import CoroutineNIO
+import Glibc
+import NIOCore
+import NIOPosix
+import Testing
+
+/// Records when a listener has failed to accept.
+private final class Recorder: ChannelInboundHandler, Sendable {
+  typealias InboundIn = NIOAny
+
+  let attempts = Locked<[NIODeadline]>([])
+  let third = Gate()
+
+  func errorCaught(context: ChannelHandlerContext, error: any Error) {
+    let count = attempts.withLock { attempts in
+      attempts.append(.now())
+      return attempts.count
+    }
+    if count == 3 { third.open() }
+    context.fireErrorCaught(error)
+  }
+}
+
+/// Takes every descriptor that the process may still have.
+private func takeDescriptors() -> [Int32] {
+  var taken: [Int32] = []
+  while true {
+    let number = dup(0)
+    if number < 0 { return taken }
+    taken.append(number)
+  }
+}
+
+/// Connects a socket that was created before; the system accepts it into the listener's queue.
+private func connect(_ socket: Int32, _ address: NIOCore.SocketAddress) {
+  let status = address.withSockAddr { Glibc.connect(socket, $0, socklen_t($1)) }
+  precondition(status == 0, "connect: errno \(errno)")
+}
+
+@Suite("Servers without descriptors", .timeLimit(.minutes(5)))
+struct ShortageTests {
+  @Test func `without descriptors a server pauses, reports once, and accepts again`() async {
+    await #expect(processExitsWith: .success) {
+      try await onWorker { group in
+        let reports = Locked<[String]>([])
+        let again = Gate()
+        let recorder = Recorder()
+        let server = try Running(
+          group,
+          onError: { error, channel in
+            #expect((error as? IOError)?.errnoCode == EMFILE)
+            #expect(channel.parent == nil)
+            let count = reports.withLock { reports in
+              reports.append("\(error)")
+              return reports.count
+            }
+            if count == 2 { again.open() }
+          },
+          echo
+        )
+        // In front of the server's own handler: an attempt is recorded before the pause that follows it begins.
+        try co_await(server.listener.pipeline.addHandler(recorder, position: .first))
+        let clients = (0..<2).map { _ in socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0) }
+        var limit = rlimit()
+        getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+        // A process may inherit descriptors with high numbers.
+        let free = dup(0)
+        close(free)
+        limit.rlim_cur = rlim_t(free) + 50
+        setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+
+        for (index, client) in clients.enumerated() {
+          let taken = takeDescriptors()
+          connect(client, server.address)
+          if index == 0 {
+            try recorder.third.pass()
+            #expect(reports.current.count == 1)
+            let attempts = recorder.attempts.current
+            // It does not try again and again: NIO's timers are never early.
+            for (attempt, next) in zip(attempts, attempts.dropFirst()) { #expect(next - attempt >= .seconds(1)) }
+          } else {
+            // A connection was accepted in between, so this is another shortage.
+            try again.pass()
+          }
+          for number in taken { close(number) }
+          #expect(write(client, "x", 1) == 1)
+          var byte: UInt8 = 0
+          try co_wait(readable: client)
+          #expect(read(client, &byte, 1) == 1 && byte == UInt8(ascii: "x"))
+        }
+
+        // A server that pauses ends as every other one does.
+        let last = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
+        let taken = takeDescriptors()
+        let count = recorder.attempts.current.count
+        connect(last, server.address)
+        while recorder.attempts.current.count == count { try co_yield() }
+        for client in clients { close(client) }
+        try server.stop()
+        for number in taken { close(number) }
+        close(last)
+        #expect(reports.current.count == 3)
+      }
+    }
+  }
+}
+#endif
