@@ -99,7 +99,6 @@ public final class World: Sendable {
   ///
   /// Suspends the calling coroutine, which must be one of this world. If it is cancelled, it throws.
   /// - Throws: The cancellation error; `CoroutineError.notInCoroutine` outside this world.
-  @available(*, noasync, message: "call it in a coroutine of the world")
   public func advance(by duration: Duration) throws {
     let core = try inside()
     // By the world's clock, also when a host calls.
@@ -111,7 +110,6 @@ public final class World: Sendable {
   ///
   /// Suspends the calling coroutine, which must be one of this world. If it is cancelled, it throws.
   /// - Throws: The cancellation error; `CoroutineError.notInCoroutine` outside this world.
-  @available(*, noasync, message: "call it in a coroutine of the world")
   public func settle() throws { try inside().settle() }
 
   private func inside() throws -> SimulatedWorld {
