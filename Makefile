@@ -33,7 +33,7 @@ swift_test := $(strict) swift test $(checks) --disable-xctest
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup setup-tests setup-demo setup-examples build test test-release test-tsan test-asan soak soak-net \
-  test-context test-traits test-examples test-demo demo site lint format docs consumer bench bench-net ci clean
+  test-context test-traits test-examples test-demo demo site readme lint format docs consumer bench bench-net ci clean
 
 help: ## Lists the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -141,6 +141,9 @@ demo: setup-demo ## Runs the demo: reads feeds, all at once, and stores what is 
 	@scripts/with-packages .build-demo \
 	  swift build -c $(DEMO) --traits Demo --product CoroutineDemo -j $(JOBS) $(demo)
 	@.build-demo/$(DEMO)/CoroutineDemo $(or $(ARGS),feeds)
+
+readme: ## Runs the commands of the README's section "Try it", as they stand there
+	@scripts/readme
 
 lint: setup ## Checks layout, the rules that a text search can check, and which folder names which
 	@scripts/lint
