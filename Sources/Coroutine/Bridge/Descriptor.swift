@@ -11,8 +11,7 @@ import Glibc
 /// - Parameters:
 ///   - fd: The descriptor.
 ///   - afterEAGAIN: Whether a call of the caller has just found that `fd` is not ready. The first look is then left
-///     out. So a wait takes three system calls: to watch the descriptor, to take its event, and to look again. If `fd`
-///     is ready nevertheless, the coroutine suspends and is resumed at once.
+///     out, which saves a system call. If `fd` is ready nevertheless, the coroutine suspends and is resumed at once.
 /// - Throws: ``CoroutineError/badDescriptor`` if `fd` is not open. ``DescriptorWaitFailed`` if the kernel refuses to
 ///   watch it. ``CoroutineError/notInCoroutine`` outside a coroutine. If the coroutine is cancelled, it throws at once,
 ///   and leaves `fd` as it is.

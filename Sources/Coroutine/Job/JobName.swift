@@ -6,25 +6,19 @@ struct JobName: @unchecked Sendable {
   private final class Storage: ManagedBuffer<String, CChar> {}
   private let storage: Storage
 
-  private static let lock = SpinLock()
-  // Sound because it is read and written under `lock`.
-  nonisolated(unsafe) private static var latest: JobName?
-
-  /// Returns the latest name if it has this text, else a new one.
+  /// Returns the name that a coroutine of the caller's scheduler has given last if it has this text, else a new one.
   ///
-  /// So the connections of a server share one name, which saves each of them an allocation.
+  /// So the connections of a server share one name for each worker, which saves each of them an allocation.
   static func shared(_ text: String) -> JobName {
-    let latest = lock.withLock { Self.latest }
-    // Not `==`, for which different characters may be equal.
-    if let latest, latest.text.utf8.elementsEqual(text.utf8) { return latest }
-    let made = JobName(text)
-    // The old one is released after the lock.
-    let old = lock.withLock {
-      let old = Self.latest
-      Self.latest = made
-      return old
+    guard let carrier = Carrier.current, carrier.pointee.job != nil,
+      let scheduler = carrier.pointee.scheduler?.takeUnretainedValue()
+    else {
+      return JobName(text)
     }
-    withExtendedLifetime(old) {}
+    // Not `==`, for which different characters may be equal.
+    if let latest = scheduler.latestName, latest.text.utf8.elementsEqual(text.utf8) { return latest }
+    let made = JobName(text)
+    scheduler.latestName = made
     return made
   }
 

@@ -86,12 +86,19 @@ enum Launch {
     return (ForkedChild.isHere ? ForkedChild.scheduler : ownWorker ?? WorkerPool.shared.nextWorker()).forRecord()
   }
 
-  /// The worker in whose drain the caller runs, as a handler or as code of a Task.
+  /// The worker in whose drain the caller runs as code of a Task; nil if there is none, or if it is a spare worker.
   ///
-  /// Such code launches where a coroutine would: the job runs when the caller is done, and other workers take it
-  /// if there are more, or if the caller computes for long. To wake another worker for it costs two system calls.
+  /// Such code launches where a coroutine would. The job runs when the Task suspends. Other workers take it if there
+  /// are more, and the watchdog has it taken if the Task computes for long. To wake another worker for it costs two
+  /// system calls. Handlers are not meant: some wait for the job with `wait()`, which their own worker refuses.
   private static var ownWorker: Scheduler? {
-    WorkerPool.ofCaller == nil ? nil : Carrier.current?.pointee.scheduler?.takeUnretainedValue()
+    guard let pool = WorkerPool.ofCaller, cco_is_inside_task(),
+      let scheduler = Carrier.current?.pointee.scheduler?.takeUnretainedValue(),
+      Int(scheduler.index) < pool.workers.count
+    else {
+      return nil
+    }
+    return scheduler
   }
 }
 

@@ -4,16 +4,18 @@ import Synchronization
 // microseconds: read, answer, wait. To wake another worker for such a batch costs more than it saves: two system calls
 // for the wake-up and the sleep, two for the judgement of the steal (StealBackoff.swift), and cold caches.
 //
-// Rule. A worker holds a batch: other workers are not woken for it, and do not steal from it. It ends the hold
+// Rule. A worker holds a batch, and what else is ready there: other workers are not woken for it, and do not steal from
+// it, unless somebody has offered them work. It ends the hold
 //   - at once, if the batch is expected to last longer than a time slice, by the mean duration of the last resumes;
 //   - at the end of the time slice;
 //   - when it adds any other job to its ready queue, as a launch does.
 // When it ends the hold, it offers what is left.
 //
-// How long a ready job can wait while another worker is idle. The drain reads the clock once before the last job of a
-// batch, and after `interval` jobs at most, which is small after long jobs. So a job of a batch waits for a time slice
-// and for `interval` jobs in the worst case. If one job does not end, it waits for the watchdog (2 to 4 ms), which does
-// not respect the hold. The first long jobs after many short ones teach the next batches, by their mean.
+// How long a ready job can wait while another worker is idle. The drain reads the clock before the last job of a batch,
+// and after `firstLook` of its jobs at most; after that, when as many have run as are expected to take an eighth of a
+// time slice. So a job of a batch waits for about a time slice, and if the jobs get longer all at once, for those that
+// run before the next look. If one job does not end, it waits for the watchdog (2 to 4 ms), which does not respect the
+// hold.
 //
 // No job is forgotten. `isHeld` is written by the worker, under the lock of its queue, and read by other workers under
 // that lock. The end of a hold is a push as any other (WorkerPool.swift): it clears `isHeld` under the lock and reads
@@ -21,13 +23,16 @@ import Synchronization
 // its bit is seen. A hold that outlives its jobs hides nothing: the next job that is added ends it, or is held itself.
 
 extension Scheduler {
+  /// The number of jobs of a batch after which the clock is read at the latest.
+  private static var firstLook: Int { 4 }
+
   /// Expects `count` ready jobs after a batch was added: plans when to read the clock, or ends the hold.
   ///
   /// Called in the drain.
   func expectBatch(of count: Int, _ carrier: UnsafeMutablePointer<Carrier>) {
     guard count > 1 else { return }
     if UInt64(count) &* timeSlice.mean > TimeSlice.slice { readyQueue.endHold() }
-    timeSlice.allotted = min(timeSlice.allotted, max(1, count - 1))
+    timeSlice.allotted = min(timeSlice.allotted, Self.firstLook, count - 1)
     carrier.pointee.switchesLeft = min(carrier.pointee.switchesLeft, timeSlice.allotted)
   }
 }
@@ -43,7 +48,7 @@ extension Carrier {
       if let carrier, carrier.pointee.ownReadyQueue(of: job) != nil || takeAlong(job, carrier) {
         mine.append(job)
       } else {
-        sendRemotely(job)
+        job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.push(.job(job)) }
       }
     }
     guard let carrier, !mine.isEmpty, let readyQueue = carrier.pointee.readyQueue else { return }

@@ -22,7 +22,7 @@ struct TimeSlice {
   var interval = 4
   /// The number of resumes before the next read of the clock: `interval`, or fewer after a batch of events.
   var allotted = 4
-  /// The mean duration of the resumes between the last two reads of the clock in one drain, in ns.
+  /// About the mean duration of the resumes between the last two reads of the clock in one drain, in ns.
   var mean: UInt64 = 0
   var resumes = 0
   var lastLook: UInt64 = 0
@@ -37,13 +37,14 @@ struct TimeSlice {
 
   /// Returns whether the drain may continue; adjusts the interval to the duration of the last jobs.
   mutating func look(_ now: UInt64) -> Bool {
-    let took = now - lastLook
-    mean = took / UInt64(allotted)
+    mean = (now - lastLook) / UInt64(allotted)
     resumes += allotted
     lastLook = now
-    if took > Self.slice / 8 {
+    // What `interval` such resumes would take; after a batch there were fewer.
+    let expected = mean &* UInt64(interval)
+    if expected > Self.slice / 8 {
       interval = max(1, interval / 8)
-    } else if took < Self.slice / 32 {
+    } else if expected < Self.slice / 32 {
       interval = min(64, interval * 2)
     }
     allotted = interval

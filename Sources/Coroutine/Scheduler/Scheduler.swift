@@ -81,6 +81,8 @@ final class Scheduler: @unchecked Sendable {
   let droppedHandlers = Atomic<Int>(0)
   /// Whether a worker with work to give has woken this one.
   let wasJustOffered = Atomic<Bool>(false)
+  /// The name that a coroutine on this carrier has given last; accessed on it only (JobName.shared).
+  @exclusivity(unchecked) var latestName: JobName?
   /// A worker's record of its steals; accessed by the drain only.
   @exclusivity(unchecked) var stealBackoff = StealBackoff()
 

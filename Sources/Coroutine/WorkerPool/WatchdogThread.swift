@@ -3,8 +3,8 @@ import Synchronization
 
 // The thread that inspects the workers of a pool (Watchdog.swift). It sleeps on a word between two inspections
 // (WatchdogWord.swift). A timer source of Dispatch would make a dozen system calls on three threads for an inspection:
-// more than a tenth of all calls of a server with one busy connection. It also needs a free descriptor when it is set
-// for the first time.
+// 0.2 a request of a server with one busy connection. It also needs a free descriptor when it is set for the first
+// time.
 //
 // The thread starts with the first inspection that is scheduled, and lives as long as the pool, for ever.
 

@@ -10,6 +10,7 @@ import Synchronization
 //                                         +---- NEVER <------------------------------+
 //
 // SOON and LATER may also replace each other: the last `schedule` counts.
+// Only the watchdog's own thread sets LATER, so a thread that sleeps in SOON finds SOON when it wakes.
 //
 // Invariants
 //  1. An inspection begins after every `schedule`. `schedule` exchanges the word. The thread leaves SOON and LATER for
@@ -18,7 +19,8 @@ import Synchronization
 //  2. The thread sleeps on the word with the value that it has read. The kernel compares the word when the thread goes
 //     to sleep, so a wake-up between the two is not lost. A `schedule` that finds NEVER wakes the thread; so does one
 //     that replaces LATER by SOON. In SOON the thread sleeps for a short time at most, and in INSPECTING it is awake.
-//     So most calls of `schedule` make no system call, and an inspection takes one.
+//     So most calls of `schedule` make no system call. An inspection takes one, and one more for each worker whose
+//     descriptors it looks at.
 
 struct WatchdogWord: ~Copyable {
   private let state = Atomic<UInt32>(WatchdogWord.unstarted)

@@ -7,7 +7,7 @@ import Synchronization
 // Distribution of work
 //   * launches from outside are distributed round-robin, to workers without work first,
 //   * a worker with more than one ready job wakes an idle worker, which steals half of them,
-//   * a worker holds jobs that a batch of events has woken for a time slice at most (Scheduler+Batch.swift),
+//   * a worker holds jobs that a batch of events has woken for about a time slice (Scheduler+Batch.swift),
 //   * a waker takes the woken job to its own worker (Carrier.sendRemotely),
 //   * a worker whose steals do not pay backs off from stealing for a while (StealBackoff.swift),
 //   * the watchdog helps if one job keeps a worker busy for long, and ends back-offs (Watchdog.swift).
@@ -172,7 +172,11 @@ final class WorkerPool: @unchecked Sendable {
       _ = isSpareBusy.exchange(true, ordering: .acquiringAndReleasing)
       return startWatching()
     }
-    guard withoutDrain(false) != 0 else { return }
+    guard withoutDrain(false) != 0 else {
+      // The threads that woke the workers may have cleared all bits, before any worker has started the watchdog.
+      if !watching.load(ordering: .sequentiallyConsistent) { startWatching() }
+      return
+    }
     _ = notIdle(index)
     _ = endBackoff(index)
     // It may be about to run one job for long while others sleep.

@@ -41,6 +41,18 @@ struct BatchTests {
     #expect(!isHeld)
   }
 
+  @Test func `jobs of a few microseconds in small batches do not make the looks at the clock rare`() {
+    var slice = TimeSlice()
+    var now: UInt64 = 1_000
+    for _ in 0..<100 {
+      slice.begin(now)
+      slice.allotted = 1
+      now += 6_000
+      _ = slice.look(now)
+    }
+    #expect(slice.interval <= 4)
+  }
+
   @Test func `the mean counts the resumes that were allotted`() {
     var slice = TimeSlice()
     slice.begin(1_000)

@@ -2,28 +2,41 @@ import Testing
 
 @testable import Coroutine
 
-/// Where code that runs on a worker outside any coroutine launches: a Task that prefers the pool, a handler.
-@Suite("A launch from a worker's drain", .timeLimit(.minutes(5)))
+/// Where code of a Task launches that prefers the pool.
+@Suite("A launch by a Task on a worker", .timeLimit(.minutes(5)))
 struct OwnWorkerTests {
-  @Test func `by a Task stays on its worker`() async {
-    let isOwn = await Task(executorPreference: WorkerPoolExecutor.shared) { launchesOnOwnWorker() }.value
-    #expect(isOwn == true)
+  @Test func `stays on that worker`() async {
+    let isOwn = await Task(executorPreference: ownWorkers("own")) { launchesOnOwnWorker() }.value
+    #expect(isOwn)
   }
 
-  @Test func `by a handler stays on its worker`() async throws {
-    let source = Promise<Int>()
-    let link = try await onCoroutine { source.then { _ in launchesOnOwnWorker() } }
-    source.fulfill(1)
-    #expect(try await link.value == true)
+  @Test func `stays there also in async code that a coroutine calls`() async throws {
+    let queue = ownWorkers("called").workers[0].currentQueue
+    #expect(try await onCoroutine(on: queue) { try co_await { launchesOnOwnWorker() } })
   }
 
-  @Test func `is one from outside if the drain is that of a queue, or if there is none`() async throws {
-    let source = Promise<Int>()
-    let link = try await onCoroutine(on: taggedQueue("handler")) { source.then { _ in launchesOnOwnWorker() } }
-    source.fulfill(1)
-    #expect(try await link.value == nil)
-    #expect(await Task { launchesOnOwnWorker() }.value == nil)
-    #expect(try await onOwnThread { launchesOnOwnWorker() } == nil)
+  @Test func `a synchronous function of the Task that waits for it is told that this would be a deadlock`() async {
+    let pool = ownWorkers("waits", count: 1)
+    let message = await Task(executorPreference: pool) {
+      outcome { try synchronously { try co_launch {}.wait() } }
+    }.value
+    #expect(message.contains("wouldDeadlock"), "\(message)")
+  }
+
+  // Only the watchdog can have the coroutines taken, and nothing but these Tasks has started it.
+  @Test(.tags(.realClock), arguments: [1, 2])
+  func `does not wait until its Task is done, also if Tasks fill the pool from the beginning`(workers: Int) async {
+    let pool = ownWorkers("filled", count: workers)
+    let tasks = (0..<workers).map { _ in
+      Task(executorPreference: pool) {
+        let isRunning = Flag()
+        co_launch { isRunning.raise() }
+        let start = ContinuousClock.now
+        while !isRunning.isRaised { if start.duration(to: .now) > .seconds(120) { return false } }
+        return true
+      }
+    }
+    for task in tasks { #expect(await task.value) }
   }
 
   @Test func `does not wait until its Task is done`() async {
@@ -56,12 +69,9 @@ struct OwnWorkerTests {
   }
 }
 
-/// Whether a launch from here would stay on the worker whose drain runs the caller; nil if the caller is in no worker's
-/// drain.
-private func launchesOnOwnWorker() -> Bool? {
+/// Whether a launch from here stays on the worker whose drain runs the caller.
+private func launchesOnOwnWorker() -> Bool {
   let chosen = Launch.scheduler(for: nil)
-  guard let carrier = Carrier.current, carrier.pointee.job == nil,
-    carrier.pointee.readyQueue?.pointee.workerPool != nil
-  else { return nil }
+  guard let carrier = Carrier.current, carrier.pointee.job == nil else { return false }
   return carrier.pointee.scheduler?.toOpaque() == chosen.toOpaque()
 }
