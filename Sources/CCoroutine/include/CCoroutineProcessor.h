@@ -39,7 +39,7 @@ static inline __attribute__((always_inline)) void cco_prefetch_line(const void *
 static inline __attribute__((always_inline)) void *cco_frame(void) { return __builtin_frame_address(0); }
 
 /// Has the processor expect returns that it has not seen the calls of, because those were made before a switch: as many
-/// as there are frames from the caller up to the context's `base`, eight at most.
+/// as there are frames from the caller up to the context's `base`, eight at most, and two from there to the trampoline.
 ///
 /// A processor predicts returns by a stack of its own, which knows nothing of switches. Where a coroutine that was
 /// switched into returns through frames that it entered long ago, each return takes an entry that belongs to the one
@@ -58,6 +58,8 @@ static inline __attribute__((always_inline)) void cco_expect_returns(const cco_c
     returns++;
   }
   if (returns == 0) return;
+  // Those of the function at `base`, and of the entry function, into the trampoline.
+  returns += 2;
   void *stack;
   // Below the red zone.
   __asm__ volatile(
