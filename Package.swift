@@ -174,7 +174,8 @@ let package = Package(
     .testTarget(
       name: "CoroutineNIOTests",
       dependencies: [
-        "CoroutineNIO", "Coroutine", .product(name: "NIOEmbedded", package: "swift-nio", condition: nioOnly),
+        "CoroutineNIO", "Coroutine", "CTestSupport",
+        .product(name: "NIOEmbedded", package: "swift-nio", condition: nioOnly),
       ] + nioPackages
     ),
     .testTarget(name: "CoroutineLoggingTests", dependencies: ["CoroutineLogging", "Coroutine", logging]),

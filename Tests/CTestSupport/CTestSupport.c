@@ -4,11 +4,13 @@
 #include <dirent.h>
 #include <errno.h>
 #include <malloc.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -74,6 +76,23 @@ bool cts_other_threads_sleep(void) {
   }
   closedir(tasks);
   return awake <= 1;
+}
+
+int cts_next_descriptor(void) {
+  while (!cts_other_threads_sleep()) sched_yield();
+  // Of an open file of its own: standard input may be closed.
+  int number = epoll_create1(EPOLL_CLOEXEC);
+  close(number);
+  return number;
+}
+
+unsigned long cts_limit_descriptors(unsigned long limit) {
+  struct rlimit limits;
+  getrlimit(RLIMIT_NOFILE, &limits);
+  unsigned long before = limits.rlim_cur;
+  limits.rlim_cur = limit < limits.rlim_max ? limit : limits.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limits);
+  return before;
 }
 
 __attribute__((noinline)) void cts_write_below(void *address) {

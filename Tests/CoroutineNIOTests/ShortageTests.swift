@@ -1,4 +1,5 @@
 #if NIO
+import CTestSupport
 import Coroutine
 import CoroutineNIO
 import Glibc
@@ -63,13 +64,8 @@ struct ShortageTests {
         // In front of the server's own handler: an attempt is recorded before the pause that follows it begins.
         try co_await(server.listener.pipeline.addHandler(recorder, position: .first))
         let clients = (0..<2).map { _ in socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0) }
-        var limit = rlimit()
-        getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
         // A process may inherit descriptors with high numbers.
-        let free = dup(0)
-        close(free)
-        limit.rlim_cur = rlim_t(free) + 50
-        setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+        _ = cts_limit_descriptors(UInt(cts_next_descriptor()) + 50)
 
         for (index, client) in clients.enumerated() {
           let taken = takeDescriptors()

@@ -27,13 +27,8 @@ struct ExhaustionTests {
 
         // Room for one descriptor, the client's: none is left for the server.
         var taken: [Int32] = []
-        var limit = rlimit()
-        getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
         // A process may inherit descriptors with high numbers.
-        let free = dup(0)
-        close(free)
-        limit.rlim_cur = rlim_t(free) + 50
-        setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+        _ = cts_limit_descriptors(UInt(cts_next_descriptor()) + 50)
         while true {
           let number = dup(0)
           if number < 0 { break }
@@ -68,22 +63,18 @@ struct ExhaustionTests {
     await #expect(processExitsWith: .success) {
       await inCoroutine {
         let (one, other) = try Connection.pair()
-        var limit = rlimit()
-        getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
-        let usual = limit.rlim_cur
-        let free = dup(0)
-        close(free)
+        try untilTimersWork()
+        let free = cts_next_descriptor()
+        let usual = cts_limit_descriptors(UInt(free))
         // None is left, or only the first of the two that a poller has.
         for left in 0...1 {
-          limit.rlim_cur = rlim_t(free) + rlim_t(left)
-          setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+          _ = cts_limit_descriptors(UInt(free) + UInt(left))
           for _ in 0..<10 { #expect(code { try one.read(upTo: 1) } == EMFILE) }
           let stillFree = dup(0)
           #expect(stillFree == (left == 0 ? -1 : free))
           if stillFree >= 0 { close(stillFree) }
         }
-        limit.rlim_cur = usual
-        setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+        _ = cts_limit_descriptors(usual)
         let reader = co_launch { try one.read(upTo: 1) }
         try one.untilAwaited(.reading)
         try other.write([1])
@@ -96,13 +87,7 @@ struct ExhaustionTests {
     await #expect(processExitsWith: .success) {
       // A pool lives for ever, as the shared one does.
       let pool = Unmanaged.passRetained(WorkerPool(count: 3, label: "coroutine.tests.last")).takeUnretainedValue()
-      var limit = rlimit()
-      getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
-      let usual = limit.rlim_cur
-      let free = dup(0)
-      close(free)
-      limit.rlim_cur = rlim_t(free) + 50
-      setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+      let usual = cts_limit_descriptors(UInt(cts_next_descriptor()) + 50)
       var taken: [Int32] = []
       while case let number = dup(0), number >= 0 { taken.append(number) }
       // Room for one poller, which has two descriptors.
@@ -111,8 +96,7 @@ struct ExhaustionTests {
       #expect(own != nil)
       #expect(pool.workers.map(\.hasPoller) == [false, false, true])
       #expect(pool.workers[0].pollerOfWorker() == nil)
-      limit.rlim_cur = usual
-      setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+      _ = cts_limit_descriptors(usual)
       #expect(pool.workers[0].pollerOfWorker() != nil)
       #expect(pool.workers.map(\.hasPoller) == [true, true, true])
       #expect(pool.workers[2].pollerOfWorker() === own)
@@ -246,11 +230,15 @@ struct ExhaustionTests {
   }
 }
 
-/// The same as `warmUp`, and waits until Dispatch has made the descriptor of its timers, which it does on a thread of
-/// its own: no descriptor is made after that, and kept.
+/// Waits until Dispatch has made the descriptor of its timers, which it does on a thread of its own.
+private func untilTimersWork() throws {
+  while !FirstTimer.shared.works { try co_yield() }
+}
+
+/// The same as `warmUp` and `untilTimersWork`: no descriptor is made after that, and kept.
 private func warmUpWithTimers() throws {
   try warmUp()
-  while !FirstTimer.shared.works { try co_yield() }
+  try untilTimersWork()
 }
 
 private enum Child {

@@ -41,7 +41,7 @@ final class Poller: @unchecked Sendable {
   // Sound because its descriptors never change, `watched` and `isStopping` are atomic, and only the owner accesses
   // `events`, `taken` and `lastTake`.
 
-  private let epoll: Int32
+  let epoll: Int32
   private let wakeUpEvent: Int32
   /// The number of descriptors that were added.
   let watched = Atomic<Int>(0)

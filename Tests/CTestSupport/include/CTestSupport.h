@@ -28,6 +28,14 @@ int cts_end_of(int child);
 /// or of Dispatch, which would stay locked in a forked child.
 bool cts_other_threads_sleep(void);
 
+/// The lowest number that no descriptor has. Waits until every other thread sleeps: one that runs may have a file open
+/// for a moment.
+int cts_next_descriptor(void);
+
+/// Refuses new descriptors whose numbers are not below `limit`, or not below the hard limit, and returns what was the
+/// limit before.
+unsigned long cts_limit_descriptors(unsigned long limit);
+
 /// The processor time, in ns, of a switch there and back on this processor, without any mitigation: with equal sticky
 /// floating-point flags on both sides, or with different ones. Long runs, the best of several. x86-64.
 double cts_round_trip(int flags_differ);

@@ -16,7 +16,7 @@ struct NetSoakTests {
   private var seconds: Double? { variable("CO_SOAK_SECONDS").flatMap { Double($0) } }
 
   @Test func `conversations that end in every way lose no byte, and leave nothing behind`() async throws {
-    raiseDescriptorLimit()
+    _ = cts_limit_descriptors(65_536)
     // Half of the conversations end with errors, and the heap would have the backtraces of them all.
     cts_note_throws(false)
     defer { cts_note_throws(true) }
@@ -35,7 +35,7 @@ struct NetSoakTests {
   }
 
   @Test func `short connections in large numbers leave nothing behind`() async throws {
-    raiseDescriptorLimit()
+    _ = cts_limit_descriptors(65_536)
     cts_note_throws(false)
     defer { cts_note_throws(true) }
     let most = variable("CO_SOAK_CONNECTIONS").flatMap { Int($0) } ?? 2_000
@@ -149,11 +149,4 @@ struct NetSoakTests {
   // MARK: the process
 
   private func variable(_ name: String) -> String? { getenv(name).map { String(cString: $0) } }
-
-  private func raiseDescriptorLimit() {
-    var limit = rlimit()
-    getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
-    limit.rlim_cur = min(limit.rlim_max, 65_536)
-    setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
-  }
 }

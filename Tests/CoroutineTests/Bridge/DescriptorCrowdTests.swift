@@ -1,3 +1,4 @@
+import CTestSupport
 import CoroutineTesting
 import Dispatch
 import Glibc
@@ -133,10 +134,7 @@ struct DescriptorCrowdTests {
   @Test func `a thousand descriptors are awaited at once, and each wakes its own waiter`() async {
     // In a separate process, because so many would use the numbers that other tests need.
     await #expect(processExitsWith: .success) {
-      var limit = rlimit()
-      getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
-      limit.rlim_cur = min(limit.rlim_max, 4_096)
-      setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+      _ = cts_limit_descriptors(4_096)
       let pipes = (0..<1_000).map { _ in PipePair() }
       let poller = try DescriptorPoller()
       let sum = try await onSerialQueue {
