@@ -63,12 +63,15 @@ extension GeneratorRecord {
   @inline(never)
   private static func enterTaskLocals() { LocalBinding.current?.enterTaskLocals() }
 
-  /// Returns what the body inherits from its creator.
+  /// Returns what the body inherits from the caller.
   @usableFromInline @inline(never)
-  static func inherited() -> (locals: UnsafeMutableRawPointer?, hasTaskLocals: Bool) {
+  static func inherited() -> GeneratorInheritance {
     cco_start_if_needed()
-    guard let locals = LocalBinding.inherited() else { return (nil, false) }
-    return (locals.toOpaque(), locals._withUnsafeGuaranteedRef { $0.taskLocals != nil })
+    guard let locals = LocalBinding.inherited() else { return GeneratorInheritance(locals: nil, hasTaskLocals: false) }
+    return GeneratorInheritance(
+      locals: locals.toOpaque(),
+      hasTaskLocals: locals._withUnsafeGuaranteedRef { $0.taskLocals != nil }
+    )
   }
 
   /// Runs the body on its stack.

@@ -58,7 +58,7 @@ public final class Generator<Element, Input, Return>: Sequence, IteratorProtocol
     line: UInt = #line,
     _ body: @escaping (Yielder<Element, Input>) throws -> Return
   ) {
-    self.init(stack, LaunchSite(file: file, line: line)) { yielder in
+    self.init(stack, LaunchSite(file: file, line: line), GeneratorRecord.inherited()) { yielder in
       Self.end(yielder, try body(yielder))
     }
   }
@@ -68,8 +68,18 @@ public final class Generator<Element, Input, Return>: Sequence, IteratorProtocol
   /// A body without a result returns. This initialiser is separate because Swift wraps a closure whose result is
   /// generic, and the wrapper is an allocation.
   @inlinable
-  init(_ stack: StackSize, _ launchSite: LaunchSite, _ body: @escaping (Yielder<Element, Input>) throws -> Void) {
-    storage = GeneratorRecord(stackBytes: stack.byteCount, launchSite: launchSite, body: GeneratorBody(body))
+  init(
+    _ stack: StackSize,
+    _ launchSite: LaunchSite,
+    _ inheritance: GeneratorInheritance,
+    _ body: @escaping (Yielder<Element, Input>) throws -> Void
+  ) {
+    storage = GeneratorRecord(
+      stackBytes: stack.byteCount,
+      launchSite: launchSite,
+      inheritance: inheritance,
+      body: GeneratorBody(body)
+    )
   }
 
   @inlinable deinit { GeneratorRecord.tearDown(record) }
@@ -217,4 +227,6 @@ public func co_sequence<Element>(
   file: StaticString = #fileID,
   line: UInt = #line,
   _ body: @escaping (Yielder<Element, Never>) throws -> Void
-) -> Generator<Element, Never, Void> { Generator(stack, LaunchSite(file: file, line: line), body) }
+) -> Generator<Element, Never, Void> {
+  Generator(stack, LaunchSite(file: file, line: line), GeneratorRecord.inherited(), body)
+}

@@ -95,12 +95,22 @@ struct GeneratorRecord: ~Copyable {
   @usableFromInline var freeResult: ((UnsafeMutableRawPointer) -> Void)?
 
   @inlinable
-  init(stackBytes: Int, launchSite: LaunchSite, body: GeneratorBody) {
+  init(stackBytes: Int, launchSite: LaunchSite, inheritance: GeneratorInheritance, body: GeneratorBody) {
     self.stackBytes = stackBytes
     label = cco_label(id: 0, name: "generator", launchSite)
     self.body = body
-    (locals, inheritsTaskLocals) = Self.inherited()
+    locals = inheritance.locals
+    inheritsTaskLocals = inheritance.hasTaskLocals
   }
+}
+
+/// What a body inherits from the creator of its generator.
+///
+/// Passed in front of the body: the compiler retains and releases a body twice over a call that it cannot see into.
+@usableFromInline
+struct GeneratorInheritance {
+  @usableFromInline let locals: UnsafeMutableRawPointer?
+  @usableFromInline let hasTaskLocals: Bool
 }
 
 @usableFromInline
