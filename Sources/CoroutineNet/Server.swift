@@ -1,4 +1,4 @@
-import Coroutine
+public import Coroutine
 
 /// A structured server: it accepts connections, and runs a coroutine for each of them.
 public enum Server {
@@ -8,6 +8,11 @@ public enum Server {
     public var maxConnections = 100_000
     /// The time in which handlers may finish after the server was cancelled or stopped.
     public var drain: Duration = .seconds(10)
+    /// The size of the stack of each handler.
+    ///
+    /// Small stacks save memory for idle connections, because many of them share a page table. A connection whose
+    /// handler gets no stack is closed, and `CoroutineRuntime.onUnhandledError` receives the error.
+    public var stack: StackSize = .standard
     /// The options of binding the listener.
     ///
     /// With `reusePort`, a server on the shared workers has a listener for each worker.

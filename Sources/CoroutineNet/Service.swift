@@ -70,7 +70,7 @@ final class Service: Sendable {
   }
 
   private func launch(_ connection: Connection, _ permit: ConnectionPermit, _ handlers: Scope) {
-    handlers.launch(name: "connection") { [self] in
+    handlers.launch(name: "connection", stack: options.stack) { [self] in
       defer {
         connection.close()
         withExtendedLifetime(permit) {}

@@ -190,6 +190,21 @@ struct ExhaustionTests {
     }
   }
 
+  @Test func `a handler has the stack that the options name`() async {
+    await #expect(processExitsWith: .success) {
+      await inCoroutine {
+        var options = Server.Options()
+        options.stack = .bytes(16 << 20)
+        // The standard stack would overflow.
+        let server = try ServerTests.Running(options: options) { connection in
+          try connection.write([UInt8(recurse(2_000) / 10)])
+        }
+        #expect(try Connection.connect(to: server.address).readAll() == [200])
+        try server.stop()
+      }
+    }
+  }
+
   @Test func `a thousand connections at once are served, and leave nothing`() async {
     await #expect(processExitsWith: .success) {
       await inCoroutine {
@@ -239,6 +254,17 @@ private func untilTimersWork() throws {
 private func warmUpWithTimers() throws {
   try warmUp()
   try untilTimersWork()
+}
+
+/// Recurses with a kilobyte for each level, and counts the levels while returning.
+@inline(never)
+private func recurse(_ levels: Int) -> Int {
+  if levels == 0 { return 0 }
+  return withUnsafeTemporaryAllocation(byteCount: 1_000, alignment: 8) { room in
+    room.initializeMemory(as: UInt8.self, repeating: 1)
+    let below = recurse(levels - 1)
+    return below + Int(room[999])
+  }
 }
 
 private enum Child {

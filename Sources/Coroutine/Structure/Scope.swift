@@ -62,6 +62,7 @@ public final class Scope: @unchecked Sendable {
   public func launch<Success: Sendable>(
     on queue: DispatchQueue? = nil,
     name: String? = nil,
+    stack: StackSize = .standard,
     file: StaticString = #fileID,
     line: UInt = #line,
     _ body: sending @escaping () throws -> Success
@@ -69,7 +70,7 @@ public final class Scope: @unchecked Sendable {
     let job = Job(
       scheduler: Launch.scheduler(for: queue),
       name: name,
-      stack: .standard,
+      stack: stack,
       launchSite: LaunchSite(file: file, line: line),
       body: body
     )

@@ -29,6 +29,17 @@ struct StackSizeTests {
     #expect(seen == "stackTooLarge")
   }
 
+  @Test func `a child of a scope has the stack that its launch names`() async throws {
+    let seen = try await onSerialQueue {
+      outcome { try co_scope { $0.launch(stack: .bytes(1 << 40)) { 1 } } }
+    }
+    #expect(seen == "stackTooLarge")
+    let depth = try await onSerialQueue {
+      try co_scope { scope in try scope.launch(stack: .bytes(16 << 20)) { recurse(2_000) {} }.join() }
+    }
+    #expect(depth == 2_000)
+  }
+
   @Test func `a large stack holds a recursion that the standard one could not`() async throws {
     // About 1.2 KiB a level in a debug build: over 2 MiB in all.
     #expect(try await co_launch(stack: .bytes(16 << 20)) { recurse(2_000) {} }.value == 2_000)
