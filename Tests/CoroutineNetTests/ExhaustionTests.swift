@@ -205,6 +205,27 @@ struct ExhaustionTests {
     }
   }
 
+  @Test func `a connection whose handler gets no stack is closed, and the hook has the error`() async {
+    await #expect(processExitsWith: .success) {
+      await inCoroutine {
+        let errors = Locked<[String]>([])
+        CoroutineRuntime.onUnhandledError = { error, _ in errors.withLock { $0.append("\(error)") } }
+        var options = Server.Options()
+        options.stack = .bytes(1 << 40)
+        // A connection that kept its place would shut the second client out.
+        options.maxConnections = 1
+        let server = try ServerTests.Running(options: options) { _ in }
+        for count in 1...2 {
+          let client = try Connection.connect(to: server.address)
+          #expect(try co_timeout(.seconds(60)) { try client.readAll() }.isEmpty)
+          try until { errors.current.count == count }
+        }
+        #expect(errors.current.allSatisfy { $0 == "\(CoroutineError.stackTooLarge(1 << 40))" })
+        try server.stop()
+      }
+    }
+  }
+
   @Test func `a thousand connections at once are served, and leave nothing`() async {
     await #expect(processExitsWith: .success) {
       await inCoroutine {

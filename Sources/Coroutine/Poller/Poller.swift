@@ -41,6 +41,7 @@ final class Poller: @unchecked Sendable {
   // Sound because its descriptors never change, `watched` and `isStopping` are atomic, and only the owner accesses
   // `events`, `taken` and `lastTake`.
 
+  /// Not private, because a test replaces it.
   let epoll: Int32
   private let wakeUpEvent: Int32
   /// The number of descriptors that were added.
