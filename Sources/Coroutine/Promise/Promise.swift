@@ -75,7 +75,7 @@ public class Promise<Success: Sendable>: AnyPromise, Awaitable, @unchecked Senda
   /// - Returns: False if the promise was settled before or follows another one; then nothing has changed.
   ///
   /// Never suspends. May be called on any thread.
-  @inlinable @discardableResult
+  @inlinable @inline(__always) @discardableResult
   public final func fulfill(_ value: Success) -> Bool { succeed(value, fromOutside: true) }
 
   /// Rejects the promise.
@@ -122,7 +122,7 @@ public class Promise<Success: Sendable>: AnyPromise, Awaitable, @unchecked Senda
   @inlinable @inline(__always)
   final func copy(_ source: AnyPromise) { _ = succeed(source.completion.value(as: Success.self), fromOutside: false) }
 
-  @inlinable
+  @inlinable @inline(__always)
   final func succeed(_ value: consuming Success, fromOutside: Bool) -> Bool {
     Host.touches(UInt(bitPattern: completion))
     let box = Completion.box(for: Success.self)
