@@ -84,6 +84,27 @@ struct PollerTests {
     .value
   }
 
+  // Each coroutine lets the other one arrive, for a while and without a suspension, so that they often add at once.
+  @Test func `a descriptor that two workers add at once is counted once`() async throws {
+    let pool = Self.ownWorkers("twice", 2)
+    for _ in 0..<1_000 {
+      let (one, other) = try Connection.pair()
+      let arrived = Locked(0)
+      let adders = pool.workers.map { worker in
+        co_launch(on: worker.currentQueue) {
+          arrived.withLock { $0 += 1 }
+          for _ in 0..<10_000 where arrived.current < 2 {}
+          try one.socket.watch()
+        }
+      }
+      for adder in adders { try await adder.value }
+      #expect(pool.watchedDescriptors == 1)
+      one.close()
+      other.close()
+      #expect(pool.watchedDescriptors == 0)
+    }
+  }
+
   // The only worker never goes to sleep, so the coroutine waits for the look at the beginning of a drain.
   @Test func `a worker that is always busy looks at its descriptors`() async throws {
     let pool = Self.ownWorkers("busy", 1)
