@@ -112,6 +112,7 @@ run_tsan := --sanitize=thread --no-parallel
 run_asan := --sanitize=address --no-parallel -Xswiftc -use-ld=lld
 test-traits test-examples: export TSAN_OPTIONS := atexit_sleep_ms=0:$(TSAN_OPTIONS)
 test-traits test-examples: export ASAN_OPTIONS := detect_leaks=1:$(ASAN_OPTIONS)
+test-examples: export LSAN_OPTIONS := suppressions=$(CURDIR)/Examples/leaks.txt:print_suppressions=0:$(LSAN_OPTIONS)
 
 # With CO_TESTS, or every other test would be compiled once more beside other packages. One build for
 # all three.

@@ -17,6 +17,9 @@ struct QuiescingTests {
       try channel.pipeline.syncOperations.addHandlers([handler, recorder])
     }
 
+    // An open channel and its pipeline refer to each other for ever.
+    deinit { _ = try? channel.finish() }
+
     var received: [String] { recorder.received }
 
     func head(_ path: String) throws {
