@@ -1,3 +1,4 @@
+import Harness
 import NIOCore
 
 /// Replies inside of the event loop's callbacks.
@@ -6,12 +7,22 @@ final class SessionHandler: ChannelInboundHandler {
   typealias OutboundOut = ByteBuffer
 
   private var session: Session
+  /// Whether the handler learns of a write that fails, as a coroutine does; otherwise nobody does.
+  private let seesFailures: Bool
 
-  init(_ session: Session) { self.session = session }
+  init(_ session: Session, seesFailures: Bool) {
+    self.session = session
+    self.seesFailures = seesFailures
+  }
 
   func channelRead(context: ChannelHandlerContext, data: NIOAny) {
     guard let reply = session.reply(to: Self.unwrapInboundIn(data)) else { return }
-    context.write(Self.wrapOutboundOut(reply), promise: nil)
+    guard seesFailures else { return context.write(Self.wrapOutboundOut(reply), promise: nil) }
+    let channel = context.channel
+    context.write(Self.wrapOutboundOut(reply)).whenFailure { error in
+      complain("error: a write to \(channel) failed: \(error)")
+      channel.close(promise: nil)
+    }
   }
 
   func channelReadComplete(context: ChannelHandlerContext) { context.flush() }

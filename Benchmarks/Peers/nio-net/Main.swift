@@ -5,9 +5,10 @@ import Harness
 import NIOCore
 import NIOPosix
 
-// The servers of `run-net` on SwiftNIO, on one event loop: nio-server echo|http raw|coroutine|async|async-loop
+// The servers of `run-net` on SwiftNIO, on one event loop: nio-server echo|http raw|checked|coroutine|async|async-loop
 //
 //   raw          a ChannelHandler
+//   checked      the same, with a callback for each write that fails
 //   coroutine    a coroutine of CoroutineNIO on the event loop
 //   async        a Task for each NIOAsyncChannel, on the global executor
 //   async-loop   the same, with the event loop for an executor
@@ -26,7 +27,8 @@ struct NIOServer: Sendable {
     guard arguments.count == 2, ["echo", "http"].contains(arguments[0]) else { usage() }
     let server = NIOServer(answersHTTP: arguments[0] == "http")
     switch arguments[1] {
-    case "raw": try await server.serveByHandlers()
+    case "raw": try await server.serveByHandlers(seeingFailures: false)
+    case "checked": try await server.serveByHandlers(seeingFailures: true)
     case "coroutine": try await server.serveByCoroutines()
     case "async": try await server.serveByTasks(onLoop: false)
     case "async-loop": try await server.serveByTasks(onLoop: true)
@@ -35,7 +37,7 @@ struct NIOServer: Sendable {
   }
 
   private static func usage() -> Never {
-    complain("error: use nio-server echo|http raw|coroutine|async|async-loop")
+    complain("error: use nio-server echo|http raw|checked|coroutine|async|async-loop")
     exit(2)
   }
 
@@ -44,10 +46,11 @@ struct NIOServer: Sendable {
     fflush(nil)
   }
 
-  private func serveByHandlers() async throws {
+  private func serveByHandlers(seeingFailures: Bool) async throws {
     let listener = try await Self.bootstrap().childChannelInitializer { [answersHTTP] channel in
       channel.eventLoop.makeCompletedFuture {
-        try channel.pipeline.syncOperations.addHandler(SessionHandler(Session(answersHTTP: answersHTTP)))
+        let session = Session(answersHTTP: answersHTTP)
+        try channel.pipeline.syncOperations.addHandler(SessionHandler(session, seesFailures: seeingFailures))
       }
     }.bind(host: "127.0.0.1", port: 0).get()
     Self.announce(listener)
