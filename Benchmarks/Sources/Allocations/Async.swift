@@ -1,6 +1,8 @@
 import Coroutine
 import Dispatch
+import Glibc
 import Harness
+import Synchronization
 
 // What Swift's jobs cost on a queue's scheduler, and what a call of async code does.
 
@@ -12,27 +14,24 @@ private actor Ledger {
   init(_ executor: CoroutineExecutor) { self.executor = executor }
 }
 
-private final class Waiting: @unchecked Sendable {
-  // Sound because the coroutine and the Task take turns on one queue.
-  var continuation: UnsafeContinuation<Void, Never>?
+/// Where a Task leaves its continuation for a coroutine to take, from any two threads.
+private final class Waiting: Sendable {
+  private let continuation = Mutex<UnsafeContinuation<Void, Never>?>(nil)
+  let hasEnded = Atomic(false)
+
+  func leave(_ continuation: UnsafeContinuation<Void, Never>) { self.continuation.withLock { $0 = continuation } }
+  var isEmpty: Bool { continuation.withLock { $0 == nil } }
+  func take() -> UnsafeContinuation<Void, Never>? { continuation.withLock { $0.take() } }
 }
 
 func countAsync(into counts: inout Counts) throws {
-  // A Task on the queue's executor waits, and a coroutine resumes it. (`Task.yield` makes a job each time.)
-  try counts.countWithin("executor_job", 1000) { count in
-    let waiting = Waiting()
-    let ended = Tally()
-    Task(executorPreference: CoroutineExecutor.current) {
-      for _ in 0..<count { await withUnsafeContinuation { waiting.continuation = $0 } }
-      ended.add(1)
-    }
-    return {
-      while ended.value == 0 {
-        if let continuation = waiting.continuation.take() { continuation.resume() }
-        try co_yield()
-      }
-    }
-  }
+  try countJobs("executor_job", into: &counts, pause: co_yield) { CoroutineExecutor.current }
+  // The coroutine keeps its turn, because each new turn of a queue makes a block for Dispatch.
+  let other = DispatchQueue(label: "other")
+  let busy = co_launch(on: other) { while true { try co_yield() } }
+  try countJobs("executor_job_other_queue", into: &counts, pause: { sched_yield() }) { CoroutineExecutor(other) }
+  busy.cancel()
+  try countJobs("executor_job_workers", into: &counts, pause: { sched_yield() }) { WorkerPoolExecutor.shared }
   try counts.countWithin("isolated_own_queue", 1000) { count in
     guard let executor = CoroutineExecutor.current else { return {} }
     let ledger = Ledger(executor)
@@ -48,6 +47,30 @@ func countAsync(into counts: inout Counts) throws {
         return 1
       }
       expect(value, equals: 1, "value")
+    }
+  }
+}
+
+/// Counts what a resumed Task allocates: it waits on `executor`, and a coroutine resumes it. (`Task.yield` makes a job
+/// each time.)
+private func countJobs(
+  _ name: String,
+  into counts: inout Counts,
+  pause: @escaping () throws -> Void,
+  on executor: @escaping () -> (any TaskExecutor)?
+) throws {
+  try counts.countWithin(name, 1000) { count in
+    let waiting = Waiting()
+    Task(executorPreference: executor()) {
+      for _ in 0..<count { await withUnsafeContinuation { waiting.leave($0) } }
+      waiting.hasEnded.store(true, ordering: .releasing)
+    }
+    // What the Task allocates before it first waits is not counted.
+    while waiting.isEmpty { try pause() }
+    return {
+      while !waiting.hasEnded.load(ordering: .acquiring) {
+        if let continuation = waiting.take() { continuation.resume() } else { try pause() }
+      }
     }
   }
 }

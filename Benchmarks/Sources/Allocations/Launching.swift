@@ -11,6 +11,14 @@ func countLaunching(into counts: inout Counts) throws {
     for index in 0..<count { sum += try co_launch { index }.join() }
     expect(sum, equals: count * (count - 1) / 2, "sum of the results")
   }
+  // In a coroutine that has inherited bindings, 2 and 20 of them: the number makes no difference.
+  for bindings in [2, 20] {
+    try bound(bindings) {
+      try counts.count("launch_inherited_\(bindings)", 100) { count in
+        for _ in 0..<count { try co_launch {}.join() }
+      }
+    }
+  }
   try counts.count("launch_named", 100) { count in
     for _ in 0..<count { try co_launch(name: "a name of more than fifteen bytes") {}.join() }
   }
@@ -59,5 +67,20 @@ func countPromises(into counts: inout Counts) throws {
     }
     head.fulfill(2)
     expect(try co_await(tail), equals: 2, "the value that is followed")
+  }
+}
+
+private enum Bound {
+  @TaskLocal static var tag = 0
+  static let local = CoroutineLocal(default: 0)
+}
+
+/// Runs `body` with `count` bindings, of a task-local and of a CoroutineLocal in turn.
+private func bound(_ count: Int, _ body: () throws -> Void) throws {
+  guard count > 0 else { return try body() }
+  if count.isMultiple(of: 2) {
+    try Bound.local.withValue(count) { try bound(count - 1, body) }
+  } else {
+    try Bound.$tag.withValue(count) { try bound(count - 1, body) }
   }
 }

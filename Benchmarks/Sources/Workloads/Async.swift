@@ -5,8 +5,9 @@ import Glibc
 import Harness
 
 // Async code called from coroutines, and coroutines awaited by async code, beside what Swift Concurrency needs for it
-// in the same process: a bare Task.immediate, assumeIsolated, a Task's value; and a Task and a semaphore, which code
-// without coroutines needs to call async code. `await_one_suspension_switches` counts voluntary context switches.
+// in the same process: a Task.immediate, bare and with an executor preference, assumeIsolated, a Task's value; and a
+// Task and a semaphore, which code without coroutines needs to call async code. `await_one_suspension_switches` counts
+// voluntary context switches.
 
 func addAsync(to suite: inout Suite) {
   addCalls(to: &suite)
@@ -22,39 +23,40 @@ private actor Ledger {
 }
 
 private func addCalls(to suite: inout Suite) {
-  suite.row("await_ready", 200_000) { count in
-    try onQueue { for _ in 0..<count { expect(try co_await { 1 }, equals: 1, "value") } }
-  }
-  suite.row("await_ready", 200_000, owner: "swift") { count in
-    let sum = Counter()
-    for _ in 0..<count { Task.immediate { _ = sum.increment() } }
-    expect(sum.finish(), equals: count, "Tasks")
-  }
-  suite.row("await_one_suspension", 50_000, owner: "gcd") { count in
-    for _ in 0..<count {
-      let done = DispatchSemaphore(value: 0)
-      Task { done.signal() }
-      done.wait()
-    }
-  }
+  // The three in one process and round for round: with a second thread in the process, each lock costs more.
   suite.figures(
-    [Figure("await_one_suspension"), Figure("await_one_suspension_switches", unit: "per call")],
-    100_000
+    [
+      Figure("await_ready"), Figure("await_ready", owner: "swift"), Figure("await_ready_preferred", owner: "swift"),
+    ],
+    200_000
   ) { count in
-    let before = voluntarySwitches()
-    let start = Clock.wall.now
-    try onQueue {
-      for _ in 0..<count {
-        let value = try co_await {
+    let ours = try nanoseconds(count) {
+      try onQueue { for _ in 0..<count { expect(try co_await { 1 }, equals: 1, "value") } }
+    }
+    let sum = Counter()
+    let bare = nanoseconds(count) { for _ in 0..<count { Task.immediate { _ = sum.increment() } } }
+    let executor = WorkerPoolExecutor.shared
+    let preferred = nanoseconds(count) {
+      for _ in 0..<count { Task.immediate(executorPreference: executor) { _ = sum.increment() } }
+    }
+    expect(sum.finish(), equals: 2 * count, "Tasks")
+    return [ours, bare, preferred]
+  }
+  suite.row("await_ready", 50_000, owner: "gcd") { count in waitForTasks(count) {} }
+  suite.row("await_one_suspension", 50_000, owner: "gcd") { count in waitForTasks(count) { await Task.yield() } }
+  suite.row("await_one_suspension", 50_000, owner: "swift") { count in
+    try inTask {
+      for index in 0..<count {
+        let value = await Task {
           await Task.yield()
-          return 1
-        }
-        expect(value, equals: 1, "value")
+          return index
+        }.value
+        expect(value, equals: index, "value")
       }
     }
-    let took = Double(Clock.wall.now - start) / Double(count)
-    return [took, Double(voluntarySwitches() - before) / Double(count)]
   }
+  addSuspensions("await_one_suspension", to: &suite) { body in try onQueue(body) }
+  addSuspensions("await_one_suspension_on_workers", to: &suite) { body in try co_launch(body).wait() }
   suite.row("isolated_own_queue", 1_000_000) { count in
     let queue = DispatchQueue(label: "isolated")
     let ledger = Ledger(on: queue)
@@ -75,6 +77,41 @@ private func addCalls(to suite: inout Suite) {
   }
 }
 
+/// Adds a row of calls that suspend once, by a coroutine that `launch` runs, and one of their voluntary context switches.
+private func addSuspensions(
+  _ name: String,
+  to suite: inout Suite,
+  launch: @escaping (@escaping @Sendable () throws -> Void) throws -> Void
+) {
+  suite.figures([Figure(name), Figure("\(name)_switches", unit: "per call")], 100_000) { count in
+    let before = voluntarySwitches()
+    let start = Clock.wall.now
+    try launch {
+      for _ in 0..<count {
+        let value = try co_await {
+          await Task.yield()
+          return 1
+        }
+        expect(value, equals: 1, "value")
+      }
+    }
+    let took = Double(Clock.wall.now - start) / Double(count)
+    return [took, Double(voluntarySwitches() - before) / Double(count)]
+  }
+}
+
+/// What code without coroutines needs to call async code: a Task, and a semaphore.
+private func waitForTasks(_ count: Int, _ body: @escaping @Sendable () async -> Void) {
+  for _ in 0..<count {
+    let done = DispatchSemaphore(value: 0)
+    Task {
+      await body()
+      done.signal()
+    }
+    done.wait()
+  }
+}
+
 private func addAwaited(to suite: inout Suite) {
   suite.row("launch_value", 100_000) { count in
     try inTask {
@@ -84,6 +121,13 @@ private func addAwaited(to suite: inout Suite) {
   suite.row("launch_value_on_workers", 100_000) { count in
     try inTask(preferring: WorkerPoolExecutor.shared) {
       for index in 0..<count { expect(try await co_launch { index }.value, equals: index, "value") }
+    }
+  }
+  suite.row("launch_value_immediate", 100_000) { count in
+    try inTask {
+      for index in 0..<count {
+        expect(try await co_launch(start: .immediate) { index }.value, equals: index, "value")
+      }
     }
   }
   suite.row("launch_value", 100_000, owner: "swift") { count in
@@ -101,6 +145,12 @@ private func inTask(
   try co_launch {
     try co_await { try await Task.detached(executorPreference: executor) { try await body() }.value }
   }.wait()
+}
+
+private func nanoseconds(_ count: Int, _ body: () throws -> Void) rethrows -> Double {
+  let start = Clock.wall.now
+  try body()
+  return Double(Clock.wall.now - start) / Double(count)
 }
 
 private func voluntarySwitches() -> Int {

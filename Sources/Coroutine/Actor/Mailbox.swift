@@ -42,6 +42,7 @@ public final class Mailbox<Message: Sendable>: Sequence {
   ///   and if it was cancelled and messages were dropped. For a body that ends with its loop, the actor's end makes the
   ///   difference (``ActorExit``). If more code follows, use ``forEach(_:)``, which throws, or check `co_isCancelled`.
   @inlinable
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func makeIterator() -> AnyIterator<Message> {
     AnyIterator {
       do { return try self.receive() } catch { return nil }

@@ -38,6 +38,7 @@ extension Channel: Sequence {
     /// - Returns: The value; nil if the channel is closed and drained, whatever the cause, or if the coroutine is
     ///   cancelled. The next suspension then throws the cancellation error.
     @inlinable
+    @available(*, noasync, message: "use `for try await`")
     public mutating func next() -> Element? {
       guard let (carrier, job) = try? Carrier.requireJob() else {
         misuse("for-in over a channel waits, and here is no coroutine: use co_launch, for try await, or tryReceive().")
@@ -61,6 +62,7 @@ extension Channel: Sequence {
   ///
   /// Several coroutines may iterate at the same time; each value goes to one of them. See ``Iterator/next()``.
   @inlinable
+  @available(*, noasync, message: "use `for try await`")
   public func makeIterator() -> Iterator { Iterator(self) }
 
   /// Zero: the number of values of an iteration is not known in advance.

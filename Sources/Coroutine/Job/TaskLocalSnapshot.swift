@@ -58,6 +58,8 @@ final class TaskLocalSnapshot: @unchecked Sendable {
   /// `inherited` is the snapshot that this flow of control has begun with.
   static func ofCurrent(_ inherited: TaskLocalSnapshot?) -> TaskLocalSnapshot? {
     guard let first = cco_task_locals() else { return nil }
+    // The frequent case allocates nothing: everything was inherited.
+    if first == inherited?.first { return inherited }
     let (own, shared) = items(from: first, before: inherited)
     guard let shared else { return own.isEmpty ? nil : TaskLocalSnapshot(own, before: nil) }
     if own.isEmpty { return shared }

@@ -73,6 +73,7 @@ public final class ProgressPromise<Success: Sendable>: Promise<Success>, @unchec
     ///
     /// - Returns: The update. Nil at the end, and once the coroutine is cancelled. Outside a coroutine the call never
     ///   waits, and returns nil if there is no new update.
+    @available(*, noasync, message: "use `for try await`")
     public mutating func next() -> ProgressUpdate? {
       while true {
         if let found = take(promise.poll(after: seen)) { return found }

@@ -79,8 +79,11 @@ extension WorkerPool {
     let now = Clock.now
     let stalls = Stall.threshold
     var anyStalled = false
-    // The spare workers of this inspection; one more may be added.
-    for (index, worker) in (workers + spares).enumerated() {
+    // The spare workers of this inspection; one more may be added. By index, because `workers + spares` would allocate
+    // at each look.
+    let spares = spares
+    for index in 0..<workers.count + spares.count {
+      let worker = index < workers.count ? workers[index] : spares[index - workers.count]
       if index < workers.count ? mask & (1 << UInt64(index)) != 0 : worker.inbox.isIdle {
         lastSeen[index] = Seen()
         continue

@@ -32,7 +32,15 @@ func verbs(_ job: Job<Int>, _ promise: Promise<Int>, _ queue: DispatchQueue) asy
   try co_stopping.awaitValue()  // refused
 }
 
-func sources(_ channel: Channel<Int>, _ mailbox: Mailbox<Int>, _ actor: ActorRef<Reply<Int>>) async throws {
+func sources(
+  _ channel: Channel<Int>,
+  _ mailbox: Mailbox<Int>,
+  _ actor: ActorRef<Reply<Int>>,
+  _ progress: ProgressPromise<Int>
+) async throws {
+  for _ in channel {}  // refused
+  for _ in mailbox {}  // refused
+  for _ in progress {}  // refused
   try channel.send(1)  // refused
   _ = try channel.receive()  // refused
   _ = try channel.receive(count: 1)  // refused

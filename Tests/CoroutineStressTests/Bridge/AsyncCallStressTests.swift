@@ -39,8 +39,28 @@ struct AsyncCallStressTests {
     let tallies: [Tally]
     let strangers: Census
     let calls: Counter
+    /// Those that ended by a cancellation or a deadline, for each depth.
+    let cancelled: (coroutines: [Counter], tasks: [Counter])
 
     func coroutine(_ user: Int, _ depth: Int, _ random: SeededRandom) throws -> Int {
+      do {
+        return try coroutineBody(user, depth, random)
+      } catch {
+        if error is CancellationError || error is TimeoutError { cancelled.coroutines[depth].add() }
+        throw error
+      }
+    }
+
+    func task(_ user: Int, _ depth: Int, _ random: SeededRandom) async throws -> Int {
+      do {
+        return try await taskBody(user, depth, random)
+      } catch {
+        if error is CancellationError || error is TimeoutError { cancelled.tasks[depth].add() }
+        throw error
+      }
+    }
+
+    private func coroutineBody(_ user: Int, _ depth: Int, _ random: SeededRandom) throws -> Int {
       var random = random
       calls.add()
       let next = SeededRandom(seed: random.next())
@@ -65,7 +85,7 @@ struct AsyncCallStressTests {
       }
     }
 
-    func task(_ user: Int, _ depth: Int, _ random: SeededRandom) async throws -> Int {
+    private func taskBody(_ user: Int, _ depth: Int, _ random: SeededRandom) async throws -> Int {
       var random = random
       calls.add()
       let next = SeededRandom(seed: random.next())
@@ -95,14 +115,22 @@ struct AsyncCallStressTests {
     let tallies = (0..<4).map { Tally(on: $0.isMultiple(of: 2) ? queues[$0] : nil) }
     let wanted = stress.rounds(1_000_000, least: 1_000)
     let made = Counter()
-    let nest = Nest(queues: queues, tallies: tallies, strangers: strangers, calls: made)
+    let depth = 6
+    let cancelled = (0..<2).map { _ in (0...depth).map { _ in Counter() } }
+    let nest = Nest(
+      queues: queues,
+      tallies: tallies,
+      strangers: strangers,
+      calls: made,
+      cancelled: (cancelled[0], cancelled[1])
+    )
     let jobs = (0..<32).map { index in
       co_launch(on: index.isMultiple(of: 3) ? nil : queues[index % 4]) {
         var random = stress.random(index)
         var finished = 0
         while made.now < wanted {
           do {
-            _ = try nest.coroutine(index * 1_000, 6, SeededRandom(seed: random.next()))
+            _ = try nest.coroutine(index * 1_000, depth, SeededRandom(seed: random.next()))
             finished += 1
           } catch is CancellationError {
           } catch is TimeoutError {
@@ -116,6 +144,11 @@ struct AsyncCallStressTests {
     for job in jobs { finished += try await job.value }
     #expect(strangers.now == 0, "\(stress.replay)")
     #expect(finished > 0, "\(stress.replay)")
+    // A coroutine is at an even depth, the Task that it awaits one below.
+    for level in 0...depth {
+      let counter = cancelled[level % 2][level]
+      #expect(counter.now > 0, "nothing was cancelled at depth \(level). \(stress.replay)")
+    }
   }
 }
 

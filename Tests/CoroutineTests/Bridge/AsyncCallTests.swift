@@ -8,6 +8,19 @@ private final class Buffer {
   var bytes: [Int] = []
 }
 
+/// A default actor: it prefers no executor of its own.
+private actor Free {
+  func tag() -> String? { currentTag }
+}
+
+private actor Elsewhere {
+  private let executor: CoroutineExecutor
+  nonisolated var unownedExecutor: UnownedSerialExecutor { executor.asUnownedSerialExecutor() }
+
+  init(on queue: DispatchQueue) { executor = CoroutineExecutor(queue) }
+  func tag() -> String? { currentTag }
+}
+
 @Suite("co_await of async code", .timeLimit(.minutes(5)))
 struct AsyncCallTests {
   @Test func `code that is ready at once leaves neither the thread nor the coroutine's turn`() async throws {
@@ -34,6 +47,19 @@ struct AsyncCallTests {
       }
     }
     #expect(tags == ["continues", "continues"])
+  }
+
+  @Test func `only an actor with another executor changes the queue, and the code comes back after it`() async throws {
+    let elsewhere = Elsewhere(on: taggedQueue("b"))
+    let tags = try await onCoroutine(on: taggedQueue("a")) {
+      try co_await {
+        let free = await Free().tag()
+        let before = currentTag
+        let there = await elsewhere.tag()
+        return [free, before, there, currentTag]
+      }
+    }
+    #expect(tags == ["a", "a", "b", "a"])
   }
 
   @Test func `on the worker pool the code continues on a worker`() async throws {

@@ -30,7 +30,7 @@ struct ChannelMisuseTests {
 
   @Test func `for-in outside a coroutine`() async {
     let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
-      for _ in Channel<Int>() {}
+      synchronously { for _ in Channel<Int>() {} }
     }
     expect(result, says: "use co_launch, for try await, or tryReceive().")
   }

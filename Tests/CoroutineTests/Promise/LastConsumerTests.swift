@@ -2,6 +2,20 @@ import Coroutine
 import Dispatch
 import Testing
 
+/// The verbs that wait for several results.
+private enum Combinator: CaseIterable {
+  case all, any, race, allSettled
+
+  func wait(for sources: [some Awaitable<Int>]) throws {
+    switch self {
+    case .all: _ = try co_all(sources)
+    case .any: _ = try co_any(sources)
+    case .race: _ = try co_race(sources)
+    case .allSettled: _ = try co_allSettled(sources)
+    }
+  }
+}
+
 /// A promise's work is cancelled when its last consumer is cancelled: a link, a coroutine or a Task.
 @Suite("The last consumer of a promise", .timeLimit(.minutes(5)))
 struct LastConsumerTests {
@@ -168,11 +182,14 @@ struct LastConsumerTests {
     selected.resumer.resume(0)
   }
 
-  @Test func `a coroutine that waits for several promises leaves each of them`() async throws {
+  @Test(arguments: Combinator.allCases)
+  fileprivate func `a coroutine that waits for several promises leaves each of them`(_ combinator: Combinator)
+    async throws
+  {
     let trace = Trace()
     let works = (0..<3).map { Work("\($0)", trace) }
     let other = works[2].promise.then { $0 }
-    #expect(try await cancelled { _ = try co_all(works.map(\.promise)) } == "Oops(enough)")
+    #expect(try await cancelled { try combinator.wait(for: works.map(\.promise)) } == "Oops(enough)")
     #expect(trace.all == ["0", "1"])
     works[2].resumer.resume(1)
     #expect(try await other.value == 1)
@@ -201,6 +218,29 @@ struct LastConsumerOfJobTests {
     #expect(!job.isCancelled)
     gate.open()
     #expect(try await joiner.value == 1)
+  }
+
+  @Test(arguments: Combinator.allCases)
+  fileprivate func `a coroutine that waits for several jobs leaves them running`(_ combinator: Combinator)
+    async throws
+  {
+    let sums = try await onSerialQueue {
+      let gate = Gate()
+      let jobs = (0..<2).map { index in
+        co_launch {
+          try gate.pass()
+          return index
+        }
+      }
+      let waiter = co_launch { try combinator.wait(for: jobs) }
+      try co_yield()
+      waiter.cancel(Oops("enough"))
+      #expect(outcome { try waiter.join() } == "Oops(enough)")
+      #expect(!jobs.contains { $0.isCancelled })
+      gate.open()
+      return try jobs.map { try $0.join() }
+    }
+    #expect(sums == [0, 1])
   }
 
   @Test func `uncancelled leaves the job alone`() async throws {
