@@ -25,13 +25,13 @@ private final class Waiting: Sendable {
 }
 
 func countAsync(into counts: inout Counts) throws {
-  try countJobs("executor_job", into: &counts, pause: co_yield) { CoroutineExecutor.current }
+  try countJobs("executor_job", into: &counts, pause: co_yield, on: { CoroutineExecutor.current })
   // The coroutine keeps its turn, because each new turn of a queue makes a block for Dispatch.
   let other = DispatchQueue(label: "other")
   let busy = co_launch(on: other) { while true { try co_yield() } }
-  try countJobs("executor_job_other_queue", into: &counts, pause: { sched_yield() }) { CoroutineExecutor(other) }
+  try countJobs("executor_job_other_queue", into: &counts, pause: spin, on: { CoroutineExecutor(other) })
   busy.cancel()
-  try countJobs("executor_job_workers", into: &counts, pause: { sched_yield() }) { WorkerPoolExecutor.shared }
+  try countJobs("executor_job_workers", into: &counts, pause: spin, on: { WorkerPoolExecutor.shared })
   try counts.countWithin("isolated_own_queue", 1000) { count in
     guard let executor = CoroutineExecutor.current else { return {} }
     let ledger = Ledger(executor)
@@ -50,6 +50,9 @@ func countAsync(into counts: inout Counts) throws {
     }
   }
 }
+
+/// Waits for another thread without a turn for anything else on this queue.
+private func spin() { sched_yield() }
 
 /// Counts what a resumed Task allocates: it waits on `executor`, and a coroutine resumes it. (`Task.yield` makes a job
 /// each time.)

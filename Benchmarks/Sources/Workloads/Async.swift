@@ -77,7 +77,8 @@ private func addCalls(to suite: inout Suite) {
   }
 }
 
-/// Adds a row of calls that suspend once, by a coroutine that `launch` runs, and one of their voluntary context switches.
+/// Adds a row of calls that suspend once, in a coroutine that `launch` runs, and a row of their voluntary context
+/// switches.
 private func addSuspensions(
   _ name: String,
   to suite: inout Suite,
