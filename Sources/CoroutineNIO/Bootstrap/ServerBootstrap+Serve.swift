@@ -8,7 +8,8 @@ extension ServerBootstrap {
   ///
   /// Called in a coroutine of any thread, which it suspends until the server has ended. The options of this bootstrap
   /// apply, except its child channel initializer, which `configure` replaces. A channel is closed when `handle` ends:
-  /// after a return, when all written bytes are sent; after an error, at once.
+  /// after a return, when all written bytes are sent; after an error, at once. An error that is pending when `handle`
+  /// returns is dropped: it belongs to something that `handle` did not wait for.
   ///
   /// When the coroutine is cancelled or told to finish (`co_stopping`), or the deadline of a `co_timeout(_:_:)` passes,
   /// the server stops accepting. It tells the handlers to finish in both ways that there are: `co_isStopping` becomes

@@ -20,7 +20,7 @@ public import NIOCore
 /// So a peer that sends faster than the coroutine reads is stopped when the system's buffers are full. The other
 /// options of the channel do not change; set `allowRemoteHalfClosure` to write after the peer has finished.
 ///
-/// Each error is thrown once, by one operation:
+/// Each error is thrown once, by one operation, unless an earlier one is still to be thrown; then it is dropped:
 /// - If the pipeline has caught the error and the channel lives, ``read()`` throws it, after all values that arrived
 ///   before it.
 /// - If the error has ended the channel or a write, the first call of ``write(_:)`` or ``finish()`` throws it, or
