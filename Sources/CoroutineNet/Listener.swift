@@ -138,6 +138,8 @@ public final class Listener: Sendable {
   private static func isTransient(_ code: Int32) -> Bool {
     switch code {
     case ECONNABORTED, EPROTO, ENETDOWN, ENOPROTOOPT, EHOSTDOWN, ENONET, EHOSTUNREACH, ENETUNREACH, EINTR: true
+    // A firewall has refused the connection; the connection's protocol does not have an option of the listener.
+    case EPERM, EOPNOTSUPP: true
     default: false
     }
   }

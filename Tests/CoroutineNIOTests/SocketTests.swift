@@ -77,6 +77,45 @@ struct SocketTests {
     }
   }
 
+  /// Options that nobody has by default.
+  private struct Options {
+    static let waterMark = ChannelOptions.Types.WriteBufferWaterMark(low: 3_000, high: 5_000)
+
+    static func set(_ channel: any NIOCore.Channel) throws {
+      try channel.syncOptions?.setOption(.writeBufferWaterMark, value: waterMark)
+      try channel.syncOptions?.setOption(.maxMessagesPerRead, value: 7)
+      try channel.syncOptions?.setOption(.tcpOption(.tcp_nodelay), value: 0)
+      try channel.syncOptions?.setOption(.allowRemoteHalfClosure, value: true)
+    }
+
+    static func areSet(_ channel: any NIOCore.Channel) throws -> Bool {
+      guard let options = channel.syncOptions else { return false }
+      return try options.getOption(.writeBufferWaterMark).high == waterMark.high
+        && options.getOption(.maxMessagesPerRead) == 7
+        && options.getOption(.tcpOption(.tcp_nodelay)) == 0
+        && options.getOption(.allowRemoteHalfClosure)
+    }
+  }
+
+  @Test func `the options of a channel stay as they were set, on both sides`() async throws {
+    try await onWorker { group in
+      let server = try Running(group, configure: Options.set) { connection in
+        let areSet = try Options.areSet(connection.channel)
+        #expect(areSet)
+        try echo(connection)
+      }
+      try connect(group, server.address, configure: Options.set) { connection in
+        try connection.write(ByteBuffer(string: "x"))
+        let answer = try connection.read()
+        #expect(answer?.text == "x")
+        let areSet = try Options.areSet(connection.channel)
+        #expect(areSet)
+        try connection.finish()
+      }
+      try server.stop()
+    }
+  }
+
   @Test func `a slow reader stops a fast writer: what lies between them is bounded`() async throws {
     let total = 8 << 20
     let most = try await onWorker(loops: 2) { group in

@@ -163,12 +163,18 @@ struct ExhaustionTests {
             scope.launch {
               var random = run.random(part)
               let client = try Connection.connect(to: server.address)
-              switch Int.random(in: 0..<5, using: &random) {
+              switch Int.random(in: 0..<6, using: &random) {
               case 0: client.reset()
               case 1:
                 try client.write([UInt8](repeating: 1, count: 100_000))
                 client.reset()
               case 2: try client.shutdownWrite()
+              case 4:
+                // It says nothing, and gets nothing.
+                #expect(throws: TimeoutError.self) {
+                  try co_timeout(.milliseconds(5)) { try client.read(upTo: 1) }
+                }
+                client.close()
               case 3:
                 try client.write([1, 2, 3])
                 client.close()

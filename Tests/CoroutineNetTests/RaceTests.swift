@@ -62,18 +62,26 @@ struct RaceTests {
             var random = run.random(part)
             for round in 0..<run.rounds(34_000) {
               let listener = try Listener.bind(.unix("@co-net-race-\(getpid())-\(part)-\(round)"))
+              // What an accepted connection sends: another mark comes from another part's listener.
+              let mark = UInt8(truncatingIfNeeded: round &* 3 &+ part)
               let acceptor = co_launch {
                 do {
-                  while true { _ = try listener.accept() }
+                  while true {
+                    let peer = try listener.accept()
+                    _ = try? peer.write([mark])
+                  }
                 } catch {
                   return error as? NetError
                 }
               }
-              let client = co_launch { _ = try? Connection.connect(to: listener.address).read(upTo: 1) }
+              let client = co_launch {
+                let bytes = try? Connection.connect(to: listener.address).read(upTo: 1)
+                return bytes?.allSatisfy { $0 == mark } ?? true
+              }
               for _ in 0..<Int.random(in: 0...4, using: &random) { try co_yield() }
               listener.close()
               #expect(try acceptor.join() == .closed, "\(run.replay)")
-              try client.join()
+              #expect(try client.join(), "\(run.replay)")
             }
           }
         }

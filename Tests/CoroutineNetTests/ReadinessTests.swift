@@ -39,6 +39,18 @@ struct ReadinessTests {
     }
   }
 
+  @Test func `a short read proves that nothing is left, unless something has come meanwhile`() throws {
+    try withUse { use in
+      use.record.clear(use.record.word, afterShortRead: true)
+      #expect(use.record.word.state == .idle)
+      use.record.happened(use.generation, sticks: false)
+      let seen = use.record.word
+      use.record.happened(use.generation, sticks: false)
+      use.record.clear(seen, afterShortRead: true)
+      #expect(use.record.word.state == .ready)
+    }
+  }
+
   @Test func `after the peer's end a short read proves nothing, and a try in vain does`() throws {
     try withUse { use in
       use.record.happened(use.generation, sticks: true)
