@@ -50,7 +50,8 @@ final class Service: Sendable {
           try listener.waitUntilAcceptable()
         }
       } catch let error as NetError where Self.isShortage(error.code) {
-        // The connection stays in the listener's queue. A descriptor may become free at any time.
+        // The connection stays in the listener's queue, unless the memory for its record is what is short: then it is
+        // closed. A descriptor may become free at any time.
         if pause.isFirst { options.onError?(error, listener.address) }
         if (try? co_delay(pause.next())) == nil { return nil }
       } catch {

@@ -26,8 +26,9 @@ final class Counter: Sendable {
 }
 
 /// Runs `body` on a thread that is not one of Swift's pool: a world that waits for a Task blocks its thread.
-func onOwnThread(_ body: @escaping @Sendable () throws -> Void) async throws {
-  try await withCheckedThrowingContinuation { (continuation: CheckedContinuation<Void, any Error>) in
+@discardableResult
+func onOwnThread<Output: Sendable>(_ body: @escaping @Sendable () throws -> Output) async throws -> Output {
+  try await withCheckedThrowingContinuation { (continuation: CheckedContinuation<Output, any Error>) in
     DispatchQueue(label: "own thread").async { continuation.resume(with: Result { try body() }) }
   }
 }

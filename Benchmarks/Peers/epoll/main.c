@@ -1,4 +1,7 @@
-// The lower bound of `run-net`: a server that is one loop over epoll, in C, on one thread. epoll-peer echo|http [wrong]
+// The lower bound of `run-net`: a server that is one loop over epoll, in C, on one thread. epoll-peer echo|http
+// [all|wrong]
+//
+// With `all`, it is one such loop for each processor. Each has a listener of the same port (SO_REUSEPORT).
 //
 // A connection is registered once, edge-triggered, for both directions. Three system calls serve a request: epoll_wait,
 // which many connections share, recv and send. It does what the servers that it is compared with do: bytes that a
@@ -8,6 +11,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/tcp.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -108,24 +112,21 @@ static void accept_all(int listener, int poller) {
   }
 }
 
-int main(int count, char **arguments) {
-  bool is_wrong = count == 3 && strcmp(arguments[2], "wrong") == 0;
-  if (count != 2 + is_wrong || (strcmp(arguments[1], "echo") != 0 && strcmp(arguments[1], "http") != 0)) {
-    fputs("error: use epoll-peer echo|http [wrong]\n", stderr);
-    return 2;
-  }
-  until_wrong = is_wrong ? 100 : 0;
-  answers_http = strcmp(arguments[1], "http") == 0;
+// Listens on loopback; port 0 becomes the one that the system chooses.
+static int listen_on(struct sockaddr_in *address) {
   int on = 1;
   int listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-  socklen_t length = sizeof address;
+  socklen_t length = sizeof *address;
+  setsockopt(listener, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on);
   setsockopt(listener, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); // accepted sockets inherit it
-  if (bind(listener, (struct sockaddr *)&address, sizeof address) != 0 || listen(listener, 1024) != 0) fail("listen");
-  getsockname(listener, (struct sockaddr *)&address, &length);
-  printf("port %d\n", ntohs(address.sin_port));
-  fflush(stdout);
+  if (bind(listener, (struct sockaddr *)address, length) != 0 || listen(listener, 1024) != 0) fail("listen");
+  getsockname(listener, (struct sockaddr *)address, &length);
+  return listener;
+}
 
+// One loop, with the listener that `argument` points to.
+static void *run(void *argument) {
+  int listener = *(int *)argument;
   int poller = epoll_create1(EPOLL_CLOEXEC);
   struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
   if (epoll_ctl(poller, EPOLL_CTL_ADD, listener, &event) != 0) fail("epoll_ctl");
@@ -144,4 +145,28 @@ int main(int count, char **arguments) {
       free(connection);
     }
   }
+}
+
+int main(int count, char **arguments) {
+  bool is_wrong = count == 3 && strcmp(arguments[2], "wrong") == 0;
+  bool is_all = count == 3 && strcmp(arguments[2], "all") == 0;
+  if (count != 2 + (is_wrong || is_all) || (strcmp(arguments[1], "echo") != 0 && strcmp(arguments[1], "http") != 0)) {
+    fputs("error: use epoll-peer echo|http [all|wrong]\n", stderr);
+    return 2;
+  }
+  until_wrong = is_wrong ? 100 : 0;
+  answers_http = strcmp(arguments[1], "http") == 0;
+
+  long threads = is_all ? sysconf(_SC_NPROCESSORS_ONLN) : 1;
+  int *listeners = calloc((size_t)threads, sizeof *listeners);
+  if (!listeners) fail("calloc");
+  struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  for (long i = 0; i < threads; i++) listeners[i] = listen_on(&address);
+  printf("port %d\n", ntohs(address.sin_port));
+  fflush(stdout);
+  for (long i = 1; i < threads; i++) {
+    pthread_t thread;
+    if ((errno = pthread_create(&thread, NULL, run, &listeners[i])) != 0) fail("pthread_create");
+  }
+  run(&listeners[0]);
 }
