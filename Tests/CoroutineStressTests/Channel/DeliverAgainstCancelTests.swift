@@ -11,8 +11,8 @@ struct DeliverAgainstCancelTests {
   /// Sender, receiver and canceller are on three queues and act at the same instant.
   ///
   /// Whatever wins, each value is received once or reaches the hook once. Rounds run in batches: one side of each round
-  /// waits already; while one queue starts the other sides, one after another, a second queue cancels some, in the same
-  /// order.
+  /// waits already, and the other sides start one after another. Some rounds cancel before that start, so that values
+  /// are dropped however slow the canceller is; some at the instant of it, some later.
   @Test(arguments: Way.allCases)
   func `no value is lost or doubled`(way: Way) async throws {
     let (rounds, size) = (stress.rounds(50_000), 100)
@@ -23,36 +23,36 @@ struct DeliverAgainstCancelTests {
       var numbers = stress.random(0)
       for batch in 0..<max(1, rounds / size) {
         let channels = (0..<size).map { _ in Channel<Int>(.bounded(Int(numbers.next() & 1))) { dropped.add($0) } }
-        let receivers = {
-          channels.map { channel in
-            co_launch(on: queues[1]) {
-              started.add(1)
-              try receive(from: channel, way, received)
-            }
+        let receiver = { (index: Int) in
+          co_launch(on: queues[1]) {
+            started.add(1)
+            try receive(from: channels[index], way, received)
           }
         }
-        let senders = {
-          channels.enumerated().map { index, channel in
-            co_launch(on: queues[2]) {
-              started.add(1)
-              try send(batch * size + index + 1, to: channel, way, sent)
-            }
+        let sender = { (index: Int) in
+          co_launch(on: queues[2]) {
+            started.add(1)
+            try send(batch * size + index + 1, to: channels[index], way, sent)
           }
         }
+        let receiverIsEarly = batch & 1 == 0
         let awaited = started.value + size
-        let early = batch & 1 == 0 ? receivers() : senders()
+        let early = channels.indices.map(receiverIsEarly ? receiver : sender)
         while started.value < awaited { try co_yield() }
-        let late = batch & 1 == 0 ? senders() : receivers()
-        let victims = channels.indices.map { index in
-          let victims = numbers.next() & 3
-          for _ in 0..<(numbers.next() & 31) { _ = started.value }
-          if victims & 1 != 0 { early[index].cancel() }
-          if victims & 2 != 0 { late[index].cancel() }
-          return victims
+        let plans = channels.indices.map { _ in Plan(numbers.next()) }
+        let late = channels.indices.map { index in
+          if plans[index].moment == .before, plans[index].cancelsEarly { early[index].cancel() }
+          let late = (receiverIsEarly ? sender : receiver)(index)
+          if plans[index].moment == .atOnce { plans[index].cancel(early[index], late) }
+          return late
+        }
+        for (index, plan) in plans.enumerated() where plan.moment != .atOnce {
+          for _ in 0..<plan.pause { _ = started.value }
+          plan.cancel(early[index], late[index])
         }
         for (index, channel) in channels.enumerated() {
           // Nothing is cancelled: let the value arrive.
-          if victims[index] == 0 { _ = try? (batch & 1 == 0 ? late : early)[index].join() }
+          if plans[index].cancelsNone { _ = try? (receiverIsEarly ? late : early)[index].join() }
           channel.close()
           _ = try? early[index].join()
           _ = try? late[index].join()
@@ -64,6 +64,30 @@ struct DeliverAgainstCancelTests {
     for queue in queues { try await co_launch(on: queue) {}.value }
     #expect(sent.value == received.value + dropped.value, "\(stress.replay)")
     #expect(received.value > 0 && dropped.value > 0, "both ends happen: \(stress.replay)")
+  }
+}
+
+/// Which sides of a round are cancelled, and when.
+private struct Plan {
+  enum Moment { case before, atOnce, later }
+
+  let cancelsEarly: Bool
+  let cancelsLate: Bool
+  let moment: Moment
+  let pause: UInt64
+
+  var cancelsNone: Bool { !cancelsEarly && !cancelsLate }
+
+  init(_ bits: UInt64) {
+    cancelsEarly = bits & 1 != 0
+    cancelsLate = bits & 2 != 0
+    moment = [.before, .atOnce, .later, .later][Int(bits >> 2 & 3)]
+    pause = bits >> 4 & 31
+  }
+
+  func cancel(_ early: Job<Void>, _ late: Job<Void>) {
+    if cancelsEarly { early.cancel() }
+    if cancelsLate { late.cancel() }
   }
 }
 
