@@ -147,7 +147,8 @@ let package = Package(
       cxxSettings: [.enableWarning("all"), .enableWarning("extra")]
         + (warningsAreErrors ? [.treatAllWarnings(as: .error)] : [])
     ),
-    // A program that a test starts.
+    // Programs that tests start.
+    .executableTarget(name: "CountedWaits", dependencies: ["Coroutine"], path: "Tests/CountedWaits"),
     .executableTarget(name: "NoDescriptors", dependencies: ["Coroutine"], path: "Tests/NoDescriptors"),
     .testTarget(name: "CCoroutineTests", dependencies: ["CCoroutine", "CTestSupport", "CExceptions"]),
     .testTarget(
@@ -157,7 +158,8 @@ let package = Package(
     .testTarget(
       name: "CoroutineTests",
       dependencies: [
-        "Coroutine", "CoroutineTesting", "CCoroutine", "CLinux", "CTestSupport", "CExceptions", "NoDescriptors",
+        "Coroutine", "CoroutineTesting", "CCoroutine", "CLinux", "CTestSupport", "CExceptions", "CountedWaits",
+        "NoDescriptors",
       ]
     ),
     .testTarget(name: "CoroutineTestingTests", dependencies: ["CoroutineTesting", "CoroutineNet", "Coroutine"]),

@@ -33,30 +33,6 @@ void clinux_release_signal(int signal);
 /// Whether the kernel would make a timer's descriptor (timerfd) now.
 bool clinux_can_make_timer(void);
 
-/// What a descriptor is watched for, and what happened to it: the kernel's bits. A hang-up and an error concern both
-/// directions and need not be asked for.
-typedef enum clinux_poll_events : uint32_t {
-  CLINUX_POLL_READABLE = 0x1,
-  CLINUX_POLL_WRITABLE = 0x4,
-  CLINUX_POLL_FAILED = 0x8,
-  CLINUX_POLL_HUNG_UP = 0x10,
-  CLINUX_POLL_ONCE = 1u << 30,  ///< disarmed by its first event
-} clinux_poll_events;
-
-typedef struct clinux_poll_event {
-  uint32_t events;
-  int32_t descriptor;
-} clinux_poll_event;
-
-/// A new epoll descriptor, close-on-exec; -1 with errno.
-int clinux_poller(void);
-
-/// Watches `descriptor` for `events` from now on, instead of what it was watched for. Returns 0 or an error number.
-int clinux_poller_arm(int poller, int descriptor, uint32_t events);
-
-/// Takes at most `most` events, 128 at once, without waiting. Returns how many; -1 with errno.
-int clinux_poller_collect(int poller, clinux_poll_event *events, int most);
-
 /// Sleeps until a wake-up of `word`, unless `word` is not `expected`; at most `nanoseconds`, 0 for no limit. May also
 /// return early. Returns false only if the time is over. Keeps errno.
 bool clinux_futex_wait(const uint32_t *word, uint32_t expected, uint64_t nanoseconds);
@@ -65,8 +41,21 @@ bool clinux_futex_wait(const uint32_t *word, uint32_t expected, uint64_t nanosec
 /// no reason. Keeps errno.
 void clinux_futex_wake(const uint32_t *word);
 
-// Descriptors that the library owns, edge-triggered (EpollEdgeTriggered.c).
+// Descriptors that can be read or written (Epoll.c).
 
+/// A new epoll descriptor, close-on-exec; -1 with errno.
+int clinux_poller(void);
+
+/// What a descriptor is watched for, and what happened to it: the kernel's bits. A hang-up and an error concern both
+/// directions and need not be asked for.
+typedef enum clinux_poll_events : uint32_t {
+  CLINUX_POLL_READABLE = 0x1,
+  CLINUX_POLL_WRITABLE = 0x4,
+  CLINUX_POLL_FAILED = 0x8,
+  CLINUX_POLL_HUNG_UP = 0x10,
+} clinux_poll_events;
+
+/// More of what happened to a descriptor that is watched.
 enum clinux_ready_bits {
   CLINUX_READY_URGENT = 0x2,          ///< urgent data, at which a read stops
   CLINUX_READY_HALF_CLOSED = 0x2000,  ///< the peer will send no more
@@ -77,8 +66,12 @@ typedef struct clinux_ready_event {
   uint32_t events;  ///< clinux_poll_events and clinux_ready_bits
 } clinux_ready_event;
 
-/// Watches `descriptor` in both directions until it is closed or unwatched. What is ready already is an event at once.
-/// Returns 0 or an error number; 0 as well where it is watched already.
+/// Reports the next of `events` once, also if it has happened already, instead of what the descriptor was watched for.
+/// Returns 0 or an error number.
+int clinux_ready_arm(int poller, int descriptor, uint32_t events, uint64_t key);
+
+/// Watches `descriptor` in both directions, edge-triggered, until it is closed or unwatched, instead of what it was
+/// armed for. What is ready already is an event at once. Returns 0 or an error number.
 int clinux_ready_watch(int poller, int descriptor, uint64_t key);
 void clinux_ready_unwatch(int poller, int descriptor);
 

@@ -21,7 +21,7 @@ import Glibc
 /// waiters first, or shut a socket down first, which wakes them.
 @available(*, noasync, message: "await the `value` of a coroutine that does this")
 public func co_wait(readable fd: Int32, afterEAGAIN: Bool = false) throws {
-  try Descriptor(fd).wait(until: .readable, looksFirst: !afterEAGAIN)
+  try Descriptor(fd).wait(until: .reading, looksFirst: !afterEAGAIN)
 }
 
 /// Suspends until `fd` can be written without blocking, or its peer has closed.
@@ -29,7 +29,7 @@ public func co_wait(readable fd: Int32, afterEAGAIN: Bool = false) throws {
 /// In all other respects it behaves as ``co_wait(readable:afterEAGAIN:)`` does.
 @available(*, noasync, message: "await the `value` of a coroutine that does this")
 public func co_wait(writable fd: Int32, afterEAGAIN: Bool = false) throws {
-  try Descriptor(fd).wait(until: .writable, looksFirst: !afterEAGAIN)
+  try Descriptor(fd).wait(until: .writing, looksFirst: !afterEAGAIN)
 }
 
 /// The error of a wait for a descriptor that the kernel cannot watch.
@@ -53,19 +53,20 @@ public struct DescriptorWaitFailed: Error, Equatable, CustomStringConvertible {
   }
 }
 
-/// A descriptor's number, and its state according to poll.
+/// A descriptor of others: its number, and its state according to poll.
 struct Descriptor {
-  enum Direction {
-    case readable
-    case writable
-
-    var waitKind: WaitKind { self == .readable ? .readable : .writable }
-  }
+  typealias Direction = WatchedDescriptor.Direction
 
   enum Readiness {
     case ready
     case notYet
     case notOpen
+  }
+
+  /// The result of a wait for an event, if it did not throw.
+  enum EventResult {
+    case checkAgain
+    case alwaysReady
   }
 
   let number: Int32
@@ -76,10 +77,9 @@ struct Descriptor {
   ///
   /// A wake-up may come from a stale event, so only the check decides.
   ///
-  /// If `poller` is nil, the process's poller is used; it is created only if there is something to wait for. Without
-  /// `looksFirst`, the first check is left out: the poller reports the readiness that the descriptor has already, and
-  /// finds a number that is not open.
-  func wait(until direction: Direction, looksFirst: Bool = true, with poller: DescriptorPoller? = nil) throws {
+  /// Without `looksFirst`, the first check is left out: the poller reports the readiness that the descriptor has
+  /// already, and finds a number that is not open.
+  func wait(until direction: Direction, looksFirst: Bool = true) throws {
     _ = try Carrier.beginWaiting()
     var isKnown = !looksFirst
     while true {
@@ -88,8 +88,7 @@ struct Descriptor {
       case .notOpen: throw CoroutineError.badDescriptor
       case .notYet:
         isKnown = false
-        let poller = try poller ?? DescriptorPoller.shared()
-        if try poller.wait(for: self, direction) == .alwaysReady { return }
+        if try waitForEvent(direction) == .alwaysReady { return }
       }
     }
   }
@@ -100,9 +99,37 @@ struct Descriptor {
   private func readiness(_ direction: Direction) -> Readiness {
     // poll skips negative numbers instead of refusing them.
     guard number >= 0 else { return .notOpen }
-    var query = pollfd(fd: number, events: Int16(direction == .readable ? POLLIN : POLLOUT), revents: 0)
+    var query = pollfd(fd: number, events: Int16(direction == .reading ? POLLIN : POLLOUT), revents: 0)
     // A poll that fails (no memory) has checked nothing; the poller will.
     guard poll(&query, 1, 0) > 0 else { return .notYet }
     return query.revents & Int16(POLLNVAL) != 0 ? .notOpen : .ready
+  }
+
+  /// Suspends the running coroutine until it must check the descriptor again (DescriptorTable.swift).
+  func waitForEvent(_ direction: Direction) throws -> EventResult {
+    // Read again at each wait: since its wake-up, the job may have moved to another thread, or been cancelled.
+    let (carrier, job) = try Carrier.beginWaiting()
+    // A simulated world waits for descriptors only where that is declared.
+    try Host.requireReal(job) { "a \(direction.waitKind) descriptor, \(number)" }
+    let table = DescriptorTable.of(number)
+    var waiter = Waiter(job: job)
+    return try withUnsafeMutablePointer(to: &waiter) { waiter in
+      var code: Int32
+      do { code = try table.join(waiter, number, direction) } catch let refusal as DescriptorRefusal {
+        code = refusal.code
+      }
+      switch code {
+      case 0: break
+      case EPERM: return .alwaysReady
+      case EBADF: throw CoroutineError.badDescriptor
+      default: throw DescriptorWaitFailed(code: code)
+      }
+      try WaitQueue.park(carrier, job, direction.waitKind, for: UInt(bitPattern: Int(number))) { epoch in
+        table.begin(waiter, epoch)
+      } withdraw: {
+        table.leave(waiter, number, direction)
+      }
+      return .checkAgain
+    }
   }
 }

@@ -103,9 +103,8 @@ extension WatchedDescriptor {
     readiness.pointee.lock.lock()
     guard readiness.beginWaiting() else { return readiness.pointee.lock.unlock() }
     var waiter = Waiter(job: job)
-    let kind: WaitKind = direction == .reading ? .readable : .writable
     try withUnsafeMutablePointer(to: &waiter) { waiter in
-      _ = try WaitQueue.park(carrier, job, kind, for: UInt(bitPattern: Int(number))) { epoch in
+      _ = try WaitQueue.park(carrier, job, direction.waitKind, for: UInt(bitPattern: Int(number))) { epoch in
         readiness.pointee.waiters.append(waiter, epoch)
         readiness.pointee.lock.unlock()
       } withdraw: {

@@ -35,6 +35,8 @@ package final class WatchedDescriptor: @unchecked Sendable {
   package enum Direction: UInt, Sendable {
     case reading = 2
     case writing = 4
+
+    var waitKind: WaitKind { self == .reading ? .readable : .writable }
   }
 
   /// The result of an attempt to enter or to claim.

@@ -35,10 +35,9 @@ private final class Pipe: Sendable {
 struct DescriptorStressTests {
   @Test func `no byte and no wake-up is lost if deliveries race with cancellations`() async throws {
     let stress = Stress()
-    let poller = try DescriptorPoller()
     let rounds = stress.rounds(1_500)
     let bytes = Census()
-    // Each part has a pipe, on any workers: the poller's queue races with the coroutines.
+    // Each part has a pipe, on any workers: the pollers' owners race with the coroutines.
     let parts = (0..<16).map { part in
       co_launch {
         var random = stress.random(part)
@@ -47,7 +46,7 @@ struct DescriptorStressTests {
           let readers = (0..<Int.random(in: 1...4, using: &random)).map { _ in
             co_launch {
               while true {
-                try Descriptor(pipe.reader).wait(until: .readable, with: poller)
+                try Descriptor(pipe.reader).wait(until: .reading)
                 if pipe.take() { break }
               }
               bytes.change()
@@ -64,23 +63,22 @@ struct DescriptorStressTests {
               try reader.join()
             } catch is CancellationError {
               // The byte is still there and still wakes: the next wait takes it.
-              try Descriptor(pipe.reader).wait(until: .readable, with: poller)
+              try Descriptor(pipe.reader).wait(until: .reading)
               precondition(pipe.take())
               bytes.change()
             }
           }
           precondition(!pipe.take(), "a byte too many; \(stress.replay)")
+          precondition(!DescriptorTable.of(pipe.reader).isWaitedFor(pipe.reader), "a waiter stays; \(stress.replay)")
         }
       }
     }
     for part in parts { try await part.value }
     #expect(bytes.now >= 16 * rounds, "\(stress.replay)")
-    #expect(poller.count == 0, "\(stress.replay)")
   }
 
   @Test func `descriptor numbers that are closed and reused never wake the wrong waiter`() async throws {
     let stress = Stress()
-    let poller = try DescriptorPoller()
     let rounds = stress.rounds(1_500)
     let parts = (0..<8).map { part in
       co_launch {
@@ -91,7 +89,7 @@ struct DescriptorStressTests {
         defer { close(number) }
         var kept: [Pipe] = []
         for _ in 0..<rounds {
-          let early = co_launch { try Descriptor(number).wait(until: .readable, with: poller) }
+          let early = co_launch { try Descriptor(number).wait(until: .reading) }
           for _ in 0..<Int.random(in: 0..<3, using: &random) { try co_yield() }
           if Bool.random(using: &random) { kept.append(pipe) }
           if kept.count > 8 { kept.removeFirst() }
@@ -102,7 +100,7 @@ struct DescriptorStressTests {
           let written = Census()
           let current = pipe
           let late = co_launch {
-            try Descriptor(number).wait(until: .readable, with: poller)
+            try Descriptor(number).wait(until: .reading)
             return written.now == 1
           }
           for _ in 0..<Int.random(in: 0..<3, using: &random) { try co_yield() }
@@ -113,10 +111,10 @@ struct DescriptorStressTests {
           // Its descriptor was closed, so nothing wakes it; the cancellation must end it.
           early.cancel()
           do { try early.join() } catch is CancellationError {}
+          precondition(!DescriptorTable.of(number).isWaitedFor(number), "a waiter stays; \(stress.replay)")
         }
       }
     }
     for part in parts { try await part.value }
-    #expect(poller.count == 0, "\(stress.replay)")
   }
 }

@@ -9,14 +9,13 @@ import Testing
 @Suite("Waiting for descriptors: several waiters at once", .timeLimit(.minutes(5)))
 struct DescriptorCrowdTests {
   @Test func `all readers are woken, and those that find nothing wait again`() async throws {
-    let poller = try DescriptorPoller()
     let pipe = PipePair()
     let trace = Trace()
     try await onSerialQueue {
       let readers = (0..<5).map { index in
         co_launch {
           while true {
-            try Descriptor(pipe.reader).wait(until: .readable, with: poller)
+            try Descriptor(pipe.reader).wait(until: .reading)
             guard let byte = pipe.get() else { continue }
             trace("\(index) read \(byte)")
             return
@@ -24,7 +23,7 @@ struct DescriptorCrowdTests {
         }
       }
       try co_yield()
-      #expect(poller.count == 1)
+      #expect(isWaitedFor(pipe.reader))
       for byte in 1...5 {
         pipe.put(UInt8(byte))
         // The coroutine that has read writes the next byte, so that the others wait in between.
@@ -35,47 +34,45 @@ struct DescriptorCrowdTests {
     let lines = trace.all
     #expect(lines.map { $0.suffix(1) } == ["1", "2", "3", "4", "5"])
     #expect(Set(lines.map { $0.prefix(1) }).count == 5)
-    #expect(poller.count == 0)
+    #expect(!isWaitedFor(pipe.reader))
   }
 
   @Test func `an event for one direction leaves the other one waiting, and armed`() async throws {
-    let poller = try DescriptorPoller()
     let sockets = PipePair.sockets()
     // Nothing to read for the reader, no room for the writer.
     sockets.fill()
     try await onSerialQueue {
       let end = Descriptor(sockets.writer)
-      let reader = co_launch { try end.wait(until: .readable, with: poller) }
-      let writer = co_launch { try end.wait(until: .writable, with: poller) }
+      let reader = co_launch { try end.wait(until: .reading) }
+      let writer = co_launch { try end.wait(until: .writing) }
       try co_yield()
       sockets.put(1, into: sockets.reader)
       try reader.join()
       #expect(!writer.isFinished)
-      #expect(poller.count == 1)
+      #expect(isWaitedFor(sockets.writer))
       sockets.drain()
       try writer.join()
     }
-    #expect(poller.count == 0)
+    #expect(!isWaitedFor(sockets.writer))
   }
 
   @Test func `the last waiter to leave removes the entry, in any order of leaving`() async throws {
-    let poller = try DescriptorPoller()
     let sockets = PipePair.sockets()
     sockets.fill()
     for order in [[0, 1, 2, 3], [3, 2, 1, 0], [1, 3, 0, 2]] {
       try await onSerialQueue {
         let jobs = (0..<4).map { index in
           co_launch {
-            try Descriptor(sockets.writer).wait(until: index < 2 ? .readable : .writable, with: poller)
+            try Descriptor(sockets.writer).wait(until: index < 2 ? .reading : .writing)
           }
         }
         try co_yield()
         for index in order {
-          #expect(poller.count == 1)
+          #expect(isWaitedFor(sockets.writer))
           jobs[index].cancel()
           #expect(outcome { try jobs[index].join() } == "CancellationError")
         }
-        #expect(poller.count == 0)
+        #expect(!isWaitedFor(sockets.writer))
       }
     }
   }
@@ -136,33 +133,31 @@ struct DescriptorCrowdTests {
     await #expect(processExitsWith: .success) {
       _ = cts_limit_descriptors(4_096)
       let pipes = (0..<1_000).map { _ in PipePair() }
-      let poller = try DescriptorPoller()
       let sum = try await onSerialQueue {
         let readers = pipes.map { pipe in
           co_launch {
-            try Descriptor(pipe.reader).wait(until: .readable, with: poller)
+            try Descriptor(pipe.reader).wait(until: .reading)
             return Int(pipe.get() ?? 0)
           }
         }
         try co_yield()
-        precondition(poller.count == pipes.count)
+        precondition(pipes.allSatisfy { isWaitedFor($0.reader) })
         for (index, pipe) in pipes.enumerated().reversed() { pipe.put(UInt8(index % 256)) }
         return try readers.map { try $0.join() }
       }
       precondition(sum == (0..<1_000).map { $0 % 256 })
-      precondition(poller.count == 0)
+      precondition(!pipes.contains { isWaitedFor($0.reader) })
     }
   }
 
   @Test func `an echo server serves two hundred clients at once`() async throws {
-    let poller = try DescriptorPoller()
     let echoed = try await onCoroutine {
       let clients = (0..<200).map { index in
         let sockets = PipePair.sockets()
-        co_launch { try Echo.serve(sockets.writer, poller) }
+        co_launch { try Echo.serve(sockets.writer) }
         return co_launch {
           defer { sockets.closeEnd(sockets.reader) }
-          return try Echo.talk(sockets.reader, poller, rounds: 20, seed: index)
+          return try Echo.talk(sockets.reader, rounds: 20, seed: index)
         }
       }
       return try clients.reduce(0) { try $0 + $1.join() }
@@ -173,29 +168,29 @@ struct DescriptorCrowdTests {
 
 /// An echo server that runs until its client disconnects, and a client that checks it.
 private enum Echo {
-  static func serve(_ socket: Int32, _ poller: DescriptorPoller) throws {
+  static func serve(_ socket: Int32) throws {
     var block = [UInt8](repeating: 0, count: 512)
     while true {
       let count = read(socket, &block, block.count)
       if count == 0 { return }
       if count < 0 {
-        try Descriptor(socket).wait(until: .readable, with: poller)
+        try Descriptor(socket).wait(until: .reading)
       } else {
-        try send(block[..<count], to: socket, poller)
+        try send(block[..<count], to: socket)
       }
     }
   }
 
   /// Returns the number of rounds with a correct echo.
-  static func talk(_ socket: Int32, _ poller: DescriptorPoller, rounds: Int, seed: Int) throws -> Int {
+  static func talk(_ socket: Int32, rounds: Int, seed: Int) throws -> Int {
     var good = 0
     for round in 0..<rounds {
       let message = (0..<64).map { UInt8(truncatingIfNeeded: seed &* 31 &+ round &* 7 &+ $0) }
-      try send(message[...], to: socket, poller)
+      try send(message[...], to: socket)
       var answer: [UInt8] = []
       var block = [UInt8](repeating: 0, count: 64)
       while answer.count < message.count {
-        try Descriptor(socket).wait(until: .readable, with: poller)
+        try Descriptor(socket).wait(until: .reading)
         let count = read(socket, &block, message.count - answer.count)
         if count > 0 { answer += block[..<count] }
       }
@@ -204,11 +199,11 @@ private enum Echo {
     return good
   }
 
-  private static func send(_ bytes: ArraySlice<UInt8>, to socket: Int32, _ poller: DescriptorPoller) throws {
+  private static func send(_ bytes: ArraySlice<UInt8>, to socket: Int32) throws {
     var rest = bytes
     while !rest.isEmpty {
       let count = rest.withUnsafeBytes { write(socket, $0.baseAddress, $0.count) }
-      if count > 0 { rest = rest.dropFirst(count) } else { try Descriptor(socket).wait(until: .writable, with: poller) }
+      if count > 0 { rest = rest.dropFirst(count) } else { try Descriptor(socket).wait(until: .writing) }
     }
   }
 }

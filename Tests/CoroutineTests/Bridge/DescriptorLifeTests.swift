@@ -132,49 +132,46 @@ struct DescriptorLifeTests {
   @Test(.tags(.realClock))
   func `a wait for a closed descriptor can be cancelled, times out, and leaves nothing behind`() async {
     await #expect(processExitsWith: .success) {
-      let poller = try DescriptorPoller()
       let pipe = PipePair()
       let closed = number(for: pipe.reader, from: 880)
       let seen = try await onSerialQueue {
-        let wait: @Sendable () throws -> Void = { try Descriptor(closed).wait(until: .readable, with: poller) }
+        let wait: @Sendable () throws -> Void = { try Descriptor(closed).wait(until: .reading) }
         let quits = try launchAndPark { try wait() }
         let expires = try launchAndPark { try co_timeout(.milliseconds(1)) { try wait() } }
-        #expect(poller.count == 1)
+        #expect(isWaitedFor(closed))
         close(closed)
         quits.cancel(Oops("quit"))
         return [outcome { try quits.join() }, outcome { try expires.join() }]
       }
       #expect(seen == ["Oops(quit)", "TimeoutError"])
-      #expect(poller.count == 0)
+      #expect(!isWaitedFor(closed))
     }
   }
 
   @Test func `a new wait for a closed descriptor wakes the earlier waiters`() async {
     await #expect(processExitsWith: .success) {
-      let poller = try DescriptorPoller()
       let pipe = PipePair()
       let closed = number(for: pipe.reader, from: 900)
       let seen = try await onSerialQueue {
         let waiters = try (0..<3).map { _ in
-          try launchAndPark { try Descriptor(closed).wait(until: .readable, with: poller) }
+          try launchAndPark { try Descriptor(closed).wait(until: .reading) }
         }
         close(closed)
         // Past the look with poll, as if it had been closed right after: epoll_ctl finds out.
-        let late = try launchAndPark { _ = try poller.wait(for: Descriptor(closed), .readable) }
+        let late = try launchAndPark { _ = try Descriptor(closed).waitForEvent(.reading) }
         return (waiters + [late]).map { job in outcome { try job.join() } }
       }
       #expect(seen == Array(repeating: "badDescriptor", count: 4))
-      #expect(poller.count == 0)
+      #expect(!isWaitedFor(closed))
     }
   }
 
   @Test func `a file that epoll does not support counts as ready`() async throws {
-    let poller = try DescriptorPoller()
     let file = open("/proc/self/exe", O_RDONLY)
     defer { close(file) }
-    let answer = try await onCoroutine { try poller.wait(for: Descriptor(file), .readable) }
+    let answer = try await onCoroutine { try Descriptor(file).waitForEvent(.reading) }
     #expect(answer == .alwaysReady)
-    #expect(poller.count == 0)
+    #expect(!isWaitedFor(file))
   }
 
   @Test func `an error of the kernel names the limit to raise`() {

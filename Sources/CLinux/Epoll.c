@@ -1,5 +1,9 @@
-// Edge-triggered epoll for descriptors that the library owns: added once, in both directions, until they are closed.
-// EpollOneShot.c serves descriptors that others own. Here, and not imported, for the reason that EpollOneShot.c gives.
+// The kernel's poller for the Swift layer. Descriptors that the library owns are added once, edge-triggered, in both
+// directions; those of others are armed for one event at each wait.
+//
+// Here, and not imported, because <sys/epoll.h> belongs to no Clang module of the C library: included by this module's
+// header, it would make types as common as pthread_attr_t members of this module, and programs that import Coroutine
+// would be told to import CLinux for them.
 #include "Check.h"
 #include "CLinux.h"
 
@@ -12,8 +16,23 @@
 #include <time.h>
 #include <unistd.h>
 
+_Static_assert((int)CLINUX_POLL_READABLE == EPOLLIN && (int)CLINUX_POLL_WRITABLE == EPOLLOUT, "the kernel's bits");
+_Static_assert((int)CLINUX_POLL_FAILED == EPOLLERR && (int)CLINUX_POLL_HUNG_UP == EPOLLHUP, "the kernel's bits");
 _Static_assert((int)CLINUX_READY_URGENT == EPOLLPRI, "the kernel's bits");
 _Static_assert((int)CLINUX_READY_HALF_CLOSED == EPOLLRDHUP, "the kernel's bits");
+
+int clinux_poller(void) {
+  clinux_check();
+  return epoll_create1(EPOLL_CLOEXEC);
+}
+
+int clinux_ready_arm(int poller, int descriptor, uint32_t events, uint64_t key) {
+  clinux_check();
+  struct epoll_event event = {.events = events | EPOLLONESHOT, .data = {.u64 = key}};
+  if (epoll_ctl(poller, EPOLL_CTL_MOD, descriptor, &event) == 0) return 0;
+  if (errno != ENOENT) return errno;
+  return epoll_ctl(poller, EPOLL_CTL_ADD, descriptor, &event) == 0 ? 0 : errno;
+}
 
 int clinux_ready_watch(int poller, int descriptor, uint64_t key) {
   clinux_check();
@@ -22,8 +41,9 @@ int clinux_ready_watch(int poller, int descriptor, uint64_t key) {
       .data = {.u64 = key},
   };
   if (epoll_ctl(poller, EPOLL_CTL_ADD, descriptor, &event) == 0) return 0;
-  // Another thread has just added it, with the same key: the kernel tells files apart, not only their numbers.
-  return errno == EEXIST ? 0 : errno;
+  if (errno != EEXIST) return errno;
+  // It was armed for one event before it was owned, or another thread has just added it with the same key.
+  return epoll_ctl(poller, EPOLL_CTL_MOD, descriptor, &event) == 0 ? 0 : errno;
 }
 
 void clinux_ready_unwatch(int poller, int descriptor) {

@@ -1,0 +1,51 @@
+import CTestSupport
+import Foundation
+import Glibc
+import Testing
+
+@testable import Coroutine
+
+/// Counts the system calls of a process of its own by strace, which scripts/setup installs.
+@Suite("Waiting for descriptors: system calls", .timeLimit(.minutes(5)))
+struct DescriptorCallsTests {
+  @Test(arguments: ["workers", "queue"])
+  func `a wait after EAGAIN costs three system calls, and on a worker no wake-up of a thread`(_ where: String)
+    async throws
+  {
+    let rounds = 2_000
+    let table = "/tmp/coroutine-calls-\(getpid())-\(`where`)"
+    defer { unlink(table) }
+    let status = try await onCoroutine {
+      let program = folderOfTests() + "/CountedWaits"
+      let child = try #require(spawn("/usr/bin/env", "strace", "-f", "-c", "-o", table, program, "\(rounds)", `where`))
+      return try co_blocking { cts_end_of(child) }
+    }
+    try #require(status == 0)
+    let calls = try Self.calls(table)
+
+    // A coroutine waits in each round at least once; the other one's byte may have come before it looks.
+    let waits = calls["epoll_ctl", default: 0]
+    #expect(waits >= rounds && waits < 3 * rounds)
+    var waiting = ["epoll_ctl", "epoll_wait", "epoll_pwait2", "poll", "ppoll"]
+    // A queue is woken by Dispatch.
+    if `where` == "workers" { waiting.append("futex") }
+    let spent = waiting.reduce(0) { $0 + calls[$1, default: 0] }
+    // Beside the waits: the start of the threads, and the watchdog's inspections, 500 a second at most, of a process
+    // that strace makes slow.
+    #expect(Double(spent) <= 3.1 * Double(waits) + 200, "\(calls)")
+    // The program's own calls: a write and a read for each byte, and a read that got EAGAIN for each wait. An eventfd
+    // that wakes a thread would be a write more.
+    #expect(calls["write", default: 0] <= 2 * rounds + 50, "\(calls)")
+  }
+
+  /// The number of calls by name, from a table that `strace -c` has written.
+  private static func calls(_ path: String) throws -> [String: Int] {
+    var calls: [String: Int] = [:]
+    for line in try String(contentsOfFile: path, encoding: .utf8).split(separator: "\n") {
+      // % time, seconds, microseconds a call, calls, errors (or nothing), name
+      let words = line.split(separator: " ")
+      if words.count >= 5, let count = Int(words[3]) { calls[String(words[words.count - 1])] = count }
+    }
+    return calls
+  }
+}
