@@ -13,8 +13,9 @@ import Synchronization
 /// - If `reentrant` is true, other code may use the actor, as after an `await`.
 /// - If `reentrant` is false, no other code uses the actor until `body` has returned. This holds for all actors of the
 ///   queue, because they share an executor: calls of their methods, and other bodies, wait until then.
-///   - The call waits for the active bodies, and later bodies wait for it. So a reentrant body must not wait for a
-///     coroutine that needs the actor exclusively.
+///   - Bodies begin in the order of their calls, and calls of the actor's methods that have waited for a body come
+///     before the next exclusive one. So a reentrant body must not wait for a coroutine that needs the actor
+///     exclusively.
 ///   - `body` may call the actor by ``co_await(_:)-(()->Output)`` while it is on the actor's queue. A call from another
 ///     queue waits until `body` has returned, and so do child tasks of a call: `body` must not wait for those.
 ///   - Code that uses `assumeIsolated` in other coroutines of the queue is not excluded.
@@ -47,7 +48,7 @@ public func co_isolated<A: Actor, R>(
   let own = current._withUnsafeGuaranteedRef { SerialIdentity.scheduler(of: executor, like: $0.serialIdentity) }
   guard let own else {
     guard reentrant else { throw CoroutineError.wouldDeadlock(because: .foreignExecutor) }
-    if let serial = SerialIdentity.object(of: executor), serial.isIsolatingCurrentContext() == true {
+    if current._withUnsafeGuaranteedRef({ Isolation.isIsolated(to: executor, on: $0) }) {
       return try Isolation.assume(actor, body)
     }
     return try Isolation.await(actor, body)
@@ -61,6 +62,17 @@ public func co_isolated<A: Actor, R>(
 
 /// The ways in which co_isolated reaches an actor.
 enum Isolation {
+  /// Whether a coroutine of `current` is isolated to a foreign executor.
+  ///
+  /// The executor of the main actor cannot tell on Linux. A coroutine of the main queue runs in a drain on it.
+  static func isIsolated(to executor: UnownedSerialExecutor, on current: Scheduler) -> Bool {
+    guard let serial = SerialIdentity.object(of: executor) else { return false }
+    if serial === SerialIdentity.object(of: MainActor.sharedUnownedExecutor) {
+      return current.isOfMainQueue && current.isOwnTurn
+    }
+    return serial.isIsolatingCurrentContext() == true
+  }
+
   /// Calls `body` as isolated to the actor; the caller guarantees the isolation.
   // Sound because isolation is checked by the compiler, and does not change how a function is called.
   static func assume<A: Actor, R>(_ actor: A, _ body: (isolated A) throws -> R) throws -> R {
@@ -110,15 +122,9 @@ enum Isolation {
   }
 
   private static func enterReentrant<R>(_ scheduler: Scheduler, _ job: JobRef, _ body: () throws -> R) throws -> R {
-    // A coroutine inside another body must not wait for exclusive bodies, because those wait for that body.
-    if scheduler.exclusion.owner != nil || scheduler.exclusion.exclusiveWaiters > 0,
-      !scheduler.exclusion.hasBody(of: job)
-    {
-      try scheduler.waitToBegin { $0.owner == nil && $0.exclusiveWaiters == 0 }
-    }
     var entry = ReentrantBody(job: job)
     return try withUnsafeMutablePointer(to: &entry) { entry in
-      scheduler.begin(entry)
+      try scheduler.begin(entry)
       return try leaving(scheduler, { scheduler.end(entry) }, body)
     }
   }

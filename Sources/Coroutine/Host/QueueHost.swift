@@ -137,4 +137,7 @@ extension Scheduler {
   ///
   /// A live scheduler of a queue has one.
   var currentQueue: DispatchQueue? { currentAnchor as? DispatchQueue }
+
+  /// Whether the main queue drives the scheduler; a world's scheduler for it runs on another thread.
+  var isOfMainQueue: Bool { !host.hasVirtualTime && QueueHost.scheduler(for: .main) === self }
 }

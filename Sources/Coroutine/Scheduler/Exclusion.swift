@@ -5,7 +5,7 @@ import Synchronization
 //
 //   FREE ------ a reentrant body begins ------> SHARED   counts its bodies
 //    |  <------------ the last one ends --------- |
-//    |                                            | an exclusive body waits: no further reentrant body begins
+//    |
 //    +------- an exclusive body begins -------> HELD     Swift's serial jobs are deferred, every other body waits
 //       <------------------- it ends ------------ |
 //
@@ -13,32 +13,47 @@ import Synchronization
 // begin and end in the drain as well. A cancellation on another thread only claims the waiting job's word
 // (Waiter.swift).
 //
+// Invariants
+//  1. A body begins only while no serial job is on the stack: neither kind sees an actor in the middle of its method. A
+//     method can start a coroutine in its drain, by an immediate start.
+//  2. HELD begins only in FREE, and after the serial jobs that the body before has deferred have run (`overdue` is 0).
+//     They are in front of the scheduler's other work, so they are the next serial jobs that run.
+//  3. Bodies begin in the order in which their coroutines have asked. A coroutine begins at once only if nobody waits.
+//     Only a body inside another body of the same coroutine does not wait, because the others wait for the outer body.
+//  4. Who ends something that others wait for calls `letWaitersBegin`: the end of HELD, of the last body of SHARED, of a
+//     serial job, and a cancelled wait. It begins the bodies that may begin, from the first waiter on, and then makes
+//     their coroutines ready. So no coroutine comes between the two.
+//
 // Why no other code enters an actor while an exclusive body waits. Three kinds of code are isolated to an actor of this
 // scheduler:
-// - Serial jobs of Swift's. They do not run in HELD.
+// - Serial jobs of Swift's. They do not run in HELD, and none is on the stack when HELD begins (1).
 // - Bodies of co_isolated. HELD begins only when none is active, and none begins in HELD.
 // - Code that assumes isolation. The program must keep such code away.
 //
 // Own calls. A Task that the exclusive body waits for by co_await belongs to the body, so its serial jobs run
 // (`ownTask`). Otherwise a body that calls the actor would wait for itself.
 //
-// Why every waiter is woken. The end of HELD, and of the last body of SHARED, wakes all waiters. Each waiter checks
-// again, in the order of waiting. The deferred jobs are queued again in front of the other jobs: those were enqueued
-// later, perhaps by the same thread.
+// Why nobody waits for ever, if every body ends. A waiter is only behind those that have asked before it (3), and a
+// deferred job is only behind the body that has deferred it (2). So neither bodies in a loop nor calls in a loop keep
+// the others out.
 
 struct Exclusion {
   /// The coroutine whose exclusive body is active.
-  var owner: JobRef?
+  fileprivate(set) var owner: JobRef?
   /// The first of the active reentrant bodies.
-  var bodies: UnsafeMutablePointer<ReentrantBody>?
+  fileprivate var bodies: UnsafeMutablePointer<ReentrantBody>?
   /// The coroutines that wait to begin a body.
-  var waiters = WaitQueue()
-  /// The number of coroutines that wait to begin an exclusive body.
-  var exclusiveWaiters = 0
+  ///
+  /// The context of a waiter is its reentrant body; nil for an exclusive one.
+  fileprivate var waiters = WaitQueue()
   /// The Task that the owner waits for by co_await; 0 if there is none.
   var ownTask: UInt = 0
   /// The deferred serial jobs, in their order.
   fileprivate var deferred = WorkQueue()
+  /// The number of jobs that were deferred by the last exclusive body and have not run since.
+  fileprivate var overdue = 0
+  /// Whether a serial job is on the stack.
+  fileprivate var runsSerialJob = false
 
   /// Defers a serial job if an exclusive body is active; returns whether it was deferred.
   mutating func holdsBack(_ job: SwiftJobRef) -> Bool {
@@ -58,9 +73,33 @@ struct Exclusion {
     }
     return false
   }
+
+  /// Begins a body if the state allows it, whoever waits; returns whether it has begun.
+  fileprivate mutating func begins(_ body: UnsafeMutablePointer<ReentrantBody>?, of job: JobRef) -> Bool {
+    guard owner == nil, !runsSerialJob else { return false }
+    if let body {
+      link(body)
+      return true
+    }
+    guard bodies == nil, overdue == 0 else { return false }
+    owner = job
+    return true
+  }
+
+  fileprivate mutating func link(_ body: UnsafeMutablePointer<ReentrantBody>) {
+    body.pointee.next = bodies
+    bodies?.pointee.previous = body
+    bodies = body
+  }
+
+  fileprivate mutating func unlink(_ body: UnsafeMutablePointer<ReentrantBody>) {
+    let (previous, next) = (body.pointee.previous, body.pointee.next)
+    next?.pointee.previous = previous
+    if let previous { previous.pointee.next = next } else { bodies = next }
+  }
 }
 
-/// An active reentrant body, on the stack of its co_isolated.
+/// A reentrant body that is active or waits, on the stack of its co_isolated.
 struct ReentrantBody {
   let job: JobRef
   var next: UnsafeMutablePointer<ReentrantBody>?
@@ -68,64 +107,84 @@ struct ReentrantBody {
 }
 
 extension Scheduler {
-  func begin(_ body: UnsafeMutablePointer<ReentrantBody>) {
-    body.pointee.next = exclusion.bodies
-    exclusion.bodies?.pointee.previous = body
-    exclusion.bodies = body
-  }
-
-  func end(_ body: UnsafeMutablePointer<ReentrantBody>) {
-    let (previous, next) = (body.pointee.previous, body.pointee.next)
-    next?.pointee.previous = previous
-    if let previous { previous.pointee.next = next } else { exclusion.bodies = next }
-    if exclusion.bodies == nil { wakeExclusionWaiters() }
+  /// Begins an exclusive body of the running job; suspends until it may begin.
+  ///
+  /// Called in this scheduler's drain, as all of these are; throws the cancellation error, and then nothing has begun.
+  func beginExclusive(_ job: JobRef) throws {
+    if exclusion.waiters.first == nil, exclusion.begins(nil, of: job) { return }
+    try waitToBegin(nil)
   }
 
   func endExclusive() {
     exclusion.owner = nil
+    exclusion.overdue = exclusion.deferred.count
     requeueDeferred()
-    wakeExclusionWaiters()
+    letWaitersBegin()
   }
 
-  /// Queues the deferred jobs again.
-  func requeueDeferred() { work.putInFront(&exclusion.deferred) }
-
-  /// Suspends the running job until it has the scheduler's actors to itself; throws the cancellation error.
-  func beginExclusive(_ job: JobRef) throws {
-    exclusion.exclusiveWaiters += 1
-    defer { exclusion.exclusiveWaiters -= 1 }
-    do {
-      try waitToBegin { $0.owner == nil && $0.bodies == nil }
-    } catch {
-      // Reentrant bodies may have waited for this one.
-      wakeExclusionWaiters()
-      throw error
-    }
-    exclusion.owner = job
-  }
-
-  private func wakeExclusionWaiters() {
-    while let waiter = exclusion.waiters.claimFirst() {
-      if let job = waiter.pointee.job { Carrier.makeReady(job) }
-    }
-  }
-
-  /// Suspends the running job until `mayBegin`.
+  /// Begins a reentrant body of the running job; suspends until it may begin.
   ///
-  /// Called in this scheduler's drain; throws the cancellation error.
-  func waitToBegin(_ mayBegin: (Exclusion) -> Bool) throws {
-    while !mayBegin(exclusion) {
-      let (carrier, job) = try Carrier.beginWaiting()
-      // `beginWaiting` may have let others run.
-      if mayBegin(exclusion) { return }
-      var waiter = Waiter(job: job)
-      try withUnsafeMutablePointer(to: &waiter) { waiter in
-        _ = try WaitQueue.park(carrier, job, .lock) { epoch in
-          exclusion.waiters.append(waiter, epoch)
-        } withdraw: {
-          exclusion.waiters.remove(waiter)
-        }
+  /// Throws the cancellation error, and then nothing has begun.
+  func begin(_ body: UnsafeMutablePointer<ReentrantBody>) throws {
+    if exclusion.hasBody(of: body.pointee.job) { return exclusion.link(body) }
+    if exclusion.waiters.first == nil, exclusion.begins(body, of: body.pointee.job) { return }
+    try waitToBegin(body)
+  }
+
+  func end(_ body: UnsafeMutablePointer<ReentrantBody>) {
+    exclusion.unlink(body)
+    if exclusion.bodies == nil { letWaitersBegin() }
+  }
+
+  /// Suspends the running job until its body has begun.
+  private func waitToBegin(_ body: UnsafeMutablePointer<ReentrantBody>?) throws {
+    let (carrier, job) = try Carrier.beginWaiting()
+    // That may have let others run.
+    if exclusion.waiters.first == nil, exclusion.begins(body, of: job) { return }
+    var waiter = Waiter(job: job)
+    waiter.context = body.map { UnsafeMutableRawPointer($0) }
+    try withUnsafeMutablePointer(to: &waiter) { waiter in
+      _ = try WaitQueue.park(carrier, job, .lock) { epoch in
+        exclusion.waiters.append(waiter, epoch)
+      } withdraw: {
+        exclusion.waiters.remove(waiter)
+        // Reentrant bodies may have waited behind this exclusive one.
+        letWaitersBegin()
       }
     }
+  }
+
+  /// Begins the bodies that may begin, from the first waiter on.
+  private func letWaitersBegin() {
+    while let waiter = exclusion.waiters.first {
+      guard let job = waiter.pointee.job else { return }
+      let body = waiter.pointee.context?.assumingMemoryBound(to: ReentrantBody.self)
+      guard exclusion.begins(body, of: job) else { return }
+      exclusion.waiters.remove(waiter)
+      if job.claim(waiter.pointee.epoch, waiter.pointee.reason) {
+        Carrier.makeReady(job)
+      } else if let body {
+        // The wait was cancelled; its job has not unlinked the waiter yet.
+        exclusion.unlink(body)
+      } else {
+        exclusion.owner = nil
+      }
+    }
+  }
+
+  // MARK: Serial jobs
+
+  /// Queues the deferred jobs again, in front of the other work: that was enqueued later, perhaps by the same thread.
+  func requeueDeferred() { work.putInFront(&exclusion.deferred) }
+
+  /// Runs a serial job.
+  func runSerially(_ job: SwiftJobRef) {
+    // A nested run loop of the main thread drains its queue in the middle of a job.
+    let outer = exclusion.runsSerialJob
+    exclusion.runsSerialJob = true
+    if exclusion.overdue > 0 { exclusion.overdue -= 1 }
+    UnownedJob(job).runSynchronously(on: serialIdentity.asUnownedSerialExecutor())
+    exclusion.runsSerialJob = outer
+    if exclusion.waiters.first != nil { letWaitersBegin() }
   }
 }

@@ -60,13 +60,16 @@ extension Scheduler {
     cco_guard_thread()
     let start = clock
     var carrier = Carrier(scheduler: .passUnretained(self), readyQueue: readyQueue, now: start)
-    let outer = cco_thread().pointee.carrier
+    let outer = (carrier: cco_thread().pointee.carrier, locals: cco_thread().pointee.locals)
+    // A loop of another library may drain inside a binding of the thread, which is none of the jobs' and handlers'.
+    cco_thread().pointee.locals = nil
     readyQueue.pointee.workerPool?._withUnsafeGuaranteedRef { $0.markBusy(self) }
     withUnsafeMutablePointer(to: &carrier) { carrier in
       cco_thread().pointee.carrier = UnsafeMutableRawPointer(carrier)
       let isIdle = run(carrier)
-      // The driver never changes threads, so this is the word that it read at the start.
-      cco_thread().pointee.carrier = outer
+      // The driver never changes threads, so these are the words that it read at the start.
+      cco_thread().pointee.carrier = outer.carrier
+      cco_thread().pointee.locals = outer.locals
       if !isIdle { submit() }
     }
   }

@@ -195,7 +195,11 @@ struct CoroutineExecutorTests {
     #expect(isMain)
     let counter = MainCounter()
     let seen = try await onCoroutine(on: .main) {
-      try co_isolated(MainActor.shared) { _ in }
+      // In a Task the body could not wait.
+      try co_isolated(MainActor.shared) { _ in
+        try co_yield()
+        MainActor.preconditionIsolated()
+      }
       return try co_await { await counter.next() }
     }
     #expect(seen == 1)

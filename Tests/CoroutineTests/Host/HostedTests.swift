@@ -19,9 +19,12 @@ private final class Loop: CoroutineHost {
   /// The drains that lasted for about a time slice, or longer.
   let long = Atomic<Int>(0)
   let ended: Gate
+  /// Calls each drain.
+  private let around: @Sendable (() -> Void) -> Void
 
-  init(_ ended: Gate = Gate()) {
+  init(_ ended: Gate = Gate(), around: @escaping @Sendable (() -> Void) -> Void = { $0() }) {
     self.ended = ended
+    self.around = around
     startThread { [weak self] in
       while let wakeUp = self?.turn() { wakeUp() }
       ended.open()
@@ -64,7 +67,7 @@ private final class Loop: CoroutineHost {
     submitted.wrappingAdd(1, ordering: .relaxed)
     execute { [self] in
       let start = DispatchTime.now()
-      drain()
+      around { drain() }
       if DispatchTime.now() >= start + .microseconds(200) { long.wrappingAdd(1, ordering: .relaxed) }
     }
   }
@@ -172,6 +175,26 @@ struct HostedTests {
     #expect(await Task(executorPreference: executor) { loop.isCurrentForCoroutines }.value)
     let isSame = try await co_launch(on: host) { CoroutineExecutor.current == executor }.value
     #expect(isSame)
+  }
+
+  @Test func `a binding in which the host drains is none of the coroutines' and the Tasks'`() async throws {
+    let tenant = CoroutineLocal(default: "none")
+    let inside = Atomic<Int>(0)
+    let loop = Loop(around: { drain in
+      tenant.withValue("host") {
+        drain()
+        if tenant.value == "host" { inside.wrappingAdd(1, ordering: .relaxed) }
+      }
+    })
+    let host = HostedScheduler(loop)
+    #expect(try await co_launch(on: host) { tenant.value }.value == "none")
+    let seen = try await Task(executorPreference: CoroutineExecutor(host)) {
+      [tenant.value, try await co_launch { tenant.value }.value]
+    }
+    .value
+    #expect(seen == ["none", "none"])
+    // The host has its binding again after each drain.
+    while inside.load(ordering: .relaxed) == 0 { await Task.yield() }
   }
 
   @Test func `to block the host's thread for its own coroutine is refused`() async throws {
