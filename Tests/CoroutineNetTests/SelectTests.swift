@@ -35,6 +35,44 @@ struct SelectTests {
     }
   }
 
+  @Test func `a select that does not wait sees what the poller has not reported yet`() async throws {
+    // A worker takes its events between coroutines, and nobody suspends here between the write and the look.
+    let pool = Unmanaged.passRetained(WorkerPool(count: 1, label: "coroutine.tests.looks")).takeUnretainedValue()
+    try await co_launch(on: pool.workers[0].currentQueue) {
+      let looks: [(Connection) throws -> String] = [
+        { connection in
+          try co_select {
+            connection.onReadable { "readable" }
+              .otherwise { "otherwise" }
+          }
+        },
+        { connection in
+          try co_select(biased: true) {
+            connection.onReadable { "readable" }
+              .onTimeout(.zero) { "timeout" }
+          }
+        },
+      ]
+      for look in looks {
+        let (one, other) = try Connection.pair()
+        // Watched, and known to have nothing.
+        #expect(try choose(other) == "timeout")
+        #expect(try look(other) != "readable")
+        // A reader that waits is woken by it as well.
+        let reader = co_launch { try other.read(upTo: 1) }
+        try other.untilAwaited(.reading)
+        try one.write([1, 2])
+        #expect(try look(other) == "readable")
+        #expect(try reader.join() == [1])
+        #expect(try other.read(upTo: 1) == [2])
+        try one.write([3])
+        #expect(try look(other) == "readable")
+        #expect(try other.read(upTo: 1) == [3])
+      }
+    }
+    .value
+  }
+
   @Test func `a closed connection ends a select with an error`() async throws {
     try await onCoroutine {
       let (one, other) = try Connection.pair()

@@ -20,9 +20,9 @@ import Synchronization
 //     They are in front of the scheduler's other work, so they are the next serial jobs that run.
 //  3. Bodies begin in the order in which their coroutines have asked. A coroutine begins at once only if nobody waits.
 //     Only a body inside another body of the same coroutine does not wait, because the others wait for the outer body.
-//  4. Who ends something that others wait for calls `letWaitersBegin`: the end of HELD, of the last body of SHARED, of a
-//     serial job, and a cancelled wait. It begins the bodies that may begin, from the first waiter on, and then makes
-//     their coroutines ready. So no coroutine comes between the two.
+//  4. `letWaitersBegin` is called at the end of HELD, of the last body of SHARED, of a serial job, and of a cancelled
+//     wait. It begins the bodies that may begin, from the first waiter on, and then makes their coroutines ready. So no
+//     coroutine comes between the two.
 //
 // Why no other code enters an actor while an exclusive body waits. Three kinds of code are isolated to an actor of this
 // scheduler:
@@ -74,7 +74,7 @@ struct Exclusion {
     return false
   }
 
-  /// Begins a body if the state allows it, whoever waits; returns whether it has begun.
+  /// Begins a body if the state allows it, also if others wait; returns whether it has begun.
   fileprivate mutating func begins(_ body: UnsafeMutablePointer<ReentrantBody>?, of job: JobRef) -> Bool {
     guard owner == nil, !runsSerialJob else { return false }
     if let body {

@@ -9,9 +9,9 @@ import Synchronization
 // Fairness. Of the handlers and Swift jobs that are queued, the driver runs at most as many as it may resume coroutine
 // jobs before it reads the clock. Then it resumes at least one coroutine job. All kinds count for the time slice.
 //
-// Two identities. Swift compares executors by address. All CoroutineExecutors of one scheduler name its SerialIdentity
-// as the serial executor, so Swift takes them for one. As a task executor, a CoroutineExecutor names itself; a coroutine
-// that calls async code names the scheduler. None of the three needs an allocation when it is named.
+// Identities. Swift compares executors by address. All CoroutineExecutors of one scheduler name its SerialIdentity as
+// the serial executor, so Swift takes them for one. As a task executor, a CoroutineExecutor names itself; a coroutine
+// that calls async code names the scheduler. To name one of the three needs no allocation.
 //
 // Lifetime. While a Swift job can come, somebody holds a pin of the scheduler, and so its queue: a CoroutineExecutor
 // as long as it lives, or an AsyncCall until its Task has ended (Bridge/AsyncCall.swift). A job that comes later all

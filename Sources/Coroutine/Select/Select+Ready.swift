@@ -50,6 +50,32 @@ private final class ReadySource: Inspectable, Sendable {
 /// The word of the waiter: the refusal of the kernel, or of a simulated world.
 private enum ReadyOperation: SelectOperation {
   static func prepare(_ target: ReadySource, _ waiter: SelectWaiterRef) {
+    watch(target, waiter)
+    // READY says only that nothing is known to the contrary.
+    let seen = target.readiness.word
+    if seen.state == .ready, target.descriptor.enter() {
+      if !target.isReady(target.descriptor.number) { target.readiness.clear(seen) }
+      target.descriptor.leave()
+    }
+  }
+
+  /// Looks also where nothing has been reported: an event may be in the kernel, which nobody has taken yet.
+  ///
+  /// Costs a system call, which a select that waits for the event does not need.
+  static func prepareToDecide(_ target: ReadySource, _ waiter: SelectWaiterRef) {
+    watch(target, waiter)
+    let seen = target.readiness.word
+    guard seen.state != .closed, target.descriptor.enter() else { return }
+    if !target.isReady(target.descriptor.number) {
+      target.readiness.clear(seen)
+    } else if seen.state != .ready {
+      // As the event will, once more, when somebody takes it.
+      target.readiness.happened(seen.generation, sticks: false)
+    }
+    target.descriptor.leave()
+  }
+
+  private static func watch(_ target: ReadySource, _ waiter: SelectWaiterRef) {
     do {
       if target.descriptor.simulated == nil {
         // A simulated world waits for real descriptors only where that is declared; its run fails.
@@ -60,12 +86,6 @@ private enum ReadyOperation: SelectOperation {
       }
     } catch {
       waiter.pointee.words[0] = UInt((error as? DescriptorRefusal)?.code ?? EPERM)
-    }
-    // READY says only that nothing is known to the contrary.
-    let seen = target.readiness.word
-    if seen.state == .ready, target.descriptor.enter() {
-      if !target.isReady(target.descriptor.number) { target.readiness.clear(seen) }
-      target.descriptor.leave()
     }
   }
 

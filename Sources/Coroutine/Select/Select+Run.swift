@@ -16,7 +16,10 @@ enum SelectRun {
   static func run(_ waiters: Nodes, _ count: Int, _ biased: Bool, needsPreparation: Bool) throws -> Int {
     if count > most { misuse("A select takes at most \(most) cases, not \(count): let many send into one channel.") }
     guard needsPreparation else { return try commit(waiters, count, biased) }
-    for index in 0..<count where waiters[index].source.pointee.needsPreparation { perform(.prepare, waiters + index) }
+    let decides = biased || (0..<count).contains { mayEndAtOnce(waiters + $0) }
+    for index in 0..<count where waiters[index].source.pointee.needsPreparation {
+      perform(decides ? .prepareToDecide : .prepare, waiters + index)
+    }
     var winner = -1
     defer {
       for index in 0..<count where index != winner && waiters[index].source.pointee.needsPreparation {
@@ -104,6 +107,15 @@ enum SelectRun {
       lock.pointee.lock()
       queue.pointee.remove((waiters + index).waitNode)
       lock.pointee.unlock()
+    }
+  }
+
+  /// Whether the select ends without a wait because of this case.
+  private static func mayEndAtOnce(_ waiter: Nodes) -> Bool {
+    switch waiter.pointee.kind {
+    case .operation: false
+    case .timeout: waiter.pointee.words[0] == 0
+    case .otherwise: true
     }
   }
 

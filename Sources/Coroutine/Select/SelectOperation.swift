@@ -34,6 +34,11 @@ protocol SelectOperation {
   /// Called before any lock is taken, once, if the case says so (`needsPreparation`). May run foreign code.
   static func prepare(_ target: Target, _ waiter: SelectWaiterRef)
 
+  /// Called in place of `prepare` if the select will not wait, or prefers the first case that is ready.
+  ///
+  /// What the attempt answers then counts, so it must not be out of date.
+  static func prepareToDecide(_ target: Target, _ waiter: SelectWaiterRef)
+
   /// Commits the operation if that needs no wait.
   ///
   /// Called under the lock of the object, and those of other objects: runs no foreign code, takes no other lock, wakes
@@ -55,6 +60,8 @@ protocol SelectOperation {
 extension SelectOperation {
   @inlinable
   static func prepare(_ target: Target, _ waiter: SelectWaiterRef) {}
+  @inlinable
+  static func prepareToDecide(_ target: Target, _ waiter: SelectWaiterRef) { prepare(target, waiter) }
   @inlinable
   static func dispose(_ target: Target, _ waiter: SelectWaiterRef) {}
   @inlinable
@@ -86,7 +93,7 @@ struct SelectAnswer {
 ///
 /// `finish` runs the body too.
 @usableFromInline
-enum SelectStep: UInt8, Sendable { case prepare, attempt, makeRoom, dispose, finish }
+enum SelectStep: UInt8, Sendable { case prepare, prepareToDecide, attempt, makeRoom, dispose, finish }
 
 /// The functions of an operation and of its body, without their types: one function that captures nothing, so that
 /// creating it allocates nothing.
@@ -105,6 +112,7 @@ extension SelectOperation {
       switch step {
       case .attempt: return attempt(target, waiter)
       case .prepare: prepare(target, waiter)
+      case .prepareToDecide: prepareToDecide(target, waiter)
       case .makeRoom: makeRoom(target, waiter)
       case .dispose: dispose(target, waiter)
       case .finish: break
