@@ -32,6 +32,52 @@ extension InterleavingTests {
       #expect(Explorer.explore(with: fault) { Self.model($0, inPoller: true) }.failure != nil)
     }
 
+    @Test func `a thread that ends after a sleep leaves no submission without a drain, nor two threads at work`() {
+      let found = Explorer.explore { Self.endingModel($0) }
+      #expect(found.failure == nil, "\(found)")
+    }
+
+    @Test(arguments: [
+      Fault.torn("mayEnd()"),  // overwrites SUBMITTED unseen
+      .compares(mask: 0, in: "mayEnd()"),  // ends over a submission
+      .torn("submit()"),  // finds the thread that has just ended asleep
+    ])
+    func `a thread that ends loses a submission without`(_ fault: Fault) {
+      #expect(Explorer.explore(with: fault) { Self.endingModel($0) }.failure != nil)
+    }
+
+    /// Each thread of the worker ends as soon as it may sleep, and a submission starts the next one.
+    private static func endingModel(_ run: Explorer) {
+      let world = World()
+      let total = 2
+      let starts = (0..<total).map { _ in Gate() }
+      let started = Atomic<Int>(0)
+      let atWork = Atomic<Int>(0)
+      let drained = Atomic<Int>(0)
+      for index in 0..<total {
+        run.thread("sender \(index)") {
+          world.queued.wrappingAdd(1, ordering: .relaxed)
+          // A thread that has changed the word to SLEEPING finds out by itself that it must not end.
+          if world.word.submit() == .start { starts[started.wrappingAdd(1, ordering: .relaxed).oldValue].open() }
+        }
+        run.thread("thread \(index)") {
+          guard starts[index].passOrEnd() else { return }
+          let others = atWork.wrappingAdd(1, ordering: .relaxed).oldValue
+          run.require(others == 0, "two threads serve one worker")
+          while true {
+            if world.word.begin() {
+              drained.wrappingAdd(world.queued.exchange(0, ordering: .relaxed), ordering: .relaxed)
+            } else if world.word.mayRest(inPoller: false) {
+              atWork.wrappingSubtract(1, ordering: .relaxed)
+              if world.word.mayEnd() { return }
+              atWork.wrappingAdd(1, ordering: .relaxed)
+            }
+          }
+        }
+      }
+      run.atEnd { run.require(drained.load(ordering: .relaxed) == total, "a submission is lost") }
+    }
+
     private enum Watchdog { case absent, givesBack, keeps }
 
     /// The kernel's side of a poller with no event but the wake-up.

@@ -4,7 +4,9 @@
 //
 // - Only the watchdog gives it work. It has no idle bit, so no worker offers it work, and it does not steal.
 // - A job that it has resumed once may return to it, by a wake-up from outside the pool.
-// - Without work it sleeps, and is reused before a new one is created.
+// - Without work it sleeps, and is reused before a new one is created. After ten seconds without work its thread ends,
+//   and the next work starts another one (WorkerWord.swift). Its scheduler stays, and so do the coroutines that are
+//   parked there.
 //
 // Their number is limited because each thread costs some ten kilobytes of memory. A process that blocks more threads
 // should use co_blocking, whose limit can be set.
@@ -19,7 +21,8 @@ extension WorkerPool {
   func spareWorker() -> Scheduler? {
     if let free = spares.first(where: { $0.inbox.isIdle }) { return free }
     guard spares.count < Self.most else { return nil }
-    let made = WorkerHost.makeScheduler("\(label).spare.\(spares.count)", self, workers.count + spares.count)
+    let index = workers.count + spares.count
+    let made = WorkerHost.makeScheduler("\(label).spare.\(spares.count)", self, index, rest: spareRest)
     spares.append(made)
     lastSeen.append(Seen())
     return made

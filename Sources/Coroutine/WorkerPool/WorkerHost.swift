@@ -28,12 +28,15 @@ final class WorkerHost: Host, @unchecked Sendable {
   private let word = WorkerWord()
   /// The time of the next timer; `max` means none.
   @exclusivity(unchecked) private var timer = UInt64.max
-  /// The thread, once it runs; 0 before.
+  /// The thread; 0 while there is none.
   private let thread = Atomic<UInt>(0)
   private let index: Int
+  /// How long the thread sleeps without work before it ends, in ns; 0 means for ever.
+  private let rest: UInt64
 
-  private init(_ label: String, _ index: Int) {
+  private init(_ label: String, _ index: Int, rest: UInt64) {
     self.index = index
+    self.rest = rest
     super.init(label: label)
   }
 
@@ -41,9 +44,9 @@ final class WorkerHost: Host, @unchecked Sendable {
   ///
   /// Its thread starts with its first drain. The scheduler's queue runs no block: it identifies the scheduler in
   /// interfaces that need a queue.
-  static func makeScheduler(_ label: String, _ pool: WorkerPool, _ index: Int) -> Scheduler {
+  static func makeScheduler(_ label: String, _ pool: WorkerPool, _ index: Int, rest: UInt64 = 0) -> Scheduler {
     let queue = DispatchQueue(label: label)
-    let made = Scheduler(host: WorkerHost(label, index), anchor: queue, pool: pool, index: index)
+    let made = Scheduler(host: WorkerHost(label, index, rest: rest), anchor: queue, pool: pool, index: index)
     QueueHost.store(made, in: queue)
     return made
   }
@@ -97,9 +100,11 @@ final class WorkerHost: Host, @unchecked Sendable {
     clinux_name_thread("co-worker-\(host.index)")
     host.thread.store(UInt(pthread_self()), ordering: .relaxed)
     host.serve(scheduler)
+    return nil
   }
 
-  private func serve(_ scheduler: Scheduler) -> Never {
+  /// Runs the scheduler's drains until the thread may end.
+  private func serve(_ scheduler: Scheduler) {
     while true {
       if word.begin() {
         scheduler.drain()
@@ -109,8 +114,8 @@ final class WorkerHost: Host, @unchecked Sendable {
       } else if timer <= scheduler.clock {
         timer = .max
         if scheduler.inbox.wakeUp() { scheduler.drain() }
-      } else {
-        sleep(scheduler)
+      } else if !sleep(scheduler) {
+        return
       }
     }
   }
@@ -123,18 +128,30 @@ final class WorkerHost: Host, @unchecked Sendable {
     Int64(clamping: time > 10_000_000 ? time - time / 128 : time)
   }
 
-  /// Sleeps until the next submission, timer or event.
+  /// Sleeps until the next submission, timer or event; returns false if the thread may end.
   ///
   /// May return early; the caller checks all of them again.
-  private func sleep(_ scheduler: Scheduler) {
+  private func sleep(_ scheduler: Scheduler) -> Bool {
     let now = scheduler.clock
     let time: UInt64? = timer == .max ? nil : timer > now ? timer - now : 1
     let poller = scheduler.ownPoller
-    guard word.mayRest(inPoller: poller != nil) else { return }
+    guard word.mayRest(inPoller: poller != nil) else { return true }
     if let poller {
       poller._withUnsafeGuaranteedRef { $0.take(waiting: time.map(Self.cutShort) ?? -1) }
-    } else {
-      word.sleep(atMost: time ?? 0)
+    } else if let time {
+      word.sleep(atMost: time)
+    } else if !word.sleep(atMost: rest) {
+      return !mayEnd()
     }
+    return true
+  }
+
+  /// Whether the thread ends; another thread may serve the scheduler by then.
+  private func mayEnd() -> Bool {
+    // Before the word changes: the number may soon be that of another thread.
+    thread.store(0, ordering: .relaxed)
+    if word.mayEnd() { return true }
+    thread.store(UInt(pthread_self()), ordering: .relaxed)
+    return false
   }
 }

@@ -57,6 +57,8 @@ final class WorkerPool: @unchecked Sendable {
   let isSpareBusy = Atomic<Bool>(false)
   let watchdog = WatchdogThread()
   let label: String
+  /// How long the thread of a spare worker sleeps without work before it ends, in ns.
+  let spareRest: UInt64
   // Used by the watchdog's thread only.
   @exclusivity(unchecked) var spares: [Scheduler] = []
   @exclusivity(unchecked) var lastSeen: [Seen] = []
@@ -64,9 +66,10 @@ final class WorkerPool: @unchecked Sendable {
   @exclusivity(unchecked) var lastSwiftJob: UInt = 0
   @exclusivity(unchecked) var lastLooks: UInt64 = 0
 
-  init(count: Int, label: String) {
+  init(count: Int, label: String, spareRest: UInt64 = 10_000_000_000) {
     let count = min(64, max(1, count))
     self.label = label
+    self.spareRest = spareRest
     workers = (0..<count).map { WorkerHost.makeScheduler("\(label).\($0)", self, $0) }
     lastSeen = Array(repeating: Seen(), count: count)
     // Every worker starts without a drain, so it is idle.

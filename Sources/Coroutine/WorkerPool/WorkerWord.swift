@@ -3,13 +3,15 @@ import Synchronization
 
 // The state of a worker's thread: it says whether a drain was submitted, and what the submitting thread must do.
 //
-//               submit                       the thread                   nothing to do
-//   UNSTARTED ----------> SUBMITTED <===> RUNNING ----------> SLEEPING or POLLING ------> RUNNING
-//                             ^      submit  |                   |    the timer is due, or a descriptor is ready
-//                             |              |                   | submit, and a wake-up
-//                             +--------------+-------------------+
+//            submit                       the thread                   nothing to do
+//   ABSENT ----------> SUBMITTED <===> RUNNING ----------> SLEEPING or POLLING ------> RUNNING
+//     ^                    ^      submit  |                |      |    the timer is due, or a descriptor is ready
+//     |                    |              |                |      | submit, and a wake-up
+//     |                    +--------------+----------------|------+
+//     +----------------------------------------------------+ a spare worker's thread has slept for long, and ends
 //
-// SLEEPING: the thread sleeps on this word, as a futex. POLLING: it sleeps in its poller (Poller.swift).
+// ABSENT: there is no thread; the submission starts one. SLEEPING: the thread sleeps on this word, as a futex. POLLING:
+// it sleeps in its poller (Poller.swift).
 //
 // Invariants
 //  1. Every submission is followed by a drain. `submit` exchanges SUBMITTED for the old state; the thread exchanges
@@ -21,11 +23,14 @@ import Synchronization
 //     thread looks. So a wake-up between the change of the word and the sleep is not lost.
 //  3. Of several submissions, one finds the thread asleep. So one wake-up, a system call, ends one sleep. A thread that
 //     is awake gets none.
+//  4. A thread ends only after it has changed SLEEPING to ABSENT by compare-and-swap. A submission before that makes it
+//     fail, and the thread goes on. Of the submissions after it, one finds ABSENT and starts a thread. So there is one
+//     thread at most that drains.
 
 struct WorkerWord: ~Copyable {
-  private let state = Atomic<UInt32>(WorkerWord.unstarted)
+  private let state = Atomic<UInt32>(WorkerWord.absent)
 
-  private static var unstarted: UInt32 { 0 }
+  private static var absent: UInt32 { 0 }
   private static var submitted: UInt32 { 1 }
   private static var running: UInt32 { 2 }
   private static var sleeping: UInt32 { 3 }
@@ -37,7 +42,7 @@ struct WorkerWord: ~Copyable {
   /// Submits a drain; any thread.
   borrowing func submit() -> Needed {
     switch state.exchange(Self.submitted, ordering: .acquiringAndReleasing) {
-    case Self.unstarted: .start
+    case Self.absent: .start
     case Self.sleeping: .wake
     case Self.polling: .signal
     default: .nothing
@@ -61,15 +66,23 @@ struct WorkerWord: ~Copyable {
   }
 
   /// Sleeps on the word unless a drain was submitted; may return early.
-  borrowing func sleep(atMost nanoseconds: UInt64) {
-    withAddress { _ = clinux_futex_wait($0, Self.sleeping, nanoseconds) }
+  ///
+  /// Returns false only if the time is over. With 0, the sleep has no limit.
+  @discardableResult
+  borrowing func sleep(atMost nanoseconds: UInt64) -> Bool {
+    withAddress { clinux_futex_wait($0, Self.sleeping, nanoseconds) }
+  }
+
+  /// Says that the thread, which has slept on the word, ends; returns false if it must not.
+  borrowing func mayEnd() -> Bool {
+    state.compareExchange(expected: Self.sleeping, desired: Self.absent, ordering: .acquiringAndReleasing).exchanged
   }
 
   /// Wakes the thread that sleeps on the word.
   borrowing func wake() { withAddress { clinux_futex_wake($0) } }
 
   /// Passes the address of the state, which does not move.
-  private borrowing func withAddress(_ body: (UnsafePointer<UInt32>) -> Void) {
+  private borrowing func withAddress<Output>(_ body: (UnsafePointer<UInt32>) -> Output) -> Output {
     withUnsafePointer(to: state) { body(UnsafeRawPointer($0).assumingMemoryBound(to: UInt32.self)) }
   }
 }

@@ -36,8 +36,9 @@ func resumedElsewhere() async {
 /// Returns a separate pool of workers, two unless said otherwise, for a test that blocks one of them.
 ///
 /// The pool lives for ever, as the shared one does.
-func ownWorkers(_ label: String, count: Int = 2) -> WorkerPool {
-  Unmanaged.passRetained(WorkerPool(count: count, label: "coroutine.tests.\(label)")).takeUnretainedValue()
+func ownWorkers(_ label: String, count: Int = 2, spareRest: UInt64 = 10_000_000_000) -> WorkerPool {
+  let pool = WorkerPool(count: count, label: "coroutine.tests.\(label)", spareRest: spareRest)
+  return Unmanaged.passRetained(pool).takeUnretainedValue()
 }
 
 /// Calls `body` as synchronous code, which may block, in an async function: the body of an exit test is one.

@@ -107,6 +107,34 @@ struct SpareWorkerTests {
     #expect(pool.spares.count >= 3)
   }
 
+  // A thread sleeps, and the watchdog looks at the workers, by the real clock.
+  @Test(.tags(.realClock)) func `ends the threads of spare workers without work, and starts them again`() async throws {
+    let pool = ownWorkers("ended threads", count: 1, spareRest: 1_000_000)
+    for round in 0..<3 {
+      let gate = Promise<Int>()
+      var parked: [Job<Int>] = []
+      try await whileBlocked(pool) {
+        let isThere = Arrivals()
+        for _ in 0..<3 {
+          parked.append(
+            co_launch(on: pool.workers[0].currentQueue) {
+              isThere.arrive()
+              return try co_await(gate)
+            }
+          )
+        }
+        try await isThere.wait(for: 3)
+      }
+      // The list belongs to the watchdog while it watches.
+      while pool.watching.load(ordering: .acquiring) { await Task.yield() }
+      #expect(!pool.spares.isEmpty)
+      // Nobody waits in a thread of theirs, not even the coroutines that are parked there.
+      while pool.spares.contains(where: { ($0.host as? WorkerHost)?.hasThread ?? false }) { await Task.yield() }
+      gate.fulfill(round)
+      for job in parked { try await expect(job, round) }
+    }
+  }
+
   // The watchdog looks at the workers by the real clock.
   @Test(.tags(.realClock)) func `is reported to the handler, with the name of the coroutine, once a stall`() async {
     await #expect(processExitsWith: .success) {
