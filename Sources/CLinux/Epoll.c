@@ -29,9 +29,14 @@ int clinux_poller(void) {
 int clinux_ready_arm(int poller, int descriptor, uint32_t events, uint64_t key) {
   clinux_check();
   struct epoll_event event = {.events = events | EPOLLONESHOT, .data = {.u64 = key}};
-  if (epoll_ctl(poller, EPOLL_CTL_MOD, descriptor, &event) == 0) return 0;
-  if (errno != ENOENT) return errno;
-  return epoll_ctl(poller, EPOLL_CTL_ADD, descriptor, &event) == 0 ? 0 : errno;
+  // The number may get another file between two calls, and the kernel may know that one or not. Nobody does that often.
+  for (int tries = 0; tries < 8; tries++) {
+    if (epoll_ctl(poller, EPOLL_CTL_MOD, descriptor, &event) == 0) return 0;
+    if (errno != ENOENT) return errno;
+    if (epoll_ctl(poller, EPOLL_CTL_ADD, descriptor, &event) == 0) return 0;
+    if (errno != EEXIST) return errno;
+  }
+  return EEXIST;
 }
 
 int clinux_ready_watch(int poller, int descriptor, uint64_t key) {

@@ -65,6 +65,7 @@ struct SelectTests {
         #expect(try look(other) == "readable")
         #expect(try reader.join() == [1])
         #expect(try other.read(upTo: 1) == [2])
+        #expect(try choose(other) == "timeout")
         try one.write([3])
         #expect(try look(other) == "readable")
         #expect(try other.read(upTo: 1) == [3])

@@ -114,9 +114,10 @@ struct Descriptor {
     let table = DescriptorTable.of(number)
     var waiter = Waiter(job: job)
     return try withUnsafeMutablePointer(to: &waiter) { waiter in
-      var code: Int32
+      let code: Int32
       do { code = try table.join(waiter, number, direction) } catch let refusal as DescriptorRefusal {
-        code = refusal.code
+        // There is no poller: that says nothing of the descriptor.
+        throw DescriptorWaitFailed(code: refusal.code)
       }
       switch code {
       case 0: break

@@ -64,7 +64,8 @@ public func co_isolated<A: Actor, R>(
 enum Isolation {
   /// Whether a coroutine of `current` is isolated to a foreign executor.
   ///
-  /// The executor of the main actor cannot tell on Linux. A coroutine of the main queue runs in a drain on it.
+  /// The executor of the main actor cannot tell on Linux. It is the main queue, which a program cannot replace there
+  /// (Swift 6.3), and a coroutine of that queue runs in a drain on it.
   static func isIsolated(to executor: UnownedSerialExecutor, on current: Scheduler) -> Bool {
     guard let serial = SerialIdentity.object(of: executor) else { return false }
     if serial === SerialIdentity.object(of: MainActor.sharedUnownedExecutor) {

@@ -33,8 +33,12 @@ extension AnyJob {
     // Retained: the job may end on this carrier, or on another thread before this function has finished with its
     // record.
     withExtendedLifetime(self) {
-      Self.runNested(record, outer)
-      if isForeign { leaveForeign() }
+      if let outer, let starter = outer.pointee.job, !isForeign {
+        home._withUnsafeGuaranteedRef { $0.runStarted(by: starter) { Self.runNested(record, outer) } }
+      } else {
+        Self.runNested(record, outer)
+        if isForeign { leaveForeign() }
+      }
     }
   }
 

@@ -11,7 +11,7 @@ import Synchronization
 //     ^                 |   ^ |                                             |
 //     |                 |   +-+ MOD: another waiter joins                   | MOD: a new waiter joins
 //     |                 |   +-----------------------------------------------+
-//     +-----------------+---- the file is closed, from any state
+//     +-----------------+---- the last copy of the file is closed, from any state
 //
 // The entry of a number exists exactly while a waiter waits for it:
 //
@@ -22,8 +22,8 @@ import Synchronization
 // worker's epoll_wait, and the look with poll that follows.
 //
 // Invariants
-//  1. One critical section of the table links a waiter, computes the mask and calls epoll_ctl. So after each such
-//     section that leaves waiters, the entry's poller watches at least for all of them, since the last one joined.
+//  1. One critical section of the table links a waiter, computes the mask and calls epoll_ctl. So right after a join,
+//     the entry's poller watches the number's present file for all waiters of the entry.
 //  2. Each wait calls epoll_ctl: MOD, or ADD if the kernel does not know the pair of number and file. No assumption
 //     about a number is kept, so a number that was closed and used again is never taken for the old file.
 //  3. Events are hints. A woken coroutine checks again with poll, and waits again if it is not ready.

@@ -15,7 +15,7 @@ import Synchronization
 //   library; or there was no descriptor for that poller
 //
 // A descriptor of others is armed at each wait, for one event. DescriptorTable.swift has the waiters, and the proof for
-// them; what follows holds for both kinds.
+// them: its events are only hints. What follows says who takes the events of both kinds.
 //
 // An event takes three steps:
 //

@@ -7,22 +7,23 @@ import Synchronization
 //    |  <------------ the last one ends --------- |
 //    |
 //    +------- an exclusive body begins -------> HELD     Swift's serial jobs are deferred, every other body waits
-//       <------------------- it ends ------------ |
+//       <------------------- it ends ------------ |      from FREE with `overdue` jobs no exclusive body begins
 //
 // Access. Only the scheduler's drain, and the coroutines that run in it, access this state. So it needs no lock. Waits
 // begin and end in the drain as well. A cancellation on another thread only claims the waiting job's word
 // (Waiter.swift).
 //
 // Invariants
-//  1. A body begins only while no serial job is on the stack: neither kind sees an actor in the middle of its method. A
-//     method can start a coroutine in its drain, by an immediate start.
+//  1. A body begins only while no isolated code is on the stack (`isInside`): a serial job, or another body that has
+//     not begun to wait. Both can start a coroutine in their drain, by an immediate start. So no body sees an actor in
+//     the middle of a synchronous part of its code.
 //  2. HELD begins only in FREE, and after the serial jobs that the body before has deferred have run (`overdue` is 0).
-//     They are in front of the scheduler's other work, so they are the next serial jobs that run.
+//     They are queued in front of the scheduler's other work, so the order of serial jobs stays.
 //  3. Bodies begin in the order in which their coroutines have asked. A coroutine begins at once only if nobody waits.
 //     Only a body inside another body of the same coroutine does not wait, because the others wait for the outer body.
-//  4. `letWaitersBegin` is called at the end of HELD, of the last body of SHARED, of a serial job, and of a cancelled
-//     wait. It begins the bodies that may begin, from the first waiter on, and then makes their coroutines ready. So no
-//     coroutine comes between the two.
+//  4. `letWaitersBegin` is called at the end of HELD, of the last body of SHARED, of isolated code that has started a
+//     coroutine, of a serial job, and of a cancelled wait. It begins the bodies that may begin, from the first waiter
+//     on, and then makes their coroutines ready. So no coroutine comes between the two.
 //
 // Why no other code enters an actor while an exclusive body waits. Three kinds of code are isolated to an actor of this
 // scheduler:
@@ -52,17 +53,21 @@ struct Exclusion {
   fileprivate var deferred = WorkQueue()
   /// The number of jobs that were deferred by the last exclusive body and have not run since.
   fileprivate var overdue = 0
-  /// Whether a serial job is on the stack.
-  fileprivate var runsSerialJob = false
+  /// Whether isolated code is on the stack, which is not waiting: a serial job, or a body that starts a coroutine.
+  fileprivate var isInside = false
 
   /// Defers a serial job if an exclusive body is active; returns whether it was deferred.
   mutating func holdsBack(_ job: SwiftJobRef) -> Bool {
     guard owner != nil, job.pointee.executor == SwiftJobHeader.serial, UInt(bitPattern: job) != ownTask else {
       return false
     }
+    job.pointee.executor = SwiftJobHeader.deferredSerial
     deferred.append(.swiftJob(job))
     return true
   }
+
+  /// Whether deferred jobs may run.
+  var hasJobsToRequeue: Bool { owner == nil && !deferred.isEmpty }
 
   /// Whether the job is in a reentrant body.
   func hasBody(of job: JobRef) -> Bool {
@@ -76,7 +81,7 @@ struct Exclusion {
 
   /// Begins a body if the state allows it, also if others wait; returns whether it has begun.
   fileprivate mutating func begins(_ body: UnsafeMutablePointer<ReentrantBody>?, of job: JobRef) -> Bool {
-    guard owner == nil, !runsSerialJob else { return false }
+    guard owner == nil, !isInside else { return false }
     if let body {
       link(body)
       return true
@@ -118,7 +123,8 @@ extension Scheduler {
   func endExclusive() {
     exclusion.owner = nil
     exclusion.overdue = exclusion.deferred.count
-    requeueDeferred()
+    // A world takes them itself, because it has listed what was queued after them.
+    if !host.hasVirtualTime { requeueDeferred() }
     letWaitersBegin()
   }
 
@@ -179,12 +185,21 @@ extension Scheduler {
 
   /// Runs a serial job.
   func runSerially(_ job: SwiftJobRef) {
-    // A nested run loop of the main thread drains its queue in the middle of a job.
-    let outer = exclusion.runsSerialJob
-    exclusion.runsSerialJob = true
-    if exclusion.overdue > 0 { exclusion.overdue -= 1 }
-    UnownedJob(job).runSynchronously(on: serialIdentity.asUnownedSerialExecutor())
-    exclusion.runsSerialJob = outer
+    if job.pointee.executor == SwiftJobHeader.deferredSerial { exclusion.overdue -= 1 }
+    whileInside { UnownedJob(job).runSynchronously(on: serialIdentity.asUnownedSerialExecutor()) }
+  }
+
+  /// Runs code on top of isolated code that is on the stack: no body begins meanwhile.
+  private func whileInside(_ body: () -> Void) {
+    let outer = exclusion.isInside
+    exclusion.isInside = true
+    body()
+    exclusion.isInside = outer
     if exclusion.waiters.first != nil { letWaitersBegin() }
+  }
+
+  /// Runs the first part of a coroutine that `job` has started in this scheduler's drain.
+  func runStarted(by job: JobRef, _ body: () -> Void) {
+    if exclusion.hasBody(of: job) { whileInside(body) } else { body() }
   }
 }

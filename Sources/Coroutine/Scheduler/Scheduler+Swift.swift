@@ -57,7 +57,7 @@ extension Scheduler: TaskExecutor {
     switch executor {
     case SwiftJobHeader.task:
       UnownedJob(job).runSynchronously(on: asUnownedTaskExecutor())
-    case SwiftJobHeader.serial:
+    case SwiftJobHeader.serial, SwiftJobHeader.deferredSerial:
       runSerially(job)
     default:
       // The preference of the job's Task, retained by the job. Only as that does the job go on without a hop.
@@ -81,7 +81,7 @@ extension Scheduler: TaskExecutor {
   private static func runElsewhere(_ job: SwiftJobRef) {
     let executor = job.pointee.executor
     globalConcurrentExecutor.enqueue(UnownedJob(job))
-    if executor > SwiftJobHeader.serial {
+    if executor > SwiftJobHeader.deferredSerial {
       Unmanaged<CoroutineExecutor>.fromOpaque(UnsafeRawPointer(bitPattern: executor)!).release()
     }
   }

@@ -54,9 +54,15 @@ private enum ReadyOperation: SelectOperation {
     // READY says only that nothing is known to the contrary.
     let seen = target.readiness.word
     if seen.state == .ready, target.descriptor.enter() {
-      if !target.isReady(target.descriptor.number) { target.readiness.clear(seen) }
+      if !isReady(target) { target.readiness.clear(seen) }
       target.descriptor.leave()
     }
+  }
+
+  /// Whether a try would find something; a simulated connection that is broken has no bytes that say so.
+  private static func isReady(_ target: ReadySource) -> Bool {
+    if let simulated = target.descriptor.simulated, simulated.failure != 0 { return true }
+    return target.isReady(target.descriptor.number)
   }
 
   /// Looks also where nothing has been reported: an event may be in the kernel, which nobody has taken yet.
@@ -66,7 +72,7 @@ private enum ReadyOperation: SelectOperation {
     watch(target, waiter)
     let seen = target.readiness.word
     guard seen.state != .closed, target.descriptor.enter() else { return }
-    if !target.isReady(target.descriptor.number) {
+    if !isReady(target) {
       target.readiness.clear(seen)
     } else if seen.state != .ready {
       // As the event will, once more, when somebody takes it.

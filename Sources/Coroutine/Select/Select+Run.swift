@@ -15,7 +15,9 @@ enum SelectRun {
   @usableFromInline
   static func run(_ waiters: Nodes, _ count: Int, _ biased: Bool, needsPreparation: Bool) throws -> Int {
     if count > most { misuse("A select takes at most \(most) cases, not \(count): let many send into one channel.") }
-    guard needsPreparation else { return try commit(waiters, count, biased) }
+    guard needsPreparation else { return try commit(waiters, count, biased, Carrier.beginWaiting()) }
+    // Before the preparation, because it may let others run: what a case has found would be out of date.
+    _ = try Carrier.beginWaiting()
     let decides = biased || (0..<count).contains { mayEndAtOnce(waiters + $0) }
     for index in 0..<count where waiters[index].source.pointee.needsPreparation {
       perform(decides ? .prepareToDecide : .prepare, waiters + index)
@@ -26,14 +28,21 @@ enum SelectRun {
         perform(.dispose, waiters + index)
       }
     }
-    winner = try commit(waiters, count, biased)
+    // `prepare` is foreign code: the current thread, and the cancellation, must be read again.
+    let (carrier, job) = try Carrier.requireJob()
+    try job.checkCancelled()
+    winner = try commit(waiters, count, biased, (carrier, job))
     return winner
   }
 
   @inline(__always)
-  private static func commit(_ waiters: Nodes, _ count: Int, _ biased: Bool) throws -> Int {
-    // The operands and `prepare` were foreign code: the current thread, and the cancellation, must be read here.
-    let (carrier, job) = try Carrier.beginWaiting()
+  private static func commit(
+    _ waiters: Nodes,
+    _ count: Int,
+    _ biased: Bool,
+    _ running: (UnsafeMutablePointer<Carrier>, JobRef)
+  ) throws -> Int {
+    let (carrier, job) = running
     let locks = orderLocks(waiters, count)
     orderAttempts(waiters, count, biased, carrier, job)
     // 2

@@ -86,6 +86,12 @@ struct CandidateList {
     return candidate
   }
 
+  /// Removes the head of an executor, if it is listed; takes time linear in the number of candidates.
+  mutating func removeHead(of executor: SimulatedExecutor) -> Candidate? {
+    let index = items[first...].firstIndex { $0.isHead && $0.executor === executor }
+    return index.map { remove(at: $0 - first) }
+  }
+
   /// Calls `body` with the first `window` candidates.
   func withWindow<R>(_ body: (UnsafeBufferPointer<Candidate>) -> R) -> R {
     items.withUnsafeBufferPointer { items in

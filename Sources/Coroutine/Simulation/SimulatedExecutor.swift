@@ -57,6 +57,19 @@ final class SimulatedExecutor {
     }
   }
 
+  /// Puts messages in front of all that are listed or wait, in their order.
+  func putInFront(_ messages: inout WorkQueue, of candidates: inout CandidateList) {
+    world.touches(UInt(bitPattern: carrier))
+    if hasHead, let head = candidates.removeHead(of: self) {
+      hasHead = false
+      waiting.prepend([head.word])
+    }
+    var words: [UInt] = []
+    while let message = messages.popFirst() { words.append(Inbox.encode(message)) }
+    waiting.prepend(words)
+    listHead(&candidates)
+  }
+
   /// Lists the first waiting candidate, if the executor has no head.
   private func listHead(_ candidates: inout CandidateList) {
     guard !hasHead, let message = waiting.popFirst() else { return }
@@ -108,6 +121,8 @@ struct MessageQueue {
   private var first = 0
 
   mutating func append(_ message: Inbox.Message) { words.append(Inbox.encode(message)) }
+
+  mutating func prepend(_ earlier: [UInt]) { words.insert(contentsOf: earlier, at: first) }
 
   mutating func popFirst() -> Inbox.Message? {
     guard first < words.count else { return nil }

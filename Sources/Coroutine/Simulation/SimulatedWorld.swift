@@ -155,11 +155,12 @@ package final class SimulatedWorld: @unchecked Sendable {
   /// Called once.
   package func run<Success: Sendable>(_ body: @escaping () throws -> Success) throws -> Success {
     cco_guard_thread()
-    let outer = cco_thread().pointee.carrier
+    let outer = (carrier: cco_thread().pointee.carrier, locals: cco_thread().pointee.locals)
     cco_worlds_changed(1)
     defer {
       cco_worlds_changed(-1)
-      cco_thread().pointee.carrier = outer
+      cco_thread().pointee.carrier = outer.carrier
+      cco_thread().pointee.locals = outer.locals
     }
     let pool = executor(of: nil)
     mount(pool)
@@ -171,6 +172,8 @@ package final class SimulatedWorld: @unchecked Sendable {
       body: body
     )
     job.launch(.queued, on: nil)
+    // The body has inherited the caller's bindings; handlers and Swift jobs do not see them, as in a drain.
+    cco_thread().pointee.locals = nil
     var failure: (any Error)?
     do {
       try drive(until: { job.completion.isSettled })
@@ -283,6 +286,14 @@ package final class SimulatedWorld: @unchecked Sendable {
     }
     while let job = scheduler.readyQueue.pointee.queue.popFirst() {
       if job == listed { listed = nil } else { executor.add(.job(job), to: &candidates) }
+    }
+    if scheduler.exclusion.hasJobsToRequeue {
+      // Only them: what is there already is listed below.
+      var others = WorkQueue()
+      swap(&others, &scheduler.work)
+      scheduler.requeueDeferred()
+      executor.putInFront(&scheduler.work, of: &candidates)
+      swap(&others, &scheduler.work)
     }
     while let item = scheduler.work.popFirst() { executor.add(item, to: &candidates) }
     return hasMessages

@@ -112,7 +112,8 @@ struct Waiter {
   @usableFromInline var job: JobRef?
   /// The function that the settling thread calls with `context`, outside every lock.
   @usableFromInline var notify: Notification?
-  /// The argument of `notify`; the callback object of a callback's waiter, which has no `notify`.
+  /// The argument of `notify`; the callback object of a callback's waiter, which has no `notify`; where a job waits,
+  /// what its source needs to know of the wait.
   @usableFromInline var context: UnsafeMutableRawPointer?
 
   /// Receives the waiter's context, and its number among the waiters with that context.

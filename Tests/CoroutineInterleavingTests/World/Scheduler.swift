@@ -47,6 +47,9 @@ final class Scheduler: @unchecked Sendable {
     }
   }
 
+  /// No model has a body of co_isolated.
+  func runStarted(by job: JobRef, _ body: () -> Void) { body() }
+
   /// Queues a drain.
   func submit() {
     Explorer.current?.require(!isSubmitted, "a drain was submitted twice")

@@ -35,27 +35,26 @@ struct IsolatedOrderTests {
   {
     let queue = taggedQueue("loop")
     let ledger = Ledger(on: queue)
-    let seen = Locked<Set<String>>([])
+    let began = Locked(0)
     let most = 1_000
     let rounds = try await onCoroutine(on: queue) {
       var others: [Job<Void>] = []
-      for round in 0..<most where seen.current.count <= kinds.count {
-        try co_isolated(ledger, reentrant: false) { _ in
+      for round in 0..<most {
+        let hasNote = try co_isolated(ledger, reentrant: false) { ledger in
           if round == 0 {
             for isReentrant in kinds {
               others.append(
                 co_launch(on: queue) {
-                  try co_isolated(ledger, reentrant: isReentrant) { _ in
-                    seen.withLock { _ = $0.insert(isReentrant ? "reentrant" : "exclusive") }
-                  }
+                  try co_isolated(ledger, reentrant: isReentrant) { _ in began.withLock { $0 += 1 } }
                 }
               )
             }
-            Self.note(in: ledger) { seen.withLock { _ = $0.insert("method") } }
+            Self.note(1, in: ledger)
           }
           try co_yield()
+          return !ledger.notes.isEmpty
         }
-        if seen.current.count > kinds.count {
+        if hasNote, began.current == kinds.count {
           for other in others { try other.join() }
           return round
         }
@@ -68,10 +67,28 @@ struct IsolatedOrderTests {
   /// Calls a method of the actor from a Task that has enqueued the call when this returns.
   ///
   /// Not in the body, because a Task there would be isolated to the actor, and need no call.
-  private static func note(in ledger: Ledger, _ done: @escaping @Sendable () -> Void) {
-    Task.immediate {
-      await ledger.note(1)
-      done()
+  private static func note(_ number: Int, in ledger: Ledger) { Task.immediate { await ledger.note(number) } }
+
+  @Test func `in a world as well, methods run in the order of their calls`() async throws {
+    for seed in 0..<20 as Range<UInt64> {
+      let notes = try await onOwnThread {
+        try Simulation(seed: seed).run {
+          let queue = DispatchQueue(label: "coroutine.tests.world")
+          let ledger = Ledger(on: queue)
+          return try co_launch(on: queue) {
+            try co_isolated(ledger, reentrant: false) { _ in
+              Self.note(1, in: ledger)
+              // The first call is put aside meanwhile; the second one is only queued when the body ends.
+              for _ in 0..<3 { try co_yield() }
+              Self.note(2, in: ledger)
+            }
+            while try co_isolated(ledger, { $0.notes.count }) < 2 { try co_yield() }
+            return try co_isolated(ledger) { $0.notes }
+          }
+          .join()
+        }
+      }
+      #expect(notes == [1, 2], "seed \(seed)")
     }
   }
 
@@ -123,6 +140,28 @@ struct IsolatedOrderTests {
       try co_isolated(ledger, reentrant: false) { _ in trace("free") }
     }
     #expect(trace.all == ["cancel", "reentrant", "free"])
+  }
+
+  @Test func `no body begins while another one is on the stack`() async throws {
+    let queue = taggedQueue("nested body")
+    let ledger = Ledger(on: queue)
+    for isReentrant in [false, true] {
+      let seen = try await onCoroutine(on: queue) {
+        let (seen, job) = try co_isolated(ledger) { ledger in
+          let job = co_launch(on: queue, start: .immediate) {
+            try co_isolated(ledger, reentrant: isReentrant) { ledger in
+              ledger.isConsistent = false
+              try co_yield()
+              ledger.isConsistent = true
+            }
+          }
+          return (ledger.isConsistent, job)
+        }
+        try job.join()
+        return seen
+      }
+      #expect(seen)
+    }
   }
 
   @Test func `no body begins while a method of the actor is on the stack`() async throws {
