@@ -104,7 +104,7 @@ struct SpareWorkerTests {
     #expect(pool.spareWorker() == nil)
     for _ in jobs { release.signal() }
     for job in jobs { try await job.value }
-    while !pool.spares.contains(where: \.inbox.isIdle) { await Task.yield() }
+    while !pool.spares.contains(where: { $0.inbox.isIdle }) { await Task.yield() }
     #expect(pool.spareWorker() != nil)
     #expect(pool.spares.count == 64)
   }
@@ -157,7 +157,8 @@ struct SpareWorkerTests {
     }
   }
 
-  @Test(.tags(.realClock)) func `is reported to nobody after the handler was removed, and is helped nevertheless`() async
+  @Test(.tags(.realClock)) func `is reported to nobody after the handler was removed, and is helped nevertheless`()
+    async
   {
     await #expect(processExitsWith: .success) {
       let reports = Locked(0)
