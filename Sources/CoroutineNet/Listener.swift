@@ -138,8 +138,8 @@ public final class Listener: Sendable {
 
   /// The number of connections in a row that may fail before they are accepted.
   ///
-  /// After that the error is thrown: if the system refuses the call itself (seccomp, for example, by EPERM), it takes no
-  /// connection from the backlog, and repeating would never end.
+  /// After that the error is thrown: if the system refuses the call itself (seccomp, for example, with EPERM), it takes
+  /// no connection from the backlog, and repeating would never end.
   private static var mostRefusals: Int { 128 }
 
   /// Whether an error of accept(2) belongs to a connection that has failed before it was accepted.

@@ -137,7 +137,8 @@ struct ListenerTests {
     }
   }
 
-  // Another process that replaces the same socket holds the lock: between its check and its bind nobody else removes it.
+  // Another process that replaces the same socket holds the lock: between its check and its bind nobody else removes
+  // the file.
   @Test func `a stale socket is replaced only under the lock of its directory`() throws {
     let folder = freshPath("locked")
     mkdir(folder, 0o700)

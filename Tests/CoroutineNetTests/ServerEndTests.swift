@@ -114,7 +114,7 @@ struct ServerEndTests {
 
   /// The descriptors of this process that listen at an address.
   private static func listening(at address: SocketAddress) -> [Int32] {
-    (0..<1_024).filter { number in
+    (0..<16_384).filter { number in
       var isListening: Int32 = 0
       var size = socklen_t(MemoryLayout<Int32>.size)
       getsockopt(number, SOL_SOCKET, SO_ACCEPTCONN, &isListening, &size)
