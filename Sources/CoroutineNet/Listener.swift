@@ -39,7 +39,8 @@ public final class Listener: Sendable {
   /// Binds a socket to `address`, and listens.
   ///
   /// Never suspends; any thread. With port 0 the system chooses the port. A port that has connections in TIME_WAIT can
-  /// be bound again. ``SocketAddress/any(port:)`` serves IPv4 as well.
+  /// be bound again. ``SocketAddress/any(port:)`` serves IPv4 as well. If another process replaces a socket in the same
+  /// directory, the call may block until that has ended, half a second at most.
   ///
   /// - Throws: ``NetError``: `EADDRINUSE` if another socket has the address, `EACCES` if this user may not have it.
   public static func bind(_ address: SocketAddress, options: Options = .init()) throws -> Listener {
