@@ -153,7 +153,7 @@ let package = Package(
     .testTarget(name: "CCoroutineTests", dependencies: ["CCoroutine", "CTestSupport", "CExceptions"]),
     .testTarget(
       name: "CoroutineNetTests",
-      dependencies: ["CoroutineNet", "CoroutineTesting", "Coroutine", "CTestSupport"]
+      dependencies: ["CoroutineNet", "CoroutineTesting", "Coroutine", "CCoroutine", "CTestSupport"]
     ),
     .testTarget(
       name: "CoroutineTests",

@@ -39,7 +39,8 @@ public final class Listener: Sendable {
   /// Binds a socket to `address`, and listens.
   ///
   /// Never suspends; any thread. With port 0 the system chooses the port. A port that has connections in TIME_WAIT can
-  /// be bound again. ``SocketAddress/any(port:)`` serves IPv4 as well.
+  /// be bound again. ``SocketAddress/any(port:)`` serves IPv4 as well. If another process replaces a socket in the same
+  /// directory, the call may block until that has ended, half a second at most.
   ///
   /// - Throws: ``NetError``: `EADDRINUSE` if another socket has the address, `EACCES` if this user may not have it.
   public static func bind(_ address: SocketAddress, options: Options = .init()) throws -> Listener {
@@ -83,8 +84,9 @@ public final class Listener: Sendable {
   /// coroutine is cancelled, it throws at once, and no connection is consumed.
   ///
   /// - Throws: ``NetError``: `.closed` after a close, also if the listener is closed while it waits; `EMFILE` or
-  ///   `ENFILE` if no descriptor is free: the connection stays in the backlog, and a later call accepts it. The
-  ///   cancellation error. `CoroutineError.notInCoroutine` outside a coroutine.
+  ///   `ENFILE` if no descriptor is free: the connection stays in the backlog, and a later call accepts it; `EPERM` and
+  ///   others if the system refuses one connection after the other, 128 times. The cancellation error.
+  ///   `CoroutineError.notInCoroutine` outside a coroutine.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func accept() throws -> Connection {
     while true {
@@ -103,11 +105,12 @@ public final class Listener: Sendable {
     var remote: SocketAddress?
     let number = try NetError.translating("accepting at", address) {
       try socket.attempt(.reading) { listener in
-        while true {
-          var number: Int32 = 0
+        var number: Int32 = 0
+        for _ in 0..<Self.mostRefusals {
           remote = SocketAddress.read { number = clinux_accept(listener, $0, $1) }
-          if number >= 0 || !Self.isTransient(-number) { return .init(Int64(number)) }
+          if number >= 0 || !Self.isTransient(-number) { break }
         }
+        return .init(Int64(number))
       }
     }
     guard let number else { return nil }
@@ -134,10 +137,16 @@ public final class Listener: Sendable {
     try NetError.translating("accepting at", address) { try socket.wait(.reading) }
   }
 
+  /// The number of connections in a row that may fail before they are accepted.
+  ///
+  /// After that the error is thrown: if the system refuses the call itself (seccomp, for example, with EPERM), it takes
+  /// no connection from the backlog, and repeating would never end.
+  private static var mostRefusals: Int { 128 }
+
   /// Whether an error of accept(2) belongs to a connection that has failed before it was accepted.
-  private static func isTransient(_ code: Int32) -> Bool {
+  static func isTransient(_ code: Int32) -> Bool {
     switch code {
-    case ECONNABORTED, EPROTO, ENETDOWN, ENOPROTOOPT, EHOSTDOWN, ENONET, EHOSTUNREACH, ENETUNREACH, EINTR: true
+    case ECONNABORTED, EPROTO, ENETDOWN, ENOPROTOOPT, EHOSTDOWN, ENONET, EHOSTUNREACH, ENETUNREACH: true
     // A firewall has refused the connection; the connection's protocol does not have an option of the listener.
     case EPERM, EOPNOTSUPP: true
     default: false

@@ -5,8 +5,12 @@ public enum Server {
   /// The options of a server: how it accepts, and how it ends.
   public struct Options: Sendable {
     /// The largest number of connections at once; at the limit the server accepts no more until one ends.
+    ///
+    /// Zero and negative numbers count as 1. `.max` means no limit.
     public var maxConnections = 100_000
     /// The time in which handlers may finish after the server was cancelled or stopped.
+    ///
+    /// A cancellation after a stop ends it at once.
     public var drain: Duration = .seconds(10)
     /// The size of the stack of each handler.
     ///
@@ -40,6 +44,9 @@ public enum Server {
   /// the server stops accepting and closes its listeners. Handlers may continue for ``Options/drain``. Those that have
   /// not ended by then are cancelled. The function returns, without an error, when the last handler has ended.
   ///
+  /// A cancellation that comes after a stop cancels the handlers at once: the second signal in a program of `co_main`,
+  /// or the end of the time of `Scope.stop(within:)`.
+  ///
   /// - Parameters:
   ///   - address: The address to serve. With port 0 the system chooses one.
   ///   - options: The limits, and the end of the server.
@@ -60,41 +67,68 @@ public enum Server {
     defer { for listener in listeners { listener.close() } }
     onListening?(listeners[0].address)
     let service = Service(options, handle)
-    var failures: [any Error] = []
+    var failure: (any Error)?
     do {
-      try co_scope { accepting in
+      try co_scope { outside in
         // Children of a scope inside the shield are not cancelled with this coroutine; those of the scope outside are,
         // also while this coroutine waits in the shield.
         try co_shield {
           try co_supervise { handlers in
-            let acceptors = listeners.enumerated().map { index, listener in
-              accepting.launch(name: "accept", onWorker: listeners.count > 1 ? index : nil) { () -> (any Error)? in
-                // A server ends as a whole: if one listener ends, all listeners are closed.
-                defer { for listener in listeners { listener.close() } }
-                return service.accept(listener, into: handlers)
-              }
+            let end = accept(listeners, into: handlers, of: service, outside)
+            for listener in listeners { listener.close() }
+            if case .failed(let error) = end { failure = error }
+            // The cancellation that ends the accepting does not end the drain as well, unless the server has been told
+            // to stop.
+            if case .cancelled = end, !co_isStopping {
+              service.waitForHandlers()
+            } else {
+              // In a scope that is cancelled the child does not run, and ends at once.
+              _ = try? outside.launch(name: "drain") { service.waitForHandlers() }.join()
             }
-            let stop = accepting.launch(name: "stop") {
-              try co_await(co_stopping)
-              for listener in listeners { listener.close() }
-            }
-            for acceptor in acceptors {
-              // An acceptor that was cancelled before it began throws.
-              if let failure = (try? acceptor.join()) ?? nil { failures.append(failure) }
-            }
-            stop.cancel()
-            service.drain(handlers)
+            service.cancel(handlers)
           }
         }
       }
     } catch {
       if !co_isCancelled { throw error }
     }
-    // A cancelled acceptor closes all listeners. So another acceptor may get `closed` before its own cancellation. A
-    // stop closes the listeners as well.
-    if co_isCancelled || co_isStopping, failures.allSatisfy({ $0 as? NetError == .closed }) { return }
-    // The failure of one listener closes the others, so the first error that is not `closed` is the cause.
-    if let failure = failures.first(where: { $0 as? NetError != .closed }) ?? failures.first { throw failure }
+    if let failure { throw failure }
+  }
+
+  private enum End: Sendable {
+    case stopped
+    case cancelled
+    case failed(any Error)
+  }
+
+  /// Accepts until the server is stopped or cancelled, or until a listener fails.
+  ///
+  /// Each of these cancels all acceptors, also those that wait for the end of a connection because the server is at its
+  /// limit. It returns when they have ended.
+  private static func accept(
+    _ listeners: [Listener],
+    into handlers: Scope,
+    of service: Service,
+    _ outside: Scope
+  ) -> End {
+    let accepting = outside.launch(name: "accepting") { () throws -> End in
+      do {
+        try co_scope { scope in
+          for (index, listener) in listeners.enumerated() {
+            _ = scope.launch(name: "accept", onWorker: listeners.count > 1 ? index : nil) {
+              try service.accept(listener, into: handlers)
+            }
+          }
+          try co_await(co_stopping)
+          scope.cancel()
+        }
+        return .stopped
+      } catch {
+        return co_isCancelled ? .cancelled : .failed(error)
+      }
+    }
+    // It throws if it was cancelled before it began.
+    return (try? accepting.join()) ?? .cancelled
   }
 
   private static func bind(_ address: SocketAddress, _ options: Options) throws -> [Listener] {

@@ -19,7 +19,8 @@ final class Service: Sendable {
   init(_ options: Server.Options, _ handle: @escaping @Sendable (Connection) throws -> Void) {
     self.options = options
     self.handle = handle
-    permits = FairSemaphore(max(1, options.maxConnections))
+    // A semaphore counts no further.
+    permits = FairSemaphore(min(max(1, options.maxConnections), .max / 2))
   }
 
   /// Counts one connection of the server until it is released.
@@ -37,8 +38,8 @@ final class Service: Sendable {
 
   /// Accepts until it is cancelled, and launches a handler for each connection.
   ///
-  /// Returns the error of the listener; nil after a cancellation.
-  func accept(_ listener: Listener, into handlers: Scope) -> (any Error)? {
+  /// Throws the error of the listener, or the cancellation error.
+  func accept(_ listener: Listener, into handlers: Scope) throws {
     var pause = Pause()
     while true {
       do {
@@ -49,13 +50,11 @@ final class Service: Sendable {
           // No permit is held during this wait, because other listeners may have a connection.
           try listener.waitUntilAcceptable()
         }
-      } catch let error as NetError where Self.isShortage(error.code) {
+      } catch let error as NetError where Self.isShortage(error.code) || Listener.isTransient(error.code) {
         // The connection stays in the listener's queue, unless the memory for its record is what is short: then it is
-        // closed. A descriptor may become free at any time.
+        // closed. A descriptor may become free at any time. Or the system goes on refusing: it may stop doing so.
         if pause.isFirst { options.onError?(error, listener.address) }
-        if (try? co_delay(pause.next())) == nil { return nil }
-      } catch {
-        return co_isCancelled ? nil : error
+        try co_delay(pause.next())
       }
     }
   }
@@ -87,9 +86,11 @@ final class Service: Sendable {
     }
   }
 
-  /// Waits for the handlers for at most `drain`, and cancels those that have not ended by then.
-  func drain(_ handlers: Scope) {
-    try? co_timeout(options.drain) { try live.join() }
+  /// Suspends until the handlers have ended, for `drain` at most, or until the coroutine is cancelled.
+  func waitForHandlers() { try? co_timeout(options.drain) { try live.join() } }
+
+  /// Cancels the handlers that have not ended.
+  func cancel(_ handlers: Scope) {
     isDraining.store(true, ordering: .relaxed)
     handlers.cancel()
   }

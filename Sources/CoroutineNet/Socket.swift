@@ -26,10 +26,12 @@ enum Socket {
   /// Binds a socket, and returns the owner of its Unix path; nil if there is no path to remove.
   static func bind(_ socket: WatchedDescriptor, _ address: SocketAddress, unlinks: Bool) throws -> UnixPath? {
     let path = UnixPath(address, unlinks: unlinks)
-    path?.removeIfStale()
-    let code = address.withSystem {
-      Glibc.bind(socket.number, $0.assumingMemoryBound(to: sockaddr.self), $1) == 0 ? 0 : errno
+    func bindNow() -> Int32 {
+      address.withSystem {
+        Glibc.bind(socket.number, $0.assumingMemoryBound(to: sockaddr.self), $1) == 0 ? 0 : errno
+      }
     }
+    let code = path?.replacingStale(bindNow) ?? bindNow()
     guard code == 0 else { throw NetError(code: code, "binding", address) }
     path?.remember()
     return path

@@ -9,7 +9,12 @@ import Synchronization
 /// - before the bind, a socket that no process has open, as a crash leaves it;
 /// - after the close, the file that the bind created.
 ///
-/// A regular file is never removed, nor is a socket that another process has bound to the path since.
+/// A regular file is never removed.
+///
+/// Two processes may find the same stale socket: after one has replaced it, the other must not remove the new one. So
+/// the check, the removal and the bind are one step, under a lock of the directory (flock), which all users of this
+/// class take. Another program that binds to the path does not take it. Its socket is removed only if it is bound
+/// between the comparison of the file's identity and the removal, which follow each other directly.
 final class UnixPath: Sendable {
   private let path: String
   private let address: SocketAddress
@@ -28,17 +33,43 @@ final class UnixPath: Sendable {
     return UInt64(status.st_ino)
   }
 
+  /// Calls `bind` after it has removed the file, if that is a socket that no process has open.
+  func replacingStale(_ bind: () -> Int32) -> Int32 {
+    // Without the file there is nothing to remove.
+    guard socketInode() != nil, let directory = lockedDirectory() else { return bind() }
+    defer { close(directory) }
+    removeIfStale()
+    return bind()
+  }
+
+  /// Opens and locks the directory of the file; nil if that is not possible.
+  ///
+  /// The others hold the lock for a few system calls. It does not wait for ever for a program that uses the same lock
+  /// for something else: after half a second the file stays, and the bind fails.
+  private func lockedDirectory() -> Int32? {
+    let end = path.lastIndex(of: "/")
+    let folder = end.map { $0 == path.startIndex ? "/" : String(path[..<$0]) } ?? "."
+    let directory = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+    guard directory >= 0 else { return nil }
+    for _ in 0..<500 {
+      if flock(directory, LOCK_EX | LOCK_NB) == 0 { return directory }
+      usleep(1_000)
+    }
+    close(directory)
+    return nil
+  }
+
   /// Removes the file if it is a socket that no process has open.
   ///
   /// It connects a datagram socket to the path, which an owner of the path does not notice. The kernel refuses the
   /// connection if no process has the socket open, and reports EPROTOTYPE if a stream socket has the path.
-  func removeIfStale() {
-    guard socketInode() != nil else { return }
+  private func removeIfStale() {
+    guard let stale = socketInode() else { return }
     let probe = clinux_socket(AF_UNIX, false)
     guard probe >= 0 else { return }
     defer { close(probe) }
     let code = address.withSystem { connect(probe, $0.assumingMemoryBound(to: sockaddr.self), $1) == 0 ? 0 : errno }
-    if code == ECONNREFUSED { unlink(path) }
+    if code == ECONNREFUSED, socketInode() == stale { unlink(path) }
   }
 
   /// Stores the inode of the file that the bind has created.

@@ -124,6 +124,77 @@ struct ConnectTests {
     }
   }
 
+  /// A result that notes its release.
+  private final class Noted: Sendable {
+    let released: Locked<[Int]>
+    let index: Int
+    init(_ index: Int, _ released: Locked<[Int]>) { (self.index, self.released) = (index, released) }
+    deinit { released.withLock { $0.append(index) } }
+  }
+
+  @Test func `attempts that succeed after the first one are released, so that their connections are closed`() throws {
+    for seed in 0..<20 as Range<UInt64> {
+      let (made, released) = (Locked(0), Locked<[Int]>([]))
+      let addresses = (0..<4).map { SocketAddress.loopback(port: UInt16($0)) }
+      let winner = try World(seed: seed).run {
+        let winner = try ConnectRace.first(of: addresses, apart: .milliseconds(250)) { address in
+          let index = Int(address.port ?? 0)
+          // The first three end at the same time, the last one later, and none of them sees the cancellation.
+          try co_shield { try co_delay(.milliseconds(index == 3 ? 2_000 : 1_000 - 250 * index)) }
+          made.withLock { $0 += 1 }
+          return Noted(index, released)
+        }
+        #expect(made.current == 4, "seed \(seed)")
+        return winner
+      }
+      #expect(Set(released.current) == Set(0..<4).subtracting([winner.index]), "seed \(seed)")
+      #expect(released.current.count == 3, "seed \(seed)")
+    }
+  }
+
+  /// Whether the resolver of the C library asks name servers, and so reads the file HOSTALIASES.
+  private static var asksNameServers: Bool {
+    guard let file = fopen("/etc/nsswitch.conf", "r") else { return false }
+    defer { fclose(file) }
+    var line = [CChar](repeating: 0, count: 1_000)
+    while fgets(&line, 1_000, file) != nil {
+      let words = String(decoding: line.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
+      if words.hasPrefix("hosts:") { return words.contains("dns") }
+    }
+    return false
+  }
+
+  @Test(.enabled(if: asksNameServers, "the resolver does not read HOSTALIASES"))
+  func `a lookup that blocks leaves its queue free, and a cancellation ends the wait at once`() async {
+    await #expect(processExitsWith: .success) {
+      // A lookup on the queue itself would block this test for ever.
+      alarm(100)
+      let pipe = freshPath("aliases")
+      mkfifo(pipe, 0o600)
+      // A resolver that opens the pipe waits there for its end.
+      setenv("HOSTALIASES", pipe, 1)
+      try await co_launch(on: DispatchQueue(label: "looking up")) {
+        let lookups = [
+          co_launch { _ = try SocketAddress.resolve("co-net-nowhere", port: 1) },
+          co_launch { _ = try Connection.connect(host: "co-net-nowhere", port: 1) },
+        ]
+        var writer: Int32 = -1
+        // Only if a resolver has opened it. This coroutine is on the queue of the lookups.
+        try until {
+          writer = open(pipe, O_WRONLY | O_NONBLOCK)
+          return writer >= 0
+        }
+        #expect(lookups.allSatisfy { !$0.isFinished })
+        for lookup in lookups { lookup.cancel() }
+        for lookup in lookups { #expect(throws: CancellationError.self) { try lookup.join() } }
+      }
+      .value
+      unlink(pipe)
+      // Without the resolver's threads, which still wait.
+      _exit(0)
+    }
+  }
+
   @Test func `a wait for a socket of the real world is declared in a world`() throws {
     let result = try World().run {
       let (one, other) = try World.outside { try Connection.pair() }

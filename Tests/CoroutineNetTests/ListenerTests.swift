@@ -137,6 +137,31 @@ struct ListenerTests {
     }
   }
 
+  // Another process that replaces the same socket holds the lock: between its check and its bind nobody else removes
+  // the file.
+  @Test func `a stale socket is replaced only under the lock of its directory`() throws {
+    let folder = freshPath("locked")
+    mkdir(folder, 0o700)
+    defer { rmdir(folder) }
+    let path = "\(folder)/socket"
+    let address = try SocketAddress.unix(path)
+    var keeps = Listener.Options()
+    keeps.unlinkPath = false
+    try Listener.bind(address, options: keeps).close()
+    defer { unlink(path) }
+    try co_launch { try waitUntilRefused(by: address) }.wait()
+    let directory = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+    #expect(flock(directory, LOCK_EX) == 0)
+    #expect(code { try Listener.bind(address) } == EADDRINUSE)
+    #expect(access(path, F_OK) == 0)
+    // Without a file there is nothing to replace.
+    let other = try Listener.bind(.unix("\(path)2"))
+    other.close()
+    close(directory)
+    try Listener.bind(address).close()
+    #expect(access(path, F_OK) != 0)
+  }
+
   @Test func `an abstract socket needs no file`() async throws {
     try await onCoroutine {
       let address = try SocketAddress.unix("@co-net-\(getpid())")

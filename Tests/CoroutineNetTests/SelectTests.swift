@@ -138,6 +138,47 @@ struct SelectTests {
     }
   }
 
+  @Test func `a closed listener ends a select with an error, before it and while it waits`() async throws {
+    try await onCoroutine {
+      let listener = try Listener.bind(.loopback(port: 0))
+      let waiting = co_launch { netError { try co_select { listener.onAccept { _ in } } } }
+      try until { listener.socket.isAwaited(.reading) }
+      listener.close()
+      #expect(try waiting.join() == .closed)
+      #expect(throws: NetError.closed) { try co_select { listener.onAccept { _ in } } }
+      // Another case may be chosen although the listener is closed.
+      let answer = Promise.value(7)
+      let chosen = try co_select(biased: true) {
+        answer.onAwait { try $0.get() }
+        listener.onAccept { _ in 0 }
+      }
+      #expect(chosen == 7)
+    }
+  }
+
+  // On one queue, so that the test accepts after the select was woken and before its coroutine runs.
+  @Test func `a selected case whose connection another coroutine has accepted waits for the next one`() async throws {
+    try await co_launch(on: DispatchQueue(label: "accepting")) {
+      // A connection to a local socket is there at once.
+      let listener = try Listener.bind(try .unix("@co-net-overtaken-\(getpid())"))
+      let job = co_launch {
+        try co_select { listener.onAccept { try $0.read(upTo: 1) } }
+      }
+      try until { listener.socket.isAwaited(.reading) }
+      let first = try Connection.connect(to: listener.address)
+      while listener.socket.isAwaited(.reading) { sched_yield() }
+      let overtaking = try #require(try listener.acceptNow())
+      #expect(!job.isFinished)
+      try until { listener.socket.isAwaited(.reading) }
+      let second = try Connection.connect(to: listener.address)
+      try second.write([2])
+      #expect(try job.join() == [2])
+      try first.write([1])
+      #expect(try overtaking.read(upTo: 1) == [1])
+    }
+    .value
+  }
+
   @Test func `a dump names the descriptor that a select waits for`() async throws {
     // On a queue of its own: a dump of everything would hold the jobs of other tests for a moment.
     try await co_launch(on: DispatchQueue(label: "selecting")) {

@@ -48,7 +48,10 @@ extension WatchedDescriptor {
   ) throws -> Int64 {
     while true {
       _ = try Carrier.beginWaiting()
-      if let result = try attempt(direction, call) { return result }
+      if let result = try attempt(direction, call) {
+        if result >= Carrier.bytesOfWait, simulated == nil { Carrier.countBytes(result) }
+        return result
+      }
       beforeWaiting()
       try wait(direction)
     }

@@ -96,6 +96,18 @@ struct Carrier: ~Copyable {
     return carrier.pointee.waitsLeft < 0 ? giveWayIfOverdue(carrier, job, source) : carrier
   }
 
+  /// Counts the bytes that a system call of the running coroutine has copied, as waits.
+  ///
+  /// A call that copies a megabyte takes as long as some hundred short ones. So a peer that never makes the coroutine
+  /// wait does not keep the others waiting either: the next wait reads the clock after a megabyte at the latest.
+  static func countBytes(_ count: Int64) {
+    let counted = Int(min(count / bytesOfWait, Int64(waits)))
+    if let carrier = current { carrier.pointee.waitsLeft &-= counted }
+  }
+
+  /// The number of bytes that counts as a wait.
+  static var bytesOfWait: Int64 { 4_096 }
+
   /// The number of waits between two reads of the clock; one read costs as much as ten settled awaits.
   @usableFromInline static var waits: Int { 256 }
 

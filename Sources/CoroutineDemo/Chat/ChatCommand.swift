@@ -12,8 +12,8 @@ struct ChatCommand: ParsableCommand {
 
       A client that says nothing for --idle seconds is sent away; an empty line is a sign of life. So is one that reads \
       too slowly: at most --backlog lines wait for it. Ctrl-C, or SIGTERM, stops the server: it says good-bye to \
-      every client, and ends when all have gone, or after \(ChatOptions().drain.readable). A second signal changes \
-      nothing of that.
+      every client, and ends when all have gone, or after \(ChatOptions().drain.readable). A second signal ends \
+      it at once.
 
       EXIT CODES
         0    stopped by Ctrl-C or SIGTERM

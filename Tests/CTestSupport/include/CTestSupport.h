@@ -36,6 +36,10 @@ int cts_next_descriptor(void);
 /// limit before.
 unsigned long cts_limit_descriptors(unsigned long limit);
 
+/// Lets every accept4 of this process fail with `code`, for ever, before it takes a connection (seccomp). Returns 0, or
+/// an error number if the kernel has no such filters.
+int cts_refuse_accept(int code);
+
 /// The processor time, in ns, of a switch there and back on this processor, without any mitigation: with equal sticky
 /// floating-point flags on both sides, or with different ones. Long runs, the best of several. x86-64.
 double cts_round_trip(int flags_differ);

@@ -18,6 +18,8 @@ final class NetSoak: Sendable {
     case reset
     /// The deadline of the client's timeout passes at a random moment.
     case timeout
+    /// The client's coroutine is cancelled at a random moment.
+    case cancelled
     /// The server closes after some bytes.
     case serverCloses
     /// The server's handler fails after some bytes.
@@ -76,11 +78,11 @@ final class NetSoak: Sendable {
       seed: random.next()
     )
     do {
-      if ending == .timeout {
-        let limit = Duration.microseconds(Int.random(in: 0..<3_000, using: &random))
-        try co_timeout(limit) { try talk.run(&random) }
-      } else {
-        try talk.run(&random)
+      let limit = Duration.microseconds(Int.random(in: 0..<3_000, using: &random))
+      switch ending {
+      case .timeout: try co_timeout(limit) { try talk.run(&random) }
+      case .cancelled: try talk.run(random, cancelledAfter: limit)
+      default: try talk.run(&random)
       }
     } catch {
       if !talk.mayThrow(error) { find("conversation \(part), \(ending): \(error)") }
@@ -91,7 +93,7 @@ final class NetSoak: Sendable {
 }
 
 /// The client's side of one conversation.
-private struct Talk {
+private struct Talk: Sendable {
   let soak: NetSoak
   let connection: Connection
   let ending: NetSoak.Ending
@@ -114,6 +116,17 @@ private struct Talk {
       let received = try reader.join()
       if ending == .complete, received != count { soak.find("\(received) of \(count) bytes came back") }
     }
+  }
+
+  /// Talks in a coroutine of its own, which is cancelled after some time.
+  func run(_ random: SeededRandom, cancelledAfter time: Duration) throws {
+    let job = co_launch {
+      var random = random
+      try run(&random)
+    }
+    try co_delay(time)
+    job.cancel()
+    try job.join()
   }
 
   /// Reads and compares up to the end of the stream, or up to `cut` bytes; then it ends the connection.
@@ -144,11 +157,12 @@ private struct Talk {
 
   /// Whether the conversation's ending explains the error.
   func mayThrow(_ error: any Error) -> Bool {
-    if ending == .timeout { return error is TimeoutError || isCutOff(error) }
     switch ending {
+    case .timeout: return error is TimeoutError || isCutOff(error)
+    case .cancelled: return error is CancellationError || isCutOff(error)
     case .complete: return false
     case .close, .reset: return (error as? NetError) == .closed || isCutOff(error)
-    case .serverCloses, .serverFails, .timeout: return isCutOff(error)
+    case .serverCloses, .serverFails: return isCutOff(error)
     }
   }
 

@@ -91,6 +91,24 @@ struct SpareWorkerTests {
     #expect(pool.spares.count == 1)
   }
 
+  @Test func `has 64 spare workers at most`() async throws {
+    let pool = ownWorkers("limit", count: 1)
+    pool.watching.store(true, ordering: .relaxed)
+    let release = DispatchSemaphore(value: 0)
+    var jobs: [Job<Void>] = []
+    for _ in 0..<64 {
+      let spare = try #require(pool.spareWorker())
+      jobs.append(co_launch(on: spare.currentQueue) { release.wait() })
+    }
+    #expect(pool.spares.count == 64)
+    #expect(pool.spareWorker() == nil)
+    for _ in jobs { release.signal() }
+    for job in jobs { try await job.value }
+    while !pool.spares.contains(where: { $0.inbox.isIdle }) { await Task.yield() }
+    #expect(pool.spareWorker() != nil)
+    #expect(pool.spares.count == 64)
+  }
+
   @Test func `blocked spare workers are helped by further ones`() async throws {
     let pool = ownWorkers("spares", count: 1)
     let release = DispatchSemaphore(value: 0)
@@ -152,6 +170,35 @@ struct SpareWorkerTests {
         found.count == 1 && found[0].coroutine?.contains("greedy") == true && found[0].duration >= .milliseconds(20)
         && found[0].description.contains("co_blocking")
       exit(isRight ? 0 : 1)
+    }
+  }
+
+  // The watchdog looks at the workers by the real clock.
+  @Test(.tags(.realClock)) func `is reported after 100 ms, unless another time is chosen`() async {
+    await #expect(processExitsWith: .success) {
+      let reports = Locked<[Stall]>([])
+      CoroutineRuntime.onStall(after: .milliseconds(1)) { _ in }
+      CoroutineRuntime.onStall { stall in reports.withLock { $0.append(stall) } }
+      #expect(Stall.threshold == 100_000_000)
+      try await co_launch { while reports.current.isEmpty { sched_yield() } }.value
+      #expect(reports.current[0].duration >= .milliseconds(100))
+    }
+  }
+
+  @Test(.tags(.realClock)) func `is reported to nobody after the handler was removed, and is helped nevertheless`()
+    async
+  {
+    await #expect(processExitsWith: .success) {
+      let reports = Locked(0)
+      CoroutineRuntime.onStall(after: .milliseconds(1)) { _ in reports.withLock { $0 += 1 } }
+      CoroutineRuntime.onStall(after: .milliseconds(1), nil)
+      let pool = ownWorkers("silent", count: 1)
+      try await whileBlocked(pool) {
+        // Each is behind a coroutine that has stalled a worker.
+        for _ in 0..<3 { try await onCoroutine(on: pool.workers[0].currentQueue) {} }
+      }
+      #expect(!pool.spares.isEmpty)
+      #expect(reports.current == 0)
     }
   }
 }

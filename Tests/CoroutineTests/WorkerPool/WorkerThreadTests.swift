@@ -38,15 +38,31 @@ struct WorkerThreadTests {
     #expect(threads.current.count <= 1 + pool.spares.count)
   }
 
-  // A worker sleeps in its poller until the timer is due.
-  @Test(.tags(.realClock)) func `wakes for a timer although nobody sends anything`() async throws {
-    let pool = ownWorkers("timers")
+  /// Where a worker without work sleeps: on its word, or in its poller if a coroutine has waited for a descriptor.
+  enum Bed: CaseIterable { case word, poller }
+
+  private func workers(_ label: String, sleepingIn bed: Bed) async throws -> WorkerPool {
+    let pool = ownWorkers(label)
+    if bed == .poller {
+      let pipe = PipePair()
+      let waiter = co_launch(on: pool.workers[0].currentQueue) { try co_wait(readable: pipe.reader) }
+      while !waiter.record.seemsWaiting { await Task.yield() }
+      pipe.put()
+      try await waiter.value
+    }
+    #expect(pool.workers.map(\.hasPoller) == (bed == .poller ? [true, true] : [false, false]))
+    return pool
+  }
+
+  @Test(.tags(.realClock), arguments: Bed.allCases)
+  func `wakes for a timer although nobody sends anything`(_ bed: Bed) async throws {
+    let pool = try await workers("timers", sleepingIn: bed)
     for _ in 0..<50 { try await co_launch(on: pool.workers[0].currentQueue) { try co_delay(.microseconds(300)) }.value }
   }
 
-  // A worker sleeps in its poller until the timer is due.
-  @Test(.tags(.realClock)) func `wakes for an earlier timer than the one it sleeps for`() async throws {
-    let pool = ownWorkers("earlier")
+  @Test(.tags(.realClock), arguments: Bed.allCases)
+  func `wakes for an earlier timer than the one it sleeps for`(_ bed: Bed) async throws {
+    let pool = try await workers("earlier", sleepingIn: bed)
     let late = co_launch(on: pool.workers[0].currentQueue) { try co_delay(.seconds(3600)) }
     let early = co_launch(on: pool.workers[0].currentQueue) { try co_delay(.milliseconds(1)) }
     try await early.value
