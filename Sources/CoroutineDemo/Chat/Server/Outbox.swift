@@ -15,7 +15,9 @@ struct Outbox: Sendable {
   /// Creates an open, empty outbox.
   init(capacity: Int) { self.capacity = capacity }
 
-  /// Returns false if there was no room for the line. Never suspends.
+  /// Returns false if there was no room for the line.
+  ///
+  /// Never suspends.
   func trySend(_ line: [UInt8]) -> Bool {
     guard lines.count < capacity else { return false }
     _ = lines.trySend(line)
