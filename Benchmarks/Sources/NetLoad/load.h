@@ -1,7 +1,7 @@
 // A load generator for the servers of `run-net`, on loopback. It compares every byte that a server sends.
 //
 // Each connection has at most one exchange at a time: it sends a request, and receives the response. A request of an
-// echo is 64 bytes that no other exchange has, so bytes of another connection or of another exchange are wrong bytes.
+// echo is a line of 64 bytes that no other exchange has, so bytes of another connection or exchange are wrong bytes.
 #pragma once
 
 #include <stdbool.h>

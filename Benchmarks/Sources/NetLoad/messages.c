@@ -23,9 +23,11 @@ size_t make_request(enum kind kind, unsigned char *request, uint32_t number, uin
     return sizeof request_text - 1;
   }
   for (size_t i = 0; i < MESSAGE / 8; i++) {
-    uint64_t bytes = word(number, exchange, i);
+    // From @ to DEL, so that only the last byte is the end of a line: a server may read lines.
+    uint64_t bytes = (word(number, exchange, i) & 0x3f3f3f3f3f3f3f3fu) | 0x4040404040404040u;
     memcpy(request + 8 * i, &bytes, sizeof bytes);
   }
+  request[MESSAGE - 1] = '\n';
   return MESSAGE;
 }
 

@@ -8,6 +8,7 @@ import MinimalHTTP
 //
 //   --deadline    each read has a deadline
 //   --arrays      reads return arrays, so a connection has no buffer while it waits
+//   --lines       lines are read by a BufferedReader, which has no buffer while it waits
 //   --small-stack the stack of each connection has 16 KiB
 //   --listeners   each worker has a listener of its own (SO_REUSEPORT)
 //   --machine     prints the processor, and what makes the numbers worth less, in place of serving
@@ -28,14 +29,15 @@ struct NetServer {
       return
     }
     let reading: Session.Reading =
-      has("--deadline") ? .withDeadline : has("--arrays") ? .asArrays : .intoBuffer
+      has("--deadline")
+      ? .withDeadline : has("--arrays") ? .asArrays : has("--lines") ? .asLines : .intoBuffer
     var options = Server.Options()
     options.listener.reusePort = has("--listeners")
     // The clients reset their connections at the end.
     options.onError = { _, _ in }
     if has("--small-stack") { options.stack = .bytes(16 * 1_024) }
     guard arguments == ["echo"] || arguments == ["http"] else {
-      complain("error: use net-server echo|http [--deadline | --arrays] [--small-stack] [--listeners]")
+      complain("error: use net-server echo|http [--deadline | --arrays | --lines] [--small-stack] [--listeners]")
       exit(2)
     }
     let answersHTTP = arguments == ["http"]

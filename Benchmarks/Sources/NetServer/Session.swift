@@ -12,6 +12,8 @@ struct Session {
     case withDeadline
     /// As arrays: the connection has no buffer while it waits.
     case asArrays
+    /// As lines, by a BufferedReader, which has no buffer while it waits.
+    case asLines
   }
 
   private static var capacity: Int { 4096 }
@@ -20,10 +22,15 @@ struct Session {
   let reading: Reading
 
   func echo() throws {
+    if reading == .asLines { return try forEachLine { try connection.write(Array("\($0)\n".utf8)) } }
     try forEachRead { try connection.write($0) }
   }
 
   func answer() throws {
+    if reading == .asLines {
+      // The empty line ends a request.
+      return try forEachLine { if $0.isEmpty { try connection.write(response) } }
+    }
     var counter = RequestCounter()
     try forEachRead { bytes in
       switch counter.ends(in: bytes) {
@@ -51,6 +58,12 @@ struct Session {
         try body(UnsafeRawBufferPointer(rebasing: buffer[..<count]))
       }
     }
+  }
+
+  @inline(never)
+  private func forEachLine(_ body: (String) throws -> Void) throws {
+    var reader = BufferedReader(connection, capacity: Self.capacity)
+    while let line = try reader.readLine() { try body(line) }
   }
 
   private func read(into buffer: UnsafeMutableRawBufferPointer) throws -> Int {

@@ -6,8 +6,8 @@ import Harness
 
 // Async code called from coroutines, and coroutines awaited by async code, beside what Swift Concurrency needs for it
 // in the same process: a Task.immediate, bare and with an executor preference, assumeIsolated, a Task's value; and a
-// Task and a semaphore, which code without coroutines needs to call async code. `await_one_suspension_switches` counts
-// voluntary context switches.
+// Task and a semaphore, which code without coroutines needs to call async code or an actor.
+// `await_one_suspension_switches` counts voluntary context switches.
 
 func addAsync(to suite: inout Suite) {
   addCalls(to: &suite)
@@ -20,6 +20,8 @@ private actor Ledger {
   var balance = 0
 
   init(on queue: DispatchQueue) { executor = CoroutineExecutor(queue) }
+
+  func add() { balance += 1 }
 }
 
 private func addCalls(to suite: inout Suite) {
@@ -74,6 +76,12 @@ private func addCalls(to suite: inout Suite) {
       return ledger.assumeIsolated { $0.balance }
     }.wait()
     expect(balance, equals: count, "calls")
+  }
+  // From a thread that is not the queue's: on it, the semaphore would stop the actor.
+  suite.row("isolated_own_queue", 50_000, owner: "gcd") { count in
+    let ledger = Ledger(on: DispatchQueue(label: "awaited"))
+    waitForTasks(count) { await ledger.add() }
+    waitForTasks(1) { expect(await ledger.balance, equals: count, "calls") }
   }
 }
 

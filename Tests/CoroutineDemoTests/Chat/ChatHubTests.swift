@@ -26,7 +26,7 @@ import Testing
 
   /// A client that is in the room tea, with an outbox of this capacity.
   private static func enter(_ id: Int, _ hub: ActorRef<ChatEvent>, capacity: Int) throws -> Outbox {
-    let outbox = Outbox(.bounded(capacity))
+    let outbox = Outbox(capacity: capacity)
     try hub.tell(.entered(id, outbox))
     try hub.tell(.line(id, "/join tea"))
     return outbox

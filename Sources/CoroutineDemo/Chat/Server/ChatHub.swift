@@ -1,9 +1,6 @@
 #if Demo
 import Coroutine
 
-/// The lines that wait for one client; closed with the `ChatEnding` when its session ends.
-typealias Outbox = Channel<[UInt8]>
-
 /// What the connections tell the hub.
 enum ChatEvent: Sendable {
   case entered(Int, Outbox)
@@ -90,12 +87,12 @@ struct ChatHub {
   private mutating func put(_ line: [UInt8], for id: Int) -> Bool {
     // A client that was sent away by an earlier effect has no outbox any more.
     guard let outbox = outboxes[id] else { return true }
-    guard outbox.trySend(line) == .full else {
+    if outbox.trySend(line) {
       tally.lines += 1
       return true
     }
     outboxes[id] = nil
-    outbox.close(ChatEnding.tooSlow(backlog: backlog))
+    outbox.close(.tooSlow(backlog: backlog))
     tally.tooSlow += 1
     return false
   }

@@ -46,6 +46,7 @@ final class ChatServer: Sendable {
     var server = Server.Options()
     server.maxConnections = options.limit + Self.refusals
     server.drain = options.drain
+    server.stack = ChatSession.stack
     server.onError = { [onError] error, address in onError("\(address): \(error)") }
     return server
   }
