@@ -53,6 +53,10 @@ package final class WatchedDescriptor: @unchecked Sendable {
   ///
   /// True of TCP.
   let shortReadMeansEmpty: Bool
+  /// Whether the descriptor was added to the poller, so that every change of its readiness has an event.
+  ///
+  /// Beside the other small fields: at the end, it would cost each descriptor 16 bytes.
+  let isWatched = Atomic<Bool>(false)
   /// The world's end of a simulated descriptor; nil for a real one, whose system calls cost one more load.
   package let simulated: (any SimulatedEnd)?
   let use: WatchTable.Use
@@ -61,8 +65,6 @@ package final class WatchedDescriptor: @unchecked Sendable {
   ///
   /// A poller with descriptors lives as long as the process.
   let poller = Atomic<UInt>(0)
-  /// Whether the descriptor was added to the poller, so that every change of its readiness has an event.
-  let isWatched = Atomic<Bool>(false)
 
   /// Creates the owner of an open, non-blocking descriptor.
   ///
