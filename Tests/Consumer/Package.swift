@@ -15,6 +15,13 @@ let package = Package(
       name: "Consumer",
       dependencies: [.product(name: "Coroutine", package: "coroutine")]
     ),
+    // Compiled, so that scripts/consumer finds the modules that Refused/Net.swift imports.
+    .target(
+      name: "Net",
+      dependencies: [
+        .product(name: "Coroutine", package: "coroutine"), .product(name: "CoroutineNet", package: "coroutine"),
+      ]
+    ),
     // Linked with --static-swift-stdlib.
     .executableTarget(name: "Static", dependencies: [.product(name: "Coroutine", package: "coroutine")]),
   ],

@@ -1,7 +1,8 @@
 extension CoroutineRuntime {
-  /// Calls `handler` once for each time that a coroutine keeps a thread of the worker pool for `threshold` or longer.
+  /// Calls `handler` once for each time that a coroutine, or a Task that runs there (``WorkerPoolExecutor``), keeps a
+  /// thread of the worker pool for `threshold` or longer.
   ///
-  /// The work that waits behind such a coroutine is taken over by another worker, or by a spare one if all are busy, at
+  /// The work that waits behind it is taken over by another worker, or by a spare one if all are busy, at
   /// most 64. That happens without a handler as well. Coroutines on queues of the program are not watched: a queue has
   /// blocks of its own.
   ///

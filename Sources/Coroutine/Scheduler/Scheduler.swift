@@ -63,6 +63,11 @@ final class Scheduler: @unchecked Sendable {
   /// Written by the drain, which has just read the clock; read by any thread.
   let lastLook = Atomic<UInt64>(0)
 
+  /// Whether the drain, a worker's, runs one of the pool's Swift jobs, for the report of a stall.
+  ///
+  /// Written by the drain (WorkerPool+Swift.swift); read by the watchdog.
+  let runsSwiftJob = Atomic<Bool>(false)
+
   /// A worker's poller, as an unmanaged reference; 0 before the first wait for a descriptor, and on every other
   /// scheduler.
   ///

@@ -1,12 +1,17 @@
 import Synchronization
 
-/// A coroutine that has kept a thread of the worker pool for long, without a suspension.
+/// A coroutine, or a Task that runs on the worker pool, that has kept one of the pool's threads for long, without a
+/// suspension.
 ///
 /// It computes, or it has called a function that blocks the thread. Use ``co_blocking(_:)`` for blocking calls, and
-/// ``co_yield()`` in long computations. See ``CoroutineRuntime/onStall(after:_:)``.
+/// ``co_yield()`` in long computations; in a Task a coroutine that does the former, and `Task.yield()`. See
+/// ``CoroutineRuntime/onStall(after:_:)``.
 public struct Stall: Sendable, CustomStringConvertible {
-  /// The name, the number and the launch site of the coroutine; nil if it was not found among very many.
+  /// The name, the number and the launch site of the coroutine; nil if it was not found among very many, and if
+  /// ``isTask`` is true.
   public let coroutine: String?
+  /// Whether a Task, a part of which the worker ran as a job, has kept the worker; false for a coroutine.
+  public let isTask: Bool
   /// How long the coroutine had kept the worker by then, at least.
   public let duration: Duration
   /// The name of the worker.
@@ -15,7 +20,12 @@ public struct Stall: Sendable, CustomStringConvertible {
   /// A sentence that says what to do.
   public var description: String {
     let milliseconds = duration.components.seconds * 1_000 + duration.components.attoseconds / 1_000_000_000_000_000
-    return "\(coroutine ?? "a coroutine") has kept \(worker) for \(milliseconds) ms without a suspension: "
+    let kept = "has kept \(worker) for \(milliseconds) ms without a suspension: "
+    if isTask {
+      return "a Swift Task's job \(kept)await the value of a coroutine that calls co_blocking for blocking calls, "
+        + "and let long computations await Task.yield"
+    }
+    return "\(coroutine ?? "a coroutine") \(kept)"
       + "move blocking calls into co_blocking, and let long computations call co_yield"
   }
 
@@ -45,15 +55,20 @@ public struct Stall: Sendable, CustomStringConvertible {
 }
 
 extension WorkerPool {
-  /// Reports the coroutine that has kept `worker` to the handler; returns whether there was one to report.
+  /// Reports the coroutine or the Task that has kept `worker` to the handler; returns whether there was one to report.
   ///
   /// Called by the watchdog only.
   func reportStall(of worker: Scheduler, since start: UInt64, _ now: UInt64) -> Bool {
     guard let handler = Stall.currentHandler else { return false }
+    let duration = Duration.nanoseconds(Int64(now - start))
+    if worker.runsSwiftJob.load(ordering: .relaxed) {
+      handler(Stall(coroutine: nil, isTask: true, duration: duration, worker: worker.label))
+      return true
+    }
     let (job, isSure) = running(on: worker)
     // Without a job, the worker's thread is waiting for a processor, or the coroutine has just ended.
     if job == nil, isSure { return false }
-    handler(Stall(coroutine: job?.summary, duration: .nanoseconds(Int64(now - start)), worker: worker.label))
+    handler(Stall(coroutine: job?.summary, isTask: false, duration: duration, worker: worker.label))
     return true
   }
 

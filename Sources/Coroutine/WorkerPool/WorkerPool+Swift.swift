@@ -44,7 +44,11 @@ extension WorkerPool: TaskExecutor {
     guard swiftJobs.isWaiting, let job = swiftJobs.popFirst() else { return false }
     let executor =
       job.pointee.executor == 0 ? asUnownedTaskExecutor() : WorkerPoolExecutor.shared.asUnownedTaskExecutor()
+    // The job runs on the driver's stack, so afterwards this is the same worker and the same thread.
+    let worker = Carrier.current?.pointee.scheduler?.takeUnretainedValue()
+    worker?.runsSwiftJob.store(true, ordering: .relaxed)
     UnownedJob(job).runSynchronously(on: executor)
+    worker?.runsSwiftJob.store(false, ordering: .relaxed)
     return true
   }
 

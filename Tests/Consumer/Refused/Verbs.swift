@@ -3,10 +3,11 @@
 import Coroutine
 import Dispatch
 
-func verbs(_ job: Job<Int>, _ promise: Promise<Int>, _ queue: DispatchQueue) async throws {
+func verbs(_ job: Job<Int>, _ promise: Promise<Int>, _ queue: DispatchQueue, _ host: HostedScheduler) async throws {
   try co_delay(.zero)  // refused
   try co_yield()  // refused
   try co_switch(to: queue)  // refused
+  try co_switch(to: host)  // refused
   _ = try co_suspend { (done: Resumer<Int>) in done.resume(1) }  // refused
   _ = try co_await(job)  // refused
   _ = try co_await { try await job.value }  // refused

@@ -43,7 +43,7 @@ final class Scheduler: @unchecked Sendable {
     case .job(let job): readyQueue.append(job)
     case .interrupt(let job): handleInterrupt(of: job)
     case .work: fatalError("no model with a whole scheduler has work items")
-    case .swiftJob: fatalError("no model enqueues a Swift job")
+    case .swiftJob: fatalError("no model enqueues a Swift job on a scheduler")
     }
   }
 

@@ -24,7 +24,6 @@ private actor Elsewhere {
 @Suite("co_await of async code", .timeLimit(.minutes(5)))
 struct AsyncCallTests {
   @Test func `code that is ready at once leaves neither the thread nor the coroutine's turn`() async throws {
-    let queue = taggedQueue("ready")
     let seen = try await onSerialQueue {
       let other = Trace()
       _ = co_launch { other("ran") }
@@ -32,7 +31,6 @@ struct AsyncCallTests {
       let isSame = try co_await { pthread_equal(pthread_self(), thread) != 0 }
       return (isSame, other.all)
     }
-    _ = queue
     #expect(seen.0)
     #expect(seen.1.isEmpty)
   }

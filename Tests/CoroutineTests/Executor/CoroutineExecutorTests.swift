@@ -19,6 +19,11 @@ actor Ledger {
     return balance
   }
 
+  func add(_ amount: Int, _ visit: @Sendable () -> Void) {
+    visit()
+    balance += amount
+  }
+
   private(set) var notes: [Int] = []
   func note(_ number: Int) { notes.append(number) }
 
@@ -28,7 +33,7 @@ actor Ledger {
 
 @Suite("CoroutineExecutor", .timeLimit(.minutes(5)))
 struct CoroutineExecutorTests {
-  @Test func `two executors of one queue are equal, and one executor to Swift`() {
+  @Test func `two executors of one queue are equal, and one serial executor to Swift`() {
     let queue = taggedQueue("equal")
     let (first, second, other) = (
       CoroutineExecutor(queue), CoroutineExecutor(queue), CoroutineExecutor(taggedQueue("other"))
@@ -55,19 +60,21 @@ struct CoroutineExecutorTests {
     #expect(await ledger.tag() == "actor")
     let isBusy = Locked(false)
     let overlaps = Locked(0)
+    let visit: @Sendable () -> Void = {
+      if isBusy.withLock({ exchange(&$0, with: true) }) { overlaps.withLock { $0 += 1 } }
+      // Another thread, if there were one, would come in here.
+      sched_yield()
+      isBusy.withLock { $0 = false }
+    }
     try await withThrowingTaskGroup(of: Void.self) { group in
       for _ in 0..<4 {
         group.addTask {
-          for _ in 0..<500 { _ = await ledger.add(1) }
+          for _ in 0..<500 { await ledger.add(1, visit) }
         }
         group.addTask {
           try await onCoroutine(on: queue) {
             for _ in 0..<500 {
-              ledger.assumeIsolated {
-                if isBusy.withLock({ exchange(&$0, with: true) }) { overlaps.withLock { $0 += 1 } }
-                $0.balance += 1
-                isBusy.withLock { $0 = false }
-              }
+              ledger.assumeIsolated { $0.add(1, visit) }
               try co_yield()
             }
           }
@@ -157,6 +164,33 @@ struct CoroutineExecutorTests {
     #expect(host.count == 1)
   }
 
+  @Test func `a job that another thread enqueues while a coroutine runs starts no drain`() async throws {
+    let host = CountingHost()
+    let scheduler = Scheduler(host: host, anchor: nil, pool: nil)
+    let own = CoroutineExecutor(scheduler, nil)
+    let task = Promise<Task<Bool, Never>>()
+    let job = Job<Int>(
+      scheduler: scheduler.forRecord(),
+      name: nil,
+      stack: .standard,
+      launchSite: LaunchSite(file: #fileID, line: #line)
+    ) {
+      let enqueued = DispatchSemaphore(value: 0)
+      startThread {
+        task.fulfill(Task(executorPreference: own) { own.isIsolatingCurrentContext() == true })
+        enqueued.signal()
+      }
+      // The coroutine keeps the drain until the other thread is done.
+      enqueued.wait()
+      return host.count
+    }
+    job.launch(.queued, on: nil)
+    scheduler.drain()
+    #expect(try await job.value == 1)
+    #expect(try await task.value.value)
+    #expect(host.count == 1)
+  }
+
   @Test func `an executor whose queue nobody else holds still runs Tasks on it`() async throws {
     weak var held: DispatchQueue?
     let executor: CoroutineExecutor
@@ -222,6 +256,19 @@ struct CoroutineExecutorTests {
       Carrier.current?.pointee.readyQueue?.pointee.workerPool != nil
     }.value
     #expect(isOnWorker)
+  }
+
+  @Test func `two Tasks on a pool of two workers run at the same time`() async {
+    let pool = ownWorkers("parallel")
+    let arrivals = [DispatchSemaphore(value: 0), DispatchSemaphore(value: 0)]
+    let tasks = arrivals.indices.map { index in
+      Task(executorPreference: pool) {
+        // It keeps its worker until the other one has come.
+        arrivals[1 - index].signal()
+        return synchronously { arrivals[index].wait(timeout: .now() + 120) == .success }
+      }
+    }
+    for task in tasks { #expect(await task.value) }
   }
 
   @Test func `a Swift job does not wait for a worker that computes`() async throws {

@@ -33,8 +33,10 @@ private actor Account {
 private func transfer() throws { try co_yield() }
 private func sumOfParts() async -> Int { 6 }
 
-// What the example of a server needs of Hummingbird, with the same signatures.
-private struct Request: Sendable { let path: String }
+// What the example of a server needs of Hummingbird 2.28, by the package's names, with a String for a response.
+// Examples has handlers that are compiled with the package itself.
+private struct URI: Sendable { let path: String }
+private struct Request: Sendable { let uri: URI }
 private struct BasicRequestContext: Sendable {}
 private final class Router {
   private(set) var handlers: [String: @Sendable (Request, BasicRequestContext) async throws -> String] = [:]
@@ -77,9 +79,9 @@ private struct Total: BasketVisitor {
 }
 
 private func addRoutes(to router: Router, _ baskets: [String: Basket], _ prices: Prices) {
-  router.get("total") { request, context in
-    guard let basket = baskets[request.path] else { return "unknown" }
-    return try await co_launch {
+  router.get("total/:basket") { request, context in
+    guard let basket = baskets[request.uri.path] else { return "unknown" }
+    return try await co_launch(start: .immediate) {
       var total = Total(prices: prices)
       try basket.accept(&total)
       return "\(total.sum)"
@@ -127,10 +129,11 @@ struct AsyncSnippets {
   @Test func `a server's handler`() async throws {
     let router = Router()
     let basket = Basket.all([.item("tea", count: 2), .all([.item("bread", count: 1), .item("salt", count: 3)])])
-    addRoutes(to: router, ["/7": basket], Prices())
-    let handler = try #require(router.handlers["total"])
-    #expect(try await handler(Request(path: "/7"), BasicRequestContext()) == "23")
-    let cancelled = Task { try await handler(Request(path: "/7"), BasicRequestContext()) }
+    addRoutes(to: router, ["/total/7": basket], Prices())
+    let handler = try #require(router.handlers["total/:basket"])
+    let request = Request(uri: URI(path: "/total/7"))
+    #expect(try await handler(request, BasicRequestContext()) == "23")
+    let cancelled = Task { try await handler(request, BasicRequestContext()) }
     cancelled.cancel()
     #expect(["23", "CancellationError"].contains(await asyncOutcome { try await cancelled.value }))
   }

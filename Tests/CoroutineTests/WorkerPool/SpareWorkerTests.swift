@@ -167,7 +167,8 @@ struct SpareWorkerTests {
       try await job.value
       let found = reports.current
       let isRight =
-        found.count == 1 && found[0].coroutine?.contains("greedy") == true && found[0].duration >= .milliseconds(20)
+        found.count == 1 && found[0].coroutine?.contains("greedy") == true && !found[0].isTask
+        && found[0].duration >= .milliseconds(20)
         && found[0].description.contains("co_blocking")
       exit(isRight ? 0 : 1)
     }
@@ -199,6 +200,30 @@ struct SpareWorkerTests {
       }
       #expect(!pool.spares.isEmpty)
       #expect(reports.current == 0)
+    }
+  }
+
+  // The watchdog looks at the workers by the real clock.
+  @Test(.tags(.realClock)) func `is reported if a Task's job keeps a worker, and what waits behind it runs`() async {
+    await #expect(processExitsWith: .success) {
+      let reports = Locked<[Stall]>([])
+      CoroutineRuntime.onStall(after: .milliseconds(20)) { stall in reports.withLock { $0.append(stall) } }
+      let pool = ownWorkers("Task", count: 1)
+      let worker = pool.workers[0]
+      let isDone = Flag()
+      let task = Task(executorPreference: pool) { while !isDone.isRaised { sched_yield() } }
+      while !reports.current.contains(where: { $0.worker == worker.label }) { sched_yield() }
+      let behind = await Task(executorPreference: pool) { 1 }.value
+      let launched = try await onCoroutine(on: worker.currentQueue) { 2 }
+      // The watchdog looks again, and says nothing of the same stall.
+      RealClock.block(for: .milliseconds(100))
+      isDone.raise()
+      await task.value
+      let found = reports.current.filter { $0.worker == worker.label }
+      let isRight =
+        behind + launched == 3 && found.count == 1 && found[0].isTask && found[0].coroutine == nil
+        && found[0].duration >= .milliseconds(20) && found[0].description.contains("Task's job")
+      exit(isRight ? 0 : 1)
     }
   }
 }

@@ -96,6 +96,67 @@ struct LoggerTests {
     for line in lines.all { #expect(line.hasSuffix(" request=7 trace=t-7"), "\(line)") }
   }
 
+  @Test func `a generator's logger has the metadata of the request that has created it, in every step`() async throws {
+    let lines = Lines()
+    let log = logger(lines)
+    let queue = DispatchQueue(label: "generator")
+    try await serving("7") {
+      try await co_launch(on: queue) {
+        let numbers = Generator<Int, Void, Void> { yielder in
+          log.info("first step")
+          try yielder(1)
+          log.info("second step")
+          try co_await {
+            await Task.yield()
+            log.info("async code of a step")
+          }
+          try yielder(2)
+        }
+        // A step in another request's binding.
+        try Request.$id.withValue("8") {
+          #expect(try numbers.next() == 1)
+          #expect(try numbers.next() == 2)
+          log.info("who steps")
+        }
+      }.value
+    }
+    #expect(
+      lines.all == [
+        "first step request=7 trace=t-7", "second step request=7 trace=t-7",
+        "async code of a step request=7 trace=t-7", "who steps request=8 trace=t-7",
+      ]
+    )
+  }
+
+  @Test func `an actor's logger has the metadata of the request that has created it, whoever sends`() async throws {
+    let lines = Lines()
+    let log = logger(lines)
+    let received = Channel<Int>(.unbounded)
+    var made: ActorRef<Int>?
+    try await serving("7") {
+      made = co_actor(of: Int.self) { mailbox in
+        for message in mailbox {
+          log.info("message \(message)")
+          try co_await { log.info("async code") }
+          try received.send(message)
+        }
+      }
+    }
+    let actor = try #require(made)
+    try await serving("8") {
+      try actor.tell(1)
+      try await co_launch {
+        _ = try received.receive()
+        try actor.tell(2)
+        _ = try received.receive()
+      }.value
+    }
+    actor.stop()
+    #expect(
+      lines.all == ["message 1", "async code", "message 2", "async code"].map { "\($0) request=7 trace=t-7" }
+    )
+  }
+
   @Test func `requests that share a queue never see each other's metadata`() async throws {
     let (lines, queue) = (Lines(), DispatchQueue(label: "shared"))
     let log = logger(lines)
