@@ -12,6 +12,15 @@ private actor Ledger {
   var balance = 0
 
   init(_ executor: CoroutineExecutor) { self.executor = executor }
+
+  /// Waits `count` times; each time the rest runs as a turn of this actor.
+  func wait(_ count: Int, in waiting: Waiting) async {
+    for _ in 0..<count {
+      await withUnsafeContinuation { waiting.leave($0) }
+      balance += 1
+    }
+    expect(balance, equals: count, "turns")
+  }
 }
 
 /// Where a Task leaves its continuation for a coroutine to take, from any two threads.
@@ -32,6 +41,13 @@ func countAsync(into counts: inout Counts) throws {
   try countJobs("executor_job_other_queue", into: &counts, pause: spin, on: { CoroutineExecutor(other) })
   busy.cancel()
   try countJobs("executor_job_workers", into: &counts, pause: spin, on: { WorkerPoolExecutor.shared })
+  // With the preference, since Swift 6.3 leaves the actor for the wait itself, and comes back for the turn.
+  let own = { CoroutineExecutor.current }
+  try countWaits("executor_job_serial", into: &counts, pause: co_yield, on: own) { count, waiting in
+    guard let executor = CoroutineExecutor.current else { return {} }
+    let ledger = Ledger(executor)
+    return { await ledger.wait(count, in: waiting) }
+  }
   try counts.countWithin("isolated_own_queue", 1000) { count in
     guard let executor = CoroutineExecutor.current else { return {} }
     let ledger = Ledger(executor)
@@ -62,10 +78,24 @@ private func countJobs(
   pause: @escaping () throws -> Void,
   on executor: @escaping () -> (any TaskExecutor)?
 ) throws {
+  try countWaits(name, into: &counts, pause: pause, on: executor) { count, waiting in
+    { for _ in 0..<count { await withUnsafeContinuation { waiting.leave($0) } } }
+  }
+}
+
+/// The same of a Task that runs what `waits` returns: it waits a number of times.
+private func countWaits(
+  _ name: String,
+  into counts: inout Counts,
+  pause: @escaping () throws -> Void,
+  on executor: @escaping () -> (any TaskExecutor)? = { nil },
+  waits: @escaping (Int, Waiting) -> @Sendable () async -> Void
+) throws {
   try counts.countWithin(name, 1000) { count in
     let waiting = Waiting()
+    let body = waits(count, waiting)
     Task(executorPreference: executor()) {
-      for _ in 0..<count { await withUnsafeContinuation { waiting.leave($0) } }
+      await body()
       waiting.hasEnded.store(true, ordering: .releasing)
     }
     // What the Task allocates before it first waits is not counted.
