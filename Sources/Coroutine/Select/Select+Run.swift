@@ -15,7 +15,7 @@ enum SelectRun {
   @usableFromInline
   static func run(_ waiters: Nodes, _ count: Int, _ biased: Bool, needsPreparation: Bool) throws -> Int {
     if count > most { misuse("A select takes at most \(most) cases, not \(count): let many send into one channel.") }
-    guard needsPreparation else { return try commit(waiters, count, biased, Carrier.beginWaiting()) }
+    guard needsPreparation else { return try commit(waiters, count, biased, mayGiveWay: true) }
     // Before the preparation, because it may let others run: what a case has found would be out of date.
     _ = try Carrier.beginWaiting()
     let decides = biased || (0..<count).contains { mayEndAtOnce(waiters + $0) }
@@ -28,11 +28,14 @@ enum SelectRun {
         perform(.dispose, waiters + index)
       }
     }
-    // `prepare` is foreign code: the current thread, and the cancellation, must be read again.
+    winner = try commit(waiters, count, biased, mayGiveWay: false)
+    return winner
+  }
+
+  private static func running() throws -> (UnsafeMutablePointer<Carrier>, JobRef) {
     let (carrier, job) = try Carrier.requireJob()
     try job.checkCancelled()
-    winner = try commit(waiters, count, biased, (carrier, job))
-    return winner
+    return (carrier, job)
   }
 
   @inline(__always)
@@ -40,9 +43,10 @@ enum SelectRun {
     _ waiters: Nodes,
     _ count: Int,
     _ biased: Bool,
-    _ running: (UnsafeMutablePointer<Carrier>, JobRef)
+    mayGiveWay: Bool
   ) throws -> Int {
-    let (carrier, job) = running
+    // The operands and `prepare` were foreign code: the current thread, and the cancellation, must be read here.
+    let (carrier, job) = try mayGiveWay ? Carrier.beginWaiting() : running()
     let locks = orderLocks(waiters, count)
     orderAttempts(waiters, count, biased, carrier, job)
     // 2
