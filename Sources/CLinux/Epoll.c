@@ -29,7 +29,7 @@ int clinux_poller(void) {
 int clinux_ready_arm(int poller, int descriptor, uint32_t events, uint64_t key) {
   clinux_check();
   struct epoll_event event = {.events = events | EPOLLONESHOT, .data = {.u64 = key}};
-  // The number may get another file between two calls, and the kernel may know that one or not. Nobody does that often.
+  // The number may get another file between two calls, and the kernel may know that file or not. That happens rarely.
   for (int tries = 0; tries < 8; tries++) {
     if (epoll_ctl(poller, EPOLL_CTL_MOD, descriptor, &event) == 0) return 0;
     if (errno != ENOENT) return errno;

@@ -1,4 +1,4 @@
-// A timer as a readable descriptor, which Dispatch needs one of.
+// A timer as a readable descriptor (timerfd). Dispatch needs one for the timers of a process.
 #include "Check.h"
 #include "CLinux.h"
 

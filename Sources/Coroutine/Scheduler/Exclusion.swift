@@ -19,7 +19,7 @@ import Synchronization
 //     the middle of a synchronous part of its code.
 //  2. HELD begins only in FREE, and after the serial jobs that the body before has deferred have run (`overdue` is 0).
 //     They are queued in front of the scheduler's other work, so the order of serial jobs stays.
-//  3. Bodies begin in the order in which their coroutines have asked. A coroutine begins at once only if nobody waits.
+//  3. Bodies begin in the order in which their coroutines have asked. A coroutine begins at once only if none waits.
 //     Only a body inside another body of the same coroutine does not wait, because the others wait for the outer body.
 //  4. `letWaitersBegin` is called at the end of HELD, of the last body of SHARED, of isolated code that has started a
 //     coroutine, of a serial job, and of a cancelled wait. It begins the bodies that may begin, from the first waiter
@@ -34,7 +34,7 @@ import Synchronization
 // Own calls. A Task that the exclusive body waits for by co_await belongs to the body, so its serial jobs run
 // (`ownTask`). Otherwise a body that calls the actor would wait for itself.
 //
-// Why nobody waits for ever, if every body ends. A waiter is only behind those that have asked before it (3), and a
+// Why no waiter waits for ever, if every body ends. It is only behind those that have asked before it (3), and a
 // deferred job is only behind the body that has deferred it (2). So neither bodies in a loop nor calls in a loop keep
 // the others out.
 

@@ -65,7 +65,7 @@ private enum ReadyOperation: SelectOperation {
     return target.isReady(target.descriptor.number)
   }
 
-  /// Looks also where nothing has been reported: an event may be in the kernel, which nobody has taken yet.
+  /// Looks also where nothing has been reported: an event may be in the kernel, which no thread has taken yet.
   ///
   /// Costs a system call, which a select that waits for the event does not need.
   static func prepareToDecide(_ target: ReadySource, _ waiter: SelectWaiterRef) {
@@ -75,7 +75,7 @@ private enum ReadyOperation: SelectOperation {
     if !isReady(target) {
       target.readiness.clear(seen)
     } else if seen.state != .ready {
-      // As the event will, once more, when somebody takes it.
+      // The event does the same once more when a thread takes it.
       target.readiness.happened(seen.generation, sticks: false)
     }
     target.descriptor.leave()
