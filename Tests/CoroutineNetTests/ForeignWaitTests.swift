@@ -84,4 +84,29 @@ struct ForeignWaitTests {
       #expect(try reader.join() == [2])
     }
   }
+
+  @Test func `a read and a co_wait in the pollers of different threads are both woken`() async throws {
+    for (reads, waits) in [(0, 1), (1, 0)] {
+      for readsFirst in [true, false] {
+        try await onCoroutine {
+          let (one, other) = try Connection.pair()
+          func read() throws -> Job<[UInt8]> {
+            let job = co_launch(on: Self.places[reads]) { try one.read(upTo: 1) }
+            try one.untilAwaited(.reading)
+            return job
+          }
+          let early = readsFirst ? try read() : nil
+          let waiter = co_launch(on: Self.places[waits]) { try Self.waitAsOthers(one) }
+          try Self.untilWaitedFor(one)
+          let reader = try early ?? read()
+          try other.write([1])
+          #expect(try reader.join() == [1])
+          // The reader may have taken the byte before the other one looked.
+          try other.write([2])
+          try waiter.join()
+          #expect(try one.read(upTo: 1) == [2])
+        }
+      }
+    }
+  }
 }
