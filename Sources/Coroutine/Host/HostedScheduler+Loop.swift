@@ -13,8 +13,23 @@ extension HostedScheduler {
   ///
   /// Any thread; does not suspend.
   public func requireOwnCoroutine(_ sentence: @autoclosure () -> String) throws {
-    let (_, job) = try Carrier.requireJob()
+    _ = try ownCoroutine(sentence)
+  }
+
+  /// Begins an operation that may wait, of a coroutine of this scheduler: `requireOwnCoroutine`, and then
+  /// ``HostedWaiters/begin()``, in one call.
+  @available(*, noasync, message: "call it in a coroutine of the host")
+  public func begin(orTrap sentence: @autoclosure () -> String) throws {
+    let (carrier, job) = try ownCoroutine(sentence)
+    _ = Carrier.countWait(carrier, job)
+    try job.checkCancelled()
+  }
+
+  @inline(__always)
+  private func ownCoroutine(_ sentence: () -> String) throws -> (UnsafeMutablePointer<Carrier>, JobRef) {
+    let (carrier, job) = try Carrier.requireJob()
     if !owns(job) { misuse(sentence()) }
+    return (carrier, job)
   }
 
   /// Whether the calling code is a coroutine of this scheduler.
@@ -32,6 +47,18 @@ extension HostedDrain {
   ///
   /// Any thread; does not wait.
   public static var isInside: Bool { Carrier.current != nil }
+
+  /// Wakes all coroutines that wait in `waiters`, and runs them within this call.
+  ///
+  /// Called on the host's thread. Returns false, and has done nothing, if that thread runs coroutines already, or if a
+  /// drain is submitted. Otherwise the call is a drain: it runs what is ready, and submits another one if that takes
+  /// longer than a time slice. It is cheaper than ``HostedWaiters/wakeAll()`` and a submitted drain, because what it
+  /// wakes need not pass the scheduler's inbox.
+  public func run(waking waiters: HostedWaiters) -> Bool {
+    if HostedDrain.isInside || !scheduler.inbox.wakeUp() { return false }
+    scheduler.drain { waiters.wakeAll() }
+    return true
+  }
 
   /// Cancels all live coroutines, and fails all coroutines that are launched later, with `error`.
   ///

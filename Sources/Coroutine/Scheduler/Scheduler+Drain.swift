@@ -56,7 +56,11 @@ extension Scheduler {
   /// Drains the scheduler.
   ///
   /// Called on the queue once per idle-to-busy transition, and again after each exhausted time slice.
-  func drain() {
+  func drain() { drain {} }
+
+  /// Drains the scheduler; what `begin` wakes is ready at once, without the inbox.
+  @inline(__always)
+  func drain(_ begin: () -> Void) {
     cco_guard_thread()
     let start = clock
     var carrier = Carrier(scheduler: .passUnretained(self), readyQueue: readyQueue, now: start)
@@ -66,6 +70,7 @@ extension Scheduler {
     readyQueue.pointee.workerPool?._withUnsafeGuaranteedRef { $0.markBusy(self) }
     withUnsafeMutablePointer(to: &carrier) { carrier in
       cco_thread().pointee.carrier = UnsafeMutableRawPointer(carrier)
+      begin()
       let isIdle = run(carrier)
       // The driver never changes threads, so these are the words that it read at the start.
       cco_thread().pointee.carrier = outer.carrier

@@ -300,10 +300,8 @@ final class Scheduler: @unchecked Sendable {
   ///
   /// Called by the drain before it goes idle. Always false if the host keeps its anchor.
   func takeAnchorIfOver() -> (isOver: Bool, anchor: Anchor?) {
-    liveLock.withLock {
-      guard liveJobs == 0, livePins == 0, host.releasesAnchor else { return (false, nil) }
-      return (true, anchor.take())
-    }
+    guard host.releasesAnchor else { return (false, nil) }
+    return liveLock.withLock { liveJobs == 0 && livePins == 0 ? (true, anchor.take()) : (false, nil) }
   }
 
   /// The anchor, which every live scheduler has.

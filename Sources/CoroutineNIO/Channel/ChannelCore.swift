@@ -37,6 +37,10 @@ import NIOCore
 class ChannelCore {
   let channel: any NIOCore.Channel
   let coroutines: LoopCoroutines
+  // Sound because `coroutines` retains both. Loads of references that are retained would retain them once more for each
+  // call.
+  private let host: Unmanaged<EventLoopHost>
+  private let scheduler: Unmanaged<HostedScheduler>
 
   // No access here lasts: none calls foreign code before it ends. So the checks for overlapping accesses, which take
   // longer than the accesses, are off.
@@ -73,6 +77,8 @@ class ChannelCore {
   init(_ channel: any NIOCore.Channel) {
     self.channel = channel
     coroutines = LoopTable.coroutines(of: channel.eventLoop)
+    host = .passUnretained(coroutines.host)
+    scheduler = .passUnretained(coroutines.scheduler)
   }
 
   // MARK: Operations: on coroutines of the loop
@@ -81,17 +87,18 @@ class ChannelCore {
   ///
   /// May suspend. Throws the cancellation error.
   final func begin() throws {
-    try requireOwnCoroutine()
-    try HostedWaiters.begin()
+    try scheduler._withUnsafeGuaranteedRef { try $0.begin(orTrap: Self.foreignCoroutine) }
   }
 
   private func requireOwnCoroutine() throws {
-    try coroutines.scheduler.requireOwnCoroutine(
-      """
-      A NIOCoroutineChannel was used by a coroutine that does not run on the channel's event loop. Launch the coroutine \
-      with channel.eventLoop.co_launch, or send the value through a Coroutine.Channel.
-      """
-    )
+    try coroutines.scheduler.requireOwnCoroutine(Self.foreignCoroutine)
+  }
+
+  private static var foreignCoroutine: String {
+    """
+    A NIOCoroutineChannel was used by a coroutine that does not run on the channel's event loop. Launch the coroutine \
+    with channel.eventLoop.co_launch, or send the value through a Coroutine.Channel.
+    """
   }
 
   final func throwFailure() throws {
@@ -107,7 +114,7 @@ class ChannelCore {
 
   /// Waits for a value, or requests a read or flushes; called if there is neither a value nor an error.
   final func waitForValue() throws {
-    if coroutines.host.isDraining {
+    if host._withUnsafeGuaranteedRef({ $0.isDraining }) {
       if !hasOutstandingRead {
         needsRead = true
         continueLater()
@@ -123,7 +130,7 @@ class ChannelCore {
   private func continueLater() {
     if isListed { return }
     isListed = true
-    coroutines.host.continueLater(self, coroutines.drain)
+    host._withUnsafeGuaranteedRef { $0.continueLater(self, coroutines.drain) }
   }
 
   /// Flushes, or waits until the channel is writable; called if it is not.
@@ -134,10 +141,10 @@ class ChannelCore {
 
   /// Counts a write, and returns the promise for it.
   final func beginWrite() -> EventLoopPromise<Void> {
-    let promise = channel.eventLoop.makePromise(of: Void.self)
+    let promise = host._withUnsafeGuaranteedRef { $0.loop.makePromise(of: Void.self) }
     unfinishedWrites += 1
     // The callback runs on the loop; the handler is not Sendable.
-    promise.futureResult.assumeIsolated().whenComplete { [self] result in writeEnded(result) }
+    promise.futureResult.assumeIsolatedUnsafeUnchecked().whenComplete { [self] result in writeEnded(result) }
     needsFlush = true
     continueLater()
     return promise
@@ -249,7 +256,11 @@ class ChannelCore {
   final func readCompleted() {
     hasOutstandingRead = false
     if readers.isEmpty { return }
-    if available > 0 || failure != nil || inputHasEnded { readers.wakeAll() } else { requestRead() }
+    if available > 0 || failure != nil || inputHasEnded {
+      host._withUnsafeGuaranteedRef { $0.wake(readers, coroutines.drain) }
+    } else {
+      inCallback { requestRead() }
+    }
   }
 
   final func inputEnded() {

@@ -89,7 +89,7 @@ final class CoroutineChannelHandler: ChannelCore, ChannelInboundHandler {
 
   @usableFromInline
   func channelReadComplete(context: ChannelHandlerContext) {
-    inCallback { readCompleted() }
+    readCompleted()
   }
 
   @usableFromInline

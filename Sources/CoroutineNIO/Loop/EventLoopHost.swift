@@ -22,7 +22,9 @@ import Synchronization
 //
 // Invariants
 //  1. The scheduler submits a drain only if none is submitted or running (Inbox.swift). `submitted`, a bit of `word`,
-//     is set by submit, and cleared by the code that makes the drain, immediately before it.
+//     is set by submit, and cleared by the code that makes the drain, immediately before it. At the end of a read, the
+//     loop begins a drain that nobody has submitted (`wake`). It does so only in the state OPEN, and the scheduler
+//     allows it by the same transition: so there is still one drain at most.
 //  2. The state and that bit are one atomic word. So a submit either sees the new state, or its bit is seen by the
 //     thread that has changed the state: no drain is lost and none is made twice.
 //  3. After each submit at least one attempt to make the drain follows, on a thread that may: a call of the loop, the
@@ -78,8 +80,8 @@ final class EventLoopHost: CoroutineHost, @unchecked Sendable {
   @exclusivity(unchecked) private var isPausing = false
   /// The deadlines of the timers that the loop has, the earliest last.
   @exclusivity(unchecked) var timers: [NIODeadline] = []
-  /// The channels that have something to do when the drain has ended.
-  @exclusivity(unchecked) private var listed: [ChannelCore] = []
+  /// The channels that have something to do when the drain has ended, each retained until then.
+  @exclusivity(unchecked) private var listed: [Unmanaged<ChannelCore>] = []
   /// The progress of the pump; see EventLoopHost+Shutdown.swift.
   @exclusivity(unchecked) var pumping = Pumping()
 
@@ -148,11 +150,17 @@ final class EventLoopHost: CoroutineHost, @unchecked Sendable {
     isDraining = true
     body()
     isDraining = false
-    if listed.isEmpty { return }
+    if !listed.isEmpty { continueListed(drain) }
+  }
+
+  private func continueListed(_ drain: HostedDrain) {
     // A channel may call back synchronously. What that wakes runs later: if it ran here, its own reads could call back
     // again, and so on, ever deeper.
     isInCallback = true
-    while let channel = listed.popLast() { channel.continueAfterDrain() }
+    while let channel = listed.popLast() {
+      channel._withUnsafeGuaranteedRef { $0.continueAfterDrain() }
+      channel.release()
+    }
     isInCallback = false
     if word.load(ordering: .acquiring) == Word.open | Word.submitted { drainLater(drain) }
   }
@@ -176,11 +184,28 @@ final class EventLoopHost: CoroutineHost, @unchecked Sendable {
     if !isPausing, takeSubmitted() { run(drain) { drain() } }
   }
 
+  /// Wakes the coroutines that wait in `waiters`: at the end of a channel's callback.
+  ///
+  /// Usually they run within this call. If the loop runs coroutines, another callback, or pauses, they run later, as in
+  /// `inCallback`.
+  func wake(_ waiters: HostedWaiters, _ drain: HostedDrain) {
+    if !isDraining, !isInCallback, !isPausing, state == Word.open {
+      isDraining = true
+      let hasRun = drain.run(waking: waiters)
+      isDraining = false
+      if hasRun {
+        if !listed.isEmpty { continueListed(drain) }
+        return
+      }
+    }
+    inCallback(drain) { waiters.wakeAll() }
+  }
+
   /// Makes `run` call the channel's `continueAfterDrain` after the current drain.
   ///
   /// A coroutine that was started immediately may be outside any drain.
   func continueLater(_ channel: ChannelCore, _ drain: HostedDrain) {
-    listed.append(channel)
+    listed.append(.passRetained(channel))
     if !isDraining { loop.execute { self.run(drain) {} } }
   }
 
