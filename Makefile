@@ -167,7 +167,7 @@ consumer: setup ## Builds a package that depends on this one; checks that it fet
 bench: setup ## Runs the benchmarks; ARGS=--quick for one quick pass
 	Benchmarks/run $(ARGS)
 
-bench-net: setup ## Compares servers: ours, epoll in C, Go, Asio, SwiftNIO; ARGS=--quick for a minute
+bench-net: setup ## Compares servers: ours, epoll in C, Go, Asio, SwiftNIO, Hummingbird; ARGS=--quick for a minute
 	Benchmarks/run-net $(ARGS)
 
 ci: ## Runs everything that a change must pass

@@ -7,8 +7,11 @@ import PackageDescription
 //   CO_PEERS   set: the Swift programs that we are compared with are there as well, and with them the package of
 //              channels that Swift Concurrency needs for it, and SwiftNIO; also our servers on SwiftNIO. `run` and
 //              `run-net` set it, with a scratch path of its own.
+//   CO_HTTP    set: the servers with a whole HTTP stack are there as well, and with them Hummingbird and our package of
+//              examples. `run-net` sets it, with another scratch path.
 let warningsAreErrors = Context.environment["CO_WERROR"] != nil
 let withPeers = Context.environment["CO_PEERS"] != nil
+let withHTTP = Context.environment["CO_HTTP"] != nil
 let coroutine: Target.Dependency = .product(name: "Coroutine", package: "coroutine")
 let coroutineNet: Target.Dependency = .product(name: "CoroutineNet", package: "coroutine")
 
@@ -16,7 +19,7 @@ let package = Package(
   name: "benchmarks",
   dependencies: [
     // The name is given because the folder may be called anything.
-    .package(name: "coroutine", path: "../", traits: withPeers ? ["NIO"] : [.defaults])
+    .package(name: "coroutine", path: "../", traits: withPeers || withHTTP ? ["NIO"] : [.defaults])
   ],
   targets: [
     // Loops that must be C or C++: the bare switch of Boost, and the C core without Swift around it.
@@ -63,12 +66,16 @@ let package = Package(
   cxxLanguageStandard: .cxx17
 )
 
+let coroutineNIO: Target.Dependency = .product(name: "CoroutineNIO", package: "coroutine")
+let nio: [Target.Dependency] = [
+  .product(name: "NIOCore", package: "swift-nio"), .product(name: "NIOPosix", package: "swift-nio"),
+]
+if withPeers || withHTTP {
+  package.dependencies.append(.package(url: "https://github.com/apple/swift-nio", from: "2.101.0"))
+}
+
 if withPeers {
   package.dependencies.append(.package(url: "https://github.com/apple/swift-async-algorithms", from: "1.1.4"))
-  package.dependencies.append(.package(url: "https://github.com/apple/swift-nio", from: "2.101.0"))
-  let nio: [Target.Dependency] = [
-    .product(name: "NIOCore", package: "swift-nio"), .product(name: "NIOPosix", package: "swift-nio"),
-  ]
   let channels: Target.Dependency = .product(name: "AsyncAlgorithms", package: "swift-async-algorithms")
   package.targets += [
     .executableTarget(name: "swift-peer", dependencies: ["Harness", channels], path: "Peers/swift"),
@@ -79,13 +86,30 @@ if withPeers {
     ),
     .executableTarget(
       name: "nio-server",
-      dependencies: [
-        "Harness", "MinimalHTTP", coroutine, .product(name: "CoroutineNIO", package: "coroutine"),
-      ] + nio,
+      dependencies: ["Harness", "MinimalHTTP", coroutine, coroutineNIO] + nio,
       path: "Peers/nio-net"
     ),
     .executableTarget(name: "gcd-peer", dependencies: ["Harness"], path: "Peers/gcd"),
   ]
+}
+
+if withHTTP {
+  package.dependencies += [
+    .package(name: "examples", path: "../Examples"),
+    .package(url: "https://github.com/apple/swift-log", from: "1.14.0"),
+    .package(url: "https://github.com/hummingbird-project/hummingbird", from: "2.28.0", traits: ["FullFoundation"]),
+  ]
+  package.targets.append(
+    .executableTarget(
+      name: "http-server",
+      dependencies: [
+        "Harness", coroutine, coroutineNIO, .product(name: "Hummingbird", package: "hummingbird"),
+        .product(name: "HummingbirdCoroutines", package: "examples"), .product(name: "Logging", package: "swift-log"),
+        .product(name: "NIOHTTP1", package: "swift-nio"), .product(name: "NIOHTTPServer", package: "examples"),
+      ] + nio,
+      path: "Peers/http-net"
+    )
+  )
 }
 
 for target in package.targets {
