@@ -6,8 +6,7 @@
 #   SECONDS    how long `make soak` and `make soak-net` run; 600 unless said
 #   SEED       the seed of the first program of `make soak`, or of the conversations of `make soak-net`; random unless said
 #   CONNECTIONS  how many short connections `make soak-net` opens and closes afterwards; 1000000 unless said
-#   BUILD      what they build: debug unless said, or release, tsan, asan; `make test-traits` and `make test-examples`
-#              know tsan and asan
+#   BUILD      what they build: debug unless said, or release, tsan, asan; `make test-examples` knows tsan and asan
 #   CO_STRESS  multiplies the rounds of the stress tests. Each target has a value of its own that keeps its run short;
 #              with 1 the tests do what their names say
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
@@ -20,8 +19,6 @@ BUILD ?= debug
 
 # Builds with other settings have folders of their own, so that going from one to another builds nothing twice.
 release := --scratch-path .build-release
-tsan := --scratch-path .build-tsan
-asan := --scratch-path .build-asan
 docs := --scratch-path .build-docs
 demo := --scratch-path .build-demo
 
@@ -29,6 +26,8 @@ demo := --scratch-path .build-demo
 strict := CO_WERROR=1
 checks := -j $(JOBS) --explicit-target-dependency-import-check error
 swift_test := $(strict) swift test $(checks) --disable-xctest
+# Of the products that need other packages, all but the demo.
+traits := NIO,Logging,ServiceLifecycle
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -54,45 +53,54 @@ build: setup ## Builds the library, debug
 	$(strict) swift build $(checks) $(ARGS)
 
 # Stress tests run after the others, and one at a time, since each has threads enough for the machine. So do the tests
-# that search schedules: each computes for seconds on a thread that the others wait for.
+# of worlds: each computes for seconds on a thread that the others wait for. The tests of models do that as well, but
+# wait for nothing, so they run beside each other.
 # With ARGS of its own a target makes one run of it.
-alone := 'Coroutine(Stress|Testing|Interleaving)Tests\.'
-both = $(if $(ARGS),$(1) $(ARGS),$(1) --skip $(alone) && $(1) --skip-build --no-parallel --filter $(alone))
+models := 'CoroutineInterleavingTests\.'
+alone := 'Coroutine(Stress|Testing)Tests\.'
+in_turn = $(if $(ARGS),$(1) $(ARGS),$(1) --skip $(models) --skip $(alone) && $(1) --skip-build --filter $(models) \
+  && $(1) --skip-build --no-parallel --filter $(alone))
 
 test: export CO_STRESS ?= 0.2
 test: setup-tests ## Runs the tests, debug
-	$(call both,$(swift_test))
+	$(call in_turn,$(swift_test))
 
 test-release: export CO_STRESS ?= 0.5
 test-release: setup-tests ## Runs the tests, optimised
-	$(call both,$(swift_test) -c release -Xswiftc -enable-testing $(release))
+	$(call in_turn,$(release_test))
 
+release_test := $(swift_test) -c release -Xswiftc -enable-testing $(release)
+
+# Under sanitizers the products behind traits are tested as well, in the same build. The models are left out: their code
+# is of one thread, and what they compile of the library runs in the other tests.
+#
 # One at a time: beside each other, tests under ThreadSanitizer take five times the processor time. And without the second
 # that a process, as each exit test is one, would wait at its end.
+sanitized_test = scripts/with-packages $(1) env $(swift_test) --traits $(traits) --no-parallel --scratch-path $(1)
+tsan_test := $(call sanitized_test,.build-tsan) --sanitize=thread
 test-tsan: export CO_STRESS ?= 0.05
-test-tsan: setup-tests ## Runs the tests under ThreadSanitizer
-	export TSAN_OPTIONS=atexit_sleep_ms=0:$$TSAN_OPTIONS; \
-	  $(call both,$(swift_test) --no-parallel --sanitize=thread $(tsan))
+test-tsan: setup-tests ## Runs the tests under ThreadSanitizer, with those of the products behind traits
+	export TSAN_OPTIONS=atexit_sleep_ms=0:$$TSAN_OPTIONS; $(tsan_test) $(or $(ARGS),--skip $(models))
 
 # lld, because gold prints a warning for each symbol that AddressSanitizer keeps to itself. One at a time: LeakSanitizer looks
 # when a process exits, as each exit test is one, and on a crowded machine finds threads that are still at their last acts.
+asan_test := $(call sanitized_test,.build-asan) --sanitize=address -Xswiftc -use-ld=lld
 test-asan: export CO_STRESS ?= 0.05
-test-asan: setup-tests ## Runs the tests under AddressSanitizer, with leak checking
-	export ASAN_OPTIONS=detect_leaks=1:$$ASAN_OPTIONS; \
-	  $(call both,$(swift_test) --no-parallel --sanitize=address -Xswiftc -use-ld=lld $(asan))
+test-asan: setup-tests ## Runs the tests under AddressSanitizer, with leak checking, and those behind traits
+	export ASAN_OPTIONS=detect_leaks=1:$$ASAN_OPTIONS; $(asan_test) $(or $(ARGS),--skip $(models))
 
 # The builds that the other test targets have, so that nothing is built twice.
-soak_debug :=
-soak_release := -c release -Xswiftc -enable-testing $(release)
-soak_tsan := --sanitize=thread $(tsan)
-soak_asan := --sanitize=address -Xswiftc -use-ld=lld $(asan)
+soak_debug := $(swift_test)
+soak_release := $(release_test)
+soak_tsan := $(tsan_test)
+soak_asan := $(asan_test)
 
 soak: export CO_SOAK_SECONDS = $(SECONDS)
 soak: export CO_SEED = $(SEED)
 soak: export ASAN_OPTIONS := detect_leaks=1:$(ASAN_OPTIONS)
 soak: setup ## Runs random programs for SECONDS=600, from SEED= on, as BUILD=debug, release, tsan or asan
 	$(if $(filter $(BUILD),debug release tsan asan),,$(error BUILD is debug, release, tsan or asan, not $(BUILD)))
-	$(swift_test) $(soak_$(BUILD)) --no-parallel --filter '\.SoakTests' $(ARGS)
+	$(soak_$(BUILD)) --no-parallel --filter '\.SoakTests' $(ARGS)
 
 soak-net: export CO_SOAK_SECONDS = $(SECONDS)
 soak-net: export CO_SOAK_CONNECTIONS = $(CONNECTIONS)
@@ -100,33 +108,29 @@ soak-net: export CO_SEED = $(SEED)
 soak-net: export ASAN_OPTIONS := detect_leaks=1:$(ASAN_OPTIONS)
 soak-net: setup ## Lets 2,000 clients of a server talk for SECONDS=600, then opens and closes CONNECTIONS=1000000
 	$(if $(filter $(BUILD),debug release tsan asan),,$(error BUILD is debug, release, tsan or asan, not $(BUILD)))
-	$(swift_test) $(soak_$(BUILD)) --no-parallel --filter '\.NetSoakTests' $(ARGS)
+	$(soak_$(BUILD)) --no-parallel --filter '\.NetSoakTests' $(ARGS)
 
 test-context: setup ## Runs the tests of context, with swift-log and swift-service-context
 	swift test --package-path Tests/Context --scratch-path .build-context --disable-xctest -j $(JOBS) $(ARGS)
 
-# Tests beside other packages, under a sanitizer: the folder of their build, and what test-tsan and test-asan say of a run.
-sanitized = $(if $(filter $(BUILD),debug tsan asan),,$(error BUILD is debug, tsan or asan, not $(BUILD)))
-folder = $(1)$(if $(filter tsan asan,$(BUILD)),-$(BUILD))
-run_tsan := --sanitize=thread --no-parallel
-run_asan := --sanitize=address --no-parallel -Xswiftc -use-ld=lld
-test-traits test-examples: export TSAN_OPTIONS := atexit_sleep_ms=0:$(TSAN_OPTIONS)
-test-traits test-examples: export ASAN_OPTIONS := detect_leaks=1:$(ASAN_OPTIONS)
-test-examples: export LSAN_OPTIONS := suppressions=$(CURDIR)/Examples/leaks.txt:print_suppressions=0:$(LSAN_OPTIONS)
-
-# With CO_TESTS, or every other test would be compiled once more beside other packages. One build for
-# all three.
-test-traits: setup ## Runs the tests of CoroutineNIO, CoroutineLogging and CoroutineServiceLifecycle; BUILD=tsan, asan
-	$(sanitized)scripts/with-packages $(call folder,.build-traits) env \
+# With CO_TESTS, or every other test would be compiled once more beside other packages. One build for all three.
+test-traits: setup-tests ## Runs the tests of CoroutineNIO, CoroutineLogging and CoroutineServiceLifecycle
+	scripts/with-packages .build-traits env \
 	  CO_TESTS=CoroutineNIOTests,CoroutineLoggingTests,CoroutineServiceLifecycleTests \
-	  $(swift_test) --traits NIO,Logging,ServiceLifecycle --scratch-path $(call folder,.build-traits) \
-	  $(run_$(BUILD)) $(ARGS)
+	  $(swift_test) --traits $(traits) --scratch-path .build-traits $(ARGS)
 
 # A package of its own, with a folder of its own. Its packages are resolved there, so nothing is put away.
 examples = --package-path Examples --scratch-path .build-examples -j $(JOBS)
+run_tsan := --sanitize=thread --no-parallel
+run_asan := --sanitize=address --no-parallel -Xswiftc -use-ld=lld
 
+test-examples: export TSAN_OPTIONS := atexit_sleep_ms=0:$(TSAN_OPTIONS)
+test-examples: export ASAN_OPTIONS := detect_leaks=1:$(ASAN_OPTIONS)
+test-examples: export LSAN_OPTIONS := suppressions=$(CURDIR)/Examples/leaks.txt:print_suppressions=0:$(LSAN_OPTIONS)
 test-examples: setup-examples ## Runs the tests of Examples: HTTP on SwiftNIO, a site, routes of Hummingbird; BUILD=tsan, asan
-	$(sanitized)$(strict) swift test --package-path Examples --scratch-path $(call folder,.build-examples) -j $(JOBS) \
+	$(if $(filter $(BUILD),debug tsan asan),,$(error BUILD is debug, tsan or asan, not $(BUILD)))
+	$(strict) swift test --package-path Examples -j $(JOBS) \
+	  --scratch-path .build-examples$(if $(filter tsan asan,$(BUILD)),-$(BUILD)) \
 	  --disable-xctest $(run_$(BUILD)) $(ARGS)
 
 site: setup ## Starts the feed site; ARGS=8080 is the port

@@ -30,8 +30,9 @@ struct RateLimiterTests {
 
   @Test(.inWorlds) func `nothing is lost by rounding, however many tokens and whatever the rate`() throws {
     let limiter = RateLimiter(7, per: .seconds(3), burst: 1)
-    for _ in 0...7_000 { try limiter.acquire() }
-    #expect(milliseconds == 3_000_000)
+    let rounds = isSanitized ? 100 : 1_000
+    for _ in 0...(7 * rounds) { try limiter.acquire() }
+    #expect(milliseconds == 3_000 * Double(rounds))
   }
 
   @Test(.inWorlds) func `waiters are served in order, whatever amounts they want`() throws {

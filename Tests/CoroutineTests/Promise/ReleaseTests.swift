@@ -1,4 +1,3 @@
-import CCoroutine
 import Coroutine
 import CoroutineTesting
 import Dispatch
@@ -67,7 +66,7 @@ struct ReleaseTests {
   }
 
   // The sanitizers keep freed memory for a while.
-  @Test(.enabled(if: cco_compiled_sanitizers() & (CCO_ADDRESS_SANITIZER.rawValue | CCO_THREAD_SANITIZER.rawValue) == 0))
+  @Test(.enabled(if: !isSanitized))
   func `a hundred thousand failed attempts of a retry take no more memory than a thousand`() async {
     await #expect(processExitsWith: .success) {
       let samples = Locked<[Int]>([])

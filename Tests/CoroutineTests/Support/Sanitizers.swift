@@ -1,0 +1,4 @@
+import CCoroutine
+
+/// Whether a sanitizer is linked in, which makes each step ten times slower.
+let isSanitized = cco_compiled_sanitizers() & (CCO_ADDRESS_SANITIZER.rawValue | CCO_THREAD_SANITIZER.rawValue) != 0
