@@ -1,4 +1,5 @@
 #if NIO
+import CTestSupport
 import Coroutine
 import CoroutineNIO
 import NIOCore
@@ -149,6 +150,25 @@ struct ChannelTests {
       embedded.channel.embeddedEventLoop.run()
       let all = try jobs.flatMap { try $0.wait() }
       #expect(all.sorted() == (0..<10).map { "\($0)" })
+    }
+  }
+
+  @Test func `a burst of values leaves no memory when they are taken`() async {
+    // A process of its own, because the heap is that of all tests.
+    await #expect(processExitsWith: .success) {
+      try await onEmbedded { embedded in
+        let before = cts_heap_bytes()
+        for _ in 0..<100_000 { embedded.channel.pipeline.fireChannelRead(NIOAny(ByteBuffer())) }
+        embedded.channel.pipeline.fireChannelReadComplete()
+        let job = embedded.launch { connection in
+          for _ in 0..<100_000 { _ = try connection.read() }
+          return try connection.read()?.text ?? "end"
+        }
+        #expect(embedded.result(of: job) == "waiting")
+        #expect(cts_heap_bytes() < before + 1 << 20)
+        try embedded.receive("a")
+        #expect(embedded.result(of: job) == "a")
+      }
     }
   }
 

@@ -32,6 +32,8 @@ final class HTTPConnection {
   private let onError: (@Sendable (any Error, any NIOCore.Channel) -> Void)?
   private let handle: NIOHTTPServer.Handler
   private var date = HTTPDate()
+  /// The error of the decoder, which decodes nothing after it.
+  private var malformed: HTTPServerError?
   /// Whether the connection was closed with an incomplete response; a handler like TLS may delay the close.
   private var isClosed = false
 
@@ -197,10 +199,13 @@ final class HTTPConnection {
   // MARK: Parts, for the request and the response
 
   func read() throws -> HTTPServerRequestPart? {
+    if let malformed { throw malformed }
     do {
       return try co_timeout(limits.pause) { try channel.read() }
     } catch let error as HTTPParserError {
-      throw HTTPServerError(error)
+      let error = HTTPServerError(error)
+      malformed = error
+      throw error
     } catch is TimeoutError where !co_isCancelled {
       throw HTTPServerError.bodyLate
     }

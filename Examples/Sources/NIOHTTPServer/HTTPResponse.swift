@@ -25,6 +25,8 @@ public final class HTTPResponse {
   }
 
   /// The status; read when the head is sent.
+  ///
+  /// A response whose status is an interim one (1xx) is the last one of its connection.
   public var status = HTTPResponseStatus.ok
   /// The headers; read when the head is sent.
   ///
@@ -124,7 +126,8 @@ public final class HTTPResponse {
   private func begin(length: Int?) throws {
     guard let connection, phase == .new else { throw HTTPServerError.exchangeEnded }
     phase = .body
-    if connection.isStopping { keepsAlive = false }
+    // After an interim status the client would take the next response for the final one of this request.
+    if connection.isStopping || status.code < 200 { keepsAlive = false }
     if headers[canonicalForm: "connection"].contains(where: { $0.lowercased() == "close" }) { keepsAlive = false }
     framing = chooseFraming(length)
     if !headers.contains(name: "date") { headers.add(name: "date", value: connection.now) }
@@ -145,15 +148,26 @@ public final class HTTPResponse {
       if status != .notModified || length != nil { headers.remove(name: "content-length") }
       return .none
     }
+    let declared = length ?? oneDeclaredLength()
     if request.method == .HEAD { return .none }
-    if let declared = headers.first(name: "content-length").flatMap({ Int($0) }) { return .length(declared: declared) }
-    headers.remove(name: "content-length")
+    if let declared { return .length(declared: declared) }
     if request.version != .http1_0 {
       headers.add(name: "transfer-encoding", value: "chunked")
       return .chunked
     }
     keepsAlive = false
     return .untilClose
+  }
+
+  /// Returns the length that the handler has declared, and leaves one header with it, or none if it is no length.
+  ///
+  /// Clients disagree about several headers, and about values like +5: they would see different ends of the body.
+  private func oneDeclaredLength() -> Int? {
+    guard let value = headers.first(name: "content-length") else { return nil }
+    headers.remove(name: "content-length")
+    guard let declared = Int(value), declared >= 0 else { return nil }
+    headers.add(name: "content-length", value: "\(declared)")
+    return declared
   }
 
   private func writeBody(_ part: ByteBuffer) throws {

@@ -62,9 +62,9 @@ extension ClientBootstrap {
         // This coroutine is cancelled. It waits for the coroutine that it has launched.
         job.cancel(error)
         _ = try? co_shield { try job.join() }
-        // If the job was refused, `body` has not run, and nothing else closes the channel.
-        channel.close(promise: nil)
       }
+      // If `body` has not run, because the job was refused or got no stack, nothing else closes the channel.
+      channel.close(promise: nil)
       throw error
     }
   }

@@ -24,12 +24,12 @@ extension ServerBootstrap {
   /// - Parameters:
   ///   - address: The address to serve. With port 0 the system chooses one.
   ///   - drain: The time in which handlers may finish after the server was cancelled or stopped.
-  ///   - onListening: Receives the listening channel, which has the bound address, before the first channel is
-  ///     accepted.
-  ///   - onError: Receives an error of `configure` or `handle`, with the channel, and the error of accepting while
-  ///     descriptors are short, with the listening channel; on the channel's event loop. If it is nil, an error of a
-  ///     handler is an unhandled error, which `CoroutineRuntime.onUnhandledError` receives, and the others are dropped.
-  ///     It never ends the server.
+  ///   - onListening: Receives the listening channel, which has the bound address. A client that knows the address may
+  ///     be served before.
+  ///   - onError: Receives an error of `configure` or `handle`, with the channel, and an error of accepting, with the
+  ///     listening channel; on the channel's event loop. If it is nil, an error of a handler is an unhandled error,
+  ///     which `CoroutineRuntime.onUnhandledError` receives, and the others are dropped. None ends the server, except
+  ///     an error of accepting that is no shortage: NIO closes the listening channel.
   ///   - configure: Adds handlers to an accepted channel, on its event loop, before the first read.
   ///   - handle: Serves one channel.
   /// - Throws: The error of binding; the cancellation error, without serving, if the coroutine is cancelled before;

@@ -19,7 +19,8 @@ import NIOCore
 //     ends the watching again.
 //  2. A retry continues the outstanding read, and requests no other. So a handler that holds back reads, to limit the
 //     connections, keeps its limit: it has passed on that read.
-//  3. A shortage is reported once, in the state ACCEPTING.
+//  3. A shortage is reported once, in the state ACCEPTING. All other errors end the listener, and with it the server,
+//     and are reported too, except that a client has left the queue.
 //
 // Everything here is accessed on the listener's event loop.
 final class ShortageHandler: ChannelInboundHandler {
@@ -32,9 +33,9 @@ final class ShortageHandler: ChannelInboundHandler {
   private enum State { case accepting, paused, retrying }
 
   private var state = State.accepting
-  private let onShortage: (any Error, any NIOCore.Channel) -> Void
+  private let onError: (any Error, any NIOCore.Channel) -> Void
 
-  init(_ onShortage: @escaping (any Error, any NIOCore.Channel) -> Void) { self.onShortage = onShortage }
+  init(_ onError: @escaping (any Error, any NIOCore.Channel) -> Void) { self.onError = onError }
 
   func channelRead(context: ChannelHandlerContext, data: NIOAny) {
     state = .accepting
@@ -42,7 +43,13 @@ final class ShortageHandler: ChannelInboundHandler {
   }
 
   func errorCaught(context: ChannelHandlerContext, error: any Error) {
-    if let error = error as? IOError, Self.isShortage(error.errnoCode) { pause(context, error) }
+    if let error = error as? IOError {
+      if Self.isShortage(error.errnoCode) {
+        pause(context, error)
+      } else if error.errnoCode != ECONNABORTED {
+        onError(error, context.channel)
+      }
+    }
     context.fireErrorCaught(error)
   }
 
@@ -70,7 +77,7 @@ final class ShortageHandler: ChannelInboundHandler {
       try options.setOption(.autoRead, value: readsByItself)
       context.read()
     }
-    if isFirst { onShortage(error, context.channel) }
+    if isFirst { onError(error, context.channel) }
   }
 }
 #endif

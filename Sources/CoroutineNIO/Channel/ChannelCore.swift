@@ -25,8 +25,8 @@ import NIOCore
 //     read first; `valuesBeforeFailure` counts them. An error that the pipeline has caught does not stop the output
 //     while the channel lives, because the response to a request must not fail if the next request is malformed.
 //  4. An error that arrives before another one was thrown is dropped, because NIO fires the error that ends a
-//     connection, and fails every pending write with it. The callback of an error does not run the coroutines that it
-//     wakes, so that all these callbacks come first.
+//     connection, and fails every pending write with it. If a write has failed, the error that is kept ends the output.
+//     The callback of an error does not run the coroutines that it wakes, so that all these callbacks come first.
 //  5. Written values are flushed when the loop's current drain ends, whatever the coroutine waits for, or before that,
 //     if an operation waits for room.
 //
@@ -71,6 +71,8 @@ class ChannelCore {
   /// Whether the loop calls `continueAfterDrain`.
   @exclusivity(unchecked) private final var isListed = false
   @exclusivity(unchecked) private final var unfinishedWrites = 0
+  /// Whether the output is closed when no write is unfinished: a coroutine that waited for that was cancelled.
+  @exclusivity(unchecked) private final var finishesLater = false
   /// Called once, when the channel becomes active.
   @exclusivity(unchecked) final var onActive: (() -> Void)?
 
@@ -158,11 +160,29 @@ class ChannelCore {
       if !needsFlush { break }
       flush()
     }
-    guard let context else { throw ChannelError.ioOnClosedChannel }
-    let promise = channel.eventLoop.makePromise(of: Void.self)
     outputHasEnded = true
     writers.wakeAll()
-    // NIO closes the output when all that was flushed is written.
+    // If the peer has ended its output, NIO closes the whole channel, and drops what is not written. So this waits
+    // until everything is written. Then an error that fails the writes does not also fail the promise of the close.
+    while !isGone, unfinishedWrites > 0 {
+      do {
+        try HostedWaiters.begin()
+        if !isGone, unfinishedWrites > 0 { try closers.wait() }
+      } catch {
+        if unfinishedWrites > 0 { finishesLater = true } else { context?.close(mode: .output, promise: nil) }
+        throw error
+      }
+    }
+    try finishNow()
+  }
+
+  /// Closes the output; called when everything is written.
+  private func finishNow() throws {
+    guard let context, !isGone else {
+      try throwFailure()
+      throw ChannelError.ioOnClosedChannel
+    }
+    let promise = channel.eventLoop.makePromise(of: Void.self)
     context.close(mode: .output, promise: promise)
     do {
       try co_await(promise.futureResult)
@@ -171,6 +191,7 @@ class ChannelCore {
       outputHasEnded = isClosedHere || isGone
       throw error
     }
+    if isFailureOfWrite { try throwFailure() }
   }
 
   final func close() throws {
@@ -224,7 +245,15 @@ class ChannelCore {
   private func writeEnded(_ result: Result<Void, any Error>) {
     unfinishedWrites -= 1
     if case .failure(let error) = result { fail(error, ofWrite: true) }
-    if unfinishedWrites == 0 { closers.wakeAll() }
+    if unfinishedWrites == 0 { writesEnded() }
+  }
+
+  private func writesEnded() {
+    closers.wakeAll()
+    if finishesLater {
+      finishesLater = false
+      if !isGone { context?.close(mode: .output, promise: nil) }
+    }
   }
 
   /// Ends reading and writing from this side; pending writes go on.
@@ -246,6 +275,9 @@ class ChannelCore {
       failure = error
       isFailureOfWrite = ofWrite
       valuesBeforeFailure = available
+    } else if ofWrite, failure != nil {
+      // The output has a gap. The earlier error, which only a read would have thrown, ends the output too.
+      isFailureOfWrite = true
     }
     readers.wakeAll()
     writers.wakeAll()

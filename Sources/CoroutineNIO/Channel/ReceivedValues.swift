@@ -3,9 +3,10 @@ import NIOCore
 
 /// The values that a channel has received and that no coroutine has taken, first in, first out.
 ///
-/// A ring that grows by doubling and never shrinks. NIOCore's CircularBuffer stores optionals, and copies and assigns
-/// them by functions that are looked up at run time. Here a value is copied once, and then moved, which saves 460
-/// instructions for each value (docs/evolution/0024).
+/// A ring that grows by doubling. It shrinks when it is found empty: a peer that has sent very many small values at
+/// once leaves no memory. NIOCore's CircularBuffer stores optionals, and copies and assigns them by functions that are
+/// looked up at run time. Here a value is copied once, and then moved, which saves 460 instructions for each value
+/// (docs/evolution/0024).
 struct ReceivedValues: ~Copyable {
   // Invariant: the `count` elements from `first` on, modulo `capacity`, are initialized, and no others. The capacity is
   // a power of two.
@@ -13,6 +14,9 @@ struct ReceivedValues: ~Copyable {
   private var capacity = 4
   private var first = 0
   private var count = 0
+
+  /// The capacity that an empty ring keeps.
+  private static var kept: Int { 64 }
 
   init() { elements = .allocate(capacity: capacity) }
 
@@ -30,11 +34,22 @@ struct ReceivedValues: ~Copyable {
 
   /// Takes the oldest value.
   mutating func popFirst() -> NIOAny? {
-    if count == 0 { return nil }
+    if count == 0 {
+      if capacity > Self.kept { shrink() }
+      return nil
+    }
     let value = (elements + first).move()
     first = (first + 1) & (capacity - 1)
     count -= 1
     return value
+  }
+
+  @inline(never)
+  private mutating func shrink() {
+    elements.deallocate()
+    capacity = Self.kept
+    elements = .allocate(capacity: capacity)
+    first = 0
   }
 
   private mutating func grow() {

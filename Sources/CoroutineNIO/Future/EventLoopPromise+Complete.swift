@@ -7,7 +7,8 @@ extension EventLoopPromise where Value: Sendable {
   ///
   /// Any thread; does not suspend. If the job is cancelled, the promise fails with the job's error. If the loop is shut
   /// down, it fails with `EventLoopError.shutdown`. A failure counts as observed. If the loop was shut down before the
-  /// call, NIO cannot fulfill the promise, and its future stays pending.
+  /// call, NIO cannot fulfill the promise: its future stays pending, and in a debug build NIO traps when it is
+  /// released.
   @discardableResult
   public func completeWithCoroutine(
     name: String? = nil,
