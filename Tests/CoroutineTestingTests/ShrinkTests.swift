@@ -33,7 +33,8 @@ struct ShrinkTests {
     if turns.value >= 5 { throw Lost() }
   }
 
-  @Test(.enabled(if: !isSanitized)) func `a race that needs three preemptions is shrunk to three, whatever its first schedule`() throws {
+  @Test(.enabled(if: !isSanitized))
+  func `a race that needs three preemptions is shrunk to three, whatever its first schedule`() throws {
     #expect(explore(.exhaustive(preemptions: 2), Self.fiveTurns).failure == nil)
     for seed in 0..<40 as Range<UInt64> {
       let failure = try #require(explore(.random(from: seed), Self.fiveTurns).failure, "\(seed)")
