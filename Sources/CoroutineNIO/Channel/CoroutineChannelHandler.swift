@@ -51,6 +51,8 @@ final class CoroutineChannelHandler: ChannelCore, ChannelInboundHandler {
     guard let context else { throw ChannelError.ioOnClosedChannel }
     let promise = beginWrite()
     context.write(value, promise: promise)
+    // A handler that refuses the value, as an encoder may, has failed the promise by now.
+    try throwOutputFailure()
   }
 
   // MARK: Callbacks
