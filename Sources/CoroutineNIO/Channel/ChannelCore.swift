@@ -80,19 +80,7 @@ class ChannelCore {
   /// Begins an operation, or continues it after foreign code.
   ///
   /// May suspend. Throws the cancellation error.
-  final func begin() throws {
-    try requireOwnCoroutine()
-    try HostedWaiters.begin()
-  }
-
-  private func requireOwnCoroutine() throws {
-    try coroutines.scheduler.requireOwnCoroutine(
-      """
-      A NIOCoroutineChannel was used by a coroutine that does not run on the channel's event loop. Launch the coroutine \
-      with channel.eventLoop.co_launch, or send the value through a Coroutine.Channel.
-      """
-    )
-  }
+  final func begin() throws { try HostedWaiters.begin() }
 
   final func throwFailure() throws {
     guard let error = failure else { return }
@@ -167,7 +155,6 @@ class ChannelCore {
   }
 
   final func close() throws {
-    try requireOwnCoroutine()
     beginClosing()
     do {
       while !isGone, unfinishedWrites > 0 {
