@@ -1,6 +1,7 @@
 #if NIO
 import Coroutine
 import CoroutineNIO
+import Glibc
 import Dispatch
 import NIOCore
 import NIOPosix
@@ -66,6 +67,34 @@ struct ShutdownTests {
     let job = unused.co_launch { hasRun.withLock { $0 = true } }
     await #expect(throws: EventLoopError.shutdown) { try await job.value }
     #expect(!hasRun.current)
+  }
+
+  @Test func `launches on a loop that has ended its coroutines do not call it`() async {
+    // In this mode NIO ends the process for a call of a loop that was shut down.
+    await #expect(processExitsWith: .success) {
+      setenv("SWIFTNIO_STRICT", "1", 1)
+      let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+      let loop = group.next()
+      try await loop.co_launch {}.value
+      try await group.shutdownGracefully()
+      for _ in 0..<3 {
+        do { try await loop.co_launch {}.value } catch EventLoopError.shutdown { continue }
+        exit(1)
+      }
+    }
+  }
+
+  @Test func `a future of a loop that was shut down stays pending, and may be dropped`() async {
+    await #expect(processExitsWith: .success) {
+      let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+      let loop = group.next()
+      try await group.shutdownGracefully()
+      let job = co_launch { 1 }
+      _ = job.future(on: loop)
+      let late = loop.makePromise(of: Int.self).completeWithCoroutine { 2 }
+      await #expect(throws: EventLoopError.shutdown) { try await late.value }
+      #expect(try await job.value == 1)
+    }
   }
 
   @Test func `handlers and timers that outlive the loop still run`() async throws {
