@@ -84,6 +84,34 @@ struct ShutdownTests {
     }
   }
 
+  @Test func `a server whose loops are shut down ends without calling them`() async {
+    await #expect(processExitsWith: .success) {
+      setenv("SWIFTNIO_STRICT", "1", 1)
+      let clients = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+      for _ in 0..<20 {
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
+        let isServed = Gate()
+        let (server, client) = try await co_launch {
+          let server = try Running(group, echo)
+          let client = co_launch {
+            try connect(clients, server.address) { connection in
+              try connection.write(ByteBuffer(string: "served"))
+              _ = try connection.read()
+              isServed.open()
+              _ = try connection.read()
+            }
+          }
+          try isServed.pass()
+          return (server, client)
+        }.value
+        try await group.shutdownGracefully()
+        try await server.job.value
+        _ = try? await client.value
+      }
+      try await clients.shutdownGracefully()
+    }
+  }
+
   @Test func `a future of a loop that was shut down stays pending, and may be dropped`() async {
     await #expect(processExitsWith: .success) {
       let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)

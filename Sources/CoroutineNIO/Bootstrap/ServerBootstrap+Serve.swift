@@ -75,9 +75,9 @@ extension ServerBootstrap {
             onListening?(bound)
             let wait = accepting.launch(name: "accept") { try Self.waitForEnd(bound) }
             // Ends by a cancellation, a stop, or because the listener is closed: perhaps by the shutdown of its loop,
-            // which accepts no further calls.
-            let isClosed = (try? wait.join()) ?? false
-            if !isClosed {
+            // which must not be called any more.
+            try? wait.join()
+            if bound.isActive {
               bound.close(promise: nil)
               try? co_await(bound.closeFuture)
             }
@@ -91,11 +91,10 @@ extension ServerBootstrap {
     }
   }
 
-  /// Returns whether the listener is closed.
-  private static func waitForEnd(_ listener: any NIOCore.Channel) throws -> Bool {
+  private static func waitForEnd(_ listener: any NIOCore.Channel) throws {
     try co_select {
-      listener.closeFuture.onAwait { _ in true }
-      co_stopping.onAwait { _ in false }
+      listener.closeFuture.onAwait { _ in }
+      co_stopping.onAwait { _ in }
     }
   }
 }
