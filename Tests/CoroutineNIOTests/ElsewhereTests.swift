@@ -75,6 +75,34 @@ struct ElsewhereTests {
     }
   }
 
+  @Test func `a read that is cancelled as its value arrives returns it, or leaves it to the next`() async throws {
+    try await onWorker { group in
+      let server = try Running(group, echo)
+      let lost = try lend(group, server.address) { connection in
+        var lost = 0
+        for round in 0..<Int(2000 * stress) {
+          let reader = co_launch { try connection.read() }
+          try connection.write(ByteBuffer(string: "x"))
+          // Other lengths in each round, around the time that the echo takes.
+          let end = DispatchTime.now() + .microseconds(round % 100)
+          while DispatchTime.now() < end {}
+          reader.cancel()
+          if (try? reader.join()) == nil {
+            do {
+              _ = try co_timeout(.seconds(2)) { try connection.read() }
+            } catch is TimeoutError {
+              lost += 1
+              break
+            }
+          }
+        }
+        return lost
+      }
+      #expect(lost == 0)
+      try server.stop()
+    }
+  }
+
   @Test func `a close by a cancelled coroutine closes all the same`() async throws {
     try await onWorker { group in
       let server = try Running(group, echo)
