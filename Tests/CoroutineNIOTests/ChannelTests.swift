@@ -158,7 +158,7 @@ struct ChannelTests {
     await #expect(processExitsWith: .success) {
       try await onEmbedded { embedded in
         let before = cts_heap_bytes()
-        for _ in 0..<100_000 { embedded.channel.pipeline.fireChannelRead(NIOAny(ByteBuffer())) }
+        for _ in 0..<100_000 { embedded.channel.pipeline.fireChannelRead(ByteBuffer()) }
         embedded.channel.pipeline.fireChannelReadComplete()
         let job = embedded.launch { connection in
           for _ in 0..<100_000 { _ = try connection.read() }
@@ -322,8 +322,12 @@ struct ChannelTests {
   @Test func `an error of a write is thrown by the next operation, once, even if many writes fail`() async throws {
     final class Failing: ChannelOutboundHandler {
       typealias OutboundIn = ByteBuffer
+      var promises: [EventLoopPromise<Void>?] = []
       func write(context: ChannelHandlerContext, data: NIOAny, promise: EventLoopPromise<Void>?) {
-        promise?.fail(Oops())
+        promises.append(promise)
+      }
+      func flush(context: ChannelHandlerContext) {
+        while let promise = promises.popLast() { promise?.fail(Oops()) }
       }
     }
     try await onOwnThread {
@@ -334,16 +338,50 @@ struct ChannelTests {
       try channel.connect(to: SocketAddress(ipAddress: "127.0.0.1", port: 1)).wait()
       let job = channel.eventLoop.co_launch {
         try connection.write(ByteBuffer(string: "a"))
-        let first = outcome { try connection.write(ByteBuffer(string: "b")) }
-        try connection.write(ByteBuffer(string: "c"))
-        channel.pipeline.fireChannelInactive()
+        try connection.write(ByteBuffer(string: "b"))
+        try co_delay(.seconds(1))
+        let first = outcome { try connection.write(ByteBuffer(string: "c")) }
+        try connection.write(ByteBuffer(string: "d"))
         let second = outcome { try connection.read() }
+        channel.pipeline.fireChannelInactive()
         let third = outcome { try connection.read()?.text ?? "end" }
         return "\(first) \(second) \(third)"
       }
       channel.embeddedEventLoop.run()
+      channel.embeddedEventLoop.advanceTime(by: .seconds(1))
       let said = try job.wait()
       #expect(said == "Oops() Oops() end")
+    }
+  }
+
+  @Test func `a write that a handler refuses throws itself, and is no error of a later operation`() async throws {
+    final class Refusing: ChannelOutboundHandler {
+      typealias OutboundIn = ByteBuffer
+      func write(context: ChannelHandlerContext, data: NIOAny, promise: EventLoopPromise<Void>?) {
+        if unwrapOutboundIn(data).text == "refused" {
+          promise?.fail(Oops())
+        } else {
+          context.write(data, promise: promise)
+        }
+      }
+    }
+    try await onOwnThread {
+      let channel = EmbeddedChannel()
+      defer { #expect(throws: Never.self) { try channel.embeddedEventLoop.syncShutdownGracefully() } }
+      try channel.pipeline.syncOperations.addHandler(Refusing())
+      let connection = try Bytes(wrapping: channel)
+      try channel.connect(to: SocketAddress(ipAddress: "127.0.0.1", port: 1)).wait()
+      let job = channel.eventLoop.co_launch {
+        try connection.write(ByteBuffer(string: "a"))
+        let refused = outcome { try connection.write(ByteBuffer(string: "refused")) }
+        try connection.write(ByteBuffer(string: "b"))
+        channel.pipeline.fireChannelInactive()
+        return "\(refused) \(try connection.read()?.text ?? "end")"
+      }
+      channel.embeddedEventLoop.run()
+      let said = try job.wait()
+      #expect(said == "Oops() end")
+      #expect([text(of: channel), text(of: channel), text(of: channel)] == ["a", "b", nil])
     }
   }
 

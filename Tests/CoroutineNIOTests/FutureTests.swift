@@ -44,15 +44,33 @@ struct FutureTests {
     }
   }
 
-  @Test func `futures take part in combinators and selects`() async throws {
+  @Test func `futures take part in combinators and selects, by themselves and as Awaitables`() async throws {
+    @Sendable func wait<Output>(for awaitable: some Awaitable<Output>) throws -> Output { try co_await(awaitable) }
     try await onWorker { group in
       let loop = group.next()
       let never = loop.makePromise(of: Int.self)
+      let failed: EventLoopFuture<Int> = loop.makeFailedFuture(Oops())
       let first = try co_select {
-        never.futureResult.awaitable.onAwait { try $0.get() }
-        loop.submit { 7 }.awaitable.onAwait { try $0.get() }
+        never.futureResult.onAwait { try $0.get() }
+        loop.submit { 7 }.onAwait { try $0.get() }
       }
       #expect(first == 7)
+      let both = try co_select {
+        never.futureResult.awaitable.onAwait { try $0.get() }
+        loop.scheduleTask(in: .nanoseconds(1)) { 8 }.awaitable.onAwait { try $0.get() }
+      }
+      #expect(both == 8)
+      // Outside of `#expect`: the compiler confuses closures in a macro's arguments with others of the function.
+      let generic = try wait(for: loop.submit { 9 }.awaitable)
+      #expect(generic == 9)
+      let all = try co_all((1...3).map { number in loop.submit { number } })
+      #expect(all == [1, 2, 3])
+      #expect(throws: Oops.self) { try co_all([never.futureResult, failed]) }
+      let any = try co_any([failed, never.futureResult, loop.submit { 4 }])
+      #expect(any == 4)
+      #expect(throws: Oops.self) { try co_race([never.futureResult, failed]) }
+      let settled = try co_allSettled([failed, loop.submit { 5 }]).map { try? $0.get() }
+      #expect(settled == [nil, 5])
       never.succeed(0)
     }
   }

@@ -21,21 +21,6 @@ private func lonelyChannel(
 
 @Suite("Misuse of a channel", .timeLimit(.minutes(5)))
 struct MisuseTests {
-  @Test func `a coroutine of another scheduler ends the process`() async {
-    let died = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
-      try await withLoops { group in
-        let wrapped = Locked<Bytes?>(nil)
-        _ = try await lonelyChannel(group) { channel in
-          let connection = try Bytes(wrapping: channel)
-          wrapped.withLock { $0 = connection }
-        }
-        let connection = wrapped.current!
-        _ = try await co_launch { try connection.read() }.value
-      }
-    }
-    #expect(died?.said("used by a coroutine that does not run on the channel's event loop") == true)
-  }
-
   @Test func `wrapping a channel on another thread ends the process`() async {
     let died = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
       try await withLoops { group in

@@ -1,6 +1,7 @@
 #if NIO
 import Coroutine
 import CoroutineNIO
+import Glibc
 import Dispatch
 import NIOCore
 import NIOPosix
@@ -66,6 +67,62 @@ struct ShutdownTests {
     let job = unused.co_launch { hasRun.withLock { $0 = true } }
     await #expect(throws: EventLoopError.shutdown) { try await job.value }
     #expect(!hasRun.current)
+  }
+
+  @Test func `launches on a loop that has ended its coroutines do not call it`() async {
+    // In this mode NIO ends the process for a call of a loop that was shut down.
+    await #expect(processExitsWith: .success) {
+      setenv("SWIFTNIO_STRICT", "1", 1)
+      let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+      let loop = group.next()
+      try await loop.co_launch {}.value
+      try await group.shutdownGracefully()
+      for _ in 0..<3 {
+        do { try await loop.co_launch {}.value } catch EventLoopError.shutdown { continue }
+        exit(1)
+      }
+    }
+  }
+
+  @Test func `a server whose loops are shut down ends without calling them`() async {
+    await #expect(processExitsWith: .success) {
+      setenv("SWIFTNIO_STRICT", "1", 1)
+      let clients = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+      for _ in 0..<20 {
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
+        let isServed = Gate()
+        let (server, client) = try await co_launch {
+          let server = try Running(group, echo)
+          let client = co_launch {
+            try connect(clients, server.address) { connection in
+              try connection.write(ByteBuffer(string: "served"))
+              _ = try connection.read()
+              isServed.open()
+              _ = try connection.read()
+            }
+          }
+          try isServed.pass()
+          return (server, client)
+        }.value
+        try await group.shutdownGracefully()
+        try await server.job.value
+        _ = try? await client.value
+      }
+      try await clients.shutdownGracefully()
+    }
+  }
+
+  @Test func `a future of a loop that was shut down stays pending, and may be dropped`() async {
+    await #expect(processExitsWith: .success) {
+      let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+      let loop = group.next()
+      try await group.shutdownGracefully()
+      let job = co_launch { 1 }
+      _ = job.future(on: loop)
+      let late = loop.makePromise(of: Int.self).completeWithCoroutine { 2 }
+      await #expect(throws: EventLoopError.shutdown) { try await late.value }
+      #expect(try await job.value == 1)
+    }
   }
 
   @Test func `handlers and timers that outlive the loop still run`() async throws {

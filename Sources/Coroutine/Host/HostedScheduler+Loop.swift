@@ -8,28 +8,18 @@ extension HostedScheduler {
   /// It may be called only if the scheduler has submitted one, once for each submit, on the host's thread.
   public var drain: HostedDrain { HostedDrain(scheduler: scheduler) }
 
-  /// Throws ``CoroutineError/notInCoroutine`` outside a coroutine, and traps with `sentence` in a coroutine of another
-  /// scheduler.
+  /// Begins an operation that may wait, as ``HostedWaiters/begin()``, of a coroutine of this scheduler; returns false,
+  /// and has done nothing, in a coroutine of another one.
   ///
-  /// Any thread; does not suspend.
-  public func requireOwnCoroutine(_ sentence: @autoclosure () -> String) throws {
-    _ = try ownCoroutine(sentence)
-  }
-
-  /// Begins an operation that may wait, of a coroutine of this scheduler: `requireOwnCoroutine`, and then
-  /// ``HostedWaiters/begin()``, in one call.
+  /// May suspend, if the drain has run for long. Throws the cancellation error, and
+  /// ``CoroutineError/notInCoroutine`` outside a coroutine.
   @available(*, noasync, message: "call it in a coroutine of the host")
-  public func begin(orTrap sentence: @autoclosure () -> String) throws {
-    let (carrier, job) = try ownCoroutine(sentence)
+  public func begin() throws -> Bool {
+    let (carrier, job) = try Carrier.requireJob()
+    if !owns(job) { return false }
     _ = Carrier.countWait(carrier, job)
     try job.checkCancelled()
-  }
-
-  @inline(__always)
-  private func ownCoroutine(_ sentence: () -> String) throws -> (UnsafeMutablePointer<Carrier>, JobRef) {
-    let (carrier, job) = try Carrier.requireJob()
-    if !owns(job) { misuse(sentence()) }
-    return (carrier, job)
+    return true
   }
 
   /// Whether the calling code is a coroutine of this scheduler.

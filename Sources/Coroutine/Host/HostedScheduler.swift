@@ -50,6 +50,19 @@ public protocol CoroutineHost: AnyObject, Sendable {
   ///
   /// Called on the host's thread.
   func unschedule()
+
+  /// The host's own time, in nanoseconds that never decrease; nil, the default, if it is the system's monotonic clock.
+  ///
+  /// A loop for tests that is told how late it is has a time of its own: its coroutines' delays, timeouts and select
+  /// cases then follow it. Time slices do as well: where it stands still, a drain ends after a number of resumes.
+  ///
+  /// Called on any thread; does not wait. Always nil, or never.
+  var coroutineTime: UInt64? { get }
+}
+
+extension CoroutineHost {
+  /// Nil: the system's monotonic clock.
+  public var coroutineTime: UInt64? { nil }
 }
 
 /// A call that a ``CoroutineHost`` makes on its thread: runs coroutines for at most about 250 µs.
@@ -124,6 +137,7 @@ private final class LoopHost: Host, @unchecked Sendable {
   // Sound because the loop is a constant and Sendable, `scheduler` is set before another thread has the host, and only
   // the scheduler's drain accesses `armedFor`.
   private let loop: any CoroutineHost
+  private let hasOwnTime: Bool
   /// The time for which the loop has a request; `max` if it has none.
   @exclusivity(unchecked) private var armedFor = UInt64.max
   // Sound because the scheduler owns this host and calls it.
@@ -131,7 +145,13 @@ private final class LoopHost: Host, @unchecked Sendable {
 
   init(_ loop: any CoroutineHost) {
     self.loop = loop
+    hasOwnTime = loop.coroutineTime != nil
     super.init(label: loop.coroutineLabel, mayPoll: false)
+  }
+
+  override var now: UInt64 {
+    guard hasOwnTime, let time = loop.coroutineTime else { return Clock.now }
+    return time
   }
 
   override func submit(_ scheduler: Scheduler, _ anchor: Anchor?) -> Bool {
@@ -145,7 +165,7 @@ private final class LoopHost: Host, @unchecked Sendable {
     guard let time else { return anchorReleased() }
     guard time != armedFor, let scheduler else { return }
     armedFor = time
-    let now = Clock.now
+    let now = now
     loop.schedule(HostedDrain(scheduler: scheduler), after: .nanoseconds(Int64(time > now ? time - now : 0)))
   }
 

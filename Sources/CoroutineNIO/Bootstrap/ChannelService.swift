@@ -128,7 +128,10 @@ final class ChannelService: Sendable {
       return Array(state.channels.values)
     }
     handlers.stop(within: drain)
-    for channel in channels { channel.pipeline.fireUserInboundEventTriggered(ChannelShouldQuiesceEvent()) }
+    // The loop of a channel that is closed may have been shut down, and must not be called then.
+    for channel in channels where channel.isActive {
+      channel.pipeline.fireUserInboundEventTriggered(ChannelShouldQuiesceEvent())
+    }
     // The stop may cancel the scope, and with it what its body waits for. The body must not end before: a channel that
     // was admitted is about to launch its coroutine in the scope.
     co_shield { try? live.join() }

@@ -16,14 +16,15 @@ extension ClientBootstrap {
   ///
   /// - Parameters:
   ///   - address: The address of the server.
-  ///   - configure: Adds handlers to the channel, on its event loop, before it connects.
+  ///   - configure: Adds handlers to the channel, on its event loop, before it connects. Without it the channel reads
+  ///     and writes bytes.
   ///   - body: Uses the channel.
   /// - Throws: The error of connecting; the error of `body`, or of closing the channel; the cancellation error;
   ///   `EventLoopError.shutdown` if the event loop is shut down; `CoroutineError.notInCoroutine` outside a coroutine.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func withConnection<Inbound: Sendable, Outbound: Sendable, Output: Sendable>(
     to address: NIOCore.SocketAddress,
-    configure: @escaping @Sendable (any NIOCore.Channel) throws -> Void,
+    configure: @escaping @Sendable (any NIOCore.Channel) throws -> Void = { _ in },
     _ body: @escaping @Sendable (NIOCoroutineChannel<Inbound, Outbound>) throws -> Output
   ) throws -> Output {
     try co_checkCancelled()

@@ -30,7 +30,8 @@ extension ServerBootstrap {
   ///     listening channel; on the channel's event loop. If it is nil, an error of a handler is an unhandled error,
   ///     which `CoroutineRuntime.onUnhandledError` receives, and the others are dropped. None ends the server, except
   ///     an error of accepting that is no shortage: NIO closes the listening channel.
-  ///   - configure: Adds handlers to an accepted channel, on its event loop, before the first read.
+  ///   - configure: Adds handlers to an accepted channel, on its event loop, before the first read. Without it the
+  ///     channel reads and writes bytes.
   ///   - handle: Serves one channel.
   /// - Throws: The error of binding; the cancellation error, without serving, if the coroutine is cancelled before;
   ///   `CoroutineError.notInCoroutine` outside a coroutine.
@@ -40,7 +41,7 @@ extension ServerBootstrap {
     drain: Duration = .seconds(10),
     onListening: ((any NIOCore.Channel) -> Void)? = nil,
     onError: (@Sendable (any Error, any NIOCore.Channel) -> Void)? = nil,
-    configure: @escaping @Sendable (any NIOCore.Channel) throws -> Void,
+    configure: @escaping @Sendable (any NIOCore.Channel) throws -> Void = { _ in },
     _ handle: @escaping @Sendable (NIOCoroutineChannel<Inbound, Outbound>) throws -> Void
   ) throws {
     try co_checkCancelled()
@@ -73,10 +74,13 @@ extension ServerBootstrap {
             listener = bound
             onListening?(bound)
             let wait = accepting.launch(name: "accept") { try Self.waitForEnd(bound) }
-            // Ends by a cancellation, a stop, or because the listener is closed.
+            // Ends by a cancellation, a stop, or because the listener is closed: perhaps by the shutdown of its loop,
+            // which must not be called any more.
             try? wait.join()
-            bound.close(promise: nil)
-            try? co_await(bound.closeFuture)
+            if bound.isActive {
+              bound.close(promise: nil)
+              try? co_await(bound.closeFuture)
+            }
             service.end(after: drain)
           }
         }
@@ -89,7 +93,7 @@ extension ServerBootstrap {
 
   private static func waitForEnd(_ listener: any NIOCore.Channel) throws {
     try co_select {
-      listener.closeFuture.awaitable.onAwait { _ in }
+      listener.closeFuture.onAwait { _ in }
       co_stopping.onAwait { _ in }
     }
   }

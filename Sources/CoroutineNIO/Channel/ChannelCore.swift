@@ -85,23 +85,14 @@ class ChannelCore {
 
   // MARK: Operations: on coroutines of the loop
 
-  /// Begins an operation, or continues it after foreign code.
+  /// Begins an operation; returns false, and has done nothing, in a coroutine that is not the loop's.
   ///
-  /// May suspend. Throws the cancellation error.
-  final func begin() throws {
-    try scheduler._withUnsafeGuaranteedRef { try $0.begin(orTrap: Self.foreignCoroutine) }
-  }
+  /// May suspend. Throws the cancellation error, and ``CoroutineError/notInCoroutine`` outside a coroutine.
+  @usableFromInline
+  final func begin() throws -> Bool { try scheduler._withUnsafeGuaranteedRef { try $0.begin() } }
 
-  private func requireOwnCoroutine() throws {
-    try coroutines.scheduler.requireOwnCoroutine(Self.foreignCoroutine)
-  }
-
-  private static var foreignCoroutine: String {
-    """
-    A NIOCoroutineChannel was used by a coroutine that does not run on the channel's event loop. Launch the coroutine \
-    with channel.eventLoop.co_launch, or send the value through a Coroutine.Channel.
-    """
-  }
+  /// Continues an operation after foreign code, or after a wait, as `begin`.
+  final func goOn() throws { try HostedWaiters.begin() }
 
   final func throwFailure() throws {
     guard let error = failure else { return }
@@ -154,7 +145,7 @@ class ChannelCore {
 
   final func finish() throws {
     while true {
-      try begin()
+      try goOn()
       try throwOutputFailure()
       try requireOutput()
       if !needsFlush { break }
@@ -166,7 +157,7 @@ class ChannelCore {
     // until everything is written. Then an error that fails the writes does not also fail the promise of the close.
     while !isGone, unfinishedWrites > 0 {
       do {
-        try HostedWaiters.begin()
+        try goOn()
         if !isGone, unfinishedWrites > 0 { try closers.wait() }
       } catch {
         if unfinishedWrites > 0 { finishesLater = true } else { context?.close(mode: .output, promise: nil) }
@@ -195,11 +186,10 @@ class ChannelCore {
   }
 
   final func close() throws {
-    try requireOwnCoroutine()
     beginClosing()
     do {
       while !isGone, unfinishedWrites > 0 {
-        try HostedWaiters.begin()
+        try goOn()
         if needsFlush { flush() } else if !isGone, unfinishedWrites > 0 { try closers.wait() }
       }
     } catch {
@@ -208,7 +198,7 @@ class ChannelCore {
     }
     closeNow()
     while !isGone {
-      try HostedWaiters.begin()
+      try goOn()
       if !isGone { try closers.wait() }
     }
     try throwFailure()

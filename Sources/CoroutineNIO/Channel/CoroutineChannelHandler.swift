@@ -19,12 +19,11 @@ final class CoroutineChannelHandler: ChannelCore, ChannelInboundHandler {
   /// The values that were received and not taken; `available` is their number.
   @exclusivity(unchecked) private var values = ReceivedValues()
 
-  // MARK: Operations
+  // MARK: Operations: after `begin`
 
   @usableFromInline
   func read() throws -> NIOAny? {
     while true {
-      try begin()
       if isClosedHere { throw ChannelError.ioOnClosedChannel }
       if failure != nil {
         if valuesBeforeFailure == 0 { try throwFailure() }
@@ -36,21 +35,24 @@ final class CoroutineChannelHandler: ChannelCore, ChannelInboundHandler {
       }
       if inputHasEnded { return nil }
       try waitForValue()
+      try goOn()
     }
   }
 
   @usableFromInline
   func write(_ value: NIOAny) throws {
     while true {
-      try begin()
       try throwOutputFailure()
       try requireOutput()
       if channel.isWritable { break }
       try waitUntilWritable()
+      try goOn()
     }
     guard let context else { throw ChannelError.ioOnClosedChannel }
     let promise = beginWrite()
     context.write(value, promise: promise)
+    // A handler that refuses the value, as an encoder may, has failed the promise by now.
+    try throwOutputFailure()
   }
 
   // MARK: Callbacks

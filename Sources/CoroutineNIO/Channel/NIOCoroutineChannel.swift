@@ -11,10 +11,10 @@ public import NIOCore
 /// }
 /// ```
 ///
-/// Only coroutines of the channel's own event loop use it, which
-/// ``NIOCore/EventLoop/co_launch(name:stack:start:file:line:_:)`` launches. A coroutine of another scheduler traps with
-/// a message; outside a coroutine the functions throw `CoroutineError.notInCoroutine`. Several coroutines may use one
-/// channel: each value goes to one reader, and each write is whole.
+/// Usually coroutines of the channel's own event loop use it, which
+/// ``NIOCore/EventLoop/co_launch(name:stack:start:file:line:_:)`` launches. For a coroutine of another scheduler each
+/// operation takes two changes of threads; outside a coroutine the functions throw `CoroutineError.notInCoroutine`.
+/// Several coroutines may use one channel: each value goes to one reader, and each write is whole.
 ///
 /// Reads are pulled: the channel's `autoRead` is off, and a read is requested only while a coroutine waits for a value.
 /// So a peer that sends faster than the coroutine reads is stopped when the system's buffers are full. The other
@@ -26,7 +26,8 @@ public import NIOCore
 /// - If the error has ended the channel or a write, the first call of ``write(_:)`` or ``finish()`` throws it, or
 ///   ``read()`` after all those values.
 public struct NIOCoroutineChannel<Inbound: Sendable, Outbound: Sendable>: Sendable {
-  // Sound because its functions use it on the channel's event loop only, which they check.
+  // Sound because its functions use it on the channel's event loop only, except `channel` and what `runsCaller` reads,
+  // which are constants.
   @usableFromInline nonisolated(unsafe) let handler: CoroutineChannelHandler
 
   /// Wraps `channel`: adds the last handler to its pipeline, and turns off `autoRead`.
@@ -64,19 +65,22 @@ public struct NIOCoroutineChannel<Inbound: Sendable, Outbound: Sendable>: Sendab
   @inlinable
   @available(*, noasync, message: "use NIOAsyncChannel")
   public func read() throws -> Inbound? {
-    try handler.read().map { ChannelValues<Inbound, Outbound>.unwrapInboundIn($0) }
+    if try !handler.begin() { return try handler.onLoop { try read() } }
+    return try handler.read().map { ChannelValues<Inbound, Outbound>.unwrapInboundIn($0) }
   }
 
   /// Writes a value.
   ///
   /// Flushes, and suspends, while the channel is not writable. The value is flushed when the event loop's current drain
   /// ends, which is soon after the coroutine waits for anything. The peer may not have received the value when the call
-  /// returns; a later operation throws an error of writing.
+  /// returns; a later operation throws an error of writing. If a handler refuses the value at once, as an encoder may,
+  /// this call throws the error.
   /// - Throws: An error of the channel; `ChannelError.outputClosed` after ``finish()``;
   ///   `ChannelError.ioOnClosedChannel` if the channel is closed; the cancellation error, and then nothing is written.
   @inlinable
   @available(*, noasync, message: "use NIOAsyncChannel")
   public func write(_ value: Outbound) throws {
+    if try !handler.begin() { return try handler.onLoop { try write(value) } }
     try handler.write(ChannelValues<Inbound, Outbound>.wrapOutboundOut(value))
   }
 
@@ -86,7 +90,9 @@ public struct NIOCoroutineChannel<Inbound: Sendable, Outbound: Sendable>: Sendab
   /// cancelled while it waits, it throws, and the output is closed nevertheless.
   /// - Throws: `ChannelError.operationUnsupported` if the channel has no half-closure; as ``write(_:)``.
   @available(*, noasync, message: "use NIOAsyncChannel")
-  public func finish() throws { try handler.finish() }
+  public func finish() throws {
+    if handler.runsCaller { try handler.finish() } else { try handler.onLoop { try finish() } }
+  }
 
   /// Closes the channel after everything is written.
   ///
@@ -97,6 +103,8 @@ public struct NIOCoroutineChannel<Inbound: Sendable, Outbound: Sendable>: Sendab
   /// - Throws: An error of the channel that no operation has thrown; the cancellation error. The channel is closed in
   ///   both cases.
   @available(*, noasync, message: "use NIOAsyncChannel")
-  public func close() throws { try handler.close() }
+  public func close() throws {
+    if handler.runsCaller { try handler.close() } else { try handler.closeOnLoop { try close() } }
+  }
 }
 #endif

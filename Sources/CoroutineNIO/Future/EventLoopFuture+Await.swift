@@ -35,7 +35,7 @@ public func co_await<Value: Sendable>(_ scheduled: Scheduled<Value>) throws -> V
 }
 
 extension EventLoopFuture where Value: Sendable {
-  /// The future as an Awaitable, for combinators and selects: `on(await: future.awaitable) { … }`.
+  /// The future as an Awaitable, for generic code: `wait(for: future.awaitable)`.
   ///
   /// A combinator that no longer needs the result does not affect the future.
   public var awaitable: AwaitableFuture<Value> { AwaitableFuture(future: self, scheduled: nil) }

@@ -1,5 +1,6 @@
 #if NIO
 public import Coroutine
+import NIOConcurrencyHelpers
 public import NIOCore
 
 extension EventLoopPromise where Value: Sendable {
@@ -7,8 +8,7 @@ extension EventLoopPromise where Value: Sendable {
   ///
   /// Any thread; does not suspend. If the job is cancelled, the promise fails with the job's error. If the loop is shut
   /// down, it fails with `EventLoopError.shutdown`. A failure counts as observed. If the loop was shut down before the
-  /// call, NIO cannot fulfill the promise: its future stays pending, and in a debug build NIO traps when it is
-  /// released.
+  /// call, NIO cannot fulfill the promise: its future stays pending, and in memory.
   @discardableResult
   public func completeWithCoroutine(
     name: String? = nil,
@@ -23,8 +23,24 @@ extension EventLoopPromise where Value: Sendable {
       return try result.get()
     }
     // The body never runs if the job is cancelled before. NIO ignores a second result.
-    _ = job.observe { if case .failure(let error) = $0 { self.fail(error) } }
+    _ = job.observe {
+      guard case .failure(let error) = $0 else { return }
+      if error as? EventLoopError == .shutdown { PendingFutures.keep(futureResult) }
+      self.fail(error)
+    }
     return job
+  }
+}
+
+/// The futures of loops that were shut down before a coroutine could fulfill them.
+///
+/// In a debug build, NIO ends the process when a future is released that has no result.
+private enum PendingFutures {
+  private static let futures = NIOLockedValueBox<[any Sendable]>([])
+
+  /// Keeps `future`, unless its loop lives: the call then comes from there.
+  static func keep(_ future: EventLoopFuture<some Sendable>) {
+    if !future.eventLoop.inEventLoop { futures.withLockedValue { $0.append(future) } }
   }
 }
 #endif

@@ -7,8 +7,8 @@ extension Job {
   ///
   /// Any thread; does not suspend. Starts a lazy job. If the job is cancelled, the future fails with the job's error.
   /// If the loop is shut down first, the future fails with `EventLoopError.shutdown`, and the job is not affected. If
-  /// it was shut down before the call, NIO can complete no future of it: the future stays pending, and in a debug build
-  /// NIO traps when it is released, as it does for `submit` on such a loop. A failure counts as observed.
+  /// it was shut down before the call, NIO can complete no future of it: the future stays pending, and in memory. A
+  /// failure counts as observed.
   ///
   /// A coroutine of the loop waits for the job and fulfills the promise, so the future's callbacks run there.
   public func future(on loop: any EventLoop) -> EventLoopFuture<Success> {

@@ -63,6 +63,8 @@ final class EventLoopHost: CoroutineHost, @unchecked Sendable {
 
   let loop: any EventLoop
   let coroutineLabel: String
+  /// What the loop's time lacks to the system's, if it has a time of its own, as a loop for tests has.
+  private let lag: UInt64?
   let word = Atomic<UInt8>(Word.fresh)
   /// The queue that makes the drains after the loop's end.
   let successor = DispatchQueue(label: "coroutine.nio.after-shutdown")
@@ -89,7 +91,13 @@ final class EventLoopHost: CoroutineHost, @unchecked Sendable {
     self.loop = loop
     let address = UInt(bitPattern: Unmanaged.passUnretained(loop as AnyObject).toOpaque())
     coroutineLabel = "\(type(of: loop)) 0x" + String(address, radix: 16)
+    // A loop whose time is the system's answers with a time between the two others.
+    let (before, now, after) = (NIODeadline.now(), loop.now, NIODeadline.now())
+    lag = before <= now && now <= after ? nil : before.uptimeNanoseconds &- now.uptimeNanoseconds
   }
+
+  /// Begins at the system's time, because a deadline goes along with a coroutine that moves to another scheduler.
+  var coroutineTime: UInt64? { lag.map { loop.now.uptimeNanoseconds &+ $0 } }
 
   var state: UInt8 { word.load(ordering: .acquiring) & Word.state }
 

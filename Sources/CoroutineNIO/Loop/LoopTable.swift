@@ -2,6 +2,7 @@
 import Coroutine
 import NIOConcurrencyHelpers
 import NIOCore
+import Synchronization
 
 /// The coroutines of one event loop.
 final class LoopCoroutines: Sendable {
@@ -15,6 +16,14 @@ final class LoopCoroutines: Sendable {
     drain = scheduler.drain
   }
 
+  /// Makes this the coroutines of a loop that was shut down: every launch fails.
+  ///
+  /// Called before another thread has it.
+  fileprivate func end() {
+    host.word.store(EventLoopHost.Word.closed, ordering: .relaxed)
+    drain.end(EventLoopError.shutdown)
+  }
+
   /// Opens the host before its first drain, for a coroutine that starts at once: the loop's shutdown then finds it.
   ///
   /// Called on the loop's thread.
@@ -26,31 +35,45 @@ final class LoopCoroutines: Sendable {
 /// The event loops that have, or had, coroutines.
 ///
 /// An entry retains its loop, so no other loop gets the address of a loop in the table. The entry is removed when the
-/// loop has been shut down.
+/// loop has been shut down. From then on the table has a weak reference, so that no later launch calls the loop: NIO
+/// reports such a call as an error of the program, and ends the process if SWIFTNIO_STRICT is set.
 enum LoopTable {
+  private struct Ended {
+    weak var loop: (any EventLoop)?
+  }
+
+  private struct Loops {
+    var entries: [ObjectIdentifier: LoopCoroutines] = [:]
+    var ended: [ObjectIdentifier: Ended] = [:]
+  }
+
   // One lock for all loops, and a dictionary: taken once for each launch from outside, and once for each channel.
-  private static let entries = NIOLockedValueBox<[ObjectIdentifier: LoopCoroutines]>([:])
+  private static let loops = NIOLockedValueBox(Loops())
 
   /// Returns the coroutines of `loop`, in constant time.
   static func coroutines(of loop: any EventLoop) -> LoopCoroutines {
     let key = ObjectIdentifier(loop)
-    if let known = entries.withLockedValue({ $0[key] }) { return known }
+    if let known = loops.withLockedValue({ $0.entries[key] }) { return known }
     // Created outside the lock, because it allocates, and calls the loop for its name. Another thread may be faster.
     let made = LoopCoroutines(loop)
-    return entries.withLockedValue { entries in
-      if let known = entries[key] { return known }
-      entries[key] = made
-      return made
+    let (coroutines, hasEnded) = loops.withLockedValue { loops in
+      if let known = loops.entries[key] { return (known, false) }
+      if loops.ended[key]?.loop === loop { return (made, true) }
+      loops.entries[key] = made
+      return (made, false)
     }
+    if hasEnded { coroutines.end() }
+    return coroutines
   }
 
   /// Removes a loop that was shut down.
-  ///
-  /// A later launch on the loop creates another entry, whose first call the loop refuses.
   static func remove(_ host: EventLoopHost) {
-    let removed = entries.withLockedValue { entries in
+    let removed: LoopCoroutines? = loops.withLockedValue { loops in
       let key = ObjectIdentifier(host.loop)
-      return entries[key]?.host === host ? entries.removeValue(forKey: key) : nil
+      guard loops.entries[key]?.host === host else { return nil }
+      loops.ended = loops.ended.filter { $0.value.loop != nil }
+      loops.ended[key] = Ended(loop: host.loop)
+      return loops.entries.removeValue(forKey: key)
     }
     // The entry releases the loop, perhaps for the last time, so that must happen outside the lock.
     withExtendedLifetime(removed) {}
