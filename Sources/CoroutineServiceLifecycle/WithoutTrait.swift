@@ -9,5 +9,8 @@
   unavailable,
   message: "CoroutineServiceLifecycle needs the trait ServiceLifecycle: .package(…, traits: [\"ServiceLifecycle\"])"
 )
-public struct CoroutineService {}
+public struct CoroutineService {
+  /// A service; needs the trait ServiceLifecycle.
+  public init(_ name: String = "service", drain: Duration = .seconds(10), _ body: @escaping () throws -> Void) {}
+}
 #endif
