@@ -43,7 +43,7 @@ setup: ## Installs what the library needs to build: Boost.Context
 setup-tests: ## Installs what the library's tests use: curl, Go, socat, strace
 	@scripts/setup tests
 
-setup-examples: ## Installs what only the tests of Examples need: curl, OpenSSL, Chromium
+setup-examples: ## Installs what only the tests of Examples need: curl, OpenSSL, wrk, Chromium
 	@scripts/setup examples
 
 setup-demo: ## Installs what only the demo needs: libpng, zlib, SQLite

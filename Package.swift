@@ -184,10 +184,11 @@ let package = Package(
     .testTarget(
       name: "CoroutineServiceLifecycleTests",
       dependencies: [
-        "CoroutineServiceLifecycle", "Coroutine", lifecycle,
+        "CoroutineServiceLifecycle", "CoroutineNIO", "CoroutineNet", "Coroutine", lifecycle,
         .product(name: "ServiceLifecycleTestKit", package: "swift-service-lifecycle", condition: lifecycleOnly),
+        .product(name: "UnixSignals", package: "swift-service-lifecycle", condition: lifecycleOnly),
         .product(name: "Logging", package: "swift-log", condition: lifecycleOnly),
-      ]
+      ] + nioPackages
     ),
   ],
   swiftLanguageModes: [.v6],

@@ -22,6 +22,16 @@ let package = Package(
         .product(name: "Coroutine", package: "coroutine"), .product(name: "CoroutineNet", package: "coroutine"),
       ]
     ),
+    // Uses the products of traits without their traits, which must fetch nothing either. Compiled, so that
+    // scripts/consumer finds the modules that Refused/Traits.swift imports.
+    .target(
+      name: "Traits",
+      dependencies: [
+        .product(name: "Coroutine", package: "coroutine"), .product(name: "CoroutineNIO", package: "coroutine"),
+        .product(name: "CoroutineLogging", package: "coroutine"),
+        .product(name: "CoroutineServiceLifecycle", package: "coroutine"),
+      ]
+    ),
     // Linked with --static-swift-stdlib.
     .executableTarget(name: "Static", dependencies: [.product(name: "Coroutine", package: "coroutine")]),
   ],

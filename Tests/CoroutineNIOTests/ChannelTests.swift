@@ -294,6 +294,24 @@ struct ChannelTests {
     }
   }
 
+  @Test func `an error wakes a reader, and of two errors at once the first is thrown`() async throws {
+    struct Second: Error {}
+    try await onEmbedded { embedded in
+      let job = embedded.launch { connection in
+        (0..<3).map { _ in outcome { try connection.read()?.text ?? "end" } }.joined(separator: " ")
+      }
+      #expect(embedded.result(of: job) == "waiting")
+      embedded.channel.pipeline.fireErrorCaught(Oops())
+      embedded.channel.pipeline.fireErrorCaught(Second())
+      #expect(embedded.result(of: job) == "waiting")
+      // The first one was thrown before this one arrives.
+      embedded.channel.pipeline.fireErrorCaught(Second())
+      #expect(embedded.result(of: job) == "waiting")
+      try embedded.receive("a")
+      #expect(embedded.result(of: job) == "Oops() Second() a")
+    }
+  }
+
   @Test func `an error that the pipeline catches does not stop the output of a channel that lives`() async throws {
     try await onEmbedded { embedded in
       embedded.channel.pipeline.fireErrorCaught(Oops())
@@ -447,6 +465,28 @@ struct ChannelTests {
       let result = try job.wait()
       #expect(result == "outputClosed outputClosed answer")
       #expect(half.modes.current == [.output])
+    }
+  }
+
+  @Test func `finish throws if a handler has no half-closure, and the output stays open`() async throws {
+    final class Whole: ChannelOutboundHandler {
+      typealias OutboundIn = ByteBuffer
+      func close(context: ChannelHandlerContext, mode: CloseMode, promise: EventLoopPromise<Void>?) {
+        if mode == .all { return context.close(mode: mode, promise: promise) }
+        promise?.fail(ChannelError.operationUnsupported)
+      }
+    }
+    try await onEmbedded { embedded in
+      try embedded.channel.pipeline.syncOperations.addHandler(Whole(), position: .first)
+      let job = embedded.launch { connection in
+        try connection.write(ByteBuffer(string: "a"))
+        let finished = outcome { try connection.finish() }
+        try connection.write(ByteBuffer(string: "b"))
+        return finished
+      }
+      #expect(embedded.result(of: job) == "\(ChannelError.operationUnsupported)")
+      #expect(embedded.sent == "a")
+      #expect(embedded.sent == "b")
     }
   }
 

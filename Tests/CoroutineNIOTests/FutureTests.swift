@@ -89,6 +89,23 @@ struct FutureTests {
     }
   }
 
+  @Test func `a scheduled task that loses a race is cancelled, and one that NIO cancels ends its waiters`() async throws
+  {
+    try await onWorker { group in
+      let loop = group.next()
+      let loser = loop.scheduleTask(in: .hours(1)) { 1 }
+      let first = try co_race([loser.awaitable, loop.submit { 7 }.awaitable])
+      #expect(first == 7)
+      #expect(throws: EventLoopError.cancelled) { try co_await(loser.futureResult) }
+
+      let cancelled = loop.scheduleTask(in: .hours(1)) { 1 }
+      let waiters = [loop.co_launch { try co_await(cancelled) }, co_launch { try co_await(cancelled.awaitable) }]
+      try loop.co_launch {}.join()
+      cancelled.cancel()
+      for waiter in waiters { #expect(throws: EventLoopError.cancelled) { try waiter.join() } }
+    }
+  }
+
   @Test func `a job's future gets its value, its error, and its cancellation`() async throws {
     try await withLoops { group in
       let loop = group.next()

@@ -198,7 +198,7 @@ struct ShutdownTests {
 
   @Test(arguments: Work.allCases)
   func `each job ends, whenever the shutdown comes`(_ work: Work) async throws {
-    let rounds = Int(2_000 * stress)
+    let rounds = Int(2_000 * shutdownStress)
     var (values, failures) = (0, 0)
     // More rounds if the shutdowns have come too early, or too late, in all of them.
     var round = 0
@@ -257,6 +257,49 @@ struct ShutdownTests {
         return try channel.receive() ?? -1
       }
     }
+  }
+}
+
+extension ShutdownTests {
+  /// Connects, and echoes, again and again, until the server is gone.
+  private func clients(of address: SocketAddress, on loop: any EventLoop, _ echoes: Locked<Int>) -> [Job<Void>] {
+    (0..<4).map { _ in
+      co_launch(name: "client") {
+        while true {
+          try connect(loop, address) { connection in
+            for _ in 0..<10 {
+              try connection.write(ByteBuffer(string: "x"))
+              if try connection.read() == nil { return }
+              echoes.withLock { $0 += 1 }
+            }
+          }
+        }
+      }
+    }
+  }
+
+  @Test func `a server and its connections end, whenever the shutdown comes`() async throws {
+    let rounds = Int(500 * stress)
+    let echoes = Locked(0)
+    // The clients are on a loop that lives: NIO ends the process if a closed loop has to connect.
+    try await withLoops { living in
+      for round in 0..<rounds {
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+        let server = try await co_launch { try Running(group, echo) }.value
+        let clients = clients(of: server.address, on: living.next(), echoes)
+        let down = Promise<Void>()
+        DispatchQueue.global().async {
+          for _ in 0..<(round % 50 * 500) { _ = group.next() }
+          group.shutdownGracefully { _ in down.fulfill(()) }
+        }
+        // A wait that the shutdown has forgotten would last until the time limit.
+        try await down.value
+        // As after a cancellation: its connections have ended before.
+        try await server.job.value
+        for client in clients { await #expect(throws: (any Error).self) { try await client.value } }
+      }
+    }
+    #expect(echoes.current > 0)
   }
 }
 

@@ -1,0 +1,7 @@
+import Coroutine
+import CoroutineLogging
+import CoroutineNIO
+import CoroutineServiceLifecycle
+
+/// Waits for a job: the modules without their traits do not get in the way of the library's own verbs.
+public func result(of job: Job<Int>) throws -> Int { try co_await(job) }
