@@ -44,7 +44,7 @@ setup: ## Installs what the library needs to build: Boost.Context
 setup-tests: ## Installs what the library's tests use: curl, Go, socat, strace
 	@scripts/setup tests
 
-setup-examples: ## Installs what only the tests of Examples need: curl, OpenSSL, Chromium
+setup-examples: ## Installs what only the tests of Examples need: curl, OpenSSL, wrk, Chromium
 	@scripts/setup examples
 
 setup-demo: ## Installs what only the demo needs: libpng, zlib, SQLite
@@ -116,6 +116,7 @@ test-examples: export LSAN_OPTIONS := suppressions=$(CURDIR)/Examples/leaks.txt:
 
 # With CO_TESTS, or every other test would be compiled once more beside other packages. One build for
 # all three.
+test-traits: export CO_STRESS ?= $(if $(filter tsan asan,$(BUILD)),0.2,1)
 test-traits: setup ## Runs the tests of CoroutineNIO, CoroutineLogging and CoroutineServiceLifecycle; BUILD=tsan, asan
 	$(sanitized)scripts/with-packages $(call folder,.build-traits) env \
 	  CO_TESTS=CoroutineNIOTests,CoroutineLoggingTests,CoroutineServiceLifecycleTests \
