@@ -10,7 +10,7 @@ import Testing
 /// The memory beside a slow reader, on either side.
 ///
 /// Each test has a process of its own, whose heap nothing else uses. The peer of the coroutine is the test itself, at
-/// the other end of a pair of sockets. So it knows what was sent and what was taken at each moment, and no time matters.
+/// the other end of a pair of sockets. So it knows what was sent and taken at each moment, and no time matters.
 @Suite("The memory of channels with slow readers", .timeLimit(.minutes(5)))
 struct MemoryTests {
   private static let part = 64 << 10
