@@ -121,6 +121,44 @@ struct FinishTests {
     }
   }
 
+  /// Opens a gate when a read completes that has found nothing but the peer's end.
+  private final class Bell: ChannelInboundHandler {
+    typealias InboundIn = ByteBuffer
+    private let gate: Gate
+    init(_ gate: Gate) { self.gate = gate }
+
+    func channelReadComplete(context: ChannelHandlerContext) {
+      gate.open()
+      context.fireChannelReadComplete()
+    }
+  }
+
+  @Test func `a coroutine that is woken while NIO finds the peer's end closes the channel after that`() async {
+    // In a process of its own: in a debug build, NIO ends one that closes the channel within that callback.
+    await #expect(processExitsWith: .success) {
+      try await onWorker { group in
+        let isFound = Gate()
+        let server = try Running(
+          group,
+          halfClosure: true,
+          configure: { try $0.pipeline.syncOperations.addHandler(Bell(isFound)) }
+        ) { connection in
+          let reader = co_launch { try connection.read() == nil }
+          try isFound.pass()
+          try connection.close()
+          // Whichever came first, the end or the close.
+          _ = outcome { try reader.join() }
+        }
+        // It sends nothing.
+        try connect(group, server.address, halfClosure: true) { connection in
+          try connection.finish()
+          #expect(try connection.read() == nil)
+        }
+        try server.stop()
+      }
+    }
+  }
+
   @Test func `a write that fails while an earlier error waits is not lost`() async throws {
     try await Self.onSlow { channel, slow, connection in
       channel.pipeline.fireErrorCaught(Oops())

@@ -275,13 +275,15 @@ class ChannelCore {
 
   // MARK: Callbacks: called by the handler, in the loop
 
+  /// Runs coroutines only if it wakes a reader: what others have woken runs in a call of the loop. At the peer's end NIO
+  /// calls this before it has noted the end, and a debug build of NIO ends the process if the channel is closed then.
   final func readCompleted() {
     hasOutstandingRead = false
     if readers.isEmpty { return }
     if available > 0 || failure != nil || inputHasEnded {
       host._withUnsafeGuaranteedRef { $0.wake(readers, coroutines.drain) }
     } else {
-      inCallback { requestRead() }
+      requestRead()
     }
   }
 
