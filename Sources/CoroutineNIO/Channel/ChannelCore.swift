@@ -275,7 +275,9 @@ class ChannelCore {
 
   // MARK: Callbacks: called by the handler, in the loop
 
-  /// Runs coroutines only if it wakes a reader: what others have woken runs in a call of the loop. At the peer's end NIO
+  /// Wakes the readers, or continues a read that has brought no value.
+  ///
+  /// Coroutines run only if a reader is woken; what others have woken runs in a call of the loop. At the peer's end NIO
   /// calls this before it has noted the end, and a debug build of NIO ends the process if the channel is closed then.
   final func readCompleted() {
     hasOutstandingRead = false
