@@ -54,40 +54,40 @@ build: setup ## Builds the library, debug
 
 # Stress tests run after the others, and one at a time, since each has threads enough for the machine. So do the tests
 # of worlds: each computes for seconds on a thread that the others wait for. The tests of models do that as well, but
-# wait for nothing, so they run beside each other.
+# wait for nothing, so they run beside each other. They are built for `make test` alone: their code is of one thread, and
+# what they compile of the library runs in the other tests as well.
 # With ARGS of its own a target makes one run of it.
 models := 'CoroutineInterleavingTests\.'
+without_models := CO_SKIP_TESTS=CoroutineInterleavingTests
 alone := 'Coroutine(Stress|Testing)Tests\.'
-in_turn = $(if $(ARGS),$(1) $(ARGS),$(1) --skip $(models) --skip $(alone) && $(1) --skip-build --filter $(models) \
-  && $(1) --skip-build --no-parallel --filter $(alone))
+in_turn = $(1) --skip $(models) --skip $(alone) $(2) && $(1) --skip-build --no-parallel --filter $(alone)
 
 test: export CO_STRESS ?= 0.2
 test: setup-tests ## Runs the tests, debug
-	$(call in_turn,$(swift_test))
+	$(if $(ARGS),$(swift_test) $(ARGS),$(call in_turn,$(swift_test),&& $(swift_test) --skip-build --filter $(models)))
 
 test-release: export CO_STRESS ?= 0.5
 test-release: setup-tests ## Runs the tests, optimised
-	$(call in_turn,$(release_test))
+	$(if $(ARGS),$(release_test) $(ARGS),$(call in_turn,$(release_test)))
 
-release_test := $(swift_test) -c release -Xswiftc -enable-testing $(release)
+release_test := $(without_models) $(swift_test) -c release -Xswiftc -enable-testing $(release)
 
-# Under sanitizers the products behind traits are tested as well, in the same build. The models are left out: their code
-# is of one thread, and what they compile of the library runs in the other tests.
+# Under sanitizers the products behind traits are tested as well, in the same build.
 #
 # One at a time: beside each other, tests under ThreadSanitizer take five times the processor time. And without the second
 # that a process, as each exit test is one, would wait at its end.
-sanitized_test = scripts/with-packages $(1) env $(swift_test) --traits $(traits) --no-parallel --scratch-path $(1)
+sanitized_test = scripts/with-packages $(1) env $(without_models) $(swift_test) --traits $(traits) --no-parallel --scratch-path $(1)
 tsan_test := $(call sanitized_test,.build-tsan) --sanitize=thread
 test-tsan: export CO_STRESS ?= 0.05
 test-tsan: setup-tests ## Runs the tests under ThreadSanitizer, with those of the products behind traits
-	export TSAN_OPTIONS=atexit_sleep_ms=0:$$TSAN_OPTIONS; $(tsan_test) $(or $(ARGS),--skip $(models))
+	export TSAN_OPTIONS=atexit_sleep_ms=0:$$TSAN_OPTIONS; $(tsan_test) $(ARGS)
 
 # lld, because gold prints a warning for each symbol that AddressSanitizer keeps to itself. One at a time: LeakSanitizer looks
 # when a process exits, as each exit test is one, and on a crowded machine finds threads that are still at their last acts.
 asan_test := $(call sanitized_test,.build-asan) --sanitize=address -Xswiftc -use-ld=lld
 test-asan: export CO_STRESS ?= 0.05
 test-asan: setup-tests ## Runs the tests under AddressSanitizer, with leak checking, and those behind traits
-	export ASAN_OPTIONS=detect_leaks=1:$$ASAN_OPTIONS; $(asan_test) $(or $(ARGS),--skip $(models))
+	export ASAN_OPTIONS=detect_leaks=1:$$ASAN_OPTIONS; $(asan_test) $(ARGS)
 
 # The builds that the other test targets have, so that nothing is built twice.
 soak_debug := $(swift_test)

@@ -10,6 +10,7 @@ import PackageDescription
 //   CO_SHARED_BOOST   set: Boost.Context is linked as a shared library, also where its archive is installed.
 //   CO_TESTS    set: of the test targets, only those that it names, with commas. For a build with traits that no other
 //               needs.
+//   CO_SKIP_TESTS   set: all test targets but those that it names.
 //   trait Demo  builds the demo for real: an HTTP server, a command-line parser, SQLite, libpng and histograms, used by
 //               it and its tests alone.
 //   trait NIO   builds CoroutineNIO for real: coroutines on SwiftNIO's event loops.
@@ -210,6 +211,10 @@ for target in package.targets where [.regular, .executable, .test].contains(targ
 if let only = Context.environment["CO_TESTS"] {
   let names = only.split(separator: ",").map(String.init)
   package.targets.removeAll { $0.type == .test && !names.contains($0.name) }
+}
+if let skipped = Context.environment["CO_SKIP_TESTS"] {
+  let names = skipped.split(separator: ",").map(String.init)
+  package.targets.removeAll { $0.type == .test && names.contains($0.name) }
 }
 
 if wantsDocumentation {

@@ -234,7 +234,7 @@ struct LinearizabilityTests {
   }
 
   @Test func `a buffer that waits on a condition is linearizable`() {
-    let count = isSanitized ? 2 : 3
+    let count = isSanitized ? 1 : 3
     check([Int]()) { history in
       let lock = FairMutex()
       let (notEmpty, notFull) = (Condition(lock), Condition(lock))
