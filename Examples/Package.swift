@@ -1,4 +1,4 @@
-// swift-tools-version:6.2
+// swift-tools-version:6.3
 import PackageDescription
 
 // Programs that use the library as others would, with packages that the library does not need. A package of its own, so

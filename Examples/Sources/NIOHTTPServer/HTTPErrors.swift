@@ -24,6 +24,8 @@ public enum HTTPServerError: Error, Equatable {
   case malformed(String)
   /// The request has another major version than 1.
   case unsupportedVersion
+  /// The request has a header `transfer-encoding` that is not exactly `chunked`.
+  case unsupportedTransferEncoding
   /// The head is larger than ``HTTPLimits/headSize``.
   case headTooLarge
   /// The body is larger than the limit, in bytes.
@@ -50,6 +52,7 @@ public enum HTTPServerError: Error, Equatable {
     switch self {
     case .malformed, .bodyIncomplete: .badRequest
     case .unsupportedVersion: .httpVersionNotSupported
+    case .unsupportedTransferEncoding: .notImplemented
     case .headTooLarge: .requestHeaderFieldsTooLarge
     case .bodyTooLarge: .payloadTooLarge
     case .bodyLate: .requestTimeout

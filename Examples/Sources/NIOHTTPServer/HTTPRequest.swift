@@ -94,6 +94,12 @@ public final class HTTPRequest {
     if head.version == .http1_0, head.headers.contains(name: "transfer-encoding") {
       throw HTTPServerError.malformed("HTTP/1.0 has no header transfer-encoding")
     }
+    // The decoder finds the end of any body whose last coding is chunked, but it decodes no other coding, and a proxy may
+    // understand a list of codings, or an empty one, in another way.
+    let codings = head.headers["transfer-encoding"]
+    guard codings.isEmpty || codings.count == 1 && Self.isChunked(codings[0]) else {
+      throw HTTPServerError.unsupportedTransferEncoding
+    }
     if let length = declaredLength, length > limit { throw HTTPServerError.bodyTooLarge(limit: limit) }
     let expectations = head.headers[canonicalForm: "expect"]
     guard head.version == .http1_1, let expectation = expectations.first else { return }
@@ -101,6 +107,13 @@ public final class HTTPRequest {
       throw HTTPServerError.unknownExpectation
     }
     expectsContinue = true
+  }
+
+  /// Whether a value of `transfer-encoding` is `chunked` alone; spaces and tabs around a value do not belong to it.
+  private static func isChunked(_ value: String) -> Bool {
+    let trimmed = value.drop { $0 == " " || $0 == "\t" }
+    let end = trimmed.lastIndex { $0 != " " && $0 != "\t" }
+    return end.map { trimmed[...$0].lowercased() == "chunked" } ?? false
   }
 
   /// Reads what the handler has left of the body; returns false if the connection cannot go on.

@@ -34,8 +34,9 @@ struct HostileTests {
         "content-length: 99999999999999999999\r\n",
         "content-length:\r\n",
         "transfer-encoding: chunked, identity\r\n",
-        "transfer-encoding: xchunked\r\n",
-        "transfer-encoding: gzip\r\n",
+        "transfer-encoding: chunked, chunked\r\n",
+        "transfer-encoding: chunked,\r\n",
+        "transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n",
         "transfer-encoding : chunked\r\n",
         "transfer-encoding:\r\n chunked\r\ncontent-length: 4\r\n",
         "transfer-encoding: \u{b}chunked\r\n",
@@ -65,6 +66,43 @@ struct HostileTests {
         )
         #expect(answer.hasPrefix("HTTP/1.1 400 "), "\(body.debugDescription): \(answer)")
         #expect(!paths.current.contains("/2"), "\(body.debugDescription)")
+      }
+      try server.stop()
+      #expect(server.errors.current.isEmpty)
+    }
+  }
+
+  /// A proxy in front of the server may decode such a body, or see its end elsewhere.
+  @Test func `a transfer coding other than exactly chunked is refused with 501, and nothing after it is answered`()
+    async throws
+  {
+    try await onWorker { group in
+      let paths = Locked<[String]>([])
+      let server = try Running(group) { request, response in
+        paths.withLockedValue { $0.append(request.path) }
+        _ = try request.collect()
+        try response.send(request.path)
+      }
+      // The codec itself refuses `chunked` in front of another value, with 400: see the test before.
+      let refused = [
+        "gzip, chunked", "gzip,chunked", "identity, chunked", "", " ", ",", ", chunked", "chunked;q=1", "\"chunked\"",
+        "gzip\r\ntransfer-encoding: chunked", "\r\ntransfer-encoding: chunked", "gzip", "identity", "xchunked",
+      ]
+      for coding in refused {
+        let answer = try server.exchange(
+          "POST /1 HTTP/1.1\r\nhost: x\r\ntransfer-encoding: \(coding)\r\n\r\n0\r\n\r\n"
+            + "GET /2 HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+        )
+        #expect(answer.hasPrefix("HTTP/1.1 501 "), "\(coding.debugDescription): \(answer)")
+        #expect(answer.contains("connection: close"), "\(coding.debugDescription): \(answer)")
+        #expect(paths.current.isEmpty, "\(coding.debugDescription)")
+      }
+      for coding in ["chunked", "Chunked", " chunked "] {
+        let answer = try server.exchange(
+          "POST /1 HTTP/1.1\r\nhost: x\r\ntransfer-encoding: \(coding)\r\n\r\n0\r\n\r\n"
+            + "GET /2 HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+        )
+        #expect(answer.hasPrefix("HTTP/1.1 200 ") && answer.contains("/2"), "\(coding.debugDescription): \(answer)")
       }
       try server.stop()
       #expect(server.errors.current.isEmpty)
