@@ -1,4 +1,4 @@
-// swift-tools-version:6.2
+// swift-tools-version:6.3
 import PackageDescription
 
 // The benchmarks are a package of their own so that a package that depends on the library builds none of them. They

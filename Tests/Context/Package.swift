@@ -1,4 +1,4 @@
-// swift-tools-version:6.2
+// swift-tools-version:6.3
 import PackageDescription
 
 // What loggers and tracers of other packages see in coroutines. A package of its own, so that the library's tests fetch
