@@ -94,8 +94,8 @@ public final class HTTPRequest {
     if head.version == .http1_0, head.headers.contains(name: "transfer-encoding") {
       throw HTTPServerError.malformed("HTTP/1.0 has no header transfer-encoding")
     }
-    // The decoder finds the end of any body whose last coding is chunked, but it decodes no other coding, and a proxy may
-    // understand a list of codings, or an empty one, in another way.
+    // The decoder finds the end of any body whose last coding is chunked. But it decodes no other coding, and a proxy
+    // may understand a list of codings, or an empty one, in another way.
     let codings = head.headers["transfer-encoding"]
     guard codings.isEmpty || codings.count == 1 && Self.isChunked(codings[0]) else {
       throw HTTPServerError.unsupportedTransferEncoding
