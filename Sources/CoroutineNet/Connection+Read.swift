@@ -29,7 +29,10 @@ extension Connection {
     try claiming(.reading, "reading from") {
       var bytes: [UInt8] = []
       guard count > 0 else { return bytes }
-      _ = try socket.perform(.reading) { number in
+      _ = try socket.perform(.reading) {
+        // An attempt that found nothing has left its memory in `bytes`.
+        bytes = []
+      } _: { number in
         var attempt = WatchedDescriptor.Attempt(0)
         let room = Self.room(number, count)
         bytes = [UInt8](unsafeUninitializedCapacity: room) { buffer, filled in
