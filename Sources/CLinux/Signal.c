@@ -5,7 +5,6 @@
 #include "CLinux.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -19,13 +18,11 @@ static atomic_bool handled[NSIG];
 
 // A forked child shares the descriptors, and only the parent reads them: it would notice a signal of the child. So in
 // the child, signals have their former effect.
-static void in_child(void) {
+void clinux_release_all_signals(void) {
   for (int signal = 1; signal < NSIG; signal++) {
     if (atomic_load_explicit(&handled[signal], memory_order_relaxed)) sigaction(signal, &former[signal], NULL);
   }
 }
-
-__attribute__((constructor)) static void register_handler(void) { pthread_atfork(NULL, NULL, in_child); }
 
 static void notice(int signal) {
   int kept = errno;

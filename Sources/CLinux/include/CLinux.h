@@ -20,6 +20,12 @@ bool clinux_is_main_thread(void);
 
 typedef void *_Nullable (*clinux_thread_body)(void *_Nullable argument);
 
+/// Gives the calling thread the signal mask of the library's threads. Returns the one that it had, one bit a signal. As
+/// for Dispatch's threads, the mask blocks what is sent to the process as a whole. A child process that such a thread
+/// starts begins with an empty mask (Children.c).
+uint64_t clinux_block_signals(void);
+void clinux_set_blocked_signals(uint64_t mask);
+
 /// Starts a detached thread with the caller's signal mask. Returns 0 or an error number.
 int clinux_start_thread(size_t stack, clinux_thread_body body, void *argument);
 
@@ -29,6 +35,8 @@ int clinux_notice_signal(int signal);
 
 /// Gives `signal` the effect back that it had before clinux_notice_signal.
 void clinux_release_signal(int signal);
+/// The same for all signals, in a forked child.
+void clinux_release_all_signals(void);
 
 /// Whether the kernel would make a timer's descriptor (timerfd) now.
 bool clinux_can_make_timer(void);

@@ -24,6 +24,18 @@ int cts_fork(unsigned seconds);
 /// Waits for the end of a child process, and returns what `cts_in_child` returns.
 int cts_end_of(int child);
 
+typedef enum cts_start_kind {
+  CTS_FORK,                   ///< fork and exec
+  CTS_FORK_WITH_ALL_BLOCKED,  ///< the same while the caller blocks all signals
+  CTS_SPAWN,                  ///< posix_spawn without attributes
+  CTS_SPAWN_BY_NAME,          ///< posix_spawnp without attributes
+  CTS_SPAWN_IN_GROUP,         ///< posix_spawn, with attributes that do not name a signal mask
+  CTS_SPAWN_WITH_MASK,        ///< posix_spawn, with attributes that ask for SIGTERM to be blocked
+} cts_start_kind;
+
+/// Starts a shell that runs `command`, and returns its number, or -1. Ends with `cts_end_of`.
+int cts_start(cts_start_kind kind, const char *command);
+
 /// Whether every thread but the calling one sleeps. One that runs may hold a lock of the C library, of Swift's runtime
 /// or of Dispatch, which would stay locked in a forked child.
 bool cts_other_threads_sleep(void);

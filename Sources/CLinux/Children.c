@@ -1,0 +1,172 @@
+// Hazard 17: a child process inherits the signal mask of the thread that starts it. Threads of the library block what
+// is sent to the process as a whole, as those of Dispatch do, because a handler must not run on a coroutine's stack. So
+// a child that a coroutine starts would never see SIGTERM or SIGINT, and neither would its own children.
+//
+//   fork          the child clears its mask, in a handler that the C library calls
+//   posix_spawn   defined here, before the C library's, as posix_spawnp is: who asks for no mask asks for an empty one
+//   others        vfork, clone, system and popen call nothing that a library could define (docs/hazards.md)
+//
+// Both do so only where the mask of the calling thread is the one that the library and Dispatch give. Everything else
+// is the program's own choice: a thread with another mask, the attribute POSIX_SPAWN_SETSIGMASK, and a caller that
+// blocks all signals over a fork and sets the child's handlers first. Nothing is kept about threads: one that a
+// coroutine has created has inherited the mask, and its children would be as deaf.
+//
+// The mask of a parent's thread never changes, not even for a moment.
+#include "CLinux.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+// A mask as one number; bit n - 1 is signal n. Without the signals that nothing can block: those of the kernel, and
+// those that the C library keeps for itself, which a set that was filled may contain.
+static uint64_t bits_of(const sigset_t *mask) {
+  uint64_t bits = 0;
+  for (int signal = 1; signal < NSIG; signal++) {
+    bool can_be = signal != SIGKILL && signal != SIGSTOP && (signal < 32 || signal >= SIGRTMIN);
+    bits |= (uint64_t)(can_be && sigismember(mask, signal) == 1) << (signal - 1);
+  }
+  return bits;
+}
+
+static uint64_t blocked(void) {
+  sigset_t now;
+  return pthread_sigmask(SIG_SETMASK, NULL, &now) == 0 ? bits_of(&now) : 0;
+}
+
+static void set_blocked(const sigset_t *mask) { pthread_sigmask(SIG_SETMASK, mask, NULL); }
+
+// What the threads of the library block, and what the process blocked when it began, which threads of Dispatch add to
+// it. Written once, before main.
+static uint64_t given, inherited;
+
+static void thread_mask(sigset_t *mask) {
+  // What a thread's own instructions raise: blocked, a fault would end the process without the handlers that report it.
+  // SIGPIPE is one of these. Without SIGPROF a profiler would not see the thread.
+  static const int left[] = {SIGILL, SIGTRAP, SIGFPE, SIGBUS, SIGSEGV, SIGSYS, SIGPIPE, SIGPROF};
+  sigfillset(mask);
+  for (size_t i = 0; i < sizeof left / sizeof *left; i++) sigdelset(mask, left[i]);
+}
+
+uint64_t clinux_block_signals(void) {
+  sigset_t mask;
+  thread_mask(&mask);
+  uint64_t former = blocked();
+  set_blocked(&mask);
+  return former;
+}
+
+void clinux_set_blocked_signals(uint64_t bits) {
+  sigset_t mask;
+  sigemptyset(&mask);
+  for (int signal = 1; signal < NSIG; signal++) {
+    if (bits >> (signal - 1) & 1) sigaddset(&mask, signal);
+  }
+  set_blocked(&mask);
+}
+
+// Whether the calling thread has the mask of the library's or of Dispatch's threads. Async-signal-safe.
+static bool has_thread_mask(void) {
+  uint64_t now = blocked();
+  return now == given || now == (given | inherited);
+}
+
+// ---- fork
+
+static void in_child(void) {
+  // First: a signal that is let through must find its handler of before.
+  clinux_release_all_signals();
+  if (has_thread_mask()) clinux_set_blocked_signals(0);
+}
+
+// ---- posix_spawn
+
+typedef int (*spawner)(pid_t *_Nullable, const char *, const posix_spawn_file_actions_t *_Nullable,
+                       const posix_spawnattr_t *_Nullable, char *const *, char *const *);
+
+// In a program without shared libraries nothing can be looked up by name. There the C library's function is this one,
+// in the same file of its archive as what `system` calls: `link_it` brings that file. In a shared C library the name is
+// not visible.
+extern int __spawni(pid_t *_Nullable, const char *, const posix_spawn_file_actions_t *_Nullable,
+                    const posix_spawnattr_t *_Nullable, char *const *, char *const *, int) __attribute__((weak));
+enum { BY_PATH = 1 };
+static int (*const volatile link_it)(const char *) = system;
+
+static int plain(pid_t *pid, const char *file, const posix_spawn_file_actions_t *actions,
+                 const posix_spawnattr_t *attributes, char *const *arguments, char *const *environment) {
+  return __spawni ? __spawni(pid, file, actions, attributes, arguments, environment, 0) : ENOSYS;
+}
+static int by_path(pid_t *pid, const char *file, const posix_spawn_file_actions_t *actions,
+                   const posix_spawnattr_t *attributes, char *const *arguments, char *const *environment) {
+  return __spawni ? __spawni(pid, file, actions, attributes, arguments, environment, BY_PATH) : ENOSYS;
+}
+
+static _Atomic(spawner) real_spawn, real_spawnp;
+
+// The function that the program would have called without this library: the C library's, or another library's that
+// stands before it.
+static spawner next(_Atomic(spawner) *real, const char *name, spawner without_libraries) {
+  spawner known = atomic_load_explicit(real, memory_order_relaxed);
+  if (known) return known;
+  known = (spawner)dlsym(RTLD_NEXT, name);
+  if (!known && link_it) known = without_libraries;
+  atomic_store_explicit(real, known, memory_order_relaxed);
+  return known;
+}
+
+static int spawn(spawner real, pid_t *pid, const char *file, const posix_spawn_file_actions_t *actions,
+                 const posix_spawnattr_t *attributes, char *const *arguments, char *const *environment) {
+  short flags = 0;
+  if (attributes) posix_spawnattr_getflags(attributes, &flags);
+  if ((flags & POSIX_SPAWN_SETSIGMASK) || !has_thread_mask())
+    return real(pid, file, actions, attributes, arguments, environment);
+  // A copy, which owns nothing: the attributes of glibc are numbers and sets.
+  posix_spawnattr_t mine;
+  if (attributes)
+    mine = *attributes;
+  else
+    posix_spawnattr_init(&mine);
+  sigset_t none;
+  sigemptyset(&none);
+  posix_spawnattr_setsigmask(&mine, &none);
+  posix_spawnattr_setflags(&mine, (short)(flags | POSIX_SPAWN_SETSIGMASK));
+  return real(pid, file, actions, &mine, arguments, environment);
+}
+
+// Exported by the linker to the shared libraries that call them, such as Foundation's. Weak: a program that defines
+// them itself keeps its own. Not weak with a sanitizer, whose runtime has weak ones that would be taken instead.
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define DEFINED_BEFORE_THE_C_LIBRARY
+#else
+#define DEFINED_BEFORE_THE_C_LIBRARY __attribute__((weak))
+#endif
+
+DEFINED_BEFORE_THE_C_LIBRARY int posix_spawn(pid_t *restrict pid, const char *restrict path,
+                                      const posix_spawn_file_actions_t *restrict actions,
+                                      const posix_spawnattr_t *restrict attributes, char *const *restrict arguments,
+                                      char *const *restrict environment) {
+  return spawn(next(&real_spawn, "posix_spawn", plain), pid, path, actions, attributes, arguments, environment);
+}
+
+DEFINED_BEFORE_THE_C_LIBRARY int posix_spawnp(pid_t *restrict pid, const char *restrict file,
+                                       const posix_spawn_file_actions_t *restrict actions,
+                                       const posix_spawnattr_t *restrict attributes, char *const *restrict arguments,
+                                       char *const *restrict environment) {
+  return spawn(next(&real_spawnp, "posix_spawnp", by_path), pid, file, actions, attributes, arguments, environment);
+}
+
+__attribute__((constructor)) static void before_main(void) {
+  inherited = blocked();
+  sigset_t mask;
+  thread_mask(&mask);
+  given = bits_of(&mask);
+  // Here, and not on a coroutine's stack.
+  next(&real_spawn, "posix_spawn", plain);
+  next(&real_spawnp, "posix_spawnp", by_path);
+  pthread_atfork(NULL, NULL, in_child);
+}
