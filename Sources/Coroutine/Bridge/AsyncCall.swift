@@ -14,6 +14,12 @@ import Synchronization
 //   PENDING --- the Task ends: outcome written, wait claimed --------------> ENDED
 //   PENDING --- the coroutine is cancelled, and has then taken the lock ---> DETACHED
 //
+// There are three kinds of calls.
+//   co_await        a cancellation leaves the Task: DETACHED.
+//   co_awaitToEnd   a cancellation does not leave PENDING: `isToEnd`.
+//   co_isolated     a body in the coroutine's frame runs in the Task, on an actor. The call is left until the body
+//                   begins; from then on it is to the end. `beginBody` decides (6).
+//
 // Invariants
 //  1. The state changes once, under `lock`. The thread that ends the Task writes into the frame under the lock and in
 //     PENDING only; the coroutine leaves the frame only after it has seen, under the lock, that the state is not
@@ -24,6 +30,22 @@ import Synchronization
 //     coroutine waits again, inside a shield.
 //  3. The Task's parts run on the coroutine's scheduler, as its preferred executor. From before the coroutine parks
 //     until the Task's end the call holds a pin of that scheduler, because the coroutine may leave first.
+//  4. `isToEnd` changes once, from false to true, under `lock` and in PENDING only. From then on the state does not
+//     become DETACHED.
+//  5. The Task touches the coroutine's frame only under `lock` in PENDING, or between a `beginBody` that has returned
+//     true and `end`. In both cases the coroutine is inside the call: it leaves in ENDED or DETACHED.
+//  6. Exactly one of the two happens: the body runs and the call has its outcome, or the body never runs and the call
+//     throws. `beginBody` sets `isToEnd`, and the coroutine that was cancelled sets DETACHED, in the same critical
+//     section; the first of them wins. A Task that comes too late finds a call that leads to no frame any more, and
+//     holds nothing but that call and the actor.
+//
+// Why the body does not begin after a cancellation, although the coroutine may take the lock much later, because its
+// queue is busy. `beginBody` looks for a cancellation by itself, as `claim` does for a value (Waiter.swift): the wait
+// was claimed, or a flag says that the job or a frame is cancelled and no shield is active. Then it detaches the call
+// in the coroutine's place. The coroutine is certainly woken, or does not park: the flags are set before the interrupt
+// is sent, which claims the wait of a job to which a cancellation is visible (Interrupt.swift). Without a shield each
+// frame that is signalled is visible, and while the call lasts the job adds and removes no frame but the call's own
+// shield, which it adds after `isToEnd` is set.
 
 @usableFromInline
 final class AsyncCall: @unchecked Sendable {
@@ -45,7 +67,7 @@ final class AsyncCall: @unchecked Sendable {
   @usableFromInline let carriesLocals: Bool
 
   /// Whether the coroutine waits for the Task's end although it is cancelled.
-  private let isToEnd: Bool
+  @exclusivity(unchecked) private var isToEnd: Bool
 
   private init(
     _ carrier: UnsafeMutablePointer<Carrier>,
@@ -97,6 +119,33 @@ final class AsyncCall: @unchecked Sendable {
 
   @usableFromInline var executor: any TaskExecutor { scheduler.taskExecutor }
   @usableFromInline var priority: TaskPriority? { scheduler.host.taskPriority }
+
+  // MARK: The body of co_isolated
+
+  /// Begins the body in the coroutine's frame; returns false if the coroutine has left the call, or is cancelled.
+  ///
+  /// Called by the Task. After true it calls `end`, after false `leave`.
+  func beginBody() -> Bool {
+    lock.lock()
+    defer { lock.unlock() }
+    guard state == .pending else { return false }
+    // The job lives: it is inside the call.
+    let flags = job.pointee.flags.load(ordering: .acquiring)
+    let isSignalled = flags & JobFlags.needsCancellationCheck != 0 && flags & JobFlags.shielded == 0
+    let isClaimed = waiter.map { $0.job.pointee.wait.load(ordering: .acquiring) != $0.epoch.word } ?? false
+    if isSignalled || isClaimed {
+      state = .detached
+      return false
+    }
+    isToEnd = true
+    return true
+  }
+
+  /// Ends a Task whose body has not begun.
+  func leave() {
+    let needsOutcome = beginEnd()
+    assert(!needsOutcome, "only a detached call is left")
+  }
 
   // MARK: The Task's end
 
@@ -164,9 +213,10 @@ final class AsyncCall: @unchecked Sendable {
     defer {
       if isExclusive { scheduler.exclusion.ownTask = 0 }
     }
-    if try park() { return }
+    let state = try park()
+    if state == .ended { return }
     task.cancel()
-    guard isToEnd else { throw job.cancellation() ?? CancellationError() }
+    guard state == .pending else { throw job.cancellation() ?? CancellationError() }
     try shielded { _ = try park() }
   }
 
@@ -178,8 +228,10 @@ final class AsyncCall: @unchecked Sendable {
     lock.unlock()
   }
 
-  /// Suspends until the Task has ended; returns false if a cancellation came first.
-  private func park() throws -> Bool {
+  /// Suspends until the Task has ended or a cancellation has come; returns the state.
+  ///
+  /// PENDING means that a cancellation has come, and that the call is to the end.
+  private func park() throws -> State {
     let (carrier, job) = try Carrier.requireJob()
     // The Task's first part may have cancelled this coroutine, and that interrupt was consumed.
     let isCancelled =
@@ -196,9 +248,9 @@ final class AsyncCall: @unchecked Sendable {
     }
     waiter = nil
     if state == .pending, !isToEnd { state = .detached }
-    let isEnded = state == .ended
+    let state = state
     lock.unlock()
-    return isEnded
+    return state
   }
 
   private func shielded(_ body: () throws -> Void) throws {

@@ -7,7 +7,7 @@ import Synchronization
 /// - If the calling code is isolated to the actor already, as a coroutine of the main queue is to the main actor, it
 ///   calls `body` at once.
 /// - Otherwise a Task runs `body`, outside any coroutine: functions that wait throw ``CoroutineError/notInCoroutine``
-///   in it. The call ends after `body` has ended, also if the coroutine is cancelled.
+///   in it. If the actor is busy, the coroutine suspends until `body` has run there.
 ///
 /// In the first two cases `body` may wait with the verbs of coroutines. While it waits:
 /// - If `reentrant` is true, other code may use the actor, as after an `await`.
@@ -28,8 +28,9 @@ import Synchronization
 /// }
 /// ```
 ///
-/// Suspends unless the actor is reached at once. If the coroutine is cancelled before `body` begins, it throws, back on
-/// its own queue, and `body` does not run.
+/// Suspends unless the actor is reached at once. If the coroutine is cancelled before `body` begins, also by a
+/// deadline, it throws at once, on its own queue, although the actor stays busy, and `body` never runs. Once `body` has
+/// begun, the call ends after it: a cancellation then ends the waits in `body`, and what `body` returns is the result.
 ///
 /// - Returns: The value that `body` returns.
 /// - Throws: The error of `body`; the cancellation error; ``CoroutineError/notInCoroutine`` outside a coroutine;
@@ -75,34 +76,58 @@ enum Isolation {
   }
 
   /// Calls `body` as isolated to the actor; the caller guarantees the isolation.
-  // Sound because isolation is checked by the compiler, and does not change how a function is called.
   static func assume<A: Actor, R>(_ actor: A, _ body: (isolated A) throws -> R) throws -> R {
-    try withoutActuallyEscaping(body) { body in
-      try unsafeBitCast(body, to: ((A) throws -> R).self)(actor)
-    }
+    try withoutActuallyEscaping(body) { try withoutIsolation($0)(actor) }
   }
 
-  /// Runs `body` in a Task that is isolated to the actor.
+  /// Returns `body` as a function that its caller calls where it is isolated to the actor already.
+  // Sound because isolation is checked by the compiler, and does not change how a function is called.
+  private static func withoutIsolation<A: Actor, R>(
+    _ body: @escaping (isolated A) throws -> R
+  ) -> (A) throws -> R {
+    unsafeBitCast(body, to: ((A) throws -> R).self)
+  }
+
+  /// Runs `body` in a Task that is isolated to the actor, unless the coroutine is cancelled before it begins.
+  ///
+  /// `body` and the outcome stay in this frame, which the Task reaches through `call` only (AsyncCall.swift, 5 and 6).
   static func await<A: Actor, R>(_ actor: A, _ body: (isolated A) throws -> R) throws -> R {
+    var outcome: Result<R, any Error>?
     try withoutActuallyEscaping(body) { body in
-      let body = Passed(body)
-      return try co_awaitToEnd { try await run(actor, body) }.value
+      try withUnsafePointer(to: withoutIsolation(body)) { body in
+        // Sound because only the Task uses the body and its captures until the wait below has ended.
+        nonisolated(unsafe) let body = body
+        try withUnsafeMutablePointer(to: &outcome) { address in
+          let call = try AsyncCall.begin(UnsafeMutableRawPointer(address), toEnd: false)
+          let task = call.start {
+            Task.immediate(priority: call.priority, executorPreference: call.executor) { await run(actor, body, call) }
+          }
+          try call.wait(for: task)
+        }
+      }
     }
-  }
-
-  /// A value that the coroutine passes to its Task, or the Task to the coroutine.
-  private struct Passed<Value>: @unchecked Sendable {
-    // Sound because the coroutine waits for the end of the Task, so only one of the two uses the value.
-    let value: Value
-    init(_ value: Value) { self.value = value }
+    return try AsyncCall.get(outcome.unsafelyUnwrapped)
   }
 
   private static func run<A: Actor, R>(
     _ actor: isolated A,
-    _ body: Passed<(isolated A) throws -> R>
-  ) async throws -> Passed<R> {
-    // `co_awaitToEnd` has hidden the coroutine, so `body` cannot wait in it.
-    return Passed(try body.value(actor))
+    _ body: UnsafePointer<(A) throws -> R>,
+    _ call: AsyncCall
+  ) {
+    guard call.beginBody() else { return call.leave() }
+    // `hide` has hidden the coroutine, so `body` cannot wait in it.
+    call.end(result(actor, body))
+  }
+
+  /// Calls a body that is in the coroutine's frame.
+  ///
+  /// Not inlined: its last use of the body is over when it returns.
+  @inline(never)
+  private static func result<A: Actor, R>(
+    _ actor: A,
+    _ body: UnsafePointer<(A) throws -> R>
+  ) -> Result<R, any Error> {
+    Result { try body.pointee(actor) }
   }
 
   /// Begins a body inside the scheduler's drain, and runs it.
