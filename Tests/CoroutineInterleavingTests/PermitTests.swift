@@ -26,6 +26,11 @@ extension InterleavingTests {
       #expect(found.failure == nil, "\(found)")
     }
 
+    @Test func `two tries get the two permits although CONTENDED is left over`() {
+      let found = Explorer.explore(preemptions: 3, Self.tries)
+      #expect(found.failure == nil, "\(found)")
+    }
+
     @Test(arguments: [
       Fault.torn("takeAtOnce(_:)"),  // two take the permit
       .torn("takeOrContend(_:)"),  // sets CONTENDED over a give that came in between
@@ -127,6 +132,18 @@ extension InterleavingTests {
       let world = World(run, 1, of: 2, finally: 1)
       world.cancelWhenParked(world.user("first", 2))
       _ = world.user("second", 1)
+    }
+
+    /// A select has set CONTENDED, asking for more than is there, and does not wait.
+    private static func tries(_ run: Explorer) {
+      let world = World(run, 2, of: 3, finally: 0)
+      let permits = world.semaphore.permits
+      permits.pointee.lock.lock()
+      run.require(!permits.takeOrContend(3), "three of two permits were taken")
+      permits.pointee.lock.unlock()
+      for name in ["a", "b"] {
+        run.thread(name) { [unowned world] in run.require(world.semaphore.permits.take(1), "a try failed") }
+      }
     }
 
     /// A permit is given to a waiter that is cancelled.

@@ -92,24 +92,34 @@ extension UnsafeMutablePointer where Pointee == Permits {
     return false
   }
 
-  /// Takes permits as takeAtOnce does, also if CONTENDED is left over from a waiter that has gone.
+  /// Takes permits if they are available and nothing waits, also if CONTENDED is left over from a waiter that has gone.
   ///
-  /// Any thread.
+  /// Any thread. Fails for no other reason: what other threads do meanwhile only makes it look again.
   @usableFromInline
   func take(_ count: UInt) -> Bool {
-    if takeAtOnce(count) { return true }
-    guard pointee.word.load(ordering: .relaxed) & 1 != 0 else { return false }
-    pointee.lock.lock()
-    defer { pointee.lock.unlock() }
-    return pointee.waiters.first == nil && takeOrContend(count)
+    while true {
+      if takeAtOnce(count) { return true }
+      let word = pointee.word.load(ordering: .relaxed)
+      if word & 1 == 0 {
+        // Another thread may have cleared the bit, or given permits, since takeAtOnce failed.
+        if word >> 1 >= count { continue }
+        return false
+      }
+      pointee.lock.lock()
+      let isContended = pointee.word.load(ordering: .relaxed) & 1 != 0
+      let isTaken = isContended && takeOrContend(count)
+      pointee.lock.unlock()
+      if isContended { return isTaken }
+    }
   }
 
   /// Takes permits under the lock, or sets CONTENDED, so that the word does not change until the lock is left.
   @usableFromInline
   func takeOrContend(_ count: UInt) -> Bool {
+    let hasWaiters = hasWaiters
     var word = pointee.word.load(ordering: .relaxed)
     while true {
-      let canTake = pointee.waiters.first == nil && word >> 1 >= count
+      let canTake = !hasWaiters && word >> 1 >= count
       if !canTake, word & 1 != 0 { return false }
       let desired = canTake ? (word & ~1) &- count << 1 : word | 1
       let (isDone, seen) = pointee.word.compareExchange(
@@ -121,6 +131,18 @@ extension UnsafeMutablePointer where Pointee == Permits {
       if isDone { return canTake }
       word = seen
     }
+  }
+
+  /// Whether a coroutine waits; called under the lock.
+  ///
+  /// First unlinks the waiters at the front whose waits have ended for another reason, and that have not unlinked
+  /// themselves yet: they wait no more. They still grant what those behind them can have, when they withdraw.
+  private var hasWaiters: Bool {
+    while let waiter = pointee.waiters.first {
+      guard let job = waiter.pointee.job, !job.isWaiting(waiter.pointee.epoch) else { return true }
+      pointee.waiters.remove(waiter)
+    }
+    return false
   }
 
   /// Gives `count` permits back; waiters get them first.

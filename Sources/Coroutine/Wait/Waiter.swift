@@ -85,6 +85,13 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
     ).exchanged
   }
 
+  /// Whether `claim` would end the suspension now for the sake of a value; called under the lock that claims take.
+  func isWaiting(_ epoch: WaitEpoch) -> Bool {
+    let flags = pointee.flags.load(ordering: .relaxed)
+    return flags & (JobFlags.cancelled | JobFlags.shielded) != JobFlags.cancelled
+      && pointee.wait.load(ordering: .relaxed) == epoch.word
+  }
+
   /// Begins a suspension whose source is an object.
   @inlinable @inline(__always)
   func beginWait(_ kind: WaitKind, for source: AnyObject) -> WaitEpoch {

@@ -283,4 +283,34 @@ struct FairSemaphoreTests {
     }
     #expect(died?.said("release what was acquired, once") == true)
   }
+
+  @Test func `a waiter that was cancelled waits no more, even before it has run`() async throws {
+    try await onSerialQueue {
+      let (semaphore, row) = (FairSemaphore(3), Queueing())
+      try semaphore.acquire(1)
+      let waiter = try row.enqueue("three") { try semaphore.acquire(3) }
+      #expect(!semaphore.tryAcquire(), "a coroutine waits")
+      waiter.cancel()
+      let taken = (0..<3).count { _ in semaphore.tryAcquire() }
+      #expect(taken == 2)
+      try row.settle()
+      semaphore.release(1 + taken)
+      #expect(semaphore.available == 3)
+      #expect(row.trace.all == ["three: CancellationError"])
+    }
+  }
+
+  @Test func `those behind a cancelled waiter come before a try`() async throws {
+    try await onSerialQueue {
+      let (semaphore, row) = (FairSemaphore(3), Queueing())
+      try semaphore.acquire(1)
+      let waiter = try row.enqueue("three") { try semaphore.acquire(3) }
+      try row.enqueue("two") { try semaphore.acquire(2) }
+      waiter.cancel()
+      #expect(!semaphore.tryAcquire())
+      try row.settle()
+      #expect(row.trace.all.sorted() == ["three: CancellationError", "two"])
+      #expect(semaphore.available == 0)
+    }
+  }
 }

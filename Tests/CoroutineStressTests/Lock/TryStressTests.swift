@@ -1,0 +1,142 @@
+import Coroutine
+import Dispatch
+import Testing
+
+/// A try fails for the reasons that its documentation gives, and never because another thread is inside.
+@Suite("Stress: tries", .timeLimit(.minutes(10)))
+struct TryStressTests {
+  private static let threads = 4
+
+  private let stress = Stress()
+  private var rounds: Int { stress.rounds(10_000) }
+  private var all: Int { Self.threads * rounds }
+
+  /// Calls `attempt` in every round on every thread, the threads at once; returns the number of successes.
+  private func successes(
+    _ attempt: @escaping @Sendable (_ round: Int) -> Bool
+  ) async throws -> Int {
+    let (rounds, count) = (rounds, Census())
+    try await onThreads(Self.threads) { _ in
+      var successes = 0
+      for round in 0..<rounds where attempt(round) { successes += 1 }
+      count.change(by: successes)
+    }
+    return count.now
+  }
+
+  /// Runs `body` again and again in a coroutine while `work` runs.
+  private func meanwhile(
+    _ body: @escaping @Sendable () throws -> Void,
+    _ work: () async throws -> Void
+  ) async throws {
+    let other = co_launch(on: DispatchQueue(label: "coroutine.stress.meanwhile")) {
+      while true {
+        try body()
+        try co_yield()
+      }
+    }
+    try await work()
+    other.cancel()
+    await #expect(throws: CancellationError.self) { try await other.value }
+  }
+
+  @Test func `a limiter gives out every token that is there, while others try and acquire`() async throws {
+    let acquired = Census()
+    let limiter = RateLimiter(1, per: .seconds(86_400), burst: all + 100_000_000)
+    try await meanwhile {
+      try limiter.acquire()
+      acquired.change()
+    } _: {
+      let count = try await successes { _ in limiter.tryAcquire() }
+      #expect(count == all, "\(stress.replay)")
+    }
+    // No token was given out twice.
+    let left = 100_000_000 - acquired.now
+    #expect(!limiter.tryAcquire(left + 1) && limiter.tryAcquire(left), "\(stress.replay)")
+  }
+
+  @Test func `a limiter gives out no token that is not there`() async throws {
+    let limiter = RateLimiter(1, per: .seconds(86_400), burst: rounds)
+    #expect(try await successes { _ in limiter.tryAcquire() } == rounds, "\(stress.replay)")
+  }
+
+  /// The select finds the lock held, marks it as contended, and does not wait.
+  @Test func `readers lock together, while a select tries to lock for writing`() async throws {
+    let lock = FairReadWriteLock()
+    #expect(lock.tryLockRead())
+    try await meanwhile {
+      try co_select {
+        lock.onWriteLock { Issue.record("a reader holds it") }
+          .otherwise {}
+      }
+    } _: {
+      let count = try await successes { _ in
+        guard lock.tryLockRead() else { return false }
+        lock.unlockRead()
+        return true
+      }
+      #expect(count == all, "\(stress.replay)")
+    }
+    lock.unlockRead()
+    #expect(lock.tryLockWrite())
+  }
+
+  @Test func `a semaphore gives out every permit that is there, while a select asks for more`() async throws {
+    let total = 2 * Self.threads + 1
+    let semaphore = FairSemaphore(total)
+    #expect(semaphore.tryAcquire())
+    try await meanwhile {
+      try co_select {
+        semaphore.onAcquire(total) { Issue.record("one is taken") }
+          .otherwise {}
+      }
+    } _: {
+      let count = try await successes { _ in
+        guard semaphore.tryAcquire(2) else { return false }
+        semaphore.release()
+        semaphore.release()
+        return true
+      }
+      #expect(count == all, "\(stress.replay)")
+    }
+    #expect(semaphore.available == total - 1, "\(stress.replay)")
+  }
+
+  @Test func `of all that try, one has each lock`() async throws {
+    let mutexes = (0..<rounds).map { _ in FairMutex() }
+    let locks = (0..<rounds).map { _ in FairReadWriteLock() }
+    let semaphores = (0..<rounds).map { _ in FairSemaphore(3) }
+    #expect(try await successes { mutexes[$0].tryLock() } == rounds, "\(stress.replay)")
+    #expect(try await successes { locks[$0].tryLockWrite() } == rounds, "\(stress.replay)")
+    #expect(try await successes { semaphores[$0].tryAcquire() } == 3 * rounds, "\(stress.replay)")
+  }
+
+  @Test func `of all that settle a promise, one does`() async throws {
+    let promises = (0..<rounds).map { _ in Promise<Int>() }
+    #expect(try await successes { promises[$0].fulfill(1) } == rounds, "\(stress.replay)")
+    let failing = (0..<rounds).map { _ in Promise<Int>() }
+    #expect(try await successes { failing[$0].reject(CancellationError()) } == rounds, "\(stress.replay)")
+  }
+
+  @Test(arguments: [true, false])
+  func `a channel takes every value for which it has room, and gives out every value that it has`(
+    _ isBounded: Bool
+  ) async throws {
+    let channel = isBounded ? Channel<Int>(.bounded(all)) : Channel<Int>(.unbounded)
+    let sent = try await successes { if case .sent = channel.trySend($0) { true } else { false } }
+    #expect(sent == all, "\(stress.replay)")
+    if isBounded, case .sent = channel.trySend(0) { Issue.record("no room is left") }
+    let received = try await successes { _ in if case .received = channel.tryReceive() { true } else { false } }
+    #expect(received == all, "\(stress.replay)")
+    if case .received = channel.tryReceive() { Issue.record("no value is left") }
+  }
+
+  @Test func `an actor takes every message while it lives`() async throws {
+    let handled = Census()
+    let actor = co_actor(of: Int.self) { mailbox in for _ in mailbox { handled.change() } }
+    let told = try await successes { if case .sent = actor.tryTell($0) { true } else { false } }
+    #expect(told == all, "\(stress.replay)")
+    await until(handled, shows: all)
+    actor.cancel()
+  }
+}
