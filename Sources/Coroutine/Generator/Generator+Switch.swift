@@ -2,7 +2,9 @@ public import CCoroutine
 public import Synchronization
 
 // The switch into the body and back. `resume` is inlined into the client down to the jump (hazard 12: a return after a
-// switch is mispredicted). The infrequent cases are in Generator+Delegation.swift, and are not inlined.
+// switch is mispredicted). The infrequent cases are not inlined: a step of a generator that is not parked, and
+// delegation, are in Generator+Delegation.swift, the start of a body in Generator+Start.swift, its end in
+// Generator+End.swift.
 
 /// The consumer of a step.
 ///

@@ -77,7 +77,8 @@ class TimerCall: @unchecked Sendable {
 
   /// Called when the scheduler is released: the timer will not fire, and `stop` has nothing to remove.
   ///
-  /// Only a simulation's scheduler is ever released, on the thread that drives it.
+  /// Of the schedulers on which `start` puts timers, only a world's is ever released, on the thread that drives it. A
+  /// queue's scheduler is released as well, but has no timer of this kind.
   final func schedulerHasGone() { scheduler = nil }
 
   /// Stops the timer if it has not fired.
