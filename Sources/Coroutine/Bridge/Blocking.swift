@@ -10,7 +10,8 @@ import Synchronization
 ///   its thread. If the coroutine was cancelled before the call, `body` does not run.
 /// - Bodies start in the order of the calls. The pool has as many threads as are needed at once, up to
 ///   ``CoroutineRuntime/blockingThreadLimit``; further bodies are queued. A thread ends after ten seconds without work.
-///   If not even one thread can be started, ``CoroutineError/outOfStacks(_:)`` names the limit.
+///   If no thread can be started, and none is left that could run the body, ``CoroutineError/outOfStacks(_:)`` names
+///   the limit.
 /// - The current bindings of ``CoroutineLocal`` and of task-locals hold in `body`.
 /// - If a body ends its thread (`pthread_exit`, or a `pthread_cancel` from elsewhere), the call throws
 ///   ``BlockingThreadEnded``, and the pool starts another thread. Swift code has no cleanup for that: objects that the
@@ -18,6 +19,10 @@ import Synchronization
 /// - `body` runs outside any coroutine. It may launch coroutines, but must not wait for them with the suspending verbs,
 ///   which throw ``CoroutineError/notInCoroutine`` there. Its stack has 1 MiB. Its thread does not receive signals that
 ///   are sent to the process.
+/// - `body` may wait with ``Job/wait()`` and ``Promise/wait()``, also for coroutines that call co_blocking. While it
+///   waits, its thread does not count towards the limit, so another thread may take its place. 1,024 threads may wait
+///   so at once; a further wait throws ``CoroutineError/tooManyBlockedThreads(_:)``. Other locks and semaphores keep
+///   the thread.
 ///
 /// Throws ``CoroutineError/notInCoroutine`` outside a coroutine.
 @discardableResult
@@ -41,7 +46,10 @@ public struct BlockingThreadEnded: Error, CustomStringConvertible {
 }
 
 extension CoroutineRuntime {
-  /// The largest number of threads that ``co_blocking(_:)`` uses at once.
+  /// The largest number of threads that run the bodies of ``co_blocking(_:)`` at once.
+  ///
+  /// A thread whose body is in ``Job/wait()`` or ``Promise/wait()`` does not count; when it returns, there may be more
+  /// threads than the limit, until one of them ends its body.
   ///
   /// The default is 64, or four for each processor if that is more. May be set at any time, on any thread. Never
   /// suspends. A higher limit starts queued bodies at once. With a lower one, idle threads end, and busy threads end

@@ -5,25 +5,45 @@ import Dispatch
 // A thread of the pool:
 //
 //   STARTING --pthread_create--> BUSY <===take / finish===> IDLE --idle for too long, or told to--> ENDED
-//       |                         |  ^                       |
-//       | refused                 |  +-----handed work-------+
-//       v                         +---- the limit was lowered ----> ENDED
-//     ENDED                   +---- the body ended the thread ----> ENDED
+//       |                        ^|^ |                       |
+//       | refused                ||| +-----handed work-------+
+//       v                        ||+--- `threads` is above the limit ----> ENDED
+//     ENDED          hasBlocked  ||---- the body ended the thread -------> ENDED
+//                                |v  willBlock
+//                              WAITING ---- ended in its wait -----------> ENDED
+//
+// A thread is WAITING while its body blocks in a wait of the library (ThreadWait.swift). What it waits for may need the
+// pool, so it does not count towards the limit meanwhile. Otherwise `limit` bodies that each wait for a coroutine that
+// calls co_blocking would keep the pool for ever.
 //
 // Invariants, each true whenever the lock is free
-//  1. `threads` counts the threads that are STARTING, BUSY or IDLE. It exceeds `limit` only after the limit was
-//     lowered, and then no thread is IDLE.
+//  1. `threads` counts the threads that are STARTING, BUSY or IDLE, and `waiting` those that are WAITING. `threads`
+//     exceeds `limit` only after the limit was lowered or a thread has left its wait, and then no thread is IDLE.
 //  2. If work is queued, no thread is IDLE, and some thread is STARTING or BUSY. A BUSY thread checks the queue before
-//     it idles or ends, so every queued body is taken in the end.
+//     it idles or ends, so every queued body is taken in the end; if it becomes WAITING, see below.
 //  3. Queued work is taken from the front only, and work is handed over only if the queue is empty: bodies start in the
 //     order in which they were submitted.
+//  4. `waiting` is at most `waitingLimit`. A thread is started only if `threads` is below `limit` before. So there are
+//     never more than limit + waitingLimit threads, whatever they do.
 //
 // Why 2 holds. Work enters in `submit`: an idle thread is handed the work. Without one, the work is queued, and a
 // thread is started if the limit allows it. If it does not, `threads` is at least `limit`, which is at least 1, and no
 // thread is idle. A thread idles only if the queue is empty. A thread ends when it is IDLE, and then there is no queue,
 // or because `threads` exceeds `limit`, and then at least `limit` others remain. A thread that its body ends is
-// replaced if work is queued (threadWasEnded). The last case is a refused start: if it leaves no thread at all, all
-// queued work fails with the reason, because no thread would ever take it.
+// replaced if work is queued (threadWasEnded). A thread that becomes WAITING is replaced in the same way (beginWait).
+// The last case is a refused start: if it leaves no thread that is STARTING or BUSY, all queued work fails with the
+// reason. A WAITING thread is no reason to keep it: it may wait for that very work.
+//
+// A thread leaves its wait. It continues its body at once, and counts again, whatever the limit says: nothing else ends
+// what the body holds. So it may be one too many.
+//   - With an idle thread, that one ends in its stead (endWait), so that 1 holds.
+//   - Without one, every counted thread has a body. The first of them that ends its body finds `threads` above `limit`,
+//     and ends, though work may be queued: `limit` threads remain, so 2 holds.
+//   - The wait ends before its replacement has been created: the replacement counts as STARTING, which is the same.
+//   - The wait ends before the thread has blocked: beginWait and endWait follow each other on one thread, and each of
+//     them is one step under the lock.
+//   - Many waits end at once: each adds one, and each excess thread ends after its body. By 4 they are at most
+//     `waitingLimit`.
 //
 // Why no hand-over is lost. Under the lock, the thread leaves the idle list and `handed` is set. Only then is the
 // thread signalled. A thread that wakes checks under the lock whether it is still in the list. If it is not, it takes
@@ -31,7 +51,7 @@ import Dispatch
 //
 // Idle threads are reused last in, first out, so that the threads that are not needed time out.
 
-final class BlockingPool: @unchecked Sendable {
+package final class BlockingPool: @unchecked Sendable {
   // Sound because everything mutable is under `lock`.
 
   /// The pool that co_blocking uses.
@@ -42,10 +62,17 @@ final class BlockingPool: @unchecked Sendable {
   /// each processor.
   static let shared = BlockingPool(limit: max(64, 4 * Processors.usable))
 
+  /// The number of threads of a pool that may block in waits of the library at once.
+  ///
+  /// Above any use that is not an endless recursion, and below the limits that systems set: together with their stacks
+  /// they hold about 30 MiB.
+  static var waitingLimit: Int { 1_024 }
+
   /// The current numbers.
   struct Counts: Equatable {
     var limit: Int
     var threads: Int
+    var waiting: Int
     var idle: Int
     var queued: Int
   }
@@ -59,32 +86,46 @@ final class BlockingPool: @unchecked Sendable {
   private let lock = ThreadLock()
   @exclusivity(unchecked) private var limit: Int
   @exclusivity(unchecked) private var threads = 0
+  @exclusivity(unchecked) private var waiting = 0
   @exclusivity(unchecked) private var queue = BlockingQueue()
   @exclusivity(unchecked) private var idle = IdleThreads()
 
+  /// The call that the pool serves, for errors, and the beginning of its threads' names.
+  let call: String
+  let threadName: String
+  private let waitingLimit: Int
   private let idleTimeout: DispatchTimeInterval
   private let start: @Sendable (BlockingThread) -> Int32
   private let observe: @Sendable (Event) -> Void
 
   /// - Parameters:
-  ///   - limit: The largest number of threads.
+  ///   - limit: The largest number of threads that run bodies.
+  ///   - waitingLimit: The largest number of threads that block in waits of the library.
   ///   - idleTimeout: The time that a thread idles before it ends.
   ///   - start: Starts a thread that serves, and returns 0 or an error number. Tests replace it to refuse.
   ///   - observe: Called when a thread idles and when it ends. For tests.
   init(
     limit: Int,
+    waitingLimit: Int = BlockingPool.waitingLimit,
     idleTimeout: DispatchTimeInterval = .seconds(10),
+    call: String = "co_blocking",
+    threadName: String = "co-blocking",
     start: @escaping @Sendable (BlockingThread) -> Int32 = { $0.start() },
     observe: @escaping @Sendable (Event) -> Void = { _ in }
   ) {
     self.limit = max(1, limit)
+    self.waitingLimit = waitingLimit
     self.idleTimeout = idleTimeout
+    self.call = call
+    self.threadName = threadName
     self.start = start
     self.observe = observe
   }
 
   var counts: Counts {
-    lock.withLock { Counts(limit: limit, threads: threads, idle: idle.count, queued: queue.count) }
+    lock.withLock {
+      Counts(limit: limit, threads: threads, waiting: waiting, idle: idle.count, queued: queue.count)
+    }
   }
 
   // MARK: For coroutines
@@ -142,7 +183,7 @@ final class BlockingPool: @unchecked Sendable {
     threads -= 1
     while threads == 0, let work = queue.popFirst() { refused.append(work) }
     lock.unlock()
-    let error = BlockingThread.refusal(code)
+    let error = BlockingThread.refusal(code, call)
     for work in refused { work.fail(error) }
   }
 
@@ -183,17 +224,52 @@ final class BlockingPool: @unchecked Sendable {
 
   func threadWillEnd() { observe(.ended) }
 
-  /// Handles the end of a BUSY thread by the body of `work`.
+  /// Begins a wait of a BUSY thread, and starts another one if work is queued.
+  ///
+  /// Throws if too many threads wait. Called on that thread, as is `endWait`.
+  func beginWait(_ thread: BlockingThread) throws {
+    lock.lock()
+    guard waiting < waitingLimit else {
+      lock.unlock()
+      throw CoroutineError.tooManyBlockedThreads(waitingLimit)
+    }
+    thread.isWaiting = true
+    waiting += 1
+    threads -= 1
+    let isReplaced = takesReplacement()
+    lock.unlock()
+    if isReplaced { startCounted() }
+  }
+
+  /// Ends the wait; the thread continues its body.
+  func endWait(_ thread: BlockingThread) {
+    lock.lock()
+    thread.isWaiting = false
+    waiting -= 1
+    threads += 1
+    let surplus = threads > limit ? idle.popNewest() : nil
+    if surplus != nil { threads -= 1 }
+    lock.unlock()
+    surplus?.wake.signal()
+  }
+
+  /// Handles the end of a BUSY or WAITING thread by the body of `work`.
   ///
   /// Called on that thread, after its frames have gone.
-  func threadWasEnded(by work: BlockingWork) {
+  func threadWasEnded(_ thread: BlockingThread, by work: BlockingWork) {
     lock.lock()
-    threads -= 1
-    let isReplaced = queue.first != nil && threads < limit
-    if isReplaced { threads += 1 }
+    if thread.isWaiting { waiting -= 1 } else { threads -= 1 }
+    let isReplaced = takesReplacement()
     lock.unlock()
     if isReplaced { startCounted() }
     work.fail(BlockingThreadEnded())
     observe(.ended)
+  }
+
+  /// Counts a thread that is to be started because another one has just been discounted; called under the lock.
+  private func takesReplacement() -> Bool {
+    guard queue.first != nil, threads < limit else { return false }
+    threads += 1
+    return true
   }
 }

@@ -7,18 +7,21 @@ import Synchronization
 
 /// One thread of the pool: it runs bodies until the pool no longer needs it.
 ///
-/// The pool's lock covers the list links, `isIdle` and `handed`. `current` is the thread's own. The thread holds the
-/// object for as long as it runs. The pool holds the object while the thread is idle.
+/// The pool's lock covers the list links, `isIdle`, `isWaiting` and `handed`. `current` is the thread's own. The thread
+/// holds the object for as long as it runs. The pool holds the object while the thread is idle.
 ///
-/// A body may end its thread (pthread_exit, pthread_cancel). The C library then drops the frames, without any cleanup
-/// in Swift frames, and calls the destructors of the thread's keys. One of them finds the thread BUSY with `current`,
-/// and tells the pool. Cancellation is enabled only while a body runs, so that it never interrupts the pool's own code.
-final class BlockingThread: @unchecked Sendable {
+/// A body may end its thread (pthread_exit, pthread_cancel), also while it is in a wait. The C library then drops the
+/// frames, without any cleanup in Swift frames, and calls `wasEnded`, which finds the thread BUSY or WAITING with
+/// `current`, and tells the pool. Cancellation is enabled only while a body runs, so that it never interrupts the
+/// pool's own code.
+final class BlockingThread: LimitedThread, @unchecked Sendable {
   // Sound because of the guards above. `newer` needs no reference because the pool holds the previous thread of the
   // list.
   @exclusivity(unchecked) var older: BlockingThread?
   @exclusivity(unchecked) unowned(unsafe) var newer: BlockingThread?
   @exclusivity(unchecked) var isIdle = false
+  /// Whether the body blocks in a wait of the library.
+  @exclusivity(unchecked) var isWaiting = false
   /// The work that an idle thread was given; nil means that a thread that is no longer idle must end.
   @exclusivity(unchecked) var handed: BlockingWork?
   /// The work whose body the thread runs, with the only reference that the thread has to it.
@@ -37,7 +40,7 @@ final class BlockingThread: @unchecked Sendable {
   init(_ pool: BlockingPool) {
     self.pool = pool
     // A thread's name has 15 bytes.
-    name = "co-blocking-\(Self.number.wrappingAdd(1, ordering: .relaxed).oldValue % 1000)"
+    name = "\(pool.threadName)-\(Self.number.wrappingAdd(1, ordering: .relaxed).oldValue % 1000)"
   }
 
   private func serve() {
@@ -52,25 +55,16 @@ final class BlockingThread: @unchecked Sendable {
     pool.threadWillEnd()
   }
 
-  /// The key whose destructor the C library calls when a body has ended its thread; it holds the thread's object until
-  /// then.
-  private static let key: pthread_key_t = {
-    var key = pthread_key_t()
-    let code = pthread_key_create(&key) { thread in
-      cco_frames_dropped()
-      guard let thread else { return }
-      Unmanaged<BlockingThread>.fromOpaque(thread).takeRetainedValue().wasEnded()
-    }
-    precondition(code == 0, "co_blocking: the process has no thread-specific key left (error \(code))")
-    return key
-  }()
+  override func willBlock() throws { try pool.beginWait(self) }
 
-  private func wasEnded() {
+  override func hasBlocked() { pool.endWait(self) }
+
+  override func wasEnded() {
     pthread_setcancelstate(Int32(PTHREAD_CANCEL_DISABLE), nil)
     let locals = LocalBinding.exchange(nil)
     locals?._withUnsafeGuaranteedRef { $0.leaveTaskLocals() }
     locals?.release()
-    if let work = current.take() { pool.threadWasEnded(by: work.takeRetainedValue()) }
+    if let work = current.take() { pool.threadWasEnded(self, by: work.takeRetainedValue()) }
   }
 
   /// Starts the thread, detached, and returns 0 or an error number.
@@ -93,22 +87,19 @@ final class BlockingThread: @unchecked Sendable {
   private static func main(_ argument: UnsafeMutableRawPointer?) -> UnsafeMutableRawPointer? {
     guard let argument else { return nil }
     pthread_setcancelstate(Int32(PTHREAD_CANCEL_DISABLE), nil)
-    // The key has the reference: dropped frames release nothing.
-    pthread_setspecific(key, argument)
-    let me = Unmanaged<BlockingThread>.fromOpaque(argument)
-    me._withUnsafeGuaranteedRef { thread in
+    LimitedThread.run(argument) { thread in
+      let thread = unsafeDowncast(thread, to: BlockingThread.self)
       clinux_name_thread(thread.name)
       thread.serve()
     }
-    pthread_setspecific(key, nil)
-    me.release()
     return nil
   }
 
-  /// Returns the error that says why no thread could be started, and what to do.
-  static func refusal(_ code: Int32) -> CoroutineError {
+  /// Returns the error that says why no thread could be started for a call, and what to do.
+  static func refusal(_ code: Int32, _ call: String) -> CoroutineError {
     .outOfStacks(
-      "co_blocking could not start its first thread (error \(code)): the process has met a limit on threads or memory; "
+      "\(call) could not start a thread, and has none that could run its body (error \(code)): the process has met "
+        + "a limit on threads or memory; "
         + "raise pids.max of its cgroup, RLIMIT_NPROC (ulimit -u), kernel.threads-max or memory.max, or run fewer processes"
     )
   }

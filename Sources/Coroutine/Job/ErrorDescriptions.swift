@@ -25,6 +25,10 @@ extension CoroutineError: CustomStringConvertible {
       "a stack of \(bytes) bytes is beyond the largest size class of 16 MiB; ask for less, or recurse less deeply"
     case .outOfStacks(let limit):
       limit
+    case .tooManyBlockedThreads(let limit):
+      "\(limit) threads of co_blocking block in Job.wait() or Promise.wait() already, and no more may; a body that waits "
+        + "for a coroutine whose body waits again may have no end; let coroutines wait, with join() or co_await(), and call "
+        + "co_blocking only for what blocks"
     case .afterFork:
       "this process is a forked child, and the threads that run coroutines stayed in its parent; call exec or _exit, or use "
         + "generators, which need no thread; launch coroutines in the parent"

@@ -72,6 +72,9 @@ public enum CoroutineError: Error {
   case stackTooLarge(Int)
   /// No stack was available; the text gives the limit and the way to raise it.
   case outOfStacks(String)
+  /// A thread of ``co_blocking(_:)`` was about to block in ``Job/wait()`` or ``Promise/wait()``, and as many threads as
+  /// may do so at once already did; the number is that limit.
+  case tooManyBlockedThreads(Int)
   /// This process is a forked child, which has none of the threads that run coroutines.
   case afterFork
 

@@ -1,5 +1,3 @@
-import Dispatch
-
 // Blocking a thread for a promise: for tests, command-line tools, and threads that serve no queue.
 
 extension Promise {
@@ -7,7 +5,11 @@ extension Promise {
   ///
   /// - Throws: The error of the promise. ``CoroutineError/wouldDeadlock``, at once, when called in a coroutine, in a
   ///   handler, or on a queue that a handler on the way to the value needs. A queue that other code needs is not
-  ///   detected.
+  ///   detected. ``CoroutineError/tooManyBlockedThreads(_:)``, at once, if 1,024 bodies of ``co_blocking(_:)`` wait
+  ///   already.
+  ///
+  /// In the body of a co_blocking the thread does not count towards ``CoroutineRuntime/blockingThreadLimit`` while it
+  /// waits.
   ///
   /// Does not cancel the promise, and cannot be cancelled.
   @discardableResult
@@ -19,8 +21,7 @@ extension Promise {
     if !completion.isSettled {
       if ForkedChild.isHere { throw CoroutineError.afterFork }
       if needsThisThread { throw CoroutineError.wouldDeadlock(because: .blocksHandler) }
-      let settled = DispatchSemaphore(value: 0)
-      if completion.add(ClosureCallback { settled.signal() }) { settled.wait() }
+      try completion.blockThread()
     }
     ignore()
     return try completion.get(as: Success.self)

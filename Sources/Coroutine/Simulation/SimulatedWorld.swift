@@ -201,7 +201,7 @@ package final class SimulatedWorld: @unchecked Sendable {
       if let candidate = takeNext() {
         perform(candidate)
         if steps - stepsBefore > mostSteps { throw policy.overLimit(nil, dump) }
-      } else if !wakeSettled() && !waitOutside() {
+      } else if try !wakeSettled() && !waitOutside() {
         if let due = nextTimer, due - Self.start > timeLimit { throw policy.overLimit(timeLimit, dump) }
         if !passTime() { throw waitsForTask ?? policy.deadlock(dump) }
         stepsBefore = steps

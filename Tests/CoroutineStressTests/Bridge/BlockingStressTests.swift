@@ -61,6 +61,56 @@ struct BlockingStressTests {
     pool.setLimit(1)
   }
 
+  @Test func `bodies that wait for bodies, against cancellations and changes of the limit, always end`() async throws {
+    let stress = Stress()
+    let (limit, waitingLimit) = (4, 12)
+    let pool = BlockingPool(limit: limit, waitingLimit: waitingLimit, idleTimeout: .microseconds(300))
+    let (refused, captures, most) = (Census(), Census(), Most())
+    let (rounds, width) = (stress.rounds(200), 20)
+    /// A body that waits for a job whose body does the same, `depth` times, and then for a promise of the round.
+    @Sendable func descend(_ depth: Int, _ end: Promise<Void>) throws {
+      let capture = captures.citizen()
+      try pool.run {
+        let counts = pool.counts
+        most.see(counts.threads + counts.waiting)
+        capture.use()
+        do {
+          try depth == 0 ? end.wait() : co_launch { try descend(depth - 1, end) }.wait()
+        } catch CoroutineError.tooManyBlockedThreads {
+          refused.change()
+        }
+      }
+    }
+    let job = co_launch {
+      var random = stress.random(0)
+      for _ in 0..<rounds {
+        if Int.random(in: 0..<4, using: &random) == 0 { pool.setLimit(Int.random(in: 1...limit, using: &random)) }
+        let end = Promise<Void>()
+        let jobs = (0..<width).map { _ in
+          let depth = Int.random(in: 0..<4, using: &random)
+          return co_launch { try descend(depth, end) }
+        }
+        for _ in 0..<Int.random(in: 0..<3, using: &random) { try co_yield() }
+        for job in jobs where Int.random(in: 0..<4, using: &random) == 0 { job.cancel() }
+        end.fulfill(())
+        for job in jobs { _ = try? job.join() }
+        // Bodies go on after a cancellation, and coroutines after a refused wait for them.
+        while captures.now > 0 { try co_yield() }
+      }
+      pool.setLimit(limit)
+      try Self.meet(limit, in: pool)
+    }
+    try await job.value
+    #expect(most.seen <= limit + waitingLimit, "\(stress.replay)")
+    #expect(most.seen > limit, "\(stress.replay)")
+    #expect(refused.now > 0, "\(stress.replay)")
+    let counts = pool.counts
+    #expect(counts.queued == 0 && counts.waiting == 0, "\(stress.replay)")
+    #expect(counts.threads <= limit, "\(stress.replay)")
+    #expect(captures.now == 0, "\(stress.replay)")
+    pool.setLimit(1)
+  }
+
   /// Runs `count` bodies that wait for each other: afterwards every thread of the pool has finished its previous body.
   private static func meet(_ count: Int, in pool: BlockingPool) throws {
     let all = DispatchGroup()

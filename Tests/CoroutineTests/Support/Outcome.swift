@@ -56,6 +56,7 @@ private func name(of error: CoroutineError) -> String {
   case .alreadyRunning: "alreadyRunning"
   case .badDescriptor: "badDescriptor"
   case .stackTooLarge: "stackTooLarge"
+  case .tooManyBlockedThreads(let limit): "tooManyBlockedThreads(\(limit))"
   case .afterFork: "afterFork"
   default: "outOfStacks"
   }

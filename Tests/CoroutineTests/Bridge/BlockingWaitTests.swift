@@ -1,0 +1,220 @@
+import CCoroutine
+import CoroutineTesting
+import Dispatch
+import Glibc
+import Testing
+
+@testable import Coroutine
+
+/// Bodies of blocking code that block in waits of the library: their threads do not count towards the limit meanwhile.
+@Suite("Waits in blocking code", .timeLimit(.minutes(5)))
+struct BlockingWaitTests {
+  /// A way to block the thread until the pool has run another body.
+  struct Route: Sendable, CustomTestStringConvertible {
+    let testDescription: String
+    let wait: @Sendable (BlockingPool) throws -> Int
+
+    init(_ name: String, _ wait: @escaping @Sendable (BlockingPool) throws -> Int) {
+      testDescription = name
+      self.wait = wait
+    }
+  }
+
+  static let routes = [
+    Route("Job.wait") { pool in try co_launch { try pool.run { 1 } }.wait() },
+    Route("Job.wait of a lazy job") { pool in try co_launch(start: .lazy) { try pool.run { 1 } }.wait() },
+    Route("Promise.wait") { pool in try co_launch { try pool.run { 1 } }.uncancelled.wait() },
+    Route("wait of a link") { pool in try co_launch { try pool.run { 0 } }.uncancelled.then { $0 + 1 }.wait() },
+    Route("a step of a generator") { pool in
+      let steps = co_sequence { yield in try yield(waitForBody(pool)) }
+      return steps.next() ?? 0
+    },
+    Route("the synchronous part of a Task") { pool in
+      // Sound because the Task's first part, which is all of it, runs in the initializer.
+      nonisolated(unsafe) var result = Result<Int, any Error>.failure(Oops("never"))
+      Task.immediate { result = Result { try waitForBody(pool) } }
+      return try result.get()
+    },
+    Route("a world that waits for a real thread") { pool in
+      try World().run { try World.outside { try pool.run { 1 } } }
+    },
+  ]
+
+  private static func waitForBody(_ pool: BlockingPool) throws -> Int {
+    try co_launch { try pool.run { 1 } }.wait()
+  }
+
+  @Test(arguments: routes) func `bodies that wait for others may take every thread of the pool`(_ route: Route)
+    async throws
+  {
+    let watched = WatchedPool(limit: 2)
+    // All of them wait at once: no first one ends before the last one has begun.
+    let begun = DispatchGroup()
+    for _ in 0..<6 { begun.enter() }
+    let jobs = (0..<6).map { _ in
+      co_launch {
+        try watched.pool.run {
+          begun.leave()
+          return try route.wait(watched.pool)
+        }
+      }
+    }
+    for job in jobs { #expect(try await job.value == 1) }
+    begun.wait()
+    #expect(watched.pool.counts.waiting == 0)
+  }
+
+  @Test func `more bodies than the shared pool has threads may wait for bodies`() async throws {
+    let count = CoroutineRuntime.blockingThreadLimit + 20
+    let jobs = (0..<count).map { number in
+      co_launch { try co_blocking { try co_launch { try co_blocking { number } }.wait() } }
+    }
+    for (number, job) in jobs.enumerated() { #expect(try await job.value == number) }
+  }
+
+  @Test func `a thread that waits does not count, and may be one too many when it returns`() async throws {
+    let watched = WatchedPool(limit: 2)
+    let (gates, resumed, end) = ([Promise<Void>(), Promise<Void>()], Arrivals(), DispatchSemaphore(value: 0))
+    // One after the other: work that is queued when a thread begins to wait makes the pool start one more.
+    var waiters: [Job<Void>] = []
+    for gate in gates {
+      waiters.append(
+        co_launch {
+          try watched.pool.run {
+            try gate.wait()
+            resumed.arrive()
+            end.wait()
+          }
+        }
+      )
+      while watched.pool.counts.waiting < waiters.count { await Task.yield() }
+    }
+    watched.pool.expect(threads: 0, waiting: 2, idle: 0, queued: 0)
+
+    // Both places are free. Of two more bodies one has ended when the waits end.
+    let blocked = try await watched.block(2, running: 2, until: end)
+    watched.pool.expect(threads: 2, waiting: 2, idle: 0, queued: 0)
+    end.signal()
+    try await watched.idled.wait(for: 1)
+    watched.pool.expect(threads: 2, waiting: 2, idle: 1, queued: 0)
+
+    // The first that returns takes the place of the idle thread; the second one is one too many.
+    gates[0].fulfill(())
+    try await resumed.wait(for: 1)
+    try await watched.ended.wait(for: 1)
+    watched.pool.expect(threads: 2, waiting: 1, idle: 0, queued: 0)
+    gates[1].fulfill(())
+    try await resumed.wait(for: 2)
+    watched.pool.expect(threads: 3, waiting: 0, idle: 0, queued: 0)
+
+    // A body that comes now waits for a free place, and not for the excess thread alone.
+    let more = try await watched.submit(1) { _ in try watched.pool.run {} }
+    watched.pool.expect(threads: 3, waiting: 0, idle: 0, queued: 1)
+    end.signal()
+    try await watched.ended.wait(for: 2)
+    watched.pool.expect(threads: 2, waiting: 0, idle: 0, queued: 1)
+    end.signal()
+    try await more[0].value
+    end.signal()
+    for job in waiters + blocked.jobs { try await job.value }
+  }
+
+  @Test func `bodies that wait for bodies throw beyond the limit of waiting threads`() async throws {
+    let pool = BlockingPool(limit: 2, waitingLimit: 9)
+    let jobs = Locked<[Job<Void>]>([])
+    @Sendable func descend(_ depth: Int) throws {
+      guard depth < 12 else { return }
+      try pool.run {
+        let job = co_launch { try descend(depth + 1) }
+        jobs.withLock { $0.append(job) }
+        try job.wait()
+      }
+    }
+    #expect(try await onCoroutine { outcome { try descend(0) } } == "tooManyBlockedThreads(9)")
+    // A coroutine whose end was not waited for goes on.
+    var ended = 0
+    while ended < jobs.current.count {
+      _ = try? await jobs.current[ended].value
+      ended += 1
+    }
+    #expect((10...12).contains(ended))
+    #expect(pool.counts.waiting == 0)
+    #expect("\(CoroutineError.tooManyBlockedThreads(9))".hasPrefix("9 threads of co_blocking block in Job.wait()"))
+    #expect(try await onCoroutine { try pool.run { try co_launch { try pool.run { 3 } }.wait() } } == 3)
+    pool.dismiss()
+  }
+
+  @Test func `a refused wait leaves nothing behind, and every kind of wait is refused`() async throws {
+    let pool = BlockingPool(limit: 2, waitingLimit: 0)
+    let trace = Trace()
+    let seen = try await onCoroutine {
+      let lazy = co_launch(start: .lazy) { trace("started") }
+      let promise = Promise<Int>()
+      let held = Locked<Resumer<Void>?>(nil)
+      let seen = try pool.run {
+        [
+          outcome { try lazy.wait() }, outcome { try promise.wait() },
+          outcome {
+            try World().run {
+              try World.outside { try co_suspend { (end: Resumer<Void>) in held.withLock { $0 = end } } }
+            }
+          },
+        ]
+      }
+      return seen
+    }
+    #expect(seen == Array(repeating: "tooManyBlockedThreads(0)", count: 3))
+    #expect(trace.all.isEmpty)
+    #expect(pool.counts.waiting == 0)
+    pool.dismiss()
+  }
+
+  @Test func `what is settled already is no wait`() async throws {
+    let pool = BlockingPool(limit: 1, waitingLimit: 0)
+    let job = co_launch { 1 }
+    #expect(try await job.value == 1)
+    #expect(try await onCoroutine { try pool.run { try job.wait() + Promise.value(2).wait() } } == 3)
+    pool.dismiss()
+  }
+
+  @Test func `if all threads wait and no other one can be created, the queued bodies fail`() async throws {
+    // The first thread starts, and no other one.
+    let started = Locked(0)
+    let pool = BlockingPool(limit: 1) { thread in
+      started.withLock { $0 += 1 }
+      return started.current == 1 ? thread.start() : EAGAIN
+    }
+    let seen = try await onCoroutine {
+      outcome { try pool.run { try co_launch { try pool.run { 1 } }.wait() } }
+    }
+    #expect(seen == "outOfStacks")
+    pool.dismiss()
+  }
+
+  // ThreadSanitizer ends a process in which a thread is cancelled inside of a call that it intercepts.
+  @Test(.enabled(if: cco_compiled_sanitizers() & CCO_THREAD_SANITIZER.rawValue == 0))
+  func `a thread that is cancelled in its wait does not wait any more`() async throws {
+    let pool = BlockingPool(limit: 1)
+    let job = co_launch {
+      outcome {
+        try pool.run {
+          cancelled.withLock { $0 = pthread_self() }
+          try neverSettled.wait()
+        }
+      }
+    }
+    try await onOwnThread {
+      while cancelled.current == nil || pool.counts.waiting == 0 { sched_yield() }
+      pthread_cancel(cancelled.current!)
+    }
+    #expect(try await job.value == "BlockingThreadEnded")
+    #expect(pool.counts.waiting == 0)
+    #expect(try await onCoroutine { try pool.run { 8 } } == 8)
+    neverSettled.cancel()
+    pool.dismiss()
+  }
+}
+
+/// Not captured: objects that the frames of the cancelled body hold are never released.
+private let cancelled = Locked<pthread_t?>(nil)
+private let neverSettled = Promise<Void>()
