@@ -8,7 +8,7 @@ extension Connection {
   /// Suspends until the peer accepts or refuses, or until the system times out: for TCP after about two minutes. Use
   /// `co_timeout(_:_:)` for less. If the coroutine is cancelled, it throws at once, and the socket is closed.
   ///
-  /// - Throws: ``NetError``: `ECONNREFUSED`, `ETIMEDOUT`, `ENETUNREACH`, and for a Unix socket `ENOENT`. The
+  /// - Throws: ``NetError``: `ECONNREFUSED`, also if the socket has connected with itself; `ETIMEDOUT`, `ENETUNREACH`, and for a Unix socket `ENOENT`. The
   ///   cancellation error.
   ///   `CoroutineError.notInCoroutine` outside a coroutine.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
@@ -17,17 +17,31 @@ extension Connection {
     try co_checkCancelled()
     let isTCP = address.family != AF_UNIX
     if let network = Simulated.current {
-      let (socket, local) = try NetError.translating(operation, address) { try network.connect(to: address) }
-      return Connection(socket, isTCP: isTCP, local: local, remote: address)
+      let ends = try NetError.translating(operation, address) { try network.connect(to: address) }
+      return Connection(ends.socket, isTCP: isTCP, local: ends.local, remote: ends.remote)
     }
     let socket = try Socket.make(address, isStream: true, operation)
     if isTCP { Socket.set(CLINUX_NO_DELAY, true, of: socket) }
+    return try connect(socket, to: address, operation)
+  }
+
+  /// Connects a new socket, and returns its connection.
+  ///
+  /// If nothing listens at a local port, the system may choose that port for this end, and then TCP connects the socket
+  /// with itself. Only the system's own two addresses show that. The address that was asked for may be another one:
+  /// 0.0.0.0 and [::] connect to the loopback, and ::ffff:127.0.0.1 is 127.0.0.1.
+  static func connect(
+    _ socket: WatchedDescriptor,
+    to address: SocketAddress,
+    _ operation: String
+  ) throws -> Connection {
+    let isTCP = address.family != AF_UNIX
     try begin(socket, address, operation)
     let local = SocketAddress.local(of: socket.number) ?? SocketAddress(.unix([]))
-    // If nothing listens at a local port, the system may choose that port for this end. TCP then connects the socket
-    // with itself.
-    if isTCP, local == address { throw NetError(code: ECONNREFUSED, operation, address) }
-    return Connection(socket, isTCP: isTCP, local: local, remote: address)
+    // Nil if the peer has reset the connection in the meantime; the first read reports that.
+    let remote = SocketAddress.remote(of: socket.number) ?? address.canonical
+    if isTCP, local == remote { throw NetError(code: ECONNREFUSED, operation, address) }
+    return Connection(socket, isTCP: isTCP, local: local, remote: remote)
   }
 
   private static func begin(_ socket: WatchedDescriptor, _ address: SocketAddress, _ operation: String) throws {

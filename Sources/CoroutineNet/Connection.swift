@@ -16,7 +16,9 @@ import Synchronization
 ///   cancelled read consumes no byte. For a cancelled write see ``bytesWritten``.
 public final class Connection: Sendable {
   let socket: WatchedDescriptor
-  /// The peer's address.
+  /// The peer's address, as the system reports it.
+  ///
+  /// After connecting to 0.0.0.0 that is 127.0.0.1, for example.
   public let remoteAddress: SocketAddress
   /// The local address when the connection was created; the listener's, if the connection was accepted.
   private let knownLocal: SocketAddress

@@ -8,7 +8,9 @@ package import Coroutine
 ///
 /// Its functions throw `WatchedDescriptor.Failure`; `connect` suspends, and throws the cancellation error.
 package protocol SimulatedNetwork: AnyObject {
-  func connect(to address: SocketAddress) throws -> (socket: WatchedDescriptor, local: SocketAddress)
+  func connect(
+    to address: SocketAddress
+  ) throws -> (socket: WatchedDescriptor, local: SocketAddress, remote: SocketAddress)
   func listen(at address: SocketAddress, backlog: Int) throws -> (socket: WatchedDescriptor, bound: SocketAddress)
   func bindDatagrams(_ address: SocketAddress) throws -> (socket: WatchedDescriptor, bound: SocketAddress)
   func pair() throws -> (WatchedDescriptor, WatchedDescriptor)

@@ -73,10 +73,7 @@ extension SocketAddress {
       let high = UInt64(bigEndian: buffer.loadUnaligned(fromByteOffset: 8, as: UInt64.self))
       let low = UInt64(bigEndian: buffer.loadUnaligned(fromByteOffset: 16, as: UInt64.self))
       let scope = buffer.loadUnaligned(fromByteOffset: 24, as: UInt32.self)
-      let isMapped = high == 0 && low >> 32 == 0xFFFF
-      storage =
-        isMapped
-        ? .ipv4(UInt32(truncatingIfNeeded: low), port) : .ipv6(high: high, low: low, scope: scope, port: port)
+      storage = SocketAddress(.ipv6(high: high, low: low, scope: scope, port: port)).canonical.storage
     case AF_UNIX:
       let bytes = buffer.dropFirst(2)
       // The kernel may count a path's zero byte.

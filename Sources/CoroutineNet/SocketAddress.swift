@@ -3,7 +3,8 @@ import Glibc
 /// The address of a socket: IPv4 or IPv6 with a port, or a Unix socket.
 ///
 /// Two addresses are equal if they are the same for the kernel. An IPv4 address that the kernel reports in IPv6 form
-/// (`::ffff:127.0.0.1`, on a socket for both families) is stored as an IPv4 address.
+/// (`::ffff:127.0.0.1`, on a socket for both families) is stored as an IPv4 address. One that a program writes in that
+/// form stays as it is; see ``canonical``.
 public struct SocketAddress: Hashable, Sendable, CustomStringConvertible {
   enum Storage: Hashable, Sendable {
     /// The address and the port, in the processor's byte order.
@@ -90,6 +91,14 @@ public struct SocketAddress: Hashable, Sendable, CustomStringConvertible {
     case .ipv4(_, let port), .ipv6(_, _, _, let port): port
     case .unix: nil
     }
+  }
+
+  /// The IPv4 address, if this is an IPv4 address in IPv6 form (`::ffff:127.0.0.1`); all other addresses as they are.
+  ///
+  /// For lists of allowed addresses: compare canonical forms. The kernel treats both forms as the same peer.
+  public var canonical: SocketAddress {
+    guard case .ipv6(0, let low, _, let port) = storage, low >> 32 == 0xFFFF else { return self }
+    return SocketAddress(.ipv4(UInt32(truncatingIfNeeded: low), port))
   }
 
   /// The address in the usual form: `127.0.0.1:80`, `[::1]:80`, `/run/x.sock`, `@name`.

@@ -59,6 +59,32 @@ struct AddressTests {
     #expect(address.withSystem(for: AF_INET6) { SocketAddress(system: $0, $1) } == address)
   }
 
+  @Test(arguments: [
+    ("::ffff:127.0.0.1", "127.0.0.1:80"), ("::ffff:7f00:1", "127.0.0.1:80"), ("::ffff:0.0.0.0", "0.0.0.0:80"),
+    ("::ffff:255.255.255.255", "255.255.255.255:80"), ("::ffff:127.0.0.1%1", "127.0.0.1:80"),
+    // These are other addresses, although they contain an IPv4 one.
+    ("::127.0.0.1", "[::127.0.0.1]:80"), ("64:ff9b::7f00:1", "[64:ff9b::7f00:1]:80"), ("::1", "[::1]:80"),
+    ("::ffff:0:127.0.0.1", "[::ffff:0:7f00:1]:80"), ("::fffe:127.0.0.1", "[::fffe:7f00:1]:80"),
+    ("1::ffff:127.0.0.1", "[1::ffff:7f00:1]:80"), ("fe80::1%1", "[fe80::1%1]:80"), ("::", "[::]:80"),
+  ])
+  func `the canonical form of an IPv4 address in IPv6 form is the IPv4 address`(_ text: String, _ canonical: String)
+    throws
+  {
+    let address = try SocketAddress.ipv6(text, port: 80)
+    #expect("\(address.canonical)" == canonical)
+    #expect(address.canonical == address.canonical.canonical)
+    #expect((address.canonical == address) == (canonical.first == "["))
+  }
+
+  @Test func `other families are their own canonical form`() throws {
+    for address in [
+      SocketAddress.loopback(port: 80), .any(port: 81), try .ipv4("0.0.0.0", port: 0), try .unix("/run/x"),
+      try .unix("@abstract"), SocketAddress(.unix([])),
+    ] {
+      #expect(address.canonical == address)
+    }
+  }
+
   @Test func `a literal address resolves to itself, and localhost to the loopback`() async throws {
     try await onCoroutine {
       #expect(try SocketAddress.resolve("192.0.2.7", port: 5) == [.ipv4("192.0.2.7", port: 5)])

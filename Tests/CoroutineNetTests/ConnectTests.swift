@@ -32,6 +32,57 @@ struct ConnectTests {
     }
   }
 
+  /// Literal addresses that all lead to the loopback.
+  private static let loopbacks = [
+    "127.0.0.1", "127.0.0.2", "0.0.0.0", "::1", "::", "::ffff:127.0.0.1", "::ffff:0.0.0.0",
+  ]
+
+  private func address(_ host: String, port: UInt16) throws -> SocketAddress {
+    try (try? .ipv4(host, port: port)) ?? .ipv6(host, port: port)
+  }
+
+  @Test(arguments: loopbacks)
+  func `a socket that has connected with itself is refused, whichever address was asked for`(_ host: String)
+    async throws
+  {
+    try await onCoroutine {
+      let wanted = try address(host, port: 0)
+      let socket = try Socket.make(wanted, isStream: true, "binding")
+      // What the system does at random: the socket's own port is the one that is asked for.
+      _ = try Socket.bind(socket, wanted, unlinks: false)
+      let port = try #require(SocketAddress.local(of: socket.number)?.port)
+      let error = try #require(
+        netError { _ = try Connection.connect(socket, to: wanted.with(port: port), "connecting to") }
+      )
+      #expect(error.code == ECONNREFUSED)
+      #expect(error.address == wanted.with(port: port))
+    }
+  }
+
+  @Test(arguments: loopbacks)
+  func `the remote address is the peer's, whichever address was asked for`(_ host: String) async throws {
+    try await onCoroutine {
+      let listener = try Listener.bind(.any(port: 0))
+      let port = try #require(listener.address.port)
+      let client = try Connection.connect(to: try address(host, port: port))
+      let server = try listener.accept()
+      #expect(client.remoteAddress == server.localAddress)
+      #expect(client.remoteAddress == client.remoteAddress.canonical)
+      #expect(!["0.0.0.0", "::"].contains(client.remoteAddress.host))
+      #expect(client.localAddress == server.remoteAddress)
+    }
+  }
+
+  @Test(arguments: loopbacks.filter { $0 != "127.0.0.2" })
+  func `the remote address of a simulated connection is the peer's`(_ host: String) throws {
+    try World().run {
+      let listener = try Listener.bind(.any(port: 7))
+      let client = try Connection.connect(to: try address(host, port: 7))
+      _ = try listener.accept()
+      #expect(["127.0.0.1", "::1"].contains(client.remoteAddress.host))
+    }
+  }
+
   @Test func `the kinds of addresses alternate`() throws {
     let v4 = try (1...3).map { try SocketAddress.ipv4("192.0.2.\($0)", port: 1) }
     let v6 = try (1...2).map { try SocketAddress.ipv6("2001:db8::\($0)", port: 1) }

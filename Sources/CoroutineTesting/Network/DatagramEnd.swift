@@ -40,6 +40,7 @@ final class DatagramEnd: SimulatedDatagrams, @unchecked Sendable {
   func closed() { machine.remove(self) }
 
   func send(_ bytes: [UInt8], to target: SocketAddress) {
+    let target = target.canonical
     guard failure == 0, network.isRunning, let owner = network.owner(of: target, from: machine) else { return }
     let link = network.link(machine, owner)
     if link.isCut || link.drawLoss(network.world) { return }

@@ -31,6 +31,17 @@ final class Machine: @unchecked Sendable {
     (try? .ipv4(address, port: port)) ?? .loopback(port: port)
   }
 
+  /// The address at which a connection to `address` finds its peer, as on Linux: the loopback for 0.0.0.0 and [::].
+  static func peer(at address: SocketAddress) -> SocketAddress {
+    let address = address.canonical
+    guard let port = address.port else { return address }
+    switch address.host {
+    case "0.0.0.0": return .loopback(port: port)
+    case "::": return (try? .ipv6("::1", port: port)) ?? address
+    default: return address
+    }
+  }
+
   func takePort() -> UInt16 {
     lastPort = lastPort == .max ? 49_152 : lastPort + 1
     return lastPort

@@ -11,8 +11,11 @@ extension Network: SimulatedNetwork {
   /// The pauses, in seconds, between attempts to connect; those of Linux.
   private static var pauses: [Int] { [1, 2, 4, 8, 16, 32, 64] }
 
-  package func connect(to address: SocketAddress) throws -> (socket: WatchedDescriptor, local: SocketAddress) {
+  package func connect(
+    to address: SocketAddress
+  ) throws -> (socket: WatchedDescriptor, local: SocketAddress, remote: SocketAddress) {
     let machine = caller
+    let address = Machine.peer(at: address)
     guard let target = owner(of: address, from: machine) else { throw WatchedDescriptor.Failure.system(EHOSTUNREACH) }
     let (there, back) = (link(machine, target), link(target, machine))
     for pause in Self.pauses {
@@ -22,7 +25,7 @@ extension Network: SimulatedNetwork {
         let local = address.port == nil ? address : machine.address(port: machine.takePort())
         if target.isUp, !back.isCut, let socket = try answer(address, machine, local, target) {
           try wait(back.draw(world))
-          return (socket, local)
+          return (socket, local, address)
         }
       }
       try co_delay(.seconds(pause))
