@@ -8,9 +8,9 @@ extension Connection {
   /// Suspends until the peer accepts or refuses, or until the system times out: for TCP after about two minutes. Use
   /// `co_timeout(_:_:)` for less. If the coroutine is cancelled, it throws at once, and the socket is closed.
   ///
-  /// - Throws: ``NetError``: `ECONNREFUSED`, also if the socket has connected with itself; `ETIMEDOUT`, `ENETUNREACH`, and for a Unix socket `ENOENT`. The
-  ///   cancellation error.
-  ///   `CoroutineError.notInCoroutine` outside a coroutine.
+  /// - Throws: ``NetError``: `ECONNREFUSED`, also if the system has connected the socket with itself; `ETIMEDOUT`,
+  ///   `ENETUNREACH`, and for a Unix socket `ENOENT`. The cancellation error. `CoroutineError.notInCoroutine` outside a
+  ///   coroutine.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public static func connect(to address: SocketAddress) throws -> Connection {
     let operation = "connecting to"

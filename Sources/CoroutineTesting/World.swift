@@ -55,7 +55,7 @@ public final class World: Sendable {
     let core = SimulatedWorld(owner: self, policy: policy, seed: seed)
     core.isTraced = isTraced
     core.mostSteps = mostSteps
-    if let timeLimit { core.timeLimit = UInt64(min(max(0, timeLimit / .nanoseconds(1)), 1e18)) }
+    if let timeLimit { core.timeLimit = UInt64(max(0, timeLimit.nanoseconds)) }
     if policy.chooser.tracksSharing { core.footprints = Footprints() }
     network.join(core)
     core.network = network

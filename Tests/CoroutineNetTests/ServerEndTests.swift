@@ -59,6 +59,21 @@ struct ServerEndTests {
     }
   }
 
+  @Test(arguments: [
+    .seconds(1e19), Duration(attoseconds: .max), .nanoseconds(Int64.max), .zero, .nanoseconds(-1), .seconds(-1e19),
+    Duration(attoseconds: .min),
+  ])
+  func `a drain may be of any length`(_ drain: Duration) throws {
+    for seed in 0..<5 as Range<UInt64> {
+      let time = try timeToEnd(seed, drain: drain) { scope, _ in
+        scope.stop(within: drain > .zero ? drain : .seconds(1))
+        try co_delay(.seconds(1_000_000_000))
+        scope.cancel()
+      }
+      #expect(time == .seconds(1_000_000_000), "seed \(seed)")
+    }
+  }
+
   @Test func `a cancelled server leaves its handlers their drain, whatever comes later`() throws {
     for seed in 0..<20 as Range<UInt64> {
       let cancelled = try timeToEnd(seed, drain: .seconds(10)) { _, server in server.cancel() }

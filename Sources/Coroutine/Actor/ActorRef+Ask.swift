@@ -183,8 +183,7 @@ extension ActorRef {
     timeout: Duration? = nil,
     _ make: (Reply<Answer>) -> Message
   ) throws -> Answer {
-    if let timeout { return try co_timeout(timeout) { try askForEver(make) } }
-    return try askForEver(make)
+    try co_timeout(timeout) { try askForEver(make) }
   }
 
   @inlinable

@@ -166,7 +166,9 @@ private final class LoopHost: Host, @unchecked Sendable {
     guard time != armedFor, let scheduler else { return }
     armedFor = time
     let now = now
-    loop.schedule(HostedDrain(scheduler: scheduler), after: .nanoseconds(Int64(time > now ? time - now : 0)))
+    // At most 73 years, so that the loop can add the delay to its own time. A call that is early is repeated.
+    let delay = min(time > now ? time - now : 0, UInt64(Int64.max / 4))
+    loop.schedule(HostedDrain(scheduler: scheduler), after: .nanoseconds(Int64(delay)))
   }
 
   /// No timer is set.

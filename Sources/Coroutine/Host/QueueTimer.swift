@@ -65,7 +65,8 @@ final class QueueTimer {
 
   private func schedule(_ deadline: UInt64, repeating interval: DispatchTimeInterval) {
     FirstTimer.shared.ensure()
-    let deadline = DispatchTime(uptimeNanoseconds: deadline)
+    // Dispatch uses the two highest bits for other clocks. A source that fires early is set again.
+    let deadline = DispatchTime(uptimeNanoseconds: min(deadline, UInt64(Int64.max / 2)))
     source.schedule(deadline: deadline, repeating: interval, leeway: .nanoseconds(0))
   }
 

@@ -72,6 +72,7 @@ struct DumpedJob {
     case .readable, .writable: return "\(number)"
     case .delay:
       let end = UInt64(number)
+      if end == Duration.never { return "never ends by itself" }
       if end > now { return "ends in \(Self.milliseconds(end - now))" }
       return "overdue by \(Self.milliseconds(now - end))"
     case .select:

@@ -18,17 +18,34 @@ public struct Backoff: Sendable {
   /// A pause that grows from `first` by `factor` after each attempt, up to `limit`.
   ///
   /// The actual pause is a random part of it, between half and all, so that clients that failed together do not retry
-  /// together.
+  /// together. A factor below 1 shortens the pause. A negative one counts as 0, and one that is not a number as
+  /// infinity. Negative durations count as zero, and durations beyond 292 years as 292 years.
   public static func exponential(
     from first: Duration,
     factor: Double = 2,
     limit: Duration = .seconds(30)
   ) -> Backoff {
-    Backoff { attempt in
-      var pause = first
-      for _ in 1..<max(1, attempt) where pause < limit { pause = pause * factor }
-      return min(pause, limit) * (0.5 + Carrier.drawFraction() / 2)
+    let (first, limit) = (max(0, first.nanoseconds), max(0, limit.nanoseconds))
+    let factor = factor.isNaN ? .infinity : max(0, factor)
+    return Backoff { attempt in
+      // Not infinity times zero.
+      let pause = first == 0 ? 0 : Double(first) * power(factor, max(1, attempt) - 1)
+      let part = (min(pause, Double(limit)) * (0.5 + Carrier.drawFraction() / 2)).rounded(.up)
+      return .nanoseconds(min(Int64(exactly: part) ?? .max, limit))
     }
+  }
+
+  /// Returns `factor` to the power of `exponent`, by squaring: unlike `pow`, it is the same on every processor.
+  ///
+  /// `factor` is not negative, so no power of it is infinite while another one is zero.
+  private static func power(_ factor: Double, _ exponent: Int) -> Double {
+    var (result, square, rest) = (1.0, factor, exponent)
+    while rest > 0 {
+      if rest & 1 == 1 { result *= square }
+      square *= square
+      rest >>= 1
+    }
+    return result
   }
 
   /// Returns the pause after the failed attempt of this number, from one on.

@@ -217,8 +217,9 @@ extension Scheduler {
   /// Starts a timer.
   ///
   /// `now` is the time that the caller has just read from this scheduler's clock. A caller outside this scheduler's
-  /// carrier wakes the drain, which sets the host's wake-up.
+  /// carrier wakes the drain, which sets the host's wake-up. A timer whose deadline never comes is not queued.
   func add(_ node: UnsafeMutablePointer<TimerNode>, now: UInt64) {
+    if node.pointee.deadline == Duration.never { return }
     timerLock.lock()
     wheel.add(node, now: now)
     let isEarliest = node.pointee.deadline < nextTimer.load(ordering: .relaxed)

@@ -205,7 +205,7 @@ enum SelectRun {
   /// The length of a timeout; zero means that it is ready at once.
   @usableFromInline
   static func nanoseconds(_ duration: Duration) -> UInt {
-    duration > .zero ? UInt(truncatingIfNeeded: duration.deadline(after: 0)) : 0
+    UInt(clamping: duration.nanoseconds)
   }
 
   // MARK: Orders

@@ -18,9 +18,10 @@ package struct LocalClock {
 
   /// Returns how many nanoseconds of the world's time `nanoseconds` of this clock last.
   ///
-  /// Rounded up, so that no timer of the host is early by the host's own clock.
+  /// Rounded up, so that no timer of the host is early by the host's own clock. A duration that was clamped to `.max`
+  /// stays so.
   package func lasting(_ nanoseconds: Int64) -> Int64 {
-    guard nanoseconds > 0 else { return nanoseconds }
+    guard nanoseconds > 0, nanoseconds < .max else { return nanoseconds }
     let length = Self.scaled(UInt64(nanoseconds), by: 1_000_000, of: millionths, roundsUp: true)
     return Int64(clamping: length)
   }

@@ -1,18 +1,26 @@
 import Synchronization
 
-/// Runs `body` under a deadline.
+/// Runs `body` under a deadline; without one if `duration` is nil.
 ///
 /// After `duration`, every suspension point in `body` throws CancellationError, and co_timeout throws ``TimeoutError``.
-/// That is no cancellation: the caller continues. Deadlines nest, and the earliest counts.
+/// That is no cancellation: the caller continues. Deadlines nest, and the earliest counts. With nil, the call
+/// only calls `body`, and enclosing deadlines hold. A deadline that is 292 years away never passes.
 ///
 /// - Throws: ``TimeoutError`` after `duration`, or at once, without calling `body`, if it is zero or less. An error of
-///   `body` itself. ``CoroutineError/notInCoroutine`` outside a coroutine.
+///   `body` itself. ``CoroutineError/notInCoroutine`` outside a coroutine, unless `duration` is nil.
 ///
 /// A body that returns a value despite the deadline has succeeded. `body` runs directly, on this coroutine, and sees a
 /// cancellation from outside as usual.
-@discardableResult
+@inlinable @discardableResult
 @available(*, noasync, message: "await the `value` of a coroutine that does this")
-public func co_timeout<Output>(_ duration: Duration, _ body: () throws -> Output) throws -> Output {
+public func co_timeout<Output>(_ duration: Duration?, _ body: () throws -> Output) throws -> Output {
+  // Inlined, so that a nil costs no more than the call of `body`.
+  guard let duration else { return try body() }
+  return try withDeadline(after: duration, body)
+}
+
+@usableFromInline
+func withDeadline<Output>(after duration: Duration, _ body: () throws -> Output) throws -> Output {
   let (_, job) = try Carrier.requireJob()
   try job.checkCancelled()
   guard duration > .zero else { throw TimeoutError(after: duration) }

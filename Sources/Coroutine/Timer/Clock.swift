@@ -14,27 +14,29 @@ enum Clock {
   }
 }
 
+// Every duration that a caller gives is converted by `nanoseconds`, and becomes a time by `deadline`. Neither traps,
+// whatever the duration is. Other arithmetic of `Duration` does: `components` beyond 2^63 seconds, sums and products
+// beyond 2^127 attoseconds.
 extension Duration {
   /// The duration in whole nanoseconds, rounded up so that no wait ends early, and clamped at both ends.
-  var nanoseconds: Int64 {
+  package var nanoseconds: Int64 {
     // Up to 18 seconds, one division of machine words is enough. Beyond, the library divides double words.
     if let short = UInt64(exactly: attoseconds) {
       let (quotient, remainder) = short.quotientAndRemainder(dividingBy: 1_000_000_000)
       return Int64(quotient) + (remainder > 0 ? 1 : 0)
     }
-    let (seconds, attoseconds) = components
-    let (product, overflow) = seconds.multipliedReportingOverflow(by: 1_000_000_000)
-    if overflow { return seconds < 0 ? .min : .max }
-    let rounded = attoseconds / 1_000_000_000 + (attoseconds % 1_000_000_000 > 0 ? 1 : 0)
-    let (sum, overflowed) = product.addingReportingOverflow(rounded)
-    return overflowed ? (product < 0 ? .min : .max) : sum
+    // The quotient is rounded towards zero, which rounds a negative duration up.
+    let (quotient, remainder) = attoseconds.quotientAndRemainder(dividingBy: 1_000_000_000)
+    return Int64(clamping: quotient + (remainder > 0 ? 1 : 0))
   }
 
-  /// Returns the time this long after `now`.
-  ///
-  /// A duration that does not fit is clamped to a time that is at least a century after `now`.
+  /// The deadline that no clock reaches: a timer with it is not started.
+  static var never: UInt64 { .max }
+
+  /// Returns the time this long after `now`, or `never` if the clock would show 2^63 ns or more, 292 years.
   func deadline(after now: UInt64) -> UInt64 { Self.deadline(nanoseconds, after: now) }
   static func deadline(_ nanoseconds: Int64, after now: UInt64) -> UInt64 {
-    now &+ UInt64(min(max(0, nanoseconds), .max / 2))
+    let (sum, overflow) = now.addingReportingOverflow(UInt64(max(0, nanoseconds)))
+    return overflow || sum >= UInt64(Int64.max) ? never : sum
   }
 }

@@ -67,10 +67,15 @@ class TimerCall: @unchecked Sendable {
     let scheduler = simulated ?? WorkerPool.shared.nextWorker()
     self.scheduler = Unmanaged.passUnretained(scheduler)
     let now = scheduler.clock
-    let effect = TimerNode.Effect.call(Unmanaged.passRetained(self))
     let nanoseconds = duration.nanoseconds
     let deadline =
       isLocal ? scheduler.deadline(nanoseconds, after: now) : Duration.deadline(nanoseconds, after: now)
+    // The scheduler would not queue the timer, and nothing would release this object.
+    if deadline == Duration.never {
+      self.scheduler = nil
+      return
+    }
+    let effect = TimerNode.Effect.call(Unmanaged.passRetained(self))
     node.initialize(to: TimerNode(deadline: deadline, effect: effect))
     scheduler.add(node, now: now)
   }

@@ -3,7 +3,8 @@ import Synchronization
 /// Suspends the coroutine for `duration`, without blocking its thread.
 ///
 /// Never too early: the coroutine continues when the monotonic clock has reached now plus `duration` and its scheduler
-/// runs it. Zero or less lets the other ready coroutines run once, as ``co_yield()`` does.
+/// runs it. Zero or less lets the other ready coroutines run once, as ``co_yield()`` does. A delay of 292 years or more
+/// ends only by a cancellation.
 ///
 /// If the coroutine is cancelled, it throws the cancellation error at once. Throws ``CoroutineError/notInCoroutine``
 /// outside a coroutine. Constant time whatever the number of timers; no allocation.

@@ -19,8 +19,7 @@ public struct Stall: Sendable, CustomStringConvertible {
 
   /// A sentence that says what to do.
   public var description: String {
-    let milliseconds = duration.components.seconds * 1_000 + duration.components.attoseconds / 1_000_000_000_000_000
-    let kept = "has kept \(worker) for \(milliseconds) ms without a suspension: "
+    let kept = "has kept \(worker) for \(duration.nanoseconds / 1_000_000) ms without a suspension: "
     if isTask {
       return "a Swift Task's job \(kept)await the value of a coroutine that calls co_blocking for blocking calls, "
         + "and let long computations await Task.yield"

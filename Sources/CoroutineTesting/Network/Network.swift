@@ -134,11 +134,11 @@ public final class Network: @unchecked Sendable {
   /// Sets the latency from one host to another; zero at first.
   ///
   /// The world draws the latency of each message: the shortest, the longest, or one of three between. A stream's bytes
-  /// stay in order. A negative latency traps.
+  /// stay in order. A latency is rounded up to nanoseconds. Beyond 292 years nothing arrives. A negative one traps.
   public func latency(_ from: String, _ to: String, _ range: ClosedRange<Duration>) {
     if range.lowerBound < .zero { misuse("nothing arrives before it was sent") }
     requireInside()
-    link(from, to).latency = range
+    link(from, to).latency = .nanoseconds(range.lowerBound.nanoseconds) ... .nanoseconds(range.upperBound.nanoseconds)
   }
 
   /// Sets the part of the datagrams from one host to another that is lost, from 0 to 1; 0 at first.

@@ -62,6 +62,15 @@ struct MainCoroutineTests {
     #expect(worldTime == .milliseconds(10))
   }
 
+  @Test(.inWorlds, arguments: ExtremeDurationTests.endless + ExtremeDurationTests.passed)
+  func `the time to finish may be of any length`(duration: Duration) throws {
+    let arrivals = Channel<Int32>(1)
+    try arrivals.send(SIGTERM)
+    let code = try MainRun(arrivals, duration).run { try co_delay(.seconds(1_000_000_000)) }
+    #expect(code == (duration > .zero ? 0 : 128 + SIGTERM))
+    #expect(worldTime == (duration > .zero ? .seconds(1_000_000_000) : .zero))
+  }
+
   @Test func `a second signal cancels at once`() async {
     await #expect(processExitsWith: .exitCode(128 + SIGINT)) {
       Self.main(within: .seconds(1_000)) {

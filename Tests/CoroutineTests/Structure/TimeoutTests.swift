@@ -1,6 +1,7 @@
-import Coroutine
 import Dispatch
 import Testing
+
+@testable import Coroutine
 
 @Suite("co_timeout", .inWorlds, .timeLimit(.minutes(5)))
 struct TimeoutTests {
@@ -68,6 +69,36 @@ struct TimeoutTests {
       }
     }
     #expect(seen == "1")
+  }
+
+  @Test func `of nil only calls its body`() throws {
+    let (_, job) = try Carrier.requireJob()
+    let frames = job.pointee.frames
+    let isSame = try co_timeout(nil) {
+      try co_delay(.seconds(1_000_000_000))
+      return job.pointee.frames == frames
+    }
+    #expect(isSame)
+    #expect(outcome { try co_timeout(nil) { throw Oops() } } == "Oops()")
+  }
+
+  @Test(arguments: [Duration?.none, Duration(attoseconds: .max)])
+  func `without an end leaves enclosing deadlines, shields and cancellations as they are`(limit: Duration?) throws {
+    let seen = outcome { try co_timeout(.seconds(1)) { try co_timeout(limit) { try waitForCancellation() } } }
+    #expect(seen == "TimeoutError")
+    #expect(worldTime == .seconds(1))
+    // The inner deadline of two is not masked either.
+    #expect(
+      outcome { try co_timeout(limit) { try co_timeout(.seconds(1)) { try co_delay(.seconds(9)) } } } == "TimeoutError"
+    )
+    let job = co_launch { try co_timeout(limit) { try waitForCancellation() } }
+    try settleWorld()
+    job.cancel(Oops("end"))
+    #expect(outcome { try job.join() } == "Oops(end)")
+    let shielded = co_launch { try co_shield { try co_timeout(limit) { try co_delay(.seconds(1)) } } }
+    try settleWorld()
+    shielded.cancel()
+    #expect(outcome { try shielded.join() } == "()")
   }
 
   @Test func `afterwards the coroutine is not cancelled, and can wait`() throws {
