@@ -149,6 +149,7 @@ let package = Package(
         + (warningsAreErrors ? [.treatAllWarnings(as: .error)] : [])
     ),
     // Programs that tests start.
+    .executableTarget(name: "BlockedSignals", dependencies: ["Coroutine"], path: "Tests/BlockedSignals"),
     .executableTarget(name: "CountedWaits", dependencies: ["Coroutine"], path: "Tests/CountedWaits"),
     .executableTarget(name: "NoDescriptors", dependencies: ["Coroutine"], path: "Tests/NoDescriptors"),
     .testTarget(name: "CCoroutineTests", dependencies: ["CCoroutine", "CTestSupport", "CExceptions"]),
@@ -160,7 +161,7 @@ let package = Package(
       name: "CoroutineTests",
       dependencies: [
         "Coroutine", "CoroutineTesting", "CCoroutine", "CLinux", "CTestSupport", "CExceptions", "CountedWaits",
-        "NoDescriptors",
+        "NoDescriptors", "BlockedSignals",
       ]
     ),
     .testTarget(name: "CoroutineTestingTests", dependencies: ["CoroutineTesting", "CoroutineNet", "Coroutine"]),

@@ -1,59 +1,114 @@
-// A signal as a readable descriptor. A dispatch signal source loses signals on Linux: it rearms a one-shot watch around
-// a signalfd, and what comes meanwhile goes to the ignoring handler. Here the handler itself leaves the mark, which
-// stays until it is read.
+// Signals that something in this process asks for. A handler leaves a mark in a word and wakes the one thread that
+// takes the marks (SignalHub.swift). A dispatch signal source loses signals on Linux: it rearms a one-shot watch
+// around a signalfd, and what comes meanwhile goes to the ignoring handler.
+//
+//   `handled`  the signals that have the handler; changed under the hub's lock
+//   `arrived`  the marks; set by the handler on any thread, taken by the signals' thread
+//   `bell`     changes after each change of the two others; the signals' thread sleeps on it
+//
+// A signal that every thread blocks stays pending in the kernel, and no handler runs: so it is in a program that was
+// started with the signal blocked, whose main thread and all that it has created inherit that. Therefore the signals'
+// thread, which has a stack of the usual size and runs no coroutine, blocks all but what is handled. No other thread's
+// mask is changed. A thread that does not block the signal, the main thread as a rule, takes it as before.
+//
+// No wake-up is lost: the thread reads `bell`, then sets its mask and takes the marks, and sleeps only while `bell` is
+// still what it has read. A signal that is let in by the new mask rings on this very thread.
 #include "Check.h"
 #include "CLinux.h"
 
 #include <errno.h>
+#include <linux/futex.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
-// One descriptor for each signal, made once: a handler that is still running may write to it at any time.
-static _Atomic int noticed[NSIG];
+static _Atomic uint64_t handled, arrived;
+static _Atomic uint32_t bell;
 static struct sigaction former[NSIG];
-static atomic_bool handled[NSIG];
 
-// A forked child shares the descriptors, and only the parent reads them: it would notice a signal of the child. So in
-// the child, signals have their former effect.
-void clinux_release_all_signals(void) {
-  for (int signal = 1; signal < NSIG; signal++) {
-    if (atomic_load_explicit(&handled[signal], memory_order_relaxed)) sigaction(signal, &former[signal], NULL);
-  }
+static uint64_t bit(int signal) { return (uint64_t)1 << (signal - 1); }
+
+// Async-signal-safe; not clinux_futex_wake, whose check would refuse a handler that has interrupted a lock's holder.
+static void ring(void) {
+  atomic_fetch_add_explicit(&bell, 1, memory_order_release);
+  syscall(SYS_futex, &bell, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
 static void notice(int signal) {
   int kept = errno;
-  uint64_t one = 1;
-  // One more than the descriptor, so that 0 means none.
-  ssize_t written = write(atomic_load_explicit(&noticed[signal], memory_order_acquire) - 1, &one, sizeof one);
-  (void)written;  // refused only when the counter is at its limit, and then it is readable all the same
+  atomic_fetch_or_explicit(&arrived, bit(signal), memory_order_release);
+  ring();
   errno = kept;
 }
 
-int clinux_notice_signal(int signal) {
+int clinux_handle_signal(int signal) {
   clinux_check();
-  if (signal <= 0 || signal >= NSIG) {
-    errno = EINVAL;
-    return -1;
-  }
-  int descriptor = atomic_load_explicit(&noticed[signal], memory_order_acquire) - 1;
-  if (descriptor < 0) {
-    descriptor = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (descriptor < 0) return -1;
-    atomic_store_explicit(&noticed[signal], descriptor + 1, memory_order_release);
-  }
+  if (signal <= 0 || signal >= NSIG) return EINVAL;
   // On the alternate stack where the thread has one: a coroutine's may be too small for the signal's frame.
   struct sigaction action = {.sa_handler = notice, .sa_flags = SA_RESTART | SA_ONSTACK};
   sigemptyset(&action.sa_mask);
-  if (sigaction(signal, &action, &former[signal]) != 0) return -1;
-  atomic_store_explicit(&handled[signal], true, memory_order_relaxed);
-  return descriptor;
+  if (sigaction(signal, &action, &former[signal]) != 0) return errno;
+  atomic_fetch_or_explicit(&handled, bit(signal), memory_order_relaxed);
+  ring();
+  return 0;
+}
+
+uint64_t clinux_take_signals(void) {
+  clinux_block_signals();
+  while (true) {
+    uint32_t heard = atomic_load_explicit(&bell, memory_order_acquire);
+    sigset_t let_in;
+    sigemptyset(&let_in);
+    uint64_t now = atomic_load_explicit(&handled, memory_order_relaxed);
+    for (int signal = 1; signal < NSIG; signal++) {
+      if (now & bit(signal)) sigaddset(&let_in, signal);
+    }
+    pthread_sigmask(SIG_UNBLOCK, &let_in, NULL);
+    uint64_t taken = atomic_exchange_explicit(&arrived, 0, memory_order_acquire);
+    if (taken) return taken;
+    clinux_futex_wait((const uint32_t *)&bell, heard, 0);
+  }
+}
+
+static void set_blocked(int how, int signal) {
+  sigset_t one;
+  sigemptyset(&one);
+  sigaddset(&one, signal);
+  pthread_sigmask(how, &one, NULL);
 }
 
 void clinux_release_signal(int signal) {
-  atomic_store_explicit(&handled[signal], false, memory_order_relaxed);
+  atomic_fetch_and_explicit(&handled, ~bit(signal), memory_order_relaxed);
+  // Before the former effect: where every other thread blocks the signal, it must stay pending, not end the process.
+  set_blocked(SIG_BLOCK, signal);
   sigaction(signal, &former[signal], NULL);
+}
+
+void clinux_release_all_signals(void) {
+  uint64_t were = atomic_exchange_explicit(&handled, 0, memory_order_relaxed);
+  for (int signal = 1; signal < NSIG; signal++) {
+    if (were & bit(signal)) sigaction(signal, &former[signal], NULL);
+  }
+  atomic_store_explicit(&arrived, 0, memory_order_relaxed);
+}
+
+bool clinux_is_ignored(int signal) {
+  struct sigaction now;
+  return sigaction(signal, NULL, &now) == 0 && !(now.sa_flags & SA_SIGINFO) && now.sa_handler == SIG_IGN;
+}
+
+void clinux_default_signal(int signal) {
+  struct sigaction action = {.sa_handler = SIG_DFL};
+  sigaction(signal, &action, NULL);
+}
+
+void clinux_end_by_signal(int signal) {
+  clinux_default_signal(signal);
+  set_blocked(SIG_UNBLOCK, signal);
+  raise(signal);
+  // Only where the signal has another effect than to end the process.
+  _exit(128 + signal);
 }

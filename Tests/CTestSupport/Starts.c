@@ -38,6 +38,7 @@ static pid_t spawn(cts_start_kind kind, char *const *arguments) {
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF);
   } else if (kind == CTS_SPAWN_WITH_MASK) {
     sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGUSR2);
     posix_spawnattr_setsigmask(&attributes, &signals);
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
   }

@@ -27,16 +27,30 @@ uint64_t clinux_block_signals(void);
 void clinux_set_blocked_signals(uint64_t mask);
 
 /// Starts a detached thread with the caller's signal mask. Returns 0 or an error number.
-int clinux_start_thread(size_t stack, clinux_thread_body body, void *argument);
+int clinux_start_thread(size_t stack, clinux_thread_body body, void *_Nullable argument);
 
-/// From now on `signal` makes the returned descriptor, an eventfd, readable until its 8 bytes are read. Each signal has
-/// one descriptor, for ever; -1 with errno. Not called again before clinux_release_signal, and by one thread at a time.
-int clinux_notice_signal(int signal);
+// Signals that something asks for (Signal.c). One thread takes them, with clinux_take_signals.
 
-/// Gives `signal` the effect back that it had before clinux_notice_signal.
+/// From now on `signal` is taken instead of having its effect. Returns 0 or an error number. Not called again before
+/// clinux_release_signal, and by one thread at a time.
+int clinux_handle_signal(int signal);
+
+/// Waits for signals that are handled, and returns those that have come, one bit a signal: bit n - 1 is signal n. Lets
+/// them in on the calling thread, which blocks all others, and which must be the same in every call.
+uint64_t clinux_take_signals(void);
+
+/// Gives `signal` the effect back that it had before clinux_handle_signal, and blocks it on the calling thread, which
+/// is the one of clinux_take_signals.
 void clinux_release_signal(int signal);
-/// The same for all signals, in a forked child.
+/// Gives all signals their former effect, in a forked child.
 void clinux_release_all_signals(void);
+
+bool clinux_is_ignored(int signal);
+
+/// Gives `signal` the effect that it has in a program that handles none.
+void clinux_default_signal(int signal);
+/// Ends the process as that signal does, for the process's parent too.
+__attribute__((noreturn)) void clinux_end_by_signal(int signal);
 
 /// Whether the kernel would make a timer's descriptor (timerfd) now.
 bool clinux_can_make_timer(void);

@@ -12,21 +12,47 @@ enum Dump {
 
   static func text(of only: [Scheduler]? = nil) -> String {
     let now = Clock.now
-    var jobs: [AnyJob] = []
     var overdue: [String] = []
-    let visit: (Scheduler) -> Void = { scheduler in
-      scheduler.listLiveJobs(&jobs)
+    let jobs = liveJobs(of: only) { scheduler in
       if let line = overdueTimers(of: scheduler, now) { overdue.append(line) }
     }
-    listing.withLock {
-      if let only { for scheduler in only { visit(scheduler) } } else { SchedulerRegistry.visitAll(visit) }
-    }
-    jobs.sort { $0.id < $1.id }
     let found = jobs.map { DumpedJob($0, now: now) }
     let names = found.reduce(into: JobNames()) { $0.add($1.title, of: $1.job.record) }
     let header = "\(found.count) live coroutine\(found.count == 1 ? "" : "s")\n"
     let lines = found.reduce(into: header) { $0 += $1.line(names) + "\n" }
     return overdue.sorted().reduce(into: lines) { $0 += $1 + "\n" }
+  }
+
+  /// What keeps the threads of the process, in one line: the running coroutines, in the order of their launches, and
+  /// the workers that run jobs of Tasks.
+  static func running() -> String {
+    let now = Clock.now
+    var tasks: [String] = []
+    let jobs = liveJobs(of: nil) { scheduler in
+      if scheduler.runsSwiftJob.load(ordering: .relaxed) { tasks.append("a Swift Task's job on \(scheduler.label)") }
+    }
+    let found = jobs.lazy.map { DumpedJob($0, now: now) }.filter(\.isRunning)
+    let names = JobNames()
+    var lines = tasks.sorted()
+    // The line is for a person who has pressed Ctrl-C three times.
+    lines.insert(contentsOf: found.prefix(most).map { $0.line(names) }, at: 0)
+    if lines.isEmpty { return "No coroutine runs; \(jobs.count) wait\(jobs.count == 1 ? "s" : "")." }
+    return "Running: \(lines.joined(separator: "; "))"
+  }
+
+  private static var most: Int { 8 }
+
+  /// All live jobs in the order of their launches; calls `visit` with every scheduler.
+  private static func liveJobs(of only: [Scheduler]?, _ visit: (Scheduler) -> Void) -> [AnyJob] {
+    var jobs: [AnyJob] = []
+    func list(_ scheduler: Scheduler) {
+      scheduler.listLiveJobs(&jobs)
+      visit(scheduler)
+    }
+    listing.withLock {
+      if let only { for scheduler in only { list(scheduler) } } else { SchedulerRegistry.visitAll(list) }
+    }
+    return jobs.sorted { $0.id < $1.id }
   }
 
   /// The timers that have been overdue for a millisecond or more: the scheduler's thread does not reach them.

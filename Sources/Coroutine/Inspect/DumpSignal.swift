@@ -7,15 +7,16 @@ extension CoroutineRuntime {
 
   /// Makes SIGUSR2 write ``dump()`` to standard error, even while every queue is stuck.
   ///
-  /// Signals that arrive while a dump is being written cause one more dump.
+  /// Signals that arrive while a dump is being written cause one more dump. The signal is noticed also if the process
+  /// was started with it blocked.
   public static func dumpOnSignal() {
     if dumpsOnSignal.exchange(true, ordering: .relaxed) { return }
-    let code = SignalHub.add(SIGUSR2) {
+    let refusal = SignalHub.add(SIGUSR2) {
       // On a thread of its own: writing may block, and other signals must not wait for that.
       dumps.async { writeToStandardError(dump()) }
       return true
     }
-    if code != 0 { misuse("CoroutineRuntime.dumpOnSignal: no descriptor is left (errno \(code))") }
+    if let refusal { misuse("CoroutineRuntime.dumpOnSignal: \(refusal.sentence)") }
   }
 
   private static let dumps = DispatchQueue(label: "coroutine.dump", qos: .userInitiated)

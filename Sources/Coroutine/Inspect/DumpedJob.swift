@@ -46,6 +46,9 @@ struct DumpedJob {
 
   private var isWaiting: Bool { word & 0xFF == 1 }
 
+  /// Whether a thread runs the job.
+  var isRunning: Bool { word & 0xFF == 0 && kind != .start && kind != .ready }
+
   func line(_ names: JobNames) -> String {
     let launchSite = job.record.label.pointee.launchSite.description
     return "\(title) \(state(names))\(isCancelled ? ", cancelled" : "") on \(worker), launched at \(launchSite)"

@@ -1,74 +1,100 @@
 internal import CLinux
-import Dispatch
 import Glibc
 
-// The signals of the process that something here handles: dumps (DumpSignal.swift) and channels
-// (Process/Signals.swift).
+// The signals of the process that something here handles: dumps (DumpSignal.swift), channels and the end of co_main
+// (Process/Signals.swift, Process/ForcedEnd.swift).
 //
 //   UNHANDLED --first handler--> HANDLED --an arrival that leaves no handler--> UNHANDLED
 //
-// While HANDLED, a C handler marks an eventfd (Signal.c), and a queue of the signal's own reads it and calls the
-// handlers. Handlers that want no more are dropped after the call. If an arrival finds only handlers that do not want
-// it, the signal gets its former effect back, and is raised once more: it is not lost.
+// While HANDLED, a C handler leaves a mark (Signal.c), and a thread of the hub's own takes it and calls the handlers.
+// So nothing that the program does to workers, queues and the main thread can keep a signal from its handlers, and a
+// signal that all other threads block is let in. The thread starts with the first handler, and lives as long as the
+// process.
 //
-// Everything is accessed under `lock`. Handlers are called under it as well, so they must neither block nor use the
-// hub. Arrivals that come while one is being handled count as one.
+// Handlers that want no more are dropped after the call. If an arrival finds only handlers that do not want it, the
+// signal gets its former effect back, and is raised once more: it is not lost.
+//
+// The tables are accessed under `lock`. Handlers are called under no lock, by the hub's thread alone, one after the
+// other. Arrivals that come while one is being handled count as one.
 
 enum SignalHub {
-  /// Called for each arrival; returns whether it has taken the signal.
+  /// Called for each arrival, on the hub's thread; returns whether it has taken the signal.
   ///
   /// False also drops it: it is not called again.
   typealias Handler = @Sendable () -> Bool
 
   private struct Entry {
-    var handlers: [Handler] = []
-    /// Kept when the signal is no longer handled: its descriptor stays the same.
-    let source: any DispatchSourceRead
-    var isHandled = true
+    let number: UInt64
+    let handler: Handler
   }
 
   private static let lock = ThreadLock()
-  // Sound because it is accessed under `lock`.
-  nonisolated(unsafe) private static var entries: [Int32: Entry] = [:]
+  // Sound because they are accessed under `lock`. A signal is HANDLED while it has a key here.
+  nonisolated(unsafe) private static var entries: [Int32: [Entry]] = [:]
+  nonisolated(unsafe) private static var lastNumber: UInt64 = 0
+  nonisolated(unsafe) private static var hasThread = false
 
-  /// Adds a handler; returns an error number, 0 if there is none.
-  static func add(_ signal: Int32, _ handler: @escaping Handler) -> Int32 {
-    lock.withLock {
-      if entries[signal]?.isHandled == true {
-        entries[signal]?.handlers.append(handler)
-        return 0
+  enum Refusal {
+    /// The signal is none, or the kernel lets nobody handle it.
+    case signal(Int32)
+    /// The hub's thread could not be started.
+    case thread(code: Int32)
+
+    var sentence: String {
+      switch self {
+      case .signal(let number): "signal \(number) cannot be handled by a process"
+      case .thread(let code): "the thread that takes signals could not be started (error \(code))"
       }
-      let descriptor = clinux_notice_signal(signal)
-      if descriptor < 0 { return errno }
-      if entries[signal] == nil { entries[signal] = Entry(source: source(signal, descriptor)) }
-      entries[signal]?.isHandled = true
-      entries[signal]?.handlers.append(handler)
-      return 0
     }
   }
 
-  private static func source(_ signal: Int32, _ descriptor: Int32) -> any DispatchSourceRead {
-    // A queue of its own: the signal may have come because one of the program's queues is stuck.
-    let queue = DispatchQueue(label: "coroutine.signal.\(signal)", qos: .userInitiated)
-    let source = DispatchSource.makeReadSource(fileDescriptor: descriptor, queue: queue)
-    source.setEventHandler { arrived(signal, descriptor) }
-    source.activate()
-    return source
+  /// Adds a handler; returns the reason if that is impossible.
+  static func add(_ signal: Int32, _ handler: @escaping Handler) -> Refusal? {
+    lock.withLock {
+      if !hasThread, case let code = startThread(), code != 0 { return .thread(code: code) }
+      hasThread = true
+      if entries[signal] == nil, clinux_handle_signal(signal) != 0 { return .signal(signal) }
+      lastNumber += 1
+      entries[signal, default: []].append(Entry(number: lastNumber, handler: handler))
+      return nil
+    }
   }
 
-  private static func arrived(_ signal: Int32, _ descriptor: Int32) {
-    var count: UInt64 = 0
-    // Read before the handlers are called: a signal that arrives meanwhile causes another call.
-    guard read(descriptor, &count, MemoryLayout<UInt64>.size) > 0 else { return }
-    let isTaken = lock.withLock {
-      guard let handlers = entries[signal]?.handlers else { return false }
-      let wanting = handlers.filter { $0() }
-      entries[signal]?.handlers = wanting
-      if !wanting.isEmpty { return true }
-      entries[signal]?.isHandled = false
-      clinux_release_signal(signal)
-      return false
+  /// Starts the hub's thread, detached; returns 0 or an error number.
+  private static func startThread() -> Int32 {
+    // Handlers of the program's own, for other signals, do not run on it.
+    SignalMask.whileBlocked { clinux_start_thread(256 << 10, { _ in SignalHub.serve() }, nil) }
+  }
+
+  private static func serve() -> UnsafeMutableRawPointer? {
+    clinux_name_thread("co-signals")
+    while true {
+      let taken = clinux_take_signals()
+      for signal in Int32(1)...64 where taken & 1 << UInt64(signal - 1) != 0 { arrived(signal) }
     }
-    if !isTaken { kill(getpid(), signal) }
+  }
+
+  private static func arrived(_ signal: Int32) {
+    while true {
+      let called = lock.withLock { entries[signal] ?? [] }
+      let declined = Set(called.lazy.filter { !$0.handler() }.map(\.number))
+      let isTaken = declined.count < called.count
+      // The handlers are released after the lock is left.
+      let (isLeft, former): (Bool, [Entry]?) = lock.withLock {
+        let former = entries[signal]
+        let left = (former ?? []).filter { !declined.contains($0.number) }
+        if !left.isEmpty {
+          entries[signal] = left
+        } else if entries.removeValue(forKey: signal) != nil {
+          clinux_release_signal(signal)
+        }
+        return (!left.isEmpty, former)
+      }
+      _ = consume former
+      if isTaken { return }
+      if !isLeft { break }
+      // A handler was added while the others declined: it gets the signal.
+    }
+    kill(getpid(), signal)
   }
 }

@@ -14,11 +14,18 @@ public import Glibc
 ///
 /// The first of `signals` asks `body`, and every coroutine that it has launched in scopes, to finish: ``co_isStopping``
 /// becomes true, and ``co_stopping`` is settled. Coroutines that have not ended after `duration` are cancelled. A
-/// second signal cancels them at once. The process ends when `body` has ended:
+/// second signal cancels them at once. A third ends the process, whatever runs. The process ends when `body` has ended:
 ///
 /// - with 0, if `body` returned;
 /// - with 1, if it threw: the error is written to standard error;
 /// - with 128 plus the signal's number, if it was cancelled, as a shell reports a process that a signal ended.
+///
+/// A third signal is for a `body` that neither returns nor waits: it computes, or a call blocks its thread. A line on
+/// standard error names the coroutines that run, with their launch sites. Then the process ends by that signal, as if
+/// it did not handle it: no `defer` and no `atexit` runs. It needs no worker, no queue and not the main thread.
+///
+/// Signals count also if the process was started with them blocked. A `SIGHUP` among `signals` that is ignored when
+/// `co_main` is called, as `nohup` does it, stays ignored.
 ///
 /// Never returns. Called on the program's main thread, which then serves the main queue. On another thread it blocks
 /// that thread. `body` runs on the shared workers. Coroutines that `body` has not launched in a scope do not keep the
@@ -29,7 +36,16 @@ public func co_main(
   within duration: Duration = .seconds(10),
   _ body: @escaping @Sendable () throws -> Void
 ) -> Never {
+  let signals = signals.filter { $0 != SIGHUP || !clinux_is_ignored($0) }
   let arrivals = co_signals(signals)
+  let forced = ForcedEnd(signals)
+  for signal in Set(signals) {
+    // co_signals has handled it just now, so that is no refusal.
+    _ = SignalHub.add(signal) {
+      forced.arrived(signal)
+      return true
+    }
+  }
   let main = co_launch(name: "co_main") { try MainRun(arrivals, duration).run(body) }
   if clinux_is_main_thread() {
     co_launch { () -> Void in endProcess(main) }

@@ -30,7 +30,7 @@ typedef enum cts_start_kind {
   CTS_SPAWN,                  ///< posix_spawn without attributes
   CTS_SPAWN_BY_NAME,          ///< posix_spawnp without attributes
   CTS_SPAWN_IN_GROUP,         ///< posix_spawn, with attributes that do not name a signal mask
-  CTS_SPAWN_WITH_MASK,        ///< posix_spawn, with attributes that ask for SIGTERM to be blocked
+  CTS_SPAWN_WITH_MASK,        ///< posix_spawn, with attributes that ask for SIGTERM and SIGUSR2 to be blocked
 } cts_start_kind;
 
 /// Starts a shell that runs `command`, and returns its number, or -1. Ends with `cts_end_of`.

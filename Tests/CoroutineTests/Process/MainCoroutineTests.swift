@@ -1,3 +1,5 @@
+import Dispatch
+import Foundation
 import Glibc
 import Testing
 
@@ -79,6 +81,77 @@ struct MainCoroutineTests {
         kill(getpid(), SIGINT)
         try co_delay(.seconds(100))
       }
+    }
+  }
+
+  /// What keeps the threads of a program whose body does not react to signals.
+  enum Stuck: String, CaseIterable, Codable {
+    case computing, computingOnMainQueue, inSystemCall, allWorkers
+
+    func run() throws {
+      switch self {
+      case .computing:
+        // The first two signals have their meanings.
+        kill(getpid(), SIGTERM)
+        while !co_isStopping {}
+        kill(getpid(), SIGTERM)
+        while !co_isCancelled {}
+        kill(getpid(), SIGTERM)
+        while true {}
+      case .computingOnMainQueue:
+        try co_switch(to: .main)
+        while true { kill(getpid(), SIGTERM) }
+      case .inSystemCall:
+        sendForEver()
+        while true { pause() }
+      case .allWorkers:
+        for _ in 0..<200 { co_launch { while true { pause() } } }
+        sendForEver()
+        while true { pause() }
+      }
+    }
+
+    private func sendForEver() { Thread { while true { kill(getpid(), SIGTERM) } }.start() }
+  }
+
+  @Test(arguments: Stuck.allCases)
+  func `a third signal ends a program whose body does not wait, and names what runs`(_ stuck: Stuck) async throws {
+    let result = await #expect(processExitsWith: .signal(SIGTERM), observing: [\.standardErrorContent]) { [stuck] in
+      Self.main { try stuck.run() }
+    }
+    let text = String(decoding: try #require(result).standardErrorContent, as: UTF8.self)
+    let lines = text.split(separator: "\n").filter { $0.hasPrefix("Coroutine: ") }
+    #expect(lines.count == 1)
+    let line = try #require(lines.first)
+    #expect(line.hasPrefix("Coroutine: the third signal, SIGTERM, ends the process. Running: "))
+    if stuck != .allWorkers { #expect(line.contains("\"main\" running for at most ")) }
+    #expect(line.contains("CoroutineTests/MainCoroutineTests.swift:") || line.contains("MainCoroutine.swift:"))
+  }
+
+  @Test func `a third signal ends a program that waits and will not be cancelled`() async throws {
+    let result = await #expect(processExitsWith: .signal(SIGINT), observing: [\.standardErrorContent]) {
+      Self.main {
+        Thread { while true { kill(getpid(), SIGINT) } }.start()
+        co_shield { while true { try? co_delay(.seconds(100)) } }
+      }
+    }
+    #expect(try #require(result).said("the third signal, SIGINT, ends the process. No coroutine runs; "))
+  }
+
+  @Test func `a hang-up that the program's starter ignores stays ignored`() async {
+    await #expect(processExitsWith: .exitCode(7)) {
+      signal(SIGHUP, SIG_IGN)
+      let main = {
+        co_main(stoppingOn: [SIGTERM, SIGHUP]) {
+          var effect = sigaction()
+          sigaction(SIGHUP, nil, &effect)
+          guard unsafeBitCast(effect.__sigaction_handler.sa_handler, to: Int.self) == 1 else { return }
+          kill(getpid(), SIGTERM)
+          try co_await(co_stopping)
+          exit(7)
+        }
+      }
+      main()
     }
   }
 

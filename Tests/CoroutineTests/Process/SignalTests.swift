@@ -1,5 +1,7 @@
 import CCoroutine
 import CTestSupport
+import Dispatch
+import Foundation
 import Glibc
 import Testing
 
@@ -47,7 +49,7 @@ struct SignalTests {
     await #expect(processExitsWith: .exitCode(7)) {
       signal(SIGUSR1, SIG_IGN)
       let signals = co_signals([SIGUSR1])
-      // The handler would mark a descriptor that both processes share.
+      // The handler would leave a mark that no thread of the child takes.
       let isIgnored: @convention(c) (UnsafeMutableRawPointer?) -> Int32 = { _ in
         var action = sigaction()
         sigaction(SIGUSR1, nil, &action)
@@ -76,6 +78,40 @@ struct SignalTests {
         }
       }
       if try await received.value == SIGUSR1 { exit(7) }
+    }
+  }
+
+  enum Start: String, CaseIterable {
+    case blocked = ""
+    case blockedAndIgnored = "trap '' TERM USR2;"
+  }
+
+  // A process of its own from the start on: every thread inherits the mask that the first one has.
+  @Test(arguments: ["channel", "main", "mainElsewhere", "dump"], Start.allCases)
+  func `a signal that the process was started with blocked is noticed`(_ use: String, _ start: Start) async throws {
+    let program = "\(start.rawValue) exec '\(folderOfTests())/BlockedSignals' \(use)"
+    let end = try await onCoroutine { try co_blocking { cts_end_of(cts_start(CTS_SPAWN_WITH_MASK, program)) } }
+    #expect(end == 7)
+  }
+
+  @Test func `a signal that the process was started with blocked is blocked again after the close`() async throws {
+    let program = "exec '\(folderOfTests())/BlockedSignals' closed"
+    let end = try await onCoroutine { try co_blocking { cts_end_of(cts_start(CTS_SPAWN_WITH_MASK, program)) } }
+    #expect(end == 7)
+  }
+
+  @Test func `a signal is noticed while no queue and no worker has a thread left`() async {
+    await #expect(processExitsWith: .exitCode(7)) {
+      let signals = co_signals([SIGUSR1])
+      // More than the worker pool and Dispatch have threads.
+      for _ in 0..<80 { co_launch { while true { pause() } } }
+      for _ in 0..<300 { DispatchQueue.global().async { while true { pause() } } }
+      let thread = Thread {
+        kill(getpid(), SIGUSR1)
+        while true { if case .received = signals.tryReceive() { exit(7) } }
+      }
+      thread.start()
+      while true { pause() }
     }
   }
 

@@ -48,8 +48,8 @@ final class Interrupts: Sendable {
   /// Lets both signals reach this process, whatever it has inherited.
   ///
   /// A program that starts others from a thread with blocked signals, as those of libdispatch are, hands its mask on.
-  /// Called on the main thread before any other thread is started: `co_main` handles signals, and no thread could take
-  /// them otherwise.
+  /// Called on the main thread before any other thread is started. `co_main` does not need it; a command that handles
+  /// no signal could not be ended otherwise.
   static func unblock() { mask(SIG_UNBLOCK) }
 
   private static let signals = [SIGINT, SIGTERM]
