@@ -16,6 +16,7 @@ cco_status cco_stack_acquire(size_t stack_size, cco_context *_Nullable *_Nonnull
 void cco_stack_release(cco_context *context);
 // Probes which guards this kernel has. Called once by cco_start.
 void cco_stacks_start(void);
+// Under the report's lock.
 const char *cco_guard_description(void);
 
 // ---- SwiftRuntime.c: the two lists that Swift keeps in thread-local storage.
@@ -76,9 +77,15 @@ void cco_tasks_prove(void);
 void cco_move_task_frames(char *stack, const char *from, const char *to);
 
 // ---- Exceptions.c: hazard 15.
-intptr_t cco_find_exceptions(void);
+typedef struct cco_exception_words {
+  intptr_t offset;  // from the thread pointer
+  bool hold;        // an exception that this thread has thrown has shown in them
+} cco_exception_words;
+cco_exception_words cco_find_exceptions(void);
+// ExceptionsProof.cpp: throws an exception, and looks whether the runtime goes by these words of the calling thread.
+bool cco_prove_exceptions(cco_exceptions *words);
 // Returns false where the careful path must ask for the words.
-bool cco_exceptions_start(intptr_t on_one_thread, intptr_t on_another);
+bool cco_exceptions_start(cco_exception_words on_one_thread, cco_exception_words on_another);
 cco_exceptions *cco_thread_exceptions(void);
 const char *cco_exceptions_description(void);
 

@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -61,19 +62,48 @@ void clinux_ready_unwatch(int poller, int descriptor) {
 #define SYS_epoll_pwait2 441  // on every architecture; older headers do not name it
 #endif
 
-// Whether epoll_pwait2 may be tried: Linux has it from 5.11 on, and a filter of a container may refuse it, with any
-// error.
-static atomic_bool has_fine_timeouts = true;
+// Linux has epoll_pwait2 from 5.11 on. A filter of a container may refuse it, with any error or with 0, which would
+// mean that the time is over; a worker would then look for its timers without rest. So each "the time is over" is
+// compared with the clock, until there was one for which the thread has slept. A thread that was only kept from running
+// proves nothing.
+//
+//   UNTRIED --the time is over, and the thread has slept--> PROVEN
+//      |
+//      +--an error, or too early--> ABSENT
+typedef enum { UNTRIED, PROVEN, ABSENT } fine_timeouts;
+static atomic_int has_fine_timeouts = UNTRIED;
+
+static int64_t monotonic_now(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+// How often the calling thread has slept.
+static long sleeps(void) {
+  struct rusage use = {0};
+  getrusage(RUSAGE_THREAD, &use);
+  return use.ru_nvcsw;
+}
 
 static int wait_for_events(int poller, struct epoll_event *events, int most, int64_t nanoseconds) {
-  if (nanoseconds > 0 && atomic_load_explicit(&has_fine_timeouts, memory_order_relaxed)) {
+  int state = atomic_load_explicit(&has_fine_timeouts, memory_order_relaxed);
+  if (nanoseconds > 0 && state != ABSENT) {
     struct timespec time = {
         .tv_sec = (time_t)(nanoseconds / 1000000000),
         .tv_nsec = (long)(nanoseconds % 1000000000),
     };
+    int64_t begin = state == PROVEN ? 0 : monotonic_now();
+    long slept = state == PROVEN ? 0 : sleeps();
     int count = (int)syscall(SYS_epoll_pwait2, poller, events, most, &time, NULL, 0);
-    if (count >= 0 || errno == EINTR || errno == EBADF) return count;
-    atomic_store_explicit(&has_fine_timeouts, false, memory_order_relaxed);
+    if (count > 0 || (count == 0 && state == PROVEN)) return count;
+    if (count < 0 && (errno == EINTR || errno == EBADF)) return count;
+    int64_t waited = count == 0 ? monotonic_now() - begin : 0;
+    bool is_over = count == 0 && waited >= nanoseconds;
+    if (!is_over || sleeps() != slept)
+      atomic_store_explicit(&has_fine_timeouts, is_over ? PROVEN : ABSENT, memory_order_relaxed);
+    if (is_over) return 0;
+    nanoseconds -= waited;
   }
   int milliseconds = -1;
   if (nanoseconds >= 0) {

@@ -1,4 +1,5 @@
 import CCoroutine
+import CTestSupport
 import Glibc
 import Testing
 
@@ -44,6 +45,30 @@ struct ReportTests {
       #expect(cco_mitigations() == 0)
       // It is too late now.
       #expect(!cco_disable(all))
+    }
+  }
+
+  // ThreadSanitizer has a handler of its own, and remembers the program's for itself.
+  @Test(
+    "A handler for faults that the system only pretends to install is reported as off",
+    .enabled(if: !Machine.isSanitized)
+  )
+  func ignoredHandler() async {
+    await #expect(processExitsWith: .success) {
+      precondition(cts_pretend(UInt32(CTS_FAULT_HANDLERS_ARE_IGNORED)) == 0)
+      try onThread { cco_guard_thread() }
+      #expect(String(cString: cco_report()).contains(/overflow report +off/))
+      #expect(cco_mitigations() & CCO_MITIGATION_OVERFLOW_REPORT.rawValue == 0)
+    }
+  }
+
+  @Test("Once the program has a handler for faults of its own, the report says so")
+  func replacedHandler() async {
+    await #expect(processExitsWith: .success) {
+      try onThread { cco_guard_thread() }
+      #expect(String(cString: cco_report()).contains(/overflow report +on/))
+      signal(SIGSEGV, SIG_DFL)
+      #expect(String(cString: cco_report()).contains(/overflow report +unknown: the program has installed a handler/))
     }
   }
 

@@ -210,6 +210,19 @@ struct PollerTests {
     } while isFine && took >= 1_000_000
   }
 
+  @Test func `a kernel that says too early that the time is over is not believed`() async {
+    await #expect(processExitsWith: .success) {
+      precondition(cts_pretend(UInt32(CTS_FINE_WAITS_END_AT_ONCE)) == 0)
+      let poller = try Poller()
+      poller.take(waiting: 0)
+      for _ in 0..<3 {
+        let began = Clock.now
+        poller.take(waiting: 2_500_000)
+        #expect(Clock.now - began >= 2_500_000)
+      }
+    }
+  }
+
   @Test(arguments: [1, 300_000, 10_000_000, 10_000_001, 3_600_000_000_000, UInt64.max])
   func `a long sleep before a timer is cut short by more than the kernel adds`(_ time: UInt64) {
     var (left, parts) = (time, 0)

@@ -1,4 +1,5 @@
-// Contexts over Boost.Context: the one C++ file, and with cco_switch in the header the only place that switches.
+// Contexts over Boost.Context: the one file that knows of Boost, and with cco_switch in the header the only place that
+// switches.
 //
 // C++ because from Boost 1.87 the shared library exports only mangled names (hazard 10). `cco_jump` compiles to one
 // tail jump. A context's stack, high addresses first:

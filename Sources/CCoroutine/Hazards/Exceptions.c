@@ -4,7 +4,8 @@
 //
 // `__cxa_get_globals` returns the address of the two. In libstdc++ and in LLVM's libc++abi they are thread-local
 // variables, so their distance from the thread pointer is the same on every thread; start-up checks that on two
-// threads. Where it is not, the careful path asks the function at each switch.
+// threads. Where it is not, the careful path asks the function at each switch. Each of the two threads also throws an
+// exception, and looks whether the two words are what the runtime goes by (ExceptionsProof.cpp).
 #include "Internal.h"
 
 #include <stddef.h>
@@ -24,18 +25,25 @@ __attribute__((noinline)) cco_exceptions *cco_thread_exceptions(void) {
   return (cco_exceptions *)(cco_thread_pointer() + cco_facts.exceptions_offset);
 }
 
-intptr_t cco_find_exceptions(void) {
-  return __cxa_get_globals ? (char *)__cxa_get_globals() - cco_thread_pointer() : 0;
+cco_exception_words cco_find_exceptions(void) {
+  if (!__cxa_get_globals) return (cco_exception_words){0, false};
+  cco_exceptions *words = __cxa_get_globals();
+  return (cco_exception_words){(char *)words - cco_thread_pointer(), cco_prove_exceptions(words)};
 }
 
-bool cco_exceptions_start(intptr_t on_one_thread, intptr_t on_another) {
+static bool are_elsewhere(cco_exception_words words) { return words.offset != 0 && !words.hold; }
+
+bool cco_exceptions_start(cco_exception_words on_one_thread, cco_exception_words on_another) {
   if (cco_is_disabled(CCO_MITIGATION_EXCEPTIONS)) {
     description = "off: disabled by a test";
   } else if (!__cxa_get_globals) {
     description = "not needed: this program does not link a C++ runtime";
     cco_mark_active(CCO_MITIGATION_EXCEPTIONS, true);
-  } else if (on_one_thread != 0 && on_one_thread == on_another) {
-    cco_facts.exceptions_offset = on_one_thread;
+  } else if (are_elsewhere(on_one_thread) || are_elsewhere(on_another)) {
+    description = "off: the C++ runtime keeps its exceptions elsewhere; do not wait inside of a catch block, or of a "
+                  "destructor while the stack unwinds";
+  } else if (on_one_thread.offset != 0 && on_one_thread.offset == on_another.offset) {
+    cco_facts.exceptions_offset = on_one_thread.offset;
     description = "on: the runtime's two words were found, a switch inside of a catch block or a cleanup keeps them";
     cco_mark_active(CCO_MITIGATION_EXCEPTIONS, true);
   } else {

@@ -3,8 +3,9 @@
 // saved frame begins with MXCSR.
 //
 // The probe parks a coroutine that has set a rounding mode of its own and looks at the first word of its saved frame:
-// with two different modes the word must be exactly the MXCSR that was set. On other architectures the floating-point
-// status is not part of the saved frame and nothing stalls.
+// with two different modes the word must be exactly the MXCSR that was set. Then it writes another mode there, as the
+// mitigation writes flags, and the coroutine must go on with that one. On other architectures the floating-point status
+// is not part of the saved frame and nothing stalls.
 //
 // Not every x86-64 processor stalls, so the processor's maker and family decide (`cco_stalls_on_flags`). A Xeon of
 // family 6 goes from 10 to 140 ns a round trip; an EPYC (Zen 4) stays at 11, and reading MXCSR costs it 6 ns a switch.
@@ -46,25 +47,35 @@ void cco_restore_floating_point(void) {
   }
 }
 
+typedef struct modes {
+  unsigned parked;   // what the coroutine parks with
+  unsigned resumed;  // what it finds when it goes on
+} modes;
+
 static cco_saved_context *park_with_mode(cco_context *context, void *argument) {
-  (void)context;
+  modes *mine = argument;
   unsigned before = _mm_getcsr();
-  _mm_setcsr(*(const unsigned *)argument);
+  _mm_setcsr(mine->parked);
   void *ignored = NULL;
   (void)cco_suspend(context, NULL, &ignored);
+  mine->resumed = _mm_getcsr();
   _mm_setcsr(before);
   return NULL;
 }
 
-static bool frame_begins_with(unsigned mode) {
+// Whether a frame that is parked with `mode` begins with it, and a coroutine goes on with what is written there.
+static bool frame_begins_with(unsigned mode, unsigned written) {
   cco_context *probe = NULL;
   void *ignored = NULL;
-  if (cco_create(1, park_with_mode, &mode, &probe) != CCO_OK) return false;
+  modes seen = {.parked = mode};
+  if (cco_create(1, park_with_mode, &seen, &probe) != CCO_OK) return false;
   (void)cco_resume(probe, NULL, &ignored);
-  bool found = *(const unsigned *)cco_sanitizer_saved_stack(probe->parked.stack) == mode;
+  unsigned *word = cco_sanitizer_saved_stack(probe->parked.stack);
+  bool is_there = *word == mode;
+  if (is_there) *word = written;
   (void)cco_resume(probe, NULL, &ignored);
   (void)cco_destroy(probe);
-  return found;
+  return is_there && seen.resumed == written;
 }
 
 typedef struct processor {
@@ -105,7 +116,8 @@ void cco_floating_point_start(void) {
     const char *state = stalls ? "off: a switch between different sticky flags takes about 140 ns" : "not needed";
     snprintf(description, sizeof description, "%s%s (%s)", state, why, name);
     cco_mark_active(CCO_MITIGATION_FLOATING_POINT, !stalls);
-  } else if (frame_begins_with(0x1F80 | _MM_ROUND_UP) && frame_begins_with(0x1F80 | _MM_ROUND_DOWN | 0x20)) {
+  } else if (frame_begins_with(DEFAULT_MXCSR | _MM_ROUND_UP, DEFAULT_MXCSR | _MM_ROUND_TOWARD_ZERO | 1) &&
+             frame_begins_with(DEFAULT_MXCSR | _MM_ROUND_DOWN | 0x20, DEFAULT_MXCSR | _MM_ROUND_UP)) {
     cco_facts.reconciles = 1;
     snprintf(description, sizeof description, "on%s: different sticky flags are reconciled before each jump (%s)", why,
              name);

@@ -22,7 +22,19 @@
 enum { SIGNAL_STACK = 128 << 10 };
 
 static const char *_Atomic description = "on demand: installed by the first thread that runs coroutines";
-const char *cco_overflow_description(void) { return atomic_load(&description); }
+static void on_fault(int signal, siginfo_t *info, void *interrupted);
+
+// A sanitizer that keeps a signal to itself answers a call of sigaction with success, and does nothing.
+static bool is_installed(int signal) {
+  struct sigaction now = {0};
+  return sigaction(signal, NULL, &now) == 0 && (now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_fault;
+}
+
+const char *cco_overflow_description(void) {
+  if (!(cco_mitigations() & CCO_MITIGATION_OVERFLOW_REPORT) || (is_installed(SIGSEGV) && is_installed(SIGBUS)))
+    return atomic_load(&description);
+  return "unknown: the program has installed a handler since; there is a report only if that one calls ours";
+}
 
 static struct sigaction previous_segv, previous_bus;
 static atomic_bool spent_segv, spent_bus;  // a previous handler with SA_RESETHAND has had its one call
@@ -132,7 +144,8 @@ static void install(void) {
   // Read first: a fault on another thread may come between the two calls.
   note_previous(SIGSEGV, &previous_segv);
   note_previous(SIGBUS, &previous_bus);
-  if (!has_key || sigaction(SIGSEGV, &action, NULL) != 0 || sigaction(SIGBUS, &action, NULL) != 0) {
+  if (!has_key || sigaction(SIGSEGV, &action, NULL) != 0 || sigaction(SIGBUS, &action, NULL) != 0 ||
+      !is_installed(SIGSEGV) || !is_installed(SIGBUS)) {
     has_key = false;
     atomic_store(&description, "off: no thread-specific key or no signal handler could be had");
     return;
@@ -151,7 +164,8 @@ static __attribute__((noinline)) void guard_this_thread(void) {
   void *stack = mmap(NULL, SIGNAL_STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (stack == MAP_FAILED) return;
   stack_t mine = {.ss_sp = stack, .ss_size = SIGNAL_STACK};
-  if (pthread_setspecific(signal_stack, stack) != 0 || sigaltstack(&mine, NULL) != 0) {
+  if (pthread_setspecific(signal_stack, stack) != 0 || sigaltstack(&mine, NULL) != 0 || sigaltstack(NULL, &now) != 0 ||
+      now.ss_sp != stack) {
     pthread_setspecific(signal_stack, NULL);
     munmap(stack, SIGNAL_STACK);
   }

@@ -4,11 +4,12 @@
 // other.
 //
 // The heads are words of the two libraries' thread-local blocks, found by one access and by one binding on each of two
-// fresh threads (ThreadBlock.c). Fresh, because inside a Task a binding goes to the Task instead. The two threads also
-// look for what Tasks.c and Exceptions.c need.
+// fresh threads (ThreadBlock.c). Fresh, because inside a Task a binding goes to the Task instead. Each thread then does
+// with the word what a switch does with it, and looks whether the library's list has begun anew and goes on when the
+// word is put back. The two threads also look for what Tasks.c and Exceptions.c need.
 //
-// Not found: for accesses, the functions that Swift's own tasks call at a switch are used (the careful path); for
-// task-locals the limit is documented and reported.
+// Not found, or without this effect: for accesses, the functions that Swift's own tasks call at a switch are used (the
+// careful path); for task-locals the limit is documented and reported.
 #include "Internal.h"
 
 #include <pthread.h>
@@ -18,6 +19,7 @@ extern void swift_beginAccess(void *pointer, void *buffer, uintptr_t flags, void
 extern void swift_endAccess(void *buffer) __attribute__((weak));
 extern void swift_task_enterThreadLocalContext(char *state) __attribute__((weak));
 extern void swift_task_exitThreadLocalContext(char *state) __attribute__((weak));
+extern void *_Nullable swift_task_localValueGet(const void *key) __attribute__((weak));
 extern void swift_task_localValuePush(const void *key, void *value, const void *type) __attribute__((weak));
 extern void swift_task_localValuePop(void) __attribute__((weak));
 extern char int_metadata[] __asm__("$sSiN") __attribute__((weak));
@@ -47,9 +49,56 @@ static void make_binding(cco_search *search) {
   swift_task_localValuePop();
 }
 
+// ---- what the exchange of a word does
+
+// With the head gone, an access begins a list of its own; with the head put back, the first list ends as it would have.
+// The two accesses are of different variables, so a word that is not the head ends nothing here.
+static bool prove_accesses(intptr_t offset) {
+  void **head = (void **)(cco_thread_pointer() + offset);
+  void *outer[4], *inner[4];
+  long first = 0, second = 0;
+  swift_beginAccess(&first, outer, MODIFY_TRACKED, NULL);
+  void *kept = *head;
+  *head = NULL;
+  swift_beginAccess(&second, inner, MODIFY_TRACKED, NULL);
+  bool holds = kept != NULL && *head != NULL && *head != kept;
+  for (int i = 0; i < 4; i++) holds = holds && inner[i] != kept;
+  swift_endAccess(inner);
+  holds = holds && *head == NULL;
+  *head = kept;
+  swift_endAccess(outer);
+  holds = holds && *head == NULL;
+  *head = NULL;
+  return holds;
+}
+
+// With the head gone, a binding is not there; with the head put back, it is.
+static bool prove_task_locals(intptr_t offset) {
+  if (!swift_task_localValueGet) return false;
+  void **head = (void **)(cco_thread_pointer() + offset);
+  static const char outer = 0, inner = 0;
+  long value = 0;
+  swift_task_localValuePush(&outer, &value, int_metadata);
+  void *kept = *head;
+  bool holds = kept != NULL && swift_task_localValueGet(&outer) != NULL;
+  *head = NULL;
+  holds = holds && swift_task_localValueGet(&outer) == NULL;
+  swift_task_localValuePush(&inner, &value, int_metadata);
+  holds = holds && swift_task_localValueGet(&inner) != NULL && swift_task_localValueGet(&outer) == NULL;
+  swift_task_localValuePop();
+  holds = holds && *head == NULL;
+  *head = kept;
+  holds = holds && swift_task_localValueGet(&outer) != NULL;
+  swift_task_localValuePop();
+  holds = holds && *head == NULL;
+  *head = NULL;
+  return holds;
+}
+
 typedef struct findings {
   pthread_barrier_t *both_alive;
-  intptr_t accesses, task_locals, exceptions;
+  intptr_t accesses, task_locals;
+  cco_exception_words exceptions;
   bool understands_task_locals;
   cco_task_words tasks;
 } findings;
@@ -58,8 +107,10 @@ static void *probe_thread(void *context) {
   findings *mine = context;
   if (swift_beginAccess && swift_endAccess)
     mine->accesses = cco_find_head((const void *)swift_beginAccess, make_access);
+  if (mine->accesses != 0 && !prove_accesses(mine->accesses)) mine->accesses = 0;
   if (swift_task_localValuePush && swift_task_localValuePop && &int_metadata[0])
     mine->task_locals = cco_find_head((const void *)swift_task_localValuePush, make_binding);
+  if (mine->task_locals != 0 && !prove_task_locals(mine->task_locals)) mine->task_locals = 0;
   mine->understands_task_locals = cco_prove_task_locals(mine->task_locals);
   mine->tasks = cco_find_task_words();
   mine->exceptions = cco_find_exceptions();

@@ -5,6 +5,13 @@
 //   mprotect   a mapping for the guard and one for the stack: about 32,750 stacks until vm.max_map_count (65,530) is
 //              reached, which is answered as CCO_OUT_OF_MAPS.
 //   none       only when a test asks for it.
+//
+// The answer of a call proves nothing: an emulation answers 0 to advice that it does not know (qemu-user), and an
+// overflow would then write into a neighbour without a word. So start-up tries each way on a mapping of its own
+// (GuardProof.c), as it is used afterwards: markers one by one, markers by batches, and both after the MADV_DONTNEED
+// by which Trim.c gives back a run of stacks with the guards between them. A way whose effect is not seen, or cannot be
+// looked at, is not used.
+#include "GuardProof.h"
 #include "Slab.h"
 
 #include <errno.h>
@@ -19,59 +26,135 @@
 #endif
 // "The calling process" for process_madvise, from Linux 6.14. A descriptor from pidfd_open would go on meaning the
 // parent after a fork, whose memory it would then mark.
-enum { SELF = -10001, BATCH = 32 };
+enum { SELF = -10001, BATCH = 32, TRIED = 2 };
 
 static cco_guard_kind kind;
 static bool in_batches;
 static atomic_uint_fast64_t split;  // guards that stand by mprotect
-static const char *description = "not started";
+static const char *found = "not started";
 
-const char *cco_guard_description(void) { return description; }
 cco_guard_kind cco_guards_kind(void) { return kind; }
 
-static void probe(void) {
-  size_t page = (size_t)sysconf(_SC_PAGESIZE);
-  char *pages = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (pages == MAP_FAILED) return;
-  if (madvise(pages, page, MADV_GUARD_INSTALL) == 0) {
-    kind = CCO_GUARD_MARKERS;
-    struct iovec second = {pages + page, page};
-    in_batches = syscall(SYS_process_madvise, SELF, &second, 1UL, MADV_GUARD_INSTALL, 0U) == (long)page;
+// Called under the report's lock.
+const char *cco_guard_description(void) {
+  static char text[256];
+  uint64_t count = atomic_load_explicit(&split, memory_order_relaxed);
+  if (kind != CCO_GUARD_MARKERS || count == 0) return found;
+  snprintf(text, sizeof text, "%s; %llu of them by mprotect, in memory that takes no markers (mlockall)", found,
+           (unsigned long long)count);
+  return text;
+}
+
+// ---- installation, without the pool's records
+
+static bool mark(char *guard, size_t bytes) { return madvise(guard, bytes, MADV_GUARD_INSTALL) == 0; }
+
+// How many of the guards were marked, from the first one on.
+static size_t mark_batch(char *first, size_t stride, size_t bytes, size_t count) {
+  struct iovec guards[BATCH];
+  for (size_t i = 0; i < count; i++) guards[i] = (struct iovec){first + i * stride, bytes};
+  long done = syscall(SYS_process_madvise, SELF, guards, count, MADV_GUARD_INSTALL, 0U);
+  return done > 0 ? (size_t)done / bytes : 0;
+}
+
+// ---- start-up
+
+static const char NO_MARKERS[] = "on, by mprotect: this kernel has no MADV_GUARD_INSTALL (Linux 6.13); "
+                                 "vm.max_map_count bounds the number of stacks";
+
+// As Trim.c does. Where the kernel refuses, it refuses there as well, and no guard is lost by it.
+static void give_memory_back(const cco_guard_trial *trial) {
+  (void)madvise(trial->low, trial->count * trial->stride, MADV_DONTNEED);
+}
+
+// Returns why there are no markers; NULL if they work, one by one.
+static const char *try_markers(const cco_guard_trial *trial) {
+  if (!mark(cco_trial_guard(trial, 0), trial->guard)) {
+    // Locked memory takes no markers, and what mlockall locks may be unlocked by the time that stacks are mapped.
+    if (errno != EINVAL || munlock(trial->low, trial->count * trial->stride) != 0 ||
+        !mark(cco_trial_guard(trial, 0), trial->guard))
+      return NO_MARKERS;
   }
-  munmap(pages, 2 * page);
+  cco_guard_verdict verdict = cco_trial_verdict(trial, 0, 1);
+  if (verdict == CCO_GUARD_HOLDS) {
+    give_memory_back(trial);
+    verdict = cco_trial_verdict(trial, 0, 1);
+    if (verdict == CCO_GUARD_FAILS)
+      return "on, by mprotect: guard markers vanish when memory is given back (MADV_DONTNEED); vm.max_map_count bounds "
+             "the number of stacks";
+  }
+  if (verdict == CCO_GUARD_FAILS)
+    return "on, by mprotect: MADV_GUARD_INSTALL was answered and does nothing here; vm.max_map_count bounds the number "
+           "of stacks";
+  if (verdict == CCO_GUARD_UNSEEN)
+    return "on, by mprotect: the effect of MADV_GUARD_INSTALL could not be looked at; vm.max_map_count bounds the "
+           "number of stacks";
+  return NULL;
+}
+
+static bool try_batches(const cco_guard_trial *trial) {
+  size_t count = trial->count - 1;
+  if (mark_batch(cco_trial_guard(trial, 1), trial->stride, trial->guard, count) != count ||
+      cco_trial_verdict(trial, 1, count) != CCO_GUARD_HOLDS)
+    return false;
+  give_memory_back(trial);
+  return cco_trial_verdict(trial, 1, count) == CCO_GUARD_HOLDS;
+}
+
+// Whether mprotect has its effect: on the guard that is left, because markers may stand on the others.
+static cco_guard_verdict try_mprotect(const cco_guard_trial *trial) {
+  char *guard = cco_trial_guard(trial, trial->count - 1);
+  if (mprotect(guard, trial->guard, PROT_NONE) != 0) return CCO_GUARD_FAILS;
+  return cco_trial_verdict(trial, trial->count - 1, 1);
 }
 
 void cco_guards_start(void) {
   if (cco_is_disabled(CCO_MITIGATION_GUARDS)) {
-    description = "off: disabled by a test; an overflow writes into a neighbour";
+    found = "off: disabled by a test; an overflow writes into a neighbour";
     return;
   }
   cco_mark_active(CCO_MITIGATION_GUARDS, true);
   kind = CCO_GUARD_MPROTECT;
-  if (!cco_is_disabled(CCO_MITIGATION_GUARD_MARKERS)) probe();
-  if (kind == CCO_GUARD_MARKERS) {
-    cco_mark_active(CCO_MITIGATION_GUARD_MARKERS, true);
-    description = in_batches ? "on: markers in page tables (MADV_GUARD_INSTALL), installed in batches"
-                             : "on: markers in page tables (MADV_GUARD_INSTALL), installed singly";
-  } else {
-    description = cco_is_disabled(CCO_MITIGATION_GUARD_MARKERS)
-                      ? "on, by mprotect: markers disabled by a test; vm.max_map_count bounds the number of stacks"
-                      : "on, by mprotect: this kernel has no MADV_GUARD_INSTALL (Linux 6.13); vm.max_map_count bounds "
-                        "the number of stacks";
+  cco_guard_trial trial;
+  if (!cco_trial_begin(&trial, 1 + TRIED, cco_classes[0].guard)) {
+    found = "on, by mprotect: there was no memory to try guard markers on";
+    return;
   }
+  const char *refusal = "on, by mprotect: markers disabled by a test; vm.max_map_count bounds the number of stacks";
+  if (!cco_is_disabled(CCO_MITIGATION_GUARD_MARKERS)) refusal = try_markers(&trial);
+  if (refusal == NULL) {
+    kind = CCO_GUARD_MARKERS;
+    in_batches = try_batches(&trial);
+    cco_mark_active(CCO_MITIGATION_GUARD_MARKERS, true);
+    found = in_batches ? "on: markers in page tables (MADV_GUARD_INSTALL), installed in batches"
+                       : "on: markers in page tables (MADV_GUARD_INSTALL), installed singly";
+  } else {
+    found = refusal;
+    if (try_mprotect(&trial) == CCO_GUARD_FAILS) {
+      found = "off: neither MADV_GUARD_INSTALL nor mprotect keeps a byte from being read here; an overflow writes into "
+              "a neighbour";
+      cco_mark_active(CCO_MITIGATION_GUARDS, false);
+    }
+  }
+  cco_trial_end(&trial);
 }
 
-static cco_status guard_by_mprotect(char *guard, size_t bytes) {
+// ---- the guards of stacks
+
+static cco_status guard_by_mprotect(cco_slab *slab, char *guard, size_t bytes) {
   if (mprotect(guard, bytes, PROT_NONE) != 0) return CCO_OUT_OF_MAPS;
+  slab->split++;
   atomic_fetch_add_explicit(&split, 1, memory_order_relaxed);
   return CCO_OK;
 }
 
-static cco_status guard_one(char *guard, size_t bytes) {
-  if (kind == CCO_GUARD_MPROTECT) return guard_by_mprotect(guard, bytes);
-  if (madvise(guard, bytes, MADV_GUARD_INSTALL) == 0) return CCO_OK;
-  // Locked memory (mlockall after start) takes no markers.
-  return errno == EINVAL ? guard_by_mprotect(guard, bytes) : CCO_OUT_OF_MEMORY;
+static cco_status guard_one(cco_slab *slab, char *guard, size_t bytes) {
+  if (kind == CCO_GUARD_MARKERS) {
+    if (mark(guard, bytes)) return CCO_OK;
+    if (errno == ENOMEM) return CCO_OUT_OF_MEMORY;
+    // Locked memory (mlockall) takes no markers.
+  }
+  return guard_by_mprotect(slab, guard, bytes);
 }
 
 cco_status cco_guards_install(cco_slab *slab, uint32_t wish) {
@@ -85,24 +168,21 @@ cco_status cco_guards_install(cco_slab *slab, uint32_t wish) {
   }
   char *first = cco_slab_base(slab) + slab->guarded * sizes->stride;
   if (in_batches && wish > 1) {
-    struct iovec guards[BATCH];
-    for (uint32_t i = 0; i < wish; i++) guards[i] = (struct iovec){first + i * sizes->stride, sizes->guard};
-    long done = syscall(SYS_process_madvise, SELF, guards, (unsigned long)wish, MADV_GUARD_INSTALL, 0U);
-    if (done >= (long)sizes->guard) {
-      slab->guarded += (uint32_t)((size_t)done / sizes->guard);
+    uint32_t done = (uint32_t)mark_batch(first, sizes->stride, sizes->guard, wish);
+    if (done > 0) {
+      slab->guarded += done;
       return CCO_OK;
     }
     // Refused as a batch: the single call below knows why.
   }
-  cco_status status = guard_one(first, sizes->guard);
+  cco_status status = guard_one(slab, first, sizes->guard);
   if (status == CCO_OK) slab->guarded++;
   return status;
 }
 
-void cco_guards_forget(uint32_t count) {
-  uint64_t standing = atomic_load_explicit(&split, memory_order_relaxed);
-  uint64_t gone = count < standing ? count : standing;
-  if (kind == CCO_GUARD_MPROTECT) atomic_fetch_sub_explicit(&split, gone, memory_order_relaxed);
+void cco_guards_forget(cco_slab *slab) {
+  atomic_fetch_sub_explicit(&split, slab->split, memory_order_relaxed);
+  slab->split = 0;
 }
 
 bool cco_guards_near_map_limit(void) {

@@ -92,7 +92,7 @@ cco_slab *cco_slab_map(uint32_t size_class, uint32_t wish) {
   // request.
   (void)madvise(base, slots * stride, MADV_NOHUGEPAGE);
   slab->slots = (uint32_t)slots;
-  slab->fresh = slab->guarded = slab->warm = 0;
+  slab->fresh = slab->guarded = slab->split = slab->warm = 0;
   slab->next = CCO_NO_SLAB;
   publish(slab, base, slots * stride, size_class);
   atomic_fetch_add_explicit(&mapped, slots * stride, memory_order_relaxed);
@@ -101,7 +101,7 @@ cco_slab *cco_slab_map(uint32_t size_class, uint32_t wish) {
 
 void cco_slab_retire(cco_slab *slab) {
   atomic_fetch_sub_explicit(&mapped, atomic_load_explicit(&slab->bytes, memory_order_relaxed), memory_order_relaxed);
-  cco_guards_forget(slab->guarded);
+  cco_guards_forget(slab);
   publish(slab, NULL, 0, 0);
 }
 

@@ -22,6 +22,7 @@ typedef struct cco_slab {
   uint32_t slots;
   uint32_t fresh;    // number of slots that were ever handed out
   uint32_t guarded;  // number of slots whose guard is installed
+  uint32_t split;    // number of these guards that stand by mprotect
   uint32_t warm;     // number of `fresh` slots that are in use or hold memory in the pool
   uint32_t next;     // index of the next slab of this class, CCO_NO_SLAB at the end
 } cco_slab;
@@ -68,6 +69,6 @@ cco_status cco_guards_install(cco_slab *slab, uint32_t wish);
 // Whether so many guards by mprotect exist that vm.max_map_count is the cause of a refused mapping.
 bool cco_guards_near_map_limit(void);
 // Subtracts the guards of a slab that is being unmapped.
-void cco_guards_forget(uint32_t count);
+void cco_guards_forget(cco_slab *slab);
 
 #endif

@@ -62,8 +62,7 @@ static cco_status take_fresh(cco_pool *p, uint32_t size_class, cco_place *result
   if (slab == NULL || slab->fresh == slab->slots) {
     slab = grow(p, size_class);
     if (slab == NULL) {
-      bool out_of_maps = cco_guards_kind() == CCO_GUARD_MPROTECT && cco_guards_near_map_limit();
-      return out_of_maps ? CCO_OUT_OF_MAPS : CCO_OUT_OF_MEMORY;
+      return cco_guards_near_map_limit() ? CCO_OUT_OF_MAPS : CCO_OUT_OF_MEMORY;
     }
   }
   if (slab->fresh == slab->guarded) {

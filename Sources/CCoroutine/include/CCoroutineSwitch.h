@@ -21,7 +21,7 @@ typedef struct cco_transfer {
   void *_Nullable data;
 } cco_transfer;
 
-/// Boost's jump, by a tail call from the one C++ file.
+/// Boost's jump, by a tail call from Context.cpp.
 cco_transfer cco_jump(void *_Nullable to, void *_Nullable data);
 
 // What AVX-512 adds to the registers that a call does not preserve.

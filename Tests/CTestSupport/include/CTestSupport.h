@@ -52,6 +52,23 @@ unsigned long cts_limit_descriptors(unsigned long limit);
 /// an error number if the kernel has no such filters.
 int cts_refuse_accept(int code);
 
+/// What the kernel pretends to do for this process, and does not.
+enum {
+  CTS_SINGLE_MARKERS_DO_NOTHING = 1,  ///< madvise(MADV_GUARD_INSTALL) returns 0
+  CTS_BATCHES_DO_NOTHING = 2,         ///< process_madvise(MADV_GUARD_INSTALL) returns the number of bytes
+  CTS_TRIMS_REMOVE_MARKERS = 4,       ///< madvise(MADV_DONTNEED) removes guard markers as well
+  CTS_MPROTECT_DOES_NOTHING = 8,      ///< mprotect(PROT_NONE) returns 0
+  CTS_PROOF_IS_REFUSED = 16,          ///< the call by which the runtime looks at guards fails with EPERM
+  CTS_FINE_WAITS_END_AT_ONCE = 32,    ///< epoll_pwait2 returns 0
+  CTS_FAULT_HANDLERS_ARE_IGNORED = 64,  ///< sigaction(SIGSEGV) returns 0
+};
+
+/// Makes the kernel pretend, for ever (seccomp). Returns 0, or an error number if the kernel has no such filters.
+int cts_pretend(unsigned pretences);
+
+/// Whether the kernel can read the byte at `address`, to write it into a pipe.
+bool cts_is_readable(const void *address);
+
 /// The processor time, in ns, of a switch there and back on this processor, without any mitigation: with equal sticky
 /// floating-point flags on both sides, or with different ones. Long runs, the best of several. x86-64.
 double cts_round_trip(int flags_differ);
