@@ -6,8 +6,9 @@ import Synchronization
 /// `body` resumes the coroutine.
 ///
 /// - If the coroutine is cancelled, the call throws at once. A body that has not started is released by the calling
-///   coroutine, and does not run. A running body cannot be stopped: it runs to its end, and its result is released on
-///   its thread. If the coroutine was cancelled before the call, `body` does not run.
+///   coroutine, and does not run. A running body cannot be stopped: it runs to its end, and what it returns or throws
+///   is released on its thread. If that is a descriptor or a handle, which must be closed, use
+///   ``co_blocking(onUndelivered:_:)``. If the coroutine was cancelled before the call, `body` does not run.
 /// - Bodies start in the order of the calls. The pool has as many threads as are needed at once, up to
 ///   ``CoroutineRuntime/blockingThreadLimit``; further bodies are queued. A thread ends after ten seconds without work.
 ///   If no thread can be started, and none is left that could run the body, ``CoroutineError/outOfStacks(_:)`` names
@@ -29,6 +30,35 @@ import Synchronization
 @available(*, noasync, message: "await the `value` of a coroutine that does this")
 public func co_blocking<Output: Sendable>(_ body: sending @escaping () throws -> Output) throws -> Output {
   try BlockingPool.shared.run(consume body)
+}
+
+/// Runs blocking code on a thread of a separate pool as ``co_blocking(_:)`` does, and gives back a value that comes too
+/// late.
+///
+/// ```swift
+/// let file = try co_blocking(onUndelivered: { close($0) }) { open(path, O_RDONLY) }
+/// ```
+///
+/// Suspends until `body` has ended. If the coroutine is cancelled, or a deadline passes, the call throws at once, and a
+/// running `body` continues.
+///
+/// - A value that `body` returns goes to one of two receivers, once: the caller, or `onUndelivered`. If the call
+///   returns, `onUndelivered` is not called. If it throws, `onUndelivered` is called for every value that `body` still
+///   returns, usually after the throw. A body that had not begun does not run, and returns nothing.
+/// - `onUndelivered` runs on the blocking thread, directly after `body`, with the same bindings of ``CoroutineLocal``
+///   and of task-locals. It may block. It is released on that thread; if the call returns, perhaps a moment later.
+/// - An error that `body` throws too late goes to nobody: the caller has its own error, and there is nothing to give
+///   back. A body whose late failure matters reports it itself.
+/// - If `body` ends its thread (``BlockingThreadEnded``), it has returned nothing.
+///
+/// Throws ``CoroutineError/notInCoroutine`` outside a coroutine.
+@discardableResult
+@available(*, noasync, message: "await the `value` of a coroutine that does this")
+public func co_blocking<R: Sendable>(
+  onUndelivered: @escaping @Sendable (R) -> Void,
+  _ body: consuming @escaping @Sendable () throws -> R
+) throws -> R {
+  try BlockingPool.shared.run(onUndelivered: onUndelivered, consume body)
 }
 
 /// The error of a ``co_blocking(_:)`` whose body ended its thread (`pthread_exit`, `pthread_cancel`) instead of
@@ -62,13 +92,21 @@ extension CoroutineRuntime {
 
 extension BlockingPool {
   /// Suspends the running coroutine until a thread of the pool has run `body`.
-  func run<Output: Sendable>(_ body: sending @escaping () throws -> Output) throws -> Output {
+  func run<Output: Sendable>(
+    onUndelivered: (@Sendable (Output) -> Void)? = nil,
+    _ body: sending @escaping () throws -> Output
+  ) throws -> Output {
     let (_, job) = try Carrier.requireJob()
     try job.checkCancelled()
     let host = job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.host }
     // Consumed, so that this frame, while parked, retains no object that the body has released.
     let cell = SuspendCell<Output>(job)
-    let work = BlockingBody(cell, locals: LocalBinding.inherited()?.takeRetainedValue(), consume body)
+    let work = BlockingBody(
+      cell,
+      locals: LocalBinding.inherited()?.takeRetainedValue(),
+      onUndelivered: onUndelivered,
+      consume body
+    )
     // A simulated world runs the body itself. If the body was dropped before, the call has no effect.
     let isSimulated = host.hasVirtualTime && host.takesBlocking(job) { work.run() }
     if !isSimulated { submit(work) }

@@ -23,24 +23,41 @@ class BlockingWork: @unchecked Sendable {
   func fail(_ error: any Error) {}
 }
 
+/// A body and the coroutine that waits for its outcome.
+///
+/// A value is delivered once. `SuspendCell.resume` decides: it stores the value and claims the wait in one critical
+/// section, in which a cancellation that came first makes the claim fail (Suspend.swift). If it returns `pending`, the
+/// coroutine returns the value, whatever happens to it later: after a claim, `wait` ends with the stored result. If it
+/// returns `detached`, the coroutine has thrown, or will throw, and never looks at the cell again: the value goes to
+/// `onUndelivered`. A third answer is not possible, because only `run` and `fail` resume the cell, and of these one is
+/// called, once (BlockingWork). A body that is withdrawn has no value.
 final class BlockingBody<Output: Sendable>: BlockingWork, @unchecked Sendable {
   // Sound because of BlockingWork's ownership.
   private let cell: SuspendCell<Output>
   @exclusivity(unchecked) private var locals: LocalBinding?
   @exclusivity(unchecked) private var body: (() throws -> Output)?
+  @exclusivity(unchecked) private var onUndelivered: (@Sendable (Output) -> Void)?
 
-  init(_ cell: SuspendCell<Output>, locals: LocalBinding?, _ body: sending @escaping () throws -> Output) {
+  init(
+    _ cell: SuspendCell<Output>,
+    locals: LocalBinding?,
+    onUndelivered: (@Sendable (Output) -> Void)?,
+    _ body: sending @escaping () throws -> Output
+  ) {
     self.cell = cell
     self.locals = locals
+    self.onUndelivered = onUndelivered
     self.body = body
     super.init()
   }
 
   override func run() {
-    // Computed first: while the body runs, this frame, which the body may drop, holds no reference. A result that comes
-    // after a cancellation has no receiver: it is released here.
+    // Computed first: while the body runs, this frame, which the body may drop, holds no reference.
     let result = outcome()
-    _ = cell.resume(result)
+    let state = cell.resume(result)
+    // Without a receiver, a value without `onUndelivered` and an error are released here.
+    if state == .detached, case .success(let value) = result { giveBack(value) }
+    drop()
   }
 
   override func fail(_ error: any Error) {
@@ -52,12 +69,26 @@ final class BlockingBody<Output: Sendable>: BlockingWork, @unchecked Sendable {
   func drop() {
     body = nil
     locals = nil
+    onUndelivered = nil
   }
 
   /// Runs the body.
   ///
   /// On return, the body and its captures have been released: the resumed coroutine finds none of them still held.
   private func outcome() -> Result<Output, any Error> {
+    withLocals(onUndelivered == nil ? locals.take() : locals) {
+      guard let body = body.take() else { return .failure(CoroutineError.abandoned) }
+      return Result { try body() }
+    }
+  }
+
+  private func giveBack(_ value: Output) {
+    guard let onUndelivered else { return }
+    withLocals(locals) { onUndelivered(value) }
+  }
+
+  /// Calls `body` with the bindings of the coroutine.
+  private func withLocals<R>(_ locals: consuming LocalBinding?, _ body: () -> R) -> R {
     // Unmanaged, so that the only reference is the thread's, which releases it also if the body ends the thread.
     let locals = locals.take().map(Unmanaged.passRetained)
     let outer = LocalBinding.exchange(locals)
@@ -66,8 +97,7 @@ final class BlockingBody<Output: Sendable>: BlockingWork, @unchecked Sendable {
       locals?._withUnsafeGuaranteedRef { $0.leaveTaskLocals() }
       LocalBinding.exchange(outer)?.release()
     }
-    guard let body = body.take() else { return .failure(CoroutineError.abandoned) }
-    return Result { try body() }
+    return body()
   }
 }
 

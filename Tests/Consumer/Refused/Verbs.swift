@@ -14,6 +14,7 @@ func verbs(_ job: Job<Int>, _ promise: Promise<Int>, _ queue: DispatchQueue, _ h
   _ = try co_awaitToEnd { try await job.value }  // refused
   _ = try co_select { promise.onAwait { _ in } }  // refused
   _ = try co_blocking { 1 }  // refused
+  _ = try co_blocking(onUndelivered: { (_: Int) in }, { 1 })  // refused
   try co_wait(readable: 0)  // refused
   try co_wait(writable: 0)  // refused
   try co_checkCancelled()  // refused

@@ -1,4 +1,5 @@
 import Dispatch
+import Glibc
 import Synchronization
 import Testing
 
@@ -111,6 +112,57 @@ struct BlockingStressTests {
     pool.setLimit(1)
   }
 
+  @Test func `of a delivery and a cancellation at the same moment, one wins, and each value has one receiver`()
+    async throws
+  {
+    let stress = Stress()
+    let pool = BlockingPool(limit: 8)
+    let (rounds, width) = (stress.rounds(150), 32)
+    /// How often each value was returned by its body, by the call, and given to `onUndelivered`.
+    let (returned, delivered, undelivered) = (Tally(rounds * width), Tally(rounds * width), Tally(rounds * width))
+    let job = co_launch {
+      var random = stress.random(0)
+      for round in 0..<rounds {
+        // Some are cancelled by the driver, some by a deadline, some by their body at its end, and some not at all.
+        let jobs = (0..<width).map { index in
+          let number = round * width + index
+          let (spins, way) = (Int.random(in: 0..<400, using: &random), Int.random(in: 0..<4, using: &random))
+          let own = Own()
+          own.job = co_launch(start: .lazy) {
+            func call() throws {
+              let value = try pool.run(onUndelivered: { undelivered.count($0) }) {
+                for _ in 0..<spins { sched_yield() }
+                if way == 0 { own.job?.cancel() }
+                returned.count(number)
+                return number
+              }
+              delivered.count(value)
+            }
+            if way == 1 { try co_timeout(.microseconds(spins)) { try call() } } else { try call() }
+          }
+          own.job?.start()
+          return (own, way)
+        }
+        for _ in 0..<Int.random(in: 0..<6, using: &random) { try co_yield() }
+        for (own, way) in jobs where way == 2 { own.job?.cancel() }
+        for (own, _) in jobs { _ = try? own.job?.join() }
+        for (own, _) in jobs { own.job = nil }
+      }
+      try Self.meet(8, in: pool)
+    }
+    try await job.value
+    var (caught, lost, wrong) = (0, 0, 0)
+    for number in 0..<rounds * width {
+      let (one, other) = (delivered[number], undelivered[number])
+      if returned[number] != one + other || one + other > 1 { wrong += 1 }
+      caught += one
+      lost += other
+    }
+    #expect(wrong == 0, "\(stress.replay)")
+    #expect(caught > 0 && lost > 0, "\(stress.replay)")
+    pool.setLimit(1)
+  }
+
   /// Runs `count` bodies that wait for each other: afterwards every thread of the pool has finished its previous body.
   private static func meet(_ count: Int, in pool: BlockingPool) throws {
     let all = DispatchGroup()
@@ -132,4 +184,27 @@ private final class Most: Sendable {
   private let number = Atomic(0)
   var seen: Int { number.load(ordering: .acquiring) }
   func see(_ count: Int) { number.max(count, ordering: .relaxed) }
+}
+
+/// A job that its own body may cancel.
+private final class Own: @unchecked Sendable {
+  // Sound because it is set before the job starts, and again when its body has ended.
+  var job: Job<Void>?
+}
+
+/// Counts for each of some numbers, from any thread.
+private final class Tally: @unchecked Sendable {
+  // Sound because the memory is constant, and each count is atomic.
+  private let counts: UnsafeMutablePointer<Atomic<Int>>
+
+  init(_ count: Int) {
+    counts = .allocate(capacity: count)
+    for index in 0..<count { (counts + index).initialize(to: Atomic(0)) }
+  }
+
+  deinit { counts.deallocate() }
+
+  func count(_ number: Int) { counts[number].wrappingAdd(1, ordering: .acquiringAndReleasing) }
+
+  subscript(number: Int) -> Int { counts[number].load(ordering: .acquiring) }
 }
