@@ -14,8 +14,12 @@ extension Tag {
 enum RealClock {
   /// Blocks the calling thread for at least `duration`, as code that does not know of coroutines would.
   static func block(for duration: Duration) {
-    let (seconds, attoseconds) = duration.components
-    var (whole, left) = (timespec(tv_sec: Int(seconds), tv_nsec: Int(attoseconds / 1_000_000_000)), timespec())
-    while nanosleep(&whole, &left) != 0 && errno == EINTR { whole = left }
+    let end = ContinuousClock.now + duration
+    while true {
+      let (seconds, attoseconds) = ContinuousClock.now.duration(to: end).components
+      guard seconds >= 0, attoseconds >= 0 else { return }
+      // Not nanosleep: with some sets of imports the compiler of Swift 6.3.1 does not find the initializers of timespec.
+      poll(nil, 0, Int32(clamping: seconds * 1_000 + attoseconds / 1_000_000_000_000_000 + 1))
+    }
   }
 }
