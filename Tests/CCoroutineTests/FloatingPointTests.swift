@@ -120,11 +120,13 @@ struct FloatingPointTests {
       }
       /// The first word of the parked frame: its MXCSR.
       func word() -> UInt32 { fiber.context.pointee.parked.stack!.load(as: UInt32.self) }
+      // Without the flag of denormal operands, 2: a thread may inherit it, and feclearexcept does not clear it.
+      let flags: UInt32 = 0x3D
       try fiber.resume()
-      #expect(word() & 0x3F == 0)
+      #expect(word() & flags == 0)
       precondition(raiseInexact(1) < 1)
       cco_reconcile_floating_point(fiber.context.pointee.parked.stack!)
-      #expect(word() & 0x3F == 0x20)
+      #expect(word() & flags == 0x20)
       try fiber.resume()
       let parked = word()
       feclearexcept(everyFlag)

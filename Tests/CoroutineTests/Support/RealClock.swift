@@ -18,7 +18,7 @@ enum RealClock {
     while true {
       let (seconds, attoseconds) = ContinuousClock.now.duration(to: end).components
       guard seconds >= 0, attoseconds >= 0 else { return }
-      // Not nanosleep: with some sets of imports the compiler of Swift 6.3.1 does not find the initializers of timespec.
+      // Not nanosleep: with some sets of imports the compiler of Swift 6.3.1 finds no initializer of timespec.
       poll(nil, 0, Int32(clamping: seconds * 1_000 + attoseconds / 1_000_000_000_000_000 + 1))
     }
   }
