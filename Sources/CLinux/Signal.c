@@ -100,13 +100,9 @@ bool clinux_is_ignored(int signal) {
   return sigaction(signal, NULL, &now) == 0 && !(now.sa_flags & SA_SIGINFO) && now.sa_handler == SIG_IGN;
 }
 
-void clinux_default_signal(int signal) {
+void clinux_end_by_signal(int signal) {
   struct sigaction action = {.sa_handler = SIG_DFL};
   sigaction(signal, &action, NULL);
-}
-
-void clinux_end_by_signal(int signal) {
-  clinux_default_signal(signal);
   set_blocked(SIG_UNBLOCK, signal);
   raise(signal);
   // Only where the signal has another effect than to end the process.

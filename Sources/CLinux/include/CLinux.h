@@ -47,9 +47,7 @@ void clinux_release_all_signals(void);
 
 bool clinux_is_ignored(int signal);
 
-/// Gives `signal` the effect that it has in a program that handles none.
-void clinux_default_signal(int signal);
-/// Ends the process as that signal does, for the process's parent too.
+/// Ends the process as `signal` does in a program that does not handle it, for the process's parent too.
 __attribute__((noreturn)) void clinux_end_by_signal(int signal);
 
 /// Whether the kernel would make a timer's descriptor (timerfd) now.

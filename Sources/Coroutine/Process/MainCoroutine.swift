@@ -38,7 +38,7 @@ public func co_main(
 ) -> Never {
   let signals = signals.filter { $0 != SIGHUP || !clinux_is_ignored($0) }
   let arrivals = co_signals(signals)
-  let forced = ForcedEnd(signals)
+  let forced = ForcedEnd()
   for signal in Set(signals) {
     // co_signals has handled it just now, so that is no refusal.
     _ = SignalHub.add(signal) {
