@@ -37,10 +37,11 @@ public struct Backoff: Sendable {
 
   /// Returns `factor` to the power of `exponent`, by squaring: unlike `pow`, it is the same on every processor.
   ///
-  /// `factor` is not negative, so no power of it is infinite while another one is zero.
+  /// `factor` is not negative. A result beyond every duration counts as zero or infinity, so no number is denormal.
   private static func power(_ factor: Double, _ exponent: Int) -> Double {
     var (result, square, rest) = (1.0, factor, exponent)
     while rest > 0 {
+      guard (1e-100...1e100).contains(square) else { return factor < 1 ? 0 : .infinity }
       if rest & 1 == 1 { result *= square }
       square *= square
       rest >>= 1

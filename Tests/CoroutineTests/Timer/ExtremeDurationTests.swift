@@ -294,7 +294,7 @@ struct ExtremeDurationTests {
     }
   }
 
-  static let factors = [0, -1, -.infinity, 0.5, 1, 1 + .ulpOfOne, 2, 1e308, .infinity, .nan, .leastNonzeroMagnitude]
+  static let factors = [0, -1, -.infinity, 0.5, 1, 1 + .ulpOfOne, 2, 1e308, .infinity, .nan, 1e-300]
 
   @Test(arguments: factors) func `a back-off of extreme numbers stays between zero and its limit`(factor: Double) {
     let durations = Self.endless + Self.passed + Self.finite.map(\.0)
