@@ -32,7 +32,8 @@ traits := NIO,Logging,ServiceLifecycle
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup setup-tests setup-demo setup-examples build test test-release test-tsan test-asan soak soak-net \
-  test-context test-traits test-examples test-demo demo site readme lint format docs consumer bench bench-net ci clean
+  test-context test-traits test-examples test-demo demo site readme thread-locals lint format docs consumer \
+  bench bench-net ci clean
 
 help: ## Lists the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -40,7 +41,7 @@ help: ## Lists the targets
 setup: ## Installs what the library needs to build: Boost.Context
 	@scripts/setup core
 
-setup-tests: ## Installs what the library's tests use: curl, Go, socat, strace
+setup-tests: ## Installs what the library's tests use: curl, Go, socat, strace, Python, objdump
 	@scripts/setup tests
 
 setup-examples: ## Installs what only the tests of Examples need: curl, OpenSSL, wrk, Chromium
@@ -70,7 +71,13 @@ test-release: export CO_STRESS ?= 0.5
 test-release: setup-tests ## Runs the tests, optimised
 	$(if $(ARGS),$(release_test) $(ARGS),$(call in_turn,$(release_test)))
 
-release_test := $(without_models) $(swift_test) -c release -Xswiftc -enable-testing $(release)
+release_flags := -c release -Xswiftc -enable-testing $(release)
+release_test := $(without_models) $(swift_test) $(release_flags)
+
+# Of what test-release has built. The tests are built here as well, or else the products would be built once more.
+thread-locals: setup-tests ## Looks for addresses of thread-locals that optimised code keeps over a wait
+	$(without_models) $(strict) swift build --build-tests $(checks) --quiet $(release_flags)
+	scripts/thread-locals
 
 # Under sanitizers the products behind traits are tested as well, in the same build.
 #
