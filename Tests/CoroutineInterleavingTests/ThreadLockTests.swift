@@ -19,8 +19,8 @@ extension InterleavingTests {
       Fault.torn("takeFree()"),  // two find the lock free
       .torn("lockContended()"),  // the same, for a thread that has slept
       .skipped("lockContended()"),  // sleeps without CONTENDED: the holder does not wake it
-      .torn("unlock()"),  // stores FREE over a CONTENDED that came in between
-      .skipped("unlock()"),
+      .torn("release()"),  // stores FREE over a CONTENDED that came in between
+      .skipped("release()"),
       .reads(2, in: "clinux_futex_wait(_:_:_:)"),  // sleeps although the word has changed
       .reads(1, in: "clinux_futex_wait(_:_:_:)"),  // never sleeps, so the execution does not end
     ])

@@ -101,6 +101,16 @@ struct UnwaitedTests {
       let lock = FairMutex()
       return ({ "\(lock.tryLock())" }, { "\(lock.tryLock())" })
     },
+    Pair("withLock and withLockIfFree") {
+      let word = ThreadMutex("")
+      @Sendable func append(_ letter: String) -> (inout sending String) -> sending String {
+        { text in
+          text += letter
+          return text
+        }
+      }
+      return ({ word.withLock(append("a")) }, { word.withLockIfFree(append("b")) ?? "" })
+    },
     Pair("acquire and tryAcquire", rounds: 2) {
       let semaphore = FairSemaphore(1)
       return (

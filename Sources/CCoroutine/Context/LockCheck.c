@@ -8,6 +8,7 @@
 
 void cco_refuse_locked(const char *lock, const char *operation) {
   cco_thread()->spin_locks = cco_thread()->thread_locks = 0;
+  cco_thread()->thread_mutexes = cco_thread()->thread_mutexes_below = 0;
   char line[256];
   int length = snprintf(line, sizeof line, "Coroutine: %s while the thread holds a %s; do it outside of the lock\n",
                         operation, lock);

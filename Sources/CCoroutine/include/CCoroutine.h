@@ -71,6 +71,8 @@ typedef struct cco_thread_words {
   uint32_t spin_locks;             ///< debug builds: the number of the Swift layer's spin locks that this thread holds
   uint32_t thread_locks;           ///< debug builds: of its locks that may sleep
   uint32_t lock_exemptions;        ///< debug builds: above zero while it may allocate all the same
+  uint32_t thread_mutexes;         ///< debug builds: the number of ThreadMutexes that the flow on this thread holds
+  uint32_t thread_mutexes_below;   ///< debug builds: of them, those of the consumers below a generator's body
   void *_Nullable no_state[2];     ///< stand in for the words of a Task or of C++ exceptions where those were not found
 } cco_thread_words;
 

@@ -86,6 +86,7 @@ extension GeneratorRecord {
     }
     record.pointee.delegate = inner
     var answer: UnsafeMutableRawPointer?
+    LockCheck.mayYield()
     let status = record.pointee.context.map { cco_suspend($0, nil, &answer) } ?? CCO_NOT_RUNNING
     guard status == CCO_OK else { refuse(status) }
     guard answer != nil else { return }

@@ -53,6 +53,7 @@ public struct Yielder<Element, Input> {
     var element: Element? = element
     var message: UnsafeMutableRawPointer?
     let record = withUnsafeMutablePointer(to: &message) { checkedRecord(at: UnsafeRawPointer($0)) }
+    LockCheck.mayYield()
     withUnsafeTemporaryAllocation(of: Element.self, capacity: 1) { slot in
       let slot = slot.baseAddress.unsafelyUnwrapped
       slot.initialize(to: element.take().unsafelyUnwrapped)

@@ -50,7 +50,9 @@ extension AnyJob {
     withUnsafeMutablePointer(to: &carrier) { carrier in
       cco_thread().pointee.carrier = UnsafeMutableRawPointer(carrier)
       carrier.pointee.job = job
+      let held = LockCheck.putAside()
       cco_switch(&carrier.pointee.driver, &job.pointee.context.unsafelyUnwrapped.pointee.parked)
+      LockCheck.takeBack(held)
       if carrier.pointee.leaving != 0 { Carrier.finishLeaving(carrier) }
       cco_thread().pointee.carrier = UnsafeMutableRawPointer(outer)
     }

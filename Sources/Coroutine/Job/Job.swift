@@ -92,6 +92,7 @@ public final class Job<Success: Sendable>: AnyJob, @unchecked Sendable {
   @discardableResult
   @available(*, noasync, message: "await `value`")
   public func wait() throws -> Success {
+    LockCheck.mayWait()
     if !completion.isSettled { try Host.requireReal { "Job.wait, which blocks its thread" } }
     if let carrier = Carrier.current, carrier.pointee.job != nil {
       throw CoroutineError.wouldDeadlock(because: .blocksCoroutine)

@@ -15,6 +15,7 @@ extension Promise {
   @discardableResult
   @available(*, noasync, message: "await `value`")
   public final func wait() throws -> Success {
+    LockCheck.mayWait()
     if !completion.isSettled { try Host.requireReal { "Promise.wait, which blocks its thread" } }
     // A carrier without a job runs handlers.
     if Carrier.current != nil { throw CoroutineError.wouldDeadlock(because: .blocksCoroutine) }

@@ -57,11 +57,19 @@ struct Carrier: ~Copyable {
     @inline(__always) get { cco_thread().pointee.carrier?.assumingMemoryBound(to: Carrier.self) }
   }
 
-  /// Returns the carrier and job of the calling code; throws outside a coroutine.
+  /// Returns the carrier and job of code that may be about to wait; throws outside a coroutine.
   ///
-  /// Also throws inside a Task's synchronous part, if this process cannot take the Task along (hazard 14).
+  /// Debug builds end the process if that code holds a ThreadMutex. Also throws inside a Task's synchronous part, if
+  /// this process cannot take the Task along (hazard 14).
   @inlinable @inline(__always)
   static func requireJob() throws -> (UnsafeMutablePointer<Carrier>, JobRef) {
+    LockCheck.mayWait()
+    return try runningJob()
+  }
+
+  /// Returns the carrier and job of the calling code, which is not about to wait; throws as `requireJob`.
+  @inlinable @inline(__always)
+  static func runningJob() throws -> (UnsafeMutablePointer<Carrier>, JobRef) {
     guard let carrier = current, let job = carrier.pointee.job else { throw outside }
     if cco_facts.refuses_tasks != 0, cco_is_inside_task() { throw CoroutineError.insideTask }
     return (carrier, job)
@@ -182,6 +190,7 @@ struct Carrier: ~Copyable {
   @inlinable @inline(__always)
   static func switchOut(_ carrier: UnsafeMutablePointer<Carrier>, _ job: JobRef) {
     LockCheck.noLock(.stackSwitch)
+    LockCheck.mayWait()
     let mine = job.pointee.context.unsafelyUnwrapped
     if carrier.pointee.switchesLeft > 0, let next = carrier.pointee.readyQueue.unsafelyUnwrapped.takeRunnable() {
       carrier.pointee.switchesLeft &-= 1

@@ -149,7 +149,9 @@ extension Scheduler {
     }
     LockCheck.noLock(.stackSwitch)
     carrier.pointee.job = job
+    let held = LockCheck.putAside()
     cco_switch(&carrier.pointee.driver, &job.pointee.context.unsafelyUnwrapped.pointee.parked)
+    LockCheck.takeBack(held)
     if carrier.pointee.leaving != 0 { Carrier.finishLeaving(carrier) }
   }
 

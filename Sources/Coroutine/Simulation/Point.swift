@@ -30,6 +30,7 @@ enum SimulatedPoint {
     guard let carrier = Carrier.current, let job = carrier.pointee.job, let scheduler = carrier.pointee.scheduler else {
       return
     }
+    LockCheck.mayWait()
     guard scheduler._withUnsafeGuaranteedRef({ $0.host.reachesPoint(job, 0, holdsQueue: true) }) else { return }
     carrier.pointee.switchesLeft = 0
     job.pointee.after = .requeue

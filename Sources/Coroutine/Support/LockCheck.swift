@@ -13,6 +13,15 @@ internal import CCoroutine
 //   an allocation   malloc and its relatives, in the test program, which puts its own functions in front of the C
 //                   library's (Tests/CTestSupport/Allocations.c)
 //
+// The locks of programs, ThreadMutex, are counted beside them. A wait is refused while the flow holds one, and so is a
+// yield of a generator's body that has taken one. A wait is refused as it begins, whether it would suspend or not: each
+// 256th wait that is satisfied at once yields all the same (Carrier.swift). What a flow holds is not held by another
+// flow that runs on the same thread meanwhile:
+//
+//   a coroutine's part        counts from zero; the driver's count is put aside while it runs (`putAside`)
+//   a step of a generator     keeps the count, because a wait of the body would park the consumer as well; what the
+//                             consumer holds is not the body's at its yields (`beginStep`)
+//
 // The one system call that a thread makes with a spin lock is sched_yield: a select takes several locks, and may wait
 // for one while it holds another (SpinLock.lockContended).
 
@@ -66,6 +75,87 @@ enum LockCheck {
     #endif
   }
 
+  @inline(__always)
+  static func threadMutexTaken() {
+    #if DEBUG
+    cco_thread().pointee.thread_mutexes &+= 1
+    #endif
+  }
+
+  @inline(__always)
+  static func threadMutexLeft() {
+    #if DEBUG
+    cco_thread().pointee.thread_mutexes &-= 1
+    #endif
+  }
+
+  /// Ends the process if the flow that is about to wait holds a ThreadMutex.
+  @inlinable @inline(__always)
+  static func mayWait() {
+    #if DEBUG
+    if cco_thread().pointee.thread_mutexes != 0 { refuseWait() }
+    #endif
+  }
+
+  /// Ends the process if the generator's body that is about to yield has taken a ThreadMutex.
+  @inlinable @inline(__always)
+  static func mayYield() {
+    #if DEBUG
+    if cco_thread().pointee.thread_mutexes != cco_thread().pointee.thread_mutexes_below { refuseYield() }
+    #endif
+  }
+
+  /// The counts of a flow that another one interrupts.
+  @usableFromInline
+  struct Held {
+    @usableFromInline let (mutexes, below): (UInt32, UInt32)
+    @inlinable
+    init(mutexes: UInt32, below: UInt32) { (self.mutexes, self.below) = (mutexes, below) }
+  }
+
+  /// Lets a coroutine's part begin with no ThreadMutex.
+  @inline(__always)
+  static func putAside() -> Held {
+    #if DEBUG
+    let held = Held(mutexes: cco_thread().pointee.thread_mutexes, below: cco_thread().pointee.thread_mutexes_below)
+    cco_thread().pointee.thread_mutexes = 0
+    cco_thread().pointee.thread_mutexes_below = 0
+    return held
+    #else
+    return Held(mutexes: 0, below: 0)
+    #endif
+  }
+
+  /// Ends a coroutine's part, on the thread that it began on.
+  @inline(__always)
+  static func takeBack(_ held: Held) {
+    #if DEBUG
+    cco_thread().pointee.thread_mutexes = held.mutexes
+    cco_thread().pointee.thread_mutexes_below = held.below
+    #endif
+  }
+
+  /// Begins a generator's step.
+  @inlinable @inline(__always)
+  static func beginStep() -> UInt32 {
+    #if DEBUG
+    let below = cco_thread().pointee.thread_mutexes_below
+    cco_thread().pointee.thread_mutexes_below = cco_thread().pointee.thread_mutexes
+    return below
+    #else
+    return 0
+    #endif
+  }
+
+  /// Ends a generator's step, perhaps on another thread than it began on: then the body has waited, and nothing is
+  /// held.
+  @inlinable @inline(__always)
+  static func endStep(_ below: UInt32) {
+    #if DEBUG
+    cco_thread().pointee.thread_mutexes_below = below
+    #endif
+  }
+
   /// Lets the thread allocate although it holds a spin lock, until `forbidAllocations`.
   ///
   /// For the lists of a walk through a graph of promises, and for nothing else: the walk goes from lock to lock, and is
@@ -86,6 +176,12 @@ enum LockCheck {
   }
 
   #if DEBUG
+  @usableFromInline @inline(never)
+  static func refuseWait() { cco_refuse_locked("ThreadMutex", "a wait") }
+
+  @usableFromInline @inline(never)
+  static func refuseYield() { cco_refuse_locked("ThreadMutex", "a yield of a generator's body") }
+
   @usableFromInline @inline(never)
   static func refuse(_ operation: Operation) {
     // A sentence for C may be copied first.

@@ -37,13 +37,29 @@ struct ThreadLock: ~Copyable, Sendable {
   init() {}
 
   borrowing func lock() {
-    LockCheck.noSpinLock(.threadLock)
-    if !takeFree() { lockContended() }
+    acquire()
     LockCheck.threadLockTaken()
   }
 
   borrowing func unlock() {
     LockCheck.threadLockLeft()
+    release()
+  }
+
+  /// Locks, without a count of debug builds; for ThreadMutex, which is counted by itself.
+  borrowing func acquire() {
+    LockCheck.noSpinLock(.threadLock)
+    if !takeFree() { lockContended() }
+  }
+
+  /// Locks if no thread holds the lock, without a count.
+  borrowing func acquireIfFree() -> Bool {
+    LockCheck.noSpinLock(.threadLock)
+    return takeFree()
+  }
+
+  /// Unlocks what `acquire` or `acquireIfFree` has locked.
+  borrowing func release() {
     if word.exchange(Self.free, ordering: .releasing) == Self.contended {
       withUnsafePointer(to: word) { clinux_futex_wake(UnsafeRawPointer($0).assumingMemoryBound(to: UInt32.self)) }
     }

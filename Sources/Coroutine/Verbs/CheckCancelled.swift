@@ -14,5 +14,5 @@ public var co_isCancelled: Bool {
 /// coroutine.
 @available(*, noasync, message: "use `Task.checkCancellation()`")
 public func co_checkCancelled() throws {
-  try Carrier.requireJob().1.checkCancelled()
+  try Carrier.runningJob().1.checkCancelled()
 }

@@ -48,6 +48,57 @@ struct LockStressTests {
     }
   }
 
+  /// The same for the lock of threads, which must not be held over a suspension; threads of Dispatch and Tasks lock as
+  /// well.
+  @Test func `a lock of threads has one owner at a time, whatever runs on the threads`() async throws {
+    let stress = Stress()
+    for round in 0..<stress.rounds(20) {
+      let (lock, entered, refused, doubled) = (ThreadMutex(Guarded()), Census(), Census(), Census())
+      @Sendable func use(_ random: inout SeededRandom) {
+        let section: (inout sending Guarded) -> sending Void = { guarded in
+          if !guarded.enter() { doubled.change() }
+          guarded.leave()
+          entered.change()
+        }
+        if random.next() % 4 == 0 {
+          if lock.withLockIfFree(section) == nil { refused.change() }
+        } else {
+          lock.withLock(section)
+        }
+      }
+      let places = queues(2).map(Optional.some) + [nil, nil]
+      let jobs = (0..<40).map { index in
+        co_launch(on: places[index % places.count]) {
+          var random = stress.random(round << 8 | index)
+          for _ in 0..<100 {
+            use(&random)
+            if random.next() % 2 == 0 { try co_yield() }
+          }
+        }
+      }
+      async let threads: Void = onThreads(2) { thread in
+        var random = stress.random(round << 8 | 100 + thread)
+        for _ in 0..<500 { use(&random) }
+      }
+      await withTaskGroup { group in
+        for task in 0..<4 {
+          group.addTask {
+            var random = stress.random(round << 8 | 200 + task)
+            for _ in 0..<100 {
+              use(&random)
+              await Task.yield()
+            }
+          }
+        }
+      }
+      try await threads
+      for job in jobs { try await job.value }
+      #expect(doubled.now == 0, "\(stress.replay)")
+      #expect(entered.now + refused.now == 40 * 100 + 2 * 500 + 4 * 100, "\(stress.replay)")
+      #expect(lock.withLock { $0.count } == entered.now, "\(stress.replay)")
+    }
+  }
+
   @Test func `a read-write lock excludes writers and serves every waiter, whichever is cancelled`() async throws {
     let stress = Stress()
     for round in 0..<stress.rounds(20) {
