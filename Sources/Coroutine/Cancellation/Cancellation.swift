@@ -9,16 +9,17 @@ public import Synchronization
 //   shield        nothing further out is visible
 //   deadline      passed? CancellationError, which its co_timeout turns into TimeoutError
 //   scope         cancelled (a child failed, or Scope.cancel)? its reason
+//   thread        nothing: it says that the job keeps its thread (Scheduler+Keep.swift)
 //   (the job)     cancelled? its reason
 //
 // The chain belongs to the job's own carrier. Other threads never change it: they set an atomic flag that it leads to,
 // set `JobFlags.signalled` or `.cancelled`, and send the job an interrupt. The handler of the interrupt inspects the
 // chain of a parked job and, if the chain is now cancelled, claims the job's wait (Interrupt.swift).
 
-/// A frame of the chain, on the stack of co_timeout, co_shield or a scope.
+/// A frame of the chain, on the stack of co_timeout, co_shield, co_pinned or a scope.
 @usableFromInline
 struct CancelFrame: ~Copyable {
-  @usableFromInline enum Kind: Sendable { case shield, deadline, scope }
+  @usableFromInline enum Kind: Sendable { case shield, deadline, scope, thread }
   let outer: UnsafeMutablePointer<CancelFrame>?
   let kind: Kind
   /// Whether the deadline has passed, or the scope has been cancelled.
@@ -106,6 +107,8 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
         if current.pointee.isSignalled.load(ordering: .acquiring) {
           return current.pointee.owner.map { $0.error($0.object) } ?? CancellationError()
         }
+      case .thread:
+        break
       }
       frame = current.pointee.outer
     }

@@ -101,19 +101,24 @@ extension Scheduler {
     }
   }
 
-  /// Handles an interrupt that was taken out of this scheduler's inbox, in this scheduler's place; if that ends a job's
-  /// wait, the job continues on `rescuer`, a worker of the same pool.
+  /// Handles an interrupt that was taken out of this scheduler's inbox, in this scheduler's place.
   ///
-  /// Called by the watchdog; see the head of this file.
+  /// If that ends a job's wait, the job continues on `rescuer`, a worker of the same pool; on its own scheduler, if it
+  /// keeps its thread, or if it has moved elsewhere since the interrupt was sent, to a queue for instance. Called by the
+  /// watchdog; see the head of this file.
   func handleInterrupt(of job: JobRef, rescuer: Scheduler) {
     guard let epoch = job.holdParked() else { return push(.interrupt(job)) }
     let handle = job.handle
     _ = job.pointee.flags.bitwiseAnd(~JobFlags.interruptPending, ordering: .acquiringAndReleasing)
     job.cancelScopes()
     let isEnded = job.cancellation() != nil && job.claim(epoch, WakeReason.cancelled)
-    if isEnded { job.pointee.scheduler.store(Unmanaged.passUnretained(rescuer), ordering: .releasing) }
+    var next = job.pointee.scheduler.load(ordering: .relaxed)
+    if isEnded, next.toOpaque() == Unmanaged.passUnretained(self).toOpaque(), !job.keepsThread {
+      next = .passUnretained(rescuer)
+      job.pointee.scheduler.store(next, ordering: .releasing)
+    }
     handle._withUnsafeGuaranteedRef { $0.leaveForeign() }
-    if isEnded { rescuer.push(.job(job)) }
+    if isEnded { next._withUnsafeGuaranteedRef { $0.push(.job(job)) } }
     handle.release()
   }
 }

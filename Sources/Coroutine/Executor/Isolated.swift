@@ -35,7 +35,8 @@ import Synchronization
 /// - Returns: The value that `body` returns.
 /// - Throws: The error of `body`; the cancellation error; ``CoroutineError/notInCoroutine`` outside a coroutine;
 ///   ``CoroutineError/wouldDeadlock`` if `reentrant` is false and the actor's executor is not a ``CoroutineExecutor``,
-///   or the coroutine is in a reentrant body of the same queue, which would have to end first.
+///   or the coroutine is in a reentrant body of the same queue, which would have to end first;
+///   ``CoroutineError/cannotPin`` inside ``co_pinned(_:)``, if the coroutine would have to move.
 @discardableResult
 @available(*, noasync, message: "call the actor with `await`")
 public func co_isolated<A: Actor, R>(
@@ -170,6 +171,7 @@ enum Isolation {
   /// Moves the running coroutine to `scheduler`, which may be its own, calls `body` in its drain, and moves it back.
   static func onScheduler<R>(_ scheduler: Scheduler, _ body: () throws -> R) throws -> R {
     let (carrier, job) = try Carrier.requireJob()
+    try job.requireMovable()
     let home = job.pointee.scheduler.load(ordering: .relaxed).takeUnretainedValue()
     if !scheduler.host.hasVirtualTime { try Host.requireReal(job) { "an actor on a queue outside of its world" } }
     // Retained, because this job may be the only one that holds the queue.

@@ -56,10 +56,10 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
   fileprivate var scheduler: UnsafeMutableRawPointer { pointee.scheduler.load(ordering: .relaxed).toOpaque() }
 }
 
-/// The error of a yield inside a deadline, shield or scope that the generator's body has entered itself.
+/// The error of a yield inside a deadline, shield, scope or co_pinned that the generator's body has entered itself.
 ///
-/// The deadline, children and cancellation of a co_timeout, co_shield, co_scope or co_supervise belong to the coroutine
-/// that made this step, and another coroutine may make the next step.
+/// The deadline, children and cancellation of a co_timeout, co_shield, co_scope or co_supervise, and the thread of a
+/// co_pinned, belong to the coroutine that made this step, and another coroutine may make the next step.
 public struct YieldInsideScope: Error, CustomStringConvertible {
   /// Creates the error.
   public init() {}
@@ -67,8 +67,8 @@ public struct YieldInsideScope: Error, CustomStringConvertible {
   /// A sentence that says what to do.
   public var description: String {
     """
-    a generator yielded inside a co_timeout, co_shield or scope of its own body; put only the wait inside it, and yield \
-    after it has returned
+    a generator yielded inside a co_timeout, co_shield, co_pinned or scope of its own body; put only the wait inside it, \
+    and yield after it has returned
     """
   }
 }

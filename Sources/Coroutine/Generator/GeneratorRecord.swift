@@ -37,7 +37,7 @@ public import Synchronization
 //   Swift's current Task, exceptions   kept by the consumer's frame over the switch; the body begins in no Task
 //   rounding mode                      the body's own, kept in its saved frame; exception flags are the thread's
 //                                      (hazard 1)
-//   deadlines, scopes, shields         the consumer's apply to the body, as to any function that it calls. The body
+//   deadlines, scopes, shields, pins   the consumer's apply to the body, as to any function that it calls. The body
 //                                      must leave its own before it yields: their frames, timers and children belong to
 //                                      the stepping job, and the next step may come from another job or from none. A
 //                                      yield inside them throws YieldInsideScope.

@@ -33,6 +33,8 @@ class Host: @unchecked Sendable {
   ///
   /// False on a loop of another library, which could not poll its own events in that time, and where time is virtual.
   let mayPoll: Bool
+  /// Whether all drains run on one thread, so that a job may keep it (Scheduler+Keep.swift).
+  let hasOwnThread: Bool
 
   init(
     label: String,
@@ -40,7 +42,8 @@ class Host: @unchecked Sendable {
     controlsOrder: Bool = false,
     releasesAnchor: Bool = false,
     refusesJobs: Bool = false,
-    mayPoll: Bool = true
+    mayPoll: Bool = true,
+    hasOwnThread: Bool = false
   ) {
     self.label = label
     self.hasVirtualTime = hasVirtualTime
@@ -48,6 +51,7 @@ class Host: @unchecked Sendable {
     self.releasesAnchor = releasesAnchor
     self.refusesJobs = refusesJobs
     self.mayPoll = mayPoll && !hasVirtualTime
+    self.hasOwnThread = hasOwnThread
   }
 
   /// The clock of the scheduler's timers: nanoseconds that never decrease.

@@ -146,7 +146,7 @@ private final class LoopHost: Host, @unchecked Sendable {
   init(_ loop: any CoroutineHost) {
     self.loop = loop
     hasOwnTime = loop.coroutineTime != nil
-    super.init(label: loop.coroutineLabel, mayPoll: false)
+    super.init(label: loop.coroutineLabel, mayPoll: false, hasOwnThread: true)
   }
 
   override var now: UInt64 {

@@ -29,6 +29,9 @@ extension CoroutineError: CustomStringConvertible {
       "\(limit) threads of co_blocking block in Job.wait() or Promise.wait() already, and no more may; a body that waits "
         + "for a coroutine whose body waits again may have no end; let coroutines wait, with join() or co_await(), and call "
         + "co_blocking only for what blocks"
+    case .cannotPin:
+      "a coroutine keeps its thread in co_pinned only where the runtime owns the thread, and does not move to a queue "
+        + "inside of it; launch it without a queue, and call co_switch before or after co_pinned"
     case .afterFork:
       "this process is a forked child, and the threads that run coroutines stayed in its parent; call exec or _exit, or use "
         + "generators, which need no thread; launch coroutines in the parent"

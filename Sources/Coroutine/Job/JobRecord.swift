@@ -75,6 +75,9 @@ struct JobRecord: ~Copyable {
 }
 
 extension UnsafeMutablePointer where Pointee == JobRecord {
+  /// Whether the job stays on its scheduler's thread.
+  var keepsThread: Bool { pointee.flags.load(ordering: .relaxed) & JobFlags.keepsThread != 0 }
+
   /// The object that contains the record.
   @inlinable var handle: Unmanaged<AnyJob> {
     @inline(__always) get { object(holding: UnsafeRawPointer(self), at: 0) }
@@ -182,4 +185,9 @@ enum JobFlags {
   @usableFromInline static let deferredWake: UInt32 = 64
   /// Its scheduler received an interrupt of the job while it was foreign.
   @usableFromInline static let deferredInterrupt: UInt32 = 128
+  /// The job stays on its scheduler, whose thread is always the same (Scheduler+Keep.swift); changed on the job's own
+  /// carrier.
+  static let keepsThread: UInt32 = 1024
+  /// Any of these: no other thread may move the job, even if it is parked.
+  static let staysThere: UInt32 = foreign | inspecting | keepsThread
 }

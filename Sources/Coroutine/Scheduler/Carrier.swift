@@ -278,15 +278,15 @@ struct Carrier: ~Copyable {
     job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.push(.job(job)) }
   }
 
-  /// Takes a claimed job from another worker of the same pool, if it is switched out; the caller must enqueue it.
+  /// Takes a claimed job from another worker of the same pool, if it is switched out, and does not keep its thread; the
+  /// caller must enqueue it.
   static func takeAlong(_ job: JobRef, _ carrier: UnsafeMutablePointer<Carrier>) -> Bool {
     let scheduler = job.pointee.scheduler.load(ordering: .relaxed)
     guard let workerPool = carrier.pointee.readyQueue?.pointee.workerPool,
       let mine = carrier.pointee.scheduler,
       scheduler._withUnsafeGuaranteedRef({ $0.readyQueue.pointee.workerPool?.toOpaque() }) == workerPool.toOpaque(),
       job.pointee.flags.bitwiseOr(0, ordering: .acquiringAndReleasing).newValue
-        & (JobFlags.foreign | JobFlags.inspecting)
-        == 0,
+        & JobFlags.staysThere == 0,
       let context = job.pointee.context, cco_is_parked(&context.pointee.parked)
     else {
       return false

@@ -79,4 +79,26 @@ struct JobQueue {
       other.append(job)
     }
   }
+
+  /// Moves the first `wanted` jobs that may change their thread to the end of `other`, and leaves the others as they
+  /// are; looks at no more jobs once it has passed `most` others.
+  mutating func moveMovable(_ wanted: Int, to other: inout JobQueue, passing most: Int) {
+    var (job, previous) = (first, JobRef?.none)
+    var (wanted, left) = (wanted, most)
+    while let current = job, wanted > 0 {
+      let next = current.pointee.next
+      if current.keepsThread {
+        if left == 0 { return }
+        left -= 1
+        previous = current
+      } else {
+        if let previous { previous.pointee.next = next } else { first = next }
+        if next == nil { last = previous }
+        count &-= 1
+        other.append(current)
+        wanted -= 1
+      }
+      job = next
+    }
+  }
 }

@@ -19,9 +19,8 @@ struct ReadyQueue: ~Copyable {
   @usableFromInline var launched = LaunchStack()
   /// The number of choices between woken and launched jobs so far, with wrap-around.
   @usableFromInline var preferred: UInt8 = 0
-  /// Whether idle workers leave the queue alone, because a batch of events has filled it (Scheduler+Batch.swift);
-  /// written by the owner.
-  @usableFromInline var isHeld = false
+  /// What a stealing worker has to know, 0 in the frequent case; written by the owner, under the lock.
+  @usableFromInline var marks: UInt8 = 0
   /// Used by the owner only, in memory of its own: stealing threads do not move its cache line.
   @usableFromInline let stackCache: UnsafeMutablePointer<StackCache>
   @usableFromInline let lock = SpinLock()
@@ -33,6 +32,12 @@ struct ReadyQueue: ~Copyable {
     stackCache = .allocate(capacity: 1)
     stackCache.initialize(to: StackCache())
   }
+
+  /// The mark of a queue that idle workers leave alone, because a batch of events has filled it (Scheduler+Batch.swift).
+  @usableFromInline static var held: UInt8 { 1 }
+  /// The mark of a queue that may contain jobs which keep their thread (Scheduler+Keep.swift).
+  @usableFromInline static var kept: UInt8 { 2 }
+  var isHeld: Bool { marks & Self.held != 0 }
 
   /// The number of choices of which one takes a job that would otherwise wait.
   @usableFromInline static var fairnessInterval: UInt8 { 16 }
@@ -58,7 +63,7 @@ extension UnsafeMutablePointer where Pointee == ReadyQueue {
     pointee.lock.lock()
     body(&pointee.queue, &pointee.launched)
     let count = pointee.queue.count &+ pointee.launched.count
-    pointee.isHeld = false
+    pointee.marks &= ReadyQueue.kept
     pointee.lock.unlock()
     // One ready job will run when the current one parks. More than that is work for an idle worker.
     if count > 1 { workerPool._withUnsafeGuaranteedRef { $0.offerWork() } }
@@ -78,7 +83,7 @@ extension UnsafeMutablePointer where Pointee == ReadyQueue {
     defer { pointee.lock.unlock() }
     if let first = batch.first, let last = batch.last { pointee.queue.append(first, through: last, batch.count) }
     batch = JobQueue()
-    pointee.isHeld = true
+    pointee.marks |= ReadyQueue.held
     return pointee.queue.count &+ pointee.launched.count
   }
 
@@ -86,6 +91,13 @@ extension UnsafeMutablePointer where Pointee == ReadyQueue {
   func endHold() {
     // Read without the lock, because only the owner writes it.
     if pointee.isHeld { add { _, _ in } }
+  }
+
+  /// Sets or clears the mark of a queue that may contain jobs which keep their thread.
+  func markKept(_ isKept: Bool) {
+    pointee.lock.lock()
+    if isKept { pointee.marks |= ReadyQueue.kept } else { pointee.marks &= ReadyQueue.held }
+    pointee.lock.unlock()
   }
 
   /// Adds a yielding job behind everything that is ready now, launched or woken.
@@ -165,14 +177,36 @@ extension UnsafeMutablePointer where Pointee == ReadyQueue {
   /// Takes up to half of the ready jobs, for another worker: first the jobs launched longest ago, which are the largest
   /// part of a tree, then the jobs that have been ready longest.
   ///
+  /// `minimum` is 2 for a worker that found nothing by itself, 1 for one that was offered work, and 0 for the watchdog.
   /// Called under the lock.
   func takeHalf(atLeast minimum: Int, into stolen: inout JobQueue) {
     let count = pointee.queue.count + pointee.launched.count
-    // Only a worker that found nothing by itself respects a hold, not one that was offered work, or the watchdog.
-    guard count >= minimum, minimum == 1 || !pointee.isHeld else { return }
-    let wanted = min((count + 1) / 2, 128)
+    guard count >= minimum else { return }
+    if pointee.marks != 0 { return takeHalfOfMarked(count, atLeast: minimum, into: &stolen) }
+    takeOldestLaunched(half(of: count), into: &stolen)
+    pointee.queue.move(half(of: count) - stolen.count, to: &stolen)
+  }
+
+  @inline(never)
+  private func takeHalfOfMarked(_ count: Int, atLeast minimum: Int, into stolen: inout JobQueue) {
+    // Only a worker that found nothing by itself respects a hold.
+    if minimum > 1, pointee.isHeld { return }
+    takeOldestLaunched(half(of: count), into: &stolen)
+    // A job that keeps its thread waits for its worker; the watchdog passes all of them, whatever that takes, because
+    // the jobs behind them on a stuck worker wait for the watchdog alone.
+    let passed = minimum == 0 ? Int.max : mostTaken
+    pointee.queue.moveMovable(half(of: count) - stolen.count, to: &stolen, passing: passed)
+    guard stolen.isEmpty, minimum > 0 else { return }
+    // The caller is the thread of the worker that steals, in its drain.
+    Carrier.current?.pointee.scheduler?._withUnsafeGuaranteedRef { $0.stealBackoff.foundOnlyKept() }
+  }
+
+  private var mostTaken: Int { 128 }
+
+  private func half(of count: Int) -> Int { min((count + 1) / 2, mostTaken) }
+
+  private func takeOldestLaunched(_ wanted: Int, into stolen: inout JobQueue) {
     while stolen.count < wanted, let job = pointee.launched.popOldest() { stolen.append(job) }
-    pointee.queue.move(wanted - stolen.count, to: &stolen)
   }
 
   /// Adds jobs stolen from another worker, in the order in which that worker would have run them.

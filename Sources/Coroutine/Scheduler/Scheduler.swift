@@ -78,6 +78,8 @@ final class Scheduler: @unchecked Sendable {
   @exclusivity(unchecked) var timeSlice = TimeSlice()
   @exclusivity(unchecked) var idleSpin = IdleSpin()
   let timerWakeup = TimerWakeup()
+  /// The number of jobs that keep the thread of this scheduler (Scheduler+Keep.swift).
+  @exclusivity(unchecked) var keepers = 0
   /// The number of handlers that were bound on this scheduler's own carrier and have not run (HandlerPin.swift).
   @exclusivity(unchecked) var boundHandlers = 0
   /// Whether these handlers hold their common pin.

@@ -10,7 +10,13 @@ final class SimulatedHost: Host, @unchecked Sendable {
 
   init(_ world: SimulatedWorld, _ queue: DispatchQueue?) {
     self.world = world
-    super.init(label: queue?.label ?? "world", hasVirtualTime: true, controlsOrder: true)
+    // A world's queue has no thread, as a real one has none: what a program is refused there, it is refused here.
+    super.init(
+      label: queue?.label ?? "world",
+      hasVirtualTime: true,
+      controlsOrder: true,
+      hasOwnThread: queue == nil
+    )
   }
 
   override var now: UInt64 { world.now }

@@ -5,11 +5,12 @@ import Synchronization
 ///
 /// If it is already on `queue`, it goes to the back of the ready queue. If the coroutine is cancelled before the
 /// switch, it throws and stays on its queue; if it is cancelled during the switch, it throws on the new queue. Throws
-/// ``CoroutineError/notInCoroutine`` outside a coroutine.
+/// ``CoroutineError/cannotPin`` inside ``co_pinned(_:)``, and ``CoroutineError/notInCoroutine`` outside a coroutine.
 @available(*, noasync, message: "use a Task that prefers a `CoroutineExecutor`")
 public func co_switch(to queue: DispatchQueue) throws {
   let (carrier, job) = try Carrier.requireJob()
   try job.checkCancelled()
+  try job.requireMovable()
   let destination = QueueHost.scheduler(for: queue)
   if job.pointee.scheduler.load(ordering: .relaxed).toOpaque() == Unmanaged.passUnretained(destination).toOpaque() {
     return try co_yield()
@@ -22,11 +23,13 @@ public func co_switch(to queue: DispatchQueue) throws {
 ///
 /// Suspends, as `co_switch(to:)` to a queue does. If it is already there, it goes to the back of the ready queue. If
 /// the coroutine is cancelled before the switch, it throws and stays where it is; if it is cancelled during the switch,
-/// it throws on the host's thread. Throws ``CoroutineError/notInCoroutine`` outside a coroutine.
+/// it throws on the host's thread. Throws ``CoroutineError/cannotPin`` inside ``co_pinned(_:)``, and
+/// ``CoroutineError/notInCoroutine`` outside a coroutine.
 @available(*, noasync, message: "use a Task that prefers a `CoroutineExecutor`")
 public func co_switch(to host: HostedScheduler) throws {
   let (carrier, job) = try Carrier.requireJob()
   try job.checkCancelled()
+  try job.requireMovable()
   let destination = host.scheduler
   if job.pointee.scheduler.load(ordering: .relaxed).toOpaque() == Unmanaged.passUnretained(destination).toOpaque() {
     return try co_yield()

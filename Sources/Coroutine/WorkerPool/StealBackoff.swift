@@ -7,6 +7,7 @@ internal import CCoroutine
 // - It pays for a job that stays with the stealing worker, or launches more jobs.
 // - It does not pay for a million jobs of twenty nanoseconds, launched in a loop. A handful of coroutines that
 //   communicate over one channel are faster on one processor than on two that compete for it.
+// - It does not pay to be woken for ready jobs that keep their thread (Scheduler+Keep.swift).
 //
 // Rule. Only the stealing worker can judge, by the processor time for which the stolen jobs have kept it busy. If that
 // is less than `worth` per stolen job three times in a row, the worker backs off: it neither inspects other workers nor
@@ -32,7 +33,8 @@ struct StealBackoff {
     var thread: UInt
     var nanoseconds: UInt64
 
-    static var now: Moment { Moment(thread: UInt(bitPattern: cco_thread()), nanoseconds: Clock.ofThread) }
+    static var now: Moment { Moment(thread: currentThread, nanoseconds: Clock.ofThread) }
+    static var currentThread: UInt { UInt(bitPattern: cco_thread()) }
   }
 
   private var count = 0
@@ -43,6 +45,13 @@ struct StealBackoff {
   mutating func took(_ count: Int, at now: Moment) {
     self.count = count
     taken = now
+  }
+
+  /// Records that the only ready jobs keep their threads, which counts as a steal that does not pay.
+  mutating func foundOnlyKept() {
+    // As if so many jobs had been stolen that no processor time of this thread would be enough.
+    count = 1 << 52
+    taken = Moment(thread: Moment.currentThread, nanoseconds: 0)
   }
 
   /// Whether an idle worker should try to steal.

@@ -8,6 +8,7 @@ struct StealBackoff {
     static var now: Moment { Moment() }
   }
   mutating func took(_ count: Int, at now: Moment) {}
+  mutating func foundOnlyKept() {}
   mutating func pays(at now: Moment) -> Bool {
     if refusals == 0 { return true }
     refusals -= 1

@@ -57,6 +57,7 @@ private func name(of error: CoroutineError) -> String {
   case .badDescriptor: "badDescriptor"
   case .stackTooLarge: "stackTooLarge"
   case .tooManyBlockedThreads(let limit): "tooManyBlockedThreads(\(limit))"
+  case .cannotPin: "cannotPin"
   case .afterFork: "afterFork"
   default: "outOfStacks"
   }

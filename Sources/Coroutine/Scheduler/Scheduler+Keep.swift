@@ -1,0 +1,90 @@
+import Synchronization
+
+// Coroutines that keep their thread (co_pinned). From `keepThread` to `releaseThread`, everything that the job runs, runs
+// on one thread, although it may wait, and others run on that thread meanwhile.
+//
+// The argument has two steps.
+//
+// 1. The scheduler has one thread. A job runs in the drain of its scheduler (Scheduler.swift, 1). If the host has a
+//    thread of its own, every drain is on that thread:
+//    - a worker's. A spare worker's thread ends after a time without work, and the next work starts another one. So it
+//      does not end while `keepers` is not zero (WorkerHost.mayEnd). The thread itself and the coroutines on it are the
+//      only ones that use that number.
+//    - the thread of a CoroutineHost, and the one that drives a simulated world.
+//    One case is not in a drain: an immediate start on a thread that is not the scheduler's (ImmediateStart.swift). Such
+//    a job first leaves that thread, as by a yield (`requireOwnThread`).
+//
+// 2. The scheduler of the job does not change. This table has everything that stores `JobRecord.scheduler`:
+//
+//      who                                              what keeps it from that
+//      the job: co_switch, co_isolated (transfer)       `requireMovable` throws
+//      a waker on another worker (takeAlong)            `staysThere`
+//      a batch of events on another worker (takeAlong)  the same
+//      a worker that steals (takeHalf)                  takes only jobs that do not keep their thread
+//      the watchdog, ready jobs (takeHalf)              the same
+//      the watchdog, jobs in the inbox (isSwitchedOut)  `staysThere`
+//      the watchdog, cancelled waits (handleInterrupt)  sends the job to its own scheduler
+//
+// Why all of them see the flag. The job sets it while it runs, and clears it while it runs. Each of them reads it of a
+// job that is parked and claimed, or ready, and has acquired what the job did before it left its stack: by the claim of
+// its wait, or under the lock of the ready queue. So it sees the value of that time, and the job does not run until
+// the other thread has decided. A queue without the mark `kept` contains no such job: the owner sets the mark, under
+// the lock, before the first one can be ready there, and clears it after the last one has cleared its flag.
+//
+// Nesting, errors, generators. Each co_pinned has a frame in the chain of cancellation frames (Cancellation.swift), which
+// has no effect on cancellation. The outermost one sets the flag and clears it. A generator's body that yields inside of
+// it gets YieldInsideScope, as in every other frame: the next step may come from another job.
+//
+// What it costs the others: nothing. The flag is one more bit of masks that were tested before, and the mark is one more
+// bit of a byte that a steal reads. What waits behind a coroutine that computes on a kept thread is taken over as
+// always, the kept ones excepted: they wait for their thread. A worker that has looked for work, and found nothing but
+// kept jobs, counts that as a steal that does not pay (StealBackoff.swift): otherwise it would be woken for each of them.
+
+extension UnsafeMutablePointer where Pointee == JobRecord {
+  /// Brings the running job to the one thread of its scheduler; throws if the scheduler has none.
+  ///
+  /// Suspends only if the job was started immediately on another thread, and has not suspended since.
+  func requireOwnThread() throws {
+    while true {
+      let scheduler = pointee.scheduler.load(ordering: .relaxed)
+      let isThere = try scheduler._withUnsafeGuaranteedRef { scheduler in
+        guard scheduler.host.hasOwnThread else { throw CoroutineError.cannotPin }
+        return scheduler.isOwnTurn
+      }
+      guard !isThere, let carrier = Carrier.current else { return }
+      pointee.after = .requeue
+      Carrier.giveWay(carrier, self)
+    }
+  }
+
+  /// Makes the running job keep its thread; returns false if it does already.
+  func keepThread() -> Bool {
+    let old = pointee.flags.bitwiseOr(JobFlags.keepsThread, ordering: .acquiringAndReleasing).oldValue
+    guard old & JobFlags.keepsThread == 0 else { return false }
+    pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.changeKeepers(by: 1) }
+    return true
+  }
+
+  /// Lets the running job change its thread again.
+  func releaseThread() {
+    _ = pointee.flags.bitwiseAnd(~JobFlags.keepsThread, ordering: .acquiringAndReleasing)
+    // In a forked child no thread is left that could have stolen the job, or that holds the lock.
+    if ForkedChild.isHere { return }
+    pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.changeKeepers(by: -1) }
+  }
+
+  /// Throws if the running job must stay on its scheduler.
+  func requireMovable() throws {
+    if keepsThread { throw CoroutineError.cannotPin }
+  }
+}
+
+extension Scheduler {
+  /// Changes the number of live jobs that keep the thread.
+  ///
+  /// Called by such a job, on the thread.
+  fileprivate func changeKeepers(by difference: Int) {
+    keepers += difference
+    if readyQueue.pointee.workerPool != nil { readyQueue.markKept(keepers > 0) }
+  }
+}
