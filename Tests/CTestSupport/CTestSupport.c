@@ -1,3 +1,5 @@
+#define _GNU_SOURCE  // processors and threads
+
 #include "CTestSupport.h"
 
 #include <alloca.h>
@@ -81,6 +83,20 @@ bool cts_other_threads_sleep(void) {
   closedir(tasks);
   return awake <= 1;
 }
+
+int cts_use_one_processor(void) {
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(sched_getcpu(), &one);
+  return sched_setaffinity(0, sizeof one, &one) == 0 ? 0 : errno;
+}
+
+int cts_run_when_idle(void) {
+  struct sched_param priority = {.sched_priority = 0};
+  return sched_setscheduler(0, SCHED_IDLE, &priority) == 0 ? 0 : errno;
+}
+
+int cts_thread_id(void) { return gettid(); }
 
 int cts_next_descriptor(void) {
   while (!cts_other_threads_sleep()) sched_yield();

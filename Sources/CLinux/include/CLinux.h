@@ -18,6 +18,27 @@ void clinux_name_thread(const char *name);
 /// Whether the caller is the process's first thread.
 bool clinux_is_main_thread(void);
 
+/// The kernel's number of the calling thread.
+int clinux_thread_id(void);
+
+/// The processor time that a thread of this process has used, in nanoseconds; -1 if no thread has that number. Any
+/// thread; keeps errno.
+int64_t clinux_thread_time(int thread);
+
+/// What clinux_thread_call returns in place of a call's number.
+typedef enum clinux_thread_state : long {
+  CLINUX_THREAD_RUNS = -1,     ///< runs, waits for a processor, or is stopped
+  CLINUX_THREAD_SLEEPS = -2,   ///< sleeps in the kernel; in which call is not known, or it is in none
+  CLINUX_THREAD_UNKNOWN = -3,  ///< the kernel does not say
+} clinux_thread_state;
+
+/// The number of the system call in which a thread of this process sleeps, or a negative `clinux_thread_state`. `tasks`
+/// is the directory of the process's threads, /proc/self/task but in tests. Any thread; keeps errno.
+long clinux_thread_call(const char *tasks, int thread);
+
+/// The name of a system call that can sleep; null if it is another one.
+const char *_Nullable clinux_call_name(long number);
+
 typedef void *_Nullable (*clinux_thread_body)(void *_Nullable argument);
 
 /// Gives the calling thread the signal mask of the library's threads. Returns the one that it had, one bit a signal. As

@@ -3,9 +3,9 @@ import Synchronization
 /// A coroutine, or a Task that runs on the worker pool, that has kept one of the pool's threads for long, without a
 /// suspension.
 ///
-/// It computes, or it has called a function that blocks the thread. Use ``co_blocking(_:)`` for blocking calls, and
-/// ``co_yield()`` in long computations; in a Task a coroutine that does the former, and `Task.yield()`. See
-/// ``CoroutineRuntime/onStall(after:_:)``.
+/// It computes, or it has called a function that blocks the thread; ``activity-swift.property`` says which. Use
+/// ``co_blocking(_:)`` for blocking calls, and ``co_yield()`` in long computations; in a Task a coroutine that does the
+/// former, and `Task.yield()`. See ``CoroutineRuntime/onStall(after:_:)``.
 public struct Stall: Sendable, CustomStringConvertible {
   /// The name, the number and the launch site of the coroutine; nil if it was not found among very many, and if
   /// ``isTask`` is true.
@@ -13,19 +13,56 @@ public struct Stall: Sendable, CustomStringConvertible {
   /// Whether a Task, a part of which the worker ran as a job, has kept the worker; false for a coroutine.
   public let isTask: Bool
   /// How long the coroutine had kept the worker by then, at least.
+  ///
+  /// This is the processor time that the thread has used, and the time for which it has slept in the kernel. The time for
+  /// which it has waited for a processor is no part of it.
   public let duration: Duration
   /// The name of the worker.
   public let worker: String
+  /// What the thread has done for most of that time.
+  public let activity: Activity
+
+  /// What a thread does that a coroutine keeps.
+  public enum Activity: Sendable, Hashable, CustomStringConvertible {
+    /// It uses a processor.
+    case computing
+    /// It sleeps in the system call of this name, `read` for example.
+    ///
+    /// A lock that blocks threads sleeps in `futex`, and so does a `static let` whose initial value another thread
+    /// computes.
+    case systemCall(String)
+    /// It sleeps in the kernel: for a page of memory, or in a call that the kernel does not name to this process.
+    case asleep
+
+    /// `computing`, `in read(2)`, or `asleep in the kernel`.
+    public var description: String {
+      switch self {
+      case .computing: "computing"
+      case .systemCall(let name): "in \(name)(2)"
+      case .asleep: "asleep in the kernel"
+      }
+    }
+  }
 
   /// A sentence that says what to do.
   public var description: String {
-    let kept = "has kept \(worker) for \(duration.nanoseconds / 1_000_000) ms without a suspension: "
-    if isTask {
-      return "a Swift Task's job \(kept)await the value of a coroutine that calls co_blocking for blocking calls, "
-        + "and let long computations await Task.yield"
+    let milliseconds = duration.nanoseconds / 1_000_000
+    let subject = isTask ? "a Swift Task's job" : coroutine ?? "a coroutine"
+    return "\(subject) has kept \(worker) for \(milliseconds) ms without a suspension, \(activity): \(advice)"
+  }
+
+  private var advice: String {
+    let blocking =
+      isTask
+      ? "await the value of a coroutine that calls co_blocking for blocking calls"
+      : "move blocking calls into co_blocking"
+    return switch activity {
+    case .computing: "let long computations \(isTask ? "await Task.yield" : "call co_yield"), or \(blocking)"
+    case .systemCall("futex"):
+      "a lock that blocks threads, perhaps a `static let`; use the locks of this library, Once in place of a `static let` "
+        + "whose initial value waits, or \(blocking)"
+    case .systemCall, .asleep: blocking
     }
-    return "\(coroutine ?? "a coroutine") \(kept)"
-      + "move blocking calls into co_blocking, and let long computations call co_yield"
   }
 
   /// The time after which a worker counts as stalled, in ns.
@@ -54,20 +91,39 @@ public struct Stall: Sendable, CustomStringConvertible {
 }
 
 extension WorkerPool {
+  /// The coroutine that seems to be stalling a worker.
+  struct Suspect {
+    /// Its number; 0 if it was not found, `max` for a Task.
+    var id: UInt64
+    /// The time that the worker had been kept when it was found, in ns.
+    var total: UInt64
+  }
+
   /// Reports the coroutine or the Task that has kept `worker` to the handler; returns whether there was one to report.
   ///
-  /// Called by the watchdog only.
-  func reportStall(of worker: Scheduler, since start: UInt64, _ now: UInt64) -> Bool {
-    guard let handler = Stall.currentHandler else { return false }
-    let duration = Duration.nanoseconds(Int64(now - start))
-    if worker.runsSwiftJob.load(ordering: .relaxed) {
-      handler(Stall(coroutine: nil, isTask: true, duration: duration, worker: worker.label))
-      return true
+  /// A worker looks at its clock only after some jobs, so `use` may be of several. The one that is reported was found
+  /// there before, in the second half of the time. Called by the watchdog only, after each look at the thread.
+  func reportStall(of worker: Scheduler, _ use: ThreadUse, _ suspect: inout Suspect?) -> Bool {
+    let threshold = Stall.threshold
+    // The search is not made for nothing.
+    guard use.total > (suspect == nil ? threshold / 2 : threshold), let handler = Stall.currentHandler else {
+      return false
     }
-    let (job, isSure) = running(on: worker)
+    let isTask = worker.runsSwiftJob.load(ordering: .relaxed)
+    let (job, isSure) = isTask ? (nil, false) : running(on: worker)
     // Without a job, the worker's thread is waiting for a processor, or the coroutine has just ended.
     if job == nil, isSure { return false }
-    handler(Stall(coroutine: job?.summary, isTask: false, duration: duration, worker: worker.label))
+    let id = isTask ? .max : job?.id ?? 0
+    guard let found = suspect, found.id == id else {
+      suspect = Suspect(id: id, total: use.total)
+      return false
+    }
+    guard use.total > threshold, use.total - found.total >= threshold / 4, let activity = use.activity else {
+      return false
+    }
+    let duration = Duration.nanoseconds(Int64(use.total))
+    let name = isTask ? nil : job?.summary
+    handler(Stall(coroutine: name, isTask: isTask, duration: duration, worker: worker.label, activity: activity))
     return true
   }
 

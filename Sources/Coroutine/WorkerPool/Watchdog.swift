@@ -13,7 +13,9 @@ import Synchronization
 // their order (HandlerQueue.swift).
 //
 // If no worker is idle, and that worker has stalled (Stall.swift), the work goes to a spare worker
-// (SpareWorkers.swift). A stall is reported once, to the handler of CoroutineRuntime.onStall.
+// (SpareWorkers.swift). A stall is reported once, to the handler of CoroutineRuntime.onStall. Only what the thread has
+// used of its processor, or slept, counts for a stall (ThreadUse.swift): one that gets no processor has done nothing
+// wrong, and would not be helped by one thread more.
 //
 // It also ends back-offs: first of one worker, as a probe, and if no worker has backed off again by the next
 // inspection, of all.
@@ -94,12 +96,19 @@ extension WorkerPool {
         worker.ownPoller?._withUnsafeGuaranteedRef { $0.takeForOwner() }
       }
       var seen = Seen(worker)
+      let thread = (worker.host as? WorkerHost)?.threadID.load(ordering: .relaxed) ?? 0
       // Counted from the first inspection with this `lastLook`, which is old if the worker has just got work.
-      if seen.lastLook == last.lastLook { (seen.busySince, seen.isReported) = (last.busySince, last.isReported) }
-      if seen.busySince == 0 { seen.busySince = now }
-      let hasStalled = now > seen.busySince && now - seen.busySince > stalls
+      if last.lastLook != 0, seen.lastLook == last.lastLook {
+        (seen.use, seen.suspect, seen.isReported) = (last.use, last.suspect, last.isReported)
+        if seen.use.isDue(now, stalls) {
+          seen.use.look(at: thread, now, in: tasks)
+          if !seen.isReported { seen.isReported = reportStall(of: worker, seen.use, &seen.suspect) }
+        }
+      } else {
+        seen.use = ThreadUse(of: thread, now)
+      }
+      let hasStalled = seen.use.total > stalls
       anyStalled = anyStalled || hasStalled
-      if hasStalled, !seen.isReported { seen.isReported = reportStall(of: worker, since: seen.busySince, now) }
       lastSeen[index] = seen
       guard seen.isStuck(since: last, now) else { continue }
       if let rescuer = helper() {
@@ -129,8 +138,10 @@ extension WorkerPool {
     var handler: UInt = 0
     /// The time at which the drain last read the clock.
     var lastLook: UInt64 = 0
-    /// The first inspection that found the worker busy with this `lastLook`.
-    var busySince: UInt64 = 0
+    /// What the thread has done since the first inspection that found the worker busy with this `lastLook`.
+    var use = ThreadUse()
+    /// The coroutine that seems to be stalling the worker.
+    var suspect: Suspect?
     /// Whether the stall has been reported.
     var isReported = false
 
@@ -165,7 +176,7 @@ extension WorkerPool {
     if victim.nextTimer.load(ordering: .relaxed) <= now { victim.fireTimers(now) }
     var stolen = JobQueue()
     victim.readyQueue.pointee.lock.lock()
-    victim.readyQueue.takeHalf(atLeast: 1, into: &stolen)
+    victim.readyQueue.takeHalf(atLeast: 0, into: &stolen)
     var job = stolen.first
     while let current = job {
       current.pointee.scheduler.store(Unmanaged.passUnretained(rescuer), ordering: .releasing)
@@ -187,11 +198,11 @@ extension WorkerPool {
 extension UnsafeMutablePointer where Pointee == JobRecord {
   /// Whether a claimed job that no carrier runs may be resumed anywhere.
   ///
-  /// True if it has not started or is switched out, and its scheduler does not read its frames. A read-modify-write,
-  /// against `handleInterrupt`.
+  /// True if it has not started or is switched out, its scheduler does not read its frames, and it does not keep its
+  /// thread. A read-modify-write, against `handleInterrupt`.
   var isSwitchedOut: Bool {
     let flags = pointee.flags.bitwiseOr(0, ordering: .acquiringAndReleasing).newValue
-    guard flags & (JobFlags.foreign | JobFlags.inspecting) == 0 else { return false }
+    guard flags & JobFlags.staysThere == 0 else { return false }
     return pointee.context.map { cco_is_parked(&$0.pointee.parked) } ?? true
   }
 }

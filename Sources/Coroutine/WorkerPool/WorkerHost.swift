@@ -30,6 +30,8 @@ final class WorkerHost: Host, @unchecked Sendable {
   @exclusivity(unchecked) private var timer = UInt64.max
   /// The thread; 0 while there is none.
   private let thread = Atomic<UInt>(0)
+  /// The kernel's number of the thread, for the watchdog; 0 while there is none.
+  let threadID = Atomic<Int32>(0)
   private let index: Int
   /// How long the thread sleeps without work before it ends, in ns; 0 means for ever.
   private let rest: UInt64
@@ -37,7 +39,7 @@ final class WorkerHost: Host, @unchecked Sendable {
   private init(_ label: String, _ index: Int, rest: UInt64) {
     self.index = index
     self.rest = rest
-    super.init(label: label)
+    super.init(label: label, hasOwnThread: true)
   }
 
   /// Creates the scheduler of a worker, which is never released.
@@ -99,6 +101,7 @@ final class WorkerHost: Host, @unchecked Sendable {
     pthread_setcancelstate(Int32(PTHREAD_CANCEL_DISABLE), nil)
     clinux_name_thread("co-worker-\(host.index)")
     host.thread.store(UInt(pthread_self()), ordering: .relaxed)
+    host.threadID.store(clinux_thread_id(), ordering: .relaxed)
     host.serve(scheduler)
     return nil
   }
@@ -141,17 +144,20 @@ final class WorkerHost: Host, @unchecked Sendable {
     } else if let time {
       word.sleep(atMost: time)
     } else if !word.sleep(atMost: rest) {
-      return !mayEnd()
+      return !mayEnd(scheduler)
     }
     return true
   }
 
   /// Whether the thread ends; another thread may serve the scheduler by then.
-  private func mayEnd() -> Bool {
+  private func mayEnd(_ scheduler: Scheduler) -> Bool {
+    if scheduler.keepers > 0 { return false }
     // Before the word changes: the number may soon be that of another thread.
     thread.store(0, ordering: .relaxed)
+    threadID.store(0, ordering: .relaxed)
     if word.mayEnd() { return true }
     thread.store(UInt(pthread_self()), ordering: .relaxed)
+    threadID.store(clinux_thread_id(), ordering: .relaxed)
     return false
   }
 }

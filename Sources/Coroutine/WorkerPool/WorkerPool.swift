@@ -59,6 +59,8 @@ final class WorkerPool: @unchecked Sendable {
   let label: String
   /// How long the thread of a spare worker sleeps without work before it ends, in ns.
   let spareRest: UInt64
+  /// Where the kernel says what a thread of the process does; another directory in tests.
+  let tasks: String
   // Used by the watchdog's thread only.
   @exclusivity(unchecked) var spares: [Scheduler] = []
   @exclusivity(unchecked) var lastSeen: [Seen] = []
@@ -66,10 +68,11 @@ final class WorkerPool: @unchecked Sendable {
   @exclusivity(unchecked) var lastSwiftJob: UInt = 0
   @exclusivity(unchecked) var lastLooks: UInt64 = 0
 
-  init(count: Int, label: String, spareRest: UInt64 = 10_000_000_000) {
+  init(count: Int, label: String, spareRest: UInt64 = 10_000_000_000, tasks: String = "/proc/self/task") {
     let count = min(64, max(1, count))
     self.label = label
     self.spareRest = spareRest
+    self.tasks = tasks
     workers = (0..<count).map { WorkerHost.makeScheduler("\(label).\($0)", self, $0) }
     lastSeen = Array(repeating: Seen(), count: count)
     // Every worker starts without a drain, so it is idle.

@@ -40,6 +40,18 @@ int cts_start(cts_start_kind kind, const char *command);
 /// or of Dispatch, which would stay locked in a forked child.
 bool cts_other_threads_sleep(void);
 
+/// Makes the calling thread, and every thread that it creates from now on, use one processor of those that it may use.
+/// Returns 0 or an error number.
+int cts_use_one_processor(void);
+
+/// Makes the calling thread run only while no other thread wants its processor, but for a thousandth of the time
+/// (SCHED_IDLE). Returns 0 or an error number.
+int cts_run_when_idle(void);
+
+/// The kernel's number of the calling thread. (The C library promises the compiler that pthread_self returns one value
+/// for ever.)
+int cts_thread_id(void);
+
 /// The lowest number that no descriptor has. Waits until every other thread sleeps: one that runs may have a file open
 /// for a moment.
 int cts_next_descriptor(void);

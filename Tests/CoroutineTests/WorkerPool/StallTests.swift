@@ -1,0 +1,287 @@
+import CLinux
+import CTestSupport
+import Dispatch
+import Glibc
+import Synchronization
+import Testing
+
+@testable import Coroutine
+
+/// What a stall is, and what is none: the reports of CoroutineRuntime.onStall.
+///
+/// Each in a process of its own, because the handler is the process's. The watchdog looks at the workers by the real
+/// clock.
+@Suite("A stall", .timeLimit(.minutes(5)), .tags(.realClock))
+struct StallTests {
+  @Test func `of a coroutine that computes is reported as that`() async {
+    await #expect(processExitsWith: .success) {
+      let reports = Reports(after: .milliseconds(20))
+      let isOver = Flag()
+      co_launch(name: "hog") { while !isOver.isRaised {} }
+      let stall = reports.first()
+      isOver.raise()
+      check(
+        stall.activity == .computing,
+        stall.coroutine?.contains("hog") == true,
+        stall.duration > .milliseconds(20),
+        stall.description.contains(" ms without a suspension, computing: let long computations call co_yield")
+      )
+    }
+  }
+
+  @Test func `of a read that blocks is reported with the name of the call`() async {
+    await #expect(processExitsWith: .success) {
+      let reports = Reports(after: .milliseconds(20))
+      let job = co_launch(name: "reader") { blockInRead() }
+      let stall = reports.first()
+      check(
+        stall.activity == .systemCall("read"),
+        stall.coroutine?.contains("reader") == true,
+        stall.description.hasSuffix("without a suspension, in read(2): move blocking calls into co_blocking"),
+        !job.isFinished
+      )
+    }
+  }
+
+  @Test func `of a lock that blocks threads says so`() async {
+    await #expect(processExitsWith: .success) {
+      let reports = Reports(after: .milliseconds(20))
+      let (lock, isOver) = (Locked(0), DispatchSemaphore(value: 0))
+      startThread { lock.withLock { _ in isOver.wait() } }
+      let job = co_launch(name: "locker") { lock.withLock { $0 += 1 } }
+      let stall = reports.first()
+      check(
+        stall.activity == .systemCall("futex"),
+        stall.coroutine?.contains("locker") == true,
+        stall.description.contains("in futex(2): a lock that blocks threads, perhaps a `static let`")
+      )
+      isOver.signal()
+      try await job.value
+    }
+  }
+
+  /// Swift's lock of a `static let` belongs to the thread that began its initial value, which the wait has left.
+  @Test func `of a static let whose initial value waits is reported as a lock`() async {
+    await #expect(processExitsWith: .success) {
+      let reports = Reports(after: .milliseconds(20))
+      let pool = ownWorkers("static let")
+      let first = co_launch(on: pool.workers[0].currentQueue, name: "first") { Waiting.value }
+      while !first.record.seemsWaiting { sched_yield() }
+      co_launch(on: pool.workers[1].currentQueue, name: "second") { Waiting.value }
+      let stall = reports.first()
+      check(
+        stall.coroutine?.contains("second") == true,
+        stall.activity == .systemCall("futex"),
+        stall.description.contains("in futex(2): a lock that blocks threads, perhaps a `static let`"),
+        stall.description.contains("Once")
+      )
+    }
+  }
+
+  @Test func `of many short sleeps is reported with the call`() async {
+    await #expect(processExitsWith: .success) {
+      let reports = Reports(after: .milliseconds(50))
+      let isOver = Flag()
+      co_launch(name: "sleeper") { while !isOver.isRaised { RealClock.block(for: .milliseconds(2)) } }
+      let stall = reports.first()
+      isOver.raise()
+      check(stall.activity == .systemCall("clock_nanosleep"), stall.coroutine?.contains("sleeper") == true)
+    }
+  }
+
+  @Test func `of a Task names the call as well`() async {
+    await #expect(processExitsWith: .success) {
+      let reports = Reports(after: .milliseconds(20))
+      Task(executorPreference: WorkerPoolExecutor.shared) { blockInRead() }
+      let stall = reports.first()
+      check(
+        stall.isTask,
+        stall.coroutine == nil,
+        stall.activity == .systemCall("read"),
+        stall.description.contains("in read(2): await the value of a coroutine that calls co_blocking")
+      )
+    }
+  }
+
+  // MARK: A loaded machine
+
+  /// The worker runs only when nothing else wants the processor that all threads share: it could run, and cannot.
+  @Test func `is not what a coroutine does that only gets no processor`() async {
+    await #expect(processExitsWith: .success) {
+      check(cts_use_one_processor() == 0)
+      let threshold = Duration.milliseconds(10)
+      let reports = Reports(after: threshold)
+      let worker = ownWorkers("starved", count: 1).workers[0]
+      let (isStarved, isOver) = (Flag(), Flag())
+      let innocent = co_launch(on: worker.currentQueue, name: "innocent") {
+        check(cts_run_when_idle() == 0)
+        isStarved.raise()
+        while !isOver.isRaised { try co_yield() }
+      }
+      while !isStarved.isRaised { sched_yield() }
+      for _ in 0..<4 { startThread { while !isOver.isRaised {} } }
+      // Three times it has not looked at its clock for five times the threshold.
+      for _ in 0..<3 {
+        var (look, since) = (worker.lastLook.load(ordering: .relaxed), Clock.now)
+        while Clock.now - since < 50_000_000 {
+          RealClock.block(for: .milliseconds(1))
+          let now = worker.lastLook.load(ordering: .relaxed)
+          if now != look { (look, since) = (now, Clock.now) }
+        }
+      }
+      check(reports.all.isEmpty)
+      isOver.raise()
+      try await innocent.value
+    }
+  }
+
+  @Test func `of a coroutine that shares its processor is measured by its own time`() async {
+    await #expect(processExitsWith: .success) {
+      check(cts_use_one_processor() == 0)
+      let reports = Reports(after: .milliseconds(20))
+      let isOver = Flag()
+      for _ in 0..<3 { startThread { while !isOver.isRaised {} } }
+      let used = co_launch(name: "hog") {
+        let start = Clock.ofThread
+        while reports.all.isEmpty {}
+        return Clock.ofThread - start
+      }
+      let stall = reports.first()
+      let most = Duration.nanoseconds(Int64(try await used.value))
+      isOver.raise()
+      check(stall.activity == .computing, stall.duration > .milliseconds(20), stall.duration <= most)
+    }
+  }
+
+  /// A worker looks at its clock only once in some jobs, if the jobs were short before.
+  @Test func `is not the sum of what many coroutines do, one after the other`() async {
+    await #expect(processExitsWith: .success) {
+      let reports = Reports(after: .milliseconds(40))
+      let worker = ownWorkers("crowd", count: 1).workers[0]
+      let (isLong, ended) = (Flag(), Locked(0))
+      let jobs = (0..<64).map { _ in
+        co_launch(on: worker.currentQueue) {
+          while !isLong.isRaised { try co_yield() }
+          let end = Clock.ofThread + 3_000_000
+          while Clock.ofThread < end {}
+          ended.withLock { $0 += 1 }
+        }
+      }
+      // Until the worker looks once in 64 jobs.
+      var look: UInt64 = 0
+      for _ in 0..<10 {
+        while case let now = worker.lastLook.load(ordering: .relaxed), now == look { sched_yield() }
+        look = worker.lastLook.load(ordering: .relaxed)
+      }
+      isLong.raise()
+      for job in jobs { try await job.value }
+      check(reports.all.isEmpty, ended.current == 64)
+    }
+  }
+
+  // MARK: Where the kernel says less
+
+  @Test func `is reported without the name of the call where /proc is missing, and later`() async {
+    await #expect(processExitsWith: .success) {
+      let reports = Reports(after: .milliseconds(10))
+      let pool = Unmanaged.passRetained(WorkerPool(count: 2, label: "blind", tasks: "/none")).takeUnretainedValue()
+      co_launch(on: pool.workers[0].currentQueue, name: "reader") { blockInRead() }
+      let stall = reports.first()
+      check(
+        stall.activity == .asleep, stall.description.contains("asleep in the kernel: move blocking calls"), of: [stall]
+      )
+      // What computes is still found by its processor time.
+      let isOver = Flag()
+      co_launch(on: pool.workers[1].currentQueue, name: "hog") { while !isOver.isRaised {} }
+      while reports.all.count < 2 { sched_yield() }
+      isOver.raise()
+      check(reports.all[1].coroutine?.contains("hog") == true, of: reports.all)
+    }
+  }
+
+  @Test func `the state of a thread comes from the best of three files`() async throws {
+    let tasks = "/tmp/coroutine-tests-\(getpid())-tasks"
+    mkdir(tasks, 0o700)
+    defer { rmdir(tasks) }
+    let (isThere, isOver) = (Locked<Int32>(0), DispatchSemaphore(value: 0))
+    startThread {
+      isThere.current = clinux_thread_id()
+      isOver.wait()
+    }
+    while isThere.current == 0 || !isAsleep(isThere.current) { await Task.yield() }
+    let thread = isThere.current
+    defer { isOver.signal() }
+    #expect(name(of: clinux_thread_call("/proc/self/task", thread)) == "futex")
+    func seen(_ files: [String]) -> Int {
+      mkdir("\(tasks)/\(thread)", 0o700)
+      for file in files { symlink("/proc/self/task/\(thread)/\(file)", "\(tasks)/\(thread)/\(file)") }
+      defer {
+        for file in files { unlink("\(tasks)/\(thread)/\(file)") }
+        rmdir("\(tasks)/\(thread)")
+      }
+      return clinux_thread_call(tasks, thread)
+    }
+    #expect(name(of: seen(["syscall", "stat"])) == "futex")
+    // A kernel may hide the function.
+    #expect(["futex", "sleeps"].contains(name(of: seen(["stat", "wchan"]))))
+    #expect(name(of: seen(["stat"])) == "sleeps")
+    #expect(name(of: seen([])) == "unknown")
+    // This thread runs.
+    #expect(name(of: clinux_thread_call("/proc/self/task", clinux_thread_id())) != "sleeps")
+    #expect(clinux_call_name(1_000_000) == nil)
+  }
+
+  @Test func `the processor time of a thread is read by its number, and no other`() async throws {
+    let first = clinux_thread_time(clinux_thread_id())
+    let last = Int64(Clock.ofThread)
+    #expect(first > 0 && first <= last)
+    // Numbers of threads are far smaller.
+    #expect(clinux_thread_time(0x0FFF_FFFF) == -1)
+  }
+}
+
+private enum Waiting {
+  static let value = outcome { try waitForCancellation() }
+}
+
+/// The reports of this process.
+private final class Reports: Sendable {
+  private let stalls = Locked<[Stall]>([])
+
+  init(after threshold: Duration) {
+    CoroutineRuntime.onStall(after: threshold) { [stalls] stall in stalls.withLock { $0.append(stall) } }
+  }
+
+  var all: [Stall] { stalls.current }
+
+  func first() -> Stall {
+    while true {
+      if let stall = all.first { return stall }
+      sched_yield()
+    }
+  }
+}
+
+/// Reads from a pipe into which nobody writes.
+private func blockInRead() {
+  var ends: [Int32] = [-1, -1]
+  var byte: UInt8 = 0
+  check(pipe(&ends) == 0)
+  _ = read(ends[0], &byte, 1)
+}
+
+/// Ends the process with a failure, whose number is that of the first false fact, unless everything is true.
+private func check(_ facts: Bool..., of stalls: [Stall] = []) {
+  guard let index = facts.firstIndex(of: false) else { return }
+  writeToStandardError("fact \(index) is false of \(stalls)\n")
+  exit(Int32(index) + 1)
+}
+
+private func name(of call: Int) -> String {
+  switch call {
+  case CLINUX_THREAD_RUNS.rawValue: "runs"
+  case CLINUX_THREAD_SLEEPS.rawValue: "sleeps"
+  case CLINUX_THREAD_UNKNOWN.rawValue: "unknown"
+  default: clinux_call_name(call).map { String(cString: $0) } ?? "\(call)"
+  }
+}
