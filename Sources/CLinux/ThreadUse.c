@@ -16,8 +16,8 @@ int clinux_thread_id(void) { return gettid(); }
 
 int64_t clinux_thread_time(int thread) {
   clinux_check();
-  // What pthread_getcpuclockid makes of a thread's number. That function reads the number through a pthread_t, which must
-  // not be used any more after the thread's end; a number that no thread has is refused by the kernel.
+  // What pthread_getcpuclockid makes of a thread's number. That function reads the number through a pthread_t, which
+  // must not be used any more after the thread's end; a number that no thread has is refused by the kernel.
   clockid_t clock = (clockid_t)(~(unsigned)thread << 3 | 6);
   struct timespec time;
   int kept = errno;

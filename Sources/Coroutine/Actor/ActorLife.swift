@@ -269,6 +269,9 @@ private final class ActorEndCallback: WaitCallback, @unchecked Sendable {
     self.actor = actor
     super.init()
   }
+  /// A job that is settled accepts no messages: ActorLife, 1.
+  override var preparesDrop: Bool { true }
+  override func jobWillBeDropped() { actor.refuseMessages() }
   override func fire() {
     actor.finish(.failure(CancellationError()))
     actor.supervision?.isGone(actor)

@@ -1,3 +1,4 @@
+import Glibc
 public import Synchronization
 
 // Cancellation is level-triggered: once requested, every suspension point of the job throws, until the body ends or a
@@ -63,6 +64,21 @@ final class CancelReason: Sendable {
   static var noneAddress: UnsafeMutableRawPointer { Unmanaged.passUnretained(none).toOpaque() }
 }
 
+/// The owner of a frame to which a cancellation from outside is visible; retained, because the frame may go.
+struct ScopeToCancel {
+  private let owner: CancelFrame.Owner
+  private let object: AnyObject
+  private let reason: any Error
+
+  init(_ owner: CancelFrame.Owner, _ reason: any Error) {
+    self.owner = owner
+    object = Unmanaged<AnyObject>.fromOpaque(owner.object).takeUnretainedValue()
+    self.reason = reason
+  }
+
+  func cancel() { withExtendedLifetime(object) { owner.cancel(owner.object, reason) } }
+}
+
 extension UnsafeMutablePointer where Pointee == JobRecord {
   /// Throws if the job is cancelled here.
   ///
@@ -120,14 +136,36 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
   ///
   /// Called where `cancellation` may be called.
   func cancelScopes() {
+    for scope in scopesToCancel() { scope.cancel() }
+  }
+
+  /// Returns the scopes to which a cancellation from outside is visible.
+  ///
+  /// Called where `cancellation` may be called. The caller cancels them when it does not use the frames any more:
+  /// cancelling a scope may end its children, and with that the wait of this job.
+  func scopesToCancel() -> [ScopeToCancel] {
+    var scopes: [ScopeToCancel] = []
     var frame = pointee.frames
     while let current = frame {
       if let owner = current.pointee.owner, let reason = cancellation(outside: current) {
-        owner.cancel(owner.object, reason)
+        scopes.append(ScopeToCancel(owner, reason))
       }
       frame = current.pointee.outer
     }
+    return scopes
   }
+
+  /// Waits until no scheduler inspects the frames of the job, whose wait the caller has claimed.
+  func outlastInspection() {
+    while pointee.flags.bitwiseOr(0, ordering: .acquiringAndReleasing).newValue & JobFlags.inspecting != 0 {
+      sched_yield()
+    }
+  }
+
+  /// Whether a cancellation is visible to the job; passes nothing on.
+  ///
+  /// Called where `cancellation` may be called.
+  var isCancellationVisible: Bool { cancellation(from: pointee.frames) != nil }
 
   /// The reason given to Job.cancel, even if a shield hides it.
   @usableFromInline var ownCancellation: (any Error)? {

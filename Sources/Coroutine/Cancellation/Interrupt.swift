@@ -76,42 +76,49 @@ extension Scheduler {
     let handle = job.handle
     defer { handle.release() }
     _ = job.pointee.flags.bitwiseAnd(~JobFlags.interruptPending, ordering: .acquiringAndReleasing)
-    // A job that runs on a foreign carrier may be about to begin a wait at this moment: its starter repeats the
-    // interrupt.
-    while true {
-      if deferIfForeign(job, JobFlags.deferredInterrupt) { return }
-      let old = job.pointee.flags.wrappingAdd(JobFlags.oneInspection, ordering: .acquiringAndReleasing).oldValue
-      if old & JobFlags.foreign == 0 { break }
-      // A watchdog came first.
-      _ = job.pointee.flags.wrappingSubtract(JobFlags.oneInspection, ordering: .acquiringAndReleasing)
-    }
-    defer { _ = job.pointee.flags.wrappingSubtract(JobFlags.oneInspection, ordering: .acquiringAndReleasing) }
+    guard beginInspection(of: job) else { return }
     let word = job.pointee.wait.load(ordering: .acquiring)
     // Read after the word: a job that is seen waiting is seen with the scheduler that it waits on.
     guard job.pointee.scheduler.load(ordering: .acquiring).toOpaque() == Unmanaged.passUnretained(self).toOpaque()
     else {
+      job.endInspection()
       return handle._withUnsafeGuaranteedRef { $0.interrupt() }
     }
-    let isRunningHere = Carrier.current?.pointee.job == job
+    let isWaiting = word & 0xFF == 1
     // Neither parked nor running here: it will check before it waits.
-    guard word & 0xFF == 1 || isRunningHere else { return }
-    job.cancelScopes()
-    if word & 0xFF == 1, job.cancellation() != nil, job.claim(WaitEpoch(word: word), WakeReason.cancelled) {
-      readyQueue.append(job)
+    let scopes = isWaiting || Carrier.current?.pointee.job == job ? job.scopesToCancel() : []
+    let isEnded = isWaiting && job.isCancellationVisible && job.claim(WaitEpoch(word: word), WakeReason.cancelled)
+    job.endInspection()
+    // The frames are not used any more: cancelling a scope whose children have not begun ends the wait for them, and
+    // another worker may then run the job.
+    for scope in scopes { scope.cancel() }
+    if isEnded { readyQueue.append(job) }
+  }
+
+  /// Counts an inspection of the job's frames; returns false if the holder of the job repeats the interrupt.
+  private func beginInspection(of job: JobRef) -> Bool {
+    // A job that runs on a foreign carrier may be about to begin a wait at this moment: its starter repeats the
+    // interrupt.
+    while true {
+      if deferIfForeign(job, JobFlags.deferredInterrupt) { return false }
+      let old = job.pointee.flags.wrappingAdd(JobFlags.oneInspection, ordering: .acquiringAndReleasing).oldValue
+      if old & JobFlags.foreign == 0 { return true }
+      // A watchdog came first.
+      job.endInspection()
     }
   }
 
   /// Handles an interrupt that was taken out of this scheduler's inbox, in this scheduler's place.
   ///
   /// If that ends a job's wait, the job continues on `rescuer`, a worker of the same pool; on its own scheduler, if it
-  /// keeps its thread, or if it has moved elsewhere since the interrupt was sent, to a queue for instance. Called by the
-  /// watchdog; see the head of this file.
+  /// keeps its thread, or if it has moved elsewhere since the interrupt was sent, to a queue for instance. Called by
+  /// the watchdog; see the head of this file.
   func handleInterrupt(of job: JobRef, rescuer: Scheduler) {
     guard let epoch = job.holdParked() else { return push(.interrupt(job)) }
     let handle = job.handle
     _ = job.pointee.flags.bitwiseAnd(~JobFlags.interruptPending, ordering: .acquiringAndReleasing)
     job.cancelScopes()
-    let isEnded = job.cancellation() != nil && job.claim(epoch, WakeReason.cancelled)
+    let isEnded = job.isCancellationVisible && job.claim(epoch, WakeReason.cancelled)
     var next = job.pointee.scheduler.load(ordering: .relaxed)
     if isEnded, next.toOpaque() == Unmanaged.passUnretained(self).toOpaque(), !job.keepsThread {
       next = .passUnretained(rescuer)
@@ -124,6 +131,11 @@ extension Scheduler {
 }
 
 extension UnsafeMutablePointer where Pointee == JobRecord {
+  /// Ends what `beginInspection` has begun.
+  fileprivate func endInspection() {
+    _ = pointee.flags.wrappingSubtract(JobFlags.oneInspection, ordering: .acquiringAndReleasing)
+  }
+
   /// Whether the job waits, according to a single relaxed load.
   var seemsWaiting: Bool { pointee.wait.load(ordering: .relaxed) & 0xFF == 1 }
 

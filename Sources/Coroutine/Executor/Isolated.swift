@@ -59,7 +59,7 @@ public func co_isolated<A: Actor, R>(
   if current.toOpaque() == Unmanaged.passUnretained(own).toOpaque(), own.isOwnTurn {
     return try Isolation.enter(own, actor, reentrant, body)
   }
-  return try Isolation.onScheduler(own) { try Isolation.enter(own, actor, reentrant, body) }
+  return try Isolation.visit(own, actor, reentrant, body)
 }
 
 /// The ways in which co_isolated reaches an actor.
@@ -156,6 +156,29 @@ enum Isolation {
     }
   }
 
+  /// Moves the running coroutine to `scheduler`, which may be its own, runs `body` in its drain, and moves it back.
+  ///
+  /// If the coroutine is cancelled before it has arrived and the body has begun, it throws, where it was.
+  static func visit<A: Actor, R>(
+    _ scheduler: Scheduler,
+    _ actor: A,
+    _ reentrant: Bool,
+    _ body: (isolated A) throws -> R
+  ) throws -> R {
+    let (_, job) = try Carrier.requireJob()
+    var own = ReentrantBody(job: job)
+    return try withUnsafeMutablePointer(to: &own) { own in
+      let entry = BodyEntry(job, to: scheduler, body: reentrant ? own : nil)
+      return try switching(to: entry) {
+        guard entry.hasBegun else { return try enter(scheduler, actor, reentrant, body) }
+        return try leaving(scheduler, { reentrant ? scheduler.end(own) : scheduler.endExclusive() }) {
+          try job.checkCancelled()
+          return try assume(actor, body)
+        }
+      }
+    }
+  }
+
   /// Runs `body`, then `leave` inside the scheduler's drain, even if `body` has moved the coroutine to another queue.
   private static func leaving<R>(_ scheduler: Scheduler, _ leave: () -> Void, _ body: () throws -> R) throws -> R {
     defer { finish(scheduler, leave) }
@@ -165,25 +188,32 @@ enum Isolation {
   private static func finish(_ scheduler: Scheduler, _ leave: () -> Void) {
     if scheduler.isOwnTurn { return leave() }
     // The coroutine returns afterwards to the queue to which `body` has moved it.
-    _ = try? co_shield { try onScheduler(scheduler) { leave() } }
+    _ = try? co_shield {
+      let (_, job) = try Carrier.requireJob()
+      try switching(to: SwitchEntry(job, to: scheduler)) { leave() }
+    }
   }
 
-  /// Moves the running coroutine to `scheduler`, which may be its own, calls `body` in its drain, and moves it back.
-  static func onScheduler<R>(_ scheduler: Scheduler, _ body: () throws -> R) throws -> R {
+  /// Moves the running coroutine to the destination of `entry`, calls `body` in its drain, and moves it back.
+  private static func switching<R>(to entry: SwitchEntry, _ body: () throws -> R) throws -> R {
     let (carrier, job) = try Carrier.requireJob()
     try job.requireMovable()
     let home = job.pointee.scheduler.load(ordering: .relaxed).takeUnretainedValue()
-    if !scheduler.host.hasVirtualTime { try Host.requireReal(job) { "an actor on a queue outside of its world" } }
+    let isReal = entry.destination._withUnsafeGuaranteedRef { !$0.host.hasVirtualTime }
+    if isReal { try Host.requireReal(job) { "an actor on a queue outside of its world" } }
     // Retained, because this job may be the only one that holds the queue.
     let anchor = home.currentAnchor
-    Carrier.transfer(carrier, job, to: scheduler, holding: nil)
+    try Carrier.switchOver(carrier, entry, holding: nil)
     defer {
-      if let carrier = Carrier.current, let job = carrier.pointee.job, !isOn(home, job) {
-        Carrier.transfer(carrier, job, to: home, holding: anchor)
-      }
+      // Nothing ends this wait early: the coroutine has nowhere else to go.
+      if !isOn(home, job) { _ = try? co_shield { try switchBack(to: home, anchor) } }
     }
-    try job.checkCancelled()
     return try body()
+  }
+
+  private static func switchBack(to home: Scheduler, _ anchor: Anchor?) throws {
+    let (carrier, job) = try Carrier.requireJob()
+    try Carrier.switchOver(carrier, job, to: home, holding: anchor)
   }
 
   private static func isOn(_ scheduler: Scheduler, _ job: JobRef) -> Bool {

@@ -124,6 +124,7 @@ extension WaitKind {
     case .group: "for a count to reach zero"
     case .answer: "for an answer"
     case .decision: "for its supervisor"
+    case .queue: "to continue on another queue"
     }
   }
 

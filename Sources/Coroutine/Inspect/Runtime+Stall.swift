@@ -3,17 +3,17 @@ extension CoroutineRuntime {
   /// thread of the worker pool for `threshold` or longer.
   ///
   /// The time counts for which the thread uses a processor, or sleeps in a system call or elsewhere in the kernel;
-  /// ``Stall/activity-swift.property`` says which. The time for which it waits for a processor does not count, so a machine
-  /// with more work than processors makes no stalls.
+  /// ``Stall/activity-swift.property`` says which. The time for which it waits for a processor does not count, so a
+  /// machine with more work than processors makes no stalls.
   ///
   /// The work that waits behind it is taken over by another worker, or by a spare one if all are busy, at
   /// most 64. That happens without a handler as well. Coroutines on queues of the program are not watched: a queue has
   /// blocks of its own.
   ///
   /// Never suspends; any thread, at any time; the last call counts for the whole process. `handler` is called on a
-  /// thread of the runtime, and must not block. The watch is coarse: a stall is noticed up to 75 ms late. Where /proc is
-  /// not mounted, the kernel does not say whether a thread sleeps: then only a thread whose processor time stands still
-  /// for ten times the threshold counts as asleep.
+  /// thread of the runtime, and must not block. The watch is coarse: a stall is noticed up to 75 ms late. Where /proc
+  /// is not mounted, the kernel does not say whether a thread sleeps: then only a thread whose processor time stands
+  /// still for ten times the threshold counts as asleep.
   ///
   /// - Parameters:
   ///   - threshold: The time; at least one millisecond.

@@ -1,7 +1,7 @@
 internal import CCoroutine
 public import Dispatch
 import Glibc
-public import Synchronization
+import Synchronization
 
 // States of a job, by its record
 //
@@ -11,8 +11,9 @@ public import Synchronization
 //   RUNNING      none                        the carrier's `job`
 //   WAITING      queues of its waiters       wait WAITING
 //   FINISHED     none                        unregistered; the completion is settled right after
+//   DROPPED      as UNSTARTED                settled; still registered, until the queue comes to it (JobStart.swift)
 //
-//   UNSTARTED -> RUNNING -> WAITING -> READY -> RUNNING ... -> FINISHED;  UNSTARTED -> FINISHED if cancelled before
+//   UNSTARTED -> RUNNING -> WAITING -> READY -> RUNNING ... -> FINISHED;  UNSTARTED -> DROPPED -> FINISHED if cancelled
 //
 // The runtime retains a live job once, from its launch to its end, and lists it in its home scheduler's live list.
 
@@ -30,6 +31,10 @@ public class AnyJob: @unchecked Sendable {
   final let jobName: JobName?
   /// The anchor of a lazy job that has not started: until the start, the scheduler does not hold it for the job.
   @exclusivity(unchecked) private final var pendingAnchor: Anchor?
+  /// The entry of the job in its scope, which the scope holds until the job has ended and its body is released.
+  ///
+  /// Set before the job is published, constant from then on.
+  @exclusivity(unchecked) final var child: Unmanaged<WaitCallback>?
 
   /// Creates a job; `scheduler` comes with the reference that `forRecord` has taken.
   @usableFromInline
@@ -86,8 +91,10 @@ public class AnyJob: @unchecked Sendable {
   /// Asks the job to end: from now on every suspension point in it throws `reason`, or `CancellationError` if there is
   /// no reason.
   ///
-  /// Idempotent; the first reason wins. A job that has not started never runs its body. A body that returns a value all
-  /// the same has succeeded. Never suspends or blocks; any thread.
+  /// Idempotent; the first reason wins. A job that has not begun never runs its body: it ends within this call, also if
+  /// its queue is blocked. The body's captures are released later, by the queue when it comes to the job, or by the
+  /// coroutine of the scope that ends before that. A body that returns a value all the same has succeeded. Never
+  /// suspends or blocks; any thread.
   public final func cancel(_ reason: (any Error)? = nil) {
     let flags = record.pointee.flags.load(ordering: .acquiring)
     guard flags & JobFlags.cancelled == 0, !completion.isSettled else { return }
@@ -101,10 +108,18 @@ public class AnyJob: @unchecked Sendable {
       if reason != nil { chosen.release() }
       return
     }
-    _ = record.pointee.flags.bitwiseOr(JobFlags.cancelled, ordering: .acquiringAndReleasing)
-    // A lazy job that has not started ends without running.
+    let isDropped = record.claimCancel()
+    // A lazy job that has not started: its queue releases it.
     start()
-    interrupt()
+    if isDropped { settleDropped() } else { interrupt() }
+  }
+
+  /// Settles a job that the caller has found dropped.
+  private final func settleDropped() {
+    // What others do next may depend on it.
+    Host.touchesEverything()
+    completion.callbackThatPreparesDrop?.jobWillBeDropped()
+    if let reason = record.ownCancellation { _ = completion.fail(reason) }
   }
 
   /// Enqueues a lazy job on its scheduler.
@@ -170,15 +185,38 @@ public class AnyJob: @unchecked Sendable {
 
   // MARK: The end
 
-  /// Ends a job that never ran.
+  /// Ends a job that never ran, without a stack; with its cancellation's reason if it was cancelled before.
   static func fail(_ job: JobRef, _ error: any Error) {
     job.handle._withUnsafeGuaranteedRef { handle in
-      handle.releaseBody()
       job.pointee.locals.take()?.release()
-      handle.willSettle()
-      _ = handle.completion.fail(error)
+      if job.claimBegin() & JobFlags.cancelled != 0 {
+        handle.endDropped()
+      } else {
+        handle.releaseBody()
+        handle.willSettle()
+        _ = handle.completion.fail(error)
+      }
     }
     retire(job)
+  }
+
+  /// Does what is left to do for a dropped job, except for the reference of its entry, which its caller gives up.
+  ///
+  /// Called by the queue that has come to the entry, on the job's stack or without one.
+  @usableFromInline @inline(never)
+  final func endDropped() {
+    releaseDroppedBody()
+    willSettle()
+    // Settled already, or about to be, with the same error.
+    settleDropped()
+  }
+
+  /// Releases the captures of a body that never runs, unless the coroutine of the scope does it.
+  private final func releaseDroppedBody() {
+    guard record.takeBody() else { return }
+    releaseBody()
+    // The scope cannot have ended, because it waits for this.
+    child?._withUnsafeGuaranteedRef { $0.bodyWasReleased() }
   }
 
   /// Releases the captures of the body.
@@ -186,10 +224,11 @@ public class AnyJob: @unchecked Sendable {
   /// Overridden by the class that stores the body.
   @usableFromInline func releaseBody() {}
 
-  /// Begins the body: throws if the job was cancelled before it started.
+  /// Begins the job on its own stack; returns false if the job is dropped.
   @inlinable @inline(__always)
-  final func begin() throws {
-    if record.pointee.flags.load(ordering: .relaxed) & JobFlags.needsPreparation != 0 { try prepareForBody() }
+  final func begin() -> Bool {
+    let flags = record.claimBegin()
+    return flags & JobFlags.needsPreparation == 0 || prepareForBody(flags)
   }
 
   /// Unregisters the job; called just before the result is published: a settled job no longer counts as live.

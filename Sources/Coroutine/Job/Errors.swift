@@ -75,8 +75,8 @@ public enum CoroutineError: Error {
   /// A thread of ``co_blocking(_:)`` was about to block in ``Job/wait()`` or ``Promise/wait()``, and as many threads as
   /// may do so at once already did; the number is that limit.
   case tooManyBlockedThreads(Int)
-  /// ``co_pinned(_:)`` was called where the runtime owns no thread, as on a dispatch queue, or the coroutine would have to
-  /// leave its thread inside of it.
+  /// ``co_pinned(_:)`` was called where the runtime owns no thread, as on a dispatch queue, or the coroutine would have
+  /// to leave its thread inside of it.
   case cannotPin
   /// This process is a forked child, which has none of the threads that run coroutines.
   case afterFork

@@ -6,7 +6,8 @@ import Synchronization
 /// Releasing it does not affect the coroutine; an unobserved failure is then reported to
 /// ``CoroutineRuntime/onUnhandledError``.
 public final class Job<Success: Sendable>: AnyJob, @unchecked Sendable {
-  // Sound because the completion has its own lock, and the body is accessed only while the job itself runs.
+  // Sound because the completion has its own lock, and the body is accessed by the job itself, or by the thread that
+  // has taken the body of a job that never runs (JobStart.swift).
 
   @exclusivity(unchecked) @usableFromInline var body: (() throws -> Success)?
 
@@ -40,13 +41,12 @@ public final class Job<Success: Sendable>: AnyJob, @unchecked Sendable {
   /// Called on the job's own stack.
   @inlinable
   func run() {
+    guard begin() else { return endDropped() }
     do {
-      try begin()
       let value = try body.take().unsafelyUnwrapped()
       willSettle()
       _ = completion.succeed(value)
     } catch {
-      body = nil
       willSettle()
       _ = completion.fail(error)
     }

@@ -57,7 +57,6 @@ struct JobRecord: ~Copyable {
   let move = SpinLock()
   @usableFromInline let cancelReason = Atomic<Unmanaged<CancelReason>?>(nil)
   @usableFromInline let stackBytes: Int
-  @usableFromInline var destination: Unmanaged<Scheduler>?
   /// Number, name and launch site.
   ///
   /// The name is a separate C string, because a report of an overflow can use nothing else. The last field, see
@@ -137,8 +136,6 @@ enum AfterSwitch: UInt8 {
   case nothing
   /// Adds the job to the back of its scheduler's ready queue.
   case requeue
-  /// Sends the job to the inbox of `destination`.
-  case transfer
 }
 
 /// The kind of event that a job waits for, for dumps.
@@ -146,8 +143,10 @@ enum AfterSwitch: UInt8 {
 enum WaitKind: UInt8, Sendable {
   case start, nothing, callback, task, delay, job, promise, children, select, blocking, readable, writable, lock
   case receive, send, permits, condition, group, answer, decision
-  /// The job has yielded or changes its queue: it is ready, and waits for nothing.
+  /// The job has yielded: it is ready, and waits for nothing.
   case ready
+  /// The job waits until another scheduler has come to it, to continue there (SwitchEntry.swift).
+  case queue
 }
 
 /// The bits of `JobRecord.flags`.
@@ -188,6 +187,12 @@ enum JobFlags {
   /// The job stays on its scheduler, whose thread is always the same (Scheduler+Keep.swift); changed on the job's own
   /// carrier.
   static let keepsThread: UInt32 = 1024
+  /// The body has begun, or the job has failed in its place (JobStart.swift).
+  @usableFromInline static let begun: UInt32 = 2048
+  /// The body of a dropped job was taken, to be released.
+  static let bodyTaken: UInt32 = 4096
+  /// The record is the one of a SwitchEntry, and no job's.
+  static let entry: UInt32 = 8192
   /// Any of these: no other thread may move the job, even if it is parked.
   static let staysThere: UInt32 = foreign | inspecting | keepsThread
 }

@@ -175,13 +175,15 @@ extension AnyJob {
     }
   }
 
-  /// Prepares the body of a job with `JobFlags.needsPreparation`: enters inherited task-locals; throws if cancelled.
+  /// Prepares a job with `JobFlags.needsPreparation`: enters inherited task-locals; returns false if it is dropped.
+  ///
+  /// `flags` are those that `claimBegin` has returned.
   @usableFromInline @inline(never)
-  final func prepareForBody() throws {
-    if record.pointee.flags.load(ordering: .relaxed) & JobFlags.inheritsTaskLocals != 0 {
+  final func prepareForBody(_ flags: UInt32) -> Bool {
+    if flags & JobFlags.inheritsTaskLocals != 0 {
       record.pointee.locals?._withUnsafeGuaranteedRef { $0.enterTaskLocals() }
     }
-    if let error = record.ownCancellation { throw error }
+    return flags & JobFlags.cancelled == 0
   }
 
   /// Leaves and releases the inherited bindings, on the job's own stack, after its body.

@@ -32,9 +32,10 @@ struct Carrier: ~Copyable {
   @usableFromInline let readyQueue: UnsafeMutablePointer<ReadyQueue>?
   /// The number of switches from job to job before the driver must poll the clock, the inbox and the timers.
   @usableFromInline var switchesLeft = 0
-  /// The context that was just suspended, and the work that the next one must do for it: a job (AfterSwitch), or a free
-  /// stack (tag 1).
+  /// The context that was just suspended, and the work that the next one must do for it: a job (AfterSwitch), a free
+  /// stack (tag 1), or the entry that the suspended job sends to another scheduler (`leavingEntry`).
   @usableFromInline var leaving: UInt = 0
+  static var leavingEntry: UInt { 2 }
   /// The number of waits that may begin before the waiting job reads the clock.
   @usableFromInline var waitsLeft = Carrier.waits
   /// The time at which the driver last read the clock, for the "since when" of dumps.
@@ -221,6 +222,11 @@ struct Carrier: ~Copyable {
       if stackCache == nil || !stackCache.unsafelyUnwrapped.pointee.push(stack) { StackRunner.free(stack) }
       return
     }
+    if word & leavingEntry != 0 {
+      let entry = UnsafeRawPointer(bitPattern: word & ~leavingEntry).unsafelyUnwrapped
+      // The queue has the reference from here on.
+      return Unmanaged<SwitchEntry>.fromOpaque(entry)._withUnsafeGuaranteedRef { $0.send() }
+    }
     let job = JobRef(bitPattern: word).unsafelyUnwrapped
     let after = job.pointee.after
     job.pointee.after = .nothing
@@ -234,10 +240,6 @@ struct Carrier: ~Copyable {
       } else {
         sendRemotely(job)
       }
-    case .transfer:
-      let destination = job.pointee.destination.unsafelyUnwrapped
-      job.pointee.destination = nil
-      destination._withUnsafeGuaranteedRef { $0.takeOver(job) }
     }
   }
 

@@ -9,9 +9,10 @@ import Synchronization
 //    +------- an exclusive body begins -------> HELD     Swift's serial jobs are deferred, every other body waits
 //       <------------------- it ends ------------ |      from FREE with `overdue` jobs no exclusive body begins
 //
-// Access. Only the scheduler's drain, and the coroutines that run in it, access this state. So it needs no lock. Waits
-// begin and end in the drain as well. A cancellation on another thread only claims the waiting job's word
-// (Waiter.swift).
+// Access. Only the scheduler's drain, and the coroutines that run in it, access this state. So it needs no lock. The
+// waits of the queue's own coroutines begin and end in the drain as well. A cancellation on another thread only claims
+// the waiting job's word (Waiter.swift). For a coroutine of another queue, which waits there, an entry is in the queue
+// of the waiters (BodyEntry.swift).
 //
 // Invariants
 //  1. A body begins only while no isolated code is on the stack (`isInside`): a serial job, or another body that has
@@ -45,7 +46,8 @@ struct Exclusion {
   fileprivate var bodies: UnsafeMutablePointer<ReentrantBody>?
   /// The coroutines that wait to begin a body.
   ///
-  /// The context of a waiter is its reentrant body; nil for an exclusive one.
+  /// The context of a job's waiter is its reentrant body; nil for an exclusive one. A waiter without a job is a
+  /// BodyEntry's.
   fileprivate var waiters = WaitQueue()
   /// The Task that the owner waits for by co_await; 0 if there is none.
   var ownTask: UInt = 0
@@ -81,14 +83,14 @@ struct Exclusion {
 
   /// Begins a body if the state allows it, also if others wait; returns whether it has begun.
   fileprivate mutating func begins(_ body: UnsafeMutablePointer<ReentrantBody>?, of job: JobRef) -> Bool {
-    guard owner == nil, !isInside else { return false }
-    if let body {
-      link(body)
-      return true
-    }
-    guard bodies == nil, overdue == 0 else { return false }
-    owner = job
+    guard allows(isExclusive: body == nil) else { return false }
+    if let body { link(body) } else { owner = job }
     return true
+  }
+
+  /// Whether the state allows a body to begin.
+  fileprivate func allows(isExclusive: Bool) -> Bool {
+    owner == nil && !isInside && (!isExclusive || bodies == nil && overdue == 0)
   }
 
   fileprivate mutating func link(_ body: UnsafeMutablePointer<ReentrantBody>) {
@@ -104,7 +106,7 @@ struct Exclusion {
   }
 }
 
-/// A reentrant body that is active or waits, on the stack of its co_isolated.
+/// A reentrant body that is active or waits, on the stack of its co_isolated, or in a BodyEntry.
 struct ReentrantBody {
   let job: JobRef
   var next: UnsafeMutablePointer<ReentrantBody>?
@@ -163,7 +165,10 @@ extension Scheduler {
   /// Begins the bodies that may begin, from the first waiter on.
   private func letWaitersBegin() {
     while let waiter = exclusion.waiters.first {
-      guard let job = waiter.pointee.job else { return }
+      guard let job = waiter.pointee.job else {
+        guard letBegin(BodyEntry.waiting(by: waiter), waiter) else { return }
+        continue
+      }
       let body = waiter.pointee.context?.assumingMemoryBound(to: ReentrantBody.self)
       guard exclusion.begins(body, of: job) else { return }
       exclusion.waiters.remove(waiter)
@@ -175,6 +180,59 @@ extension Scheduler {
       } else {
         exclusion.owner = nil
       }
+    }
+  }
+
+  // MARK: Coroutines of other queues
+
+  /// Whether the body of an arriving coroutine may begin; if not, its entry waits for that.
+  func admits(_ entry: BodyEntry) -> Bool {
+    if entry.isReserved || isInsideOwnBody(entry) { return true }
+    if exclusion.waiters.first == nil, exclusion.allows(isExclusive: entry.body == nil) { return true }
+    // A coroutine that is cancelled will be dropped.
+    guard let waiter = entry.beginToWait() else { return true }
+    exclusion.waiters.append(waiter)
+    return false
+  }
+
+  private func isInsideOwnBody(_ entry: BodyEntry) -> Bool {
+    exclusion.owner == entry.job.record || exclusion.hasBody(of: entry.job.record)
+  }
+
+  /// Begins the body of a coroutine that has just arrived.
+  func begin(_ entry: BodyEntry) {
+    if entry.isReserved {
+      if let reserved = entry.reservedBody { exclusion.unlink(reserved) }
+    } else if isInsideOwnBody(entry) {
+      return
+    }
+    if let body = entry.body { exclusion.link(body) } else { exclusion.owner = entry.job.record }
+    entry.hasBegun = true
+  }
+
+  /// Reserves the first of those that wait, and queues its entry; returns false if it has to wait.
+  private func letBegin(_ entry: BodyEntry, _ waiter: UnsafeMutablePointer<Waiter>) -> Bool {
+    guard exclusion.begins(entry.reservedBody, of: entry.job.record) else { return false }
+    exclusion.waiters.remove(waiter)
+    if entry.endWaiting() {
+      entry.isReserved = true
+      readyQueue.append(entry.record)
+    } else if let reserved = entry.reservedBody {
+      exclusion.unlink(reserved)
+    } else {
+      exclusion.owner = nil
+    }
+    return true
+  }
+
+  /// Forgets a coroutine that does not come.
+  func forget(_ entry: BodyEntry) {
+    if entry.isReserved {
+      if let reserved = entry.reservedBody { end(reserved) } else { endExclusive() }
+    } else if let waiter = entry.waiter, waiter.pointee.isLinked {
+      exclusion.waiters.remove(waiter)
+      // Reentrant bodies may have waited behind this exclusive one.
+      letWaitersBegin()
     }
   }
 

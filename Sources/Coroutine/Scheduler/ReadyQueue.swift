@@ -33,7 +33,8 @@ struct ReadyQueue: ~Copyable {
     stackCache.initialize(to: StackCache())
   }
 
-  /// The mark of a queue that idle workers leave alone, because a batch of events has filled it (Scheduler+Batch.swift).
+  /// The mark of a queue that idle workers leave alone, because a batch of events has filled it
+  /// (Scheduler+Batch.swift).
   @usableFromInline static var held: UInt8 { 1 }
   /// The mark of a queue that may contain jobs which keep their thread (Scheduler+Keep.swift).
   @usableFromInline static var kept: UInt8 { 2 }

@@ -106,13 +106,13 @@ extension Scheduler {
         let fired = fireTimers(carrier.pointee.now)
         host.timersFired(fired)
       }
-      guard let job = readyQueue.popFirst() else {
+      guard let next = readyQueue.popFirst() else {
         if findMore(carrier) || spin(carrier) { continue }
         prepareToIdle()
         if endDrain() { return true }
         continue
       }
-      if deferIfForeign(job, JobFlags.deferredWake) { continue }
+      guard let job = jobToResume(next) else { continue }
       carrier.pointee.switchesLeft -= 1
       resume(job, carrier)
       if carrier.pointee.switchesLeft <= 0 {

@@ -53,7 +53,8 @@ extension Scheduler {
 extension AnyJob {
   /// Makes a job end without running its body.
   ///
-  /// Called between its registration and its publication, so that no interrupt is needed.
+  /// Called between its registration and its publication, so that no interrupt is needed. The drain that comes to the
+  /// job settles it.
   final func refuse(_ error: any Error) {
     let reason = Unmanaged.passRetained(CancelReason(error))
     let isFirst = record.pointee.cancelReason.compareExchange(
@@ -62,6 +63,6 @@ extension AnyJob {
       ordering: .acquiringAndReleasing
     ).exchanged
     if !isFirst { reason.release() }
-    _ = record.pointee.flags.bitwiseOr(JobFlags.cancelled, ordering: .acquiringAndReleasing)
+    _ = record.claimCancel()
   }
 }

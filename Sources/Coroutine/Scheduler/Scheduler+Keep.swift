@@ -1,7 +1,7 @@
 import Synchronization
 
-// Coroutines that keep their thread (co_pinned). From `keepThread` to `releaseThread`, everything that the job runs, runs
-// on one thread, although it may wait, and others run on that thread meanwhile.
+// Coroutines that keep their thread (co_pinned). From `keepThread` to `releaseThread`, everything that the job runs,
+// runs on one thread, although it may wait, and others run on that thread meanwhile.
 //
 // The argument has two steps.
 //
@@ -11,13 +11,13 @@ import Synchronization
 //      does not end while `keepers` is not zero (WorkerHost.mayEnd). The thread itself and the coroutines on it are the
 //      only ones that use that number.
 //    - the thread of a CoroutineHost, and the one that drives a simulated world.
-//    One case is not in a drain: an immediate start on a thread that is not the scheduler's (ImmediateStart.swift). Such
-//    a job first leaves that thread, as by a yield (`requireOwnThread`).
+//    One case is not in a drain: an immediate start on a thread that is not the scheduler's (ImmediateStart.swift).
+//    Such a job first leaves that thread, as by a yield (`requireOwnThread`).
 //
 // 2. The scheduler of the job does not change. This table has everything that stores `JobRecord.scheduler`:
 //
 //      who                                              what keeps it from that
-//      the job: co_switch, co_isolated (transfer)       `requireMovable` throws
+//      the job: co_switch, co_isolated (SwitchEntry)    `requireMovable` throws
 //      a waker on another worker (takeAlong)            `staysThere`
 //      a batch of events on another worker (takeAlong)  the same
 //      a worker that steals (takeHalf)                  takes only jobs that do not keep their thread
@@ -31,14 +31,15 @@ import Synchronization
 // the other thread has decided. A queue without the mark `kept` contains no such job: the owner sets the mark, under
 // the lock, before the first one can be ready there, and clears it after the last one has cleared its flag.
 //
-// Nesting, errors, generators. Each co_pinned has a frame in the chain of cancellation frames (Cancellation.swift), which
-// has no effect on cancellation. The outermost one sets the flag and clears it. A generator's body that yields inside of
-// it gets YieldInsideScope, as in every other frame: the next step may come from another job.
+// Nesting, errors, generators. Each co_pinned has a frame in the chain of cancellation frames (Cancellation.swift),
+// which has no effect on cancellation. The outermost one sets the flag and clears it. A generator's body that yields
+// inside of it gets YieldInsideScope, as in every other frame: the next step may come from another job.
 //
-// What it costs the others: nothing. The flag is one more bit of masks that were tested before, and the mark is one more
-// bit of a byte that a steal reads. What waits behind a coroutine that computes on a kept thread is taken over as
+// What it costs the others: nothing. The flag is one more bit of masks that were tested before, and the mark is one
+// more bit of a byte that a steal reads. What waits behind a coroutine that computes on a kept thread is taken over as
 // always, the kept ones excepted: they wait for their thread. A worker that has looked for work, and found nothing but
-// kept jobs, counts that as a steal that does not pay (StealBackoff.swift): otherwise it would be woken for each of them.
+// kept jobs, counts that as a steal that does not pay (StealBackoff.swift): otherwise it would be woken for each of
+// them.
 
 extension UnsafeMutablePointer where Pointee == JobRecord {
   /// Brings the running job to the one thread of its scheduler; throws if the scheduler has none.

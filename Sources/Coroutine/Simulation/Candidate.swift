@@ -92,6 +92,14 @@ struct CandidateList {
     return index.map { remove(at: $0 - first) }
   }
 
+  /// Removes the first entry whose coroutine does not come any more, if there is one.
+  mutating func removeCancelledEntry() -> Candidate? {
+    let index = items[first...].firstIndex { candidate in
+      candidate.job.map { $0.isEntry && SwitchEntry.holding($0)._withUnsafeGuaranteedRef { $0.isCancelled } } ?? false
+    }
+    return index.map { remove(at: $0 - first) }
+  }
+
   /// Calls `body` with the first `window` candidates.
   func withWindow<R>(_ body: (UnsafeBufferPointer<Candidate>) -> R) -> R {
     items.withUnsafeBufferPointer { items in

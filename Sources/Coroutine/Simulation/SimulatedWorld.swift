@@ -56,11 +56,13 @@ package final class SimulatedWorld: @unchecked Sendable {
   @exclusivity(unchecked) private var candidates = CandidateList()
   @exclusivity(unchecked) private var lastID: UInt64 = 0
   @exclusivity(unchecked) private(set) package var steps = 0
+  /// The number of listed entries of coroutines that change their queue (SwitchEntry.swift).
+  @exclusivity(unchecked) private var entries = 0
   /// The objects that the coroutines touch; nil if the policy does not need them.
   @exclusivity(unchecked) package var footprints: Footprints?
 
   /// The candidate that runs, or ran last.
-  @exclusivity(unchecked) private var running: Candidate?
+  @exclusivity(unchecked) private(set) var running: Candidate?
   /// The running coroutine, if it is a candidate already, because another one was chosen at a point.
   @exclusivity(unchecked) private var listed: JobRef?
   /// The candidate that was chosen at a point.
@@ -78,7 +80,7 @@ package final class SimulatedWorld: @unchecked Sendable {
   /// Whether every choice is 0, without asking the policy.
   @exclusivity(unchecked) private var isInOrder = false
   /// The number of cancellation errors that the running coroutine has thrown in this step.
-  @exclusivity(unchecked) private var cancellations = 0
+  @exclusivity(unchecked) var cancellations = 0
   /// The largest time, in nanoseconds of the world, before the body must have ended.
   @exclusivity(unchecked) package var timeLimit = UInt64.max
   /// The largest number of steps while no time passes.
@@ -250,13 +252,28 @@ package final class SimulatedWorld: @unchecked Sendable {
   }
 
   private var hasLive: Bool { executors.contains { $0.scheduler.liveJobs > 0 } }
-  private var dump: String { Dump.text(of: executors.map(\.scheduler)) }
+  var dump: String { Dump.text(of: executors.map(\.scheduler)) }
   package var currentDump: String { dump }
 
   // MARK: Candidates
 
   /// Lists everything that became ready as candidates.
   private func gather() {
+    gatherReady()
+    while entries > 0, let candidate = candidates.removeCancelledEntry(), let entry = candidate.job {
+      // The coroutine may be a candidate itself by now, with the same number.
+      drop(entry, of: candidate)
+    }
+  }
+
+  /// Passes by the entry of a coroutine that does not come any more.
+  private func drop(_ entry: JobRef, of candidate: Candidate) {
+    entries -= 1
+    _ = candidate.executor.scheduler.jobToResume(entry)
+    candidate.executor.ended(candidate, &candidates)
+  }
+
+  private func gatherReady() {
     var isComplete: Bool
     repeat {
       isComplete = true
@@ -285,6 +302,7 @@ package final class SimulatedWorld: @unchecked Sendable {
       if hasSwiftJobFromOutside.load(ordering: .relaxed) { checkSwiftJobFromOutside() }
     }
     while let job = scheduler.readyQueue.pointee.queue.popFirst() {
+      if job.isEntry { entries += 1 }
       if job == listed { listed = nil } else { executor.add(.job(job), to: &candidates) }
     }
     if scheduler.exclusion.hasJobsToRequeue {
@@ -311,10 +329,17 @@ package final class SimulatedWorld: @unchecked Sendable {
   }
 
   /// Takes one step.
-  private func perform(_ candidate: Candidate) {
-    let executor = candidate.executor
+  private func perform(_ chosen: Candidate) {
+    let executor = chosen.executor
     mount(executor)
     steps += 1
+    var candidate = chosen
+    if let next = candidate.job, next.isEntry {
+      entries -= 1
+      executor.carrier.pointee.job = nil
+      guard let job = executor.scheduler.jobToResume(next) else { return executor.ended(chosen, &candidates) }
+      candidate = Candidate(.job(job), id: job.pointee.label.id, executor, isHead: chosen.isHead)
+    }
     running = candidate
     pointsPassed = 0
     cancellations = 0
@@ -466,28 +491,4 @@ package final class SimulatedWorld: @unchecked Sendable {
 
   /// Makes the run fail with `error`, unless the run has failed before.
   package func fail(_ error: any Error) { if finding == nil, !isInOrder { finding = error } }
-
-  /// Cancels every coroutine that has a binding of `local` for which `isMeant` is true.
-  package func cancel<Value>(_ local: CoroutineLocal<Value>, where isMeant: (Value) -> Bool) {
-    for executor in executors {
-      executor.cancelAll { isMeant(local.value(from: $0.pointee.locals?.takeUnretainedValue())) }
-    }
-  }
-
-  /// Counts the cancellation errors of the current step; called when the running coroutine is about to throw one.
-  ///
-  /// A coroutine that catches the error each time and waits again would never end its step. After 10,000 errors the run
-  /// fails, and the coroutine is parked for ever.
-  func throwsCancellation(_ job: JobRef) {
-    guard let running, running.job == job, let carrier = Carrier.current, carrier == running.executor.carrier else {
-      return
-    }
-    cancellations += 1
-    guard cancellations > 10_000 else { return }
-    fail(policy.leftRunning(dump))
-    while true {
-      carrier.pointee.switchesLeft = 0
-      Carrier.switchOut(carrier, job)
-    }
-  }
 }

@@ -8,7 +8,8 @@ import Synchronization
 //     +--> children cancelled, body's waits throw   +--> children cancelled
 //
 // Invariants, under `lock`
-//  1. The list from `first` links the children that have not ended, and no other; `pending` is their number.
+//  1. The list from `first` links the children that have not ended, and those that hold the captures of a body that
+//     never runs (Scope+Dropped.swift). `pending` is the number of the first kind, `dropped` that of the second.
 //  2. The owner's frame is on the owner's stack from OPEN to ENDED. It is signalled under the lock, and ENDED is set
 //     under the lock before the frame goes.
 //  3. The owner's wait for its children is claimed under the lock, by the last child to end or by an interrupt.
@@ -18,7 +19,7 @@ import Synchronization
 //     by itself when its last handle is released.
 //
 // The owner waits for its children even when it is cancelled: a child's closure may refer to objects on the owner's
-// stack.
+// stack. A child that was cancelled before it began has ended at once, also if its queue is blocked (JobStart.swift).
 
 /// Launches the children of a `co_scope` or `co_supervise`.
 ///
@@ -29,11 +30,13 @@ public final class Scope: @unchecked Sendable {
 
   let policy: Policy
   let lock = SpinLock()
-  @exclusivity(unchecked) private var first: ScopeChild?
+  @exclusivity(unchecked) private(set) var first: ScopeChild?
   @exclusivity(unchecked) private unowned(unsafe) var last: ScopeChild?
   /// The child that the one signal cancels next.
   @exclusivity(unchecked) private unowned(unsafe) var nextSignalled: ScopeChild?
-  @exclusivity(unchecked) private var pending = 0
+  @exclusivity(unchecked) var pending = 0
+  /// The number of ended children whose captures the owner will release.
+  @exclusivity(unchecked) var dropped = 0
   @exclusivity(unchecked) private(set) var hasEnded = false
   @exclusivity(unchecked) private var failure: (any Error)?
   /// The children that failed after the first failure, the latest first, linked by `next`.
@@ -57,7 +60,9 @@ public final class Scope: @unchecked Sendable {
 
   /// Launches a child, as ``co_launch(on:name:stack:start:file:line:_:)-(DispatchQueue?,_,_,_,_,_,_)`` does.
   ///
-  /// In a cancelled scope, the child's body never runs. Does not suspend. Traps if the scope has ended.
+  /// In a cancelled scope, the child's body never runs. If the scope ends before the child's queue has come to the
+  /// child, the coroutine of the scope releases the captures of the body. Does not suspend. Traps if the scope has
+  /// ended.
   @inlinable @discardableResult
   public func launch<Success: Sendable>(
     on queue: DispatchQueue? = nil,
@@ -83,13 +88,15 @@ public final class Scope: @unchecked Sendable {
     let child = ScopeChild(self, job)
     // From here on a cancellation by a sibling only sets the flag: the launch below starts the child.
     job.markEnqueued()
+    job.child = Unmanaged.passUnretained(child)
     lock.lock()
     if hasEnded { misuse("a scope was used after its co_scope or co_supervise had returned") }
     link(child)
     let isSignalled = frame.pointee.isSignalled.load(ordering: .relaxed)
     let reason = self.reason
     lock.unlock()
-    _ = job.completion.add(child, observes: false)
+    // A sibling's cancellation may have dropped the child by now.
+    if !job.completion.add(child, observes: false) { child.fire() }
     if isSignalled { job.cancel(reason ?? CancellationError()) }
     job.launch(.queued, on: queue)
   }
@@ -120,13 +127,30 @@ public final class Scope: @unchecked Sendable {
       signal(nil)
     }
     lock.lock()
+    pending -= 1
+    if !keeps(child) {
+      unlink(child)
+      if isLate {
+        child.next = lateFailures
+        lateFailures = child
+      }
+    }
+    wakeOwnerAndUnlock()
+  }
+
+  /// Takes a child out of the list.
+  ///
+  /// Called under the lock.
+  func unlink(_ child: ScopeChild) {
     if let previous = child.previous { previous.next = child.next } else { first = child.next }
     if let next = child.next { next.previous = child.previous } else { last = child.previous }
     if nextSignalled === child { nextSignalled = child.next }
     child.previous = nil
-    child.next = isLate ? lateFailures : nil
-    if isLate { lateFailures = child }
-    pending -= 1
+    child.next = nil
+  }
+
+  /// Leaves the lock, and wakes the owner if it waits for its children and none is pending any more.
+  func wakeOwnerAndUnlock() {
     var wakesOwner = false
     if pending == 0, let epoch = waiting { wakesOwner = owner.claim(epoch, WakeReason.delivered) }
     lock.unlock()
@@ -210,6 +234,10 @@ public final class Scope: @unchecked Sendable {
       guard let carrier = Carrier.current, let job = carrier.pointee.job else { return passedOn }
       lock.lock()
       guard pending > 0 else {
+        if dropped > 0 {
+          releaseDropped()
+          continue
+        }
         hasEnded = true
         let timers = stopTimers
         stopTimers = nil
@@ -254,6 +282,8 @@ final class ScopeChild: WaitCallback, @unchecked Sendable {
   // Sound because the links are under the scope's lock.
   let job: AnyJob
   let scope: Scope
+  /// Scope+Dropped.swift.
+  @exclusivity(unchecked) var captures = Captures.inBody
   @exclusivity(unchecked) var next: ScopeChild?
   @exclusivity(unchecked) unowned(unsafe) var previous: ScopeChild?
 
@@ -264,6 +294,7 @@ final class ScopeChild: WaitCallback, @unchecked Sendable {
   }
 
   override func fire() { scope.ended(self, failure) }
+  override func bodyWasReleased() { scope.capturesWereReleased(self) }
 
   /// The error that the job failed with, or nil if it succeeded or failed with its own cancellation.
   private var failure: (any Error)? {

@@ -1,11 +1,13 @@
 public import Dispatch
 import Synchronization
 
-/// Moves the coroutine to `queue`: it suspends, and continues on the scheduler of that queue.
+/// Moves the coroutine to `queue`: it suspends until that queue has come to it, and continues on the scheduler of that
+/// queue.
 ///
-/// If it is already on `queue`, it goes to the back of the ready queue. If the coroutine is cancelled before the
-/// switch, it throws and stays on its queue; if it is cancelled during the switch, it throws on the new queue. Throws
-/// ``CoroutineError/cannotPin`` inside ``co_pinned(_:)``, and ``CoroutineError/notInCoroutine`` outside a coroutine.
+/// If it is already on `queue`, it goes to the back of the ready queue. If the coroutine is cancelled before it has
+/// arrived, also by a deadline, it throws at once, on the queue where it was, although `queue` may be blocked. If it is
+/// cancelled as it arrives, it throws on the new queue. Throws ``CoroutineError/cannotPin`` inside ``co_pinned(_:)``,
+/// and ``CoroutineError/notInCoroutine`` outside a coroutine.
 @available(*, noasync, message: "use a Task that prefers a `CoroutineExecutor`")
 public func co_switch(to queue: DispatchQueue) throws {
   let (carrier, job) = try Carrier.requireJob()
@@ -15,16 +17,16 @@ public func co_switch(to queue: DispatchQueue) throws {
   if job.pointee.scheduler.load(ordering: .relaxed).toOpaque() == Unmanaged.passUnretained(destination).toOpaque() {
     return try co_yield()
   }
-  Carrier.transfer(carrier, job, to: destination, holding: queue)
+  try Carrier.switchOver(carrier, job, to: destination, holding: queue)
   try job.checkCancelled()
 }
 
 /// Continues the running coroutine on the thread of a ``CoroutineHost``.
 ///
 /// Suspends, as `co_switch(to:)` to a queue does. If it is already there, it goes to the back of the ready queue. If
-/// the coroutine is cancelled before the switch, it throws and stays where it is; if it is cancelled during the switch,
-/// it throws on the host's thread. Throws ``CoroutineError/cannotPin`` inside ``co_pinned(_:)``, and
-/// ``CoroutineError/notInCoroutine`` outside a coroutine.
+/// the coroutine is cancelled before it has arrived, it throws where it was, although the host may be blocked; if it is
+/// cancelled as it arrives, it throws on the host's thread. Throws ``CoroutineError/cannotPin`` inside
+/// ``co_pinned(_:)``, and ``CoroutineError/notInCoroutine`` outside a coroutine.
 @available(*, noasync, message: "use a Task that prefers a `CoroutineExecutor`")
 public func co_switch(to host: HostedScheduler) throws {
   let (carrier, job) = try Carrier.requireJob()
@@ -35,6 +37,6 @@ public func co_switch(to host: HostedScheduler) throws {
     return try co_yield()
   }
   try Host.requireReal(job) { "the thread of a CoroutineHost" }
-  Carrier.transfer(carrier, job, to: destination, holding: nil)
+  try Carrier.switchOver(carrier, job, to: destination, holding: nil)
   try job.checkCancelled()
 }

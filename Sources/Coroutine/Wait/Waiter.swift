@@ -171,6 +171,15 @@ class WaitCallback: @unchecked Sendable {
 
   /// Called once, outside every lock, when the awaited event has happened.
   @usableFromInline func fire() {}
+
+  /// Whether `jobWillBeDropped` is to be called.
+  var preparesDrop: Bool { false }
+
+  /// Called, perhaps twice, before a job is settled that never runs, outside every lock.
+  func jobWillBeDropped() {}
+
+  /// Called when the captures of a job that never runs have been released, if this is the job's entry in its scope.
+  func bodyWasReleased() {}
 }
 
 extension UnsafeMutablePointer<Waiter> {

@@ -14,8 +14,8 @@ public struct Stall: Sendable, CustomStringConvertible {
   public let isTask: Bool
   /// How long the coroutine had kept the worker by then, at least.
   ///
-  /// This is the processor time that the thread has used, and the time for which it has slept in the kernel. The time for
-  /// which it has waited for a processor is no part of it.
+  /// This is the processor time that the thread has used, and the time for which it has slept in the kernel. The time
+  /// for which it has waited for a processor is no part of it.
   public let duration: Duration
   /// The name of the worker.
   public let worker: String

@@ -9,15 +9,17 @@ internal import CLinux
 //   (the rest)  it could have run, and had no processor, or the process was stopped
 //
 // The time between two looks counts as asleep if the thread is asleep at its end, and either has used no processor
-// meanwhile, so that it has not been awake at all, or was asleep at its beginning as well. The second rule counts a loop
-// of short sleeps, for which it is exact but for the waits for a processor in between.
+// meanwhile, so that it has not been awake at all, or was asleep at its beginning as well. The second rule counts a
+// loop of short sleeps, for which it is exact but for the waits for a processor in between.
 //
-// A thread that waits for a processor is not asleep for the kernel, so it never counts. The time between two looks counts
-// as at most `most`: a process that was stopped, and the whole machine, stand still for longer, and so does the watchdog.
+// A thread that waits for a processor is not asleep for the kernel, so it never counts. The time between two looks
+// counts as at most `most`: a process that was stopped, and the whole machine, stand still for longer, and so does the
+// watchdog.
 //
 // Where the kernel does not say whether a thread sleeps, because /proc is missing, a thread whose clock has not moved
-// counts as asleep for a tenth of the time; where the clock cannot be read, as computing for a tenth of the time. A thread that only lacks a processor gets one now and then, and its worker
-// then looks at its clock. So a call that blocks is noticed late there, and an innocent coroutine hardly ever.
+// counts as asleep for a tenth of the time; where the clock cannot be read, as computing for a tenth of the time. A
+// thread that only lacks a processor gets one now and then, and its worker then looks at its clock. So a call that
+// blocks is noticed late there, and an innocent coroutine hardly ever.
 //
 // What it costs: for a worker that the watchdog finds busy with one look at the clock, one system call to read the
 // thread's clock, and eight times in a threshold, if it used its processor only in part, three more (about 5 µs).

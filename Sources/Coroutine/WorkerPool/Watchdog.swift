@@ -202,7 +202,8 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
   /// thread. A read-modify-write, against `handleInterrupt`.
   var isSwitchedOut: Bool {
     let flags = pointee.flags.bitwiseOr(0, ordering: .acquiringAndReleasing).newValue
-    guard flags & JobFlags.staysThere == 0 else { return false }
+    // A coroutine that comes from another queue may arrive at any worker (SwitchEntry.swift).
+    guard flags & JobFlags.staysThere == 0 else { return flags & JobFlags.entry != 0 }
     return pointee.context.map { cco_is_parked(&$0.pointee.parked) } ?? true
   }
 }

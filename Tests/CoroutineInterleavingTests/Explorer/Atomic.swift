@@ -21,6 +21,11 @@ struct Atomic<Value>: ~Copyable, @unchecked Sendable {
     cell.deallocate()
   }
 
+  /// The address of one of its bytes, for `waitUntilZero`.
+  func byte(_ index: Int) -> UnsafePointer<UInt8> {
+    UnsafeRawPointer(cell).advanced(by: index).assumingMemoryBound(to: UInt8.self)
+  }
+
   /// The value, for checks: no operation of the algorithm.
   var now: Value { cell.pointee }
 

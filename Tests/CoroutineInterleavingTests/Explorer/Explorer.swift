@@ -112,6 +112,11 @@ final class Explorer {
     return gate.pointee == 0
   }
 
+  /// Waits until a byte of an `Atomic` is 0: stands for a loop of loads.
+  func waitUntilZero(_ byte: UnsafePointer<UInt8>, _ function: StaticString = #function) {
+    while byte.pointee != 0 { _ = wait(function, gate: byte, mayEnd: false) }
+  }
+
   private func switchAway(from thread: Int, _ gate: UnsafePointer<UInt8>?) {
     search.pointee.gates[thread] = gate
     upcoming = search.pointee.choose()

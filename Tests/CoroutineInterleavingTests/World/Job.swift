@@ -1,4 +1,5 @@
 internal import CCoroutine
+import Synchronization
 
 // What the shipped files about jobs name, as far as the models need it.
 
@@ -14,6 +15,9 @@ final class AnyJob {
   let parked = Gate()
   /// Opened by who resumes the job, where a virtual thread is its stack.
   let resumed = Gate()
+  var outlastsInspections = true
+  /// Called on such a job's thread when it has parked.
+  var left: () -> Void = {}
   /// Whether the stack is switched out.
   let switchedOut = Atomic<Bool>(false)
   /// What the job does on its stack until it first parks.
@@ -42,7 +46,24 @@ final class AnyJob {
 }
 
 extension UnsafeMutablePointer where Pointee == JobRecord {
-  func cancelScopes() { handle._withUnsafeGuaranteedRef { $0.look() } }
+  func cancelScopes() { for scope in scopesToCancel() { scope.cancel() } }
+
+  func scopesToCancel() -> [ScopeToCancel] {
+    handle._withUnsafeGuaranteedRef { $0.look() }
+    return []
+  }
+
+  var isCancellationVisible: Bool { cancellation() != nil }
+
+  func outlastInspection() {
+    if !handle._withUnsafeGuaranteedRef({ $0.outlastsInspections }) { return }
+    let flags = pointee.flags.bitwiseOr(0, ordering: .acquiringAndReleasing).newValue
+    guard flags & JobFlags.inspecting != 0 else { return }
+    // No model has more than one inspection at a time.
+    Explorer.current.unsafelyUnwrapped.waitUntilZero(pointee.flags.byte(2))
+  }
+
+  func moveDeadlines(to destination: Scheduler) {}
 
   @usableFromInline
   func cancellation() -> (any Error)? {
@@ -53,9 +74,14 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
 @usableFromInline
 struct StackSize {
   @usableFromInline var byteCount: Int { 1 }
+  static var standard: Self { Self() }
 }
 
 @usableFromInline struct CancelFrame {}
+/// No model has scopes.
+struct ScopeToCancel {
+  func cancel() {}
+}
 @usableFromInline final class LocalBinding {}
 @usableFromInline final class CancelReason {}
 

@@ -2,6 +2,8 @@ internal import CCoroutine
 
 // The part of Scheduler.swift that the shipped files of this target use.
 
+typealias Anchor = AnyObject
+
 /// A scheduler whose host is a virtual thread: a submitted drain opens that thread's gate.
 @usableFromInline
 final class Scheduler: @unchecked Sendable {
@@ -46,6 +48,14 @@ final class Scheduler: @unchecked Sendable {
     case .swiftJob: fatalError("no model enqueues a Swift job on a scheduler")
     }
   }
+
+  let isImmortal = true
+  /// The pins, less those that were given up.
+  var pins = 0
+  func pin(_ anchor: AnyObject?) { pins += 1 }
+  func unpin() { pins -= 1 }
+  func register(_ job: JobRef, holding anchor: AnyObject?) { job.pointee.home = Unmanaged.passUnretained(self) }
+  func unregister(_ job: JobRef) {}
 
   /// No model has a body of co_isolated.
   func runStarted(by job: JobRef, _ body: () -> Void) { body() }

@@ -8,7 +8,8 @@ import Testing
 
 /// The rules of co_pinned; the ways in which a coroutine changes its thread are in WorkerPool/KeptThreadTests.swift.
 ///
-/// Threads are compared by `gettid`: the C library promises the compiler that `pthread_self` returns one value for ever.
+/// Threads are compared by `gettid`: the C library promises the compiler that `pthread_self` returns one value for
+/// ever.
 @Suite("co_pinned", .timeLimit(.minutes(5)))
 struct PinnedTests {
   @Test func `returns the value of its body, and throws its error`() async throws {

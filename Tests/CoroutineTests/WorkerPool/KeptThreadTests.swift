@@ -211,7 +211,7 @@ struct KeptThreadTests {
         return currentTag
       }
       job.current = moved
-      while !moved.record.seemsWaiting { sched_yield() }
+      while moved.currentScheduler === worker || !moved.record.seemsWaiting { sched_yield() }
       // Its interrupt is already under way, so this sends no other one.
       moved.cancel()
       while !isOver.isRaised { sched_yield() }

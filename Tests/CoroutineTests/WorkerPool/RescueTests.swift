@@ -84,6 +84,16 @@ struct RescueTests {
     }
   }
 
+  @Test func `does not keep a coroutine that comes back from an actor's queue`() async throws {
+    let blocked = try await BlockedQueue()
+    let ledger = Ledger(on: blocked.queue)
+    try await whileComputing(expects: "()") {
+      outcome { try co_isolated(ledger) { $0.balance += 1 } }
+    } then: { _ in
+      startThread { blocked.release() }
+    }
+  }
+
   @Test func `does not keep handlers that are attached there from running, in their order`() async throws {
     let order = Locked<[Int]>([])
     let all = Flag()

@@ -1,0 +1,72 @@
+public import Synchronization
+
+// The start of a job against its cancellation. A job that was cancelled before it began ends at once, although its
+// queue may be blocked: its body never ran, so nothing has to wait for the queue.
+//
+// States of a job, in the bits `begun` and `cancelled` of its flags
+//
+//              claimBegin (the job's carrier)
+//   UNBEGUN ----------------------------------> BEGUN      `begun`; a cancellation is thrown by the body's waits
+//      |
+//      +--------------------------------------> DROPPED    `cancelled` without `begun`, for ever
+//              claimCancel (any thread)
+//
+// Invariants
+//  1. Each of the two is one atomic operation on the flags, and sees the bit of the other: `claimBegin` sets `begun`
+//     only where `cancelled` is clear, and `claimCancel` returns whether `begun` was clear. So a job is BEGUN or
+//     DROPPED, and both sides know which of the two. No bit is cleared.
+//  2. The thread that drops a job settles it, with the reason of the cancellation (AnyJob.cancel, AnyJob.refuse). All
+//     who wait for it go on: coroutines that join it, its scope, Tasks, threads, observers.
+//  3. What is left of a dropped job stays where it is: its entry in a queue (an inbox, a ready queue, a launch stack, a
+//     world's list), the runtime's reference, the registration with its scheduler, and what it has inherited. Only the
+//     carrier of that queue may take the entry out. When it comes to the entry, it treats the job as any other, on a
+//     stack or without one (AnyJob.fail): it finds that the job is dropped, does what is left to do, and gives up the
+//     reference. It may also come before the job is settled. Then it settles it, with the same error, and the second
+//     attempt has no effect. So ordering, stealing, rescue and worlds have no case for dropped jobs, and nothing is
+//     released twice or forgotten: one entry, one reference.
+//
+// The captures of a body that never runs. Releasing them may run foreign code, so `cancel` does not release them: it is
+// called on any thread, also by code that holds locks, and by the watchdog. Two parties may release them:
+//   the queue    when it comes to the entry;
+//   the scope    of a child: when all children have ended, the coroutine of the scope releases what is left, before the
+//                scope ends. So nothing that a child has captured outlives its scope (Scope+Dropped.swift).
+// `takeBody` decides which of the two does it: a bit that each of them sets by a read-modify-write. No other thread
+// accesses the body: a job that is DROPPED does not run it.
+
+extension UnsafeMutablePointer where Pointee == JobRecord {
+  /// Begins the job unless it was cancelled; returns the flags that have decided, without `begun`.
+  ///
+  /// Called once, on the job's own carrier. Relaxed: the bit publishes nothing.
+  @inlinable @inline(__always)
+  func claimBegin() -> UInt32 {
+    var flags = pointee.flags.load(ordering: .relaxed)
+    while flags & JobFlags.cancelled == 0 {
+      let (isClaimed, seen) = pointee.flags.compareExchange(
+        expected: flags,
+        desired: flags | JobFlags.begun,
+        ordering: .relaxed
+      )
+      if isClaimed { break }
+      flags = seen
+    }
+    return flags
+  }
+
+  /// Cancels the job, and returns whether that has dropped it; then the caller settles it.
+  ///
+  /// Any thread. Called once: by the thread that has set the reason.
+  func claimCancel() -> Bool {
+    let old = pointee.flags.bitwiseOr(JobFlags.cancelled, ordering: .acquiringAndReleasing).oldValue
+    return old & (JobFlags.begun | JobFlags.cancelled) == 0
+  }
+
+  /// Whether the body never runs.
+  var isDropped: Bool {
+    pointee.flags.load(ordering: .acquiring) & (JobFlags.cancelled | JobFlags.begun) == JobFlags.cancelled
+  }
+
+  /// Returns true to one caller, who releases the body of a dropped job.
+  func takeBody() -> Bool {
+    pointee.flags.bitwiseOr(JobFlags.bodyTaken, ordering: .acquiringAndReleasing).oldValue & JobFlags.bodyTaken == 0
+  }
+}

@@ -1,0 +1,187 @@
+internal import CCoroutine
+import Synchronization
+
+// A coroutine that changes its scheduler (co_switch, co_isolated). The queue that it wants to go to may be blocked. So
+// the coroutine stays where it is until that queue has come to it: it waits, on its own scheduler, and a cancellation
+// or a deadline ends this wait as any other. In the queue of the destination an entry stands for it.
+//
+//   the coroutine, on its scheduler                      the entry, at the destination
+//   the wait begins; parks
+//   switched out: its carrier sends the entry ---------> inbox, ready queue
+//   waits                                                the drain comes to the entry: claims the wait
+//     claimed by a cancellation: continues here,           won: takes the coroutine over, and resumes it at once
+//     and throws                                           lost: drops the entry
+//
+// Invariants
+//  1. The claim of the wait decides (Waiter.swift). So the coroutine continues on one of the two schedulers. The entry
+//     holds the job's object, because the job may have ended when the drain of a blocked queue comes to the entry.
+//  2. The entry is sent after the coroutine is switched out (`Carrier.leaving`). So the destination, which resumes it,
+//     finds its stack parked. The carrier that sends it does not touch the job, which another thread may have resumed
+//     by then: the entry has all that is needed.
+//  3. The drain claims the wait when it takes the entry out of its ready queue, and resumes the coroutine next. So no
+//     other work of the destination comes between: a coroutine that was claimed does not wait for that queue.
+//  4. The destination is pinned from before the wait until the drain has come to the entry, and no longer than that. So
+//     the queue lives as long as the entry is in it.
+//  5. A record in the entry is what the queues link, as if it were the job. It is marked as foreign
+//     (ImmediateStart.swift), with `JobFlags.entry` beside it. So each path that looks at `foreign` before it resumes a
+//     job, which all do, leaves it to the driver, and `jobToResume` finds the entry there. Its stack class fits no
+//     stack. It is not a live job: it is not registered, has no object around it, and nobody cancels it.
+//
+// Deadlines. Their timers are in the wheel of the scheduler on which the coroutine waits, where they must fire. They
+// move after the coroutine has arrived, on its own stack, which holds the old scheduler until then.
+//
+// A cancellation that is on its way. The drain does not take over a coroutine to which a cancellation is visible: the
+// interrupt, which is sent after the flags are set, ends the wait (Interrupt.swift). As for a value, `claim` sees that
+// for a cancelled job. For a frame that is signalled, and is not behind a shield, `isCancelled` does.
+//
+// Frames. The old scheduler may be about to inspect the frames of the waiting coroutine. It has found the wait
+// unclaimed, and added to `inspecting` before that. `outlastInspection` reads `inspecting` by a read-modify-write after
+// the claim: either it sees that count, and waits until it is zero, or the inspector sees the claim (Interrupt.swift).
+// An inspection is some loads long. A watchdog marks the job as foreign instead; then the drain leaves the job to it
+// (`deferIfForeign`).
+
+/// What stands in the queue of a scheduler for a coroutine that is about to continue there.
+class SwitchEntry: @unchecked Sendable {
+  // Sound because everything is set before the entry is sent, and used by the drain that has taken it out.
+  // The first property, so that the record leads to the entry.
+  @exclusivity(unchecked) private var recordStorage: JobRecord
+  final let job: AnyJob
+  final let destination: Unmanaged<Scheduler>
+  /// The wait that the arrival ends.
+  @exclusivity(unchecked) final var epoch = WaitEpoch(word: 0)
+
+  init(_ job: JobRef, to destination: Scheduler) {
+    self.job = job.handle.takeUnretainedValue()
+    self.destination = .passUnretained(destination)
+    let label = job.label.pointee
+    recordStorage = JobRecord(scheduler: self.destination, stack: .standard, launchSite: label.launchSite)
+    checkAddress(record, of: &recordStorage)
+    record.pointee.label.id = label.id
+    record.pointee.stackClass = .max
+    record.pointee.flags.store(JobFlags.foreign | JobFlags.entry, ordering: .relaxed)
+  }
+
+  final var record: JobRef { propertyAddress(in: self, at: 0, as: JobRecord.self) }
+
+  /// The entry that a record belongs to, with the reference that its queue holds.
+  static func holding(_ record: JobRef) -> Unmanaged<SwitchEntry> { object(holding: UnsafeRawPointer(record), at: 0) }
+
+  /// Sends the entry, and gives its reference to the destination's queue.
+  ///
+  /// Called by the carrier that the coroutine has left.
+  final func send() { destination._withUnsafeGuaranteedRef { $0.send(.job(record)) } }
+
+  /// Whether the coroutine does not wait any more, or is about to be told of its cancellation.
+  final var isCancelled: Bool {
+    let record = job.record
+    let flags = record.pointee.flags.load(ordering: .acquiring)
+    if flags & JobFlags.needsCancellationCheck != 0, flags & JobFlags.shielded == 0 { return true }
+    return record.pointee.wait.load(ordering: .acquiring) != epoch.word
+  }
+
+  // MARK: For subclasses, called by the destination's drain, except for the last
+
+  /// Whether the coroutine may arrive now; if not, the entry is in another queue from here on, with its reference.
+  func mayArrive(at scheduler: Scheduler) -> Bool { true }
+
+  /// The drain has claimed the wait, and resumes the coroutine next.
+  func hasArrived(at scheduler: Scheduler) {}
+
+  /// The coroutine does not come.
+  func wasDropped(at scheduler: Scheduler) {}
+
+  /// The coroutine was cancelled, and does not wait any more; called on its own carrier.
+  func wasCancelled() {}
+}
+
+extension JobRef {
+  /// Whether a record in a queue is an entry.
+  var isEntry: Bool { pointee.flags.load(ordering: .relaxed) & JobFlags.entry != 0 }
+}
+
+extension Scheduler {
+  /// Returns the job to resume for what was taken out of the ready queue; nil if another thread will resume it, or
+  /// nothing has to be.
+  ///
+  /// Called by the drain.
+  @inline(__always)
+  func jobToResume(_ job: JobRef) -> JobRef? {
+    job.pointee.flags.load(ordering: .acquiring) & JobFlags.foreign == 0 ? job : jobToResume(foreign: job)
+  }
+
+  @inline(never)
+  private func jobToResume(foreign job: JobRef) -> JobRef? {
+    guard job.isEntry else { return deferIfForeign(job, JobFlags.deferredWake) ? nil : job }
+    guard let arrived = arrive(SwitchEntry.holding(job)) else { return nil }
+    return deferIfForeign(arrived, JobFlags.deferredWake) ? nil : arrived
+  }
+
+  /// Takes over the coroutine of an entry that the drain has come to; returns nil if it does not come.
+  private func arrive(_ held: Unmanaged<SwitchEntry>) -> JobRef? {
+    var arrived: JobRef?
+    let isDone = held._withUnsafeGuaranteedRef { entry in
+      let job = entry.job.record
+      if !entry.isCancelled {
+        guard entry.mayArrive(at: self) else { return false }
+        if job.claim(entry.epoch, WakeReason.delivered) { arrived = job }
+      }
+      if let arrived {
+        takeOver(arrived)
+        entry.hasArrived(at: self)
+      } else {
+        entry.wasDropped(at: self)
+      }
+      entry.destination._withUnsafeGuaranteedRef { $0.unpin() }
+      return true
+    }
+    if isDone { held.release() }
+    return arrived
+  }
+
+  /// Takes over a job whose wait the caller has claimed, and the reference that its record holds.
+  private func takeOver(_ job: JobRef) {
+    job.outlastInspection()
+    let old = job.pointee.home
+    if !isImmortal { _ = Unmanaged.passRetained(self) }
+    let oldScheduler = old.takeUnretainedValue()
+    oldScheduler.unregister(job)
+    register(job, holding: nil)
+    job.pointee.move.withLock { job.pointee.scheduler.store(Unmanaged.passUnretained(self), ordering: .releasing) }
+    // The coroutine holds it until its deadlines have moved.
+    if !oldScheduler.isImmortal { old.release() }
+  }
+}
+
+extension Carrier {
+  /// Suspends the running job until `destination` has come to it, and continues it there; `anchor` is that scheduler's,
+  /// if the caller has it.
+  ///
+  /// If the job is cancelled before that, it continues on its own scheduler, and throws.
+  static func switchOver(
+    _ carrier: UnsafeMutablePointer<Carrier>,
+    _ job: JobRef,
+    to destination: Scheduler,
+    holding anchor: Anchor?
+  ) throws {
+    try switchOver(carrier, SwitchEntry(job, to: destination), holding: anchor)
+  }
+
+  /// The same with an entry, which was made for the running job and this wait.
+  static func switchOver(
+    _ carrier: UnsafeMutablePointer<Carrier>,
+    _ entry: SwitchEntry,
+    holding anchor: Anchor?
+  ) throws {
+    let job = entry.job.record
+    // Retained, because the job may be the last one that keeps it alive.
+    let old = job.pointee.scheduler.load(ordering: .relaxed).takeUnretainedValue()
+    entry.destination._withUnsafeGuaranteedRef { $0.pin(anchor) }
+    try WaitQueue.park(carrier, job, .queue) { epoch in
+      entry.epoch = epoch
+      carrier.pointee.leaving = UInt(bitPattern: Unmanaged.passRetained(entry).toOpaque()) | leavingEntry
+    } withdraw: {
+      entry.wasCancelled()
+    }
+    withExtendedLifetime(old) { entry.destination._withUnsafeGuaranteedRef { job.moveDeadlines(to: $0) } }
+  }
+}

@@ -1,0 +1,232 @@
+import CoroutineTesting
+import Dispatch
+import Testing
+
+@testable import Coroutine
+
+/// Each test waits for the end of the switch while the other queue is blocked.
+@Suite("co_switch to a queue that is blocked", .timeLimit(.minutes(5)))
+struct SwitchBlockedTests {
+  @Test(.tags(.realClock), arguments: Ending.allCases)
+  func `the coroutine that is cancelled throws where it was, and may go on there`(_ ending: Ending) async throws {
+    let homes: [DispatchQueue?] = [taggedQueue("home"), nil]
+    for home in homes {
+      let blocked = try await BlockedQueue()
+      let isSwitching = Flag()
+      let job = co_launch(on: home) {
+        let seen = outcome {
+          try ending.giveUp {
+            isSwitching.raise()
+            try co_switch(to: blocked.queue)
+          }
+        }
+        // Cancelled or not, it runs where it was.
+        return "\(seen) \(currentTag ?? "worker") \(co_shield { outcome { try co_yield() } })"
+      }
+      while !isSwitching.isRaised { await Task.yield() }
+      if ending == .jobCancel { job.cancel(Oops("job")) }
+      #expect(try await job.value == "\(ending.error) \(home == nil ? "worker" : "home") ()")
+      try await blocked.releaseAndSettle()
+    }
+  }
+
+  @Test func `the main queue`() async throws {
+    let blocked = try await BlockedQueue(.main)
+    let isSwitching = Flag()
+    let job = co_launch(on: taggedQueue("home")) {
+      isSwitching.raise()
+      return "\(outcome { try co_switch(to: .main) }) \(currentTag ?? "nowhere")"
+    }
+    while !isSwitching.isRaised { await Task.yield() }
+    job.cancel()
+    #expect(try await job.value == "CancellationError home")
+    try await blocked.releaseAndSettle()
+  }
+
+  @Test func `the loop of another library, and from there`() async throws {
+    let loop = Loop()
+    let host = HostedScheduler(loop)
+    let isBlocked = Gate()
+    let release = DispatchSemaphore(value: 0)
+    let fromThere = co_launch(on: host) {
+      let blocked = taggedQueue("blocked")
+      blocked.suspend()
+      defer { blocked.resume() }
+      let seen = outcome { try co_timeout(.milliseconds(5)) { try co_switch(to: blocked) } }
+      return "\(seen) \(loop.isCurrentForCoroutines)"
+    }
+    #expect(try await fromThere.value == "TimeoutError true")
+    loop.execute {
+      isBlocked.open()
+      release.wait()
+    }
+    try await isBlocked.value
+    let seen = try await onCoroutine(on: taggedQueue("home")) {
+      "\(outcome { try co_timeout(.milliseconds(5)) { try co_switch(to: host) } }) \(currentTag ?? "nowhere")"
+    }
+    #expect(seen == "TimeoutError home")
+    release.signal()
+  }
+
+  @Test func `a queue whose coroutine blocks its thread, when the other one is ready behind it`() async throws {
+    let away = taggedQueue("away")
+    away.suspend()
+    let (isInside, release) = (Gate(), DispatchSemaphore(value: 0))
+    let blocker = co_launch(on: away) {
+      isInside.open()
+      release.wait()
+    }
+    let isSwitching = Flag()
+    let home = taggedQueue("home")
+    let job = co_launch(on: home) {
+      isSwitching.raise()
+      return "\(outcome { try co_switch(to: away) }) \(currentTag ?? "nowhere")"
+    }
+    while !isSwitching.isRaised { await Task.yield() }
+    // The coroutine has left its queue, so its entry is behind the blocker.
+    try await onBlock(of: home) {}
+    away.resume()
+    try await isInside.value
+    job.cancel()
+    #expect(try await job.value == "CancellationError home")
+    release.signal()
+    try await blocker.value
+  }
+
+  @Test func `a later switch of the same coroutine arrives, and the given up one does not`() async throws {
+    let blocked = try await BlockedQueue()
+    let isLast = Flag()
+    let job = co_launch(on: taggedQueue("home")) {
+      var seen: [String] = []
+      for _ in 0..<3 {
+        seen.append(outcome { try co_timeout(.milliseconds(2)) { try co_switch(to: blocked.queue) } })
+        seen.append(currentTag ?? "")
+      }
+      isLast.raise()
+      try co_switch(to: blocked.queue)
+      return seen + [currentTag ?? ""]
+    }
+    while !isLast.isRaised { await Task.yield() }
+    blocked.release()
+    let refused = Array(repeating: ["TimeoutError", "home"], count: 3).flatMap { $0 }
+    #expect(try await job.value == refused + ["blocked"])
+  }
+
+  @Test func `the coroutine may have ended when the queue comes to it`() async throws {
+    let blocked = try await BlockedQueue()
+    let released = Gate()
+    do {
+      let held = Tracked { released.open() }
+      let job = co_launch(on: taggedQueue("home")) {
+        defer { held.use() }
+        return outcome { try co_timeout(.milliseconds(2)) { try co_switch(to: blocked.queue) } }
+      }
+      #expect(try await job.value == "TimeoutError")
+    }
+    try await released.value
+    try await blocked.releaseAndSettle()
+  }
+
+  @Test func `coroutines arrive in the order of their switches and launches`() async throws {
+    let away = taggedQueue("away")
+    away.suspend()
+    let trace = Trace()
+    try await onCoroutine(on: taggedQueue("home")) {
+      for number in 0..<8 {
+        if number.isMultiple(of: 2) {
+          co_launch {
+            try co_switch(to: away)
+            trace("\(number)")
+          }
+          try co_yield()
+        } else {
+          co_launch(on: away) { trace("\(number)") }
+        }
+      }
+    }
+    away.resume()
+    while trace.count < 8 { await Task.yield() }
+    #expect(trace.all == (0..<8).map { "\($0)" })
+  }
+
+  @Test(.tags(.realClock)) func `a deadline that began before the switch ends waits after it`() async throws {
+    let seen = try await onCoroutine(on: taggedQueue("home")) {
+      let seen = outcome {
+        try co_timeout(.milliseconds(20)) {
+          try co_switch(to: taggedQueue("away"))
+          try co_delay(.seconds(600))
+        }
+      }
+      return "\(seen) \(currentTag ?? "nowhere")"
+    }
+    #expect(seen == "TimeoutError away")
+  }
+
+  @Test func `the old queue may be released when its only coroutine has left, under a deadline`() async throws {
+    let (isThere, go) = (Gate(), Gate())
+    weak var home: DispatchQueue?
+    let job: Job<String>
+    do {
+      let queue = DispatchQueue(label: "coroutine.tests.left")
+      home = queue
+      job = co_launch(on: queue) {
+        try co_timeout(.seconds(600)) {
+          try co_switch(to: taggedQueue("away"))
+          isThere.open()
+          try go.pass()
+          return currentTag ?? ""
+        }
+      }
+    }
+    try await isThere.value
+    while home != nil { await Task.yield() }
+    go.open()
+    #expect(try await job.value == "away")
+  }
+
+  @Test func `a coroutine that started immediately on another thread`() async throws {
+    let blocked = try await BlockedQueue()
+    let job = co_launch(on: taggedQueue("home"), start: .immediate) {
+      "\(outcome { try co_switch(to: blocked.queue) }) \(currentTag ?? "nowhere")"
+    }
+    job.cancel()
+    #expect(try await job.value == "CancellationError home")
+  }
+
+  @Test func `the dump says what the coroutine waits for`() async throws {
+    let blocked = try await BlockedQueue()
+    let job = co_launch(on: taggedQueue("home"), name: "moving house") { try co_switch(to: blocked.queue) }
+    while !CoroutineRuntime.dump().contains("\"moving house\" waiting to continue on another queue") {
+      await Task.yield()
+    }
+    blocked.release()
+    try await job.value
+  }
+
+  @Test(arguments: [Ending.deadline, .jobCancel, .scopeCancel])
+  func `in every order, the coroutine continues on one of the two queues`(_ ending: Ending) throws {
+    let outcomes = Locked<Set<String>>([])
+    let found = explore(.exhaustive(preemptions: 2)) {
+      let (near, far) = (taggedQueue("near"), taggedQueue("far"))
+      // Keeps the far queue for a while.
+      co_launch(on: far) { co_point() }
+      let where_ = Locked("")
+      let job = co_launch(on: near) {
+        let home = CoroutineExecutor.current
+        defer { where_.current = CoroutineExecutor.current == home ? "near" : "far" }
+        try ending.giveUp {
+          if ending == .deadline { try co_delay(.milliseconds(20)) }
+          if ending == .scopeCancel { try co_delay(.milliseconds(5)) }
+          try co_switch(to: far)
+        }
+      }
+      if ending == .jobCancel { co_launch { job.cancel(Oops("job")) } }
+      let seen = outcome { try job.join() }
+      outcomes.withLock { _ = $0.insert("\(seen) \(where_.current)") }
+    }
+    #expect(found.failure == nil, "\(found.failure.map { "\($0)" } ?? "")")
+    let error = ending.error
+    #expect(outcomes.current.isSubset(of: ["() far", "\(error) near", "\(error) far", "\(error) "]))
+    #expect(ending == .deadline || outcomes.current.contains("() far"))
+  }
+}
