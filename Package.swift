@@ -2,7 +2,7 @@
 import Foundation
 import PackageDescription
 
-// Four environment variables and four traits change what this manifest says. All are off unless asked for, so that a
+// Five environment variables and four traits change what this manifest says. All are off unless asked for, so that a
 // package which depends on the product Coroutine builds only CCoroutine and Coroutine, and fetches no other package.
 //   CO_WERROR   set: warnings are errors, in C, C++ and Swift. For this repository's own checks: a warning that a later
 //               compiler invents must not break those who depend on the package.
@@ -151,6 +151,11 @@ let package = Package(
     // Programs that tests start.
     .executableTarget(name: "BlockedSignals", dependencies: ["Coroutine"], path: "Tests/BlockedSignals"),
     .executableTarget(name: "CountedWaits", dependencies: ["Coroutine"], path: "Tests/CountedWaits"),
+    .executableTarget(
+      name: "Forks",
+      dependencies: ["CoroutineNet", "Coroutine", "CCoroutine", "CTestSupport"],
+      path: "Tests/Forks"
+    ),
     .executableTarget(name: "NoDescriptors", dependencies: ["Coroutine"], path: "Tests/NoDescriptors"),
     .testTarget(name: "CCoroutineTests", dependencies: ["CCoroutine", "CTestSupport", "CExceptions"]),
     .testTarget(
@@ -161,7 +166,7 @@ let package = Package(
       name: "CoroutineTests",
       dependencies: [
         "Coroutine", "CoroutineTesting", "CCoroutine", "CLinux", "CTestSupport", "CExceptions", "CountedWaits",
-        "NoDescriptors", "BlockedSignals",
+        "NoDescriptors", "BlockedSignals", "Forks",
       ]
     ),
     .testTarget(name: "CoroutineTestingTests", dependencies: ["CoroutineTesting", "CoroutineNet", "Coroutine"]),

@@ -20,6 +20,10 @@ final class UnixPath: Sendable {
   private let address: SocketAddress
   /// The inode of the file after the bind; 0 before the bind and after the removal.
   private let inode = Atomic<UInt64>(0)
+  /// The process that has bound the file.
+  ///
+  /// A forked child has a copy of this object and of the socket; the file belongs to the process that made it.
+  private let owner = Atomic<pid_t>(0)
 
   init?(_ address: SocketAddress, unlinks: Bool) {
     guard unlinks, case .unix(let bytes) = address.storage, let first = bytes.first, first != 0 else { return nil }
@@ -73,13 +77,15 @@ final class UnixPath: Sendable {
   }
 
   /// Stores the inode of the file that the bind has created.
-  func remember() { inode.store(socketInode() ?? 0, ordering: .relaxed) }
+  func remember() {
+    owner.store(getpid(), ordering: .relaxed)
+    inode.store(socketInode() ?? 0, ordering: .relaxed)
+  }
 
   /// Removes the file, once, if it is still the file that the bind created.
   func remove() {
     let mine = inode.exchange(0, ordering: .relaxed)
-    // In a forked child the file belongs to the parent.
-    guard mine != 0, !WatchedDescriptor.isForkedChild, socketInode() == mine else { return }
+    guard mine != 0, owner.load(ordering: .relaxed) == getpid(), socketInode() == mine else { return }
     unlink(path)
   }
 }

@@ -42,6 +42,7 @@ static pid_t fork_limited(unsigned seconds, bool keeps_sockets) {
 }
 
 int cts_fork(unsigned seconds) { return fork_limited(seconds, false); }
+int cts_fork_with_sockets(unsigned seconds) { return fork_limited(seconds, true); }
 
 int cts_end_of(int child) {
   if (child < 0) return -1000;

@@ -76,6 +76,13 @@ typedef struct cco_thread_words {
   void *_Nullable no_state[2];     ///< stand in for the words of a Task or of C++ exceptions where those were not found
 } cco_thread_words;
 
+/// What a forked child may use.
+typedef enum cco_fork : uint32_t {
+  CCO_NOT_FORKED = 0,     ///< no child; or one that has begun to use the runtime, and is like any process since
+  CCO_FORKED_UNUSED = 1,  ///< a child of a process that had not used the runtime: it may begin
+  CCO_FORKED_USED = 2,    ///< a child of a process that had: it may not
+} cco_fork;
+
 /// What start-up found out. Written once by `cco_start`, read-only afterwards; offsets are from the thread pointer.
 typedef struct cco_runtime_facts {
   intptr_t words_offset;        ///< of this thread's cco_thread_words
@@ -88,14 +95,31 @@ typedef struct cco_runtime_facts {
   uint32_t refuses_tasks;       ///< non-zero: a coroutine must not wait while it runs inside of a Task (hazard 14)
   uint32_t reconciles;          ///< non-zero: this processor stalls on a changed MXCSR, so switches reconcile it;
                                 ///< decided by CPUID, or by the environment variable COROUTINE_RECONCILE (0 or 1)
-  uint32_t forked;              ///< non-zero: a forked child, in which no thread runs coroutines (Fork.c)
+  uint32_t forked;              ///< a cco_fork (Fork.c)
+  uint32_t used;                ///< bits of cco_use: what this process has begun to use, and may go on with (Fork.c)
 } cco_runtime_facts;
-// Sound because only cco_start writes it, once, before the first context exists; and `forked` a child's only thread,
-// inside of fork. (The attribute is for Swift's eyes.)
+// Sound because only cco_start writes it, once, before the first context exists; `forked` a child's only thread, inside
+// of fork, and later the child's first use; and `used` is atomic. (The attribute is for Swift's eyes.)
 extern cco_runtime_facts cco_facts __attribute__((swift_attr("nonisolated(unsafe)")));
 
 /// Finds out all of `cco_facts`. Idempotent, thread-safe; every function below that makes a context calls it.
 void cco_start(void);
+
+/// What is not in a forked child any more once it has been used: threads, timers, and work that waits for them. Stacks,
+/// generators and locks are.
+typedef enum cco_use : uint32_t {
+  CCO_USES_THREADS = 1,  ///< threads of the library: the worker pool, blocking calls, signals
+  CCO_USES_QUEUES = 2,   ///< Dispatch
+} cco_use;
+
+/// Whether this process uses `what` already: one load.
+static inline __attribute__((always_inline)) bool cco_uses(cco_use what) {
+  return __builtin_expect((__atomic_load_n(&cco_facts.used, __ATOMIC_RELAXED) & (uint32_t)what) != 0, 1);
+}
+
+/// Called before the first use, before any lock is taken or object made that a child could inherit half done. Returns
+/// false in a forked child that may not use `what`. Any thread.
+bool cco_begin_use(cco_use what);
 
 /// The thread pointer, read anew at each use: `volatile` keeps the compiler from reusing one over a switch.
 static inline __attribute__((always_inline)) char *cco_thread_pointer(void) {

@@ -91,13 +91,16 @@ public final class HostedScheduler: Sendable {
 
   /// Creates the scheduler of `host`, and retains the host.
   public init(_ host: some CoroutineHost) {
+    ForkedChild.noteUse()
     let driver = LoopHost(host)
     scheduler = Scheduler(host: driver, anchor: nil, pool: nil)
     driver.scheduler = scheduler
   }
 
   /// The scheduler for a launch here, with a reference for the job's record.
-  var forLaunch: Unmanaged<Scheduler> { (ForkedChild.isHere ? ForkedChild.scheduler : scheduler).forRecord() }
+  var forLaunch: Unmanaged<Scheduler> {
+    (ForkedChild.refuses(CCO_USES_THREADS) ? ForkedChild.scheduler : scheduler).forRecord()
+  }
 }
 
 /// Launches a coroutine on the thread of a ``CoroutineHost``.

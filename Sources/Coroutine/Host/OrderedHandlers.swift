@@ -20,6 +20,7 @@ final class OrderedHandlers: @unchecked Sendable {
   var isRunningHere: Bool { lock.withLock { thread.map { pthread_equal($0, pthread_self()) != 0 } ?? false } }
 
   func deliver(_ message: Inbox.Message) {
+    ForkedChild.noteUse()
     lock.lock()
     waiting.append(message)
     let mustStart = !isRunning

@@ -94,6 +94,7 @@ final class QueueHost: Host, @unchecked Sendable {
   static func scheduler(for queue: DispatchQueue) -> Scheduler {
     if let simulated = Host.simulated(queue) { return simulated }
     if let found = observed(queue.getSpecific(key: key)) { return found }
+    ForkedChild.noteUse()
     return creation.withLock {
       if let found = queue.getSpecific(key: key) { return found }
       let host = QueueHost(queue, releasesAnchor: true)

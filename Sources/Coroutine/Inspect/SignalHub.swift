@@ -50,7 +50,8 @@ enum SignalHub {
 
   /// Adds a handler; returns the reason if that is impossible.
   static func add(_ signal: Int32, _ handler: @escaping Handler) -> Refusal? {
-    lock.withLock {
+    ForkedChild.noteUse()
+    return lock.withLock {
       if !hasThread, case let code = startThread(), code != 0 { return .thread(code: code) }
       hasThread = true
       if entries[signal] == nil, clinux_handle_signal(signal) != 0 { return .signal(signal) }

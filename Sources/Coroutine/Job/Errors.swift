@@ -78,7 +78,10 @@ public enum CoroutineError: Error {
   /// ``co_pinned(_:)`` was called where the runtime owns no thread, as on a dispatch queue, or the coroutine would have
   /// to leave its thread inside of it.
   case cannotPin
-  /// This process is a forked child, which has none of the threads that run coroutines.
+  /// This process was forked after its parent had used the runtime, and has none of the threads that run coroutines.
+  ///
+  /// A child of a process that had launched nothing may launch. If the parent had used Dispatch or Tasks, and no
+  /// coroutines, launches on queues throw this error, and launches on the worker pool run.
   case afterFork
 
   /// The wait could never end, for an unspecified reason.

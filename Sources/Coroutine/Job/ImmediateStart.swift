@@ -20,9 +20,11 @@ import Synchronization
 
 extension AnyJob {
   final func runImmediately() {
-    if ForkedChild.isHere { return AnyJob.fail(record, CoroutineError.afterFork) }
     let outer = Carrier.current
     let home = record.pointee.scheduler.load(ordering: .relaxed)
+    if !cco_uses(CCO_USES_QUEUES), home._withUnsafeGuaranteedRef({ $0.refusesJobs }) {
+      return AnyJob.fail(record, CoroutineError.afterFork)
+    }
     let isForeign = outer?.pointee.scheduler?.toOpaque() != home.toOpaque()
     if isForeign { _ = record.pointee.flags.bitwiseOr(JobFlags.foreign, ordering: .relaxed) }
     cco_guard_thread()

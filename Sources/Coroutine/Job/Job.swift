@@ -98,7 +98,7 @@ public final class Job<Success: Sendable>: AnyJob, @unchecked Sendable {
       throw CoroutineError.wouldDeadlock(because: .blocksCoroutine)
     }
     if !completion.isSettled {
-      if ForkedChild.isHere, !currentScheduler.host.refusesJobs { throw CoroutineError.afterFork }
+      if ForkedChild.isHere, !currentScheduler.refusesJobs { throw CoroutineError.afterFork }
       if currentScheduler.isCurrent { throw CoroutineError.wouldDeadlock(because: .blocksOwnQueue) }
       try completion.blockThread { start() }
     }

@@ -33,7 +33,7 @@ public enum StartMode: Sendable {
 /// Launches a coroutine: runs `body` on its own guarded stack, on the scheduler of `queue`.
 ///
 /// Does not suspend, except that an immediate body runs until it first suspends; may be called anywhere. In a forked
-/// child the job fails with ``CoroutineError/afterFork`` before this returns.
+/// child of a process that had launched before, the job fails with ``CoroutineError/afterFork`` before this returns.
 ///
 /// The body sees the bindings that are current at the launch: those of every ``CoroutineLocal``, and task-locals as a
 /// Task sees them. Passing on CoroutineLocals, and the task-locals that the calling coroutine has itself inherited,
@@ -75,15 +75,19 @@ enum Launch {
   /// Returns the scheduler for a launch from here, with a reference for the job's record unless it is immortal.
   @usableFromInline
   static func scheduler(for queue: DispatchQueue?) -> Unmanaged<Scheduler> {
-    if let queue { return (ForkedChild.isHere ? ForkedChild.scheduler : QueueHost.scheduler(for: queue)).forRecord() }
+    if let queue {
+      if ForkedChild.refuses(CCO_USES_QUEUES) { return ForkedChild.scheduler.forRecord() }
+      return QueueHost.scheduler(for: queue).forRecord()
+    }
     if let job = Carrier.current?.pointee.job {
       let current = job.pointee.scheduler.load(ordering: .relaxed)
       return current._withUnsafeGuaranteedRef { $0.isImmortal } ? current : current.retain()
     }
     // The driver of a simulated world runs handlers and blocking bodies.
     if let simulated = Host.simulated(nil) { return simulated.forRecord() }
-    // No thread of a forked child is in a coroutine, so the check above covers launches inside a coroutine.
-    return (ForkedChild.isHere ? ForkedChild.scheduler : ownWorker ?? WorkerPool.shared.nextWorker()).forRecord()
+    // No thread of a child that is refused is in a coroutine, so the check above covers launches inside a coroutine.
+    if ForkedChild.refuses(CCO_USES_THREADS) { return ForkedChild.scheduler.forRecord() }
+    return (ownWorker ?? WorkerPool.shared.nextWorker()).forRecord()
   }
 
   /// The worker in whose drain the caller runs as code of a Task; nil if there is none, or if it is a spare worker.

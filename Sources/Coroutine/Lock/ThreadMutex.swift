@@ -21,7 +21,7 @@ import Synchronization
 /// - Not fair: a thread may take it again before one that has waited.
 /// - In a simulated world it never blocks, because a world has one thread, and a section is one step.
 /// - In a forked child, a lock that another thread of the parent held at the fork is held for ever: the child ends with
-///   a message after two seconds of waiting.
+///   a message after two seconds of waiting, or waits for ever if it has begun to use the runtime.
 public final class ThreadMutex<Value: ~Copyable>: @unchecked Sendable {
   // Sound because `value` is accessed by the holder of the lock only, and what goes in and out of it is `sending`.
   //

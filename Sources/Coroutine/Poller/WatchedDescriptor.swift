@@ -90,9 +90,6 @@ package final class WatchedDescriptor: @unchecked Sendable {
     if cco_facts.forked == 0 { WatchTable.give(use) }
   }
 
-  /// Whether this process is a forked child, whose files and epoll are the parent's.
-  package static var isForkedChild: Bool { ForkedChild.isHere }
-
   func direction(_ direction: Direction) -> ReadinessRef { direction == .reading ? use.record : use.record + 1 }
 
   // MARK: Use

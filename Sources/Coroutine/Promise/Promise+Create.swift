@@ -1,3 +1,4 @@
+internal import CCoroutine
 public import Dispatch
 
 // The creation of promises. Callbacks are in Promise+FromCallback.swift, and timers in Promise+Time.swift.
@@ -35,13 +36,15 @@ extension Promise {
 
   /// Runs `body` as a block of `queue`, where it may block, and returns a promise for its result or error.
   ///
-  /// If the promise is cancelled before the block begins, `body` never runs.
+  /// If the promise is cancelled before the block begins, `body` never runs. In a forked child whose parent had used
+  /// the runtime or Dispatch, the promise rejects with ``CoroutineError/afterFork``.
   public static func running(
     on queue: DispatchQueue,
     file: StaticString = #fileID,
     line: UInt = #line,
     _ body: @escaping @Sendable () throws -> Success
   ) -> Promise {
+    if ForkedChild.refuses(CCO_USES_QUEUES) { return .failure(CoroutineError.afterFork, file: file, line: line) }
     let promise = Promise(file: file, line: line)
     // The work is the block, which looks whether the promise is pending.
     promise.onCancel = {}
@@ -52,12 +55,15 @@ extension Promise {
   /// Runs async code as a Task, and returns a promise for its result or error.
   ///
   /// Cancelling the promise cancels the Task. The Task sees the current task-locals and ``CoroutineLocal`` bindings.
+  /// In a forked child whose parent had used the runtime or Dispatch, the promise rejects with
+  /// ``CoroutineError/afterFork``.
   public static func task(
     priority: TaskPriority? = nil,
     file: StaticString = #fileID,
     line: UInt = #line,
     _ operation: @escaping @Sendable () async throws -> Success
   ) -> Promise {
+    if ForkedChild.refuses(CCO_USES_QUEUES) { return .failure(CoroutineError.afterFork, file: file, line: line) }
     let task = SetOnce<Task<Void, Never>>()
     let cancel: @Sendable () -> Void = { task.value?.cancel() }
     return Promise(onCancel: cancel, file: file, line: line) { done in

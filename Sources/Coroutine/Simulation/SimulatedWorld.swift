@@ -95,6 +95,7 @@ package final class SimulatedWorld: @unchecked Sendable {
   package private(set) var endDump = ""
 
   package init(owner: AnyObject, policy: any WorldPolicy, seed: UInt64) {
+    ForkedChild.noteUse()
     self.owner = owner
     self.policy = policy
     self.seed = seed

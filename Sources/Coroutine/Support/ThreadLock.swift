@@ -22,8 +22,9 @@ import Synchronization
 // one atomic instruction more than a spin lock's. After an unlock, the memory of the lock may be freed before the
 // wake-up: the kernel then wakes no thread, or one that sleeps on a new lock at this address and checks it again.
 //
-// In a forked child the holder may be a thread of the parent, which does not exist here. A thread of a child waits for
-// a limited time, and then ends the process with the same message as a spin lock.
+// In a forked child the holder may be a thread of the parent, which does not exist here. Until its first use of the
+// runtime (Fork.c), a thread of a child waits for a limited time, and then ends the process with the same message as a
+// spin lock.
 struct ThreadLock: ~Copyable, Sendable {
   private let word = Atomic<UInt32>(0)
 

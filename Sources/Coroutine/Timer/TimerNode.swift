@@ -64,6 +64,7 @@ class TimerCall: @unchecked Sendable {
     let carrier = Carrier.current
     let current = carrier?.pointee.job?.pointee.scheduler.load(ordering: .relaxed) ?? carrier?.pointee.scheduler
     let simulated = (current?.takeUnretainedValue()).flatMap { $0.host.hasVirtualTime ? $0 : nil }
+    ForkedChild.noteUse()
     let scheduler = simulated ?? WorkerPool.shared.nextWorker()
     self.scheduler = Unmanaged.passUnretained(scheduler)
     let now = scheduler.clock

@@ -1,3 +1,4 @@
+internal import CCoroutine
 public import Dispatch
 import Synchronization
 
@@ -13,6 +14,7 @@ public func co_switch(to queue: DispatchQueue) throws {
   let (carrier, job) = try Carrier.requireJob()
   try job.checkCancelled()
   try job.requireMovable()
+  if ForkedChild.refuses(CCO_USES_QUEUES) { throw CoroutineError.afterFork }
   let destination = QueueHost.scheduler(for: queue)
   if job.pointee.scheduler.load(ordering: .relaxed).toOpaque() == Unmanaged.passUnretained(destination).toOpaque() {
     return try co_yield()

@@ -18,7 +18,10 @@ public final class WorkerPoolExecutor: TaskExecutor {
   private init() {}
 
   /// Enqueues a job of Swift Concurrency on the worker pool.
-  public func enqueue(_ job: consuming ExecutorJob) { WorkerPool.shared.enqueue(UnownedJob(job), viaShared: true) }
+  public func enqueue(_ job: consuming ExecutorJob) {
+    ForkedChild.noteUse()
+    WorkerPool.shared.enqueue(UnownedJob(job), viaShared: true)
+  }
 }
 
 extension WorkerPool: TaskExecutor {

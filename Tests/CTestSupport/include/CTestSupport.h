@@ -21,6 +21,9 @@ int cts_in_child_with_sockets(unsigned seconds, int (*body)(void *_Nullable argu
 /// Forks, as the functions above do, and returns in both processes: 0 in the child, its number in the parent, or -1.
 int cts_fork(unsigned seconds);
 
+/// The same with a child that keeps its copies of sockets.
+int cts_fork_with_sockets(unsigned seconds);
+
 /// Waits for the end of a child process, and returns what `cts_in_child` returns.
 int cts_end_of(int child);
 

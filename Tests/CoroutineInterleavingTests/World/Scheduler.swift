@@ -11,6 +11,7 @@ final class Scheduler: @unchecked Sendable {
   let inbox = Inbox()
   @usableFromInline let readyQueue: UnsafeMutablePointer<ReadyQueue>
   let index: UInt8
+  let refusesJobs = false
   let wasJustOffered = Atomic<Bool>(false)
   var stealBackoff = StealBackoff()
   /// Closed while no drain is submitted.
