@@ -75,11 +75,11 @@ extension Connection {
 
   /// Connects to a host by its name.
   ///
-  /// Suspends. The name is resolved on the blocking pool (``SocketAddress/resolve(_:port:)``). Then the addresses are
-  /// tried, IPv6 and IPv4 alternately, beginning with the family that the system prefers. An attempt begins 250 ms
-  /// after the previous one, or as soon as an attempt has failed. The first success is returned. The other attempts are
-  /// cancelled, and a connection that one of them has made nevertheless is closed. If the coroutine is cancelled, it
-  /// throws at once during the lookup; after that, it cancels every attempt, and throws when they have ended.
+  /// Suspends. The name is resolved by ``SocketAddress/resolve(_:port:)``. Then the addresses are tried, IPv6 and IPv4
+  /// alternately, beginning with the family that the system prefers. An attempt begins 250 ms after the previous one,
+  /// or as soon as an attempt has failed. The first success is returned. The other attempts are cancelled, and a
+  /// connection that one of them has made nevertheless is closed. If the coroutine is cancelled, it throws at once
+  /// during the lookup; after that, it cancels every attempt, and throws when they have ended.
   ///
   /// Of RFC 8305 ("happy eyeballs") these parts are implemented: interlacing the families (section 4, with the system's
   /// order within a family, RFC 6724), and staggered attempts with a fixed delay (section 5). These are not: separate

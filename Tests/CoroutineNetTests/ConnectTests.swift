@@ -203,49 +203,6 @@ struct ConnectTests {
     }
   }
 
-  /// Whether the resolver of the C library asks name servers, and so reads the file HOSTALIASES.
-  private static var asksNameServers: Bool {
-    guard let file = fopen("/etc/nsswitch.conf", "r") else { return false }
-    defer { fclose(file) }
-    var line = [CChar](repeating: 0, count: 1_000)
-    while fgets(&line, 1_000, file) != nil {
-      let words = String(decoding: line.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
-      if words.hasPrefix("hosts:") { return words.contains("dns") }
-    }
-    return false
-  }
-
-  @Test(.enabled(if: asksNameServers, "the resolver does not read HOSTALIASES"))
-  func `a lookup that blocks leaves its queue free, and a cancellation ends the wait at once`() async {
-    await #expect(processExitsWith: .success) {
-      // A lookup on the queue itself would block this test for ever.
-      alarm(100)
-      let pipe = freshPath("aliases")
-      mkfifo(pipe, 0o600)
-      // A resolver that opens the pipe waits there for its end.
-      setenv("HOSTALIASES", pipe, 1)
-      try await co_launch(on: DispatchQueue(label: "looking up")) {
-        let lookups = [
-          co_launch { _ = try SocketAddress.resolve("co-net-nowhere", port: 1) },
-          co_launch { _ = try Connection.connect(host: "co-net-nowhere", port: 1) },
-        ]
-        var writer: Int32 = -1
-        // Only if a resolver has opened it. This coroutine is on the queue of the lookups.
-        try until {
-          writer = open(pipe, O_WRONLY | O_NONBLOCK)
-          return writer >= 0
-        }
-        #expect(lookups.allSatisfy { !$0.isFinished })
-        for lookup in lookups { lookup.cancel() }
-        for lookup in lookups { #expect(throws: CancellationError.self) { try lookup.join() } }
-      }
-      .value
-      unlink(pipe)
-      // Without the resolver's threads, which still wait.
-      _exit(0)
-    }
-  }
-
   @Test func `a wait for a socket of the real world is declared in a world`() throws {
     let result = try World().run {
       let (one, other) = try World.outside { try Connection.pair() }

@@ -2,7 +2,7 @@ import Synchronization
 
 /// Runs blocking code on a thread of a separate pool, and returns its result or throws its error.
 ///
-/// For file access, DNS, databases, long computations. Suspends the calling coroutine, never its thread. The end of
+/// For file access, databases, long computations. Suspends the calling coroutine, never its thread. The end of
 /// `body` resumes the coroutine.
 ///
 /// - If the coroutine is cancelled, the call throws at once. A body that has not started is released by the calling
@@ -92,7 +92,7 @@ extension CoroutineRuntime {
 
 extension BlockingPool {
   /// Suspends the running coroutine until a thread of the pool has run `body`.
-  func run<Output: Sendable>(
+  package func run<Output: Sendable>(
     onUndelivered: (@Sendable (Output) -> Void)? = nil,
     _ body: sending @escaping () throws -> Output
   ) throws -> Output {

@@ -1,6 +1,7 @@
 import Dispatch
 
-// The threads of co_blocking: as many as are needed at once, up to a limit; first come, first served.
+// The threads of co_blocking: as many as are needed at once, up to a limit; first come, first served. Name lookups have
+// a pool of the same kind (CoroutineNet's Resolver).
 //
 // A thread of the pool:
 //
@@ -120,6 +121,11 @@ package final class BlockingPool: @unchecked Sendable {
     self.threadName = threadName
     self.start = start
     self.observe = observe
+  }
+
+  /// Creates a pool for another call than co_blocking, which is named in its errors and by its threads.
+  package convenience init(limit: Int, call: String, threadName: String) {
+    self.init(limit: limit, waitingLimit: Self.waitingLimit, call: call, threadName: threadName)
   }
 
   var counts: Counts {
