@@ -162,6 +162,25 @@ struct ServerTests {
     }
   }
 
+  @Test func `a cancellation that is not the handler's own is such an error as well`() async {
+    await #expect(processExitsWith: .success) {
+      let told = Promise<Void>()
+      CoroutineRuntime.onUnhandledError = { error, _ in if error is CancellationError { told.fulfill(()) } }
+      try await co_launch {
+        let server = try Running { _ in
+          let other = co_launch { try co_await(Promise<Void>()) }
+          other.cancel()
+          try other.join()
+        }
+        let client = try Connection.connect(to: server.address)
+        #expect(try client.readAll() == [])
+        try co_timeout(.seconds(20)) { try co_await(told) }
+        try server.stop()
+      }
+      .value
+    }
+  }
+
   @Test func `at the limit connections wait until one ends`() async throws {
     try await onCoroutine {
       var options = Server.Options()

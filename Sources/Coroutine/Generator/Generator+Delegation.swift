@@ -69,7 +69,9 @@ extension GeneratorRecord {
   /// Marks a failure as observed if it is the consumer's own cancellation, which the consumer gets in any case.
   private static func noteCancellation(_ record: GeneratorRef, _ consumer: GeneratorConsumer) {
     guard let failure = record.pointee.failure, let cancellation = consumer.job?.cancellation() else { return }
-    if addressOfBox(failure) == addressOfBox(cancellation) { record.pointee.isObserved = true }
+    if failure is CancellationError || addressOfBox(failure) == addressOfBox(cancellation) {
+      record.pointee.isObserved = true
+    }
   }
 
   /// Delegates to `inner` until `inner` has ended, now or before.

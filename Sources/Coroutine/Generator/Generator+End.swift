@@ -107,7 +107,7 @@ extension GeneratorRecord {
     // Still there if the body has never run.
     if let locals = record.pointee.locals { Unmanaged<LocalBinding>.fromOpaque(locals).release() }
     if let result = record.pointee.result { record.pointee.freeResult.unsafelyUnwrapped(result) }
-    if let failure = record.pointee.failure, !record.pointee.isObserved, !(failure is CancellationError) {
+    if let failure = record.pointee.failure, !record.pointee.isObserved {
       UnhandledErrors.handler(failure, "a generator made at \(record.pointee.label.launchSite.description)")
     }
   }

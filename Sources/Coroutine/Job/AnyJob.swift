@@ -165,11 +165,13 @@ public class AnyJob: @unchecked Sendable {
     }
   }
 
-  /// Reports the failure of a failed job, once, unless it has been observed or is a cancellation.
+  /// Reports the failure of a failed job, once, unless it has been observed or is the job's own cancellation.
+  ///
+  /// A CancellationError of a job that was not cancelled came from elsewhere, from a job that it joined for example.
   final func reportUnlessSeen() {
     if completion.pointee.isObserved.exchange(true, ordering: .acquiringAndReleasing) { return }
     let error = completion.pointee.failure.unsafelyUnwrapped
-    if !(error is CancellationError), !isOwnCancellation(error) { UnhandledErrors.report(error, in: summary) }
+    if !isOwnCancellation(error) { UnhandledErrors.report(error, in: summary) }
   }
 
   /// The identity of the job, for reports that may come after its end.

@@ -98,6 +98,13 @@ struct MainRun {
     // The job, not the scope, says whether the body has returned. A scope that was cancelled ends with that
     // cancellation, or without an error if this coroutine has seen the end of `main` before it.
     guard let stopped, let main else { return 0 }
-    return (try? main.join()) == nil ? 128 + stopped : 0
+    do {
+      try main.join()
+      return 0
+    } catch {
+      // A cancellation of something that the body has joined is a failure of the body.
+      guard main.isOwnCancellation(error) else { throw error }
+      return 128 + stopped
+    }
   }
 }

@@ -64,6 +64,21 @@ struct MainCoroutineTests {
     #expect(worldTime == .milliseconds(10))
   }
 
+  @Test(.inWorlds) func `a cancellation of something that the body has joined is its failure, also after a signal`()
+    throws
+  {
+    let arrivals = Channel<Int32>(1)
+    try arrivals.send(SIGTERM)
+    #expect(throws: CancellationError.self) {
+      try MainRun(arrivals, .seconds(10)).run {
+        while !co_isStopping { try co_yield() }
+        let other = co_launch { try waitForCancellation() }
+        other.cancel()
+        try other.join()
+      }
+    }
+  }
+
   @Test(.inWorlds, arguments: ExtremeDurationTests.endless + ExtremeDurationTests.passed)
   func `the time to finish may be of any length`(duration: Duration) throws {
     let arrivals = Channel<Int32>(1)
