@@ -320,6 +320,19 @@ static inline __attribute__((always_inline)) bool cco_try_retain(void *object) {
   return swift_tryRetain(object) != 0;
 }
 
+// A reference to a Swift object's memory alone: the object may have been in its deinit, and its memory stays readable.
+// As an `unowned` variable has it.
+extern void *swift_unownedRetain(void *object);
+extern void swift_unownedRelease(void *object);
+static inline __attribute__((always_inline)) void cco_retain_memory(void *object) { (void)swift_unownedRetain(object); }
+static inline __attribute__((always_inline)) void cco_release_memory(void *object) { swift_unownedRelease(object); }
+
+// Whether a Swift object has one strong reference and is not in its deinit. As `isKnownUniquelyReferenced` has it.
+extern bool swift_isUniquelyReferenced_nonNull_native(const void *object);
+static inline __attribute__((always_inline)) bool cco_has_one_reference(void *object) {
+  return swift_isUniquelyReferenced_nonNull_native(object);
+}
+
 /// Hazard 16: every retain before this line happens before every store after it. No instruction.
 ///
 /// LLVM's optimizer for Swift moves a retain down past stores, atomic ones included. After the store that gives up a

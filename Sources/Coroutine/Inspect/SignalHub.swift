@@ -11,7 +11,8 @@ import Glibc
 // signal that all other threads block is let in. The thread starts with the first handler, and lives as long as the
 // process.
 //
-// Handlers that want no more are dropped after the call. If an arrival finds only handlers that do not want it, the
+// Handlers that want no more are dropped after the call, or when another handler is added for the signal: a program may
+// ask for a signal very often that never arrives. If an arrival finds only handlers that do not want it, the
 // signal gets its former effect back, and is raised once more: it is not lost.
 //
 // The tables are accessed under `lock`. Handlers are called under no lock, by the hub's thread alone, one after the
@@ -26,6 +27,7 @@ enum SignalHub {
   private struct Entry {
     let number: UInt64
     let handler: Handler
+    let isWanted: Handler
   }
 
   private static let lock = ThreadLock()
@@ -49,16 +51,32 @@ enum SignalHub {
   }
 
   /// Adds a handler; returns the reason if that is impossible.
-  static func add(_ signal: Int32, _ handler: @escaping Handler) -> Refusal? {
+  ///
+  /// `isWanted`: whether the handler would take a signal; called on any thread.
+  static func add(_ signal: Int32, isWanted: @escaping Handler = { true }, _ handler: @escaping Handler) -> Refusal? {
     ForkedChild.noteUse()
-    return lock.withLock {
+    let refusal: Refusal? = lock.withLock {
       if !hasThread, case let code = startThread(), code != 0 { return .thread(code: code) }
       hasThread = true
       if entries[signal] == nil, clinux_handle_signal(signal) != 0 { return .signal(signal) }
       lastNumber += 1
-      entries[signal, default: []].append(Entry(number: lastNumber, handler: handler))
+      entries[signal, default: []].append(Entry(number: lastNumber, handler: handler, isWanted: isWanted))
       return nil
     }
+    if refusal == nil { dropUnwanted(signal) }
+    return refusal
+  }
+
+  /// Drops the handlers that want no more, but never the new one: the signal stays HANDLED.
+  private static func dropUnwanted(_ signal: Int32) {
+    let unwanted = Set(lock.withLock { entries[signal] ?? [] }.lazy.filter { !$0.isWanted() }.map(\.number))
+    guard !unwanted.isEmpty else { return }
+    // The handlers are released after the lock is left.
+    let former = lock.withLock {
+      defer { entries[signal]?.removeAll { unwanted.contains($0.number) } }
+      return entries[signal]
+    }
+    _ = consume former
   }
 
   /// Starts the hub's thread, detached; returns 0 or an error number.

@@ -29,8 +29,9 @@ public func co_signals(_ signals: [Int32]) -> Channel<Int32> {
     if [SIGSEGV, SIGBUS, SIGFPE, SIGILL].contains(signal) {
       misuse("co_signals: signal \(signal) reports an error of the running instruction, which waits for no channel")
     }
-    let refusal = SignalHub.add(signal) {
-      guard !channel.isClosed else { return false }
+    let isWanted: SignalHub.Handler = { !channel.isClosed }
+    let refusal = SignalHub.add(signal, isWanted: isWanted) {
+      guard isWanted() else { return false }
       _ = channel.trySend(signal)
       return true
     }

@@ -13,13 +13,17 @@ import Synchronization
 //
 // Ownership. A waiting promise is linked into its upstream's waiter queue. A combinator is linked into the queue of
 // every member.
-// - The queue owns one reference to each waiting promise. A waiting promise does not own its upstream.
+// - The queue owns one reference to each waiting promise, unless that is passive. A waiting promise does not own its
+//   upstream.
+// - A passive promise runs no code of the user's: it only passes outcomes on (`uncancelled`, `asVoid`, a combinator
+//   that cancels no member). So it is of no use once nothing refers to it, and leaves its upstreams in its deinit. It
+//   owns a reference to itself, `holdsItself`, while it is pending and other promises or callbacks wait for it.
 // - If the last reference to a pending upstream goes away, its deinit rejects all waiting promises with `abandoned`.
 // - Any further promise that this one depends on (a retry's current attempt, a late `follow`) is stored in `members`
 //   (PromiseMembers.swift).
 //
 // Fields. The completion's lock covers every mutable field, except:
-// - `runner`, `kind`, `keepsUpstream`, `scheduler`, `launchSite` and a combinator's members, which are set before the
+// - `runner`, `kind`, `isPassive`, `scheduler`, `launchSite` and a combinator's members, which are set before the
 //   promise is known to any other thread;
 // - the link fields, which belong to the queue that the promise is in;
 // - `source` and the user's closure, which belong to the thread that runs the handler, once.
@@ -27,7 +31,9 @@ import Synchronization
 // Invariants
 //  1. `upstream` is set if and only if the waiter is in the upstream's queue, or the upstream's settling thread has
 //     taken the waiter out and will call upstreamSettled. That call takes this promise's lock. So while `upstream` is
-//     set and the lock is held, the upstream's memory is live, even if the upstream is in its deinit.
+//     set and the lock is held, the upstream's memory is live, even if the upstream is in its deinit. If the waiting
+//     promise is passive, that call is left out if it is in its deinit already. So it has a reference to its upstream's
+//     memory (`cco_retain_memory`), from the linking until it has left the upstream or was called.
 //  2. Locks are taken from the waiting promise to its upstream, never in the other direction: a settling promise leaves
 //     its lock before it calls its waiters. Waiting promises never form a cycle (Promise+Follow.swift), so the locks do
 //     not form a cycle either.
@@ -41,6 +47,12 @@ import Synchronization
 // - settle against the cancellation of a waiting promise: both take the waiting promise's lock. If the cancelling
 //   thread finds the waiter linked, it takes the waiter out, with the queue's reference. If it finds the waiter taken
 //   out, it leaves the reference to upstreamSettled, which finds the promise settled.
+// - settle against the deinit of a passive promise: the settling thread takes the waiter out of the queue and a
+//   reference to the promise under the upstream's lock. If there is none to take, it drops the waiter. The deinit
+//   takes the same lock before the promise's memory goes.
+// - a new waiter of a passive promise against the leaving of the last one: both change `holdsItself` under its lock,
+//   and a thread that adds a waiter has a reference. So a promise whose reference to itself is its only one can get
+//   no further waiter (`left` in Promise+Cancel.swift).
 // - settle against follow: `isLocked` is set under the lock that settling takes.
 // - any operation against release: rule 1 protects the upstream, and a reference protects every other pointer. Queues,
 //   the settle list and a running handler own one reference each. Only a thread that takes a waiter out of a queue may
@@ -83,9 +95,13 @@ public class AnyPromise: @unchecked Sendable {
   /// Set by a thread that holds a reference to this one.
   @exclusivity(unchecked) final var wasAwaited = false
   /// Whether a cancellation of this promise goes no further upstream.
-  ///
-  /// Set before the promise is known to any other thread.
   @exclusivity(unchecked) final var keepsUpstream = false
+  /// Whether the promise is of no use once nothing refers to it.
+  @exclusivity(unchecked) @usableFromInline final var isPassive = false
+  /// Whether the promise, which is passive, owns a reference to itself.
+  @exclusivity(unchecked) @usableFromInline final var holdsItself = false
+  /// Whether nothing refers to the promise, which is passive, and it leaves its upstreams for that reason.
+  @exclusivity(unchecked) final var isUnused = false
   /// Whether the promise follows another one: calls from outside do not settle it any more.
   @exclusivity(unchecked) @usableFromInline final var isLocked = false
   /// Whether `cancel` settled the promise: a resumer that comes later is then not reported.
@@ -134,6 +150,8 @@ public class AnyPromise: @unchecked Sendable {
     if completion.isSettled {
       if wasCancelled.load(ordering: .relaxed) { completion.pointee.lock.withLock {} }
       if hasFailed, !completion.pointee.isObserved.load(ordering: .acquiring) { reportUnseen() }
+    } else if isPassive {
+      leaveUnused()
     } else if wasAwaited || completion.pointee.waiters.first != nil {
       abandon()
     }
@@ -200,6 +218,9 @@ public class AnyPromise: @unchecked Sendable {
   ///
   /// Overridden by the classes that store a closure.
   @usableFromInline func releaseBody() {}
+
+  /// Called when the job of a `JobCopy` has ended.
+  func jobHasEnded() {}
 
   final var isWaitedForByPromises: Bool {
     var waiter = completion.pointee.waiters.first

@@ -11,7 +11,8 @@ import Dispatch
 //
 // The result waits for two promises of each element:
 // - for the promise itself. So the call that rejects the promise also delivers the failure, and a cycle is found;
-// - for the link that has the handler. So cancelling the result cancels the work.
+// - for the link that has the handler. So cancelling the result cancels the work. After a failure, the link is
+//   cancelled alone: the promise is left running, and keeps nothing of the run.
 
 final class BoundedRun<Success: Sendable, Output: Sendable>: @unchecked Sendable {
   // Sound because everything mutable is under `lock`, except what `start` holds: only the thread that set `isPulling`
@@ -82,7 +83,7 @@ final class BoundedRun<Success: Sendable, Output: Sendable>: @unchecked Sendable
     }
     let link = promise.tap(on: queue) { self.settled(index, $0) }
     link.ignore()
-    if !result.waitAdditionally(for: link, { _, _ in }) { result.letGo(of: link) }
+    if !result.waitAdditionally(for: link, isStep: true, { _, _ in }) { result.letGo(of: link) }
   }
 
   private func reserve() -> Bool {

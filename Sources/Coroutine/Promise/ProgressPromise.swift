@@ -63,6 +63,11 @@ public final class ProgressPromise<Success: Sendable>: Promise<Success>, @unchec
 
   /// One loop over the updates.
   public struct Iterator: IteratorProtocol, AsyncIteratorProtocol {
+    /// The type of the errors in async code: the cancellation of the Task.
+    ///
+    /// Written out, because the compiler would infer `Never` from the `next` for coroutines.
+    public typealias Failure = any Error
+
     fileprivate let promise: ProgressPromise
     private var seen = 0
     private var isOver = false

@@ -35,13 +35,13 @@ private final class CancellableWait: @unchecked Sendable {
   ///
   /// Returns false if the Task must not wait.
   func start(_ callback: WaitCallback) -> Bool {
-    guard promise.completion.add(callback) else { return false }
+    guard promise.link(callback) else { return false }
     lock.lock()
     self.callback = callback
     let isLate = isCancelled
     lock.unlock()
     // The Task was cancelled while the callback was being added. The thread that removes the callback fires it.
-    if isLate, promise.completion.remove(callback) { return false }
+    if isLate, promise.unlink(callback) { return false }
     return true
   }
 
@@ -50,6 +50,6 @@ private final class CancellableWait: @unchecked Sendable {
     isCancelled = true
     let callback = callback
     lock.unlock()
-    if let callback, promise.completion.remove(callback) { callback.fire() }
+    if let callback, promise.unlink(callback) { callback.fire() }
   }
 }

@@ -26,6 +26,10 @@ import Synchronization
 // caller holds. Therefore a thread that locks a promise without owning it retains it first. The exception is a promise
 // that is in its deinit already: there, one reference more or less changes nothing.
 //
+// A passive promise that is left by the last one that waited for it, and has no reference but the one to itself, is
+// of no use any more. The walk settles it as abandoned, and goes on with its upstreams. So a chain of such promises
+// ends in constant stack, and not by one deinit inside another.
+//
 // Why no waiter of an upstream needs to be woken: cancellation settles an upstream only if its waiter queue is empty.
 // For the same reason it needs no reference to the upstream, and could not take one if the upstream were in its deinit.
 // It settles the upstream under its lock and leaves it.
@@ -108,6 +112,7 @@ extension AnyPromise {
   /// If the promise was cancelled, each upstream that has no other waiter is cancelled too. Entered with this promise's
   /// lock, left without.
   final func leaveUpstreams(_ removed: inout Removed) {
+    if holdsItself { giveUpHold(&removed) }
     var combiners: [Unmanaged<AnyPromise>] = []
     var next: Unmanaged<AnyPromise>? = Unmanaged.passUnretained(self)
     while true {
@@ -133,26 +138,26 @@ extension AnyPromise {
       completion.pointee.lock.unlock()
       return nil
     }
-    return upstream._withUnsafeGuaranteedRef { up in
+    upstream._withUnsafeGuaranteedRef { up in
       up.completion.pointee.lock.lock()
-      removed.held.hold(upstream)
-      if waiter.pointee.isLinked {
-        up.completion.pointee.waiters.remove(waiter)
-        let reference = Unmanaged.passUnretained(self)
-        if kind.runsWhenCancelled, phase == .waiting {
-          phase = .posted
-          removed.post(reference)
-        } else if isFirst {
-          // The promise may be in another list too, through its `settleLink`.
-          removed.giveUp(reference)
-        } else {
-          removed.release(reference)
-        }
+      guard waiter.pointee.isLinked else { return }
+      up.completion.pointee.waiters.remove(waiter)
+      let reference = Unmanaged.passUnretained(self)
+      if waiter.pointee.isUnowned {
+        // There is no reference to give up.
+      } else if kind.runsWhenCancelled, phase == .waiting {
+        phase = .posted
+        removed.post(reference)
+      } else if isFirst {
+        // The promise may be in another list too, through its `settleLink`.
+        removed.giveUp(reference)
+      } else {
+        removed.release(reference)
       }
-      let isCancelled = wasCancelled.load(ordering: .relaxed) && !keepsUpstream
-      completion.pointee.lock.unlock()
-      return up.cancelIfUnwanted(isCancelled, &removed)
     }
+    if waiter.pointee.isUnowned { removed.giveUpMemory(of: upstream) }
+    let isCancelled = wasCancelled.load(ordering: .relaxed) && !keepsUpstream
+    return Self.left(upstream, cancelling: isCancelled, &removed) { completion.pointee.lock.unlock() }
   }
 
   /// Takes the promise out of its members' queues, one after the other, as leaveUpstream does.
@@ -165,24 +170,26 @@ extension AnyPromise {
     while let left = members?.takeNext() {
       let waiter = left.waiter
       removed.drop(left.ended)
-      let next: Unmanaged<AnyPromise>? = left.member._withUnsafeGuaranteedRef { member in
+      // If it is not linked, the member is settling, or was not joined yet.
+      var isLinked = false
+      left.member._withUnsafeGuaranteedRef { member in
         member.completion.pointee.lock.lock()
-        removed.held.hold(left.member)
-        // If it is not linked, the member is settling, or was not joined yet.
-        let isLinked = waiter.pointee.isLinked
+        isLinked = waiter.pointee.isLinked
         if isLinked { member.completion.pointee.waiters.remove(waiter) }
         // A combinator that leaves a member has observed it: the member's failure is not reported.
-        member.ignore()
-        let next = member.cancelIfUnwanted(isCancelled || left.isUnselected, &removed)
-        let reference = Unmanaged.passUnretained(self)
-        if next != nil {
-          // The reference that the member's queue had keeps this promise until its other members are left.
-          if !isLinked { _ = reference.retain() }
-          combiners.append(reference)
-        } else if isLinked {
-          removed.drop(reference)
-        }
-        return next
+        if !isUnused { member.ignore() }
+        if left.isStep, !isCancelled { member.keepsUpstream = true }
+      }
+      if waiter.pointee.isUnowned { removed.giveUpMemory(of: left.member) }
+      let next = Self.left(left.member, cancelling: isCancelled || left.isUnselected, &removed) {}
+      let reference = Unmanaged.passUnretained(self)
+      let hasReference = isLinked && !waiter.pointee.isUnowned
+      if next != nil {
+        // The reference that the member's queue had keeps this promise until its other members are left.
+        if !hasReference { _ = reference.retain() }
+        combiners.append(reference)
+      } else if hasReference {
+        removed.drop(reference)
       }
       if let next {
         completion.pointee.lock.unlock()
@@ -193,20 +200,40 @@ extension AnyPromise {
     return nil
   }
 
-  /// Cancels this promise if `cancelling` is true and nothing waits for it.
+  /// Records that a waiter of `promise` has left, and decides whether `promise` is cancelled, or of no use.
   ///
-  /// Entered with its lock. Returns the promise, still locked, if it was cancelled now. Otherwise leaves the lock and
-  /// returns nil.
-  private final func cancelIfUnwanted(_ cancelling: Bool, _ removed: inout Removed) -> Unmanaged<AnyPromise>? {
-    guard cancelling, completion.pointee.waiters.first == nil, !completion.isSettled,
-      !removed.isByConsumer || hasWorkToCancel
-    else {
-      completion.pointee.lock.unlock()
-      return nil
+  /// Entered with the lock of `promise`. Returns it, still locked, if it is settled now, so that its own upstreams are
+  /// next. Otherwise leaves its lock and returns nil. `leave` leaves the lock of the promise that has left, which keeps
+  /// the memory of `promise` until `removed` holds it.
+  private static func left(
+    _ promise: Unmanaged<AnyPromise>,
+    cancelling: Bool,
+    _ removed: inout Removed,
+    _ leave: () -> Void
+  ) -> Unmanaged<AnyPromise>? {
+    // Not inside a closure with the object, which the unoptimised code retains.
+    let isUnused = promise._withUnsafeGuaranteedRef { $0.holdsItself && !$0.hasDependents }
+    let isAlone = isUnused && cco_has_one_reference(promise.toOpaque())
+    // If it goes on holding itself, no other thread can give that reference up before the lock is left. Then it must
+    // not get another one: the walk may come back to it, and find it left by the last one.
+    if isUnused || !promise._withUnsafeGuaranteedRef({ $0.holdsItself }) { removed.held.hold(promise) }
+    leave()
+    return promise._withUnsafeGuaranteedRef { promise in
+      if isUnused { promise.giveUpHold(&removed) }
+      if cancelling, promise.isUnwanted, !removed.isByConsumer || promise.hasWorkToCancel {
+        promise.settleCancelled(nil, &removed)
+      } else if isAlone, promise.isUnwanted {
+        promise.settleUnused()
+      } else {
+        promise.completion.pointee.lock.unlock()
+        return nil
+      }
+      return Unmanaged.passUnretained(promise)
     }
-    settleCancelled(nil, &removed)
-    return Unmanaged.passUnretained(self)
   }
+
+  /// Whether the promise is pending, and nothing waits for it.
+  private final var isUnwanted: Bool { completion.pointee.waiters.first == nil && !completion.isSettled }
 }
 
 /// The work that was recorded under locks and is performed after they are left.
@@ -219,6 +246,7 @@ struct Removed {
   private var posted: [Unmanaged<AnyPromise>] = []
   private var dropped: [any Error] = []
   private var ended: [AdditionalMemberEnded] = []
+  private var memory: [Unmanaged<AnyPromise>] = []
   var held = Held()
   /// Whether a cancelled consumer has begun the cancellation.
   var isByConsumer = false
@@ -253,6 +281,9 @@ struct Removed {
   /// Its handler may run nevertheless.
   mutating func drop(_ promise: Unmanaged<AnyPromise>) { members.append(promise) }
 
+  /// Gives up a reference to the memory of a promise, which may be in its deinit or have been there.
+  mutating func giveUpMemory(of promise: Unmanaged<AnyPromise>) { memory.append(promise) }
+
   /// Performs the recorded work.
   ///
   /// Called outside every lock.
@@ -267,6 +298,7 @@ struct Removed {
     held.giveUp()
     for promise in surplus { AnyPromise.giveUpLink(promise) }
     while let promise = released.popFirst() { AnyPromise.giveUpLink(promise) }
+    for promise in memory { cco_release_memory(promise.toOpaque()) }
     AnyPromise.enterSettleList(words)
   }
 }

@@ -54,11 +54,12 @@ extension Promise {
     file: StaticString = #fileID,
     line: UInt = #line
   ) -> Promise<[Key: Success]> {
-    let launchSite = LaunchSite(file: file, line: line)
-    let named = promises.map { key, promise in
-      (key, promise.recover(on: nil, launchSite) { throw MemberFailed(key: key, error: $0) })
+    let keys = Array(promises.keys)
+    return collectAll(keys.map { promises[$0]! }, losers, LaunchSite(file: file, line: line)) {
+      Dictionary(uniqueKeysWithValues: zip(keys, $0))
+    } failing: {
+      MemberFailed(key: keys[$1], error: $0)
     }
-    return all(Dictionary(uniqueKeysWithValues: named), losers: losers, file: file, line: line)
   }
 
   @inlinable
@@ -66,7 +67,8 @@ extension Promise {
     _ promises: [Promise],
     _ losers: Losers,
     _ launchSite: LaunchSite,
-    _ make: @escaping ([Success]) -> Output
+    _ make: @escaping ([Success]) -> Output,
+    failing: @escaping (_ error: any Error, _ index: Int) -> any Error = { error, _ in error }
   ) -> Promise<Output> {
     let all = Promise<Output>(launchSite: launchSite)
     guard !promises.isEmpty else {
@@ -74,17 +76,17 @@ extension Promise {
       return all
     }
     let slots = Slots<Success>(promises.count)
-    var failure: (any Error)?
+    var failure: (error: any Error, index: Int)?
     all.wait(for: promises, losers) { member, index, isLast in
       if member.hasFailed {
-        failure = member.completion.pointee.failure
+        failure = (member.completion.pointee.failure.unsafelyUnwrapped, index)
         return true
       }
       slots.put(member.completion.value(as: Success.self), index)
       return isLast
     } finish: { all in
       let all = unsafeDowncast(all, to: Promise<Output>.self)
-      if let failure { all.fail(failure) } else { all.settle(.success(make(slots.all))) }
+      if let failure { all.fail(failing(failure.error, failure.index)) } else { all.settle(.success(make(slots.all))) }
     }
     return all
   }

@@ -87,13 +87,3 @@ extension Promise where Success == Void {
   /// Returns false if it was settled before.
   @discardableResult public final func fulfill() -> Bool { fulfill(()) }
 }
-
-extension Job {
-  /// A promise for the job's result, for a consumer whose cancellation must not cancel the job.
-  ///
-  /// `try await job.uncancelled.value` throws at once when the Task is cancelled, and leaves the job running. Starts a
-  /// lazy job. Does not suspend. May be called on any thread.
-  public var uncancelled: Promise<Success> {
-    Promise { done in _ = observe { done.resume(with: $0) } }
-  }
-}

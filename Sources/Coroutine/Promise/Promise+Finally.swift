@@ -108,7 +108,9 @@ extension Promise {
 
   @inlinable
   final func voided(_ launchSite: LaunchSite) -> Promise<Void> {
-    link(Promise<Void>(launchSite: launchSite), nil, []) { promise, _, _ in
+    let made = Promise<Void>(launchSite: launchSite)
+    made.isPassive = true
+    return link(made, nil, []) { promise, _, _ in
       _ = unsafeDowncast(promise, to: Promise<Void>.self).succeed((), fromOutside: false)
     }
   }

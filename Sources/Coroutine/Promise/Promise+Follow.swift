@@ -60,14 +60,19 @@ extension AnyPromise {
   ///
   /// Its own waiter may be in use. `ended` is called once when `other` settles, unless this promise has settled first.
   /// It is called in the settling call or in this one. It is the library's code, and calls none of the user's. Returns
-  /// false if this promise is settled; then it is not connected to `other`.
+  /// false if this promise is settled; then it is not connected to `other`. `isStep`: whether `other` is a link of the
+  /// library's with a handler for this promise; once this promise has settled, it is cancelled, without its upstream.
   @usableFromInline
-  final func waitAdditionally(for other: AnyPromise, _ ended: @escaping AdditionalMemberEnded) -> Bool {
+  final func waitAdditionally(
+    for other: AnyPromise,
+    isStep: Bool = false,
+    _ ended: @escaping AdditionalMemberEnded
+  ) -> Bool {
     becomeWaiting(for: other) {
       let members = members ?? Members(self)
       self.members = members
       hasMembers = true
-      return members.enter(additional: other, self, ended)
+      return members.enter(additional: other, self, isStep: isStep, ended)
     }
   }
 

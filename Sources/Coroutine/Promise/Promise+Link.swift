@@ -21,6 +21,10 @@ extension AnyPromise {
     self.runner = runner
     let worker = kind.isEmpty ? nil : bind(to: queue, upstream)
     self.upstream = Unmanaged.passUnretained(upstream)
+    if isPassive {
+      waiter.pointee.isUnowned = true
+      cco_retain_memory(Unmanaged.passUnretained(upstream).toOpaque())
+    }
     phase = .waiting
     join(upstream, worker)
   }
@@ -52,12 +56,13 @@ extension AnyPromise {
     (self.scheduler, hold) = (scheduler, .pinned)
   }
 
-  /// Puts this new promise, with a reference, into `upstream`'s queue, or handles the outcome of a settled one at once.
+  /// Puts this new promise into `upstream`'s queue, or handles the outcome of a settled one at once.
   ///
+  /// The queue gets a reference, unless this promise is passive.
   /// `worker` is the scheduler of the worker that runs the caller, and that would run the handler.
   private final func join(_ upstream: AnyPromise, _ worker: Unmanaged<Scheduler>?) {
     let reference = Unmanaged.passUnretained(self)
-    cco_retain_unshared(reference.toOpaque())
+    if !isPassive { cco_retain_unshared(reference.toOpaque()) }
     Host.touches(UInt(bitPattern: upstream.completion))
     upstream.completion.pointee.lock.lock()
     if let worker { scheduler = upstream.completion.workerOfHandlers(worker) }
@@ -65,6 +70,7 @@ extension AnyPromise {
     if isLinked { upstream.append(waiter) }
     upstream.completion.pointee.lock.unlock()
     guard !isLinked else { return }
+    if isPassive { cco_retain_unshared(reference.toOpaque()) }
     upstream.ignore()
     Self.upstreamSettled(reference, -1)
   }
@@ -83,6 +89,7 @@ extension AnyPromise {
   final func append(_ waiting: UnsafeMutablePointer<Waiter>) {
     wasAwaited = true
     completion.pointee.waiters.append(waiting)
+    if isPassive { holdWhileAwaited() }
   }
 
   /// Handles an upstream's outcome, once for each waiter that was in the upstream's queue, with the queue's reference.
@@ -96,13 +103,19 @@ extension AnyPromise {
     if memberIndex >= 0 { return memberSettled(reference, memberIndex) }
     Host.touches(UInt(bitPattern: completion))
     completion.pointee.lock.lock()
-    guard let upstream = upstream.take(), !completion.isSettled else {
+    let known = upstream.take()
+    // The settling thread has the upstream: this is not the last reference to its memory.
+    if let known, waiter.pointee.isUnowned { cco_release_memory(known.toOpaque()) }
+    guard let upstream = known, !completion.isSettled else {
       // The promise was cancelled, or settled from outside, in the meantime.
       let isPosted = kind.runsWhenCancelled && phase == .waiting
       if isPosted { phase = .posted }
       completion.pointee.lock.unlock()
       return isPosted ? Self.post(reference) : Self.giveUpLink(reference)
     }
+    // Given up here, because `publish` would do it with an allocation.
+    let heldItself = holdsItself
+    holdsItself = false
     upstream._withUnsafeGuaranteedRef { upstream in
       if upstream.hasFailed {
         completion.pointee.failure = upstream.completion.pointee.failure
@@ -124,6 +137,7 @@ extension AnyPromise {
       }
       Self.giveUp(reference)
     }
+    if heldItself { Self.giveUp(reference) }
   }
 
   /// Gives up the reference that an upstream's queue had to a settled promise whose handler, if any, will not run.

@@ -61,7 +61,9 @@ extension Either: Equatable where First: Equatable, Second: Equatable {}
 extension Promise {
   /// Does the same as `then` for a closure of the library, which runs on no queue but in the settling call.
   fileprivate final func mapped<U: Sendable>(_ make: @escaping @Sendable (Success) -> U) -> Promise<U> {
-    link(Link<Success, U, U>({ make($0) }, launchSite), nil, []) { promise, source, _ in
+    let made = Link<Success, U, U>({ make($0) }, launchSite)
+    made.isPassive = true
+    return link(made, nil, []) { promise, source, _ in
       let link = unsafeDowncast(promise, to: Link<Success, U, U>.self)
       if let source, let made = try? link.body!(source.completion.value(as: Success.self)) {
         _ = link.succeed(made, fromOutside: false)

@@ -50,7 +50,7 @@ extension AnyPromise {
   @usableFromInline final var isUnattached: Bool {
     // Not `== nil`, for which the unoptimised code allocates, under the lock.
     guard case .none = onCancel else { return false }
-    return upstream == nil && !hasMembers
+    return upstream == nil && !hasMembers && !holdsItself
   }
 
   @usableFromInline
@@ -171,7 +171,7 @@ extension AnyPromise {
   static func enterSettleList(_ words: UnsafeMutableRawPointer?) { cco_thread().pointee.settling = words }
 
   /// One object, so that none is allocated under a lock.
-  private static let abandoned: any Error = CoroutineError.abandoned
+  static let abandoned: any Error = CoroutineError.abandoned
 
   /// Rejects a pending promise in its deinit: its waiters learn that nothing can settle it any more.
   ///

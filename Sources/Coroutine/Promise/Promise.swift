@@ -182,12 +182,12 @@ public class Promise<Success: Sendable>: AnyPromise, Awaitable, @unchecked Senda
     let callback = ClosureCallback { [unowned(unsafe) self] in
       completion(self.completion.outcome(as: Success.self).unsafelyUnwrapped)
     }
-    guard self.completion.add(callback) else {
+    guard link(callback) else {
       completion(self.completion.outcome(as: Success.self).unsafelyUnwrapped)
       return Observation {}
     }
     // Weak, because the observation may be cancelled at any time, and must not keep the promise from being abandoned.
-    return Observation { [weak self] in _ = self?.completion.remove(callback) }
+    return Observation { [weak self] in _ = self?.unlink(callback) }
   }
 
   /// Cancels the promise.
@@ -214,9 +214,11 @@ public class Promise<Success: Sendable>: AnyPromise, Awaitable, @unchecked Senda
   ///
   /// `try co_await(shared.uncancelled)` and `try await shared.uncancelled.value` leave the work of `shared` running
   /// when the waiting coroutine or Task is cancelled, also if it was the last one to wait. Each access returns a new
-  /// promise, which is a consumer of this one until either settles. Does not suspend. May be called on any thread.
+  /// promise, which is a consumer of this one until either settles, or until nothing refers to the new one and nothing
+  /// waits for it. Does not suspend. May be called on any thread.
   public final var uncancelled: Promise {
     let made = Promise(launchSite: launchSite)
+    made.isPassive = true
     made.keepsUpstream = true
     return link(made, nil, [], Self.copier)
   }

@@ -1,3 +1,5 @@
+internal import CCoroutine
+
 /// Whether a combinator cancels the unselected members once another member has decided it.
 ///
 /// The outcomes of unselected members count as observed in both cases.
@@ -21,7 +23,8 @@ public enum Losers: Sendable {
 ///  1. Everything mutable is under the combinator's lock, except `finish`, which the deciding thread runs once.
 ///  2. A member's pointer is set while the combinator's waiter is in the member's queue, or while the member's settling
 ///     thread has taken the waiter out and will call memberSettled (AnyPromise.swift, 1). A member is not owned, so a
-///     member that nothing can settle any more is released and rejects.
+///     member that nothing can settle any more is released and rejects. A passive combinator has a reference to each
+///     member's memory while the pointer is set.
 ///  3. The waiters live as long as the combinator. The waiter of an additional member is used again after that member
 ///     has settled and has called.
 final class Members {
@@ -31,6 +34,7 @@ final class Members {
   typealias Collect = (_ member: AnyPromise, _ index: Int, _ isLast: Bool) -> Bool
 
   private let cancelsUnselected: Bool
+  private let isPassive: Bool
   private let waiters: UnsafeMutablePointer<Waiter>
   // Apart from the waiters: ThreadSanitizer would count an access to a member as one to the waiter beside it.
   private let members: UnsafeMutablePointer<Unmanaged<AnyPromise>?>
@@ -49,6 +53,7 @@ final class Members {
     let waiter: UnsafeMutablePointer<Waiter>
     var member: Unmanaged<AnyPromise>?
     var ended: AdditionalMemberEnded?
+    var isStep = false
   }
 
   /// A member that the combinator leaves, and what has to be done for it.
@@ -57,6 +62,8 @@ final class Members {
     let waiter: UnsafeMutablePointer<Waiter>
     /// Whether the member is cancelled if it has no other waiter.
     let isUnselected: Bool
+    /// Whether the member is a link of the library's, which is cancelled without its upstream.
+    var isStep = false
     /// Released outside every lock: it may hold the promise that leaves.
     var ended: AdditionalMemberEnded?
   }
@@ -78,11 +85,15 @@ final class Members {
     self.finish = finish
     missing = count
     cancelsUnselected = losers == .cancelled
+    isPassive = owner.isPassive
     waiters = .allocate(capacity: count)
     members = .allocate(capacity: count)
     members.initialize(repeating: nil, count: count)
     let owner = Unmanaged.passUnretained(owner)
-    for index in 0..<count { (waiters + index).initialize(to: Waiter(promise: owner, memberIndex: index)) }
+    for index in 0..<count {
+      (waiters + index).initialize(to: Waiter(promise: owner, memberIndex: index))
+      waiters[index].isUnowned = isPassive
+    }
   }
 
   deinit {
@@ -91,7 +102,11 @@ final class Members {
     for member in additional { member.waiter.deallocate() }
   }
 
-  func enter(_ member: AnyPromise, at index: Int) { members[index] = Unmanaged.passUnretained(member) }
+  func enter(_ member: AnyPromise, at index: Int) {
+    let member = Unmanaged.passUnretained(member)
+    members[index] = member
+    if isPassive { cco_retain_memory(member.toOpaque()) }
+  }
 
   func isAttached(_ index: Int) -> Bool { members[index] != nil }
 
@@ -100,18 +115,21 @@ final class Members {
   /// Adds an additional member.
   ///
   /// Returns its member index, which no other member has, and its waiter.
-  func enter(additional member: AnyPromise, _ owner: AnyPromise, _ ended: @escaping AdditionalMemberEnded)
-    -> (index: Int, waiter: UnsafeMutablePointer<Waiter>)
-  {
+  func enter(
+    additional member: AnyPromise,
+    _ owner: AnyPromise,
+    isStep: Bool,
+    _ ended: @escaping AdditionalMemberEnded
+  ) -> (index: Int, waiter: UnsafeMutablePointer<Waiter>) {
     let member = Unmanaged.passUnretained(member)
     if let free = freeAdditional.popLast() {
-      (additional[free].member, additional[free].ended) = (member, ended)
+      (additional[free].member, additional[free].ended, additional[free].isStep) = (member, ended, isStep)
       return (count + free, additional[free].waiter)
     }
     let index = count + additional.count
     let waiter = UnsafeMutablePointer<Waiter>.allocate(capacity: 1)
     waiter.initialize(to: Waiter(promise: Unmanaged.passUnretained(owner), memberIndex: index))
-    additional.append(AdditionalMember(waiter: waiter, member: member, ended: ended))
+    additional.append(AdditionalMember(waiter: waiter, member: member, ended: ended, isStep: isStep))
     return (index, waiter)
   }
 
@@ -129,7 +147,13 @@ final class Members {
       if let member = entry.member {
         (additional[cursor - count].member, additional[cursor - count].ended) = (nil, nil)
         cursor += 1
-        return Left(member: member, waiter: entry.waiter, isUnselected: false, ended: entry.ended)
+        return Left(
+          member: member,
+          waiter: entry.waiter,
+          isUnselected: entry.isStep,
+          isStep: entry.isStep,
+          ended: entry.ended
+        )
       }
       cursor += 1
     }
@@ -156,7 +180,10 @@ final class Members {
   /// `isWanted` is false if the combinator has settled. A thread that leaves the members may then be between two of
   /// them, and must not find this member, which is released when it has told all its waiters.
   func settled(_ index: Int, isWanted: Bool) -> (finish: (AnyPromise) -> Void, collect: Collect)? {
-    guard let member = members[index].take(), isWanted, let collect else { return nil }
+    let member = members[index].take()
+    // The settling thread has the member: this is not the last reference to its memory.
+    if isPassive, let member { cco_release_memory(member.toOpaque()) }
+    guard let member, isWanted, let collect else { return nil }
     missing -= 1
     guard member._withUnsafeGuaranteedRef({ collect($0, index, missing == 0) }) else { return nil }
     defer { (self.collect, finish) = (nil, nil) }
@@ -173,6 +200,7 @@ extension AnyPromise {
     collect: @escaping (_ member: AnyPromise, _ index: Int, _ isLast: Bool) -> Bool,
     finish: @escaping (AnyPromise) -> Void
   ) {
+    isPassive = losers == .leftRunning
     let memberList = Members(self, members.count, losers, collect: collect, finish: finish)
     // All members are entered before the first can decide the combinator, which then leaves the others.
     for (index, member) in members.enumerated() { memberList.enter(member, at: index) }
@@ -191,10 +219,12 @@ extension AnyPromise {
       completion.pointee.lock.unlock()
       return
     }
-    let reference = Unmanaged.passRetained(self)
+    let reference = Unmanaged.passUnretained(self)
+    if !isPassive { _ = reference.retain() }
     let isLinked = member.link(waiter)
     completion.pointee.lock.unlock()
     if !isLinked {
+      if isPassive { _ = reference.retain() }
       member.ignore()
       Self.upstreamSettled(reference, index)
     }

@@ -212,6 +212,8 @@ extension UnsafeMutablePointer where Pointee == Completion {
           callbacks.append(waiter)
           continue
         }
+        // A promise that has no reference any more is in its deinit, and waits for the lock to unlink the waiter.
+        if waiter.pointee.isUnowned, !cco_try_retain(waiter.pointee.context.unsafelyUnwrapped) { continue }
         // The unlinked waiter belongs to this thread: a chain by `next` is enough.
         waiter.pointee.next = nil
         if let lastTold { lastTold.pointee.next = waiter } else { told = waiter }

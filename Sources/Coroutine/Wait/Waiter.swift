@@ -32,6 +32,8 @@ public import Synchronization
 /// A select uses the values from `firstCase` on for its cases.
 @usableFromInline
 enum WakeReason {
+  /// The waiter belongs to a promise that the queue does not own (AnyPromise.swift), and no job waits.
+  @usableFromInline static let unowned: UInt8 = 1
   @usableFromInline static let delivered: UInt8 = 2
   @usableFromInline static let cancelled: UInt8 = 3
   @usableFromInline static let timer: UInt8 = 4
@@ -143,6 +145,14 @@ struct Waiter {
     self.notify = notify
     self.context = context
     epoch = WaitEpoch(word: UInt64(bitPattern: Int64(index)))
+  }
+
+  /// Whether the queue owns no reference to the context, a promise.
+  ///
+  /// Set before the waiter is linked.
+  var isUnowned: Bool {
+    get { reason == WakeReason.unowned }
+    set { reason = newValue ? WakeReason.unowned : WakeReason.delivered }
   }
 
   /// The number that the waiter was created with, for `notify`.

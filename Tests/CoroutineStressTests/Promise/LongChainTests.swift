@@ -122,6 +122,23 @@ struct LongChainTests {
     await until(objects, shows: 0)
   }
 
+  @Test func `chains that only pass outcomes on leave their source when the end is dropped`() async throws {
+    let seen = try await onSmallStack { links in
+      let head = Promise<Int>()
+      var (copy, race, double, twist) = (head, head, head, head)
+      for _ in 0..<links / 4 {
+        copy = copy.uncancelled
+        race = Promise.race([race.uncancelled])
+        double = Promise.any([double, double])
+        twist = Promise.race([twist, twist.uncancelled])
+      }
+      let last = [Weak(copy), Weak(race), Weak(double), Weak(twist)]
+      (copy, race, double, twist) = (head, head, head, head)
+      return last.filter { $0.promise != nil }.count
+    }
+    #expect(seen == 0)
+  }
+
   @Test func `cancelling the end reaches the work`() async throws {
     let called = Census()
     let seen = try await onSmallStack { links in
@@ -152,4 +169,9 @@ struct LongChainTests {
 extension Guarantee where Success == Int {
   /// A guarantee whose resolver is dropped.
   fileprivate static var never: Guarantee { Guarantee { _ in } }
+}
+
+private struct Weak {
+  weak var promise: Promise<Int>?
+  init(_ promise: Promise<Int>) { self.promise = promise }
 }

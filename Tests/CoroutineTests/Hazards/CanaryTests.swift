@@ -181,6 +181,34 @@ struct CanaryTests {
     #expect(retained == false)
   }
 
+  private final class Lasting {
+    let address: UnsafeMutableRawPointer
+    init(_ address: UnsafeMutableRawPointer) { self.address = address }
+    deinit { address.storeBytes(of: 1, as: Int.self) }
+  }
+
+  @Test func `a reference to memory outlives the object, and is no strong one`() {
+    var ended = 0
+    withUnsafeMutableBytes(of: &ended) { ended in
+      let address = ended.baseAddress.unsafelyUnwrapped
+      let object = Lasting(address)
+      let reference = Unmanaged.passUnretained(object).toOpaque()
+      cco_retain_memory(reference)
+      #expect(cco_has_one_reference(reference))
+      let second = Unmanaged.passRetained(object)
+      #expect(!cco_has_one_reference(reference))
+      second.release()
+      #expect(cco_has_one_reference(reference))
+      withExtendedLifetime(object) {}
+      _ = consume object
+      #expect(address.load(as: Int.self) == 1)
+      // The first property, behind the header.
+      #expect(reference.load(fromByteOffset: 16, as: UnsafeMutableRawPointer.self) == address)
+      #expect(!cco_try_retain(reference) && !cco_has_one_reference(reference))
+      cco_release_memory(reference)
+    }
+  }
+
   @Test func `a retain that is not atomic counts like any other`() {
     var object = Base()
     let reference = Unmanaged.passUnretained(object)

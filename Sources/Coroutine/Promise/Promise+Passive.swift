@@ -1,0 +1,140 @@
+internal import CCoroutine
+import Synchronization
+
+// Promises that only pass outcomes on (AnyPromise.swift, "Ownership"). A program may make very many of them for one
+// long-lived promise, wait for each for a while, and give it up: `shared.uncancelled` in a race, a race in a select.
+// So each of them leaves its upstreams when nothing refers to it any more, in constant time for each upstream, and
+// not only when an upstream settles.
+//
+//   NOT HELD <--- the first promise or callback waits for it / the last one has left ---> HOLDS ITSELF
+//      |                                                                                   |
+//      +-- the last reference goes: its deinit leaves the upstreams                        +-- settles: NOT HELD
+//
+// A coroutine that waits is not counted: it has a reference in its frame.
+
+extension AnyPromise {
+  /// Lets a passive promise own itself, because a promise or a callback waits for it that may have no reference to it.
+  ///
+  /// Called under its lock, by a thread that has a reference.
+  final func holdWhileAwaited() {
+    guard !holdsItself, !completion.isSettled else { return }
+    holdsItself = true
+    _ = Unmanaged.passRetained(self)
+    cco_order_retains()
+  }
+
+  /// Gives up the reference of a passive promise to itself.
+  ///
+  /// Called under its lock.
+  final func giveUpHold(_ removed: inout Removed) {
+    holdsItself = false
+    removed.drop(Unmanaged.passUnretained(self))
+  }
+
+  /// Whether a promise or a callback waits for this one.
+  ///
+  /// Called under the lock. It skips the coroutines that wait before them.
+  final var hasDependents: Bool {
+    var waiter = completion.pointee.waiters.first
+    while let current = waiter {
+      if current.pointee.job == nil { return true }
+      waiter = current.pointee.next
+    }
+    return false
+  }
+
+  /// Settles a pending passive promise that has no reference but the one to itself.
+  ///
+  /// Called under its lock. Only a weak reference can still show the outcome.
+  final func settleUnused() {
+    isUnused = true
+    ignore()
+    completion.pointee.failure = Self.abandoned
+    cco_order_retains()
+    completion.pointee.state.store(Completion.failed, ordering: .releasing)
+    completion.pointee.isReleased = true
+  }
+
+  /// Leaves the upstreams of a pending passive promise that is in its deinit.
+  final func leaveUnused() {
+    // The upstreams have one consumer less.
+    Host.touchesEverything()
+    completion.pointee.lock.lock()
+    isUnused = true
+    var removed = Removed()
+    LockCheck.allowAllocations()
+    leaveUpstreams(&removed)
+    LockCheck.forbidAllocations()
+    removed.finish()
+  }
+
+  // MARK: Callbacks
+
+  /// Links a callback, as `CompletionRef.add` does.
+  final func link(_ callback: WaitCallback) -> Bool {
+    guard completion.add(callback) else { return false }
+    if isPassive { completion.pointee.lock.withLock { if hasDependents { holdWhileAwaited() } } }
+    return true
+  }
+
+  /// Unlinks a callback, as `CompletionRef.remove` does.
+  final func unlink(_ callback: WaitCallback) -> Bool {
+    let wasLinked = completion.remove(callback)
+    guard isPassive else { return wasLinked }
+    var removed = Removed()
+    completion.pointee.lock.lock()
+    LockCheck.allowAllocations()
+    if holdsItself, !hasDependents { giveUpHold(&removed) }
+    LockCheck.forbidAllocations()
+    completion.pointee.lock.unlock()
+    removed.finish()
+    return wasLinked
+  }
+}
+
+// MARK: The result of a job as a promise
+
+extension Job {
+  /// A promise for the job's result, for a consumer whose cancellation must not cancel the job.
+  ///
+  /// `try await job.uncancelled.value` throws at once when the Task is cancelled, and leaves the job running. Starts a
+  /// lazy job. Each access returns a new promise, which is released when nothing refers to it and nothing waits for it,
+  /// also before the job ends. Does not suspend. May be called on any thread.
+  public var uncancelled: Promise<Success> {
+    let copy = JobCopy(self)
+    Host.touches(UInt(bitPattern: completion))
+    start()
+    if !completion.add(copy.callback) { copy.settle() }
+    return copy
+  }
+}
+
+/// A promise that settles as a job does.
+private final class JobCopy<Success: Sendable>: Promise<Success>, @unchecked Sendable {
+  // Sound because both properties are constants.
+  private let job: Job<Success>
+  let callback = JobCopyCallback()
+
+  init(_ job: Job<Success>) {
+    self.job = job
+    super.init(launchSite: job.record.pointee.label.launchSite)
+    isPassive = true
+    callback.copy = self
+  }
+
+  deinit { _ = job.completion.remove(callback) }
+
+  override func jobHasEnded() { settle() }
+
+  fileprivate func settle() {
+    _ = settle(job.completion.outcome(as: Success.self).unsafelyUnwrapped, fromOutside: true)
+  }
+}
+
+/// The callback that a job has for a copy of its result.
+private final class JobCopyCallback: WaitCallback, @unchecked Sendable {
+  // Sound because `copy` is set before the callback is linked, and read once, by the thread that calls it.
+  @exclusivity(unchecked) weak var copy: AnyPromise?
+
+  override func fire() { copy?.jobHasEnded() }
+}
