@@ -165,8 +165,8 @@ let package = Package(
     .testTarget(
       name: "CoroutineTests",
       dependencies: [
-        "Coroutine", "CoroutineTesting", "CCoroutine", "CLinux", "CTestSupport", "CExceptions", "CountedWaits",
-        "NoDescriptors", "BlockedSignals", "Forks",
+        "Coroutine", "CoroutineNet", "CoroutineTesting", "CCoroutine", "CLinux", "CTestSupport", "CExceptions",
+        "CountedWaits", "NoDescriptors", "BlockedSignals", "Forks",
       ]
     ),
     .testTarget(name: "CoroutineTestingTests", dependencies: ["CoroutineTesting", "CoroutineNet", "Coroutine"]),

@@ -10,6 +10,8 @@ extension Logger.MetadataProvider {
   /// LoggingSystem.bootstrap(StreamLogHandler.standardError, metadataProvider: .coroutine)
   /// ```
   ///
+  /// The name is escaped as in dumps, so it cannot forge a line of the log.
+  ///
   /// Lines that are logged outside a coroutine, also by async code that a coroutine awaits, get no metadata. The
   /// numbers are those of `Job.id`, of dumps and of reports. Combine it with other providers by `multiplex`. Never
   /// suspends; any thread.

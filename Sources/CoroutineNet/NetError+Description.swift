@@ -1,3 +1,4 @@
+import Coroutine
 import Glibc
 
 extension NetError {
@@ -33,10 +34,11 @@ extension NetError {
 
   private static func unresolved(_ name: String, _ resolver: Int32, _ code: Int32) -> String {
     switch resolver {
-    case EAI_NONAME, noData: "the name \"\(name)\" has no address; check its spelling, and /etc/hosts or the DNS"
-    case EAI_AGAIN: "no name server has answered for \"\(name)\"; check /etc/resolv.conf and the network, or try again"
-    case EAI_SYSTEM: "\"\(name)\" could not be resolved: \(String(cString: strerror(code))) (error \(code))"
-    default: "\"\(name)\" could not be resolved: \(String(cString: gai_strerror(resolver)))"
+    case EAI_NONAME, noData: "the name \"\(name.asName)\" has no address; check its spelling, and /etc/hosts or the DNS"
+    case EAI_AGAIN:
+      "no name server has answered for \"\(name.asName)\"; check /etc/resolv.conf and the network, or try again"
+    case EAI_SYSTEM: "\"\(name.asName)\" could not be resolved: \(String(cString: strerror(code))) (error \(code))"
+    default: "\"\(name.asName)\" could not be resolved: \(String(cString: gai_strerror(resolver)))"
     }
   }
 

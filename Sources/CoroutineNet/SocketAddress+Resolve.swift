@@ -19,7 +19,7 @@ extension SocketAddress {
     try co_checkCancelled()
     if let literal = (try? ipv4(host, port: port)) ?? (try? ipv6(host, port: port)) { return [literal] }
     guard !host.isEmpty, !host.utf8.contains(0) else {
-      throw NetError(.badAddress("\"\(host)\" is no name of a host"), "resolving")
+      throw NetError(.badAddress("\"\(host.asName)\" is no name of a host"), "resolving")
     }
     if let network = Simulated.current {
       let addresses = network.resolve(host, port: port)

@@ -1,3 +1,4 @@
+import Coroutine
 import Glibc
 
 /// The address of a socket: IPv4 or IPv6 with a port, or a Unix socket.
@@ -24,7 +25,7 @@ public struct SocketAddress: Hashable, Sendable, CustomStringConvertible {
   public static func ipv4(_ host: String, port: UInt16) throws -> SocketAddress {
     var address = in_addr()
     guard !host.utf8.contains(0), inet_pton(AF_INET, host, &address) == 1 else {
-      throw NetError(.badAddress("\"\(host)\" is no IPv4 address; it has four numbers, as 192.0.2.1 has"))
+      throw NetError(.badAddress("\"\(host.asName)\" is no IPv4 address; it has four numbers, as 192.0.2.1 has"))
     }
     return SocketAddress(.ipv4(UInt32(bigEndian: address.s_addr), port))
   }
@@ -36,12 +37,14 @@ public struct SocketAddress: Hashable, Sendable, CustomStringConvertible {
     let parts = host.split(separator: "%", maxSplits: 1, omittingEmptySubsequences: false)
     var bytes = in6_addr()
     guard !host.utf8.contains(0), let literal = parts.first, inet_pton(AF_INET6, String(literal), &bytes) == 1 else {
-      throw NetError(.badAddress("\"\(host)\" is no IPv6 address; write it without brackets, as 2001:db8::1"))
+      throw NetError(.badAddress("\"\(host.asName)\" is no IPv6 address; write it without brackets, as 2001:db8::1"))
     }
     var scope: UInt32 = 0
     if parts.count > 1 {
       scope = UInt32(parts[1]) ?? if_nametoindex(String(parts[1]))
-      guard scope != 0 else { throw NetError(.badAddress("\"\(host)\" names an interface that this machine has not")) }
+      guard scope != 0 else {
+        throw NetError(.badAddress("\"\(host.asName)\" names an interface that this machine has not"))
+      }
     }
     let (high, low) = withUnsafeBytes(of: &bytes) {
       (UInt64(bigEndian: $0.loadUnaligned(as: UInt64.self)), $0.loadUnaligned(fromByteOffset: 8, as: UInt64.self))
@@ -73,7 +76,7 @@ public struct SocketAddress: Hashable, Sendable, CustomStringConvertible {
     guard bytes.count <= unixPathBytes else {
       throw NetError(
         .badAddress(
-          "\"\(path)\" has \(bytes.count) bytes, and a Unix socket's path has at most \(unixPathBytes); "
+          "\"\(path.asName)\" has \(bytes.count) bytes, and a Unix socket's path has at most \(unixPathBytes); "
             + "use a shorter one, or an abstract name (\"@name\")"
         )
       )
@@ -102,14 +105,17 @@ public struct SocketAddress: Hashable, Sendable, CustomStringConvertible {
   }
 
   /// The address in the usual form: `127.0.0.1:80`, `[::1]:80`, `/run/x.sock`, `@name`.
+  ///
+  /// Control characters in a path or name are escaped.
   public var description: String {
     switch storage {
     case .ipv4(_, let port): return "\(host):\(port)"
     case .ipv6(_, _, let scope, let port): return "[\(host)\(scope == 0 ? "" : "%\(scope)")]:\(port)"
     case .unix(let bytes):
       guard let first = bytes.first else { return "(a socket without a name)" }
-      return first == 0
-        ? "@" + String(decoding: bytes.dropFirst(), as: UTF8.self) : String(decoding: bytes, as: UTF8.self)
+      let isAbstract = first == 0
+      return (isAbstract ? "@" : "")
+        + String(decoding: isAbstract ? bytes.dropFirst() : bytes[...], as: UTF8.self).asWord
     }
   }
 

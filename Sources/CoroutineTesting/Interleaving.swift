@@ -8,7 +8,7 @@ enum Interleaving {
   /// Returns the text about `run`, which shrinking has made of `found`.
   static func text(of run: Run, shrunkFrom found: Run, _ error: any Error, token: String) -> String {
     let (shown, before) = (measures(of: run), measures(of: found))
-    var text = "\(error)\n\nCO_REPLAY=\(token)\n\(shown)\n"
+    var text = "\(sentence(of: error))\n\nCO_REPLAY=\(token)\n\(shown)\n"
     if before != shown { text += "shrunk from \(before)\n" }
     guard !run.steps.isEmpty else { return text }
     var columns: [UInt64] = []
@@ -16,7 +16,7 @@ enum Interleaving {
     text += "\n"
     for step in run.steps where titles[step.id] == nil {
       columns.append(step.id)
-      let title = step.id < Candidate.noJob ? "#\(step.id)" + (step.name.map { " \"\($0)\"" } ?? "") : "handler"
+      let title = step.id < Candidate.noJob ? "#\(step.id)" + (step.name.map { " \"\($0.asName)\"" } ?? "") : "handler"
       titles[step.id] = title
       if step.id < Candidate.noJob { text += "\(title), launched at \(step.launchSite)\n" }
     }
@@ -33,6 +33,16 @@ enum Interleaving {
     }
     if !(error is Deadlock), !(error is LeftRunning) { text += "\n" + run.dump }
     return text
+  }
+
+  /// The text of an error, in one line; the lines of a dump and of a failed expectation remain.
+  private static func sentence(of error: any Error) -> String {
+    switch error {
+    case is Deadlock, is LeftRunning, is TimeLimitReached, is FailedExpectation:
+      "\(error)".split(separator: "\n", omittingEmptySubsequences: false).map { String($0).asLine }
+        .joined(separator: "\n")
+    default: asLine(error)
+    }
   }
 
   private static func measures(of run: Run) -> String {

@@ -1,3 +1,5 @@
+import Coroutine
+
 /// The error of a world in which nothing can ever run again: every coroutine waits, and nothing can wake one.
 public struct Deadlock: Error, Sendable, CustomStringConvertible {
   /// The coroutines, what each one waits for, and where it was launched.
@@ -51,7 +53,7 @@ public struct UnreadableToken: Error, Sendable, CustomStringConvertible {
   /// The text that should be a token.
   public let token: String
   /// A sentence that says what to do.
-  public var description: String { "\"\(token)\" is no token of a run" }
+  public var description: String { "\"\(token.asName)\" is no token of a run" }
 }
 
 /// The error of a world's network with a link or a clock of a host that was never added.
@@ -59,5 +61,5 @@ public struct UnknownHost: Error, Sendable, CustomStringConvertible {
   /// The name.
   public let name: String
   /// A sentence that says what to do.
-  public var description: String { "no host is called \(name): add it with Network.host" }
+  public var description: String { "no host is called \(name.asWord): add it with Network.host" }
 }

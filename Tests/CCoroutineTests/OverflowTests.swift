@@ -52,6 +52,16 @@ private func overflow(stack: Int, id: UInt64, name: StaticString, file: StaticSt
 
 @Suite("Overflow reports")
 struct OverflowTests {
+  @Test("An overflow report shows control characters of a name and of a file as escapes, and cuts what is huge")
+  func hostileNames() async {
+    let died = await #expect(processExitsWith: .overflow, observing: [\.standardErrorContent]) {
+      try overflow(stack: 64 << 10, id: 42, name: "a\n\u{1B}[2J\u{202E}b", file: "Shop/\u{9B}\n.swift", line: 12)
+    }
+    let words = String(decoding: died?.standardErrorContent ?? [], as: UTF8.self)
+    #expect(words.contains(#"coroutine "a\n\u{1B}[2J\u{202E}b" (id 42) overflowed"#), "\(words)")
+    #expect(words.contains(#"launched at Shop/\u{9B}\n.swift:12. "#), "\(words)")
+  }
+
   @Test("An overflow report names the coroutine, its id, its stack and its launch site")
   func lastWords() async {
     let died = await #expect(processExitsWith: .overflow, observing: [\.standardErrorContent]) {

@@ -20,6 +20,12 @@ struct MetadataTests {
     #expect(withoutName == ["co.id": "\(unnamed.id)"])
   }
 
+  @Test func `a name that would forge lines is escaped, as it is in dumps`() async throws {
+    let provider = provider
+    let metadata = try await co_launch(name: "a\nb\u{1B}[31m") { provider.get() }.value
+    #expect(metadata["co.name"] == #"a\nb\u{1B}[31m"#)
+  }
+
   @Test func `coroutines that take turns on one thread do not see each other's metadata`() async throws {
     let provider = provider
     let queue = DispatchQueue(label: "one thread")

@@ -17,6 +17,27 @@ struct AddressTests {
     #expect("\(try SocketAddress.unix("@name"))" == "@name")
   }
 
+  @Test func `control characters of a path or a name are escaped in every text`() throws {
+    let hostile = "/run/a\nb\u{1B}[31m\u{202E}"
+    let shown = #"/run/a\nb\u{1B}[31m\u{202E}"#
+    let path = try SocketAddress.unix(hostile)
+    #expect("\(path)" == shown)
+    #expect("\(try SocketAddress.unix("@" + hostile))" == "@" + shown)
+    let errors = [
+      netError { try SocketAddress.ipv4(hostile, port: 1) }, netError { try SocketAddress.ipv6(hostile, port: 1) },
+      netError { try SocketAddress.ipv6("fe80::1%\(hostile)", port: 1) },
+      netError { try SocketAddress.unix(hostile + String(repeating: "x", count: 100)) },
+      NetError(.unresolved(hostile, EAI_NONAME), "resolving"), NetError(.unresolved(hostile, EAI_AGAIN), "resolving"),
+      NetError(.unresolved(hostile, EAI_SYSTEM), code: EIO, "resolving"),
+      NetError(.system, code: ENOENT, "connecting to", path),
+    ]
+    for error in errors {
+      let text = "\(try #require(error))"
+      #expect(text.contains(shown), "\(text)")
+      #expect(!text.unicodeScalars.contains { $0.value < 0x20 || $0.value == 0x202E })
+    }
+  }
+
   @Test func `a Unix socket has no port`() throws {
     #expect(try SocketAddress.unix("/run/x.sock").port == nil)
     #expect(SocketAddress.loopback(port: 81).port == 81)
@@ -99,7 +120,7 @@ struct AddressTests {
   func `a name without an address is an error that names it`(_ name: String) async throws {
     try await onCoroutine {
       let error = try #require(netError { try SocketAddress.resolve(name, port: 1) })
-      #expect("\(error)".contains("\"\(name)\""))
+      #expect("\(error)".contains("\"\(name.replacing("\0", with: #"\0"#))\""))
       #expect(netError { try Connection.connect(host: name, port: 1) } == error)
     }
   }

@@ -218,6 +218,19 @@ struct ExploreTests {
     #expect(explore(.replay("10")) {}.failure == nil)
   }
 
+  @Test func `names of coroutines, tokens and hosts are escaped in what a failure prints`() throws {
+    let failure = try #require(
+      explore(.random()) {
+        let job = co_launch(name: "a\nb\u{1B}") { throw CoroutineError.abandoned }
+        try job.join()
+      }.failure
+    )
+    #expect(failure.description.contains(#" "a\nb\u{1B}""#), "\(failure)")
+    #expect(!failure.description.unicodeScalars.contains("\u{1B}"))
+    #expect("\(UnreadableToken(token: "a\nb"))" == #""a\nb" is no token of a run"#)
+    #expect("\(UnknownHost(name: "a\nb"))".hasPrefix(#"no host is called a\nb: "#))
+  }
+
   @Test func `a token outlives a small edit: choices that no longer fit are in order`() throws {
     let token = try #require(explore(.random(), lostUpdate).failure).token
     #expect(explore(.replay(token)) { for _ in 0..<3 { co_point() } }.failure == nil)

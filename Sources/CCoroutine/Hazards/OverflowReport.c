@@ -17,6 +17,12 @@ static void add_bytes(line *l, const char *bytes, size_t count) {
   l->length += count;
 }
 static void add(line *l, const char *text) { add_bytes(l, text, strlen(text)); }
+// The Swift layer's names are escaped already, which this leaves as it is; so only what no quotation mark matters to.
+static void add_escaped(line *l, const char *text, size_t count, size_t most) {
+  size_t room = sizeof l->text - 1 - l->length;
+  bool is_whole;
+  l->length += cco_escape(l->text + l->length, most < room ? most : room, text, count, false, &is_whole);
+}
 static void add_number(line *l, uint64_t number) {
   char digits[20];
   size_t first = sizeof digits;
@@ -36,10 +42,8 @@ static const cco_label *label_of(const cco_context *context) { return context->l
 static void add_coroutine(line *l, const cco_label *label) {
   add(l, "coroutine ");
   if (label->name && label->name[0]) {
-    size_t length = 0;
-    while (length < 200 && label->name[length]) length++;
     add(l, "\"");
-    add_bytes(l, label->name, length);
+    add_escaped(l, label->name, strnlen(label->name, 1024), 200);
     add(l, "\" ");
   }
   add(l, "(id ");
@@ -79,7 +83,7 @@ void cco_write_overflow_report(const cco_context *context, const char *fault, co
   add_size(&l, sizes[size_class]);
   if (label->file && label->file_length > 0) {
     add(&l, "; launched at ");
-    add_bytes(&l, label->file, label->file_length < 300 ? label->file_length : 300);
+    add_escaped(&l, label->file, label->file_length, 300);
     add(&l, ":");
     add_number(&l, label->line);
   }

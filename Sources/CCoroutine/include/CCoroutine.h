@@ -213,10 +213,16 @@ typedef enum cco_state : uint32_t {
   CCO_FINISHED = 4,   ///< the body has returned; the stack holds nothing
 } cco_state;
 
+/// Writes `count` bytes of UTF-8 so that they can stand in a line of a report (Escape.c), and returns how many bytes
+/// that takes: at most `room`, and no character and no escape is cut. If something is missing, the last is `…`, and
+/// `is_whole` becomes false. Between quotation marks (`is_quoted`) those and backslashes are escaped too.
+/// Async-signal-safe.
+size_t cco_escape(char *out, size_t room, const char *text, size_t count, bool is_quoted, bool *is_whole);
+
 /// The owner of a stack, for the report of an overflow.
 typedef struct cco_label {
   uint64_t id;
-  const char *_Nullable name;  ///< UTF-8, terminated
+  const char *_Nullable name;  ///< UTF-8, terminated; escaped for a place between quotation marks
   const char *_Nullable file;  ///< launch place, `file_length` bytes, not terminated
   uint32_t file_length;
   uint32_t line;

@@ -37,12 +37,12 @@ public struct LinkedActorEnded: Error, CustomStringConvertible {
   public init(end: ActorEnd) { self.end = end }
   /// A sentence that describes what happened.
   public var description: String {
-    let name = end.name.map { "\"\($0)\" " } ?? ""
+    let name = end.name.map { "\"\($0.asName)\" " } ?? ""
     let how =
       switch end.exit {
       case .stopped: "has stopped"
       case .cancelled: "was cancelled"
-      case .failed(let error): "has failed: \(error)"
+      case .failed(let error): "has failed: \(asLine(error))"
       }
     return "the linked actor \(name)(id \(end.id)) \(how)"
   }

@@ -119,6 +119,6 @@ public struct ActorNameTaken: Error, CustomStringConvertible {
   public init(name: String) { self.name = name }
   /// A sentence that says what to do.
   public var description: String {
-    "an actor named \"\(name)\" is registered already; stop or unregister it first, or choose another name"
+    "an actor named \"\(name.asName)\" is registered already; stop or unregister it first, or choose another name"
   }
 }

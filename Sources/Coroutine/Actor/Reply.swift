@@ -128,6 +128,6 @@ public struct AnsweredTwice: Error, CustomStringConvertible {
   public init(late: any Sendable) { self.late = late }
   /// A sentence that describes the error.
   public var description: String {
-    "a reply was used although it had been used before; the second answer, \(late), is ignored; answer each question once"
+    "a reply was used although it had been used before; the second answer, \(asLine(late)), is ignored; answer each question once"
   }
 }

@@ -29,7 +29,7 @@ extension GeneratorRecord {
 
   /// Reports the misuse of `next` on a running generator: `next` cannot throw.
   @usableFromInline @inline(never)
-  static func refuse(_ error: any Error) -> Never { fatalError("next() was called, but \(error)") }
+  static func refuse(_ error: any Error) -> Never { fatalError("next() was called, but \(asLine(error))") }
 
   /// Reports a switch that the C core refuses: the use of a yielder outside its body.
   @usableFromInline @inline(never)

@@ -45,7 +45,7 @@ class Host: @unchecked Sendable {
     mayPoll: Bool = true,
     hasOwnThread: Bool = false
   ) {
-    self.label = label
+    self.label = label.asWord
     self.hasVirtualTime = hasVirtualTime
     self.controlsOrder = controlsOrder
     self.releasesAnchor = releasesAnchor

@@ -31,6 +31,9 @@ public enum CoroutineRuntime {
   /// - The state is one of: not started, ready, running, waiting. The queue is the current one; for the shared
   ///   scheduler it is the worker.
   /// - Two lines with the same address are about the same object. An owner is named if it is a coroutine.
+  /// - Names and labels cannot forge a line: control characters, separators of lines and marks of writing direction
+  ///   are escaped as in a literal (`\n`, `\u{1B}`), and so are `"` and `\` in a name. A name has at most 200 bytes
+  ///   here, and ends with `…` if something is missing. The same holds for each report and error of the library.
   /// - Times are based on the last time at which the coroutine's scheduler read the clock, so they may be too long by
   ///   the longest time that one coroutine ran without a suspension.
   /// - Timers that a scheduler has not reached for a millisecond or more have a line of their own, at the end.

@@ -14,7 +14,7 @@ extension CoroutineError: CustomStringConvertible {
     case .invalidCallback:
       "the callback was called with neither a value nor an error; give one of them"
     case .wouldDeadlock(let reason):
-      "waiting here could never end: \(reason)"
+      "waiting here could never end: \(asLine(reason))"
     case .cycle:
       "these wait for one another in a circle; break it by waiting for something outside of it"
     case .alreadyRunning:
@@ -24,7 +24,7 @@ extension CoroutineError: CustomStringConvertible {
     case .stackTooLarge(let bytes):
       "a stack of \(bytes) bytes is beyond the largest size class of 16 MiB; ask for less, or recurse less deeply"
     case .outOfStacks(let limit):
-      limit
+      limit.asLine
     case .tooManyBlockedThreads(let limit):
       "\(limit) threads of co_blocking block in Job.wait() or Promise.wait() already, and no more may; a body that waits "
         + "for a coroutine whose body waits again may have no end; let coroutines wait, with join() or co_await(), and call "
@@ -99,7 +99,7 @@ extension TimeoutError: CustomStringConvertible {
 extension ChannelClosed: CustomStringConvertible {
   /// That the channel is closed, and the cause.
   public var description: String {
-    cause.map { "the channel is closed; it was closed with the error: \($0)" } ?? "the channel is closed"
+    cause.map { "the channel is closed; it was closed with the error: \(asLine($0))" } ?? "the channel is closed"
   }
 }
 
@@ -118,10 +118,10 @@ extension AggregateError: CustomStringConvertible {
   public var description: String {
     switch errors.count {
     case 0: "nothing has succeeded, because there was nothing to wait for"
-    case 1: "the only one to wait for has failed: \(errors[0])"
+    case 1: "the only one to wait for has failed: \(asLine(errors[0]))"
     case let count:
       "all \(count) have failed: "
-        + errors.enumerated().map { "(\($0 + 1)) \($1)" }.joined(separator: ", ")
+        + errors.enumerated().map { "(\($0 + 1)) \(asLine($1))" }.joined(separator: ", ")
     }
   }
 }
@@ -129,6 +129,6 @@ extension AggregateError: CustomStringConvertible {
 extension ResumedTwice: CustomStringConvertible {
   /// That the late result is ignored.
   public var description: String {
-    "a resumer was used although its coroutine had been resumed by it before; the late result, \(late), is ignored"
+    "a resumer was used although its coroutine had been resumed by it before; the late result, \(asLine(late)), is ignored"
   }
 }

@@ -1,4 +1,4 @@
-/// A job's name, as given and as a C string, in one allocation: the characters lie behind the text.
+/// A job's name, as given and as reports show it, in one allocation: the characters for reports lie behind the text.
 ///
 /// Reports may hold it longer than the job lives.
 struct JobName: @unchecked Sendable {
@@ -23,7 +23,7 @@ struct JobName: @unchecked Sendable {
   }
 
   init(_ text: String) {
-    let characters = text.utf8.contains(0) ? Self.escaped(text) : text
+    let characters = text.asName
     let count = characters.utf8.count + 1
     storage = unsafeDowncast(Storage.create(minimumCapacity: count) { _ in text }, to: Storage.self)
     storage.withUnsafeMutablePointerToElements { elements in
@@ -34,14 +34,10 @@ struct JobName: @unchecked Sendable {
   /// The name as given.
   var text: String { storage.header }
 
-  /// The whole name as one C string, for dumps and reports; each NUL, which would end the string, is written as `\0`.
+  /// The name as a C string, for dumps and reports: escaped, and at most 200 bytes (`String.asName`).
   ///
   /// Valid while any copy of this name lives: its storage does not move.
   var cString: UnsafePointer<CChar> { storage.withUnsafeMutablePointerToElements { UnsafePointer($0) } }
-
-  private static func escaped(_ text: String) -> String {
-    text.split(separator: "\0", omittingEmptySubsequences: false).joined(separator: #"\0"#)
-  }
 }
 
 /// The identity of a job, which remains usable after the job has gone.

@@ -25,7 +25,7 @@ enum UnhandledErrors {
   static func report(_ error: any Error, in origin: String) { handler(error, origin) }
 
   @Sendable private static func writeLine(_ error: any Error, _ job: String) {
-    writeToStandardError("Coroutine: unhandled error in \(job): \(error)\n")
+    writeToStandardError("Coroutine: unhandled error in \(job.asLine): \(asLine(error))\n")
   }
 }
 
@@ -50,6 +50,6 @@ extension AnyJob {
 
 extension LaunchSite: CustomStringConvertible {
   @usableFromInline var description: String {
-    "\(String(decoding: UnsafeBufferPointer(start: file, count: Int(length)), as: UTF8.self)):\(line)"
+    "\(String(decoding: UnsafeBufferPointer(start: file, count: Int(length)), as: UTF8.self).asWord):\(line)"
   }
 }

@@ -58,7 +58,7 @@ private func endProcess(_ main: Job<Int32>) -> Never {
   do {
     exit(try Carrier.current == nil ? main.wait() : main.join())
   } catch {
-    writeToStandardError("Coroutine: the program has ended with an error: \(error)\n")
+    writeToStandardError("Coroutine: the program has ended with an error: \(asLine(error))\n")
     exit(1)
   }
 }

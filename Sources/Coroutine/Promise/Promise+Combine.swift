@@ -177,5 +177,5 @@ public struct MemberFailed<Key: Hashable & Sendable>: Error, CustomStringConvert
   /// Creates the error.
   public init(key: Key, error: any Error) { (self.key, self.error) = (key, error) }
   /// A sentence that describes the error.
-  public var description: String { "\(key) has failed: \(error)" }
+  public var description: String { "\(asLine(key)) has failed: \(asLine(error))" }
 }

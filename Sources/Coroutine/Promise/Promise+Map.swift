@@ -114,7 +114,7 @@ public struct ValueMissing: Error, CustomStringConvertible {
   public init(value: any Sendable, wanted: any Any.Type) { (self.value, self.wanted) = (value, wanted) }
   /// A sentence that describes the error.
   public var description: String {
-    "no \(wanted) can be made of \(value); return one, or throw an error that says why not"
+    "no \(asWord(wanted)) can be made of \(asLine(value)); return one, or throw an error that says why not"
   }
 }
 
@@ -125,5 +125,5 @@ public struct ValidationFailed: Error, CustomStringConvertible {
   /// Creates the error.
   public init(value: any Sendable) { self.value = value }
   /// A sentence that describes the error.
-  public var description: String { "the value \(value) did not pass validate; give it an error to say why" }
+  public var description: String { "the value \(asLine(value)) did not pass validate; give it an error to say why" }
 }

@@ -228,9 +228,9 @@ extension Promise: CustomStringConvertible {
   /// The type of the value and the state.
   public var description: String {
     switch result {
-    case nil: "Promise<\(Success.self)>(pending)"
-    case .success(let value)?: "Promise<\(Success.self)>(fulfilled: \(value))"
-    case .failure(let error)?: "Promise<\(Success.self)>(rejected: \(error))"
+    case nil: "Promise<\(asWord(Success.self))>(pending)"
+    case .success(let value)?: "Promise<\(asWord(Success.self))>(fulfilled: \(asLine(value)))"
+    case .failure(let error)?: "Promise<\(asWord(Success.self))>(rejected: \(asLine(error)))"
     }
   }
 }

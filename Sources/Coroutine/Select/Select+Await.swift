@@ -69,7 +69,7 @@ private final class ObservedAwaitable<Output: Sendable>: Inspectable, @unchecked
   }
 
   var waitLock: UnsafePointer<SpinLock> { completion.lockAddress }
-  func inspect(_ names: JobNames) -> String { "an Awaitable of \(Output.self)" }
+  func inspect(_ names: JobNames) -> String { "an Awaitable of \(asWord(Output.self))" }
   func verb(of queue: UInt?) -> String { "await" }
 
   deinit {

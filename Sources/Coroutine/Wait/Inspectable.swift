@@ -32,6 +32,6 @@ struct JobNames {
 extension Inspectable {
   /// The type and address: two lines with the same address are about the same object.
   var identity: String {
-    "\(type(of: self)) 0x" + String(UInt(bitPattern: Unmanaged.passUnretained(self).toOpaque()), radix: 16)
+    "\(asWord(type(of: self))) 0x" + String(UInt(bitPattern: Unmanaged.passUnretained(self).toOpaque()), radix: 16)
   }
 }

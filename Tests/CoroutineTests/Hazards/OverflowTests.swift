@@ -6,16 +6,16 @@ import Testing
 
 /// An endless recursion that the compiler cannot recognise; each frame uses some memory.
 @inline(never)
-private func descend(_ depth: Int) -> Int {
+func descendForEver(_ depth: Int) -> Int {
   withUnsafeTemporaryAllocation(of: Int.self, capacity: 16) { memory in
     memory.initialize(repeating: depth)
-    return depth == 0 ? memory[7] : descend(depth - 1) &+ memory[depth & 15]
+    return depth == 0 ? memory[7] : descendForEver(depth - 1) &+ memory[depth & 15]
   }
 }
 
 extension ExitTest.Condition {
   /// The sanitizers' own handlers, which run after the report, end the process with an exit code.
-  fileprivate static var overflow: ExitTest.Condition {
+  static var overflow: ExitTest.Condition {
     let sanitizers = CCO_ADDRESS_SANITIZER.rawValue | CCO_THREAD_SANITIZER.rawValue
     return cco_compiled_sanitizers() & sanitizers != 0 ? .failure : .signal(SIGSEGV)
   }
@@ -25,11 +25,13 @@ extension ExitTest.Condition {
 struct OverflowTests {
   @Test func `is named in the report, on a queue and on the shared scheduler`() async {
     let onQueue = await #expect(processExitsWith: .overflow, observing: [\.standardErrorContent]) {
-      let job = co_launch(on: taggedQueue("deep"), name: "deep diver", stack: .bytes(64 << 10)) { descend(1 << 40) }
+      let job = co_launch(on: taggedQueue("deep"), name: "deep diver", stack: .bytes(64 << 10)) {
+        descendForEver(1 << 40)
+      }
       _ = try await job.value
     }
     let shared = await #expect(processExitsWith: .overflow, observing: [\.standardErrorContent]) {
-      _ = try await co_launch(name: "deep diver", stack: .bytes(64 << 10)) { descend(1 << 40) }.value
+      _ = try await co_launch(name: "deep diver", stack: .bytes(64 << 10)) { descendForEver(1 << 40) }.value
     }
     for death in [onQueue, shared] {
       let words = String(decoding: death?.standardErrorContent ?? [], as: UTF8.self)
@@ -45,7 +47,7 @@ struct OverflowTests {
         try co_launch(name: "innocent", stack: .bytes(64 << 10)) { try co_yield() }.join()
         _ = try co_launch(name: "guilty", stack: .bytes(64 << 10)) {
           try co_yield()
-          return descend(1 << 40)
+          return descendForEver(1 << 40)
         }.join()
       }
       try await outer.value
@@ -56,7 +58,7 @@ struct OverflowTests {
 
   @Test func `and has no name is reported by number and launch site`() async {
     let death = await #expect(processExitsWith: .overflow, observing: [\.standardErrorContent]) {
-      _ = try await co_launch(start: .immediate) { descend(1 << 40) }.value
+      _ = try await co_launch(start: .immediate) { descendForEver(1 << 40) }.value
     }
     let words = String(decoding: death?.standardErrorContent ?? [], as: UTF8.self)
     #expect(

@@ -210,8 +210,8 @@ public struct RestartLimitReached: Error, CustomStringConvertible {
 
   /// A sentence that describes what happened.
   public var description: String {
-    let name = last.name.map { "\"\($0)\" " } ?? ""
-    let how = if case .failed(let error) = last.exit { "failed: \(error)" } else { "ended" }
+    let name = last.name.map { "\"\($0.asName)\" " } ?? ""
+    let how = if case .failed(let error) = last.exit { "failed: \(asLine(error))" } else { "ended" }
     return "more than \(limit.restarts) restarts within \(limit.period); the last actor, \(name)(id \(last.id)), \(how)"
   }
 }
