@@ -19,6 +19,7 @@ cco_slab cco_slabs[CCO_MOST_SLABS];
 cco_class_sizes cco_classes[CCO_STACK_CLASSES];
 static atomic_uint used;              // the number of entries that were ever in use
 static atomic_uint_fast64_t mapped;   // bytes
+static atomic_uintptr_t retired;      // the number of slabs that were ever given back
 
 // The smallest usable size of a stack, and the smallest inaccessible range below it. Swift's frames are not probed page
 // by page, so a frame larger than the guard could jump over it. Address space costs nothing, and a guard marker costs
@@ -103,6 +104,8 @@ void cco_slab_retire(cco_slab *slab) {
   atomic_fetch_sub_explicit(&mapped, atomic_load_explicit(&slab->bytes, memory_order_relaxed), memory_order_relaxed);
   cco_guards_forget(slab);
   publish(slab, NULL, 0, 0);
+  // Before the caller unmaps it, so before anything else can be mapped there.
+  atomic_fetch_add_explicit(&retired, 1, memory_order_release);
 }
 
 // Whether `slab` contains `address`. If so, sets the slab's base and size class.
@@ -131,4 +134,21 @@ const cco_context *cco_context_at(const void *address, bool *in_guard) {
     return context;
   }
   return NULL;
+}
+
+// What was found stays right while no slab goes: the slots of a slab do not move, and the block of a slot is where it
+// was. An address between the two bounds then belongs to that slot, and a stack that the caller runs on is in use.
+__attribute__((noinline)) const cco_context *cco_context_here(void) {
+  cco_thread_words *words = cco_thread();
+  const char *here = __builtin_frame_address(0);
+  uintptr_t maps = atomic_load_explicit(&retired, memory_order_acquire);
+  if (words->found_maps == maps && here < (const char *)words->found && here >= (const char *)words->found_low)
+    return words->found;
+  const cco_context *context = cco_context_at(here, NULL);
+  if (context != NULL) {
+    words->found = context;
+    words->found_low = context->low;
+    words->found_maps = maps;
+  }
+  return context;
 }

@@ -60,7 +60,9 @@ const char *cco_status_message(cco_status status);
 /// switch: the same code may go on on another thread (hazard 4).
 typedef struct cco_thread_words {
   void *_Nullable carrier;          ///< the Swift layer's Carrier that is mounted on this thread, NULL outside of any
-  void *_Nullable locals;        ///< head of the CoroutineLocal bindings of a thread outside of any coroutine
+  // The next two are laid out as those of a job (the Swift layer's Flow), for a thread outside of any coroutine.
+  uintptr_t owner;               ///< the number under which it owns locks, never used again; 0 before it has one
+  void *_Nullable locals;        ///< head of the CoroutineLocal bindings
   void *_Nullable settling;      ///< promises that the outermost settle on this thread has yet to settle
   void *_Nullable no_accesses;   ///< stands in for Swift's access list where that was not found
   void *_Nullable no_task_locals;  ///< stands in for Swift's task-local list where that was not found
@@ -73,6 +75,9 @@ typedef struct cco_thread_words {
   uint32_t lock_exemptions;        ///< debug builds: above zero while it may allocate all the same
   uint32_t thread_mutexes;         ///< debug builds: the number of ThreadMutexes that the flow on this thread holds
   uint32_t thread_mutexes_below;   ///< debug builds: of them, those of the consumers below a generator's body
+  const void *_Nullable found;       ///< the context that cco_context_here has found last on this thread, or NULL,
+  const void *_Nullable found_low;   ///< the lowest address of its stack,
+  uintptr_t found_maps;              ///< and the number of changes of the mappings at that time
   void *_Nullable no_state[2];     ///< stand in for the words of a Task or of C++ exceptions where those were not found
 } cco_thread_words;
 
@@ -310,6 +315,10 @@ size_t cco_trim_surplus(size_t keep);
 /// The context whose stack or guard contains `address`, NULL for none. Lock-free and async-signal-safe.
 /// `cco_context_at(cco_thread()->running, NULL)` is the one that runs on the calling thread.
 const cco_context *_Nullable cco_context_at(const void *address, bool *_Nullable in_guard);
+
+/// The context on whose stack the caller runs; NULL outside of any. A few instructions if it is the one that this
+/// thread has found before.
+const cco_context *_Nullable cco_context_here(void);
 
 // ------------------------------------------------------------------------------------------------- Swift objects
 

@@ -17,10 +17,13 @@ public import Synchronization
 // set `JobFlags.signalled` or `.cancelled`, and send the job an interrupt. The handler of the interrupt inspects the
 // chain of a parked job and, if the chain is now cancelled, claims the job's wait (Interrupt.swift).
 
-/// A frame of the chain, on the stack of co_timeout, co_shield, co_pinned or a scope.
+/// A frame of the chain, on the stack of co_timeout, co_shield, co_pinned, co_isolated or a scope.
+///
+/// A generator's body must have left the frames that it has entered when it yields. A frame of the kind `bound` does
+/// nothing else: what it surrounds belongs to the job, as a deadline does, and another job may make the next step.
 @usableFromInline
 struct CancelFrame: ~Copyable {
-  @usableFromInline enum Kind: Sendable { case shield, deadline, scope, thread }
+  @usableFromInline enum Kind: Sendable { case shield, deadline, scope, thread, bound }
   let outer: UnsafeMutablePointer<CancelFrame>?
   let kind: Kind
   /// Whether the deadline has passed, or the scope has been cancelled.
@@ -123,8 +126,7 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
         if current.pointee.isSignalled.load(ordering: .acquiring) {
           return current.pointee.owner.map { $0.error($0.object) } ?? CancellationError()
         }
-      case .thread:
-        break
+      case .thread, .bound: break
       }
       frame = current.pointee.outer
     }
@@ -171,6 +173,17 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
   @usableFromInline var ownCancellation: (any Error)? {
     guard pointee.flags.load(ordering: .acquiring) & JobFlags.cancelled != 0 else { return nil }
     return pointee.cancelReason.load(ordering: .acquiring)?._withUnsafeGuaranteedRef { $0.error } ?? CancellationError()
+  }
+
+  /// Calls `body`, in which no body of a generator can yield that the running job steps: the yield throws
+  /// YieldInsideScope.
+  func whileBound<Output>(_ body: () throws -> Output) rethrows -> Output {
+    var frame = CancelFrame(.bound, inside: pointee.frames)
+    return try withUnsafeMutablePointer(to: &frame) { frame in
+      pointee.frames = frame
+      defer { pointee.frames = frame.pointee.outer }
+      return try body()
+    }
   }
 
   /// Sets whether values reach the job although it is cancelled, and returns the previous setting.

@@ -45,25 +45,35 @@ public func co_isolated<A: Actor, R>(
   _ body: (isolated A) throws -> R
 ) throws -> R {
   let (_, job) = try Carrier.beginWaiting()
-  let current = job.pointee.scheduler.load(ordering: .relaxed)
-  let executor = actor.unownedExecutor
-  let own = current._withUnsafeGuaranteedRef { SerialIdentity.scheduler(of: executor, like: $0.serialIdentity) }
-  guard let own else {
-    guard reentrant else { throw CoroutineError.wouldDeadlock(because: .foreignExecutor) }
-    if current._withUnsafeGuaranteedRef({ Isolation.isIsolated(to: executor, on: $0) }) {
-      return try Isolation.assume(actor, body)
-    }
-    return try Isolation.await(actor, body)
-  }
-  // A coroutine that was started immediately runs outside its queue's drain until it first suspends.
-  if current.toOpaque() == Unmanaged.passUnretained(own).toOpaque(), own.isOwnTurn {
-    return try Isolation.enter(own, actor, reentrant, body)
-  }
-  return try Isolation.visit(own, actor, reentrant, body)
+  // The isolation is the coroutine's. A generator's body must leave it before it yields.
+  return try job.whileBound { try Isolation.reach(actor, reentrant, job, body) }
 }
 
 /// The ways in which co_isolated reaches an actor.
 enum Isolation {
+  static func reach<A: Actor, R>(
+    _ actor: A,
+    _ reentrant: Bool,
+    _ job: JobRef,
+    _ body: (isolated A) throws -> R
+  ) throws -> R {
+    let current = job.pointee.scheduler.load(ordering: .relaxed)
+    let executor = actor.unownedExecutor
+    let own = current._withUnsafeGuaranteedRef { SerialIdentity.scheduler(of: executor, like: $0.serialIdentity) }
+    guard let own else {
+      guard reentrant else { throw CoroutineError.wouldDeadlock(because: .foreignExecutor) }
+      if current._withUnsafeGuaranteedRef({ isIsolated(to: executor, on: $0) }) {
+        return try assume(actor, body)
+      }
+      return try self.await(actor, body)
+    }
+    // A coroutine that was started immediately runs outside its queue's drain until it first suspends.
+    if current.toOpaque() == Unmanaged.passUnretained(own).toOpaque(), own.isOwnTurn {
+      return try enter(own, actor, reentrant, body)
+    }
+    return try visit(own, actor, reentrant, body)
+  }
+
   /// Whether a coroutine of `current` is isolated to a foreign executor.
   ///
   /// The executor of the main actor cannot tell on Linux. It is the main queue, which a program cannot replace there

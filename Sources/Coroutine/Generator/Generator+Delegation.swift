@@ -13,11 +13,21 @@ extension GeneratorRecord {
   static func claimUnparked(_ root: GeneratorRef) throws -> Bool { try claimFresh(root) && start(root) }
 
   /// Records the consumer that steps the generator from now on, and installs the overflow report on this thread.
+  ///
+  /// Called at every step of a generator that is tracked.
   @usableFromInline @inline(never)
   static func attach(_ root: GeneratorRef, _ consumer: GeneratorConsumer) {
-    root.pointee.stepper.store(consumer.name, ordering: .relaxed)
+    var owner = consumer.owner
+    if owner & OwnerNumber.mayStep == 0 {
+      // A job has a number; a thread may need one.
+      owner = (owner == 0 ? OwnerNumber.ofThread : owner) | OwnerNumber.mayStep
+      consumer.flow.pointee.owner.store(owner, ordering: .relaxed)
+    }
     root.pointee.stepperJob.store(UnsafeRawPointer(consumer.job), ordering: .relaxed)
     cco_guard_thread()
+    guard root.pointee.owner != 0 else { return root.pointee.stepper.store(owner, ordering: .relaxed) }
+    root.pointee.stepper.store(owner | GeneratorStepper.isTracked, ordering: .relaxed)
+    noteStep(root)
   }
 
   /// Continues after a switch that gave no plain element, until there is an element or `root` has ended.
@@ -47,6 +57,7 @@ extension GeneratorRecord {
         inner.pointee.delegator = active
         // The inner generator may itself have stopped within a delegation.
         root.pointee.active = inner.pointee.active
+        if inner.pointee.owner != 0 { noteStep(root) }
         answer = enter(root.pointee.active.unsafelyUnwrapped, nil, consumer)
       } else {
         let outer = active.pointee.delegator.take()

@@ -12,7 +12,8 @@ extension GeneratorRecord {
   static func refusal(of record: GeneratorRef) -> CoroutineError {
     let consumer = GeneratorConsumer()
     // An inner generator of a delegation is stepped through the outer one. All that is known here is that it is in use.
-    guard let stepper = record.pointee.stepper.load(ordering: .relaxed), stepper != consumer.name else {
+    let stepper = record.pointee.stepper.load(ordering: .relaxed)
+    if stepper == GeneratorStepper.none || stepper & ~GeneratorStepper.isTracked == consumer.owner {
       return .alreadyRunning
     }
     // The stepping job is alive while it steps, unless two threads race here. In that case the result below is right
@@ -56,10 +57,15 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
   fileprivate var scheduler: UnsafeMutableRawPointer { pointee.scheduler.load(ordering: .relaxed).toOpaque() }
 }
 
-/// The error of a yield inside a deadline, shield, scope or co_pinned that the generator's body has entered itself.
+/// The error of a yield inside a deadline, shield, scope, co_pinned or co_isolated that the generator's body has
+/// entered itself.
 ///
-/// The deadline, children and cancellation of a co_timeout, co_shield, co_scope or co_supervise, and the thread of a
-/// co_pinned, belong to the coroutine that made this step, and another coroutine may make the next step.
+/// The deadline, children and cancellation of a co_timeout, co_shield, co_scope or co_supervise, the thread of a
+/// co_pinned, and the isolation of a co_isolated, belong to the coroutine that made this step, and another coroutine
+/// may make the next step. A lock belongs to the body: it may be held over a yield.
+///
+/// A `co_isolated` on an actor whose executor is not a ``CoroutineExecutor``, and not the caller's own, runs its body
+/// on another stack: a yield there ends the process.
 public struct YieldInsideScope: Error, CustomStringConvertible {
   /// Creates the error.
   public init() {}
@@ -67,8 +73,8 @@ public struct YieldInsideScope: Error, CustomStringConvertible {
   /// A sentence that says what to do.
   public var description: String {
     """
-    a generator yielded inside a co_timeout, co_shield, co_pinned or scope of its own body; put only the wait inside it, \
-    and yield after it has returned
+    a generator yielded inside a co_timeout, co_shield, co_pinned, co_isolated or scope of its own body; put only the \
+    wait inside it, and yield after it has returned
     """
   }
 }

@@ -21,28 +21,18 @@ struct GeneratorConsumer {
     frames = job?.pointee.frames
   }
 
-  /// The head of the consumer's bindings.
+  /// The consumer's number and the head of its bindings.
   ///
   /// Looked up at each use: outside of a job it is the thread's, whose address no function keeps over a switch (hazard
   /// 4). The consumer could not leave the thread there, so the nine instructions a step, two in a coroutine, buy a
   /// rule without exceptions: scripts/thread-locals finds nothing in the functions that this is inlined into.
-  @inlinable var locals: UnsafeMutablePointer<UnsafeMutableRawPointer?> {
-    @inline(__always) get {
-      if let job {
-        withUnsafeMutablePointer(to: &job.pointee.locals) {
-          UnsafeMutableRawPointer($0).assumingMemoryBound(to: UnsafeMutableRawPointer?.self)
-        }
-      } else {
-        withUnsafeMutablePointer(to: &cco_thread().pointee.locals) { $0 }
-      }
-    }
+  @inlinable var flow: UnsafeMutablePointer<Flow> {
+    @inline(__always) get { if let job { job.flow } else { cco_thread().flow } }
   }
 
-  /// Identifies the flow of control that steps: a job, or a thread outside any job.
-  ///
-  /// This is the address of the word that heads its bindings, in the job or in the thread.
-  @inlinable var name: UnsafeRawPointer {
-    @inline(__always) get { UnsafeRawPointer(locals) }
+  /// Identifies the consumer; 0 for a thread that has no number yet, which has made no step then.
+  @inlinable var owner: UInt {
+    @inline(__always) get { flow.pointee.owner.load(ordering: .relaxed) }
   }
 
   /// Whether the body has left the deadlines, scopes and shields that it has entered.
@@ -78,10 +68,9 @@ extension GeneratorRecord {
   @inlinable @inline(__always)
   static func drive(_ root: GeneratorRef, _ message: UnsafeMutableRawPointer?) -> UnsafeMutableRawPointer? {
     let consumer = GeneratorConsumer()
-    if root.pointee.stepper.load(ordering: .relaxed) != consumer.name { attach(root, consumer) }
-    var answer = enter(root.pointee.active.unsafelyUnwrapped, message, consumer)
-    if answer == nil || !consumer.hasItsFrames { answer = settle(root, answer, consumer) }
-    return answer
+    if root.pointee.stepper.load(ordering: .relaxed) != consumer.owner { attach(root, consumer) }
+    let answer = enter(root.pointee.active.unsafelyUnwrapped, message, consumer)
+    return _fastPath(answer != nil && consumer.hasItsFrames) ? answer : settle(root, answer, consumer)
   }
 
   /// Switches into one body, and returns what the body yields: an element's address, or nil.
@@ -91,20 +80,20 @@ extension GeneratorRecord {
     _ message: UnsafeMutableRawPointer?,
     _ consumer: GeneratorConsumer
   ) -> UnsafeMutableRawPointer? {
-    exchangeLocals(consumer.locals, record)
+    exchangeLocals(consumer.flow, record)
     var answer: UnsafeMutableRawPointer?
     let below = LockCheck.beginStep()
     let status = cco_resume(record.pointee.context.unsafelyUnwrapped, message, &answer)
     if status != CCO_OK { refuse(status) }
     LockCheck.endStep(below)
-    exchangeLocals(consumer.locals, record)
+    exchangeLocals(consumer.flow, record)
     return answer
   }
 
   @inlinable @inline(__always)
-  static func exchangeLocals(_ home: UnsafeMutablePointer<UnsafeMutableRawPointer?>, _ record: GeneratorRef) {
-    let locals = home.pointee
-    home.pointee = record.pointee.locals
+  static func exchangeLocals(_ flow: UnsafeMutablePointer<Flow>, _ record: GeneratorRef) {
+    let locals = flow.pointee.locals
+    flow.pointee.locals = record.pointee.locals
     record.pointee.locals = locals
   }
 

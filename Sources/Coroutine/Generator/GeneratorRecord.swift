@@ -37,6 +37,7 @@ public import Synchronization
 //   Swift's current Task, exceptions   kept by the consumer's frame over the switch; the body begins in no Task
 //   rounding mode                      the body's own, kept in its saved frame; exception flags are the thread's
 //                                      (hazard 1)
+//   locks                              the body's own, over all its steps (Generator+Owner.swift)
 //   deadlines, scopes, shields, pins   the consumer's apply to the body, as to any function that it calls. The body
 //                                      must leave its own before it yields: their frames, timers and children belong to
 //                                      the stepping job, and the next step may come from another job or from none. A
@@ -68,8 +69,10 @@ struct GeneratorRecord: ~Copyable {
   ///
   /// Valid in the generator that is stepped.
   @usableFromInline var active: GeneratorRef?
-  /// The last consumer, by GeneratorConsumer's name; for refusals, and therefore read without the claim.
-  @usableFromInline let stepper = Atomic<UnsafeRawPointer?>(nil)
+  /// The `owner` of the last consumer; for refusals, and therefore read without the claim.
+  ///
+  /// With `GeneratorStepper.isTracked` it equals no consumer's, so that every step is noted (Generator+Owner.swift).
+  @usableFromInline let stepper = Atomic<UInt>(GeneratorStepper.none)
   /// A LocalBinding with its reference, from the creation to the end: the body's while it is parked, the consumer's
   /// while the body runs.
   @usableFromInline var locals: UnsafeMutableRawPointer?
@@ -87,6 +90,10 @@ struct GeneratorRecord: ~Copyable {
   /// The generator that waits in `yield.all(of:)` for the end of this one, and the one that this one waits for.
   @usableFromInline var delegator: GeneratorRef?
   @usableFromInline var delegate: GeneratorRef?
+  /// The number under which the body owns locks; 0 while it is not tracked (Generator+Owner.swift).
+  var owner: UInt = 0
+  /// The owner that has made the last step of a tracked body.
+  var steppedBy: UInt = 0
   /// The number of times that GeneratorClosed has been raised.
   @usableFromInline var closings = 0
   @usableFromInline var failure: (any Error)?
@@ -111,6 +118,15 @@ struct GeneratorRecord: ~Copyable {
 struct GeneratorInheritance {
   @usableFromInline let locals: UnsafeMutableRawPointer?
   @usableFromInline let hasTaskLocals: Bool
+}
+
+/// The values of `stepper` beside the owners of consumers.
+@usableFromInline
+enum GeneratorStepper {
+  /// No step has been made.
+  @inlinable static var none: UInt { .max }
+  /// A flag that no owner's number has.
+  static var isTracked: UInt { 1 << 63 }
 }
 
 @usableFromInline

@@ -52,6 +52,11 @@ public class AnyJob: @unchecked Sendable {
     recordStorage = JobRecord(scheduler: scheduler, stack: stack, launchSite: launchSite)
     checkAddress(record, of: &recordStorage)
     checkAddress(UnsafeMutablePointer(mutating: record.label), of: &recordStorage.label)
+    checkAddress(
+      withUnsafeMutablePointer(to: &record.flow.pointee.locals) { UnsafeMutableRawPointer($0) }
+        .assumingMemoryBound(to: Unmanaged<LocalBinding>?.self),
+      of: &recordStorage.locals
+    )
     checkAddress(self.completion, of: &completionStorage)
     checkAddress(self.completion.waiterAddress, of: &completionStorage.waiters)
     if let jobName { record.pointee.label.name = jobName.cString }

@@ -72,8 +72,13 @@ extension CoroutineError.Deadlock {
   static let holdsActor = Self(
     "the coroutine is in a reentrant co_isolated of this queue already, which must end before an exclusive one begins"
   )
-  static let holdsMutex = Self("the coroutine holds this FairMutex already; unlock it first")
-  static let holdsWriteLock = Self("the coroutine holds this FairReadWriteLock for writing already; unlock it first")
+  static let holdsMutex = Self(
+    "the coroutine, or a generator that it steps or runs in, holds this FairMutex already; unlock it first"
+  )
+  static let holdsWriteLock = Self(
+    "the coroutine, or a generator that it steps or runs in, holds this FairReadWriteLock for writing already; unlock it "
+      + "first"
+  )
 
   static func permits(_ count: UInt, limit: UInt) -> Self {
     Self("\(count) permits were asked of a FairSemaphore that never has more than \(limit); ask for less")

@@ -14,6 +14,8 @@ public import Synchronization
 //   next                the owner of the queue that the job is in, or the thread that has claimed its wait and not yet
 //                       woken it
 //   interruptLink       the thread that set the `interruptPending` flag
+//   owner               the home scheduler's live lock, until the job is published; then its own carrier; read by any
+//                       thread
 //   live links          the home scheduler's live lock
 //   everything else     the job's own carrier (its scheduler's serial execution)
 //
@@ -36,7 +38,6 @@ struct JobRecord: ~Copyable {
   @usableFromInline var stackClass: UInt8
   @usableFromInline let selectCount = Atomic<UInt8>(0)
   @usableFromInline let waitingSince = Atomic<UInt64>(0)
-  @usableFromInline var frames: UnsafeMutablePointer<CancelFrame>?
   /// The source that the job waits for, for dumps.
   ///
   /// The address of a channel, lock or semaphore, of the first of a select's sources, of the completion of a job or
@@ -44,10 +45,18 @@ struct JobRecord: ~Copyable {
   /// its word (Inspection.swift).
   @usableFromInline let waitSource = Atomic<UInt>(0)
 
+  @usableFromInline var frames: UnsafeMutablePointer<CancelFrame>?
+  // The next two are laid out as a Flow, which `flow` returns as what follows `frames`.
+  /// The number under which the job owns locks, from its registration on: no other owner in this process has it.
+  ///
+  /// `OwnerNumber.mayStep` is set once the job has stepped a generator: its code may be running in a body then, which
+  /// owns locks under a number of its own.
+  @usableFromInline let owner = Atomic<UInt>(0)
+  @usableFromInline var locals: Unmanaged<LocalBinding>?
+
   // The infrequently used fields.
   /// The address of a select's waiters, valid under the same condition; their number is in `selectCount`.
   @usableFromInline let selectNodes = Atomic<UInt>(0)
-  @usableFromInline var locals: Unmanaged<LocalBinding>?
   @usableFromInline var home: Unmanaged<Scheduler>
   @usableFromInline var previousLive: JobRef?
   @usableFromInline var nextLive: JobRef?

@@ -63,7 +63,8 @@ public final class Condition: @unchecked Sendable {
     // gone.
     let (carrier, job) = try Carrier.requireJob()
     try job.checkCancelled()
-    defer { mutex.relock() }
+    let holder = mutex.owner.load(ordering: .relaxed)
+    defer { mutex.relock(for: holder) }
     Host.touches(self)
     lock.lock()
     var waiter = Waiter(job: job)

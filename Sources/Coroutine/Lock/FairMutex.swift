@@ -20,6 +20,11 @@ public import Synchronization
 ///   starvation.
 /// - It is not reentrant. A second `lock()` by the owner throws ``CoroutineError/wouldDeadlock``.
 /// - Unlocking by anyone but the owner traps.
+/// - The body of a ``Generator`` is an owner of its own. It may hold the lock over its yields, and unlocks it in a
+///   later step, whichever coroutine, thread or Task makes that step, or when the generator is closed or released. A
+///   body and the coroutine or body that steps it, or has made its last step, count as the same owner to each other:
+///   `lock()` throws, because neither could wait for the other, and either may unlock.
+/// - A coroutine or a body that ends with the lock held leaves it locked for ever.
 public final class FairMutex: @unchecked Sendable {
   // Sound because both properties consist of atomics and of what Permits guards; the storage is accessed through its
   // address only, as the first property.
@@ -33,8 +38,8 @@ public final class FairMutex: @unchecked Sendable {
   //   FREE --lock, tryLock--> HELD --unlock, no waiter--> FREE
   //                           HELD --unlock, a waiter--> HANDED --the waiter runs--> HELD
   //
-  // Only holders write `owner`. A caller that compares it with its own word can trust the result: no other caller
-  // writes that word. Races for the permit: see Permits.swift.
+  // Only holders write `owner`. A caller that compares it with its own number can trust the result: no other caller
+  // writes that number (LockOwner.swift). Races for the permit: see Permits.swift.
   @exclusivity(unchecked) private var storage = Permits(1)
   @usableFromInline let owner = Atomic<UInt>(0)
 
@@ -57,13 +62,13 @@ public final class FairMutex: @unchecked Sendable {
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func lock() throws {
     let (carrier, job) = try Carrier.beginWaiting(for: UInt(bitPattern: permit))
-    if !permit.takeAtOnce(1) { try lockContended(carrier, job) }
-    owner.store(LockOwner(job).word, ordering: .relaxed)
+    if !permit.takeAll(1) { try lockContended(carrier, job) }
+    owner.store(LockOwner.taking(job), ordering: .relaxed)
   }
 
   @usableFromInline
   func lockContended(_ carrier: UnsafeMutablePointer<Carrier>, _ job: JobRef) throws {
-    if owner.load(ordering: .relaxed) == LockOwner(job).word {
+    if isHeldByCaller {
       throw CoroutineError.wouldDeadlock(because: .holdsMutex)
     }
     try permit.wait(1, .lock, of: self, carrier, job)
@@ -76,7 +81,7 @@ public final class FairMutex: @unchecked Sendable {
   public func tryLock() -> Bool {
     Host.touches(UInt(bitPattern: permit))
     guard permit.take(1) else { return false }
-    owner.store(LockOwner.current.word, ordering: .relaxed)
+    owner.store(LockOwner.taking(), ordering: .relaxed)
     return true
   }
 
@@ -87,8 +92,8 @@ public final class FairMutex: @unchecked Sendable {
   public func unlock() {
     // No `Host.touches`: the caller has locked the mutex before.
     if !isHeldByCaller { refuse() }
-    owner.store(0, ordering: .relaxed)
-    _ = permit.give(1)
+    owner.store(LockOwner.nobody, ordering: .relaxed)
+    permit.giveAll(1)
   }
 
   /// Runs `body` with the lock held, and unlocks when `body` returns or throws.
@@ -103,7 +108,7 @@ public final class FairMutex: @unchecked Sendable {
   }
 
   @inlinable var isHeldByCaller: Bool {
-    @inline(__always) get { owner.load(ordering: .relaxed) == LockOwner.current.word }
+    @inline(__always) get { LockOwner.isCaller(owner.load(ordering: .relaxed)) }
   }
 
   @usableFromInline @inline(never)
@@ -112,12 +117,16 @@ public final class FairMutex: @unchecked Sendable {
   }
 
   /// Locks again after an unlock inside a critical section, even if the job is cancelled.
-  func relock() {
-    if tryLock() { return }
-    do {
-      try co_shield { try lock() }
-    } catch {
-      misuse("A coroutine that gave its FairMutex away to wait could not take it back: \(error)")
+  ///
+  /// For `holder`, which may be below the caller: a coroutine that steps the body in which the caller waits.
+  func relock(for holder: UInt) {
+    if !tryLock() {
+      do {
+        try co_shield { try lock() }
+      } catch {
+        misuse("A coroutine that gave its FairMutex away to wait could not take it back: \(error)")
+      }
     }
+    owner.store(holder, ordering: .relaxed)
   }
 }

@@ -16,6 +16,10 @@ public import Synchronization
 ///   again either: a writer may wait in between, and then both wait for ever. A read lock cannot be upgraded to a write
 ///   lock.
 /// - Unlocking for writing by anyone but the writer, or for reading without a reader, traps.
+/// - Reads have no owner: any coroutine or thread may end one. So a reader that locks for writing cannot be told from
+///   one that has handed its read on, and is not detected: it waits until its read ends.
+/// - The body of a ``Generator`` may hold the lock over its yields, for reading or writing. A writer is an owner as
+///   that of a ``FairMutex`` is.
 public final class FairReadWriteLock: @unchecked Sendable {
   // Sound because both properties consist of atomics and of what Permits guards; the storage is accessed through its
   // address only, as the first property.
@@ -27,8 +31,8 @@ public final class FairReadWriteLock: @unchecked Sendable {
   //   WRITTEN  all taken, `writer` is the holder: it sets it after taking them, and clears it before giving them back
   //   HANDED   all taken, no `writer`: granted to a writer that has not run yet
   //
-  // Only writers write `writer`, so a caller that compares it with its own word can trust the result. Order and races:
-  // see Permits.swift.
+  // Only writers write `writer`, so a caller that compares it with its own number can trust the result
+  // (LockOwner.swift). Order and races: see Permits.swift.
   @exclusivity(unchecked) private var storage = Permits(FairReadWriteLock.everyone)
   @usableFromInline let writer = Atomic<UInt>(0)
 
@@ -52,7 +56,10 @@ public final class FairReadWriteLock: @unchecked Sendable {
   /// - Throws: The cancellation error; ``CoroutineError/wouldDeadlock`` if the caller is the writer;
   ///   ``CoroutineError/notInCoroutine`` outside a coroutine.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
-  public func lockRead() throws { try lock(1) }
+  public func lockRead() throws {
+    let (carrier, job) = try Carrier.beginWaiting()
+    if !permits.takeAtOnce(1) { try lockContended(1, carrier, job) }
+  }
 
   /// Locks for reading if there is no writer and no waiter.
   ///
@@ -95,8 +102,9 @@ public final class FairReadWriteLock: @unchecked Sendable {
   ///   ``CoroutineError/notInCoroutine`` outside a coroutine.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func lockWrite() throws {
-    let job = try lock(Self.everyone)
-    writer.store(LockOwner(job).word, ordering: .relaxed)
+    let (carrier, job) = try Carrier.beginWaiting()
+    if !permits.takeAll(Self.everyone) { try lockContended(Self.everyone, carrier, job) }
+    writer.store(LockOwner.taking(job), ordering: .relaxed)
   }
 
   /// Locks for writing if the lock is free and has no waiters.
@@ -106,7 +114,7 @@ public final class FairReadWriteLock: @unchecked Sendable {
   public func tryLockWrite() -> Bool {
     Host.touches(UInt(bitPattern: permits))
     guard permits.take(Self.everyone) else { return false }
-    writer.store(LockOwner.current.word, ordering: .relaxed)
+    writer.store(LockOwner.taking(), ordering: .relaxed)
     return true
   }
 
@@ -119,8 +127,8 @@ public final class FairReadWriteLock: @unchecked Sendable {
     if !isWrittenByCaller {
       misuse("A FairReadWriteLock can be unlocked for writing only by who has locked it for writing.")
     }
-    writer.store(0, ordering: .relaxed)
-    _ = permits.give(Self.everyone)
+    writer.store(LockOwner.nobody, ordering: .relaxed)
+    permits.giveAll(Self.everyone)
   }
 
   /// Runs `body` with the lock held for writing, and unlocks when `body` returns or throws.
@@ -133,17 +141,10 @@ public final class FairReadWriteLock: @unchecked Sendable {
     return try body()
   }
 
-  var isWrittenByCaller: Bool { writer.load(ordering: .relaxed) == LockOwner.current.word }
+  var isWrittenByCaller: Bool { LockOwner.isCaller(writer.load(ordering: .relaxed)) }
 
-  /// Takes permits for the running job, and returns the job.
-  @discardableResult
-  private func lock(_ count: UInt) throws -> JobRef {
-    let (carrier, job) = try Carrier.beginWaiting()
-    if permits.takeAtOnce(count) { return job }
-    if writer.load(ordering: .relaxed) == LockOwner(job).word {
-      throw CoroutineError.wouldDeadlock(because: .holdsWriteLock)
-    }
+  private func lockContended(_ count: UInt, _ carrier: UnsafeMutablePointer<Carrier>, _ job: JobRef) throws {
+    if isWrittenByCaller { throw CoroutineError.wouldDeadlock(because: .holdsWriteLock) }
     try permits.wait(count, .lock, of: self, carrier, job)
-    return job
   }
 }

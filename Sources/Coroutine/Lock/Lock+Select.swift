@@ -22,6 +22,7 @@ extension FairMutex {
       lock: permit.lockAddress,
       queue: permit.queueAddress,
       words: [1, 0, 0, 0, 0],
+      needsPreparation: true,
       body
     )
   }
@@ -76,13 +77,15 @@ extension FairReadWriteLock {
 
 /// The select operation that locks a mutex.
 private enum MutexLocking: SelectOperation {
+  static func prepare(_ mutex: FairMutex, _ waiter: SelectWaiterRef) { waiter.noteOwn(mutex.owner) }
+
   static func attempt(_ mutex: FairMutex, _ waiter: SelectWaiterRef) -> SelectAnswer {
-    waiter.attempt(mutex.permit, isImpossible: mutex.isHeldByCaller)
+    waiter.attempt(mutex.permit, isImpossible: waiter.isOwn(mutex.owner))
   }
 
   static func finish(_ mutex: FairMutex, _ waiter: SelectWaiterRef) throws {
     try waiter.throwIfImpossible(.holdsMutex)
-    mutex.owner.store(LockOwner.current.word, ordering: .relaxed)
+    mutex.owner.store(LockOwner.taking(), ordering: .relaxed)
   }
 }
 
@@ -102,13 +105,15 @@ private enum Acquiring: SelectOperation {
 
 /// The select operation that locks a read-write lock: by one permit for reading, by all for writing.
 private enum ReadWriteLocking: SelectOperation {
+  static func prepare(_ lock: FairReadWriteLock, _ waiter: SelectWaiterRef) { waiter.noteOwn(lock.writer) }
+
   static func attempt(_ lock: FairReadWriteLock, _ waiter: SelectWaiterRef) -> SelectAnswer {
-    waiter.attempt(lock.permits, isImpossible: lock.isWrittenByCaller)
+    waiter.attempt(lock.permits, isImpossible: waiter.isOwn(lock.writer))
   }
 
   static func finish(_ lock: FairReadWriteLock, _ waiter: SelectWaiterRef) throws {
     try waiter.throwIfImpossible(.holdsWriteLock)
-    if waiter.wanted > 1 { lock.writer.store(LockOwner.current.word, ordering: .relaxed) }
+    if waiter.wanted > 1 { lock.writer.store(LockOwner.taking(), ordering: .relaxed) }
   }
 
   static func dispose(_ lock: FairReadWriteLock, _ waiter: SelectWaiterRef) { lock.permits.grant() }
@@ -116,6 +121,19 @@ private enum ReadWriteLocking: SelectOperation {
 
 extension SelectWaiterRef {
   fileprivate var wanted: UInt { pointee.words[0] }
+
+  /// Stores the holder of a lock if it counts as the caller.
+  ///
+  /// Called before the locks are taken, under which nothing is looked up. No other flow of control makes the caller a
+  /// holder, or unlocks what it holds.
+  fileprivate func noteOwn(_ owner: borrowing Atomic<UInt>) {
+    let holder = owner.load(ordering: .relaxed)
+    pointee.words[1] = LockOwner.isCaller(holder) ? holder : LockOwner.nobody
+  }
+
+  fileprivate func isOwn(_ owner: borrowing Atomic<UInt>) -> Bool {
+    pointee.words[1] != LockOwner.nobody && owner.load(ordering: .relaxed) == pointee.words[1]
+  }
 
   /// Attempts to take the permits, under the lock.
   ///

@@ -1,31 +1,65 @@
-public import CCoroutine
+public import Synchronization
 
-/// The holder of a lock: the coroutine, or, outside a coroutine, the thread.
-///
-/// A number that is only compared: the object that it stands for may be gone.
+// The owner of a lock: a coroutine, a thread outside any coroutine, or the body of a generator. Each is a number that
+// no other owner ever has (Job/Flow.swift), so a lock cannot be taken for one's own because an address was used again.
+//
+// A body owns what it has locked, whichever coroutine or thread makes its steps (Generator/Generator+Owner.swift). To
+// the contexts that wait below it, and to its last consumer, it counts as the same owner: waiting for each other would
+// never end, and one of them may unlock what another has locked, as a function may that the owner calls.
+//
+// Fast path. A coroutine that has never stepped a generator runs in no body, and its own number is one load. After its
+// first step the number has a flag (OwnerNumber.mayStep), which no lock ever stores: so one comparison with the word of
+// a lock says "mine" or "look".
+
 @usableFromInline
-struct LockOwner: Equatable {
-  @usableFromInline let word: UInt
+enum LockOwner {
+  @inlinable static var nobody: UInt { 0 }
 
-  @inlinable
-  init(word: UInt) { self.word = word }
+  /// The number under which a running job takes a lock.
+  @inlinable @inline(__always)
+  static func taking(_ job: JobRef) -> UInt {
+    let owner = job.pointee.owner.load(ordering: .relaxed)
+    return owner & OwnerNumber.mayStep == 0 ? owner : job.lookedUpOwner()
+  }
 
-  @inlinable
-  init(_ job: JobRef) { word = UInt(bitPattern: job) }
+  /// The number under which the calling code takes a lock.
+  @inline(__always)
+  static func taking() -> UInt {
+    if let job = Carrier.current?.pointee.job { return taking(job) }
+    let owner = OwnerNumber.ofThread
+    return owner & OwnerNumber.mayStep == 0 ? owner : GeneratorRecord.takingOwner()
+  }
 
-  @inlinable static var nobody: LockOwner { LockOwner(word: 0) }
+  /// Whether `owner` is the caller, or counts as the same owner.
+  @inlinable @inline(__always)
+  static func isCaller(_ owner: UInt) -> Bool {
+    guard let job = Carrier.current?.pointee.job else { return isThread(owner) }
+    return job.pointee.owner.load(ordering: .relaxed) == owner || job.isLookedUpOwner(owner)
+  }
 
-  /// The caller.
-  ///
-  /// Coroutines and threads have different words: each word is the address of something that the coroutine or thread
-  /// alone owns.
-  @inlinable static var current: LockOwner {
-    @inline(__always) get {
-      if let job = Carrier.current?.pointee.job {
-        LockOwner(job)
-      } else {
-        LockOwner(word: UInt(bitPattern: cco_thread()))
-      }
+  @usableFromInline @inline(never)
+  static func isThread(_ owner: UInt) -> Bool {
+    if owner == nobody { return false }
+    let own = OwnerNumber.ofThread
+    return own == owner || GeneratorRecord.isOfChain(owner)
+  }
+}
+
+extension UnsafeMutablePointer where Pointee == JobRecord {
+  /// The number of the job, or of the body that it steps and in which the caller runs.
+  @usableFromInline @inline(never)
+  func lookedUpOwner() -> UInt { isOnOwnStack ? ownerNumber : GeneratorRecord.takingOwner() }
+
+  /// Whether `owner` is the job, or counts as the same owner for the caller, which the job runs.
+  @usableFromInline @inline(never)
+  func isLookedUpOwner(_ owner: UInt) -> Bool {
+    if owner == LockOwner.nobody { return false }
+    let own = pointee.owner.load(ordering: .relaxed)
+    // On a job's own stack nothing waits below the caller. Then what is left are the parked bodies that it has stepped.
+    if own & OwnerNumber.mayStep == 0 || isOnOwnStack {
+      if own & ~OwnerNumber.mayStep == owner { return true }
+      if !OwnerNumber.isOfBody(owner) { return false }
     }
+    return GeneratorRecord.isOfChain(owner)
   }
 }

@@ -92,6 +92,31 @@ extension UnsafeMutablePointer where Pointee == Permits {
     return false
   }
 
+  /// Takes all `total` permits if they are available and nothing waits.
+  ///
+  /// takeAtOnce without the look before it: the word is known.
+  @inlinable @inline(__always)
+  func takeAll(_ total: UInt) -> Bool {
+    pointee.word.compareExchange(
+      expected: total << 1,
+      desired: 0,
+      successOrdering: .acquiring,
+      failureOrdering: .relaxed
+    ).exchanged
+  }
+
+  /// Gives all `total` permits back, which the caller has taken; waiters get them first.
+  @inlinable @inline(__always)
+  func giveAll(_ total: UInt) {
+    let isGiven = pointee.word.compareExchange(
+      expected: 0,
+      desired: total << 1,
+      successOrdering: .releasing,
+      failureOrdering: .relaxed
+    ).exchanged
+    if !isGiven { _ = giveContended(total) }
+  }
+
   /// Takes permits if they are available and nothing waits, also if CONTENDED is left over from a waiter that has gone.
   ///
   /// Any thread. Fails for no other reason: what other threads do meanwhile only makes it look again.

@@ -190,7 +190,7 @@ final class Scheduler: @unchecked Sendable {
     liveLock.lock()
     if host.releasesAnchor, self.anchor == nil { self.anchor = anchor() }
     liveJobs += 1
-    if job.pointee.label.id == 0 { job.pointee.label.id = takeID() }
+    if job.pointee.label.id == 0 { number(job) }
     job.pointee.home = Unmanaged.passUnretained(self)
     job.pointee.previousLive = nil
     job.pointee.nextLive = firstLive
@@ -224,22 +224,29 @@ final class Scheduler: @unchecked Sendable {
 
   /// Assigns a number to a job that is not live yet.
   func identify(_ job: JobRef) {
-    liveLock.withLock { job.pointee.label.id = takeID() }
+    liveLock.withLock { number(job) }
   }
 
+  /// Assigns the identifier, and the number under which the job owns locks; called under the lock.
   @inline(__always)
-  private func takeID() -> UInt64 {
-    if nextID == lastID, let number = reserveIDs() { return number }
+  private func number(_ job: JobRef) {
+    if nextID == lastID, hasNumberedInWorld(job) { return }
     nextID += 1
-    return nextID
+    job.pointee.label.id = nextID
+    job.pointee.owner.store(OwnerNumber.ofJob(nextID), ordering: .relaxed)
   }
 
-  /// Reserves numbers; in a simulated world, returns the next one instead.
+  /// Reserves numbers; in a simulated world, assigns the next ones instead.
   @inline(never)
-  private func reserveIDs() -> UInt64? {
-    if let number = host.nextJobID() { return number }
-    (nextID, lastID) = JobIdentifiers.reserve()
-    return nil
+  private func hasNumberedInWorld(_ job: JobRef) -> Bool {
+    guard let id = host.nextJobID() else {
+      (nextID, lastID) = JobIdentifiers.reserve()
+      return false
+    }
+    // Every world begins with the same identifiers, so that its runs can be compared.
+    job.pointee.label.id = id
+    job.pointee.owner.store(OwnerNumber.draw(), ordering: .relaxed)
+    return true
   }
 
   /// Unregisters a job at its end.

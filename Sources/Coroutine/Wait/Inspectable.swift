@@ -19,13 +19,26 @@ protocol Inspectable: AnyObject {
 /// The names of the jobs of a dump, by the addresses of their records.
 struct JobNames {
   private var names: [UInt: String] = [:]
+  /// By the numbers under which the jobs own locks.
+  private var owners: [UInt: String] = [:]
 
-  mutating func add(_ name: String, of job: JobRef) { names[UInt(bitPattern: job)] = name }
+  mutating func add(_ name: String, of job: JobRef) {
+    names[UInt(bitPattern: job)] = name
+    owners[job.ownerNumber] = name
+  }
 
   /// The name of the job whose completion is at `address`.
   func awaited(_ address: UInt) -> String? { names[address &- UInt(MemoryLayout<JobRecord>.stride)] }
 
-  func owner(_ word: UInt) -> String { names[word] ?? "a thread" }
+  /// The name of the owner with this number.
+  func owner(_ number: UInt) -> String {
+    switch OwnerNumber.kind(of: number) {
+    case .body: "a generator's body"
+    case .job(let id): owners[number] ?? "#\(id)"
+    case .drawn: owners[number] ?? "a thread"
+    }
+  }
+
   func job(_ job: AnyJob) -> String { names[UInt(bitPattern: job.record)] ?? "#\(job.id)" }
 }
 

@@ -54,6 +54,24 @@ private final class Hits: Sendable {
   var now: Int { total.withLock { $0 } }
 }
 
+private final class Table: Sendable {
+  private let lock = FairReadWriteLock()
+  private let rows = ThreadMutex<[String]>([])
+
+  /// No row is written while a consumer goes through them.
+  func all() -> Generator<String, Never, Void> {
+    co_sequence { [self] yield in
+      try lock.withReadLock {
+        for row in rows.withLock({ $0 }) { try yield(row) }
+      }
+    }
+  }
+}
+
+extension Table {
+  fileprivate func add(_ row: String) throws { try lock.withWriteLock { rows.withLock { $0.append(row) } } }
+}
+
 private enum Settings {
   static let once = Once<Configuration>()
   static func current() throws -> Configuration { try once.run { try load() } }
@@ -86,6 +104,10 @@ private func serveWithMutex(_ requests: Channel<Int>, _ answers: Channel<Int>) t
       try accounts.send(7)
       try journal.close()
       #expect(try Settings.current().name == "loaded")
+      let table = Table()
+      for row in ["first", "second"] { try table.add(row) }
+      #expect(Array(table.all()) == ["first", "second"])
+      try table.add("third")
       let (requests, answers) = (Channel<Int>(2), Channel<Int>(2))
       try requests.send(1)
       requests.close()
