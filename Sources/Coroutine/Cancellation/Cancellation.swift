@@ -23,7 +23,7 @@ public import Synchronization
 /// nothing else: what it surrounds belongs to the job, as a deadline does, and another job may make the next step.
 @usableFromInline
 struct CancelFrame: ~Copyable {
-  @usableFromInline enum Kind: Sendable { case shield, deadline, scope, thread, bound }
+  @usableFromInline enum Kind: Sendable { case shield, deadline, scope, bound }
   let outer: UnsafeMutablePointer<CancelFrame>?
   let kind: Kind
   /// Whether the deadline has passed, or the scope has been cancelled.
@@ -126,7 +126,7 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
         if current.pointee.isSignalled.load(ordering: .acquiring) {
           return current.pointee.owner.map { $0.error($0.object) } ?? CancellationError()
         }
-      case .thread, .bound: break
+      case .bound: break
       }
       frame = current.pointee.outer
     }

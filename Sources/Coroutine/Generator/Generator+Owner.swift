@@ -133,6 +133,17 @@ extension GeneratorRecord {
     record.pointee.stepper.store(known | GeneratorStepper.isTracked, ordering: .relaxed)
   }
 
+  /// The coroutine or thread whose steps the owner needs to go on: itself, or the last consumer of a body; none if
+  /// nobody owns it.
+  static func flows(of owner: borrowing Atomic<UInt>) -> [UInt] {
+    var flow = owner.load(ordering: .relaxed)
+    if flow == 0 { return [] }
+    lock.withLock {
+      for _ in 0..<100 where OwnerNumber.isOfBody(flow) { flow = steppers[flow] ?? flow }
+    }
+    return [flow]
+  }
+
   static func isTracked(_ owner: UInt) -> Bool { lock.withLock { steppers[owner] != nil } }
 
   /// Forgets a body at its end.

@@ -52,6 +52,10 @@ extension CoroutineError: CustomStringConvertible {
 
 extension CoroutineError.Deadlock {
   static let unspecified = Self("it waits for something that waits for it")
+  static let circle = Self(
+    "bodies of SingleFlight and Once would wait for one another in a circle, directly or through joins and scopes; let one "
+      + "of them not wait"
+  )
   static let joinsItself = Self("a coroutine cannot join itself; let another one join it")
   static let blocksCoroutine = Self(
     "wait() blocks the thread, which coroutines and handlers need; use join() or co_await(), in a coroutine"
@@ -74,6 +78,9 @@ extension CoroutineError.Deadlock {
   )
   static let holdsMutex = Self(
     "the coroutine, or a generator that it steps or runs in, holds this FairMutex already; unlock it first"
+  )
+  static let runsOnce = Self(
+    "the coroutine, or a generator that it steps or runs in, runs this Once already; return from that body first"
   )
   static let holdsWriteLock = Self(
     "the coroutine, or a generator that it steps or runs in, holds this FairReadWriteLock for writing already; unlock it "

@@ -31,7 +31,8 @@ public final class Once<Value: Sendable>: @unchecked Sendable {
   //  1. `outcome` is written once, with the mutex held, before `isDone` is set (release). It is read after `isDone` was
   //     seen (acquire), or with the mutex held.
   //  2. A body runs with the mutex held. So at most one body runs at a time, waiters are served in order, a cancelled
-  //     waiter leaves the queue, and a body that calls its own Once gets wouldDeadlock from the mutex.
+  //     waiter leaves the queue, and a body that calls its own Once holds the mutex already.
+  //  3. A wait for the mutex is an edge to its owner, who runs a body or is about to return (WaitGraph.swift).
   private let mutex = FairMutex()
   private let isDone = Atomic<Bool>(false)
   @exclusivity(unchecked) private var outcome: Result<Value, any Error>?
@@ -52,22 +53,36 @@ public final class Once<Value: Sendable>: @unchecked Sendable {
   /// during the wait, it throws. A body that ends because its caller is cancelled does not count: the next caller runs
   /// its own, also with `isKept`.
   /// - Throws: The error of the body; the cancellation error; ``CoroutineError/wouldDeadlock`` if called by its own
-  ///   body; ``CoroutineError/notInCoroutine`` outside a coroutine.
+  ///   body, or if the wait would close a circle: `body` of the caller, or a body for which it is needed, is what the
+  ///   running body waits for (as in ``SingleFlight/run(_:_:)``);
+  ///   ``CoroutineError/notInCoroutine`` outside a coroutine.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func run(_ body: () throws -> Value) throws -> Value {
-    _ = try Carrier.beginWaiting()
+    let (_, job) = try Carrier.beginWaiting()
     if isDone.load(ordering: .acquiring), let outcome { return try outcome.get() }
-    return try mutex.withLock {
-      if let outcome { return try outcome.get() }
-      do {
-        let value = try body()
-        settle(.success(value))
-        return value
-      } catch {
-        if failure == .isKept, !(error is CancellationError), !co_isCancelled { settle(.failure(error)) }
-        throw error
-      }
+    if !mutex.tryLock() { try lockContended(job) }
+    defer { mutex.unlock() }
+    if let outcome { return try outcome.get() }
+    let wasInvolved = job.isInvolved
+    if !wasInvolved { job.involve() }
+    defer {
+      // A generator's body may have been stepped by another coroutine since.
+      if !wasInvolved, Carrier.current?.pointee.job == job { job.leaveInvolvement() }
     }
+    do {
+      let value = try body()
+      settle(.success(value))
+      return value
+    } catch {
+      if failure == .isKept, !(error is CancellationError), !co_isCancelled { settle(.failure(error)) }
+      throw error
+    }
+  }
+
+  /// Waits for the coroutine that runs its body.
+  private func lockContended(_ job: JobRef) throws {
+    if mutex.isHeldByCaller { throw CoroutineError.wouldDeadlock(because: .runsOnce) }
+    try WaitGraph.waiting(job, for: .others { [mutex] in GeneratorRecord.flows(of: mutex.owner) }) { try mutex.lock() }
   }
 
   private func settle(_ result: Result<Value, any Error>) {

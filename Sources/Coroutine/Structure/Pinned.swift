@@ -32,14 +32,9 @@
 public func co_pinned<R>(_ body: () throws -> R) throws -> R {
   let (_, job) = try Carrier.requireJob()
   try job.requireOwnThread()
-  var frame = CancelFrame(.thread, inside: job.pointee.frames)
-  return try withUnsafeMutablePointer(to: &frame) { frame in
+  return try job.whileBound {
     let isOutermost = job.keepThread()
-    job.pointee.frames = frame
-    defer {
-      job.pointee.frames = frame.pointee.outer
-      if isOutermost { job.releaseThread() }
-    }
+    defer { if isOutermost { job.releaseThread() } }
     return try body()
   }
 }

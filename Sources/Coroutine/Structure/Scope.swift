@@ -230,6 +230,7 @@ public final class Scope: @unchecked Sendable {
   fileprivate func joinChildren() -> (any Error)? {
     var passedOn: (any Error)?
     var hasWaited = false
+    var mayCloseCircle = true
     while true {
       guard let carrier = Carrier.current, let job = carrier.pointee.job else { return passedOn }
       lock.lock()
@@ -260,17 +261,57 @@ public final class Scope: @unchecked Sendable {
       }
       hasWaited = true
       // Once the cancellation is passed on, this wait must outlast it: the last child must be able to end the wait.
-      let wasShielded = passedOn != nil ? job.setShielded(true) : true
-      // A cancellation is not thrown here: the loop passes it on.
-      _ = try? WaitQueue.park(carrier, job, .children) { epoch in
-        waiting = epoch
-        lock.unlock()
-      } withdraw: {
+      guard job.isInvolved, mayCloseCircle else {
+        parkForChildren(carrier, job, outlasts: passedOn != nil)
+        continue
       }
-      lock.lock()
-      waiting = nil
       lock.unlock()
-      if passedOn != nil, !wasShielded { _ = job.setShielded(false) }
+      do {
+        try WaitGraph.waiting(job, for: .others { self.unfinished }) {
+          lock.lock()
+          if pending > 0 { parkForChildren(carrier, job, outlasts: passedOn != nil) } else { lock.unlock() }
+        }
+      } catch {
+        // The children are cancelled, as after an error of the body. One in a shield may go on waiting nevertheless.
+        mayCloseCircle = false
+        bodyFailed(error, outside: nil)
+      }
+    }
+  }
+
+  /// Suspends the owner until the last child has ended, or until a cancellation that it does not outlast.
+  ///
+  /// Called under the lock, which it leaves.
+  private func parkForChildren(_ carrier: UnsafeMutablePointer<Carrier>, _ job: JobRef, outlasts: Bool) {
+    let wasShielded = outlasts ? job.setShielded(true) : true
+    // A cancellation is not thrown here: the caller passes it on.
+    _ = try? WaitQueue.park(carrier, job, .children) { epoch in
+      waiting = epoch
+      lock.unlock()
+    } withdraw: {
+    }
+    lock.lock()
+    waiting = nil
+    lock.unlock()
+    if !wasShielded { _ = job.setShielded(false) }
+  }
+
+  /// The owners' numbers of the children that have not ended.
+  private var unfinished: [UInt] {
+    var numbers: [UInt] = []
+    while true {
+      lock.lock()
+      let count = pending
+      if count <= numbers.capacity {
+        var next = first
+        while let child = next {
+          numbers.append(child.job.record.ownerNumber)
+          next = child.next
+        }
+      }
+      lock.unlock()
+      if count <= numbers.capacity { return numbers }
+      numbers.reserveCapacity(count)
     }
   }
 

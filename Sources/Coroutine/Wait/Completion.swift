@@ -310,6 +310,24 @@ extension UnsafeMutablePointer where Pointee == Completion {
 
   @usableFromInline
   func park(_ kind: WaitKind, _ carrier: UnsafeMutablePointer<Carrier>, _ job: JobRef) throws {
+    if kind == .job, job.isInvolved || ownJob.isInvolved {
+      return try WaitGraph.waiting(job, for: .job(ownJob.ownerNumber)) { try parkUnlessSettled(kind, carrier, job) }
+    }
+    try parkUnlessSettled(kind, carrier, job)
+  }
+
+  /// The job whose outcome this is.
+  // Sound because a job's completion lies behind its record; AnyJob checks it.
+  private var ownJob: JobRef {
+    (UnsafeMutableRawPointer(self) - MemoryLayout<JobRecord>.stride).assumingMemoryBound(to: JobRecord.self)
+  }
+
+  @inline(__always)
+  private func parkUnlessSettled(
+    _ kind: WaitKind,
+    _ carrier: UnsafeMutablePointer<Carrier>,
+    _ job: JobRef
+  ) throws {
     pointee.lock.lock()
     if pointee.state.load(ordering: .relaxed) != Completion.pending {
       pointee.lock.unlock()
