@@ -3,6 +3,7 @@
 // around a signalfd, and what comes meanwhile goes to the ignoring handler.
 //
 //   `handled`  the signals that have the handler; changed under the hub's lock
+//   `changed`  those whose effect was changed, or is about to be: a child that is forked meanwhile restores these
 //   `arrived`  the marks; set by the handler on any thread, taken by the signals' thread
 //   `bell`     changes after each change of the two others; the signals' thread sleeps on it
 //
@@ -26,7 +27,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static _Atomic uint64_t handled, arrived;
+static _Atomic uint64_t handled, changed, arrived;
 static _Atomic uint32_t bell;
 static struct sigaction former[NSIG];
 
@@ -51,7 +52,13 @@ int clinux_handle_signal(int signal) {
   // On the alternate stack where the thread has one: a coroutine's may be too small for the signal's frame.
   struct sigaction action = {.sa_handler = notice, .sa_flags = SA_RESTART | SA_ONSTACK};
   sigemptyset(&action.sa_mask);
-  if (sigaction(signal, &action, &former[signal]) != 0) return errno;
+  if (sigaction(signal, NULL, &former[signal]) != 0) return errno;
+  atomic_fetch_or_explicit(&changed, bit(signal), memory_order_seq_cst);
+  if (sigaction(signal, &action, NULL) != 0) {
+    int code = errno;
+    atomic_fetch_and_explicit(&changed, ~bit(signal), memory_order_relaxed);
+    return code;
+  }
   atomic_fetch_or_explicit(&handled, bit(signal), memory_order_relaxed);
   ring();
   return 0;
@@ -97,10 +104,12 @@ void clinux_release_signal(int signal) {
   // Before the former effect: where every other thread blocks the signal, it must stay pending, not end the process.
   set_blocked(SIG_BLOCK, signal);
   sigaction(signal, &former[signal], NULL);
+  atomic_fetch_and_explicit(&changed, ~bit(signal), memory_order_seq_cst);
 }
 
 void clinux_release_all_signals(void) {
-  uint64_t were = atomic_exchange_explicit(&handled, 0, memory_order_relaxed);
+  atomic_store_explicit(&handled, 0, memory_order_relaxed);
+  uint64_t were = atomic_exchange_explicit(&changed, 0, memory_order_relaxed);
   for (int signal = 1; signal < NSIG; signal++) {
     if (were & bit(signal)) sigaction(signal, &former[signal], NULL);
   }

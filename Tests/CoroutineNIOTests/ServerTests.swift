@@ -58,14 +58,15 @@ struct ServerTests {
     }
   }
 
-  @Test func `handlers that last longer than the drain are cancelled, and waited for`() async throws {
+  @Test(arguments: [.milliseconds(20), .zero, .seconds(-1), Duration(attoseconds: .min)])
+  func `handlers that last longer than the drain are cancelled, and waited for`(_ drain: Duration) async throws {
     try await onWorker { group in
       let isServing = Gate()
       let hasCleaned = Locked(false)
       let errors = Locked<[String]>([])
       let server = try Running(
         group,
-        drain: .milliseconds(20),
+        drain: drain,
         onError: { error, _ in errors.withLock { $0.append("\(error)") } }
       ) { connection in
         isServing.open()
@@ -87,7 +88,8 @@ struct ServerTests {
     }
   }
 
-  @Test func `handlers of a server that ends are told to finish, and so are their pipelines`() async throws {
+  @Test(arguments: [.seconds(200), .seconds(Int64.max), Duration(attoseconds: .max)])
+  func `handlers of a server that ends are told to finish, and so are their pipelines`(_ drain: Duration) async throws {
     final class Quiesced: ChannelInboundHandler {
       typealias InboundIn = ByteBuffer
       typealias InboundOut = ByteBuffer
@@ -103,7 +105,7 @@ struct ServerTests {
       let quiesced = Promise<Void>()
       let server = try Running(
         group,
-        drain: .seconds(200),
+        drain: drain,
         configure: { try $0.pipeline.syncOperations.addHandler(Quiesced(quiesced)) }
       ) { connection in
         #expect(!co_isStopping)

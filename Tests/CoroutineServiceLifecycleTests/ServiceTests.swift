@@ -10,10 +10,11 @@ import Testing
 struct ServiceTests {
   private struct Oops: Error {}
 
-  @Test func `a graceful shutdown tells the body to finish, and the service waits for it`() async throws {
+  @Test(arguments: [.seconds(600), .seconds(Int64.max), Duration(attoseconds: .max)])
+  func `a graceful shutdown tells the body to finish, and the service waits for it`(_ drain: Duration) async throws {
     let isServing = Promise<Void>()
     let seen = Promise<[Bool]>()
-    let service = CoroutineService("server", drain: .seconds(600)) {
+    let service = CoroutineService("server", drain: drain) {
       isServing.fulfill(())
       try co_await(co_stopping)
       // The body takes its time, and nothing cancels it.
@@ -31,10 +32,11 @@ struct ServiceTests {
     #expect(try seen.result?.get() == [true, false])
   }
 
-  @Test func `a body that lasts longer than the drain is cancelled, which is no error`() async throws {
+  @Test(arguments: [.milliseconds(10), .zero, .seconds(-1), Duration(attoseconds: .min)])
+  func `a body that lasts longer than the drain is cancelled, which is no error`(_ drain: Duration) async throws {
     let isServing = Promise<Void>()
     let hasCleaned = Promise<Void>()
-    let service = CoroutineService(drain: .milliseconds(10)) {
+    let service = CoroutineService(drain: drain) {
       defer {
         try? co_shield { try co_delay(.milliseconds(20)) }
         hasCleaned.fulfill(())

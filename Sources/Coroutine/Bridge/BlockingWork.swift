@@ -1,3 +1,5 @@
+import Glibc
+
 /// A body in the pool.
 ///
 ///   CREATED --submit--> QUEUED --take--> TAKEN        the thread runs it
@@ -54,7 +56,11 @@ final class BlockingBody<Output: Sendable>: BlockingWork, @unchecked Sendable {
   override func run() {
     // Computed first: while the body runs, this frame, which the body may drop, holds no reference.
     let result = outcome()
+    // Foreign code may have asked the thread to end. Not here: the write that wakes a worker would end it instead.
+    var cancelState: Int32 = 0
+    pthread_setcancelstate(Int32(PTHREAD_CANCEL_DISABLE), &cancelState)
     let state = cell.resume(result)
+    pthread_setcancelstate(cancelState, nil)
     // Without a receiver, a value without `onUndelivered` and an error are released here.
     if state == .detached, case .success(let value) = result { giveBack(value) }
     drop()

@@ -10,7 +10,7 @@ public import Synchronization
 //   shield        nothing further out is visible
 //   deadline      passed? CancellationError, which its co_timeout turns into TimeoutError
 //   scope         cancelled (a child failed, or Scope.cancel)? its reason
-//   thread        nothing: it says that the job keeps its thread (Scheduler+Keep.swift)
+//   bound         nothing: what it surrounds belongs to the job (co_pinned, co_isolated)
 //   (the job)     cancelled? its reason
 //
 // The chain belongs to the job's own carrier. Other threads never change it: they set an atomic flag that it leads to,

@@ -45,6 +45,11 @@ import Synchronization
 // job has begun its wait before that, because both happen on one serial execution, so the interrupt finds it waiting.
 // Or the watchdog finds it waiting, and inspects; if it does not, the interrupt stays for the scheduler. If the job is
 // on another worker by then, the interrupt is sent after it.
+//
+// A job may leave a queue that is blocked (SwitchEntry.swift), with its interrupt in the inbox of that queue, and an
+// inbox links a record once. Such an interrupt is marked as stray. A later request then sends work that inspects the
+// job to the scheduler where it is. When the queue comes to the stray one, it clears both marks, and sends an interrupt
+// after the job.
 
 extension AnyJob {
   /// Asks the job's own scheduler to inspect its cancellation.
@@ -52,10 +57,15 @@ extension AnyJob {
   /// Any thread; the caller holds the job.
   func interrupt() {
     let old = record.pointee.flags.bitwiseOr(JobFlags.interruptPending, ordering: .acquiringAndReleasing).oldValue
-    guard old & JobFlags.interruptPending == 0, !completion.isSettled else { return }
-    // The message holds the job until it is handled.
-    _ = Unmanaged.passRetained(self)
-    currentScheduler.send(.interrupt(record))
+    // A dropped job has settled, and may still release its captures, whose code may wait.
+    guard !completion.isSettled || record.isDropped else { return }
+    if old & JobFlags.interruptPending == 0 {
+      // The message holds the job until it is handled.
+      _ = Unmanaged.passRetained(self)
+      currentScheduler.send(.interrupt(record))
+    } else if old & JobFlags.strayInterrupt != 0 {
+      interruptPastStray()
+    }
   }
 
   /// The current scheduler of the job, retained: the job may move, and its old scheduler end, while the caller uses it.
@@ -75,14 +85,19 @@ extension Scheduler {
   func handleInterrupt(of job: JobRef) {
     let handle = job.handle
     defer { handle.release() }
-    _ = job.pointee.flags.bitwiseAnd(~JobFlags.interruptPending, ordering: .acquiringAndReleasing)
+    job.takeInterrupt()
+    inspect(job)
+  }
+
+  /// Inspects the job's cancellation on this scheduler; the caller holds the job.
+  func inspect(_ job: JobRef) {
     guard beginInspection(of: job) else { return }
     let word = job.pointee.wait.load(ordering: .acquiring)
     // Read after the word: a job that is seen waiting is seen with the scheduler that it waits on.
     guard job.pointee.scheduler.load(ordering: .acquiring).toOpaque() == Unmanaged.passUnretained(self).toOpaque()
     else {
       job.endInspection()
-      return handle._withUnsafeGuaranteedRef { $0.interrupt() }
+      return job.handle._withUnsafeGuaranteedRef { $0.interrupt() }
     }
     let isWaiting = word & 0xFF == 1
     // Neither parked nor running here: it will check before it waits.
@@ -116,7 +131,7 @@ extension Scheduler {
   func handleInterrupt(of job: JobRef, rescuer: Scheduler) {
     guard let epoch = job.holdParked() else { return push(.interrupt(job)) }
     let handle = job.handle
-    _ = job.pointee.flags.bitwiseAnd(~JobFlags.interruptPending, ordering: .acquiringAndReleasing)
+    job.takeInterrupt()
     job.cancelScopes()
     let isEnded = job.isCancellationVisible && job.claim(epoch, WakeReason.cancelled)
     var next = job.pointee.scheduler.load(ordering: .relaxed)
@@ -131,6 +146,29 @@ extension Scheduler {
 }
 
 extension UnsafeMutablePointer where Pointee == JobRecord {
+  /// Notes that the interrupt was taken out of its inbox: the next request sends another one.
+  fileprivate func takeInterrupt() {
+    let bits = JobFlags.interruptPending | JobFlags.strayInterrupt
+    _ = pointee.flags.bitwiseAnd(~bits, ordering: .acquiringAndReleasing)
+  }
+
+  /// Notes that the job has left the scheduler whose inbox has its interrupt, if there is one.
+  ///
+  /// Called by the job's new scheduler, before the job runs there. A request that came before has its flags set, which
+  /// the job sees at its next wait.
+  func leaveInterrupt() {
+    var flags = pointee.flags.load(ordering: .relaxed)
+    while flags & JobFlags.interruptPending != 0 {
+      let (isNoted, seen) = pointee.flags.compareExchange(
+        expected: flags,
+        desired: flags | JobFlags.strayInterrupt,
+        ordering: .acquiringAndReleasing
+      )
+      if isNoted { return }
+      flags = seen
+    }
+  }
+
   /// Ends what `beginInspection` has begun.
   fileprivate func endInspection() {
     _ = pointee.flags.wrappingSubtract(JobFlags.oneInspection, ordering: .acquiringAndReleasing)

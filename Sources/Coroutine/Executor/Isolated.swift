@@ -180,7 +180,10 @@ enum Isolation {
     return try withUnsafeMutablePointer(to: &own) { own in
       let entry = BodyEntry(job, to: scheduler, body: reentrant ? own : nil)
       return try switching(to: entry) {
-        guard entry.hasBegun else { return try enter(scheduler, actor, reentrant, body) }
+        guard entry.hasBegun else {
+          try job.checkCancelled()
+          return try enter(scheduler, actor, reentrant, body)
+        }
         return try leaving(scheduler, { reentrant ? scheduler.end(own) : scheduler.endExclusive() }) {
           try job.checkCancelled()
           return try assume(actor, body)
@@ -213,6 +216,8 @@ enum Isolation {
     if isReal { try Host.requireReal(job) { "an actor on a queue outside of its world" } }
     // Retained, because this job may be the only one that holds the queue.
     let anchor = home.currentAnchor
+    // Again: the actor's executor is users' code, and may have cancelled the coroutine.
+    try job.checkCancelled()
     try Carrier.switchOver(carrier, entry, holding: nil)
     defer {
       // Nothing ends this wait early: the coroutine has nowhere else to go.

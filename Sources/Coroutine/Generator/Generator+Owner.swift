@@ -78,7 +78,10 @@ extension GeneratorRecord {
 
   /// The number of the job, or of the thread outside any job, that the calling code belongs to.
   private static var flowOwner: UInt {
-    Carrier.current?.pointee.job?.ownerNumber ?? OwnerNumber.ofThread & ~OwnerNumber.mayStep
+    guard let carrier = Carrier.current, let job = carrier.pointee.job ?? carrier.pointee.releaser else {
+      return OwnerNumber.ofThread & ~OwnerNumber.mayStep
+    }
+    return job.ownerNumber
   }
 
   private static func number(of record: GeneratorRef) -> UInt {

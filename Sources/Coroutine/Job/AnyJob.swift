@@ -120,7 +120,7 @@ public class AnyJob: @unchecked Sendable {
   }
 
   /// Settles a job that the caller has found dropped.
-  private final func settleDropped() {
+  final func settleDropped() {
     // What others do next may depend on it.
     Host.touchesEverything()
     completion.callbackThatPreparesDrop?.jobWillBeDropped()
@@ -222,8 +222,8 @@ public class AnyJob: @unchecked Sendable {
   private final func releaseDroppedBody() {
     guard record.takeBody() else { return }
     releaseBody()
-    // The scope cannot have ended, because it waits for this.
-    child?._withUnsafeGuaranteedRef { $0.bodyWasReleased() }
+    // The scope cannot have ended, because it waits for this. Retained, because the scope then gives the entry up.
+    child?.takeUnretainedValue().bodyWasReleased()
   }
 
   /// Releases the captures of the body.

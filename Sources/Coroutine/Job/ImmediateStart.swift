@@ -64,7 +64,6 @@ extension AnyJob {
   func leaveForeign() {
     let deferred = JobFlags.deferredWake | JobFlags.deferredInterrupt
     let old = record.pointee.flags.bitwiseAnd(~(JobFlags.foreign | deferred), ordering: .acquiringAndReleasing).oldValue
-    if old & (JobFlags.deferredWake | JobFlags.deferredInterrupt) == 0 || completion.isSettled { return }
     if old & JobFlags.deferredWake != 0 { Carrier.makeReady(record) }
     if old & JobFlags.deferredInterrupt != 0 { interrupt() }
   }

@@ -193,6 +193,8 @@ enum JobFlags {
   static let entry: UInt32 = 8192
   /// The job runs the body of a flight or of a Once, or was launched by one that does (WaitGraph.swift).
   static let involved: UInt32 = 16384
+  /// The interrupt that `interruptPending` tells of is in the inbox of a scheduler that the job has left.
+  static let strayInterrupt: UInt32 = 32768
   /// A counter in the upper half: the number of schedulers that handle an interrupt of the job, of which at most one
   /// reads its frames.
   ///

@@ -54,7 +54,7 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
 
   /// Cancels the job, and returns whether that has dropped it; then the caller settles it.
   ///
-  /// Any thread. Called once: by the thread that has set the reason.
+  /// Any thread, after a reason was set.
   func claimCancel() -> Bool {
     let old = pointee.flags.bitwiseOr(JobFlags.cancelled, ordering: .acquiringAndReleasing).oldValue
     return old & (JobFlags.begun | JobFlags.cancelled) == 0

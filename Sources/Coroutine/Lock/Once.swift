@@ -63,11 +63,11 @@ public final class Once<Value: Sendable>: @unchecked Sendable {
     if !mutex.tryLock() { try lockContended(job) }
     defer { mutex.unlock() }
     if let outcome { return try outcome.get() }
-    let wasInvolved = job.isInvolved
+    let (wasInvolved, number) = (job.isInvolved, job.ownerNumber)
     if !wasInvolved { job.involve() }
     defer {
-      // A generator's body may have been stepped by another coroutine since.
-      if !wasInvolved, Carrier.current?.pointee.job == job { job.leaveInvolvement() }
+      // A generator's body may have been stepped by another coroutine since, also by one at the address of the first.
+      if !wasInvolved, let job = Carrier.current?.pointee.job, job.ownerNumber == number { job.leaveInvolvement() }
     }
     do {
       let value = try body()

@@ -105,7 +105,10 @@ extension AnyPromise {
     completion.pointee.lock.lock()
     let known = upstream.take()
     // The settling thread has the upstream: this is not the last reference to its memory.
-    if let known, waiter.pointee.isUnowned { cco_release_memory(known.toOpaque()) }
+    if let known, waiter.pointee.isUnowned {
+      if !isUnused { known._withUnsafeGuaranteedRef { $0.ignore() } }
+      cco_release_memory(known.toOpaque())
+    }
     guard let upstream = known, !completion.isSettled else {
       // The promise was cancelled, or settled from outside, in the meantime.
       let isPosted = kind.runsWhenCancelled && phase == .waiting

@@ -127,6 +127,9 @@ private final class JobCopy<Success: Sendable>: Promise<Success>, @unchecked Sen
   override func jobHasEnded() { settle() }
 
   fileprivate func settle() {
+    // Not if the copy was left by its last dependent: then nobody sees the job's failure.
+    let isSeen = completion.pointee.lock.withLock { !isUnused }
+    if isSeen { job.completion.pointee.isObserved.store(true, ordering: .relaxed) }
     _ = settle(job.completion.outcome(as: Success.self).unsafelyUnwrapped, fromOutside: true)
   }
 }
@@ -135,6 +138,8 @@ private final class JobCopy<Success: Sendable>: Promise<Success>, @unchecked Sen
 private final class JobCopyCallback: WaitCallback, @unchecked Sendable {
   // Sound because `copy` is set before the callback is linked, and read once, by the thread that calls it.
   @exclusivity(unchecked) weak var copy: AnyPromise?
+
+  override var marksObserved: Bool { true }
 
   override func fire() { copy?.jobHasEnded() }
 }

@@ -179,10 +179,17 @@ final class Members {
   ///
   /// `isWanted` is false if the combinator has settled. A thread that leaves the members may then be between two of
   /// them, and must not find this member, which is released when it has told all its waiters.
-  func settled(_ index: Int, isWanted: Bool) -> (finish: (AnyPromise) -> Void, collect: Collect)? {
+  func settled(
+    _ index: Int,
+    isWanted: Bool,
+    isUnused: Bool
+  ) -> (finish: (AnyPromise) -> Void, collect: Collect)? {
     let member = members[index].take()
-    // The settling thread has the member: this is not the last reference to its memory.
-    if isPassive, let member { cco_release_memory(member.toOpaque()) }
+    if isPassive, let member {
+      if !isUnused { member._withUnsafeGuaranteedRef { $0.ignore() } }
+      // The settling thread has the member: this is not the last reference to its memory.
+      cco_release_memory(member.toOpaque())
+    }
     guard let member, isWanted, let collect else { return nil }
     missing -= 1
     guard member._withUnsafeGuaranteedRef({ collect($0, index, missing == 0) }) else { return nil }
@@ -236,7 +243,7 @@ extension AnyPromise {
     if let members, index >= members.count { return additionalSettled(reference, members, index) }
     // It collects an outcome, and the unoptimised code allocates to return a stored function.
     LockCheck.allowAllocations()
-    let decided = members?.settled(index, isWanted: !completion.isSettled)
+    let decided = members?.settled(index, isWanted: !completion.isSettled, isUnused: isUnused)
     LockCheck.forbidAllocations()
     completion.pointee.lock.unlock()
     decided?.finish(self)

@@ -214,7 +214,8 @@ extension UnsafeMutablePointer where Pointee == ReadyQueue {
   func keep(_ stolen: inout JobQueue) {
     add { queue, launched in
       while let job = stolen.popFirst() {
-        if job.pointee.context == nil { launched.pushFirst(job) } else { queue.append(job) }
+        // An entry (SwitchEntry.swift) has no context, and is no launched job.
+        if job.pointee.context == nil, !job.isEntry { launched.pushFirst(job) } else { queue.append(job) }
       }
     }
   }

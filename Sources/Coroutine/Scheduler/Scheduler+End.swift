@@ -63,6 +63,7 @@ extension AnyJob {
       ordering: .acquiringAndReleasing
     ).exchanged
     if !isFirst { reason.release() }
-    _ = record.claimCancel()
+    // Settled here if another thread has set the reason: it may come second, and then leaves that to this one.
+    if record.claimCancel(), !isFirst { settleDropped() }
   }
 }

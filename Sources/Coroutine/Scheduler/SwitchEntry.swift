@@ -147,6 +147,7 @@ extension Scheduler {
     oldScheduler.unregister(job)
     register(job, holding: nil)
     job.pointee.move.withLock { job.pointee.scheduler.store(Unmanaged.passUnretained(self), ordering: .releasing) }
+    job.leaveInterrupt()
     // The coroutine holds it until its deadlines have moved.
     if !oldScheduler.isImmortal { old.release() }
   }
@@ -182,6 +183,8 @@ extension Carrier {
     } withdraw: {
       entry.wasCancelled()
     }
-    withExtendedLifetime(old) { entry.destination._withUnsafeGuaranteedRef { job.moveDeadlines(to: $0) } }
+    // Where it has arrived: a worker may have taken the entry of another one.
+    let current = job.pointee.scheduler.load(ordering: .relaxed)
+    withExtendedLifetime(old) { current._withUnsafeGuaranteedRef { job.moveDeadlines(to: $0) } }
   }
 }

@@ -38,6 +38,8 @@ extension Scope {
   }
 
   /// The queue of a child that never runs has released its body.
+  ///
+  /// The caller has a reference to the child: the list's may be the last one otherwise.
   func capturesWereReleased(_ child: ScopeChild) {
     lock.lock()
     let old = child.captures
@@ -47,11 +49,8 @@ extension Scope {
     case .awaited: pending -= 1
     case .inBody, .released: return lock.unlock()
     }
-    // Released after the lock is left: it may be the last reference.
-    let held = child
     unlink(child)
     wakeOwnerAndUnlock()
-    withExtendedLifetime(held) {}
   }
 
   /// Releases the bodies of the children that never ran, and that their queues have not come to.
@@ -74,7 +73,10 @@ extension Scope {
       child.next = taken
       taken = child
     }
+    hasLeftFrame = true
     lock.unlock()
+    // The frame is not in the chain any more: a signal of it must not be taken for a cancellation that is on its way.
+    owner.forgetSignals()
     while let child = taken {
       taken = child.next.take()
       child.job.releaseBody()

@@ -38,6 +38,8 @@ public final class Scope: @unchecked Sendable {
   /// The number of ended children whose captures the owner will release.
   @exclusivity(unchecked) var dropped = 0
   @exclusivity(unchecked) private(set) var hasEnded = false
+  /// The owner's code runs outside of the scope's frame, to release captures: no signal is for it.
+  @exclusivity(unchecked) var hasLeftFrame = false
   @exclusivity(unchecked) private var failure: (any Error)?
   /// The children that failed after the first failure, the latest first, linked by `next`.
   @exclusivity(unchecked) private var lateFailures: ScopeChild?
@@ -174,7 +176,7 @@ public final class Scope: @unchecked Sendable {
     guard !hasEnded, !frame.pointee.isSignalled.load(ordering: .relaxed) else { return lock.unlock() }
     self.reason = reason
     frame.pointee.isSignalled.store(true, ordering: .releasing)
-    _ = owner.pointee.flags.bitwiseOr(JobFlags.signalled, ordering: .acquiringAndReleasing)
+    if !hasLeftFrame { _ = owner.pointee.flags.bitwiseOr(JobFlags.signalled, ordering: .acquiringAndReleasing) }
     let handle = owner.handle.takeUnretainedValue()
     nextSignalled = first
     lock.unlock()
@@ -305,7 +307,7 @@ public final class Scope: @unchecked Sendable {
       if count <= numbers.capacity {
         var next = first
         while let child = next {
-          numbers.append(child.job.record.ownerNumber)
+          if child.captures != .dropped { numbers.append(child.job.record.ownerNumber) }
           next = child.next
         }
       }

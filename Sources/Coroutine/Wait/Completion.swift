@@ -203,6 +203,7 @@ extension UnsafeMutablePointer where Pointee == Completion {
       var callbacks = WaitQueue()
       var told: UnsafeMutablePointer<Waiter>?
       var lastTold: UnsafeMutablePointer<Waiter>?
+      var isSeen = false
       while let waiter = pointee.waiters.popFirst() {
         if let job = waiter.pointee.job {
           if job.claim(waiter.pointee.epoch, waiter.pointee.reason) { woken.append(job) }
@@ -213,7 +214,12 @@ extension UnsafeMutablePointer where Pointee == Completion {
           continue
         }
         // A promise that has no reference any more is in its deinit, and waits for the lock to unlink the waiter.
-        if waiter.pointee.isUnowned, !cco_try_retain(waiter.pointee.context.unsafelyUnwrapped) { continue }
+        if waiter.pointee.isUnowned {
+          guard cco_try_retain(waiter.pointee.context.unsafelyUnwrapped) else { continue }
+        } else {
+          // A passive promise may be left by its last dependent before it is notified: then nobody sees the failure.
+          isSeen = true
+        }
         // The unlinked waiter belongs to this thread: a chain by `next` is enough.
         waiter.pointee.next = nil
         if let lastTold { lastTold.pointee.next = waiter } else { told = waiter }
@@ -223,7 +229,8 @@ extension UnsafeMutablePointer where Pointee == Completion {
       let hasCallbacks = callbacks.first != nil
       // If no promise is about to be notified, a later one cannot overtake it.
       let isDone = told == nil
-      if isDone { pointee.isReleased = true } else { pointee.isObserved.store(true, ordering: .relaxed) }
+      if isDone { pointee.isReleased = true }
+      if isSeen { pointee.isObserved.store(true, ordering: .relaxed) }
       pointee.lock.unlock()
       while let job = woken.popFirst() { Carrier.makeReady(job) }
       if isDone { return hasCallbacks }
@@ -247,7 +254,7 @@ extension UnsafeMutablePointer where Pointee == Completion {
     pointee.isCalling = true
     while let waiter = pointee.waiters.popFirst() {
       let callback = waiter.pointee.callback.takeRetainedValue()
-      if callback.observes { pointee.isObserved.store(true, ordering: .relaxed) }
+      if callback.observes, !callback.marksObserved { pointee.isObserved.store(true, ordering: .relaxed) }
       pointee.lock.unlock()
       callback.fire()
       pointee.lock.lock()

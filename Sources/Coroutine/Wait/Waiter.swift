@@ -182,6 +182,9 @@ class WaitCallback: @unchecked Sendable {
   /// Called once, outside every lock, when the awaited event has happened.
   @usableFromInline func fire() {}
 
+  /// Whether `fire` itself marks the outcome as observed, because it may find that nobody wants it any more.
+  var marksObserved: Bool { false }
+
   /// Whether `jobWillBeDropped` is to be called.
   var preparesDrop: Bool { false }
 

@@ -38,6 +38,9 @@ final class AnyJob {
     record.pointee.context.unsafelyUnwrapped.pointee.parked.stack = Unmanaged.passUnretained(self).toOpaque()
   }
 
+  /// No model leaves an interrupt behind.
+  func interruptPastStray() { fatalError("a stray interrupt") }
+
   static func fail(_ job: JobRef, _ error: any Error) { fatalError("\(error)") }
 
   final class Completion {

@@ -57,8 +57,8 @@ struct DroppedChildStressTests {
     _ go: Census,
     isDeadline: Bool
   ) throws -> Tally {
-    var words = InlineArray<6, Int>(repeating: 0)
-    return try withUnsafeMutablePointer(to: &words) { words in
+    try withUnsafeTemporaryAllocation(of: Int.self, capacity: size) { words in
+      words.initialize(repeating: 0)
       // Sound because no child uses the frame when its scope has ended, which the test is about.
       nonisolated(unsafe) let words = words
       let body: (Scope) throws -> Void = { scope in
@@ -66,9 +66,9 @@ struct DroppedChildStressTests {
           let held = objects.citizen()
           scope.launch(on: blocked[index % 2]) {
             held.use()
-            words.pointee[index] += 1
+            words[index] += 1
             if index.isMultiple(of: 3) { try co_yield() }
-            words.pointee[index] += 1
+            words[index] += 1
           }
         }
         launched.fulfill(scope)
@@ -85,12 +85,12 @@ struct DroppedChildStressTests {
       // Nothing that a child has captured is left.
       if objects.now != 0 { tally.wrong += 1 }
       for index in 0..<size {
-        let steps = words.pointee[index]
+        let steps = words[index]
         if steps == 0 { tally.never += 1 } else { tally.ran += 1 }
-        words.pointee[index] = 100
+        words[index] = 100
       }
       for _ in 0..<10 { try co_shield { try co_yield() } }
-      for index in 0..<size where words.pointee[index] != 100 { tally.wrong += 1 }
+      for index in 0..<size where words[index] != 100 { tally.wrong += 1 }
       return tally
     }
   }

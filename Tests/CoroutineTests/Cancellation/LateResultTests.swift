@@ -375,6 +375,25 @@ struct LateResultTests {
     withExtendedLifetime(token) {}
   }
 
+  @Test(.inWorlds, arguments: [true, false])
+  func `a message that comes after the actor's wait was given up stays in the mailbox`(_ byReceive: Bool) throws {
+    let trace = Trace()
+    let actor = co_actor { (mailbox: Mailbox<Int>) in
+      let seen = outcome {
+        try co_timeout(.seconds(1)) {
+          if byReceive { _ = try mailbox.receive() } else { try mailbox.forEach { trace("early \($0)") } }
+        }
+      }
+      trace(seen)
+      try co_delay(.seconds(2))
+      trace("\(try mailbox.receive() ?? 0)")
+    }
+    try co_delay(.seconds(2))
+    try actor.tell(7)
+    try actor.job.join()
+    #expect(trace.all == ["TimeoutError", "7"])
+  }
+
   @Test(.inWorlds) func `a call that waits to the end returns a late value`() throws {
     let held = Locked<CheckedContinuation<Int, Never>?>(nil)
     let job = co_launch { try co_awaitToEnd { await withCheckedContinuation { held.current = $0 } } }

@@ -165,6 +165,38 @@ struct IsolatedBusyTests {
     }
   }
 
+  @Test(.tags(.realClock), arguments: Ending.allCases, [true, false])
+  func `the call on an actor of a loop that is blocked returns too`(_ ending: Ending, isReentrant: Bool) async throws {
+    let loop = Loop()
+    let host = HostedScheduler(loop)
+    let ledger = HostedLedger(host)
+    for home in [taggedQueue("home"), nil] {
+      let (isBlocked, release) = (Gate(), DispatchSemaphore(value: 0))
+      loop.execute {
+        isBlocked.open()
+        release.wait()
+      }
+      try await isBlocked.value
+      let (isCalling, ran) = (Flag(), Flag())
+      let job = co_launch(on: home) {
+        let seen = outcome {
+          try ending.giveUp {
+            isCalling.raise()
+            try co_isolated(ledger, reentrant: isReentrant) { _ in ran.raise() }
+          }
+        }
+        return "\(seen) \(currentTag ?? "worker")"
+      }
+      while !isCalling.isRaised { await Task.yield() }
+      if ending == .jobCancel { job.cancel(Oops("job")) }
+      #expect(try await job.value == "\(ending.error) \(home == nil ? "worker" : "home")")
+      release.signal()
+      // Others have the actor now, and the loop has come to all that was queued before.
+      try await onCoroutine { try co_isolated(ledger, reentrant: false) { $0.balance += 1 } }
+      #expect(!ran.isRaised)
+    }
+  }
+
   @Test func `those that wait behind a call that is given up begin, in their order`() async throws {
     let away = taggedQueue("away")
     let ledger = Ledger(on: away)

@@ -130,6 +130,24 @@ struct GeneratorLockTests {
     #expect(locks.areFree)
   }
 
+  /// The consumer and the body count as the same owner, also while the body ends.
+  @Test(arguments: ["close", "release"])
+  func `a body unlocks at its end what its consumer has locked`(_ how: String) async throws {
+    let isFree = try await onCoroutine {
+      let mutex = FairMutex()
+      var numbers: Numbers? = Numbers { yield in
+        defer { mutex.unlock() }
+        try yield(1)
+      }
+      try mutex.lock()
+      _ = numbers?.next()
+      if how == "close" { numbers?.close() }
+      numbers = nil
+      return mutex.tryLock()
+    }
+    #expect(isFree)
+  }
+
   @Test(arguments: Kind.allCases, ["close", "release"])
   func `a close or a release anywhere unlocks`(_ kind: Kind, _ how: String) async throws {
     for isOnThread in [true, false] {

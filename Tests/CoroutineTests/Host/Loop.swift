@@ -76,3 +76,12 @@ final class Loop: CoroutineHost {
   }
   func unschedule() { state.withLock { $0.timer = nil } }
 }
+
+/// An actor on the thread of a host.
+actor HostedLedger {
+  var balance = 0
+  private let executor: CoroutineExecutor
+  nonisolated var unownedExecutor: UnownedSerialExecutor { executor.asUnownedSerialExecutor() }
+
+  init(_ host: HostedScheduler) { executor = CoroutineExecutor(host) }
+}

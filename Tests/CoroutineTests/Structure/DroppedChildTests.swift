@@ -78,6 +78,30 @@ struct DroppedChildTests {
 
   private static let kinds: [Opened] = [{ _ = try co_scope($0) }, { _ = try co_supervise($0) }]
 
+  /// The scope was signalled, and its frame is gone: that is no cancellation of what the captures do.
+  @Test func `may change the queue as its captures are released, although the scope was cancelled`() async throws {
+    final class Closer: Sendable {
+      let close: @Sendable () -> Void
+      init(_ close: @escaping @Sendable () -> Void) { self.close = close }
+      func use() {}
+      deinit { close() }
+    }
+    let blocked = try await BlockedQueue()
+    let ledger = Ledger(on: taggedQueue("ledger"))
+    let closed = Locked("")
+    let seen = try await onCoroutine {
+      outcome {
+        try co_scope { scope in
+          let closer = Closer { closed.current = outcome { try co_isolated(ledger) { _ in currentTag ?? "" } } }
+          scope.launch(on: blocked.queue) { closer.use() }
+          throw Oops("body")
+        }
+      }
+    }
+    #expect(seen == "Oops(body)" && closed.current == "ledger")
+    try await blocked.releaseAndSettle()
+  }
+
   @Test(.tags(.realClock), arguments: Ending.allCases)
   func `holds neither its scope nor what it has captured, while its queue is blocked`(_ ending: Ending) async throws {
     for home in [taggedQueue("home"), nil] {

@@ -274,8 +274,9 @@ struct PinnedTests {
 
   // MARK: What it is for
 
-  // Without co_pinned, a release build ends with "Recursive call to lock Mutex" (docs/hazards.md).
-  @Test func `a function may lock a Mutex and wait`() async throws {
+  // Without co_pinned, a release build ends with "Recursive call to lock Mutex" (docs/hazards.md). ThreadSanitizer does
+  // not see what that Mutex excludes.
+  @Test(.enabled(if: !isSanitized)) func `a function may lock a Mutex and wait`() async throws {
     let (counters, rounds) = (Counters(), 500)
     try await onCoroutine {
       try co_scope { scope in
@@ -301,13 +302,4 @@ private func count(_ counters: Counters, _ rounds: Int, _ number: Int) throws {
     if (round + number) % 2 == 0 { counters.first.withLock { $0 += 1 } } else { counters.second.withLock { $0 += 1 } }
     if round % 50 == 0 { try co_delay(.microseconds(20)) } else { try co_yield() }
   }
-}
-
-/// An actor on the thread of a host.
-private actor HostedLedger {
-  var balance = 0
-  private let executor: CoroutineExecutor
-  nonisolated var unownedExecutor: UnownedSerialExecutor { executor.asUnownedSerialExecutor() }
-
-  init(_ host: HostedScheduler) { executor = CoroutineExecutor(host) }
 }

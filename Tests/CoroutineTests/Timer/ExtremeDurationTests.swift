@@ -5,8 +5,9 @@ import Testing
 @testable import Coroutine
 
 // `grep -rnE "public.*Duration|: Duration" Sources` lists the calls that take a duration. Each of them is here, but for
-// those of other products: Tests/CoroutineTestingTests/ExtremeTests.swift has the worlds, and
-// Tests/CoroutineNetTests/ServerEndTests.swift the servers.
+// `co_main`, which is in MainCoroutineTests, and those of other products:
+// Tests/CoroutineTestingTests/ExtremeTests.swift has the worlds, Tests/CoroutineNetTests/ServerEndTests.swift the
+// servers, and the drains of services and of servers on event loops are in the tests of these products.
 
 /// The public calls that wait for a duration that the caller gives.
 enum TimedCall: String, CaseIterable, Sendable {

@@ -1,5 +1,6 @@
 import CoroutineTesting
 import Dispatch
+import Glibc
 import Testing
 
 @testable import Coroutine
@@ -28,6 +29,41 @@ struct SwitchBlockedTests {
       #expect(try await job.value == "\(ending.error) \(home == nil ? "worker" : "home") ()")
       try await blocked.releaseAndSettle()
     }
+  }
+
+  /// The first cancellation is in the inbox of the queue that the coroutine has left, and that is blocked.
+  @Test(.tags(.realClock)) func `a coroutine that has left a blocked queue is cancelled as any other`() async throws {
+    let (home, away) = (taggedQueue("home"), taggedQueue("away"))
+    let ledger = Ledger(on: away)
+    let (isInside, mayReturn, isBack) = (Flag(), Flag(), Flag())
+    let opened = Locked<Scope?>(nil)
+    let job = co_launch(on: home) {
+      let first = outcome {
+        try co_scope { scope in
+          opened.current = scope
+          try co_isolated(ledger) { _ in
+            isInside.raise()
+            while !mayReturn.isRaised { sched_yield() }
+          }
+          try co_checkCancelled()
+        }
+      }
+      let second = outcome { try co_timeout(.milliseconds(10)) { try waitForCancellation() } }
+      isBack.raise()
+      return "\(first) \(second) \(outcome { try waitForCancellation() })"
+    }
+    while !isInside.isRaised { await Task.yield() }
+    let blockedHome = try await BlockedQueue(home)
+    mayReturn.raise()
+    // It waits, on the actor's queue, for its own.
+    while !job.record.seemsWaiting { await Task.yield() }
+    let blockedAway = try await BlockedQueue(away)
+    opened.current?.cancel(Oops("scope"))
+    blockedHome.release()
+    while !isBack.isRaised { await Task.yield() }
+    job.cancel(Oops("job"))
+    #expect(try await job.value == "Oops(scope) TimeoutError Oops(job)")
+    try await blockedAway.releaseAndSettle()
   }
 
   @Test func `the main queue`() async throws {

@@ -435,8 +435,6 @@ extension AnyPromise {
 
   /// Waits for a promise of any type.
   fileprivate func awaited() throws {
-    let ended = Promise<Void>()
-    _ = ended
     try (self as! any Waitable).waitForIt()
   }
 }
