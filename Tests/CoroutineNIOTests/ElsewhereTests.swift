@@ -107,12 +107,14 @@ struct ElsewhereTests {
     try await onWorker { group in
       let server = try Running(group, echo)
       try lend(group, server.address) { connection in
-        let isCancelled = Gate()
+        let (hasBegun, isCancelled) = (Gate(), Gate())
         let job = co_launch {
+          hasBegun.open()
           co_shield { try? isCancelled.pass() }
           try connection.close()
         }
-        try co_yield()
+        // Cancelled before, it would never run.
+        try hasBegun.pass()
         job.cancel(Oops())
         isCancelled.open()
         #expect(throws: Oops.self) { try job.join() }

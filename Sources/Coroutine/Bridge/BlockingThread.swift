@@ -43,7 +43,8 @@ final class BlockingThread: LimitedThread, @unchecked Sendable {
     name = "\(pool.threadName)-\(Self.number.wrappingAdd(1, ordering: .relaxed).oldValue % 1000)"
   }
 
-  private func serve() {
+  override func run() {
+    clinux_name_thread(name)
     while let work = pool.next(for: self).map(Unmanaged.passRetained) {
       current = work
       pthread_setcancelstate(Int32(PTHREAD_CANCEL_ENABLE), nil)
@@ -87,11 +88,7 @@ final class BlockingThread: LimitedThread, @unchecked Sendable {
   private static func main(_ argument: UnsafeMutableRawPointer?) -> UnsafeMutableRawPointer? {
     guard let argument else { return nil }
     pthread_setcancelstate(Int32(PTHREAD_CANCEL_DISABLE), nil)
-    LimitedThread.run(argument) { thread in
-      let thread = unsafeDowncast(thread, to: BlockingThread.self)
-      clinux_name_thread(thread.name)
-      thread.serve()
-    }
+    LimitedThread.run(argument)
     return nil
   }
 

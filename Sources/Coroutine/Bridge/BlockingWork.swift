@@ -82,28 +82,33 @@ final class BlockingBody<Output: Sendable>: BlockingWork, @unchecked Sendable {
   ///
   /// On return, the body and its captures have been released: the resumed coroutine finds none of them still held.
   private func outcome() -> Result<Output, any Error> {
-    withLocals(onUndelivered == nil ? locals.take() : locals) {
-      guard let body = body.take() else { return .failure(CoroutineError.abandoned) }
-      return Result { try body() }
-    }
+    // Unmanaged, and no closure that captures `self`: if the body ends the thread, this frame releases nothing. The
+    // only reference to the bindings is then the thread's.
+    let bound = (onUndelivered == nil ? locals.take() : locals).map(Unmanaged.passRetained)
+    let outer = Self.enter(bound)
+    defer { Self.leave(bound, outer) }
+    guard let body = body.take() else { return .failure(CoroutineError.abandoned) }
+    return Result { try body() }
   }
 
   private func giveBack(_ value: Output) {
     guard let onUndelivered else { return }
-    withLocals(locals) { onUndelivered(value) }
+    let bound = locals.take().map(Unmanaged.passRetained)
+    let outer = Self.enter(bound)
+    defer { Self.leave(bound, outer) }
+    onUndelivered(value)
   }
 
-  /// Calls `body` with the bindings of the coroutine.
-  private func withLocals<R>(_ locals: consuming LocalBinding?, _ body: () -> R) -> R {
-    // Unmanaged, so that the only reference is the thread's, which releases it also if the body ends the thread.
-    let locals = locals.take().map(Unmanaged.passRetained)
-    let outer = LocalBinding.exchange(locals)
-    locals?._withUnsafeGuaranteedRef { $0.enterTaskLocals() }
-    defer {
-      locals?._withUnsafeGuaranteedRef { $0.leaveTaskLocals() }
-      LocalBinding.exchange(outer)?.release()
-    }
-    return body()
+  /// Gives the thread the bindings of the coroutine, and returns the former ones.
+  private static func enter(_ bound: Unmanaged<LocalBinding>?) -> Unmanaged<LocalBinding>? {
+    let outer = LocalBinding.exchange(bound)
+    bound?._withUnsafeGuaranteedRef { $0.enterTaskLocals() }
+    return outer
+  }
+
+  private static func leave(_ bound: Unmanaged<LocalBinding>?, _ outer: Unmanaged<LocalBinding>?) {
+    bound?._withUnsafeGuaranteedRef { $0.leaveTaskLocals() }
+    LocalBinding.exchange(outer)?.release()
   }
 }
 

@@ -16,6 +16,8 @@ import Glibc
 /// pthread_cancel), the C library drops the frames, without any cleanup in Swift frames, and then calls the destructor
 /// of that value.
 class LimitedThread {
+  /// What the thread does; it may not return.
+  func run() {}
   /// The thread is about to block; throws if it must not, and then it does not block.
   func willBlock() throws {}
   /// The thread has blocked.
@@ -41,12 +43,12 @@ class LimitedThread {
     pthread_getspecific(key).map { Unmanaged<LimitedThread>.fromOpaque($0) }
   }
 
-  /// Runs `body` on the calling thread, whose object is `argument`, with one reference that this call takes over.
-  static func run(_ argument: UnsafeMutableRawPointer, _ body: (LimitedThread) -> Void) {
+  /// Calls `run` on the calling thread, whose object is `argument`, with one reference that this call takes over.
+  static func run(_ argument: UnsafeMutableRawPointer) {
     // The key has the reference: dropped frames release nothing.
     pthread_setspecific(key, argument)
     let me = Unmanaged<LimitedThread>.fromOpaque(argument)
-    me._withUnsafeGuaranteedRef { body($0) }
+    me._withUnsafeGuaranteedRef { $0.run() }
     pthread_setspecific(key, nil)
     me.release()
   }

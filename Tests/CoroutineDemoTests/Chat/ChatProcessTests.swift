@@ -152,7 +152,7 @@ import Testing
       )
     }
     let end = try await DemoProcess.run([
-      "chat-load", "--server", "127.0.0.1:\(address.port ?? 0)", "--clients", "1", "--messages", "10", "--timeout", "1",
+      "chat-load", "--server", "127.0.0.1:\(address.port ?? 0)", "--clients", "1", "--messages", "10", "--timeout", "5",
     ])
     #expect(end.status == 30, "\(end.errors)")
     for name in ["lost", "duplicated", "out of order"] { #expect(end.output.contains(try Regex("\n  \(name) +1\n"))) }

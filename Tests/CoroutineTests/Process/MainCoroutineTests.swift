@@ -1,3 +1,4 @@
+import CCoroutine
 import Dispatch
 import Foundation
 import Glibc
@@ -129,7 +130,9 @@ struct MainCoroutineTests {
     private func sendForEver() { Thread { while true { kill(getpid(), SIGTERM) } }.start() }
   }
 
-  @Test(arguments: Stuck.allCases)
+  // ThreadSanitizer ends one in a hundred processes that are flooded with signals by a trap; without it, none of a
+  // thousand was.
+  @Test(.enabled(if: cco_compiled_sanitizers() & CCO_THREAD_SANITIZER.rawValue == 0), arguments: Stuck.allCases)
   func `a third signal ends a program whose body does not wait, and names what runs`(_ stuck: Stuck) async throws {
     let result = await #expect(processExitsWith: .signal(SIGTERM), observing: [\.standardErrorContent]) { [stuck] in
       Self.main { try stuck.run() }
@@ -150,7 +153,10 @@ struct MainCoroutineTests {
         co_shield { while true { try? co_delay(.seconds(100)) } }
       }
     }
-    #expect(try #require(result).said("the third signal, SIGINT, ends the process. No coroutine runs; "))
+    // The coroutine may just be on its way into its first wait.
+    let ended = try #require(result)
+    let sentence = "the third signal, SIGINT, ends the process. "
+    #expect(ended.said(sentence + "No coroutine runs; ") || ended.said(sentence + "Running: "))
   }
 
   @Test func `a hang-up that the program's starter ignores stays ignored`() async {
