@@ -31,11 +31,15 @@ enum Dump {
     let jobs = liveJobs(of: nil) { scheduler in
       if scheduler.runsSwiftJob.load(ordering: .relaxed) { tasks.append("a Swift Task's job on \(scheduler.label)") }
     }
-    let found = jobs.lazy.map { DumpedJob($0, now: now) }.filter(\.isRunning)
     let names = JobNames()
-    var lines = tasks.sorted()
-    // The line is for a person who has pressed Ctrl-C three times.
-    lines.insert(contentsOf: found.prefix(most).map { $0.line(names) }, at: 0)
+    var lines: [String] = []
+    // The line is for a person who has pressed Ctrl-C three times. Each job is looked at once: what runs may change
+    // meanwhile, and a lazy collection that is counted and then copied ends the process if it has.
+    for job in jobs where lines.count < most {
+      let dumped = DumpedJob(job, now: now)
+      if dumped.isRunning { lines.append(dumped.line(names)) }
+    }
+    lines += tasks.sorted()
     if lines.isEmpty { return "No coroutine runs; \(jobs.count) wait\(jobs.count == 1 ? "s" : "")." }
     return "Running: \(lines.joined(separator: "; "))"
   }

@@ -1,4 +1,3 @@
-import CCoroutine
 import Dispatch
 import Foundation
 import Glibc
@@ -130,9 +129,7 @@ struct MainCoroutineTests {
     private func sendForEver() { Thread { while true { kill(getpid(), SIGTERM) } }.start() }
   }
 
-  // ThreadSanitizer ends one in a hundred processes that are flooded with signals by a trap; without it, none of a
-  // thousand was.
-  @Test(.enabled(if: cco_compiled_sanitizers() & CCO_THREAD_SANITIZER.rawValue == 0), arguments: Stuck.allCases)
+  @Test(arguments: Stuck.allCases)
   func `a third signal ends a program whose body does not wait, and names what runs`(_ stuck: Stuck) async throws {
     let result = await #expect(processExitsWith: .signal(SIGTERM), observing: [\.standardErrorContent]) { [stuck] in
       Self.main { try stuck.run() }
