@@ -6,7 +6,7 @@
 //   \u{1B}                           other control characters (C0, DEL, C1), line and paragraph separators (U+2028,
 //                                    U+2029), and marks that change the direction of writing
 //   \xFF                             a byte that is no UTF-8
-//   \" and \\                        only between quotation marks, so that nobody can forge the end of a name
+//   \" and \\                        only between quotation marks, so that no text can forge the end of a name
 //
 // All texts of the library go through this one function. Async-signal-safe, because the overflow report uses it.
 #include "Internal.h"

@@ -137,7 +137,7 @@ extension GeneratorRecord {
   }
 
   /// The coroutine or thread whose steps the owner needs to go on: itself, or the last consumer of a body; none if
-  /// nobody owns it.
+  /// there is no owner.
   static func flows(of owner: borrowing Atomic<UInt>) -> [UInt] {
     var flow = owner.load(ordering: .relaxed)
     if flow == 0 { return [] }

@@ -35,7 +35,7 @@ extension UnsafeMutablePointer where Pointee == cco_thread_words {
 
 /// The numbers under which coroutines, threads and the bodies of generators own locks.
 ///
-/// None is used twice in a process: not after the end of its owner, and by no two kinds of owner. Zero is nobody's.
+/// None is used twice in a process: not after the end of its owner, and by no two kinds of owner. Zero is no owner.
 @usableFromInline
 enum OwnerNumber {
   /// A flag of the `owner` of a flow that has stepped a generator, no part of a number.
@@ -49,7 +49,7 @@ enum OwnerNumber {
   static func ofJob(_ id: UInt64) -> UInt { UInt(id) << 3 }
   /// The number of the body that uses its stack under this serial.
   static func ofBody(_ serial: UInt64) -> UInt { UInt(serial) << 3 | bodyFlag }
-  /// A number that nobody has: for a thread, and for a job whose identifier another world uses as well.
+  /// A number without an owner: for a thread, and for a job whose identifier another world uses as well.
   static func draw() -> UInt { drawn.wrappingAdd(1, ordering: .relaxed).newValue << 3 | drawnFlag }
 
   enum Kind {
