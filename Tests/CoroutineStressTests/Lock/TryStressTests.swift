@@ -24,34 +24,47 @@ struct TryStressTests {
     return count.now
   }
 
-  /// Runs `body` again and again in a coroutine while `work` runs.
-  private func meanwhile(
-    _ body: @escaping @Sendable () throws -> Void,
-    _ work: () async throws -> Void
-  ) async throws {
+  /// Calls `attempt` on every thread again and again; once all threads do so, a coroutine runs `body` in every round.
+  private func refusals(
+    of attempt: @escaping @Sendable () -> Bool,
+    while body: @escaping @Sendable () throws -> Void
+  ) async throws -> (tries: Int, refused: Int) {
+    let (rounds, started, turns, tries, refused) = (rounds, Census(), Census(), Census(), Census())
     let other = co_launch(on: DispatchQueue(label: "coroutine.stress.meanwhile")) {
-      while true {
+      // Also of a body that throws: the threads must end.
+      defer { turns.change(by: rounds) }
+      while started.now < Self.threads { try co_yield() }
+      for _ in 0..<rounds {
         try body()
+        turns.change()
         try co_yield()
       }
     }
-    try await work()
-    other.cancel()
-    await #expect(throws: CancellationError.self) { try await other.value }
+    try await onThreads(Self.threads) { _ in
+      var (tried, failed) = (0, 0)
+      started.change()
+      while turns.now < rounds {
+        tried += 1
+        if !attempt() { failed += 1 }
+      }
+      tries.change(by: tried)
+      refused.change(by: failed)
+    }
+    try await other.value
+    return (tries.now, refused.now)
   }
 
   @Test func `a limiter gives out every token that is there, while others try and acquire`() async throws {
-    let acquired = Census()
-    let limiter = RateLimiter(1, per: .seconds(86_400), burst: all + 100_000_000)
-    try await meanwhile {
+    let burst = 1_000_000_000_000
+    let limiter = RateLimiter(1, per: .seconds(86_400), burst: burst)
+    let (tries, refused) = try await refusals {
+      limiter.tryAcquire()
+    } while: {
       try limiter.acquire()
-      acquired.change()
-    } _: {
-      let count = try await successes { _ in limiter.tryAcquire() }
-      #expect(count == all, "\(stress.replay)")
     }
+    #expect(refused == 0, "\(stress.replay)")
     // No token was given out twice.
-    let left = 100_000_000 - acquired.now
+    let left = burst - tries - rounds
     #expect(!limiter.tryAcquire(left + 1) && limiter.tryAcquire(left), "\(stress.replay)")
   }
 
@@ -64,19 +77,17 @@ struct TryStressTests {
   @Test func `readers lock together, while a select tries to lock for writing`() async throws {
     let lock = FairReadWriteLock()
     #expect(lock.tryLockRead())
-    try await meanwhile {
+    let (_, refused) = try await refusals {
+      guard lock.tryLockRead() else { return false }
+      lock.unlockRead()
+      return true
+    } while: {
       try co_select {
         lock.onWriteLock { Issue.record("a reader holds it") }
           .otherwise {}
       }
-    } _: {
-      let count = try await successes { _ in
-        guard lock.tryLockRead() else { return false }
-        lock.unlockRead()
-        return true
-      }
-      #expect(count == all, "\(stress.replay)")
     }
+    #expect(refused == 0, "\(stress.replay)")
     lock.unlockRead()
     #expect(lock.tryLockWrite())
   }
@@ -85,20 +96,18 @@ struct TryStressTests {
     let total = 2 * Self.threads + 1
     let semaphore = FairSemaphore(total)
     #expect(semaphore.tryAcquire())
-    try await meanwhile {
+    let (_, refused) = try await refusals {
+      guard semaphore.tryAcquire(2) else { return false }
+      semaphore.release()
+      semaphore.release()
+      return true
+    } while: {
       try co_select {
         semaphore.onAcquire(total) { Issue.record("one is taken") }
           .otherwise {}
       }
-    } _: {
-      let count = try await successes { _ in
-        guard semaphore.tryAcquire(2) else { return false }
-        semaphore.release()
-        semaphore.release()
-        return true
-      }
-      #expect(count == all, "\(stress.replay)")
     }
+    #expect(refused == 0, "\(stress.replay)")
     #expect(semaphore.available == total - 1, "\(stress.replay)")
   }
 
