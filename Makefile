@@ -28,12 +28,15 @@ checks := -j $(JOBS) --explicit-target-dependency-import-check error
 swift_test := $(strict) swift test $(checks) --disable-xctest
 # Of the products that need other packages, all but the demo.
 traits := NIO,Logging,ServiceLifecycle
+products := Coroutine CoroutineNet CoroutineTesting
+trait_products := CoroutineNIO CoroutineLogging CoroutineServiceLifecycle
+trait_tests := CoroutineNIOTests,CoroutineLoggingTests,CoroutineServiceLifecycleTests
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup setup-tests setup-demo setup-examples build test test-release test-tsan test-asan soak soak-net \
-  test-context test-traits test-examples test-demo demo site readme thread-locals lint format docs consumer \
-  bench bench-net ci clean
+  test-context test-traits test-examples test-demo demo site readme thread-locals lint api format docs consumer \
+  bench bench-net build-ahead ci clean
 
 help: ## Lists the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -88,6 +91,7 @@ tsan_test := $(call sanitized_test,.build-tsan) --sanitize=thread
 test-tsan: export CO_STRESS ?= 0.05
 test-tsan: setup-tests ## Runs the tests under ThreadSanitizer, with those of the products behind traits
 	export TSAN_OPTIONS=atexit_sleep_ms=0:$$TSAN_OPTIONS; $(tsan_test) $(ARGS)
+	@scripts/api --check .build-tsan/debug $(trait_products)
 
 # lld, because gold prints a warning for each symbol that AddressSanitizer keeps to itself. One at a time: LeakSanitizer looks
 # when a process exits, as each exit test is one, and on a crowded machine finds threads that are still at their last acts.
@@ -123,13 +127,20 @@ test-context: setup ## Runs the tests of context, with swift-log and swift-servi
 # With CO_TESTS, or every other test would be compiled once more beside other packages. One build for all three.
 test-traits: setup-tests ## Runs the tests of CoroutineNIO, CoroutineLogging and CoroutineServiceLifecycle
 	scripts/with-packages .build-traits env \
-	  CO_TESTS=CoroutineNIOTests,CoroutineLoggingTests,CoroutineServiceLifecycleTests \
+	  CO_TESTS=$(trait_tests) \
 	  $(swift_test) --traits $(traits) --scratch-path .build-traits $(ARGS)
 
 # A package of its own, with a folder of its own. Its packages are resolved there, so nothing is put away.
 examples = --package-path Examples --scratch-path .build-examples -j $(JOBS)
 run_tsan := --sanitize=thread --no-parallel
 run_asan := --sanitize=address --no-parallel -Xswiftc -use-ld=lld
+
+# What CI builds while tests leave a core idle: each as its own target builds it.
+build-ahead:
+	$(strict) swift build --build-tests $(examples)
+	$(strict) swift build $(examples) --product feed-site
+	swift build --build-tests --package-path Tests/Context --scratch-path .build-context -j $(JOBS)
+	Benchmarks/run --build
 
 test-examples: export TSAN_OPTIONS := atexit_sleep_ms=0:$(TSAN_OPTIONS)
 test-examples: export ASAN_OPTIONS := detect_leaks=1:$(ASAN_OPTIONS)
@@ -157,10 +168,19 @@ demo: setup-demo ## Runs the demo: reads feeds, all at once, and stores what is 
 readme: ## Runs the commands of the README's section "Try it", as they stand there
 	@scripts/readme
 
-lint: setup ## Checks layout, the rules that a text search can check, and which folder names which
+lint: setup ## Checks layout, the rules that a text search can check, which folder names which, and docs/api
 	@scripts/lint
 	@$(strict) swift build $(checks) --quiet --build-tests
 	@scripts/arrows
+	@scripts/api --check .build/debug $(products)
+
+# The products of test-traits are written from its build. CI compares them with the build of test-tsan.
+api: setup ## Writes the public interface of each product as text into docs/api
+	$(strict) swift build $(checks) --quiet
+	@scripts/api .build/debug $(products)
+	scripts/with-packages .build-traits env CO_TESTS=$(trait_tests) \
+	  swift build --traits $(traits) --scratch-path .build-traits -j $(JOBS) --quiet
+	@scripts/api .build-traits/debug $(trait_products)
 
 format: ## Repairs the layout, then checks the rest
 	@scripts/lint --fix
