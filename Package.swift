@@ -63,6 +63,12 @@ let lifecycle = Target.Dependency.product(
   condition: lifecycleOnly
 )
 
+let coreTestDependencies: [Target.Dependency] = [
+  "Coroutine", "CoroutineNet", "CoroutineTesting", "CCoroutine", "CLinux", "CTestSupport", "CExceptions",
+  // Programs that tests start.
+  "CountedWaits", "NoDescriptors", "BlockedSignals", "Forks",
+]
+
 let package = Package(
   name: "coroutine",
   products: [
@@ -162,13 +168,10 @@ let package = Package(
       name: "CoroutineNetTests",
       dependencies: ["CoroutineNet", "CoroutineTesting", "Coroutine", "CCoroutine", "CTestSupport"]
     ),
-    .testTarget(
-      name: "CoroutineTests",
-      dependencies: [
-        "Coroutine", "CoroutineNet", "CoroutineTesting", "CCoroutine", "CLinux", "CTestSupport", "CExceptions",
-        "CountedWaits", "NoDescriptors", "BlockedSignals", "Forks",
-      ]
-    ),
+    // Two halves, so that an optimised build compiles them beside each other. The second one's folder Support has links
+    // to the first one's files.
+    .testTarget(name: "CoroutineTests", dependencies: coreTestDependencies),
+    .testTarget(name: "CoroutineKernelTests", dependencies: coreTestDependencies),
     .testTarget(name: "CoroutineTestingTests", dependencies: ["CoroutineTesting", "CoroutineNet", "Coroutine"]),
     // Compiles files of the library once more, by links to them in its folder Shipped, with atomics of its own.
     .testTarget(name: "CoroutineInterleavingTests", dependencies: ["Coroutine", "CCoroutine", "CLinux"]),

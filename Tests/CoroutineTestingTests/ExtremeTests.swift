@@ -4,7 +4,7 @@ import Testing
 
 @testable import Coroutine
 
-// Tests/CoroutineTests/Timer/ExtremeDurationTests.swift has the calls of the product Coroutine.
+// Tests/CoroutineKernelTests/Timer/ExtremeDurationTests.swift has the calls of the product Coroutine.
 
 @Suite("Extreme durations and rates of worlds", .timeLimit(.minutes(5)))
 struct ExtremeTests {

@@ -8,15 +8,6 @@ func settle() throws {
   for _ in 0..<100 { try co_yield() }
 }
 
-/// The messages of these tests.
-enum Order: Sendable {
-  case note(String)
-  case fail(String)
-  case finish
-  case hold(Gate)
-  case life(Reply<Int>)
-}
-
 /// A supervised actor that writes `NAME begins LIFE`, its notes, and `NAME ends` into `trace`.
 extension Supervisor {
   func tracing(

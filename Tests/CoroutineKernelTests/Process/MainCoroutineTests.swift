@@ -140,7 +140,7 @@ struct MainCoroutineTests {
     let line = try #require(lines.first)
     #expect(line.hasPrefix("Coroutine: the third signal, SIGTERM, ends the process. Running: "))
     if stuck != .allWorkers { #expect(line.contains("\"main\" running for at most ")) }
-    #expect(line.contains("CoroutineTests/MainCoroutineTests.swift:") || line.contains("MainCoroutine.swift:"))
+    #expect(line.contains("CoroutineKernelTests/MainCoroutineTests.swift:") || line.contains("MainCoroutine.swift:"))
   }
 
   @Test func `a third signal ends a program that waits and will not be cancelled`() async throws {

@@ -97,7 +97,7 @@ struct ForeignCancellationTests {
           if isSeen { #expect(generator.failure is CancellationError) }
         }
       }
-      #expect(heard.all == ["CancellationError a generator made at CoroutineTests"])
+      #expect(heard.all == ["CancellationError a generator made at CoroutineKernelTests"])
       // On a thread there is no consumer that could have been cancelled.
       for _ in co_sequence(of: Int.self, { _ in throw CancellationError() }) {}
       #expect(heard.all.count == 2)
