@@ -130,8 +130,8 @@ public final class Connection: Sendable {
   ///
   /// The connection owns the descriptor: `body` must neither close it, nor make it blocking, nor store it. The
   /// descriptor stays open until `body` returns, even if another thread closes the connection. So a `body` that waits,
-  /// by `co_wait` for example, puts the close off: it must not wait for what the close would bring. Any thread; does
-  /// not suspend by itself.
+  /// by `co_untilReadable` for example, puts the close off: it must not wait for what the close would bring. Any
+  /// thread; does not suspend by itself.
   public func withUnsafeDescriptor<R>(_ body: (Int32) throws -> R) rethrows -> R {
     guard socket.enter() else { return try body(-1) }
     defer { socket.leave() }

@@ -73,7 +73,7 @@ public enum Server {
         // Children of a scope inside the shield are not cancelled with this coroutine; those of the scope outside are,
         // also while this coroutine waits in the shield.
         try co_shield {
-          try co_supervise { handlers in
+          try co_scope(failures: .isolated) { handlers in
             let end = accept(listeners, into: handlers, of: service, outside)
             for listener in listeners { listener.close() }
             if case .failed(let error) = end { failure = error }

@@ -87,7 +87,7 @@ final class Service: Sendable {
   }
 
   /// Suspends until the handlers have ended, for `drain` at most, or until the coroutine is cancelled.
-  func waitForHandlers() { try? co_timeout(options.drain) { try live.join() } }
+  func waitForHandlers() { try? co_timeout(options.drain) { try live.wait() } }
 
   /// Cancels the handlers that have not ended.
   func cancel(_ handlers: Scope) {

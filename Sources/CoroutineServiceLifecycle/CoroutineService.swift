@@ -45,7 +45,7 @@ public struct CoroutineService: Service {
     let shutdown = Promise<Void>()
     let job = co_launch(name: name) { [name, drain, body] in
       do {
-        try co_supervise { scope in
+        try co_scope(failures: .isolated) { scope in
           let serving = scope.launch(name: name, body)
           let stop = scope.launch(name: "\(name), graceful shutdown") {
             try co_await(shutdown)

@@ -12,7 +12,7 @@ func channel() throws {
     kill(getpid(), SIGTERM)
     return try signals.receive()
   }
-  if try received.wait() == SIGTERM { exit(7) }
+  if try received.blockingWait() == SIGTERM { exit(7) }
 }
 
 func main() {

@@ -66,7 +66,7 @@ struct ChannelEndTests {
       #expect(sent == "a")
       try channel.writeInbound(ByteBuffer(string: "answer"))
       channel.embeddedEventLoop.run()
-      let result = try job.wait()
+      let result = try job.blockingWait()
       #expect(result == "outputClosed outputClosed answer")
       #expect(half.modes.current == [.output])
     }

@@ -94,7 +94,7 @@ struct ChannelErrorTests {
       }
       channel.embeddedEventLoop.run()
       channel.embeddedEventLoop.advanceTime(by: .seconds(1))
-      let said = try job.wait()
+      let said = try job.blockingWait()
       #expect(said == "Oops() Oops() end")
     }
   }
@@ -124,7 +124,7 @@ struct ChannelErrorTests {
         return "\(refused) \(try connection.read()?.text ?? "end")"
       }
       channel.embeddedEventLoop.run()
-      let said = try job.wait()
+      let said = try job.blockingWait()
       #expect(said == "Oops() end")
       #expect([text(of: channel), text(of: channel), text(of: channel)] == ["a", "b", nil])
     }

@@ -182,7 +182,7 @@ struct ChannelTests {
       }
       channel.embeddedEventLoop.run()
       #expect(job.isFinished)
-      #expect(try job.wait() == 0)
+      #expect(try job.blockingWait() == 0)
       try channel.embeddedEventLoop.syncShutdownGracefully()
     }
   }

@@ -49,7 +49,7 @@ struct Embedded {
   /// Runs what is ready, and returns the job's result, or that it waits.
   func result<Output>(of job: Job<Output>) -> String {
     channel.embeddedEventLoop.run()
-    return job.isFinished ? outcome { try job.wait() } : "waiting"
+    return job.isFinished ? outcome { try job.blockingWait() } : "waiting"
   }
 }
 

@@ -28,8 +28,8 @@ struct EmbeddedTests {
       loop.advanceTime(by: .seconds(2))
       #expect([delay.isFinished, timeout.isFinished, select.isFinished] == [true, true, false])
       loop.advanceTime(by: .hours(1))
-      #expect(throws: TimeoutError.self) { try timeout.wait() }
-      #expect(try select.wait() == "late")
+      #expect(throws: TimeoutError.self) { try timeout.blockingWait() }
+      #expect(try select.blockingWait() == "late")
       // Each delay begins at the time at which the one before has ended, also within one step.
       let ticks = Locked(0)
       let ticker = loop.co_launch {

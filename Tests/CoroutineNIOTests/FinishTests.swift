@@ -84,7 +84,7 @@ struct FinishTests {
       #expect(!job.isFinished)
       slow.closePromise?.succeed(())
       channel.embeddedEventLoop.run()
-      #expect(job.isFinished && outcome { try job.wait() } == "()")
+      #expect(job.isFinished && outcome { try job.blockingWait() } == "()")
     }
   }
 
@@ -117,7 +117,7 @@ struct FinishTests {
       slow.closePromise?.fail(Oops())
       channel.pipeline.fireChannelInactive()
       channel.embeddedEventLoop.run()
-      #expect(job.isFinished && outcome { try job.wait() } == "Oops() end")
+      #expect(job.isFinished && outcome { try job.blockingWait() } == "Oops() end")
     }
   }
 
@@ -168,7 +168,7 @@ struct FinishTests {
         return outcome { try connection.write(ByteBuffer(string: "b")) }
       }
       channel.embeddedEventLoop.run()
-      #expect(outcome { try job.wait() } == "Oops()")
+      #expect(outcome { try job.blockingWait() } == "Oops()")
     }
   }
 }

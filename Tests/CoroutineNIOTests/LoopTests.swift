@@ -177,12 +177,12 @@ struct LoopTests {
     }
   }
 
-  @Test func `Job.wait on the loop's own thread is refused instead of blocking it`() async throws {
+  @Test func `Job.blockingWait on the loop's own thread is refused instead of blocking it`() async throws {
     try await withLoops { group in
       let loop = group.next()
       let gate = Gate()
       let job = loop.co_launch { try gate.pass() }
-      let refused = try await loop.submit { outcome { try job.wait() } }.get()
+      let refused = try await loop.submit { outcome { try job.blockingWait() } }.get()
       #expect(refused.contains("could never end"), "\(refused)")
       gate.open()
       try await job.value

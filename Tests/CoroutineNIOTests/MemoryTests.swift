@@ -114,7 +114,7 @@ private struct Peer: Sendable {
 
   /// Waits for bytes, and takes `limit` of them at most; returns their number.
   func take(_ limit: Int) throws -> Int {
-    try co_wait(readable: descriptor)
+    try co_untilReadable(descriptor)
     var bytes = [UInt8](repeating: 0, count: limit)
     return max(0, recv(descriptor, &bytes, limit, 0))
   }

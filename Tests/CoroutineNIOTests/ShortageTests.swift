@@ -83,7 +83,7 @@ struct ShortageTests {
           for number in taken { close(number) }
           #expect(write(client, "x", 1) == 1)
           var byte: UInt8 = 0
-          try co_wait(readable: client)
+          try co_untilReadable(client)
           #expect(read(client, &byte, 1) == 1 && byte == UInt8(ascii: "x"))
         }
 

@@ -7,7 +7,7 @@ import Testing
 /// The kernel has one registration for a descriptor in an epoll instance.
 ///
 /// That of the runtime stays, although others wait as well.
-@Suite("co_wait for descriptors that the runtime owns", .timeLimit(.minutes(5)))
+@Suite("co_untilReadable for descriptors that the runtime owns", .timeLimit(.minutes(5)))
 struct ForeignWaitTests {
   /// Where the coroutines run: on one worker, or on a queue.
   ///
@@ -19,7 +19,7 @@ struct ForeignWaitTests {
 
   /// Waits for the connection's descriptor as for one of others.
   @Sendable private static func waitAsOthers(_ connection: Connection) throws {
-    try connection.withUnsafeDescriptor { try co_wait(readable: $0, afterEAGAIN: true) }
+    try connection.withUnsafeDescriptor { try co_untilReadable($0, assumingNotReady: true) }
   }
 
   @Sendable private static func untilWaitedFor(_ connection: Connection) throws {
@@ -40,7 +40,7 @@ struct ForeignWaitTests {
     }
   }
 
-  @Test func `a read that waits first and a later co_wait are both woken, round after round`() async throws {
+  @Test func `a read that waits first and a later co_untilReadable are both woken, round after round`() async throws {
     try await onEach { one, other in
       for round in 1...20 {
         let reader = co_launch { try one.read(upTo: 1) }
@@ -57,7 +57,7 @@ struct ForeignWaitTests {
     }
   }
 
-  @Test func `a co_wait that waits first is woken, although a read registers the descriptor`() async throws {
+  @Test func `a co_untilReadable that waits first is woken, although a read registers the descriptor`() async throws {
     try await onEach { one, other in
       let waiter = co_launch { try Self.waitAsOthers(one) }
       try Self.untilWaitedFor(one)
@@ -71,7 +71,7 @@ struct ForeignWaitTests {
     }
   }
 
-  @Test func `a read is woken, although a co_wait has used the descriptor before`() async throws {
+  @Test func `a read is woken, although a co_untilReadable has used the descriptor before`() async throws {
     try await onEach { one, other in
       let waiter = co_launch { try Self.waitAsOthers(one) }
       try Self.untilWaitedFor(one)
@@ -85,7 +85,7 @@ struct ForeignWaitTests {
     }
   }
 
-  @Test func `a read and a co_wait in the pollers of different threads are both woken`() async throws {
+  @Test func `a read and a co_untilReadable in the pollers of different threads are both woken`() async throws {
     for (reads, waits) in [(0, 1), (1, 0)] {
       for readsFirst in [true, false] {
         try await onCoroutine {

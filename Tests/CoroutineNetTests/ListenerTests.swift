@@ -149,7 +149,7 @@ struct ListenerTests {
     keeps.unlinkPath = false
     try Listener.bind(address, options: keeps).close()
     defer { unlink(path) }
-    try co_launch { try waitUntilRefused(by: address) }.wait()
+    try co_launch { try waitUntilRefused(by: address) }.blockingWait()
     let directory = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
     #expect(flock(directory, LOCK_EX) == 0)
     #expect(code { try Listener.bind(address) } == EADDRINUSE)

@@ -297,7 +297,7 @@ struct PollerTests {
           let job = co_launch(on: reader.worker.currentQueue) {
             if round % 16 == 0 { try co_delay(.microseconds(round % 100)) }
           }
-          try job.wait()
+          try job.blockingWait()
         }
         sent.fulfill(())
       } catch {

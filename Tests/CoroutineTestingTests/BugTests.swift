@@ -236,7 +236,7 @@ let otherBugs: [Bug] = [
         group.done()
       }
     }
-    try group.join()
+    try group.wait()
     if done.value != 2 { throw Broken("\(done.value) of 2 done") }
   },
   Bug("an update in two critical sections", .exhaustive()) { isFixed in

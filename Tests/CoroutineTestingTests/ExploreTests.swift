@@ -115,7 +115,7 @@ struct ExploreTests {
             end.done()
           }
         }
-        try end.join()
+        try end.wait()
         seen.withLock { _ = $0.insert(order.value) }
       }
       #expect(found.isComplete)

@@ -144,9 +144,9 @@ struct WorldTests {
       close(reader)
       close(writer)
     }
-    #expect(throws: RealWait.self) { try World().run { try co_wait(readable: reader) } }
+    #expect(throws: RealWait.self) { try World().run { try co_untilReadable(reader) } }
     try World().run {
-      let job = co_launch { try World.outside { try co_wait(readable: reader) } }
+      let job = co_launch { try World.outside { try co_untilReadable(reader) } }
       try co_yield()
       var byte: UInt8 = 1
       write(writer, &byte, 1)
@@ -156,13 +156,13 @@ struct WorldTests {
 
   @Test func `blocking the world's thread is a real wait`() throws {
     #expect(throws: RealWait.self) {
-      try World().run { try co_blocking { try co_launch { 1 }.wait() } }
+      try World().run { try co_blocking { try co_launch { 1 }.blockingWait() } }
     }
     #expect(throws: RealWait.self) {
-      try World().run { try co_launch { 1 }.wait() }
+      try World().run { try co_launch { 1 }.blockingWait() }
     }
     #expect(throws: RealWait.self) {
-      try World().run { try co_blocking { try Promise<Int>().wait() } }
+      try World().run { try co_blocking { try Promise<Int>().blockingWait() } }
     }
   }
 

@@ -2,8 +2,8 @@ import Coroutine
 import Dispatch
 import Glibc
 
-// Two coroutines play rounds over a pair of sockets, by the program's own calls of read and write, and by `co_wait`
-// after EAGAIN. DescriptorCallsTests starts it, and counts its system calls.
+// Two coroutines play rounds over a pair of sockets, by the program's own calls of read and write, and by
+// `co_untilReadable` after EAGAIN. DescriptorCallsTests starts it, and counts its system calls.
 //
 //   CountedWaits ROUNDS workers | queue        on one worker of the pool, or on a dispatch queue
 
@@ -22,7 +22,7 @@ let (one, other) = (ends[0], ends[1])
   for _ in 0..<rounds {
     if write(end, &byte, 1) != 1 { exit(3) }
     while read(end, &byte, 1) != 1 {
-      try co_wait(readable: end, afterEAGAIN: true)
+      try co_untilReadable(end, assumingNotReady: true)
       waits += 1
     }
   }
@@ -31,7 +31,7 @@ let (one, other) = (ends[0], ends[1])
 
 let first = co_launch(on: queue) { try play(one) }
 let second = co_launch(on: queue) { try play(other) }
-print(try first.wait() + second.wait())
+print(try first.blockingWait() + second.blockingWait())
 fflush(nil)
 // Without an exit's search for leaks, which another tracer prevents.
 _exit(0)

@@ -26,14 +26,16 @@ private func refuses(_ body: () throws -> Void) -> Bool {
 /// A child of a process that had used Dispatch, and no coroutines.
 let childOfDispatch = Step("a child of a process that had used Dispatch") {
   let queue = DispatchQueue(label: "child")
-  guard refuses({ try co_launch(on: queue) {}.wait() }), refuses({ try co_launch(on: .main) {}.wait() }),
-    refuses({ try co_launch(on: queue, start: .immediate) {}.wait() }),
-    refuses({ try Promise<Void>.running(on: queue) {}.wait() }), refuses({ try Promise<Void>.task {}.wait() })
+  guard refuses({ try co_launch(on: queue) {}.blockingWait() }),
+    refuses({ try co_launch(on: .main) {}.blockingWait() }),
+    refuses({ try co_launch(on: queue, start: .immediate) {}.blockingWait() }),
+    refuses({ try Promise<Void>.running(on: queue) {}.blockingWait() }),
+    refuses({ try Promise<Void>.task {}.blockingWait() })
   else { return false }
   return try co_launch {
     try co_delay(.milliseconds(1))
     guard refuses({ try co_switch(to: queue) }), refuses({ try co_launch(on: queue) {}.join() }) else { return false }
     return try co_blocking { true } && co_scope { try $0.launch { true }.join() }
   }
-  .wait()
+  .blockingWait()
 }

@@ -8,10 +8,10 @@ import Glibc
 /// Whether a launch is refused here, in every way.
 func isRefused() -> Bool {
   let attempts: [() throws -> Void] = [
-    { try co_launch {}.wait() },
-    { try co_launch(on: DispatchQueue(label: "child")) {}.wait() },
-    { try co_launch(start: .immediate) {}.wait() },
-    { try co_launch(start: .lazy) {}.wait() },
+    { try co_launch {}.blockingWait() },
+    { try co_launch(on: DispatchQueue(label: "child")) {}.blockingWait() },
+    { try co_launch(start: .immediate) {}.blockingWait() },
+    { try co_launch(start: .lazy) {}.blockingWait() },
     { try co_delay(.milliseconds(1)) },
   ]
   for attempt in attempts {
@@ -40,7 +40,7 @@ let notUses = [
     guard case .sent = channel.trySend(1), case .received(1) = channel.tryReceive() else { return false }
     return true
   },
-  Step("a settled promise") { try Promise<Int>.value(1).wait() == 1 },
+  Step("a settled promise") { try Promise<Int>.value(1).blockingWait() == 1 },
   Step("locks") {
     let mutex = FairMutex()
     defer { mutex.unlock() }
@@ -63,9 +63,9 @@ let notUses = [
 
 /// After each of these a child is refused.
 let firstUses = [
-  Step("launch") { try co_launch { 1 }.wait() == 1 },
-  Step("launch on a queue") { try co_launch(on: DispatchQueue(label: "parent")) { 1 }.wait() == 1 },
-  Step("launch at once") { try co_launch(start: .immediate) { 1 }.wait() == 1 },
+  Step("launch") { try co_launch { 1 }.blockingWait() == 1 },
+  Step("launch on a queue") { try co_launch(on: DispatchQueue(label: "parent")) { 1 }.blockingWait() == 1 },
+  Step("launch at once") { try co_launch(start: .immediate) { 1 }.blockingWait() == 1 },
   Step("launch later") {
     co_launch(start: .lazy) {}
     return true
@@ -75,23 +75,23 @@ let firstUses = [
     return true
   },
   Step("a handler") {
-    try Promise<Int>.value(1).then { $0 + 1 }.wait() == 2
+    try Promise<Int>.value(1).then { $0 + 1 }.blockingWait() == 2
   },
   Step("a handler on a queue") {
-    try Promise<Int>.value(1).then(on: DispatchQueue(label: "parent")) { $0 + 1 }.wait() == 2
+    try Promise<Int>.value(1).then(on: DispatchQueue(label: "parent")) { $0 + 1 }.blockingWait() == 2
   },
   Step("a timer") {
     _ = Promise<Void>.after(.seconds(3_600))
     return true
   },
   Step("a promise for a block of a queue") {
-    try Promise<Int>.running(on: DispatchQueue(label: "parent")) { 1 }.wait() == 1
+    try Promise<Int>.running(on: DispatchQueue(label: "parent")) { 1 }.blockingWait() == 1
   },
-  Step("a promise for a Task") { try Promise<Int>.task { 1 }.wait() == 1 },
+  Step("a promise for a Task") { try Promise<Int>.task { 1 }.blockingWait() == 1 },
   Step("a Swift job") {
     let done = Promise<Int>.pending()
     Task(executorPreference: WorkerPoolExecutor.shared) { done.resolver.resume(1) }
-    return try done.promise.wait() == 1
+    return try done.promise.blockingWait() == 1
   },
   Step("a signal") {
     CoroutineRuntime.dumpOnSignal()

@@ -21,7 +21,7 @@ func serve(_ address: SocketAddress, path: String?) throws -> Bool {
         listener.close()
         return true
       }
-      .wait()
+      .blockingWait()
     }
     .run()
     _exit(isServed ? 0 : 1)
@@ -34,7 +34,7 @@ func serve(_ address: SocketAddress, path: String?) throws -> Bool {
         return Int32(String(decoding: bytes, as: UTF8.self))
       }
     }
-    .wait()
+    .blockingWait()
     return servers.allSatisfy { server in answers.count { $0 == server } == 2 }
   }
   guard clients.runInChild(), servers.allSatisfy({ cts_end_of($0) == 0 }) else { return false }
@@ -60,7 +60,7 @@ func becomeDaemon() -> Bool {
         while getppid() == parent { try co_delay(.milliseconds(1)) }
         return true
       }
-      .wait()
+      .blockingWait()
     }
     .run()
     write(ends[1], works ? "y" : "n", 1)

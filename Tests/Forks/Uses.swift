@@ -12,7 +12,7 @@ nonisolated(unsafe) let generator = co_sequence(of: Int.self) { yield in
 
 /// Everything that needs threads, timers or descriptors of the runtime; each is the first use of its process.
 let uses = [
-  Step("launch") { try co_launch { 1 }.wait() == 1 },
+  Step("launch") { try co_launch { 1 }.blockingWait() == 1 },
   Step("launch on a queue") {
     let queue = DispatchQueue(label: "child")
     return try co_launch(on: queue) {
@@ -20,16 +20,16 @@ let uses = [
       dispatchPrecondition(condition: .onQueue(queue))
       return true
     }
-    .wait()
+    .blockingWait()
   },
   Step("launch at once") {
     try co_launch(start: .immediate) {
       try co_delay(.milliseconds(1))
       return 2
     }
-    .wait() == 2
+    .blockingWait() == 2
   },
-  Step("launch later") { try co_launch(start: .lazy) { 3 }.wait() == 3 },
+  Step("launch later") { try co_launch(start: .lazy) { 3 }.blockingWait() == 3 },
   Step("many coroutines") {
     try co_launch {
       try co_scope { scope in
@@ -42,7 +42,7 @@ let uses = [
         return try jobs.reduce(0) { try $0 + $1.join() }
       }
     }
-    .wait() == 1_999_000
+    .blockingWait() == 1_999_000
   },
   Step("timers, deadlines and queues") {
     try co_launch {
@@ -55,18 +55,18 @@ let uses = [
       }
       return false
     }
-    .wait()
+    .blockingWait()
   },
   Step("an inherited channel") {
     let sum = co_launch {
       try co_timeout(.seconds(3_600)) { try (inherited.receive() ?? 0) + (inherited.receive() ?? 0) }
     }
     _ = inherited.trySend(30)
-    return try sum.wait() == 42
+    return try sum.blockingWait() == 42
   },
   Step("a generator, before and in coroutines") {
     guard generator.next() == 2 else { return false }
-    return try co_launch { generator.next() }.wait() == 3 && generator.next() == 4
+    return try co_launch { generator.next() }.blockingWait() == 3 && generator.next() == 4
   },
   Step("promises and their handlers") {
     let queue = DispatchQueue(label: "child")
@@ -74,16 +74,16 @@ let uses = [
     let late = Promise<Void>.after(.milliseconds(1)).then { 3 }
     let settled = Promise<Int>.pending()
     co_launch { settled.resolver.resume(4) }
-    return try onQueue.wait() == 2 && late.wait() == 3 && settled.promise.wait() == 4
+    return try onQueue.blockingWait() == 2 && late.blockingWait() == 3 && settled.promise.blockingWait() == 4
   },
   Step("a promise for a block of a queue") {
-    try Promise<Int>.running(on: DispatchQueue(label: "child")) { 5 }.wait() == 5
+    try Promise<Int>.running(on: DispatchQueue(label: "child")) { 5 }.blockingWait() == 5
   },
-  Step("a promise for a Task") { try Promise<Int>.task { 6 }.wait() == 6 },
+  Step("a promise for a Task") { try Promise<Int>.task { 6 }.blockingWait() == 6 },
   Step("a launch in a Task") {
     let done = Promise<Int>.pending()
     Task { done.resolver.resume(try await co_launch { 7 }.value) }
-    return try done.promise.wait() == 7
+    return try done.promise.blockingWait() == 7
   },
   Step("a host") {
     let loop = Loop()
@@ -92,7 +92,7 @@ let uses = [
       return true
     }
     loop.run()
-    return try job.wait()
+    return try job.blockingWait()
   },
   Step("a simulated world") {
     try inWorld {
@@ -100,8 +100,8 @@ let uses = [
       return true
     }
   },
-  Step("a timer of a promise alone") { try Promise<Void>.after(.milliseconds(1)).then { 3 }.wait() == 3 },
-  Step("blocking calls") { try co_launch { try co_blocking { getpid() } }.wait() == getpid() },
+  Step("a timer of a promise alone") { try Promise<Void>.after(.milliseconds(1)).then { 3 }.blockingWait() == 3 },
+  Step("blocking calls") { try co_launch { try co_blocking { getpid() } }.blockingWait() == getpid() },
   Step("locks and a select") {
     let mutex = FairMutex()
     let permits = FairSemaphore(1)
@@ -112,13 +112,13 @@ let uses = [
           .onTimeout(.seconds(3_600)) { false }
       }
     }
-    .wait()
+    .blockingWait()
   },
   Step("an actor") {
     let counter = co_actor { (mailbox: Mailbox<Reply<Int>>) in
       for reply in mailbox { reply(5) }
     }
-    return try co_launch { try counter.ask { $0 } }.wait() == 5
+    return try co_launch { try counter.ask { $0 } }.blockingWait() == 5
   },
   Step("async code") {
     try co_launch(on: DispatchQueue(label: "child")) {
@@ -127,7 +127,7 @@ let uses = [
         return await Task.detached { 6 }.value
       }
     }
-    .wait() == 6
+    .blockingWait() == 6
   },
   Step("executors") {
     let done = Promise<Int>.pending()
@@ -135,7 +135,7 @@ let uses = [
     Task(executorPreference: WorkerPoolExecutor.shared) {
       await Task(executorPreference: queue) { done.resolver.resume(7) }.value
     }
-    return try done.promise.wait() == 7
+    return try done.promise.blockingWait() == 7
   },
   Step("a signal") {
     let signals = co_signals([SIGUSR1])
@@ -143,18 +143,18 @@ let uses = [
       kill(getpid(), SIGUSR1)
       return try signals.receive()
     }
-    return try received.wait() == SIGUSR1
+    return try received.blockingWait() == SIGUSR1
   },
   Step("descriptors of others") {
     var ends: [Int32] = [-1, -1]
     guard pipe(&ends) == 0 else { return false }
     let (reading, writing) = (ends[0], ends[1])
-    let waiting = co_launch { try co_wait(readable: reading) }
+    let waiting = co_launch { try co_untilReadable(reading) }
     co_launch {
       try co_delay(.milliseconds(1))
       write(writing, "x", 1)
     }
-    try waiting.wait()
+    try waiting.blockingWait()
     return true
   },
   Step("sockets and names") {
@@ -167,9 +167,9 @@ let uses = [
       try served.join()
       return !bytes.isEmpty
     }
-    .wait()
+    .blockingWait()
   },
-  Step("a dump") { try co_launch { CoroutineRuntime.dump() }.wait().contains("live coroutine") },
+  Step("a dump") { try co_launch { CoroutineRuntime.dump() }.blockingWait().contains("live coroutine") },
   Step("the main queue") {
     co_launch(on: .main) {
       try co_delay(.milliseconds(1))

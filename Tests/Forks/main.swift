@@ -28,10 +28,12 @@ func run(_ part: String) throws -> Bool {
     let forking = co_sequence(of: Bool.self) { yield in try yield(uses[0].runInChild() && uses[1].runInChild()) }
     return forking.next() == true
   case "notUsed":
-    return all(notUses.map { forks(after: $0, "a launch") { try co_launch { 1 }.wait() == 1 } })
+    return all(notUses.map { forks(after: $0, "a launch") { try co_launch { 1 }.blockingWait() == 1 } })
       && all(
         notUses.map {
-          forks(after: $0, "a launch on a queue") { try co_launch(on: DispatchQueue(label: "child")) { 1 }.wait() == 1 }
+          forks(after: $0, "a launch on a queue") {
+            try co_launch(on: DispatchQueue(label: "child")) { 1 }.blockingWait() == 1
+          }
         }
       )
   case "used":
@@ -44,15 +46,15 @@ func run(_ part: String) throws -> Bool {
   case "afterUse":
     // A child that works, then the parent, then a child that is refused; the first child's children are refused, too.
     let child = Step("a child that forks after its use") {
-      guard try co_launch({ 1 }).wait() == 1 else { return false }
+      guard try co_launch({ 1 }).blockingWait() == 1 else { return false }
       while !cts_other_threads_sleep() { sched_yield() }
       return Step("its child") { isRefused() }.runInChild()
     }
-    guard child.runInChild(), try co_launch({ 1 }).wait() == 1 else { return false }
+    guard child.runInChild(), try co_launch({ 1 }).blockingWait() == 1 else { return false }
     while !cts_other_threads_sleep() { sched_yield() }
     let late = Step("a late child") { isRefused() }
     guard late.runInChild() else { return false }
-    return try co_launch { 1 }.wait() == 1
+    return try co_launch { 1 }.blockingWait() == 1
   case "dispatch":
     useDispatch()
     while !cts_other_threads_sleep() { sched_yield() }

@@ -29,7 +29,7 @@ func waitForTimers() throws -> Int32 {
       }
       return false
     }
-    .wait()
+    .blockingWait()
     if !hasEnded { return Int32(step) + 10 }
   }
   return 0

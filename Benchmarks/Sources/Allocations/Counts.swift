@@ -53,7 +53,7 @@ struct Counts {
     if company == .busy {
       co_launch(on: queue) { while !counted.isFinished { try co_yield() } }
     }
-    let perOperation = Double(try counted.wait()) / Double(operations)
+    let perOperation = Double(try counted.blockingWait()) / Double(operations)
     rows.append((name, perOperation))
     print("allocations/\(name)\t\(perOperation)")
   }

@@ -67,7 +67,7 @@ func countLocks(into counts: inout Counts) throws {
       for _ in 0..<count {
         group.add()
         tally.add(1)
-        try group.join()
+        try group.wait()
       }
     }
   }

@@ -15,7 +15,7 @@ func countWaiting(into counts: inout Counts) throws {
   try counts.count("delay", 50, .busy) { for _ in 0..<$0 { try co_delay(.microseconds(100)) } }
 
   let job = co_launch { 1 }
-  try job.wait()
+  try job.blockingWait()
   try counts.count("join_finished", 1000) { for _ in 0..<$0 { expect(try job.join(), equals: 1, "result") } }
   try counts.count("await_settled_job", 1000) { for _ in 0..<$0 { expect(try co_await(job), equals: 1, "result") } }
   let promise = Promise.value(1)

@@ -6,7 +6,7 @@ import Dispatch
 /// Runs `body` as a coroutine on a serial queue of its own, and waits for its end: some 20 µs, spread over all
 /// operations of a row.
 public func onQueue<Output: Sendable>(_ body: sending @escaping () throws -> Output) throws -> Output {
-  try co_launch(on: DispatchQueue(label: "workload"), body).wait()
+  try co_launch(on: DispatchQueue(label: "workload"), body).blockingWait()
 }
 
 /// A number that several coroutines of one serial queue count in, without the cost of an atomic or of an exclusivity

@@ -47,7 +47,7 @@ struct NetServer {
         if answersHTTP { try session.answer() } else { try session.echo() }
       }
     }
-    .wait()
+    .blockingWait()
   }
 
   static func announce(_ address: SocketAddress) {

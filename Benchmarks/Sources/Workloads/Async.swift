@@ -58,14 +58,14 @@ private func addCalls(to suite: inout Suite) {
     }
   }
   addSuspensions("await_one_suspension", to: &suite) { body in try onQueue(body) }
-  addSuspensions("await_one_suspension_on_workers", to: &suite) { body in try co_launch(body).wait() }
+  addSuspensions("await_one_suspension_on_workers", to: &suite) { body in try co_launch(body).blockingWait() }
   suite.row("isolated_own_queue", 1_000_000) { count in
     let queue = DispatchQueue(label: "isolated")
     let ledger = Ledger(on: queue)
     let balance = try co_launch(on: queue) {
       for _ in 0..<count { try co_isolated(ledger) { $0.balance += 1 } }
       return try co_isolated(ledger) { $0.balance }
-    }.wait()
+    }.blockingWait()
     expect(balance, equals: count, "calls")
   }
   suite.row("isolated_own_queue", 1_000_000, owner: "swift") { count in
@@ -74,7 +74,7 @@ private func addCalls(to suite: inout Suite) {
     let balance = try co_launch(on: queue) {
       for _ in 0..<count { ledger.assumeIsolated { $0.balance += 1 } }
       return ledger.assumeIsolated { $0.balance }
-    }.wait()
+    }.blockingWait()
     expect(balance, equals: count, "calls")
   }
   // From a thread that is not the queue's: on it, the semaphore would stop the actor.
@@ -153,7 +153,7 @@ private func inTask(
 ) throws {
   try co_launch {
     try co_await { try await Task.detached(executorPreference: executor) { try await body() }.value }
-  }.wait()
+  }.blockingWait()
 }
 
 private func nanoseconds(_ count: Int, _ body: () throws -> Void) rethrows -> Double {

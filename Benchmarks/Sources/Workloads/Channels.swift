@@ -37,7 +37,7 @@ func addChannels(to suite: inout Suite) {
   // The same on the parallel scheduler, where the eight may run on all processors.
   suite.row("chan_buffered_4p4c_parallel", 2_000_000) { count in
     let each = count / 4
-    let sum = try co_launch { try throughChannel(count, capacity: 128, pairs: 4) }.wait()
+    let sum = try co_launch { try throughChannel(count, capacity: 128, pairs: 4) }.blockingWait()
     expect(sum, equals: 4 * (each * (each - 1) / 2), "sum of what was received")
   }
 
@@ -50,7 +50,7 @@ func addChannels(to suite: inout Suite) {
         for _ in 0..<8 { scope.launch { try ring(100, laps: count / 800) } }
       }
     }
-    .wait()
+    .blockingWait()
   }
 
   // What cannot spread must not lose by the parallel scheduler's being one.
@@ -59,7 +59,7 @@ func addChannels(to suite: inout Suite) {
     2_000_000
   ) { count in
     let serial = try nanoseconds(count) { try onQueue { try pingPong(count) } }
-    let parallel = try nanoseconds(count) { try co_launch { try pingPong(count) }.wait() }
+    let parallel = try nanoseconds(count) { try co_launch { try pingPong(count) }.blockingWait() }
     return [parallel, parallel / serial]
   }
 

@@ -35,7 +35,7 @@ private func coroutineHops(_ count: Int) -> Int {
     }
     return hops
   }
-  return (try? job.wait()) ?? 0
+  return (try? job.blockingWait()) ?? 0
 }
 
 /// Two queues that pass one record to each other in turn.

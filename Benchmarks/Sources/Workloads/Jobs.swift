@@ -17,7 +17,7 @@ func addJobs(to suite: inout Suite) {
 
   // As the peers' programs do it: nobody keeps a handle, a wait group counts the ends.
   suite.row("spawn", 1_000_000) { count in try onQueue { try spawnInGroup(count) } }
-  suite.row("spawn_parallel", 1_000_000) { count in try co_launch { try spawnInGroup(count) }.wait() }
+  suite.row("spawn_parallel", 1_000_000) { count in try co_launch { try spawnInGroup(count) }.blockingWait() }
 
   // A million handles that live until the last has been asked.
   suite.row("spawn_handles", 1_000_000) { count in
@@ -52,7 +52,7 @@ private func spawnInGroup(_ count: Int) throws {
   group.add(count)
   for _ in 0..<count { co_launch { group.done() } }
   // A wait group that is done once too often traps, and one that is not hangs: the wait is the check.
-  try group.join()
+  try group.wait()
 }
 
 private func takeTurns(_ count: Int, _ turns: Counter, _ me: Int) throws -> Int {

@@ -22,7 +22,7 @@ private func addQueueLatency(to suite: inout Suite) {
       }
     }
     let delays = try probe.timerDelays(count) { probe.blockDelays(count) }
-    for player in players { try player.wait() }
+    for player in players { try player.blockingWait() }
     return [Double(delays.timers.max()!), Double(delays.blocks.max()!)]
   }
 
@@ -33,7 +33,7 @@ private func addQueueLatency(to suite: inout Suite) {
       co_launch(on: probe.queue) { while !probe.isOver { try co_yield() } }
     }
     let delays = try probe.timerDelays(count) { probe.blockDelays(count) }
-    for player in players { try player.wait() }
+    for player in players { try player.blockingWait() }
     return [percentile99(delays.timers), percentile99(delays.blocks)]
   }
 }
@@ -64,9 +64,9 @@ private func delaysOnOneWorker(
   let end = Promise<Bool>()
   let players = (0..<players).map { _ in co_launch { while !end.isSettled { try turn() } } }
   let sleeper = co_launch { try sleep(count) }
-  let delays = try sleeper.wait()
+  let delays = try sleeper.blockingWait()
   end.fulfill(true)
-  for player in players { try player.wait() }
+  for player in players { try player.blockingWait() }
   expect(delays.count, equals: count, "sleeps")
   return delays
 }
@@ -94,7 +94,7 @@ private final class LatencyProbe: @unchecked Sendable {
   func timerDelays(_ count: Int, meanwhile: () -> [UInt64]) throws -> (timers: [UInt64], blocks: [UInt64]) {
     let sleeper = co_launch(on: queue) { try sleep(count) }
     let blocks = meanwhile()
-    let timers = try sleeper.wait()
+    let timers = try sleeper.blockingWait()
     queue.sync { isOver = true }
     expect(timers.count, equals: count, "sleeps")
     expect(blocks.count, equals: count, "blocks")

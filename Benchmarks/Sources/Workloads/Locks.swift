@@ -13,7 +13,7 @@ func addLocks(to suite: inout Suite) {
   }
   // The same on every core that there is: who waits, waits for another thread.
   suite.row("mutex_4_parallel", 4_000_000) { count in
-    let held = try co_launch { try contend(count) }.wait()
+    let held = try co_launch { try contend(count) }.blockingWait()
     expect(held, equals: count / 4 * 4, "times the lock was held")
   }
   // The holder lets the others run, so that each lock is handed over to one that waits for it: a park and a wake each

@@ -64,7 +64,7 @@ private func measureParked(_ count: Int) throws -> [Double] {
       Double(now.resident - before.resident), Double(parked - start), Double(now.pageTables - before.pageTables),
       Double(ended - opened),
     ]
-  }.wait()
+  }.blockingWait()
   // Each went on once: who went on twice would be counted by now, for there is nobody left who could.
   expectMemoryBack(before, grown: Int(figures[0]))
   expect(progress.started.load(ordering: .relaxed), equals: count, "coroutines that started")

@@ -7,7 +7,7 @@ import Harness
 
 func addSkynet(to suite: inout Suite) {
   suite.figures([Figure("skynet_1M")], 1_000_000, quick: 100_000) { count in
-    try nanoseconds(sumOf: count) { try co_launch { try skynet(0, count) }.wait() }
+    try nanoseconds(sumOf: count) { try co_launch { try skynet(0, count) }.blockingWait() }
   }
   // The same on one queue: what is lost where there is but one processor.
   suite.figures([Figure("skynet_1M_serial")], 1_000_000, quick: 100_000) { count in
@@ -21,7 +21,7 @@ func addSkynet(to suite: inout Suite) {
         co_launch { try skynetByChannel(out, 0, count) }
         return try out.receive() ?? 0
       }
-      .wait()
+      .blockingWait()
     }
   }
 }

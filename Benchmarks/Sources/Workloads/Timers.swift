@@ -17,7 +17,7 @@ func addTimers(to suite: inout Suite) {
           group.done()
         }
       }
-      try group.join()
+      try group.wait()
     }
     expect(early.finish(), equals: 0, "sleepers that woke too early")
   }

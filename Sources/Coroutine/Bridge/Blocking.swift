@@ -20,10 +20,10 @@ import Synchronization
 /// - `body` runs outside any coroutine. It may launch coroutines, but must not wait for them with the suspending verbs,
 ///   which throw ``CoroutineError/notInCoroutine`` there. Its stack has 1 MiB. Its thread does not receive signals that
 ///   are sent to the process.
-/// - `body` may wait with ``Job/wait()`` and ``Promise/wait()``, also for coroutines that call co_blocking. While it
-///   waits, its thread does not count towards the limit, so another thread may take its place. 1,024 threads may wait
-///   so at once; a further wait throws ``CoroutineError/tooManyBlockedThreads(_:)``. Other locks and semaphores keep
-///   the thread.
+/// - `body` may wait with ``Job/blockingWait()`` and ``Promise/blockingWait()``, also for coroutines that call
+///   co_blocking. While it waits, its thread does not count towards the limit, so another thread may take its place.
+///   1,024 threads may wait so at once; a further wait throws ``CoroutineError/tooManyBlockedThreads(_:)``. Other locks
+///   and semaphores keep the thread.
 ///
 /// Throws ``CoroutineError/notInCoroutine`` outside a coroutine.
 @discardableResult
@@ -78,8 +78,8 @@ public struct BlockingThreadEnded: Error, CustomStringConvertible {
 extension CoroutineRuntime {
   /// The largest number of threads that run the bodies of ``co_blocking(_:)`` at once.
   ///
-  /// A thread whose body is in ``Job/wait()`` or ``Promise/wait()`` does not count; when it returns, there may be more
-  /// threads than the limit, until one of them ends its body.
+  /// A thread whose body is in ``Job/blockingWait()`` or ``Promise/blockingWait()`` does not count; when it returns,
+  /// there may be more threads than the limit, until one of them ends its body.
   ///
   /// The default is 64, or four for each processor if that is more. May be set at any time, on any thread. Never
   /// suspends. A higher limit starts queued bodies at once. With a lower one, idle threads end, and busy threads end

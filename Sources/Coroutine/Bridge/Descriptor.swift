@@ -10,8 +10,9 @@ import Glibc
 ///
 /// - Parameters:
 ///   - fd: The descriptor.
-///   - afterEAGAIN: Whether a call of the caller has just found that `fd` is not ready. The first look is then left
-///     out, which saves a system call. If `fd` is ready nevertheless, the coroutine suspends and is resumed at once.
+///   - assumingNotReady: Whether a call of the caller has just found that `fd` is not ready. The first look is then
+///     left out, which saves a system call. If `fd` is ready nevertheless, the coroutine suspends and is resumed at
+///     once.
 /// - Throws: ``CoroutineError/badDescriptor`` if `fd` is not open. ``DescriptorWaitFailed`` if the kernel refuses to
 ///   watch it. ``CoroutineError/notInCoroutine`` outside a coroutine. If the coroutine is cancelled, it throws at once,
 ///   and leaves `fd` as it is.
@@ -20,16 +21,16 @@ import Glibc
 /// close, so the wait then lasts until it is cancelled, its deadline passes, or the number is used again. Cancel the
 /// waiters first, or shut a socket down first, which wakes them.
 @available(*, noasync, message: "await the `value` of a coroutine that does this")
-public func co_wait(readable fd: Int32, afterEAGAIN: Bool = false) throws {
-  try Descriptor(fd).wait(until: .reading, looksFirst: !afterEAGAIN)
+public func co_untilReadable(_ fd: Int32, assumingNotReady: Bool = false) throws {
+  try Descriptor(fd).wait(until: .reading, looksFirst: !assumingNotReady)
 }
 
 /// Suspends until `fd` can be written without blocking, or its peer has closed.
 ///
-/// In all other respects it behaves as ``co_wait(readable:afterEAGAIN:)`` does.
+/// In all other respects it behaves as ``co_untilReadable(_:assumingNotReady:)`` does.
 @available(*, noasync, message: "await the `value` of a coroutine that does this")
-public func co_wait(writable fd: Int32, afterEAGAIN: Bool = false) throws {
-  try Descriptor(fd).wait(until: .writing, looksFirst: !afterEAGAIN)
+public func co_untilWritable(_ fd: Int32, assumingNotReady: Bool = false) throws {
+  try Descriptor(fd).wait(until: .writing, looksFirst: !assumingNotReady)
 }
 
 /// The error of a wait for a descriptor that the kernel cannot watch.

@@ -60,7 +60,7 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
 /// The error of a yield inside a deadline, shield, scope, co_pinned or co_isolated that the generator's body has
 /// entered itself.
 ///
-/// The deadline, children and cancellation of a co_timeout, co_shield, co_scope or co_supervise, the thread of a
+/// The deadline, children and cancellation of a co_timeout, co_shield, co_scope, the thread of a
 /// co_pinned, and the isolation of a co_isolated, belong to the coroutine that made this step, and another coroutine
 /// may make the next step. A lock belongs to the body: it may be held over a yield.
 ///

@@ -24,7 +24,7 @@ internal import CCoroutine
 //                   thread
 //   immediate start fails before it has a stack
 //   wait verbs      throw `afterFork`: fork has taken the thread out of the coroutine that it ran
-//   Job.wait        throws `afterFork` for a job that was launched in the parent and has not ended
+//   Job.blockingWait        throws `afterFork` for a job that was launched in the parent and has not ended
 //   generators      work: they need no thread but the caller's
 //
 // No hot path tests for a forked child: inside a coroutine `Launch.scheduler` returns before that test. A launch from

@@ -4,8 +4,8 @@ import Dispatch
 
 // Publication of a queue's scheduler
 //  1. The scheduler is complete before it is published, including the mark on its queue. A thread that finds a
-//     scheduler by its queue may call `isCurrent` at once. If the mark were missing, `Job.wait` would block the job's
-//     queue instead of throwing `wouldDeadlock`.
+//     scheduler by its queue may call `isCurrent` at once. If the mark were missing, `Job.blockingWait` would block the
+//     job's queue instead of throwing `wouldDeadlock`.
 //  2. Publishing is `setSpecific`, finding is `getSpecific`. Dispatch orders the two by a lock of its own, which
 //     ThreadSanitizer does not see: `cco_publish` and `cco_observe` tell it. In other builds they do nothing.
 //  3. Of two threads that first use one queue, one creates its scheduler, under `creation`. The other finds it there.

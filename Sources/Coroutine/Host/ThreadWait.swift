@@ -2,8 +2,8 @@ internal import CCoroutine
 import Dispatch
 import Glibc
 
-// Waits that block a thread: `Job.wait`, `Promise.wait`, and a simulated world that waits for a real thread. There is
-// no other one in the library, and each of them is a call of `ThreadWait.block`.
+// Waits that block a thread: `Job.blockingWait`, `Promise.blockingWait`, and a simulated world that waits for a real
+// thread. There is no other one in the library, and each of them is a call of `ThreadWait.block`.
 //
 // A thread that blocks may be one of a limited number, whose other threads have to do what it waits for. So it tells
 // its owner, which may start another one meanwhile. The kernel does not know the owner: a limited thread is an object

@@ -20,7 +20,7 @@ struct DumpedJob {
   private let number: UInt
   private var source: (any Inspectable)?
   private var cases: [InspectedCase]?
-  private let caseCount: UInt8
+  private let _caseCount: UInt8
 
   init(_ job: AnyJob, now: UInt64) {
     let record = job.record
@@ -29,7 +29,7 @@ struct DumpedJob {
     word = record.pointee.wait.load(ordering: .sequentiallyConsistent)
     kind = WaitKind(rawValue: record.pointee.waitKind.load(ordering: .relaxed)) ?? .nothing
     number = record.pointee.waitSource.load(ordering: .acquiring)
-    caseCount = record.pointee.selectCount.load(ordering: .relaxed)
+    _caseCount = record.pointee.selectCount.load(ordering: .relaxed)
     since = record.pointee.waitingSince.load(ordering: .relaxed)
     flags = record.pointee.flags.load(ordering: .relaxed)
     let scheduler = job.currentScheduler
@@ -80,7 +80,7 @@ struct DumpedJob {
       return "overdue by \(Self.milliseconds(now - end))"
     case .select:
       let list = cases.map { $0.map { text($0, names) }.joined(separator: "; ") }
-      return "\(caseCount) case\(caseCount == 1 ? "" : "s")" + (list.map { ": \($0)" } ?? "")
+      return "\(_caseCount) case\(_caseCount == 1 ? "" : "s")" + (list.map { ": \($0)" } ?? "")
     default: return source?.inspect(names)
     }
   }

@@ -5,7 +5,7 @@ extension CoroutineError: CustomStringConvertible {
   public var description: String {
     switch self {
     case .notInCoroutine:
-      "this call suspends a coroutine, and there is none here; call it inside co_launch { … }, or block with Job.wait()"
+      "this call suspends a coroutine, and there is none here; call it inside co_launch { … }, or block with Job.blockingWait()"
     case .insideTask:
       "this call suspends a coroutine inside of Task.immediate, and in this process the thread's current Task cannot be "
         + "taken along; wait before or after the Task, or link Swift's libraries dynamically"
@@ -26,7 +26,7 @@ extension CoroutineError: CustomStringConvertible {
     case .outOfStacks(let limit):
       limit.asLine
     case .tooManyBlockedThreads(let limit):
-      "\(limit) threads of co_blocking block in Job.wait() or Promise.wait() already, and no more may; a body that waits "
+      "\(limit) threads of co_blocking block in Job.blockingWait() or Promise.blockingWait() already, and no more may; a body that waits "
         + "for a coroutine whose body waits again may have no end; let coroutines wait, with join() or co_await(), and call "
         + "co_blocking only for what blocks"
     case .cannotPin:

@@ -72,8 +72,8 @@ public enum CoroutineError: Error {
   case stackTooLarge(Int)
   /// No stack was available; the text gives the limit and the way to raise it.
   case outOfStacks(String)
-  /// A thread of ``co_blocking(_:)`` was about to block in ``Job/wait()`` or ``Promise/wait()``, and as many threads as
-  /// may do so at once already did; the number is that limit.
+  /// A thread of ``co_blocking(_:)`` was about to block in ``Job/blockingWait()`` or ``Promise/blockingWait()``, and as
+  /// many threads as may do so at once already did; the number is that limit.
   case tooManyBlockedThreads(Int)
   /// ``co_pinned(_:)`` was called where the runtime owns no thread, as on a dispatch queue, or the coroutine would have
   /// to leave its thread inside of it.

@@ -91,9 +91,9 @@ public final class Job<Success: Sendable>: AnyJob, @unchecked Sendable {
   ///   not ended.
   @discardableResult
   @available(*, noasync, message: "await `value`")
-  public func wait() throws -> Success {
+  public func blockingWait() throws -> Success {
     LockCheck.mayWait()
-    if !completion.isSettled { try Host.requireReal { "Job.wait, which blocks its thread" } }
+    if !completion.isSettled { try Host.requireReal { "Job.blockingWait, which blocks its thread" } }
     if let carrier = Carrier.current, carrier.pointee.job != nil {
       throw CoroutineError.wouldDeadlock(because: .blocksCoroutine)
     }

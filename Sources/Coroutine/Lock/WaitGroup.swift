@@ -8,7 +8,7 @@ import Synchronization
 ///   group.add()
 ///   co_launch { defer { group.done() }; try fetch(page) }
 /// }
-/// try group.join()
+/// try group.wait()
 /// ```
 ///
 /// Any number of coroutines may wait; when the count becomes zero, all of them continue, in the order in which they
@@ -46,5 +46,5 @@ public final class WaitGroup: @unchecked Sendable {
   /// the wait, it throws and does not affect the work.
   /// - Throws: The cancellation error; ``CoroutineError/notInCoroutine`` outside a coroutine.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
-  public func join() throws { try countdown.wait() }
+  public func wait() throws { try countdown.wait() }
 }

@@ -17,7 +17,8 @@ extension Poller {
   /// If that fails, a later wait tries again.
   static func shared() throws -> Poller { try start(read: { made }, write: { made = $0 }) }
 
-  /// Returns the poller that watches no descriptor of the runtime, for waits by `co_wait` on such a descriptor.
+  /// Returns the poller that watches no descriptor of the runtime, for waits by `co_untilReadable` on such a
+  /// descriptor.
   static func separate() throws -> Poller { try start(read: { madeSeparate }, write: { madeSeparate = $0 }) }
 
   private static func start(read: () -> Poller?, write: (Poller) -> Void) throws -> Poller {

@@ -56,7 +56,7 @@ public func co_main(
 
 private func endProcess(_ main: Job<Int32>) -> Never {
   do {
-    exit(try Carrier.current == nil ? main.wait() : main.join())
+    exit(try Carrier.current == nil ? main.blockingWait() : main.join())
   } catch {
     writeToStandardError("Coroutine: the program has ended with an error: \(asLine(error))\n")
     exit(1)

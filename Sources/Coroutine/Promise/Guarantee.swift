@@ -166,7 +166,7 @@ public struct Guarantee<Success: Sendable>: Awaitable {
   /// Suspends until there is a value, as co_await does.
   @available(*, noasync, message: "await `value`")
   @inlinable
-  public func awaitValue() throws -> Success { try promise.awaitValue() }
+  public func _awaitValue() throws -> Success { try promise._awaitValue() }
 }
 
 extension Guarantee: CompletionBacked {

@@ -14,9 +14,9 @@ extension Promise {
   /// Does not cancel the promise, and cannot be cancelled.
   @discardableResult
   @available(*, noasync, message: "await `value`")
-  public final func wait() throws -> Success {
+  public final func blockingWait() throws -> Success {
     LockCheck.mayWait()
-    if !completion.isSettled { try Host.requireReal { "Promise.wait, which blocks its thread" } }
+    if !completion.isSettled { try Host.requireReal { "Promise.blockingWait, which blocks its thread" } }
     // A carrier without a job runs handlers.
     if Carrier.current != nil { throw CoroutineError.wouldDeadlock(because: .blocksCoroutine) }
     if !completion.isSettled {

@@ -200,7 +200,7 @@ public class Promise<Success: Sendable>: AnyPromise, Awaitable, @unchecked Senda
   /// ``uncancelled``.
   @available(*, noasync, message: "await `value`")
   @inlinable
-  public final func awaitValue() throws -> Success {
+  public final func _awaitValue() throws -> Success {
     // For the reason given in Job.join.
     defer { withExtendedLifetime(self) {} }
     do { try completion.wait(.promise) } catch {

@@ -98,22 +98,22 @@ extension Waiter {
 /// allocated. An `Awaitable` that is not the runtime's own is observed anew. More than 240 cases trap.
 @inlinable
 @available(*, noasync, message: "await the `value` of a coroutine that does this")
-public func co_select<R, Cases: SelectCases<R>>(
+public func co_select<R, Cases: _SelectCases<R>>(
   biased: Bool = false,
   @SelectBuilder<R> _ cases: () throws -> Cases
 ) throws -> R {
   try Carrier.requireJob().1.checkCancelled()
   var chosen = try cases()
-  let count = chosen.caseCount
+  let count = chosen._caseCount
   if count == 0 { try SelectRun.waitForCancellation() }
-  if Cases.isFlat {
+  if Cases._isFlat {
     return try withUnsafeMutablePointer(to: &chosen) {
       try select(UnsafeMutableRawPointer($0).assumingMemoryBound(to: SelectCase<R>.self), count, biased)
     }
   }
   return try withUnsafeTemporaryAllocation(of: SelectCase<R>.self, capacity: count) { table in
     let table = table.baseAddress.unsafelyUnwrapped
-    _ = chosen.putCases(at: table)
+    _ = chosen._putCases(at: table)
     defer { for index in 0..<count { (table + index).deinitialize(count: 1) } }
     return try select(table, count, biased)
   }

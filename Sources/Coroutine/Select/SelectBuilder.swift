@@ -14,50 +14,53 @@ public enum SelectBuilder<R> {
   public static func buildExpression(_ cases: [SelectCase<R>]) -> [SelectCase<R>] { cases }
   /// Takes a case with the `.onTimeout` or `.otherwise` on the line below it, which Swift reads as one expression.
   @inlinable
-  public static func buildExpression<First: SelectCases<R>, Second: SelectCases<R>>(
-    _ cases: SelectPair<R, First, Second>
-  ) -> SelectPair<R, First, Second> { cases }
+  public static func buildExpression<First: _SelectCases<R>, Second: _SelectCases<R>>(
+    _ cases: _SelectPair<R, First, Second>
+  ) -> _SelectPair<R, First, Second> { cases }
   /// Builds an empty block.
   @inlinable
   public static func buildBlock() -> [SelectCase<R>] { [] }
   /// Starts a block with its first cases.
   @inlinable
-  public static func buildPartialBlock<First: SelectCases<R>>(first: First) -> First { first }
+  public static func buildPartialBlock<First: _SelectCases<R>>(first: First) -> First { first }
   /// Appends to the cases before.
   @inlinable
-  public static func buildPartialBlock<First: SelectCases<R>, Second: SelectCases<R>>(
+  public static func buildPartialBlock<First: _SelectCases<R>, Second: _SelectCases<R>>(
     accumulated: First,
     next: Second
-  ) -> SelectPair<R, First, Second> { SelectPair(accumulated, next) }
+  ) -> _SelectPair<R, First, Second> { _SelectPair(accumulated, next) }
   /// Builds an `if` without an `else`.
   @inlinable
-  public static func buildOptional<Cases: SelectCases<R>>(_ cases: Cases?) -> SelectEither<R, Cases, [SelectCase<R>]> {
+  public static func buildOptional<Cases: _SelectCases<R>>(_ cases: Cases?) -> _SelectEither<R, Cases, [SelectCase<R>]>
+  {
     if let cases { .first(cases) } else { .second([]) }
   }
   /// Builds the first branch of an `if` or `switch`.
   @inlinable
-  public static func buildEither<First: SelectCases<R>, Second: SelectCases<R>>(
+  public static func buildEither<First: _SelectCases<R>, Second: _SelectCases<R>>(
     first: First
-  ) -> SelectEither<R, First, Second> { .first(first) }
+  ) -> _SelectEither<R, First, Second> { .first(first) }
   /// Builds the other branch.
   @inlinable
-  public static func buildEither<First: SelectCases<R>, Second: SelectCases<R>>(
+  public static func buildEither<First: _SelectCases<R>, Second: _SelectCases<R>>(
     second: Second
-  ) -> SelectEither<R, First, Second> { .second(second) }
+  ) -> _SelectEither<R, First, Second> { .second(second) }
   /// Builds a `for` loop.
   @inlinable
-  public static func buildArray<Cases: SelectCases<R>>(_ cases: [Cases]) -> SelectMany<R, Cases> { SelectMany(cases) }
+  public static func buildArray<Cases: _SelectCases<R>>(_ cases: [Cases]) -> _SelectMany<R, Cases> {
+    _SelectMany(cases)
+  }
   /// Returns the cases to `co_select`.
   ///
   /// Consuming: a copy of the cases would take a third of each select's time.
   @inlinable @inline(__always)
-  public static func buildFinalResult<Cases: SelectCases<R>>(_ cases: consuming Cases) -> Cases { cases }
+  public static func buildFinalResult<Cases: _SelectCases<R>>(_ cases: consuming Cases) -> Cases { cases }
   /// Returns an array where one is wanted, for a function that is marked with the builder.
   @inlinable @_disfavoredOverload
-  public static func buildFinalResult<Cases: SelectCases<R>>(_ cases: Cases) -> [SelectCase<R>] {
-    Array(unsafeUninitializedCapacity: cases.caseCount) { table, count in
-      count = cases.caseCount
-      if let start = table.baseAddress { _ = cases.putCases(at: start) }
+  public static func buildFinalResult<Cases: _SelectCases<R>>(_ cases: Cases) -> [SelectCase<R>] {
+    Array(unsafeUninitializedCapacity: cases._caseCount) { table, count in
+      count = cases._caseCount
+      if let start = table.baseAddress { _ = cases._putCases(at: start) }
     }
   }
 }
@@ -65,47 +68,47 @@ public enum SelectBuilder<R> {
 /// The cases of a select, in the shape that the builder gave them.
 ///
 /// Other types must not conform to it.
-public protocol SelectCases<R> {
+public protocol _SelectCases<R> {
   /// The type of the select's result.
   associatedtype R
   /// Whether a value of this type consists of cases side by side in memory, and nothing else: a table.
-  static var isFlat: Bool { get }
+  static var _isFlat: Bool { get }
   /// The number of cases.
-  var caseCount: Int { get }
+  var _caseCount: Int { get }
   /// Initialises memory with the cases, in order, and returns its end.
-  consuming func putCases(at target: UnsafeMutablePointer<SelectCase<R>>) -> UnsafeMutablePointer<SelectCase<R>>
+  consuming func _putCases(at target: UnsafeMutablePointer<SelectCase<R>>) -> UnsafeMutablePointer<SelectCase<R>>
 }
 
-extension SelectCases {
+extension _SelectCases {
   /// False, unless a shape says otherwise.
-  @inlinable public static var isFlat: Bool { false }
+  @inlinable public static var _isFlat: Bool { false }
 }
 
 // A line that begins with a dot belongs to the line above it: below a case, `.onTimeout` is a member of that case. So
 // these are members too, which add the case that the static function of the same name creates.
-extension SelectCases {
+extension _SelectCases {
   /// Adds the case of ``SelectCase/onTimeout(_:_:)``.
   @inlinable
   public consuming func onTimeout(
     _ duration: Duration,
     _ body: @escaping () throws -> R
-  ) -> SelectPair<R, Self, SelectCase<R>> { SelectPair(self, SelectCase.onTimeout(duration, body)) }
+  ) -> _SelectPair<R, Self, SelectCase<R>> { _SelectPair(self, SelectCase.onTimeout(duration, body)) }
 
   /// Adds the case of ``SelectCase/otherwise(_:)``.
   @inlinable
-  public consuming func otherwise(_ body: @escaping () throws -> R) -> SelectPair<R, Self, SelectCase<R>> {
-    SelectPair(self, SelectCase.otherwise(body))
+  public consuming func otherwise(_ body: @escaping () throws -> R) -> _SelectPair<R, Self, SelectCase<R>> {
+    _SelectPair(self, SelectCase.otherwise(body))
   }
 }
 
-extension SelectCase: SelectCases {
+extension SelectCase: _SelectCases {
   /// True, unless there is padding behind the case.
-  @inlinable public static var isFlat: Bool { MemoryLayout<Self>.size == MemoryLayout<Self>.stride }
+  @inlinable public static var _isFlat: Bool { MemoryLayout<Self>.size == MemoryLayout<Self>.stride }
   /// Always one.
-  @inlinable public var caseCount: Int { 1 }
+  @inlinable public var _caseCount: Int { 1 }
   /// Stores the case.
   @inlinable
-  public consuming func putCases(at target: UnsafeMutablePointer<SelectCase<R>>) -> UnsafeMutablePointer<SelectCase<R>>
+  public consuming func _putCases(at target: UnsafeMutablePointer<SelectCase<R>>) -> UnsafeMutablePointer<SelectCase<R>>
   {
     target.initialize(to: self)
     return target + 1
@@ -113,7 +116,7 @@ extension SelectCase: SelectCases {
 }
 
 /// Two groups of cases, one after the other.
-public struct SelectPair<R, First: SelectCases<R>, Second: SelectCases<R>>: SelectCases {
+public struct _SelectPair<R, First: _SelectCases<R>, Second: _SelectCases<R>>: _SelectCases {
   @usableFromInline let first: First
   @usableFromInline let second: Second
   @inlinable
@@ -122,66 +125,66 @@ public struct SelectPair<R, First: SelectCases<R>, Second: SelectCases<R>>: Sele
     self.second = second
   }
   /// True if both are flat: then the second lies directly behind the first.
-  @inlinable public static var isFlat: Bool { First.isFlat && Second.isFlat }
+  @inlinable public static var _isFlat: Bool { First._isFlat && Second._isFlat }
   /// The sum of both.
-  @inlinable public var caseCount: Int { first.caseCount + second.caseCount }
+  @inlinable public var _caseCount: Int { first._caseCount + second._caseCount }
   /// Stores the first cases, then the second.
   @inlinable
-  public consuming func putCases(at target: UnsafeMutablePointer<SelectCase<R>>) -> UnsafeMutablePointer<SelectCase<R>>
+  public consuming func _putCases(at target: UnsafeMutablePointer<SelectCase<R>>) -> UnsafeMutablePointer<SelectCase<R>>
   {
-    second.putCases(at: first.putCases(at: target))
+    second._putCases(at: first._putCases(at: target))
   }
 }
 
 /// The cases of one of two branches.
-public enum SelectEither<R, First: SelectCases<R>, Second: SelectCases<R>>: SelectCases {
+public enum _SelectEither<R, First: _SelectCases<R>, Second: _SelectCases<R>>: _SelectCases {
   /// The first branch was taken.
   case first(First)
   /// The other branch was taken.
   case second(Second)
 
   /// The number of cases in the branch.
-  @inlinable public var caseCount: Int {
+  @inlinable public var _caseCount: Int {
     switch self {
-    case .first(let cases): cases.caseCount
-    case .second(let cases): cases.caseCount
+    case .first(let cases): cases._caseCount
+    case .second(let cases): cases._caseCount
     }
   }
   /// Stores the cases of the branch.
   @inlinable
-  public consuming func putCases(at target: UnsafeMutablePointer<SelectCase<R>>) -> UnsafeMutablePointer<SelectCase<R>>
+  public consuming func _putCases(at target: UnsafeMutablePointer<SelectCase<R>>) -> UnsafeMutablePointer<SelectCase<R>>
   {
     switch self {
-    case .first(let cases): cases.putCases(at: target)
-    case .second(let cases): cases.putCases(at: target)
+    case .first(let cases): cases._putCases(at: target)
+    case .second(let cases): cases._putCases(at: target)
     }
   }
 }
 
 /// The cases of a loop.
-public struct SelectMany<R, Each: SelectCases<R>>: SelectCases {
+public struct _SelectMany<R, Each: _SelectCases<R>>: _SelectCases {
   @usableFromInline let each: [Each]
   @inlinable
   init(_ each: [Each]) { self.each = each }
   /// The sum over all rounds.
-  @inlinable public var caseCount: Int { each.reduce(0) { $0 + $1.caseCount } }
+  @inlinable public var _caseCount: Int { each.reduce(0) { $0 + $1._caseCount } }
   /// Stores the cases of each round.
   @inlinable
-  public consuming func putCases(at target: UnsafeMutablePointer<SelectCase<R>>) -> UnsafeMutablePointer<SelectCase<R>>
+  public consuming func _putCases(at target: UnsafeMutablePointer<SelectCase<R>>) -> UnsafeMutablePointer<SelectCase<R>>
   {
-    each.reduce(target) { $1.putCases(at: $0) }
+    each.reduce(target) { $1._putCases(at: $0) }
   }
 }
 
-extension Array: SelectCases where Element: SelectCases {
+extension Array: _SelectCases where Element: _SelectCases {
   /// The type of the select's result.
   public typealias R = Element.R
   /// The sum over all elements.
-  @inlinable public var caseCount: Int { reduce(0) { $0 + $1.caseCount } }
+  @inlinable public var _caseCount: Int { reduce(0) { $0 + $1._caseCount } }
   /// Stores the cases of each element.
   @inlinable
-  public consuming func putCases(at target: UnsafeMutablePointer<SelectCase<R>>) -> UnsafeMutablePointer<SelectCase<R>>
+  public consuming func _putCases(at target: UnsafeMutablePointer<SelectCase<R>>) -> UnsafeMutablePointer<SelectCase<R>>
   {
-    reduce(target) { $1.putCases(at: $0) }
+    reduce(target) { $1._putCases(at: $0) }
   }
 }

@@ -15,20 +15,18 @@ import Synchronization
 //  3. The owner's wait for its children is claimed under the lock, by the last child to end or by an interrupt.
 //  4. `failure` is the first failure of a `co_scope`, which the scope throws. Every other failed child either has
 //     passed that failure on (ReceivedFailure.swift), and counts as seen, or is in `lateFailures`, which holds it,
-//     until ENDED. Then the owner reports those that no coroutine has joined. A failed child of `co_supervise` reports
-//     by itself when its last handle is released.
+//     until ENDED. Then the owner reports those that no coroutine has joined. A failed child of an isolated scope
+//     reports by itself when its last handle is released.
 //
 // The owner waits for its children even when it is cancelled: a child's closure may refer to objects on the owner's
 // stack. A child that was cancelled before it began has ended at once, also if its queue is blocked (JobStart.swift).
 
-/// Launches the children of a `co_scope` or `co_supervise`.
+/// Launches the children of a `co_scope`.
 ///
 /// Valid until that call returns.
 public final class Scope: @unchecked Sendable {
   // Sound because everything mutable is under `lock`.
-  enum Policy { case failTogether, supervise }
-
-  let policy: Policy
+  let failures: Failures
   let lock = SpinLock()
   @exclusivity(unchecked) private(set) var first: ScopeChild?
   @exclusivity(unchecked) private unowned(unsafe) var last: ScopeChild?
@@ -51,8 +49,8 @@ public final class Scope: @unchecked Sendable {
   let owner: JobRef
   private let frame: UnsafeMutablePointer<CancelFrame>
 
-  init(_ policy: Policy, owner: JobRef, frame: UnsafeMutablePointer<CancelFrame>) {
-    self.policy = policy
+  init(_ failures: Failures, owner: JobRef, frame: UnsafeMutablePointer<CancelFrame>) {
+    self.failures = failures
     self.owner = owner
     self.frame = frame
   }
@@ -92,7 +90,7 @@ public final class Scope: @unchecked Sendable {
     job.markEnqueued()
     job.child = Unmanaged.passUnretained(child)
     lock.lock()
-    if hasEnded { misuse("a scope was used after its co_scope or co_supervise had returned") }
+    if hasEnded { misuse("a scope was used after its co_scope had returned") }
     link(child)
     let isSignalled = frame.pointee.isSignalled.load(ordering: .relaxed)
     let reason = self.reason
@@ -124,7 +122,7 @@ public final class Scope: @unchecked Sendable {
   /// Handles the end of a child, as the child's last action, outside its locks.
   fileprivate func ended(_ child: ScopeChild, _ error: (any Error)?) {
     var isLate = false
-    if let error, policy == .failTogether {
+    if let error, !failures.areIsolated {
       isLate = !takes(error, of: child.job)
       signal(nil)
     }
@@ -346,12 +344,12 @@ final class ScopeChild: WaitCallback, @unchecked Sendable {
   }
 }
 
-private func run<Output>(_ policy: Scope.Policy, _ body: (Scope) throws -> Output) throws -> Output {
+private func run<Output>(_ failures: Scope.Failures, _ body: (Scope) throws -> Output) throws -> Output {
   let (_, job) = try Carrier.requireJob()
   try job.checkCancelled()
   var frame = CancelFrame(.scope, inside: job.pointee.frames)
   return try withUnsafeMutablePointer(to: &frame) { frame in
-    let scope = Scope(policy, owner: job, frame: frame)
+    let scope = Scope(failures, owner: job, frame: frame)
     frame.pointee.owner = CancelFrame.Owner(
       object: UnsafeRawPointer(Unmanaged.passUnretained(scope).toOpaque()),
       error: { Unmanaged<Scope>.fromOpaque($0).takeUnretainedValue().cancellationError },
@@ -378,25 +376,26 @@ private func run<Output>(_ policy: Scope.Policy, _ body: (Scope) throws -> Outpu
 
 /// Runs `body`, and returns after every child that it launched in its scope has ended.
 ///
-/// - Throws: The first failure, of a child or of the body; it also cancels the others.
-///   ``CoroutineError/notInCoroutine`` outside a coroutine.
+/// - Parameter failures: Whether a child's failure ends the scope, or concerns that child alone.
+/// - Throws: With `.together`, the first failure, of a child or of the body; it also cancels the others. With
+///   `.isolated`, a failure of the body, which cancels the children. ``CoroutineError/notInCoroutine`` outside a
+///   coroutine.
 ///
 /// Every later failure that is no cancellation is reported to ``CoroutineRuntime/onUnhandledError``, with the name and
 /// the launch site of the failed coroutine, before this returns. Two failures are not reported: that of a child that a
 /// coroutine has joined, and the first failure itself if a coroutine that joined the failed child throws it again. A
 /// cancelled child has not failed.
 ///
+/// With `.isolated`, a child's failure goes to the coroutines that join the child. If none does, it is reported when
+/// the last handle of the child is released: a job that `body` returns may still be joined.
+///
 /// Suspends until the last child has ended. If the coroutine is cancelled, the children are cancelled first, and the
 /// cancellation error is thrown at the end. After ``Scope/cancel(_:)``, a body that returns a value still succeeds.
 @discardableResult
 @available(*, noasync, message: "use `withThrowingTaskGroup`, or await the `value` of a coroutine that does this")
-public func co_scope<Output>(_ body: (Scope) throws -> Output) throws -> Output { try run(.failTogether, body) }
-
-/// Runs `body` as ``co_scope(_:)`` does, but a child's failure cancels neither its siblings nor the body.
-///
-/// The failure goes to the coroutines that join the child. If none does, it is reported to
-/// ``CoroutineRuntime/onUnhandledError`` when the last handle of the child is released: a job that `body` returns may
-/// still be joined. A failure of the body cancels the children and is rethrown.
-@discardableResult
-@available(*, noasync, message: "use `withTaskGroup`, or await the `value` of a coroutine that does this")
-public func co_supervise<Output>(_ body: (Scope) throws -> Output) throws -> Output { try run(.supervise, body) }
+public func co_scope<Output>(
+  failures: Scope.Failures = .together,
+  _ body: (Scope) throws -> Output
+) throws -> Output {
+  try run(failures, body)
+}

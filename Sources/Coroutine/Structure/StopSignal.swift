@@ -62,7 +62,7 @@ public final class StopSignal: Awaitable, CompletionBacked, @unchecked Sendable 
 
   /// Suspends until the coroutines should finish.
   @available(*, noasync, message: "use `observe`")
-  public func awaitValue() throws { try completion.wait(.callback) }
+  public func _awaitValue() throws { try completion.wait(.callback) }
 }
 
 /// Whether the calling coroutine should finish: a scope that it was launched in, or one around that, was told to stop.

@@ -26,7 +26,7 @@ public protocol Awaitable<Output>: Sendable {
   /// Suspends the calling coroutine until the result is known. The default uses `observe`; the runtime's own types have
   /// a faster implementation.
   @available(*, noasync, message: "await `value`")
-  func awaitValue() throws -> Output
+  func _awaitValue() throws -> Output
 }
 
 /// A registration that can be cancelled.
@@ -44,7 +44,7 @@ extension Awaitable {
 
   /// Waits through `observe`.
   @available(*, noasync, message: "await `value`")
-  public func awaitValue() throws -> Output {
+  public func _awaitValue() throws -> Output {
     let registration = SetOnce<Observation>()
     let cancel: @Sendable () -> Void = { registration.value?.cancel() }
     return try co_suspend(onCancel: cancel) { (done: Resumer<Output>) in
@@ -93,7 +93,7 @@ extension Awaitable {
 @inlinable
 @available(*, noasync, message: "await its `value`")
 public func co_await<Output>(_ awaitable: some Awaitable<Output>) throws -> Output {
-  try awaitable.awaitValue()
+  try awaitable._awaitValue()
 }
 
 extension Job: Awaitable {
@@ -120,7 +120,7 @@ extension Job: Awaitable {
   /// Waits for the job as ``join()`` does.
   @available(*, noasync, message: "await `value`")
   @inlinable
-  public func awaitValue() throws -> Success { try join() }
+  public func _awaitValue() throws -> Success { try join() }
 }
 
 /// A value that is set once and read later, from any thread.

@@ -89,10 +89,10 @@ struct FeedsRun {
     let shown = co_launch(name: "display") { try display.run(count: sources.count) }
     let reading = co_launch(name: "feeds") { try reader.read(sources) }
     cancellation.covers { reading.cancel($0) }
-    let result = Result { try reading.wait() }
+    let result = Result { try reading.blockingWait() }
     // All has been told: the display says it, and ends.
     news.close()
-    let reports = try shown.wait()
+    let reports = try shown.blockingWait()
     if case .failure(let error) = result, !(error is Interrupted) { throw error }
     return try summarise(reports)
   }
@@ -104,7 +104,7 @@ struct FeedsRun {
     guard let seconds = command.watch, cancellation.reason == nil else { return false }
     let pause = co_launch(name: "pause") { try co_delay(.seconds(seconds)) }
     cancellation.covers { pause.cancel($0) }
-    return (try? pause.wait()) != nil
+    return (try? pause.blockingWait()) != nil
   }
 
   private func summarise(_ reports: [FeedReport?]) throws -> ExitStatus? {

@@ -69,7 +69,7 @@ struct LoginRun {
     case .coroutine:
       let job = flow.start()
       cancellation.covers { job.cancel($0) }
-      return Result { try job.wait() }
+      return Result { try job.blockingWait() }
     case .callbacks:
       let run = flow.startWithCallbacks()
       cancellation.covers { run.cancel($0) }

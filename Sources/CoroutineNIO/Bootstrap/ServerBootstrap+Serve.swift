@@ -51,7 +51,7 @@ extension ServerBootstrap {
         // Children of a scope inside the shield are not cancelled with this coroutine; those of the scope outside are,
         // also while this coroutine waits in the shield.
         try co_shield {
-          try co_supervise { handlers in
+          try co_scope(failures: .isolated) { handlers in
             let service = ChannelService(handlers, onError)
             let binding = childChannelInitializer { channel in
               channel.eventLoop.makeCompletedFuture {

@@ -69,7 +69,7 @@ public struct AwaitableFuture<Output: Sendable>: Awaitable {
 
   /// Suspends until the result is there, by one callback; as `co_await` does for the future or the task.
   @available(*, noasync, message: "await its `get()`")
-  public func awaitValue() throws -> Output {
+  public func _awaitValue() throws -> Output {
     if let scheduled { try co_await(scheduled) } else { try co_await(future) }
   }
 }

@@ -15,23 +15,23 @@ func verbs(_ job: Job<Int>, _ promise: Promise<Int>, _ queue: DispatchQueue, _ h
   _ = try co_select { promise.onAwait { _ in } }  // refused
   _ = try co_blocking { 1 }  // refused
   _ = try co_blocking(onUndelivered: { (_: Int) in }, { 1 })  // refused
-  try co_wait(readable: 0)  // refused
-  try co_wait(writable: 0)  // refused
+  try co_untilReadable(0)  // refused
+  try co_untilWritable(0)  // refused
   try co_checkCancelled()  // refused
   _ = try co_all([job])  // refused
   _ = try co_allSettled([job])  // refused
   _ = try co_any([job])  // refused
   _ = try co_race([job])  // refused
   try co_scope { _ in }  // refused
-  try co_supervise { _ in }  // refused
+  try co_scope(failures: .isolated) { _ in }  // refused
   try co_timeout(.zero) {}  // refused
   co_shield {}  // refused
   _ = try job.join()  // refused
-  _ = try job.wait()  // refused
-  _ = try promise.wait()  // refused
-  _ = try job.awaitValue()  // refused
-  _ = try promise.awaitValue()  // refused
-  try co_stopping.awaitValue()  // refused
+  _ = try job.blockingWait()  // refused
+  _ = try promise.blockingWait()  // refused
+  _ = try job._awaitValue()  // refused
+  _ = try promise._awaitValue()  // refused
+  try co_stopping._awaitValue()  // refused
 }
 
 func sources(
@@ -73,7 +73,7 @@ func locks(
   try lock.withReadLock {}  // refused
   try lock.withWriteLock {}  // refused
   try latch.wait()  // refused
-  try group.join()  // refused
+  try group.wait()  // refused
   try condition.wait { true }  // refused
   try limiter.acquire()  // refused
   _ = try once.run { 1 }  // refused

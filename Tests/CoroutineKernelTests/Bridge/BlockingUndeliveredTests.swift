@@ -139,7 +139,7 @@ struct BlockingUndeliveredTests {
       try local.withValue("caller") {
         try TaskBound.$value.withValue("task") {
           try co_blocking(onUndelivered: { (thread: UInt) in
-            let inner = outcome { try co_launch { try co_blocking { local.value } }.wait() }
+            let inner = outcome { try co_launch { try co_blocking { local.value } }.blockingWait() }
             seen.fulfill(["\(thread == pthread_self())", local.value, TaskBound.value, inner])
           }) {
             begun.arrive()

@@ -20,10 +20,11 @@ struct BlockingWaitTests {
   }
 
   static let routes = [
-    Route("Job.wait") { pool in try co_launch { try pool.run { 1 } }.wait() },
-    Route("Job.wait of a lazy job") { pool in try co_launch(start: .lazy) { try pool.run { 1 } }.wait() },
-    Route("Promise.wait") { pool in try co_launch { try pool.run { 1 } }.uncancelled.wait() },
-    Route("wait of a link") { pool in try co_launch { try pool.run { 0 } }.uncancelled.then { $0 + 1 }.wait() },
+    Route("Job.blockingWait") { pool in try co_launch { try pool.run { 1 } }.blockingWait() },
+    Route("Job.blockingWait of a lazy job") { pool in try co_launch(start: .lazy) { try pool.run { 1 } }.blockingWait()
+    },
+    Route("Promise.blockingWait") { pool in try co_launch { try pool.run { 1 } }.uncancelled.blockingWait() },
+    Route("wait of a link") { pool in try co_launch { try pool.run { 0 } }.uncancelled.then { $0 + 1 }.blockingWait() },
     Route("a step of a generator") { pool in
       let steps = co_sequence { yield in try yield(waitForBody(pool)) }
       return steps.next() ?? 0
@@ -40,7 +41,7 @@ struct BlockingWaitTests {
   ]
 
   private static func waitForBody(_ pool: BlockingPool) throws -> Int {
-    try co_launch { try pool.run { 1 } }.wait()
+    try co_launch { try pool.run { 1 } }.blockingWait()
   }
 
   @Test(arguments: routes) func `bodies that wait for others may take every thread of the pool`(_ route: Route)
@@ -66,7 +67,7 @@ struct BlockingWaitTests {
   @Test func `more bodies than the shared pool has threads may wait for bodies`() async throws {
     let count = CoroutineRuntime.blockingThreadLimit + 20
     let jobs = (0..<count).map { number in
-      co_launch { try co_blocking { try co_launch { try co_blocking { number } }.wait() } }
+      co_launch { try co_blocking { try co_launch { try co_blocking { number } }.blockingWait() } }
     }
     for (number, job) in jobs.enumerated() { #expect(try await job.value == number) }
   }
@@ -80,7 +81,7 @@ struct BlockingWaitTests {
       waiters.append(
         co_launch {
           try watched.pool.run {
-            try gate.wait()
+            try gate.blockingWait()
             resumed.arrive()
             end.wait()
           }
@@ -126,7 +127,7 @@ struct BlockingWaitTests {
       try pool.run {
         let job = co_launch { try descend(depth + 1) }
         jobs.withLock { $0.append(job) }
-        try job.wait()
+        try job.blockingWait()
       }
     }
     #expect(try await onCoroutine { outcome { try descend(0) } } == "tooManyBlockedThreads(9)")
@@ -138,8 +139,10 @@ struct BlockingWaitTests {
     }
     #expect((10...12).contains(ended))
     #expect(pool.counts.waiting == 0)
-    #expect("\(CoroutineError.tooManyBlockedThreads(9))".hasPrefix("9 threads of co_blocking block in Job.wait()"))
-    #expect(try await onCoroutine { try pool.run { try co_launch { try pool.run { 3 } }.wait() } } == 3)
+    #expect(
+      "\(CoroutineError.tooManyBlockedThreads(9))".hasPrefix("9 threads of co_blocking block in Job.blockingWait()")
+    )
+    #expect(try await onCoroutine { try pool.run { try co_launch { try pool.run { 3 } }.blockingWait() } } == 3)
     pool.dismiss()
   }
 
@@ -152,7 +155,7 @@ struct BlockingWaitTests {
       let held = Locked<Resumer<Void>?>(nil)
       let seen = try pool.run {
         [
-          outcome { try lazy.wait() }, outcome { try promise.wait() },
+          outcome { try lazy.blockingWait() }, outcome { try promise.blockingWait() },
           outcome {
             try World().run {
               try World.outside { try co_suspend { (end: Resumer<Void>) in held.withLock { $0 = end } } }
@@ -172,7 +175,7 @@ struct BlockingWaitTests {
     let pool = BlockingPool(limit: 1, waitingLimit: 0)
     let job = co_launch { 1 }
     #expect(try await job.value == 1)
-    #expect(try await onCoroutine { try pool.run { try job.wait() + Promise.value(2).wait() } } == 3)
+    #expect(try await onCoroutine { try pool.run { try job.blockingWait() + Promise.value(2).blockingWait() } } == 3)
     pool.dismiss()
   }
 
@@ -184,7 +187,7 @@ struct BlockingWaitTests {
       return started.current == 1 ? thread.start() : EAGAIN
     }
     let seen = try await onCoroutine {
-      outcome { try pool.run { try co_launch { try pool.run { 1 } }.wait() } }
+      outcome { try pool.run { try co_launch { try pool.run { 1 } }.blockingWait() } }
     }
     #expect(seen == "outOfStacks")
     pool.dismiss()
@@ -199,7 +202,7 @@ struct BlockingWaitTests {
       outcome {
         try pool.run {
           cancelled.withLock { $0 = pthread_self() }
-          try neverSettled.wait()
+          try neverSettled.blockingWait()
         }
       }
     }

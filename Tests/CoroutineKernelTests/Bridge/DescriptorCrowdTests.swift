@@ -80,7 +80,7 @@ struct DescriptorCrowdTests {
   @Test func `a coroutine that is woken and cancelled at once takes no event from other waiters`() async throws {
     let pipe = PipePair()
     try await onSerialQueue {
-      let readers = (0..<10).map { _ in co_launch { try co_wait(readable: pipe.reader) } }
+      let readers = (0..<10).map { _ in co_launch { try co_untilReadable(pipe.reader) } }
       try co_yield()
       pipe.put()
       for reader in readers.dropLast() { reader.cancel() }
@@ -94,8 +94,8 @@ struct DescriptorCrowdTests {
     sockets.fill()
     let dump = try await onSerialQueue {
       let jobs = [
-        co_launch(name: "reads a socket") { try co_wait(readable: sockets.writer) },
-        co_launch(name: "writes a socket") { try co_wait(writable: sockets.writer) },
+        co_launch(name: "reads a socket") { try co_untilReadable(sockets.writer) },
+        co_launch(name: "writes a socket") { try co_untilWritable(sockets.writer) },
       ]
       try co_yield()
       defer { for job in jobs { job.cancel() } }
@@ -113,7 +113,7 @@ struct DescriptorCrowdTests {
         let reader = co_launch {
           var rounds = 0
           while rounds < 20 {
-            try World.outside { try co_wait(readable: pipe.reader) }
+            try World.outside { try co_untilReadable(pipe.reader) }
             while pipe.get() != nil { rounds += 1 }
           }
           return rounds

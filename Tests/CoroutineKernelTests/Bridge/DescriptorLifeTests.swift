@@ -33,7 +33,7 @@ struct DescriptorLifeTests {
     defer { close(event) }
     let value = try await onSerialQueue {
       let reader = try launchAndPark {
-        try co_wait(readable: event)
+        try co_untilReadable(event)
         var value: UInt64 = 0
         return read(event, &value, 8) == 8 ? value : 0
       }
@@ -59,7 +59,7 @@ struct DescriptorLifeTests {
     let target = address
     let accepted = try await onSerialQueue {
       let server = try launchAndPark {
-        try co_wait(readable: listener)
+        try co_untilReadable(listener)
         return accept(listener, nil, nil)
       }
       let client = socket(AF_INET, Int32(SOCK_STREAM.rawValue | SOCK_NONBLOCK.rawValue), 0)
@@ -68,7 +68,7 @@ struct DescriptorLifeTests {
       _ = withUnsafeBytes(of: &address) { bytes in
         connect(client, bytes.baseAddress!.assumingMemoryBound(to: sockaddr.self), length)
       }
-      try co_wait(writable: client)
+      try co_untilWritable(client)
       var failure: Int32 = -1
       var size = socklen_t(4)
       getsockopt(client, SOL_SOCKET, SO_ERROR, &failure, &size)
@@ -86,10 +86,10 @@ struct DescriptorLifeTests {
     defer { close(shared) }
     let seen = try await onSerialQueue {
       // The old pipe stays armed in the kernel under this number: its other number keeps it open.
-      let early = try launchAndPark { try co_wait(readable: shared) }
+      let early = try launchAndPark { try co_untilReadable(shared) }
       reuse(shared, for: new.reader)
       let late = try launchAndPark {
-        try co_wait(readable: shared)
+        try co_untilReadable(shared)
         return new.get()
       }
       new.put(9)
@@ -105,18 +105,18 @@ struct DescriptorLifeTests {
     defer { close(shared) }
     let trace = Trace()
     try await onSerialQueue {
-      let early = try launchAndPark { try co_wait(readable: shared) }
+      let early = try launchAndPark { try co_untilReadable(shared) }
       early.cancel()
       _ = outcome { try early.join() }
       reuse(shared, for: new.reader)
       let late = try launchAndPark {
-        try co_wait(readable: shared)
+        try co_untilReadable(shared)
         trace("read \(new.get() ?? 0)")
       }
       old.put(1)
       // The kernel's events arrive in the order in which things happened: when this one is here, the old one was.
       let other = PipePair()
-      let marker = try launchAndPark { try co_wait(readable: other.reader) }
+      let marker = try launchAndPark { try co_untilReadable(other.reader) }
       other.put()
       try marker.join()
       trace("writing")

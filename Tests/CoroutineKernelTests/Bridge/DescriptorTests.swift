@@ -2,14 +2,14 @@ import Coroutine
 import Glibc
 import Testing
 
-@Suite("co_wait on descriptors", .timeLimit(.minutes(5)))
+@Suite("co_untilReadable on descriptors", .timeLimit(.minutes(5)))
 struct DescriptorTests {
   @Test func `readable: suspends until there is something to read`() async throws {
     let pipe = PipePair()
     let trace = Trace()
     try await onSerialQueue {
       let reader = try launchAndPark {
-        try co_wait(readable: pipe.reader)
+        try co_untilReadable(pipe.reader)
         trace("read \(pipe.get() ?? 0)")
       }
       trace("writing")
@@ -25,7 +25,7 @@ struct DescriptorTests {
     let trace = Trace()
     try await onSerialQueue {
       let writer = try launchAndPark {
-        try co_wait(writable: pipe.writer)
+        try co_untilWritable(pipe.writer)
         trace("wrote \(pipe.put(1))")
       }
       trace("draining")
@@ -40,8 +40,8 @@ struct DescriptorTests {
     pipe.put()
     try await onCoroutine {
       for _ in 0..<100 {
-        try co_wait(readable: pipe.reader)
-        try co_wait(writable: pipe.writer)
+        try co_untilReadable(pipe.reader)
+        try co_untilWritable(pipe.writer)
       }
     }
     #expect(pipe.get() == 1)
@@ -55,9 +55,9 @@ struct DescriptorTests {
       for end in [pipe.reader, pipe.writer] {
         let other = co_launch { trace("meanwhile") }
         if end == pipe.reader {
-          try co_wait(readable: end, afterEAGAIN: true)
+          try co_untilReadable(end, assumingNotReady: true)
         } else {
-          try co_wait(writable: end, afterEAGAIN: true)
+          try co_untilWritable(end, assumingNotReady: true)
         }
         trace("ready")
         try other.join()
@@ -74,17 +74,17 @@ struct DescriptorTests {
       defer { withExtendedLifetime(pipes) {} }
       pipes[1].fill()
       let jobs = [
-        try launchAndPark { try co_wait(readable: pipes[0].reader) },
-        try launchAndPark { try co_wait(writable: pipes[1].writer) },
-        try launchAndPark { try co_wait(readable: pipes[2].reader) },
+        try launchAndPark { try co_untilReadable(pipes[0].reader) },
+        try launchAndPark { try co_untilWritable(pipes[1].writer) },
+        try launchAndPark { try co_untilReadable(pipes[2].reader) },
       ]
       pipes[0].closeEnd(pipes[0].writer)
       pipes[1].closeEnd(pipes[1].reader)
       pipes[2].closeEnd(pipes[2].writer)
       for job in jobs { try job.join() }
       // Gone before the wait: that counts as well.
-      try co_wait(readable: pipes[0].reader)
-      try co_wait(writable: pipes[1].writer)
+      try co_untilReadable(pipes[0].reader)
+      try co_untilWritable(pipes[1].writer)
     }
   }
 
@@ -92,11 +92,11 @@ struct DescriptorTests {
     let sockets = PipePair.sockets()
     let seen = try await onCoroutine {
       sockets.put(1)
-      try co_wait(readable: sockets.reader)
+      try co_untilReadable(sockets.reader)
       let first = sockets.get()
-      try co_wait(writable: sockets.reader)
+      try co_untilWritable(sockets.reader)
       sockets.put(2, into: sockets.reader)
-      try co_wait(readable: sockets.writer)
+      try co_untilReadable(sockets.writer)
       return [first, sockets.get(from: sockets.writer)]
     }
     #expect(seen == [1, 2])
@@ -108,11 +108,11 @@ struct DescriptorTests {
     let trace = Trace()
     try await onSerialQueue {
       let reader = co_launch {
-        try co_wait(readable: sockets.writer)
+        try co_untilReadable(sockets.writer)
         trace("readable")
       }
       let writer = co_launch {
-        try co_wait(writable: sockets.writer)
+        try co_untilWritable(sockets.writer)
         trace("writable")
       }
       try co_yield()
@@ -127,7 +127,7 @@ struct DescriptorTests {
   @Test func `several may wait for one descriptor, on one queue and on others`() async throws {
     let pipe = PipePair()
     let jobs = (0..<6).map { n in
-      co_launch(on: taggedQueue("\(n % 3)")) { try co_wait(readable: pipe.reader) }
+      co_launch(on: taggedQueue("\(n % 3)")) { try co_untilReadable(pipe.reader) }
     }
     pipe.put()
     for job in jobs { try await job.value }
@@ -136,11 +136,11 @@ struct DescriptorTests {
   @Test func `a cancelled wait does not affect other waits, and the descriptor can be awaited again`() async throws {
     let seen = try await onSerialQueue {
       let pipe = PipePair()
-      let quits = try launchAndPark { try co_wait(readable: pipe.reader) }
-      let stays = try launchAndPark { try co_wait(readable: pipe.reader) }
+      let quits = try launchAndPark { try co_untilReadable(pipe.reader) }
+      let stays = try launchAndPark { try co_untilReadable(pipe.reader) }
       quits.cancel(Oops("quit"))
       let first = outcome { try quits.join() }
-      let again = co_launch { try co_wait(readable: pipe.reader) }
+      let again = co_launch { try co_untilReadable(pipe.reader) }
       try co_yield()
       pipe.put()
       return [first, outcome { try stays.join() }, outcome { try again.join() }]
@@ -157,8 +157,8 @@ struct DescriptorTests {
       let seen = try await onCoroutine {
         [-1, Int32.min, Int32.max, closed].flatMap { number in
           [
-            outcome { try co_wait(readable: number) }, outcome { try co_wait(writable: number) },
-            outcome { try co_wait(readable: number, afterEAGAIN: true) },
+            outcome { try co_untilReadable(number) }, outcome { try co_untilWritable(number) },
+            outcome { try co_untilReadable(number, assumingNotReady: true) },
           ]
         }
       }
@@ -172,19 +172,19 @@ struct DescriptorTests {
     let trace = Trace()
     try await onSerialQueue {
       old.put()
-      try co_wait(readable: number)
+      try co_untilReadable(number)
       old.drain()
       // Closed and given out again in one step: tests beside this one open descriptors too.
       _ = dup2(new.reader, number)
       let job = try launchAndPark {
-        try co_wait(readable: number)
+        try co_untilReadable(number)
         trace("read \(new.get() ?? 0)")
       }
       // The old pipe stays open under its first number; its events do not matter here. The poller has handed them out
       // when it has handed out those of a pipe that was written to later.
       old.put()
       let later = PipePair()
-      let marker = try launchAndPark { try co_wait(readable: later.reader) }
+      let marker = try launchAndPark { try co_untilReadable(later.reader) }
       later.put()
       try marker.join()
       trace("writing")
@@ -198,9 +198,9 @@ struct DescriptorTests {
   @Test func `a regular file is ready at once`() async throws {
     let file = open("/proc/self/exe", O_RDONLY)
     defer { close(file) }
-    for afterEAGAIN in [false, true] {
+    for assumingNotReady in [false, true] {
       let seen = try await onCoroutine {
-        outcome { try co_timeout(.seconds(60)) { try co_wait(readable: file, afterEAGAIN: afterEAGAIN) } }
+        outcome { try co_timeout(.seconds(60)) { try co_untilReadable(file, assumingNotReady: assumingNotReady) } }
       }
       #expect(seen == "()")
     }
@@ -214,7 +214,7 @@ struct DescriptorTests {
         for round in 0..<1_000 {
           let byte = UInt8(truncatingIfNeeded: round)
           if first { sockets.put(byte, into: end) }
-          try co_wait(readable: end)
+          try co_untilReadable(end)
           sum += Int(sockets.get(from: end) ?? 0)
           if !first { sockets.put(byte, into: end) }
         }

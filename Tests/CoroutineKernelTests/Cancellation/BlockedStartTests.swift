@@ -15,7 +15,7 @@ struct BlockedStartTests {
     ("join", { job in (try? await onCoroutine { outcome { try job.join() } }) ?? "" }),
     ("co_await", { job in (try? await onCoroutine { outcome { try co_await(job) } }) ?? "" }),
     ("value", { job in await asyncOutcome { try await job.value } }),
-    ("wait", { job in (try? await onOwnThread { outcome { try job.wait() } }) ?? "" }),
+    ("wait", { job in (try? await onOwnThread { outcome { try job.blockingWait() } }) ?? "" }),
     ("uncancelled", { job in await asyncOutcome { try await job.uncancelled.value } }),
     ("co_all", { job in (try? await onCoroutine { outcome { try co_all([job]) } }) ?? "" }),
     ("co_race", { job in (try? await onCoroutine { outcome { try co_race([job]) } }) ?? "" }),

@@ -28,7 +28,7 @@ private struct Threads: Sendable {
   }
 
   func run(_ body: @escaping @Sendable (Threads) throws -> Void) throws {
-    try co_launch(on: hostOfFirst) { try body(self) }.wait()
+    try co_launch(on: hostOfFirst) { try body(self) }.blockingWait()
     hasLocked.wait()
   }
 }

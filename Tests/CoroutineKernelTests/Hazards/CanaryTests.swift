@@ -63,11 +63,11 @@ struct CanaryTests {
 
   @Test func `the cases of a select lie side by side as in an array`() {
     let pair = SelectCase<Int>.onTimeout(.seconds(1)) { 1 }.onTimeout(.seconds(2)) { 2 }.otherwise { 3 }
-    #expect(type(of: pair).isFlat)
+    #expect(type(of: pair)._isFlat)
     #expect(MemoryLayout.size(ofValue: pair) == 3 * MemoryLayout<SelectCase<Int>>.stride)
     let table = UnsafeMutablePointer<SelectCase<Int>>.allocate(capacity: 3)
     defer { table.deallocate() }
-    #expect(pair.putCases(at: table) == table + 3)
+    #expect(pair._putCases(at: table) == table + 3)
     defer { table.deinitialize(count: 3) }
     let isSame = withUnsafeBytes(of: pair) { pair in
       pair.elementsEqual(UnsafeRawBufferPointer(start: table, count: pair.count))

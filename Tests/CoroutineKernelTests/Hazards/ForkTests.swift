@@ -21,18 +21,18 @@ private func generatorsWork() -> Bool {
 /// Calls everything that a forked child is refused; returns the number of the first call that was not, or 0.
 private func firstNotRefused() -> Int32 {
   let attempts: [() throws -> Void] = [
-    { _ = try co_launch { 1 }.wait() },
-    { _ = try co_launch(on: DispatchQueue(label: "child")) { 1 }.wait() },
-    { _ = try co_launch(start: .immediate) { 1 }.wait() },
-    { _ = try co_launch(start: .lazy) { 1 }.wait() },
+    { _ = try co_launch { 1 }.blockingWait() },
+    { _ = try co_launch(on: DispatchQueue(label: "child")) { 1 }.blockingWait() },
+    { _ = try co_launch(start: .immediate) { 1 }.blockingWait() },
+    { _ = try co_launch(start: .lazy) { 1 }.blockingWait() },
     { try co_delay(.milliseconds(1)) },
     { try co_yield() },
     {
       let (promise, resolver) = Promise<Int>.pending()
       defer { withExtendedLifetime(resolver) {} }
-      _ = try promise.wait()
+      _ = try promise.blockingWait()
     },
-    { _ = try inherited.withLock { $0 }?.wait() },
+    { _ = try inherited.withLock { $0 }?.blockingWait() },
   ]
   for (index, attempt) in attempts.enumerated() where outcome(attempt) != "afterFork" { return Int32(index + 1) }
   return generatorsWork() ? 0 : 100
@@ -45,7 +45,7 @@ private let inherited = Mutex<Job<Void>?>(nil)
 /// Coroutine, and not about those that other code may hold at a fork.
 private func launchInherited() throws {
   // Objects that are created at the first use are created here.
-  try co_launch { try co_delay(.milliseconds(1)) }.wait()
+  try co_launch { try co_delay(.milliseconds(1)) }.blockingWait()
   // On queues of their own: while a shared worker is busy, the watchdog's thread wakes every two milliseconds.
   inherited.withLock { $0 = co_launch(on: DispatchQueue(label: "inherited")) { try co_delay(.seconds(1000)) } }
   while !CoroutineRuntime.dump().contains("waiting") || !cts_other_threads_sleep() { sched_yield() }
@@ -81,7 +81,7 @@ struct ForkTests {
         DispatchQueue.global().async(group: others) {
           while !isOver.isRaised {
             _ = generatorsWork()
-            _ = try? co_launch { generatorsWork() }.wait()
+            _ = try? co_launch { generatorsWork() }.blockingWait()
           }
         }
       }
@@ -103,7 +103,7 @@ struct ForkTests {
       let answer = cts_in_child(30, { _ in firstNotRefused() }, nil)
       #expect(answer == 0)
       // The parent goes on.
-      let launched = try synchronously { try co_launch { 1 }.wait() }
+      let launched = try synchronously { try co_launch { 1 }.blockingWait() }
       #expect(launched == 1)
     }
   }
@@ -119,7 +119,7 @@ struct ForkTests {
         try co_yield()
         return answer
       }
-      let answer = try synchronously { try job.wait() }
+      let answer = try synchronously { try job.blockingWait() }
       #expect(answer == 0)
     }
   }
@@ -142,7 +142,7 @@ struct ForkTests {
         while !cts_other_threads_sleep() { sched_yield() }
         return cts_fork(30)
       }
-      let child = try synchronously { try job.wait() }
+      let child = try synchronously { try job.blockingWait() }
       let answer = cts_end_of(child)
       // Ended by a trap, and not by the alarm.
       precondition(answer < 0 && answer != -SIGALRM && answer != -1_000, "\(answer)")
@@ -185,7 +185,7 @@ struct ForkTests {
           try co_delay(.milliseconds(1))
           return [byHand, byFoundation, Int32(cco_facts.forked), try co_launch { 9 }.join()]
         }
-        .wait()
+        .blockingWait()
       }
       precondition(statuses == [7, 8, 0, 9], "\(statuses)")
       // Without LeakSanitizer's look at the end: Foundation keeps a Process that has ended.

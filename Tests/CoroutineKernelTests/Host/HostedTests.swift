@@ -128,7 +128,7 @@ struct HostedTests {
     let seen = Promise<String>()
     loop.execute {
       let job = co_launch(on: host) { 1 }
-      seen.fulfill(outcome { try job.wait() })
+      seen.fulfill(outcome { try job.blockingWait() })
     }
     #expect(try await seen.value.contains("wouldDeadlock"))
   }

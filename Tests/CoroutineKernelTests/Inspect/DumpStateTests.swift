@@ -174,7 +174,7 @@ struct DumpStateTests {
   @Test func `a wait for a descriptor is shown with its number`() async throws {
     let pipe = PipePair()
     let queue = taggedQueue("dump.descriptor")
-    let job = co_launch(on: queue, name: "reads a pipe") { try co_wait(readable: pipe.reader) }
+    let job = co_launch(on: queue, name: "reads a pipe") { try co_untilReadable(pipe.reader) }
     var line = ""
     while !line.contains("waiting") {
       line = try await onBlock(of: queue) { dumped("reads a pipe", in: dumpOfOwnQueue()) }

@@ -140,7 +140,7 @@ struct DumpTests {
         // The line of the one coroutine is the last: once it is there, the dump has been written.
         var text = ""
         while !text.contains("DumpTests.swift:") || !text.hasSuffix("\n") {
-          try await onCoroutine { try co_timeout(.seconds(60)) { try co_wait(readable: pipe.reader) } }
+          try await onCoroutine { try co_timeout(.seconds(60)) { try co_untilReadable(pipe.reader) } }
           while let byte = pipe.get() { text.unicodeScalars.append(Unicode.Scalar(byte)) }
         }
         #expect(text.contains("seen by signal"))

@@ -49,7 +49,7 @@ struct ForeignCancellationTests {
         }
       }
     case .scope: co_launch(name: name) { try co_scope { scope in scope.launch { try joinCancelled() } } }
-    case .supervised: try co_supervise { scope in scope.launch(name: name) { try joinCancelled() } }
+    case .supervised: try co_scope(failures: .isolated) { scope in scope.launch(name: name) { try joinCancelled() } }
     case .dropped:
       let job = co_launch(name: name) { try joinCancelled() }
       while !job.isFinished { try co_yield() }
@@ -137,7 +137,7 @@ struct ForeignCancellationTests {
         try timed.join()
         let jobs = [plain, reasoned, scoped, joining, generating]
         while !jobs.allSatisfy(\.isFinished) { try co_yield() }
-        try co_supervise { scope in
+        try co_scope(failures: .isolated) { scope in
           scope.launch { try waitForCancellation() }
           scope.cancel()
         }

@@ -118,7 +118,7 @@ struct TextRoute: Sendable, CustomStringConvertible {
     },
     Self("world: a wait for the real world", "\"\(Hostile.name)", lines: nil) { length in
       let pipe = PipePair()
-      return try failure { try co_launch(name: length.text) { try co_wait(readable: pipe.reader) }.join() }
+      return try failure { try co_launch(name: length.text) { try co_untilReadable(pipe.reader) }.join() }
     },
     Self("exploration: the error", "\(Hostile.line)", lines: nil) { length in try failure { throw length.failure } },
     Self("exploration: the title of a column", " \"\(Hostile.name)", lines: nil) { length in

@@ -32,7 +32,7 @@ struct UnhandledErrorTests {
       try await onCoroutine { outcome { try jobs[0].join() } },
       try await onCoroutine { outcome { try co_await(jobs[1]) } },
       await asyncOutcome { try await jobs[2].value },
-      try await onOwnThread { outcome { try jobs[3].wait() } },
+      try await onOwnThread { outcome { try jobs[3].blockingWait() } },
     ]
     #expect(seen == Array(repeating: "Failure(seen)", count: 4))
     #expect(try await errors.settledLabels().isEmpty)

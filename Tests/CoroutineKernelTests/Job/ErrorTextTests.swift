@@ -50,7 +50,7 @@ struct ErrorTextTests {
       let joins = try itself.current?.join() ?? ""
       itself.current = nil
       return [
-        joins, Self.text { try co_launch {}.wait() }, Self.text { try Promise.value(1).wait() },
+        joins, Self.text { try co_launch {}.blockingWait() }, Self.text { try Promise.value(1).blockingWait() },
         Self.text { try mutex.lock() }, Self.text { try lock.lockRead() },
         Self.text { try co_select { mutex.onLock {} } }, Self.text { try co_select { lock.onWriteLock {} } },
         Self.text { try FairSemaphore(2).acquire(3) }, Self.text { try co_select { FairSemaphore(2).onAcquire(3) {} } },
@@ -74,7 +74,7 @@ struct ErrorTextTests {
     let queue = taggedQueue("needed")
     let gate = Gate()
     let job = co_launch(on: queue) { try gate.pass() }
-    let text = try await onBlock(of: queue) { Self.text { try job.wait() } }
+    let text = try await onBlock(of: queue) { Self.text { try job.blockingWait() } }
     gate.open()
     #expect(text.contains("wait() blocks the queue that the job needs"))
     try await job.value

@@ -116,7 +116,7 @@ struct LocalTests {
         let inside = local.value
         return co_launch { [inside, local.value, try co_launch { local.value }.join()] }
       }
-      return try job.wait() + [local.value]
+      return try job.blockingWait() + [local.value]
     }
     #expect(seen == ["thread", "thread", "thread", "none"])
   }
@@ -132,7 +132,7 @@ struct LocalTests {
           done.signal()
         }
         done.wait()
-        return [other.current, local.value, try co_launch { local.value }.wait()]
+        return [other.current, local.value, try co_launch { local.value }.blockingWait()]
       }
     }
     #expect(seen == ["none", "this", "this"])

@@ -110,7 +110,7 @@ struct StartModeTests {
   }
 
   @Test func `wait starts a lazy body`() async throws {
-    #expect(try await onOwnThread { try co_launch(start: .lazy) { 4 }.wait() } == 4)
+    #expect(try await onOwnThread { try co_launch(start: .lazy) { 4 }.blockingWait() } == 4)
   }
 
   @Test func `the combinators start lazy bodies`() async throws {

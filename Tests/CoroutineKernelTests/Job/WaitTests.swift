@@ -2,7 +2,7 @@ import Coroutine
 import Dispatch
 import Testing
 
-@Suite("Job.wait", .timeLimit(.minutes(5)))
+@Suite("Job.blockingWait", .timeLimit(.minutes(5)))
 struct WaitTests {
   @Test func `a plain thread waits for the value`() async throws {
     let value = try await onOwnThread {
@@ -10,7 +10,7 @@ struct WaitTests {
       return try co_launch(on: taggedQueue("waits for its waiter")) {
         while !isAsleep(me) { try co_yield() }
         return 8
-      }.wait()
+      }.blockingWait()
     }
     #expect(value == 8)
   }
@@ -18,7 +18,7 @@ struct WaitTests {
   @Test func `a plain thread gets the failure, every time`() async throws {
     let seen = try await onOwnThread {
       let job = co_launch { () throws -> Int in throw Oops("late") }
-      return [outcome { try job.wait() }, outcome { try job.wait() }]
+      return [outcome { try job.blockingWait() }, outcome { try job.blockingWait() }]
     }
     #expect(seen == ["Oops(late)", "Oops(late)"])
   }
@@ -33,7 +33,7 @@ struct WaitTests {
     let done = Promise<Void>()
     for _ in 0..<4 {
       startThread {
-        let value = (try? job.wait()) ?? -1
+        let value = (try? job.blockingWait()) ?? -1
         let isLast = results.withLock { results in
           results.append(value)
           return results.count == 4
@@ -51,7 +51,7 @@ struct WaitTests {
       let gate = Gate()
       let job = co_launch(on: taggedQueue("elsewhere")) { try gate.pass() }
       defer { gate.open() }
-      return outcome { try job.wait() }
+      return outcome { try job.blockingWait() }
     }
     #expect(seen == "wouldDeadlock")
   }
@@ -59,7 +59,7 @@ struct WaitTests {
   @Test func `inside a coroutine on the job's own queue it throws at once`() async throws {
     let seen = try await onSerialQueue {
       let job = co_launch { 1 }
-      return [outcome { try job.wait() }, outcome { try job.join() }]
+      return [outcome { try job.blockingWait() }, outcome { try job.join() }]
     }
     #expect(seen == ["wouldDeadlock", "1"])
   }
@@ -68,7 +68,7 @@ struct WaitTests {
     let queue = taggedQueue("needed")
     let (seen, job) = try await onBlock(of: queue) { () -> (String, Job<Int>) in
       let job = co_launch(on: queue) { 2 }
-      return (outcome { try job.wait() }, job)
+      return (outcome { try job.blockingWait() }, job)
     }
     #expect(seen == "wouldDeadlock")
     #expect(try await job.value == 2)
@@ -79,7 +79,7 @@ struct WaitTests {
     let above = DispatchQueue(label: "coroutine.tests.above", target: base)
     let (seen, job) = try await onBlock(of: above) { () -> (String, Job<Int>) in
       let job = co_launch(on: base) { 2 }
-      return (outcome { try job.wait() }, job)
+      return (outcome { try job.blockingWait() }, job)
     }
     #expect(seen == "wouldDeadlock")
     #expect(try await job.value == 2)
@@ -88,7 +88,7 @@ struct WaitTests {
   @MainActor
   @Test func `on the main queue, for a job of the main queue, it throws at once`() async throws {
     let job = co_launch(on: .main) { 2 }
-    #expect(outcome { try job.wait() } == "wouldDeadlock")
+    #expect(outcome { try job.blockingWait() } == "wouldDeadlock")
     #expect(try await job.value == 2)
   }
 
@@ -99,12 +99,12 @@ struct WaitTests {
       return try co_launch(on: far) {
         while !isAsleep(me) { try co_yield() }
         return currentTag
-      }.wait()
+      }.blockingWait()
     }
     #expect(seen == "far")
   }
 
   @Test func `on a queue of its own it waits for a job of the shared scheduler`() async throws {
-    #expect(try await onBlock(of: taggedQueue("near")) { try co_launch { 4 }.wait() } == 4)
+    #expect(try await onBlock(of: taggedQueue("near")) { try co_launch { 4 }.blockingWait() } == 4)
   }
 }

@@ -51,7 +51,7 @@ struct IdleSpinTests {
         order("coroutine")
         QueueHost.scheduler(for: queue).idleSpin.duration = 0
       }
-      .wait()
+      .blockingWait()
       queue.sync {}
     }
     #expect(order.all == ["coroutine", "block"])
@@ -85,7 +85,7 @@ struct IdleSpinTests {
   ///
   /// `end` is the end of its time slice.
   private func spin(on queue: DispatchQueue, for duration: UInt64 = 90_000_000_000, until end: UInt64 = .max) throws {
-    try co_launch(on: queue) { _ = prepareToSpin(on: queue, for: duration, until: end) }.wait()
+    try co_launch(on: queue) { _ = prepareToSpin(on: queue, for: duration, until: end) }.blockingWait()
   }
 
   /// Called on the queue: when it next has nothing to do, its drain polls its inbox.

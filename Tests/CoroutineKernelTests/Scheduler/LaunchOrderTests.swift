@@ -22,7 +22,7 @@ struct LaunchOrderTests {
 
   @Test func `a tree runs depth first, and siblings in the order of their launches`() throws {
     let trace = Locked<[String]>([])
-    try co_launch(on: queue) { try visit("1", 3, trace) }.wait()
+    try co_launch(on: queue) { try visit("1", 3, trace) }.blockingWait()
     let preorder = [
       "1", "11", "111", "112", "113", "12", "121", "122", "123", "13", "131", "132", "133",
     ]
@@ -41,7 +41,7 @@ struct LaunchOrderTests {
       let third = co_launch { trace.withLock { $0.append("third") } }
       _ = try co_all([first, second, third])
     }
-    .wait()
+    .blockingWait()
     #expect(trace.current == ["first", "second", "third", "first again"])
   }
 
@@ -55,7 +55,7 @@ struct LaunchOrderTests {
       try second.join()
       while !ran.current { try co_yield() }
     }
-    .wait()
+    .blockingWait()
     #expect(successors.current < 1000)
   }
 
@@ -75,7 +75,7 @@ struct LaunchOrderTests {
       }
       return try players.reduce(0) { try $0 + $1.join() }
     }
-    .wait()
+    .blockingWait()
     #expect(turns < 1000)
   }
 

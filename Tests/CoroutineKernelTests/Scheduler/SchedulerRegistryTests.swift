@@ -37,8 +37,8 @@ struct SchedulerRegistryTests {
   @Test func `two threads that first use one queue at once find the same one, without a race`() async throws {
     for round in 0..<60 {
       let queue = DispatchQueue(label: "coroutine.tests.shared first use \(round)")
-      async let one = onOwnThread { try co_launch(on: queue) { 1 }.wait() }
-      async let other = onOwnThread { try co_launch(on: queue) { 2 }.wait() }
+      async let one = onOwnThread { try co_launch(on: queue) { 1 }.blockingWait() }
+      async let other = onOwnThread { try co_launch(on: queue) { 2 }.blockingWait() }
       #expect(try await one + other == 3)
     }
   }

@@ -11,10 +11,10 @@ struct FirstTimerTests {
   // The first timer of a process is one of Dispatch.
   @Test(.tags(.realClock)) func `fires even if no descriptor is left, if the runtime has started before`() async {
     await #expect(processExitsWith: .success) {
-      try synchronously { try co_launch {}.wait() }
+      try synchronously { try co_launch {}.blockingWait() }
       while !FirstTimer.shared.works { sched_yield() }
       let before = cts_limit_descriptors(3)
-      try synchronously { try co_launch { try co_delay(.milliseconds(1)) }.wait() }
+      try synchronously { try co_launch { try co_delay(.milliseconds(1)) }.blockingWait() }
       let isRefused = dup(0) < 0
       // LeakSanitizer reads a file at the exit.
       _ = cts_limit_descriptors(before)

@@ -329,7 +329,7 @@ enum GivenUpGroup: String, CaseIterable, Codable, Sendable {
       .coroutine("acquire") { try semaphore.acquire() },
       .coroutine("a condition") { try conditioned.withLock { try conditionOfFree.wait { false } } },
       .coroutine("a latch") { try latch.wait() },
-      .coroutine("a wait group") { try group.join() },
+      .coroutine("a wait group") { try group.wait() },
       .coroutine("a rate limiter") { try limiter.acquire() },
       .coroutine("Once") { _ = try once.run { 1 } },
       .coroutine("a flight with another caller") { _ = try flights.run(1) { 1 } },
@@ -383,12 +383,14 @@ enum GivenUpGroup: String, CaseIterable, Codable, Sendable {
       .coroutine("an endless co_delay") { try co_delay(.seconds(1e19)) },
       .coroutine("co_timeout") { try co_timeout(.seconds(3600)) { try waitForCancellation() } },
       .coroutine("co_scope") { try co_scope { scope in _ = scope.launch { try waitForCancellation() } } },
-      .coroutine("co_supervise") { try co_supervise { scope in _ = scope.launch { try waitForCancellation() } } },
+      .coroutine("co_scope with isolated failures") {
+        try co_scope(failures: .isolated) { scope in _ = scope.launch { try waitForCancellation() } }
+      },
       .coroutine("signals") { _ = try signals.receive() },
       .whole("signals, asked for again") { co_signals([SIGUSR1]).close() },
       .coroutine("co_blocking, queued") { try co_blocking {} },
-      .coroutine("co_wait(readable:)") { try co_wait(readable: pipe.reader) },
-      .coroutine("co_wait(writable:)") { try co_wait(writable: full.writer) },
+      .coroutine("co_untilReadable(readable:)") { try co_untilReadable(pipe.reader) },
+      .coroutine("co_untilReadable(writable:)") { try co_untilWritable(full.writer) },
     ]
   }
 

@@ -18,7 +18,7 @@ struct OwnWorkerTests {
   @Test func `a synchronous function of the Task that waits for it is told that this would be a deadlock`() async {
     let pool = ownWorkers("waits", count: 1)
     let message = await Task(executorPreference: pool) {
-      outcome { try synchronously { try co_launch {}.wait() } }
+      outcome { try synchronously { try co_launch {}.blockingWait() } }
     }.value
     #expect(message.contains("wouldDeadlock"), "\(message)")
   }

@@ -77,7 +77,7 @@ struct RescueTests {
         let end = Clock.now + 3_500_000 + UInt64(round) * 20_000
         while Clock.now < end {}
         gate.open()
-        try? waiter.current?.wait()
+        try? waiter.current?.blockingWait()
         isOver.raise()
       }
       #expect(try await computing.value)
@@ -136,7 +136,7 @@ struct RescueTests {
             }
             if number == count / 2 { promise.fulfill(1) }
           }
-          .wait()
+          .blockingWait()
         }
       }
       try await onCoroutine { try co_await(all) }

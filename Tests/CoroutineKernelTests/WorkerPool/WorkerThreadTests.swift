@@ -45,7 +45,7 @@ struct WorkerThreadTests {
     let pool = ownWorkers(label)
     if bed == .poller {
       let pipe = PipePair()
-      let waiter = co_launch(on: pool.workers[0].currentQueue) { try co_wait(readable: pipe.reader) }
+      let waiter = co_launch(on: pool.workers[0].currentQueue) { try co_untilReadable(pipe.reader) }
       while !waiter.record.seemsWaiting { await Task.yield() }
       pipe.put()
       try await waiter.value
@@ -91,7 +91,7 @@ struct WorkerThreadTests {
         let isOwn = other.record.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0 === worker }
         // A handler runs outside of coroutines, on the thread.
         _ = Promise.value(1).tap { _ in
-          said.fulfill(isOwn && worker.isOwnTurn ? outcome { try other.wait() } : nil)
+          said.fulfill(isOwn && worker.isOwnTurn ? outcome { try other.blockingWait() } : nil)
         }
         return try co_await(said)
       }

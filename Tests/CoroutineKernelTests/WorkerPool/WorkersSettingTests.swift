@@ -8,7 +8,7 @@ struct WorkersSettingTests {
   @Test func `sets how many workers there are`() async {
     await #expect(processExitsWith: .success) {
       setenv("COROUTINE_WORKERS", "3", 1)
-      let answer = try synchronously { try co_launch { 1 }.wait() }
+      let answer = try synchronously { try co_launch { 1 }.blockingWait() }
       precondition(answer == 1)
       precondition(WorkerPool.shared.workers.count == 3)
     }

@@ -76,7 +76,7 @@ struct BlockingStressTests {
         most.see(counts.threads + counts.waiting)
         capture.use()
         do {
-          try depth == 0 ? end.wait() : co_launch { try descend(depth - 1, end) }.wait()
+          try depth == 0 ? end.blockingWait() : co_launch { try descend(depth - 1, end) }.blockingWait()
         } catch CoroutineError.tooManyBlockedThreads {
           refused.change()
         }

@@ -59,7 +59,7 @@ struct LaunchStressTests {
             all.done()
           }
         }
-        try all.join()
+        try all.wait()
         let (left, right) = (Census(), Census())
         let jobs = [(left, right), (right, left)].map { mine, others in
           co_launch {

@@ -181,7 +181,7 @@ struct GateStressTests {
       let places = queues(2).map(Optional.some) + [nil]
       let waiters = (0..<12).map { index in
         co_launch(on: places[index % places.count]) {
-          if index.isMultiple(of: 2) { try group.join() } else { try latch.wait() }
+          if index.isMultiple(of: 2) { try group.wait() } else { try latch.wait() }
           if done.now < (index.isMultiple(of: 2) ? 8 : 0) { early.change() }
         }
       }

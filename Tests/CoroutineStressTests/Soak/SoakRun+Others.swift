@@ -155,7 +155,7 @@ extension SoakRun {
   func descriptor() throws {
     guard let pipe = Pipe() else { return world.findings.add("pipe: error number \(errno)") }
     DispatchQueue.global().async { pipe.write() }
-    try outside("co_wait") { try co_wait(readable: pipe.readEnd) }
+    try outside("co_untilReadable") { try co_untilReadable(pipe.readEnd) }
     var byte: UInt8 = 0
     world.findings.expect(Glibc.read(pipe.readEnd, &byte, 1) == 1, "a descriptor was said to be readable and is not")
     withExtendedLifetime(pipe) {}

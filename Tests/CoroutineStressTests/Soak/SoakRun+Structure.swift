@@ -80,7 +80,7 @@ extension SoakRun {
   func supervise(_ children: [SoakFlow]) throws {
     var runs: [SoakRun] = []
     defer { flow.leave() }
-    try co_supervise { scope in
+    try co_scope(failures: .isolated) { scope in
       defer { endScope(runs) }
       for child in children { runs.append(launch(child, in: scope)) }
     }
@@ -116,7 +116,7 @@ extension SoakRun {
         group.done()
       }
     }
-    try wait("WaitGroup.join", until: left.now == 0) { try group.join() }
+    try wait("WaitGroup.wait", until: left.now == 0) { try group.wait() }
     world.findings.expect(left.now == 0, "a wait group let its waiter go with \(left.now) missing")
   }
 

@@ -76,7 +76,11 @@ struct DroppedChildStressTests {
         if isDeadline { try co_delay(.seconds(600)) }
       }
       do {
-        if isDeadline { try co_timeout(.microseconds(50)) { try co_supervise(body) } } else { try co_supervise(body) }
+        if isDeadline {
+          try co_timeout(.microseconds(50)) { try co_scope(failures: .isolated, body) }
+        } else {
+          try co_scope(failures: .isolated, body)
+        }
       } catch is TimeoutError {
       } catch is CancellationError {
       } catch is Mark {

@@ -61,7 +61,9 @@ struct KeptThreadStressTests {
           try? co_pinned {
             let thread = cts_thread_id()
             defer { if cts_thread_id() != thread { moved.change() } }
-            try co_timeout(.microseconds(Int.random(in: 1...2_000, using: &random))) { try Promise<Int>().awaitValue() }
+            try co_timeout(.microseconds(Int.random(in: 1...2_000, using: &random))) {
+              try Promise<Int>()._awaitValue()
+            }
           }
         }
       }

@@ -5,14 +5,16 @@ import Testing
 struct ActorMisuseTests {
   @Test func `a timer that repeats needs an interval`() async throws {
     let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
-      try synchronously { try co_actor(of: Int.self) { mailbox in mailbox.schedule(every: .zero, 1) }.job.wait() }
+      try synchronously {
+        try co_actor(of: Int.self) { mailbox in mailbox.schedule(every: .zero, 1) }.job.blockingWait()
+      }
     }
     #expect(result?.said("give an interval longer than nothing") == true)
   }
 
   @Test func `a stash holds something`() async throws {
     let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
-      try synchronously { try co_actor(of: Int.self) { mailbox in try mailbox.stash(1, limit: 0) }.job.wait() }
+      try synchronously { try co_actor(of: Int.self) { mailbox in try mailbox.stash(1, limit: 0) }.job.blockingWait() }
     }
     #expect(result?.said("give a limit of 1 or more") == true)
   }
@@ -42,9 +44,9 @@ struct ActorMisuseTests {
         var mailbox: Mailbox<Int>?
       }
       let leak = Leak()
-      try synchronously { try co_actor(of: Int.self) { mailbox in leak.mailbox = mailbox }.job.wait() }
+      try synchronously { try co_actor(of: Int.self) { mailbox in leak.mailbox = mailbox }.job.blockingWait() }
       leak.mailbox?.launch {}
     }
-    #expect(result?.said("a scope was used after its co_scope or co_supervise had returned") == true)
+    #expect(result?.said("a scope was used after its co_scope had returned") == true)
   }
 }

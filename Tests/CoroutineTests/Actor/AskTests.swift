@@ -145,7 +145,7 @@ struct AskTests {
         }
         return try (0..<2).map { _ in try actor.ask { $0 } }
       }
-      let answers = try synchronously { try job.wait() }
+      let answers = try synchronously { try job.blockingWait() }
       precondition(answers == [1, 1])
       while reported.current.count < 2 {}
       precondition(reported.current == ["AnsweredTwice", "AnsweredTwice"])

@@ -126,21 +126,21 @@ struct PromiseKitManyTests {
     async throws
   {
     let promise = Promise<Int>()
-    async let waited = onOwnThread { try promise.wait() }
+    async let waited = onOwnThread { try promise.blockingWait() }
     promise.fulfill(1)
     #expect(try await waited == 1)
-    let refused = try await onCoroutine { outcome { try promise.then { $0 }.wait() } }
+    let refused = try await onCoroutine { outcome { try promise.then { $0 }.blockingWait() } }
     #expect(refused == "wouldDeadlock")
     let queue = taggedQueue("needed")
     let head = Promise<Int>()
     let chain = head.then(on: queue) { $0 }.then { $0 }
-    #expect(try await onBlock(of: queue) { outcome { try chain.wait() } } == "wouldDeadlock")
+    #expect(try await onBlock(of: queue) { outcome { try chain.blockingWait() } } == "wouldDeadlock")
     let combined = Promise.all([Promise.value(1), chain])
-    #expect(try await onBlock(of: queue) { outcome { try combined.wait() } } == "wouldDeadlock")
-    let handler = Promise.value(1).then(on: queue) { _ in outcome { try Promise<Int>().wait() } }
+    #expect(try await onBlock(of: queue) { outcome { try combined.blockingWait() } } == "wouldDeadlock")
+    let handler = Promise.value(1).then(on: queue) { _ in outcome { try Promise<Int>().blockingWait() } }
     #expect(await outcomeOf(handler) == "wouldDeadlock")
     head.fulfill(2)
-    #expect(try await onOwnThread { try combined.wait() } == [1, 2])
+    #expect(try await onOwnThread { try combined.blockingWait() } == [1, 2])
   }
 
   @Test func `a body on a dispatch queue`() async {

@@ -157,7 +157,7 @@ struct GeneratorIsolationTests {
         case "timeout": try co_timeout(.seconds(1000)) { try yield(2) }
         case "shield": try co_shield { try yield(2) }
         case "scope": try co_scope { _ in try yield(2) }
-        default: try co_supervise { _ in try yield(2) }
+        default: try co_scope(failures: .isolated) { _ in try yield(2) }
         }
       }
       let first = outcome { String(describing: generator.next()) }

@@ -45,7 +45,7 @@ struct GeneratorMisuseTests {
         }
         _ = generator.next()
       }
-      try synchronously { try job.wait() }
+      try synchronously { try job.blockingWait() }
     }
     #expect(text(result).contains("swallowed YieldInsideScope 100 times"))
   }

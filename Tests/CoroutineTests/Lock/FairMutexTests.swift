@@ -130,7 +130,7 @@ struct FairMutexTests {
         return try lock.withLock { "got it" }
       }
       // A block of the serial queue runs only when the coroutine has parked.
-      try co_launch { try parked.pass() }.wait()
+      try co_launch { try parked.pass() }.blockingWait()
       queue.sync {}
       lock.unlock()
       return waiter

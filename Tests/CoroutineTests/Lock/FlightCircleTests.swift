@@ -96,7 +96,7 @@ struct FlightCircleTests {
         let child: @Sendable () throws -> String = { try run(isFlight, 0) { "no circle" } }
         switch kind {
         case "scope": return try co_scope { scope in scope.launch(child) }.join()
-        case "supervise": return try co_supervise { scope in scope.launch(child) }.join()
+        case "supervise": return try co_scope(failures: .isolated) { scope in scope.launch(child) }.join()
         case "join": return try co_launch(child).join()
         case "immediate": return try co_launch(start: .immediate, child).join()
         case "await": return try co_await(co_launch(child))

@@ -154,7 +154,7 @@ private func make(_ place: LockCancellationTests.Place) throws -> LockCancellati
   case .group:
     let group = WaitGroup()
     group.add()
-    return LockCancellationTests.Shut(wait: { try group.join() }, open: { group.done() })
+    return LockCancellationTests.Shut(wait: { try group.wait() }, open: { group.done() })
   case .latch:
     let latch = Latch(1)
     return LockCancellationTests.Shut(wait: { try latch.wait() }, open: { latch.countDown() })

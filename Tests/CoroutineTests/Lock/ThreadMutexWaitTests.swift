@@ -37,7 +37,7 @@ private enum Route: String, CaseIterable, Codable {
     case .mailbox:
       let actor = co_actor(of: Question.self) { mailbox in try mutex.withLock { _ in _ = try mailbox.receive() } }
       _ = actor.tryTell(Question())
-      _ = try actor.job.wait()
+      _ = try actor.job.blockingWait()
     case .host:
       let host = HostedScheduler(Loop())
       try inCoroutine { try mutex.withLock { _ in try co_switch(to: host) } }
@@ -52,8 +52,8 @@ private enum Route: String, CaseIterable, Codable {
       try inCoroutine {
         try co_launch(start: .immediate) { try mutex.withLock { _ in try co_yield() } }.join()
       }
-    case .jobOnThread: try mutex.withLock { _ in try co_launch {}.wait() }
-    case .promiseOnThread: _ = try mutex.withLock { _ in try Promise.value(1).wait() }
+    case .jobOnThread: try mutex.withLock { _ in try co_launch {}.blockingWait() }
+    case .promiseOnThread: _ = try mutex.withLock { _ in try Promise.value(1).blockingWait() }
     case .jobInTask:
       let ended = DispatchSemaphore(value: 0)
       Task {
@@ -65,9 +65,9 @@ private enum Route: String, CaseIterable, Codable {
   }
 
   /// Code of a Task that calls synchronous code.
-  private func waits(_ mutex: ThreadMutex<Int>) throws { try mutex.withLock { _ in try co_launch {}.wait() } }
+  private func waits(_ mutex: ThreadMutex<Int>) throws { try mutex.withLock { _ in try co_launch {}.blockingWait() } }
 
-  private func inCoroutine(_ body: @escaping @Sendable () throws -> Void) throws { try co_launch(body).wait() }
+  private func inCoroutine(_ body: @escaping @Sendable () throws -> Void) throws { try co_launch(body).blockingWait() }
 }
 
 extension WaitingVerb: Codable {}

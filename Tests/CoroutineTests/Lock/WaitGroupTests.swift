@@ -5,7 +5,7 @@ import Testing
 struct WaitGroupTests {
   @Test func `a group without work does not make a coroutine wait`() async throws {
     try await onSerialQueue {
-      try WaitGroup().join()
+      try WaitGroup().wait()
       try Latch(0).wait()
       #expect(Latch(0).isOpen)
     }
@@ -15,7 +15,7 @@ struct WaitGroupTests {
     let trace = try await onSerialQueue {
       let (group, row) = (WaitGroup(), Queueing())
       group.add(2)
-      for label in ["a", "b", "c"] { try row.enqueue(label) { try group.join() } }
+      for label in ["a", "b", "c"] { try row.enqueue(label) { try group.wait() } }
       group.done()
       try row.settle()
       #expect(row.trace.all.isEmpty)
@@ -32,10 +32,10 @@ struct WaitGroupTests {
     let trace = try await onSerialQueue {
       let (group, row) = (WaitGroup(), Queueing())
       group.add()
-      try row.enqueue("before") { try group.join() }
+      try row.enqueue("before") { try group.wait() }
       group.done()
       group.add()
-      try row.enqueue("after") { try group.join() }
+      try row.enqueue("after") { try group.wait() }
       try row.settle()
       #expect(row.trace.all == ["before"])
       group.done()
@@ -49,7 +49,7 @@ struct WaitGroupTests {
     let trace = try await onSerialQueue {
       let (group, row) = (WaitGroup(), Queueing())
       group.add()
-      try row.enqueue("waiter") { try group.join() }
+      try row.enqueue("waiter") { try group.wait() }
       group.add(2)
       group.done()
       group.done()
@@ -73,7 +73,7 @@ struct WaitGroupTests {
       }
     }
     let sum = try await onCoroutine {
-      try group.join()
+      try group.wait()
       return parts.reduce(0) { $0 + $1.count }
     }
     #expect(sum == 8)

@@ -71,7 +71,9 @@ struct BoundedTests {
     let work = Promise<Int>()
     let bounded = Promise<Int>.all(of: 0..<2, concurrently: 1, on: queue) { _ in work }
     let retried = Promise<Int>.retry(attempts: 2, on: queue) { _ in work }
-    let seen = try await onBlock(of: queue) { [outcome { try bounded.wait() }, outcome { try retried.wait() }] }
+    let seen = try await onBlock(of: queue) {
+      [outcome { try bounded.blockingWait() }, outcome { try retried.blockingWait() }]
+    }
     #expect(seen == ["wouldDeadlock", "wouldDeadlock"])
     work.fulfill(3)
     #expect(await asyncOutcome { try await bounded.value } == "[3, 3]")

@@ -92,8 +92,8 @@ struct ObserveTests {
       let seen = Trace()
       _ = promise.observe { _ in
         other.fulfill(2)
-        seen(outcome { try timed.wait() })
-        seen(outcome { try promise.timeout(.seconds(60)).wait() })
+        seen(outcome { try timed.blockingWait() })
+        seen(outcome { try promise.timeout(.seconds(60)).blockingWait() })
       }
       promise.fulfill(1)
       return seen.all

@@ -83,8 +83,8 @@ struct SelectTimeTests {
   }
 
   @Test func `adjacent cases form a table, so that a select of them copies nothing`() {
-    #expect(SelectCase<Int>.isFlat)
-    #expect(SelectPair<Int, SelectCase<Int>, SelectCase<Int>>.isFlat)
+    #expect(SelectCase<Int>._isFlat)
+    #expect(_SelectPair<Int, SelectCase<Int>, SelectCase<Int>>._isFlat)
     #expect(MemoryLayout<SelectCase<Int>>.stride * 8 <= 1024)
     #expect(MemoryLayout<SelectWaiter>.stride * 8 <= 1024)
   }

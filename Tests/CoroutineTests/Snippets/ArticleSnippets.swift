@@ -13,8 +13,8 @@ struct ArticleSnippets {
       try co_delay(.milliseconds(10))
       return "hello"
     }
-    print(try job.wait())
-    #expect(try job.wait() == "hello")
+    print(try job.blockingWait())
+    #expect(try job.blockingWait() == "hello")
   }
 
   // MARK: Generators.md

@@ -76,7 +76,7 @@ struct DroppedChildTests {
     }
   }
 
-  private static let kinds: [Opened] = [{ _ = try co_scope($0) }, { _ = try co_supervise($0) }]
+  private static let kinds: [Opened] = [{ _ = try co_scope($0) }, { _ = try co_scope(failures: .isolated, $0) }]
 
   /// The scope was signalled, and its frame is gone: that is no cancellation of what the captures do.
   @Test func `may change the queue as its captures are released, although the scope was cancelled`() async throws {
@@ -153,7 +153,7 @@ struct DroppedChildTests {
     let (released, isOpen) = (Gate(), Gate())
     let trace = Trace()
     let owner = co_launch(on: taggedQueue("home")) {
-      try co_supervise { scope in
+      try co_scope(failures: .isolated) { scope in
         Self.launch(in: scope, on: blocked.queue) {
           trace(currentTag ?? "")
           released.open()

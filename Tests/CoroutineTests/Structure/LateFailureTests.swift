@@ -263,7 +263,7 @@ struct LateFailureTests {
                 throw errors.failure("equal")
               }
             }
-            try arrived.join()
+            try arrived.wait()
             start.open()
           }
         }

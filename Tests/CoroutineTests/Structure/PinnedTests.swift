@@ -155,7 +155,7 @@ struct PinnedTests {
             return [first == here, thread != here, name.hasPrefix("co-worker-"), clinux_thread_id() == thread]
           }
         }
-        return try job.wait()
+        return try job.blockingWait()
       }
       #expect(started == [true, true, true, true])
     }

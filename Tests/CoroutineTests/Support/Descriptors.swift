@@ -1,4 +1,4 @@
 @testable import Coroutine
 
-/// Whether a coroutine waits for a descriptor by `co_wait`.
+/// Whether a coroutine waits for a descriptor by `co_untilReadable`.
 func isWaitedFor(_ number: Int32) -> Bool { DescriptorTable.of(number).isWaitedFor(number) }

@@ -4,7 +4,7 @@ import Glibc
 @testable import Coroutine
 
 // How tests drive coroutines. Test functions are asynchronous and await `Job.value`: that holds no thread. What must
-// block (`Job.wait`, semaphores) does so on a thread of its own, never on the cooperative pool, which has few.
+// block (`Job.blockingWait`, semaphores) does so on a thread of its own, never on the cooperative pool, which has few.
 
 /// Runs `body` in a coroutine on `queue`, else on the shared scheduler.
 func onCoroutine<Output: Sendable>(

@@ -12,7 +12,7 @@ import Dispatch
 ///   (Channel/ChannelIterationTests);
 /// - `co_switch(to:)` to a loop of another library (Tests/CoroutineNIOTests), and the sockets
 ///   (Tests/CoroutineNetTests);
-/// - `Job.wait` and `Promise.wait`, which block a thread, and `co_main`, which begins a program.
+/// - `Job.blockingWait` and `Promise.blockingWait`, which block a thread, and `co_main`, which begins a program.
 enum WaitingVerb: String, CaseIterable, Sendable {
   case join
   case awaitJob
@@ -82,10 +82,10 @@ enum WaitingVerb: String, CaseIterable, Sendable {
     case .yield: try co_yield()
     case .switchQueue: try co_switch(to: props.queue)
     case .blocking: try co_blocking { trace("ran") }
-    case .readable: try co_wait(readable: props.pipe.reader)
-    case .writable: try co_wait(writable: props.pipe.writer)
+    case .readable: try co_untilReadable(props.pipe.reader)
+    case .writable: try co_untilWritable(props.pipe.writer)
     case .scope: try co_scope { _ in trace("ran") }
-    case .supervise: try co_supervise { _ in trace("ran") }
+    case .supervise: try co_scope(failures: .isolated) { _ in trace("ran") }
     case .timeout: try co_timeout(.seconds(60)) { trace("ran") }
     case .all: _ = try co_all([promise])
     case .allSettled: _ = try co_allSettled([promise])
@@ -127,7 +127,7 @@ enum WaitingVerb: String, CaseIterable, Sendable {
     case .writeLock: try FairReadWriteLock().withWriteLock { trace("ran") }
     case .acquire: try FairSemaphore(1, limit: .unbounded).acquire()
     case .latch: try Latch(0).wait()
-    case .group: try WaitGroup().join()
+    case .group: try WaitGroup().wait()
     case .condition: try mutex.withLock { try Condition(mutex).wait { true } }
     case .rate: try RateLimiter(1).acquire()
     case .once: try Once<Void>().run { trace("ran") }
@@ -165,12 +165,12 @@ enum WaitingVerb: String, CaseIterable, Sendable {
       let end = DispatchSemaphore(value: 0)
       defer { end.signal() }
       try co_blocking { end.wait() }
-    case .readable: try co_wait(readable: pipe.reader)
+    case .readable: try co_untilReadable(pipe.reader)
     case .writable:
       pipe.fill()
-      try co_wait(writable: pipe.writer)
+      try co_untilWritable(pipe.writer)
     case .scope: try co_scope { scope in scope.launch { try waitForCancellation() } }
-    case .supervise: try co_supervise { scope in scope.launch { try waitForCancellation() } }
+    case .supervise: try co_scope(failures: .isolated) { scope in scope.launch { try waitForCancellation() } }
     case .timeout: try co_timeout(.seconds(3600)) { try waitForCancellation() }
     case .all: _ = try co_all([never])
     case .allSettled: _ = try co_allSettled([never])
@@ -219,7 +219,7 @@ enum WaitingVerb: String, CaseIterable, Sendable {
     case .group:
       let group = WaitGroup()
       group.add()
-      try group.join()
+      try group.wait()
     case .condition: try mutex.withLock { try Condition(mutex).wait { false } }
     case .rate:
       let limiter = RateLimiter(1, per: .seconds(3600))

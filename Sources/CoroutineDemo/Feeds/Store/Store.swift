@@ -49,7 +49,7 @@ struct Store: Sendable {
   /// Blocks the thread until what has been asked for is done.
   func stop() throws {
     actor.stop()
-    try actor.job.wait()
+    try actor.job.blockingWait()
   }
 }
 

@@ -25,9 +25,9 @@ struct Consumer {
       return total
     }
 
-    let total = try sum.wait()
+    let total = try sum.blockingWait()
     do {
-      try patient.wait()
+      try patient.blockingWait()
       print("consumer: the coroutine that was cancelled ended as if it had not been")
     } catch is CancellationError {
       print("consumer: sum \(total), one cancelled")
@@ -40,13 +40,13 @@ struct Consumer {
       return before && Thread.isMainThread
     }
     while !onMain.isFinished, RunLoop.main.run(mode: .default, before: Date(timeIntervalSinceNow: 1)) {}
-    print("consumer: the run loop's thread ran the main queue's coroutine: \(try onMain.wait())")
+    print("consumer: the run loop's thread ran the main queue's coroutine: \(try onMain.blockingWait())")
 
     let server = LoginServer()
     let site = server.address("")
     let avatars = [
-      try onThread(site), try co_launch { try co_await { try await inAsyncCode(site) } }.wait(),
-      try co_launch { try inCoroutine(site) }.wait(),
+      try onThread(site), try co_launch { try co_await { try await inAsyncCode(site) } }.blockingWait(),
+      try co_launch { try inCoroutine(site) }.blockingWait(),
     ]
     print("consumer: the login brought \(avatars.map { String(decoding: $0, as: UTF8.self) }.joined(separator: ", "))")
     let slow = login(server.address("/slow"))

@@ -18,7 +18,7 @@ let insideTask = try co_launch { () throws -> String in
     }
   }
   return seen.text
-}.wait()
+}.blockingWait()
 
 /// Written and read by one thread.
 final class Said: @unchecked Sendable {
@@ -26,5 +26,5 @@ final class Said: @unchecked Sendable {
   var text = ""
 }
 
-let fromAsync = try co_launch { try co_await { 42 } }.wait()
+let fromAsync = try co_launch { try co_await { 42 } }.blockingWait()
 print("static: a wait inside a Task gives \(insideTask), async code gives \(fromAsync)")

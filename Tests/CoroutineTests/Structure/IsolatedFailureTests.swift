@@ -1,13 +1,13 @@
 import Coroutine
 import Testing
 
-@Suite("co_supervise", .timeLimit(.minutes(5)))
-struct SuperviseTests {
+@Suite("co_scope with isolated failures", .timeLimit(.minutes(5)))
+struct IsolatedFailureTests {
   @Test(.inWorlds)
   func `a child's failure affects neither siblings nor the body, and reaches the joiners of that child`() throws {
     let seen = try onWorldQueue {
       let gate = Gate()
-      return try co_supervise { scope in
+      return try co_scope(failures: .isolated) { scope in
         let sibling = scope.launch {
           try gate.pass()
           return "untouched"
@@ -26,7 +26,7 @@ struct SuperviseTests {
     let errors = UnhandledErrors()
     let failure = errors.failure("unjoined")
     let value = try onWorldQueue {
-      try co_supervise { scope in
+      try co_scope(failures: .isolated) { scope in
         scope.launch { throw failure }
         return "value"
       }
@@ -40,7 +40,7 @@ struct SuperviseTests {
     let errors = UnhandledErrors()
     let failure = errors.failure("joined")
     let seen = try onWorldQueue {
-      try co_supervise { scope in
+      try co_scope(failures: .isolated) { scope in
         let child = scope.launch { () throws -> Void in throw failure }
         return outcome { try child.join() }
       }
@@ -54,9 +54,10 @@ struct SuperviseTests {
   func `a failed job that the body returns is reported as soon as the result is released unjoined`() throws {
     let errors = UnhandledErrors()
     let seen = try onWorldQueue {
-      try co_supervise { scope in scope.launch(name: "discarded") { throw errors.failure("discarded") } }
+      try co_scope(failures: .isolated) { scope in scope.launch(name: "discarded") { throw errors.failure("discarded") }
+      }
       let afterDiscarding = errors.labels
-      var kept: Job<Void>? = try co_supervise { scope in
+      var kept: Job<Void>? = try co_scope(failures: .isolated) { scope in
         scope.launch(name: "kept") { throw errors.failure("kept") }
       }
       let whileKept = errors.labels
@@ -73,7 +74,7 @@ struct SuperviseTests {
   @Test(.inWorlds) func `a failed job that the body returns is not reported if the caller joins it`() throws {
     let errors = UnhandledErrors()
     let seen = try onWorldQueue {
-      let jobs = try co_supervise { scope in
+      let jobs = try co_scope(failures: .isolated) { scope in
         (1...3).map { number in scope.launch { () throws -> Void in throw errors.failure("joined \(number)") } }
       }
       return jobs.map { job in outcome { try job.join() } }
@@ -85,7 +86,7 @@ struct SuperviseTests {
 
   @Test(.inWorlds) func `returns after every child has ended`() throws {
     let trace = Trace()
-    try co_supervise { scope in
+    try co_scope(failures: .isolated) { scope in
       scope.launch {
         try co_delay(.milliseconds(3))
         trace("child")
@@ -100,7 +101,7 @@ struct SuperviseTests {
     let trace = Trace()
     let seen = try onWorldQueue {
       outcome {
-        try co_supervise { scope in
+        try co_scope(failures: .isolated) { scope in
           scope.launch {
             defer { trace("child ended") }
             try waitForCancellation()
@@ -117,13 +118,13 @@ struct SuperviseTests {
   @Test(.inWorlds) func `scope.cancel and the coroutine's own cancellation reach every child`() throws {
     let seen = try onWorldQueue {
       let trace = Trace()
-      try co_supervise { scope in
+      try co_scope(failures: .isolated) { scope in
         scope.launch { trace("first \(outcome { try waitForCancellation() })") }
         try co_yield()
         scope.cancel(Oops("scope"))
       }
       let job = co_launch {
-        try co_supervise { scope in
+        try co_scope(failures: .isolated) { scope in
           scope.launch { trace("second \(outcome { try waitForCancellation() })") }
         }
       }

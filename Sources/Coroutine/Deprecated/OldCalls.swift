@@ -1,0 +1,53 @@
+// Old spellings of calls. Each stays for one release, so that programs still compile; docs/migration.md has the rest.
+
+extension Job {
+  /// The old name of ``blockingWait()``.
+  @discardableResult
+  @available(*, deprecated, renamed: "blockingWait()")
+  @available(*, noasync, message: "await `value`")
+  public func wait() throws -> Success { try blockingWait() }
+}
+
+extension Promise {
+  /// The old name of ``blockingWait()``.
+  @discardableResult
+  @available(*, deprecated, renamed: "blockingWait()")
+  @available(*, noasync, message: "await `value`")
+  public final func wait() throws -> Success { try blockingWait() }
+}
+
+extension WaitGroup {
+  /// The old name of ``wait()``.
+  @available(*, deprecated, renamed: "wait()")
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
+  public func join() throws { try wait() }
+}
+
+extension Awaitable {
+  /// Suspends until the result is known: what ``co_await(_:)-(Awaitable)`` does.
+  @available(*, deprecated, message: "call co_await(_:)")
+  @available(*, noasync, message: "await `value`")
+  public func awaitValue() throws -> Output { try _awaitValue() }
+}
+
+/// The old name of ``co_untilReadable(_:assumingNotReady:)``.
+@available(*, deprecated, renamed: "co_untilReadable(_:assumingNotReady:)")
+@available(*, noasync, message: "await the `value` of a coroutine that does this")
+public func co_wait(readable fd: Int32, afterEAGAIN: Bool = false) throws {
+  try co_untilReadable(fd, assumingNotReady: afterEAGAIN)
+}
+
+/// The old name of ``co_untilWritable(_:assumingNotReady:)``.
+@available(*, deprecated, renamed: "co_untilWritable(_:assumingNotReady:)")
+@available(*, noasync, message: "await the `value` of a coroutine that does this")
+public func co_wait(writable fd: Int32, afterEAGAIN: Bool = false) throws {
+  try co_untilWritable(fd, assumingNotReady: afterEAGAIN)
+}
+
+/// A scope whose failures are isolated: ``co_scope(failures:_:)``.
+@discardableResult
+@available(*, deprecated, message: "write co_scope(failures: .isolated)")
+@available(*, noasync, message: "use `withTaskGroup`, or await the `value` of a coroutine that does this")
+public func co_supervise<Output>(_ body: (Scope) throws -> Output) throws -> Output {
+  try co_scope(failures: .isolated, body)
+}
