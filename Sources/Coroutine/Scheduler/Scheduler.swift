@@ -48,7 +48,7 @@ final class Scheduler: @unchecked Sendable {
   @exclusivity(unchecked) private var livePins = 0
   @exclusivity(unchecked) private var nextID: UInt64 = 0
   @exclusivity(unchecked) private var lastID: UInt64 = 0
-  /// The error of each job that is launched from now on; nil unless the host has ended (Scheduler+End.swift).
+  /// The error of each job that is launched from now on; nil unless the host has ended (Scheduler+HostEnded.swift).
   @exclusivity(unchecked) var endedBy: (any Error)?
 
   // Guarded by `timerLock`.

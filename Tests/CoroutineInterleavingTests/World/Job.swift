@@ -103,18 +103,13 @@ enum Clock {
 /// What a lock says of itself to dumps.
 protocol Inspectable: AnyObject {}
 
-/// Stands where ReadyQueue.swift writes the name of the library's module.
-enum Coroutine {
-  enum StackRunner {
-    static func make(_ stackBytes: Int) -> Result<UnsafeMutablePointer<cco_context>, CoroutineError> {
-      let size = MemoryLayout<cco_context>.size
-      let context = UnsafeMutableRawPointer.allocate(byteCount: size, alignment: MemoryLayout<cco_context>.alignment)
-      context.initializeMemory(as: UInt8.self, repeating: 0, count: size)
-      return .success(context.assumingMemoryBound(to: cco_context.self))
-    }
-
-    static func free(_ stack: UnsafeMutablePointer<cco_context>) { stack.deallocate() }
+enum StackRunner {
+  static func make(_ stackBytes: Int) -> Result<UnsafeMutablePointer<cco_context>, CoroutineError> {
+    let size = MemoryLayout<cco_context>.size
+    let context = UnsafeMutableRawPointer.allocate(byteCount: size, alignment: MemoryLayout<cco_context>.alignment)
+    context.initializeMemory(as: UInt8.self, repeating: 0, count: size)
+    return .success(context.assumingMemoryBound(to: cco_context.self))
   }
-}
 
-typealias StackRunner = Coroutine.StackRunner
+  static func free(_ stack: UnsafeMutablePointer<cco_context>) { stack.deallocate() }
+}
