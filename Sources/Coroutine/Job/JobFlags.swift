@@ -1,4 +1,6 @@
 /// The bits of `JobRecord.flags`.
+///
+/// Those that say who holds the job, and where its interrupt is, have a protocol (JobHold.swift).
 @usableFromInline
 enum JobFlags {
   /// The job was cancelled.
@@ -11,8 +13,7 @@ enum JobFlags {
   @usableFromInline static let enqueued: UInt32 = 8
   /// A wait of the job has thrown the failure of another job, of a promise or of a channel; see ReceivedFailure.swift.
   static let gotFailure: UInt32 = 16
-  /// Held outside its scheduler: by a carrier that is not its scheduler's (ImmediateStart.swift), or by a watchdog that
-  /// reads its frames (Interrupt.swift).
+  /// Held outside its scheduler.
   @usableFromInline static let foreign: UInt32 = 32
   /// Its scheduler popped the job while it was foreign.
   @usableFromInline static let deferredWake: UInt32 = 64
@@ -37,9 +38,6 @@ enum JobFlags {
   static let strayInterrupt: UInt32 = 32768
   /// A counter in the upper half: the number of schedulers that handle an interrupt of the job, of which at most one
   /// reads its frames.
-  ///
-  /// Meanwhile no thread may move a parked job to another worker. A counter, because a worker that the job has left may
-  /// be about to notice that when the job's new worker begins its inspection: the first one would clear a single bit.
   @usableFromInline static let inspecting: UInt32 = 0xFFFF_0000
   static let oneInspection: UInt32 = 0x1_0000
 

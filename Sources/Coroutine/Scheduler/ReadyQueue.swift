@@ -1,5 +1,3 @@
-public import Synchronization
-
 // The record of a scheduler's hot path: the ready jobs and the idle stacks.
 //
 // The scheduler of a queue accesses its record on its own carrier only. Other workers may steal from a worker of the
@@ -239,7 +237,7 @@ extension UnsafeMutablePointer where Pointee == ReadyQueue {
 
   @inlinable @inline(__always)
   func mayRun(_ job: JobRef) -> Bool {
-    guard job.pointee.flags.load(ordering: .acquiring) & JobFlags.foreign == 0 else { return false }
+    if job.hold.isForeign { return false }
     if job.pointee.context == nil {
       guard let stack = stackCache.pointee.pop(job.pointee.stackClass) else { return false }
       job.pointee.context = stack

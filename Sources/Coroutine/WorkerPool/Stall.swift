@@ -163,6 +163,6 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
     let kind = pointee.waitKind.load(ordering: .relaxed)
     return pointee.wait.load(ordering: .relaxed) & 0xFF == 0
       && kind != WaitKind.start.rawValue && kind != WaitKind.ready.rawValue
-      && pointee.flags.load(ordering: .relaxed) & JobFlags.foreign == 0
+      && !hold.isForeign
   }
 }

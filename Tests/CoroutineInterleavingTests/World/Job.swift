@@ -60,8 +60,7 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
 
   func outlastInspection() {
     if !handle._withUnsafeGuaranteedRef({ $0.outlastsInspections }) { return }
-    let flags = pointee.flags.bitwiseOr(0, ordering: .acquiringAndReleasing).newValue
-    guard flags & JobFlags.inspecting != 0 else { return }
+    guard hold.isInspected else { return }
     // No model has more than one inspection at a time.
     Explorer.current.unsafelyUnwrapped.waitUntilZero(pointee.flags.byte(2))
   }
