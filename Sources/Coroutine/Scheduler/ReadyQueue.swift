@@ -118,58 +118,39 @@ extension UnsafeMutablePointer where Pointee == ReadyQueue {
     }
   }
 
+  /// Takes the next job.
   @inlinable @inline(__always)
-  func popFirst() -> JobRef? {
-    guard pointee.workerPool != nil else { return pointee.queue.popFirst() }
-    pointee.lock.lock()
-    defer { pointee.lock.unlock() }
-    return prefersLaunched() ? pointee.launched.pop() : pointee.queue.popFirst()
-  }
+  func popFirst() -> JobRef? { take { _ in true } }
 
   /// Takes the next job if a switch can go directly to it: it is parked, or it has not started and a stack is free.
   ///
   /// All other cases are left to the driver.
   @inlinable @inline(__always)
-  func takeRunnable() -> JobRef? {
-    if pointee.workerPool != nil { return takeRunnableLocked() }
-    guard let job = pointee.queue.first, mayRun(job) else { return nil }
-    defer { pointee.queue.prefetch() }
-    return pointee.queue.popFirst()
-  }
-
-  @usableFromInline
-  func takeRunnableLocked() -> JobRef? {
-    pointee.lock.lock()
-    defer { pointee.lock.unlock() }
-    guard prefersLaunched() else {
-      guard let job = pointee.queue.first, mayRun(job) else { return nil }
-      defer { pointee.queue.prefetch() }
-      return pointee.queue.popFirst()
-    }
-    guard let job = pointee.launched.next, mayRun(job) else {
-      repeatChoice()
-      return nil
-    }
-    return pointee.launched.pop()
-  }
+  func takeRunnable() -> JobRef? { take(prefetching: true) { mayRun($0) } }
 
   /// Takes the next job if it has not started and wants a stack of the given class: it can run on the current stack.
   func takeUnstarted(_ stackClass: UInt8) -> JobRef? {
-    guard pointee.workerPool != nil else {
-      guard let job = pointee.queue.first, isUnstarted(job, stackClass) else { return nil }
-      return pointee.queue.popFirst()
-    }
+    take { $0.pointee.context == nil && $0.pointee.stackClass == stackClass }
+  }
+
+  /// Takes the next job if `mayTake` is true of it: the first woken one, or on a worker perhaps a launched one.
+  @inlinable @inline(__always)
+  func take(prefetching: Bool = false, where mayTake: (JobRef) -> Bool) -> JobRef? {
+    guard pointee.workerPool != nil else { return takeWoken(prefetching, where: mayTake) }
     pointee.lock.lock()
     defer { pointee.lock.unlock() }
-    guard prefersLaunched() else {
-      guard let job = pointee.queue.first, isUnstarted(job, stackClass) else { return nil }
-      return pointee.queue.popFirst()
-    }
-    guard let job = pointee.launched.next, isUnstarted(job, stackClass) else {
-      repeatChoice()
-      return nil
-    }
-    return pointee.launched.pop()
+    guard prefersLaunched() else { return takeWoken(prefetching, where: mayTake) }
+    if let job = pointee.launched.next, mayTake(job) { return pointee.launched.pop() }
+    repeatChoice()
+    return nil
+  }
+
+  /// Takes the first woken job if `mayTake` is true of it; under the lock on a worker.
+  @inlinable @inline(__always)
+  func takeWoken(_ prefetching: Bool, where mayTake: (JobRef) -> Bool) -> JobRef? {
+    guard let job = pointee.queue.first, mayTake(job) else { return nil }
+    defer { if prefetching { pointee.queue.prefetch() } }
+    return pointee.queue.popFirst()
   }
 
   /// Takes up to half of the ready jobs, for another worker: first the jobs launched longest ago, which are the largest
@@ -243,9 +224,5 @@ extension UnsafeMutablePointer where Pointee == ReadyQueue {
       job.pointee.context = stack
     }
     return true
-  }
-
-  private func isUnstarted(_ job: JobRef, _ stackClass: UInt8) -> Bool {
-    job.pointee.context == nil && job.pointee.stackClass == stackClass
   }
 }
