@@ -177,7 +177,9 @@ extension UnsafeMutablePointer where Pointee == ReadyQueue {
     pointee.queue.moveMovable(half(of: count) - stolen.count, to: &stolen, passing: passed)
     guard stolen.isEmpty, minimum > 0 else { return }
     // The caller is the thread of the worker that steals, in its drain.
-    Carrier.current?.pointee.scheduler?._withUnsafeGuaranteedRef { $0.stealBackoff.foundOnlyKept() }
+    Carrier.current?.pointee.scheduler?._withUnsafeGuaranteedRef { thief in
+      thief.worker?._withUnsafeGuaranteedRef { $0.stealBackoff.foundOnlyKept() }
+    }
   }
 
   private var mostTaken: Int { 128 }

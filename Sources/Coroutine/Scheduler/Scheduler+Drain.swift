@@ -49,7 +49,7 @@ extension Scheduler {
     if hasPoller { lookAtDescriptors(carrier.pointee.now) }
     while true {
       // Tested here as well, because for the call the compiler retains the scheduler: two atomics in each round.
-      if inbox.hasMessages { inbox.takeAll(isShared: readyQueue.pointee.workerPool != nil, handle) }
+      if inbox.hasMessages { inbox.takeAll(as: worker, handle) }
       if hasWork {
         // Handlers that always add handlers must not keep the queue, and slow handlers must not delay ready jobs.
         carrier.pointee.switchesLeft -= runWork(atMost: carrier.pointee.switchesLeft)

@@ -22,8 +22,6 @@ final class Scheduler: @unchecked Sendable {
   ///
   /// Accessed by the drain, and by the jobs that run in it.
   @exclusivity(unchecked) var work = WorkQueue()
-  /// The handlers of a worker, which lives for ever; nil for the scheduler of a queue.
-  let handlers: Unmanaged<HandlerQueue>?
   /// Who has the scheduler's actors to itself (Exclusion.swift); accessed as `work` is.
   @exclusivity(unchecked) var exclusion = Exclusion()
   /// What actors name as their executor.
@@ -31,10 +29,10 @@ final class Scheduler: @unchecked Sendable {
   /// Set in `init`, constant from then on.
   @exclusivity(unchecked) private var identity: SerialIdentity?
   var serialIdentity: SerialIdentity { identity.unsafelyUnwrapped }
-  /// The index of a worker in its pool.
-  let index: UInt8
 
   let host: Host
+  /// What a worker of the pool has in addition; nil for every other scheduler.
+  let worker: Unmanaged<WorkerState>?
   let isImmortal: Bool
 
   // Guarded by `liveLock` (Scheduler+Anchor.swift).
@@ -62,17 +60,6 @@ final class Scheduler: @unchecked Sendable {
   /// Written by the drain, which has just read the clock; read by any thread.
   let lastLook = Atomic<UInt64>(0)
 
-  /// Whether the drain, a worker's, runs one of the pool's Swift jobs, for the report of a stall.
-  ///
-  /// Written by the drain (WorkerPool+Swift.swift); read by the watchdog.
-  let runsSwiftJob = Atomic<Bool>(false)
-
-  /// A worker's poller, as an unmanaged reference; 0 before the first wait for a descriptor, and on every other
-  /// scheduler.
-  ///
-  /// Set once (WorkerPool+Pollers.swift).
-  let poller = Atomic<UInt>(0)
-
   // Accessed by the drain only.
   @exclusivity(unchecked) var timeSlice = TimeSlice()
   @exclusivity(unchecked) var idleSpin = IdleSpin()
@@ -85,12 +72,8 @@ final class Scheduler: @unchecked Sendable {
   @exclusivity(unchecked) var handlersHoldPin = false
   /// The number of these handlers that were dropped outside this scheduler's carrier; any thread.
   let droppedHandlers = Atomic<Int>(0)
-  /// Whether a worker with work to give has woken this one.
-  let wasJustOffered = Atomic<Bool>(false)
   /// The name that a coroutine on this carrier has given last; accessed on it only (JobName.shared).
   @exclusivity(unchecked) var latestName: JobName?
-  /// A worker's record of its steals; accessed by the drain only.
-  @exclusivity(unchecked) var stealBackoff = StealBackoff()
 
   /// Creates a scheduler.
   ///
@@ -101,9 +84,8 @@ final class Scheduler: @unchecked Sendable {
     cco_start()
     self.host = host
     self.anchor = anchor
-    self.index = UInt8(index)
     isImmortal = anchor != nil
-    handlers = pool.map { _ in Unmanaged.passRetained(HandlerQueue()) }
+    worker = pool.map { _ in Unmanaged.passRetained(WorkerState(index)) }
     readyQueue = .allocate(capacity: 1)
     readyQueue.initialize(to: ReadyQueue(workerPool: pool.map(Unmanaged.passUnretained)))
     identity = SerialIdentity(self)
@@ -166,7 +148,7 @@ final class Scheduler: @unchecked Sendable {
       // jobs of Tasks that outlived what they were started for. But somebody may have pinned the queue since, and sent
       // a job that must run there. A pin comes before its messages, so it is seen here.
       var late: [Inbox.Message] = []
-      inbox.takeAll(isShared: false) { late.append($0) }
+      inbox.takeAll(as: nil) { late.append($0) }
       late.forEach(handle)
       if !hasLive { runSwiftJobsElsewhere() }
       guard readyQueue.pointee.queue.isEmpty, work.isEmpty else { continue }

@@ -297,7 +297,7 @@ package final class SimulatedWorld: @unchecked Sendable {
     if hasMessages {
       let mounted = cco_thread().pointee.carrier
       mount(executor)
-      scheduler.inbox.takeAll(isShared: false, scheduler.handle)
+      scheduler.inbox.takeAll(as: nil, scheduler.handle)
       cco_thread().pointee.carrier = mounted
       // After the messages: taking them acquires the stores that were made before they were sent.
       if hasSwiftJobFromOutside.load(ordering: .relaxed) { checkSwiftJobFromOutside() }

@@ -109,7 +109,7 @@ extension WorkerPool {
     guard use.total > (suspect == nil ? threshold / 2 : threshold), let handler = Stall.currentHandler else {
       return false
     }
-    let isTask = worker.runsSwiftJob.load(ordering: .relaxed)
+    let isTask = worker.runsSwiftJob
     let (job, isSure) = isTask ? (nil, false) : running(on: worker)
     // Without a job, the worker's thread is waiting for a processor, or the coroutine has just ended.
     if job == nil, isSure { return false }

@@ -151,7 +151,7 @@ extension WorkerPool {
       ready = worker.readyQueue.pointee.queue.first ?? worker.readyQueue.pointee.launched.first
       worker.readyQueue.pointee.lock.unlock()
       hasMessages = worker.inbox.hasMessages
-      takings = worker.inbox.takings.load(ordering: .relaxed)
+      takings = worker.asWorker { $0.takings.load(ordering: .relaxed) }
       timer = worker.nextTimer.load(ordering: .relaxed)
       handler = worker.nextHandler
       lastLook = worker.lastLook.load(ordering: .relaxed)
@@ -183,7 +183,9 @@ extension WorkerPool {
     }
     victim.readyQueue.pointee.lock.unlock()
     while let job = stolen.popFirst() { rescuer.push(.job(job)) }
-    var rescued = victim.inbox.rescue(jobs: { $0.hold.mayMove }, interrupts: { $0.seemsWaiting })
+    var rescued = victim.asWorker { worker in
+      victim.inbox.rescue(from: worker, jobs: { $0.hold.mayMove }, interrupts: { $0.seemsWaiting })
+    }
     if rescued.mustStart { victim.submit() }
     while let job = rescued.jobs.popFirst() {
       job.pointee.scheduler.store(Unmanaged.passUnretained(rescuer), ordering: .releasing)

@@ -28,7 +28,7 @@ final class HeldJob {
   /// Requires at the end that the job was resumed once.
   func check() {
     run.atEnd { [self] in
-      rescuer.inbox.takeAll(isShared: true) { if case .job = $0 { resumes += 1 } }
+      rescuer.inbox.takeAll(as: nil) { if case .job = $0 { resumes += 1 } }
       run.require(resumes == 1, "the job was resumed \(resumes) times")
       job.record.pointee.context.map(StackRunner.free)
     }
@@ -55,7 +55,7 @@ final class HeldJob {
 
   private func drain(_ scheduler: Scheduler) {
     while true {
-      scheduler.inbox.takeAll(isShared: true) { scheduler.handle($0) }
+      scheduler.inbox.takeAll(as: nil) { scheduler.handle($0) }
       while let job = scheduler.readyQueue.popFirst() {
         if !job.hold.deferWake() { resume(job) }
       }
