@@ -2,49 +2,32 @@ internal import CCoroutine
 import Synchronization
 
 // The live jobs of a scheduler, its pins, and its anchor, the object that owns it (Host.swift): a Dispatch queue for
-// instance, which its user may release while coroutines wait there.
-//
-// Invariant. While any job or handler of it is live, a scheduler holds its anchor. If the host releases its anchor,
-// `anchor` is set only then.
+// instance, which its user may release while coroutines wait there. Liveness.swift has the states and the invariants.
 
 extension Scheduler {
+  // MARK: Jobs
+
   /// Registers a job at its launch.
   ///
   /// Any thread.
   func register(_ job: JobRef, holding anchor: @autoclosure () -> Anchor?) {
     liveLock.lock()
-    if host.releasesAnchor, self.anchor == nil { self.anchor = anchor() }
-    liveJobs += 1
+    if liveness.needsAnchor { liveness.anchor = anchor() }
     if job.pointee.label.id == 0 { number(job) }
     job.pointee.home = Unmanaged.passUnretained(self)
-    job.pointee.previousLive = nil
-    job.pointee.nextLive = firstLive
-    firstLive?.pointee.previousLive = job
-    firstLive = job
-    let isEnded = endedBy != nil
+    liveness.link(job)
+    let isEnded = liveness.endedBy != nil
     liveLock.unlock()
     if isEnded { refuse(job) }
   }
 
-  /// Appends the live jobs to `jobs`, the latest first.
-  ///
-  /// Takes a few of them in each critical section, so that launches and ends are not kept waiting. A job that comes
-  /// meanwhile may be missing. One call at a time: the caller holds the lock of `Dump`.
-  func listLiveJobs(_ jobs: inout [AnyJob]) {
-    liveLock.withLock { nextListed = firstLive }
-    var isOver = false
-    while !isOver {
-      var some = InlineArray<32, Unmanaged<AnyJob>?>(repeating: nil)
-      liveLock.lock()
-      for index in some.indices {
-        guard let job = nextListed else { break }
-        some[index] = job.handle.retain()
-        nextListed = job.pointee.nextLive
-      }
-      isOver = nextListed == nil
-      liveLock.unlock()
-      for index in some.indices { if let job = some[index] { jobs.append(job.takeRetainedValue()) } }
-    }
+  /// Unregisters a job at its end.
+  func unregister(_ job: JobRef) {
+    liveLock.lock()
+    liveness.unlink(job)
+    let released = takeAnchorElsewhere()
+    liveLock.unlock()
+    leave(released)
   }
 
   /// Assigns a number to a job that is not live yet.
@@ -55,17 +38,17 @@ extension Scheduler {
   /// Assigns the identifier, and the number under which the job owns locks; called under the lock.
   @inline(__always)
   private func number(_ job: JobRef) {
-    if nextID == lastID, hasNumberedInWorld(job) { return }
-    nextID += 1
-    job.pointee.label.id = nextID
-    job.pointee.owner.store(OwnerNumber.ofJob(nextID), ordering: .relaxed)
+    if liveness.lastID == liveness.lastReserved, hasNumberedInWorld(job) { return }
+    liveness.lastID += 1
+    job.pointee.label.id = liveness.lastID
+    job.pointee.owner.store(OwnerNumber.ofJob(liveness.lastID), ordering: .relaxed)
   }
 
   /// Reserves numbers; in a simulated world, assigns the next ones instead.
   @inline(never)
   private func hasNumberedInWorld(_ job: JobRef) -> Bool {
     guard let id = host.nextJobID() else {
-      (nextID, lastID) = JobIdentifiers.reserve()
+      (liveness.lastID, liveness.lastReserved) = JobIdentifiers.reserve()
       return false
     }
     // Every world begins with the same identifiers, so that its runs can be compared.
@@ -74,51 +57,64 @@ extension Scheduler {
     return true
   }
 
-  /// Unregisters a job at its end.
-  func unregister(_ job: JobRef) {
-    liveLock.lock()
-    if let previous = job.pointee.previousLive {
-      previous.pointee.nextLive = job.pointee.nextLive
-    } else {
-      firstLive = job.pointee.nextLive
+  /// Appends the live jobs to `jobs`, the latest first.
+  ///
+  /// Takes a few of them in each critical section, so that launches and ends are not kept waiting. A job that comes
+  /// meanwhile may be missing. One call at a time: the caller holds the lock of `Dump`.
+  func listLiveJobs(_ jobs: inout [AnyJob]) {
+    liveLock.withLock { liveness.nextListed = liveness.first }
+    var isOver = false
+    while !isOver {
+      var some = InlineArray<32, Unmanaged<AnyJob>?>(repeating: nil)
+      liveLock.lock()
+      for index in some.indices {
+        guard let job = liveness.nextListed else { break }
+        some[index] = job.handle.retain()
+        liveness.nextListed = job.pointee.nextLive
+      }
+      isOver = liveness.nextListed == nil
+      liveLock.unlock()
+      for index in some.indices { if let job = some[index] { jobs.append(job.takeRetainedValue()) } }
     }
-    job.pointee.nextLive?.pointee.previousLive = job.pointee.previousLive
-    if nextListed == job { nextListed = job.pointee.nextLive }
-    liveJobs -= 1
-    let released = takeAnchorElsewhere()
-    liveLock.unlock()
-    leave(released)
   }
+
+  /// The latest live job, and the number of live jobs; under the lock, or on the thread of the scheduler's world.
+  var firstLive: JobRef? { liveness.first }
+  var liveJobs: Int { liveness.jobs }
+
+  // MARK: Pins
 
   /// Keeps the queue alive for a user that is not a job, and with it this scheduler.
   ///
   /// Without an anchor the pins themselves hold this scheduler: a job's record does, but a handler has none.
   func pin(_ anchor: @autoclosure () -> Anchor?) {
     liveLock.withLock {
-      if host.releasesAnchor, self.anchor == nil { self.anchor = anchor() }
-      livePins += 1
-      if livePins == 1, isHeldByPins { _ = Unmanaged.passRetained(self) }
+      if liveness.needsAnchor { liveness.anchor = anchor() }
+      liveness.pins += 1
+      if liveness.pins == 1, isHeldByPins { _ = Unmanaged.passRetained(self) }
     }
   }
 
   func unpin() {
     liveLock.lock()
-    livePins -= 1
+    liveness.pins -= 1
     let released = takeAnchorElsewhere()
-    let isLast = livePins == 0 && isHeldByPins
+    let isLast = liveness.pins == 0 && isHeldByPins
     liveLock.unlock()
     leave(released)
     if isLast { Unmanaged.passUnretained(self).release() }
   }
 
-  private var isHeldByPins: Bool { !isImmortal && !host.releasesAnchor }
+  private var isHeldByPins: Bool { !isImmortal && !liveness.releasesAnchor }
+
+  // MARK: The anchor
 
   /// Takes the anchor to release it when nothing is live any more, unless on this scheduler's own carrier.
   ///
   /// There, a job's end may still attach a handler, which needs the queue; the drain releases it before it goes idle.
   /// Called under the lock.
   private func takeAnchorElsewhere() -> Anchor? {
-    liveJobs == 0 && livePins == 0 && host.releasesAnchor && !isOwnTurn ? anchor.take() : nil
+    liveness.isOver && liveness.releasesAnchor && !isOwnTurn ? liveness.anchor.take() : nil
   }
 
   /// Releases the anchor outside the scheduler's own carrier, and wakes the drain.
@@ -135,12 +131,12 @@ extension Scheduler {
   /// Called by the drain before it goes idle. Always false if the host keeps its anchor.
   func takeAnchorIfOver() -> (isOver: Bool, anchor: Anchor?) {
     guard host.releasesAnchor else { return (false, nil) }
-    return liveLock.withLock { liveJobs == 0 && livePins == 0 ? (true, anchor.take()) : (false, nil) }
+    return liveLock.withLock { liveness.isOver ? (true, liveness.anchor.take()) : (false, nil) }
   }
 
   /// The anchor, which every live scheduler has.
-  var currentAnchor: Anchor? { liveLock.withLock { anchor } }
-  var hasLive: Bool { liveLock.withLock { liveJobs + livePins > 0 } }
+  var currentAnchor: Anchor? { liveLock.withLock { liveness.anchor } }
+  var hasLive: Bool { liveLock.withLock { !liveness.isOver } }
 }
 
 /// Assigns identifiers in blocks, so that launches on several processors share no word.

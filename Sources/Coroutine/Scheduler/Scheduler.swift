@@ -10,7 +10,7 @@ import Synchronization
 ///     worker.
 ///  2. `readyQueue`, `work` and `stackCache` are accessed by the drain and by the jobs that run in it, and by no other
 ///     thread (stealing workers: under the worker's lock).
-///  3. While any job or handler of it is live, a scheduler holds its anchor (Scheduler+Anchor.swift).
+///  3. While any job or handler of it is live, a scheduler holds its anchor (Liveness.swift).
 @usableFromInline
 final class Scheduler: @unchecked Sendable {
   // Sound because of the invariants above: each mutable property names its guard.
@@ -35,18 +35,9 @@ final class Scheduler: @unchecked Sendable {
   let worker: Unmanaged<WorkerState>?
   let isImmortal: Bool
 
-  // Guarded by `liveLock` (Scheduler+Anchor.swift).
+  // Guarded by `liveLock`. Inline, so that a launch loads nothing more for it.
   let liveLock = SpinLock()
-  @exclusivity(unchecked) var anchor: Anchor?
-  @exclusivity(unchecked) var firstLive: JobRef?
-  /// The job at which a dump continues its walk through the live jobs.
-  @exclusivity(unchecked) var nextListed: JobRef?
-  @exclusivity(unchecked) var liveJobs = 0
-  @exclusivity(unchecked) var livePins = 0
-  @exclusivity(unchecked) var nextID: UInt64 = 0
-  @exclusivity(unchecked) var lastID: UInt64 = 0
-  /// The error of each job that is launched from now on; nil unless the host has ended (Scheduler+HostEnded.swift).
-  @exclusivity(unchecked) var endedBy: (any Error)?
+  @exclusivity(unchecked) var liveness: Liveness
 
   // Guarded by `timerLock`.
   let timerLock = ThreadLock()
@@ -83,7 +74,7 @@ final class Scheduler: @unchecked Sendable {
     // From here on a launch finds the task-locals that it passes on.
     cco_start()
     self.host = host
-    self.anchor = anchor
+    liveness = Liveness(anchor: anchor, releasesAnchor: host.releasesAnchor)
     isImmortal = anchor != nil
     worker = pool.map { _ in Unmanaged.passRetained(WorkerState(index)) }
     readyQueue = .allocate(capacity: 1)
@@ -143,7 +134,7 @@ final class Scheduler: @unchecked Sendable {
   /// Called after moving the inbox out of `idle`, or by the drain.
   func submit() {
     while true {
-      if host.submit(self, isImmortal ? anchor : liveLock.withLock({ anchor })) { return }
+      if host.submit(self, isImmortal ? liveness.anchor : currentAnchor) { return }
       // Nothing of this scheduler was live. So the messages are interrupts of finished jobs, which need no drain, and
       // jobs of Tasks that outlived what they were started for. But somebody may have pinned the queue since, and sent
       // a job that must run there. A pin comes before its messages, so it is seen here.
