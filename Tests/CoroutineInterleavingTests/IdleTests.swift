@@ -86,7 +86,7 @@ extension InterleavingTests {
       private func drain(_ worker: Scheduler) {
         pool.markBusy(worker)
         while true {
-          worker.inbox.takeAll(isShared: true) { worker.handle($0) }
+          worker.inbox.takeAll(as: worker.worker) { worker.handle($0) }
           if let job = worker.readyQueue.popFirst() {
             perform(job)
           } else if !worker.inbox.hasMessages, !pool.steal(for: worker), worker.endDrain() {
@@ -111,7 +111,7 @@ extension InterleavingTests {
     private static func rest(_ run: Explorer) {
       let world = makeOffer(run)
       let watches = Gate()
-      world.pool.workers[1].stealBackoff.refusals = 1
+      world.pool.workers[1].asWorker { $0.stealBackoff.refusals = 1 }
       world.pool.workers[0].watchdogStarts = { if world.pool.backingOff.now != 0 { watches.open() } }
       run.thread("watchdog") {
         guard watches.passOrEnd() else { return }

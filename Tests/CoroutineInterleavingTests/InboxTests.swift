@@ -49,6 +49,8 @@ extension InterleavingTests {
     private final class World {
       let run: Explorer
       let inbox = Inbox()
+      /// Whose inbox it is, if a watchdog takes from it as well.
+      let worker: WorkerState?
       let gate = Gate()
       var isDraining = false
       var handled: [Int] = []
@@ -58,9 +60,10 @@ extension InterleavingTests {
       init(_ run: Explorer, _ count: Int, isShared: Bool = false) {
         self.run = run
         self.count = count
+        worker = isShared ? WorkerState(0) : nil
         items = .allocate(capacity: count)
         items.initialize(repeating: WorkItem { _ in }, count: count)
-        run.thread("drain") { [unowned self] in drain(isShared) }
+        run.thread("drain") { [unowned self] in drain() }
         run.atEnd { [self] in check() }
       }
 
@@ -76,12 +79,12 @@ extension InterleavingTests {
         gate.open()
       }
 
-      private func drain(_ isShared: Bool) {
+      private func drain() {
         while true {
           guard gate.passOrEnd() else { return }
           gate.close()
           repeat {
-            inbox.takeAll(isShared: isShared) { handle($0) }
+            inbox.takeAll(as: worker.map(Unmanaged.passUnretained)) { handle($0) }
           } while !inbox.goIdle()
           isDraining = false
         }
@@ -133,7 +136,7 @@ extension InterleavingTests {
       world.push(1)
       run.thread("pusher") { world.push(2) }
       run.thread("watchdog") {
-        var found = world.inbox.rescue(jobs: { _ in true }, interrupts: { _ in true })
+        var found = world.inbox.rescue(from: world.worker!, jobs: { _ in true }, interrupts: { _ in true })
         if found.mustStart { world.submit() }
         while let job = found.jobs.popFirst() { rescued.append(job) }
       }

@@ -37,7 +37,7 @@ extension InterleavingTests {
       let pool = WorkerPool(count: workers, label: "")
       var ran: [Int] = []
       for (index, worker) in pool.workers.enumerated() {
-        if backsOff { worker.stealBackoff.refusals = 1 }
+        if backsOff { worker.asWorker { $0.stealBackoff.refusals = 1 } }
         run.thread("worker \(index)") { [unowned pool] in
           worker.host { drain(worker, of: pool) }
         }
@@ -57,7 +57,7 @@ extension InterleavingTests {
     private static func drain(_ worker: Scheduler, of pool: WorkerPool) {
       pool.markBusy(worker)
       while true {
-        worker.inbox.takeAll(isShared: true) { worker.handle($0) }
+        worker.inbox.takeAll(as: worker.worker) { worker.handle($0) }
         if pool.runSwiftJob() { continue }
         if !worker.inbox.hasMessages, !pool.steal(for: worker), worker.endDrain() { return }
       }

@@ -88,7 +88,7 @@ extension InterleavingTests {
         // A job that runs keeps the drain of its queue.
         if scheduler === home { homeIsFree.pass() }
         repeat {
-          scheduler.inbox.takeAll(isShared: false) { scheduler.handle($0) }
+          scheduler.inbox.takeAll(as: nil) { scheduler.handle($0) }
           while let next = scheduler.readyQueue.popFirst() {
             guard let job = scheduler.jobToResume(next) else { continue }
             if scheduler === home { homeIsFree.close() }

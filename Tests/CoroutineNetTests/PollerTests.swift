@@ -175,7 +175,7 @@ struct PollerTests {
       return try co_timeout(.seconds(60)) { try one.read(upTo: 1) }
     }
     while !one.socket.isAwaited(.reading) { await Task.yield() }
-    #expect(one.watchingPoller == pool.workers[0].poller.load(ordering: .relaxed))
+    #expect(one.watchingPoller == pool.workers[0].asWorker { $0.poller.load(ordering: .relaxed) })
     try await onCoroutine { try other.write([7]) }
     #expect(try await reader.value == [7])
   }

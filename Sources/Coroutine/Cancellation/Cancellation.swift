@@ -159,9 +159,7 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
 
   /// Waits until no scheduler inspects the frames of the job, whose wait the caller has claimed.
   func outlastInspection() {
-    while pointee.flags.bitwiseOr(0, ordering: .acquiringAndReleasing).newValue & JobFlags.inspecting != 0 {
-      sched_yield()
-    }
+    while hold.isInspected { sched_yield() }
   }
 
   /// Whether a cancellation is visible to the job; passes nothing on.

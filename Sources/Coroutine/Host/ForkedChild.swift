@@ -72,7 +72,7 @@ extension Scheduler {
   /// The caller has moved the inbox out of `idle`.
   func refuseAll() {
     repeat {
-      inbox.takeAll(isShared: false) { message in
+      inbox.takeAll(as: nil) { message in
         if case .job(let job) = message {
           AnyJob.fail(job, job.ownCancellation ?? CoroutineError.afterFork)
         } else {

@@ -29,7 +29,7 @@ enum Dump {
     let now = Clock.now
     var tasks: [String] = []
     let jobs = liveJobs(of: nil) { scheduler in
-      if scheduler.runsSwiftJob.load(ordering: .relaxed) { tasks.append("a Swift Task's job on \(scheduler.label)") }
+      if scheduler.runsSwiftJob { tasks.append("a Swift Task's job on \(scheduler.label)") }
     }
     let names = JobNames()
     var lines: [String] = []

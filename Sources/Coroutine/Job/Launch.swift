@@ -98,7 +98,7 @@ enum Launch {
   private static var ownWorker: Scheduler? {
     guard let pool = WorkerPool.ofCaller, cco_is_inside_task(),
       let scheduler = Carrier.current?.pointee.scheduler?.takeUnretainedValue(),
-      Int(scheduler.index) < pool.workers.count
+      scheduler.workerIndex < pool.workers.count
     else {
       return nil
     }

@@ -289,9 +289,8 @@ struct Carrier: ~Copyable {
     guard let workerPool = carrier.pointee.readyQueue?.pointee.workerPool,
       let mine = carrier.pointee.scheduler,
       scheduler._withUnsafeGuaranteedRef({ $0.readyQueue.pointee.workerPool?.toOpaque() }) == workerPool.toOpaque(),
-      job.pointee.flags.bitwiseOr(0, ordering: .acquiringAndReleasing).newValue
-        & JobFlags.staysThere == 0,
-      let context = job.pointee.context, cco_is_parked(&context.pointee.parked)
+      // A job that has not started stays where it was launched.
+      job.hold.mayMove, job.pointee.context != nil
     else {
       return false
     }

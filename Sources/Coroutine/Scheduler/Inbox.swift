@@ -19,8 +19,8 @@ public import Synchronization
 // starts one.
 //
 // Messages are handled in the order of their pushes. Those that `rescue` has taken out are older than any in the inbox,
-// so no other thread may take messages meanwhile: a thread that takes from a worker's inbox holds `taking` as long as
-// it handles them.
+// so no other thread may take messages meanwhile: a thread that takes from a worker's inbox holds `taking` of its
+// WorkerState as long as it handles them. A queue's inbox is emptied by its drain only.
 //
 // A message is an address with a tag in its low bits: a job (linked by `next`), an interrupt of a job (linked by
 // `interruptLink`, so that both can be under way at once), a work item (WorkItem.swift), or a job of Swift Concurrency
@@ -30,10 +30,6 @@ public import Synchronization
 struct Inbox: ~Copyable {
   @usableFromInline static var idle: UInt { 1 << 2 }  // no record lives at address 4
   @usableFromInline let head = Atomic<UInt>(4)
-  /// Held by a thread that takes from the inbox of a worker; a queue's inbox is emptied by its drain only.
-  private let taking = ThreadLock()
-  /// The number of times that a worker's drain has taken messages; tells the watchdog whether the drain reaches them.
-  let takings = Atomic<UInt>(0)
 
   enum Message {
     case job(JobRef)
@@ -78,15 +74,12 @@ struct Inbox: ~Copyable {
 
   /// Passes every message to `body`, oldest first.
   ///
-  /// Called by the drain. `isShared`: a watchdog may take messages as well.
-  borrowing func takeAll(isShared: Bool, _ body: (Message) -> Void) {
+  /// Called by the drain. From the inbox of a worker, a watchdog may take messages as well.
+  borrowing func takeAll(as worker: Unmanaged<WorkerState>?, _ body: (Message) -> Void) {
     guard hasMessages else { return }
-    if isShared { taking.lock() }
+    if let worker { worker._withUnsafeGuaranteedRef { $0.taking.lock() } }
     var newestFirst = grab()
-    if isShared {
-      takings.store(takings.load(ordering: .relaxed) &+ 1, ordering: .relaxed)
-      taking.unlock()
-    }
+    if let worker { worker._withUnsafeGuaranteedRef { $0.endTaking() } }
     var oldestFirst: UInt = 0
     while newestFirst != 0 {
       let next = Self.link(newestFirst)
@@ -118,10 +111,14 @@ struct Inbox: ~Copyable {
 
   /// Takes out the wanted jobs and interrupts, and leaves everything else as it was.
   ///
-  /// Called by a watchdog.
-  borrowing func rescue(jobs isJobWanted: (JobRef) -> Bool, interrupts isInterruptWanted: (JobRef) -> Bool) -> Rescued {
-    taking.lock()
-    defer { taking.unlock() }
+  /// Called by a watchdog, of the inbox of a worker.
+  borrowing func rescue(
+    from worker: WorkerState,
+    jobs isJobWanted: (JobRef) -> Bool,
+    interrupts isInterruptWanted: (JobRef) -> Bool
+  ) -> Rescued {
+    worker.taking.lock()
+    defer { worker.taking.unlock() }
     var rescued = Rescued()
     var oldestFirst: JobRef?
     var kept: UInt = 0

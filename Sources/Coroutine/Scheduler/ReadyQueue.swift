@@ -1,6 +1,3 @@
-public import CCoroutine
-public import Synchronization
-
 // The record of a scheduler's hot path: the ready jobs and the idle stacks.
 //
 // The scheduler of a queue accesses its record on its own carrier only. Other workers may steal from a worker of the
@@ -121,58 +118,39 @@ extension UnsafeMutablePointer where Pointee == ReadyQueue {
     }
   }
 
+  /// Takes the next job.
   @inlinable @inline(__always)
-  func popFirst() -> JobRef? {
-    guard pointee.workerPool != nil else { return pointee.queue.popFirst() }
-    pointee.lock.lock()
-    defer { pointee.lock.unlock() }
-    return prefersLaunched() ? pointee.launched.pop() : pointee.queue.popFirst()
-  }
+  func popFirst() -> JobRef? { take { _ in true } }
 
   /// Takes the next job if a switch can go directly to it: it is parked, or it has not started and a stack is free.
   ///
   /// All other cases are left to the driver.
   @inlinable @inline(__always)
-  func takeRunnable() -> JobRef? {
-    if pointee.workerPool != nil { return takeRunnableLocked() }
-    guard let job = pointee.queue.first, mayRun(job) else { return nil }
-    defer { pointee.queue.prefetch() }
-    return pointee.queue.popFirst()
-  }
-
-  @usableFromInline
-  func takeRunnableLocked() -> JobRef? {
-    pointee.lock.lock()
-    defer { pointee.lock.unlock() }
-    guard prefersLaunched() else {
-      guard let job = pointee.queue.first, mayRun(job) else { return nil }
-      defer { pointee.queue.prefetch() }
-      return pointee.queue.popFirst()
-    }
-    guard let job = pointee.launched.next, mayRun(job) else {
-      repeatChoice()
-      return nil
-    }
-    return pointee.launched.pop()
-  }
+  func takeRunnable() -> JobRef? { take(prefetching: true) { mayRun($0) } }
 
   /// Takes the next job if it has not started and wants a stack of the given class: it can run on the current stack.
   func takeUnstarted(_ stackClass: UInt8) -> JobRef? {
-    guard pointee.workerPool != nil else {
-      guard let job = pointee.queue.first, isUnstarted(job, stackClass) else { return nil }
-      return pointee.queue.popFirst()
-    }
+    take { $0.pointee.context == nil && $0.pointee.stackClass == stackClass }
+  }
+
+  /// Takes the next job if `mayTake` is true of it: the first woken one, or on a worker perhaps a launched one.
+  @inlinable @inline(__always)
+  func take(prefetching: Bool = false, where mayTake: (JobRef) -> Bool) -> JobRef? {
+    guard pointee.workerPool != nil else { return takeWoken(prefetching, where: mayTake) }
     pointee.lock.lock()
     defer { pointee.lock.unlock() }
-    guard prefersLaunched() else {
-      guard let job = pointee.queue.first, isUnstarted(job, stackClass) else { return nil }
-      return pointee.queue.popFirst()
-    }
-    guard let job = pointee.launched.next, isUnstarted(job, stackClass) else {
-      repeatChoice()
-      return nil
-    }
-    return pointee.launched.pop()
+    guard prefersLaunched() else { return takeWoken(prefetching, where: mayTake) }
+    if let job = pointee.launched.next, mayTake(job) { return pointee.launched.pop() }
+    repeatChoice()
+    return nil
+  }
+
+  /// Takes the first woken job if `mayTake` is true of it; under the lock on a worker.
+  @inlinable @inline(__always)
+  func takeWoken(_ prefetching: Bool, where mayTake: (JobRef) -> Bool) -> JobRef? {
+    guard let job = pointee.queue.first, mayTake(job) else { return nil }
+    defer { if prefetching { pointee.queue.prefetch() } }
+    return pointee.queue.popFirst()
   }
 
   /// Takes up to half of the ready jobs, for another worker: first the jobs launched longest ago, which are the largest
@@ -199,7 +177,9 @@ extension UnsafeMutablePointer where Pointee == ReadyQueue {
     pointee.queue.moveMovable(half(of: count) - stolen.count, to: &stolen, passing: passed)
     guard stolen.isEmpty, minimum > 0 else { return }
     // The caller is the thread of the worker that steals, in its drain.
-    Carrier.current?.pointee.scheduler?._withUnsafeGuaranteedRef { $0.stealBackoff.foundOnlyKept() }
+    Carrier.current?.pointee.scheduler?._withUnsafeGuaranteedRef { thief in
+      thief.worker?._withUnsafeGuaranteedRef { $0.stealBackoff.foundOnlyKept() }
+    }
   }
 
   private var mostTaken: Int { 128 }
@@ -240,55 +220,11 @@ extension UnsafeMutablePointer where Pointee == ReadyQueue {
 
   @inlinable @inline(__always)
   func mayRun(_ job: JobRef) -> Bool {
-    guard job.pointee.flags.load(ordering: .acquiring) & JobFlags.foreign == 0 else { return false }
+    if job.hold.isForeign { return false }
     if job.pointee.context == nil {
       guard let stack = stackCache.pointee.pop(job.pointee.stackClass) else { return false }
       job.pointee.context = stack
     }
     return true
-  }
-
-  private func isUnstarted(_ job: JobRef, _ stackClass: UInt8) -> Bool {
-    job.pointee.context == nil && job.pointee.stackClass == stackClass
-  }
-}
-
-/// The idle stacks of a scheduler, most recently used first: their memory is hot, and starting a job on one is a
-/// switch.
-@usableFromInline
-struct StackCache {
-  @usableFromInline typealias StackRunner = UnsafeMutablePointer<cco_context>
-  /// By size class; the last one stands for sizes above the largest, which never occur.
-  @usableFromInline var first = InlineArray<8, StackRunner?>(repeating: nil)
-  @usableFromInline var count = InlineArray<8, Int32>(repeating: 0)
-
-  /// More than the usual burst of parks and finishes, but little enough memory.
-  static var limit: Int32 { 64 }
-
-  init() {}
-
-  @inlinable @inline(__always)
-  mutating func pop(_ stackClass: UInt8) -> StackRunner? {
-    guard let stack = first[Int(stackClass)] else { return nil }
-    first[Int(stackClass)] = stack.pointee.value?.assumingMemoryBound(to: cco_context.self)
-    count[Int(stackClass)] &-= 1
-    return stack
-  }
-
-  /// Adds a stack; returns false if the cache is full, and the caller must free the stack.
-  mutating func push(_ stack: StackRunner) -> Bool {
-    let stackClass = Int(stack.pointee.size_class)
-    guard count[stackClass] < Self.limit else { return false }
-    stack.pointee.value = UnsafeMutableRawPointer(first[stackClass])
-    first[stackClass] = stack
-    count[stackClass] &+= 1
-    return true
-  }
-
-  /// Frees every stack.
-  mutating func freeAll() {
-    for stackClass in 0..<7 {
-      while let stack = pop(UInt8(stackClass)) { Coroutine.StackRunner.free(stack) }
-    }
   }
 }

@@ -23,7 +23,7 @@ import Synchronization
 //  4. The destination is pinned from before the wait until the drain has come to the entry, and no longer than that. So
 //     the queue lives as long as the entry is in it.
 //  5. A record in the entry is what the queues link, as if it were the job. It is marked as foreign
-//     (ImmediateStart.swift), with `JobFlags.entry` beside it. So each path that looks at `foreign` before it resumes a
+//     (JobHold.swift), with `JobFlags.entry` beside it. So each path that looks at `foreign` before it resumes a
 //     job, which all do, leaves it to the driver, and `jobToResume` finds the entry there. Its stack class fits no
 //     stack. It is not a live job: it is not registered, has no object around it, and nobody cancels it.
 //
@@ -35,10 +35,11 @@ import Synchronization
 // for a cancelled job. For a frame that is signalled, and is not behind a shield, `isCancelled` does.
 //
 // Frames. The old scheduler may be about to inspect the frames of the waiting coroutine. It has found the wait
-// unclaimed, and added to `inspecting` before that. `outlastInspection` reads `inspecting` by a read-modify-write after
-// the claim: either it sees that count, and waits until it is zero, or the inspector sees the claim (Interrupt.swift).
+// unclaimed, and has added to the count of inspections before that. `outlastInspection` reads that by a
+// read-modify-write after the claim: either it sees that count, and waits until it is zero, or the inspector sees the
+// claim (JobHold.swift).
 // An inspection is some loads long. A watchdog marks the job as foreign instead; then the drain leaves the job to it
-// (`deferIfForeign`).
+// (`deferWake`).
 
 /// What stands in the queue of a scheduler for a coroutine that is about to continue there.
 class SwitchEntry: @unchecked Sendable {
@@ -58,7 +59,7 @@ class SwitchEntry: @unchecked Sendable {
     checkAddress(record, of: &recordStorage)
     record.pointee.label.id = label.id
     record.pointee.stackClass = .max
-    record.pointee.flags.store(JobFlags.foreign | JobFlags.entry, ordering: .relaxed)
+    record.hold.becomeEntry()
   }
 
   final var record: JobRef { propertyAddress(in: self, at: 0, as: JobRecord.self) }
@@ -106,14 +107,14 @@ extension Scheduler {
   /// Called by the drain.
   @inline(__always)
   func jobToResume(_ job: JobRef) -> JobRef? {
-    job.pointee.flags.load(ordering: .acquiring) & JobFlags.foreign == 0 ? job : jobToResume(foreign: job)
+    job.hold.isForeign ? jobToResume(foreign: job) : job
   }
 
   @inline(never)
   private func jobToResume(foreign job: JobRef) -> JobRef? {
-    guard job.isEntry else { return deferIfForeign(job, JobFlags.deferredWake) ? nil : job }
+    guard job.isEntry else { return job.hold.deferWake() ? nil : job }
     guard let arrived = arrive(SwitchEntry.holding(job)) else { return nil }
-    return deferIfForeign(arrived, JobFlags.deferredWake) ? nil : arrived
+    return arrived.hold.deferWake() ? nil : arrived
   }
 
   /// Takes over the coroutine of an entry that the drain has come to; returns nil if it does not come.
@@ -147,7 +148,7 @@ extension Scheduler {
     oldScheduler.unregister(job)
     register(job, holding: nil)
     job.pointee.move.withLock { job.pointee.scheduler.store(Unmanaged.passUnretained(self), ordering: .releasing) }
-    job.leaveInterrupt()
+    job.hold.leaveInterrupt()
     // The coroutine holds it until its deadlines have moved.
     if !oldScheduler.isImmortal { old.release() }
   }

@@ -74,7 +74,7 @@ final class SimulatedHost: Host, @unchecked Sendable {
     lock.lock()
     isEnded = true
     lock.unlock()
-    scheduler.inbox.takeAll(isShared: false, scheduler.handle)
+    scheduler.inbox.takeAll(as: nil, scheduler.handle)
     // Also the jobs that were deferred by an exclusive body that never ends.
     scheduler.requeueDeferred()
     scheduler.runSwiftJobsElsewhere()

@@ -297,7 +297,7 @@ package final class SimulatedWorld: @unchecked Sendable {
     if hasMessages {
       let mounted = cco_thread().pointee.carrier
       mount(executor)
-      scheduler.inbox.takeAll(isShared: false, scheduler.handle)
+      scheduler.inbox.takeAll(as: nil, scheduler.handle)
       cco_thread().pointee.carrier = mounted
       // After the messages: taking them acquires the stores that were made before they were sent.
       if hasSwiftJobFromOutside.load(ordering: .relaxed) { checkSwiftJobFromOutside() }
@@ -356,7 +356,7 @@ package final class SimulatedWorld: @unchecked Sendable {
       if isTraced { policy.stepEnded(SimulatedStep(candidate, now: elapsed)) }
       return
     }
-    if executor.scheduler.deferIfForeign(job, JobFlags.deferredWake) { return executor.ended(candidate, &candidates) }
+    if job.hold.deferWake() { return executor.ended(candidate, &candidates) }
     // Every wait begins with a decrement of this number, and calls the host (`reachesPoint`) if it is below zero.
     executor.carrier.pointee.waitsLeft = 0
     executor.carrier.pointee.switchesLeft = 0

@@ -24,8 +24,7 @@ public import Synchronization
 // scheduler's own carrier) or inbox (from elsewhere). Both are read only between two switches of that scheduler, and
 // until the job's switch is complete the scheduler's serial execution is the job itself. Two exceptions publish a job
 // by other means and have their own argument: other workers may steal from a worker's ready queue (jobs enter it only
-// after their switch, AfterSwitch.requeue), and an immediate start runs a job outside its scheduler
-// (ImmediateStart.swift).
+// after their switch, AfterSwitch.requeue), and an immediate start runs a job outside its scheduler (JobHold.swift).
 
 /// The reason for which a wait ended.
 ///

@@ -81,6 +81,11 @@ final class HandlerQueue: @unchecked Sendable {
 }
 
 extension Scheduler {
+  /// The handlers of a worker; nil on every other scheduler.
+  var handlers: Unmanaged<HandlerQueue>? {
+    worker.map { $0._withUnsafeGuaranteedRef { Unmanaged.passUnretained($0.handlers) } }
+  }
+
   /// Whether handlers of this worker wait to be run.
   var hasReadyHandlers: Bool { handlers?._withUnsafeGuaranteedRef { $0.isReady } ?? false }
 
@@ -113,7 +118,7 @@ extension UnsafeMutablePointer where Pointee == Completion {
   /// Called under the lock. `current` is the attaching coroutine's scheduler.
   func workerOfHandlers(_ current: Unmanaged<Scheduler>) -> Unmanaged<Scheduler> {
     current._withUnsafeGuaranteedRef { scheduler in
-      let mine = scheduler.index
+      let mine = scheduler.asWorker { $0.index }
       if pointee.handlerWorker == Completion.noWorker { pointee.handlerWorker = mine }
       let workerPool = scheduler.readyQueue.pointee.workerPool.unsafelyUnwrapped
       return workerPool._withUnsafeGuaranteedRef { workerPool in

@@ -109,7 +109,7 @@ extension WorkerPool {
     guard use.total > (suspect == nil ? threshold / 2 : threshold), let handler = Stall.currentHandler else {
       return false
     }
-    let isTask = worker.runsSwiftJob.load(ordering: .relaxed)
+    let isTask = worker.runsSwiftJob
     let (job, isSure) = isTask ? (nil, false) : running(on: worker)
     // Without a job, the worker's thread is waiting for a processor, or the coroutine has just ended.
     if job == nil, isSure { return false }
@@ -163,6 +163,6 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
     let kind = pointee.waitKind.load(ordering: .relaxed)
     return pointee.wait.load(ordering: .relaxed) & 0xFF == 0
       && kind != WaitKind.start.rawValue && kind != WaitKind.ready.rawValue
-      && pointee.flags.load(ordering: .relaxed) & JobFlags.foreign == 0
+      && !hold.isForeign
   }
 }

@@ -1,4 +1,3 @@
-internal import CCoroutine
 import Synchronization
 
 // The watchdog of the workers: a thread that inspects them while some worker is busy, or backs off. Every two
@@ -152,7 +151,7 @@ extension WorkerPool {
       ready = worker.readyQueue.pointee.queue.first ?? worker.readyQueue.pointee.launched.first
       worker.readyQueue.pointee.lock.unlock()
       hasMessages = worker.inbox.hasMessages
-      takings = worker.inbox.takings.load(ordering: .relaxed)
+      takings = worker.asWorker { $0.takings.load(ordering: .relaxed) }
       timer = worker.nextTimer.load(ordering: .relaxed)
       handler = worker.nextHandler
       lastLook = worker.lastLook.load(ordering: .relaxed)
@@ -184,26 +183,15 @@ extension WorkerPool {
     }
     victim.readyQueue.pointee.lock.unlock()
     while let job = stolen.popFirst() { rescuer.push(.job(job)) }
-    var rescued = victim.inbox.rescue(jobs: { $0.isSwitchedOut }, interrupts: { $0.seemsWaiting })
+    var rescued = victim.asWorker { worker in
+      victim.inbox.rescue(from: worker, jobs: { $0.hold.mayMove }, interrupts: { $0.seemsWaiting })
+    }
     if rescued.mustStart { victim.submit() }
     while let job = rescued.jobs.popFirst() {
       job.pointee.scheduler.store(Unmanaged.passUnretained(rescuer), ordering: .releasing)
       rescuer.push(.job(job))
     }
-    while let job = rescued.popInterrupt() { victim.handleInterrupt(of: job, rescuer: rescuer) }
+    while let job = rescued.popInterrupt() { victim.rescueInterrupt(of: job, to: rescuer) }
     if victim.hasReadyHandlers { victim.askForHelp(of: rescuer) }
-  }
-}
-
-extension UnsafeMutablePointer where Pointee == JobRecord {
-  /// Whether a claimed job that no carrier runs may be resumed anywhere.
-  ///
-  /// True if it has not started or is switched out, its scheduler does not read its frames, and it does not keep its
-  /// thread. A read-modify-write, against `handleInterrupt`.
-  var isSwitchedOut: Bool {
-    let flags = pointee.flags.bitwiseOr(0, ordering: .acquiringAndReleasing).newValue
-    // A coroutine that comes from another queue may arrive at any worker (SwitchEntry.swift).
-    guard flags & JobFlags.staysThere == 0 else { return flags & JobFlags.entry != 0 }
-    return pointee.context.map { cco_is_parked(&$0.pointee.parked) } ?? true
   }
 }

@@ -23,7 +23,7 @@ extension WorkerPool {
         guard let made = try? Poller() else { return }
         // Never released, as the worker is not.
         let address = UInt(bitPattern: Unmanaged.passRetained(made).toOpaque())
-        worker.poller.store(address, ordering: .sequentiallyConsistent)
+        worker.asWorker { $0.poller.store(address, ordering: .sequentiallyConsistent) }
       }
     }
   }
@@ -32,7 +32,7 @@ extension WorkerPool {
 extension Scheduler {
   /// Whether this is a worker with a poller.
   var hasPoller: Bool {
-    @inline(__always) get { poller.load(ordering: .acquiring) != 0 }
+    @inline(__always) get { worker?._withUnsafeGuaranteedRef { $0.poller.load(ordering: .acquiring) != 0 } ?? false }
   }
 
   /// The worker's poller, if it has one.
@@ -40,14 +40,15 @@ extension Scheduler {
   /// Sequentially consistent, as are the store and the words of the inbox: a worker that has gone idle sees the poller
   /// whose maker found it still awake.
   var ownPoller: Unmanaged<Poller>? {
-    UnsafeRawPointer(bitPattern: poller.load(ordering: .sequentiallyConsistent)).map(Unmanaged.fromOpaque)
+    let address = worker?._withUnsafeGuaranteedRef { $0.poller.load(ordering: .sequentiallyConsistent) } ?? 0
+    return UnsafeRawPointer(bitPattern: address).map(Unmanaged.fromOpaque)
   }
 
   /// Returns the poller for the descriptors of this worker's coroutines; nil if this is no worker, or if none could be
   /// made.
   func pollerOfWorker() -> Poller? {
     guard let pool = readyQueue.pointee.workerPool?.takeUnretainedValue() else { return nil }
-    let worker = pool.workers[Int(index) % pool.workers.count]
+    let worker = pool.workers[workerIndex % pool.workers.count]
     if !worker.hasPoller { pool.makePollers(first: worker) }
     guard let poller = worker.ownPoller else { return nil }
     if worker !== self, worker.inbox.wakeUp() { worker.submit() }

@@ -48,10 +48,10 @@ extension WorkerPool: TaskExecutor {
     let executor =
       job.pointee.executor == 0 ? asUnownedTaskExecutor() : WorkerPoolExecutor.shared.asUnownedTaskExecutor()
     // The job runs on the driver's stack, so afterwards this is the same worker and the same thread.
-    let worker = Carrier.current?.pointee.scheduler?.takeUnretainedValue()
-    worker?.runsSwiftJob.store(true, ordering: .relaxed)
+    let worker = Carrier.current?.pointee.scheduler?._withUnsafeGuaranteedRef { $0.worker } ?? nil
+    worker?._withUnsafeGuaranteedRef { $0.runsSwiftJob.store(true, ordering: .relaxed) }
     UnownedJob(job).runSynchronously(on: executor)
-    worker?.runsSwiftJob.store(false, ordering: .relaxed)
+    worker?._withUnsafeGuaranteedRef { $0.runsSwiftJob.store(false, ordering: .relaxed) }
     return true
   }
 
@@ -67,4 +67,9 @@ extension WorkerPool: TaskExecutor {
     // Its drain takes the pool's Swift jobs as that of every worker does.
     if let spare = spareWorker(), spare.inbox.wakeUp() { spare.submit() }
   }
+}
+
+extension Scheduler {
+  /// Whether the drain runs a Swift job of the pool.
+  var runsSwiftJob: Bool { worker?._withUnsafeGuaranteedRef { $0.runsSwiftJob.load(ordering: .relaxed) } ?? false }
 }

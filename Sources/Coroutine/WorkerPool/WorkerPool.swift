@@ -105,7 +105,7 @@ final class WorkerPool: @unchecked Sendable {
         ordering: .sequentiallyConsistent
       )
       if won {
-        workers[index].wasJustOffered.store(true, ordering: .sequentiallyConsistent)
+        workers[index].asWorker { $0.wasJustOffered.store(true, ordering: .sequentiallyConsistent) }
         if workers[index].inbox.wakeUp() { workers[index].submit() }
         return
       }
@@ -117,12 +117,12 @@ final class WorkerPool: @unchecked Sendable {
   ///
   /// Returns true if it has got work, or should check again.
   func steal(for thief: Scheduler) -> Bool {
-    let index = Int(thief.index)
+    let index = thief.workerIndex
     // A spare worker only finishes what it was given.
     guard index < workers.count else { return false }
     // After an offer one job is enough: meanwhile the offering worker may have parked and taken the other one.
-    let isOffered = thief.wasJustOffered.exchange(false, ordering: .sequentiallyConsistent)
-    guard thief.stealBackoff.pays(at: .now) else {
+    let isOffered = thief.asWorker { $0.wasJustOffered.exchange(false, ordering: .sequentiallyConsistent) }
+    guard thief.asWorker({ $0.stealBackoff.pays(at: .now) }) else {
       backOff(index)
       return false
     }
@@ -154,7 +154,7 @@ final class WorkerPool: @unchecked Sendable {
       }
       worker.pointee.lock.unlock()
       guard !stolen.isEmpty else { continue }
-      thief.stealBackoff.took(stolen.count, at: .now)
+      thief.asWorker { $0.stealBackoff.took(stolen.count, at: .now) }
       thief.readyQueue.keep(&stolen)
       return true
     }
@@ -166,13 +166,14 @@ final class WorkerPool: @unchecked Sendable {
   ///
   /// Called by a worker that has just gone idle.
   func wasOffered(_ scheduler: Scheduler) -> Bool {
-    let isOffered = Int(scheduler.index) < workers.count && withoutDrain() & (1 << UInt64(scheduler.index)) == 0
+    let index = scheduler.workerIndex
+    let isOffered = index < workers.count && withoutDrain() & (1 << UInt64(index)) == 0
     return isOffered || swiftJobs.isWaitingAtLast
   }
 
   /// Marks a worker as busy that was woken by a message and not by an offer.
   func markBusy(_ scheduler: Scheduler) {
-    let index = Int(scheduler.index)
+    let index = scheduler.workerIndex
     if index >= workers.count {
       // A spare worker, perhaps the only one that is busy.
       _ = isSpareBusy.exchange(true, ordering: .acquiringAndReleasing)

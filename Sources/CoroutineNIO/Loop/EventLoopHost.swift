@@ -17,8 +17,8 @@ import Synchronization
 //   FRESH     none yet: a drain waits until the loop runs its first call
 //   OPEN      the loop: by `execute`, at the end of a channel's callback, or by a timer
 //   CLOSING   the loop's thread, in the last function that the loop calls (pump)
-//   CLOSED    the successor, a Dispatch queue. No coroutine is live, and none can start (Scheduler+End.swift). Only
-//             refused jobs, handlers, and timers that outlive the loop remain
+//   CLOSED    the successor, a Dispatch queue. No coroutine is live, and none can start (Scheduler+HostEnded.swift).
+//             Only refused jobs, handlers, and timers that outlive the loop remain
 //
 // Invariants
 //  1. The scheduler submits a drain only if none is submitted or running (Inbox.swift). `submitted`, a bit of `word`,

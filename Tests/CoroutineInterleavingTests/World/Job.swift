@@ -60,8 +60,7 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
 
   func outlastInspection() {
     if !handle._withUnsafeGuaranteedRef({ $0.outlastsInspections }) { return }
-    let flags = pointee.flags.bitwiseOr(0, ordering: .acquiringAndReleasing).newValue
-    guard flags & JobFlags.inspecting != 0 else { return }
+    guard hold.isInspected else { return }
     // No model has more than one inspection at a time.
     Explorer.current.unsafelyUnwrapped.waitUntilZero(pointee.flags.byte(2))
   }
@@ -103,18 +102,13 @@ enum Clock {
 /// What a lock says of itself to dumps.
 protocol Inspectable: AnyObject {}
 
-/// Stands where ReadyQueue.swift writes the name of the library's module.
-enum Coroutine {
-  enum StackRunner {
-    static func make(_ stackBytes: Int) -> Result<UnsafeMutablePointer<cco_context>, CoroutineError> {
-      let size = MemoryLayout<cco_context>.size
-      let context = UnsafeMutableRawPointer.allocate(byteCount: size, alignment: MemoryLayout<cco_context>.alignment)
-      context.initializeMemory(as: UInt8.self, repeating: 0, count: size)
-      return .success(context.assumingMemoryBound(to: cco_context.self))
-    }
-
-    static func free(_ stack: UnsafeMutablePointer<cco_context>) { stack.deallocate() }
+enum StackRunner {
+  static func make(_ stackBytes: Int) -> Result<UnsafeMutablePointer<cco_context>, CoroutineError> {
+    let size = MemoryLayout<cco_context>.size
+    let context = UnsafeMutableRawPointer.allocate(byteCount: size, alignment: MemoryLayout<cco_context>.alignment)
+    context.initializeMemory(as: UInt8.self, repeating: 0, count: size)
+    return .success(context.assumingMemoryBound(to: cco_context.self))
   }
-}
 
-typealias StackRunner = Coroutine.StackRunner
+  static func free(_ stack: UnsafeMutablePointer<cco_context>) { stack.deallocate() }
+}

@@ -1,4 +1,4 @@
-// What the shipped WorkerPool.swift names.
+// What the shipped WorkerPool.swift and WorkerState.swift name.
 
 struct StealBackoff {
   /// So many times stealing does not pay.
@@ -15,6 +15,9 @@ struct StealBackoff {
     return false
   }
 }
+
+/// No model has handlers.
+final class HandlerQueue {}
 
 enum Processors {
   static var workers: Int { 1 }

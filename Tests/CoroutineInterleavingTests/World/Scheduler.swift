@@ -10,10 +10,8 @@ final class Scheduler: @unchecked Sendable {
   // Sound because virtual threads run on one thread.
   let inbox = Inbox()
   @usableFromInline let readyQueue: UnsafeMutablePointer<ReadyQueue>
-  let index: UInt8
+  let worker: Unmanaged<WorkerState>?
   let refusesJobs = false
-  let wasJustOffered = Atomic<Bool>(false)
-  var stealBackoff = StealBackoff()
   /// Closed while no drain is submitted.
   let gate = Gate()
   private var isSubmitted = false
@@ -21,7 +19,7 @@ final class Scheduler: @unchecked Sendable {
   var watchdogStarts: () -> Void = {}
 
   init(pool: WorkerPool? = nil, index: Int = 0) {
-    self.index = UInt8(index)
+    worker = pool.map { _ in Unmanaged.passRetained(WorkerState(index)) }
     readyQueue = .allocate(capacity: 1)
     readyQueue.initialize(to: ReadyQueue(workerPool: pool.map(Unmanaged.passUnretained)))
   }
@@ -29,6 +27,7 @@ final class Scheduler: @unchecked Sendable {
   deinit {
     readyQueue.deinitialize(count: 1)
     readyQueue.deallocate()
+    worker?.release()
   }
 
   func push(_ message: Inbox.Message) {

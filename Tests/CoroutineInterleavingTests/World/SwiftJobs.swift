@@ -52,16 +52,6 @@ extension TaskExecutor {
 
 struct UnownedTaskExecutor {}
 
-extension Scheduler {
-  /// For the report of a stall, which no model makes.
-  var runsSwiftJob: Unread { Unread() }
-
-  struct Unread {
-    enum Ordering { case relaxed }
-    func store(_ value: Bool, ordering: Ordering) {}
-  }
-}
-
 extension WorkerPool {
   func spareWorker() -> Scheduler? { nil }
 }

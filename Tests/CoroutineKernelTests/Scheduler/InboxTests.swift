@@ -13,9 +13,10 @@ struct InboxTests {
     let number: Int
   }
 
-  /// An inbox, in an object because expectations copy what they look at.
+  /// The inbox of a worker, in an object because expectations copy what they look at.
   private final class Post {
     let inbox = Inbox()
+    let worker = WorkerState(0)
 
     func push(_ number: Int) -> Bool {
       let item = UnsafeMutablePointer<Item>.allocate(capacity: 1)
@@ -27,7 +28,7 @@ struct InboxTests {
 
     func numbers() -> [Int] {
       var numbers: [Int] = []
-      inbox.takeAll(isShared: true) { message in
+      inbox.takeAll(as: .passUnretained(worker)) { message in
         guard case .work(let item) = message else { return }
         let numbered = UnsafeMutableRawPointer(item).assumingMemoryBound(to: Item.self)
         numbers.append(numbered.pointee.number)
@@ -68,7 +69,7 @@ struct InboxTests {
       next += 1
       return true
     }
-    var rescued = post.inbox.rescue(jobs: wanted, interrupts: wanted)
+    var rescued = post.inbox.rescue(from: post.worker, jobs: wanted, interrupts: wanted)
     #expect(!rescued.mustStart)
     #expect(rescued.jobs.popFirst() == places[0].job)
     #expect(rescued.jobs.popFirst() == places[1].job)
@@ -82,7 +83,7 @@ struct InboxTests {
     let place = Place()
     _ = post.push(1)
     _ = post.push(place)
-    let rescued = post.inbox.rescue(jobs: { _ in post.goIdle() }, interrupts: { _ in true })
+    let rescued = post.inbox.rescue(from: post.worker, jobs: { _ in post.goIdle() }, interrupts: { _ in true })
     #expect(rescued.mustStart)
     #expect(post.numbers() == [1])
   }

@@ -79,11 +79,11 @@ struct BackingOffTests {
     while !hasRested {
       try await co_launch(on: other.currentQueue) { [other] in
         for _ in 1..<StealBackoff.limit {
-          other.stealBackoff.took(1_000_000, at: .now)
-          _ = other.stealBackoff.pays(at: .now)
+          other.asWorker { $0.stealBackoff.took(1_000_000, at: .now) }
+          _ = other.asWorker { $0.stealBackoff.pays(at: .now) }
         }
         // Judged when this job has ended and its worker has nothing to do.
-        other.stealBackoff.took(1_000_000, at: .now)
+        other.asWorker { $0.stealBackoff.took(1_000_000, at: .now) }
       }
       .value
       while !hasRested, group.withoutDrain() & 0b10 == 0 { sched_yield() }

@@ -24,11 +24,11 @@ extension Scheduler {
   private func takeLive(endingWith error: any Error) -> [AnyJob] {
     var jobs: [AnyJob] = []
     while true {
-      jobs.reserveCapacity(liveLock.withLock { liveJobs })
+      jobs.reserveCapacity(liveLock.withLock { liveness.jobs })
       let isComplete = liveLock.withLock {
-        guard liveJobs <= jobs.capacity else { return false }
-        if endedBy == nil { endedBy = error }
-        var next = firstLive
+        guard liveness.jobs <= jobs.capacity else { return false }
+        if liveness.endedBy == nil { liveness.endedBy = error }
+        var next = liveness.first
         while let job = next {
           // The list holds it: a job is unregistered, under this lock, before the runtime releases it.
           jobs.append(job.handle.takeUnretainedValue())
@@ -42,12 +42,12 @@ extension Scheduler {
 
   /// Makes a job that has just been registered end without running its body.
   func refuse(_ job: JobRef) {
-    guard let error = liveLock.withLock({ endedBy }) else { return }
+    guard let error = liveLock.withLock({ liveness.endedBy }) else { return }
     job.handle._withUnsafeGuaranteedRef { $0.refuse(error) }
   }
 
   /// Whether a job that was launched here has not ended, wherever it runs now.
-  var hasLiveJobs: Bool { liveLock.withLock { liveJobs > 0 } }
+  var hasLiveJobs: Bool { liveLock.withLock { liveness.jobs > 0 } }
 }
 
 extension AnyJob {

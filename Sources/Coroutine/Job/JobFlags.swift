@@ -1,0 +1,52 @@
+/// The bits of `JobRecord.flags`.
+///
+/// Those that say who holds the job, and where its interrupt is, have a protocol (JobHold.swift).
+@usableFromInline
+enum JobFlags {
+  /// The job was cancelled.
+  @usableFromInline static let cancelled: UInt32 = 1
+  /// A frame of the cancellation chain (deadline, scope) may be cancelled.
+  @usableFromInline static let signalled: UInt32 = 2
+  /// An interrupt of this job is in an inbox.
+  @usableFromInline static let interruptPending: UInt32 = 4
+  /// The job has been enqueued; a lazy job has not until its start.
+  @usableFromInline static let enqueued: UInt32 = 8
+  /// A wait of the job has thrown the failure of another job, of a promise or of a channel; see ReceivedFailure.swift.
+  static let gotFailure: UInt32 = 16
+  /// Held outside its scheduler.
+  @usableFromInline static let foreign: UInt32 = 32
+  /// Its scheduler popped the job while it was foreign.
+  @usableFromInline static let deferredWake: UInt32 = 64
+  /// Its scheduler received an interrupt of the job while it was foreign.
+  @usableFromInline static let deferredInterrupt: UInt32 = 128
+  /// A shield, or a wait that outlasts cancellation, is active: values are delivered all the same.
+  @usableFromInline static let shielded: UInt32 = 256
+  /// The job has inherited task-locals, which it enters when it starts (TaskLocalSnapshot.swift).
+  @usableFromInline static let inheritsTaskLocals: UInt32 = 512
+  /// The job stays on its scheduler, whose thread is always the same (Scheduler+Keep.swift); changed on the job's own
+  /// carrier.
+  static let keepsThread: UInt32 = 1024
+  /// The body has begun, or the job has failed in its place (JobStart.swift).
+  @usableFromInline static let begun: UInt32 = 2048
+  /// The body of a dropped job was taken, to be released.
+  static let bodyTaken: UInt32 = 4096
+  /// The record is the one of a SwitchEntry, and no job's.
+  static let entry: UInt32 = 8192
+  /// The job runs the body of a flight or of a Once, or was launched by one that does (WaitGraph.swift).
+  static let involved: UInt32 = 16384
+  /// The interrupt that `interruptPending` tells of is in the inbox of a scheduler that the job has left.
+  static let strayInterrupt: UInt32 = 32768
+  /// A counter in the upper half: the number of schedulers that handle an interrupt of the job, of which at most one
+  /// reads its frames.
+  @usableFromInline static let inspecting: UInt32 = 0xFFFF_0000
+  static let oneInspection: UInt32 = 0x1_0000
+
+  // Sets of these.
+
+  /// `cancelled` or `signalled`: check the chain before waiting.
+  @usableFromInline static let needsCancellationCheck: UInt32 = 3
+  /// `cancelled` or `inheritsTaskLocals`: the body does not begin at once.
+  @usableFromInline static let needsPreparation: UInt32 = 513
+  /// Any of these: no other thread may move the job, even if it is parked.
+  static let staysThere: UInt32 = foreign | inspecting | keepsThread
+}

@@ -1,0 +1,149 @@
+internal import CCoroutine
+import Synchronization
+
+// The live jobs of a scheduler, its pins, and its anchor, the object that owns it (Host.swift): a Dispatch queue for
+// instance, which its user may release while coroutines wait there. Liveness.swift has the states and the invariants.
+
+extension Scheduler {
+  // MARK: Jobs
+
+  /// Registers a job at its launch.
+  ///
+  /// Any thread.
+  func register(_ job: JobRef, holding anchor: @autoclosure () -> Anchor?) {
+    liveLock.lock()
+    if liveness.needsAnchor { liveness.anchor = anchor() }
+    if job.pointee.label.id == 0 { number(job) }
+    job.pointee.home = Unmanaged.passUnretained(self)
+    liveness.link(job)
+    let isEnded = liveness.endedBy != nil
+    liveLock.unlock()
+    if isEnded { refuse(job) }
+  }
+
+  /// Unregisters a job at its end.
+  func unregister(_ job: JobRef) {
+    liveLock.lock()
+    liveness.unlink(job)
+    let released = takeAnchorElsewhere()
+    liveLock.unlock()
+    leave(released)
+  }
+
+  /// Assigns a number to a job that is not live yet.
+  func identify(_ job: JobRef) {
+    liveLock.withLock { number(job) }
+  }
+
+  /// Assigns the identifier, and the number under which the job owns locks; called under the lock.
+  @inline(__always)
+  private func number(_ job: JobRef) {
+    if liveness.lastID == liveness.lastReserved, hasNumberedInWorld(job) { return }
+    liveness.lastID += 1
+    job.pointee.label.id = liveness.lastID
+    job.pointee.owner.store(OwnerNumber.ofJob(liveness.lastID), ordering: .relaxed)
+  }
+
+  /// Reserves numbers; in a simulated world, assigns the next ones instead.
+  @inline(never)
+  private func hasNumberedInWorld(_ job: JobRef) -> Bool {
+    guard let id = host.nextJobID() else {
+      (liveness.lastID, liveness.lastReserved) = JobIdentifiers.reserve()
+      return false
+    }
+    // Every world begins with the same identifiers, so that its runs can be compared.
+    job.pointee.label.id = id
+    job.pointee.owner.store(OwnerNumber.draw(), ordering: .relaxed)
+    return true
+  }
+
+  /// Appends the live jobs to `jobs`, the latest first.
+  ///
+  /// Takes a few of them in each critical section, so that launches and ends are not kept waiting. A job that comes
+  /// meanwhile may be missing. One call at a time: the caller holds the lock of `Dump`.
+  func listLiveJobs(_ jobs: inout [AnyJob]) {
+    liveLock.withLock { liveness.nextListed = liveness.first }
+    var isOver = false
+    while !isOver {
+      var some = InlineArray<32, Unmanaged<AnyJob>?>(repeating: nil)
+      liveLock.lock()
+      for index in some.indices {
+        guard let job = liveness.nextListed else { break }
+        some[index] = job.handle.retain()
+        liveness.nextListed = job.pointee.nextLive
+      }
+      isOver = liveness.nextListed == nil
+      liveLock.unlock()
+      for index in some.indices { if let job = some[index] { jobs.append(job.takeRetainedValue()) } }
+    }
+  }
+
+  /// The latest live job, and the number of live jobs; under the lock, or on the thread of the scheduler's world.
+  var firstLive: JobRef? { liveness.first }
+  var liveJobs: Int { liveness.jobs }
+
+  // MARK: Pins
+
+  /// Keeps the queue alive for a user that is not a job, and with it this scheduler.
+  ///
+  /// Without an anchor the pins themselves hold this scheduler: a job's record does, but a handler has none.
+  func pin(_ anchor: @autoclosure () -> Anchor?) {
+    liveLock.withLock {
+      if liveness.needsAnchor { liveness.anchor = anchor() }
+      liveness.pins += 1
+      if liveness.pins == 1, isHeldByPins { _ = Unmanaged.passRetained(self) }
+    }
+  }
+
+  func unpin() {
+    liveLock.lock()
+    liveness.pins -= 1
+    let released = takeAnchorElsewhere()
+    let isLast = liveness.pins == 0 && isHeldByPins
+    liveLock.unlock()
+    leave(released)
+    if isLast { Unmanaged.passUnretained(self).release() }
+  }
+
+  private var isHeldByPins: Bool { !isImmortal && !liveness.releasesAnchor }
+
+  // MARK: The anchor
+
+  /// Takes the anchor to release it when nothing is live any more, unless on this scheduler's own carrier.
+  ///
+  /// There, a job's end may still attach a handler, which needs the queue; the drain releases it before it goes idle.
+  /// Called under the lock.
+  private func takeAnchorElsewhere() -> Anchor? {
+    liveness.isOver && liveness.releasesAnchor && !isOwnTurn ? liveness.anchor.take() : nil
+  }
+
+  /// Releases the anchor outside the scheduler's own carrier, and wakes the drain.
+  ///
+  /// Without that no drain would cancel the host's timer, which holds the queue, which owns the scheduler. The queue's
+  /// last reference may also be this scheduler's last, so it is retained until the wake-up is under way.
+  private func leave(_ released: Anchor?) {
+    guard let released else { return }
+    withExtendedLifetime(released) { sendTimerWakeup() }
+  }
+
+  /// Returns whether nothing is live any more, and if so the anchor, to be released last.
+  ///
+  /// Called by the drain before it goes idle. Always false if the host keeps its anchor.
+  func takeAnchorIfOver() -> (isOver: Bool, anchor: Anchor?) {
+    guard host.releasesAnchor else { return (false, nil) }
+    return liveLock.withLock { liveness.isOver ? (true, liveness.anchor.take()) : (false, nil) }
+  }
+
+  /// The anchor, which every live scheduler has.
+  var currentAnchor: Anchor? { liveLock.withLock { liveness.anchor } }
+  var hasLive: Bool { liveLock.withLock { !liveness.isOver } }
+}
+
+/// Assigns identifiers in blocks, so that launches on several processors share no word.
+enum JobIdentifiers {
+  private static let next = Atomic<UInt64>(0)
+  static func reserve() -> (next: UInt64, last: UInt64) {
+    let first = next.wrappingAdd(1024, ordering: .relaxed).oldValue
+    return (first, first + 1024)
+  }
+}

@@ -1,0 +1,54 @@
+import Synchronization
+
+/// What a worker of the pool has, and no other scheduler.
+///
+///     field           who uses it
+///     index           constant
+///     handlers        any thread; it has a lock
+///     taking          the drain and the watchdog, to take from the inbox (Inbox.swift)
+///     takings         written by the drain, which holds `taking`; read by the watchdog
+///     poller          set once (WorkerPool+Pollers.swift); read by any thread
+///     wasJustOffered  set by a worker that has work to give; cleared by this one (WorkerPool.swift)
+///     runsSwiftJob    written by the drain (WorkerPool+Swift.swift); read by the watchdog and by dumps
+///     stealBackoff    the drain only
+///
+/// A worker lives as long as the process, and so does this. Its scheduler has an unmanaged reference, so that no use of
+/// it counts references.
+final class WorkerState: @unchecked Sendable {
+  // Sound because of the table above.
+
+  /// The number of the worker in its pool; that of a spare worker is not below the number of workers.
+  let index: UInt8
+  let handlers = HandlerQueue()
+  /// Held by a thread that takes from the worker's inbox.
+  let taking = ThreadLock()
+  /// The number of times that the drain has taken messages; tells the watchdog whether the drain reaches them.
+  let takings = Atomic<UInt>(0)
+  /// The poller, as an unmanaged reference; 0 before the first wait for a descriptor, and on a spare worker.
+  let poller = Atomic<UInt>(0)
+  /// Whether a worker with work to give has woken this one.
+  let wasJustOffered = Atomic<Bool>(false)
+  /// Whether the drain runs one of the pool's Swift jobs, for the report of a stall.
+  let runsSwiftJob = Atomic<Bool>(false)
+  /// The record of this worker's steals.
+  @exclusivity(unchecked) var stealBackoff = StealBackoff()
+
+  init(_ index: Int) { self.index = UInt8(index) }
+
+  /// Ends a take of the drain.
+  func endTaking() {
+    takings.store(takings.load(ordering: .relaxed) &+ 1, ordering: .relaxed)
+    taking.unlock()
+  }
+}
+
+extension Scheduler {
+  /// Calls `body` with the state of a worker; on workers only.
+  @inline(__always)
+  func asWorker<Output>(_ body: (WorkerState) -> Output) -> Output {
+    worker.unsafelyUnwrapped._withUnsafeGuaranteedRef(body)
+  }
+
+  /// The number of a worker in its pool; of workers only.
+  var workerIndex: Int { asWorker { Int($0.index) } }
+}

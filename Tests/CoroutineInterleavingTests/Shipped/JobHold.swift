@@ -1,0 +1,1 @@
+../../../Sources/Coroutine/Job/JobHold.swift

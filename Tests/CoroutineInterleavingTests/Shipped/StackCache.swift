@@ -1,0 +1,1 @@
+../../../Sources/Coroutine/Scheduler/StackCache.swift
