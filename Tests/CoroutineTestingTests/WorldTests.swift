@@ -377,4 +377,27 @@ struct WorldTests {
     }
     #expect(first.queue == nil)
   }
+
+  /// A run may reach its limit of steps when a coroutine has just left its stack at a point, and another one is chosen.
+  @Test func `a run that fails at a point ends every coroutine, also the one that was chosen there`() throws {
+    let (begun, ended) = (Counter(), Counter())
+    let body: @Sendable () throws -> Void = {
+      _ = begun.next()
+      defer { _ = ended.next() }
+      while true {
+        co_point()
+        try co_yield()
+      }
+    }
+    for seed in 0..<20 as Range<UInt64> {
+      let policy = RunPolicy(RandomChooser(seed: seed))
+      #expect(throws: TimeLimitReached.self) {
+        try World(seed: seed).run(policy, seed: seed, isTraced: false, mostSteps: 50) {
+          for _ in 0..<3 { co_launch(body) }
+          try body()
+        }
+      }
+    }
+    #expect(begun.next() == ended.next())
+  }
 }

@@ -1,34 +1,36 @@
 // A select is one wait with a waiter in the queues of several objects: channels, promises, locks. One claim ends it.
 //
-//   1 evaluate   the operands, once, in order
-//   2 lock       every object, in the order of the locks' addresses, each once
-//   3 attempt    the cases in random order, or in the given order when biased; the first that is ready commits. For one
-//                that needs memory, leave all locks, make room, and begin again with 2
-//   4 enqueue    a waiter at every object, in the order of 3, if none was ready; or the `otherwise` case ends it
-//   5 unlock     every object; start the earliest timeout; park
-//   6 withdraw   the waiters of unselected cases, each under its object's lock; then run the body of the selected case
+//   evaluate        the operands, once, in order
+//   lock            every object, in the order of the locks' addresses, each once (LockOrder)
+//   tryCases        in random order, or in the given order when biased (AttemptOrder); the first case that is ready
+//                   commits. For one that needs memory, leave all locks, make room, lock again, and try all again
+//   last resort     if none was ready, the `otherwise` case ends the select
+//   enqueueAll      a waiter at every object, in the order of the attempts
+//   unlock          every object; start the earliest timeout; park
+//   dequeueLosers   the waiters of unselected cases, each under its object's lock; then the selected case's body runs
 //
 // Why exactly one case commits
-// - A select that attempts (3) is running: its wait has not begun and none of its waiters is linked. So no other thread
-//   can commit one of its cases, and it commits at most one itself.
+// - A select that tries its cases is running: its wait has not begun and none of its waiters is linked. So no other
+//   thread can commit one of its cases, and it commits at most one itself.
 // - A select that waits has linked all its waiters with one epoch. A thread that commits one of its cases first claims
 //   the epoch, and one claim succeeds.
 // - Two selects that could match each other both take the lock of the channel in which they would meet. The first one
 //   finds the other's waiter and claims it, or links its own before the other can attempt. Neither claims its own wait,
 //   so no two claims have to be made as one.
-// - All locks are held from the last 2 to 5. So no partner can come between an attempt at an object and the enqueueing
-//   there, and `otherwise` is chosen only if at one moment no case was ready.
+// - All locks are held from the last tryCases until unlock. So no partner can come between an attempt at an object and
+//   the enqueueing there, and `otherwise` is chosen only if at one moment no case was ready.
 // - All selects take locks in one order. Other code holds one object's lock at a time and takes none inside it. So no
 //   cycle can form.
 // - A send and a receive on one channel in one select never meet: while it attempts, its waiters are not linked, and
 //   while they are linked, it does not attempt.
 //
-// Why cases that share a queue are selected equally often: 3 makes every order of the cases equally likely, and whether
-// 4 is reached does not depend on the order. So the order is still uniform when the waiters are linked. Of several
-// waiters in one queue, the first is claimed, and each is the first equally often.
+// Why cases that share a queue are selected equally often: every order of the attempts is equally likely, and whether
+// enqueueAll is reached does not depend on the order. So the order is still uniform when the waiters are linked. Of
+// several waiters in one queue, the first is claimed, and each is the first equally often.
 //
-// SelectOperation.swift says what an object must implement. Channels do it in Channel+Select.swift, jobs and every
-// other Awaitable in Select+Await.swift. In the code, `target` is the object that a case operates on.
+// Select+Run.swift has the passes. SelectOperation.swift says what an object must implement. Channels do it in
+// Channel+Select.swift, jobs and every other Awaitable in Select+Await.swift. In the code, `target` is the object that
+// a case operates on.
 
 /// The waiter of one case while a select runs, on the selecting coroutine's stack.
 ///

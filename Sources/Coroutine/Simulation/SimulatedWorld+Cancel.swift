@@ -15,11 +15,11 @@ extension SimulatedWorld {
   /// A coroutine that catches the error each time and waits again would never end its step. After 10,000 errors the run
   /// fails, and the coroutine is parked for ever.
   func throwsCancellation(_ job: JobRef) {
-    guard let running, running.job == job, let carrier = Carrier.current, carrier == running.executor.carrier else {
-      return
-    }
-    cancellations += 1
-    guard cancellations > 10_000 else { return }
+    guard var run = currentRun(of: job) else { return }
+    run.cancellations += 1
+    step = .running(run)
+    guard run.cancellations > 10_000 else { return }
+    let carrier = run.candidate.executor.carrier
     fail(policy.leftRunning(dump))
     while true {
       carrier.pointee.switchesLeft = 0

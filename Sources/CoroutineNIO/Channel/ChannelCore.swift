@@ -107,7 +107,7 @@ class ChannelCore {
 
   /// Waits for a value, or requests a read or flushes; called if there is neither a value nor an error.
   final func waitForValue() throws {
-    if host._withUnsafeGuaranteedRef({ $0.isDraining }) {
+    if host._withUnsafeGuaranteedRef({ $0.phase == .draining }) {
       if !hasOutstandingRead {
         needsRead = true
         continueLater()
@@ -123,7 +123,7 @@ class ChannelCore {
   private func continueLater() {
     if isListed { return }
     isListed = true
-    host._withUnsafeGuaranteedRef { $0.continueLater(self, coroutines.drain) }
+    host._withUnsafeGuaranteedRef { $0.continueLater(self) }
   }
 
   /// Flushes, or waits until the channel is writable; called if it is not.
@@ -283,7 +283,7 @@ class ChannelCore {
     hasOutstandingRead = false
     if readers.isEmpty { return }
     if available > 0 || failure != nil || inputHasEnded {
-      host._withUnsafeGuaranteedRef { $0.wake(readers, coroutines.drain) }
+      host._withUnsafeGuaranteedRef { $0.wake(readers) }
     } else {
       requestRead()
     }
@@ -320,6 +320,6 @@ class ChannelCore {
   }
 
   /// Runs a callback, and then the coroutines that it has woken.
-  final func inCallback(_ body: () -> Void) { coroutines.host.inCallback(coroutines.drain, body) }
+  final func inCallback(_ body: () -> Void) { coroutines.host.inCallback(body) }
 }
 #endif

@@ -39,39 +39,39 @@ struct Pumping {
 
 extension EventLoopHost {
   /// Opens the host in the loop's first call: installs the sentinel, unless the loop has refused an earlier call.
-  func open(_ drain: HostedDrain) {
+  func open() {
     let old = word.bitwiseOr(Word.open, ordering: .acquiringAndReleasing).oldValue
     guard old & Word.state == Word.fresh else { return }
-    installSentinel(drain)
+    installSentinel()
   }
 
-  private func installSentinel(_ drain: HostedDrain) {
+  private func installSentinel() {
     let sentinel = loop.scheduleTask(deadline: .distantFuture) {}
     sentinel.futureResult.whenComplete { result in
       switch result {
-      case .failure: self.close(drain)
+      case .failure: self.close()
       // Only a loop for tests runs its tasks before they are due.
-      case .success: self.installSentinel(drain)
+      case .success: self.installSentinel()
       }
     }
   }
 
   /// Called on the loop's thread, once, when the loop is about to end.
-  private func close(_ drain: HostedDrain) {
+  private func close() {
     drain.end(EventLoopError.shutdown)
     // From OPEN to CLOSING: no other thread changes the state of a loop that is open.
     word.bitwiseXor(Word.open ^ Word.closing, ordering: .acquiringAndReleasing)
-    pump(drain)
+    pump()
   }
 
-  private func pump(_ drain: HostedDrain) {
+  private func pump() {
     while true {
       if takeSubmitted() {
-        run(drain) { drain() }
+        run { $0() }
         pumping.hasRun = true
       } else if let earliest = timers.last, earliest <= loop.now {
         removeTimers(until: earliest)
-        run(drain) { drain.timerFired() }
+        run { $0.timerFired() }
         pumping.hasRun = true
       } else if !drain.hasLiveJobs {
         if word.compareExchange(
@@ -79,12 +79,12 @@ extension EventLoopHost {
           desired: Word.closed,
           ordering: .acquiringAndReleasing
         ).exchanged {
-          return finish(drain)
+          return finish()
         }
       } else if pumping.hasRun, pumping.round < Pumping.rounds, isSelectable {
         pumping.round += 1
         pumping.hasRun = false
-        return loop.execute { self.pump(drain) }
+        return loop.execute { self.pump() }
       } else {
         let delay = timers.last.map { DispatchTime.now() + .nanoseconds(Int(max(0, ($0 - loop.now).nanoseconds))) }
         _ = pumpWakeUp.wait(timeout: delay ?? .distantFuture)
@@ -93,12 +93,14 @@ extension EventLoopHost {
   }
 
   /// Ends the host: the successor makes all later drains.
-  private func finish(_ drain: HostedDrain) {
+  private func finish() {
+    // The table may have held the last reference.
+    let drain = drain
     LoopTable.remove(self)
     if let earliest = timers.last { scheduleAfterShutdown(drain, earliest - loop.now) }
   }
 
-  // MARK: After the end
+  // MARK: After the end, with the drain of a submit or of a schedule
 
   /// Called when the loop has dropped a call, on any thread.
   func wasRefused(_ drain: HostedDrain) {

@@ -33,12 +33,19 @@ import Synchronization
 //  4. A loop that was shut down drops a call silently. Then the call's object is released unused, and its deinit
 //     reports that (Call). In the state OPEN an early cancellation is enough, because the sentinel fails on the loop's
 //     thread after every call that the loop refuses.
+//  5. The host is retained by its scheduler, so it does not retain its drain, which holds the scheduler. LoopTable
+//     retains both until the state is CLOSED. Before that, the loop's thread uses the host's drain. Other threads, and
+//     all threads later, use the drain that the scheduler has passed to `submit` or `schedule`.
 //
-// Why a woken coroutine runs in the same tick. A coroutine that is woken on the loop's thread, outside a drain, runs in
-// one of two places:
-// - in a call of `execute`, which NIO runs before it waits for events again;
-// - at the end of the channel callback that has woken it. Then it requests its next read before NIO removes its
-//   interest in the descriptor, which saves two system calls a request.
+// The loop's thread is in one phase, which `during` alone changes. Phases nest, because a loop for tests may be run
+// within a callback. The phase decides who makes a drain that is submitted on the loop's thread:
+//
+//   phase        what runs                                  who makes the submitted drain
+//   idle         the loop's own work, or a coroutine that   a call of the loop
+//                has just been started immediately
+//   callback     a callback of a channel                    the end of the callback; in a pause, its timer
+//   draining     coroutines                                 a pause, or a call of a loop that polls nothing
+//   afterDrain   reads and flushes that a drain has left    the same
 //
 // Why a drain that has used up its time slice continues by a timer. Before NIO polls its descriptors, it runs all calls
 // that were executed within calls, and all due timers, until there are no more. A coroutine that is always ready would
@@ -73,19 +80,21 @@ final class EventLoopHost: CoroutineHost, @unchecked Sendable {
 
   // MARK: State of the loop's thread
 
-  /// Whether a callback of a channel runs, or the work that channels have after a drain; a submitted drain is made at
-  /// its end.
-  @exclusivity(unchecked) private var isInCallback = false
-  @exclusivity(unchecked) private(set) var isDraining = false
+  enum Phase { case idle, callback, draining, afterDrain }
+
+  @exclusivity(unchecked) private(set) var phase = Phase.idle
   /// Whether a timer will make a submitted drain: the last one has used up its time slice, or the work after it has
   /// woken coroutines.
-  @exclusivity(unchecked) private var isPausing = false
+  @exclusivity(unchecked) private(set) var isPausing = false
   /// The deadlines of the timers that the loop has, the earliest last.
   @exclusivity(unchecked) var timers: [NIODeadline] = []
   /// The channels that have something to do when the drain has ended, each retained until then.
-  @exclusivity(unchecked) private var listed: [Unmanaged<ChannelCore>] = []
+  @exclusivity(unchecked) var listed: [Unmanaged<ChannelCore>] = []
   /// The progress of the pump; see EventLoopHost+Shutdown.swift.
   @exclusivity(unchecked) var pumping = Pumping()
+  /// The owner of the drain; set before another thread has the host.
+  // Sound because LoopTable retains it until the state is CLOSED, and it is used before that only (invariant 5).
+  @exclusivity(unchecked) private var coroutines: Unmanaged<LoopCoroutines>?
 
   init(_ loop: any EventLoop) {
     self.loop = loop
@@ -103,164 +112,43 @@ final class EventLoopHost: CoroutineHost, @unchecked Sendable {
 
   var isCurrentForCoroutines: Bool { state != Word.closed && loop.inEventLoop }
 
-  // MARK: Drains
+  /// Whether the loop is a real one, which polls descriptors on its own thread.
+  var isSelectable: Bool { MultiThreadedEventLoopGroup.currentEventLoop === loop }
 
-  func submit(_ drain: HostedDrain) {
-    let old = word.bitwiseOr(Word.submitted, ordering: .acquiringAndReleasing).oldValue
-    switch old & Word.state {
-    case Word.closed: successor.async { self.drainAfterShutdown(drain) }
-    case Word.closing: pumpWakeUp.signal()
-    case Word.open where loop.inEventLoop:
-      if isInCallback { return }
-      if isDraining { drainLater(drain) } else { call(drain) }
-    default: call(drain)
-    }
+  // MARK: The drain and the phase, on the loop's thread
+
+  /// Stores the owner of the drain, once, when the scheduler has been made.
+  func attach(_ coroutines: LoopCoroutines) { self.coroutines = .passUnretained(coroutines) }
+
+  /// The drain of the scheduler, retained; not after the end.
+  var drain: HostedDrain { coroutines.unsafelyUnwrapped._withUnsafeGuaranteedRef { $0.drain } }
+
+  /// Runs coroutines: `body` makes the drain.
+  @inline(__always)
+  func draining<R>(_ body: (HostedDrain) -> R) -> R {
+    // Not the property above, which would retain the scheduler for each drain.
+    during(.draining) { coroutines.unsafelyUnwrapped._withUnsafeGuaranteedRef { body($0.drain) } }
+  }
+
+  /// Runs `body` in a phase.
+  @inline(__always)
+  func during<R>(_ inner: Phase, _ body: () -> R) -> R {
+    let outer = phase
+    phase = inner
+    defer { phase = outer }
+    return body()
   }
 
   /// Continues after a pause, in which the loop polls its descriptors.
   ///
   /// There is one such timer at a time, because a second one would be due when the drain of the first one ends.
-  private func pause(_ drain: HostedDrain) {
+  func pause() {
     if isPausing { return }
     isPausing = true
     loop.scheduleTask(in: Self.pause) {
       self.isPausing = false
-      self.drainIfSubmitted(drain)
+      self.drainIfSubmitted()
     }
   }
-
-  private func call(_ drain: HostedDrain) {
-    let call = Call(self, drain)
-    loop.execute { call.run() }
-  }
-
-  /// Whether the loop is a real one, which polls descriptors on its own thread.
-  var isSelectable: Bool { MultiThreadedEventLoopGroup.currentEventLoop === loop }
-
-  /// Makes the submitted drain, if it has not been made.
-  ///
-  /// Called by the loop.
-  func drainIfSubmitted(_ drain: HostedDrain) {
-    if state == Word.fresh { open(drain) }
-    if state != Word.closed, takeSubmitted() {
-      run(drain) { drain() }
-      pumping.hasRun = true
-    }
-  }
-
-  /// Clears the bit `submitted`; returns whether it was set, and the caller must make the drain.
-  func takeSubmitted() -> Bool {
-    word.bitwiseAnd(~Word.submitted, ordering: .acquiringAndReleasing).oldValue & Word.submitted != 0
-  }
-
-  /// Runs coroutines on the loop's thread, and then reads from and flushes the channels that they have used.
-  func run(_ drain: HostedDrain, _ body: () -> Void) {
-    isDraining = true
-    body()
-    isDraining = false
-    if !listed.isEmpty { continueListed(drain) }
-  }
-
-  private func continueListed(_ drain: HostedDrain) {
-    // A channel may call back synchronously. What that wakes runs later: if it ran here, its own reads could call back
-    // again, and so on, ever deeper.
-    isInCallback = true
-    while let channel = listed.popLast() {
-      channel._withUnsafeGuaranteedRef { $0.continueAfterDrain() }
-      channel.release()
-    }
-    isInCallback = false
-    if word.load(ordering: .acquiring) == Word.open | Word.submitted { drainLater(drain) }
-  }
-
-  /// Makes the submitted drain after the loop has polled its descriptors.
-  private func drainLater(_ drain: HostedDrain) {
-    if isSelectable { pause(drain) } else { call(drain) }
-  }
-
-  /// Runs a callback of a channel on the loop's thread, and then the coroutines that it has woken.
-  ///
-  /// If the callback is called by a coroutine, or by another callback, what it wakes is run by the drain, or at the end
-  /// of the outer callback.
-  @inline(__always)
-  func inCallback(_ drain: HostedDrain, _ body: () -> Void) {
-    if isInCallback || HostedDrain.isInside || state != Word.open { return body() }
-    isInCallback = true
-    body()
-    isInCallback = false
-    // In a pause, other channels come first.
-    if !isPausing, takeSubmitted() { run(drain) { drain() } }
-  }
-
-  /// Wakes the coroutines that wait in `waiters`: at the end of a channel's callback.
-  ///
-  /// Usually they run within this call. If the loop runs coroutines, another callback, or pauses, they run later, as in
-  /// `inCallback`.
-  func wake(_ waiters: HostedWaiters, _ drain: HostedDrain) {
-    if !isDraining, !isInCallback, !isPausing, state == Word.open {
-      isDraining = true
-      let hasRun = drain.run(waking: waiters)
-      isDraining = false
-      if hasRun {
-        if !listed.isEmpty { continueListed(drain) }
-        return
-      }
-    }
-    inCallback(drain) { waiters.wakeAll() }
-  }
-
-  /// Makes `run` call the channel's `continueAfterDrain` after the current drain.
-  ///
-  /// A coroutine that was started immediately may be outside any drain.
-  func continueLater(_ channel: ChannelCore, _ drain: HostedDrain) {
-    listed.append(.passRetained(channel))
-    if !isDraining { loop.execute { self.run(drain) {} } }
-  }
-
-  // MARK: Timers
-
-  // Cancelling a timer of NIO takes linear time. So a timer is never cancelled, and may fire without effect. A new one
-  // is scheduled only if none fires early enough.
-
-  func schedule(_ drain: HostedDrain, after delay: Duration) {
-    if state == Word.closed { return scheduleAfterShutdown(drain, TimeAmount(delay)) }
-    let deadline = loop.now + TimeAmount(delay)
-    // The scheduler computes the delay anew each time, so equal deadlines differ by small amounts.
-    if let earliest = timers.last, earliest <= deadline + .microseconds(50) { return }
-    timers.append(deadline)
-    if state == Word.open { loop.scheduleTask(deadline: deadline) { self.timerArrived(deadline, drain) } }
-  }
-
-  func unschedule() {}
-
-  private func timerArrived(_ deadline: NIODeadline, _ drain: HostedDrain) {
-    removeTimers(until: deadline)
-    if state != Word.closed { run(drain) { drain.timerFired() } }
-  }
-
-  func removeTimers(until deadline: NIODeadline) {
-    while let earliest = timers.last, earliest <= deadline { timers.removeLast() }
-  }
-}
-
-/// A call that the loop runs, or drops silently.
-private final class Call: @unchecked Sendable {
-  // Sound because only the loop's thread writes `hasRun`, before it releases the object. The thread of the last release
-  // reads it in the deinit.
-  private let host: EventLoopHost
-  private let drain: HostedDrain
-  private var hasRun = false
-
-  init(_ host: EventLoopHost, _ drain: HostedDrain) {
-    self.host = host
-    self.drain = drain
-  }
-
-  func run() {
-    hasRun = true
-    host.drainIfSubmitted(drain)
-  }
-
-  deinit { if !hasRun { host.wasRefused(drain) } }
 }
 #endif

@@ -14,6 +14,7 @@ final class LoopCoroutines: Sendable {
     host = EventLoopHost(loop)
     scheduler = HostedScheduler(host)
     drain = scheduler.drain
+    host.attach(self)
   }
 
   /// Makes this the coroutines of a loop that was shut down: every launch fails.
@@ -28,15 +29,16 @@ final class LoopCoroutines: Sendable {
   ///
   /// Called on the loop's thread.
   func openNow() {
-    if host.state == EventLoopHost.Word.fresh { host.open(drain) }
+    if host.state == EventLoopHost.Word.fresh { host.open() }
   }
 }
 
 /// The event loops that have, or had, coroutines.
 ///
-/// An entry retains its loop, so no other loop gets the address of a loop in the table. The entry is removed when the
-/// loop has been shut down. From then on the table has a weak reference, so that no later launch calls the loop: NIO
-/// reports such a call as an error of the program, and ends the process if SWIFTNIO_STRICT is set.
+/// An entry retains its loop, so no other loop gets the address of a loop in the table. It retains the coroutines, on
+/// which the host relies (EventLoopHost.swift, invariant 5). The entry is removed when the loop has been shut down, and
+/// the host is CLOSED. From then on the table has a weak reference, so that no later launch calls the loop: NIO reports
+/// such a call as an error of the program, and ends the process if SWIFTNIO_STRICT is set.
 enum LoopTable {
   private struct Ended {
     weak var loop: (any EventLoop)?
