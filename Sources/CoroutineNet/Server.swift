@@ -114,9 +114,13 @@ public enum Server {
     let accepting = outside.launch(name: "accepting") { () throws -> End in
       do {
         try co_scope { scope in
+          let workers = listeners.count > 1 ? CoroutineWorker.ofCaller : []
           for (index, listener) in listeners.enumerated() {
-            _ = scope.launch(name: "accept", onWorker: listeners.count > 1 ? index : nil) {
-              try service.accept(listener, into: handlers)
+            let accept = { @Sendable in try service.accept(listener, into: handlers) }
+            if workers.isEmpty {
+              scope.launch(name: "accept", accept)
+            } else {
+              scope.launch(on: workers[index % workers.count], name: "accept", accept)
             }
           }
           try co_await(co_stopping)
@@ -134,7 +138,7 @@ public enum Server {
   private static func bind(_ address: SocketAddress, _ options: Options) throws -> [Listener] {
     let first = try Listener.bind(address, options: options.listener)
     guard options.listener.reusePort, first.address.port != nil else { return [first] }
-    let others = try (1..<max(1, CoroutineWorkers.ofCaller)).map { _ in
+    let others = try (1..<max(1, CoroutineWorker.ofCaller.count)).map { _ in
       try Listener.bind(first.address, options: options.listener)
     }
     return [first] + others

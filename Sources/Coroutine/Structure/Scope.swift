@@ -1,4 +1,3 @@
-public import Dispatch
 import Synchronization
 
 // Structured concurrency: the children of a scope end before the scope does.
@@ -60,33 +59,9 @@ public final class Scope: @unchecked Sendable {
   /// The error that a cancelled scope throws in its body.
   var cancellationError: any Error { lock.withLock { reason } ?? CancellationError() }
 
-  /// Launches a child, as ``co_launch(on:name:stack:start:file:line:_:)-(DispatchQueue?,_,_,_,_,_,_)`` does.
-  ///
-  /// In a cancelled scope, the child's body never runs. If the scope ends before the child's queue has come to the
-  /// child, the coroutine of the scope releases the captures of the body. Does not suspend. Traps if the scope has
-  /// ended.
-  @inlinable @discardableResult
-  public func launch<Success: Sendable>(
-    on queue: DispatchQueue? = nil,
-    name: String? = nil,
-    stack: StackSize = .standard,
-    file: StaticString = #fileID,
-    line: UInt = #line,
-    _ body: sending @escaping () throws -> Success
-  ) -> Job<Success> {
-    let job = Job(
-      scheduler: Launch.scheduler(for: queue),
-      name: name,
-      stack: stack,
-      launchSite: LaunchSite(file: file, line: line),
-      body: body
-    )
-    launch(job, on: queue)
-    return job
-  }
-
+  /// Launches a child that was made for this scope; `anchor` is its scheduler's, if the caller has it.
   @usableFromInline
-  func launch(_ job: AnyJob, on queue: DispatchQueue?) {
+  func launch(_ job: AnyJob, holding anchor: Anchor?) {
     let child = ScopeChild(self, job)
     // From here on a cancellation by a sibling only sets the flag: the launch below starts the child.
     job.markEnqueued()
@@ -100,7 +75,7 @@ public final class Scope: @unchecked Sendable {
     // A sibling's cancellation may have dropped the child by now.
     if !job.completion.add(child, observes: false) { child.fire() }
     if isSignalled { job.cancel(reason ?? CancellationError()) }
-    job.launch(.queued, on: queue)
+    job.launch(.queued, holding: anchor)
   }
 
   /// Cancels every child, and the waits of the body.
