@@ -56,6 +56,9 @@ public final class Scope: @unchecked Sendable {
     self.frame = frame
   }
 
+  /// Whether the scope is cancelled; read by the owner, or under the lock.
+  var isSignalled: Bool { frame.pointee.isSignalled.load(ordering: .relaxed) }
+
   /// The error that a cancelled scope throws in its body.
   var cancellationError: any Error { lock.withLock { reason } ?? CancellationError() }
 
@@ -69,8 +72,7 @@ public final class Scope: @unchecked Sendable {
     lock.lock()
     if hasEnded { misuse("a scope was used after its co_scope or co_supervise had returned") }
     link(child)
-    let isSignalled = frame.pointee.isSignalled.load(ordering: .relaxed)
-    let reason = self.reason
+    let (isSignalled, reason) = (isSignalled, self.reason)
     lock.unlock()
     // A sibling's cancellation may have dropped the child by now.
     if !job.completion.add(child, observes: false) { child.fire() }
@@ -148,7 +150,7 @@ public final class Scope: @unchecked Sendable {
   /// Cancels the children, once: only the first signal counts.
   private func signal(_ reason: (any Error)?, interruptsOwner: Bool = true) {
     lock.lock()
-    guard !hasEnded, !frame.pointee.isSignalled.load(ordering: .relaxed) else { return lock.unlock() }
+    guard !hasEnded, !isSignalled else { return lock.unlock() }
     self.reason = reason
     frame.pointee.isSignalled.store(true, ordering: .releasing)
     if !hasLeftFrame { _ = owner.pointee.flags.bitwiseOr(JobFlags.signalled, ordering: .acquiringAndReleasing) }
