@@ -1,5 +1,6 @@
 internal import CCoroutine
 public import Dispatch
+import Synchronization
 
 // What coroutines are launched on, and move to.
 //
