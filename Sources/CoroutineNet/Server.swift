@@ -1,4 +1,4 @@
-public import Coroutine
+@_spi(Hosting) public import Coroutine
 
 /// A structured server: it accepts connections, and runs a coroutine for each of them.
 public enum Server {
@@ -41,8 +41,9 @@ public enum Server {
   ///   beside its stack may be damaged.
   ///
   /// When the coroutine is cancelled or told to finish (`co_stopping`), or the deadline of a `co_timeout(_:_:)` passes,
-  /// the server stops accepting and closes its listeners. Handlers may continue for ``Options/drain``. Those that have
-  /// not ended by then are cancelled. The function returns, without an error, when the last handler has ended.
+  /// the server stops accepting and closes its listeners. It tells the handlers to finish: `co_isStopping` becomes true
+  /// in their coroutines, and `co_stopping` is settled. They may continue for ``Options/drain``. Those that have not
+  /// ended by then are cancelled. The function returns, without an error, when the last handler has ended.
   ///
   /// A cancellation that comes after a stop cancels the handlers at once: the second signal in a program of `co_main`,
   /// or the end of the time of `Scope.stop(within:)`.
@@ -67,74 +68,36 @@ public enum Server {
     defer { for listener in listeners { listener.close() } }
     onListening?(listeners[0].address)
     let service = Service(options, handle)
-    var failure: (any Error)?
-    do {
-      try co_scope { outside in
-        // Children of a scope inside the shield are not cancelled with this coroutine; those of the scope outside are,
-        // also while this coroutine waits in the shield.
-        try co_shield {
-          try co_scope(failures: .isolated) { handlers in
-            let end = accept(listeners, into: handlers, of: service, outside)
-            for listener in listeners { listener.close() }
-            if case .failed(let error) = end { failure = error }
-            // The cancellation that ends the accepting does not end the drain as well, unless the server has been told
-            // to stop.
-            if case .cancelled = end, !co_isStopping {
-              service.waitForHandlers()
-            } else {
-              // In a scope that is cancelled the child does not run, and ends at once.
-              _ = try? outside.launch(name: "drain") { service.waitForHandlers() }.join()
-            }
-            service.cancel(handlers)
-          }
-        }
-      }
-    } catch {
-      if !co_isCancelled { throw error }
+    try Scope.serve(draining: options.drain, until: service.waitForConnections) { handlers, outside in
+      defer { for listener in listeners { listener.close() } }
+      try outside.launch(name: "accepting") { try accept(listeners, into: handlers, of: service) }.join()
     }
-    if let failure { throw failure }
-  }
-
-  private enum End: Sendable {
-    case stopped
-    case cancelled
-    case failed(any Error)
   }
 
   /// Accepts until the server is stopped or cancelled, or until a listener fails.
   ///
   /// Each of these cancels all acceptors, also those that wait for the end of a connection because the server is at its
   /// limit. It returns when they have ended.
-  private static func accept(
-    _ listeners: [Listener],
-    into handlers: Scope,
-    of service: Service,
-    _ outside: Scope
-  ) -> End {
-    let accepting = outside.launch(name: "accepting") { () throws -> End in
-      do {
-        try co_scope { scope in
-          for (index, listener) in listeners.enumerated() {
-            _ = scope.launch(name: "accept", onWorker: listeners.count > 1 ? index : nil) {
-              try service.accept(listener, into: handlers)
-            }
-          }
-          try co_await(co_stopping)
-          scope.cancel()
+  private static func accept(_ listeners: [Listener], into handlers: Scope, of service: Service) throws {
+    try co_scope { scope in
+      let workers = listeners.count > 1 ? CoroutineWorker.ofCaller : []
+      for (index, listener) in listeners.enumerated() {
+        let accept = { @Sendable in try service.accept(listener, into: handlers) }
+        if workers.isEmpty {
+          scope.launch(name: "accept", accept)
+        } else {
+          scope.launch(on: workers[index % workers.count], name: "accept", accept)
         }
-        return .stopped
-      } catch {
-        return co_isCancelled ? .cancelled : .failed(error)
       }
+      try co_await(co_stopping)
+      scope.cancel()
     }
-    // It throws if it was cancelled before it began.
-    return (try? accepting.join()) ?? .cancelled
   }
 
   private static func bind(_ address: SocketAddress, _ options: Options) throws -> [Listener] {
     let first = try Listener.bind(address, options: options.listener)
     guard options.listener.reusePort, first.address.port != nil else { return [first] }
-    let others = try (1..<max(1, CoroutineWorkers.ofCaller)).map { _ in
+    let others = try (1..<max(1, CoroutineWorker.ofCaller.count)).map { _ in
       try Listener.bind(first.address, options: options.listener)
     }
     return [first] + others

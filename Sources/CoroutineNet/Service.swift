@@ -1,6 +1,5 @@
 import Coroutine
 import Glibc
-import Synchronization
 
 /// The state that the coroutines of one server share.
 ///
@@ -14,7 +13,6 @@ final class Service: Sendable {
   private let permits: FairSemaphore
   /// The connections that have not ended.
   private let live = WaitGroup()
-  private let isDraining = Atomic<Bool>(false)
 
   init(_ options: Server.Options, _ handle: @escaping @Sendable (Connection) throws -> Void) {
     self.options = options
@@ -79,21 +77,15 @@ final class Service: Sendable {
         try handle(connection)
       } catch {
         // The server's own cancellation is no error of the connection.
-        if error is CancellationError, isDraining.load(ordering: .relaxed) { return }
+        if error is CancellationError, co_isCancelled { return }
         guard let onError = options.onError else { throw error }
         onError(error, connection.remoteAddress)
       }
     }
   }
 
-  /// Suspends until the handlers have ended, for `drain` at most, or until the coroutine is cancelled.
-  func waitForHandlers() { try? co_timeout(options.drain) { try live.wait() } }
-
-  /// Cancels the handlers that have not ended.
-  func cancel(_ handlers: Scope) {
-    isDraining.store(true, ordering: .relaxed)
-    handlers.cancel()
-  }
+  /// Suspends until no connection is left.
+  func waitForConnections() throws { try live.wait() }
 
   /// Whether an error means a shortage that may end by itself: of descriptors, memory or buffers.
   private static func isShortage(_ code: Int32) -> Bool {

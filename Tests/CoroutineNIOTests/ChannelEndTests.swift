@@ -54,7 +54,7 @@ struct ChannelEndTests {
       try channel.pipeline.syncOperations.addHandler(half)
       let connection = try Bytes(wrapping: channel)
       try channel.connect(to: SocketAddress(ipAddress: "127.0.0.1", port: 1)).wait()
-      let job = channel.eventLoop.co_launch {
+      let job = co_launch(on: channel.eventLoop) {
         try connection.write(ByteBuffer(string: "a"))
         try connection.finish()
         let write = outcome { try connection.write(ByteBuffer(string: "b")) }

@@ -81,7 +81,7 @@ struct ChannelErrorTests {
       try channel.pipeline.syncOperations.addHandler(Failing())
       let connection = try Bytes(wrapping: channel)
       try channel.connect(to: SocketAddress(ipAddress: "127.0.0.1", port: 1)).wait()
-      let job = channel.eventLoop.co_launch {
+      let job = co_launch(on: channel.eventLoop) {
         try connection.write(ByteBuffer(string: "a"))
         try connection.write(ByteBuffer(string: "b"))
         try co_delay(.seconds(1))
@@ -116,7 +116,7 @@ struct ChannelErrorTests {
       try channel.pipeline.syncOperations.addHandler(Refusing())
       let connection = try Bytes(wrapping: channel)
       try channel.connect(to: SocketAddress(ipAddress: "127.0.0.1", port: 1)).wait()
-      let job = channel.eventLoop.co_launch {
+      let job = co_launch(on: channel.eventLoop) {
         try connection.write(ByteBuffer(string: "a"))
         let refused = outcome { try connection.write(ByteBuffer(string: "refused")) }
         try connection.write(ByteBuffer(string: "b"))

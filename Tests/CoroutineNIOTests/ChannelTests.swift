@@ -136,7 +136,7 @@ struct ChannelTests {
   @Test func `a coroutine that was started at once requests a read, and flushes, outside a drain`() async throws {
     try await onEmbedded { embedded in
       let connection = embedded.connection
-      let job = embedded.channel.eventLoop.co_launch(start: .immediate) {
+      let job = co_launch(on: embedded.channel.eventLoop, start: .immediate) {
         try connection.write(ByteBuffer(string: "a"))
         return try connection.read()?.text ?? "end"
       }
@@ -145,7 +145,7 @@ struct ChannelTests {
       try embedded.receive("b")
       #expect(embedded.result(of: job) == "b")
       let pause = Gate()
-      let writer = embedded.channel.eventLoop.co_launch(start: .immediate) {
+      let writer = co_launch(on: embedded.channel.eventLoop, start: .immediate) {
         try connection.write(ByteBuffer(string: "c"))
         try pause.pass()
       }
@@ -175,7 +175,7 @@ struct ChannelTests {
       try channel.pipeline.syncOperations.addHandler(Source())
       let connection = try Bytes(wrapping: channel)
       try channel.connect(to: SocketAddress(ipAddress: "127.0.0.1", port: 1)).wait()
-      let job = channel.eventLoop.co_launch {
+      let job = co_launch(on: channel.eventLoop) {
         // Each read calls back on the stack of the loop's thread, which would not take so many frames.
         for number in 1...100_000 where try connection.read()?.text != "\(number)" { return number }
         return 0
@@ -191,7 +191,7 @@ struct ChannelTests {
     try await onEmbedded { embedded in
       let job = embedded.launch { connection in
         let loop = connection.channel.eventLoop
-        let read = loop.co_launch { try connection.read()?.text }
+        let read = co_launch(on: loop) { try connection.read()?.text }
         try co_yield()
         // The reader waits by now, and the drain has not ended.
         read.cancel()

@@ -50,7 +50,7 @@ struct ElsewhereTests {
       #expect(onQueue == "far, the end")
       for loop in loops {
         let onLoop = try lend(group, server.address) { connection in
-          try loop.co_launch { try talk(connection) }.join()
+          try co_launch(on: loop) { try talk(connection) }.join()
         }
         #expect(onLoop == "far, the end")
       }

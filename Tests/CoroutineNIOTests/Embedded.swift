@@ -41,7 +41,7 @@ struct Embedded {
 
   func launch<Output: Sendable>(_ body: @escaping @Sendable (Bytes) throws -> Output) -> Job<Output> {
     let connection = connection
-    let job = channel.eventLoop.co_launch { try body(connection) }
+    let job = co_launch(on: channel.eventLoop) { try body(connection) }
     channel.embeddedEventLoop.run()
     return job
   }

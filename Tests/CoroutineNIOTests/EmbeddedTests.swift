@@ -12,9 +12,9 @@ struct EmbeddedTests {
     try await onOwnThread {
       let loop = EmbeddedEventLoop()
       let never = Channel<Int>()
-      let delay = loop.co_launch { try co_delay(.seconds(5)) }
-      let timeout = loop.co_launch { try co_timeout(.seconds(7)) { try never.receive() } }
-      let select = loop.co_launch {
+      let delay = co_launch(on: loop) { try co_delay(.seconds(5)) }
+      let timeout = co_launch(on: loop) { try co_timeout(.seconds(7)) { try never.receive() } }
+      let select = co_launch(on: loop) {
         try co_select {
           never.onReceive { _ in "a value" }
           SelectCase.onTimeout(.seconds(9)) { "late" }
@@ -32,7 +32,7 @@ struct EmbeddedTests {
       #expect(try select.blockingWait() == "late")
       // Each delay begins at the time at which the one before has ended, also within one step.
       let ticks = Locked(0)
-      let ticker = loop.co_launch {
+      let ticker = co_launch(on: loop) {
         while true {
           try co_delay(.seconds(60))
           ticks.withLock { $0 += 1 }
@@ -49,7 +49,7 @@ struct EmbeddedTests {
   @Test func `real time alone ends no delay of such a loop`() async throws {
     try await onOwnThread {
       let loop = EmbeddedEventLoop()
-      let delay = loop.co_launch { try co_delay(.nanoseconds(1)) }
+      let delay = co_launch(on: loop) { try co_delay(.nanoseconds(1)) }
       loop.run()
       let start = DispatchTime.now()
       while DispatchTime.now() < start + .milliseconds(1) {}
@@ -63,7 +63,7 @@ struct EmbeddedTests {
 
   @Test func `delays follow the time of a NIOAsyncTestingEventLoop`() async throws {
     let loop = NIOAsyncTestingEventLoop()
-    let delay = loop.co_launch { try co_delay(.seconds(5)) }
+    let delay = co_launch(on: loop) { try co_delay(.seconds(5)) }
     await loop.run()
     await loop.advanceTime(by: .seconds(4))
     #expect(!delay.isFinished)

@@ -72,7 +72,7 @@ struct FinishTests {
 
   @Test func `finish closes the output when everything is written, and not before`() async throws {
     try await Self.onSlow { channel, slow, connection in
-      let job = channel.eventLoop.co_launch {
+      let job = co_launch(on: channel.eventLoop) {
         try connection.write(ByteBuffer(string: "a"))
         try connection.finish()
       }
@@ -90,7 +90,7 @@ struct FinishTests {
 
   @Test func `a finish that is cancelled closes the output when everything is written`() async throws {
     try await Self.onSlow { channel, slow, connection in
-      let job = channel.eventLoop.co_launch {
+      let job = co_launch(on: channel.eventLoop) {
         try connection.write(ByteBuffer(string: "a"))
         try connection.finish()
       }
@@ -106,7 +106,7 @@ struct FinishTests {
 
   @Test func `an error that fails the writes and the end of the output is thrown once`() async throws {
     try await Self.onSlow { channel, slow, connection in
-      let job = channel.eventLoop.co_launch {
+      let job = co_launch(on: channel.eventLoop) {
         try connection.write(ByteBuffer(string: "a"))
         let first = outcome { try connection.finish() }
         return "\(first) \(outcome { try connection.read()?.text ?? "end" })"
@@ -162,7 +162,7 @@ struct FinishTests {
   @Test func `a write that fails while an earlier error waits is not lost`() async throws {
     try await Self.onSlow { channel, slow, connection in
       channel.pipeline.fireErrorCaught(Oops())
-      let job = channel.eventLoop.co_launch {
+      let job = co_launch(on: channel.eventLoop) {
         try connection.write(ByteBuffer(string: "a"))
         slow.endWrites(with: ChannelError.eof)
         return outcome { try connection.write(ByteBuffer(string: "b")) }

@@ -34,8 +34,8 @@ struct FutureTests {
     try await onWorker { group in
       let loop = group.next()
       let promise = loop.makePromise(of: Int.self)
-      let job = loop.co_launch { try co_await(promise.futureResult) }
-      try loop.co_launch {}.join()
+      let job = co_launch(on: loop) { try co_await(promise.futureResult) }
+      try co_launch(on: loop) {}.join()
       job.cancel()
       #expect(throws: CancellationError.self) { try job.join() }
       promise.succeed(1)
@@ -80,8 +80,8 @@ struct FutureTests {
       let loop = group.next()
       let hasRun = Locked(false)
       let scheduled = loop.scheduleTask(in: .hours(1)) { hasRun.withLock { $0 = true } }
-      let job = loop.co_launch { try co_await(scheduled) }
-      try loop.co_launch {}.join()
+      let job = co_launch(on: loop) { try co_await(scheduled) }
+      try co_launch(on: loop) {}.join()
       job.cancel()
       #expect(throws: CancellationError.self) { try job.join() }
       #expect(throws: EventLoopError.cancelled) { try co_await(scheduled.futureResult) }
@@ -99,8 +99,8 @@ struct FutureTests {
       #expect(throws: EventLoopError.cancelled) { try co_await(loser.futureResult) }
 
       let cancelled = loop.scheduleTask(in: .hours(1)) { 1 }
-      let waiters = [loop.co_launch { try co_await(cancelled) }, co_launch { try co_await(cancelled.awaitable) }]
-      try loop.co_launch {}.join()
+      let waiters = [co_launch(on: loop) { try co_await(cancelled) }, co_launch { try co_await(cancelled.awaitable) }]
+      try co_launch(on: loop) {}.join()
       cancelled.cancel()
       for waiter in waiters { #expect(throws: EventLoopError.cancelled) { try waiter.join() } }
     }

@@ -13,7 +13,7 @@ struct LoopTests {
       let (loop, other) = (group.next(), group.next())
       #expect(loop !== other)
       let channel = Coroutine.Channel<Int>(1)
-      let job = loop.co_launch(name: "on the loop") {
+      let job = co_launch(on: loop, name: "on the loop") {
         var seen: [Bool] = [loop.inEventLoop]
         seen.append(try channel.receive() == 1 && loop.inEventLoop)
         try co_delay(.milliseconds(1))
@@ -28,7 +28,7 @@ struct LoopTests {
         seen.append(try co_blocking { !loop.inEventLoop } && loop.inEventLoop)
         return seen
       }
-      other.co_launch { try channel.send(1) }
+      co_launch(on: other) { try channel.send(1) }
       let seen = try await job.value
       #expect(seen == Array(repeating: true, count: 6))
       #expect(job.name == "on the loop")
@@ -40,7 +40,7 @@ struct LoopTests {
       let loop = group.next()
       let order = Locked<[Int]>([])
       let jobs = (0..<200).map { index in
-        loop.co_launch { order.withLock { $0.append(index) } }
+        co_launch(on: loop) { order.withLock { $0.append(index) } }
       }
       for job in jobs { try await job.value }
       #expect(order.current == Array(0..<200))
@@ -67,7 +67,7 @@ struct LoopTests {
       let loop = group.next()
       return try await Task(executorPreference: loop.coroutineExecutor) {
         let places = Locked([loop.inEventLoop])
-        let job = loop.co_launch(start: .immediate) {
+        let job = co_launch(on: loop, start: .immediate) {
           places.withLock { $0.append(loop.inEventLoop) }
           try co_delay(.milliseconds(1))
           try co_await { places.withLock { $0.append(loop.inEventLoop) } }
@@ -83,9 +83,32 @@ struct LoopTests {
   @Test func `an immediate start on another thread is a queued one`() async throws {
     let isOnLoop = try await onWorker { group in
       let loop = group.next()
-      return try loop.co_launch(start: .immediate) { loop.inEventLoop }.join()
+      return try co_launch(on: loop, start: .immediate) { loop.inEventLoop }.join()
     }
     #expect(isOnLoop)
+  }
+
+  @Test func `a coroutine of the workers moves to a loop and from there to another one`() async throws {
+    let seen = try await onWorker(loops: 2) { group in
+      let (first, second) = (group.next(), group.next())
+      var seen: [Bool] = []
+      for loop in [first, second, second] {
+        try co_switch(to: loop)
+        seen.append(loop.inEventLoop)
+      }
+      try co_switch(to: WorkerPoolExecutor.shared)
+      return seen + [!first.inEventLoop && !second.inEventLoop]
+    }
+    #expect(seen == [true, true, true, true])
+  }
+
+  @Test func `a coroutine that moves to a loop that was shut down is cancelled with the loop's error`() async throws {
+    let loop = try await withLoops { $0.next() }
+    let seen = try await co_launch {
+      let seen = outcome { try co_switch(to: loop) }
+      return "\(seen) \(co_isCancelled)"
+    }.value
+    #expect(seen == "shutdown true")
   }
 
   /// Counts the ticks of a loop.
@@ -98,7 +121,7 @@ struct LoopTests {
     let ticks = Ticks()
     let group = MultiThreadedEventLoopGroup(numberOfThreads: 1, metricsDelegate: ticks)
     let loop = group.next()
-    let rounds = try await loop.co_launch {
+    let rounds = try await co_launch(on: loop) {
       var inSameTick = 0
       for _ in 0..<100 {
         let promise = loop.makePromise(of: Int.self)
@@ -116,7 +139,7 @@ struct LoopTests {
       let loop = group.next()
       let server = try Running(group, echo)
       let isOver = Locked(false)
-      let busy = loop.co_launch {
+      let busy = co_launch(on: loop) {
         while !isOver.current { try co_yield() }
       }
       // On the same loop, since there is only one.
@@ -167,7 +190,7 @@ struct LoopTests {
         for _ in 0..<4 {
           tasks.addTask {
             for _ in 0..<rounds {
-              try await group.next().co_launch { count.withLock { $0 += 1 } }.value
+              try await co_launch(on: group.next()) { count.withLock { $0 += 1 } }.value
             }
           }
         }
@@ -181,7 +204,7 @@ struct LoopTests {
     try await withLoops { group in
       let loop = group.next()
       let gate = Gate()
-      let job = loop.co_launch { try gate.pass() }
+      let job = co_launch(on: loop) { try gate.pass() }
       let refused = try await loop.submit { outcome { try job.blockingWait() } }.get()
       #expect(refused.contains("could never end"), "\(refused)")
       gate.open()

@@ -23,7 +23,7 @@ struct MemoryTests {
       try await onWorker { group in
         let peer = try Peer(group)
         let (permits, sizes) = (Coroutine.Channel<Void>(0), Coroutine.Channel<Int>(0))
-        let reader = peer.connection.channel.eventLoop.co_launch {
+        let reader = co_launch(on: peer.connection.channel.eventLoop) {
           while try permits.receive() != nil {
             guard let bytes = try peer.connection.read() else { break }
             try sizes.send(bytes.readableBytes)
@@ -54,7 +54,7 @@ struct MemoryTests {
         let peer = try Peer(group)
         let loop = peer.connection.channel.eventLoop
         let written = Locked(0)
-        let writer = loop.co_launch {
+        let writer = co_launch(on: loop) {
           let bytes = ByteBuffer(repeating: 1, count: Self.part)
           while written.current < Self.total {
             try peer.connection.write(bytes)
@@ -122,7 +122,7 @@ private struct Peer: Sendable {
   func end() throws {
     close(descriptor)
     let connection = connection
-    try connection.channel.eventLoop.co_launch { try connection.close() }.join()
+    try co_launch(on: connection.channel.eventLoop) { try connection.close() }.join()
   }
 }
 

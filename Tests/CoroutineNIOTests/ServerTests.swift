@@ -173,6 +173,49 @@ struct ServerTests {
     }
   }
 
+  @Test func `a cancellation after a stop ends the drain at once`() async throws {
+    try await onWorker { group in
+      let isTold = Gate()
+      let errors = Locked(0)
+      let (server, client) = try co_supervise { scope in
+        let target = try loopback()
+        let bound = Promise<SocketAddress>()
+        let server = scope.launch {
+          try ServerBootstrap(group: group).serve(
+            to: target,
+            drain: .seconds(3_600),
+            onListening: { bound.fulfill($0.localAddress!) },
+            onError: { _, _ in errors.withLock { $0 += 1 } },
+            configure: { _ in }
+          ) { (connection: Bytes) in
+            try connection.write(ByteBuffer(string: "served"))
+            try co_await(co_stopping)
+            isTold.open()
+            _ = try connection.read()
+          }
+        }
+        let address = try co_await(bound)
+        let isServed = Gate()
+        let client = co_launch {
+          try connect(group, address) { connection in
+            _ = try connection.read()
+            isServed.open()
+            return try connection.read()?.text ?? "end"
+          }
+        }
+        try isServed.pass()
+        scope.stop(within: .seconds(3_600))
+        try isTold.pass()
+        scope.cancel()
+        return (server, client)
+      }
+      try server.join()
+      #expect(try client.join() == "end")
+      // The server's own cancellation is no error of a connection.
+      #expect(errors.current == 0)
+    }
+  }
+
   @Test func `errors of handlers and of configure are told, and end neither the server nor other connections`()
     async throws
   {

@@ -14,7 +14,7 @@ struct ShutdownTests {
     let loop = group.next()
     let cleaned = Locked<[String]>([])
     let jobs = (0..<10).map { index in
-      loop.co_launch {
+      co_launch(on: loop) {
         defer { cleaned.withLock { $0.append("\(index)") } }
         do {
           try Gate().pass()
@@ -43,7 +43,7 @@ struct ShutdownTests {
   @Test func `a coroutine that starts at once is cancelled, although it is all that the loop has run`() async throws {
     let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
     let loop = group.next()
-    let job = try await loop.submit { loop.co_launch(start: .immediate) { try Gate().pass() } }.get()
+    let job = try await loop.submit { co_launch(on: loop, start: .immediate) { try Gate().pass() } }.get()
     #expect(!job.isFinished)
     try await group.shutdownGracefully()
     #expect(job.isFinished)
@@ -53,18 +53,18 @@ struct ShutdownTests {
   @Test func `a launch on a loop that is shut down fails, and the body never runs`() async throws {
     let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
     let used = group.next()
-    try await used.co_launch {}.value
+    try await co_launch(on: used) {}.value
     try await group.shutdownGracefully()
     let hasRun = Locked(false)
     for _ in 0..<3 {
-      let job = used.co_launch { hasRun.withLock { $0 = true } }
+      let job = co_launch(on: used) { hasRun.withLock { $0 = true } }
       await #expect(throws: EventLoopError.shutdown) { try await job.value }
     }
 
     let second = MultiThreadedEventLoopGroup(numberOfThreads: 1)
     let unused = second.next()
     try await second.shutdownGracefully()
-    let job = unused.co_launch { hasRun.withLock { $0 = true } }
+    let job = co_launch(on: unused) { hasRun.withLock { $0 = true } }
     await #expect(throws: EventLoopError.shutdown) { try await job.value }
     #expect(!hasRun.current)
   }
@@ -75,10 +75,10 @@ struct ShutdownTests {
       setenv("SWIFTNIO_STRICT", "1", 1)
       let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
       let loop = group.next()
-      try await loop.co_launch {}.value
+      try await co_launch(on: loop) {}.value
       try await group.shutdownGracefully()
       for _ in 0..<3 {
-        do { try await loop.co_launch {}.value } catch EventLoopError.shutdown { continue }
+        do { try await co_launch(on: loop) {}.value } catch EventLoopError.shutdown { continue }
         exit(1)
       }
     }
@@ -132,7 +132,7 @@ struct ShutdownTests {
     let handled = Promise<Int>()
     // The handler is bound to the loop, by the coroutine that attaches it; the promise's deadline is the loop's timer.
     let never = Promise<Int>()
-    let delayed = try await loop.co_launch {
+    let delayed = try await co_launch(on: loop) {
       _ = late.then { (value: Int) -> Void in handled.fulfill(value) }
       return never.timeout(.milliseconds(30))
     }.value
@@ -148,7 +148,7 @@ struct ShutdownTests {
     let loop = group.next()
     let queue = DispatchQueue(label: "elsewhere")
     let (isThere, mayEnd) = (Gate(), Gate())
-    let job = loop.co_launch {
+    let job = co_launch(on: loop) {
       try co_switch(to: queue)
       isThere.open()
       try mayEnd.pass()
@@ -207,7 +207,7 @@ struct ShutdownTests {
       let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
       let loop = group.next()
       // Every other round begins on a loop that has coroutines already.
-      if round % 2 == 0 { try await loop.co_launch {}.value }
+      if round % 2 == 0 { try await co_launch(on: loop) {}.value }
       let down = Promise<Void>()
       let delay = round % 50
       DispatchQueue.global().async {
@@ -233,7 +233,7 @@ struct ShutdownTests {
   }
 
   private func launch(_ work: Work, on loop: any EventLoop, _ index: Int) -> Job<Int> {
-    loop.co_launch {
+    co_launch(on: loop) {
       switch work {
       case .launches:
         return index

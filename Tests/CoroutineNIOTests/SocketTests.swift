@@ -21,7 +21,7 @@ struct SocketTests {
             let sent = ByteBuffer(bytes: (0..<size).map { UInt8(truncatingIfNeeded: $0 &* 7 &+ index) })
             let received = try connect(group, address, halfClosure: true) { connection in
               let loop = connection.channel.eventLoop
-              let writer = loop.co_launch {
+              let writer = co_launch(on: loop) {
                 for part in stride(from: 0, to: size, by: 777) {
                   try connection.write(sent.getSlice(at: part, length: min(777, size - part))!)
                 }

@@ -86,7 +86,7 @@ func onLoop<Output: Sendable>(
 ) async throws -> Output {
   try await withLoops { group in
     let loop = group.next()
-    return try await loop.co_launch { try body(loop) }.value
+    return try await co_launch(on: loop) { try body(loop) }.value
   }
 }
 

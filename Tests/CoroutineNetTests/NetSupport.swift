@@ -22,7 +22,7 @@ func onOwnWorkers<Output: Sendable>(_ body: @escaping @Sendable () throws -> Out
     launchSite: LaunchSite(file: #fileID, line: #line),
     body: body
   )
-  job.launch(.queued, on: nil)
+  job.launch(.queued, holding: nil)
   return try await job.value
 }
 

@@ -88,6 +88,30 @@ struct ServerEndTests {
     }
   }
 
+  @Test func `handlers of a cancelled server are told to finish`() throws {
+    for seed in 0..<20 as Range<UInt64> {
+      let world = World(seed: seed)
+      try world.run {
+        let server = co_launch {
+          try Server.run(Self.address) { connection in
+            #expect(!co_isStopping)
+            try co_await(co_stopping)
+            #expect(co_isStopping && !co_isCancelled)
+            try connection.write([1])
+          }
+        }
+        try world.settle()
+        let client = try Connection.connect(to: Self.address)
+        try world.settle()
+        let start = world.now
+        server.cancel()
+        #expect(try client.readAll() == [1], "seed \(seed)")
+        try server.join()
+        #expect(world.now == start, "seed \(seed)")
+      }
+    }
+  }
+
   @Test func `a cancellation after a stop ends the drain at once`() throws {
     for seed in 0..<20 as Range<UInt64> {
       let byStop = try timeToEnd(seed, drain: .seconds(1_000)) { scope, _ in scope.stop(within: .seconds(5)) }

@@ -10,6 +10,7 @@ func isRefused() -> Bool {
   let attempts: [() throws -> Void] = [
     { try co_launch {}.blockingWait() },
     { try co_launch(on: DispatchQueue(label: "child")) {}.blockingWait() },
+    { try co_launch(on: WorkerPoolExecutor.shared) {}.blockingWait() },
     { try co_launch(start: .immediate) {}.blockingWait() },
     { try co_launch(start: .lazy) {}.blockingWait() },
     { try co_delay(.milliseconds(1)) },
@@ -65,6 +66,7 @@ let notUses = [
 let firstUses = [
   Step("launch") { try co_launch { 1 }.blockingWait() == 1 },
   Step("launch on a queue") { try co_launch(on: DispatchQueue(label: "parent")) { 1 }.blockingWait() == 1 },
+  Step("launch on the workers") { try co_launch(on: WorkerPoolExecutor.shared) { 1 }.blockingWait() == 1 },
   Step("launch at once") { try co_launch(start: .immediate) { 1 }.blockingWait() == 1 },
   Step("launch later") {
     co_launch(start: .lazy) {}

@@ -35,7 +35,7 @@ enum RouteCoroutine {
   ) async throws -> Output {
     let job =
       if let loop {
-        loop.co_launch(name: name, start: .immediate, body)
+        co_launch(on: loop, name: name, start: .immediate, body)
       } else {
         co_launch(name: name, start: .immediate, body)
       }

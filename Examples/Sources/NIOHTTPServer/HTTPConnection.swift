@@ -186,7 +186,9 @@ final class HTTPConnection {
   /// Ends the output when the client has taken what was written.
   private func endOutput() throws {
     // In a coroutine of its own, because a wait that continues after a deadline must not end `finish`.
-    let ending = channel.channel.eventLoop.co_launch(name: "ending the output") { [channel] in try channel.finish() }
+    let ending = co_launch(on: channel.channel.eventLoop, name: "ending the output") { [channel] in
+      try channel.finish()
+    }
     defer { ending.cancel() }
     try whileClientTakes { try ending.join() }
   }

@@ -64,14 +64,14 @@ public func co_actor<Message: Sendable>(
 extension ActorLife {
   /// Launches the job that runs this actor.
   final func start(on queue: DispatchQueue?, name: String?, _ launchSite: LaunchSite) {
-    makeJob(on: queue, name, launchSite).launch(.queued, on: queue)
+    makeJob(on: queue, name, launchSite).launch(.queued, holding: queue)
   }
 
   /// Creates the job that will run this actor.
   ///
   /// From here on the actor can be cancelled; ``begin()`` starts the job.
   final func prepare(on queue: DispatchQueue?, name: String?, _ launchSite: LaunchSite) {
-    makeJob(on: queue, name, launchSite).launch(.lazy, on: queue)
+    makeJob(on: queue, name, launchSite).launch(.lazy, holding: queue)
   }
 
   private final func makeJob(on queue: DispatchQueue?, _ name: String?, _ launchSite: LaunchSite) -> Job<Void> {

@@ -212,8 +212,9 @@ enum Isolation {
     let (carrier, job) = try Carrier.requireJob()
     try job.requireMovable()
     let home = job.pointee.scheduler.load(ordering: .relaxed).takeUnretainedValue()
-    let isReal = entry.destination._withUnsafeGuaranteedRef { !$0.host.hasVirtualTime }
-    if isReal { try Host.requireReal(job) { "an actor on a queue outside of its world" } }
+    try entry.destination._withUnsafeGuaranteedRef {
+      try Host.requireReal(job, on: $0) { "an actor on a queue outside of its world" }
+    }
     // Retained, because this job may be the only one that holds the queue.
     let anchor = home.currentAnchor
     // Again: the actor's executor is users' code, and may have cancelled the coroutine.

@@ -154,6 +154,12 @@ class Host: @unchecked Sendable {
     try job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { try $0.host.requireReal(job, what) }
   }
 
+  /// Throws if a job of a simulated world is about to move to a scheduler outside of it.
+  static func requireReal(_ job: JobRef, on scheduler: Scheduler, _ what: () -> String) throws {
+    guard cco_has_worlds(), !scheduler.host.hasVirtualTime else { return }
+    try requireReal(job, what)
+  }
+
   /// Returns the scheduler of `queue` in the calling code's world; nil outside a world.
   static func simulated(_ queue: DispatchQueue?) -> Scheduler? {
     guard cco_has_worlds() else { return nil }

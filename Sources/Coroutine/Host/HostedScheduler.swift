@@ -1,4 +1,3 @@
-internal import CCoroutine
 import Synchronization
 
 // A scheduler on a loop of another library: an event loop, the main loop of a user interface, an executor with its own
@@ -96,36 +95,6 @@ public final class HostedScheduler: Sendable {
     scheduler = Scheduler(host: driver, anchor: nil, pool: nil)
     driver.scheduler = scheduler
   }
-
-  /// The scheduler for a launch here, with a reference for the job's record.
-  var forLaunch: Unmanaged<Scheduler> {
-    (ForkedChild.refuses(CCO_USES_THREADS) ? ForkedChild.scheduler : scheduler).forRecord()
-  }
-}
-
-/// Launches a coroutine on the thread of a ``CoroutineHost``.
-///
-/// Any thread; does not suspend. As ``co_launch(on:name:stack:start:file:line:_:)-(DispatchQueue?,_,_,_,_,_,_)`` on a
-/// queue. An immediate body runs on the caller's thread until it first suspends, even if that is not the host's thread.
-@discardableResult
-public func co_launch<Success: Sendable>(
-  on host: HostedScheduler,
-  name: String? = nil,
-  stack: StackSize = .standard,
-  start: StartMode = .queued,
-  file: StaticString = #fileID,
-  line: UInt = #line,
-  _ body: sending @escaping () throws -> Success
-) -> Job<Success> {
-  let job = Job(
-    scheduler: host.forLaunch,
-    name: name,
-    stack: stack,
-    launchSite: LaunchSite(file: file, line: line),
-    body: body
-  )
-  job.launch(start, on: nil)
-  return job
 }
 
 extension CoroutineExecutor {

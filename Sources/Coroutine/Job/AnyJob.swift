@@ -1,5 +1,4 @@
 internal import CCoroutine
-public import Dispatch
 import Glibc
 import Synchronization
 
@@ -149,23 +148,23 @@ public class AnyJob: @unchecked Sendable {
   /// Called before the job is published, so that only its launcher starts it; needs no atomic read-modify-write.
   final func markEnqueued() { record.pointee.flags.store(JobFlags.enqueued, ordering: .relaxed) }
 
-  /// Publishes the job and, unless it is lazy, starts it.
+  /// Publishes the job and, unless it is lazy, starts it; `anchor` is its scheduler's, if the caller has it.
   ///
   /// Called once, on the launcher's thread.
   @usableFromInline
-  final func launch(_ start: StartMode, on queue: DispatchQueue?) {
+  final func launch(_ start: StartMode, holding anchor: Anchor?) {
     if start != .lazy, record.pointee.flags.load(ordering: .relaxed) == 0 { markEnqueued() }
     inherit()
     switch start {
     case .queued:
-      goLive(holding: queue)
+      goLive(holding: anchor)
       Carrier.makeLaunchedReady(record)
     case .immediate:
-      goLive(holding: queue)
+      goLive(holding: anchor)
       runImmediately()
     case .lazy:
       let scheduler = record.pointee.home.takeUnretainedValue()
-      pendingAnchor = queue ?? scheduler.currentAnchor
+      pendingAnchor = anchor ?? scheduler.currentAnchor
       scheduler.identify(record)
     }
   }

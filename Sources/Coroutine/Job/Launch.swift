@@ -66,7 +66,34 @@ public func co_launch<Success: Sendable>(
     launchSite: LaunchSite(file: file, line: line),
     body: body
   )
-  job.launch(start, on: queue)
+  job.launch(start, holding: queue)
+  return job
+}
+
+/// Launches a coroutine on any ``LaunchTarget``, as on a queue.
+///
+/// On the loop of another library, an immediate body runs on the caller's thread until it first suspends, even if that
+/// is not the loop's thread. ``WorkerPoolExecutor/shared`` launches on the workers, also inside a coroutine of a queue.
+/// - Returns: The handle, which may be released at once.
+@inlinable @discardableResult @_disfavoredOverload
+public func co_launch<Success: Sendable>(
+  on target: some LaunchTarget,
+  name: String? = nil,
+  stack: StackSize = .standard,
+  start: StartMode = .queued,
+  file: StaticString = #fileID,
+  line: UInt = #line,
+  _ body: sending @escaping () throws -> Success
+) -> Job<Success> {
+  let destination = target._destination
+  let job = Job(
+    scheduler: destination.forLaunch,
+    name: name,
+    stack: stack,
+    launchSite: LaunchSite(file: file, line: line),
+    body: body
+  )
+  job.launch(start, holding: destination.anchor)
   return job
 }
 
@@ -75,19 +102,21 @@ enum Launch {
   /// Returns the scheduler for a launch from here, with a reference for the job's record unless it is immortal.
   @usableFromInline
   static func scheduler(for queue: DispatchQueue?) -> Unmanaged<Scheduler> {
-    if let queue {
-      if ForkedChild.refuses(CCO_USES_QUEUES) { return ForkedChild.scheduler.forRecord() }
-      return QueueHost.scheduler(for: queue).forRecord()
-    }
+    if let queue { return queue._destination.forLaunch }
     if let job = Carrier.current?.pointee.job {
       let current = job.pointee.scheduler.load(ordering: .relaxed)
       return current._withUnsafeGuaranteedRef { $0.isImmortal } ? current : current.retain()
     }
-    // The driver of a simulated world runs handlers and blocking bodies.
-    if let simulated = Host.simulated(nil) { return simulated.forRecord() }
-    // No thread of a child that is refused is in a coroutine, so the check above covers launches inside a coroutine.
-    if ForkedChild.refuses(CCO_USES_THREADS) { return ForkedChild.scheduler.forRecord() }
-    return (ownWorker ?? WorkerPool.shared.nextWorker()).forRecord()
+    return (worker ?? ForkedChild.scheduler).forRecord()
+  }
+
+  /// The worker for a launch outside the coroutines of the pool; nil in a forked child that is refused.
+  static var worker: Scheduler? {
+    // In a simulated world, that of its pool. The driver runs handlers and blocking bodies.
+    if let simulated = Host.simulated(nil) { return simulated }
+    // No thread of a child that is refused is in a coroutine, so launches inside a coroutine need no check.
+    if ForkedChild.refuses(CCO_USES_THREADS) { return nil }
+    return ownWorker ?? WorkerPool.shared.nextWorker()
   }
 
   /// The worker in whose drain the caller runs as code of a Task; nil if there is none, or if it is a spare worker.

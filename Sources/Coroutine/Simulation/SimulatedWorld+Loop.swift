@@ -25,7 +25,7 @@ extension SimulatedWorld {
       launchSite: LaunchSite(file: #fileID, line: #line),
       body: body
     )
-    job.launch(.queued, on: nil)
+    job.launch(.queued, holding: nil)
     // The body has inherited the caller's bindings; handlers and Swift jobs do not see them, as in a drain.
     cco_thread().pointee.locals = nil
     var failure: (any Error)?

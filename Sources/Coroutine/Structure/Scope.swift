@@ -1,4 +1,3 @@
-public import Dispatch
 import Synchronization
 
 // Structured concurrency: the children of a scope end before the scope does.
@@ -55,36 +54,15 @@ public final class Scope: @unchecked Sendable {
     self.frame = frame
   }
 
+  /// Whether the scope is cancelled; read by the owner, or under the lock.
+  var isSignalled: Bool { frame.pointee.isSignalled.load(ordering: .relaxed) }
+
   /// The error that a cancelled scope throws in its body.
   var cancellationError: any Error { lock.withLock { reason } ?? CancellationError() }
 
-  /// Launches a child, as ``co_launch(on:name:stack:start:file:line:_:)-(DispatchQueue?,_,_,_,_,_,_)`` does.
-  ///
-  /// In a cancelled scope, the child's body never runs. If the scope ends before the child's queue has come to the
-  /// child, the coroutine of the scope releases the captures of the body. Does not suspend. Traps if the scope has
-  /// ended.
-  @inlinable @discardableResult
-  public func launch<Success: Sendable>(
-    on queue: DispatchQueue? = nil,
-    name: String? = nil,
-    stack: StackSize = .standard,
-    file: StaticString = #fileID,
-    line: UInt = #line,
-    _ body: sending @escaping () throws -> Success
-  ) -> Job<Success> {
-    let job = Job(
-      scheduler: Launch.scheduler(for: queue),
-      name: name,
-      stack: stack,
-      launchSite: LaunchSite(file: file, line: line),
-      body: body
-    )
-    launch(job, on: queue)
-    return job
-  }
-
+  /// Launches a child that was made for this scope; `anchor` is its scheduler's, if the caller has it.
   @usableFromInline
-  func launch(_ job: AnyJob, on queue: DispatchQueue?) {
+  func launch(_ job: AnyJob, holding anchor: Anchor?) {
     let child = ScopeChild(self, job)
     // From here on a cancellation by a sibling only sets the flag: the launch below starts the child.
     job.markEnqueued()
@@ -92,13 +70,12 @@ public final class Scope: @unchecked Sendable {
     lock.lock()
     if hasEnded { misuse("a scope was used after its co_scope had returned") }
     link(child)
-    let isSignalled = frame.pointee.isSignalled.load(ordering: .relaxed)
-    let reason = self.reason
+    let (isSignalled, reason) = (isSignalled, self.reason)
     lock.unlock()
     // A sibling's cancellation may have dropped the child by now.
     if !job.completion.add(child, observes: false) { child.fire() }
     if isSignalled { job.cancel(reason ?? CancellationError()) }
-    job.launch(.queued, on: queue)
+    job.launch(.queued, holding: anchor)
   }
 
   /// Cancels every child, and the waits of the body.
@@ -171,7 +148,7 @@ public final class Scope: @unchecked Sendable {
   /// Cancels the children, once: only the first signal counts.
   private func signal(_ reason: (any Error)?, interruptsOwner: Bool = true) {
     lock.lock()
-    guard !hasEnded, !frame.pointee.isSignalled.load(ordering: .relaxed) else { return lock.unlock() }
+    guard !hasEnded, !isSignalled else { return lock.unlock() }
     self.reason = reason
     frame.pointee.isSignalled.store(true, ordering: .releasing)
     if !hasLeftFrame { _ = owner.pointee.flags.bitwiseOr(JobFlags.signalled, ordering: .acquiringAndReleasing) }

@@ -1,4 +1,3 @@
-internal import CCoroutine
 public import Dispatch
 import Synchronization
 
@@ -10,35 +9,30 @@ import Synchronization
 /// cancelled as it arrives, it throws on the new queue. Throws ``CoroutineError/cannotPin`` inside ``co_pinned(_:)``,
 /// and ``CoroutineError/notInCoroutine`` outside a coroutine.
 @available(*, noasync, message: "use a Task that prefers a `CoroutineExecutor`")
-public func co_switch(to queue: DispatchQueue) throws {
-  let (carrier, job) = try Carrier.requireJob()
-  try job.checkCancelled()
-  try job.requireMovable()
-  if ForkedChild.refuses(CCO_USES_QUEUES) { throw CoroutineError.afterFork }
-  let destination = QueueHost.scheduler(for: queue)
-  if job.pointee.scheduler.load(ordering: .relaxed).toOpaque() == Unmanaged.passUnretained(destination).toOpaque() {
-    return try co_yield()
-  }
-  try Carrier.switchOver(carrier, job, to: destination, holding: queue)
-  try job.checkCancelled()
-}
+public func co_switch(to queue: DispatchQueue) throws { try switchOver(to: queue) }
 
-/// Continues the running coroutine on the thread of a ``CoroutineHost``.
+/// Moves the coroutine to any ``LaunchTarget``, as to a queue.
 ///
-/// Suspends, as `co_switch(to:)` to a queue does. If it is already there, it goes to the back of the ready queue. If
-/// the coroutine is cancelled before it has arrived, it throws where it was, although the host may be blocked; if it is
-/// cancelled as it arrives, it throws on the host's thread. Throws ``CoroutineError/cannotPin`` inside
-/// ``co_pinned(_:)``, and ``CoroutineError/notInCoroutine`` outside a coroutine.
+/// Suspends until the target has come to the coroutine. If it is already there, it goes to the back of the ready queue.
+/// If the coroutine is cancelled before it has arrived, it throws where it was, although the target may be blocked; if
+/// it is cancelled as it arrives, it throws there. Throws ``CoroutineError/cannotPin`` inside ``co_pinned(_:)``, and
+/// ``CoroutineError/notInCoroutine`` outside a coroutine.
 @available(*, noasync, message: "use a Task that prefers a `CoroutineExecutor`")
-public func co_switch(to host: HostedScheduler) throws {
+@_disfavoredOverload
+public func co_switch(to target: some LaunchTarget) throws { try switchOver(to: target) }
+
+/// Inlined, so that a switch between queues calls nothing through a witness.
+@inline(__always)
+private func switchOver(to target: some LaunchTarget) throws {
   let (carrier, job) = try Carrier.requireJob()
   try job.checkCancelled()
   try job.requireMovable()
-  let destination = host.scheduler
-  if job.pointee.scheduler.load(ordering: .relaxed).toOpaque() == Unmanaged.passUnretained(destination).toOpaque() {
+  let destination = target._destination
+  guard let scheduler = destination.scheduler else { throw CoroutineError.afterFork }
+  if job.pointee.scheduler.load(ordering: .relaxed).toOpaque() == Unmanaged.passUnretained(scheduler).toOpaque() {
     return try co_yield()
   }
-  try Host.requireReal(job) { "the thread of a CoroutineHost" }
-  try Carrier.switchOver(carrier, job, to: destination, holding: nil)
+  try Host.requireReal(job, on: scheduler) { "the thread of a CoroutineHost" }
+  try Carrier.switchOver(carrier, job, to: scheduler, holding: destination.anchor)
   try job.checkCancelled()
 }

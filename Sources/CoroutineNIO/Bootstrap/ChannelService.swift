@@ -7,7 +7,7 @@ import NIOCore
 ///
 /// Several event loops accept channels, while the server's coroutine ends the service on another thread.
 ///
-///   SERVING -- end --> ENDING: admits no channel
+///   SERVING -- waitForChannels --> ENDING: admits no channel
 ///
 /// Invariants
 ///  1. The state and the list of admitted channels are under one lock. A channel is admitted only while SERVING, and is
@@ -28,14 +28,9 @@ final class ChannelService: Sendable {
 
   private let state = NIOLockedValueBox(State())
   private let live = WaitGroup()
-  private let handlers: Scope
   private let onError: (@Sendable (any Error, any NIOCore.Channel) -> Void)?
 
-  /// `handlers` is the scope of the channels' coroutines.
-  init(_ handlers: Scope, _ onError: (@Sendable (any Error, any NIOCore.Channel) -> Void)?) {
-    self.handlers = handlers
-    self.onError = onError
-  }
+  init(_ onError: (@Sendable (any Error, any NIOCore.Channel) -> Void)?) { self.onError = onError }
 
   /// An admitted channel.
   private final class Admission: Sendable {
@@ -62,16 +57,17 @@ final class ChannelService: Sendable {
     }
   }
 
-  /// Prepares an accepted channel, on its event loop; its coroutine is launched when it is active.
+  /// Prepares an accepted channel, on its event loop; its coroutine is launched in `handlers` when it is active.
   func accept<Inbound: Sendable, Outbound: Sendable>(
     _ channel: any NIOCore.Channel,
+    into handlers: Scope,
     _ configure: @Sendable (any NIOCore.Channel) throws -> Void,
     _ handle: @escaping @Sendable (NIOCoroutineChannel<Inbound, Outbound>) throws -> Void
   ) throws {
     do {
       try configure(channel)
       let connection = try NIOCoroutineChannel<Inbound, Outbound>(wrapping: channel)
-      connection.handler.onActive = { [self] in launch(connection, handle) }
+      connection.handler.onActive = { [self] in launch(connection, handlers, handle) }
     } catch {
       onError?(error, channel)
       throw error
@@ -80,6 +76,7 @@ final class ChannelService: Sendable {
 
   private func launch<Inbound: Sendable, Outbound: Sendable>(
     _ connection: NIOCoroutineChannel<Inbound, Outbound>,
+    _ handlers: Scope,
     _ handle: @escaping @Sendable (NIOCoroutineChannel<Inbound, Outbound>) throws -> Void
   ) {
     let channel = connection.channel
@@ -105,7 +102,7 @@ final class ChannelService: Sendable {
   private func admit(_ channel: any NIOCore.Channel) -> Admission? {
     let number: Int? = state.withLockedValue { state in
       guard state.isServing else { return nil }
-      // Under the lock, so that `end` waits for this channel.
+      // Under the lock, so that `waitForChannels` waits for this channel.
       live.add()
       state.last += 1
       state.channels[state.last] = channel
@@ -118,23 +115,20 @@ final class ChannelService: Sendable {
     error is CancellationError || error as? EventLoopError == .shutdown
   }
 
-  /// Admits no more channels, tells the others to finish, waits for their coroutines, and cancels those that have not
-  /// ended after `drain`.
+  /// Admits no more channels, tells the pipelines of the others to finish, and suspends until their coroutines have
+  /// ended.
   ///
-  /// Called once, in a coroutine, in the body of the handlers' scope.
-  func end(after drain: Duration) {
+  /// Called in a coroutine, in the body of the handlers' scope or beside it; only the first call tells the pipelines.
+  func waitForChannels() throws {
     let channels = state.withLockedValue { state in
-      state.isServing = false
-      return Array(state.channels.values)
+      defer { state.isServing = false }
+      return state.isServing ? Array(state.channels.values) : []
     }
-    handlers.stop(within: drain)
     // The loop of a channel that is closed may have been shut down, and must not be called then.
     for channel in channels where channel.isActive {
       channel.pipeline.fireUserInboundEventTriggered(ChannelShouldQuiesceEvent())
     }
-    // The stop may cancel the scope, and with it what its body waits for. The body must not end before: a channel that
-    // was admitted is about to launch its coroutine in the scope.
-    co_shield { try? live.join() }
+    try live.wait()
   }
 }
 #endif

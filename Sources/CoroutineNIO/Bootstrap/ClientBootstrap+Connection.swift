@@ -45,7 +45,7 @@ extension ClientBootstrap {
     }
     // The initializer has run before the channel was connected.
     guard let connection = wrapped.withLockedValue({ $0 }) else { throw ChannelError.ioOnClosedChannel }
-    let job = channel.eventLoop.co_launch(name: "connection to \(address)") {
+    let job = co_launch(on: channel.eventLoop, name: "connection to \(address)") {
       let output: Output
       do {
         output = try body(connection)

@@ -1,5 +1,5 @@
 #if NIO
-import Coroutine
+@_spi(Hosting) import Coroutine
 public import NIOCore
 public import NIOPosix
 
@@ -14,7 +14,8 @@ extension ServerBootstrap {
   /// When the coroutine is cancelled or told to finish (`co_stopping`), or the deadline of a `co_timeout(_:_:)` passes,
   /// the server stops accepting. It tells the handlers to finish in both ways that there are: `co_isStopping` becomes
   /// true in their coroutines, and `co_stopping` is settled; and each channel's pipeline gets NIO's
-  /// `ChannelShouldQuiesceEvent`. Handlers may continue for `drain`. Those that have not ended by then are cancelled.
+  /// `ChannelShouldQuiesceEvent`. Handlers may continue for `drain`. Those that have not ended by then are cancelled; a
+  /// cancellation that comes after a stop cancels them at once.
   /// The function returns, without an error, when the last handler has ended. The server ends in the same way if the
   /// listening channel is closed, and if the event loops are shut down, which cancels the handlers.
   ///
@@ -45,50 +46,37 @@ extension ServerBootstrap {
     _ handle: @escaping @Sendable (NIOCoroutineChannel<Inbound, Outbound>) throws -> Void
   ) throws {
     try co_checkCancelled()
-    var listener: (any NIOCore.Channel)?
-    do {
-      try co_scope { accepting in
-        // Children of a scope inside the shield are not cancelled with this coroutine; those of the scope outside are,
-        // also while this coroutine waits in the shield.
-        try co_shield {
-          try co_scope(failures: .isolated) { handlers in
-            let service = ChannelService(handlers, onError)
-            let binding = childChannelInitializer { channel in
-              channel.eventLoop.makeCompletedFuture {
-                try service.accept(channel, configure, handle)
-              }
-            }.bind(to: address).flatMapThrowing { listener in
-              // On the listener's loop. An error that came before comes again.
-              try listener.pipeline.syncOperations.addHandler(ShortageHandler { onError?($0, $1) }, position: .first)
-              return listener
-            }
-            let bound: any NIOCore.Channel
-            do {
-              bound = try accepting.launch(name: "bind") { try co_await(binding) }.join()
-            } catch {
-              // Also if the child has never run. A listener that is bound all the same may have accepted channels.
-              binding.whenSuccess { $0.close(promise: nil) }
-              service.end(after: .zero)
-              throw error
-            }
-            listener = bound
-            onListening?(bound)
-            let wait = accepting.launch(name: "accept") { try Self.waitForEnd(bound) }
-            // Ends by a cancellation, a stop, or because the listener is closed: perhaps by the shutdown of its loop,
-            // which must not be called any more.
-            try? wait.join()
-            if bound.isActive {
-              bound.close(promise: nil)
-              try? co_await(bound.closeFuture)
-            }
-            service.end(after: drain)
-          }
-        }
+    let service = ChannelService(onError)
+    var isBound = false
+    try Scope.serve(draining: drain, until: service.waitForChannels) { handlers, outside in
+      let binding = childChannelInitializer { channel in
+        channel.eventLoop.makeCompletedFuture { try service.accept(channel, into: handlers, configure, handle) }
+      }.bind(to: address).flatMapThrowing { listener in
+        // On the listener's loop. An error that came before comes again.
+        try listener.pipeline.syncOperations.addHandler(ShortageHandler { onError?($0, $1) }, position: .first)
+        return listener
       }
-    } catch {
-      // A cancellation is the usual end of a server that has begun.
-      if listener == nil || !co_isCancelled { throw error }
+      let listener: any NIOCore.Channel
+      do {
+        listener = try outside.launch(name: "bind") { try co_await(binding) }.join()
+      } catch {
+        // Also if the child has never run. A listener that is bound all the same may have accepted channels.
+        binding.whenSuccess { $0.close(promise: nil) }
+        handlers.cancel()
+        throw error
+      }
+      isBound = true
+      onListening?(listener)
+      // Ends by a cancellation, a stop, or because the listener is closed: perhaps by the shutdown of its loop, which
+      // must not be called any more.
+      try? outside.launch(name: "accept") { try Self.waitForEnd(listener) }.join()
+      if listener.isActive {
+        listener.close(promise: nil)
+        try? co_await(listener.closeFuture)
+      }
     }
+    // A cancellation is the usual end of a server that has begun, and only of that.
+    if !isBound { try co_checkCancelled() }
   }
 
   private static func waitForEnd(_ listener: any NIOCore.Channel) throws {

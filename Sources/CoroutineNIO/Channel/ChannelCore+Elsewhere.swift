@@ -18,7 +18,7 @@ extension ChannelCore {
   @usableFromInline
   final func onLoop<Output: Sendable>(_ operation: @escaping @Sendable () throws -> Output) throws -> Output {
     try co_checkCancelled()
-    let job = channel.eventLoop.co_launch(name: "operation of a channel", operation)
+    let job = co_launch(on: channel.eventLoop, name: "operation of a channel", operation)
     do {
       return try job.join()
     } catch {

@@ -5,7 +5,7 @@ public import NIOCore
 ///
 /// ```swift
 /// let connection = try NIOCoroutineChannel<ByteBuffer, ByteBuffer>(wrapping: channel)
-/// channel.eventLoop.co_launch {
+/// co_launch(on: channel.eventLoop) {
 ///   while let bytes = try connection.read() { try connection.write(bytes) }
 ///   try connection.close()
 /// }

@@ -16,7 +16,7 @@ extension EventLoopPromise where Value: Sendable {
     line: UInt = #line,
     _ body: sending @escaping () throws -> Value
   ) -> Job<Value> {
-    let job = futureResult.eventLoop.co_launch(name: name, file: file, line: line) {
+    let job = co_launch(on: futureResult.eventLoop, name: name, file: file, line: line) {
       let result = Result { try body() }
       // In the body, because the body runs on the loop. After a shutdown, NIO drops results from other threads.
       self.completeWith(result)

@@ -129,7 +129,7 @@ struct BlockedStartTests {
       let site = LaunchSite(file: #fileID, line: #line)
       let scheduler = pool.workers[worker].forRecord()
       let job = Job(scheduler: scheduler, name: nil, stack: .standard, launchSite: site, body: body)
-      job.launch(.queued, on: nil)
+      job.launch(.queued, holding: nil)
       return job
     }
     let blockers = [0, 1].map { worker in launch(worker) { release.wait() } }

@@ -158,7 +158,7 @@ struct CoroutineExecutorTests {
       enqueued.wait()
       return host.count
     }
-    job.launch(.queued, on: nil)
+    job.launch(.queued, holding: nil)
     scheduler.drain()
     #expect(try await job.value == 1)
     #expect(try await task.value.value)
@@ -261,7 +261,7 @@ struct CoroutineExecutorTests {
       while !isDone.current, Clock.now < end { sched_yield() }
       return isDone.current
     }
-    job.launch(.queued, on: nil)
+    job.launch(.queued, holding: nil)
     #expect(try await job.value)
   }
 }

@@ -101,4 +101,29 @@ struct SwitchStressTests {
     for ledger in run.ledgers { bodies += await ledger.bodies }
     #expect(bodies == run.bodies.now, "\(stress.replay)")
   }
+
+  @Test func `a coroutine that goes to the workers and back is where it has gone`() async throws {
+    let stress = Stress()
+    let home = queues(1)[0]
+    home.setSpecific(key: Self.key, value: 0)
+    let (objects, arrived, wrong) = (Census(), Census(), Census())
+    let steps = stress.rounds(8_000, least: 50)
+    let jobs = (0..<16).map { index in
+      co_launch(on: home) { [held = objects.citizen()] in
+        var random = stress.random(index)
+        for _ in 0..<steps {
+          let target: any LaunchTarget = random.next().isMultiple(of: 2) ? home : WorkerPoolExecutor.shared
+          do {
+            try co_timeout(.microseconds(Int(random.next() % 60) + 1)) { try co_switch(to: target) }
+          } catch is TimeoutError { continue }
+          arrived.change()
+          if (DispatchQueue.getSpecific(key: Self.key) == 0) != (target is DispatchQueue) { wrong.change() }
+        }
+        held.use()
+      }
+    }
+    for job in jobs { try await job.value }
+    await until(objects, shows: 0)
+    #expect(wrong.now == 0 && arrived.now > 0, "\(stress.replay)")
+  }
 }

@@ -1,0 +1,72 @@
+internal import CCoroutine
+public import Dispatch
+import Synchronization
+
+// What coroutines are launched on, and move to.
+//
+//   target               its scheduler                                                  its anchor
+//   DispatchQueue        the queue's; in a simulated world, the world's for the queue   the queue
+//   HostedScheduler      the host's                                                     none
+//   WorkerPoolExecutor   the caller's worker, else the next worker; in a world, the     none
+//                        one that stands for the pool
+//   CoroutineWorker      the worker                                                     none
+//
+// In a forked child that may not use a target, its scheduler is nil (ForkedChild.swift): a launch there takes the
+// scheduler that fails each job, and `co_switch` throws.
+//
+// `co_launch`, `Scope.launch` and `co_switch` exist twice, for a queue and for any target. Only where the parameter is
+// a queue can a call leave it out, or write `nil` or `.main`. The general ones are disfavoured. Otherwise the compiler
+// would check a call that names a queue against both, and so the innermost of n nested bodies 2^n times.
+
+/// What coroutines run on: a `DispatchQueue`, the ``HostedScheduler`` of another library's loop, or the workers,
+/// ``WorkerPoolExecutor/shared``.
+///
+/// `co_launch(on:)`, `Scope.launch(on:)` and `co_switch(to:)` take any of them; with CoroutineNIO, event loops too. A
+/// type that stands for one of them conforms by returning the destination of that one.
+public protocol LaunchTarget: Sendable {
+  /// The destination of a coroutine that the calling code launches on the target, or that moves to it.
+  ///
+  /// Any thread; does not suspend.
+  var _destination: LaunchDestination { get }
+}
+
+/// The scheduler of a ``LaunchTarget``, and the object that keeps that scheduler in memory.
+public struct LaunchDestination {
+  /// The scheduler; nil in a forked child that must not use it.
+  let scheduler: Scheduler?
+  /// The owner of the scheduler, which is held while a job of the scheduler is live.
+  @usableFromInline let anchor: Anchor?
+
+  /// The scheduler for a launch, with a reference for the job's record unless it is immortal.
+  @usableFromInline var forLaunch: Unmanaged<Scheduler> { (scheduler ?? ForkedChild.scheduler).forRecord() }
+}
+
+extension DispatchQueue: LaunchTarget {
+  /// The queue, or what a simulated world has in its place.
+  public var _destination: LaunchDestination {
+    LaunchDestination(
+      scheduler: ForkedChild.refuses(CCO_USES_QUEUES) ? nil : QueueHost.scheduler(for: self),
+      anchor: self
+    )
+  }
+}
+
+extension HostedScheduler: LaunchTarget {
+  /// The host's coroutines.
+  public var _destination: LaunchDestination {
+    LaunchDestination(scheduler: ForkedChild.refuses(CCO_USES_THREADS) ? nil : scheduler, anchor: nil)
+  }
+}
+
+extension WorkerPoolExecutor: LaunchTarget {
+  /// The worker that the calling code runs on; elsewhere one without work, if there is one.
+  public var _destination: LaunchDestination {
+    if let job = Carrier.current?.pointee.job, WorkerPool.ofCaller === WorkerPool.shared {
+      return LaunchDestination(
+        scheduler: job.pointee.scheduler.load(ordering: .relaxed).takeUnretainedValue(),
+        anchor: nil
+      )
+    }
+    return LaunchDestination(scheduler: Launch.worker, anchor: nil)
+  }
+}
