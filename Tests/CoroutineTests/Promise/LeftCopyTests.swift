@@ -72,6 +72,24 @@ struct LeftCopyTests {
     #expect(try await errors.settledLabels() == ["unseen"])
   }
 
+  @Test(arguments: [true, false])
+  func `is reported by its job if the copy was settled before`(_ isCancelled: Bool) async throws {
+    let errors = UnhandledErrors()
+    let queue = taggedQueue("job")
+    try await onOwnThread { [failure = errors.failure("unseen")] in
+      let (gate, isTold) = (Gate(), DispatchSemaphore(value: 0))
+      let job = Self.job(on: queue, gate, failure)
+      let copy = job.uncancelled
+      if isCancelled { copy.cancel() } else { copy.fulfill(1) }
+      _ = job.completion.add(ClosureCallback { isTold.signal() }, observes: false)
+      gate.open()
+      isTold.wait()
+      withExtendedLifetime(copy) {}
+    }
+    try await onBlock(of: queue) {}
+    #expect(try await errors.settledLabels() == ["unseen"])
+  }
+
   private static func job(on queue: DispatchQueue, _ gate: Gate, _ failure: any Error) -> Job<Int> {
     co_launch(on: queue) {
       try gate.pass()
