@@ -1,20 +1,10 @@
-// A kernel that answers calls and does nothing, or something else: a filter of system calls (seccomp) hands the call to
-// a signal handler, which writes the answer into the caller's registers.
+// A kernel that answers calls and does nothing, or something else.
 #define _GNU_SOURCE  // the names of the registers
 #include "CTestSupport.h"
+#include "Filter.h"
 
-#include <errno.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <signal.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
-#include <ucontext.h>
-#include <unistd.h>
 
 // Older headers do not name all of these.
 enum { GUARD_INSTALL = 102, GUARD_REMOVE = 103, EPOLL_PWAIT2 = 441, PROCESS_MADVISE = 440 };
@@ -22,23 +12,6 @@ enum { GUARD_INSTALL = 102, GUARD_REMOVE = 103, EPOLL_PWAIT2 = 441, PROCESS_MADV
 enum { MY_OWN = 0x5AFE };
 // GuardProof.c asks with this number whether a byte can be read.
 enum { IN_NO_WORD = 0x6A7D5EED };
-
-static long argument(const ucontext_t *user, int index) {
-#if defined(__x86_64__)
-  static const int registers[] = {REG_RDI, REG_RSI, REG_RDX, REG_R10};
-  return user->uc_mcontext.gregs[registers[index]];
-#else
-  return (long)user->uc_mcontext.regs[index];
-#endif
-}
-
-static void reply(ucontext_t *user, long result) {
-#if defined(__x86_64__)
-  user->uc_mcontext.gregs[REG_RAX] = result;
-#else
-  user->uc_mcontext.regs[0] = (uint64_t)result;
-#endif
-}
 
 static void on_call(int signal, siginfo_t *info, void *interrupted) {
   (void)signal;
@@ -54,40 +27,6 @@ static void on_call(int signal, siginfo_t *info, void *interrupted) {
   }
   reply(user, result);
   errno = kept;
-}
-
-typedef struct filter {
-  struct sock_filter steps[64];
-  unsigned short count;
-} filter;
-
-static void add(filter *filter, unsigned short code, uint32_t value, uint8_t if_true, uint8_t if_false) {
-  filter->steps[filter->count++] = (struct sock_filter){code, if_true, if_false, value};
-}
-
-typedef struct condition {
-  uint32_t at;  // in struct seccomp_data
-  unsigned short compare;
-  bool holds;  // else the comparison must fail
-  uint32_t value;
-} condition;
-
-enum { NUMBER = offsetof(struct seccomp_data, nr), ARGUMENTS = offsetof(struct seccomp_data, args) };
-
-static void add_rule(filter *filter, const condition *all, uint8_t count, uint32_t action) {
-  for (uint8_t i = 0; i < count; i++) {
-    // Over the two steps of each condition that follows, and over the action.
-    uint8_t next_rule = (uint8_t)(2 * (count - 1 - i) + 1);
-    add(filter, BPF_LD | BPF_W | BPF_ABS, all[i].at, 0, 0);
-    add(filter, BPF_JMP | BPF_K | all[i].compare, all[i].value, all[i].holds ? 0 : next_rule,
-        all[i].holds ? next_rule : 0);
-  }
-  add(filter, BPF_RET | BPF_K, action, 0, 0);
-}
-
-static condition is_call(uint32_t number) { return (condition){NUMBER, BPF_JEQ, true, number}; }
-static condition has_argument(uint32_t index, uint32_t value) {
-  return (condition){ARGUMENTS + 8 * index, BPF_JEQ, true, value};
 }
 
 // A call of madvise that does not come from the handler. A thread that ends gives its stack back while it blocks all
@@ -116,15 +55,7 @@ int cts_pretend(unsigned pretences) {
     condition all[] = {is_call(EPOLL_PWAIT2)};
     add_rule(&rules, all, 1, SECCOMP_RET_ERRNO | 0);
   }
-  add(&rules, BPF_RET | BPF_K, SECCOMP_RET_ALLOW, 0, 0);
-
-  struct sigaction action = {.sa_sigaction = on_call, .sa_flags = SA_SIGINFO | SA_NODEFER};
-  sigemptyset(&action.sa_mask);
-  if (sigaction(SIGSYS, &action, NULL) != 0) return errno;
-  struct sock_fprog program = {.len = rules.count, .filter = rules.steps};
-  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return errno;
-  long refused = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program);
-  return refused == 0 ? 0 : refused > 0 ? EBUSY : errno;
+  return install(&rules, on_call);
 }
 
 bool cts_is_readable(const void *address) {

@@ -25,6 +25,11 @@ extension InterleavingTests {
       #expect(found.failure == nil, "\(found)")
     }
 
+    @Test func `so it is with a job that never ran, and waits as it releases its captures`() {
+      let found = Explorer.explore { Self.model($0, [.waker, .watchdog], isDropped: true) }
+      #expect(found.failure == nil, "\(found)")
+    }
+
     @Test(arguments: [
       Fault.skipped("stillWaits(_:)"),  // looks at frames of a job that has been woken
       .skipped("tryTake()"),  // looks without `foreign`
@@ -50,9 +55,9 @@ extension InterleavingTests {
       #expect(found.failure?.contains("the job's frames were") ?? false, "\(found)")
     }
 
-    private static func model(_ run: Explorer, _ parties: [Party]) {
+    private static func model(_ run: Explorer, _ parties: [Party], isDropped: Bool = false) {
       let world = HeldJob(run)
-      world.park()
+      world.park(isDropped: isDropped)
       for party in parties {
         switch party {
         case .waker: run.thread("waker") { world.wake() }

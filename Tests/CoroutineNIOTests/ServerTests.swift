@@ -177,7 +177,7 @@ struct ServerTests {
     try await onWorker { group in
       let isTold = Gate()
       let errors = Locked(0)
-      let (server, client) = try co_supervise { scope in
+      let (server, client) = try co_scope(failures: .isolated) { scope in
         let target = try loopback()
         let bound = Promise<SocketAddress>()
         let server = scope.launch {

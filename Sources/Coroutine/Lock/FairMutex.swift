@@ -92,7 +92,7 @@ public final class FairMutex: @unchecked Sendable {
   public func unlock() {
     // No `Host.touches`: the caller has locked the mutex before.
     if !isHeldByCaller { refuse() }
-    owner.store(LockOwner.nobody, ordering: .relaxed)
+    owner.store(LockOwner.none, ordering: .relaxed)
     permit.giveAll(1)
   }
 

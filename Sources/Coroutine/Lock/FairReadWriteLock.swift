@@ -127,7 +127,7 @@ public final class FairReadWriteLock: @unchecked Sendable {
     if !isWrittenByCaller {
       misuse("A FairReadWriteLock can be unlocked for writing only by who has locked it for writing.")
     }
-    writer.store(LockOwner.nobody, ordering: .relaxed)
+    writer.store(LockOwner.none, ordering: .relaxed)
     permits.giveAll(Self.everyone)
   }
 

@@ -128,11 +128,11 @@ extension SelectWaiterRef {
   /// holder, or unlocks what it holds.
   fileprivate func noteOwn(_ owner: borrowing Atomic<UInt>) {
     let holder = owner.load(ordering: .relaxed)
-    pointee.words[1] = LockOwner.isCaller(holder) ? holder : LockOwner.nobody
+    pointee.words[1] = LockOwner.isCaller(holder) ? holder : LockOwner.none
   }
 
   fileprivate func isOwn(_ owner: borrowing Atomic<UInt>) -> Bool {
-    pointee.words[1] != LockOwner.nobody && owner.load(ordering: .relaxed) == pointee.words[1]
+    pointee.words[1] != LockOwner.none && owner.load(ordering: .relaxed) == pointee.words[1]
   }
 
   /// Attempts to take the permits, under the lock.

@@ -13,7 +13,7 @@ public import Synchronization
 
 @usableFromInline
 enum LockOwner {
-  @inlinable static var nobody: UInt { 0 }
+  @inlinable static var none: UInt { 0 }
 
   /// The number under which a running job takes a lock.
   @inlinable @inline(__always)
@@ -39,7 +39,7 @@ enum LockOwner {
 
   @usableFromInline @inline(never)
   static func isThread(_ owner: UInt) -> Bool {
-    if owner == nobody { return false }
+    if owner == none { return false }
     let own = OwnerNumber.ofThread
     return own == owner || GeneratorRecord.isOfChain(owner)
   }
@@ -53,7 +53,7 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
   /// Whether `owner` is the job, or counts as the same owner for the caller, which the job runs.
   @usableFromInline @inline(never)
   func isLookedUpOwner(_ owner: UInt) -> Bool {
-    if owner == LockOwner.nobody { return false }
+    if owner == LockOwner.none { return false }
     let own = pointee.owner.load(ordering: .relaxed)
     // On a job's own stack nothing waits below the caller. Then what is left are the parked bodies that it has stepped.
     if own & OwnerNumber.mayStep == 0 || isOnOwnStack {

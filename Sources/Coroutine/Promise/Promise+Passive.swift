@@ -127,10 +127,10 @@ private final class JobCopy<Success: Sendable>: Promise<Success>, @unchecked Sen
   override func jobHasEnded() { settle() }
 
   fileprivate func settle() {
-    // Not if the copy was left by its last dependent: then nobody sees the job's failure.
-    let isSeen = completion.pointee.lock.withLock { !isUnused }
-    if isSeen { job.completion.pointee.isObserved.store(true, ordering: .relaxed) }
-    _ = settle(job.completion.outcome(as: Success.self).unsafelyUnwrapped, fromOutside: true)
+    // Not if the copy was settled before, or left by its last dependent: then nobody sees the job's failure.
+    if settle(job.completion.outcome(as: Success.self).unsafelyUnwrapped, fromOutside: true) {
+      job.completion.pointee.isObserved.store(true, ordering: .relaxed)
+    }
   }
 }
 

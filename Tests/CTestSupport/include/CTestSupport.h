@@ -81,6 +81,15 @@ enum {
 /// Makes the kernel pretend, for ever (seccomp). Returns 0, or an error number if the kernel has no such filters.
 int cts_pretend(unsigned pretences);
 
+/// From now on, forks before and after each change of the effect of `signal`, on the thread that makes it (seccomp).
+/// Each child looks whether it ignores the signal, and ends. Returns 0, or an error number if the kernel has no such
+/// filters.
+int cts_fork_at_changes(int signal);
+
+/// The number of children that these forks have made and that have ended, and of those that did not ignore the signal.
+int cts_children_at_changes(void);
+int cts_children_with_other_effect(void);
+
 /// Whether the kernel can read the byte at `address`, to write it into a pipe.
 bool cts_is_readable(const void *address);
 

@@ -40,7 +40,13 @@ final class HeldJob {
   }
 
   /// The job is parked already, instead of being started.
-  func park() {
+  ///
+  /// A dropped job has settled, and waits as it releases its captures. It does so in a shield, because its cancellation
+  /// would end each other wait.
+  func park(isDropped: Bool = false) {
+    job.completion.isSettled = isDropped
+    let state = isDropped ? JobFlags.cancelled | JobFlags.shielded : JobFlags.begun
+    _ = job.record.pointee.flags.bitwiseOr(state, ordering: .acquiringAndReleasing)
     if case .success(let stack) = StackRunner.make(1) { job.record.pointee.context = stack }
     beginWait()
     job.nameContext()

@@ -83,6 +83,46 @@ struct BlockingThreadTests {
     #expect(try await onCoroutine { try pool.run { 8 } } == 8)
     #expect("\(BlockingThreadEnded())".contains("pthread_exit"))
   }
+
+  // ThreadSanitizer ends a process in which a thread is cancelled inside of a call that it intercepts.
+  @Test(.enabled(if: cco_compiled_sanitizers() & CCO_THREAD_SANITIZER.rawValue == 0))
+  func `a thread that its body asks to end wakes the coroutine first`() async throws {
+    let end = Promise<String>()
+    let pool = BlockingPool(limit: 1, observe: { if $0 == .ended { end.fulfill("the thread has ended") } })
+    let host = CancellationPoint()
+    let scheduler = HostedScheduler(host)
+    co_launch(on: scheduler) {
+      end.fulfill(
+        outcome {
+          try pool.run {
+            // The next wake-up is a submission.
+            while !host.hasDrained.isRaised { sched_yield() }
+            pthread_cancel(pthread_self())
+            return 7
+          }
+        }
+      )
+    }
+    #expect(try await end.value == "7")
+  }
+}
+
+/// A loop that is woken at a cancellation point, as one is that others write to.
+private final class CancellationPoint: CoroutineHost {
+  private let loop = Loop()
+  let hasDrained = Flag()
+
+  var coroutineLabel: String { loop.coroutineLabel }
+  var isCurrentForCoroutines: Bool { loop.isCurrentForCoroutines }
+  func submit(_ drain: HostedDrain) {
+    pthread_testcancel()
+    loop.execute { [hasDrained] in
+      drain()
+      hasDrained.raise()
+    }
+  }
+  func schedule(_ drain: HostedDrain, after delay: Duration) { loop.schedule(drain, after: delay) }
+  func unschedule() { loop.unschedule() }
 }
 
 /// The thread that a test cancels.

@@ -62,6 +62,22 @@ struct SignalTests {
     }
   }
 
+  /// At each moment at which another thread may fork: before and after the kernel has the new effect, as the first
+  /// channel asks for the signal, and as the last one has gone.
+  @Test(.enabled(if: cco_compiled_sanitizers() & CCO_THREAD_SANITIZER.rawValue == 0))
+  func `a child that is forked while the effect of a signal changes has the former effect`() async {
+    await #expect(processExitsWith: .exitCode(7)) {
+      signal(SIGUSR1, SIG_IGN)
+      if cts_fork_at_changes(SIGUSR1) != 0 { exit(1) }
+      let signals = co_signals([SIGUSR1])
+      if cts_children_at_changes() != 2 { exit(2) }
+      signals.close()
+      kill(getpid(), SIGUSR1)
+      while cts_children_at_changes() < 4 { sched_yield() }
+      exit(cts_children_with_other_effect() == 0 ? 7 : 3)
+    }
+  }
+
   @Test func `a new channel may follow a closed one`() async {
     await #expect(processExitsWith: .exitCode(7)) {
       signal(SIGUSR1, SIG_IGN)

@@ -102,6 +102,51 @@ struct DroppedChildTests {
     try await blocked.releaseAndSettle()
   }
 
+  /// The scope is cancelled while the captures are released: as above.
+  @Test(.inWorlds) func `may change the queue as its captures are released, and cancel the scope before`() throws {
+    let trace = Trace()
+    let seen = outcome {
+      try co_scope { scope in
+        Self.launch(in: scope, on: taggedQueue("far")) {
+          scope.cancel(Oops("late"))
+          trace(outcome { try onWorldQueue { 7 } })
+          trace(outcome { try co_switch(to: taggedQueue("away")) })
+        }.cancel()
+      }
+    }
+    #expect(seen == "()")
+    #expect(trace.all == ["7", "()"])
+  }
+
+  /// The child has settled, and the code that its captures run is in its coroutine, on a stack.
+  @Test(.inWorlds, arguments: ["scope", "deadline"])
+  func `may wait as its queue releases its captures, and is cancelled there`(_ how: String) throws {
+    let trace = Trace()
+    let opened = Locked<Scope?>(nil)
+    let far = taggedQueue("far")
+    // Leaves its stack to the next one.
+    try co_launch(on: far) {}.join()
+    try co_supervise { scope in
+      Self.launch(in: scope, on: far) {
+        co_shield {
+          trace(
+            outcome {
+              if how == "deadline" { try co_timeout(.seconds(1)) { try waitForCancellation() } }
+              try co_scope { inner in
+                opened.current = inner
+                try waitForCancellation()
+              }
+            }
+          )
+        }
+      }.cancel()
+      try co_delay(.seconds(2))
+      opened.current?.cancel(Oops("scope"))
+    }
+    opened.current = nil
+    #expect(trace.all == [how == "deadline" ? "TimeoutError" : "Oops(scope)"])
+  }
+
   @Test(.tags(.realClock), arguments: Ending.allCases)
   func `holds neither its scope nor what it has captured, while its queue is blocked`(_ ending: Ending) async throws {
     for home in [taggedQueue("home"), nil] {
