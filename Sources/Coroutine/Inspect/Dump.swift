@@ -29,7 +29,9 @@ enum Dump {
     let now = Clock.now
     var tasks: [String] = []
     let jobs = liveJobs(of: nil) { scheduler in
-      if scheduler.runsSwiftJob.load(ordering: .relaxed) { tasks.append("a Swift Task's job on \(scheduler.label)") }
+      if scheduler.swiftJobChanges.load(ordering: .relaxed) & 1 != 0 {
+        tasks.append("a Swift Task's job on \(scheduler.label)")
+      }
     }
     let names = JobNames()
     var lines: [String] = []

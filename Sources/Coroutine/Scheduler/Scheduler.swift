@@ -63,10 +63,10 @@ final class Scheduler: @unchecked Sendable {
   /// Written by the drain, which has just read the clock; read by any thread.
   let lastLook = Atomic<UInt64>(0)
 
-  /// Whether the drain, a worker's, runs one of the pool's Swift jobs, for the report of a stall.
+  /// How often one of the pool's Swift jobs has begun or ended on this worker: odd while one runs.
   ///
-  /// Written by the drain (WorkerPool+Swift.swift); read by the watchdog.
-  let runsSwiftJob = Atomic<Bool>(false)
+  /// For the report of a stall. Written by the drain (WorkerPool+Swift.swift); read by the watchdog and by dumps.
+  let swiftJobChanges = Atomic<UInt64>(0)
 
   /// A worker's poller, as an unmanaged reference; 0 before the first wait for a descriptor, and on every other
   /// scheduler.

@@ -10,6 +10,8 @@ public import Synchronization
 //      +------------------------------------------------------------------------------+
 //                       endWait (own carrier, after the job has been resumed)
 //
+// A yield stays in RUNNING, with the next epoch (Carrier.giveWay).
+//
 // Invariants
 //  1. The WaitEpoch that beginWait returns is the word's WAITING value. Epochs never repeat, so it identifies one
 //     suspension for ever, and a claim with an old epoch fails instead of ending a later wait.

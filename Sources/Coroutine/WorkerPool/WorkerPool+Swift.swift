@@ -49,9 +49,9 @@ extension WorkerPool: TaskExecutor {
       job.pointee.executor == 0 ? asUnownedTaskExecutor() : WorkerPoolExecutor.shared.asUnownedTaskExecutor()
     // The job runs on the driver's stack, so afterwards this is the same worker and the same thread.
     let worker = Carrier.current?.pointee.scheduler?.takeUnretainedValue()
-    worker?.runsSwiftJob.store(true, ordering: .relaxed)
+    worker?.noteSwiftJob()
     UnownedJob(job).runSynchronously(on: executor)
-    worker?.runsSwiftJob.store(false, ordering: .relaxed)
+    worker?.noteSwiftJob()
     return true
   }
 

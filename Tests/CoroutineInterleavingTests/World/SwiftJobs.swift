@@ -54,12 +54,7 @@ struct UnownedTaskExecutor {}
 
 extension Scheduler {
   /// For the report of a stall, which no model makes.
-  var runsSwiftJob: Unread { Unread() }
-
-  struct Unread {
-    enum Ordering { case relaxed }
-    func store(_ value: Bool, ordering: Ordering) {}
-  }
+  func noteSwiftJob() {}
 }
 
 extension WorkerPool {
