@@ -32,6 +32,10 @@ import Synchronization
 /// deadline, it throws at once, on its own queue, although the actor stays busy, and `body` never runs. Once `body` has
 /// begun, the call ends after it: a cancellation then ends the waits in `body`, and what `body` returns is the result.
 ///
+/// A call that is given up leaves something behind, until the actor's queue comes to it or the actor is free: an entry
+/// of some hundred bytes, or a Task if the actor has no ``CoroutineExecutor``. So a loop that gives up and tries again
+/// needs more and more memory as long as that queue is blocked, or that actor busy.
+///
 /// - Returns: The value that `body` returns.
 /// - Throws: The error of `body`; the cancellation error; ``CoroutineError/notInCoroutine`` outside a coroutine;
 ///   ``CoroutineError/wouldDeadlock`` if `reentrant` is false and the actor's executor is not a ``CoroutineExecutor``,
