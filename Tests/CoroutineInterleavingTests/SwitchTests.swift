@@ -36,7 +36,7 @@ extension InterleavingTests {
     private final class World {
       let run: Explorer
       let (home, away) = (Scheduler(), Scheduler())
-      let job: AnyJob
+      private(set) var job: AnyJob
       /// Where the job has continued after each wait.
       var continued: [String] = []
       let frames = Atomic<Int>(0)
@@ -60,6 +60,7 @@ extension InterleavingTests {
         run.atEnd { [self] in
           run.require(away.pins == 0, "\(away.pins) pins are left")
           run.require(!job.resumed.isOpen, "the job was resumed once too often")
+          run.require(isKnownUniquelyReferenced(&job), "an entry or an interrupt still holds the job")
         }
       }
 

@@ -42,7 +42,7 @@ final class ActorCore<Message: Sendable>: ActorLife, @unchecked Sendable {
 
   override func close() { channel.close() }
 
-  override func dropAll() { channel.cancel() }
+  override func beginDropAll() -> @Sendable () -> Void { channel.beginCancel() }
 
   override func prepareNextLife() { extras?.prepareNextLife() }
 

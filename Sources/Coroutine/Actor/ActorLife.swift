@@ -76,8 +76,8 @@ class ActorLife: @unchecked Sendable {
   /// The queued messages remain.
   func close() {}
 
-  /// Closes the mailbox, and drops the queued messages.
-  func dropAll() {}
+  /// Closes the mailbox, and returns what drops the queued messages, which runs users' code.
+  func beginDropAll() -> @Sendable () -> Void { {} }
 
   /// Keeps the actor's state and discards the state of the last life.
   ///
@@ -171,7 +171,7 @@ class ActorLife: @unchecked Sendable {
   /// Closes the mailbox, drops the queued messages, and fails every ask that has no answer.
   final func refuseMessages() {
     failAsks()
-    dropAll()
+    beginDropAll()()
   }
 
   /// Ends the actor now: queued messages are dropped, asks fail, and the body's waits throw.
@@ -181,7 +181,7 @@ class ActorLife: @unchecked Sendable {
   final func cancel() {
     failAsks()
     job?.cancel()
-    dropAll()
+    beginDropAll()()
   }
 
   /// Publishes the end to all watchers.
@@ -271,7 +271,11 @@ private final class ActorEndCallback: WaitCallback, @unchecked Sendable {
   }
   /// A job that is settled accepts no messages: ActorLife, 1.
   override var preparesDrop: Bool { true }
-  override func jobWillBeDropped() { actor.refuseMessages() }
+  override func jobWillBeDropped() -> (@Sendable () -> Void)? {
+    actor.failAsks()
+    return actor.beginDropAll()
+  }
+  override var isForeign: Bool { true }
   override func fire() {
     actor.finish(.failure(CancellationError()))
     actor.supervision?.isGone(actor)

@@ -26,16 +26,40 @@ extension Channel {
       swap(&dropped, &state.ring)
     }
     lock.unlock()
-    // Foreign code runs from here on. The waiters are claimed and not yet woken, so they stay linked, and this thread
-    // owns the senders' slots. So a sender that sees its send fail finds that the hook has received the value.
+    // Foreign code runs from here on.
     while dropped.count > 0 { lose(dropped.removeFirst()) }
+    wake(woken)
+    return isFirst
+  }
+
+  /// Closes the channel, and returns what is left of `cancel`: to drop the values, which runs users' code, and to wake
+  /// the waiters.
+  func beginCancel() -> @Sendable () -> Void {
+    Host.touches(address)
+    var woken = WaitQueue()
+    lock.lock()
+    _ = state.close(nil, &woken)
+    lock.unlock()
+    // Sound because the waiters belong to the thread that calls the function, once: they are claimed.
+    nonisolated(unsafe) let waiters = woken
+    return {
+      self.cancel()
+      self.wake(waiters)
+    }
+  }
+
+  /// Drops the values of the senders among the waiters that a close has claimed, and wakes all.
+  ///
+  /// Until then they stay linked, and this thread owns the senders' slots. So a sender that sees its send fail finds
+  /// that the hook has received the value.
+  private func wake(_ claimed: WaitQueue) {
+    var woken = claimed
     var waiter = woken.first
     while let current = waiter {
       waiter = current.pointee.next
       if current.pointee.job != nil, current.valueWaiter.pointee.isClosed { drop(current.slot(of: Element.self)) }
     }
     while let waiter = woken.popFirst() { waiter.wake() }
-    return isFirst
   }
 
   private func lose(_ value: consuming Element) { onUndelivered?(value) }

@@ -32,6 +32,10 @@ import Synchronization
 /// deadline, it throws at once, on its own queue, although the actor stays busy, and `body` never runs. Once `body` has
 /// begun, the call ends after it: a cancellation then ends the waits in `body`, and what `body` returns is the result.
 ///
+/// A call that is given up leaves something behind, until the actor's queue comes to it or the actor is free: an entry
+/// of some hundred bytes, or a Task if the actor has no ``CoroutineExecutor``. So a loop that gives up and tries again
+/// needs more and more memory as long as that queue is blocked, or that actor busy.
+///
 /// - Returns: The value that `body` returns.
 /// - Throws: The error of `body`; the cancellation error; ``CoroutineError/notInCoroutine`` outside a coroutine;
 ///   ``CoroutineError/wouldDeadlock`` if `reentrant` is false and the actor's executor is not a ``CoroutineExecutor``,
@@ -201,9 +205,20 @@ enum Isolation {
   private static func finish(_ scheduler: Scheduler, _ leave: () -> Void) {
     if scheduler.isOwnTurn { return leave() }
     // The coroutine returns afterwards to the queue to which `body` has moved it.
-    _ = try? co_shield {
+    move("to the actor whose body it leaves") {
       let (_, job) = try Carrier.requireJob()
       try switching(to: SwitchEntry(job, to: scheduler)) { leave() }
+    }
+  }
+
+  /// Calls `move`, which nothing ends early: the coroutine has nowhere else to go.
+  ///
+  /// Neither queue refuses the coroutine, which has been on both. If one did, an actor would be held for ever, or the
+  /// caller would continue on a queue that is not its own. So a refusal ends the process.
+  private static func move(_ goal: StaticString, _ move: () throws -> Void) {
+    do { try co_shield(move) } catch {
+      // A forked child is outside of the coroutine, which has stayed in the parent with its queues.
+      if !ForkedChild.isHere { misuse("a coroutine in co_isolated could not go back \(goal): \(error)") }
     }
   }
 
@@ -221,8 +236,7 @@ enum Isolation {
     try job.checkCancelled()
     try Carrier.switchOver(carrier, entry, holding: nil)
     defer {
-      // Nothing ends this wait early: the coroutine has nowhere else to go.
-      if !isOn(home, job) { _ = try? co_shield { try switchBack(to: home, anchor) } }
+      if !isOn(home, job) { move("to its own queue") { try switchBack(to: home, anchor) } }
     }
     return try body()
   }

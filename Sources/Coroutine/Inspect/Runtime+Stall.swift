@@ -1,6 +1,6 @@
 extension CoroutineRuntime {
   /// Calls `handler` once for each time that a coroutine, or a Task that runs there (``WorkerPoolExecutor``), keeps a
-  /// thread of the worker pool for `threshold` or longer.
+  /// thread of the worker pool for `threshold` or longer, without a wait or a yield.
   ///
   /// The time counts for which the thread uses a processor, or sleeps in a system call or elsewhere in the kernel;
   /// ``Stall/activity-swift.property`` says which. The time for which it waits for a processor does not count, so a
@@ -11,9 +11,9 @@ extension CoroutineRuntime {
   /// blocks of its own.
   ///
   /// Never suspends; any thread, at any time; the last call counts for the whole process. `handler` is called on a
-  /// thread of the runtime, and must not block. The watch is coarse: a stall is noticed up to 75 ms late. Where /proc
-  /// is not mounted, the kernel does not say whether a thread sleeps: then only a thread whose processor time stands
-  /// still for ten times the threshold counts as asleep.
+  /// thread of the runtime, and must not block. The watch is coarse: a stall is noticed up to 75 ms late, or by a
+  /// quarter of the threshold more if that is long. Where /proc is not mounted, the kernel does not say whether a
+  /// thread sleeps: then only a thread whose processor time stands still for ten times the threshold counts as asleep.
   ///
   /// - Parameters:
   ///   - threshold: The time; at least one millisecond.

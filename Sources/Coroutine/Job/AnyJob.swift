@@ -96,9 +96,13 @@ public class AnyJob: @unchecked Sendable {
   /// no reason.
   ///
   /// Idempotent; the first reason wins. A job that has not begun never runs its body: it ends within this call, also if
-  /// its queue is blocked. The body's captures are released later, by the queue when it comes to the job, or by the
-  /// coroutine of the scope that ends before that. A body that returns a value all the same has succeeded. Never
-  /// suspends or blocks; any thread.
+  /// its queue is blocked, and all who wait for it are told. The body's captures are released later, by the queue when
+  /// it comes to the job, or by the coroutine of the scope that ends before that. A body that returns a value all the
+  /// same has succeeded.
+  ///
+  /// Never suspends or blocks; any thread, also under a lock: no observer, hook or deinit of the program runs inside
+  /// the call. If the job has not begun, its observers and its ``Job/uncancelled`` copies are told after the call, and
+  /// the messages of an actor are dropped after it, on a thread of Dispatch.
   public final func cancel(_ reason: (any Error)? = nil) {
     let flags = record.pointee.flags.load(ordering: .acquiring)
     guard flags & JobFlags.cancelled == 0, !completion.isSettled else { return }
@@ -118,12 +122,28 @@ public class AnyJob: @unchecked Sendable {
     if isDropped { settleDropped() } else { interrupt() }
   }
 
-  /// Settles a job that the caller has found dropped.
+  /// Settles a job that the caller has found dropped, and leaves code of users to another thread.
   final func settleDropped() {
+    guard let rest = beginSettlingDropped() else { return }
+    // In a forked child there is no other thread.
+    if ForkedChild.isHere { return rest() }
+    guard let world = Host.simulated(nil) else {
+      return completion.orderedHandlers().deliver(.work(ClosureWork.retained(rest, nil)))
+    }
+    world.post(rest, holding: nil)
+  }
+
+  /// Settles a dropped job, runs no code of users, and returns what does, if there is any.
+  private final func beginSettlingDropped() -> (@Sendable () -> Void)? {
     // What others do next may depend on it.
     Host.touchesEverything()
-    completion.callbackThatPreparesDrop?.jobWillBeDropped()
-    if let reason = record.ownCancellation { _ = completion.fail(reason) }
+    let dropMessages = completion.callbackThatPreparesDrop?.jobWillBeDropped()
+    let hasCallbacks = record.ownCancellation.map { completion.failWithoutForeignCode($0) } ?? false
+    guard hasCallbacks || dropMessages != nil else { return nil }
+    return { [self] in
+      dropMessages?()
+      if hasCallbacks { completion.callBack() }
+    }
   }
 
   /// Enqueues a lazy job on its scheduler.
@@ -186,6 +206,8 @@ public class AnyJob: @unchecked Sendable {
   /// Errors have no identity, so this compares type and text.
   final func isOwnCancellation(_ error: any Error) -> Bool {
     guard let reason = record.ownCancellation else { return false }
+    // Known without a look at the errors, whose texts are users' code.
+    if record.isDropped { return true }
     return error is CancellationError || isSameError(error, reason)
   }
 
@@ -214,7 +236,7 @@ public class AnyJob: @unchecked Sendable {
     releaseDroppedBody()
     willSettle()
     // Settled already, or about to be, with the same error.
-    settleDropped()
+    beginSettlingDropped()?()
   }
 
   /// Releases the captures of a body that never runs, unless the coroutine of the scope does it.

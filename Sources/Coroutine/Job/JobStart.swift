@@ -16,7 +16,7 @@ public import Synchronization
 //     only where `cancelled` is clear, and `claimCancel` returns whether `begun` was clear. So a job is BEGUN or
 //     DROPPED, and both sides know which of the two. No bit is cleared.
 //  2. The thread that drops a job settles it, with the reason of the cancellation (AnyJob.cancel, AnyJob.refuse). All
-//     who wait for it go on: coroutines that join it, its scope, Tasks, threads, observers.
+//     who wait for it go on: coroutines that join it, its scope, Tasks, threads. Code of users comes later: see below.
 //  3. What is left of a dropped job stays where it is: its entry in a queue (an inbox, a ready queue, a launch stack, a
 //     world's list), the runtime's reference, the registration with its scheduler, and what it has inherited. Only the
 //     carrier of that queue may take the entry out. When it comes to the entry, it treats the job as any other, on a
@@ -25,8 +25,12 @@ public import Synchronization
 //     attempt has no effect. So ordering, stealing, rescue and worlds have no case for dropped jobs, and nothing is
 //     released twice or forgotten: one entry, one reference.
 //
-// The captures of a body that never runs. Releasing them may run foreign code, so `cancel` does not release them: it is
-// called on any thread, also by code that holds locks, and by the watchdog. Two parties may release them:
+// Foreign code. `cancel` runs none: it is called on any thread, also by code that holds locks, and by the watchdog. So
+// where it drops a job, it tells those who wait, and leaves the rest to a thread of Dispatch, in a world to the world
+// (AnyJob.settleDropped): observers, copies, which have observers, and an actor's messages and watchers. Whoever comes
+// meanwhile is linked behind them (Completion.swift).
+//
+// The captures of a body that never runs are foreign code too, when they are released. Two parties may release them:
 //   the queue    when it comes to the entry;
 //   the scope    of a child: when all children have ended, the coroutine of the scope releases what is left, before the
 //                scope ends. So nothing that a child has captured outlives its scope (Scope+Dropped.swift).

@@ -12,7 +12,9 @@ import Synchronization
 /// The order is strict, whatever the amounts: a coroutine that wants many permits is not overtaken by coroutines that
 /// want one, even if one permit is available. A cancelled waiter has taken nothing, and the waiters behind it move up.
 ///
-/// Permits have no owner: one coroutine may acquire, and another, or a thread, release.
+/// Permits have no owner: one coroutine may acquire, and another, or a thread, release. So a coroutine that has
+/// permits, or the body of a ``Generator`` whose stepper has them, cannot be told from one that has handed them on. If
+/// it acquires more than are left, that is not detected: it waits until somebody releases.
 ///
 /// A semaphore has a limit. By default this is the initial number of permits: releasing more traps, because a permit
 /// was released twice. A semaphore for signalling starts with none and has no limit, like a `DispatchSemaphore`:

@@ -140,6 +140,8 @@ private final class JobCopyCallback: WaitCallback, @unchecked Sendable {
   @exclusivity(unchecked) weak var copy: AnyPromise?
 
   override var marksObserved: Bool { true }
+  /// The copy has observers.
+  override var isForeign: Bool { true }
 
   override func fire() { copy?.jobHasEnded() }
 }

@@ -141,7 +141,7 @@ extension AnyPromise {
     }
     if hasCallbacks { completion.callBack() }
     while let next = called.popFirst() {
-      next._withUnsafeGuaranteedRef { $0.completion.callBack() }
+      next._withUnsafeGuaranteedRef { _ = $0.completion.callBack() }
       next.release()
     }
   }

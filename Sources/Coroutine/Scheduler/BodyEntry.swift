@@ -5,7 +5,7 @@ import Synchronization
 // cancellation ends its wait there, although the actor's queue may be blocked as well.
 //
 // The drain that comes to the entry begins the body, or puts the entry into the queue of those that wait to begin one
-// (Exclusion.swift). When its body may begin, it is reserved: for an exclusive body the coroutine is the owner, for a
+// (Exclusion.swift). When its body may begin, it is reserved: for an exclusive body the entry is the owner, for a
 // reentrant one `standIn` is among the bodies. Then the entry goes into the ready queue again, and the
 // coroutine arrives or is dropped as any other.
 //
@@ -78,7 +78,7 @@ final class BodyEntry: SwitchEntry, @unchecked Sendable {
     let standIn = UnsafeMutablePointer<StandIn>.allocate(capacity: 1)
     var waiter = Waiter(callback: .fromOpaque(Unmanaged.passUnretained(self).toOpaque()))
     waiter.isLinked = false
-    standIn.initialize(to: StandIn(waiter: waiter, body: ReentrantBody(job: job.record)))
+    standIn.initialize(to: StandIn(waiter: waiter, body: ReentrantBody(job: record)))
     self.standIn = standIn
     return self.waiter
   }

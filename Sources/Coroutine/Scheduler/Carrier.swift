@@ -179,9 +179,11 @@ struct Carrier: ~Copyable {
 
   /// Leaves the running job's stack with the job ready; `after` determines where it is enqueued.
   ///
-  /// Three additional stores tell dumps that it is ready, and since when.
+  /// Three additional stores tell dumps that it is ready, and since when. One more gives the job's word a new epoch, as
+  /// a wait does: the watchdog sees by it that the job does not keep its worker (Stall.swift).
   @inline(__always)
   static func giveWay(_ carrier: UnsafeMutablePointer<Carrier>, _ job: JobRef) {
+    job.pointee.wait.store(job.pointee.wait.load(ordering: .relaxed) &+ 0x100, ordering: .relaxed)
     job.pointee.waitKind.store(WaitKind.ready.rawValue, ordering: .relaxed)
     job.pointee.waitingSince.store(carrier.pointee.now, ordering: .relaxed)
     carrier.pointee.leaving = UInt(bitPattern: job)

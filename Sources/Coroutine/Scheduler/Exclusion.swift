@@ -196,7 +196,7 @@ extension Scheduler {
   }
 
   private func isInsideOwnBody(_ entry: BodyEntry) -> Bool {
-    exclusion.owner == entry.job.record || exclusion.hasBody(of: entry.job.record)
+    exclusion.owner == entry.coroutine || exclusion.hasBody(of: entry.coroutine)
   }
 
   /// Begins the body of a coroutine that has just arrived.
@@ -206,13 +206,15 @@ extension Scheduler {
     } else if isInsideOwnBody(entry) {
       return
     }
-    if let body = entry.body { exclusion.link(body) } else { exclusion.owner = entry.job.record }
+    if let body = entry.body { exclusion.link(body) } else { exclusion.owner = entry.coroutine }
     entry.hasBegun = true
   }
 
   /// Reserves the first of those that wait, and queues its entry; returns false if it has to wait.
+  ///
+  /// Until the coroutine arrives, the entry's record stands for its job, which may have ended by then.
   private func letBegin(_ entry: BodyEntry, _ waiter: UnsafeMutablePointer<Waiter>) -> Bool {
-    guard exclusion.begins(entry.reservedBody, of: entry.job.record) else { return false }
+    guard exclusion.begins(entry.reservedBody, of: entry.record) else { return false }
     exclusion.waiters.remove(waiter)
     if entry.endWaiting() {
       entry.isReserved = true

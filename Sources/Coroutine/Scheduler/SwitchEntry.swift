@@ -13,8 +13,7 @@ import Synchronization
 //     and throws                                           lost: drops the entry
 //
 // Invariants
-//  1. The claim of the wait decides (Waiter.swift). So the coroutine continues on one of the two schedulers. The entry
-//     holds the job's object, because the job may have ended when the drain of a blocked queue comes to the entry.
+//  1. The claim of the wait decides (Waiter.swift). So the coroutine continues on one of the two schedulers.
 //  2. The entry is sent after the coroutine is switched out (`Carrier.leaving`). So the destination, which resumes it,
 //     finds its stack parked. The carrier that sends it does not touch the job, which another thread may have resumed
 //     by then: the entry has all that is needed.
@@ -26,6 +25,15 @@ import Synchronization
 //     (JobHold.swift), with `JobFlags.entry` beside it. So each path that looks at `foreign` before it resumes a
 //     job, which all do, leaves it to the driver, and `jobToResume` finds the entry there. Its stack class fits no
 //     stack. It is not a live job: it is not registered, has no object around it, and nobody cancels it.
+//
+// The job. A coroutine that was cancelled goes on, and may have ended when the drain of a blocked queue comes to the
+// entry. So the entry holds the job, in a word of three states:
+//
+//   HELD <--- the drain looks at the job ---> USED        HELD or USED --- the coroutine was cancelled ---> GIVEN UP
+//
+// The thread that takes the job out of the word has its reference: the drain, which puts it back if the entry stays, or
+// the coroutine. So the drain only looks at a job that is in memory. And an entry that was given up, which stays until
+// its queue runs, keeps neither the job nor its result.
 //
 // Deadlines. Their timers are in the wheel of the scheduler on which the coroutine waits, where they must fire. They
 // move after the coroutine has arrived, on its own stack, which holds the old scheduler until then.
@@ -46,13 +54,19 @@ class SwitchEntry: @unchecked Sendable {
   // Sound because everything is set before the entry is sent, and used by the drain that has taken it out.
   // The first property, so that the record leads to the entry.
   @exclusivity(unchecked) private var recordStorage: JobRecord
-  final let job: AnyJob
+  /// The coroutine's record; in memory until the coroutine has given up, and while the drain has taken the job.
+  final let coroutine: JobRef
+  /// The address of the job, with its reference: HELD; or one of the two below.
+  private let held: Atomic<UInt>
+  private static var used: UInt { 0 }
+  private static var givenUp: UInt { 1 }
   final let destination: Unmanaged<Scheduler>
   /// The wait that the arrival ends.
   @exclusivity(unchecked) final var epoch = WaitEpoch(word: 0)
 
   init(_ job: JobRef, to destination: Scheduler) {
-    self.job = job.handle.takeUnretainedValue()
+    coroutine = job
+    held = Atomic(UInt(bitPattern: job.handle.retain().toOpaque()))
     self.destination = .passUnretained(destination)
     let label = job.label.pointee
     recordStorage = JobRecord(scheduler: self.destination, stack: .standard, launchSite: label.launchSite)
@@ -61,6 +75,8 @@ class SwitchEntry: @unchecked Sendable {
     record.pointee.stackClass = .max
     record.hold.becomeEntry()
   }
+
+  deinit { giveUp() }
 
   final var record: JobRef { propertyAddress(in: self, at: 0, as: JobRecord.self) }
 
@@ -74,10 +90,42 @@ class SwitchEntry: @unchecked Sendable {
 
   /// Whether the coroutine does not wait any more, or is about to be told of its cancellation.
   final var isCancelled: Bool {
-    let record = job.record
-    let flags = record.pointee.flags.load(ordering: .acquiring)
+    guard let job = takeJob() else { return true }
+    defer { putBack(job) }
+    return isCoroutineCancelled
+  }
+
+  /// The same, while the caller has taken the job.
+  fileprivate final var isCoroutineCancelled: Bool {
+    let flags = coroutine.pointee.flags.load(ordering: .acquiring)
     if flags & JobFlags.needsCancellationCheck != 0, flags & JobFlags.shielded == 0 { return true }
-    return record.pointee.wait.load(ordering: .acquiring) != epoch.word
+    return coroutine.pointee.wait.load(ordering: .acquiring) != epoch.word
+  }
+
+  /// Takes the job, for the destination's drain; returns nil if the coroutine has given up.
+  fileprivate final func takeJob() -> AnyJob? {
+    let word = held.load(ordering: .relaxed)
+    guard word > Self.givenUp,
+      held.compareExchange(expected: word, desired: Self.used, ordering: .acquiringAndReleasing).exchanged
+    else { return nil }
+    return Self.job(word).takeRetainedValue()
+  }
+
+  fileprivate final func putBack(_ job: AnyJob) {
+    let object = Unmanaged.passRetained(job)
+    let word = UInt(bitPattern: object.toOpaque())
+    let (isBack, _) = held.compareExchange(expected: Self.used, desired: word, ordering: .acquiringAndReleasing)
+    if !isBack { object.release() }
+  }
+
+  /// Notes that the coroutine does not come.
+  fileprivate final func giveUp() {
+    let word = held.exchange(Self.givenUp, ordering: .acquiringAndReleasing)
+    if word > Self.givenUp { Self.job(word).release() }
+  }
+
+  private static func job(_ word: UInt) -> Unmanaged<AnyJob> {
+    .fromOpaque(UnsafeRawPointer(bitPattern: word).unsafelyUnwrapped)
   }
 
   // MARK: For subclasses, called by the destination's drain, except for the last
@@ -121,10 +169,14 @@ extension Scheduler {
   private func arrive(_ held: Unmanaged<SwitchEntry>) -> JobRef? {
     var arrived: JobRef?
     let isDone = held._withUnsafeGuaranteedRef { entry in
-      let job = entry.job.record
-      if !entry.isCancelled {
-        guard entry.mayArrive(at: self) else { return false }
-        if job.claim(entry.epoch, WakeReason.delivered) { arrived = job }
+      let job = entry.takeJob()
+      defer { withExtendedLifetime(job) {} }
+      if let job, !entry.isCoroutineCancelled {
+        guard entry.mayArrive(at: self) else {
+          entry.putBack(job)
+          return false
+        }
+        if job.record.claim(entry.epoch, WakeReason.delivered) { arrived = job.record }
       }
       if let arrived {
         takeOver(arrived)
@@ -174,7 +226,7 @@ extension Carrier {
     _ entry: SwitchEntry,
     holding anchor: Anchor?
   ) throws {
-    let job = entry.job.record
+    let job = entry.coroutine
     // Retained, because the job may be the last one that keeps it alive.
     let old = job.pointee.scheduler.load(ordering: .relaxed).takeUnretainedValue()
     entry.destination._withUnsafeGuaranteedRef { $0.pin(anchor) }
@@ -182,6 +234,7 @@ extension Carrier {
       entry.epoch = epoch
       carrier.pointee.leaving = UInt(bitPattern: Unmanaged.passRetained(entry).toOpaque()) | leavingEntry
     } withdraw: {
+      entry.giveUp()
       entry.wasCancelled()
     }
     // Where it has arrived: a worker may have taken the entry of another one.

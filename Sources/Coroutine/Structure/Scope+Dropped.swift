@@ -73,10 +73,7 @@ extension Scope {
       child.next = taken
       taken = child
     }
-    hasLeftFrame = true
     lock.unlock()
-    // The frame is not in the chain any more: a signal of it must not be taken for a cancellation that is on its way.
-    owner.forgetSignals()
     while let child = taken {
       taken = child.next.take()
       child.job.releaseBody()

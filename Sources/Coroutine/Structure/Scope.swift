@@ -35,8 +35,8 @@ public final class Scope: @unchecked Sendable {
   /// The number of ended children whose captures the owner will release.
   @exclusivity(unchecked) var dropped = 0
   @exclusivity(unchecked) private(set) var hasEnded = false
-  /// The owner's code runs outside of the scope's frame, to release captures: no signal is for it.
-  @exclusivity(unchecked) var hasLeftFrame = false
+  /// The body is over (`leaveFrame`): no signal is for what the owner does from here on.
+  @exclusivity(unchecked) private var hasLeftFrame = false
   @exclusivity(unchecked) private var failure: (any Error)?
   /// The children that failed after the first failure, the latest first, linked by `next`.
   @exclusivity(unchecked) private var lateFailures: ScopeChild?
@@ -169,6 +169,20 @@ public final class Scope: @unchecked Sendable {
     guard let child = nextSignalled else { return nil }
     nextSignalled = child.next
     return child.job
+  }
+
+  /// Takes the frame out of the owner's chain.
+  ///
+  /// Called by the owner as soon as the body is over. The owner runs users' code after that, which may wait: the hook
+  /// for unhandled errors, and what releases captures. `JobFlags.signalled` promises that an interrupt ends this wait
+  /// (SwitchEntry.swift, AsyncCall.swift). No interrupt does, because the frame is not visible any more. So no signal
+  /// sets the flag from here on, and one that has set it is forgotten.
+  fileprivate func leaveFrame() {
+    owner.pointee.frames = frame.pointee.outer
+    lock.lock()
+    hasLeftFrame = true
+    lock.unlock()
+    owner.forgetSignals()
   }
 
   /// Records the error that the body threw, unless a child has failed before.
@@ -333,14 +347,13 @@ private func run<Output>(_ failures: Scope.Failures, _ body: (Scope) throws -> O
       cancel: { Unmanaged<Scope>.fromOpaque($0).takeUnretainedValue().passOn($1) }
     )
     job.pointee.frames = frame
-    defer { job.forgetSignals() }
     let outcome: Result<Output, any Error>
     do {
       outcome = .success(try body(scope))
-      job.pointee.frames = frame.pointee.outer
+      scope.leaveFrame()
     } catch {
       outcome = .failure(error)
-      job.pointee.frames = frame.pointee.outer
+      scope.leaveFrame()
       scope.bodyFailed(error, outside: job.cancellation())
     }
     let outside = scope.joinChildren()

@@ -73,7 +73,10 @@ extension Awaitable {
   /// `observe` keeps the order of callbacks: called in a callback, it would call `completion` only after that callback
   /// has returned.
   func observeToWait(_ completion: @escaping @Sendable (Result<Output, any Error>) -> Void) -> Observation {
-    guard let known = knownOutcome else { return observe(completion) }
+    guard let known = knownOutcome else {
+      // No code of users: told at once, also where the job is cancelled before it has begun.
+      return (self as? Job<Output>)?.observe(isForeign: false, completion) ?? observe(completion)
+    }
     completion(known)
     return Observation {}
   }
@@ -102,11 +105,22 @@ extension Job: Awaitable {
 
   /// Registers for the job's end.
   ///
-  /// Starts a lazy job.
+  /// `completion` is called by the thread on which the job ends; at once if it has ended. If the job is cancelled
+  /// before it has begun, it is called after ``AnyJob/cancel(_:)``, on another thread: never inside that call. Starts a
+  /// lazy job.
   public func observe(_ completion: @escaping @Sendable (Result<Success, any Error>) -> Void) -> Observation {
+    observe(isForeign: true, completion)
+  }
+
+  func observe(
+    isForeign: Bool,
+    _ completion: @escaping @Sendable (Result<Success, any Error>) -> Void
+  ) -> Observation {
     Host.touches(UInt(bitPattern: self.completion))
     start()
-    let callback = ClosureCallback { completion(self.completion.outcome(as: Success.self).unsafelyUnwrapped) }
+    let callback = ClosureCallback(isForeign: isForeign) {
+      completion(self.completion.outcome(as: Success.self).unsafelyUnwrapped)
+    }
     guard self.completion.add(callback) else {
       completion(self.completion.outcome(as: Success.self).unsafelyUnwrapped)
       return Observation {}

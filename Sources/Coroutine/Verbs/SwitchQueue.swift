@@ -8,14 +8,17 @@ import Synchronization
 /// arrived, also by a deadline, it throws at once, on the queue where it was, although `queue` may be blocked. If it is
 /// cancelled as it arrives, it throws on the new queue. Throws ``CoroutineError/cannotPin`` inside ``co_pinned(_:)``,
 /// and ``CoroutineError/notInCoroutine`` outside a coroutine.
+///
+/// A coroutine that gives up leaves an entry of some hundred bytes in the queue, until that comes to it. So a loop that
+/// gives up and tries again needs more and more memory as long as the queue is blocked.
 @available(*, noasync, message: "use a Task that prefers a `CoroutineExecutor`")
 public func co_switch(to queue: DispatchQueue) throws { try switchOver(to: queue) }
 
 /// Moves the coroutine to any ``LaunchTarget``, as to a queue.
 ///
 /// Suspends until the target has come to the coroutine. If it is already there, it goes to the back of the ready queue.
-/// If the coroutine is cancelled before it has arrived, it throws where it was, although the target may be blocked; if
-/// it is cancelled as it arrives, it throws there. Throws ``CoroutineError/cannotPin`` inside ``co_pinned(_:)``, and
+/// If the coroutine is cancelled before it has arrived, it throws where it was, although the target may be blocked, and
+/// leaves an entry there, as in a queue. If it is cancelled as it arrives, it throws there. Throws ``CoroutineError/cannotPin`` inside ``co_pinned(_:)``, and
 /// ``CoroutineError/notInCoroutine`` outside a coroutine.
 @available(*, noasync, message: "use a Task that prefers a `CoroutineExecutor`")
 @_disfavoredOverload

@@ -15,6 +15,8 @@ public import Synchronization
 //  3. Every linked waiter is woken, notified or called exactly once, or has unlinked itself before.
 //  4. Callbacks are called one at a time: a callback that is added while another one runs is linked, and called after
 //     it.
+//  5. Where a job is settled by a thread that may hold locks (JobStart.swift), callbacks that are foreign code are left
+//     linked, and called by another thread, in their order.
 //
 // Why the value is stored as raw bytes in a struct that is not generic: methods of generic classes are not specialised
 // when they are called through the class (a job's end, a deinit), and there every use of `Result<Success, any Error>?`
@@ -245,14 +247,37 @@ extension UnsafeMutablePointer where Pointee == Completion {
     return false
   }
 
-  /// Calls the callbacks in the order of linking; called after tellWaiters, by the same caller.
+  /// Settles with a failure as `fail` does, for a caller that may hold locks: runs no code of users.
+  ///
+  /// Returns true if callbacks are left, for which the caller has `callBack` called elsewhere.
+  func failWithoutForeignCode(_ error: any Error) -> Bool {
+    pointee.lock.lock()
+    guard pointee.state.load(ordering: .relaxed) == Completion.pending else {
+      pointee.lock.unlock()
+      return false
+    }
+    pointee.failure = error
+    cco_order_retains()
+    pointee.state.store(Completion.failed, ordering: .releasing)
+    return tellWaiters() && callBack(untilForeign: true)
+  }
+
+  /// Calls the callbacks in the order of linking; called after tellWaiters, once.
   ///
   /// A callback that is added meanwhile, by a callback or by another thread, is linked behind the others and called
   /// here too.
-  func callBack() {
+  ///
+  /// `untilForeign`: calls only those that run no code of users, in their order, and returns whether others are left.
+  /// What is added after that is linked behind them, until `callBack` is called again.
+  @discardableResult
+  func callBack(untilForeign: Bool = false) -> Bool {
     pointee.lock.lock()
     pointee.isCalling = true
-    while let waiter = pointee.waiters.popFirst() {
+    if untilForeign { pointee.waiters.moveForeignBack() }
+    while let waiter = pointee.waiters.first,
+      !untilForeign || !waiter.pointee.callback._withUnsafeGuaranteedRef({ $0.isForeign })
+    {
+      pointee.waiters.remove(waiter)
       let callback = waiter.pointee.callback.takeRetainedValue()
       if callback.observes, !callback.marksObserved { pointee.isObserved.store(true, ordering: .relaxed) }
       pointee.lock.unlock()
@@ -260,7 +285,9 @@ extension UnsafeMutablePointer where Pointee == Completion {
       pointee.lock.lock()
     }
     pointee.isCalling = false
+    let isLeft = pointee.waiters.first != nil
     pointee.lock.unlock()
+    return isLeft
   }
 
   // MARK: Reading the outcome
@@ -419,6 +446,21 @@ extension CompletionRef {
 }
 
 extension WaitQueue {
+  /// Moves the callbacks that run code of users behind the others; all waiters are callbacks.
+  fileprivate mutating func moveForeignBack() {
+    var foreign = WaitQueue()
+    var others = WaitQueue()
+    while let waiter = popFirst() {
+      if waiter.pointee.callback._withUnsafeGuaranteedRef({ $0.isForeign }) {
+        foreign.append(waiter)
+      } else {
+        others.append(waiter)
+      }
+    }
+    while let waiter = foreign.popFirst() { others.append(waiter) }
+    self = others
+  }
+
   /// Whether a waiter other than `one` takes the outcome.
   fileprivate func hasConsumer(otherThan one: UnsafeMutablePointer<Waiter>) -> Bool {
     var waiter = first
@@ -437,12 +479,16 @@ extension WaitQueue {
 final class ClosureCallback: WaitCallback, @unchecked Sendable {
   // Sound because it is taken once, by the firing thread.
   @exclusivity(unchecked) private var body: (() -> Void)?
+  private let runsUsersCode: Bool
 
   @usableFromInline
-  init(_ body: @escaping () -> Void) {
+  init(isForeign: Bool = false, _ body: @escaping () -> Void) {
+    runsUsersCode = isForeign
     self.body = body
     super.init()
   }
+
+  override var isForeign: Bool { runsUsersCode }
 
   @usableFromInline override func fire() { body.take()?() }
 }

@@ -10,6 +10,8 @@ public import Synchronization
 //      +------------------------------------------------------------------------------+
 //                       endWait (own carrier, after the job has been resumed)
 //
+// A yield stays in RUNNING, with the next epoch (Carrier.giveWay).
+//
 // Invariants
 //  1. The WaitEpoch that beginWait returns is the word's WAITING value. Epochs never repeat, so it identifies one
 //     suspension for ever, and a claim with an old epoch fails instead of ending a later wait.
@@ -184,11 +186,15 @@ class WaitCallback: @unchecked Sendable {
   /// Whether `fire` itself marks the outcome as observed, because it may find that nobody wants it any more.
   var marksObserved: Bool { false }
 
+  /// Whether `fire` runs code of users, or settles something that does.
+  var isForeign: Bool { false }
+
   /// Whether `jobWillBeDropped` is to be called.
   var preparesDrop: Bool { false }
 
-  /// Called, perhaps twice, before a job is settled that never runs, outside every lock.
-  func jobWillBeDropped() {}
+  /// Called, perhaps twice, before a job is settled that never runs, outside every lock; runs no code of users, and
+  /// returns the part that does.
+  func jobWillBeDropped() -> (@Sendable () -> Void)? { nil }
 
   /// Called when the captures of a job that never runs have been released, if this is the job's entry in its scope.
   func bodyWasReleased() {}

@@ -91,37 +91,39 @@ public struct Stall: Sendable, CustomStringConvertible {
 }
 
 extension WorkerPool {
-  /// The coroutine that seems to be stalling a worker.
+  /// The coroutine, or the job of a Task, that seems to be stalling a worker.
   struct Suspect {
     /// Its number; 0 if it was not found, `max` for a Task.
-    var id: UInt64
+    let id: UInt64
+    /// The coroutine's word `wait`, which each wait and each yield changes; for a Task `Scheduler.swiftJobChanges`.
+    let mark: UInt64
     /// The time that the worker had been kept when it was found, in ns.
-    var total: UInt64
+    let total: UInt64
   }
 
   /// Reports the coroutine or the Task that has kept `worker` to the handler; returns whether there was one to report.
   ///
-  /// A worker looks at its clock only after some jobs, so `use` may be of several. The one that is reported was found
-  /// there before, in the second half of the time. Called by the watchdog only, after each look at the thread.
+  /// A worker looks at its clock only after some jobs, so `use` may be of several. What is reported was found there
+  /// before, a threshold ago, and has neither waited nor yielded since. Called by the watchdog only, after each look at
+  /// the thread.
   func reportStall(of worker: Scheduler, _ use: ThreadUse, _ suspect: inout Suspect?) -> Bool {
     let threshold = Stall.threshold
     // The search is not made for nothing.
-    guard use.total > (suspect == nil ? threshold / 2 : threshold), let handler = Stall.currentHandler else {
-      return false
-    }
-    let isTask = worker.runsSwiftJob
+    guard use.total > threshold / 8, let handler = Stall.currentHandler else { return false }
+    let changes = worker.swiftJobChanges
+    let isTask = changes & 1 != 0
     let (job, isSure) = isTask ? (nil, false) : running(on: worker)
     // Without a job, the worker's thread is waiting for a processor, or the coroutine has just ended.
     if job == nil, isSure { return false }
     let id = isTask ? .max : job?.id ?? 0
-    guard let found = suspect, found.id == id else {
-      suspect = Suspect(id: id, total: use.total)
+    let mark = isTask ? changes : job?.record.pointee.wait.load(ordering: .relaxed) ?? 0
+    guard let found = suspect, found.id == id, found.mark == mark else {
+      suspect = Suspect(id: id, mark: mark, total: use.total)
       return false
     }
-    guard use.total > threshold, use.total - found.total >= threshold / 4, let activity = use.activity else {
-      return false
-    }
-    let duration = Duration.nanoseconds(Int64(use.total))
+    let kept = use.total - found.total
+    guard kept > threshold, let activity = use.activity else { return false }
+    let duration = Duration.nanoseconds(Int64(kept))
     let name = isTask ? nil : job?.summary
     handler(Stall(coroutine: name, isTask: isTask, duration: duration, worker: worker.label, activity: activity))
     return true

@@ -49,9 +49,9 @@ extension WorkerPool: TaskExecutor {
       job.pointee.executor == 0 ? asUnownedTaskExecutor() : WorkerPoolExecutor.shared.asUnownedTaskExecutor()
     // The job runs on the driver's stack, so afterwards this is the same worker and the same thread.
     let worker = Carrier.current?.pointee.scheduler?._withUnsafeGuaranteedRef { $0.worker } ?? nil
-    worker?._withUnsafeGuaranteedRef { $0.runsSwiftJob.store(true, ordering: .relaxed) }
+    worker?._withUnsafeGuaranteedRef { $0.noteSwiftJob() }
     UnownedJob(job).runSynchronously(on: executor)
-    worker?._withUnsafeGuaranteedRef { $0.runsSwiftJob.store(false, ordering: .relaxed) }
+    worker?._withUnsafeGuaranteedRef { $0.noteSwiftJob() }
     return true
   }
 
@@ -71,5 +71,10 @@ extension WorkerPool: TaskExecutor {
 
 extension Scheduler {
   /// Whether the drain runs a Swift job of the pool.
-  var runsSwiftJob: Bool { worker?._withUnsafeGuaranteedRef { $0.runsSwiftJob.load(ordering: .relaxed) } ?? false }
+  var runsSwiftJob: Bool { swiftJobChanges & 1 != 0 }
+
+  /// How often a Swift job of the pool has begun or ended here; 0 if this is no worker.
+  var swiftJobChanges: UInt64 {
+    worker?._withUnsafeGuaranteedRef { $0.swiftJobChanges.load(ordering: .relaxed) } ?? 0
+  }
 }

@@ -9,7 +9,7 @@ import Synchronization
 ///     takings         written by the drain, which holds `taking`; read by the watchdog
 ///     poller          set once (WorkerPool+Pollers.swift); read by any thread
 ///     wasJustOffered  set by a worker that has work to give; cleared by this one (WorkerPool.swift)
-///     runsSwiftJob    written by the drain (WorkerPool+Swift.swift); read by the watchdog and by dumps
+///     swiftJobChanges written by the drain (WorkerPool+Swift.swift); read by the watchdog and by dumps
 ///     stealBackoff    the drain only
 ///
 /// A worker lives as long as the process, and so does this. Its scheduler has an unmanaged reference, so that no use of
@@ -28,12 +28,17 @@ final class WorkerState: @unchecked Sendable {
   let poller = Atomic<UInt>(0)
   /// Whether a worker with work to give has woken this one.
   let wasJustOffered = Atomic<Bool>(false)
-  /// Whether the drain runs one of the pool's Swift jobs, for the report of a stall.
-  let runsSwiftJob = Atomic<Bool>(false)
+  /// How often one of the pool's Swift jobs has begun or ended here: odd while one runs. For the report of a stall.
+  let swiftJobChanges = Atomic<UInt64>(0)
   /// The record of this worker's steals.
   @exclusivity(unchecked) var stealBackoff = StealBackoff()
 
   init(_ index: Int) { self.index = UInt8(index) }
+
+  /// Notes that a Swift job begins or ends.
+  func noteSwiftJob() {
+    swiftJobChanges.store(swiftJobChanges.load(ordering: .relaxed) &+ 1, ordering: .relaxed)
+  }
 
   /// Ends a take of the drain.
   func endTaking() {

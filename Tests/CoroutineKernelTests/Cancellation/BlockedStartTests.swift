@@ -79,9 +79,14 @@ struct BlockedStartTests {
     let trace = Trace()
     let handled = Gate()
     let job = co_launch(on: blocked.queue) { 1 }
-    _ = job.observe { trace(outcome($0)) }
+    let observed = Gate()
+    _ = job.observe {
+      trace(outcome($0))
+      observed.open()
+    }
     job.finally { handled.open() }
     job.cancel()
+    try await observed.value
     #expect(trace.all == ["CancellationError"])
     try await handled.value
     try await blocked.releaseAndSettle()
@@ -149,7 +154,11 @@ struct BlockedStartTests {
     let blocked = try await BlockedQueue()
     for cancels in [{ $0.cancel() }, { $0.job.cancel() }] as [@Sendable (ActorRef<Int>) -> Void] {
       let dropped = Trace()
-      let note: @Sendable (Int) -> Void = { dropped("\($0)") }
+      let isDropped = Gate()
+      let note: @Sendable (Int) -> Void = {
+        dropped("\($0)")
+        if $0 == 1 { isDropped.open() }
+      }
       let actor = co_actor(of: Int.self, on: blocked.queue, onUndelivered: note) { _ in }
       let seen = try await onCoroutine { () -> [String] in
         try actor.tell(1)
@@ -157,6 +166,7 @@ struct BlockedStartTests {
         return [outcome { try actor.job.join() }, outcome { try actor.tell(2) }]
       }
       #expect(seen == ["CancellationError", "ActorStopped"])
+      try await isDropped.value
       #expect(Set(dropped.all).isSuperset(of: ["1"]))
     }
   }
@@ -198,6 +208,79 @@ struct BlockedStartTests {
     blocked.release()
     try await released.value
     #expect(locked.current == 2)
+  }
+
+  /// The ways in which code of the program hears of the end of what has not begun.
+  enum Hearing: CaseIterable, Sendable { case observer, copy, copyOfCopy, message, waitingSender, watcher }
+
+  @Test(arguments: Hearing.allCases)
+  func `a lock that cancel is called under may be taken by all code that is told`(_ hearing: Hearing) async throws {
+    let blocked = try await BlockedQueue()
+    let (locked, heard) = (Locked(0), Gate())
+    let hear: @Sendable () -> Void = {
+      locked.withLock { $0 += 1 }
+      heard.open()
+    }
+    let job = co_launch(on: blocked.queue) { 1 }
+    let copy = hearing == .copyOfCopy ? job.uncancelled.uncancelled : job.uncancelled
+    let note: @Sendable (Int) -> Void = { _ in hear() }
+    let actor = co_actor(of: Int.self, on: blocked.queue, mailbox: 1, onUndelivered: note) { _ in }
+    let isReady = Gate()
+    var (others, handles): ([AnyJob], [ActorRef<Int>]) = ([], [actor])
+    switch hearing {
+    case .observer: _ = job.observe { _ in hear() }
+    case .copy, .copyOfCopy: _ = copy.observe { _ in hear() }
+    case .message: try await onCoroutine { try actor.tell(1) }
+    case .waitingSender:
+      let sender = co_launch {
+        try actor.tell(1)
+        isReady.open()
+        try actor.tell(2)
+      }
+      try await isReady.value
+      while !sender.record.seemsWaiting { await Task.yield() }
+      others.append(sender)
+    case .watcher:
+      let watcher = co_actor(of: Int.self) { mailbox in
+        mailbox.monitor(actor) { _ in
+          hear()
+          return 1
+        }
+        isReady.open()
+        _ = try mailbox.receive()
+      }
+      try await isReady.value
+      others.append(watcher.job)
+      handles.append(watcher)
+    }
+    locked.withLock { count in
+      count += 1
+      job.cancel()
+      actor.job.cancel()
+    }
+    try await heard.value
+    for other in others { while !other.completion.isSettled { await Task.yield() } }
+    #expect(locked.current > 1)
+    withExtendedLifetime(handles) {}
+  }
+
+  @Test func `an observer that blocks keeps neither cancel nor those who wait`() async throws {
+    let blocked = try await BlockedQueue()
+    let (release, ended) = (DispatchSemaphore(value: 0), Gate())
+    let job = co_launch(on: blocked.queue) { 1 }
+    _ = job.observe { _ in
+      release.wait()
+      ended.open()
+    }
+    let joiner = co_launch { outcome { try job.join() } }
+    let gatherer = co_launch { outcome { try co_all([job]) } }
+    while !joiner.record.seemsWaiting || !gatherer.record.seemsWaiting { await Task.yield() }
+    job.cancel()
+    #expect(try await joiner.value == "CancellationError")
+    #expect(try await gatherer.value == "CancellationError")
+    #expect(await asyncOutcome { try await job.value } == "CancellationError")
+    release.signal()
+    try await ended.value
   }
 
   private func cancelled(on queue: DispatchQueue, _ onRelease: @escaping @Sendable () -> Void) -> Job<Void> {

@@ -1,4 +1,5 @@
 import Dispatch
+import Synchronization
 import Testing
 
 @testable import Coroutine
@@ -46,6 +47,23 @@ struct IsolatedTests {
       "\(outcome { try co_isolated(ledger) { _ in throw Oops("body") } }) \(currentTag ?? "")"
     }
     #expect(seen == "Oops(body) home")
+  }
+
+  /// Nothing that a program does has this effect.
+  ///
+  /// The alternative would be an actor that is held for ever.
+  @Test func `a body that cannot go back to the actor ends the process`() async {
+    let died = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
+      let ledger = Ledger(on: taggedQueue("ledger"))
+      try await onCoroutine(on: taggedQueue("home")) {
+        try co_isolated(ledger, reentrant: false) { _ in
+          try co_switch(to: taggedQueue("away"))
+          let job = try Carrier.requireJob().1
+          _ = job.pointee.flags.bitwiseOr(JobFlags.keepsThread, ordering: .acquiringAndReleasing)
+        }
+      }
+    }
+    #expect(died?.said("could not go back to the actor whose body it leaves") == true)
   }
 
   @Test func `a default actor is reached by a Task, in which nothing waits`() async throws {

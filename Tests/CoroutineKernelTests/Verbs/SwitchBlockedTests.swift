@@ -163,6 +163,30 @@ struct SwitchBlockedTests {
     try await blocked.releaseAndSettle()
   }
 
+  /// What stays in the queue, until that runs, is the entry alone.
+  @Test(.tags(.realClock), arguments: ["co_switch", "co_isolated", "co_isolated, reentrant"])
+  func `a job that has given up is released with its result, although the queue stays blocked`(
+    _ verb: String
+  ) async throws {
+    let blocked = try await BlockedQueue()
+    let ledger = Ledger(on: blocked.queue)
+    let released = Gate()
+    do {
+      let job = co_launch(on: taggedQueue("home")) { () -> Tracked in
+        _ = try? co_timeout(.milliseconds(2)) {
+          switch verb {
+          case "co_switch": try co_switch(to: blocked.queue)
+          default: try co_isolated(ledger, reentrant: verb != "co_isolated") { _ in }
+          }
+        }
+        return Tracked { released.open() }
+      }
+      try await job.value.use()
+    }
+    try await released.value
+    try await blocked.releaseAndSettle()
+  }
+
   @Test func `coroutines arrive in the order of their switches and launches`() async throws {
     let away = taggedQueue("away")
     away.suspend()

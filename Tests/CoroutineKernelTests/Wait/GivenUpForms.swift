@@ -1,6 +1,7 @@
 import Dispatch
 import Glibc
 import Synchronization
+import Testing
 
 @testable import Coroutine
 
@@ -41,7 +42,8 @@ final class Download: Awaitable {
 /// `timeout`, which cancels the work, and `losers: .cancelled`. Given up by a cancellation they leave at once, and
 /// that is here.
 enum GivenUpGroup: String, CaseIterable, Codable, Sendable {
-  case jobs, jobCopies, promises, copies, combinators, decided, links, channels, locks, structure, actors, tasks
+  case jobs, jobCopies, promises, copies, combinators, decided, links, channels, locks, structure, actors, tasks,
+    isolated
 
   func forms() throws -> [GivenUpForm] {
     switch self {
@@ -57,6 +59,7 @@ enum GivenUpGroup: String, CaseIterable, Codable, Sendable {
     case .structure: try structure()
     case .actors: try actors()
     case .tasks: try tasks()
+    case .isolated: try isolated()
     }
   }
 
@@ -425,6 +428,41 @@ enum GivenUpGroup: String, CaseIterable, Codable, Sendable {
       .coroutine("co_await of a promise's value") { _ = try co_await { try await promise.value } },
       .coroutine("co_awaitToEnd of a promise's value") { _ = try co_awaitToEnd { try await promise.value } },
       .task("a promise of a Task") { _ = try await Promise<Int>.task { try await promise.value }.value },
+    ]
+  }
+}
+
+extension GivenUpGroup {
+  /// Moves to queues that run.
+  ///
+  /// What is given up on a queue that is blocked stays there until it runs.
+  private func isolated() throws -> [GivenUpForm] {
+    let home = try #require(Carrier.current?.pointee.scheduler?.takeUnretainedValue().currentQueue)
+    let away = taggedQueue("occupied")
+    let (near, far) = (Ledger(on: home), Ledger(on: away))
+    for ledger in [near, far] {
+      let isInside = Gate()
+      co_launch(start: .immediate) {
+        try co_isolated(ledger, reentrant: false) { _ in
+          isInside.open()
+          try waitForCancellation()
+        }
+      }
+      try isInside.pass()
+    }
+    let calls = [("the same", near), ("another", far)].flatMap { name, ledger in
+      [true, false].map { isReentrant -> GivenUpForm in
+        .coroutine("co_isolated on \(name) queue, \(isReentrant ? "reentrant" : "exclusive")") {
+          try co_isolated(ledger, reentrant: isReentrant) { _ in }
+        }
+      }
+    }
+    return calls + [
+      .coroutine("co_switch") {
+        // It may arrive before it is given up.
+        defer { co_shield { try? co_switch(to: home) } }
+        try co_switch(to: away)
+      }
     ]
   }
 }

@@ -157,20 +157,88 @@ struct StallTests {
     }
   }
 
+  /// What shares one worker, each part short.
+  ///
   /// A worker looks at its clock only once in some jobs, if the jobs were short before.
-  @Test func `is not the sum of what many coroutines do, one after the other`() async {
-    await #expect(processExitsWith: .success) {
-      let reports = Reports(after: .milliseconds(40))
-      let worker = ownWorkers("crowd", count: 1).workers[0]
-      let (isLong, ended) = (Flag(), Locked(0))
-      let jobs = (0..<64).map { _ in
-        co_launch(on: worker.currentQueue) {
+  enum Crowd: String, CaseIterable, Codable {
+    case coroutines, yielding, pingPong, lastOfMany, tasks
+
+    /// Does short parts while `isLong` is false, then 64 of 3 ms.
+    func run(on pool: WorkerPool, _ isLong: Flag) async throws {
+      let queue = pool.workers[0].currentQueue
+      switch self {
+      case .coroutines:
+        try await Self.launchParts(on: pool, isLong, 64) { _ in spin(3) }
+      case .lastOfMany:
+        // The last part is longer than the others, and shorter than a stall.
+        try await Self.launchParts(on: pool, isLong, 32) { spin($0 == 31 ? 25 : 3) }
+      case .yielding:
+        try await co_launch(on: queue) {
           while !isLong.isRaised { try co_yield() }
-          let end = Clock.ofThread + 3_000_000
-          while Clock.ofThread < end {}
+          for _ in 0..<64 {
+            spin(3)
+            try co_yield()
+          }
+        }.value
+      case .pingPong:
+        let (ball, back) = (Channel<Bool>(), Channel<Bool>())
+        let other = co_launch(on: queue) {
+          for isLong in ball {
+            if isLong { spin(3) }
+            try back.send(isLong)
+          }
+        }
+        try await co_launch(on: queue) {
+          var parts = 0
+          while parts < 32 {
+            let isLong = isLong.isRaised
+            try ball.send(isLong)
+            _ = try back.receive()
+            guard isLong else { continue }
+            spin(3)
+            parts += 1
+          }
+          ball.close()
+        }.value
+        try await other.value
+      case .tasks:
+        await Task(executorPreference: pool) {
+          while !isLong.isRaised { await Task.yield() }
+          for _ in 0..<64 {
+            spin(3)
+            await Task.yield()
+          }
+        }.value
+      }
+    }
+
+    private static func launchParts(
+      on pool: WorkerPool,
+      _ isLong: Flag,
+      _ count: Int,
+      _ part: @escaping @Sendable (_ number: Int) -> Void
+    ) async throws {
+      let ended = Locked(0)
+      let jobs = (0..<count).map { number in
+        co_launch(on: pool.workers[0].currentQueue) {
+          while !isLong.isRaised { try co_yield() }
+          part(number)
           ended.withLock { $0 += 1 }
         }
       }
+      for job in jobs { try await job.value }
+      check(ended.current == count)
+    }
+  }
+
+  @Test(arguments: Crowd.allCases)
+  func `is not the sum of what many do, one after the other`(_ crowd: Crowd) async {
+    await #expect(processExitsWith: .success) { [crowd] in
+      let reports = Reports(after: .milliseconds(40))
+      let pool = ownWorkers("crowd", count: 1)
+      let worker = pool.workers[0]
+      let isLong = Flag()
+      let run = Task { try await crowd.run(on: pool, isLong) }
       // Until the worker looks once in 64 jobs.
       var look: UInt64 = 0
       for _ in 0..<10 {
@@ -178,8 +246,8 @@ struct StallTests {
         look = worker.lastLook.load(ordering: .relaxed)
       }
       isLong.raise()
-      for job in jobs { try await job.value }
-      check(reports.all.isEmpty, ended.current == 64)
+      try await run.value
+      check(reports.all.isEmpty, of: reports.all)
     }
   }
 
@@ -267,6 +335,12 @@ private final class Reports: Sendable {
       sched_yield()
     }
   }
+}
+
+/// Uses the processor for some milliseconds.
+private func spin(_ milliseconds: UInt64) {
+  let end = Clock.ofThread + milliseconds * 1_000_000
+  while Clock.ofThread < end {}
 }
 
 /// Reads from a pipe into which nobody writes.

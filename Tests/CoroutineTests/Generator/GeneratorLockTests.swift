@@ -202,6 +202,19 @@ struct GeneratorLockTests {
     }
   }
 
+  /// Permits have no owner, nor have reads: the documentation of both says so.
+  @Test(.inWorlds) func `a body waits for a permit or a read that its coroutine has, and is not refused`() throws {
+    let locks = Locks()
+    let body = co_sequence(of: String.self) { yield in
+      try yield(outcome { try co_timeout(.milliseconds(1)) { try locks.permit.acquire() } })
+      try yield(outcome { try co_timeout(.milliseconds(1)) { try locks.lock.lockWrite() } })
+    }
+    var seen: [String] = []
+    try locks.hold(.permit) { try locks.hold(.read) { for outcome in body { seen.append(outcome) } } }
+    #expect(seen == ["TimeoutError", "TimeoutError"])
+    #expect(locks.areFree)
+  }
+
   @Test func `a body gets wouldDeadlock for what a body below it holds`() async throws {
     try await onSerialQueue {
       for delegates in [true, false] {

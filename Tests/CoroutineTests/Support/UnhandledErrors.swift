@@ -29,8 +29,11 @@ final class UnhandledErrors: Sendable {
   }()
 
   private let state = Locked(State())
+  private let onFailure: @Sendable () -> Void
 
-  init() {
+  /// `onFailure` is called by the hook, where it receives a failure.
+  init(onFailure: @escaping @Sendable () -> Void = {}) {
+    self.onFailure = onFailure
     Self.installed
   }
 
@@ -76,5 +79,6 @@ final class UnhandledErrors: Sendable {
       return open
     }
     for gate in open { gate.open() }
+    onFailure()
   }
 }
