@@ -217,7 +217,7 @@ final class AsyncCall: @unchecked Sendable {
     if state == .ended { return }
     task.cancel()
     guard state == .pending else { throw job.cancellation() ?? CancellationError() }
-    try shielded { _ = try park() }
+    try job.withShield { _ = try park() }
   }
 
   private func pin() {
@@ -251,18 +251,5 @@ final class AsyncCall: @unchecked Sendable {
     let state = state
     lock.unlock()
     return state
-  }
-
-  private func shielded(_ body: () throws -> Void) throws {
-    var frame = CancelFrame(.shield, inside: job.pointee.frames)
-    try withUnsafeMutablePointer(to: &frame) { frame in
-      job.pointee.frames = frame
-      let wasShielded = job.setShielded(true)
-      defer {
-        job.pointee.frames = frame.pointee.outer
-        _ = job.setShielded(wasShielded)
-      }
-      try body()
-    }
   }
 }
