@@ -12,7 +12,7 @@ import Synchronization
 //
 // Ownership
 //   job, record, supervision       set before any other thread knows the actor; constant
-//   asks, refusesAsks, lateCount   under `asksLock`, with this actor's AskWaiters and AskCells (ActorRef+Ask.swift)
+//   asks, refusesAsks, lateCount   under `asksLock`, with the cells of this actor's askers (ActorRef+Ask.swift)
 //   scope, isResting, verdict,
 //   ending, watchers               under `lock`
 //   watching                       the actor's own coroutine
@@ -157,15 +157,16 @@ class ActorLife: @unchecked Sendable {
 
   /// Fails every pending ask, and every later one.
   final func failAsks() {
-    var woken = WaitQueue()
+    var woken = JobQueue()
     asksLock.lock()
     refusesAsks = true
-    while let waiter = asks.claimFirst() {
-      waiter.askNode.detach(.stopped)
-      woken.append(waiter)
+    // An asker that is linked waits: if `settle` returns true, it has claimed that wait.
+    while let asker = asks.first?.oneShot {
+      if asker.settle() { woken.append(asker.job) }
+      asker.closeAsk(of: self)
     }
     asksLock.unlock()
-    while let waiter = woken.popFirst() { waiter.wake() }
+    while let job = woken.popFirst() { Carrier.makeReady(job) }
   }
 
   /// Closes the mailbox, drops the queued messages, and fails every ask that has no answer.

@@ -1,118 +1,18 @@
-public import Synchronization
-
 // An ask is a message that carries the means to answer it.
 //
-// The asker waits with an AskWaiter on its stack. The Reply in the message holds an AskCell on the heap. The two point
-// at each other while the ask is open:
+// The asker waits with a cell (OneShot.swift) on its stack. The Reply in the message holds an AskCell on the heap. The
+// two point at each other while the ask is open:
 //
-//   OPEN --- the reply is used: the answer is moved to the asker's stack ---> ANSWERED
-//     |  --- the last copy of the reply is released, or the actor ends ---> STOPPED
-//     |  --- the asker is cancelled, times out, or cannot send ---> WITHDRAWN; an answer after that is counted
+//   the reply is used                                          SETTLED, and the answer is in the asker's frame
+//   the last copy of it is released unused, or the actor ends  SETTLED without an answer: ActorStopped
+//   the asker is cancelled, times out, or cannot send          DETACHED; an answer after that is counted
 //
-// Invariants, under the actor's `asksLock`
-//  1. asker.cell and cell.asker are set together and cleared together (`detach`). So code that reaches one from the
-//     other under the lock finds live memory: a cell's deinit and an asker that leaves both take the lock first, to
-//     detach.
-//  2. The waiter is linked in `asks` while the asker waits and the ask is OPEN, unless the ask has been delegated. A
-//     cell that is answered does not detach in its deinit. So an answer always detaches, even if it comes too late.
-//  3. Every step out of OPEN while the asker waits claims the asker's wait first. A claim fails if the asker was
-//     cancelled before; the asker then withdraws.
-//
-// An answer may come before the asker waits, even before the tell returns. The asker then finds the changed state,
-// under the lock, and does not wait.
-
-/// The state of an ask, on the asker's stack.
-@usableFromInline
-struct AskWaiter {
-  @usableFromInline enum State: UInt8 { case open, answered, stopped }
-
-  /// The first field, so that a pointer to it is a pointer to the whole.
-  @usableFromInline var waiter: Waiter
-  @usableFromInline var cell: Unmanaged<AskCell>?
-  /// The address of the answer: a `Result<Answer, any Error>?`.
-  @usableFromInline let slot: UnsafeMutableRawPointer
-  @usableFromInline var state = State.open
-  @usableFromInline var isWaiting = false
-
-  @inlinable
-  init(_ job: JobRef, slot: UnsafeMutableRawPointer) {
-    waiter = Waiter(job: job)
-    self.slot = slot
-  }
-}
-
-@usableFromInline typealias AskRef = UnsafeMutablePointer<AskWaiter>
-
-extension UnsafeMutablePointer<Waiter> {
-  /// The AskWaiter that contains a waiter of an actor's `asks`.
-  @inlinable var askNode: AskRef { UnsafeMutableRawPointer(self).assumingMemoryBound(to: AskWaiter.self) }
-}
-
-extension UnsafeMutablePointer where Pointee == AskWaiter {
-  @inlinable var waitNode: UnsafeMutablePointer<Waiter> {
-    UnsafeMutableRawPointer(self).assumingMemoryBound(to: Waiter.self)
-  }
-
-  /// Closes the ask, under the lock: the asker and the cell do not refer to each other any more.
-  @inlinable
-  func detach(_ state: AskWaiter.State) {
-    pointee.state = state
-    guard let cell = pointee.cell else { return }
-    cell._withUnsafeGuaranteedRef { $0.asker = nil }
-    pointee.cell = nil
-  }
-
-  /// Claims the asker's wait, under the lock; returns true if it was claimed, or the asker does not wait yet.
-  @inlinable
-  func claim(_ actor: ActorLife) -> Bool {
-    guard pointee.isWaiting else { return true }
-    guard pointee.waiter.job.unsafelyUnwrapped.claim(pointee.waiter.epoch, WakeReason.delivered) else { return false }
-    actor.asks.remove(waitNode)
-    return true
-  }
-
-  /// Unlinks and detaches an asker that gives up or was failed: from then on no other thread knows the waiter.
-  @usableFromInline
-  func withdraw(from actor: ActorLife) {
-    Host.touches(actor)
-    actor.asksLock.lock()
-    actor.asks.remove(waitNode)
-    detach(pointee.state)
-    actor.asksLock.unlock()
-  }
-
-  /// Suspends the asker until the ask is no longer open.
-  ///
-  /// Throws if the coroutine is cancelled. Inlined down to the switch: each frame in between costs a mispredicted
-  /// return.
-  @inlinable @inline(__always)
-  func wait(_ actor: ActorLife) throws {
-    let (carrier, job) = try Carrier.requireJob()
-    // The tell may have waited, and been woken just before a cancellation, which then had no wait to end.
-    if job.pointee.flags.load(ordering: .relaxed) & JobFlags.needsCancellationCheck != 0, let error = job.cancellation()
-    {
-      withdraw(from: actor)
-      throw error
-    }
-    actor.asksLock.lock()
-    guard pointee.state == .open else { return actor.asksLock.unlock() }
-    if actor.refusesAsks, !isDelegated {
-      detach(.stopped)
-      return actor.asksLock.unlock()
-    }
-    try WaitQueue.park(carrier, job, .answer) { epoch in
-      pointee.waiter.epoch = epoch
-      pointee.isWaiting = true
-      if !isDelegated { actor.asks.append(waitNode) }
-      actor.asksLock.unlock()
-    } withdraw: {
-      withdraw(from: actor)
-    }
-  }
-
-  /// Whether the ask was delegated; called under the lock.
-  @inlinable var isDelegated: Bool { pointee.cell?._withUnsafeGuaranteedRef { $0.isDelegated } ?? false }
-}
+// Invariants, under the actor's `asksLock`, which is the lock of the OneShot
+//  1. ask.asker and the `context` of the asker's waiter are set together and cleared together (`closeAsk`), by the thread
+//     that settles, or by the asker before its frame goes. So code that reaches one from the other under the lock finds
+//     live memory.
+//  2. The waiter is linked in `asks` while the asker waits and the ask is open, unless the ask has been delegated.
+//  3. An AskCell that is answered does not close the ask in its deinit. So an answer always does, even if it is late.
 
 /// The state that all copies of a reply share.
 @usableFromInline
@@ -121,19 +21,25 @@ class AskCell: @unchecked Sendable {
   // them.
   /// Retained by hand, so that an answer retains nothing.
   @usableFromInline final let heldActor: Unmanaged<ActorLife>
-  @exclusivity(unchecked) @usableFromInline final var asker: AskRef?
+  @exclusivity(unchecked) @usableFromInline final var asker: OneShotRef?
+  /// The address of the answer in the asker's frame, a `Result<Answer, any Error>?`; valid while there is an asker.
+  @usableFromInline final let answer: UnsafeMutableRawPointer?
   @exclusivity(unchecked) @usableFromInline final var isAnswered = false
   @exclusivity(unchecked) @usableFromInline final var isDelegated = false
 
   @usableFromInline
-  init(_ actor: ActorLife, _ asker: AskRef) {
+  init(_ actor: ActorLife, _ asker: OneShotRef, _ answer: UnsafeMutableRawPointer) {
     heldActor = .passRetained(actor)
     self.asker = asker
-    asker.pointee.cell = Unmanaged.passUnretained(self)
+    self.answer = answer
+    asker.pointee.waiter.context = Unmanaged.passUnretained(self).toOpaque()
   }
 
   /// Creates a cell for an asker that is not a coroutine in `ask`; it has a lock of its own.
-  init() { heldActor = .passRetained(ActorLife(nil)) }
+  init() {
+    heldActor = .passRetained(ActorLife(nil))
+    answer = nil
+  }
 
   final var actor: ActorLife { heldActor.takeUnretainedValue() }
 
@@ -148,17 +54,33 @@ class AskCell: @unchecked Sendable {
 
   private final func abandon() {
     actor.asksLock.lock()
-    var woken: UnsafeMutablePointer<Waiter>?
-    if let asker {
-      if asker.claim(actor) {
-        if asker.pointee.isWaiting { woken = asker.waitNode }
-        asker.detach(.stopped)
-      } else {
-        asker.detach(.open)
-      }
-    }
-    actor.asksLock.unlock()
-    woken?.wake()
+    guard let asker else { return actor.asksLock.unlock() }
+    _ = asker.settle()
+    asker.closeAsk(of: actor)
+    asker.wake(leaving: actor.asksLock)
+  }
+}
+
+extension UnsafeMutablePointer where Pointee == OneShot {
+  /// The other side of the ask while it is open; used under the lock.
+  @inlinable var ask: Unmanaged<AskCell>? { pointee.waiter.context.map { .fromOpaque($0) } }
+
+  /// Whether the ask was delegated; called under the lock.
+  @inlinable var isDelegated: Bool { ask?._withUnsafeGuaranteedRef { $0.isDelegated } ?? false }
+
+  /// Closes the ask, under the lock: the actor and the AskCell do not refer to the asker any more.
+  @inlinable
+  func closeAsk(of actor: ActorLife) {
+    actor.asks.remove(waiter)
+    ask?._withUnsafeGuaranteedRef { $0.asker = nil }
+    pointee.waiter.context = nil
+  }
+
+  /// Closes the ask of an asker that gives up: from then on no other thread knows its cell.
+  @usableFromInline
+  func withdraw(from actor: ActorLife) {
+    Host.touches(actor)
+    actor.asksLock.withLock { closeAsk(of: actor) }
   }
 }
 
@@ -190,21 +112,29 @@ extension ActorRef {
   func askForEver<Answer: Sendable>(_ make: (Reply<Answer>) -> Message) throws -> Answer {
     let (_, job) = try Carrier.beginWaiting()
     if job == core.record { throw CoroutineError.wouldDeadlock(because: .asksItself) }
-    var slot: Result<Answer, any Error>?
-    return try withUnsafeMutablePointer(to: &slot) { slot in
-      var asker = AskWaiter(job, slot: UnsafeMutableRawPointer(slot))
-      return try withUnsafeMutablePointer(to: &asker) { asker in
+    var answer: Result<Answer, any Error>?
+    try withUnsafeMutablePointer(to: &answer) { answer in
+      var asker = OneShot(job)
+      try withUnsafeMutablePointer(to: &asker) { asker in
         do {
-          try tell(make(Reply(AskCell(core, asker))))
+          try tell(make(Reply(AskCell(core, asker, UnsafeMutableRawPointer(answer)))))
         } catch {
           asker.withdraw(from: core)
           throw error
         }
-        try asker.wait(core)
-        guard let result = slot.take() else { throw ActorStopped() }
-        return try result.get()
+        try asker.wait(.answer, core.asksLock, onCancel: { asker.withdraw(from: core) }) {
+          if asker.isDelegated { return true }
+          if core.refusesAsks {
+            asker.closeAsk(of: core)
+            return false
+          }
+          core.asks.append(asker.waiter)
+          return true
+        }
       }
     }
+    guard let result = answer.take() else { throw ActorStopped() }
+    return try result.get()
   }
 
   /// The number of answers that came after their ask had been given up.

@@ -53,7 +53,7 @@ public struct Reply<Answer: Sendable>: Sendable {
     Host.touches(cell.actor)
     cell.actor.asksLock.lock()
     cell.isDelegated = true
-    if let asker = cell.asker { cell.actor.asks.remove(asker.waitNode) }
+    if let asker = cell.asker { cell.actor.asks.remove(asker.waiter) }
     cell.actor.asksLock.unlock()
   }
 
@@ -62,16 +62,15 @@ public struct Reply<Answer: Sendable>: Sendable {
     let isLate = cell.heldActor._withUnsafeGuaranteedRef { actor in
       Host.touches(actor)
       actor.asksLock.lock()
-      guard !cell.isAnswered, let asker = cell.asker, asker.claim(actor) else {
+      guard !cell.isAnswered, let asker = cell.asker, asker.settle() else {
         actor.asksLock.unlock()
         return true
       }
       cell.isAnswered = true
-      asker.pointee.slot.assumingMemoryBound(to: Result<Answer, any Error>?.self).initialize(to: result)
-      let woken = asker.pointee.isWaiting ? asker.waitNode : nil
-      asker.detach(.answered)
-      actor.asksLock.unlock()
-      if let woken { woken.wake() }
+      let answer = cell.answer.unsafelyUnwrapped.assumingMemoryBound(to: Result<Answer, any Error>?.self)
+      answer.initialize(to: result)
+      asker.closeAsk(of: actor)
+      asker.wake(leaving: actor.asksLock)
       return false
     }
     if isLate { settleLate(result) }
@@ -84,8 +83,8 @@ public struct Reply<Answer: Sendable>: Sendable {
     actor.asksLock.lock()
     let isFirst = !cell.isAnswered
     cell.isAnswered = true
-    // The asker was cancelled, and has not withdrawn yet: an answered cell does not detach in its deinit.
-    if let asker = cell.asker { asker.detach(asker.pointee.state) }
+    // The asker was cancelled, and has not withdrawn yet: an answered cell does not close the ask in its deinit.
+    if let asker = cell.asker { asker.closeAsk(of: actor) }
     let other = cell as? ResumerCell<Answer>
     if isFirst, other == nil { actor.lateCount += 1 }
     actor.asksLock.unlock()

@@ -21,21 +21,15 @@
 @inlinable @discardableResult
 @available(*, noasync, message: "call the code with `await`")
 public func co_await<Output: Sendable>(_ operation: @escaping @Sendable () async throws -> Output) throws -> Output {
-  var outcome: Result<Output, any Error>?
-  try withUnsafeMutablePointer(to: &outcome) { address in
-    let call = try AsyncCall.begin(UnsafeMutableRawPointer(address), toEnd: false)
-    let task = call.start {
-      Task.immediate(priority: call.priority, executorPreference: call.executor) {
-        do {
-          call.end(Result<Output, any Error>.success(try await operation()))
-        } catch {
-          call.end(Result<Output, any Error>.failure(error))
-        }
+  try AsyncCall.outcome(toEnd: false) { call in
+    Task.immediate(priority: call.priority, executorPreference: call.executor) {
+      do {
+        call.end(Result<Output, any Error>.success(try await operation()))
+      } catch {
+        call.end(Result<Output, any Error>.failure(error))
       }
     }
-    try call.wait(for: task)
   }
-  return try AsyncCall.get(outcome.unsafelyUnwrapped)
 }
 
 /// Runs async code from a coroutine, and suspends until it has ended, even if the coroutine is cancelled meanwhile.
@@ -56,27 +50,32 @@ public func co_await<Output: Sendable>(_ operation: @escaping @Sendable () async
 @discardableResult
 @available(*, noasync, message: "call the code with `await`")
 public func co_awaitToEnd<Output>(_ operation: () async throws -> Output) throws -> Output {
-  var outcome: Result<Output, any Error>?
   try withoutActuallyEscaping(operation) { operation in
     try withUnsafePointer(to: operation) { operation in
-      // Sound because only the Task uses the function and its captures until the wait below has ended.
+      // Sound because only the Task uses the function and its captures until the call has ended.
       nonisolated(unsafe) let operation = operation
-      try withUnsafeMutablePointer(to: &outcome) { address in
-        let call = try AsyncCall.begin(UnsafeMutableRawPointer(address), toEnd: true)
-        let task = call.start {
-          Task.immediate(priority: call.priority, executorPreference: call.executor) {
-            // The closure's last use of the function is over when `run` returns.
-            call.end(await AsyncCall.run(operation))
-          }
+      return try AsyncCall.outcome(toEnd: true) { call in
+        Task.immediate(priority: call.priority, executorPreference: call.executor) {
+          // The closure's last use of the function is over when `run` returns.
+          call.end(await AsyncCall.run(operation))
         }
-        try call.wait(for: task)
       }
     }
   }
-  return try AsyncCall.get(outcome.unsafelyUnwrapped)
 }
 
 extension AsyncCall {
+  /// Calls `start`, which starts a Task that ends the call, outside the coroutine; suspends until then.
+  @inlinable @inline(__always)
+  static func outcome<Output>(toEnd: Bool, _ start: (AsyncCall) -> Task<Void, Never>) throws -> Output {
+    var outcome: Result<Output, any Error>?
+    try withUnsafeMutablePointer(to: &outcome) { address in
+      let call = try begin(UnsafeMutableRawPointer(address), toEnd: toEnd)
+      try call.wait(for: call.start { start(call) })
+    }
+    return try outcome.unsafelyUnwrapped.received()
+  }
+
   /// Calls an operation that is in the coroutine's frame.
   @inline(never)
   fileprivate static func run<Output>(
@@ -88,13 +87,4 @@ extension AsyncCall {
       return .failure(error)
     }
   }
-
-  @inlinable
-  static func get<Output>(_ outcome: Result<Output, any Error>) throws -> Output {
-    if case .failure = outcome { noteFailure() }
-    return try outcome.get()
-  }
-
-  @usableFromInline
-  static func noteFailure() { Carrier.noteFailure() }
 }

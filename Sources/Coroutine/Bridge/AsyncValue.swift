@@ -1,4 +1,3 @@
-internal import CCoroutine
 import Synchronization
 
 // If a Task that waits for a job is cancelled, there are two cases:
@@ -27,12 +26,7 @@ extension Job {
         completion.pointee.isObserved.store(true, ordering: .relaxed)
         return try completion.get(as: Success.self)
       }
-      let wait = JobWait(self)
-      await withTaskCancellationHandler {
-        await AsyncWait.untilCalled { wait.start($0) }
-      } onCancel: {
-        wait.cancel()
-      }
+      await JobWait(self).wait()
       guard completion.isSettled else { throw CancellationError() }
       return try completion.get(as: Success.self)
     }
@@ -40,69 +34,23 @@ extension Job {
 }
 
 /// A Task's wait for a job.
-private final class JobWait: @unchecked Sendable {
-  // Sound because both variables are under `lock`, and the job guards itself.
+private final class JobWait: TaskWait, @unchecked Sendable {
+  // Sound because `job` never changes, and guards itself.
   private let job: AnyJob
-  private let lock = SpinLock()
-  @exclusivity(unchecked) private var callback: WaitCallback?
-  @exclusivity(unchecked) private var isCancelled = false
 
-  init(_ job: AnyJob) { self.job = job }
-
-  /// Starts the wait.
-  ///
-  /// Returns false if the Task must not wait.
-  func start(_ callback: WaitCallback) -> Bool {
-    guard job.completion.add(callback) else { return false }
-    lock.lock()
-    self.callback = callback
-    let isLate = isCancelled
-    lock.unlock()
-    // If the Task was cancelled before this, `cancel` had no callback to remove.
-    return !(isLate && leaves(callback))
+  init(_ job: AnyJob) {
+    self.job = job
+    super.init()
   }
 
-  func cancel() {
-    lock.lock()
-    isCancelled = true
-    let callback = callback
-    lock.unlock()
-    if let callback, leaves(callback) { callback.fire() }
-  }
+  override func link() -> Bool { job.completion.add(self) }
 
-  /// Removes the callback and returns true if the job has another consumer; otherwise cancels the job.
-  private func leaves(_ callback: WaitCallback) -> Bool {
-    switch job.completion.removeUnlessLast(callback) {
+  override func leave() -> Bool {
+    switch job.completion.removeUnlessLast(self) {
     case .removed: return true
     case .isLast: job.cancel()
     case .hasFired: break
     }
     return false
   }
-}
-
-enum AsyncWait {
-  /// Suspends the Task until the callback that `add` gets is called; `add` returns false if it will never be called.
-  ///
-  /// ThreadSanitizer does not see that resuming a continuation happens before the code after the await, so it is told.
-  /// It would also report a race between resuming and the await: a continuation that is resumed before its Task
-  /// suspends continues without a dispatch.
-  static func untilCalled(_ add: (WaitCallback) -> Bool) async {
-    let tag = Tag()
-    let address = UnsafeRawPointer(Unmanaged.passUnretained(tag).toOpaque())
-    nonisolated(unsafe) let sent = address  // Sound because only its value is used, and `tag` outlives the wait.
-    await withUnsafeContinuation { (continuation: UnsafeContinuation<Void, Never>) in
-      let resume: @Sendable () -> Void = {
-        cco_publish(sent)
-        cco_unrecorded_begin()
-        continuation.resume()
-        cco_unrecorded_end()
-      }
-      if !add(ClosureCallback(resume)) { resume() }
-    }
-    cco_observe(sent)
-    withExtendedLifetime(tag) {}
-  }
-
-  private final class Tag: Sendable {}
 }

@@ -110,8 +110,6 @@ extension BlockingPool {
     // A simulated world runs the body itself. If the body was dropped before, the call has no effect.
     let isSimulated = host.hasVirtualTime && host.takesBlocking(job) { work.run() }
     if !isSimulated { submit(work) }
-    if let delivered = try cell.wait(.blocking) { return try delivered.get() }
-    if isSimulated || withdraw(work) { work.drop() }
-    throw Carrier.current?.pointee.job?.cancellation() ?? CancellationError()
+    return try cell.wait(.blocking) { if isSimulated || withdraw(work) { work.drop() } }.get()
   }
 }

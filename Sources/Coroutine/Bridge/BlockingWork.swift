@@ -27,12 +27,11 @@ class BlockingWork: @unchecked Sendable {
 
 /// A body and the coroutine that waits for its outcome.
 ///
-/// A value is delivered once. `SuspendCell.resume` decides: it stores the value and claims the wait in one critical
-/// section, in which a cancellation that came first makes the claim fail (Suspend.swift). If it returns `pending`, the
-/// coroutine returns the value, whatever happens to it later: after a claim, `wait` ends with the stored result. If it
-/// returns `detached`, the coroutine has thrown, or will throw, and never looks at the cell again: the value goes to
-/// `onUndelivered`. A third answer is not possible, because only `run` and `fail` resume the cell, and of these one is
-/// called, once (BlockingWork). A body that is withdrawn has no value.
+/// A value is delivered once. `SuspendCell.resume` decides (OneShot.swift). If it returns `pending`, the coroutine
+/// returns the value, whatever happens to it later. If it returns `detached`, the coroutine has thrown, or will throw,
+/// and never looks at the cell again: the value goes to `onUndelivered`. A third answer is not possible, because only
+/// `run` and `fail` resume the cell, and of these one is called, once (BlockingWork). A body that is withdrawn has no
+/// value.
 final class BlockingBody<Output: Sendable>: BlockingWork, @unchecked Sendable {
   // Sound because of BlockingWork's ownership.
   private let cell: SuspendCell<Output>

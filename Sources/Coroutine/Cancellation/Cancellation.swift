@@ -175,8 +175,19 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
 
   /// Calls `body`, in which no body of a generator can yield that the running job steps: the yield throws
   /// YieldInsideScope.
-  func whileBound<Output>(_ body: () throws -> Output) rethrows -> Output {
-    var frame = CancelFrame(.bound, inside: pointee.frames)
+  func whileBound<Output>(_ body: () throws -> Output) rethrows -> Output { try inside(.bound, body) }
+
+  /// Calls `body`, in which no cancellation from outside is visible, and values reach the job although it is cancelled.
+  func withShield<Output>(_ body: () throws -> Output) rethrows -> Output {
+    try inside(.shield) {
+      let wasShielded = setShielded(true)
+      defer { _ = setShielded(wasShielded) }
+      return try body()
+    }
+  }
+
+  private func inside<Output>(_ kind: CancelFrame.Kind, _ body: () throws -> Output) rethrows -> Output {
+    var frame = CancelFrame(kind, inside: pointee.frames)
     return try withUnsafeMutablePointer(to: &frame) { frame in
       pointee.frames = frame
       defer { pointee.frames = frame.pointee.outer }

@@ -1,5 +1,3 @@
-internal import CCoroutine
-
 extension Channel: AsyncSequence {
   /// Receives values one at a time in async code.
   public struct AsyncIterator: AsyncIteratorProtocol {
@@ -23,24 +21,12 @@ extension Channel: AsyncSequence {
   public func makeAsyncIterator() -> AsyncIterator { AsyncIterator(channel: self) }
 }
 
-/// One receive by async code: the object that is queued in the channel where a coroutine has its waiter.
-///
-/// One object per receive.
-///
-///   IDLE --- linked ---> WAITING --- claimed by a sender or a close ---> ENDED
-///     |                     +--- the Task is cancelled, unlinked ------> ENDED
-///     +--- a value or the end is there, or the Task is cancelled already ---> ENDED
-///
-/// All transitions happen under the channel's lock. The thread that ends the receive fires it once, after leaving the
-/// lock.
+/// One receive by async code, once: the Task waits in the channel's queue, where a coroutine has its waiter.
 @usableFromInline
-final class AsyncReceiver<Element: Sendable>: WaitCallback, @unchecked Sendable {
-  // Sound because the flags are accessed under the channel's lock, the slot has the owner described at the head of
-  // ValueWaiter.swift, and the continuation is set before the receiver is linked.
+final class AsyncReceiver<Element: Sendable>: TaskWait, @unchecked Sendable {
+  // Sound because `channel` never changes, and the slot has the owner described at the head of ValueWaiter.swift.
   private let channel: Channel<Element>
   @usableFromInline let slot: UnsafeMutablePointer<Element?>
-  @exclusivity(unchecked) private var isCancelled = false
-  @exclusivity(unchecked) private var continuation: UnsafeContinuation<Void, Never>?
 
   init(_ channel: Channel<Element>) {
     self.channel = channel
@@ -55,24 +41,15 @@ final class AsyncReceiver<Element: Sendable>: WaitCallback, @unchecked Sendable 
   }
 
   func receive() async throws -> Element? {
-    await withTaskCancellationHandler {
-      await withUnsafeContinuation { continuation in
-        self.continuation = continuation
-        if !link() { resume() }
-      }
-    } onCancel: {
-      withdraw()
-    }
-    cco_observe(address)
+    await wait()
     if let value = slot.take() { return value }
-    let wasCancelled = channel.lock.withLock { isCancelled }
-    if wasCancelled { throw CancellationError() }
+    // A receive that was claimed before the cancellation has ended by a close.
+    if isCancelled, !isClaimed { throw CancellationError() }
     try channel.throwCause()
     return nil
   }
 
-  /// Links the receiver into the queue; returns false if the receive has ended already.
-  private func link() -> Bool {
+  override func link() -> Bool {
     var woken: UnsafeMutablePointer<Waiter>?
     channel.lock.lock()
     let isOver = isCancelled || channel.state.take(slot, &woken) || channel.state.tellsEnd()
@@ -85,32 +62,17 @@ final class AsyncReceiver<Element: Sendable>: WaitCallback, @unchecked Sendable 
     return !isOver
   }
 
-  /// Unlinks the receiver of a cancelled Task, unless the receive has been claimed.
-  private func withdraw() {
+  override func leave() -> Bool {
     channel.lock.lock()
     // Check the reason first: only the reason is always written under the lock. The links of a claimed waiter belong to
     // the claiming thread, which may hold it in a list of its own and unlink it without the lock.
-    let isClaimed = waiter.pointee.reason == 0
-    let wasWaiting = !isClaimed && waiter.pointee.isLinked
-    if wasWaiting { channel.state.receivers.remove(waiter) }
-    if !isClaimed { isCancelled = true }
+    let isWaiting = !isClaimed && waiter.pointee.isLinked
+    if isWaiting { channel.state.receivers.remove(waiter) }
     channel.lock.unlock()
-    if wasWaiting {
-      fire()
-      Unmanaged.passUnretained(self as WaitCallback).release()
-    }
+    if isWaiting { Unmanaged.passUnretained(self as WaitCallback).release() }
+    return isWaiting
   }
 
-  @usableFromInline override func fire() { resume() }
-
-  private func resume() {
-    cco_publish(address)
-    cco_unrecorded_begin()
-    continuation?.resume()
-    cco_unrecorded_end()
-  }
-
-  /// ThreadSanitizer does not see that resuming a continuation happens before the code after the await, so this address
-  /// tells it.
-  private var address: UnsafeRawPointer { UnsafeRawPointer(Unmanaged.passUnretained(self).toOpaque()) }
+  /// Whether a sender or a close has ended the receive; called under the lock, or when the wait is over.
+  private var isClaimed: Bool { waiter.pointee.reason == 0 }
 }

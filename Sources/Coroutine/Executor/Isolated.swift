@@ -105,23 +105,17 @@ enum Isolation {
 
   /// Runs `body` in a Task that is isolated to the actor, unless the coroutine is cancelled before it begins.
   ///
-  /// `body` and the outcome stay in this frame, which the Task reaches through `call` only (AsyncCall.swift, 5 and 6).
+  /// `body` and the outcome stay in this frame, which the Task reaches through `call` only (AsyncCall.swift, 1 and 3).
   static func await<A: Actor, R>(_ actor: A, _ body: (isolated A) throws -> R) throws -> R {
-    var outcome: Result<R, any Error>?
     try withoutActuallyEscaping(body) { body in
       try withUnsafePointer(to: withoutIsolation(body)) { body in
-        // Sound because only the Task uses the body and its captures until the wait below has ended.
+        // Sound because only the Task uses the body and its captures until the call has ended.
         nonisolated(unsafe) let body = body
-        try withUnsafeMutablePointer(to: &outcome) { address in
-          let call = try AsyncCall.begin(UnsafeMutableRawPointer(address), toEnd: false)
-          let task = call.start {
-            Task.immediate(priority: call.priority, executorPreference: call.executor) { await run(actor, body, call) }
-          }
-          try call.wait(for: task)
+        return try AsyncCall.outcome(toEnd: false) { call in
+          Task.immediate(priority: call.priority, executorPreference: call.executor) { await run(actor, body, call) }
         }
       }
     }
-    return try AsyncCall.get(outcome.unsafelyUnwrapped)
   }
 
   private static func run<A: Actor, R>(
@@ -129,7 +123,7 @@ enum Isolation {
     _ body: UnsafePointer<(A) throws -> R>,
     _ call: AsyncCall
   ) {
-    guard call.beginBody() else { return call.leave() }
+    guard call.beginBody() else { return call.unpin() }
     // `hide` has hidden the coroutine, so `body` cannot wait in it.
     call.end(result(actor, body))
   }

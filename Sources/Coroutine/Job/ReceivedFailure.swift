@@ -23,6 +23,15 @@ extension Carrier {
   }
 }
 
+extension Result where Failure == any Error {
+  /// Returns the value or throws the error, which the running job has received from other code.
+  @inlinable
+  func received() throws -> Success {
+    if case .failure = self { Carrier.noteFailure() }
+    return try get()
+  }
+}
+
 extension UnsafeMutablePointer where Pointee == JobRecord {
   /// Whether `error`, which ends the job or a part of its body, is the `failure` that it received from another one.
   func passesOn(_ failure: any Error, as error: any Error) -> Bool {

@@ -246,10 +246,10 @@ final class PromiseTarget<Success: Sendable>: ResumeTarget<Success>, @unchecked 
   }
   override var summary: String { promise.summary }
 
-  override func resume(_ outcome: Result<Success, any Error>) -> State {
+  override func resume(_ outcome: Result<Success, any Error>) -> OneShot.State {
     let isFirst = !wasUsed.exchange(true, ordering: .relaxed)
     if promise.settle(outcome, fromOutside: true) { return .pending }
     // A first use that is too late is not an error: the promise was cancelled, or settled by other code.
-    return isFirst || promise.wasCancelled.load(ordering: .acquiring) ? .detached : .resumed
+    return isFirst || promise.wasCancelled.load(ordering: .acquiring) ? .detached : .settled
   }
 }

@@ -1,5 +1,3 @@
-import Synchronization
-
 /// Hides cancellation from outside while `body` runs, so that cleanup code can wait.
 ///
 /// Hidden are the cancellation of the job, and enclosing deadlines and scopes. The next suspension after the end sees
@@ -9,14 +7,5 @@ import Synchronization
 @available(*, noasync, message: "start a Task, or await the `value` of a coroutine that does this")
 public func co_shield<Output>(_ body: () throws -> Output) rethrows -> Output {
   guard let job = Carrier.current?.pointee.job else { return try body() }
-  var frame = CancelFrame(.shield, inside: job.pointee.frames)
-  return try withUnsafeMutablePointer(to: &frame) { frame in
-    job.pointee.frames = frame
-    let wasShielded = job.setShielded(true)
-    defer {
-      job.pointee.frames = frame.pointee.outer
-      _ = job.setShielded(wasShielded)
-    }
-    return try body()
-  }
+  return try job.withShield(body)
 }

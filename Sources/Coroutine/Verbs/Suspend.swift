@@ -1,90 +1,58 @@
-import Synchronization
-
-// A coroutine waits for a callback.
-//
-// The coroutine and its resumer share a cell. Its state, under its lock:
-//
-//   PENDING --- resumed: the value is stored, the wait claimed ---> RESUMED      (first use, once)
-//   PENDING --- the last reference to the resumer is released unused ---> RESUMED with `abandoned`
-//   PENDING --- cancelled: a resumer's claim fails, or the coroutine has returned ---> DETACHED
-//
-// Of delivery and cancellation exactly one wins: the claim of the wait decides, and the claim and the state change are
-// one critical section. A resumer that is used while `start` still runs needs no claim: the coroutine finds RESUMED and
-// does not wait.
+// A coroutine waits for a callback. It and its resumer share a cell (OneShot.swift), which counts one use of the
+// resumer: the first one, or its release without a use. If the coroutine is cancelled before, none counts.
 
 /// The target of a resumer: a waiting coroutine or a promise.
-@usableFromInline
 class ResumeTarget<Output: Sendable>: @unchecked Sendable {
   // Sound because it has no state of its own.
-  @usableFromInline enum State: UInt8 { case pending, resumed, detached }
   init() {}
 
   /// Resumes, and returns the state before: `pending` for the one use that counts.
-  @usableFromInline func resume(_ outcome: Result<Output, any Error>) -> State { .detached }
+  func resume(_ outcome: Result<Output, any Error>) -> OneShot.State { .detached }
 
   /// A description of the target, for the report of a second use, which may come after the target's end.
   var summary: String { "a coroutine" }
 }
 
-@usableFromInline
+/// The cell of a coroutine that waits for a callback, or for a thread of the blocking pool.
 final class SuspendCell<Output: Sendable>: ResumeTarget<Output>, @unchecked Sendable {
-  // Sound because everything mutable is accessed under `lock`.
-  @usableFromInline let lock = SpinLock()
-  @exclusivity(unchecked) @usableFromInline var state = State.pending
-  @exclusivity(unchecked) @usableFromInline var result: Result<Output, any Error>?
-  /// The waiting coroutine, set immediately before it parks.
-  @exclusivity(unchecked) @usableFromInline var waiter: (job: JobRef, epoch: WaitEpoch)?
+  // Sound because `one` and `result` are accessed as OneShot.swift says.
+  /// Accessed through `one` only.
+  @exclusivity(unchecked) private var storage: OneShot
+  private let lock = SpinLock()
+  @exclusivity(unchecked) private var result: Result<Output, any Error>?
   /// The coroutine, for reports; its name is retained, because the coroutine may have ended by then.
   private let origin: JobOrigin
 
-  init(_ job: JobRef) { origin = job.handle._withUnsafeGuaranteedRef { $0.origin } }
+  init(_ job: JobRef) {
+    storage = OneShot(job)
+    origin = job.handle._withUnsafeGuaranteedRef { $0.origin }
+    super.init()
+    checkAddress(one, of: &storage)
+  }
+
+  private var one: OneShotRef { propertyAddress(in: self, at: 0, as: OneShot.self) }
 
   override var summary: String { origin.summary }
 
-  @usableFromInline
-  override func resume(_ outcome: Result<Output, any Error>) -> State {
+  override func resume(_ outcome: Result<Output, any Error>) -> OneShot.State {
     lock.lock()
-    guard state == .pending else {
+    guard one.settle() else {
       defer { lock.unlock() }
-      return state
+      return one.pointee.state
     }
-    // A failed claim has lost against a cancellation.
-    let woken = waiter.flatMap { $0.job.claim($0.epoch, WakeReason.delivered) ? $0.job : nil }
-    if waiter != nil, woken == nil {
-      state = .detached
-      lock.unlock()
-      return .detached
-    }
-    state = .resumed
     result = outcome
-    lock.unlock()
-    if let woken { Carrier.makeReady(woken) }
+    one.wake(leaving: lock)
     return .pending
   }
 
-  /// Suspends until resumed; returns nil if cancelled before.
-  @usableFromInline
-  func wait(_ kind: WaitKind) throws -> Result<Output, any Error>? {
-    let (carrier, job) = try Carrier.requireJob()
-    // `start` was foreign code: it may have cancelled its own coroutine, and that interrupt has been consumed.
-    let isCancelled =
-      job.pointee.flags.load(ordering: .relaxed) & JobFlags.needsCancellationCheck != 0 && job.cancellation() != nil
-    lock.lock()
-    if state == .pending, !isCancelled {
-      // A cancellation is not thrown here: the caller finds no result.
-      _ = try? WaitQueue.park(carrier, job, kind) { epoch in
-        waiter = (job, epoch)
-        lock.unlock()
-      } withdraw: {
-      }
-      lock.lock()
-    }
-    waiter = nil
-    if state == .pending { state = .detached }
-    let delivered = result.take()
-    lock.unlock()
-    return delivered
+  /// Suspends until resumed; throws if cancelled before, after a call of `onCancel`.
+  func wait(_ kind: WaitKind, onCancel: () -> Void) throws -> Result<Output, any Error> {
+    try one.wait(kind, lock, onCancel: onCancel)
+    return result.take().unsafelyUnwrapped
   }
+
+  /// Makes all uses of the resumer late, also one that was before: `start` has thrown.
+  func detach() { lock.withLock { one.pointee.state = .detached } }
 }
 
 /// Resumes a coroutine that waits in ``co_suspend(onCancel:_:)``.
@@ -107,7 +75,7 @@ public final class Resumer<Output: Sendable>: Sendable {
   /// Resumes with a value or an error.
   public func resume(with result: Result<Output, any Error>) {
     Host.touches(target)
-    if target.resume(result) == .resumed {
+    if target.resume(result) == .settled {
       UnhandledErrors.report(ResumedTwice(late: "\(result)"), in: target.summary)
     }
   }
@@ -150,18 +118,5 @@ public func co_suspend<Output: Sendable>(
     cell.detach()
     throw error
   }
-  if let delivered = try cell.wait(.callback) {
-    if case .failure = delivered { Carrier.noteFailure() }
-    return try delivered.get()
-  }
-  onCancel?()
-  throw Carrier.current?.pointee.job?.cancellation() ?? CancellationError()
-}
-
-extension SuspendCell {
-  /// Ends the wait; later uses of the resumer are ignored.
-  @usableFromInline
-  func detach() {
-    lock.withLock { state = .detached }
-  }
+  return try cell.wait(.callback) { onCancel?() }.received()
 }

@@ -46,6 +46,11 @@ enum WakeReason {
 struct WaitEpoch: Equatable {
   @usableFromInline let word: UInt64
   @inlinable init(word: UInt64) { self.word = word }
+
+  /// The epoch of no suspension.
+  @inlinable static var none: WaitEpoch { WaitEpoch(word: 0) }
+  /// Whether it is another one than `none`.
+  @inlinable var isNamed: Bool { word != 0 }
 }
 
 // Operations on a record are methods of its pointer, and access one field at a time: a `mutating` method would claim

@@ -26,6 +26,13 @@ struct Carrier: ~Copyable {
     cco_thread().pointee.carrier?.assumingMemoryBound(to: Carrier.self)
   }
 
+  /// The carrier and the job of a virtual thread that is a job's stack.
+  @usableFromInline
+  static func requireJob() throws -> (UnsafeMutablePointer<Carrier>, JobRef) {
+    let carrier = current.unsafelyUnwrapped
+    return (carrier, carrier.pointee.job.unsafelyUnwrapped)
+  }
+
   static func finishLeaving(_ carrier: UnsafeMutablePointer<Carrier>) {}
 
   /// Makes the running virtual thread one that drains `scheduler` while `body` runs.

@@ -69,7 +69,14 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
 
   @usableFromInline
   func cancellation() -> (any Error)? {
-    pointee.flags.now & JobFlags.needsCancellationCheck != 0 ? CancellationError() : nil
+    let flags = pointee.flags.now
+    return flags & JobFlags.needsCancellationCheck != 0 && flags & JobFlags.shielded == 0 ? CancellationError() : nil
+  }
+
+  func withShield<Output>(_ body: () throws -> Output) rethrows -> Output {
+    pointee.flags.bitwiseOr(JobFlags.shielded, ordering: .acquiringAndReleasing)
+    defer { pointee.flags.bitwiseAnd(~JobFlags.shielded, ordering: .acquiringAndReleasing) }
+    return try body()
   }
 }
 

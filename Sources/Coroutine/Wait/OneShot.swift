@@ -1,0 +1,178 @@
+public import Synchronization
+
+// A coroutine waits for one outcome that other code brings: a callback (co_suspend), a thread (co_blocking), a Task
+// (co_await, co_isolated), an actor (ask). The outcome may come early, too late, twice or never.
+//
+//   PENDING --- settle: the coroutine does not wait yet, or its wait is claimed ---> SETTLED
+//      |    --- settle, and a cancellation has claimed the wait before ------------> DETACHED
+//      |    --- wait: the coroutine is cancelled, and leaves ----------------------> DETACHED
+//      +------- holdToEnd, and the coroutine is cancelled -------------------------> DETACHED
+//
+// The owner of the cell has a lock, and stores the outcome: a SuspendCell in itself, an AsyncCall and an AskCell in the
+// coroutine's frame. To bring an outcome is to take the lock and call `settle`; if that returns true, to store the
+// outcome and call `wake`, which leaves the lock. Otherwise the lock is left before the outcome is released.
+//
+// Invariants
+//  1. The state leaves PENDING once. It and the epoch are accessed under the lock.
+//  2. An outcome is stored in the critical section in which `settle` has returned true. A coroutine that has found
+//     SETTLED under the lock, or was woken by `wake`, reads the outcome without the lock.
+//  3. The coroutine leaves its call after it has found SETTLED or DETACHED, or was woken by `wake`. So a thread that
+//     holds the lock and has found PENDING may write into the coroutine's frame, until it calls `wake`.
+//  4. The epoch is set when the coroutine parks. It is cleared by `wake`, by a `settle` whose claim fails, and by the
+//     coroutine when it leaves. So the coroutine is woken once: by `wake`, or by the thread that cancels it.
+//  5. `isToEnd` changes once, to true, in PENDING. From then on the state does not become DETACHED.
+//
+// Why each race has one winner
+// - settle against settle: invariant 1.
+// - settle against a coroutine that is about to wait: both hold the lock. Either the coroutine finds SETTLED and does
+//   not park, even if it is cancelled, or `settle` finds the epoch.
+// - settle against a cancellation of a waiting coroutine: the claim of the wait decides (Waiter.swift). If `settle`
+//   fails to claim, the outcome is late; or, in a cell to the end, it is stored, and the coroutine, which is awake,
+//   finds SETTLED when it takes the lock.
+// - a cancellation against a coroutine that is about to wait: `wait` reads the flags. An interrupt that is handled after
+//   that ends the wait (Interrupt.swift).
+// - holdToEnd against a cancellation: the coroutine may take the lock much later, so `holdToEnd` looks for the
+//   cancellation itself: the wait is claimed, or the flags say that the job or a frame is cancelled and no shield is
+//   active. The coroutine is then certainly woken, or does not park: the flags are set before the interrupt is sent,
+//   which claims the wait of a job to which a cancellation is visible. Without a shield each signalled frame is visible,
+//   and during the call the job adds no frame but the shield of `leave`, after `isToEnd` is set.
+
+@usableFromInline
+struct OneShot {
+  @usableFromInline enum State: UInt8, Sendable { case pending, settled, detached }
+
+  /// The coroutine and the epoch of its wait, linked where the source has a queue.
+  ///
+  /// The first field, so that a pointer to it is a pointer to the whole. Its `context` is the owner's.
+  @usableFromInline var waiter: Waiter
+  @usableFromInline var state = State.pending
+  /// Whether the coroutine waits for the outcome although it is cancelled.
+  @usableFromInline var isToEnd: Bool
+
+  @inlinable @inline(__always)
+  init(_ job: JobRef, toEnd: Bool = false) {
+    waiter = Waiter(job: job)
+    isToEnd = toEnd
+  }
+}
+
+/// A cell is accessed through its address only, because a wait is longer than an access may be.
+@usableFromInline typealias OneShotRef = UnsafeMutablePointer<OneShot>
+
+extension UnsafeMutablePointer<Waiter> {
+  /// The cell that contains a waiter, in a queue whose waiters all are in cells.
+  @inlinable var oneShot: OneShotRef { UnsafeMutableRawPointer(self).assumingMemoryBound(to: OneShot.self) }
+}
+
+extension UnsafeMutablePointer where Pointee == OneShot {
+  @inlinable var waiter: UnsafeMutablePointer<Waiter> {
+    UnsafeMutableRawPointer(self).assumingMemoryBound(to: Waiter.self)
+  }
+  @inlinable var job: JobRef { pointee.waiter.job.unsafelyUnwrapped }
+
+  // MARK: The outcome
+
+  /// Decides whether an outcome that has come counts; then the caller stores it.
+  ///
+  /// Called under the lock, on any thread.
+  @inlinable @inline(__always)
+  func settle() -> Bool {
+    guard pointee.state == .pending else { return false }
+    if pointee.waiter.epoch.isNamed, !job.claim(pointee.waiter.epoch, WakeReason.delivered) {
+      pointee.waiter.epoch = .none
+      if !pointee.isToEnd {
+        pointee.state = .detached
+        return false
+      }
+    }
+    pointee.state = .settled
+    return true
+  }
+
+  /// Leaves the lock, and wakes the coroutine if `settle` has claimed its wait.
+  @inlinable @inline(__always)
+  func wake(leaving lock: borrowing SpinLock) {
+    let (job, epoch) = (job, pointee.waiter.epoch)
+    pointee.waiter.epoch = .none
+    lock.unlock()
+    if epoch.isNamed { Carrier.makeReady(job) }
+  }
+
+  // MARK: The coroutine
+
+  /// Suspends the running coroutine until an outcome has been stored.
+  ///
+  /// If it is cancelled before, calls `onCancel` without the lock, and then throws; or waits on, if the cell is to the
+  /// end. `link`, called under the lock immediately before the coroutine parks, links the waiter; if it returns false,
+  /// the wait has ended without an outcome. Inlined down to the switch: each frame in between costs a mispredicted
+  /// return.
+  @inlinable @inline(__always)
+  func wait(
+    _ kind: WaitKind,
+    _ lock: borrowing SpinLock,
+    onCancel: () -> Void,
+    link: () -> Bool = { true }
+  ) throws {
+    let (carrier, job) = try Carrier.requireJob()
+    // Foreign code has run since the call began: it may have cancelled this coroutine, or have waited and been woken
+    // just before a cancellation. That interrupt found no wait of this cell.
+    let isSignalled = job.pointee.flags.load(ordering: .relaxed) & JobFlags.needsCancellationCheck != 0
+    var error = isSignalled ? job.cancellation() : nil
+    lock.lock()
+    if pointee.state == .pending, error == nil {
+      guard link() else {
+        pointee.state = .settled
+        return lock.unlock()
+      }
+      do {
+        try WaitQueue.park(carrier, job, kind) { epoch in
+          pointee.waiter.epoch = epoch
+          lock.unlock()
+        } withdraw: {
+        }
+        return
+      } catch let cancellation {
+        error = cancellation
+      }
+      lock.lock()
+    }
+    try leave(kind, lock, error, onCancel, link)
+  }
+
+  /// Ends a wait that `wake` has not ended; called under the lock, which it leaves.
+  @usableFromInline @inline(never)
+  func leave(
+    _ kind: WaitKind,
+    _ lock: borrowing SpinLock,
+    _ error: (any Error)?,
+    _ onCancel: () -> Void,
+    _ link: () -> Bool
+  ) throws {
+    pointee.waiter.epoch = .none
+    if pointee.state == .pending, !pointee.isToEnd { pointee.state = .detached }
+    let state = pointee.state
+    lock.unlock()
+    if state == .settled { return }
+    onCancel()
+    if state == .detached { throw error ?? job.cancellation() ?? CancellationError() }
+    try job.withShield { try wait(kind, lock, onCancel: {}, link: link) }
+  }
+
+  /// Makes the cell one to the end, under the lock; returns false if the coroutine has left it or is cancelled, and
+  /// then detaches it.
+  ///
+  /// Called on any thread; the coroutine is inside its call.
+  func holdToEnd() -> Bool {
+    guard pointee.state == .pending else { return false }
+    let flags = job.pointee.flags.load(ordering: .acquiring)
+    let isSignalled = flags & JobFlags.needsCancellationCheck != 0 && flags & JobFlags.shielded == 0
+    let epoch = pointee.waiter.epoch
+    let isClaimed = epoch.isNamed && job.pointee.wait.load(ordering: .acquiring) != epoch.word
+    pointee.isToEnd = !isSignalled && !isClaimed
+    if !pointee.isToEnd {
+      pointee.waiter.epoch = .none
+      pointee.state = .detached
+    }
+    return pointee.isToEnd
+  }
+}

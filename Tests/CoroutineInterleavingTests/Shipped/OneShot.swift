@@ -1,0 +1,1 @@
+../../../Sources/Coroutine/Wait/OneShot.swift
