@@ -18,7 +18,8 @@ public func co_switch(to queue: DispatchQueue) throws { try switchOver(to: queue
 ///
 /// Suspends until the target has come to the coroutine. If it is already there, it goes to the back of the ready queue.
 /// If the coroutine is cancelled before it has arrived, it throws where it was, although the target may be blocked, and
-/// leaves an entry there, as in a queue. If it is cancelled as it arrives, it throws there. Throws ``CoroutineError/cannotPin`` inside ``co_pinned(_:)``, and
+/// leaves an entry there, as in a queue. If it is cancelled as it arrives, it throws there. Throws
+/// ``CoroutineError/cannotPin`` inside ``co_pinned(_:)``, and
 /// ``CoroutineError/notInCoroutine`` outside a coroutine.
 @available(*, noasync, message: "use a Task that prefers a `CoroutineExecutor`")
 @_disfavoredOverload
