@@ -19,8 +19,7 @@ import Synchronization
 //   that cancels no member). So it is of no use once nothing refers to it, and leaves its upstreams in its deinit. It
 //   owns a reference to itself, `holdsItself`, while it is pending and other promises or callbacks wait for it.
 // - If the last reference to a pending upstream goes away, its deinit rejects all waiting promises with `abandoned`.
-// - Any further promise that this one depends on (a retry's current attempt, a late `follow`) is stored in `members`
-//   (PromiseMembers.swift).
+// - A link that follows another promise beside its upstream has that promise as a member (PromiseMembers.swift).
 //
 // Fields. The completion's lock covers every mutable field, except:
 // - `runner`, `kind`, `isPassive`, `scheduler`, `launchSite` and a combinator's members, which are set before the
@@ -79,6 +78,8 @@ public class AnyPromise: @unchecked Sendable {
   /// Created by specialised code, where it captures nothing.
   @exclusivity(unchecked) @usableFromInline final var runner: PromiseRunner?
   /// Runs the handler, unless `ordered` does; alive while `hold` is not `none`, or for ever if it is a worker's.
+  ///
+  /// If the promise has a run, the scheduler of the coroutine, which is alive as long as that.
   @exclusivity(unchecked) final var scheduler: Unmanaged<Scheduler>?
   @exclusivity(unchecked) final var hold = Hold.none
   @exclusivity(unchecked) final var ordered: OrderedHandlers?
@@ -88,6 +89,8 @@ public class AnyPromise: @unchecked Sendable {
   /// The link of the settle list: the promises that this thread has settled and whose waiters are still to be called.
   @exclusivity(unchecked) final var settleLink: Unmanaged<AnyPromise>?
   @exclusivity(unchecked) @usableFromInline final var onCancel: (@Sendable () -> Void)?
+  /// The coroutine that settles this promise, until it is settled.
+  @exclusivity(unchecked) final var run: Run?
   @exclusivity(unchecked) final var kind: HandlerKind = []
   @exclusivity(unchecked) final var phase = Phase.free
   /// Whether another promise has ever waited for this one.

@@ -81,7 +81,7 @@ extension AnyPromise {
   private final var hasWorkToCancel: Bool {
     // Not `!= nil`: in debug builds that wraps the closure in another one, which is an allocation.
     if case .some = onCancel { return true }
-    return upstream != nil || hasMembers || phase != .free
+    return upstream != nil || hasMembers || phase != .free || run != nil
   }
 
   /// The error of every cancelled promise: one object, so that none is allocated under a lock.
@@ -102,6 +102,8 @@ extension AnyPromise {
     // Not `take`, for the reason in Promise+Link.swift.
     removed.call(onCancel)
     onCancel = nil
+    removed.end(run)
+    run = nil
     cco_order_retains()
     completion.pointee.state.store(Completion.failed, ordering: .releasing)
     if completion.pointee.waiters.first == nil { completion.pointee.isReleased = true }
@@ -169,7 +171,6 @@ extension AnyPromise {
     let isCancelled = wasCancelled.load(ordering: .relaxed)
     while let left = members?.takeNext() {
       let waiter = left.waiter
-      removed.drop(left.ended)
       // If it is not linked, the member is settling, or was not joined yet.
       var isLinked = false
       left.member._withUnsafeGuaranteedRef { member in
@@ -178,7 +179,6 @@ extension AnyPromise {
         if isLinked { member.completion.pointee.waiters.remove(waiter) }
         // A combinator that leaves a member has observed it: the member's failure is not reported.
         if !isUnused { member.ignore() }
-        if left.isStep, !isCancelled { member.keepsUpstream = true }
       }
       if waiter.pointee.isUnowned { removed.giveUpMemory(of: left.member) }
       let next = Self.left(left.member, cancelling: isCancelled || left.isUnselected, &removed) {}
@@ -245,7 +245,7 @@ struct Removed {
   private var onCancel: [@Sendable () -> Void] = []
   private var posted: [Unmanaged<AnyPromise>] = []
   private var dropped: [any Error] = []
-  private var ended: [AdditionalMemberEnded] = []
+  private var runs: [Run] = []
   private var memory: [Unmanaged<AnyPromise>] = []
   var held = Held()
   /// Whether a cancelled consumer has begun the cancellation.
@@ -261,8 +261,8 @@ struct Removed {
     if let error { dropped.append(error) }
   }
 
-  mutating func drop(_ ended: AdditionalMemberEnded?) {
-    if let ended { self.ended.append(ended) }
+  mutating func end(_ run: Run?) {
+    if let run { runs.append(run) }
   }
 
   /// Posts the handler of a cancelled link, which runs nevertheless.
@@ -292,8 +292,9 @@ struct Removed {
     let words = AnyPromise.leaveSettleList()
     for body in onCancel { body() }
     onCancel = []
+    for run in runs { run.end(.cancelled(byConsumer: isByConsumer)) }
+    runs = []
     dropped = []
-    ended = []
     for promise in members { promise.release() }
     held.giveUp()
     for promise in surplus { AnyPromise.giveUpLink(promise) }

@@ -3,8 +3,7 @@
 //
 // Waiting promises never form a cycle.
 // - Edges. Every edge is a waiter in the queue of the awaited promise. The waiter belongs to a link, a follower, a
-//   promise that a handler returned, a member of a combinator, or an additional member (PromiseMembers.swift).
-//   Additional members are: a second follow, an attempt of a retry, a piece of a bounded `all(of:concurrently:)`.
+//   promise that a handler returned, or a member of a combinator (PromiseMembers.swift).
 // - An edge that starts at a promise which no other promise knows yet closes no cycle, because no promise waits for the
 //   new one.
 // - All other edges are made by the two functions here, one after the other, under `Following.lock`. Each first checks
@@ -15,7 +14,8 @@
 //   that promise.
 // - The search goes from the waiting promise to its upstream, hand over hand as cancellation does. It starts only if
 //   some promise waits for the follower. So the length of a chain of follows adds no cost to building it.
-// - A coroutine that waits for a promise which it has to settle itself is not an edge, and is not found.
+// - A coroutine that waits for a promise which it has to settle itself is not an edge, and is not found. Such coroutines
+//   are those of retries and bounded runs (Run.swift).
 
 import Synchronization
 
@@ -56,23 +56,15 @@ extension AnyPromise {
     }
   }
 
-  /// Waits for `other` in addition to what this promise waits for already.
+  /// Waits for `other` as the one member of a link, which waits for its upstream or has a handler to run.
   ///
-  /// Its own waiter may be in use. `ended` is called once when `other` settles, unless this promise has settled first.
-  /// It is called in the settling call or in this one. It is the library's code, and calls none of the user's. Returns
-  /// false if this promise is settled; then it is not connected to `other`. `isStep`: whether `other` is a link of the
-  /// library's with a handler for this promise; once this promise has settled, it is cancelled, without its upstream.
-  @usableFromInline
-  final func waitAdditionally(
-    for other: AnyPromise,
-    isStep: Bool = false,
-    _ ended: @escaping AdditionalMemberEnded
-  ) -> Bool {
+  /// Returns false if this promise was settled first; then it is not connected to `other`.
+  final func wait(for other: AnyPromise, _ member: Members) -> Bool {
     becomeWaiting(for: other) {
-      let members = members ?? Members(self)
-      self.members = members
+      member.enter(other, at: 0)
+      members = member
       hasMembers = true
-      return members.enter(additional: other, self, isStep: isStep, ended)
+      return (0, member.waiter(at: 0))
     }
   }
 
@@ -196,20 +188,9 @@ extension AnyPromise {
 
 extension AnyPromise {
   /// Whether the promise's own waiter is free: it has no upstream, and no handler of its own is still to settle it.
-  @usableFromInline final var isFree: Bool {
-    completion.pointee.lock.withLock { upstream == nil && !hasMembers && phase == .free }
-  }
-
-  /// Stores a failure that is on its way to a handler.
   ///
-  /// A cancellation of this promise meanwhile does not mask the stored failure. Nil removes it: the handler has dealt
-  /// with it.
-  final func hold(_ failure: (any Error)?) {
-    let held = completion.pointee.lock.withLock {
-      guard !completion.isSettled else { return failure }
-      defer { completion.pointee.failure = failure }
-      return completion.pointee.failure
-    }
-    _ = consume held
+  /// A combinator's is free: it waits for its members by waiters of their own.
+  @usableFromInline final var isFree: Bool {
+    completion.pointee.lock.withLock { upstream == nil && phase == .free }
   }
 }

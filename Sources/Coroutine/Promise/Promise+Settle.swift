@@ -50,7 +50,7 @@ extension AnyPromise {
   @usableFromInline final var isUnattached: Bool {
     // Not `== nil`, for which the unoptimised code allocates, under the lock.
     guard case .none = onCancel else { return false }
-    return upstream == nil && !hasMembers && !holdsItself
+    return upstream == nil && !hasMembers && !holdsItself && run == nil
   }
 
   @usableFromInline
@@ -65,8 +65,9 @@ extension AnyPromise {
       return callWaitersUnlocking()
     }
     // Released after the lock is left: it may hold anything.
-    let onCancel = onCancel
+    let (onCancel, run) = (onCancel, run)
     self.onCancel = nil
+    self.run = nil
     let isWaitedFor = completion.pointee.waiters.first != nil
     if !isWaitedFor { completion.pointee.isReleased = true }
     var removed = Removed()
@@ -76,6 +77,7 @@ extension AnyPromise {
     if isWaitedFor { callWaiters() }
     removed.finish()
     let words = Self.leaveSettleList()
+    run?.end(.left)
     _ = consume onCancel
     Self.enterSettleList(words)
   }

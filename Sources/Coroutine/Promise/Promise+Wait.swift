@@ -44,9 +44,10 @@ extension AnyPromise {
     return Self.find(from: Unmanaged.passUnretained(self), &held) { $0.handlerNeedsThisThread }
   }
 
-  /// Whether this promise is pending and has a handler to run, which then holds the scheduler; called under the lock.
+  /// Whether this promise is pending, and a handler or the coroutine of a run has to settle it, which then keeps the
+  /// scheduler; called under the lock.
   private final var handlerNeedsThisThread: Bool {
-    guard !completion.isSettled, phase != .free, !kind.isEmpty else { return false }
+    guard !completion.isSettled, run != nil || phase != .free && !kind.isEmpty else { return false }
     if let scheduler { return scheduler._withUnsafeGuaranteedRef { $0.isCurrent } }
     return ordered?.isRunningHere ?? false
   }
