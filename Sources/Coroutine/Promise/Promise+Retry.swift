@@ -83,7 +83,7 @@ extension Promise {
     guard attempts > 0 else { return .failure(InvalidCount(count: attempts), file: file, line: line) }
     let result = Promise(file: file, line: line)
     let run = Run(result)
-    let first = run.step(of: .trying { () throws -> Promise in try body(1) })
+    let first = run.step(of: Promise.trying { () throws -> Promise in try body(1) })
     if first.isFulfilled { return first }
     run.start(result, on: queue, name: "Promise.retry") {
       var (number, attempt) = (1, first)
@@ -96,7 +96,7 @@ extension Promise {
         if run.isOver { throw CancellationError() }
         number += 1
         let next = number
-        attempt = run.step(of: .trying { () throws -> Promise in try body(next) })
+        attempt = run.step(of: Promise.trying { () throws -> Promise in try body(next) })
       }
     }
     return result

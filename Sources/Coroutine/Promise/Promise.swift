@@ -221,7 +221,7 @@ public class Promise<Success: Sendable>: AnyPromise, Awaitable, @unchecked Senda
   public final var uncancelled: Promise {
     let made = Promise(launchSite: launchSite)
     made.isPassive = true
-    made.keepsUpstream = true
+    made.node.pointee.keepsUpstream = true
     return link(made, nil, [], Self.copier)
   }
 }
@@ -252,6 +252,6 @@ final class PromiseTarget<Success: Sendable>: ResumeTarget<Success>, @unchecked 
     let isFirst = !wasUsed.exchange(true, ordering: .relaxed)
     if promise.settle(outcome, fromOutside: true) { return .pending }
     // A first use that is too late is not an error: the promise was cancelled, or settled by other code.
-    return isFirst || promise.wasCancelled.load(ordering: .acquiring) ? .detached : .resumed
+    return isFirst || promise.node.pointee.wasCancelled.load(ordering: .acquiring) ? .detached : .resumed
   }
 }

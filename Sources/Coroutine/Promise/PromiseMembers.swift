@@ -1,4 +1,5 @@
 internal import CCoroutine
+import Synchronization
 
 /// Whether a combinator cancels the unselected members once another member has decided it.
 ///
@@ -16,7 +17,8 @@ public enum Losers: Sendable {
 /// (Promise+Follow.swift).
 ///
 /// Invariants
-///  1. Everything mutable is under the combinator's lock, except `finish`, which the deciding thread runs once.
+///  1. Everything mutable is under `lock`, except `finish`, which the deciding thread runs once. It is a ThreadLock,
+///     because collecting an outcome may allocate. It is taken before a member's lock (Promise+Graph.swift).
 ///  2. A member's pointer is set while the combinator's waiter is in the member's queue, or while the member's settling
 ///     thread has taken the waiter out and will call memberSettled (AnyPromise.swift, 1). A member is not owned, so a
 ///     member that nothing can settle any more is released and rejects. A passive combinator has a reference to each
@@ -28,24 +30,17 @@ final class Members {
   /// Returns true if the combinator is decided.
   typealias Collect = (_ member: AnyPromise, _ index: Int, _ isLast: Bool) -> Bool
 
+  private let lock = ThreadLock()
   private let cancelsUnselected: Bool
   private let isPassive: Bool
   private let waiters: UnsafeMutablePointer<Waiter>
   // Apart from the waiters: ThreadSanitizer would count an access to a member as one to the waiter beside it.
-  private let members: UnsafeMutablePointer<Unmanaged<AnyPromise>?>
+  private let members: UnsafeMutablePointer<PromiseRef?>
   private let count: Int
   private var missing: Int
-  private var cursor = 0
+  private var attachedCount = 0
   private var collect: Collect?
   private var finish: ((AnyPromise) -> Void)?
-
-  /// A member that the combinator leaves, and what has to be done for it.
-  struct Left {
-    let member: Unmanaged<AnyPromise>
-    let waiter: UnsafeMutablePointer<Waiter>
-    /// Whether the member is cancelled if it has no other waiter.
-    let isUnselected: Bool
-  }
 
   /// `isPassive`: whether the members' queues do not own the combinator.
   init(
@@ -77,50 +72,71 @@ final class Members {
     members.deallocate()
   }
 
+  /// Enters a member, before another thread knows of it.
   func enter(_ member: AnyPromise, at index: Int) {
-    let member = Unmanaged.passUnretained(member)
-    members[index] = member
-    if isPassive { cco_retain_memory(member.toOpaque()) }
+    member.wasAwaited.store(true, ordering: .relaxed)
+    members[index] = member.ref
+    attachedCount += 1
+    if isPassive { cco_retain_memory(member.ref.address) }
   }
-
-  func isAttached(_ index: Int) -> Bool { members[index] != nil }
 
   func waiter(at index: Int) -> UnsafeMutablePointer<Waiter> { waiters + index }
 
-  /// Detaches and returns the next attached member, or nil if there is none.
-  func takeNext() -> Left? {
-    while cursor < count {
-      let index = cursor
-      cursor += 1
-      if let member = members[index].take() {
-        return Left(member: member, waiter: waiter(at: index), isUnselected: cancelsUnselected)
-      }
-    }
-    return nil
+  /// Links the waiter of a member, unless an earlier member has decided the combinator, which has then left this one.
+  ///
+  /// Returns false if the member is settled, and the caller tells `owner`. The queue gets a reference.
+  func join(_ member: AnyPromise, at index: Int, _ owner: Unmanaged<AnyPromise>) -> Bool {
+    lock.lock()
+    defer { lock.unlock() }
+    guard members[index] != nil else { return true }
+    if !isPassive { _ = owner.retain() }
+    return member.link(waiter(at: index))
   }
 
-  func attached() -> [Unmanaged<AnyPromise>] { (0..<count).compactMap { members[$0] } }
+  /// Whether a member is attached.
+  var hasAttached: Bool { lock.withLock { attachedCount > 0 } }
 
-  /// Records that a member has settled.
+  /// The attached members.
+  func attached() -> [PromiseRef] { lock.withLock { (0..<count).compactMap { members[$0] } } }
+
+  /// Detaches all members, and calls `leave` for each that was attached, with its waiter.
+  ///
+  /// `isUnselected`: whether the member is cancelled if it has no other waiter.
+  func takeAttached(_ leave: (PromiseRef, UnsafeMutablePointer<Waiter>, _ isUnselected: Bool) -> Void) {
+    lock.lock()
+    defer { lock.unlock() }
+    for index in 0..<count where attachedCount > 0 {
+      if let member = take(index) { leave(member, waiter(at: index), cancelsUnselected) }
+    }
+  }
+
+  private func take(_ index: Int) -> PromiseRef? {
+    guard let member = members[index] else { return nil }
+    members[index] = nil
+    attachedCount -= 1
+    return member
+  }
+
+  /// Collects the outcome of a member that has settled.
   ///
   /// If that decides the combinator, it returns the functions to call and to release outside the lock.
   ///
-  /// `isWanted` is false if the combinator has settled. A thread that leaves the members may then be between two of
-  /// them, and must not find this member, which is released when it has told all its waiters.
-  func settled(
-    _ index: Int,
-    isWanted: Bool,
-    isUnused: Bool
-  ) -> (finish: (AnyPromise) -> Void, collect: Collect)? {
-    let member = members[index].take()
-    if isPassive, let member {
-      if !isUnused { member._withUnsafeGuaranteedRef { $0.ignore() } }
+  /// Also if the combinator has settled, the member is detached: a thread may be about to leave the members, and must not
+  /// find this one, which is released when it has told all its waiters.
+  func settled(_ index: Int, _ owner: AnyPromise) -> (finish: (AnyPromise) -> Void, collect: Collect)? {
+    lock.lock()
+    defer { lock.unlock() }
+    guard let member = take(index) else { return nil }
+    if isPassive {
+      if !owner.node.pointee.isUnused.load(ordering: .relaxed) {
+        member.completion.pointee.isObserved.store(true, ordering: .relaxed)
+      }
       // The settling thread has the member: this is not the last reference to its memory.
-      cco_release_memory(member.toOpaque())
+      cco_release_memory(member.address)
     }
-    guard let member, isWanted, let collect else { return nil }
+    guard !owner.completion.isSettled, let collect else { return nil }
     missing -= 1
-    guard member._withUnsafeGuaranteedRef({ collect($0, index, missing == 0) }) else { return nil }
+    guard member.object._withUnsafeGuaranteedRef({ collect($0, index, missing == 0) }) else { return nil }
     defer { (self.collect, finish) = (nil, nil) }
     return finish.map { ($0, collect) }
   }
@@ -139,26 +155,12 @@ extension AnyPromise {
     let memberList = Members(self, members.count, losers, isPassive: isPassive, collect: collect, finish: finish)
     // All members are entered before the first can decide the combinator, which then leaves the others.
     for (index, member) in members.enumerated() { memberList.enter(member, at: index) }
-    self.members = memberList
-    hasMembers = true
-    for (index, member) in members.enumerated() { join(member, at: index, memberList) }
-  }
-
-  /// Joins a member, unless an earlier member has decided the combinator, which has then left this member.
-  private final func join(_ member: AnyPromise, at index: Int, _ members: Members) {
-    let waiter = members.waiter(at: index)
-    // Before the locks: the world allocates.
-    Host.touches(UInt(bitPattern: member.completion))
-    completion.pointee.lock.lock()
-    guard members.isAttached(index) else {
-      completion.pointee.lock.unlock()
-      return
-    }
+    node.pointee.members = memberList
     let reference = Unmanaged.passUnretained(self)
-    if !isPassive { _ = reference.retain() }
-    let isLinked = member.link(waiter)
-    completion.pointee.lock.unlock()
-    if !isLinked {
+    for (index, member) in members.enumerated() {
+      // Before the locks: the world allocates.
+      Host.touches(UInt(bitPattern: member.completion))
+      guard !memberList.join(member, at: index, reference) else { continue }
       if isPassive { _ = reference.retain() }
       member.ignore()
       Self.upstreamSettled(reference, index)
@@ -167,12 +169,8 @@ extension AnyPromise {
 
   /// Called when a member of this combinator has settled.
   final func memberSettled(_ reference: Unmanaged<AnyPromise>, _ index: Int) {
-    completion.pointee.lock.lock()
-    // It collects an outcome, and the unoptimised code allocates to return a stored function.
-    LockCheck.allowAllocations()
-    let decided = members?.settled(index, isWanted: !completion.isSettled, isUnused: isUnused)
-    LockCheck.forbidAllocations()
-    completion.pointee.lock.unlock()
+    // Constant since the waiter was linked.
+    let decided = node.pointee.members.unsafelyUnwrapped.settled(index, self)
     decided?.finish(self)
     // `decided` holds closures of the user.
     let words = Self.leaveSettleList()

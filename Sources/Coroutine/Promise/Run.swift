@@ -39,7 +39,7 @@ class Run: @unchecked Sendable {
   final var isOver: Bool { lock.withLock { end != nil } }
 
   /// Attaches the run to its result, which no other thread knows yet.
-  init(_ result: AnyPromise) { result.run = self }
+  init(_ result: AnyPromise) { result.node.pointee.run = self }
 
   /// Returns a promise that settles as `made` does, for the coroutine.
   ///
@@ -87,7 +87,7 @@ class Run: @unchecked Sendable {
         withExtendedLifetime(guarantor) {}
       }
     )
-    result.completion.pointee.lock.withLock { result.scheduler = job.record.pointee.home }
+    result.completion.pointee.lock.withLock { result.node.pointee.scheduler = job.record.pointee.home }
     lock.withLock { if end == nil { self.job = job } }
     job.launch(.queued, on: queue)
   }
@@ -108,7 +108,7 @@ class Run: @unchecked Sendable {
   private static func leave(_ copy: AnyPromise, _ end: End) {
     switch end {
     case .left:
-      copy.completion.pointee.lock.withLock { copy.keepsUpstream = true }
+      copy.completion.pointee.lock.withLock { copy.node.pointee.keepsUpstream = true }
       copy.cancel()
     case .cancelled(let byConsumer):
       _ = copy.cancel(with: nil, byConsumer: byConsumer)
