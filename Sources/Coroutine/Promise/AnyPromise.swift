@@ -19,93 +19,63 @@ import Synchronization
 //   that cancels no member). So it is of no use once nothing refers to it, and leaves its upstreams in its deinit. It
 //   owns a reference to itself, `holdsItself`, while it is pending and other promises or callbacks wait for it.
 // - If the last reference to a pending upstream goes away, its deinit rejects all waiting promises with `abandoned`.
-// - Any further promise that this one depends on (a retry's current attempt, a late `follow`) is stored in `members`
-//   (PromiseMembers.swift).
+// - A link that follows another promise beside its upstream has that promise as a member (PromiseMembers.swift).
 //
 // Fields. The completion's lock covers every mutable field, except:
-// - `runner`, `kind`, `isPassive`, `scheduler`, `launchSite` and a combinator's members, which are set before the
-//   promise is known to any other thread;
+// - `runner`, `launchSite`, and in `node` `kind`, `isPassive`, `scheduler` and a combinator's members, which are set
+//   before the promise is known to any other thread, or under the lock by a promise that begins to follow;
 // - the link fields, which belong to the queue that the promise is in;
-// - `source` and the user's closure, which belong to the thread that runs the handler, once.
+// - `source` and the user's closure, which belong to the thread that runs the handler, once;
+// - `hold`, which belongs to that thread, and to the deinit.
 //
 // Invariants
 //  1. `upstream` is set if and only if the waiter is in the upstream's queue, or the upstream's settling thread has
-//     taken the waiter out and will call upstreamSettled. That call takes this promise's lock. So while `upstream` is
-//     set and the lock is held, the upstream's memory is live, even if the upstream is in its deinit. If the waiting
-//     promise is passive, that call is left out if it is in its deinit already. So it has a reference to its upstream's
-//     memory (`cco_retain_memory`), from the linking until it has left the upstream or was called.
-//  2. Locks are taken from the waiting promise to its upstream, never in the other direction: a settling promise leaves
-//     its lock before it calls its waiters. Waiting promises never form a cycle (Promise+Follow.swift), so the locks do
-//     not form a cycle either.
-//  3. A settled promise has no upstream, no members and no onCancel: settling takes them out. Under a lock, no foreign
-//     code is called and nothing is released.
+//     taken the waiter out and will call upstreamSettled, or a thread that has a reference to the upstream links the
+//     waiter now. Promise+Graph.swift says what may be done with it. The call is left out if this promise is passive
+//     and in its deinit.
+//  2. Waiting promises never form a cycle (Promise+Follow.swift). Locks are taken from the waiting promise to its
+//     upstream, never in the other direction: a settling promise leaves its lock before it calls its waiters.
+//  3. A settled promise has no onCancel and no run, and the thread that settles it takes its edges out before it calls
+//     the waiters. Under a lock, no foreign code is called and nothing is released.
 //
 // Races
 // - settle against settle: `state` leaves PENDING under the lock, once.
 // - settle against register: the releasing thread calls a waiter that was added before the waiters are released. The
 //   adding thread calls a waiter that it adds later (Completion.swift).
-// - settle against the cancellation of a waiting promise: both take the waiting promise's lock. If the cancelling
-//   thread finds the waiter linked, it takes the waiter out, with the queue's reference. If it finds the waiter taken
-//   out, it leaves the reference to upstreamSettled, which finds the promise settled.
+// - settle against cancel, and two cancellations: Promise+Cancel.swift.
 // - settle against the deinit of a passive promise: the settling thread takes the waiter out of the queue and a
 //   reference to the promise under the upstream's lock. If there is none to take, it drops the waiter. The deinit
 //   takes the same lock before the promise's memory goes.
-// - a new waiter of a passive promise against the leaving of the last one: both change `holdsItself` under its lock,
-//   and a thread that adds a waiter has a reference. So a promise whose reference to itself is its only one can get
-//   no further waiter (`left` in Promise+Cancel.swift).
 // - settle against follow: `isLocked` is set under the lock that settling takes.
-// - any operation against release: rule 1 protects the upstream, and a reference protects every other pointer. Queues,
-//   the settle list and a running handler own one reference each. Only a thread that takes a waiter out of a queue may
-//   hold the lock of a promise that has no owner any more (Promise+Cancel.swift). So the deinit of a promise that
-//   another promise has waited for takes the lock once. It need not if a thread that holds a reference settled the
-//   promise: settling ends under the lock, and leaves no waiter that could be taken out.
+// - any operation against release: Promise+Graph.swift protects an upstream, and a reference protects every other
+//   pointer. Queues, the settle list and a running handler own one reference each.
 
 /// The base class of all promises: everything that does not depend on the type of the value.
 public class AnyPromise: @unchecked Sendable {
   // Sound because the comment above names the guard of each field.
-  // The first three properties are used by their addresses alone, as in AnyJob.
+  // The first four properties are used by their addresses alone, as in AnyJob.
   @exclusivity(unchecked) private final var completionStorage: Completion
   @exclusivity(unchecked) private final var waiterStorage: Waiter
   /// Queues the promise on the scheduler where its handler runs.
   @exclusivity(unchecked) private final var workStorage = WorkItem { item in
     AnyPromise.runHandler(AnyPromise.holding(item))
   }
-  /// The promise that this one waits for; a combinator has its upstreams in `members`.
-  @exclusivity(unchecked) final var upstream: Unmanaged<AnyPromise>?
+  @exclusivity(unchecked) private final var nodeStorage = PromiseNode()
   /// The settled upstream, retained for the handler that gets its value.
   @exclusivity(unchecked) final var source: Unmanaged<AnyPromise>?
   /// Copies the upstream's outcome into this promise, or runs the handler with it.
   ///
   /// Created by specialised code, where it captures nothing.
   @exclusivity(unchecked) @usableFromInline final var runner: PromiseRunner?
-  /// Runs the handler, unless `ordered` does; alive while `hold` is not `none`, or for ever if it is a worker's.
-  @exclusivity(unchecked) final var scheduler: Unmanaged<Scheduler>?
   @exclusivity(unchecked) final var hold = Hold.none
-  @exclusivity(unchecked) final var ordered: OrderedHandlers?
-  @exclusivity(unchecked) final var members: Members?
-  /// Whether this promise may still have waiters in the queues of some members.
-  @exclusivity(unchecked) final var hasMembers = false
   /// The link of the settle list: the promises that this thread has settled and whose waiters are still to be called.
   @exclusivity(unchecked) final var settleLink: Unmanaged<AnyPromise>?
-  @exclusivity(unchecked) @usableFromInline final var onCancel: (@Sendable () -> Void)?
-  @exclusivity(unchecked) final var kind: HandlerKind = []
-  @exclusivity(unchecked) final var phase = Phase.free
-  /// Whether another promise has ever waited for this one.
+  /// Whether an edge has ever led to this promise.
   ///
-  /// Set by a thread that holds a reference to this one.
-  @exclusivity(unchecked) final var wasAwaited = false
-  /// Whether a cancellation of this promise goes no further upstream.
-  @exclusivity(unchecked) final var keepsUpstream = false
-  /// Whether the promise is of no use once nothing refers to it.
-  @exclusivity(unchecked) @usableFromInline final var isPassive = false
-  /// Whether the promise, which is passive, owns a reference to itself.
-  @exclusivity(unchecked) @usableFromInline final var holdsItself = false
-  /// Whether nothing refers to the promise, which is passive, and it leaves its upstreams for that reason.
-  @exclusivity(unchecked) final var isUnused = false
+  /// Set by a thread that holds a reference to this promise, before another thread can find the edge.
+  let wasAwaited = Atomic(false)
   /// Whether the promise follows another one: calls from outside do not settle it any more.
   @exclusivity(unchecked) @usableFromInline final var isLocked = false
-  /// Whether `cancel` settled the promise: a resumer that comes later is then not reported.
-  let wasCancelled = Atomic<Bool>(false)
   @usableFromInline final let launchSite: LaunchSite
 
   /// From `posted` on, the thread that runs the handler does not change the phase before the handler has returned.
@@ -126,6 +96,7 @@ public class AnyPromise: @unchecked Sendable {
     checkAddress(self.completion.waiterAddress, of: &completionStorage.waiters)
     checkAddress(waiter, of: &waiterStorage)
     checkAddress(work, of: &workStorage)
+    checkAddress(node, of: &nodeStorage)
     waiter.pointee.context = Unmanaged.passUnretained(self).toOpaque()
   }
 
@@ -133,12 +104,28 @@ public class AnyPromise: @unchecked Sendable {
     @inline(__always) get { propertyAddress(in: self, at: 0, as: Completion.self) }
   }
   final var waiter: UnsafeMutablePointer<Waiter> {
-    propertyAddress(in: self, at: MemoryLayout<Completion>.stride, as: Waiter.self)
+    propertyAddress(in: self, at: Self.waiterOffset, as: Waiter.self)
   }
   final var work: UnsafeMutablePointer<WorkItem> {
     propertyAddress(in: self, at: Self.workOffset, as: WorkItem.self)
   }
-  private static var workOffset: Int { MemoryLayout<Completion>.stride + MemoryLayout<Waiter>.stride }
+  /// What walks use of this promise.
+  final var node: UnsafeMutablePointer<PromiseNode> {
+    propertyAddress(in: self, at: Self.nodeOffset, as: PromiseNode.self)
+  }
+  final var ref: PromiseRef { PromiseRef(self) }
+  static var waiterOffset: Int { MemoryLayout<Completion>.stride }
+  private static var workOffset: Int { waiterOffset + MemoryLayout<Waiter>.stride }
+  static var nodeOffset: Int { workOffset + MemoryLayout<WorkItem>.stride }
+
+  final var onCancel: (@Sendable () -> Void)? {
+    get { node.pointee.onCancel }
+    set { node.pointee.onCancel = newValue }
+  }
+  @usableFromInline final var isPassive: Bool {
+    get { node.pointee.isPassive }
+    set { node.pointee.isPassive = newValue }
+  }
 
   /// Returns the promise that contains a work item.
   private static func holding(_ item: UnsafeMutableRawPointer) -> Unmanaged<AnyPromise> {
@@ -148,21 +135,21 @@ public class AnyPromise: @unchecked Sendable {
   deinit {
     Inspection.letFinish(self)
     if completion.isSettled {
-      if wasCancelled.load(ordering: .relaxed) { completion.pointee.lock.withLock {} }
       if hasFailed, !completion.pointee.isObserved.load(ordering: .acquiring) { reportUnseen() }
     } else if isPassive {
       leaveUnused()
-    } else if wasAwaited || completion.pointee.waiters.first != nil {
+    } else if wasAwaited.load(ordering: .relaxed) || completion.pointee.waiters.first != nil {
       abandon()
     }
     if hold != .none { letGoOfScheduler() }
+    if wasAwaited.load(ordering: .relaxed) { PromiseGraph.letWalksEnd() }
   }
 
   /// Gives up the hold on the scheduler: the handler has run, or never will.
   final func letGoOfScheduler() {
     let how = hold
     hold = .none
-    scheduler.unsafelyUnwrapped._withUnsafeGuaranteedRef { scheduler in
+    node.pointee.scheduler.unsafelyUnwrapped._withUnsafeGuaranteedRef { scheduler in
       switch how {
       case .none: break
       case .pinned: scheduler.unpin()
@@ -221,15 +208,6 @@ public class AnyPromise: @unchecked Sendable {
 
   /// Called when the job of a `JobCopy` has ended.
   func jobHasEnded() {}
-
-  final var isWaitedForByPromises: Bool {
-    var waiter = completion.pointee.waiters.first
-    while let current = waiter {
-      if current.pointee.notify != nil { return true }
-      waiter = current.pointee.next
-    }
-    return false
-  }
 }
 
 /// Settles the first promise from `source`: through the user's handler, or with the same outcome if `handles` is false.

@@ -1,144 +1,109 @@
-import Dispatch
-
-// Bounded concurrency: many promises, of which at most `limit` are pending at once.
+// Bounded concurrency: a run (Run.swift) with a step for each element, of which at most `limit` are pending at once.
 //
-// - The run takes the next element only while fewer than `limit` promises are pending. It takes none after the first
-//   failure.
-// - One thread at a time takes an element and calls `body`, outside the lock. `isPulling` is true while a thread does
-//   so.
-// - When a promise settles, it posts a handler, which takes the next elements. So a promise that is already settled
-//   costs one work item on the queue, and no stack.
-//
-// The result waits for two promises of each element:
-// - for the promise itself. So the call that rejects the promise also delivers the failure, and a cycle is found;
-// - for the link that has the handler. So cancelling the result cancels the work. After a failure, the link is
-//   cancelled alone: the promise is left running, and keeps nothing of the run.
+// - One thread at a time takes elements and calls the body: first the caller of `all(of:concurrently:)`, then the
+//   coroutine. It takes an element only while fewer than `limit` steps are pending, and none once the run is over.
+// - A step has a place among the steps of the run. When it settles, its callback adds the place to `ended` and wakes the
+//   coroutine. The coroutine stores the output, and the place is free for the next element.
+// - The callback of a step that fails rejects the result, if the first failure ends the run. So the call that rejects a
+//   promise also rejects the result, and no element is taken from then on.
 
-final class BoundedRun<Success: Sendable, Output: Sendable>: @unchecked Sendable {
-  // Sound because everything mutable is under `lock`, except what `start` holds: only the thread that set `isPulling`
-  // uses it.
-  private let lock = ThreadLock()
-  /// Takes an element and starts its work.
-  ///
-  /// Returns nil if there is no further element.
-  private let start: () throws -> Promise<Success>?
+final class BoundedRun<Success: Sendable, Output: Sendable>: Run, @unchecked Sendable {
+  // Sound because `ended` and `change` are under `lock`. The other variables belong to the thread that takes elements.
+  /// Makes the promise of the next element, or returns nil if there is none.
+  private let next: () throws -> Promise<Success>?
+  private let convert: (Result<Success, any Error>) throws -> Output
   private let result: Promise<[Output]>
   private let limit: Int
   /// Whether the first failure ends the run.
   private let failsFast: Bool
-  private let queue: DispatchQueue?
-  private let convert: (Result<Success, any Error>) throws -> Output
-  private var outputs: [Output?] = []
-  private var inFlight = 0
-  private var isPulling = false
-  private var isExhausted = false
-  private var isOver = false
-  /// The failure that came while an element was being taken.
-  ///
-  /// The result is rejected when the element has been taken, and no further element is taken.
-  private var failure: (any Error)?
+  /// The step at each place, and the position of its output.
+  @exclusivity(unchecked) private var places: [(step: Promise<Success>, position: Int)?] = []
+  @exclusivity(unchecked) private var free: [Int] = []
+  @exclusivity(unchecked) private var outputs: [Output?] = []
+  @exclusivity(unchecked) private var isExhausted = false
+  /// The places of steps that have settled, in this order.
+  @exclusivity(unchecked) private var ended: [Int] = []
+  /// What the coroutine waits for.
+  @exclusivity(unchecked) private var change: Promise<Void>?
 
   init(
     _ limit: Int,
-    _ queue: DispatchQueue?,
     _ result: Promise<[Output]>,
     failsFast: Bool,
-    _ start: @escaping () throws -> Promise<Success>?,
+    _ next: @escaping () throws -> Promise<Success>?,
     _ convert: @escaping (Result<Success, any Error>) throws -> Output
   ) {
-    (self.limit, self.queue, self.result, self.start, self.convert) = (limit, queue, result, start, convert)
-    self.failsFast = failsFast
+    (self.limit, self.result, self.next, self.convert, self.failsFast) = (limit, result, next, convert, failsFast)
+    super.init(result)
   }
 
-  /// Takes elements while `limit` allows, and starts their work.
-  func pull() {
-    while reserve() {
-      let promise: Promise<Success>
+  /// The outputs, if there is neither a pending step nor another element.
+  var finished: [Output]? {
+    isExhausted && free.count == places.count ? outputs.map { $0.unsafelyUnwrapped } : nil
+  }
+
+  /// Takes elements while there is room for their promises.
+  func take() {
+    while !isExhausted, places.count - free.count < limit, !isOver {
+      let made: Promise<Success>
       do {
-        guard let started = try start() else {
-          finish { isExhausted = true }
-          continue
+        guard let promise = try next() else {
+          isExhausted = true
+          return
         }
-        promise = started
+        made = promise
       } catch {
-        promise = .failure(error)
+        made = .failure(error)
       }
-      let index = lock.withLock {
-        outputs.append(nil)
-        return outputs.count - 1
+      let place = free.popLast() ?? places.count
+      if place == places.count { places.append(nil) }
+      let step = step(of: made, at: place)
+      places[place] = (step, outputs.count)
+      outputs.append(nil)
+      // Sound because the step calls it while the step is in use.
+      let callback = ClosureCallback { [self, unowned(unsafe) step] in hasEnded(step, place) }
+      if !step.link(callback) { hasEnded(step, place) }
+    }
+  }
+
+  private func hasEnded(_ step: Promise<Success>, _ place: Int) {
+    if failsFast, let error = step.error { result.fail(error) }
+    let change = lock.withLock {
+      ended.append(place)
+      return self.change.take()
+    }
+    change?.fulfill()
+  }
+
+  /// Runs to the end, in the coroutine.
+  func collect() throws -> [Output] {
+    while true {
+      for place in try nextEnded() {
+        let (step, position) = places[place].take().unsafelyUnwrapped
+        // It does not suspend, but for other coroutines that are ready.
+        let outcome = Result { try co_await(step) }
+        try co_checkCancelled()
+        outputs[position] = try convert(outcome)
+        free.append(place)
+        take()
+        if isOver { throw CancellationError() }
+        if let finished { return finished }
       }
-      wait(for: promise, index)
-      lock.lock()
-      isPulling = false
-      let failure = self.failure.take()
-      lock.unlock()
-      if let failure { result.fail(failure) }
-    }
-    settleIfDone()
-  }
-
-  private func wait(for promise: Promise<Success>, _ index: Int) {
-    _ = result.waitAdditionally(for: promise) { [self] _, promise in
-      if failsFast, let error = promise.error { fail(error) }
-    }
-    let link = promise.tap(on: queue) { self.settled(index, $0) }
-    link.ignore()
-    if !result.waitAdditionally(for: link, isStep: true, { _, _ in }) { result.letGo(of: link) }
-  }
-
-  private func reserve() -> Bool {
-    let isPending = result.isPending
-    return lock.withLock {
-      guard isPending, !isPulling, !isExhausted, !isOver, inFlight < limit else { return false }
-      isPulling = true
-      inFlight += 1
-      return true
     }
   }
 
-  /// Gives a reservation back.
-  private func finish(_ change: () -> Void) {
-    let failure = lock.withLock {
-      change()
-      isPulling = false
-      inFlight -= 1
-      return self.failure.take()
-    }
-    if let failure { result.fail(failure) }
-  }
-
-  private func settled(_ index: Int, _ outcome: Result<Success, any Error>) {
-    do {
-      let output = try convert(outcome)
-      lock.withLock {
-        outputs[index] = output
-        inFlight -= 1
+  /// Suspends until a step has settled, and returns the places of those that have.
+  private func nextEnded() throws -> [Int] {
+    while true {
+      let change = Promise<Void>()
+      let ended = lock.withLock {
+        let ended = self.ended
+        self.ended = []
+        if ended.isEmpty { self.change = change }
+        return ended
       }
-      pull()
-    } catch {
-      fail(error)
+      if !ended.isEmpty { return ended }
+      try co_await(change)
     }
-  }
-
-  /// Records a failure.
-  ///
-  /// It is called within the call that rejects the promise, so that no element is taken from then on. The handler calls
-  /// it once more.
-  private func fail(_ error: any Error) {
-    let isFirst = lock.withLock {
-      defer { isOver = true }
-      if isPulling, !isOver { failure = error }
-      return !isPulling && !isOver
-    }
-    if isFirst { result.fail(error) }
-  }
-
-  private func settleIfDone() {
-    lock.lock()
-    let isDone = isExhausted && !isOver && inFlight == 0
-    if isDone { isOver = true }
-    let outputs = isDone ? outputs : []
-    lock.unlock()
-    if isDone { result.settle(.success(outputs.map { $0.unsafelyUnwrapped })) }
   }
 }

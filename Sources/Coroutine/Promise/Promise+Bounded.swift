@@ -9,7 +9,10 @@ extension Promise {
   /// - The first failure rejects the result. From then on no element is taken, and pending promises are left running.
   /// - Cancelling the result cancels the pending promises.
   /// - A `limit` below one rejects with ``InvalidCount``.
-  /// - `body` is first called at once, on the caller. Later calls run on `queue`. One call runs at a time.
+  /// - `body` is first called at once, on the caller. Later calls run in a coroutine on `queue`; without a queue, on
+  ///   that of the calling coroutine or handler. One call runs at a time, and only the later ones may suspend.
+  /// - A cycle of promises that leads through the elements is not found: a promise of an element that waits for the
+  ///   result waits for ever. A dump shows the coroutine.
   public static func all<Elements: Sequence>(
     of elements: sending Elements,
     concurrently limit: Int,
@@ -50,9 +53,13 @@ extension Promise {
       return result
     }
     var iterator = elements.makeIterator()
-    let start = { () throws -> Promise? in try iterator.next().map(body) }
-    let runBounded = BoundedRun(limit, queueOfHandlers(queue), result, failsFast: failsFast, start, convert)
-    runBounded.pull()
+    let run = BoundedRun(limit, result, failsFast: failsFast, { try iterator.next().map(body) }, convert)
+    run.take()
+    if let outputs = run.finished {
+      result.settle(.success(outputs))
+    } else if result.isPending {
+      run.start(result, on: queue, name: "Promise.all(of:concurrently:)") { try run.collect() }
+    }
     return result
   }
 }

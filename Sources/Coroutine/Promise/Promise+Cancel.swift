@@ -6,33 +6,37 @@ import Synchronization
 //
 // It begins with a call of `cancel`, or with a consumer that is cancelled while it waits: a coroutine or a Task. Such a
 // consumer first takes its waiter out of the queue. Then it cancels the promise if the queue is empty and the promise
-// has work to cancel: an `onCancel`, an upstream, or members. A promise without work, which other code will fulfil, is
-// left pending; here as well as further upstream.
-// - Several consumers that leave at once: each looks at the queue after it has left, under the lock. So the last one to
-//   leave finds the queue empty.
+// has work to cancel: an `onCancel`, a run, an upstream, or members. A promise without work, which other code will
+// fulfil, is left pending; here as well as further upstream.
+//
+// A promise that has an outcome, and has edges still, leaves its upstreams in a walk (Promise+Graph.swift):
+//
+//   open = [the promise]
+//   until `open` is empty: take one; for each of its upstreams, under the upstream's lock:
+//     - take the waiter out of the upstream's queue;
+//     - if the upstream is pending and nothing else waits for it, settle it there and then, if
+//         the promise was cancelled                       -> as cancelled
+//         only the upstream itself refers to the upstream -> as abandoned (Promise+Passive.swift)
+//       and add it to `open`.
+//   leave the graph lock; post, call and release what was collected.
+// So a chain of any length ends in constant stack.
+//
+// Races
+// - Consumers that leave at once: each looks at the queue after it has left it, in one critical section of the upstream's
+//   lock. So the last one to leave finds the queue empty, and no other one does.
 // - A consumer that arrives while the last one leaves: if its waiter is linked first, the queue is not empty, and the
 //   promise goes on. Otherwise it finds a promise that is cancelled, as if it had arrived later.
-// - Settling meanwhile: it and the cancellation change `state` under the lock, so one of them comes first. The consumer
+// - Settling against cancelling: both change `state` under the promise's lock, so one of them comes first. The consumer
 //   throws its own cancellation in both cases.
+// - An upstream that settles against the walk that takes the waiter out of its queue: one of them finds the waiter
+//   linked, under the upstream's lock, and has the reference that the queue had. If it is the settling thread, its call
+//   of upstreamSettled finds the promise settled, and gives the reference up.
+// - Two walks: one after the other, by the graph lock.
+// - A walk against the release of an upstream: Promise+Graph.swift. The walk may settle a promise that is in its deinit;
+//   the deinit then finds it settled.
+// - A new waiter of a passive promise against the leaving of the last one: Promise+Passive.swift.
 //
-// Locking. Cancellation locks hand over hand: it leaves the lock of the waiting promise only while it holds the lock of
-// the upstream. That lock keeps the upstream in memory (AnyPromise.swift, 1). On the way nothing foreign is called and
-// nothing is released. Such work is recorded in a `Removed`, and performed at the end, outside every lock, in constant
-// stack. The lists of a `Removed` grow under the lock of one promise, because no moment of the walk is without a lock
-// (`LockCheck.allowAllocations`).
-//
-// References. Swift may retain the object that a method is called on, and release it again, under that object's lock.
-// If the other owners release it in between, this release is the last one, and the deinit takes the lock that its own
-// caller holds. Therefore a thread that locks a promise without owning it retains it first. The exception is a promise
-// that is in its deinit already: there, one reference more or less changes nothing.
-//
-// A passive promise that is left by the last one that waited for it, and has no reference but the one to itself, is
-// of no use any more. The walk settles it as abandoned, and goes on with its upstreams. So a chain of such promises
-// ends in constant stack, and not by one deinit inside another.
-//
-// Why no waiter of an upstream needs to be woken: cancellation settles an upstream only if its waiter queue is empty.
-// For the same reason it needs no reference to the upstream, and could not take one if the upstream were in its deinit.
-// It settles the upstream under its lock and leaves it.
+// No waiter of an upstream needs to be woken, because the walk settles an upstream only if its queue is empty.
 
 extension AnyPromise {
   /// Cancels the promise: rejects it with `CancellationError` and calls `onCancel`, unless it is settled.
@@ -52,22 +56,21 @@ extension AnyPromise {
   final func cancel(with error: (any Error)?, unlessAwaited: Bool = false, byConsumer: Bool = false) -> Bool {
     // A cancellation goes on to other promises.
     Host.touchesEverything()
+    // Made before the lock is taken.
+    let cancelled = Self.cancelled
     completion.pointee.lock.lock()
     guard !completion.isSettled, !(unlessAwaited && completion.pointee.waiters.first != nil),
-      !byConsumer || hasWorkToCancel
+      !byConsumer || ref.hasWorkToCancel
     else {
       completion.pointee.lock.unlock()
       return false
     }
-    var removed = Removed()
-    removed.isByConsumer = byConsumer
-    LockCheck.allowAllocations()
-    settleCancelled(error, &removed)
-    let isWaitedFor = !completion.pointee.isReleased
-    leaveUpstreams(&removed)
-    LockCheck.forbidAllocations()
-    if isWaitedFor { callWaiters() }
-    removed.finish()
+    // A failure that is already stored is the upstream's. A cancellation does not mask it.
+    let masked = completion.pointee.failure
+    if let error { completion.pointee.failure = error }
+    ref.settleCancelled(cancelled)
+    leaveAndTell(isCancelled: true, byConsumer: byConsumer)
+    _ = consume masked
     return true
   }
 
@@ -75,252 +78,188 @@ extension AnyPromise {
   @usableFromInline @inline(never)
   final func consumerWasCancelled() { _ = cancel(with: nil, unlessAwaited: true, byConsumer: true) }
 
-  /// Whether cancelling the promise stops work.
+  /// Takes out of a promise that has its outcome what a settled promise does not have, and tells its waiters.
   ///
-  /// Called under its lock.
-  private final var hasWorkToCancel: Bool {
-    // Not `!= nil`: in debug builds that wraps the closure in another one, which is an allocation.
-    if case .some = onCancel { return true }
-    return upstream != nil || hasMembers || phase != .free
+  /// Entered with the lock, left without.
+  final func leaveAndTell(isCancelled: Bool, byConsumer: Bool = false) {
+    let ending = ref.takeEnding()
+    let heldItself = node.pointee.holdsItself
+    node.pointee.holdsItself = false
+    let (upstream, members) = (node.pointee.upstream, node.pointee.members)
+    let isWaitedFor = !completion.pointee.isReleased
+    completion.pointee.lock.unlock()
+    var walk = Walk(isByConsumer: byConsumer)
+    if isCancelled { walk.collect(ending) }
+    if upstream != nil || members?.hasAttached ?? false { walk.leaveUpstreams(of: ref) }
+    if isWaitedFor { callWaiters() }
+    walk.finish()
+    // Foreign code: its release may run anything.
+    let words = Self.leaveSettleList()
+    if !isCancelled { ending.run?.end(.left) }
+    _ = consume ending
+    if heldItself { ref.object.release() }
+    Self.enterSettleList(words)
   }
 
   /// The error of every cancelled promise: one object, so that none is allocated under a lock.
-  private static let cancelled: any Error = CancellationError()
-
-  /// Rejects a pending promise.
-  ///
-  /// Called under its lock.
-  private final func settleCancelled(_ error: (any Error)?, _ removed: inout Removed) {
-    // A failure that is already stored is the upstream's. A cancellation does not mask it.
-    if let error {
-      removed.drop(completion.pointee.failure)
-      completion.pointee.failure = error
-    } else if completion.pointee.failure == nil {
-      completion.pointee.failure = Self.cancelled
-    }
-    wasCancelled.store(true, ordering: .releasing)
-    // Not `take`, for the reason in Promise+Link.swift.
-    removed.call(onCancel)
-    onCancel = nil
-    cco_order_retains()
-    completion.pointee.state.store(Completion.failed, ordering: .releasing)
-    if completion.pointee.waiters.first == nil { completion.pointee.isReleased = true }
-  }
-
-  /// Takes a settled promise out of the waiter queues of its upstreams.
-  ///
-  /// If the promise was cancelled, each upstream that has no other waiter is cancelled too. Entered with this promise's
-  /// lock, left without.
-  final func leaveUpstreams(_ removed: inout Removed) {
-    if holdsItself { giveUpHold(&removed) }
-    var combiners: [Unmanaged<AnyPromise>] = []
-    var next: Unmanaged<AnyPromise>? = Unmanaged.passUnretained(self)
-    while true {
-      // Here `next` is locked and settled.
-      while let this = next {
-        next = this._withUnsafeGuaranteedRef { this in
-          if this.hasMembers, let member = this.leaveMembers(&removed, &combiners) { return member }
-          return this.leaveUpstream(this === self, &removed)
-        }
-      }
-      guard let combiner = combiners.popLast() else { return }
-      combiner._withUnsafeGuaranteedRef { $0.completion.pointee.lock.lock() }
-      removed.drop(combiner)
-      next = combiner
-    }
-  }
-
-  /// Takes the promise out of its upstream's queue, and leaves this promise's lock.
-  ///
-  /// Returns the upstream, locked and cancelled, if its own upstreams are next.
-  private final func leaveUpstream(_ isFirst: Bool, _ removed: inout Removed) -> Unmanaged<AnyPromise>? {
-    guard let upstream = upstream.take() else {
-      completion.pointee.lock.unlock()
-      return nil
-    }
-    upstream._withUnsafeGuaranteedRef { up in
-      up.completion.pointee.lock.lock()
-      guard waiter.pointee.isLinked else { return }
-      up.completion.pointee.waiters.remove(waiter)
-      let reference = Unmanaged.passUnretained(self)
-      if waiter.pointee.isUnowned {
-        // There is no reference to give up.
-      } else if kind.runsWhenCancelled, phase == .waiting {
-        phase = .posted
-        removed.post(reference)
-      } else if isFirst {
-        // The promise may be in another list too, through its `settleLink`.
-        removed.giveUp(reference)
-      } else {
-        removed.release(reference)
-      }
-    }
-    if waiter.pointee.isUnowned { removed.giveUpMemory(of: upstream) }
-    let isCancelled = wasCancelled.load(ordering: .relaxed) && !keepsUpstream
-    return Self.left(upstream, cancelling: isCancelled, &removed) { completion.pointee.lock.unlock() }
-  }
-
-  /// Takes the promise out of its members' queues, one after the other, as leaveUpstream does.
-  ///
-  /// If it returns nil and `hasMembers` is false, every member has been left, and the lock is still held.
-  private final func leaveMembers(_ removed: inout Removed, _ combiners: inout [Unmanaged<AnyPromise>])
-    -> Unmanaged<AnyPromise>?
-  {
-    let isCancelled = wasCancelled.load(ordering: .relaxed)
-    while let left = members?.takeNext() {
-      let waiter = left.waiter
-      removed.drop(left.ended)
-      // If it is not linked, the member is settling, or was not joined yet.
-      var isLinked = false
-      left.member._withUnsafeGuaranteedRef { member in
-        member.completion.pointee.lock.lock()
-        isLinked = waiter.pointee.isLinked
-        if isLinked { member.completion.pointee.waiters.remove(waiter) }
-        // A combinator that leaves a member has observed it: the member's failure is not reported.
-        if !isUnused { member.ignore() }
-        if left.isStep, !isCancelled { member.keepsUpstream = true }
-      }
-      if waiter.pointee.isUnowned { removed.giveUpMemory(of: left.member) }
-      let next = Self.left(left.member, cancelling: isCancelled || left.isUnselected, &removed) {}
-      let reference = Unmanaged.passUnretained(self)
-      let hasReference = isLinked && !waiter.pointee.isUnowned
-      if next != nil {
-        // The reference that the member's queue had keeps this promise until its other members are left.
-        if !hasReference { _ = reference.retain() }
-        combiners.append(reference)
-      } else if hasReference {
-        removed.drop(reference)
-      }
-      if let next {
-        completion.pointee.lock.unlock()
-        return next
-      }
-    }
-    hasMembers = false
-    return nil
-  }
-
-  /// Records that a waiter of `promise` has left, and decides whether `promise` is cancelled, or of no use.
-  ///
-  /// Entered with the lock of `promise`. Returns it, still locked, if it is settled now, so that its own upstreams are
-  /// next. Otherwise leaves its lock and returns nil. `leave` leaves the lock of the promise that has left, which keeps
-  /// the memory of `promise` until `removed` holds it.
-  private static func left(
-    _ promise: Unmanaged<AnyPromise>,
-    cancelling: Bool,
-    _ removed: inout Removed,
-    _ leave: () -> Void
-  ) -> Unmanaged<AnyPromise>? {
-    // Not inside a closure with the object, which the unoptimised code retains.
-    let isUnused = promise._withUnsafeGuaranteedRef { $0.holdsItself && !$0.hasDependents }
-    let isAlone = isUnused && cco_has_one_reference(promise.toOpaque())
-    // If it goes on holding itself, no other thread can give that reference up before the lock is left. Then it must
-    // not get another one: the walk may come back to it, and find it left by the last one.
-    if isUnused || !promise._withUnsafeGuaranteedRef({ $0.holdsItself }) { removed.held.hold(promise) }
-    leave()
-    return promise._withUnsafeGuaranteedRef { promise in
-      if isUnused { promise.giveUpHold(&removed) }
-      if cancelling, promise.isUnwanted, !removed.isByConsumer || promise.hasWorkToCancel {
-        promise.settleCancelled(nil, &removed)
-      } else if isAlone, promise.isUnwanted {
-        promise.settleUnused()
-      } else {
-        promise.completion.pointee.lock.unlock()
-        return nil
-      }
-      return Unmanaged.passUnretained(promise)
-    }
-  }
-
-  /// Whether the promise is pending, and nothing waits for it.
-  private final var isUnwanted: Bool { completion.pointee.waiters.first == nil && !completion.isSettled }
+  fileprivate static let cancelled: any Error = CancellationError()
 }
 
-/// The work that was recorded under locks and is performed after they are left.
-struct Removed {
-  /// Promises, each with the reference that an upstream's queue had.
-  private var released = SettleList()
-  private var surplus: [Unmanaged<AnyPromise>] = []
-  private var members: [Unmanaged<AnyPromise>] = []
-  private var onCancel: [@Sendable () -> Void] = []
-  private var posted: [Unmanaged<AnyPromise>] = []
-  private var dropped: [any Error] = []
-  private var ended: [AdditionalMemberEnded] = []
-  private var memory: [Unmanaged<AnyPromise>] = []
-  var held = Held()
+/// What is called when a promise is cancelled, and released when it settles otherwise.
+struct Ending {
+  fileprivate let onCancel: (@Sendable () -> Void)?
+  fileprivate let run: Run?
+}
+
+extension PromiseRef {
+  /// Takes out what a settled promise does not have, apart from its edges.
+  ///
+  /// Called under the lock of a promise that has its outcome.
+  fileprivate func takeEnding() -> Ending {
+    // Not `take`, for the reason in Promise+Link.swift.
+    let ending = Ending(onCancel: node.pointee.onCancel, run: node.pointee.run)
+    node.pointee.onCancel = nil
+    node.pointee.run = nil
+    if completion.pointee.waiters.first == nil { completion.pointee.isReleased = true }
+    return ending
+  }
+
+  /// Rejects a pending promise by a cancellation.
+  ///
+  /// Called under the lock.
+  fileprivate func settleCancelled(_ error: any Error) {
+    node.pointee.wasCancelled.store(true, ordering: .releasing)
+    fail(error)
+  }
+
+  /// Rejects a pending passive promise that has no reference but the one to itself.
+  ///
+  /// Called under the lock. Only a weak reference can still show the outcome.
+  fileprivate func settleUnused(_ error: any Error) {
+    node.pointee.isUnused.store(true, ordering: .relaxed)
+    completion.pointee.isObserved.store(true, ordering: .relaxed)
+    fail(error)
+  }
+
+  /// Rejects a pending promise with `error`, unless a failure is stored already.
+  private func fail(_ error: any Error) {
+    if completion.pointee.failure == nil { completion.pointee.failure = error }
+    cco_order_retains()
+    completion.pointee.state.store(Completion.failed, ordering: .releasing)
+  }
+}
+
+/// A walk that takes edges out, and what it leaves to do after the graph lock.
+struct Walk {
   /// Whether a cancelled consumer has begun the cancellation.
-  var isByConsumer = false
+  private let isByConsumer: Bool
+  // Made before a lock is taken.
+  private let cancelled = AnyPromise.cancelled
+  private let abandoned = AnyPromise.abandoned
+  /// Settled promises whose upstreams are to be left, each perhaps with a reference to its memory.
+  private var open: [(promise: PromiseRef, hasMemory: Bool)] = []
+  private var endings: [Ending] = []
+  /// Links whose handler runs although they are cancelled, each with a reference.
+  private var posted: [Unmanaged<AnyPromise>] = []
+  /// References to give up; `isLink`: the one of an upstream's queue to a link, whose handler will not run.
+  private var references: [(promise: Unmanaged<AnyPromise>, isLink: Bool)] = []
 
-  init() {}
+  init(isByConsumer: Bool = false) { self.isByConsumer = isByConsumer }
 
-  mutating func call(_ body: (@Sendable () -> Void)?) {
-    if let body { onCancel.append(body) }
-  }
+  fileprivate mutating func collect(_ ending: Ending) { endings.append(ending) }
 
-  mutating func drop(_ error: (any Error)?) {
-    if let error { dropped.append(error) }
-  }
-
-  mutating func drop(_ ended: AdditionalMemberEnded?) {
-    if let ended { self.ended.append(ended) }
-  }
-
-  /// Posts the handler of a cancelled link, which runs nevertheless.
+  /// Takes all edges of `promise` out, and those of the promises that are settled for that reason.
   ///
-  /// Takes over one reference.
-  mutating func post(_ promise: Unmanaged<AnyPromise>) { posted.append(promise) }
+  /// The promise is settled, or in its deinit. The caller holds no lock.
+  mutating func leaveUpstreams(of promise: PromiseRef) {
+    PromiseGraph.lock.lock()
+    open.append((promise, false))
+    while let (next, hasMemory) = open.popLast() {
+      leaveUpstream(of: next)
+      leaveMembers(of: next)
+      if hasMemory { cco_release_memory(next.address) }
+    }
+    PromiseGraph.lock.unlock()
+  }
 
-  /// Gives up a reference to a promise that is in no other list.
-  mutating func release(_ promise: Unmanaged<AnyPromise>) { released.append(promise) }
+  private mutating func leaveUpstream(of promise: PromiseRef) {
+    let (completion, node, waiter) = (promise.completion, promise.node, promise.waiter)
+    completion.pointee.lock.lock()
+    let upstream = node.pointee.upstream
+    node.pointee.upstream = nil
+    let isCancelled = node.pointee.wasCancelled.load(ordering: .relaxed) && !node.pointee.keepsUpstream
+    completion.pointee.lock.unlock()
+    guard let upstream, leave(upstream, waiter, cancelling: isCancelled, observing: false), !waiter.pointee.isUnowned
+    else { return }
+    completion.pointee.lock.lock()
+    let isPosted = node.pointee.kind.runsWhenCancelled && node.pointee.phase == .waiting
+    if isPosted { node.pointee.phase = .posted }
+    completion.pointee.lock.unlock()
+    if isPosted { posted.append(promise.object) } else { references.append((promise.object, true)) }
+  }
 
-  /// Gives up a reference to any promise.
-  mutating func giveUp(_ promise: Unmanaged<AnyPromise>) { surplus.append(promise) }
+  private mutating func leaveMembers(of promise: PromiseRef) {
+    promise.completion.pointee.lock.lock()
+    let members = promise.node.pointee.members
+    promise.completion.pointee.lock.unlock()
+    let isCancelled = promise.node.pointee.wasCancelled.load(ordering: .relaxed)
+    let isUnused = promise.node.pointee.isUnused.load(ordering: .relaxed)
+    members?.takeAttached { member, waiter, isUnselected in
+      // A combinator that leaves a member has observed it: the member's failure is not reported.
+      let isLinked = leave(member, waiter, cancelling: isCancelled || isUnselected, observing: !isUnused)
+      if isLinked, !waiter.pointee.isUnowned { references.append((promise.object, false)) }
+    }
+  }
 
-  /// Gives up a reference that a member's queue had, or that led to the promise.
+  /// Takes `waiter` out of the queue of `upstream`, and settles `upstream` if it is not needed any more.
   ///
-  /// Its handler may run nevertheless.
-  mutating func drop(_ promise: Unmanaged<AnyPromise>) { members.append(promise) }
+  /// Returns whether the waiter was linked. If it was not, the upstream is settling, or was not joined yet.
+  private mutating func leave(
+    _ upstream: PromiseRef,
+    _ waiter: UnsafeMutablePointer<Waiter>,
+    cancelling: Bool,
+    observing: Bool
+  ) -> Bool {
+    let (completion, node) = (upstream.completion, upstream.node)
+    completion.pointee.lock.lock()
+    let isLinked = waiter.pointee.isLinked
+    if isLinked { completion.pointee.waiters.remove(waiter) }
+    if observing { completion.pointee.isObserved.store(true, ordering: .relaxed) }
+    let isLetGo = node.pointee.holdsItself && !upstream.hasDependents
+    let isUnused = isLetGo && cco_has_one_reference(upstream.address)
+    if isLetGo { node.pointee.holdsItself = false }
+    let isUnwanted = completion.pointee.waiters.first == nil && !completion.isSettled
+    let isCancelled = isUnwanted && cancelling && (!isByConsumer || upstream.hasWorkToCancel)
+    let isEnded = isCancelled || isUnwanted && isUnused
+    var ending: Ending?
+    if isCancelled {
+      upstream.settleCancelled(cancelled)
+    } else if isEnded {
+      upstream.settleUnused(abandoned)
+    }
+    if isEnded { ending = upstream.takeEnding() }
+    completion.pointee.lock.unlock()
+    if isCancelled, let ending { collect(ending) }
+    if isLetGo { references.append((upstream.object, false)) }
+    let hasMemory = waiter.pointee.isUnowned
+    if isEnded { open.append((upstream, hasMemory)) } else if hasMemory { cco_release_memory(upstream.address) }
+    return isLinked
+  }
 
-  /// Gives up a reference to the memory of a promise, which may be in its deinit or have been there.
-  mutating func giveUpMemory(of promise: Unmanaged<AnyPromise>) { memory.append(promise) }
-
-  /// Performs the recorded work.
+  /// Does what the walk has left to do.
   ///
   /// Called outside every lock.
   mutating func finish() {
     for promise in posted { AnyPromise.post(promise) }
     let words = AnyPromise.leaveSettleList()
-    for body in onCancel { body() }
-    onCancel = []
-    dropped = []
-    ended = []
-    for promise in members { promise.release() }
-    held.giveUp()
-    for promise in surplus { AnyPromise.giveUpLink(promise) }
-    while let promise = released.popFirst() { AnyPromise.giveUpLink(promise) }
-    for promise in memory { cco_release_memory(promise.toOpaque()) }
+    for ending in endings {
+      ending.onCancel?()
+      ending.run?.end(.cancelled(byConsumer: isByConsumer))
+    }
+    endings = []
+    for (promise, isLink) in references {
+      if isLink { AnyPromise.giveUpLink(promise) } else { AnyPromise.giveUp(promise) }
+    }
     AnyPromise.enterSettleList(words)
-  }
-}
-
-/// References to promises that were locked by a thread that did not own them.
-struct Held {
-  private var promises: [Unmanaged<AnyPromise>] = []
-
-  init() {}
-
-  /// Retains a promise.
-  ///
-  /// Called with its lock held, which keeps its memory.
-  mutating func hold(_ promise: Unmanaged<AnyPromise>) {
-    if cco_try_retain(promise.toOpaque()) { promises.append(promise) }
-  }
-
-  /// Gives up the references.
-  ///
-  /// Called outside every lock.
-  mutating func giveUp() {
-    for promise in promises { AnyPromise.giveUp(promise) }
-    promises = []
   }
 }

@@ -3,25 +3,21 @@
 //
 // Waiting promises never form a cycle.
 // - Edges. Every edge is a waiter in the queue of the awaited promise. The waiter belongs to a link, a follower, a
-//   promise that a handler returned, a member of a combinator, or an additional member (PromiseMembers.swift).
-//   Additional members are: a second follow, an attempt of a retry, a piece of a bounded `all(of:concurrently:)`.
+//   promise that a handler returned, or a member of a combinator (PromiseMembers.swift).
 // - An edge that starts at a promise which no other promise knows yet closes no cycle, because no promise waits for the
 //   new one.
-// - All other edges are made by the two functions here, one after the other, under `Following.lock`. Each first checks
-//   whether the awaited promise waits, directly or indirectly, for the promise that is to wait. So if several threads
-//   together would close a cycle, the last one finds the edges of all others. Only its promise rejects with `cycle`,
-//   and the failure then runs back along the edges.
+// - All other edges are made by the two functions here, one after the other, under the graph lock (Promise+Graph.swift).
+//   Each first checks whether the awaited promise waits, directly or indirectly, for the promise that is to wait. So if
+//   several threads together would close a cycle, the last one finds the edges of all others. Only its promise rejects
+//   with `cycle`, and the failure then runs back along the edges.
 // - An edge that disappears during the search disappears because one of its two promises settles. No cycle contains
 //   that promise.
-// - The search goes from the waiting promise to its upstream, hand over hand as cancellation does. It starts only if
-//   some promise waits for the follower. So the length of a chain of follows adds no cost to building it.
-// - A coroutine that waits for a promise which it has to settle itself is not an edge, and is not found.
+// - The search goes from the waiting promise to its upstream. It starts only if some promise waits for the follower. So
+//   the length of a chain of follows adds no cost to building it.
+// - A coroutine that waits for a promise which it has to settle itself is not an edge, and is not found. Such coroutines
+//   are those of retries and bounded runs (Run.swift).
 
 import Synchronization
-
-enum Following {
-  static let lock = ThreadLock()
-}
 
 extension AnyPromise {
   /// Locks the promise in.
@@ -48,31 +44,22 @@ extension AnyPromise {
     return becomeWaiting(for: other) {
       // If this promise had a handler, the handler has dealt with the failure that it got.
       handled = completion.pointee.failure.take()
-      kind = []
+      node.pointee.kind = HandlerKind(rawValue: 0)
       self.runner = runner
-      phase = .waiting
-      upstream = Unmanaged.passUnretained(other)
+      node.pointee.phase = .waiting
+      node.pointee.upstream = other.ref
       return (-1, waiter)
     }
   }
 
-  /// Waits for `other` in addition to what this promise waits for already.
+  /// Waits for `other` as the one member of a link, which waits for its upstream or has a handler to run.
   ///
-  /// Its own waiter may be in use. `ended` is called once when `other` settles, unless this promise has settled first.
-  /// It is called in the settling call or in this one. It is the library's code, and calls none of the user's. Returns
-  /// false if this promise is settled; then it is not connected to `other`. `isStep`: whether `other` is a link of the
-  /// library's with a handler for this promise; once this promise has settled, it is cancelled, without its upstream.
-  @usableFromInline
-  final func waitAdditionally(
-    for other: AnyPromise,
-    isStep: Bool = false,
-    _ ended: @escaping AdditionalMemberEnded
-  ) -> Bool {
+  /// Returns false if this promise was settled first; then it is not connected to `other`.
+  final func wait(for other: AnyPromise, _ member: Members) -> Bool {
     becomeWaiting(for: other) {
-      let members = members ?? Members(self)
-      self.members = members
-      hasMembers = true
-      return members.enter(additional: other, self, isStep: isStep, ended)
+      member.enter(other, at: 0)
+      node.pointee.members = member
+      return (0, member.waiter(at: 0))
     }
   }
 
@@ -84,31 +71,28 @@ extension AnyPromise {
     for other: AnyPromise,
     _ prepare: () -> (index: Int, waiter: UnsafeMutablePointer<Waiter>)
   ) -> Bool {
-    var held = Held()
-    defer { held.giveUp() }
     // Before the locks: the world allocates.
     Host.touches(UInt(bitPattern: completion))
     Host.touches(UInt(bitPattern: other.completion))
-    Following.lock.lock()
-    if other === self || isAwaited(by: other, &held) {
-      Following.lock.unlock()
+    PromiseGraph.lock.lock()
+    if other === self || isAwaited(by: other) {
+      PromiseGraph.lock.unlock()
       fail(CoroutineError.cycle)
       return true
     }
     completion.pointee.lock.lock()
     if completion.isSettled {
       completion.pointee.lock.unlock()
-      Following.lock.unlock()
+      PromiseGraph.lock.unlock()
       return false
     }
-    // It may add a member to a list, between checks that need this lock.
-    LockCheck.allowAllocations()
+    other.wasAwaited.store(true, ordering: .relaxed)
     let (index, waiter) = prepare()
-    LockCheck.forbidAllocations()
     let reference = Unmanaged.passRetained(self)
-    let isLinked = other.link(waiter)
     completion.pointee.lock.unlock()
-    Following.lock.unlock()
+    // If this promise is settled meanwhile, the walk that takes the new edge out waits for the graph lock.
+    let isLinked = other.link(waiter)
+    PromiseGraph.lock.unlock()
     if !isLinked {
       other.ignore()
       Self.upstreamSettled(reference, index)
@@ -121,95 +105,26 @@ extension AnyPromise {
   /// If this promise was cancelled, `other` is cancelled too, unless it has other waiters.
   @usableFromInline
   final func letGo(of other: AnyPromise) {
-    guard wasCancelled.load(ordering: .acquiring) else { return }
+    guard node.pointee.wasCancelled.load(ordering: .acquiring) else { return }
     other.ignore()
     _ = other.cancel(with: nil, unlessAwaited: true)
   }
 
   /// Whether `other` waits for this promise, directly or indirectly.
   ///
-  /// Called under `Following.lock`.
-  final func isAwaited(by other: AnyPromise, _ held: inout Held) -> Bool {
-    guard completion.pointee.lock.withLock({ isWaitedForByPromises }) else { return false }
-    other.completion.pointee.lock.lock()
-    return Self.find(from: Unmanaged.passUnretained(other), &held) { $0 === self }
-  }
-}
-
-extension AnyPromise {
-  /// Whether `isSought` accepts a promise on the way upstream from `start`, which is entered locked and left unlocked.
-  ///
-  /// `isSought` is called under the promise's lock. The promises on the way are `held` (Promise+Cancel.swift).
-  static func find(
-    from start: Unmanaged<AnyPromise>,
-    _ held: inout Held,
-    _ isSought: (AnyPromise) -> Bool
-  ) -> Bool {
-    LockCheck.allowAllocations()
-    defer { LockCheck.forbidAllocations() }
-    // The combinators on the way stay locked while their members are visited: the lock keeps the members in memory.
-    var open: [(combinator: Unmanaged<AnyPromise>, members: ArraySlice<Unmanaged<AnyPromise>>)] = []
-    // A second visit adds nothing, and a graph could cause very many.
-    var (seenMembers, seenCombinators): (Set<UnsafeMutableRawPointer>, Set<UnsafeMutableRawPointer>) = ([], [])
-    var isFound = false
-    var next: Unmanaged<AnyPromise>? = start
-    repeat {
-      // Go up along links and follows. Each upstream is locked before the lock below it is left.
-      while let this = next {
-        next = this._withUnsafeGuaranteedRef { this in
-          isFound = isSought(this)
-          var isSeen = false
-          if !isFound, this.hasMembers, let members = this.members {
-            if seenCombinators.insert(Unmanaged.passUnretained(this).toOpaque()).inserted {
-              open.append(
-                (Unmanaged.passUnretained(this), (members.attached() + [this.upstream].compactMap { $0 })[...])
-              )
-              return nil
-            }
-            isSeen = true
-          }
-          defer { this.completion.pointee.lock.unlock() }
-          guard !isFound, !isSeen, let up = this.upstream else { return nil }
-          up._withUnsafeGuaranteedRef { $0.completion.pointee.lock.lock() }
-          held.hold(up)
-          return up
-        }
-      }
-      // Then go to the next member of the innermost combinator that has one.
-      while next == nil, !isFound, let last = open.indices.last {
-        guard let member = open[last].members.popFirst() else {
-          open.removeLast().combinator._withUnsafeGuaranteedRef { $0.completion.pointee.lock.unlock() }
-          continue
-        }
-        guard seenMembers.insert(member.toOpaque()).inserted else { continue }
-        member._withUnsafeGuaranteedRef { $0.completion.pointee.lock.lock() }
-        held.hold(member)
-        next = member
-      }
-    } while next != nil
-    while let last = open.popLast() {
-      last.combinator._withUnsafeGuaranteedRef { $0.completion.pointee.lock.unlock() }
-    }
-    return isFound
+  /// Called under the graph lock.
+  private final func isAwaited(by other: AnyPromise) -> Bool {
+    let this = ref
+    guard completion.pointee.lock.withLock({ this.isWaitedFor { $0.pointee.notify != nil } }) else { return false }
+    return PromiseGraph.find(from: other.ref) { $0 == this }
   }
 }
 
 extension AnyPromise {
   /// Whether the promise's own waiter is free: it has no upstream, and no handler of its own is still to settle it.
-  @usableFromInline final var isFree: Bool {
-    completion.pointee.lock.withLock { upstream == nil && !hasMembers && phase == .free }
-  }
-
-  /// Stores a failure that is on its way to a handler.
   ///
-  /// A cancellation of this promise meanwhile does not mask the stored failure. Nil removes it: the handler has dealt
-  /// with it.
-  final func hold(_ failure: (any Error)?) {
-    let held = completion.pointee.lock.withLock {
-      guard !completion.isSettled else { return failure }
-      defer { completion.pointee.failure = failure }
-      return completion.pointee.failure
-    }
-    _ = consume held
+  /// A combinator's is free: it waits for its members by waiters of their own.
+  @usableFromInline final var isFree: Bool {
+    completion.pointee.lock.withLock { node.pointee.upstream == nil && node.pointee.phase == .free }
   }
 }

@@ -17,15 +17,15 @@ extension AnyPromise {
     _ kind: HandlerKind,
     _ runner: @escaping PromiseRunner
   ) {
-    self.kind = kind
+    node.pointee.kind = kind
     self.runner = runner
     let worker = kind.isEmpty ? nil : bind(to: queue, upstream)
-    self.upstream = Unmanaged.passUnretained(upstream)
+    node.pointee.upstream = upstream.ref
     if isPassive {
       waiter.pointee.isUnowned = true
-      cco_retain_memory(Unmanaged.passUnretained(upstream).toOpaque())
+      cco_retain_memory(upstream.ref.address)
     }
-    phase = .waiting
+    node.pointee.phase = .waiting
     join(upstream, worker)
   }
 
@@ -43,9 +43,9 @@ extension AnyPromise {
         return nil
       }
       scheduler._withUnsafeGuaranteedRef { $0.bindHandler() }
-      (self.scheduler, hold) = (scheduler, .bound)
+      (node.pointee.scheduler, hold) = (scheduler, .bound)
     } else {
-      ordered = upstream.completion.orderedHandlers()
+      node.pointee.ordered = upstream.completion.orderedHandlers()
     }
     return nil
   }
@@ -53,7 +53,7 @@ extension AnyPromise {
   /// Pins a scheduler: the scheduler then holds its queue, and the queue holds the scheduler.
   private final func pin(_ scheduler: Unmanaged<Scheduler>, _ queue: DispatchQueue?) {
     scheduler._withUnsafeGuaranteedRef { $0.pin(queue) }
-    (self.scheduler, hold) = (scheduler, .pinned)
+    (node.pointee.scheduler, hold) = (scheduler, .pinned)
   }
 
   /// Puts this new promise into `upstream`'s queue, or handles the outcome of a settled one at once.
@@ -65,7 +65,7 @@ extension AnyPromise {
     if !isPassive { cco_retain_unshared(reference.toOpaque()) }
     Host.touches(UInt(bitPattern: upstream.completion))
     upstream.completion.pointee.lock.lock()
-    if let worker { scheduler = upstream.completion.workerOfHandlers(worker) }
+    if let worker { node.pointee.scheduler = upstream.completion.workerOfHandlers(worker) }
     let isLinked = !upstream.completion.pointee.isReleased
     if isLinked { upstream.append(waiter) }
     upstream.completion.pointee.lock.unlock()
@@ -87,7 +87,7 @@ extension AnyPromise {
 
   /// Appends a waiter, called under the lock by a thread that holds a reference to this promise.
   final func append(_ waiting: UnsafeMutablePointer<Waiter>) {
-    wasAwaited = true
+    wasAwaited.store(true, ordering: .relaxed)
     completion.pointee.waiters.append(waiting)
     if isPassive { holdWhileAwaited() }
   }
@@ -103,27 +103,31 @@ extension AnyPromise {
     if memberIndex >= 0 { return memberSettled(reference, memberIndex) }
     Host.touches(UInt(bitPattern: completion))
     completion.pointee.lock.lock()
-    let known = upstream.take()
+    let known = node.pointee.upstream
+    node.pointee.upstream = nil
     // The settling thread has the upstream: this is not the last reference to its memory.
     if let known, waiter.pointee.isUnowned {
-      if !isUnused { known._withUnsafeGuaranteedRef { $0.ignore() } }
-      cco_release_memory(known.toOpaque())
+      if !node.pointee.isUnused.load(ordering: .relaxed) {
+        known.completion.pointee.isObserved.store(true, ordering: .relaxed)
+      }
+      cco_release_memory(known.address)
     }
+    let kind = node.pointee.kind
     guard let upstream = known, !completion.isSettled else {
       // The promise was cancelled, or settled from outside, in the meantime.
-      let isPosted = kind.runsWhenCancelled && phase == .waiting
-      if isPosted { phase = .posted }
+      let isPosted = kind.runsWhenCancelled && node.pointee.phase == .waiting
+      if isPosted { node.pointee.phase = .posted }
       completion.pointee.lock.unlock()
       return isPosted ? Self.post(reference) : Self.giveUpLink(reference)
     }
-    // Given up here, because `publish` would do it with an allocation.
-    let heldItself = holdsItself
-    holdsItself = false
-    upstream._withUnsafeGuaranteedRef { upstream in
+    // Given up here, so that the promise settles as one that has nothing to take out.
+    let heldItself = node.pointee.holdsItself
+    node.pointee.holdsItself = false
+    upstream.object._withUnsafeGuaranteedRef { upstream in
       if upstream.hasFailed {
         completion.pointee.failure = upstream.completion.pointee.failure
         if kind.contains(.failure) { return postLocked(reference) }
-        phase = .free
+        node.pointee.phase = .free
         let hasHandler = !kind.isEmpty
         publish(Completion.failed)
         if hasHandler { releaseBodyWhileSettling() }
@@ -132,7 +136,7 @@ extension AnyPromise {
           source = Unmanaged.passRetained(upstream)
           return postLocked(reference)
         }
-        phase = .free
+        node.pointee.phase = .free
         let hasHandler = !kind.isEmpty
         completion.pointee.lock.unlock()
         runner!(self, upstream, false)
@@ -147,7 +151,7 @@ extension AnyPromise {
   ///
   /// The thread that has it releases the user's closure: the closure may hold the promise, and would keep it for ever.
   static func giveUpLink(_ reference: Unmanaged<AnyPromise>) {
-    reference._withUnsafeGuaranteedRef { if !$0.kind.isEmpty { $0.releaseBodyWhileSettling() } }
+    reference._withUnsafeGuaranteedRef { if !$0.node.pointee.kind.isEmpty { $0.releaseBodyWhileSettling() } }
     giveUp(reference)
   }
 
@@ -159,7 +163,7 @@ extension AnyPromise {
 
   /// Posts the handler; entered with the lock, left without.
   private final func postLocked(_ reference: Unmanaged<AnyPromise>) {
-    phase = .posted
+    node.pointee.phase = .posted
     completion.pointee.lock.unlock()
     Self.post(reference)
   }
@@ -167,10 +171,10 @@ extension AnyPromise {
   /// Posts a link, with one reference, to the queue where its handler runs.
   static func post(_ reference: Unmanaged<AnyPromise>) {
     reference._withUnsafeGuaranteedRef { this in
-      if let scheduler = this.scheduler {
+      if let scheduler = this.node.pointee.scheduler {
         scheduler._withUnsafeGuaranteedRef { $0.sendInOrder(.work(this.work)) }
       } else {
-        this.ordered.unsafelyUnwrapped.deliver(.work(this.work))
+        this.node.pointee.ordered.unsafelyUnwrapped.deliver(.work(this.work))
       }
     }
   }
@@ -180,7 +184,7 @@ extension AnyPromise {
     reference._withUnsafeGuaranteedRef { this in
       let source = this.source.take()?.takeRetainedValue()
       // A cancellation after this check comes too late to prevent the handler.
-      if !this.completion.isSettled || this.kind.runsWhenCancelled {
+      if !this.completion.isSettled || this.node.pointee.kind.runsWhenCancelled {
         this.runner!(this, source, true)
       }
       this.releaseBody()
@@ -192,7 +196,7 @@ extension AnyPromise {
 
   /// Resets the phase of a pending promise: it follows the promise that the handler returned, or another one.
   private final func handlerHasReturned() {
-    completion.pointee.lock.withLock { if phase == .posted { phase = .free } }
+    completion.pointee.lock.withLock { if node.pointee.phase == .posted { node.pointee.phase = .free } }
   }
 }
 

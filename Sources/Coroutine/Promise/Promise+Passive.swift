@@ -11,61 +11,35 @@ import Synchronization
 //      +-- the last reference goes: its deinit leaves the upstreams                        +-- settles: NOT HELD
 //
 // A coroutine that waits is not counted: it has a reference in its frame.
+//
+// `holdsItself` changes under the promise's lock, and a thread that adds a waiter has a reference. If the last dependent
+// leaves in a walk and the promise's reference to itself is its only one, then nothing can add a waiter to it any more: the
+// walk settles it as abandoned, and goes on with its upstreams. So a chain of such promises ends in constant stack, and not
+// by one deinit inside another. In all other cases the reference is given up outside every lock.
 
 extension AnyPromise {
   /// Lets a passive promise own itself, because a promise or a callback waits for it that may have no reference to it.
   ///
   /// Called under its lock, by a thread that has a reference.
   final func holdWhileAwaited() {
-    guard !holdsItself, !completion.isSettled else { return }
-    holdsItself = true
+    guard !node.pointee.holdsItself, !completion.isSettled else { return }
+    node.pointee.holdsItself = true
     _ = Unmanaged.passRetained(self)
     cco_order_retains()
   }
 
-  /// Gives up the reference of a passive promise to itself.
-  ///
-  /// Called under its lock.
-  final func giveUpHold(_ removed: inout Removed) {
-    holdsItself = false
-    removed.drop(Unmanaged.passUnretained(self))
-  }
-
-  /// Whether a promise or a callback waits for this one.
-  ///
-  /// Called under the lock. It skips the coroutines that wait before them.
-  final var hasDependents: Bool {
-    var waiter = completion.pointee.waiters.first
-    while let current = waiter {
-      if current.pointee.job == nil { return true }
-      waiter = current.pointee.next
-    }
-    return false
-  }
-
-  /// Settles a pending passive promise that has no reference but the one to itself.
-  ///
-  /// Called under its lock. Only a weak reference can still show the outcome.
-  final func settleUnused() {
-    isUnused = true
-    ignore()
-    completion.pointee.failure = Self.abandoned
-    cco_order_retains()
-    completion.pointee.state.store(Completion.failed, ordering: .releasing)
-    completion.pointee.isReleased = true
-  }
-
   /// Leaves the upstreams of a pending passive promise that is in its deinit.
   final func leaveUnused() {
+    node.pointee.isUnused.store(true, ordering: .relaxed)
+    completion.pointee.lock.lock()
+    let (upstream, members) = (node.pointee.upstream, node.pointee.members)
+    completion.pointee.lock.unlock()
+    guard upstream != nil || members?.hasAttached ?? false else { return }
     // The upstreams have one consumer less.
     Host.touchesEverything()
-    completion.pointee.lock.lock()
-    isUnused = true
-    var removed = Removed()
-    LockCheck.allowAllocations()
-    leaveUpstreams(&removed)
-    LockCheck.forbidAllocations()
-    removed.finish()
+    var walk = Walk()
+    walk.leaveUpstreams(of: ref)
+    walk.finish()
   }
 
   // MARK: Callbacks
@@ -73,7 +47,7 @@ extension AnyPromise {
   /// Links a callback, as `CompletionRef.add` does.
   final func link(_ callback: WaitCallback) -> Bool {
     guard completion.add(callback) else { return false }
-    if isPassive { completion.pointee.lock.withLock { if hasDependents { holdWhileAwaited() } } }
+    if isPassive { completion.pointee.lock.withLock { if ref.hasDependents { holdWhileAwaited() } } }
     return true
   }
 
@@ -81,13 +55,11 @@ extension AnyPromise {
   final func unlink(_ callback: WaitCallback) -> Bool {
     let wasLinked = completion.remove(callback)
     guard isPassive else { return wasLinked }
-    var removed = Removed()
     completion.pointee.lock.lock()
-    LockCheck.allowAllocations()
-    if holdsItself, !hasDependents { giveUpHold(&removed) }
-    LockCheck.forbidAllocations()
+    let isLetGo = node.pointee.holdsItself && !ref.hasDependents
+    if isLetGo { node.pointee.holdsItself = false }
     completion.pointee.lock.unlock()
-    removed.finish()
+    if isLetGo { Self.giveUp(ref.object) }
     return wasLinked
   }
 }

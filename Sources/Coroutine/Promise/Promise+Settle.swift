@@ -49,35 +49,21 @@ extension AnyPromise {
   /// Whether settling has nothing to take out.
   @usableFromInline final var isUnattached: Bool {
     // Not `== nil`, for which the unoptimised code allocates, under the lock.
-    guard case .none = onCancel else { return false }
-    return upstream == nil && !hasMembers && !holdsItself
+    guard case .none = node.pointee.onCancel else { return false }
+    return node.pointee.upstream == nil && node.pointee.members == nil && !node.pointee.holdsItself
+      && node.pointee.run == nil
   }
 
   @usableFromInline
   final func publishSlowly() {
-    if isUnattached {
-      // One waiting coroutine is the frequent case, and needs no list.
-      let first = completion.pointee.waiters.first.unsafelyUnwrapped
-      if first.pointee.job != nil, first.pointee.next == nil {
-        _ = completion.tellWaiters()
-        return
-      }
-      return callWaitersUnlocking()
+    guard isUnattached else { return leaveAndTell(isCancelled: false) }
+    // One waiting coroutine is the frequent case, and needs no list.
+    let first = completion.pointee.waiters.first.unsafelyUnwrapped
+    if first.pointee.job != nil, first.pointee.next == nil {
+      _ = completion.tellWaiters()
+      return
     }
-    // Released after the lock is left: it may hold anything.
-    let onCancel = onCancel
-    self.onCancel = nil
-    let isWaitedFor = completion.pointee.waiters.first != nil
-    if !isWaitedFor { completion.pointee.isReleased = true }
-    var removed = Removed()
-    LockCheck.allowAllocations()
-    leaveUpstreams(&removed)
-    LockCheck.forbidAllocations()
-    if isWaitedFor { callWaiters() }
-    removed.finish()
-    let words = Self.leaveSettleList()
-    _ = consume onCancel
-    Self.enterSettleList(words)
+    callWaitersUnlocking()
   }
 
   /// Rejects the promise if it is pending.

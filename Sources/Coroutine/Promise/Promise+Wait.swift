@@ -38,16 +38,20 @@ extension AnyPromise {
 
   /// Whether a handler that must run before this promise can settle needs the thread that is to be blocked.
   fileprivate final var needsThisThread: Bool {
-    var held = Held()
-    defer { held.giveUp() }
-    completion.pointee.lock.lock()
-    return Self.find(from: Unmanaged.passUnretained(self), &held) { $0.handlerNeedsThisThread }
+    PromiseGraph.lock.withLock { PromiseGraph.find(from: ref) { $0.handlerNeedsThisThread } }
   }
+}
 
-  /// Whether this promise is pending and has a handler to run, which then holds the scheduler; called under the lock.
-  private final var handlerNeedsThisThread: Bool {
-    guard !completion.isSettled, phase != .free, !kind.isEmpty else { return false }
-    if let scheduler { return scheduler._withUnsafeGuaranteedRef { $0.isCurrent } }
-    return ordered?.isRunningHere ?? false
+extension PromiseRef {
+  /// Whether this promise is pending, and a handler or the coroutine of a run has to settle it, which then keeps the
+  /// scheduler.
+  fileprivate var handlerNeedsThisThread: Bool {
+    completion.pointee.lock.lock()
+    defer { completion.pointee.lock.unlock() }
+    guard !completion.isSettled,
+      node.pointee.run != nil || node.pointee.phase != .free && node.pointee.kind.rawValue != 0
+    else { return false }
+    if let scheduler = node.pointee.scheduler { return scheduler._withUnsafeGuaranteedRef { $0.isCurrent } }
+    return node.pointee.ordered?.isRunningHere ?? false
   }
 }

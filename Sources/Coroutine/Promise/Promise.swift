@@ -102,16 +102,18 @@ public class Promise<Success: Sendable>: AnyPromise, Awaitable, @unchecked Senda
     if lockIn(), !wait(for: other, Self.copier) { letGo(of: other) }
   }
 
-  /// Follows `other` from a promise whose own waiter is in use, because it waits for another promise already.
+  /// Follows `other` from a link whose own waiter is in use, because it waits for its upstream or has a handler to run.
   @usableFromInline
   final func followAdditionally(_ other: Promise) {
     guard lockIn() else { return }
-    let isWaiting = waitAdditionally(for: other) { promise, other in
-      _ = unsafeDowncast(promise, to: Promise.self).settle(
-        other.completion.outcome(as: Success.self).unsafelyUnwrapped
-      )
+    var outcome: Result<Success, any Error>?
+    let member = Members(self, 1, .leftRunning, isPassive: false) { other, _, _ in
+      outcome = other.completion.outcome(as: Success.self)
+      return true
+    } finish: { promise in
+      _ = unsafeDowncast(promise, to: Promise.self).settle(outcome.unsafelyUnwrapped)
     }
-    if !isWaiting { letGo(of: other) }
+    if !wait(for: other, member) { letGo(of: other) }
   }
 
   @inlinable static var copier: PromiseRunner {
@@ -219,7 +221,7 @@ public class Promise<Success: Sendable>: AnyPromise, Awaitable, @unchecked Senda
   public final var uncancelled: Promise {
     let made = Promise(launchSite: launchSite)
     made.isPassive = true
-    made.keepsUpstream = true
+    made.node.pointee.keepsUpstream = true
     return link(made, nil, [], Self.copier)
   }
 }
@@ -250,6 +252,6 @@ final class PromiseTarget<Success: Sendable>: ResumeTarget<Success>, @unchecked 
     let isFirst = !wasUsed.exchange(true, ordering: .relaxed)
     if promise.settle(outcome, fromOutside: true) { return .pending }
     // A first use that is too late is not an error: the promise was cancelled, or settled by other code.
-    return isFirst || promise.wasCancelled.load(ordering: .acquiring) ? .detached : .settled
+    return isFirst || promise.node.pointee.wasCancelled.load(ordering: .acquiring) ? .detached : .settled
   }
 }

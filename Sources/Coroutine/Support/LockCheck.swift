@@ -156,25 +156,6 @@ enum LockCheck {
     #endif
   }
 
-  /// Lets the thread allocate although it holds a spin lock, until `forbidAllocations`.
-  ///
-  /// For the lists of a walk through a graph of promises, and for nothing else: the walk goes from lock to lock, and is
-  /// never without one (Promise+Cancel.swift). Two functions, because the unoptimised code of one that calls a closure
-  /// would allocate to return its result.
-  @inline(__always)
-  static func allowAllocations() {
-    #if DEBUG
-    cco_thread().pointee.lock_exemptions &+= 1
-    #endif
-  }
-
-  @inline(__always)
-  static func forbidAllocations() {
-    #if DEBUG
-    cco_thread().pointee.lock_exemptions &-= 1
-    #endif
-  }
-
   #if DEBUG
   @usableFromInline @inline(never)
   static func refuseWait() { cco_refuse_locked("ThreadMutex", "a wait") }
@@ -185,7 +166,7 @@ enum LockCheck {
   @usableFromInline @inline(never)
   static func refuse(_ operation: Operation) {
     // A sentence for C may be copied first.
-    allowAllocations()
+    cco_thread().pointee.lock_exemptions &+= 1
     if cco_thread().pointee.spin_locks == 0 { cco_refuse_locked("ThreadLock", "a switch") }
     switch operation {
     case .stackSwitch: cco_refuse_locked("spin lock", "a switch")

@@ -72,6 +72,15 @@ struct ThreadLock: ~Copyable, Sendable {
     return try body()
   }
 
+  /// Returns when the lock is free, or has been free since the call.
+  ///
+  /// What a holder did before it unlocked happens before the return. One load, unless the lock is taken.
+  @inline(__always)
+  borrowing func waitWhileTaken() {
+    LockCheck.noSpinLock(.threadLock)
+    if word.load(ordering: .acquiring) != Self.free { withLock {} }
+  }
+
   @inline(__always)
   private borrowing func takeFree() -> Bool {
     word.compareExchange(
