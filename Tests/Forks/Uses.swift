@@ -85,7 +85,7 @@ let uses = [
     Task { done.resolver.resume(try await co_launch { 7 }.value) }
     return try done.promise.blockingWait() == 7
   },
-  Step("a launch on the workers") { try co_launch(on: WorkerPoolExecutor.shared) { 8 }.wait() == 8 },
+  Step("a launch on the workers") { try co_launch(on: WorkerPoolExecutor.shared) { 8 }.blockingWait() == 8 },
   Step("a host") {
     let loop = Loop()
     let job = co_launch(on: HostedScheduler(loop)) {

@@ -89,7 +89,7 @@ class Run: @unchecked Sendable {
     )
     result.completion.pointee.lock.withLock { result.node.pointee.scheduler = job.record.pointee.home }
     lock.withLock { if end == nil { self.job = job } }
-    job.launch(.queued, on: queue)
+    job.launch(.queued, holding: queue)
   }
 
   /// Ends the run: called by the thread that has settled the result, outside every lock.

@@ -126,7 +126,7 @@ struct DroppedChildTests {
     let far = taggedQueue("far")
     // Leaves its stack to the next one.
     try co_launch(on: far) {}.join()
-    try co_supervise { scope in
+    try co_scope(failures: .isolated) { scope in
       Self.launch(in: scope, on: far) {
         co_shield {
           trace(
