@@ -113,9 +113,9 @@ extension ActorRef {
     let (_, job) = try Carrier.beginWaiting()
     if job == core.record { throw CoroutineError.wouldDeadlock(because: .asksItself) }
     var answer: Result<Answer, any Error>?
-    try withUnsafeMutablePointer(to: &answer) { answer in
+    return try withUnsafeMutablePointer(to: &answer) { answer in
       var asker = OneShot(job)
-      try withUnsafeMutablePointer(to: &asker) { asker in
+      return try withUnsafeMutablePointer(to: &asker) { asker in
         do {
           try tell(make(Reply(AskCell(core, asker, UnsafeMutableRawPointer(answer)))))
         } catch {
@@ -131,10 +131,10 @@ extension ActorRef {
           core.asks.append(asker.waiter)
           return true
         }
+        guard let result = answer.pointee.take() else { throw ActorStopped() }
+        return try result.get()
       }
     }
-    guard let result = answer.take() else { throw ActorStopped() }
-    return try result.get()
   }
 
   /// The number of answers that came after their ask had been given up.

@@ -59,6 +59,32 @@ struct AskTests {
     }
   }
 
+  @Test func `an answer that is there counts, also if the asker is cancelled before it looks`() async throws {
+    let pocket = Locked<[Question]>([])
+    try await onSerialQueue {
+      let gate = Gate()
+      let actor = co_actor(of: Question.self, mailbox: .bounded(1)) { mailbox in
+        try gate.pass()
+        while try mailbox.receive() != nil {}
+      }
+      let first = co_launch { outcome { try actor.ask { $0 } } }
+      let asker = co_launch {
+        try actor.ask { (reply: Question) in
+          pocket.withLock { $0.append(reply) }
+          return reply
+        }
+      }
+      // The asker waits for room, gets its answer, then room, and is then cancelled.
+      for _ in 0..<3 { try co_yield() }
+      pocket.current[0](1)
+      gate.open()
+      try co_yield()
+      asker.cancel()
+      #expect(try asker.join() == 1)
+      #expect(try first.join() == "ActorStopped")
+    }
+  }
+
   @Test func `a reply released unanswered fails the ask with ActorStopped`() async throws {
     try await onSerialQueue {
       let actor = co_actor(of: Question.self) { mailbox in while try mailbox.receive() != nil {} }
