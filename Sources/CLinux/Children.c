@@ -79,7 +79,8 @@ static bool has_thread_mask(void) {
 // ---- fork
 
 static void in_child(void) {
-  // First: a signal that is let through must find its handler of before.
+  // First: a signal that is let through must find its handler of before. One that the thread does not block may have
+  // come already; the handler has given it its former effect (Signal.c).
   clinux_release_all_signals();
   if (has_thread_mask()) clinux_set_blocked_signals(0);
 }
