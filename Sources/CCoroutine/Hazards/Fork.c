@@ -7,6 +7,7 @@
 //   the report's lock    set free in the child, which writes the report anew
 //   pthread_once         begins again in the child where another thread was in the middle of it (glibc)
 //   `forked`, `used`     tell the Swift layer, which refuses to launch where the parent had used the runtime
+//   Swift's runtime      gets the new number of the thread that has forked (ForkedThread.c)
 //   `carrier`            cleared: the child is outside of any coroutine, also where a coroutine called fork. Its waits
 //                        are refused, and nothing on this thread leads to the ready jobs of the parent, which are not
 //                        the child's to run
@@ -34,6 +35,7 @@
 // Dispatch's threads stay in the parent too, and Dispatch on Linux does nothing about a fork: in the child its timers
 // never fire, and its queues may wait for threads that are not there. Dispatch knows whether it has made threads. If it
 // had at the fork, a child may use the worker pool, and no queue.
+#include "Internal.h"
 #include "Stack/Lock.h"
 #include "Stack/Pool.h"
 
@@ -54,7 +56,10 @@ bool cco_begin_use(cco_use what) {
   return (all & (uint32_t)what) != 0;
 }
 
-static void before(void) { cco_lock_take(&cco_pools_lock); }
+static void before(void) {
+  cco_lock_take(&cco_pools_lock);
+  cco_note_forking_thread();
+}
 static void in_parent(void) { cco_lock_leave(&cco_pools_lock); }
 
 static void in_child(void) {
@@ -66,6 +71,7 @@ static void in_child(void) {
   __atomic_store_n(&cco_facts.used, 0, __ATOMIC_RELAXED);
   has_lost_queues = has_lost_queues || (_dispatch_is_multithreaded && _dispatch_is_multithreaded());
   cco_thread()->carrier = NULL;
+  cco_renumber_forked_thread();
 }
 
 // Before main, because a start-up that another thread was in the middle of runs again in the child: handlers that it
