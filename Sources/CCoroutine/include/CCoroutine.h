@@ -232,8 +232,8 @@ size_t cco_escape(char *out, size_t room, const char *text, size_t count, bool i
 /// The owner of a stack, for the report of an overflow.
 typedef struct cco_label {
   uint64_t id;
-  const char *_Nullable name;  ///< UTF-8, terminated; escaped for a place between quotation marks
-  const char *_Nullable file;  ///< launch place, `file_length` bytes, not terminated
+  const char *_Nullable name;  ///< UTF-8, terminated; escaped, to stand between quotation marks
+  const char *_Nullable file;  ///< of the launch site, `file_length` bytes, not terminated
   uint32_t file_length;
   uint32_t line;
 } cco_label;
