@@ -15,24 +15,31 @@ SOURCES = {
 }
 SWITCHES = {"cco_jump", "jump_fcontext", "_ZN5boost7context6detail13jump_fcontextEPvS2_", "swapcontext", "setcontext"}
 
-# Functions of other libraries that call nothing that could switch. Not here: swift_release and its kin, which may run a deinit;
-# swift_once, whose initialiser may wait; whatever calls back.
+# Functions of other libraries that call nothing that could switch. Not here: swift_release, swift_task_localValuePop and their
+# kin, which may run a deinit; swift_getAtKeyPath, which runs a getter; swift_dynamicCast, which may do both; swift_once, whose
+# initialiser may wait; whatever calls back. Families of names are written out where a program may have functions of its own with
+# such a name.
 HARMLESS = re.compile(
-    r"(?:__)?(?:mem(?:cpy|move|set|cmp|chr|rchr)|str[a-z]*|v?s?n?printf|fprintf|f?puts|fputc|fwrite|fflush|perror)(?:_chk)?$"
+    r"(?:__)?(?:mem(?:cpy|move|set|cmp|chr|rchr)|str(?:n?len|n?cmp|n?casecmp|n?cpy|n?cat|r?chr|chrnul|str|c?spn|pbrk|n?dup"
+    r"|error(?:_r)?|signal|tok_r|to(?:l|ll|ul|ull|d|f))|stpn?cpy|v?s?n?printf|fprintf|f?puts|fputc|fwrite|fflush|perror)(?:_chk)?$"
     r"|(?:malloc|calloc|realloc|free|posix_memalign|aligned_alloc|malloc_usable_size)$"
-    r"|(?:syscall|read|readv|write|writev|open|close|pipe2?|dup[23]?|poll|ppoll|epoll_[a-z0-9_]+|eventfd|timerfd_[a-z]+|ioctl|fcntl)"
-    r"(?:64)?$|(?:socket|socketpair|bind|listen|accept4?|connect|shutdown|[gs]etsockopt|get(?:sock|peer)name)$"
+    r"|(?:syscall|read|readv|write|writev|open|close|pipe2?|dup[23]?|poll|ppoll|ioctl|fcntl)(?:64)?$"
+    r"|(?:epoll_(?:create1?|ctl|p?wait2?)|eventfd|timerfd_(?:create|settime|gettime)|pidfd_(?:open|getfd|send_signal))$"
+    r"|(?:socket|socketpair|bind|listen|accept4?|connect|shutdown|[gs]etsockopt|get(?:sock|peer)name)$"
     r"|(?:send|recv)(?:to|from|msg|mmsg)?$|(?:mmap|munmap|mprotect|madvise|mremap|mlock)(?:64)?$|[gs]etrlimit(?:64)?$"
-    r"|(?:getpid|gettid|getenv|secure_getenv|sysconf|clock_gettime|nanosleep|usleep|sched_[a-z]+|getauxval|prctl|_exit|abort|raise)$"
-    r"|sig(?:emptyset|fillset|addset|delset|action|altstack|procmask|nal|wait|waitinfo|timedwait)$|process_[a-z]+|pidfd_[a-z_]+$"
-    r"|\$s.+Ma$|\$s15Synchronization12_MutexHandleV.*|pthread_(?:self|equal|sigmask|mutex_[a-z]+|cond_[a-z]+|rwlock_[a-z]+|spin_[a-z]+|attr_[a-z]+|getattr_np|[gs]etname_np|key_create"
-    r"|getspecific|setspecific|create|detach|kill|setcancelstate)$"
+    r"|(?:getpid|gettid|getenv|secure_getenv|sysconf|clock_gettime|nanosleep|usleep|getauxval|prctl|_exit|abort|raise)$"
+    r"|sched_(?:yield|getcpu|[gs]etaffinity|[gs]etscheduler|[gs]etparam)$"
+    r"|sig(?:emptyset|fillset|addset|delset|action|altstack|procmask|nal|wait|waitinfo|timedwait)$"
+    r"|process_(?:madvise|mrelease|vm_readv|vm_writev)$"
+    r"|\$s.+Ma$|\$s15Synchronization12_MutexHandleV.*"
+    r"|pthread_(?:self|equal|sigmask|mutex_[a-z]+|cond_[a-z]+|rwlock_[a-z]+|spin_[a-z]+|attr_[a-z]+|getattr_np|[gs]etname_np"
+    r"|key_create|getspecific|setspecific|create|detach|kill|setcancelstate)$"
     r"|__(?:stack_chk_fail|errno_location|h_errno_location|tls_get_addr|assert_fail|ctype_[a-z_]+|cxa_get_globals(?:_fast)?)$"
     r"|swift_(?:retain|bridgeObjectRetain|nonatomic_retain|tryRetain|unknownObjectRetain|allocObject|slowAlloc|slowDealloc"
     r"|deallocClassInstance|deallocUninitializedObject|initStackObject|initStaticObject|setDeallocating|errorRetain|allocError"
-    r"|(?:begin|end)Access|isUniquelyReferenced[A-Za-z_]*|isEscapingClosureAtFileLocation|get[A-Za-z0-9]+|unexpectedError|willThrow"
-    r"|weak(?:Init|LoadStrong|TakeStrong)|unowned[A-Za-z]*|dynamicCast[A-Za-z]*|lookUpClass|checkMetadataState|conformsTo[A-Za-z]*"
-    r"|task_(?:getCurrent|localValuePop)|compareTypeContextDescriptors|bridgeObjectRetain_n|retain_n|StdlibRandom)$"
+    r"|(?:begin|end)Access|isUniquelyReferenced[A-Za-z_]*|isEscapingClosureAtFileLocation|get(?!At)[A-Za-z0-9]+|unexpectedError|willThrow"
+    r"|weak(?:Init|LoadStrong|TakeStrong)|unowned[A-Za-z]*|dynamicCast[A-Z][A-Za-z]*|lookUpClass|checkMetadataState|conformsTo[A-Za-z]*"
+    r"|task_getCurrent|compareTypeContextDescriptors|bridgeObjectRetain_n|retain_n|StdlibRandom)$"
     r"|_swift_stdlib_[A-Za-z_]+$|_?\$ss17_assertionFailure.*|_?\$ss18_fatalErrorMessage.*|__asan_[a-z_0-9]+|__tsan_[a-z_0-9]+"
 )
 
@@ -65,7 +72,7 @@ def disassemble(paths):
                     function.has_source = True
         elif line.startswith("\t\t\t") and function is not None and function.lines:
             _, kind, symbol = line.split(None, 2)
-            if "TPOFF" in kind:  # a variable's own place in %fs:0x0(…), which is then no address
+            if "TPOFF" in kind:  # a variable's own offset in %fs:0x0(…), which is then no address
                 function.offsets.add(len(function.lines) - 1)
             symbol = symbol.strip()
             function.symbols[len(function.lines) - 1] = symbol

@@ -20,6 +20,13 @@ __attribute__((noinline)) void planted_wait(void) {
 __attribute__((noinline)) void planted_wait_with(int *words) { *(int *volatile *)&words = words; }
 __attribute__((noinline)) int planted_number(void) { return (int)*(volatile long *)&planted_offset; }
 int main(void) { return 0; }
+#define FOREIGN(name) \
+  __attribute__((noinline)) void name(void) { \
+    planted_callback(); \
+    __asm__ volatile(""); \
+  }
+#else
+#define FOREIGN(name) extern void name(void);
 #endif
 
 // A loop: the address is computed before it.
@@ -45,6 +52,21 @@ void found_after_callback(void) {
   planted_callback();
   planted_words[0] = 2;
 }
+
+// Functions of other files whose names begin like those of harmless ones; and two of Swift's runtime, which run a getter
+// and a deinit.
+#define FOUND_AFTER(name) \
+  FOREIGN(name) \
+  void found_after_##name(void) { \
+    planted_words[0] = 1; \
+    name(); \
+    planted_words[0] = 2; \
+  }
+FOUND_AFTER(process_request)
+FOUND_AFTER(strand)
+FOUND_AFTER(strwait)
+FOUND_AFTER(swift_getAtKeyPath)
+FOUND_AFTER(swift_task_localValuePop)
 
 // A function of this file that calls one that waits.
 static __attribute__((noinline)) void waits_below(void) {

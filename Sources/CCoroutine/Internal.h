@@ -121,6 +121,10 @@ static inline void cco_sanitizer_stack_idle(cco_context *context) {
   if (__builtin_expect(cco_sanitizer_watches, 0)) cco_sanitizer_note_idle(context);
 }
 
+// ---- ForkedThread.c: hazard 13, on the thread that forks: before it does, and in the child.
+void cco_note_forking_thread(void);
+void cco_renumber_forked_thread(void);
+
 // ---- Start.c: which mitigations a test has switched off.
 bool cco_is_disabled(cco_mitigation mitigation);
 void cco_mark_active(cco_mitigation mitigation, bool active);

@@ -9,7 +9,7 @@
 // Both do so only where the mask of the calling thread is the one that the library and Dispatch give. Everything else
 // is the program's own choice: a thread with another mask, the attribute POSIX_SPAWN_SETSIGMASK, and a caller that
 // blocks all signals over a fork and sets the child's handlers first. Nothing is kept about threads: one that a
-// coroutine has created has inherited the mask, and its children would be as deaf.
+// coroutine has created has inherited the mask, and its children would have blocked signals as well.
 //
 // The mask of a parent's thread never changes, not even for a moment.
 #include "CLinux.h"
@@ -79,7 +79,8 @@ static bool has_thread_mask(void) {
 // ---- fork
 
 static void in_child(void) {
-  // First: a signal that is let through must find its handler of before.
+  // First: a signal that is let through must find its handler of before. One that the thread does not block may have
+  // come already; the handler has given it its former effect (Signal.c).
   clinux_release_all_signals();
   if (has_thread_mask()) clinux_set_blocked_signals(0);
 }

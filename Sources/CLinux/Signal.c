@@ -6,11 +6,19 @@
 //   `changed`  those whose effect was changed, or is about to be: a child that is forked meanwhile restores these
 //   `arrived`  the marks; set by the handler on any thread, taken by the signals' thread
 //   `bell`     changes after each change of the two others; the signals' thread sleeps on it
+//   `owner`    the process whose signals' thread takes the marks; stored before the handler is installed
 //
 // A signal that every thread blocks stays pending in the kernel, and no handler runs: so it is in a program that was
 // started with the signal blocked, whose main thread and all that it has created inherit that. Therefore the signals'
 // thread, which has a stack of the usual size and runs no coroutine, blocks all but what is handled. No other thread's
 // mask is changed. A thread that does not block the signal, the main thread as a rule, takes it as before.
+//
+// A forked child has no such thread, so signals have their former effect there (clinux_release_all_signals). One that
+// comes before that runs the handler in the child: fork unblocks the signals before it calls anything. The handler
+// finds another process than `owner`, restores the former effect, and raises the signal again, which is pending until
+// the handler returns. A mark in the child is therefore always a copy of the parent's, and is dropped. It is the same
+// in a child of vfork, whose memory is its parent's, and in one of _Fork or clone, where nothing else would restore the
+// effect.
 //
 // No wake-up is lost: the thread reads `bell`, then sets its mask and takes the marks, and sleeps only while `bell` is
 // still what it has read. A signal that is let in by the new mask rings on this very thread.
@@ -29,6 +37,7 @@
 
 static _Atomic uint64_t handled, changed, arrived;
 static _Atomic uint32_t bell;
+static _Atomic pid_t owner;
 static struct sigaction former[NSIG];
 
 static uint64_t bit(int signal) { return (uint64_t)1 << (signal - 1); }
@@ -41,8 +50,13 @@ static void ring(void) {
 
 static void notice(int signal) {
   int kept = errno;
-  atomic_fetch_or_explicit(&arrived, bit(signal), memory_order_release);
-  ring();
+  if (getpid() == atomic_load_explicit(&owner, memory_order_acquire)) {
+    atomic_fetch_or_explicit(&arrived, bit(signal), memory_order_release);
+    ring();
+  } else {
+    sigaction(signal, &former[signal], NULL);
+    raise(signal);
+  }
   errno = kept;
 }
 
@@ -53,12 +67,17 @@ int clinux_handle_signal(int signal) {
   struct sigaction action = {.sa_handler = notice, .sa_flags = SA_RESTART | SA_ONSTACK};
   sigemptyset(&action.sa_mask);
   if (sigaction(signal, NULL, &former[signal]) != 0) return errno;
+  atomic_store_explicit(&owner, getpid(), memory_order_release);
   atomic_fetch_or_explicit(&changed, bit(signal), memory_order_seq_cst);
-  if (sigaction(signal, &action, NULL) != 0) {
+  struct sigaction replaced;
+  if (sigaction(signal, &action, &replaced) != 0) {
     int code = errno;
     atomic_fetch_and_explicit(&changed, ~bit(signal), memory_order_relaxed);
     return code;
   }
+  // Another one than above only if the program has changed it in between. A child that is forked before this line gets
+  // the one from above.
+  former[signal] = replaced;
   atomic_fetch_or_explicit(&handled, bit(signal), memory_order_relaxed);
   ring();
   return 0;

@@ -18,6 +18,8 @@ public final class Listener: Sendable {
     /// The system distributes the connections among them.
     public var reusePort = false
     /// Whether the file of a Unix socket is removed: by the close, and before the bind if no process listens there.
+    ///
+    /// The close removes it in the process that bound it; a daemon binds after its forks.
     public var unlinkPath = true
     /// Creates the default options.
     public init() {}

@@ -23,6 +23,21 @@ struct ForkTests {
     }
   }
 
+  @Test("A child that is forked during another thread's first use may begin, or is refused")
+  func firstUse() async {
+    await #expect(processExitsWith: .success) {
+      // What a child uses is made before: Swift's runtime makes it under a lock, which a fork may find taken.
+      precondition(contextsWork() && !hasBegun.load(ordering: .relaxed))
+      // Each round in a child that has not used the runtime.
+      for round in 0..<200 {
+        pauses.store(round * 20, ordering: .relaxed)
+        let answer = cts_in_child(30, { _ in forkDuringFirstUse() ? 0 : 1 }, nil)
+        #expect(answer == 0, "round \(round)")
+        if answer != 0 { break }
+      }
+    }
+  }
+
   @Test("A forked child knows that it is one, and can read the report")
   func facts() async {
     await #expect(processExitsWith: .success) {
@@ -37,6 +52,39 @@ struct ForkTests {
       #expect(cco_facts.forked == 0)
     }
   }
+}
+
+private let mayBegin = Atomic<Bool>(false)
+private let isWaiting = Atomic<Bool>(false)
+private let pauses = Atomic<Int>(0)
+private let hasBegun = Atomic<Bool>(false)
+
+/// Forks while another thread makes the first use of this process, after some pauses.
+///
+/// The child has seen nothing of that use, and may begin, or it is refused for ever.
+private func forkDuringFirstUse() -> Bool {
+  let thread = startThread {
+    isWaiting.store(true, ordering: .releasing)
+    while !mayBegin.load(ordering: .acquiring) { cco_relax() }
+    // About as long as a fork takes, or less.
+    for _ in 0..<pauses.load(ordering: .relaxed) { cco_relax() }
+    precondition(cco_begin_use(CCO_USES_THREADS))
+    hasBegun.store(true, ordering: .releasing)
+  }
+  while !isWaiting.load(ordering: .acquiring) { cco_relax() }
+  mayBegin.store(true, ordering: .releasing)
+  let answer = cts_in_child(
+    20,
+    { _ in
+      let mayUse = cco_forked() == CCO_FORKED_UNUSED
+      if mayUse ? hasBegun.load(ordering: .acquiring) : cco_forked() != CCO_FORKED_USED { return 1 }
+      if cco_uses(CCO_USES_THREADS) || cco_begin_use(CCO_USES_THREADS) != mayUse { return 2 }
+      return cco_uses(CCO_USES_THREADS) == mayUse && contextsWork() ? 0 : 3
+    },
+    nil
+  )
+  pthread_join(thread, nil)
+  return answer == 0 && cco_uses(CCO_USES_THREADS)
 }
 
 private let poolMayRest = Atomic<Bool>(false)

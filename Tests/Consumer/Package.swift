@@ -1,4 +1,4 @@
-// swift-tools-version:6.2
+// swift-tools-version:6.3
 import PackageDescription
 
 // A program that depends on the product Coroutine as any other package would. scripts/consumer builds and runs it, and

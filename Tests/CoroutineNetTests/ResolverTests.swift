@@ -62,6 +62,28 @@ struct ResolverTests {
     .value
   }
 
+  // By the real clock: what keeps the lookup in the queue is a thread, which no world has.
+  @Test func `a lookup whose deadline passes before it began never begins`() async throws {
+    let server = Silent()
+    let resolver = Resolver(limit: 1, server.ask)
+    try await co_launch(on: DispatchQueue(label: "lookups")) {
+      let first = co_launch { try resolver.resolve("first", port: 7) }
+      try until { server.asked.current == ["first"] }
+      for number in 0..<20 {
+        #expect(throws: TimeoutError.self) {
+          try co_timeout(.milliseconds(1)) { try resolver.resolve("\(number)", port: 7) }
+        }
+        #expect(resolver.pool.counts.queued == 0)
+      }
+      let last = co_launch { try resolver.resolve("last", port: 7) }
+      try until { resolver.pool.counts.queued == 1 }
+      for _ in 0..<2 { server.answers.signal() }
+      for lookup in [first, last] { #expect(try lookup.join() == [.loopback(port: 7)]) }
+      #expect(server.asked.current == ["first", "last"])
+    }
+    .value
+  }
+
   @Test func `a lookup has a thread whose name says so`() async throws {
     let name = Locked("")
     let resolver = Resolver(limit: 1) { _, _ in

@@ -1,3 +1,4 @@
+import CTestSupport
 import Coroutine
 import CoroutineNet
 import Dispatch
@@ -8,6 +9,24 @@ let inherited = Channel<Int>(.bounded(4))
 // Sound because one thread at a time steps it: the others wait for it.
 nonisolated(unsafe) let generator = co_sequence(of: Int.self) { yield in
   for number in 1... { try yield(number) }
+}
+
+private enum Wanted {
+  /// Made while another thread waits for it.
+  static let byTwo: Int = {
+    var thread = pthread_t()
+    pthread_create(
+      &thread,
+      nil,
+      { _ in
+        _ = byTwo
+        return nil
+      },
+      nil
+    )
+    while !cts_other_threads_sleep() { sched_yield() }
+    return 7
+  }()
 }
 
 /// Everything that needs threads, timers or descriptors of the runtime; each is the first use of its process.
@@ -169,6 +188,9 @@ let uses = [
       return !bytes.isEmpty
     }
     .blockingWait()
+  },
+  Step("a static let that two threads want at once") {
+    Wanted.byTwo == 7
   },
   Step("a dump") { try co_launch { CoroutineRuntime.dump() }.blockingWait().contains("live coroutine") },
   Step("the main queue") {

@@ -7,6 +7,7 @@
 //   the report's lock    set free in the child, which writes the report anew
 //   pthread_once         begins again in the child where another thread was in the middle of it (glibc)
 //   `forked`, `used`     tell the Swift layer, which refuses to launch where the parent had used the runtime
+//   Swift's runtime      gets the new number of the thread that has forked (ForkedThread.c)
 //   `carrier`            cleared: the child is outside of any coroutine, also where a coroutine called fork. Its waits
 //                        are refused, and nothing on this thread leads to the ready jobs of the parent, which are not
 //                        the child's to run
@@ -34,6 +35,7 @@
 // Dispatch's threads stay in the parent too, and Dispatch on Linux does nothing about a fork: in the child its timers
 // never fire, and its queues may wait for threads that are not there. Dispatch knows whether it has made threads. If it
 // had at the fork, a child may use the worker pool, and no queue.
+#include "Internal.h"
 #include "Stack/Lock.h"
 #include "Stack/Pool.h"
 
@@ -46,7 +48,7 @@ extern bool _dispatch_is_multithreaded(void) __attribute__((weak));
 static bool has_lost_queues;
 
 bool cco_begin_use(cco_use what) {
-  if (cco_facts.forked == CCO_FORKED_USED) return false;
+  if (cco_forked() == CCO_FORKED_USED) return false;
   uint32_t all = has_lost_queues ? CCO_USES_THREADS : CCO_USES_THREADS | CCO_USES_QUEUES;
   __atomic_store_n(&cco_facts.used, all, __ATOMIC_SEQ_CST);
   // From now on a lock's holder is a thread of this process, which may be slow.
@@ -54,20 +56,22 @@ bool cco_begin_use(cco_use what) {
   return (all & (uint32_t)what) != 0;
 }
 
-static void before(void) { cco_lock_take(&cco_pools_lock); }
+static void before(void) {
+  cco_lock_take(&cco_pools_lock);
+  cco_note_forking_thread();
+}
 static void in_parent(void) { cco_lock_leave(&cco_pools_lock); }
 
 static void in_child(void) {
   // Stored without a wake-up, because no other thread exists that waits.
   atomic_store_explicit(&cco_pools_lock.word, CCO_LOCK_FREE, memory_order_release);
   atomic_store_explicit(&cco_report_lock.word, CCO_LOCK_FREE, memory_order_release);
-  if (cco_facts.used != 0)
-    cco_facts.forked = CCO_FORKED_USED;
-  else if (cco_facts.forked != CCO_FORKED_USED)
-    cco_facts.forked = CCO_FORKED_UNUSED;
-  cco_facts.used = 0;
+  bool is_refused = cco_forked() == CCO_FORKED_USED || __atomic_load_n(&cco_facts.used, __ATOMIC_RELAXED) != 0;
+  __atomic_store_n(&cco_facts.forked, is_refused ? CCO_FORKED_USED : CCO_FORKED_UNUSED, __ATOMIC_RELAXED);
+  __atomic_store_n(&cco_facts.used, 0, __ATOMIC_RELAXED);
   has_lost_queues = has_lost_queues || (_dispatch_is_multithreaded && _dispatch_is_multithreaded());
   cco_thread()->carrier = NULL;
+  cco_renumber_forked_thread();
 }
 
 // Before main, because a start-up that another thread was in the middle of runs again in the child: handlers that it

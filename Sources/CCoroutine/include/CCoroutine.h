@@ -100,11 +100,11 @@ typedef struct cco_runtime_facts {
   uint32_t refuses_tasks;       ///< non-zero: a coroutine must not wait while it runs inside of a Task (hazard 14)
   uint32_t reconciles;          ///< non-zero: this processor stalls on a changed MXCSR, so switches reconcile it;
                                 ///< decided by CPUID, or by the environment variable COROUTINE_RECONCILE (0 or 1)
-  uint32_t forked;              ///< a cco_fork (Fork.c)
+  uint32_t forked;              ///< a cco_fork (Fork.c), read by cco_forked
   uint32_t used;                ///< bits of cco_use: what this process has begun to use, and may go on with (Fork.c)
 } cco_runtime_facts;
-// Sound because only cco_start writes it, once, before the first context exists; `forked` a child's only thread, inside
-// of fork, and later the child's first use; and `used` is atomic. (The attribute is for Swift's eyes.)
+// Sound because only cco_start writes it, once, before the first context exists; `forked` and `used` are atomic.
+// (The attribute is for Swift's eyes.)
 extern cco_runtime_facts cco_facts __attribute__((swift_attr("nonisolated(unsafe)")));
 
 /// Finds out all of `cco_facts`. Idempotent, thread-safe; every function below that makes a context calls it.
@@ -120,6 +120,11 @@ typedef enum cco_use : uint32_t {
 /// Whether this process uses `what` already: one load.
 static inline __attribute__((always_inline)) bool cco_uses(cco_use what) {
   return __builtin_expect((__atomic_load_n(&cco_facts.used, __ATOMIC_RELAXED) & (uint32_t)what) != 0, 1);
+}
+
+/// What this process may use as a child of another: one load. It changes inside of fork, and at a child's first use.
+static inline __attribute__((always_inline)) cco_fork cco_forked(void) {
+  return (cco_fork)__atomic_load_n(&cco_facts.forked, __ATOMIC_RELAXED);
 }
 
 /// Called before the first use, before any lock is taken or object made that a child could inherit half done. Returns
@@ -227,8 +232,8 @@ size_t cco_escape(char *out, size_t room, const char *text, size_t count, bool i
 /// The owner of a stack, for the report of an overflow.
 typedef struct cco_label {
   uint64_t id;
-  const char *_Nullable name;  ///< UTF-8, terminated; escaped for a place between quotation marks
-  const char *_Nullable file;  ///< launch place, `file_length` bytes, not terminated
+  const char *_Nullable name;  ///< UTF-8, terminated; escaped, to stand between quotation marks
+  const char *_Nullable file;  ///< of the launch site, `file_length` bytes, not terminated
   uint32_t file_length;
   uint32_t line;
 } cco_label;

@@ -63,7 +63,7 @@ uint64_t clinux_take_signals(void);
 /// Gives `signal` the effect back that it had before clinux_handle_signal, and blocks it on the calling thread, which
 /// is the one of clinux_take_signals.
 void clinux_release_signal(int signal);
-/// Gives all signals their former effect, in a forked child.
+/// Gives all signals their former effect, in a forked child. One that has come to the child before has had it already.
 void clinux_release_all_signals(void);
 
 bool clinux_is_ignored(int signal);

@@ -32,7 +32,7 @@ internal import CCoroutine
 
 enum ForkedChild {
   /// Whether this is the child of a process that had used the runtime.
-  static var isHere: Bool { cco_facts.forked == CCO_FORKED_USED.rawValue }
+  static var isHere: Bool { cco_forked() == CCO_FORKED_USED }
 
   /// Whether this process may not use threads, or queues; if it may, this is a use.
   @inline(__always)

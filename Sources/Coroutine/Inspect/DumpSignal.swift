@@ -1,23 +1,45 @@
-import Dispatch
 import Glibc
 import Synchronization
 
+// The dumps that SIGUSR2 asks for. The thread that takes signals (SignalHub) notices each of them and must not wait. A
+// dump may wait: it takes locks, and writes into a pipe that may be full. A queue would not do, because all threads of
+// Dispatch may be blocked, or, in a forked child, have stayed in the parent. So a thread of its own writes, and ends.
+//
+// `wanted` counts the signals since the last dump began: 0 while no thread writes.
+//
+//   0 --signal: a thread starts--> 1 --signal--> 2 …
+//   n --written--> 0: the thread ends          if no signal has come since the thread has read n
+//   n --written--> n: it writes one more dump  otherwise
+//
+// One thread writes: only the signals' thread leaves 0, and only the thread that writes goes back to it. No signal is
+// lost: it comes before that step, which then fails, or it finds 0.
+
 extension CoroutineRuntime {
   private static let dumpsOnSignal = Atomic<Bool>(false)
+  private static let wanted = Atomic<UInt>(0)
 
   /// Makes SIGUSR2 write ``dump()`` to standard error, even while every queue is stuck.
   ///
   /// Signals that arrive while a dump is being written cause one more dump. The signal is noticed also if the process
-  /// was started with it blocked.
+  /// was started with it blocked. Where the process has met a limit on threads, a signal has no effect.
   public static func dumpOnSignal() {
     if dumpsOnSignal.exchange(true, ordering: .relaxed) { return }
     let refusal = SignalHub.add(SIGUSR2) {
-      // On a thread of its own: writing may block, and other signals must not wait for that.
-      dumps.async { writeToStandardError(dump()) }
+      if wanted.wrappingAdd(1, ordering: .acquiringAndReleasing).oldValue == 0,
+        DetachedThread.start("co-dump", writeWanted) != 0
+      {
+        wanted.store(0, ordering: .relaxed)
+      }
       return true
     }
     if let refusal { misuse("CoroutineRuntime.dumpOnSignal: \(refusal.sentence)") }
   }
 
-  private static let dumps = DispatchQueue(label: "coroutine.dump", qos: .userInitiated)
+  @Sendable private static func writeWanted() {
+    var noticed: UInt
+    repeat {
+      noticed = wanted.load(ordering: .acquiring)
+      writeToStandardError(dump())
+    } while !wanted.compareExchange(expected: noticed, desired: 0, ordering: .acquiringAndReleasing).exchanged
+  }
 }

@@ -80,8 +80,9 @@ public enum CoroutineError: Error {
   case cannotPin
   /// This process was forked after its parent had used the runtime, and has none of the threads that run coroutines.
   ///
-  /// A child of a process that had launched nothing may launch. If the parent had used Dispatch or Tasks, and no
-  /// coroutines, launches on queues throw this error, and launches on the worker pool run.
+  /// A child that is forked before the first launch, handler, executor or signal (``co_signals(_:)``,
+  /// ``CoroutineRuntime/dumpOnSignal()``) may launch. If the parent had used Dispatch or Tasks, and no coroutines,
+  /// launches on queues throw this error, and launches on the worker pool run.
   case afterFork
 
   /// The wait could never end, for an unspecified reason.

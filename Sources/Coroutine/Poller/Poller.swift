@@ -180,6 +180,6 @@ final class Poller: @unchecked Sendable {
   ///
   /// Any thread.
   func wakeUp() {
-    if cco_facts.forked == 0 { clinux_eventfd_signal(wakeUpEvent) }
+    if cco_forked() == CCO_NOT_FORKED { clinux_eventfd_signal(wakeUpEvent) }
   }
 }

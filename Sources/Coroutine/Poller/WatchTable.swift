@@ -60,7 +60,12 @@ enum WatchTable {
     return Use(index: index, generation: generation, record: record)
   }
 
-  /// Returns a record, both of whose directions are CLOSED, to the free ones.
+  /// Returns a record to the free ones.
+  ///
+  /// Both of its directions are CLOSED, but where a forked child has closed the descriptor before its first use of the
+  /// runtime, and gives the record back after it. Then they are READY, as `open` has left them. The descriptor is one
+  /// of this child, or of a parent that had not used the runtime, so no coroutine has waited in the record, and no
+  /// poller has its key.
   static func give(_ use: Use) { lock.withLock { free.append(use.index) } }
 
   /// The record of an event's key; nil if there is none.

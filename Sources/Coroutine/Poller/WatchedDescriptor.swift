@@ -87,7 +87,7 @@ package final class WatchedDescriptor: @unchecked Sendable {
       closeNumber()
     }
     // In a forked child the lock's holder may have stayed in the parent.
-    if cco_facts.forked == 0 { WatchTable.give(use) }
+    if cco_forked() == CCO_NOT_FORKED { WatchTable.give(use) }
   }
 
   func direction(_ direction: Direction) -> ReadinessRef { direction == .reading ? use.record : use.record + 1 }
@@ -161,15 +161,16 @@ package final class WatchedDescriptor: @unchecked Sendable {
 
   /// Wakes the waiters, and lets no further wait begin.
   private func endRecord() {
-    // No coroutine waits in a forked child, and the holder of the lock may have stayed in the parent.
-    if cco_facts.forked != 0 { return }
+    // No coroutine waits in a forked child, and the holder of the lock may have stayed in the parent. If the child may
+    // still begin to use the runtime, no coroutine has ever waited here (WatchTable.give).
+    if cco_forked() != CCO_NOT_FORKED { return }
     use.record.close()
     (use.record + 1).close()
   }
 
   private func closeNumber() {
     // A forked child shares the epoll instance with its parent. The child closes only its copy of the descriptor.
-    if isWatched.load(ordering: .acquiring), cco_facts.forked == 0 { currentPoller?.unwatch(number) }
+    if isWatched.load(ordering: .acquiring), cco_forked() == CCO_NOT_FORKED { currentPoller?.unwatch(number) }
     Glibc.close(number)
     simulated?.closed()
   }

@@ -18,42 +18,23 @@ final class ForcedEnd: Sendable {
   /// Counts one arrival, on the signals' thread.
   func arrived(_ signal: Int32) {
     guard count.wrappingAdd(1, ordering: .relaxed).newValue == 3 else { return }
-    let report = Report(signal)
-    let code = SignalMask.whileBlocked {
-      clinux_start_thread(Report.stackBytes, { Report.main($0) }, Unmanaged.passRetained(report).toOpaque())
+    let isWritten = DispatchSemaphore(value: 0)
+    let code = DetachedThread.start("co-end") {
+      let name = Self.name(of: signal)
+      writeToStandardError("Coroutine: the third signal, \(name), ends the process. \(Dump.running())\n")
+      isWritten.signal()
     }
-    if code == 0 { _ = report.isWritten.wait(timeout: .now() + Self.patience) }
+    if code == 0 { _ = isWritten.wait(timeout: .now() + Self.patience) }
     clinux_end_by_signal(signal)
   }
 
-  /// The line that names what runs, and the thread that writes it.
-  private final class Report: Sendable {
-    let isWritten = DispatchSemaphore(value: 0)
-    private let signal: Int32
-
-    /// The standard stack of a coroutine: descriptions of users' types may run here.
-    static var stackBytes: Int { 512 << 10 }
-
-    init(_ signal: Int32) { self.signal = signal }
-
-    static func main(_ argument: UnsafeMutableRawPointer?) -> UnsafeMutableRawPointer? {
-      guard let argument else { return nil }
-      let report = Unmanaged<Report>.fromOpaque(argument).takeRetainedValue()
-      writeToStandardError(
-        "Coroutine: the third signal, \(name(of: report.signal)), ends the process. \(Dump.running())\n"
-      )
-      report.isWritten.signal()
-      return nil
-    }
-
-    private static func name(of signal: Int32) -> String {
-      switch signal {
-      case SIGTERM: "SIGTERM"
-      case SIGINT: "SIGINT"
-      case SIGHUP: "SIGHUP"
-      case SIGQUIT: "SIGQUIT"
-      default: "number \(signal)"
-      }
+  private static func name(of signal: Int32) -> String {
+    switch signal {
+    case SIGTERM: "SIGTERM"
+    case SIGINT: "SIGINT"
+    case SIGHUP: "SIGHUP"
+    case SIGQUIT: "SIGQUIT"
+    default: "number \(signal)"
     }
   }
 }

@@ -70,7 +70,7 @@ struct SpinLock: ~Copyable, Sendable {
   /// place of a yield, which takes no certain time: on a busy machine each may last milliseconds. So a number of pauses
   /// is a time, and a process that is stopped and continued finds one pause over, not all of them.
   private static func giveUpProcessor(_ times: Int) {
-    if cco_facts.forked == 0 {
+    if cco_forked() == CCO_NOT_FORKED {
       sched_yield()
     } else {
       if times > hopeless { refuseOrphaned() }

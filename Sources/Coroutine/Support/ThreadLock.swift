@@ -100,7 +100,7 @@ struct ThreadLock: ~Copyable, Sendable {
     // Two in a row: a process that is stopped and continued finds one time over, although the holder lives.
     var timesOver = 0
     while word.exchange(Self.contended, ordering: .acquiring) != Self.free {
-      let timeout = cco_facts.forked == 0 ? 0 : Self.childTimeout
+      let timeout = cco_forked() == CCO_NOT_FORKED ? 0 : Self.childTimeout
       let isInTime = withUnsafePointer(to: word) {
         clinux_futex_wait(UnsafeRawPointer($0).assumingMemoryBound(to: UInt32.self), Self.contended, timeout)
       }

@@ -50,7 +50,7 @@ enum Inspection {
   @inline(never)
   private static func wait(_ address: UInt) {
     // In a forked child no thread takes a dump; a dump that a thread of the parent was taking never ends here.
-    while inspected.load(ordering: .sequentiallyConsistent) == address, cco_facts.forked == 0 { sched_yield() }
+    while inspected.load(ordering: .sequentiallyConsistent) == address, cco_forked() == CCO_NOT_FORKED { sched_yield() }
   }
 
   /// Performs step 1.

@@ -150,4 +150,28 @@ struct DumpTests {
       try await job.value
     }
   }
+
+  @Test func `is written at SIGUSR2 while no queue has a thread left`() async {
+    // The alarm ends a process in which none is written.
+    await #expect(processExitsWith: .exitCode(7)) {
+      alarm(100)
+      var ends: [Int32] = [-1, -1]
+      guard pipe(&ends) == 0 else { exit(1) }
+      CoroutineRuntime.dumpOnSignal()
+      // More than Dispatch has threads, for each kind of its queues.
+      for number in 0..<300 {
+        for qos in [DispatchQoS.userInitiated, .default] {
+          DispatchQueue(label: "stuck \(number)", qos: qos).async { while true { pause() } }
+        }
+      }
+      dup2(ends[1], STDERR_FILENO)
+      kill(getpid(), SIGUSR2)
+      var text = ""
+      var byte: UInt8 = 0
+      while !text.contains("live coroutine"), read(ends[0], &byte, 1) == 1 {
+        text.unicodeScalars.append(Unicode.Scalar(byte))
+      }
+      exit(7)
+    }
+  }
 }

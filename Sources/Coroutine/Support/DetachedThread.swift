@@ -1,0 +1,40 @@
+internal import CLinux
+
+/// A thread that runs one closure and ends.
+///
+/// For what must need no worker and no queue, and may block its thread: a report that takes locks, runs descriptions of
+/// users' types, and writes into a pipe that may be full.
+enum DetachedThread {
+  /// The standard stack of a coroutine.
+  private static var stackBytes: Int { 512 << 10 }
+
+  /// Starts a thread that runs `body`, and returns 0 or an error number.
+  ///
+  /// The kernel keeps the first 15 bytes of `name`.
+  static func start(_ name: String, _ body: @escaping @Sendable () -> Void) -> Int32 {
+    let start = Unmanaged.passRetained(Start(name, body))
+    let code = SignalMask.whileBlocked {
+      clinux_start_thread(stackBytes, { DetachedThread.run($0) }, start.toOpaque())
+    }
+    if code != 0 { start.release() }
+    return code
+  }
+
+  private static func run(_ argument: UnsafeMutableRawPointer?) -> UnsafeMutableRawPointer? {
+    guard let argument else { return nil }
+    let start = Unmanaged<Start>.fromOpaque(argument).takeRetainedValue()
+    clinux_name_thread(start.name)
+    start.body()
+    return nil
+  }
+
+  private final class Start: Sendable {
+    let name: String
+    let body: @Sendable () -> Void
+
+    init(_ name: String, _ body: @escaping @Sendable () -> Void) {
+      self.name = name
+      self.body = body
+    }
+  }
+}
