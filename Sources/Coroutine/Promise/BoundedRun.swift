@@ -2,8 +2,8 @@
 //
 // - One thread at a time takes elements and calls the body: first the caller of `all(of:concurrently:)`, then the
 //   coroutine. It takes an element only while fewer than `limit` steps are pending, and none once the run is over.
-// - A step has a place among the steps of the run. When it settles, its callback adds the place to `ended` and wakes the
-//   coroutine. The coroutine stores the output, and the place is free for the next element.
+// - A step has an index among the steps of the run. When it settles, its callback adds the index to `ended`, and wakes
+//   the coroutine. The coroutine stores the output, and the index is free for the next element.
 // - The callback of a step that fails rejects the result, if the first failure ends the run. So the call that rejects a
 //   promise also rejects the result, and no element is taken from then on.
 
@@ -16,12 +16,12 @@ final class BoundedRun<Success: Sendable, Output: Sendable>: Run, @unchecked Sen
   private let limit: Int
   /// Whether the first failure ends the run.
   private let failsFast: Bool
-  /// The step at each place, and the position of its output.
-  @exclusivity(unchecked) private var places: [(step: Promise<Success>, position: Int)?] = []
+  /// The step with each index, and the position of its output.
+  @exclusivity(unchecked) private var taken: [(step: Promise<Success>, position: Int)?] = []
   @exclusivity(unchecked) private var free: [Int] = []
   @exclusivity(unchecked) private var outputs: [Output?] = []
   @exclusivity(unchecked) private var isExhausted = false
-  /// The places of steps that have settled, in this order.
+  /// The indices of steps that have settled, in this order.
   @exclusivity(unchecked) private var ended: [Int] = []
   /// What the coroutine waits for.
   @exclusivity(unchecked) private var change: Promise<Void>?
@@ -39,12 +39,12 @@ final class BoundedRun<Success: Sendable, Output: Sendable>: Run, @unchecked Sen
 
   /// The outputs, if there is neither a pending step nor another element.
   var finished: [Output]? {
-    isExhausted && free.count == places.count ? outputs.map { $0.unsafelyUnwrapped } : nil
+    isExhausted && free.count == taken.count ? outputs.map { $0.unsafelyUnwrapped } : nil
   }
 
   /// Takes elements while there is room for their promises.
   func take() {
-    while !isExhausted, places.count - free.count < limit, !isOver {
+    while !isExhausted, taken.count - free.count < limit, !isOver {
       let made: Promise<Success>
       do {
         guard let promise = try next() else {
@@ -55,21 +55,21 @@ final class BoundedRun<Success: Sendable, Output: Sendable>: Run, @unchecked Sen
       } catch {
         made = .failure(error)
       }
-      let place = free.popLast() ?? places.count
-      if place == places.count { places.append(nil) }
-      let step = step(of: made, at: place)
-      places[place] = (step, outputs.count)
+      let index = free.popLast() ?? taken.count
+      if index == taken.count { taken.append(nil) }
+      let step = step(of: made, at: index)
+      taken[index] = (step, outputs.count)
       outputs.append(nil)
       // Sound because the step calls it while the step is in use.
-      let callback = ClosureCallback { [self, unowned(unsafe) step] in hasEnded(step, place) }
-      if !step.link(callback) { hasEnded(step, place) }
+      let callback = ClosureCallback { [self, unowned(unsafe) step] in hasEnded(step, index) }
+      if !step.link(callback) { hasEnded(step, index) }
     }
   }
 
-  private func hasEnded(_ step: Promise<Success>, _ place: Int) {
+  private func hasEnded(_ step: Promise<Success>, _ index: Int) {
     if failsFast, let error = step.error { result.fail(error) }
     let change = lock.withLock {
-      ended.append(place)
+      ended.append(index)
       return self.change.take()
     }
     change?.fulfill()
@@ -78,13 +78,13 @@ final class BoundedRun<Success: Sendable, Output: Sendable>: Run, @unchecked Sen
   /// Runs to the end, in the coroutine.
   func collect() throws -> [Output] {
     while true {
-      for place in try nextEnded() {
-        let (step, position) = places[place].take().unsafelyUnwrapped
+      for index in try nextEnded() {
+        let (step, position) = taken[index].take().unsafelyUnwrapped
         // It does not suspend, but for other coroutines that are ready.
         let outcome = Result { try co_await(step) }
         try co_checkCancelled()
         outputs[position] = try convert(outcome)
-        free.append(place)
+        free.append(index)
         take()
         if isOver { throw CancellationError() }
         if let finished { return finished }
@@ -92,7 +92,7 @@ final class BoundedRun<Success: Sendable, Output: Sendable>: Run, @unchecked Sen
     }
   }
 
-  /// Suspends until a step has settled, and returns the places of those that have.
+  /// Suspends until a step has settled, and returns the indices of those that have.
   private func nextEnded() throws -> [Int] {
     while true {
       let change = Promise<Void>()

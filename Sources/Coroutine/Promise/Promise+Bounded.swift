@@ -10,7 +10,7 @@ extension Promise {
   /// - Cancelling the result cancels the pending promises.
   /// - A `limit` below one rejects with ``InvalidCount``.
   /// - `body` is first called at once, on the caller. Later calls run in a coroutine on `queue`; without a queue, on
-  ///   that of the calling coroutine or handler. One call runs at a time, and only the later ones may suspend.
+  ///   that of the calling coroutine or handler. One call runs at a time.
   /// - A cycle of promises that leads through the elements is not found: a promise of an element that waits for the
   ///   result waits for ever. A dump shows the coroutine.
   public static func all<Elements: Sequence>(

@@ -22,8 +22,8 @@ import Synchronization
 // So a chain of any length ends in constant stack.
 //
 // Races
-// - Consumers that leave at once: each looks at the queue after it has left it, in one critical section of the upstream's
-//   lock. So the last one to leave finds the queue empty, and no other one does.
+// - Consumers that leave at once: each looks at the queue after it has left it, in one critical section of the
+//   upstream's lock. So the last one to leave finds the queue empty, and no other one does.
 // - A consumer that arrives while the last one leaves: if its waiter is linked first, the queue is not empty, and the
 //   promise goes on. Otherwise it finds a promise that is cancelled, as if it had arrived later.
 // - Settling against cancelling: both change `state` under the promise's lock, so one of them comes first. The consumer
@@ -32,8 +32,8 @@ import Synchronization
 //   linked, under the upstream's lock, and has the reference that the queue had. If it is the settling thread, its call
 //   of upstreamSettled finds the promise settled, and gives the reference up.
 // - Two walks: one after the other, by the graph lock.
-// - A walk against the release of an upstream: Promise+Graph.swift. The walk may settle a promise that is in its deinit;
-//   the deinit then finds it settled.
+// - A walk against the release of an upstream: Promise+Graph.swift. The walk may settle a promise that is in its
+//   deinit; the deinit then finds it settled.
 // - A new waiter of a passive promise against the leaving of the last one: Promise+Passive.swift.
 //
 // No waiter of an upstream needs to be woken, because the walk settles an upstream only if its queue is empty.
@@ -85,12 +85,12 @@ extension AnyPromise {
     let ending = ref.takeEnding()
     let heldItself = node.pointee.holdsItself
     node.pointee.holdsItself = false
-    let (upstream, members) = (node.pointee.upstream, node.pointee.members)
+    let (upstream, upstreams) = (node.pointee.upstream, node.pointee.upstreams)
     let isWaitedFor = !completion.pointee.isReleased
     completion.pointee.lock.unlock()
     var walk = Walk(isByConsumer: byConsumer)
     if isCancelled { walk.collect(ending) }
-    if upstream != nil || members?.hasAttached ?? false { walk.leaveUpstreams(of: ref) }
+    if upstream != nil || upstreams?.hasAttached ?? false { walk.leaveUpstreams(of: ref) }
     if isWaitedFor { callWaiters() }
     walk.finish()
     // Foreign code: its release may run anything.
@@ -117,9 +117,9 @@ extension PromiseRef {
   /// Called under the lock of a promise that has its outcome.
   fileprivate func takeEnding() -> Ending {
     // Not `take`, for the reason in Promise+Link.swift.
-    let ending = Ending(onCancel: node.pointee.onCancel, run: node.pointee.run)
+    let ending = Ending(onCancel: node.pointee.onCancel, run: node.pointee.upstreams?.run)
     node.pointee.onCancel = nil
-    node.pointee.run = nil
+    if ending.run != nil { node.pointee.upstreams = nil }
     if completion.pointee.waiters.first == nil { completion.pointee.isReleased = true }
     return ending
   }
@@ -200,11 +200,11 @@ struct Walk {
 
   private mutating func leaveMembers(of promise: PromiseRef) {
     promise.completion.pointee.lock.lock()
-    let members = promise.node.pointee.members
+    let upstreams = promise.node.pointee.upstreams
     promise.completion.pointee.lock.unlock()
     let isCancelled = promise.node.pointee.wasCancelled.load(ordering: .relaxed)
     let isUnused = promise.node.pointee.isUnused.load(ordering: .relaxed)
-    members?.takeAttached { member, waiter, isUnselected in
+    upstreams?.takeAttached { member, waiter, isUnselected in
       // A combinator that leaves a member has observed it: the member's failure is not reported.
       let isLinked = leave(member, waiter, cancelling: isCancelled || isUnselected, observing: !isUnused)
       if isLinked, !waiter.pointee.isUnowned { references.append((promise.object, false)) }

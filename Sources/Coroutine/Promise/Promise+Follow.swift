@@ -6,16 +6,16 @@
 //   promise that a handler returned, or a member of a combinator (PromiseMembers.swift).
 // - An edge that starts at a promise which no other promise knows yet closes no cycle, because no promise waits for the
 //   new one.
-// - All other edges are made by the two functions here, one after the other, under the graph lock (Promise+Graph.swift).
-//   Each first checks whether the awaited promise waits, directly or indirectly, for the promise that is to wait. So if
-//   several threads together would close a cycle, the last one finds the edges of all others. Only its promise rejects
-//   with `cycle`, and the failure then runs back along the edges.
+// - All other edges are made by the two functions here, one after the other, under the graph lock
+//   (Promise+Graph.swift). Each first checks whether the awaited promise waits, directly or indirectly, for the promise
+//   that is to wait. So if several threads together would close a cycle, the last one finds the edges of all others.
+//   Only its promise rejects with `cycle`, and the failure then runs back along the edges.
 // - An edge that disappears during the search disappears because one of its two promises settles. No cycle contains
 //   that promise.
 // - The search goes from the waiting promise to its upstream. It starts only if some promise waits for the follower. So
 //   the length of a chain of follows adds no cost to building it.
-// - A coroutine that waits for a promise which it has to settle itself is not an edge, and is not found. Such coroutines
-//   are those of retries and bounded runs (Run.swift).
+// - A coroutine that waits for a promise which it has to settle itself is not an edge, and is not found. Such
+//   coroutines are those of retries and bounded runs (Run.swift).
 
 import Synchronization
 
@@ -58,7 +58,7 @@ extension AnyPromise {
   final func wait(for other: AnyPromise, _ member: Members) -> Bool {
     becomeWaiting(for: other) {
       member.enter(other, at: 0)
-      node.pointee.members = member
+      node.pointee.upstreams = member
       return (0, member.waiter(at: 0))
     }
   }

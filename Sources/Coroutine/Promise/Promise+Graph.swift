@@ -24,35 +24,36 @@ import Synchronization
 //   2  Members.lock        the entries of one combinator, and the collecting of outcomes (PromiseMembers.swift).
 //   3  a completion's lock the outcome of one promise, its queue, `upstream`, and the other fields of `PromiseNode`.
 //                          A walk holds one at a time. Under it nothing is allocated or released.
-// The first two are ThreadLocks, because their holders allocate, and because a walk has no bound. Under none of the three
-// foreign code runs, and no promise is released.
+// The first two are ThreadLocks, because their holders allocate, and because a walk has no bound. Under none of the
+// three foreign code runs, and no promise is released.
 //
-// What takes no graph lock: an edge from a new promise, which closes no cycle, and settling. A promise that settles takes
-// the waiters out of its queue under its own lock. Then each waiting promise clears the way back, under its own lock
-// (upstreamSettled, memberSettled). Only a promise that settles while it still has edges begins a walk.
+// What takes no graph lock: an edge from a new promise, which closes no cycle, and settling. A promise that settles
+// takes the waiters out of its queue under its own lock. Then each waiting promise clears the way back, under its own
+// lock (upstreamSettled, memberSettled). Only a promise that settles while it still has edges begins a walk.
 //
-// Why no walk uses a freed promise. A waiting promise does not own its upstream. A walk W reads the way back from P to U
-// under P's lock (2 or 3), and uses U until it leaves the graph lock. U's deinit ends with a look at the graph lock
-// (`letWalksEnd`), if an edge has ever led to U: if the lock is taken, the deinit waits until it is free. `wasAwaited` says
-// so, and is set before the way back is. It is to be shown that W's taking of the graph lock happens before that look, or
-// W's leaving of it does. Before U is freed, the way back is cleared, by one of these:
-//   a. The settling thread of U clears it, under P's lock, and has a reference to U. W has read it before, under the same
-//      lock. So W's taking of the graph lock happens before the clearing, which happens before U's deinit. The same if U
-//      is settled already, and the thread that makes the edge tells P.
+// Why no walk uses a freed promise. A waiting promise does not own its upstream. A walk W reads the way back from P to
+// U under P's lock (2 or 3), and uses U until it leaves the graph lock. U's deinit ends with a look at the graph lock
+// (`letWalksEnd`), if an edge has ever led to U: if the lock is taken, the deinit waits until it is free. `wasAwaited`
+// says so, and is set before the way back is. It is to be shown that W's taking of the graph lock happens before that
+// look, or W's leaving of it does. Before U is freed, the way back is cleared, by one of these:
+//   a. The settling thread of U clears it, under P's lock, and has a reference to U. W has read it before, under the
+//      same lock. So W's taking of the graph lock happens before the clearing, which happens before U's deinit. The
+//      same if U is settled already, and the thread that makes the edge tells P.
 //   b. U is in its deinit, and rejects its waiters with `abandoned`: as a.
-//   c. A walk clears it: W or an earlier one, whose end happens before W. Let it be W. If W finds the waiter taken out of
-//      U's queue, then U's settling thread will take P's lock to tell P, after W: as a. Otherwise W takes the waiter out
-//      under U's lock. Then U's settling, or U's deinit if U is pending, takes U's lock after W: it would have taken the
-//      waiter out otherwise. The deinit takes it because the promise was waited for. If U is not joined yet, the thread that
-//      would join it has a reference, and finds the member's entry taken out, under `Members.lock`, after W.
+//   c. A walk clears it: W or an earlier one, whose end happens before W. Let it be W. If W finds the waiter taken out
+//      of U's queue, then U's settling thread will take P's lock to tell P, after W: as a. Otherwise W takes the waiter
+//      out under U's lock. Then U's settling, or U's deinit if U is pending, takes U's lock after W: it would have
+//      taken the waiter out otherwise. The deinit takes it because the promise was waited for. If U is not joined yet,
+//      the thread that would join it has a reference, and finds the member's entry taken out, under `Members.lock`,
+//      after W.
 //   d. P is passive and in its deinit, so that the settling thread cannot tell it. A passive promise has a reference to
 //      the memory of each upstream (`cco_retain_memory`) from the linking until the edge is gone.
 // So the look costs a promise that was waited for one load, and settling costs no shared write.
 //
 // References. The last release of a promise under a lock would run its deinit there. Swift may retain and release an
 // object whenever a method of it is called. So walks know promises by their addresses alone (`PromiseRef`), and use
-// fields that lie at fixed places in them. What a walk has to release, post or call, it collects (`Walk`), and does after
-// it has left the graph lock.
+// fields that lie at fixed places in them. What a walk has to release, post or call, it collects (`Walk`), and does
+// after it has left the graph lock.
 
 enum PromiseGraph {
   /// Held by walks, and while an edge is made from a promise that other threads know.
@@ -72,13 +73,36 @@ enum PromiseGraph {
       guard seen.insert(promise).inserted else { continue }
       if isSought(promise) { return true }
       promise.completion.pointee.lock.lock()
-      let (upstream, members) = (promise.node.pointee.upstream, promise.node.pointee.members)
+      let (upstream, upstreams) = (promise.node.pointee.upstream, promise.node.pointee.upstreams)
       promise.completion.pointee.lock.unlock()
       if let upstream { open.append(upstream) }
-      if let members { open += members.attached() }
+      if let upstreams { open += upstreams.attached() }
     }
     return false
   }
+}
+
+/// What a promise waits for otherwise than by its own waiter.
+///
+/// These are the members of a combinator, the member of a link that follows, or the steps of a run. They are one field
+/// of a promise, because each reference costs the deinit of every promise a call.
+class Upstreams: @unchecked Sendable {
+  // Sound because it has no state.
+  init() {}
+
+  /// Whether edges lead to some of them.
+  var hasAttached: Bool { false }
+
+  /// The promises to which edges lead.
+  func attached() -> [PromiseRef] { [] }
+
+  /// Takes the edges out: calls `leave` for each promise to which an edge led, with the edge's waiter.
+  ///
+  /// `isUnselected`: whether the promise is cancelled if it has no other waiter.
+  func takeAttached(_ leave: (PromiseRef, UnsafeMutablePointer<Waiter>, _ isUnselected: Bool) -> Void) {}
+
+  /// The run that has the steps.
+  var run: Run? { nil }
 }
 
 /// The part of a promise that walks use.
@@ -90,11 +114,9 @@ struct PromiseNode: ~Copyable {
   let unused: UInt = 0
   /// The promise that this one waits for by its own waiter.
   var upstream: PromiseRef?
-  /// The members of a combinator, or the one of a link that follows; constant from then on.
-  var members: Members?
+  /// What this promise waits for otherwise: members are constant from then on, a run is here until the promise settles.
+  var upstreams: Upstreams?
   var onCancel: (@Sendable () -> Void)?
-  /// The coroutine that settles this promise, until it is settled.
-  var run: Run?
   /// Runs the handler, unless `ordered` does; alive while `hold` is not `none`, or for ever if it is a worker's.
   ///
   /// If the promise has a run, the scheduler of the coroutine, which is alive as long as that.
@@ -113,10 +135,13 @@ struct PromiseNode: ~Copyable {
   /// Whether `cancel` settled the promise: a resumer that comes later is then not reported.
   let wasCancelled = Atomic(false)
 
-  init() {}
+  // A part of the init of each promise.
+  @inline(__always) init() {}
 }
 
-/// The address of a promise. It owns nothing, and its methods retain nothing.
+/// The address of a promise.
+///
+/// It owns nothing, and its methods retain nothing.
 struct PromiseRef: Hashable {
   let address: UnsafeMutableRawPointer
 
@@ -137,8 +162,7 @@ struct PromiseRef: Hashable {
   var hasWorkToCancel: Bool {
     // Not `!= nil`: in debug builds that wraps the closure in another one, which is an allocation.
     if case .some = node.pointee.onCancel { return true }
-    return node.pointee.upstream != nil || node.pointee.members != nil || node.pointee.phase != .free
-      || node.pointee.run != nil
+    return node.pointee.upstream != nil || node.pointee.upstreams != nil || node.pointee.phase != .free
   }
 
   /// Whether a promise or a callback waits for this one.

@@ -12,10 +12,11 @@ import Synchronization
 //
 // A coroutine that waits is not counted: it has a reference in its frame.
 //
-// `holdsItself` changes under the promise's lock, and a thread that adds a waiter has a reference. If the last dependent
-// leaves in a walk and the promise's reference to itself is its only one, then nothing can add a waiter to it any more: the
-// walk settles it as abandoned, and goes on with its upstreams. So a chain of such promises ends in constant stack, and not
-// by one deinit inside another. In all other cases the reference is given up outside every lock.
+// `holdsItself` changes under the promise's lock, and a thread that adds a waiter has a reference. If the last
+// dependent leaves in a walk and the promise's reference to itself is its only one, then nothing can add a waiter to it
+// any more: the walk settles it as abandoned, and goes on with its upstreams. So a chain of such promises ends in
+// constant stack, and not by one deinit inside another. In all other cases the reference is given up outside every
+// lock.
 
 extension AnyPromise {
   /// Lets a passive promise own itself, because a promise or a callback waits for it that may have no reference to it.
@@ -32,9 +33,9 @@ extension AnyPromise {
   final func leaveUnused() {
     node.pointee.isUnused.store(true, ordering: .relaxed)
     completion.pointee.lock.lock()
-    let (upstream, members) = (node.pointee.upstream, node.pointee.members)
+    let (upstream, upstreams) = (node.pointee.upstream, node.pointee.upstreams)
     completion.pointee.lock.unlock()
-    guard upstream != nil || members?.hasAttached ?? false else { return }
+    guard upstream != nil || upstreams?.hasAttached ?? false else { return }
     // The upstreams have one consumer less.
     Host.touchesEverything()
     var walk = Walk()

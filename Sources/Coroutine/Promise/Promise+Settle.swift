@@ -50,8 +50,7 @@ extension AnyPromise {
   @usableFromInline final var isUnattached: Bool {
     // Not `== nil`, for which the unoptimised code allocates, under the lock.
     guard case .none = node.pointee.onCancel else { return false }
-    return node.pointee.upstream == nil && node.pointee.members == nil && !node.pointee.holdsItself
-      && node.pointee.run == nil
+    return node.pointee.upstream == nil && node.pointee.upstreams == nil && !node.pointee.holdsItself
   }
 
   @usableFromInline

@@ -49,7 +49,7 @@ extension PromiseRef {
     completion.pointee.lock.lock()
     defer { completion.pointee.lock.unlock() }
     guard !completion.isSettled,
-      node.pointee.run != nil || node.pointee.phase != .free && node.pointee.kind.rawValue != 0
+      node.pointee.upstreams?.run != nil || node.pointee.phase != .free && node.pointee.kind.rawValue != 0
     else { return false }
     if let scheduler = node.pointee.scheduler { return scheduler._withUnsafeGuaranteedRef { $0.isCurrent } }
     return node.pointee.ordered?.isRunningHere ?? false

@@ -24,7 +24,9 @@ public enum Losers: Sendable {
 ///     member that nothing can settle any more is released and rejects. A passive combinator has a reference to each
 ///     member's memory while the pointer is set.
 ///  3. The waiters live as long as the combinator.
-final class Members {
+final class Members: Upstreams, @unchecked Sendable {
+  // Sound because of the first invariant.
+
   /// Collects one outcome.
   ///
   /// Returns true if the combinator is decided.
@@ -59,6 +61,7 @@ final class Members {
     self.isPassive = isPassive
     waiters = .allocate(capacity: count)
     members = .allocate(capacity: count)
+    super.init()
     members.initialize(repeating: nil, count: count)
     let owner = Unmanaged.passUnretained(owner)
     for index in 0..<count {
@@ -93,16 +96,11 @@ final class Members {
     return member.link(waiter(at: index))
   }
 
-  /// Whether a member is attached.
-  var hasAttached: Bool { lock.withLock { attachedCount > 0 } }
+  override var hasAttached: Bool { lock.withLock { attachedCount > 0 } }
 
-  /// The attached members.
-  func attached() -> [PromiseRef] { lock.withLock { (0..<count).compactMap { members[$0] } } }
+  override func attached() -> [PromiseRef] { lock.withLock { (0..<count).compactMap { members[$0] } } }
 
-  /// Detaches all members, and calls `leave` for each that was attached, with its waiter.
-  ///
-  /// `isUnselected`: whether the member is cancelled if it has no other waiter.
-  func takeAttached(_ leave: (PromiseRef, UnsafeMutablePointer<Waiter>, _ isUnselected: Bool) -> Void) {
+  override func takeAttached(_ leave: (PromiseRef, UnsafeMutablePointer<Waiter>, _ isUnselected: Bool) -> Void) {
     lock.lock()
     defer { lock.unlock() }
     for index in 0..<count where attachedCount > 0 {
@@ -121,8 +119,8 @@ final class Members {
   ///
   /// If that decides the combinator, it returns the functions to call and to release outside the lock.
   ///
-  /// Also if the combinator has settled, the member is detached: a thread may be about to leave the members, and must not
-  /// find this one, which is released when it has told all its waiters.
+  /// Also if the combinator has settled, the member is detached: a thread may be about to leave the members, and must
+  /// not find this one, which is released when it has told all its waiters.
   func settled(_ index: Int, _ owner: AnyPromise) -> (finish: (AnyPromise) -> Void, collect: Collect)? {
     lock.lock()
     defer { lock.unlock() }
@@ -155,7 +153,7 @@ extension AnyPromise {
     let memberList = Members(self, members.count, losers, isPassive: isPassive, collect: collect, finish: finish)
     // All members are entered before the first can decide the combinator, which then leaves the others.
     for (index, member) in members.enumerated() { memberList.enter(member, at: index) }
-    node.pointee.members = memberList
+    node.pointee.upstreams = memberList
     let reference = Unmanaged.passUnretained(self)
     for (index, member) in members.enumerated() {
       // Before the locks: the world allocates.
@@ -169,8 +167,9 @@ extension AnyPromise {
 
   /// Called when a member of this combinator has settled.
   final func memberSettled(_ reference: Unmanaged<AnyPromise>, _ index: Int) {
-    // Constant since the waiter was linked.
-    let decided = node.pointee.members.unsafelyUnwrapped.settled(index, self)
+    // Constant since the waiter was linked, and no run, which has no waiter.
+    let members = unsafeDowncast(node.pointee.upstreams.unsafelyUnwrapped, to: Members.self)
+    let decided = members.settled(index, self)
     decided?.finish(self)
     // `decided` holds closures of the user.
     let words = Self.leaveSettleList()

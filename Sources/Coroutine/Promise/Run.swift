@@ -20,7 +20,7 @@ import Dispatch
 //
 // No edge leads from the result to the steps (Promise+Follow.swift). So the search for cycles does not find one that
 // leads through a run. Such a cycle is a deadlock, and a dump shows the coroutine.
-class Run: @unchecked Sendable {
+class Run: Upstreams, @unchecked Sendable {
   // Sound because everything mutable is under `lock`.
 
   /// What becomes of the pending steps.
@@ -39,7 +39,12 @@ class Run: @unchecked Sendable {
   final var isOver: Bool { lock.withLock { end != nil } }
 
   /// Attaches the run to its result, which no other thread knows yet.
-  init(_ result: AnyPromise) { result.node.pointee.run = self }
+  init(_ result: AnyPromise) {
+    super.init()
+    result.node.pointee.upstreams = self
+  }
+
+  final override var run: Run? { self }
 
   /// Returns a promise that settles as `made` does, for the coroutine.
   ///

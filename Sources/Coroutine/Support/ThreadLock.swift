@@ -78,8 +78,11 @@ struct ThreadLock: ~Copyable, Sendable {
   @inline(__always)
   borrowing func waitWhileTaken() {
     LockCheck.noSpinLock(.threadLock)
-    if word.load(ordering: .acquiring) != Self.free { withLock {} }
+    if word.load(ordering: .acquiring) != Self.free { lockOnce() }
   }
+
+  @inline(never)
+  private borrowing func lockOnce() { withLock {} }
 
   @inline(__always)
   private borrowing func takeFree() -> Bool {

@@ -58,7 +58,9 @@ private final class Graph: Sendable {
   private let objects: Census
   /// The promises that threads have references to.
   private let promises: ThreadMutex<[Promise<Int>]>
-  /// Results of runs. No promise waits for them: no search finds a cycle that leads through a run.
+  /// Results of runs.
+  ///
+  /// No promise waits for them, because no search finds a cycle that leads through a run.
   private let ends = ThreadMutex<[Promise<Int>]>([])
 
   init(_ objects: Census) {
@@ -72,10 +74,11 @@ private final class Graph: Sendable {
     promises.withLock { promises in
       defer { promises = [] }
       return promises
-    } + ends.withLock { ends in
-      defer { ends = [] }
-      return ends
     }
+      + ends.withLock { ends in
+        defer { ends = [] }
+        return ends
+      }
   }
 
   func step(_ random: inout SeededRandom) {
@@ -127,14 +130,16 @@ private final class Graph: Sendable {
     case 4: return Promise.all([one, other], losers: losers).then { $0[0] }
     case 5: return Promise.allSettled([one, other]).then { $0.count }
     case 6: return one.timeout(.seconds(3600))
-    case 7: return one.then { _ in
-      held.use()
-      return other
-    }
-    case 8: return one.recover { _ in
-      held.use()
-      return other
-    }
+    case 7:
+      return one.then { _ in
+        held.use()
+        return other
+      }
+    case 8:
+      return one.recover { _ in
+        held.use()
+        return other
+      }
     case 9: return one.tap { _ in held.use() }
     case 10: return one.ensureThen { other.asVoid() }
     case 11:
