@@ -2,7 +2,7 @@ import Synchronization
 import Testing
 
 // Job/JobHold.swift: a parked job, whose frames the watchdog reads, or its scheduler, while others wake it, take it
-// along, or cancel it again. (ImmediateStartTests has the other holder, a starter.)
+// along, or ask it to end. (ImmediateStartTests has the other holder, a starter.)
 
 extension InterleavingTests {
   @Suite struct JobHoldTests {

@@ -59,13 +59,14 @@ extension HostedScheduler: LaunchTarget {
 }
 
 extension WorkerPoolExecutor: LaunchTarget {
-  /// The worker that the calling code runs on; elsewhere one without work, if there is one.
+  /// The worker that the calling coroutine belongs to; elsewhere one without work, if there is one.
   public var _destination: LaunchDestination {
-    if let job = Carrier.current?.pointee.job, WorkerPool.ofCaller === WorkerPool.shared {
-      return LaunchDestination(
-        scheduler: job.pointee.scheduler.load(ordering: .relaxed).takeUnretainedValue(),
-        anchor: nil
-      )
+    if let job = Carrier.current?.pointee.job {
+      // The job's scheduler, and not the carrier's: a job of a queue may have been started at once on a worker.
+      let scheduler = job.pointee.scheduler.load(ordering: .relaxed).takeUnretainedValue()
+      if let pool = scheduler.readyQueue.pointee.workerPool, pool.takeUnretainedValue() === WorkerPool.shared {
+        return LaunchDestination(scheduler: scheduler, anchor: nil)
+      }
     }
     return LaunchDestination(scheduler: Launch.worker, anchor: nil)
   }

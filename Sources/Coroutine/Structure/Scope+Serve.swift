@@ -14,8 +14,8 @@
 //   told to stop          DRAINING                  nothing
 //   cancelled after that  ENDED                     ENDED
 //
-// A cancellation reaches the drain in the same way as the accepting: as a child of `outside`. Only the cancellation that
-// has ended the accepting must not end the drain as well. Then the coroutine itself drains, in the shield.
+// A cancellation reaches the drain in the same way as the accepting: as a child of `outside`. Only the cancellation
+// that has ended the accepting must not end the drain as well. Then the coroutine itself drains, in the shield.
 
 extension Scope {
   /// Serves: accepts until the server ends, then lets the handlers finish for a while, and cancels the others.

@@ -2,8 +2,8 @@
 public import Coroutine
 public import NIOCore
 
-// An event loop is what `co_launch`, `Scope.launch` and `co_switch` take, by functions of its own: `any EventLoop` cannot
-// conform to `LaunchTarget`.
+// `co_launch`, `Scope.launch` and `co_switch` for event loops. They are functions of their own, because `any EventLoop`
+// cannot conform to `LaunchTarget`.
 
 /// Launches a coroutine on the thread of `loop`, where it takes turns with the loop's handlers.
 ///
@@ -38,11 +38,10 @@ public func co_launch<Success: Sendable>(
 
 /// Continues the running coroutine on the thread of `loop`.
 ///
-/// Suspends, as `co_switch(to:)` to a queue does. If it is already there, it goes to the back of the ready queue. If the
-/// coroutine is cancelled before it has arrived, it throws where it was, although the loop may be blocked; if it is
-/// cancelled as it arrives, it throws on the loop. Throws `EventLoopError.shutdown` if the loop is shut down, which
-/// cancels the coroutine, as it does those that were launched there; `CoroutineError.notInCoroutine` outside a
-/// coroutine.
+/// Suspends, as `co_switch(to:)` to a queue does. If it is already there, it goes to the back of the ready queue. If
+/// the coroutine is cancelled before it has arrived, it throws where it was, although the loop may be blocked; if it is
+/// cancelled as it arrives, it throws on the loop. Throws `EventLoopError.shutdown` if the loop was shut down: as a
+/// coroutine that was launched there, it is cancelled then. Throws `CoroutineError.notInCoroutine` outside a coroutine.
 @available(*, noasync, message: "use a Task that prefers the loop's `coroutineExecutor`")
 public func co_switch(to loop: any EventLoop) throws {
   try co_switch(to: LoopTable.coroutines(of: loop).scheduler)

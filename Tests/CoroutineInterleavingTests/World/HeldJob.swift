@@ -110,12 +110,15 @@ final class HeldJob {
     job.interrupt()
   }
 
-  /// The watchdog has taken the interrupt of a passed deadline out of the inbox.
+  /// A second request to end the job, whose interrupt the watchdog has just taken out of the inbox.
   func addWatchdog() {
-    let flags = JobFlags.signalled | JobFlags.interruptPending
-    job.record.pointee.flags.bitwiseOr(flags, ordering: .acquiringAndReleasing)
-    // The interrupt's reference.
-    _ = Unmanaged.passRetained(job)
-    run.thread("watchdog") { [unowned self] in home.rescueInterrupt(of: job.record, to: rescuer) }
+    run.thread("watchdog") { [unowned self] in
+      job.record.pointee.flags.bitwiseOr(JobFlags.signalled, ordering: .acquiringAndReleasing)
+      // Otherwise the interrupt is in the inbox already, and left to the scheduler.
+      guard job.record.hold.requestInterrupt() == .send else { return }
+      // The interrupt's reference.
+      _ = Unmanaged.passRetained(job)
+      home.rescueInterrupt(of: job.record, to: rescuer)
+    }
   }
 }

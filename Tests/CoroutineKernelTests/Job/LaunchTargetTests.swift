@@ -65,6 +65,17 @@ struct LaunchTargetTests {
     #expect(tags == ["queue", "queue", "main"])
   }
 
+  @Test func `a coroutine of a queue that was started at once on a worker is not on the workers yet`() async throws {
+    let isThere = try await onCoroutine {
+      try co_launch(on: taggedQueue("queue"), start: .immediate) {
+        try co_switch(to: WorkerPoolExecutor.shared)
+        try co_yield()
+        return currentTag == nil && WorkerPool.ofCaller === WorkerPool.shared
+      }.join()
+    }
+    #expect(isThere)
+  }
+
   @Test(.inWorlds) func `in a world, the workers and a queue are the world's`() throws {
     let start = worldTime
     let onWorkers = co_launch(on: taggedQueue("home")) {
