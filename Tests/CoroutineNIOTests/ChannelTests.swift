@@ -87,7 +87,7 @@ struct ChannelTests {
       embedded.channel.embeddedEventLoop.run()
       embedded.channel.pipeline.fireChannelInactive()
       embedded.channel.embeddedEventLoop.run()
-      let all = try jobs.flatMap { try $0.wait() }
+      let all = try jobs.flatMap { try $0.blockingWait() }
       #expect(all.sorted() == (0..<10).map { "\($0)" })
     }
   }
