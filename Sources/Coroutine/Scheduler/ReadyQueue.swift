@@ -126,7 +126,14 @@ extension UnsafeMutablePointer where Pointee == ReadyQueue {
   ///
   /// All other cases are left to the driver.
   @inlinable @inline(__always)
-  func takeRunnable() -> JobRef? { take(prefetching: true) { mayRun($0) } }
+  func takeRunnable() -> JobRef? {
+    pointee.workerPool == nil ? takeWoken(prefetching: true) { mayRun($0) } : takeRunnableOfWorker()
+  }
+
+  /// A call, because every wait contains `takeRunnable`: with the lock inside, waits become too large to be inlined,
+  /// and a select takes 2 % more instructions.
+  @usableFromInline @inline(never)
+  func takeRunnableOfWorker() -> JobRef? { take(prefetching: true) { mayRun($0) } }
 
   /// Takes the next job if it has not started and wants a stack of the given class: it can run on the current stack.
   func takeUnstarted(_ stackClass: UInt8) -> JobRef? {
@@ -136,10 +143,10 @@ extension UnsafeMutablePointer where Pointee == ReadyQueue {
   /// Takes the next job if `mayTake` is true of it: the first woken one, or on a worker perhaps a launched one.
   @inlinable @inline(__always)
   func take(prefetching: Bool = false, where mayTake: (JobRef) -> Bool) -> JobRef? {
-    guard pointee.workerPool != nil else { return takeWoken(prefetching, where: mayTake) }
+    guard pointee.workerPool != nil else { return takeWoken(prefetching: prefetching, where: mayTake) }
     pointee.lock.lock()
     defer { pointee.lock.unlock() }
-    guard prefersLaunched() else { return takeWoken(prefetching, where: mayTake) }
+    guard prefersLaunched() else { return takeWoken(prefetching: prefetching, where: mayTake) }
     if let job = pointee.launched.next, mayTake(job) { return pointee.launched.pop() }
     repeatChoice()
     return nil
@@ -147,7 +154,7 @@ extension UnsafeMutablePointer where Pointee == ReadyQueue {
 
   /// Takes the first woken job if `mayTake` is true of it; under the lock on a worker.
   @inlinable @inline(__always)
-  func takeWoken(_ prefetching: Bool, where mayTake: (JobRef) -> Bool) -> JobRef? {
+  func takeWoken(prefetching: Bool, where mayTake: (JobRef) -> Bool) -> JobRef? {
     guard let job = pointee.queue.first, mayTake(job) else { return nil }
     defer { if prefetching { pointee.queue.prefetch() } }
     return pointee.queue.popFirst()
