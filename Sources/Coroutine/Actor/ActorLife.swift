@@ -179,10 +179,19 @@ class ActorLife: @unchecked Sendable {
   ///
   /// The job is cancelled before the mailbox is closed. In the other order, the mailbox would report a stop to a body
   /// that waits for a message.
-  final func cancel() {
+  final func cancel() { beginCancel()() }
+
+  /// Cancels the actor, and returns what drops the queued messages, which runs users' code.
+  final func beginCancel() -> @Sendable () -> Void {
     failAsks()
     job?.cancel()
-    beginDropAll()()
+    return beginDropAll()
+  }
+
+  /// Called when the job is cancelled before it ran, before that is published; returns what runs users' code.
+  func willBeDropped() -> @Sendable () -> Void {
+    failAsks()
+    return beginDropAll()
   }
 
   /// Publishes the end to all watchers.
@@ -272,10 +281,7 @@ private final class ActorEndCallback: WaitCallback, @unchecked Sendable {
   }
   /// A job that is settled accepts no messages: ActorLife, 1.
   override var preparesDrop: Bool { true }
-  override func jobWillBeDropped() -> (@Sendable () -> Void)? {
-    actor.failAsks()
-    return actor.beginDropAll()
-  }
+  override func jobWillBeDropped() -> (@Sendable () -> Void)? { actor.willBeDropped() }
   override var isForeign: Bool { true }
   override func fire() {
     actor.finish(.failure(CancellationError()))

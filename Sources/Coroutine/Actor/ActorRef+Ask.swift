@@ -8,9 +8,9 @@
 //   the asker is cancelled, times out, or cannot send          DETACHED; an answer after that is counted
 //
 // Invariants, under the actor's `asksLock`, which is the lock of the OneShot
-//  1. ask.asker and the `context` of the asker's waiter are set together and cleared together (`closeAsk`), by the thread
-//     that settles, or by the asker before its frame goes. So code that reaches one from the other under the lock finds
-//     live memory.
+//  1. ask.asker and the `context` of the asker's waiter are set together and cleared together (`closeAsk`), by the
+//     thread that settles, or by the asker before its frame goes. So code that reaches one from the other under the
+//     lock finds live memory.
 //  2. The waiter is linked in `asks` while the asker waits and the ask is open, unless the ask has been delegated.
 //  3. An AskCell that is answered does not close the ask in its deinit. So an answer always does, even if it is late.
 

@@ -27,8 +27,8 @@ public import Synchronization
 //
 // Foreign code. `cancel` runs none: it is called on any thread, also by code that holds locks, and by the watchdog. So
 // where it drops a job, it tells those who wait, and leaves the rest to a thread of Dispatch, in a world to the world
-// (AnyJob.settleDropped): observers, copies, which have observers, and an actor's messages and watchers. Whoever comes
-// meanwhile is linked behind them (Completion.swift).
+// (AnyJob.settleDropped): observers, copies, which have observers, and an actor's messages and watchers. A callback
+// that is added meanwhile is linked behind them (Completion.swift).
 //
 // The captures of a body that never runs are foreign code too, when they are released. Two parties may release them:
 //   the queue    when it comes to the entry;

@@ -64,6 +64,8 @@ struct ActorEndNoticeTests {
           end(worker)
           _ = try? worker.job.join()
           if isLate { try watcher.tell(.monitor(worker)) }
+          // The end of an actor that never ran is published by another thread (JobStart.swift).
+          while trace.all.isEmpty { try co_yield() }
           try settle()
           try watcher.ask { .ping($0) }
           #expect(trace.all == [text])

@@ -270,16 +270,25 @@ final class SupervisorCore: ActorLife, @unchecked Sendable {
     dismissAll()
   }
 
-  /// Answers the events that came too late, or that a supervisor got that never ran.
+  /// A supervisor that never runs cancels its children at once: otherwise they could begin.
+  override func willBeDropped() -> @Sendable () -> Void { beginDismissal() }
+
   private func dismissAll() {
+    beginDismissal()()
+    children = []
+  }
+
+  /// Answers the events that came too late, or that a supervisor got that never ran; returns what runs users' code.
+  private func beginDismissal() -> @Sendable () -> Void {
     events.close()
+    var drops: [@Sendable () -> Void] = []
     while case .received(let event) = events.tryReceive() {
       switch event {
-      case .added(let life): life.cancel()
+      case .added(let life): drops.append(life.beginCancel())
       case .ended(let life, _): _ = life.supervision?.decisions.trySend(.end)
       case .gone, .stop: continue
       }
     }
-    children = []
+    return { [drops] in for drop in drops { drop() } }
   }
 }
