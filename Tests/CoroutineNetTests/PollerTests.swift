@@ -26,7 +26,9 @@ struct PollerTests {
       job = co_launch(on: pool.workers[0].currentQueue) { try one.read(upTo: 1) }
       while !one.socket.isAwaited(.reading) { await Task.yield() }
       writer = other
-      worker = try #require(pool.workers.first { $0.asWorker { $0.poller.load(ordering: .relaxed) } == one.watchingPoller })
+      worker = try #require(
+        pool.workers.first { $0.asWorker { $0.poller.load(ordering: .relaxed) } == one.watchingPoller }
+      )
     }
 
     func write() {

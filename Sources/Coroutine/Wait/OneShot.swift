@@ -29,13 +29,13 @@ public import Synchronization
 // - settle against a cancellation of a waiting coroutine: the claim of the wait decides (Waiter.swift). If `settle`
 //   fails to claim, the outcome is late; or, in a cell to the end, it is stored, and the coroutine, which is awake,
 //   finds SETTLED when it takes the lock.
-// - a cancellation against a coroutine that is about to wait: `wait` reads the flags. An interrupt that is handled after
-//   that ends the wait (Interrupt.swift).
+// - a cancellation against a coroutine that is about to wait: `wait` reads the flags. An interrupt that is handled
+//   after that ends the wait (Interrupt.swift).
 // - holdToEnd against a cancellation: the coroutine may take the lock much later, so `holdToEnd` looks for the
 //   cancellation itself: the wait is claimed, or the flags say that the job or a frame is cancelled and no shield is
 //   active. The coroutine is then certainly woken, or does not park: the flags are set before the interrupt is sent,
-//   which claims the wait of a job to which a cancellation is visible. Without a shield each signalled frame is visible,
-//   and during the call the job adds no frame but the shield of `leave`, after `isToEnd` is set.
+//   which claims the wait of a job to which a cancellation is visible. Without a shield each signalled frame is
+//   visible, and during the call the job adds no frame but the shield of `leave`, after `isToEnd` is set.
 
 @usableFromInline
 struct OneShot {

@@ -28,7 +28,9 @@ final class WorkerState: @unchecked Sendable {
   let poller = Atomic<UInt>(0)
   /// Whether a worker with work to give has woken this one.
   let wasJustOffered = Atomic<Bool>(false)
-  /// How often one of the pool's Swift jobs has begun or ended here: odd while one runs. For the report of a stall.
+  /// How often one of the pool's Swift jobs has begun or ended here: odd while one runs.
+  ///
+  /// For the report of a stall.
   let swiftJobChanges = Atomic<UInt64>(0)
   /// The record of this worker's steals.
   @exclusivity(unchecked) var stealBackoff = StealBackoff()
