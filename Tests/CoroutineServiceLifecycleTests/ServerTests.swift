@@ -58,7 +58,7 @@ struct ServerTests {
           return String(decoding: answer, as: UTF8.self)
         }
       }
-      try await co_launch { try asked.join() }.value
+      try await co_launch { try asked.wait() }.value
       kill(getpid(), SIGTERM)
       for client in clients {
         let answer = try await client.value

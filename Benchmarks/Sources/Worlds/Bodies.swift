@@ -17,7 +17,7 @@ enum Bodies {
           ended.done()
         }
       }
-      try ended.join()
+      try ended.wait()
     }
     expect(world.now, equals: .seconds(3600), "the world's time")
   }

@@ -34,7 +34,7 @@ enum Schedules {
         }
       }
     }
-    try ended.join()
+    try ended.wait()
   }
 
   static func count(_ sharing: Sharing, _ body: @escaping @Sendable () throws -> Void) -> Int {

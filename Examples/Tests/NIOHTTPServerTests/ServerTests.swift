@@ -66,7 +66,7 @@ struct ServerTests {
       }
       let stream = co_launch { try curl("\(server.url)/stream") }
       let stuck = co_launch { try curl("\(server.url)/stuck") }
-      try isServing.join()
+      try isServing.wait()
       try server.stop()
       let ended = try stream.join()
       #expect(ended.output == "begun and ended" && ended.status == 0)
