@@ -121,8 +121,9 @@ static inline void cco_sanitizer_stack_idle(cco_context *context) {
   if (__builtin_expect(cco_sanitizer_watches, 0)) cco_sanitizer_note_idle(context);
 }
 
-// ---- ForkedThread.c: hazard 13, on the thread that forks: before it does, and in the child.
+// ---- ForkedThread.c: hazard 13. On the thread that forks: before it does, and in the child; in the child's first use.
 void cco_note_forking_thread(void);
+void cco_keep_forked_thread(void);
 void cco_renumber_forked_thread(void);
 
 // ---- Start.c: which mitigations a test has switched off.

@@ -8,6 +8,17 @@ import Testing
 
 @Suite("Loops that are told how late it is", .timeLimit(.minutes(5)))
 struct EmbeddedTests {
+  @Test func `an observer of a coroutine may shut the loop down within a timer's drain`() async throws {
+    try await onOwnThread {
+      let loop = EmbeddedEventLoop()
+      let job = co_launch(on: loop) { try co_delay(.seconds(1)) }
+      _ = job.observe { _ in try? loop.syncShutdownGracefully() }
+      loop.run()
+      loop.advanceTime(by: .seconds(2))
+      #expect(outcome { try job.blockingWait() } == "()")
+    }
+  }
+
   @Test func `delays, timeouts and selects follow the time of an EmbeddedEventLoop`() async throws {
     try await onOwnThread {
       let loop = EmbeddedEventLoop()

@@ -11,6 +11,14 @@ nonisolated(unsafe) let generator = co_sequence(of: Int.self) { yield in
   for number in 1... { try yield(number) }
 }
 
+enum Forking {
+  static let child: pid_t = {
+    let child = cts_fork(30)
+    if child == 0 { alarm(10) }
+    return child
+  }()
+}
+
 private enum Wanted {
   /// Made while another thread waits for it.
   static let byTwo: Int = {
@@ -190,7 +198,8 @@ let uses = [
     .blockingWait()
   },
   Step("a static let that two threads want at once") {
-    Wanted.byTwo == 7
+    // From the first use on.
+    try co_launch { 1 }.blockingWait() == 1 && Wanted.byTwo == 7
   },
   Step("a dump") { try co_launch { CoroutineRuntime.dump() }.blockingWait().contains("live coroutine") },
   Step("the main queue") {

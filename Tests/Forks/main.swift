@@ -55,6 +55,12 @@ func run(_ part: String) throws -> Bool {
     let late = Step("a late child") { isRefused() }
     guard late.runInChild() else { return false }
     return try co_launch { 1 }.blockingWait() == 1
+  case "initialiser":
+    // The child returns into the initialiser, which holds the runtime's lock by the parent's number.
+    if Forking.child == 0 {
+      exit(try co_launch { 1 }.blockingWait() == 1 ? 0 : 1)
+    }
+    return cts_end_of(Forking.child) == 0
   case "dispatch":
     useDispatch()
     while !cts_other_threads_sleep() { sched_yield() }

@@ -44,11 +44,14 @@
 // Exported by Dispatch, and undocumented. Weak: a program without Dispatch has no queues.
 extern bool _dispatch_is_multithreaded(void) __attribute__((weak));
 
+uint32_t cco_promise_lock_word;
+
 // Whether Dispatch's threads stayed in a parent. Written in children only.
 static bool has_lost_queues;
 
 bool cco_begin_use(cco_use what) {
   if (cco_forked() == CCO_FORKED_USED) return false;
+  if (cco_forked() == CCO_FORKED_UNUSED) cco_renumber_forked_thread();
   uint32_t all = has_lost_queues ? CCO_USES_THREADS : CCO_USES_THREADS | CCO_USES_QUEUES;
   __atomic_store_n(&cco_facts.used, all, __ATOMIC_SEQ_CST);
   // From now on a lock's holder is a thread of this process, which may be slow.
@@ -66,12 +69,13 @@ static void in_child(void) {
   // Stored without a wake-up, because no other thread exists that waits.
   atomic_store_explicit(&cco_pools_lock.word, CCO_LOCK_FREE, memory_order_release);
   atomic_store_explicit(&cco_report_lock.word, CCO_LOCK_FREE, memory_order_release);
+  __atomic_store_n(&cco_promise_lock_word, 0, __ATOMIC_RELEASE);
   bool is_refused = cco_forked() == CCO_FORKED_USED || __atomic_load_n(&cco_facts.used, __ATOMIC_RELAXED) != 0;
   __atomic_store_n(&cco_facts.forked, is_refused ? CCO_FORKED_USED : CCO_FORKED_UNUSED, __ATOMIC_RELAXED);
   __atomic_store_n(&cco_facts.used, 0, __ATOMIC_RELAXED);
   has_lost_queues = has_lost_queues || (_dispatch_is_multithreaded && _dispatch_is_multithreaded());
   cco_thread()->carrier = NULL;
-  cco_renumber_forked_thread();
+  cco_keep_forked_thread();
 }
 
 // Before main, because a start-up that another thread was in the middle of runs again in the child: handlers that it

@@ -107,6 +107,10 @@ typedef struct cco_runtime_facts {
 // (The attribute is for Swift's eyes.)
 extern cco_runtime_facts cco_facts __attribute__((swift_attr("nonisolated(unsafe)")));
 
+/// The word of the lock of the graph of promises (Promise+Graph.swift): here, because Fork.c frees it in a child.
+extern uint32_t cco_promise_lock_word __attribute__((swift_attr("nonisolated(unsafe)")));
+static inline uint32_t *_Nonnull cco_promise_lock(void) { return &cco_promise_lock_word; }
+
 /// Finds out all of `cco_facts`. Idempotent, thread-safe; every function below that makes a context calls it.
 void cco_start(void);
 

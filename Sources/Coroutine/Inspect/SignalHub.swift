@@ -35,6 +35,13 @@ enum SignalHub {
   nonisolated(unsafe) private static var entries: [Int32: [Entry]] = [:]
   nonisolated(unsafe) private static var lastNumber: UInt64 = 0
   nonisolated(unsafe) private static var hasThread = false
+  /// The process that the tables are of.
+  nonisolated(unsafe) private static var owner = getpid()
+
+  private final class Parents: Sendable {
+    private let entries: [Int32: [Entry]]
+    init(_ entries: [Int32: [Entry]]) { self.entries = entries }
+  }
 
   enum Refusal {
     /// The signal is none, or the kernel lets nobody handle it.
@@ -56,6 +63,14 @@ enum SignalHub {
   static func add(_ signal: Int32, isWanted: @escaping Handler = { true }, _ handler: @escaping Handler) -> Refusal? {
     ForkedChild.noteUse()
     let refusal: Refusal? = lock.withLock {
+      // In a forked child the thread is not there, and the signals have their former effects.
+      if owner != getpid() {
+        owner = getpid()
+        hasThread = false
+        // Never released: handlers refer to the parent's coroutines.
+        _ = Unmanaged.passRetained(Parents(entries))
+        entries = [:]
+      }
       if !hasThread, case let code = startThread(), code != 0 { return .thread(code: code) }
       hasThread = true
       if entries[signal] == nil, clinux_handle_signal(signal) != 0 { return .signal(signal) }

@@ -44,7 +44,7 @@ final class BoundedRun<Success: Sendable, Output: Sendable>: Run, @unchecked Sen
 
   /// Takes elements while there is room for their promises.
   func take() {
-    while !isExhausted, taken.count - free.count < limit, !isOver {
+    while !isExhausted, taken.count - free.count < limit, mayGoOn(result) {
       let made: Promise<Success>
       do {
         guard let promise = try next() else {
@@ -86,7 +86,7 @@ final class BoundedRun<Success: Sendable, Output: Sendable>: Run, @unchecked Sen
         outputs[position] = try convert(outcome)
         free.append(index)
         take()
-        if isOver { throw CancellationError() }
+        if !mayGoOn(result) { throw CancellationError() }
         if let finished { return finished }
       }
     }

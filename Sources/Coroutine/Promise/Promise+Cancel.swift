@@ -172,14 +172,14 @@ struct Walk {
   ///
   /// The promise is settled, or in its deinit. The caller holds no lock.
   mutating func leaveUpstreams(of promise: PromiseRef) {
-    PromiseGraph.lock.lock()
+    PromiseGraph.lock.pointee.lock()
     open.append((promise, false))
     while let (next, hasMemory) = open.popLast() {
       leaveUpstream(of: next)
       leaveMembers(of: next)
       if hasMemory { cco_release_memory(next.address) }
     }
-    PromiseGraph.lock.unlock()
+    PromiseGraph.lock.pointee.unlock()
   }
 
   private mutating func leaveUpstream(of promise: PromiseRef) {

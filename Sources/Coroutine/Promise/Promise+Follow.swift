@@ -74,16 +74,19 @@ extension AnyPromise {
     // Before the locks: the world allocates.
     Host.touches(UInt(bitPattern: completion))
     Host.touches(UInt(bitPattern: other.completion))
-    PromiseGraph.lock.lock()
-    if other === self || isAwaited(by: other) {
-      PromiseGraph.lock.unlock()
+    // Released at the end, after every lock.
+    var held: [Upstreams] = []
+    defer { withExtendedLifetime(held) {} }
+    PromiseGraph.lock.pointee.lock()
+    if other === self || isAwaited(by: other, holding: &held) {
+      PromiseGraph.lock.pointee.unlock()
       fail(CoroutineError.cycle)
       return true
     }
     completion.pointee.lock.lock()
     if completion.isSettled {
       completion.pointee.lock.unlock()
-      PromiseGraph.lock.unlock()
+      PromiseGraph.lock.pointee.unlock()
       return false
     }
     other.wasAwaited.store(true, ordering: .relaxed)
@@ -92,7 +95,7 @@ extension AnyPromise {
     completion.pointee.lock.unlock()
     // If this promise is settled meanwhile, the walk that takes the new edge out waits for the graph lock.
     let isLinked = other.link(waiter)
-    PromiseGraph.lock.unlock()
+    PromiseGraph.lock.pointee.unlock()
     if !isLinked {
       other.ignore()
       Self.upstreamSettled(reference, index)
@@ -113,10 +116,10 @@ extension AnyPromise {
   /// Whether `other` waits for this promise, directly or indirectly.
   ///
   /// Called under the graph lock.
-  private final func isAwaited(by other: AnyPromise) -> Bool {
+  private final func isAwaited(by other: AnyPromise, holding held: inout [Upstreams]) -> Bool {
     let this = ref
     guard completion.pointee.lock.withLock({ this.isWaitedFor { $0.pointee.notify != nil } }) else { return false }
-    return PromiseGraph.find(from: other.ref) { $0 == this }
+    return PromiseGraph.find(from: other.ref, holding: &held) { $0 == this }
   }
 }
 

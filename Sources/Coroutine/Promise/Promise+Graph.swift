@@ -57,16 +57,22 @@ import Synchronization
 
 enum PromiseGraph {
   /// Held by walks, and while an edge is made from a promise that other threads know.
-  static let lock = ThreadLock()
+  ///
+  /// Its word is C's, which frees it in a forked child: otherwise a walk of a thread that has stayed in the parent would
+  /// make every promise of the child unusable. Between its steps a walk leaves each promise as it may be.
+  static var lock: UnsafeMutablePointer<ThreadLock> {
+    @inline(__always) get { UnsafeMutableRawPointer(cco_promise_lock()).assumingMemoryBound(to: ThreadLock.self) }
+  }
 
   /// Waits for the end of a walk that may use the caller, a promise at the end of its deinit.
   @inline(__always)
-  static func letWalksEnd() { lock.waitWhileTaken() }
+  static func letWalksEnd() { lock.pointee.waitWhileTaken() }
 
   /// Whether `isSought` accepts a promise on the way upstream from `start`.
   ///
-  /// Called under the graph lock.
-  static func find(from start: PromiseRef, _ isSought: (PromiseRef) -> Bool) -> Bool {
+  /// Called under the graph lock. The caller releases `held` after it has left the lock: a run that ends meanwhile would
+  /// be released here otherwise, and with it what its body has captured.
+  static func find(from start: PromiseRef, holding held: inout [Upstreams], _ isSought: (PromiseRef) -> Bool) -> Bool {
     // A second visit adds nothing, and a graph could cause very many.
     var (open, seen): ([PromiseRef], Set<PromiseRef>) = ([start], [])
     while let promise = open.popLast() {
@@ -76,7 +82,10 @@ enum PromiseGraph {
       let (upstream, upstreams) = (promise.node.pointee.upstream, promise.node.pointee.upstreams)
       promise.completion.pointee.lock.unlock()
       if let upstream { open.append(upstream) }
-      if let upstreams { open += upstreams.attached() }
+      if let upstreams {
+        held.append(upstreams)
+        open += upstreams.attached()
+      }
     }
     return false
   }

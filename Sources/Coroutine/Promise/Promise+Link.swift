@@ -138,6 +138,8 @@ extension AnyPromise {
         }
         node.pointee.phase = .free
         let hasHandler = !kind.isEmpty
+        // Nobody else may use the waiter, which is free now, before the runner has settled the promise.
+        isLocked = true
         completion.pointee.lock.unlock()
         runner!(self, upstream, false)
         if hasHandler { releaseBodyWhileSettling() }

@@ -36,11 +36,11 @@ extension Promise {
       var (number, attempt) = (1, first)
       while true {
         do { return try co_await(attempt) } catch {
-          guard number < attempts, !run.isOver, !co_isCancelled, shouldRetry(error) else { throw error }
+          guard number < attempts, run.mayGoOn(result), !co_isCancelled, shouldRetry(error) else { throw error }
         }
         let pause = delay.pause(after: number)
         if pause > .zero { try co_await(run.step(of: Promise<Void>.after(pause))) }
-        if run.isOver { throw CancellationError() }
+        if !run.mayGoOn(result) { throw CancellationError() }
         number += 1
         let next = number
         attempt = run.step(of: Promise.trying { () throws -> Promise in try body(next) })

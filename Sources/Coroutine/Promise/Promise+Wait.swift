@@ -38,7 +38,10 @@ extension AnyPromise {
 
   /// Whether a handler that must run before this promise can settle needs the thread that is to be blocked.
   fileprivate final var needsThisThread: Bool {
-    PromiseGraph.lock.withLock { PromiseGraph.find(from: ref) { $0.handlerNeedsThisThread } }
+    // Released at the end, after the lock.
+    var held: [Upstreams] = []
+    defer { withExtendedLifetime(held) {} }
+    return PromiseGraph.lock.pointee.withLock { PromiseGraph.find(from: ref, holding: &held) { $0.handlerNeedsThisThread } }
   }
 }
 

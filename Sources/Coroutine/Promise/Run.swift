@@ -33,10 +33,15 @@ class Run: Upstreams, @unchecked Sendable {
   final let lock = ThreadLock()
   @exclusivity(unchecked) private final var end: End?
   @exclusivity(unchecked) private final var steps: [AnyPromise?] = []
-  /// Keeps the scheduler of the job, for `AnyPromise.needsThisThread`.
-  @exclusivity(unchecked) private final var job: AnyJob?
+  /// The scheduler on which the coroutine begins: `PromiseNode.scheduler` is alive as long as the run.
+  ///
+  /// Not the job's: a coroutine that goes to another queue takes its job's scheduler along.
+  @exclusivity(unchecked) private final var home: Scheduler?
 
-  final var isOver: Bool { lock.withLock { end != nil } }
+  /// Whether another step may be made.
+  ///
+  /// The result settles before the run ends: its waiters and observers are told between the two.
+  final func mayGoOn(_ result: AnyPromise) -> Bool { !result.isSettled && lock.withLock { end == nil } }
 
   /// Attaches the run to its result, which no other thread knows yet.
   init(_ result: AnyPromise) {
@@ -83,7 +88,7 @@ class Run: Upstreams, @unchecked Sendable {
     // Its release rejects the result, if that is pending.
     let guarantor = Resumer(PromiseTarget(result))
     let job = Job(
-      scheduler: Launch.scheduler(for: queue),
+      scheduler: Self.scheduler(for: queue),
       name: name,
       stack: .standard,
       launchSite: result.launchSite,
@@ -92,9 +97,19 @@ class Run: Upstreams, @unchecked Sendable {
         withExtendedLifetime(guarantor) {}
       }
     )
-    result.completion.pointee.lock.withLock { result.node.pointee.scheduler = job.record.pointee.home }
-    lock.withLock { if end == nil { self.job = job } }
+    let home = job.record.pointee.home
+    self.home = home.takeUnretainedValue()
+    result.completion.pointee.lock.withLock { result.node.pointee.scheduler = home }
     job.launch(.queued, holding: queue)
+  }
+
+  /// Returns the scheduler for a run without a queue: the caller's, also if that is a handler on the loop of a host.
+  private static func scheduler(for queue: DispatchQueue?) -> Unmanaged<Scheduler> {
+    if queue == nil, let carrier = Carrier.current, carrier.pointee.job == nil, let caller = carrier.pointee.scheduler {
+      let ofHost = caller._withUnsafeGuaranteedRef { $0.worker == nil && $0.currentQueue == nil ? $0.forRecord() : nil }
+      if let ofHost { return ofHost }
+    }
+    return Launch.scheduler(for: queue)
   }
 
   /// Ends the run: called by the thread that has settled the result, outside every lock.
@@ -102,11 +117,10 @@ class Run: Upstreams, @unchecked Sendable {
     lock.lock()
     guard end == nil else { return lock.unlock() }
     end = how
-    let (steps, job) = (steps, job)
-    (self.steps, self.job) = ([], nil)
+    let steps = steps
+    self.steps = []
     lock.unlock()
     for step in steps { if let step { Self.leave(step, how) } }
-    _ = consume job
   }
 
   /// Rejects the copy of a step.

@@ -19,7 +19,10 @@ extension EventLoopHost {
 
   private func timerArrived(_ deadline: NIODeadline) {
     removeTimers(until: deadline)
-    if state != Word.closed { run { $0.timerFired() } }
+    if state == Word.closed { return }
+    // A loop for tests may be shut down by code that a coroutine's end calls: within this drain, which ends the host.
+    let held = drain
+    withExtendedLifetime(held) { run { $0.timerFired() } }
   }
 
   func removeTimers(until deadline: NIODeadline) {

@@ -36,6 +36,38 @@ struct BoundedTests {
     #expect(most.current == 4)
   }
 
+  @Test func `nothing is taken while observers of a cancelled result are told`() async throws {
+    try await onOwnThread {
+      let (taken, queue, first) = (Trace(), DispatchQueue(label: "bounded"), Promise<Int>())
+      let elements = Counting(taken: taken, left: 3)
+      let result = Promise<Int>.all(of: elements, concurrently: 1, on: queue) { _ in first }
+      let observation = result.observe { _ in
+        first.fulfill(1)
+        // The coroutine goes on meanwhile.
+        for _ in 0..<5 { queue.sync {} }
+      }
+      result.cancel()
+      #expect(taken.count == 1)
+      withExtendedLifetime(observation) {}
+    }
+  }
+
+  @Test func `a retry may go to another queue before its thread waits`() async throws {
+    try await onOwnThread {
+      let (other, last) = (DispatchQueue(label: "other"), Promise<Int>())
+      let isThere = DispatchSemaphore(value: 0)
+      let result = Promise<Int>.retry(attempts: 2, on: DispatchQueue(label: "dropped")) { attempt in
+        if attempt == 1 { throw Oops("first") }
+        try co_switch(to: other)
+        isThere.signal()
+        return last
+      }
+      isThere.wait()
+      DispatchQueue.global().async { last.fulfill(7) }
+      #expect(try result.blockingWait() == 7)
+    }
+  }
+
   @Test func `nothing is taken after the first failure`() async {
     let taken = Trace()
     let result = Promise<Int>.all(of: Counting(taken: taken, left: 1000), concurrently: 2) { element in
