@@ -79,8 +79,8 @@ static bool has_thread_mask(void) {
 // ---- fork
 
 static void in_child(void) {
-  // First: a signal that is let through must find its handler of before. One that the thread does not block may have
-  // come already; the handler has given it its former effect (Signal.c).
+  // First, because a signal that is unblocked here must find its former handler. A signal that was never blocked may
+  // have come already; `notice` has then restored the former effect (Signal.c).
   clinux_release_all_signals();
   if (has_thread_mask()) clinux_set_blocked_signals(0);
 }

@@ -75,8 +75,8 @@ int clinux_handle_signal(int signal) {
     atomic_fetch_and_explicit(&changed, ~bit(signal), memory_order_relaxed);
     return code;
   }
-  // Another one than above only if the program has changed it in between. A child that is forked before this line gets
-  // the one from above.
+  // Differs from the action read above only if the program has changed it since. A child forked before this line
+  // inherits the action read above.
   former[signal] = replaced;
   atomic_fetch_or_explicit(&handled, bit(signal), memory_order_relaxed);
   ring();

@@ -50,7 +50,8 @@ final class Service: Sendable {
         }
       } catch let error as NetError where Self.isShortage(error.code) || Listener.isTransient(error.code) {
         // The connection stays in the listener's queue, unless the memory for its record is what is short: then it is
-        // closed. A descriptor may become free at any time. Or the system goes on refusing: it may stop doing so.
+        // closed. A descriptor may become free at any time. If the system still refuses, the server tries again after
+        // the pause.
         if pause.isFirst { options.onError?(error, listener.address) }
         try co_delay(pause.next())
       }

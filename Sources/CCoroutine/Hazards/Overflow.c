@@ -4,8 +4,9 @@
 // handler that was installed before (Swift's backtracer, a sanitizer, the program's own) runs as if the kernel had
 // called it, or the process dies by the signal.
 //
-// Whose overflow it is, each switch has noted in the thread's words (`running`). The address would be a guess: a frame
-// that is larger than the guard reaches beyond it, where the stack of another flow may lie.
+// Each switch stores the running context in the thread's words (`running`); the handler reads the owner from there. The
+// address of the fault would be a guess: a frame that is larger than the guard reaches beyond it, where the stack of
+// another flow may lie.
 //
 // All that runs in the handler is async-signal-safe: cco_context_at takes no lock, OverflowReport.c allocates nothing.
 #include "Internal.h"

@@ -1,6 +1,6 @@
 // Trimming: returns memory to the kernel. Hot stacks become cold, and slabs without memory are unmapped.
 // - In bulk: one madvise for a run of neighbours costs a tenth of one madvise for each stack.
-// - Outside the lock: it takes long nevertheless.
+// - Outside the lock: even one madvise for many stacks takes long.
 #include "Pool.h"
 
 #include <stdlib.h>

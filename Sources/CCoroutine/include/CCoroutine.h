@@ -209,8 +209,8 @@ typedef struct cco_saved_context {
   void *_Nullable spare;        ///< with `accesses` the two words that Swift's own functions want in the careful path
 } cco_saved_context;
 
-/// Whether a flow is completely switched out into `saved`: its `stack` is NULL from the switch into the flow until
-/// the one who was switched to has learnt where it is parked. From any thread; acquires all that the flow did.
+/// Whether a flow is completely switched out into `saved`. `stack` is NULL while the flow runs. The next flow sets it
+/// when the switch is complete. From any thread; acquires all that the flow did.
 bool cco_is_parked(const cco_saved_context *saved);
 
 typedef struct cco_context cco_context;

@@ -1,4 +1,4 @@
-// What a program's results do not depend on and only the processor notices: memory fetched ahead, returns foretold.
+// Processor hints: prefetching and return prediction. They change speed, never results.
 #ifndef CCOROUTINE_PROCESSOR_H
 #define CCOROUTINE_PROCESSOR_H
 
@@ -17,7 +17,7 @@ static inline __attribute__((always_inline)) void cco_prefetch(const cco_context
 }
 
 /// Has it fetch what a switch to a parked coroutine will touch first: the frames that it entered last. Reads the
-/// control block, which had better be there already.
+/// control block; prefetch that first.
 static inline __attribute__((always_inline)) void cco_prefetch_frames(const cco_context *context, int lines) {
   // Atomic because a coroutine that was started on the spot may still be on its way out (see cco_is_parked); then this
   // fetches nothing of use.
@@ -38,8 +38,8 @@ static inline __attribute__((always_inline)) void cco_prefetch_line(const void *
 /// The caller's frame, which the one that it calls will find as its caller's.
 static inline __attribute__((always_inline)) void *cco_frame(void) { return __builtin_frame_address(0); }
 
-/// Has the processor expect returns that it has not seen the calls of, because those were made before a switch: as many
-/// as there are frames from the caller up to the context's `base`, eight at most, and two from there to the trampoline.
+/// Refills the return predictor after a switch: one entry for each frame from the caller up to the context's `base`, at
+/// most eight, and two for the way from there to the trampoline.
 ///
 /// A processor predicts returns by a stack of its own, which knows nothing of switches. Where a coroutine that was
 /// switched into returns through frames that it entered long ago, each return takes an entry that belongs to the one

@@ -24,8 +24,7 @@ import Synchronization
 //     until the Task's end the call holds a pin of that scheduler, because the coroutine may leave first. `isPinned`
 //     changes once, under `lock` and in PENDING, so the Task may read it after that.
 //  3. Exactly one of the two happens: the body runs and the call has its outcome, or the body never runs and the call
-//     throws. A Task that comes too late finds a call that leads to no frame any more, and holds nothing but that call
-//     and the actor.
+//     throws. A Task whose coroutine has left touches no frame: it holds only the call and the actor.
 
 @usableFromInline
 final class AsyncCall: @unchecked Sendable {

@@ -6,8 +6,8 @@ public import Synchronization
 // the workers, which handles an interrupt in a busy worker's place (Interrupt.swift).
 //
 //                    take (a starter), tryTake (the watchdog)
-//    FREE ------------------------------------------------------> FOREIGN ---+  deferWake, deferInterrupt: the
-//    |  ^  <------- release: does what the bits tell of ------------ |  ^----+  scheduler leaves a bit
+//    FREE ------------------------------------------------------> FOREIGN ---+  deferWake, beginInspection: the
+//    |  ^  <-- release: performs the deferred wake and interrupt --- |  ^----+  scheduler leaves a bit
 //    |  |
 //    v  | endInspection
 //    INSPECTED   beginInspection, by the job's scheduler; in FOREIGN this leaves a bit instead
@@ -60,14 +60,14 @@ public import Synchronization
 // has left may be about to notice that when the job's new worker begins its inspection. Hence a count: the first worker
 // would clear a single bit.
 //
-// Why no job is moved while its frames are read. A waker that would take it along has claimed its wait, and a watchdog
-// that has found it in an inbox has it from one who has. Both then do a read-modify-write of `flags`, as the inspector
+// Why no job is moved while its frames are read. A waker that takes the job along has claimed its wait. A watchdog that
+// finds the job in an inbox got it from such a waker. Both then do a read-modify-write of `flags`, as the inspector
 // does before it reads `wait`. Either the inspector's comes first, and the other sees the count and leaves the job to
 // its scheduler; or the other's comes first, and then the inspector sees the claim, and reads no frames.
 //
 // Why the frames are complete. Step 4 acquires what the job did before it left its stack; the job changes its chain on
-// its own carrier only. Step 3 rules out that this is an earlier parking: the job begins each wait by a new word, on
-// its own carrier.
+// its own carrier only. Step 3 shows that the job is parked in the wait of w, and not in an earlier one: the job begins
+// each wait by a new word, on its own carrier.
 
 /// The operations on the hold and the interrupt of a job.
 @usableFromInline

@@ -16,7 +16,7 @@ public import Synchronization
 //     only where `cancelled` is clear, and `claimCancel` returns whether `begun` was clear. So a job is BEGUN or
 //     DROPPED, and both sides know which of the two. No bit is cleared.
 //  2. The thread that drops a job settles it, with the reason of the cancellation (AnyJob.cancel, AnyJob.refuse). All
-//     who wait for it go on: coroutines that join it, its scope, Tasks, threads. Code of users comes later: see below.
+//     waiters continue: joining coroutines, the scope, Tasks, threads. Users' code runs later (below).
 //  3. What is left of a dropped job stays where it is: its entry in a queue (an inbox, a ready queue, a launch stack, a
 //     world's list), the runtime's reference, the registration with its scheduler, and what it has inherited. Only the
 //     carrier of that queue may take the entry out. When it comes to the entry, it treats the job as any other, on a

@@ -62,10 +62,10 @@ enum WatchTable {
 
   /// Returns a record to the free ones.
   ///
-  /// Both of its directions are CLOSED, but where a forked child has closed the descriptor before its first use of the
-  /// runtime, and gives the record back after it. Then they are READY, as `open` has left them. The descriptor is one
-  /// of this child, or of a parent that had not used the runtime, so no coroutine has waited in the record, and no
-  /// poller has its key.
+  /// Both directions are CLOSED, with one exception: a forked child closed the descriptor before its first use of the
+  /// runtime, and returns the record after that. Then they are READY, as `open` has left them. The descriptor is one of
+  /// this child, or of a parent that had not used the runtime, so no coroutine has waited in the record, and no poller
+  /// has its key.
   static func give(_ use: Use) { lock.withLock { free.append(use.index) } }
 
   /// The record of an event's key; nil if there is none.

@@ -78,9 +78,9 @@ extension AnyPromise {
   @usableFromInline @inline(never)
   final func consumerWasCancelled() { _ = cancel(with: nil, unlessAwaited: true, byConsumer: true) }
 
-  /// Takes out of a promise that has its outcome what a settled promise does not have, and tells its waiters.
+  /// Takes the work and the edges out of a promise that has just settled, and notifies its waiters.
   ///
-  /// Entered with the lock, left without.
+  /// Called under the lock, which it leaves.
   final func leaveAndTell(isCancelled: Bool, byConsumer: Bool = false) {
     let ending = ref.takeEnding()
     let heldItself = node.pointee.holdsItself
@@ -105,14 +105,14 @@ extension AnyPromise {
   fileprivate static let cancelled: any Error = CancellationError()
 }
 
-/// What is called when a promise is cancelled, and released when it settles otherwise.
+/// The cancellation work of a promise: called if it is cancelled, released if it settles otherwise.
 struct Ending {
   fileprivate let onCancel: (@Sendable () -> Void)?
   fileprivate let run: Run?
 }
 
 extension PromiseRef {
-  /// Takes out what a settled promise does not have, apart from its edges.
+  /// Takes out the cancellation work.
   ///
   /// Called under the lock of a promise that has its outcome.
   fileprivate func takeEnding() -> Ending {

@@ -34,8 +34,8 @@ import Synchronization
 // Why no walk uses a freed promise. A waiting promise does not own its upstream. A walk W reads the way back from P to
 // U under P's lock (2 or 3), and uses U until it leaves the graph lock. U's deinit ends with a look at the graph lock
 // (`letWalksEnd`), if an edge has ever led to U: if the lock is taken, the deinit waits until it is free. `wasAwaited`
-// says so, and is set before the way back is. It is to be shown that W's taking of the graph lock happens before that
-// look, or W's leaving of it does. Before U is freed, the way back is cleared, by one of these:
+// says so, and is set before the way back is. To show: the look happens after W took the graph lock, or after W left
+// it. Before U is freed, the way back is cleared, by one of these:
 //   a. The settling thread of U clears it, under P's lock, and has a reference to U. W has read it before, under the
 //      same lock. So W's taking of the graph lock happens before the clearing, which happens before U's deinit. The
 //      same if U is settled already, and the thread that makes the edge tells P.
@@ -123,7 +123,8 @@ struct PromiseNode: ~Copyable {
   let unused: UInt = 0
   /// The promise that this one waits for by its own waiter.
   var upstream: PromiseRef?
-  /// What this promise waits for otherwise: members are constant from then on, a run is here until the promise settles.
+  /// The other promises that this one waits for: its members (constant once set), or the steps of a run (until it
+  /// settles).
   var upstreams: Upstreams?
   var onCancel: (@Sendable () -> Void)?
   /// Runs the handler, unless `ordered` does; alive while `hold` is not `none`, or for ever if it is a worker's.

@@ -1,4 +1,4 @@
-/// What of a scheduler is live, and the anchor that it holds because of that; accessed under `Scheduler.liveLock`.
+/// The live jobs and pins of a scheduler, and the anchor that they keep; guarded by `Scheduler.liveLock`.
 ///
 ///                the first job or pin: takes the anchor
 ///     OVER ------------------------------------------------> LIVE

@@ -47,7 +47,7 @@ extension Scheduler: TaskExecutor {
     }
   }
 
-  /// Runs a Swift job, unless somebody has the actors to itself.
+  /// Runs a Swift job, unless an exclusive body of co_isolated holds it back.
   ///
   /// Called on the scheduler's turn.
   func perform(_ job: SwiftJobRef) {
@@ -60,7 +60,8 @@ extension Scheduler: TaskExecutor {
     case SwiftJobHeader.serial, SwiftJobHeader.deferredSerial:
       runSerially(job)
     default:
-      // The preference of the job's Task, retained by the job. Only as that does the job go on without a hop.
+      // The preference of the job's Task, retained by the job. Runs under this executor; under any other identity Swift
+      // would enqueue the job again.
       let preferred = Unmanaged<CoroutineExecutor>.fromOpaque(UnsafeRawPointer(bitPattern: executor)!)
       preferred._withUnsafeGuaranteedRef { UnownedJob(job).runSynchronously(on: $0.asUnownedTaskExecutor()) }
       preferred.release()

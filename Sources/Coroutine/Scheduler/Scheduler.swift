@@ -22,7 +22,7 @@ final class Scheduler: @unchecked Sendable {
   ///
   /// Accessed by the drain, and by the jobs that run in it.
   @exclusivity(unchecked) var work = WorkQueue()
-  /// Who has the scheduler's actors to itself (Exclusion.swift); accessed as `work` is.
+  /// The bodies of co_isolated that use the scheduler's actors (Exclusion.swift); accessed as `work` is.
   @exclusivity(unchecked) var exclusion = Exclusion()
   /// What actors name as their executor.
   ///

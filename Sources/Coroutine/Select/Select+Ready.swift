@@ -51,7 +51,7 @@ private final class ReadySource: Inspectable, Sendable {
 private enum ReadyOperation: SelectOperation {
   static func prepare(_ target: ReadySource, _ waiter: SelectWaiterRef) {
     watch(target, waiter)
-    // READY says only that nothing is known to the contrary.
+    // READY can be stale: no failed try has been recorded since the last event, or since the start.
     let seen = target.readiness.word
     if seen.state == .ready, target.descriptor.enter() {
       if !isReady(target) { target.readiness.clear(seen) }

@@ -89,10 +89,10 @@ enum SelectRun {
       enqueueAll(attempts, job, epoch)
       locks.unlock()
     } withdraw: {
-      dequeueLosers(waiters, count, winner: nil)
+      dequeueUnselected(waiters, count, winner: nil)
     }
     let winner = committed(by: reason, timeout: last)
-    dequeueLosers(waiters, count, winner: winner)
+    dequeueUnselected(waiters, count, winner: winner)
     return winner
   }
 
@@ -135,7 +135,7 @@ enum SelectRun {
 
   /// Unlinks the waiters of all cases but the winner, whose waiter the thread that claimed it has unlinked.
   @inline(__always)
-  private static func dequeueLosers(_ waiters: SelectWaiterRef, _ count: Int, winner: Winner?) {
+  private static func dequeueUnselected(_ waiters: SelectWaiterRef, _ count: Int, winner: Winner?) {
     for index in 0..<count where index != winner {
       guard let queue = waiters[index].source.pointee.queue else { continue }
       let lock = waiters[index].lock

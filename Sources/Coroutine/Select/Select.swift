@@ -7,7 +7,8 @@
 //   last resort     if none was ready, the `otherwise` case ends the select
 //   enqueueAll      a waiter at every object, in the order of the attempts
 //   unlock          every object; start the earliest timeout; park
-//   dequeueLosers   the waiters of unselected cases, each under its object's lock; then the selected case's body runs
+//   dequeueUnselected
+//                   the waiters of unselected cases, each under its object's lock; then the selected case's body runs
 //
 // Why exactly one case commits
 // - A select that tries its cases is running: its wait has not begun and none of its waiters is linked. So no other

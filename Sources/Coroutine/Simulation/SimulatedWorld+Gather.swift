@@ -53,7 +53,7 @@ extension SimulatedWorld {
       if !step.hasInterrupted(job) { executor.add(.job(job), to: &candidates) }
     }
     if scheduler.exclusion.hasJobsToRequeue {
-      // Only them: what is there already is listed below.
+      // Lists only the requeued jobs here; the rest of `work` is listed below.
       var others = WorkQueue()
       swap(&others, &scheduler.work)
       scheduler.requeueDeferred()

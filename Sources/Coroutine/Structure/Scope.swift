@@ -35,7 +35,9 @@ public final class Scope: @unchecked Sendable {
   /// The number of ended children whose captures the owner will release.
   @exclusivity(unchecked) var dropped = 0
   @exclusivity(unchecked) private(set) var hasEnded = false
-  /// The body is over (`leaveFrame`): no signal is for what the owner does from here on.
+  /// Whether the body is over (`leaveFrame`).
+  ///
+  /// From then on a cancellation of the scope does not signal the owner.
   @exclusivity(unchecked) private var hasLeftFrame = false
   @exclusivity(unchecked) private var failure: (any Error)?
   /// The children that failed after the first failure, the latest first, linked by `next`.

@@ -56,7 +56,7 @@ struct OneShot {
   }
 }
 
-/// A cell is accessed through its address only, because a wait is longer than an access may be.
+/// Use a cell through its address: an access to the struct would last as long as the wait, and overlap with others.
 @usableFromInline typealias OneShotRef = UnsafeMutablePointer<OneShot>
 
 extension UnsafeMutablePointer<Waiter> {

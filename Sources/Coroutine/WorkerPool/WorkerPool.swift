@@ -18,7 +18,7 @@ import Synchronization
 //    +----- the same, and its ----> BACKING OFF --------------------------> BUSY
 //           steals have not paid       | the watchdog: BUSY, tries again
 //
-// No two ready jobs are left on a worker while another is IDLE, but those that it holds. A worker sets its idle bit and
+// While a worker is IDLE, no other worker has two ready jobs, unless it holds a batch. A worker sets its idle bit and
 // inspects the others' queues after that; a pushing thread appends and reads the idle bits after that; both use the
 // victim's lock, whose order decides which side sees the other. (A single job is left to its own worker, which takes it
 // when the running one parks, or to the watchdog, if that does not park.)

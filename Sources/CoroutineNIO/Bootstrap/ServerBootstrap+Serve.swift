@@ -52,7 +52,7 @@ extension ServerBootstrap {
       let binding = childChannelInitializer { channel in
         channel.eventLoop.makeCompletedFuture { try service.accept(channel, into: handlers, configure, handle) }
       }.bind(to: address).flatMapThrowing { listener in
-        // On the listener's loop. An error that came before comes again.
+        // On the listener's loop. NIO repeats an accept that has failed, so the handler sees each error that lasts.
         try listener.pipeline.syncOperations.addHandler(ShortageHandler { onError?($0, $1) }, position: .first)
         return listener
       }

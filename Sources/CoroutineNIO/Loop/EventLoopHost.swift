@@ -70,7 +70,7 @@ final class EventLoopHost: CoroutineHost, @unchecked Sendable {
 
   let loop: any EventLoop
   let coroutineLabel: String
-  /// What the loop's time lacks to the system's, if it has a time of its own, as a loop for tests has.
+  /// System time minus loop time, for example of a loop for tests; nil if the loop uses the system's clock.
   private let lag: UInt64?
   let word = Atomic<UInt8>(Word.fresh)
   /// The queue that makes the drains after the loop's end.
