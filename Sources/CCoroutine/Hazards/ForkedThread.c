@@ -9,9 +9,9 @@
 //   at its first    tries which word of the block swift_once locks by, with a lock of its own that no other thread
 //   use             knows, and leaves the new number there
 //
-// Not in the child at once: an initialiser may fork, and holds a lock by the old number until it returns. (One that also
-// uses the runtime in the child before it returns never does.) A child of a child may still have the number of the first
-// process, so both are tried. A word that has such a number by chance gets it back. If none is found, nothing has
+// Not in the child at once: an initialiser may fork, and holds a lock by the old number until it returns. (One that
+// also uses the runtime in the child before it returns never does.) A child of a child may still have the number of the
+// first process, so both are tried. A word that has such a number by chance gets it back. If none is found, nothing has
 // changed.
 //
 // Not reached: the numbers that other code keeps for itself, such as Synchronization.Mutex in each program and library

@@ -118,18 +118,19 @@ extension ActorRef {
       return try withUnsafeMutablePointer(to: &asker) { asker in
         do {
           try tell(make(Reply(AskCell(core, asker, UnsafeMutableRawPointer(answer)))))
+          try asker.wait(.answer, core.asksLock, onCancel: { asker.withdraw(from: core) }) {
+            if asker.isDelegated { return true }
+            if core.refusesAsks {
+              asker.closeAsk(of: core)
+              return false
+            }
+            core.asks.append(asker.waiter)
+            return true
+          }
         } catch {
+          // Also of a wait that was refused, in a forked child for example.
           asker.withdraw(from: core)
           throw error
-        }
-        try asker.wait(.answer, core.asksLock, onCancel: { asker.withdraw(from: core) }) {
-          if asker.isDelegated { return true }
-          if core.refusesAsks {
-            asker.closeAsk(of: core)
-            return false
-          }
-          core.asks.append(asker.waiter)
-          return true
         }
         guard let result = answer.pointee.take() else { throw ActorStopped() }
         return try result.get()

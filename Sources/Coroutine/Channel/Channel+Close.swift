@@ -34,18 +34,12 @@ extension Channel {
 
   /// Closes the channel, and returns what is left of `cancel`: to drop the values, which runs users' code, and to wake
   /// the waiters.
+  ///
+  /// Until then the waiters can still be cancelled.
   func beginCancel() -> @Sendable () -> Void {
     Host.touches(address)
-    var woken = WaitQueue()
-    lock.lock()
-    _ = state.close(nil, &woken)
-    lock.unlock()
-    // Sound because the waiters belong to the thread that calls the function, once: they are claimed.
-    nonisolated(unsafe) let waiters = woken
-    return {
-      self.cancel()
-      self.wake(waiters)
-    }
+    lock.withLock { state.isClosed = true }
+    return { self.cancel() }
   }
 
   /// Drops the values of the senders among the waiters that a close has claimed, and wakes all.

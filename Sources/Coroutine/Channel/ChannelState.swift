@@ -178,9 +178,10 @@ struct ChannelState<Element: Sendable>: ~Copyable {
   /// caller.
   @inlinable
   mutating func close(_ cause: (any Error)?, _ woken: inout WaitQueue) -> Bool {
-    if isClosed { return false }
+    let isFirst = !isClosed
     isClosed = true
-    self.cause = cause
+    if isFirst { self.cause = cause }
+    // Also after `beginCancel`, which leaves them.
     while let waiter = receivers.claimFirst() {
       endWasTold = true
       woken.append(waiter)
@@ -189,6 +190,6 @@ struct ChannelState<Element: Sendable>: ~Copyable {
       waiter.valueWaiter.pointee.isClosed = true
       woken.append(waiter)
     }
-    return true
+    return isFirst
   }
 }

@@ -58,8 +58,8 @@ import Synchronization
 enum PromiseGraph {
   /// Held by walks, and while an edge is made from a promise that other threads know.
   ///
-  /// Its word is C's, which frees it in a forked child: otherwise a walk of a thread that has stayed in the parent would
-  /// make every promise of the child unusable. Between its steps a walk leaves each promise as it may be.
+  /// Its word is C's, which frees it in a forked child: otherwise a walk of a thread that has stayed in the parent
+  /// would make every promise of the child unusable. Between its steps a walk leaves each promise as it may be.
   static var lock: UnsafeMutablePointer<ThreadLock> {
     @inline(__always) get { UnsafeMutableRawPointer(cco_promise_lock()).assumingMemoryBound(to: ThreadLock.self) }
   }
@@ -70,8 +70,8 @@ enum PromiseGraph {
 
   /// Whether `isSought` accepts a promise on the way upstream from `start`.
   ///
-  /// Called under the graph lock. The caller releases `held` after it has left the lock: a run that ends meanwhile would
-  /// be released here otherwise, and with it what its body has captured.
+  /// Called under the graph lock. The caller releases `held` after it has left the lock: a run that ends meanwhile
+  /// would be released here otherwise, and with it what its body has captured.
   static func find(from start: PromiseRef, holding held: inout [Upstreams], _ isSought: (PromiseRef) -> Bool) -> Bool {
     // A second visit adds nothing, and a graph could cause very many.
     var (open, seen): ([PromiseRef], Set<PromiseRef>) = ([start], [])

@@ -41,7 +41,9 @@ extension AnyPromise {
     // Released at the end, after the lock.
     var held: [Upstreams] = []
     defer { withExtendedLifetime(held) {} }
-    return PromiseGraph.lock.pointee.withLock { PromiseGraph.find(from: ref, holding: &held) { $0.handlerNeedsThisThread } }
+    return PromiseGraph.lock.pointee.withLock {
+      PromiseGraph.find(from: ref, holding: &held) { $0.handlerNeedsThisThread }
+    }
   }
 }
 

@@ -278,10 +278,14 @@ extension UnsafeMutablePointer where Pointee == Completion {
       !untilForeign || !waiter.pointee.callback._withUnsafeGuaranteedRef({ $0.isForeign })
     {
       pointee.waiters.remove(waiter)
-      let callback = waiter.pointee.callback.takeRetainedValue()
-      if callback.observes, !callback.marksObserved { pointee.isObserved.store(true, ordering: .relaxed) }
+      let callback = waiter.pointee.callback
+      callback._withUnsafeGuaranteedRef {
+        if $0.observes, !$0.marksObserved { pointee.isObserved.store(true, ordering: .relaxed) }
+      }
       pointee.lock.unlock()
-      callback.fire()
+      callback._withUnsafeGuaranteedRef { $0.fire() }
+      // Before the lock is taken: it may be the last reference, to an actor with its mailbox for example.
+      callback.release()
       pointee.lock.lock()
     }
     pointee.isCalling = false
@@ -410,21 +414,6 @@ extension UnsafeMutablePointer where Pointee == Completion {
 }
 
 extension CompletionRef {
-  /// The linked callback that prepares for the end of a job that never runs: an actor's.
-  var callbackThatPreparesDrop: WaitCallback? {
-    pointee.lock.lock()
-    defer { pointee.lock.unlock() }
-    var waiter = pointee.waiters.first
-    while let current = waiter {
-      if current.pointee.job == nil, current.pointee.notify == nil {
-        let callback = current.pointee.callback.takeUnretainedValue()
-        if callback.preparesDrop { return callback }
-      }
-      waiter = current.pointee.next
-    }
-    return nil
-  }
-
   enum Removal { case removed, isLast, hasFired }
 
   /// Unlinks a callback if another consumer of the outcome is linked: a job, a promise or an observing callback.

@@ -64,7 +64,8 @@ struct BoundedTests {
       }
       isThere.wait()
       DispatchQueue.global().async { last.fulfill(7) }
-      #expect(try result.blockingWait() == 7)
+      let value = try result.blockingWait()
+      #expect(value == 7)
     }
   }
 

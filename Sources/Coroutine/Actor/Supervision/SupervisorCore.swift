@@ -281,14 +281,19 @@ final class SupervisorCore: ActorLife, @unchecked Sendable {
   /// Answers the events that came too late, or that a supervisor got that never ran; returns what runs users' code.
   private func beginDismissal() -> @Sendable () -> Void {
     events.close()
-    var drops: [@Sendable () -> Void] = []
+    var (drops, kept): ([@Sendable () -> Void], [Event]) = ([], [])
     while case .received(let event) = events.tryReceive() {
+      // Its release may be that of an actor, and so of what the program's hooks refer to.
+      kept.append(event)
       switch event {
       case .added(let life): drops.append(life.beginCancel())
       case .ended(let life, _): _ = life.supervision?.decisions.trySend(.end)
       case .gone, .stop: continue
       }
     }
-    return { [drops] in for drop in drops { drop() } }
+    return { [drops, kept] in
+      for drop in drops { drop() }
+      withExtendedLifetime(kept) {}
+    }
   }
 }
