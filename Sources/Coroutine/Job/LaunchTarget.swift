@@ -21,8 +21,8 @@ import Synchronization
 /// What coroutines run on: a `DispatchQueue`, the ``HostedScheduler`` of another library's loop, or the workers,
 /// ``WorkerPoolExecutor/shared``.
 ///
-/// `co_launch(on:)`, `Scope.launch(on:)` and `co_switch(to:)` take any of them; with CoroutineNIO, event loops too. A
-/// type that stands for one of them conforms by returning the destination of that one.
+/// `co_launch(on:)`, `Scope.launch(on:)` and `co_switch(to:)` take any of them; with CoroutineNIO, event loops too.
+/// Only the library's types conform.
 public protocol LaunchTarget: Sendable {
   /// The destination of a coroutine that the calling code launches on the target, or that moves to it.
   ///
