@@ -141,7 +141,11 @@ final class Scheduler: @unchecked Sendable {
       var late: [Inbox.Message] = []
       inbox.takeAll(as: nil) { late.append($0) }
       late.forEach(handle)
-      if !hasLive { runSwiftJobsElsewhere() }
+      if !hasLive {
+        runSwiftJobsElsewhere()
+        // Interrupts of jobs that have ended here, or left (StrayInterrupt.swift): they look for the job elsewhere.
+        while case .work(let item)? = work.popFirst() { item.run() }
+      }
       guard readyQueue.pointee.queue.isEmpty, work.isEmpty else { continue }
       prepareToIdle()
       if inbox.goIdle() { return }
