@@ -32,7 +32,8 @@ struct ShutdownTests {
         }
       }
     }
-    // A drain ends with its time slice: on a slow machine one does not reach all of them. What has not begun never runs.
+    // A drain ends with its time slice: on a slow machine one does not reach all of them. What has not begun never
+    // runs.
     while begun.current < 10 { try await loop.submit {}.get() }
     try await group.shutdownGracefully()
     #expect(cleaned.current.count == 10)

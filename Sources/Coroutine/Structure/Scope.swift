@@ -368,7 +368,9 @@ private func run<Output>(_ failures: Scope.Failures, _ body: (Scope) throws -> O
 
 /// Runs `body`, and returns after every child that it launched in its scope has ended.
 ///
-/// - Parameter failures: Whether a child's failure ends the scope, or concerns that child alone.
+/// - Parameters:
+///   - failures: Whether a child's failure ends the scope, or concerns that child alone.
+///   - body: Launches the children; its result is that of the call.
 /// - Throws: With `.together`, the first failure, of a child or of the body; it also cancels the others. With
 ///   `.isolated`, a failure of the body, which cancels the children. ``CoroutineError/notInCoroutine`` outside a
 ///   coroutine.
