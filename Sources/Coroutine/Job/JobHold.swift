@@ -13,11 +13,13 @@ public import Synchronization
 //    INSPECTED   beginInspection, by the job's scheduler; in FOREIGN this leaves a bit instead
 //
 //   state      in JobRecord.flags   resumes it                  reads its frames   moves it to another worker (mayMove)
-//   FREE       -                    its scheduler               nobody             who has claimed its wait, or who
+//   FREE       -                    its scheduler               no thread          who has claimed its wait, or who
 //                                                                                  takes it out of an inbox
-//   INSPECTED  a count above zero   its scheduler, afterwards   its scheduler      nobody
-//   FOREIGN    `foreign`            nobody, or the starter      the holder         the watchdog
+//   INSPECTED  a count above zero   its scheduler, afterwards   its scheduler      no thread
+//   FOREIGN    `foreign`            no thread, or the starter   the holder         the watchdog
 //   ENTRY      `foreign`, `entry`   no job, but what stands for one (SwitchEntry.swift); left to the driver
+//
+// A steal may also move a FOREIGN job that the drain has queued: `deferWake` then leaves it to its holder.
 //
 // An interrupt is the message that asks the job's scheduler to inspect the frames:
 //
@@ -84,7 +86,7 @@ struct JobHold {
     @inline(__always) get { job.pointee.flags.load(ordering: .acquiring) & JobFlags.foreign != 0 }
   }
 
-  /// Takes a job that is about to start outside its scheduler; nobody else knows it yet.
+  /// Takes a job that is about to start outside its scheduler, and that no other thread knows yet.
   func take() { _ = job.pointee.flags.bitwiseOr(JobFlags.foreign, ordering: .relaxed) }
 
   /// Makes a new record an entry's, which stays foreign.
@@ -162,7 +164,7 @@ struct JobHold {
   // MARK: Free
 
   /// Whether the caller may move the job, which it has claimed or found in an inbox, to another worker: the job has not
-  /// started or is switched out, nobody holds or inspects it, and it does not keep its thread.
+  /// started or is switched out, no thread holds or inspects it, and it does not keep its thread.
   var mayMove: Bool {
     let flags = current
     // A coroutine that comes from another queue may arrive at any worker (SwitchEntry.swift).

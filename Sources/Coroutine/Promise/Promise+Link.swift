@@ -138,7 +138,7 @@ extension AnyPromise {
         }
         node.pointee.phase = .free
         let hasHandler = !kind.isEmpty
-        // Nobody else may use the waiter, which is free now, before the runner has settled the promise.
+        // The waiter is free now. A follow must not use it before the runner has settled the promise.
         isLocked = true
         completion.pointee.lock.unlock()
         runner!(self, upstream, false)

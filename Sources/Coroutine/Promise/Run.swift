@@ -21,7 +21,7 @@ import Dispatch
 // No edge leads from the result to the steps (Promise+Follow.swift). So the search for cycles does not find one that
 // leads through a run. Such a cycle is a deadlock, and a dump shows the coroutine.
 class Run: Upstreams, @unchecked Sendable {
-  // Sound because everything mutable is under `lock`.
+  // Sound because everything mutable is under `lock`, and `home` is set before the run's coroutine is launched.
 
   /// What becomes of the pending steps.
   enum End: Sendable {
