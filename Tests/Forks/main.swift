@@ -55,6 +55,20 @@ func run(_ part: String) throws -> Bool {
     let late = Step("a late child") { isRefused() }
     guard late.runInChild() else { return false }
     return try co_launch { 1 }.blockingWait() == 1
+  case "signals":
+    // The thread that takes signals has stayed in the parent; the child's own one does not need the runtime.
+    let own = co_signals([SIGUSR1])
+    defer { own.close() }
+    let child = Step("a refused child takes a signal") {
+      alarm(10)
+      let signals = co_signals([SIGHUP])
+      kill(getpid(), SIGHUP)
+      while true {
+        if case .received(let signal) = signals.tryReceive() { return signal == SIGHUP }
+        sched_yield()
+      }
+    }
+    return child.runInChild()
   case "initialiser":
     // The child returns into the initialiser, which holds the runtime's lock by the parent's number.
     if Forking.child == 0 {

@@ -10,7 +10,8 @@ private let hasThreadSanitizer = cco_compiled_sanitizers() & CCO_THREAD_SANITIZE
 ///
 /// The parts of the program Tests/Forks: the process of a test has used Dispatch and Tasks.
 private enum Part: String, CaseIterable, CustomTestStringConvertible {
-  case uses, grandchildren, threads, generators, notUsed, used, afterUse, initialiser, dispatch, servers, daemon
+  case uses, grandchildren, threads, generators, notUsed, used, afterUse, signals, initialiser, dispatch, servers,
+    daemon
 
   var testDescription: String {
     switch self {
@@ -21,6 +22,7 @@ private enum Part: String, CaseIterable, CustomTestStringConvertible {
     case .notUsed: "start-up, generators, channels, locks, dumps and listeners are no use"
     case .used: "each first use makes later children be refused, and their children"
     case .afterUse: "the use of a child is not its parent's, and is its own children's"
+    case .signals: "a child of a process that handles signals gets its own by a thread of its own"
     case .initialiser: "a child that the initialiser of a static let has forked returns from it, and launches"
     case .dispatch: "a child of a process that had used Dispatch has the worker pool, and no queue"
     case .servers: "several children accept from the listener of their parent, whose file stays"
