@@ -41,7 +41,7 @@ struct PollerTests {
     while true {
       // Another worker may have stolen it.
       let isThere = try await co_launch(on: worker.currentQueue) {
-        guard worker.isOwnTurn else { return false }
+        guard worker.isRunningHere else { return false }
         body()
         return true
       }
@@ -176,7 +176,7 @@ struct PollerTests {
     repeat {
       reader = co_launch(on: spare.currentQueue) {
         // The worker has stolen it: it sleeps only after a last look for work.
-        guard spare.isOwnTurn else { return nil }
+        guard spare.isRunningHere else { return nil }
         return try co_timeout(.seconds(60)) { try one.read(upTo: 1) }
       }
       while !one.socket.isAwaited(.reading), !reader.isFinished { await Task.yield() }

@@ -146,7 +146,7 @@ final class AsyncCall: @unchecked Sendable {
     if endsOrPins() { return }
     let ownTask = unsafeBitCast(task, to: UInt.self)
     // If the body of an exclusive co_isolated waits for a Task, that Task may use the actor.
-    let isExclusive = scheduler.isOwnTurn && scheduler.exclusion.owner == job
+    let isExclusive = scheduler.isRunningHere && scheduler.exclusion.owner == job
     if isExclusive { scheduler.exclusion.ownTask = ownTask }
     defer {
       if isExclusive { scheduler.exclusion.ownTask = 0 }

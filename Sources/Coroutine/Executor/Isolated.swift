@@ -72,7 +72,7 @@ enum Isolation {
       return try self.await(actor, body)
     }
     // A coroutine that was started immediately runs outside its queue's drain until it first suspends.
-    if current.toOpaque() == Unmanaged.passUnretained(own).toOpaque(), own.isOwnTurn {
+    if current.toOpaque() == Unmanaged.passUnretained(own).toOpaque(), own.isRunningHere {
       return try enter(own, actor, reentrant, body)
     }
     return try visit(own, actor, reentrant, body)
@@ -85,7 +85,7 @@ enum Isolation {
   static func isIsolated(to executor: UnownedSerialExecutor, on current: Scheduler) -> Bool {
     guard let serial = SerialIdentity.object(of: executor) else { return false }
     if serial === SerialIdentity.object(of: MainActor.sharedUnownedExecutor) {
-      return current.isOfMainQueue && current.isOwnTurn
+      return current.isOfMainQueue && current.isRunningHere
     }
     return serial.isIsolatingCurrentContext() == true
   }
@@ -197,7 +197,7 @@ enum Isolation {
   }
 
   private static func finish(_ scheduler: Scheduler, _ leave: () -> Void) {
-    if scheduler.isOwnTurn { return leave() }
+    if scheduler.isRunningHere { return leave() }
     // The coroutine returns afterwards to the queue to which `body` has moved it.
     move("to the actor whose body it leaves") {
       let (_, job) = try Carrier.requireJob()

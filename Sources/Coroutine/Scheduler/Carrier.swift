@@ -145,7 +145,7 @@ struct Carrier: ~Copyable {
     guard isOverdue else { return carrier }
     return scheduler._withUnsafeGuaranteedRef { scheduler in
       // A worker runs all handlers in each round. A world chooses by itself what runs.
-      let hasHandlers = scheduler.isOwnTurn && !scheduler.host.hasVirtualTime
+      let hasHandlers = scheduler.isRunningHere && !scheduler.host.hasVirtualTime
       let handlers = hasHandlers ? scheduler.work.end : 0
       var carrier = carrier
       repeat {
@@ -154,7 +154,7 @@ struct Carrier: ~Copyable {
         carrier.pointee.leaving = UInt(bitPattern: job)
         switchOut(carrier, job)
         carrier = current.unsafelyUnwrapped
-      } while hasHandlers && scheduler.isOwnTurn && !scheduler.work.hasTaken(handlers)
+      } while hasHandlers && scheduler.isRunningHere && !scheduler.work.hasTaken(handlers)
       return carrier
     }
   }

@@ -56,7 +56,7 @@ public final class CoroutineExecutor: SerialExecutor, TaskExecutor, Equatable {
   /// Whether the calling code is a coroutine of the queue, or a Swift job that the queue's scheduler runs.
   ///
   /// False in other blocks of the queue.
-  public func isIsolatingCurrentContext() -> Bool? { scheduler.isOwnTurn }
+  public func isIsolatingCurrentContext() -> Bool? { scheduler.isRunningHere }
 
   /// Whether two executors belong to the same queue.
   public func isSameExclusiveExecutionContext(other: CoroutineExecutor) -> Bool { self == other }

@@ -20,7 +20,7 @@ extension Scheduler {
   ///
   /// Any thread.
   func unbindHandler() {
-    if isOwnTurn {
+    if isRunningHere {
       boundHandlers -= 1
       return
     }
@@ -46,6 +46,6 @@ extension Scheduler {
   /// It never overtakes the handlers that are in the inbox already.
   func sendInOrder(_ message: Inbox.Message) {
     if let handlers { return sendToWorker(message, handlers) }
-    if isOwnTurn, !inbox.hasMessages { work.append(message) } else { push(message) }
+    if isRunningHere, !inbox.hasMessages { work.append(message) } else { push(message) }
   }
 }

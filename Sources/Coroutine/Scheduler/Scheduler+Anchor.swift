@@ -114,7 +114,7 @@ extension Scheduler {
   /// There, a job's end may still attach a handler, which needs the queue; the drain releases it before it goes idle.
   /// Called under the lock.
   private func takeAnchorElsewhere() -> Anchor? {
-    liveness.isOver && liveness.releasesAnchor && !isOwnTurn ? liveness.anchor.take() : nil
+    liveness.isOver && liveness.releasesAnchor && !isRunningHere ? liveness.anchor.take() : nil
   }
 
   /// Releases the anchor outside the scheduler's own carrier, and wakes the drain.

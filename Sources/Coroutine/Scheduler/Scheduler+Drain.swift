@@ -184,7 +184,7 @@ extension Scheduler {
     let isEarliest = node.pointee.deadline < nextTimer.load(ordering: .relaxed)
     if isEarliest { nextTimer.store(node.pointee.deadline, ordering: .relaxed) }
     timerLock.unlock()
-    if isEarliest, !isOwnTurn { sendTimerWakeup() }
+    if isEarliest, !isRunningHere { sendTimerWakeup() }
   }
 
   /// Removes a timer; afterwards no thread accesses its node, job or frame.

@@ -50,7 +50,7 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
       let scheduler = pointee.scheduler.load(ordering: .relaxed)
       let isThere = try scheduler._withUnsafeGuaranteedRef { scheduler in
         guard scheduler.host.hasOwnThread else { throw CoroutineError.cannotPin }
-        return scheduler.isOwnTurn
+        return scheduler.isRunningHere
       }
       guard !isThere, let carrier = Carrier.current else { return }
       pointee.after = .requeue

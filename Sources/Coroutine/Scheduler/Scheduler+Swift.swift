@@ -38,7 +38,7 @@ extension Scheduler: TaskExecutor {
   func enqueue(_ job: UnownedJob, _ executor: UInt) {
     let job = SwiftJobRef(job)
     job.pointee.executor = executor
-    if isOwnTurn, !inbox.hasMessages {
+    if isRunningHere, !inbox.hasMessages {
       work.append(.swiftJob(job))
     } else if host.hasVirtualTime {
       if !host.admit({ push(.swiftJob(job)) }) { Self.runElsewhere(job) }
@@ -105,7 +105,7 @@ final class SerialIdentity: SerialExecutor {
   func asUnownedSerialExecutor() -> UnownedSerialExecutor { UnownedSerialExecutor(ordinary: self) }
 
   @usableFromInline
-  func isIsolatingCurrentContext() -> Bool? { scheduler.isOwnTurn }
+  func isIsolatingCurrentContext() -> Bool? { scheduler.isRunningHere }
 
   /// The scheduler behind an actor's executor; nil if the executor is none of this library's.
   // Sound because an executor is two words, the object and its type's witness table; equal tables mean equal types.

@@ -105,11 +105,11 @@ final class Scheduler: @unchecked Sendable {
 
   /// Sends a message; on this scheduler's own carrier it is handled at once.
   func send(_ message: Inbox.Message) {
-    if isOwnTurn { handle(message) } else { push(message) }
+    if isRunningHere { handle(message) } else { push(message) }
   }
 
   /// Whether the calling code runs in this scheduler's drain.
-  var isOwnTurn: Bool { Carrier.current?.pointee.scheduler?.toOpaque() == Unmanaged.passUnretained(self).toOpaque() }
+  var isRunningHere: Bool { Carrier.current?.pointee.scheduler?.toOpaque() == Unmanaged.passUnretained(self).toOpaque() }
 
   func handle(_ message: Inbox.Message) {
     switch message {

@@ -100,7 +100,7 @@ extension Scheduler {
   /// Sends a handler to a worker, from any thread.
   func sendToWorker(_ message: Inbox.Message, _ handlers: Unmanaged<HandlerQueue>) {
     let needsCheck = handlers._withUnsafeGuaranteedRef { $0.append(message) }
-    if needsCheck, !isOwnTurn { sendTimerWakeup() }
+    if needsCheck, !isRunningHere { sendTimerWakeup() }
   }
 
   /// Asks `helper` to run this worker's handlers.

@@ -35,10 +35,10 @@ final class Scheduler: @unchecked Sendable {
   }
 
   func send(_ message: Inbox.Message) {
-    if isOwnTurn { handle(message) } else { push(message) }
+    if isRunningHere { handle(message) } else { push(message) }
   }
 
-  var isOwnTurn: Bool { Carrier.current?.pointee.scheduler?.toOpaque() == Unmanaged.passUnretained(self).toOpaque() }
+  var isRunningHere: Bool { Carrier.current?.pointee.scheduler?.toOpaque() == Unmanaged.passUnretained(self).toOpaque() }
 
   func handle(_ message: Inbox.Message) {
     switch message {

@@ -28,7 +28,7 @@ struct BackingOffTests {
         let jobs = (0..<4).map { _ in
           co_launch {
             while !helped.isRaised {
-              if other.isOwnTurn { helped.raise() }
+              if other.isRunningHere { helped.raise() }
               try co_yield()
             }
           }

@@ -234,7 +234,7 @@ private func keepsThread(_ body: () throws -> Void) throws -> Bool {
 
 /// Suspends until the running coroutine is on `worker`: another worker may have stolen it.
 private func go(to worker: Scheduler) throws {
-  while !worker.isOwnTurn { try co_switch(to: worker.currentQueue!) }
+  while !worker.isRunningHere { try co_switch(to: worker.currentQueue!) }
 }
 
 /// Launches `body` in a coroutine that keeps the thread of `worker`; the result says whether it did.

@@ -172,7 +172,7 @@ private func launchParked<Output>(on worker: Scheduler, _ launch: () -> Job<Outp
     while !job.record.seemsWaiting, !job.completion.isSettled { try co_yield() }
     // A job that waits on the worker that runs this code has left its stack.
     let place = job.record.pointee.scheduler.load(ordering: .acquiring).toOpaque()
-    let isHere = place == Unmanaged.passUnretained(worker).toOpaque() && worker.isOwnTurn
+    let isHere = place == Unmanaged.passUnretained(worker).toOpaque() && worker.isRunningHere
     if isHere, job.record.seemsWaiting, !job.completion.isSettled { return job }
     job.cancel()
   }

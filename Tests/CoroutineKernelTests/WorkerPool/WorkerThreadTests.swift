@@ -91,7 +91,7 @@ struct WorkerThreadTests {
         let isOwn = other.record.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0 === worker }
         // A handler runs outside of coroutines, on the thread.
         _ = Promise.value(1).tap { _ in
-          said.fulfill(isOwn && worker.isOwnTurn ? outcome { try other.blockingWait() } : nil)
+          said.fulfill(isOwn && worker.isRunningHere ? outcome { try other.blockingWait() } : nil)
         }
         return try co_await(said)
       }
