@@ -6,7 +6,7 @@ public import Synchronization
 //
 // Access
 //   wait                any thread, atomically (Waiter.swift has the protocol)
-//   waitKind, waitSource, waitingSince, selectNodes, selectCount   written on the job's own carrier; read by dumps
+//   waitKind, waitSource, waitingSince, selectWaiters, selectCount   written on the job's own carrier; read by dumps
 //   flags, cancelReason any thread, atomically
 //   scheduler           written on the job's own carrier, by the worker that steals it from a ready queue, or by the
 //                       thread that has claimed its wait and moves it to another worker; read by any thread
@@ -56,7 +56,7 @@ struct JobRecord: ~Copyable {
 
   // The infrequently used fields.
   /// The address of a select's waiters, valid under the same condition; their number is in `selectCount`.
-  @usableFromInline let selectNodes = Atomic<UInt>(0)
+  @usableFromInline let selectWaiters = Atomic<UInt>(0)
   @usableFromInline var home: Unmanaged<Scheduler>
   @usableFromInline var previousLive: JobRef?
   @usableFromInline var nextLive: JobRef?

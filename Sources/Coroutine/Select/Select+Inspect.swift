@@ -14,12 +14,12 @@ extension Inspection {
     let lock = source.waitLock
     lock.pointee.lock()
     defer { lock.pointee.unlock() }
-    let nodes = SelectWaiterRef(bitPattern: job.pointee.selectNodes.load(ordering: .acquiring))
+    let waiters = SelectWaiterRef(bitPattern: job.pointee.selectWaiters.load(ordering: .acquiring))
     let count = job.pointee.selectCount.load(ordering: .relaxed)
     // Read after the address: the address of a later select would come with a later word.
-    guard let nodes, job.pointee.wait.load(ordering: .acquiring) == word else { return nil }
+    guard let waiters, job.pointee.wait.load(ordering: .acquiring) == word else { return nil }
     for index in 0..<Int(count) {
-      let (waiter, source) = (nodes + index, nodes[index].source)
+      let (waiter, source) = (waiters + index, waiters[index].source)
       let single = InspectedCase(
         source: source.pointee.target,
         queue: source.pointee.queue.map { UInt(bitPattern: $0) },
