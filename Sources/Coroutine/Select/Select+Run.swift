@@ -129,7 +129,7 @@ enum SelectRun {
       let waiter = attempts[position]
       guard let queue = waiter.pointee.source.pointee.queue else { continue }
       waiter.pointee.slotted.waiter.job = job
-      queue.pointee.append(waiter.waitNode, epoch)
+      queue.pointee.append(waiter.waiter, epoch)
     }
   }
 
@@ -140,7 +140,7 @@ enum SelectRun {
       guard let queue = waiters[index].source.pointee.queue else { continue }
       let lock = waiters[index].lock
       lock.pointee.lock()
-      queue.pointee.remove((waiters + index).waitNode)
+      queue.pointee.remove((waiters + index).waiter)
       lock.pointee.unlock()
     }
   }

@@ -123,7 +123,7 @@ extension SelectOperation {
 }
 
 extension SelectWaiterRef {
-  @inlinable var waitNode: UnsafeMutablePointer<Waiter> {
+  @inlinable var waiter: UnsafeMutablePointer<Waiter> {
     @inline(__always) get { UnsafeMutableRawPointer(self).assumingMemoryBound(to: Waiter.self) }
   }
 
