@@ -77,7 +77,7 @@ enum ChannelSend<Element: Sendable>: SelectOperation {
     case .full: return channel.state.overflow == .waits ? .no : .yes
     case .noRoom: return .needsRoom
     case .closed:
-      waiter.pointee.slotted.isClosed = true
+      waiter.pointee.valueWaiter.isClosed = true
       return .yes
     }
   }
@@ -92,7 +92,7 @@ enum ChannelSend<Element: Sendable>: SelectOperation {
   @inlinable
   static func finish(_ channel: Channel<Element>, _ waiter: SelectWaiterRef) throws {
     channel.drop(waiter.slot(of: Element.self))
-    if waiter.pointee.slotted.isClosed { throw ChannelClosed(cause: channel.cause) }
+    if waiter.pointee.valueWaiter.isClosed { throw ChannelClosed(cause: channel.cause) }
   }
 
   @inlinable
@@ -105,7 +105,7 @@ extension SelectWaiterRef {
   /// The address of the value that a channel case sends or receives.
   @inlinable @inline(__always)
   func slot<Element: Sendable>(of type: Element.Type) -> UnsafeMutablePointer<Element?> {
-    pointee.slotted.slot.assumingMemoryBound(to: Element?.self)
+    pointee.valueWaiter.slot.assumingMemoryBound(to: Element?.self)
   }
 }
 
@@ -154,7 +154,7 @@ enum SelectSlot<Element: Sendable> {
   @inlinable
   static func prepare(_ waiter: SelectWaiterRef) {
     if !fits {
-      waiter.pointee.slotted.slot = UnsafeMutableRawPointer(UnsafeMutablePointer<Element?>.allocate(capacity: 1))
+      waiter.pointee.valueWaiter.slot = UnsafeMutableRawPointer(UnsafeMutablePointer<Element?>.allocate(capacity: 1))
     }
     var value: Element?
     if let object = waiter.pointee.source.pointee.object {

@@ -139,12 +139,12 @@ extension SelectWaiterRef {
   ///
   /// An impossible request counts as ready, so that it throws instead of waiting for ever.
   fileprivate func attempt(_ permits: PermitsRef, isImpossible: Bool) -> SelectAnswer {
-    if isImpossible { pointee.slotted.isClosed = true }
+    if isImpossible { pointee.valueWaiter.isClosed = true }
     return isImpossible || permits.takeOrContend(wanted) ? .yes : .no
   }
 
   fileprivate func throwIfImpossible(_ reason: @autoclosure () -> CoroutineError.Deadlock) throws {
-    if pointee.slotted.isClosed { throw CoroutineError.wouldDeadlock(because: reason()) }
+    if pointee.valueWaiter.isClosed { throw CoroutineError.wouldDeadlock(because: reason()) }
   }
 }
 

@@ -128,7 +128,7 @@ enum SelectRun {
     for position in 0..<attempts.count {
       let waiter = attempts[position]
       guard let queue = waiter.pointee.source.pointee.queue else { continue }
-      waiter.pointee.slotted.waiter.job = job
+      waiter.pointee.valueWaiter.waiter.job = job
       queue.pointee.append(waiter.waiter, epoch)
     }
   }

@@ -35,12 +35,12 @@
 
 /// The waiter of one case while a select runs, on the selecting coroutine's stack.
 ///
-/// `slotted` is the first field, so that a pointer to its waiter leads to the whole. Eight of these, and eight cases,
+/// `valueWaiter` is the first field, so that a pointer to its waiter leads to the whole. Eight of these, and eight cases,
 /// each fit into the 1024 bytes that Swift takes from the stack.
 @usableFromInline
 struct SelectWaiter {
   /// The waiter with the address of its value: `words`, or the address that `prepare` stores.
-  @usableFromInline var slotted: ValueWaiter
+  @usableFromInline var valueWaiter: ValueWaiter
   @usableFromInline let kind: SelectSource.Kind
   /// The case that is attempted at this position.
   @usableFromInline var attempted: UInt8 = 0
@@ -60,7 +60,7 @@ struct SelectWaiter {
     // `words` is the last field.
     let slot =
       UnsafeMutableRawPointer(address) + (MemoryLayout<SelectWaiter>.size - MemoryLayout<SelectWords>.size)
-    slotted = ValueWaiter(Waiter(reason: WakeReason.firstCase &+ UInt8(truncatingIfNeeded: index)), slot: slot)
+    valueWaiter = ValueWaiter(Waiter(reason: WakeReason.firstCase &+ UInt8(truncatingIfNeeded: index)), slot: slot)
   }
 }
 

@@ -48,7 +48,7 @@ struct CanaryTests {
   @Test func `a struct's first field lies at its beginning, and a last field without padding at its end`() {
     #expect(MemoryLayout<ValueWaiter>.offset(of: \.waiter) == 0)
     #expect(MemoryLayout<OneShot>.offset(of: \.waiter) == 0)
-    #expect(MemoryLayout<SelectWaiter>.offset(of: \.slotted) == 0)
+    #expect(MemoryLayout<SelectWaiter>.offset(of: \.valueWaiter) == 0)
     #expect(MemoryLayout<SelectSource>.offset(of: \.target) == 0)
     #expect(MemoryLayout<SelectCase<String>>.offset(of: \.source) == 0)
     let words = MemoryLayout<SelectWaiter>.size - MemoryLayout<SelectWords>.size
