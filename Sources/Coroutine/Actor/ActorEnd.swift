@@ -170,11 +170,11 @@ extension Channel {
   /// Returns false if the channel is closed.
   @discardableResult
   func insist(_ element: Element) -> Bool {
-    var slot: Element? = element
-    return withUnsafeMutablePointer(to: &slot) { slot in
+    var storage: Element? = element
+    return withUnsafeMutablePointer(to: &storage) { storage in
       var woken: UnsafeMutablePointer<Waiter>?
       lockWithRoom(for: 1)
-      let isAccepted = state.insist(slot, &woken)
+      let isAccepted = state.insist(storage, &woken)
       lock.unlock()
       woken?.wake()
       return isAccepted
@@ -186,14 +186,14 @@ extension ChannelState {
   /// Adds a value whatever the limit is.
   ///
   /// Requires room in the memory of the ring.
-  mutating func insist(_ slot: UnsafeMutablePointer<Element?>, _ woken: inout UnsafeMutablePointer<Waiter>?) -> Bool {
+  mutating func insist(_ storage: UnsafeMutablePointer<Element?>, _ woken: inout UnsafeMutablePointer<Waiter>?) -> Bool {
     if isClosed { return false }
     if receivers.first != nil, let waiter = receivers.claimFirst() {
-      waiter.slot(of: Element.self).initialize(to: slot.take())
+      waiter.storage(of: Element.self).initialize(to: storage.take())
       woken = waiter
       return true
     }
-    ring.append(slot.take().unsafelyUnwrapped)
+    ring.append(storage.take().unsafelyUnwrapped)
     return true
   }
 }

@@ -24,25 +24,25 @@ extension Channel: AsyncSequence {
 /// One receive by async code, once: the Task waits in the channel's queue, where a coroutine has its waiter.
 @usableFromInline
 final class AsyncReceiver<Element: Sendable>: TaskWait, @unchecked Sendable {
-  // Sound because `channel` never changes, and the slot has the owner described at the head of ValueWaiter.swift.
+  // Sound because `channel` never changes, and the storage has the owner described at the head of ValueWaiter.swift.
   private let channel: Channel<Element>
-  @usableFromInline let slot: UnsafeMutablePointer<Element?>
+  @usableFromInline let storage: UnsafeMutablePointer<Element?>
 
   init(_ channel: Channel<Element>) {
     self.channel = channel
-    slot = .allocate(capacity: 1)
-    slot.initialize(to: nil)
+    storage = .allocate(capacity: 1)
+    storage.initialize(to: nil)
     super.init()
   }
 
   deinit {
-    slot.deinitialize(count: 1)
-    slot.deallocate()
+    storage.deinitialize(count: 1)
+    storage.deallocate()
   }
 
   func receive() async throws -> Element? {
     await wait()
-    if let value = slot.take() { return value }
+    if let value = storage.take() { return value }
     // A receive that was claimed before the cancellation has ended by a close.
     if isCancelled, !isClaimed { throw CancellationError() }
     try channel.throwCause()
@@ -52,7 +52,7 @@ final class AsyncReceiver<Element: Sendable>: TaskWait, @unchecked Sendable {
   override func link() -> Bool {
     var woken: UnsafeMutablePointer<Waiter>?
     channel.lock.lock()
-    let isOver = isCancelled || channel.state.take(slot, &woken) || channel.state.tellsEnd()
+    let isOver = isCancelled || channel.state.take(storage, &woken) || channel.state.tellsEnd()
     if !isOver {
       _ = Unmanaged.passRetained(self as WaitCallback)
       channel.state.receivers.append(waiter)

@@ -44,14 +44,14 @@ extension Channel {
 
   /// Drops the values of the senders among the waiters that a close has claimed, and wakes all.
   ///
-  /// Until then they stay linked, and this thread owns the senders' slots. So a sender that sees its send fail finds
+  /// Until then they stay linked, and this thread owns the senders' storage. So a sender that sees its send fail finds
   /// that the hook has received the value.
   private func wake(_ claimed: WaitQueue) {
     var woken = claimed
     var waiter = woken.first
     while let current = waiter {
       waiter = current.pointee.next
-      if current.pointee.job != nil, current.valueWaiter.pointee.isClosed { drop(current.slot(of: Element.self)) }
+      if current.pointee.job != nil, current.valueWaiter.pointee.isClosed { drop(current.storage(of: Element.self)) }
     }
     while let waiter = woken.popFirst() { waiter.wake() }
   }

@@ -24,18 +24,18 @@ extension Channel {
   /// Requires a job that has checked its cancellation; throws the cancellation error only.
   @inlinable @inline(__always)
   func next(_ carrier: UnsafeMutablePointer<Carrier>, _ job: JobRef) throws -> Element? {
-    var slot: Element?
-    try withUnsafeMutablePointer(to: &slot) { slot in
+    var storage: Element?
+    try withUnsafeMutablePointer(to: &storage) { storage in
       var woken: UnsafeMutablePointer<Waiter>?
       lock.lock()
-      if state.take(slot, &woken) {
+      if state.take(storage, &woken) {
         lock.unlock()
         if let woken { woken.wake() }
         return
       }
       if state.tellsEnd() { return lock.unlock() }
-      var waiting = ValueWaiter(Waiter(job: job), slot: UnsafeMutableRawPointer(slot))
-      // Delivered, or closed; after a close the slot is still empty.
+      var waiting = ValueWaiter(Waiter(job: job), storage: UnsafeMutableRawPointer(storage))
+      // Delivered, or closed; after a close the storage is still empty.
       try withUnsafeMutablePointer(to: &waiting) { waiting in
         _ = try WaitQueue.park(carrier, job, .receive, for: self) { epoch in
           state.receivers.append(waiting.waiter, epoch)
@@ -47,7 +47,7 @@ extension Channel {
         }
       }
     }
-    return slot
+    return storage
   }
 
   /// Receives a value if one is buffered or held by a waiting sender.
@@ -56,17 +56,17 @@ extension Channel {
   @inlinable
   public func tryReceive() -> TryReceive<Element> {
     Host.touches(address)
-    var slot: Element?
-    let isClosed = withUnsafeMutablePointer(to: &slot) { slot in
+    var storage: Element?
+    let isClosed = withUnsafeMutablePointer(to: &storage) { storage in
       var woken: UnsafeMutablePointer<Waiter>?
       lock.lock()
-      let found = state.take(slot, &woken)
+      let found = state.take(storage, &woken)
       let isClosed = !found && state.tellsEnd()
       lock.unlock()
       if let woken { woken.wake() }
       return isClosed
     }
-    if let value = slot { return .received(value) }
+    if let value = storage { return .received(value) }
     return isClosed ? .closed : .empty
   }
 
@@ -148,12 +148,12 @@ extension Channel {
   /// Takes up to `most` available values, under the lock, into an array that has memory for them.
   @inlinable
   func take(_ most: Int, _ values: inout [Element], _ woken: inout WaitQueue) {
-    var slot: Element?
-    withUnsafeMutablePointer(to: &slot) { slot in
+    var storage: Element?
+    withUnsafeMutablePointer(to: &storage) { storage in
       var left = most
       var waiter: UnsafeMutablePointer<Waiter>?
-      while left > 0, state.take(slot, &waiter) {
-        values.append(slot.take().unsafelyUnwrapped)
+      while left > 0, state.take(storage, &waiter) {
+        values.append(storage.take().unsafelyUnwrapped)
         left &-= 1
         if let waker = waiter { woken.append(waker) }
         waiter = nil

@@ -14,7 +14,7 @@ extension Channel {
       queue: receivers.unsafelyUnwrapped,
       taking: body
     )
-    SelectSlot<Element>.storeNothing(in: &single.source)
+    SelectStorage<Element>.storeNothing(in: &single.source)
     return single
   }
 
@@ -32,7 +32,7 @@ extension Channel {
       queue: senders.unsafelyUnwrapped,
       body
     )
-    SelectSlot<Element>.store(element, in: &single.source)
+    SelectStorage<Element>.store(element, in: &single.source)
     return single
   }
 
@@ -48,21 +48,21 @@ enum ChannelReceive<Element: Sendable>: SelectOperation {
   @inlinable
   static func attempt(_ channel: Channel<Element>, _ waiter: SelectWaiterRef) -> SelectAnswer {
     var woken: UnsafeMutablePointer<Waiter>?
-    if channel.state.take(waiter.slot(of: Element.self), &woken) { return .yes(waking: woken) }
+    if channel.state.take(waiter.storage(of: Element.self), &woken) { return .yes(waking: woken) }
     return channel.state.tellsEnd() ? .yes : .no
   }
 
   @inlinable
   static func finish(_ channel: Channel<Element>, _ waiter: SelectWaiterRef) throws -> Element? {
-    if let value = waiter.slot(of: Element.self).take() { return value }
+    if let value = waiter.storage(of: Element.self).take() { return value }
     try channel.throwCause()
     return nil
   }
 
   @inlinable
-  static func prepare(_ channel: Channel<Element>, _ waiter: SelectWaiterRef) { SelectSlot<Element>.prepare(waiter) }
+  static func prepare(_ channel: Channel<Element>, _ waiter: SelectWaiterRef) { SelectStorage<Element>.prepare(waiter) }
   @inlinable
-  static func dispose(_ channel: Channel<Element>, _ waiter: SelectWaiterRef) { SelectSlot<Element>.dispose(waiter) }
+  static func dispose(_ channel: Channel<Element>, _ waiter: SelectWaiterRef) { SelectStorage<Element>.dispose(waiter) }
 }
 
 /// The select operation that sends.
@@ -71,7 +71,7 @@ enum ChannelSend<Element: Sendable>: SelectOperation {
   @inlinable
   static func attempt(_ channel: Channel<Element>, _ waiter: SelectWaiterRef) -> SelectAnswer {
     var woken: UnsafeMutablePointer<Waiter>?
-    switch channel.state.offer(waiter.slot(of: Element.self), &woken) {
+    switch channel.state.offer(waiter.storage(of: Element.self), &woken) {
     case .accepted: return .yes(waking: woken)
     // A `dropNewest` channel accepts the value and drops it.
     case .full: return channel.state.overflow == .waits ? .no : .yes
@@ -88,37 +88,37 @@ enum ChannelSend<Element: Sendable>: SelectOperation {
     channel.lock.unlock()
   }
 
-  /// A value still in the slot was dropped; a close that ended the wait has already taken it out.
+  /// A value still in the storage was dropped; a close that ended the wait has already taken it out.
   @inlinable
   static func finish(_ channel: Channel<Element>, _ waiter: SelectWaiterRef) throws {
-    channel.drop(waiter.slot(of: Element.self))
+    channel.drop(waiter.storage(of: Element.self))
     if waiter.pointee.valueWaiter.isClosed { throw ChannelClosed(cause: channel.cause) }
   }
 
   @inlinable
-  static func prepare(_ channel: Channel<Element>, _ waiter: SelectWaiterRef) { SelectSlot<Element>.prepare(waiter) }
+  static func prepare(_ channel: Channel<Element>, _ waiter: SelectWaiterRef) { SelectStorage<Element>.prepare(waiter) }
   @inlinable
-  static func dispose(_ channel: Channel<Element>, _ waiter: SelectWaiterRef) { SelectSlot<Element>.dispose(waiter) }
+  static func dispose(_ channel: Channel<Element>, _ waiter: SelectWaiterRef) { SelectStorage<Element>.dispose(waiter) }
 }
 
 extension SelectWaiterRef {
   /// The address of the value that a channel case sends or receives.
   @inlinable @inline(__always)
-  func slot<Element: Sendable>(of type: Element.Type) -> UnsafeMutablePointer<Element?> {
-    pointee.valueWaiter.slot.assumingMemoryBound(to: Element?.self)
+  func storage<Element: Sendable>(of type: Element.Type) -> UnsafeMutablePointer<Element?> {
+    pointee.valueWaiter.storage.assumingMemoryBound(to: Element?.self)
   }
 }
 
 /// The storage of a select case's value: the words of its waiter, or memory of its own.
 ///
-/// The slot of a receive is in the waiter if an `Element?` fits into its words, whatever the element type; a larger
-/// slot is allocated, once per receiving case per select. The value of a send is in the waiter if it fits and is
+/// The storage of a receive is in the waiter if an `Element?` fits into its words, whatever the element type; a larger
+/// storage is allocated, once per receiving case per select. The value of a send is in the waiter if it fits and is
 /// trivial (plain bits).
 ///
 /// A case can be copied and used twice, its waiter cannot. So a case stores bits only if they are trivial (an empty
-/// slot is, for every type), and an object otherwise; the waiter gets a copy to move from.
+/// storage is, for every type), and an object otherwise; the waiter gets a copy to move from.
 @usableFromInline
-enum SelectSlot<Element: Sendable> {
+enum SelectStorage<Element: Sendable> {
   @inlinable static var fits: Bool {
     @inline(__always) get {
       MemoryLayout<Element?>.size <= MemoryLayout<SelectWords>.size
@@ -126,7 +126,7 @@ enum SelectSlot<Element: Sendable> {
     }
   }
 
-  /// Stores an empty slot, for a receive.
+  /// Stores an empty storage, for a receive.
   @inlinable @inline(__always)
   static func storeNothing(in source: inout SelectSource) {
     guard fits else {
@@ -138,7 +138,7 @@ enum SelectSlot<Element: Sendable> {
     }
   }
 
-  /// Stores a slot with a value, for a send.
+  /// Stores a storage with a value, for a send.
   @inlinable @inline(__always)
   static func store(_ element: Element, in source: inout SelectSource) {
     if fits, _isPOD(Element.self) {
@@ -154,7 +154,7 @@ enum SelectSlot<Element: Sendable> {
   @inlinable
   static func prepare(_ waiter: SelectWaiterRef) {
     if !fits {
-      waiter.pointee.valueWaiter.slot = UnsafeMutableRawPointer(UnsafeMutablePointer<Element?>.allocate(capacity: 1))
+      waiter.pointee.valueWaiter.storage = UnsafeMutableRawPointer(UnsafeMutablePointer<Element?>.allocate(capacity: 1))
     }
     var value: Element?
     if let object = waiter.pointee.source.pointee.object {
@@ -162,14 +162,14 @@ enum SelectSlot<Element: Sendable> {
         Element.self is AnyObject.Type
         ? unsafeBitCast(object, to: Element.self) : unsafeDowncast(object, to: SelectBox<Element>.self).value
     }
-    waiter.slot(of: Element.self).initialize(to: value)
+    waiter.storage(of: Element.self).initialize(to: value)
   }
 
   @inlinable
   static func dispose(_ waiter: SelectWaiterRef) {
-    let slot = waiter.slot(of: Element.self)
-    slot.deinitialize(count: 1)
-    if !fits { slot.deallocate() }
+    let storage = waiter.storage(of: Element.self)
+    storage.deinitialize(count: 1)
+    if !fits { storage.deallocate() }
   }
 }
 

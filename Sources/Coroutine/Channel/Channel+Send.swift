@@ -12,21 +12,21 @@ extension Channel {
   @inlinable
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func send(_ element: consuming Element) throws {
-    var slot: Element? = element
-    try withUnsafeMutablePointer(to: &slot) { slot in
-      let (carrier, job) = try enter(offering: slot)
+    var storage: Element? = element
+    try withUnsafeMutablePointer(to: &storage) { storage in
+      let (carrier, job) = try enter(offering: storage)
       var woken: UnsafeMutablePointer<Waiter>?
       lock.lock()
-      let offer = offer(slot, &woken)
+      let offer = offer(storage, &woken)
       if offer == .accepted {
         lock.unlock()
         if let woken { woken.wake() }
-        if slot.pointee != nil { drop(slot) }
+        if storage.pointee != nil { drop(storage) }
         return
       }
-      if offer == .full, state.overflow == .waits { return try waitToSend(slot, carrier, job) }
+      if offer == .full, state.overflow == .waits { return try waitToSend(storage, carrier, job) }
       lock.unlock()
-      drop(slot)
+      drop(storage)
       if offer == .closed { throw ChannelClosed(cause: cause) }
     }
   }
@@ -35,12 +35,12 @@ extension Channel {
   ///
   /// If there is no job, or if it is cancelled, the value goes to `onUndelivered`.
   @inlinable @inline(__always)
-  func enter(offering slot: UnsafeMutablePointer<Element?>) throws -> (UnsafeMutablePointer<Carrier>, JobRef) {
+  func enter(offering storage: UnsafeMutablePointer<Element?>) throws -> (UnsafeMutablePointer<Carrier>, JobRef) {
     do {
       let (carrier, job) = try Carrier.beginWaiting(for: address)
       return (carrier, job)
     } catch {
-      drop(slot)
+      drop(storage)
       throw error
     }
   }
@@ -50,11 +50,11 @@ extension Channel {
   /// Called under the lock, which it leaves.
   @inlinable @inline(__always)
   func waitToSend(
-    _ slot: UnsafeMutablePointer<Element?>,
+    _ storage: UnsafeMutablePointer<Element?>,
     _ carrier: UnsafeMutablePointer<Carrier>,
     _ job: JobRef
   ) throws {
-    var waiting = ValueWaiter(Waiter(job: job), slot: UnsafeMutableRawPointer(slot))
+    var waiting = ValueWaiter(Waiter(job: job), storage: UnsafeMutableRawPointer(storage))
     try withUnsafeMutablePointer(to: &waiting) { waiting in
       try WaitQueue.park(carrier, job, .send, for: self) { epoch in
         state.senders.append(waiting.waiter, epoch)
@@ -64,7 +64,7 @@ extension Channel {
         state.senders.remove(waiting.waiter)
         lock.unlock()
         // The cancellation claimed the wait, so no receiver has touched the value.
-        drop(slot)
+        drop(storage)
       }
       // The thread that closed the channel has passed the value to the hook.
       if waiting.pointee.isClosed { throw ChannelClosed(cause: cause) }
@@ -78,15 +78,15 @@ extension Channel {
   @inlinable
   public func trySend(_ element: consuming Element) -> TrySend {
     Host.touches(address)
-    var slot: Element? = element
-    return withUnsafeMutablePointer(to: &slot) { slot in
+    var storage: Element? = element
+    return withUnsafeMutablePointer(to: &storage) { storage in
       var woken: UnsafeMutablePointer<Waiter>?
       lock.lock()
-      let offer = offer(slot, &woken)
+      let offer = offer(storage, &woken)
       lock.unlock()
       guard offer == .accepted else { return offer == .full ? .full : .closed }
       if let woken { woken.wake() }
-      if slot.pointee != nil { drop(slot) }
+      if storage.pointee != nil { drop(storage) }
       return .sent
     }
   }
@@ -96,25 +96,25 @@ extension Channel {
   /// Called under the lock, which it leaves and takes again to make room.
   @inlinable @inline(__always)
   func offer(
-    _ slot: UnsafeMutablePointer<Element?>,
+    _ storage: UnsafeMutablePointer<Element?>,
     _ woken: inout UnsafeMutablePointer<Waiter>?
   ) -> ChannelState<Element>.Offer {
-    let offer = state.offer(slot, &woken)
+    let offer = state.offer(storage, &woken)
     if offer != .noRoom { return offer }
     let second: ChannelState<Element>.Offer
-    (second, woken) = offerWithRoom(slot)
+    (second, woken) = offerWithRoom(storage)
     return second
   }
 
   /// Returns the waiter that was claimed, and takes no pointer to it: else every send would keep it in memory.
   @inlinable @inline(never)
   func offerWithRoom(
-    _ slot: UnsafeMutablePointer<Element?>
+    _ storage: UnsafeMutablePointer<Element?>
   ) -> (ChannelState<Element>.Offer, UnsafeMutablePointer<Waiter>?) {
     lock.unlock()
     lockWithRoom(for: 1)
     var woken: UnsafeMutablePointer<Waiter>?
-    let offer = state.offer(slot, &woken)
+    let offer = state.offer(storage, &woken)
     return (offer, woken)
   }
 }

@@ -1,21 +1,21 @@
 extension UnsafeMutablePointer<Waiter> {
   /// The address of the value that a channel's waiter sends or receives, for every kind of waiter.
   @inlinable @inline(__always)
-  func slot<Element: Sendable>(of type: Element.Type) -> UnsafeMutablePointer<Element?> {
+  func storage<Element: Sendable>(of type: Element.Type) -> UnsafeMutablePointer<Element?> {
     if pointee.job == nil { return callbackSlot(of: type) }
-    return valueWaiter.pointee.slot.assumingMemoryBound(to: Element?.self)
+    return valueWaiter.pointee.storage.assumingMemoryBound(to: Element?.self)
   }
 
   @inlinable @inline(never)
   func callbackSlot<Element: Sendable>(of type: Element.Type) -> UnsafeMutablePointer<Element?> {
     pointee.callback._withUnsafeGuaranteedRef {
-      unsafeDowncast($0, to: AsyncReceiver<Element>.self).slot
+      unsafeDowncast($0, to: AsyncReceiver<Element>.self).storage
     }
   }
 }
 
 extension UnsafeMutablePointer {
-  /// Moves the value out of a slot and leaves it empty.
+  /// Moves the value out of a storage and leaves it empty.
   @inlinable @inline(__always)
   func take<Value>() -> Value? where Pointee == Value? { pointee.take() }
 }

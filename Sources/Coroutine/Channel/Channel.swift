@@ -127,8 +127,8 @@ public final class Channel<Element: Sendable>: @unchecked Sendable {
 
   /// Passes a value that will not be received to `onUndelivered`.
   @inlinable @inline(never)
-  func drop(_ slot: UnsafeMutablePointer<Element?>) {
-    guard let value = slot.take() else { return }
+  func drop(_ storage: UnsafeMutablePointer<Element?>) {
+    guard let value = storage.take() else { return }
     onUndelivered?(value)
   }
 

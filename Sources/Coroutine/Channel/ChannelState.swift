@@ -14,7 +14,7 @@
 ///     (`insist`), whatever its mailbox holds.
 ///  3. After the close, there are no waiters and nothing is added.
 ///  4. A value changes owner together with the claim of its receiver's or sender's wait. A thread that fails to claim
-///     the wait has not touched the value. Hence every accepted value is in exactly one place: the ring, a slot, or its
+///     the wait has not touched the value. Hence every accepted value is in exactly one place: the ring, a storage, or its
 ///     receiver.
 ///  5. After a receiver was told the end, the ring stays empty: no receiver gets a value after another got nil.
 ///  6. No transition allocates, because all run under a spin lock. An offer that finds the memory of the ring full
@@ -29,7 +29,7 @@ struct ChannelState<Element: Sendable>: ~Copyable {
   @usableFromInline enum Overflow: UInt8, Sendable { case waits, dropsOldest, dropsNewest }
   /// The result of an offer.
   @usableFromInline enum Offer: UInt8, Sendable {
-    /// The value was received or buffered. If the slot is not empty, it now holds the value that was dropped.
+    /// The value was received or buffered. If the storage is not empty, it now holds the value that was dropped.
     case accepted
     case full
     case closed
@@ -61,33 +61,33 @@ struct ChannelState<Element: Sendable>: ~Copyable {
 
   /// Offers a value for sending.
   ///
-  /// An accepted value is moved out of the slot; a dropped value is left in the slot. `woken` becomes the receiver of
+  /// An accepted value is moved out of the storage; a dropped value is left in the storage. `woken` becomes the receiver of
   /// the value.
   @inlinable @inline(__always)
   mutating func offer(
-    _ slot: UnsafeMutablePointer<Element?>,
+    _ storage: UnsafeMutablePointer<Element?>,
     _ woken: inout UnsafeMutablePointer<Waiter>?
   ) -> Offer {
     if receivers.first != nil, let waiter = receivers.claimFirst() {
-      waiter.slot(of: Element.self).initialize(to: slot.take())
+      waiter.storage(of: Element.self).initialize(to: storage.take())
       woken = waiter
       return .accepted
     }
     if ring.count < limit, !isClosed {
       if ring.isFull { return .noRoom }
-      ring.append(slot.take().unsafelyUnwrapped)
+      ring.append(storage.take().unsafelyUnwrapped)
       return .accepted
     }
-    return overflow == .waits || isClosed ? (isClosed ? .closed : .full) : displace(slot)
+    return overflow == .waits || isClosed ? (isClosed ? .closed : .full) : displace(storage)
   }
 
   /// Sends to a full dropping channel.
   @inlinable @inline(never)
-  mutating func displace(_ slot: UnsafeMutablePointer<Element?>) -> Offer {
+  mutating func displace(_ storage: UnsafeMutablePointer<Element?>) -> Offer {
     guard overflow == .dropsOldest else { return .full }
     let oldest = ring.removeFirst()
-    ring.append(slot.take().unsafelyUnwrapped)
-    slot.initialize(to: oldest)
+    ring.append(storage.take().unsafelyUnwrapped)
+    storage.initialize(to: oldest)
     return .accepted
   }
 
@@ -96,16 +96,16 @@ struct ChannelState<Element: Sendable>: ~Copyable {
   /// `woken` becomes the sender whose wait has ended.
   @inlinable @inline(__always)
   mutating func take(
-    _ slot: UnsafeMutablePointer<Element?>,
+    _ storage: UnsafeMutablePointer<Element?>,
     _ woken: inout UnsafeMutablePointer<Waiter>?
   ) -> Bool {
     if ring.count > 0 {
-      slot.initialize(to: ring.removeFirst())
+      storage.initialize(to: ring.removeFirst())
       if senders.first != nil { woken = refill() }
       return true
     }
     if senders.first != nil, let waiter = senders.claimFirst() {
-      slot.initialize(to: waiter.slot(of: Element.self).take())
+      storage.initialize(to: waiter.storage(of: Element.self).take())
       woken = waiter
       return true
     }
@@ -116,7 +116,7 @@ struct ChannelState<Element: Sendable>: ~Copyable {
   @inlinable @inline(__always)
   mutating func refill() -> UnsafeMutablePointer<Waiter>? {
     guard ring.count < limit, let waiter = senders.claimFirst() else { return nil }
-    ring.append(waiter.slot(of: Element.self).take().unsafelyUnwrapped)
+    ring.append(waiter.storage(of: Element.self).take().unsafelyUnwrapped)
     return waiter
   }
 
@@ -162,7 +162,7 @@ struct ChannelState<Element: Sendable>: ~Copyable {
     if isCancelled || endWasTold { return values.indices }
     var index = 0
     while index < values.count, let waiter = receivers.claimFirst() {
-      waiter.slot(of: Element.self).initialize(to: values[index])
+      waiter.storage(of: Element.self).initialize(to: values[index])
       woken.append(waiter)
       index += 1
     }

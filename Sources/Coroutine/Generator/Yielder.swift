@@ -54,13 +54,13 @@ public struct Yielder<Element, Input> {
     var message: UnsafeMutableRawPointer?
     let record = withUnsafeMutablePointer(to: &message) { checkedRecord(at: UnsafeRawPointer($0)) }
     LockCheck.mayYield()
-    withUnsafeTemporaryAllocation(of: Element.self, capacity: 1) { slot in
-      let slot = slot.baseAddress.unsafelyUnwrapped
-      slot.initialize(to: element.take().unsafelyUnwrapped)
-      let status = cco_suspend(context, slot, &message)
+    withUnsafeTemporaryAllocation(of: Element.self, capacity: 1) { storage in
+      let storage = storage.baseAddress.unsafelyUnwrapped
+      storage.initialize(to: element.take().unsafelyUnwrapped)
+      let status = cco_suspend(context, storage, &message)
       if status != CCO_OK { GeneratorRecord.refuse(status) }
       // If it was not refused, the consumer has moved the element out.
-      if UInt(bitPattern: message) == GeneratorMessage.refuse { slot.deinitialize(count: 1) }
+      if UInt(bitPattern: message) == GeneratorMessage.refuse { storage.deinitialize(count: 1) }
     }
     guard let message else { return nil }
     if UInt(bitPattern: message) <= GeneratorMessage.refuse {

@@ -21,7 +21,7 @@ extension UnsafeMutablePointer where Pointee == Permits {
     }
     var wanted = count
     try withUnsafeMutablePointer(to: &wanted) { wanted in
-      var waiting = ValueWaiter(Waiter(job: job), slot: wanted)
+      var waiting = ValueWaiter(Waiter(job: job), storage: wanted)
       try withUnsafeMutablePointer(to: &waiting) { waiting in
         _ = try WaitQueue.park(carrier, job, kind, for: source) { epoch in
           pointee.waiters.append(waiting.waiter, epoch)
@@ -63,7 +63,7 @@ extension UnsafeMutablePointer where Pointee == Permits {
     var available = word >> 1 &+ count
     var woken = JobQueue()
     while let waiter = pointee.waiters.first {
-      let wanted = waiter.valueWaiter.pointee.slot.load(as: UInt.self)
+      let wanted = waiter.valueWaiter.pointee.storage.load(as: UInt.self)
       // The first waiter waits until there are enough, even if a later one wants less: otherwise it might wait for
       // ever.
       guard wanted <= available else { break }

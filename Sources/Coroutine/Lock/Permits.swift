@@ -18,7 +18,7 @@ public import Synchronization
 //  3. While the lock is free, the first waiter, if its wait can still be claimed, wants more than is available: a
 //     thread that adds permits, or unlinks a waiter, grants what can be had before it leaves the lock. A select unlinks
 //     its own waiters, and grants right afterwards (Lock+Select.swift).
-//  4. All waiters are ValueWaiters; the slot is a UInt, the number of permits wanted.
+//  4. All waiters are ValueWaiters; the storage is a UInt, the number of permits wanted.
 //  5. 0 <= available <= total. If no permit is given that was not taken, available + held = total; a semaphore for
 //     signalling starts with fewer than total. A give that would exceed total is refused, so no count overflows.
 //

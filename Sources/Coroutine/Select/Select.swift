@@ -58,9 +58,9 @@ struct SelectWaiter {
     kind = source.pointee.kind
     words = source.pointee.words
     // `words` is the last field.
-    let slot =
+    let storage =
       UnsafeMutableRawPointer(address) + (MemoryLayout<SelectWaiter>.size - MemoryLayout<SelectWords>.size)
-    valueWaiter = ValueWaiter(Waiter(reason: WakeReason.firstCase &+ UInt8(truncatingIfNeeded: index)), slot: slot)
+    valueWaiter = ValueWaiter(Waiter(reason: WakeReason.firstCase &+ UInt8(truncatingIfNeeded: index)), storage: storage)
   }
 }
 

@@ -5,19 +5,19 @@
 /// The waiter comes first, so that a pointer to it is a pointer to the whole. Both are on the waiting stack. Access:
 ///
 ///   waiter, isClosed   under the source's lock, or by the thread that has claimed the wait and not yet woken the job
-///   slot               by its own job until the waiter is linked and after the job is woken; in between by the thread
+///   storage               by its own job until the waiter is linked and after the job is woken; in between by the thread
 ///                      that has claimed the wait, and for reading by the holder of the lock
 @usableFromInline
 struct ValueWaiter {
   @usableFromInline var waiter: Waiter
-  @usableFromInline var slot: UnsafeMutableRawPointer
+  @usableFromInline var storage: UnsafeMutableRawPointer
   /// Whether a close has ended the wait, and not a value.
   @usableFromInline var isClosed = false
 
   @inlinable @inline(__always)
-  init(_ waiter: Waiter, slot: UnsafeMutableRawPointer) {
+  init(_ waiter: Waiter, storage: UnsafeMutableRawPointer) {
     self.waiter = waiter
-    self.slot = slot
+    self.storage = storage
   }
 }
 
@@ -30,7 +30,7 @@ extension UnsafeMutablePointer<ValueWaiter> {
 }
 
 extension UnsafeMutablePointer<Waiter> {
-  /// The ValueWaiter of a waiter that a job has queued in a source whose waiters all have slots.
+  /// The ValueWaiter of a waiter that a job has queued in a source whose waiters all have storage.
   @inlinable
   var valueWaiter: UnsafeMutablePointer<ValueWaiter> {
     @inline(__always) get { UnsafeMutableRawPointer(self).assumingMemoryBound(to: ValueWaiter.self) }
