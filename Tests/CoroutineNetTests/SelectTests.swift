@@ -57,17 +57,17 @@ struct SelectTests {
         let (one, other) = try Connection.pair()
         // Watched, and known to have nothing.
         #expect(try choose(other) == "timeout")
-        #expect(try look(other) != "readable")
+        #expect(try poll(other) != "readable")
         // A reader that waits is woken by it as well.
         let reader = co_launch { try other.read(upTo: 1) }
         try other.untilAwaited(.reading)
         try one.write([1, 2])
-        #expect(try look(other) == "readable")
+        #expect(try poll(other) == "readable")
         #expect(try reader.join() == [1])
         #expect(try other.read(upTo: 1) == [2])
         #expect(try choose(other) == "timeout")
         try one.write([3])
-        #expect(try look(other) == "readable")
+        #expect(try poll(other) == "readable")
         #expect(try other.read(upTo: 1) == [3])
       }
     }

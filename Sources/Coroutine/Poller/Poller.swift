@@ -22,7 +22,7 @@ import Synchronization
 //   in the kernel --take--> taken by one thread --deliver--> recorded in its word, and the waiters are woken
 //
 // Who takes events. The owner, and it alone may block for them, in `take`. A worker takes them when it has nothing else
-// to do, and while it is busy, without waiting, once in a time slice (`look`). The watchdog takes events, without
+// to do, and while it is busy, without waiting, once in a time slice (`poll`). The watchdog takes events, without
 // waiting, for a worker whose current job computes or blocks (`takeForOwner`).
 //
 // Every event is delivered once. The kernel gives an event to one caller of epoll_wait. The owner keeps taken events in
@@ -55,7 +55,7 @@ final class Poller: @unchecked Sendable {
   @exclusivity(unchecked) private var lastTake: UInt64 = 0
 
   private static var most: Int { 128 }
-  /// The time between two looks of a busy worker, in ns, however short its drains are.
+  /// The time between two polls of a busy worker, in ns, however short its drains are.
   private static var interval: UInt64 { Carrier.pollInterval }
 
   init() throws {
@@ -126,10 +126,10 @@ final class Poller: @unchecked Sendable {
     Carrier.makeReady(batch: &woken)
   }
 
-  /// Delivers what was taken, or takes and delivers if the last look was `interval` ago.
+  /// Delivers what was taken, or takes and delivers if the last poll was `interval` ago.
   ///
   /// Called by a worker at the beginning of a drain, which has just read the clock.
-  func look(_ now: UInt64) {
+  func poll(_ now: UInt64) {
     if taken > 0 {
       deliver()
     } else if now &- lastTake >= Self.interval, watched.load(ordering: .relaxed) > 0 {

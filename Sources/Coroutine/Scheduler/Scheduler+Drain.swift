@@ -46,7 +46,7 @@ extension Scheduler {
     idleSpin.begins(carrier.pointee.now)
     carrier.pointee.switchesLeft = timeSlice.interval
     // Once in a time slice, so that the loop below has no part in it.
-    if hasPoller { lookAtDescriptors(carrier.pointee.now) }
+    if hasPoller { pollDescriptors(carrier.pointee.now) }
     while true {
       // Tested here as well, because for the call the compiler retains the scheduler: two atomics in each round.
       if inbox.hasMessages { inbox.takeAll(as: worker, handle) }

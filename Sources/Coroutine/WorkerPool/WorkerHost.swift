@@ -14,7 +14,7 @@ import Synchronization
 // events. Then the thread moves the inbox out of `idle` itself, and the drain delivers the events first of all,
 // straight to the ready queue. If another thread has moved the inbox before, it submits; then the events are delivered
 // here, as messages. A worker that is busy looks without waiting at the beginning of each drain, so once in a time
-// slice (Poller.look).
+// slice (Poller.poll).
 //
 // Timers. The drain sets the time of the next timer before it goes idle, and the thread sleeps until then at most. If
 // another thread starts an earlier timer, it sends a message (Scheduler.add). When the timer is due, the thread moves

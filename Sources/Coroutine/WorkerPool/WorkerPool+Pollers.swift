@@ -57,5 +57,5 @@ extension Scheduler {
 
   /// Takes and delivers events if it is time to; called by a drain that begins.
   @inline(never)
-  func lookAtDescriptors(_ now: UInt64) { ownPoller?._withUnsafeGuaranteedRef { $0.look(now) } }
+  func pollDescriptors(_ now: UInt64) { ownPoller?._withUnsafeGuaranteedRef { $0.poll(now) } }
 }
