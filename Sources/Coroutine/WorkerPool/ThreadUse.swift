@@ -8,11 +8,11 @@ internal import CLinux
 //   asleep      the time for which it has slept in the kernel: in a system call, or for a page of memory
 //   (the rest)  it could have run, and had no processor, or the process was stopped
 //
-// The time between two looks counts as asleep if the thread is asleep at its end, and either has used no processor
+// The time between two samples counts as asleep if the thread is asleep at its end, and either has used no processor
 // meanwhile, so that it has not been awake at all, or was asleep at its beginning as well. The second rule counts a
 // loop of short sleeps, for which it is exact but for the waits for a processor in between.
 //
-// A thread that waits for a processor is not asleep for the kernel, so it never counts. The time between two looks
+// A thread that waits for a processor is not asleep for the kernel, so it never counts. The time between two samples
 // counts as at most `most`: a process that was stopped, and the whole machine, stand still for longer, and so does the
 // watchdog.
 //
@@ -21,7 +21,7 @@ internal import CLinux
 // thread that only lacks a processor gets one now and then, and its worker then looks at its clock. So a call that
 // blocks is noticed late there, and an innocent coroutine hardly ever.
 //
-// What it costs: for a worker that the watchdog finds busy with one look at the clock, one system call to read the
+// What it costs: for a worker that the watchdog finds busy with one read of the clock, one system call to read the
 // thread's clock, and eight times in a threshold, if it used its processor only in part, three more (about 5 µs).
 
 struct ThreadUse {
@@ -29,17 +29,17 @@ struct ThreadUse {
   private(set) var processor: UInt64 = 0
   /// The time that the thread has slept since the beginning, in ns.
   private(set) var asleep: UInt64 = 0
-  /// The time of the last look.
-  private(set) var lastLook: UInt64 = 0
+  /// The time of the last sample.
+  private(set) var lastSample: UInt64 = 0
   /// The thread's clock then; negative if it could not be read.
   private var lastClock: Int64 = -1
-  /// A system call, or a `clinux_thread_state`, at the last look.
+  /// A system call, or a `clinux_thread_state`, at the last sample.
   private var call = CLINUX_THREAD_RUNS.rawValue
 
-  /// The most that the time between two looks counts, in ns: twice the longest time between two inspections.
+  /// The most that the time between two samples counts, in ns: twice the longest time between two inspections.
   private static var most: UInt64 { 50_000_000 }
-  /// The number of looks in the time after which a coroutine has stalled a worker.
-  private static var looks: UInt64 { 8 }
+  /// The number of samples in the time after which a coroutine has stalled a worker.
+  private static var samples: UInt64 { 8 }
 
   /// The time that the coroutine has kept the thread, in ns.
   var total: UInt64 { processor + asleep }
@@ -50,24 +50,24 @@ struct ThreadUse {
   ///
   /// `thread` is 0 if the thread has not begun to run.
   init(of thread: Int32, _ now: UInt64) {
-    lastLook = now
+    lastSample = now
     if thread != 0 { lastClock = clinux_thread_time(thread) }
   }
 
-  /// Whether it is time for the next look; `threshold` is the time after which a coroutine has stalled a worker.
-  func isDue(_ now: UInt64, _ threshold: UInt64) -> Bool { now > lastLook && now - lastLook >= threshold / Self.looks }
+  /// Whether it is time for the next sample; `threshold` is the time after which a coroutine has stalled a worker.
+  func isDue(_ now: UInt64, _ threshold: UInt64) -> Bool { now > lastSample && now - lastSample >= threshold / Self.samples }
 
-  /// Looks at the thread; `tasks` is the directory of the process's threads.
-  mutating func look(at thread: Int32, _ now: UInt64, in tasks: String) {
-    let time = now - lastLook
+  /// Samples the thread; `tasks` is the directory of the process's threads.
+  mutating func sample(_ thread: Int32, _ now: UInt64, in tasks: String) {
+    let time = now - lastSample
     let counted = min(time, Self.most)
     let clock = thread == 0 ? -1 : clinux_thread_time(thread)
     let used = Self.used(from: lastClock, to: clock, counted)
     let wasAsleep = isAsleep
-    (lastLook, lastClock) = (now, clock)
+    (lastSample, lastClock) = (now, clock)
     guard thread != 0 else { return }
     processor += used
-    // A thread that runs all the time is not worth a look.
+    // A thread that runs all the time is not worth the call.
     call = used > time / 8 * 7 ? CLINUX_THREAD_RUNS.rawValue : clinux_thread_call(tasks, thread)
     if call == CLINUX_THREAD_UNKNOWN.rawValue {
       if used == 0 { asleep += counted / 10 }

@@ -100,7 +100,7 @@ extension WorkerPool {
       if last.lastLook != 0, seen.lastLook == last.lastLook {
         (seen.use, seen.suspect, seen.isReported) = (last.use, last.suspect, last.isReported)
         if seen.use.isDue(now, stalls) {
-          seen.use.look(at: thread, now, in: tasks)
+          seen.use.sample(thread, now, in: tasks)
           if !seen.isReported { seen.isReported = reportStall(of: worker, seen.use, &seen.suspect) }
         }
       } else {
