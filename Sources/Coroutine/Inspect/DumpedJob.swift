@@ -15,7 +15,7 @@ struct DumpedJob {
   private let since: UInt64
   private let now: UInt64
   /// The time at which the job's scheduler last read the clock.
-  private let lastLook: UInt64
+  private let lastClockRead: UInt64
   /// The source that the wait has recorded (JobRecord.waitSource).
   private let number: UInt
   private var source: (any Inspectable)?
@@ -34,7 +34,7 @@ struct DumpedJob {
     flags = record.pointee.flags.load(ordering: .relaxed)
     let scheduler = job.currentScheduler
     worker = scheduler.label
-    lastLook = scheduler.lastLook.load(ordering: .relaxed)
+    lastClockRead = scheduler.lastClockRead.load(ordering: .relaxed)
     self.now = scheduler.clock
     guard isWaiting, let address = kind.sourceAddress(number) else { return }
     source = Inspection.source(of: record, word, at: address)
@@ -64,7 +64,7 @@ struct DumpedJob {
     case .ready: return "ready\(age(since, " for "))"
     default:
       let isForeign = flags & JobFlags.foreign != 0
-      return isForeign ? "running on its launcher's thread" : "running\(age(lastLook, " for at most "))"
+      return isForeign ? "running on its launcher's thread" : "running\(age(lastClockRead, " for at most "))"
     }
   }
 

@@ -1,6 +1,6 @@
 import Synchronization
 
-// Batches of events. One look at the descriptors of a worker may wake many coroutines, and most of them run for some
+// Batches of events. One poll of the descriptors of a worker may wake many coroutines, and most of them run for some
 // microseconds: read, answer, wait. To wake another worker for such a batch costs more than it saves: two system calls
 // for the wake-up and the sleep, two for the judgement of the steal (StealBackoff.swift), and cold caches.
 //
@@ -12,9 +12,9 @@ import Synchronization
 // When it ends the hold, it offers what is left.
 //
 // How long a ready job can wait while another worker is idle. The drain reads the clock before the last job of a batch,
-// and after `firstLook` of its jobs at most; after that, when as many have run as are expected to take an eighth of a
+// and after `firstClockRead` of its jobs at most; after that, when as many have run as are expected to take an eighth of a
 // time slice. So a job of a batch waits for about a time slice, and if the jobs get longer all at once, for those that
-// run before the next look. If one job does not end, it waits for the watchdog (2 to 4 ms), which does not respect the
+// run before the next read. If one job does not end, it waits for the watchdog (2 to 4 ms), which does not respect the
 // hold.
 //
 // No job is forgotten. `isHeld` is written by the worker, under the lock of its queue, and read by other workers under
@@ -24,7 +24,7 @@ import Synchronization
 
 extension Scheduler {
   /// The number of jobs of a batch after which the clock is read at the latest.
-  private static var firstLook: Int { 4 }
+  private static var firstClockRead: Int { 4 }
 
   /// Expects `count` ready jobs after a batch was added: plans when to read the clock, or ends the hold.
   ///
@@ -32,13 +32,13 @@ extension Scheduler {
   func expectBatch(of count: Int, _ carrier: UnsafeMutablePointer<Carrier>) {
     guard count > 1 else { return }
     if UInt64(count) &* timeSlice.mean > TimeSlice.slice { readyQueue.endHold() }
-    timeSlice.allotted = min(timeSlice.allotted, Self.firstLook, count - 1)
+    timeSlice.allotted = min(timeSlice.allotted, Self.firstClockRead, count - 1)
     carrier.pointee.switchesLeft = min(carrier.pointee.switchesLeft, timeSlice.allotted)
   }
 }
 
 extension Carrier {
-  /// Makes the jobs ready that the events of one look have woken, and whose waits the caller has claimed.
+  /// Makes the jobs ready that the events of one poll have woken, and whose waits the caller has claimed.
   ///
   /// Jobs that other workers have stolen come back.
   static func makeReady(batch: inout JobQueue) {

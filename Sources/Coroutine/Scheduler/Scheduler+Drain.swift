@@ -42,7 +42,7 @@ extension Scheduler {
   /// now.
   private func run(_ carrier: UnsafeMutablePointer<Carrier>) -> Bool {
     timeSlice.begin(carrier.pointee.now)
-    lastLook.store(carrier.pointee.now, ordering: .relaxed)
+    lastClockRead.store(carrier.pointee.now, ordering: .relaxed)
     idleSpin.begins(carrier.pointee.now)
     carrier.pointee.switchesLeft = timeSlice.interval
     // Once in a time slice, so that the loop below has no part in it.
@@ -54,8 +54,8 @@ extension Scheduler {
         // Handlers that always add handlers must not keep the queue, and slow handlers must not delay ready jobs.
         carrier.pointee.switchesLeft -= runWork(atMost: carrier.pointee.switchesLeft)
         if carrier.pointee.switchesLeft <= 0 {
-          look(carrier)
-          guard timeSlice.look(carrier.pointee.now) else { return endTimeSlice() }
+          readClock(carrier)
+          guard timeSlice.check(carrier.pointee.now) else { return endTimeSlice() }
           carrier.pointee.switchesLeft = timeSlice.interval
         }
       }
@@ -73,8 +73,8 @@ extension Scheduler {
       carrier.pointee.switchesLeft -= 1
       resume(job, carrier)
       if carrier.pointee.switchesLeft <= 0 {
-        look(carrier)
-        guard timeSlice.look(carrier.pointee.now) else { return endTimeSlice() }
+        readClock(carrier)
+        guard timeSlice.check(carrier.pointee.now) else { return endTimeSlice() }
         carrier.pointee.switchesLeft = timeSlice.interval
       }
     }
@@ -87,9 +87,9 @@ extension Scheduler {
   }
 
   /// Reads the clock.
-  private func look(_ carrier: UnsafeMutablePointer<Carrier>) {
+  private func readClock(_ carrier: UnsafeMutablePointer<Carrier>) {
     carrier.pointee.now = clock
-    lastLook.store(carrier.pointee.now, ordering: .relaxed)
+    lastClockRead.store(carrier.pointee.now, ordering: .relaxed)
   }
 
   /// Resumes a job, and returns when control comes back to the driver.
@@ -117,7 +117,7 @@ extension Scheduler {
     if inbox.hasMessages || hasWork { return true }
     let next = nextTimer.load(ordering: .relaxed)
     if next != .max {
-      look(carrier)
+      readClock(carrier)
       if next <= carrier.pointee.now { return true }
     }
     return readyQueue.pointee.workerPool?._withUnsafeGuaranteedRef { $0.steal(for: self) } ?? false

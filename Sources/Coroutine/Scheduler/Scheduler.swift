@@ -49,7 +49,7 @@ final class Scheduler: @unchecked Sendable {
   /// dumps.
   ///
   /// Written by the drain, which has just read the clock; read by any thread.
-  let lastLook = Atomic<UInt64>(0)
+  let lastClockRead = Atomic<UInt64>(0)
 
   // Accessed by the drain only.
   @exclusivity(unchecked) var timeSlice = TimeSlice()

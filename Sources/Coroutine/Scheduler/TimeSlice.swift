@@ -17,21 +17,21 @@ struct TimeSlice {
   /// About the mean duration of the resumes between the last two reads of the clock in one drain, in ns.
   var mean: UInt64 = 0
   var resumes = 0
-  var lastLook: UInt64 = 0
+  var lastClockRead: UInt64 = 0
   var end: UInt64 = 0
 
   mutating func begin(_ now: UInt64) {
-    lastLook = now
+    lastClockRead = now
     end = now + Self.slice
     resumes = 0
     allotted = interval
   }
 
   /// Returns whether the drain may continue; adjusts the interval to the duration of the last jobs.
-  mutating func look(_ now: UInt64) -> Bool {
-    mean = (now - lastLook) / UInt64(allotted)
+  mutating func check(_ now: UInt64) -> Bool {
+    mean = (now - lastClockRead) / UInt64(allotted)
     resumes += allotted
-    lastLook = now
+    lastClockRead = now
     // What `interval` such resumes would take; after a batch there were fewer.
     let expected = mean &* UInt64(interval)
     if expected > Self.slice / 8 {

@@ -93,7 +93,7 @@ extension SimulatedWorld {
     step = .running(Run(candidate))
     executor.carrier.pointee.now = now
     // Dumps read this.
-    executor.scheduler.lastLook.store(now, ordering: .relaxed)
+    executor.scheduler.lastClockRead.store(now, ordering: .relaxed)
     footprints?.begin(candidate)
     defer { endStep() }
     guard let job = candidate.job else {

@@ -44,7 +44,7 @@ extension WorkerPool {
   func watch() {
     // Cleared before the inboxes are read: a spare worker that gets busy has a message first, and then sets it.
     _ = isSpareBusy.exchange(false, ordering: .acquiringAndReleasing)
-    let hasWorked = noteLooks()
+    let hasWorked = noteClockReads()
     let anyStalled = inspectAll()
     if spares.contains(where: { !$0.inbox.isIdle }) { isSpareBusy.store(true, ordering: .relaxed) }
     rescueSwiftJobs(anyStalled)
@@ -66,10 +66,10 @@ extension WorkerPool {
   }
 
   /// Whether a worker has read its clock since the last call.
-  private func noteLooks() -> Bool {
-    let looks = workers.reduce(0) { $0 &+ $1.lastLook.load(ordering: .relaxed) }
-    defer { lastLooks = looks }
-    return looks != lastLooks
+  private func noteClockReads() -> Bool {
+    let reads = workers.reduce(0) { $0 &+ $1.lastClockRead.load(ordering: .relaxed) }
+    defer { lastClockReads = reads }
+    return reads != lastClockReads
   }
 
   /// Rescues the work of every stuck worker, and reports stalls; returns whether a worker has stalled.
@@ -91,13 +91,13 @@ extension WorkerPool {
       }
       let last = lastSeen[index]
       // A worker that has read its clock since has looked at its descriptors, or will soon.
-      if worker.lastLook.load(ordering: .relaxed) == last.lastLook {
+      if worker.lastClockRead.load(ordering: .relaxed) == last.lastClockRead {
         worker.ownPoller?._withUnsafeGuaranteedRef { $0.takeForOwner() }
       }
       var seen = Seen(worker)
       let thread = (worker.host as? WorkerHost)?.threadID.load(ordering: .relaxed) ?? 0
-      // Counted from the first inspection with this `lastLook`, which is old if the worker has just got work.
-      if last.lastLook != 0, seen.lastLook == last.lastLook {
+      // Counted from the first inspection with this `lastClockRead`, which is old if the worker has just got work.
+      if last.lastClockRead != 0, seen.lastClockRead == last.lastClockRead {
         (seen.use, seen.suspect, seen.isReported) = (last.use, last.suspect, last.isReported)
         if seen.use.isDue(now, stalls) {
           seen.use.sample(thread, now, in: tasks)
@@ -136,8 +136,8 @@ extension WorkerPool {
     /// The first handler, if no thread runs one.
     var handler: UInt = 0
     /// The time at which the drain last read the clock.
-    var lastLook: UInt64 = 0
-    /// What the thread has done since the first inspection that found the worker busy with this `lastLook`.
+    var lastClockRead: UInt64 = 0
+    /// What the thread has done since the first inspection that found the worker busy with this `lastClockRead`.
     var use = ThreadUse()
     /// The coroutine that seems to be stalling the worker.
     var suspect: Suspect?
@@ -154,7 +154,7 @@ extension WorkerPool {
       takings = worker.asWorker { $0.takings.load(ordering: .relaxed) }
       timer = worker.nextTimer.load(ordering: .relaxed)
       handler = worker.nextHandler
-      lastLook = worker.lastLook.load(ordering: .relaxed)
+      lastClockRead = worker.lastClockRead.load(ordering: .relaxed)
     }
 
     /// Whether the same work has been waiting since the last inspection; a worker that switches would have reached it.

@@ -66,7 +66,7 @@ final class WorkerPool: @unchecked Sendable {
   @exclusivity(unchecked) var lastSeen: [Seen] = []
   @exclusivity(unchecked) var lastBackoffs = 0
   @exclusivity(unchecked) var lastSwiftJob: UInt = 0
-  @exclusivity(unchecked) var lastLooks: UInt64 = 0
+  @exclusivity(unchecked) var lastClockReads: UInt64 = 0
 
   init(count: Int, label: String, spareRest: UInt64 = 10_000_000_000, tasks: String = "/proc/self/task") {
     let count = min(64, max(1, count))

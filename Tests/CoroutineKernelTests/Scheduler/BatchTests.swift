@@ -48,7 +48,7 @@ struct BatchTests {
       slice.begin(now)
       slice.allotted = 1
       now += 6_000
-      _ = slice.look(now)
+      _ = slice.check(now)
     }
     #expect(slice.interval <= 4)
   }
@@ -57,7 +57,7 @@ struct BatchTests {
     var slice = TimeSlice()
     slice.begin(1_000)
     slice.allotted = 2
-    let continues = slice.look(21_000)
+    let continues = slice.check(21_000)
     #expect(continues)
     #expect(slice.mean == 10_000)
     #expect(slice.resumes == 2)

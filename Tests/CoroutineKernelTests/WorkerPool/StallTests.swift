@@ -126,11 +126,11 @@ struct StallTests {
       for _ in 0..<4 { startThread { while !isOver.isRaised {} } }
       // Three times it has not looked at its clock for five times the threshold.
       for _ in 0..<3 {
-        var (look, since) = (worker.lastLook.load(ordering: .relaxed), Clock.now)
+        var (read, since) = (worker.lastClockRead.load(ordering: .relaxed), Clock.now)
         while Clock.now - since < 50_000_000 {
           RealClock.block(for: .milliseconds(1))
-          let now = worker.lastLook.load(ordering: .relaxed)
-          if now != look { (look, since) = (now, Clock.now) }
+          let now = worker.lastClockRead.load(ordering: .relaxed)
+          if now != read { (read, since) = (now, Clock.now) }
         }
       }
       check(reports.all.isEmpty)
@@ -240,10 +240,10 @@ struct StallTests {
       let isLong = Flag()
       let run = Task { try await crowd.run(on: pool, isLong) }
       // Until the worker looks once in 64 jobs.
-      var look: UInt64 = 0
+      var read: UInt64 = 0
       for _ in 0..<10 {
-        while case let now = worker.lastLook.load(ordering: .relaxed), now == look { sched_yield() }
-        look = worker.lastLook.load(ordering: .relaxed)
+        while case let now = worker.lastClockRead.load(ordering: .relaxed), now == read { sched_yield() }
+        read = worker.lastClockRead.load(ordering: .relaxed)
       }
       isLong.raise()
       try await run.value
