@@ -186,7 +186,10 @@ extension ChannelState {
   /// Adds a value whatever the limit is.
   ///
   /// Requires room in the memory of the ring.
-  mutating func insist(_ storage: UnsafeMutablePointer<Element?>, _ woken: inout UnsafeMutablePointer<Waiter>?) -> Bool {
+  mutating func insist(
+    _ storage: UnsafeMutablePointer<Element?>,
+    _ woken: inout UnsafeMutablePointer<Waiter>?
+  ) -> Bool {
     if isClosed { return false }
     if receivers.first != nil, let waiter = receivers.claimFirst() {
       waiter.storage(of: Element.self).initialize(to: storage.take())

@@ -111,12 +111,12 @@ extension SelectWaiterRef {
 
 /// The storage of a select case's value: the words of its waiter, or memory of its own.
 ///
-/// The storage of a receive is in the waiter if an `Element?` fits into its words, whatever the element type; a larger
-/// storage is allocated, once per receiving case per select. The value of a send is in the waiter if it fits and is
-/// trivial (plain bits).
+/// A receive uses the words of its waiter if an `Element?` fits into them, whatever the element type. Otherwise it
+/// allocates memory, once per receiving case per select. A send uses the words if its value fits and is trivial (plain
+/// bits).
 ///
-/// A case can be copied and used twice, its waiter cannot. So a case stores bits only if they are trivial (an empty
-/// storage is, for every type), and an object otherwise; the waiter gets a copy to move from.
+/// A case can be copied and used twice, its waiter cannot. So a case stores bits only if they are trivial (nil is, for
+/// every type), and an object otherwise; the waiter gets a copy to move from.
 @usableFromInline
 enum SelectStorage<Element: Sendable> {
   @inlinable static var fits: Bool {
@@ -126,7 +126,7 @@ enum SelectStorage<Element: Sendable> {
     }
   }
 
-  /// Stores an empty storage, for a receive.
+  /// Stores nil, for a receive.
   @inlinable @inline(__always)
   static func storeNothing(in source: inout SelectSource) {
     guard fits else {
@@ -138,7 +138,7 @@ enum SelectStorage<Element: Sendable> {
     }
   }
 
-  /// Stores a storage with a value, for a send.
+  /// Stores a value, for a send.
   @inlinable @inline(__always)
   static func store(_ element: Element, in source: inout SelectSource) {
     if fits, _isPOD(Element.self) {

@@ -15,7 +15,7 @@ extension UnsafeMutablePointer<Waiter> {
 }
 
 extension UnsafeMutablePointer {
-  /// Moves the value out of a storage and leaves it empty.
+  /// Moves the value out of the memory and leaves nil there.
   @inlinable @inline(__always)
   func take<Value>() -> Value? where Pointee == Value? { pointee.take() }
 }

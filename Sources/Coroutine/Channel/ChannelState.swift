@@ -14,8 +14,8 @@
 ///     (`insist`), whatever its mailbox holds.
 ///  3. After the close, there are no waiters and nothing is added.
 ///  4. A value changes owner together with the claim of its receiver's or sender's wait. A thread that fails to claim
-///     the wait has not touched the value. Hence every accepted value is in exactly one place: the ring, a storage, or its
-///     receiver.
+///     the wait has not touched the value. Hence every accepted value is in exactly one place: the ring, a waiter's
+///     storage, or its receiver.
 ///  5. After a receiver was told the end, the ring stays empty: no receiver gets a value after another got nil.
 ///  6. No transition allocates, because all run under a spin lock. An offer that finds the memory of the ring full
 ///     answers `noRoom`, and has changed nothing; the channel makes the ring larger and offers again. Until then the
@@ -61,8 +61,8 @@ struct ChannelState<Element: Sendable>: ~Copyable {
 
   /// Offers a value for sending.
   ///
-  /// An accepted value is moved out of the storage; a dropped value is left in the storage. `woken` becomes the receiver of
-  /// the value.
+  /// An accepted value is moved out of `storage`; a dropped value is left there. `woken` becomes the receiver of the
+  /// value.
   @inlinable @inline(__always)
   mutating func offer(
     _ storage: UnsafeMutablePointer<Element?>,

@@ -6,7 +6,8 @@ public import Synchronization
 //
 // Access
 //   wait                any thread, atomically (Waiter.swift has the protocol)
-//   waitKind, waitSource, waitingSince, selectWaiters, selectCount   written on the job's own carrier; read by dumps
+//   waitKind, waitSource, waitingSince, selectWaiters, selectCount
+//                       written on the job's own carrier; read by dumps
 //   flags, cancelReason any thread, atomically
 //   scheduler           written on the job's own carrier, by the worker that steals it from a ready queue, or by the
 //                       thread that has claimed its wait and moves it to another worker; read by any thread

@@ -12,14 +12,14 @@ import Synchronization
 // When it ends the hold, it offers what is left.
 //
 // How long a ready job can wait while another worker is idle. The drain reads the clock before the last job of a batch,
-// and after `firstClockRead` of its jobs at most; after that, when as many have run as are expected to take an eighth of a
-// time slice. So a job of a batch waits for about a time slice, and if the jobs get longer all at once, for those that
-// run before the next read. If one job does not end, it waits for the watchdog (2 to 4 ms), which does not respect the
-// hold.
+// and after `firstClockRead` of its jobs at most. After that, it reads the clock when as many have run as are expected
+// to take an eighth of a time slice. So a job of a batch waits for about a time slice, and if the jobs get longer all at
+// once, for those that run before the next read. If one job does not end, it waits for the watchdog (2 to 4 ms), which
+// does not respect the hold.
 //
 // No job is forgotten. `isHeld` is written by the worker, under the lock of its queue, and read by other workers under
 // that lock. The end of a hold is a push as any other (WorkerPool.swift): it clears `isHeld` under the lock and reads
-// the idle bits after that. A worker that goes idle sets its bit and looks at the queue after that. So it steals, or
+// the idle bits after that. A worker that goes idle sets its bit and inspects the queue after that. So it steals, or
 // its bit is seen. A hold that outlives its jobs hides nothing: the next job that is added ends it, or is held itself.
 
 extension Scheduler {

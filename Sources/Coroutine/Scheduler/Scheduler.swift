@@ -109,7 +109,9 @@ final class Scheduler: @unchecked Sendable {
   }
 
   /// Whether the calling code runs in this scheduler's drain.
-  var isRunningHere: Bool { Carrier.current?.pointee.scheduler?.toOpaque() == Unmanaged.passUnretained(self).toOpaque() }
+  var isRunningHere: Bool {
+    Carrier.current?.pointee.scheduler?.toOpaque() == Unmanaged.passUnretained(self).toOpaque()
+  }
 
   func handle(_ message: Inbox.Message) {
     switch message {

@@ -35,8 +35,8 @@
 
 /// The waiter of one case while a select runs, on the selecting coroutine's stack.
 ///
-/// `valueWaiter` is the first field, so that a pointer to its waiter leads to the whole. Eight of these, and eight cases,
-/// each fit into the 1024 bytes that Swift takes from the stack.
+/// `valueWaiter` is the first field, so that a pointer to its waiter leads to the whole. Eight of these, and eight
+/// cases, each fit into the 1024 bytes that Swift takes from the stack.
 @usableFromInline
 struct SelectWaiter {
   /// The waiter with the address of its value: `words`, or the address that `prepare` stores.
@@ -60,7 +60,8 @@ struct SelectWaiter {
     // `words` is the last field.
     let storage =
       UnsafeMutableRawPointer(address) + (MemoryLayout<SelectWaiter>.size - MemoryLayout<SelectWords>.size)
-    valueWaiter = ValueWaiter(Waiter(reason: WakeReason.firstCase &+ UInt8(truncatingIfNeeded: index)), storage: storage)
+    let reason = WakeReason.firstCase &+ UInt8(truncatingIfNeeded: index)
+    valueWaiter = ValueWaiter(Waiter(reason: reason), storage: storage)
   }
 }
 

@@ -5,7 +5,7 @@
 /// The waiter comes first, so that a pointer to it is a pointer to the whole. Both are on the waiting stack. Access:
 ///
 ///   waiter, isClosed   under the source's lock, or by the thread that has claimed the wait and not yet woken the job
-///   storage               by its own job until the waiter is linked and after the job is woken; in between by the thread
+///   storage            by its own job until the waiter is linked and after the job is woken; in between by the thread
 ///                      that has claimed the wait, and for reading by the holder of the lock
 @usableFromInline
 struct ValueWaiter {

@@ -18,7 +18,7 @@ internal import CLinux
 //
 // Where the kernel does not say whether a thread sleeps, because /proc is missing, a thread whose clock has not moved
 // counts as asleep for a tenth of the time; where the clock cannot be read, as computing for a tenth of the time. A
-// thread that only lacks a processor gets one now and then, and its worker then looks at its clock. So a call that
+// thread that only lacks a processor gets one now and then, and its worker then reads the clock. So a call that
 // blocks is noticed late there, and an innocent coroutine hardly ever.
 //
 // What it costs: for a worker that the watchdog finds busy with one read of the clock, one system call to read the
@@ -55,7 +55,9 @@ struct ThreadUse {
   }
 
   /// Whether it is time for the next sample; `threshold` is the time after which a coroutine has stalled a worker.
-  func isDue(_ now: UInt64, _ threshold: UInt64) -> Bool { now > lastSample && now - lastSample >= threshold / Self.samples }
+  func isDue(_ now: UInt64, _ threshold: UInt64) -> Bool {
+    now > lastSample && now - lastSample >= threshold / Self.samples
+  }
 
   /// Samples the thread; `tasks` is the directory of the process's threads.
   mutating func sample(_ thread: Int32, _ now: UInt64, in tasks: String) {

@@ -38,7 +38,9 @@ final class Scheduler: @unchecked Sendable {
     if isRunningHere { handle(message) } else { push(message) }
   }
 
-  var isRunningHere: Bool { Carrier.current?.pointee.scheduler?.toOpaque() == Unmanaged.passUnretained(self).toOpaque() }
+  var isRunningHere: Bool {
+    Carrier.current?.pointee.scheduler?.toOpaque() == Unmanaged.passUnretained(self).toOpaque()
+  }
 
   func handle(_ message: Inbox.Message) {
     switch message {

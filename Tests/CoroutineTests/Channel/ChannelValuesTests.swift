@@ -1,7 +1,7 @@
 import Coroutine
 import Testing
 
-/// A value larger than any inline storage.
+/// A value larger than the words of a select's waiter.
 struct Large: Sendable, Equatable {
   var words = InlineWords()
   var text: String
@@ -54,7 +54,7 @@ struct ChannelValuesTests {
     return received
   }
 
-  @Test func `numbers, texts and structs larger than any storage`() async throws {
+  @Test func `numbers, texts and structs larger than any waiter`() async throws {
     #expect(try await passThrough([7]) == Array(repeating: 7, count: 5))
     let text = "a text that does not fit into sixteen bytes"
     #expect(try await passThrough([text]) == Array(repeating: text, count: 5))
