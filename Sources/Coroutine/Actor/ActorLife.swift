@@ -37,8 +37,8 @@ import Synchronization
 class ActorLife: @unchecked Sendable {
   // Sound because each mutable property names its guard, above.
   @exclusivity(unchecked) private(set) final var job: Job<Void>?
-  /// The job's record, which identifies the actor's own coroutine.
-  @exclusivity(unchecked) @usableFromInline private(set) final var record = JobRef(bitPattern: 16).unsafelyUnwrapped
+  /// The job's record, which identifies the actor's own coroutine; nil until `attach`.
+  @exclusivity(unchecked) @usableFromInline private(set) final var record: JobRef?
   final let supervision: Supervision?
 
   @usableFromInline final let asksLock = SpinLock()
@@ -94,6 +94,18 @@ class ActorLife: @unchecked Sendable {
     self.job = job
     record = job.record
     _ = job.completion.add(ActorEndCallback(self), observes: false)
+  }
+
+  /// Whether a job is the actor's own coroutine.
+  ///
+  /// Compares addresses, because a comparison of optionals tests for nil as well.
+  @inlinable @inline(__always)
+  final func runs(in job: JobRef) -> Bool { UInt(bitPattern: job) == UInt(bitPattern: record) }
+
+  /// The clock of the actor's scheduler; called on the actor's own coroutine.
+  final var clock: UInt64 {
+    let scheduler = record.unsafelyUnwrapped.pointee.scheduler.load(ordering: .relaxed)
+    return scheduler._withUnsafeGuaranteedRef { $0.localClock }
   }
 
   /// Starts a prepared job.

@@ -111,7 +111,7 @@ extension ActorRef {
   @inlinable
   func askForEver<Answer: Sendable>(_ make: (Reply<Answer>) -> Message) throws -> Answer {
     let (_, job) = try Carrier.beginWaiting()
-    if job == core.record { throw CoroutineError.wouldDeadlock(because: .asksItself) }
+    if core.runs(in: job) { throw CoroutineError.wouldDeadlock(because: .asksItself) }
     var answer: Result<Answer, any Error>?
     return try withUnsafeMutablePointer(to: &answer) { answer in
       var asker = OneShot(job)

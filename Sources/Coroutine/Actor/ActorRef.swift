@@ -40,7 +40,7 @@ public final class ActorRef<Message: Sendable>: Sendable {
   @inlinable
   public func tell(_ message: consuming Message) throws {
     guard let carrier = Carrier.current, let job = carrier.pointee.job else { return try tellOffCoroutine(message) }
-    if core.whenFull != .neverWaits, core.whenFull == .fails || job == core.record {
+    if core.whenFull != .neverWaits, core.whenFull == .fails || core.runs(in: job) {
       return try tellWithoutWaiting(message, job)
     }
     do {

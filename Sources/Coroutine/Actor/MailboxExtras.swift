@@ -125,9 +125,7 @@ extension Mailbox {
     }
   }
 
-  var clock: UInt64 {
-    core.record.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.localClock }
-  }
+  var clock: UInt64 { core.clock }
 }
 
 /// A timer of an actor; see ``Mailbox/schedule(after:_:)``.

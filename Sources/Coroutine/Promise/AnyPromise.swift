@@ -88,10 +88,8 @@ public class AnyPromise: @unchecked Sendable {
   init(_ completion: consuming Completion, _ launchSite: LaunchSite) {
     self.launchSite = launchSite
     completionStorage = completion
-    waiterStorage = Waiter(
-      promise: Unmanaged.fromOpaque(UnsafeRawPointer(bitPattern: 16).unsafelyUnwrapped),
-      memberIndex: -1
-    )
+    // The object has no address before all of its properties have values.
+    waiterStorage = Waiter(promise: nil, memberIndex: -1)
     checkAddress(self.completion, of: &completionStorage)
     checkAddress(self.completion.waiterAddress, of: &completionStorage.waiters)
     checkAddress(waiter, of: &waiterStorage)

@@ -35,7 +35,7 @@ extension AnyPromise {
   private final func bind(to queue: DispatchQueue?, _ upstream: AnyPromise) -> Unmanaged<Scheduler>? {
     if let queue {
       pin(Unmanaged.passUnretained(QueueHost.scheduler(for: queue)), queue)
-    } else if let carrier = Carrier.current, let scheduler = carrier.scheduler {
+    } else if let carrier = Carrier.current, let scheduler = carrier.callerScheduler {
       if scheduler._withUnsafeGuaranteedRef({ $0.handlers != nil }) { return scheduler }
       // A carrier whose scheduler is not the job's runs an immediate start, outside the job's queue.
       guard carrier.pointee.scheduler?.toOpaque() == scheduler.toOpaque() else {
@@ -202,24 +202,17 @@ extension AnyPromise {
   }
 }
 
-extension UnsafeMutablePointer where Pointee == Carrier {
-  /// The scheduler of the running coroutine or handler.
-  fileprivate var scheduler: Unmanaged<Scheduler>? {
-    pointee.job?.pointee.scheduler.load(ordering: .relaxed) ?? pointee.scheduler
-  }
-}
-
 /// Returns the queue for handlers that other handlers attach later for the caller: `queue`, else the caller's own.
 func queueOfHandlers(_ queue: DispatchQueue?) -> DispatchQueue? {
-  queue ?? Carrier.current?.scheduler?.takeUnretainedValue().currentQueue
+  queue ?? Carrier.current?.callerScheduler?.takeUnretainedValue().currentQueue
 }
 
 extension Waiter {
   /// Creates a waiter of a promise: its own one has the index -1, and a combinator has one for each member.
-  init(promise: Unmanaged<AnyPromise>, memberIndex: Int) {
+  init(promise: Unmanaged<AnyPromise>?, memberIndex: Int) {
     self.init(
       notify: { AnyPromise.upstreamSettled(Unmanaged.fromOpaque($0), $1) },
-      context: promise.toOpaque(),
+      context: promise?.toOpaque(),
       index: memberIndex
     )
   }

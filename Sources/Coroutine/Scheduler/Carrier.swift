@@ -300,3 +300,12 @@ struct Carrier: ~Copyable {
     return true
   }
 }
+
+extension UnsafeMutablePointer<Carrier> {
+  /// The scheduler of the calling code: its coroutine's, or the drain's if it is a handler.
+  ///
+  /// In an immediate start it is not `pointee.scheduler`, which the launching code runs on.
+  var callerScheduler: Unmanaged<Scheduler>? {
+    pointee.job?.pointee.scheduler.load(ordering: .relaxed) ?? pointee.scheduler
+  }
+}

@@ -277,7 +277,7 @@ public final class Scope: @unchecked Sendable {
   /// Called under the lock, which it leaves.
   private func parkForChildren(_ carrier: UnsafeMutablePointer<Carrier>, _ job: JobRef, outlasts: Bool) {
     let wasShielded = outlasts ? job.setShielded(true) : true
-    // A cancellation is not thrown here: the caller passes it on.
+    // The error is not lost: the job stays cancelled, and the caller's loop passes the cancellation on.
     _ = try? WaitQueue.park(carrier, job, .children) { epoch in
       waiting = epoch
       lock.unlock()

@@ -29,7 +29,7 @@ struct TimerNode {
   }
 
   /// Creates the timer of a job whose wait has not begun; `add(_:waking:now:)` sets the epoch.
-  init(deadline: UInt64, _ job: JobRef) { self.init(deadline: deadline, effect: .wake(job, WaitEpoch(word: 0))) }
+  init(deadline: UInt64, _ job: JobRef) { self.init(deadline: deadline, effect: .wake(job, .none)) }
 }
 
 extension Scheduler {
@@ -60,10 +60,8 @@ class TimerCall: @unchecked Sendable {
   /// shared workers, which live for ever. In a world with hosts, `isLocal` says whether the clock of the creator's host
   /// measures the duration, or the world's.
   final func start(_ duration: Duration, isLocal: Bool = true) {
-    // A handler has a carrier and no job.
-    let carrier = Carrier.current
-    let current = carrier?.pointee.job?.pointee.scheduler.load(ordering: .relaxed) ?? carrier?.pointee.scheduler
-    let simulated = (current?.takeUnretainedValue()).flatMap { $0.host.hasVirtualTime ? $0 : nil }
+    let caller = Carrier.current?.callerScheduler?.takeUnretainedValue()
+    let simulated = caller.flatMap { $0.host.hasVirtualTime ? $0 : nil }
     ForkedChild.noteUse()
     let scheduler = simulated ?? WorkerPool.shared.nextWorker()
     self.scheduler = Unmanaged.passUnretained(scheduler)

@@ -63,11 +63,8 @@ struct TimerPool: ~Copyable {
     let block = UnsafeMutablePointer<TimerEntry>.allocate(capacity: count)
     blocks.append(block)
     total += count
-    let nothing = TimerNode.Effect.wake(JobRef(bitPattern: 8).unsafelyUnwrapped, WaitEpoch(word: 0))
-    for index in (0..<count).reversed() {
-      (block + index).initialize(to: TimerEntry(deadline: 0, effect: nothing, next: free))
-      free = block + index
-    }
+    // An entry is trivial, so fields may be assigned before `take` initialises the whole.
+    for index in (0..<count).reversed() { give(back: block + index) }
   }
 }
 

@@ -238,7 +238,7 @@ extension UnsafeMutablePointer where Pointee == Completion {
       if isDone { return hasCallbacks }
       while let waiter = told {
         told = waiter.pointee.next
-        waiter.pointee.notify.unsafelyUnwrapped(waiter.pointee.context.unsafelyUnwrapped, waiter.pointee.index)
+        waiter.pointee.notify.unsafelyUnwrapped(waiter.pointee.context.unsafelyUnwrapped, Int(waiter.pointee.index))
       }
       pointee.lock.lock()
     }

@@ -122,6 +122,10 @@ struct Waiter {
   @usableFromInline var previous: UnsafeMutablePointer<Waiter>?
   @usableFromInline var isLinked = false
   @usableFromInline var reason = WakeReason.delivered
+  /// The number that `notify` gets.
+  ///
+  /// It lies in bytes that the alignment of the next field would leave unused.
+  @usableFromInline var index: Int32 = 0
   @usableFromInline var epoch = WaitEpoch(word: 0)
   /// The waiting job; nil if a callback waits or `notify` is set.
   @usableFromInline var job: JobRef?
@@ -131,7 +135,7 @@ struct Waiter {
   /// what its source needs to know of the wait.
   @usableFromInline var context: UnsafeMutableRawPointer?
 
-  /// Receives the waiter's context, and its number among the waiters with that context.
+  /// Receives the waiter's context, and its index, the waiter's number among the waiters with that context.
   @usableFromInline typealias Notification = @convention(c) (_ context: UnsafeMutableRawPointer, _ index: Int) -> Void
 
   /// Creates the waiter of a job whose wait has not begun; queueing sets the epoch.
@@ -144,13 +148,11 @@ struct Waiter {
   /// The waiting callback of a waiter that has neither a job nor `notify`.
   @inlinable var callback: Unmanaged<WaitCallback> { .fromOpaque(context.unsafelyUnwrapped) }
 
-  /// Creates a waiter that notifies a function.
-  ///
-  /// It belongs to no job, so the word of the epoch holds `index`.
-  init(notify: @escaping Notification, context: UnsafeMutableRawPointer, index: Int) {
+  /// Creates a waiter that notifies a function; the context is set before the waiter is linked.
+  init(notify: @escaping Notification, context: UnsafeMutableRawPointer?, index: Int) {
     self.notify = notify
     self.context = context
-    epoch = WaitEpoch(word: UInt64(bitPattern: Int64(index)))
+    self.index = Int32(index)
   }
 
   /// Whether the queue owns no reference to the context, a promise.
@@ -160,9 +162,6 @@ struct Waiter {
     get { reason == WakeReason.unowned }
     set { reason = newValue ? WakeReason.unowned : WakeReason.delivered }
   }
-
-  /// The number that the waiter was created with, for `notify`.
-  var index: Int { Int(truncatingIfNeeded: epoch.word) }
 }
 
 /// A queued waiter that is not a job: a handler, a continuation, a thread.

@@ -190,7 +190,7 @@ final class SupervisorCore: ActorLife, @unchecked Sendable {
   ///
   /// Throws if that exceeds the limit.
   private func count(_ end: ActorEnd, _ child: Child) throws {
-    let now = record.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.localClock }
+    let now = clock
     history.removeAll { limit.period.deadline(after: $0) <= now }
     guard history.count < limit.restarts else {
       history = []
@@ -257,7 +257,7 @@ final class SupervisorCore: ActorLife, @unchecked Sendable {
 
   /// Cancels the children that are left, in reverse order.
   override func windUp() {
-    guard Carrier.current?.pointee.job == record else { return dismissAll() }
+    guard let job = Carrier.current?.pointee.job, runs(in: job) else { return dismissAll() }
     co_shield {
       repeat {
         // The events contain the children that were added in the meantime.
