@@ -10,26 +10,26 @@ extern "C" {
 
 #pragma clang assume_nonnull begin
 
-// ---- Stack.c: where stacks come from. A stack that is acquired has its control block in place at the top, with `low`,
-// `size_class`, `serial`, `slot_index` and `slab` set and its sanitizer's and Valgrind's records made.
+// ---- Stack.c: acquires and releases stacks. An acquired stack has its control block at the top, with `low`,
+// `size_class`, `serial`, `slot_index` and `slab` set, and is registered with sanitizers and Valgrind.
 cco_status cco_stack_acquire(size_t stack_size, cco_context *_Nullable *_Nonnull context);
 void cco_stack_release(cco_context *context);
 // Probes which guards this kernel has. Called once by cco_start.
 void cco_stacks_start(void);
-// Under the report's lock.
+// Called under the report's lock.
 const char *cco_guard_description(void);
 
 // ---- SwiftRuntime.c: the two lists that Swift keeps in thread-local storage.
 void cco_swift_runtime_start(cco_runtime_facts *facts);
 const char *cco_accesses_description(void);
 const char *cco_task_locals_description(void);
-// Whether a word has no fixed place, so that switches must ask a library's function.
+// Whether a word has no fixed offset, so that switches must call a library's function.
 bool cco_swift_runtime_wants_careful(void);
-// The exchange of both lists at a switch, for the careful path: whichever way was found.
+// Exchanges both lists at a switch on the careful path, by offset or by the library's functions.
 void cco_exchange_lists(cco_saved_context *from, cco_saved_context *to);
 
-// ---- TaskLocals.c: whether task-local lists look as that file reads them. Asked on a thread without bindings, with
-// the place of their head.
+// ---- TaskLocals.c: whether task-local lists have the layout that the file assumes. Called on a thread without
+// bindings, with the offset of their head.
 bool cco_prove_task_locals(intptr_t offset);
 void cco_task_locals_understood(bool is_understood);
 
@@ -41,24 +41,24 @@ typedef struct cco_thread_block {
   bool is_library;  // not the program itself
 } cco_thread_block;
 bool cco_find_thread_block(cco_thread_block *block);
-// The distance from the thread pointer of the one word that `piece` makes non-nil for a while; 0 when there is not
+// Returns the distance from the thread pointer of the one word that is non-nil only inside `piece`; 0 if there is not
 // exactly one. `piece` calls cco_note_inside in the middle.
 typedef struct cco_search cco_search;
 intptr_t cco_find_head(const void *symbol, void (*piece)(cco_search *search));
 void cco_note_inside(cco_search *search);
 
-// ---- ThreadState.c: what a flow of control keeps in thread-local storage while it runs in a Task or handles a C++
-// exception. Takes it from the calling thread, which then has none; and puts it back, perhaps on another thread.
+// ---- ThreadState.c: the thread-local state of a flow of control that runs in a Task or handles a C++ exception. The
+// first function removes it from the calling thread, the second restores it, perhaps on another thread.
 typedef struct cco_exceptions {
-  void *_Nullable caught;  // the first of a list of exceptions that are being handled
-  uint32_t uncaught;       // how many are being thrown
+  void *_Nullable caught;  // the head of the list of exceptions that are being handled
+  uint32_t uncaught;       // the number of exceptions that are being thrown
 } cco_exceptions;
 typedef struct cco_thread_state {
   char *thread;
   void *_Nullable task;
   void *_Nullable running;
   cco_exceptions exceptions;
-  bool is_counted;  // in `tasks_left`
+  bool is_counted;  // whether `tasks_left` counts this Task
 } cco_thread_state;
 bool cco_take_thread_state(cco_thread_state *state);
 void cco_put_thread_state(const cco_thread_state *state);
@@ -70,21 +70,21 @@ typedef struct cco_task_words {
 cco_task_words cco_find_task_words(void);
 void cco_tasks_start(cco_task_words on_one_thread, cco_task_words on_another);
 const char *cco_tasks_description(void);
-// Proves, once switches work, that a Task's synchronous part may go on on another thread.
+// Proves that a Task's synchronous part may continue on another thread. Called once switches work.
 void cco_tasks_prove(void);
-// Makes the frames between `stack` and the top of its coroutine refer to the words of thread `to` where they refer to
-// those of thread `from`.
+// Changes the frames between `stack` and the top of its coroutine's stack: addresses of the words of thread `from`
+// become addresses of those of thread `to`.
 void cco_move_task_frames(char *stack, const char *from, const char *to);
 
 // ---- Exceptions.c: hazard 15.
 typedef struct cco_exception_words {
   intptr_t offset;  // from the thread pointer
-  bool hold;        // an exception that this thread has thrown has shown in them
+  bool hold;        // the proof with an exception of this thread has succeeded
 } cco_exception_words;
 cco_exception_words cco_find_exceptions(void);
-// ExceptionsProof.cpp: throws an exception, and looks whether the runtime goes by these words of the calling thread.
+// ExceptionsProof.cpp: throws an exception, and checks that the runtime uses these words of the calling thread.
 bool cco_prove_exceptions(cco_exceptions *words);
-// Returns false where the careful path must ask for the words.
+// Returns false if the careful path must call the runtime's function for the words.
 bool cco_exceptions_start(cco_exception_words on_one_thread, cco_exception_words on_another);
 cco_exceptions *cco_thread_exceptions(void);
 const char *cco_exceptions_description(void);
@@ -95,12 +95,12 @@ const char *cco_floating_point_description(void);
 
 // ---- Overflow.c: hazard 6.
 const char *cco_overflow_description(void);
-// OverflowReport.c: what is said of a context that touched `fault` with its stack pointer at `pointer`.
+// OverflowReport.c: reports that a context touched `fault` with its stack pointer at `pointer`.
 void cco_write_overflow_report(const cco_context *context, const char *fault, const char *pointer);
 
-// ---- Sanitizer.c: every annotation, each function empty or a plain jump where none is compiled in.
+// ---- Sanitizer.c: every annotation. In a plain build each function is empty or a plain jump.
 bool cco_sanitizer_wants_careful(void);
-// A jump between stacks as the sanitizers want to see it; `forever`: this stack will not be continued.
+// A jump between stacks with the sanitizers' annotations; `forever`: this stack is never resumed.
 cco_transfer cco_annotated_jump(void *_Nullable to, void *_Nullable data, bool forever);
 // The first jump into a new stack, with the context as data; and its arrival there.
 cco_transfer cco_sanitizer_enter(cco_context *context, void *stack);
@@ -121,7 +121,8 @@ static inline void cco_sanitizer_stack_idle(cco_context *context) {
   if (__builtin_expect(cco_sanitizer_watches, 0)) cco_sanitizer_note_idle(context);
 }
 
-// ---- ForkedThread.c: hazard 13. On the thread that forks: before it does, and in the child; in the child's first use.
+// ---- ForkedThread.c: hazard 13. Called on the thread that forks: before the fork, in the child, at the child's first
+// use.
 void cco_note_forking_thread(void);
 void cco_keep_forked_thread(void);
 void cco_renumber_forked_thread(void);

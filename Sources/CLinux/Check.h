@@ -1,4 +1,4 @@
-// Debug builds: no function of this module is called by a thread that holds a spin lock of the Swift layer.
+// Debug builds: ends the process if a thread that holds a spin lock of the Swift layer calls a function of this module.
 #ifndef CLINUX_CHECK_H
 #define CLINUX_CHECK_H
 

@@ -1,17 +1,18 @@
-// Hazard 17: a child process inherits the signal mask of the thread that starts it. Threads of the library block what
-// is sent to the process as a whole, as those of Dispatch do, because a handler must not run on a coroutine's stack. So
-// a child that a coroutine starts would never see SIGTERM or SIGINT, and neither would its own children.
+// Hazard 17: a child process inherits the signal mask of the thread that starts it. Threads of the library block
+// signals that are sent to the process as a whole, as those of Dispatch do, because a handler must not run on a
+// coroutine's stack. So a child that a coroutine starts would never get SIGTERM or SIGINT, and neither would its own
+// children.
 //
-//   fork          the child clears its mask, in a handler that the C library calls
-//   posix_spawn   defined here, before the C library's, as posix_spawnp is: who asks for no mask asks for an empty one
+//   fork          a handler that the C library calls clears the mask of the child
+//   posix_spawn   this file defines it and posix_spawnp before the C library's: a call without a mask gets an empty one
 //   others        vfork, clone, system and popen call nothing that a library could define (docs/hazards.md)
 //
-// Both do so only where the mask of the calling thread is the one that the library and Dispatch give. Everything else
-// is the program's own choice: a thread with another mask, the attribute POSIX_SPAWN_SETSIGMASK, and a caller that
-// blocks all signals over a fork and sets the child's handlers first. Nothing is kept about threads: one that a
-// coroutine has created has inherited the mask, and its children would have blocked signals as well.
+// Both act only if the mask of the calling thread is the one that the library and Dispatch set. Everything else is the
+// program's own choice: a thread with another mask, the attribute POSIX_SPAWN_SETSIGMASK, and a caller that blocks all
+// signals over a fork and first sets the child's handlers. The mask alone decides: a thread that a coroutine has
+// created has inherited it, so its children are covered too.
 //
-// The mask of a parent's thread never changes, not even for a moment.
+// The mask of a thread of the parent never changes, not even for a moment.
 #include "CLinux.h"
 
 #include <dlfcn.h>
@@ -23,8 +24,8 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-// A mask as one number; bit n - 1 is signal n. Without the signals that nothing can block: those of the kernel, and
-// those that the C library keeps for itself, which a set that was filled may contain.
+// A mask as one number; bit n - 1 is signal n. It leaves out signals that cannot be blocked, which a filled set may
+// contain: SIGKILL and SIGSTOP, and those that the C library reserves.
 static uint64_t bits_of(const sigset_t *mask) {
   uint64_t bits = 0;
   for (int signal = 1; signal < NSIG; signal++) {
@@ -41,13 +42,13 @@ static uint64_t blocked(void) {
 
 static void set_blocked(const sigset_t *mask) { pthread_sigmask(SIG_SETMASK, mask, NULL); }
 
-// What the threads of the library block, and what the process blocked when it began, which threads of Dispatch add to
-// it. Written once, before main.
+// `given` is the mask of the library's threads. `inherited` is the mask with which the process began; threads of
+// Dispatch block both. Written once, before main.
 static uint64_t given, inherited;
 
 static void thread_mask(sigset_t *mask) {
-  // What a thread's own instructions raise: blocked, a fault would end the process without the handlers that report it.
-  // SIGPIPE is one of these. Without SIGPROF a profiler would not see the thread.
+  // Not blocked: signals that a thread's own instructions raise, SIGPIPE included. If they were blocked, a fault would
+  // end the process without the handlers that report it. Without SIGPROF a profiler would not see the thread.
   static const int left[] = {SIGILL, SIGTRAP, SIGFPE, SIGBUS, SIGSEGV, SIGSYS, SIGPIPE, SIGPROF};
   sigfillset(mask);
   for (size_t i = 0; i < sizeof left / sizeof *left; i++) sigdelset(mask, left[i]);
@@ -80,7 +81,7 @@ static bool has_thread_mask(void) {
 
 static void in_child(void) {
   // First, because a signal that is unblocked here must find its former handler. A signal that was never blocked may
-  // have come already; `notice` has then restored the former effect (Signal.c).
+  // have arrived before; then `notice` has restored the former effect (Signal.c).
   clinux_release_all_signals();
   if (has_thread_mask()) clinux_set_blocked_signals(0);
 }
@@ -90,9 +91,9 @@ static void in_child(void) {
 typedef int (*spawner)(pid_t *_Nullable, const char *, const posix_spawn_file_actions_t *_Nullable,
                        const posix_spawnattr_t *_Nullable, char *const *, char *const *);
 
-// In a program without shared libraries nothing can be looked up by name. There the C library's function is this one,
-// in the same file of its archive as what `system` calls: `link_it` brings that file. In a shared C library the name is
-// not visible.
+// In a program without shared libraries dlsym finds nothing. There the C library's function is __spawni, in the same
+// file of its archive as the function that `system` calls: `link_it` links that file. A shared C library hides the
+// name.
 extern int __spawni(pid_t *_Nullable, const char *, const posix_spawn_file_actions_t *_Nullable,
                     const posix_spawnattr_t *_Nullable, char *const *, char *const *, int) __attribute__((weak));
 enum { BY_PATH = 1 };
@@ -109,8 +110,7 @@ static int by_path(pid_t *pid, const char *file, const posix_spawn_file_actions_
 
 static _Atomic(spawner) real_spawn, real_spawnp;
 
-// The function that the program would have called without this library: the C library's, or another library's that
-// stands before it.
+// The function that the program would call without this library: the C library's, or that of another library before it.
 static spawner next(_Atomic(spawner) *real, const char *name, spawner without_libraries) {
   spawner known = atomic_load_explicit(real, memory_order_relaxed);
   if (known) return known;
@@ -126,7 +126,7 @@ static int spawn(spawner real, pid_t *pid, const char *file, const posix_spawn_f
   if (attributes) posix_spawnattr_getflags(attributes, &flags);
   if ((flags & POSIX_SPAWN_SETSIGMASK) || !has_thread_mask())
     return real(pid, file, actions, attributes, arguments, environment);
-  // A copy, which owns nothing: the attributes of glibc are numbers and sets.
+  // A plain copy suffices, because the attributes of glibc consist of numbers and sets.
   posix_spawnattr_t mine;
   if (attributes)
     mine = *attributes;
@@ -139,8 +139,8 @@ static int spawn(spawner real, pid_t *pid, const char *file, const posix_spawn_f
   return real(pid, file, actions, &mine, arguments, environment);
 }
 
-// Exported by the linker to the shared libraries that call them, such as Foundation's. Weak: a program that defines
-// them itself keeps its own. Not weak with a sanitizer, whose runtime has weak ones that would be taken instead.
+// The linker exports these to the shared libraries that call them, such as Foundation's. They are weak, so that a
+// program's own definitions win. With a sanitizer they are not weak, because its runtime has weak ones that would win.
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
 #define DEFINED_BEFORE_THE_C_LIBRARY
 #else
@@ -166,7 +166,7 @@ __attribute__((constructor)) static void before_main(void) {
   sigset_t mask;
   thread_mask(&mask);
   given = bits_of(&mask);
-  // Here, and not on a coroutine's stack.
+  // Called here because dlsym must not run on a coroutine's stack.
   next(&real_spawn, "posix_spawn", plain);
   next(&real_spawnp, "posix_spawnp", by_path);
   pthread_atfork(NULL, NULL, in_child);

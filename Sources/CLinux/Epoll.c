@@ -1,9 +1,9 @@
 // The kernel's poller for the Swift layer. Descriptors that the library owns are added once, edge-triggered, in both
-// directions; those of others are armed for one event at each wait.
+// directions. Foreign descriptors are armed for one event at each wait.
 //
-// Here, and not imported, because <sys/epoll.h> belongs to no Clang module of the C library: included by this module's
-// header, it would make types as common as pthread_attr_t members of this module, and programs that import Coroutine
-// would be told to import CLinux for them.
+// Why Swift does not import <sys/epoll.h>: it belongs to no Clang module of the C library. If this module's header
+// included it, common types such as pthread_attr_t would become members of this module, and the compiler would tell
+// programs that import Coroutine to import CLinux for them.
 #include "Check.h"
 #include "CLinux.h"
 
@@ -30,7 +30,7 @@ int clinux_poller(void) {
 int clinux_ready_arm(int poller, int descriptor, uint32_t events, uint64_t key) {
   clinux_check();
   struct epoll_event event = {.events = events | EPOLLONESHOT, .data = {.u64 = key}};
-  // The number may get another file between two calls, and the kernel may know that file or not. That happens rarely.
+  // Between two calls the number may get another file, which the poller knows or not. That is rare, so few tries do.
   for (int tries = 0; tries < 8; tries++) {
     if (epoll_ctl(poller, EPOLL_CTL_MOD, descriptor, &event) == 0) return 0;
     if (errno != ENOENT) return errno;
@@ -48,7 +48,7 @@ int clinux_ready_watch(int poller, int descriptor, uint64_t key) {
   };
   if (epoll_ctl(poller, EPOLL_CTL_ADD, descriptor, &event) == 0) return 0;
   if (errno != EEXIST) return errno;
-  // It was armed for one event before it was owned, or another thread has just added it with the same key.
+  // The descriptor was armed before the library owned it, or another thread has just added it with the same key.
   return epoll_ctl(poller, EPOLL_CTL_MOD, descriptor, &event) == 0 ? 0 : errno;
 }
 
@@ -62,14 +62,13 @@ void clinux_ready_unwatch(int poller, int descriptor) {
 #define SYS_epoll_pwait2 441  // on every architecture; older headers do not name it
 #endif
 
-// Linux has epoll_pwait2 from 5.11 on. A filter of a container may refuse it, with any error or with 0, which would
-// mean that the time is over; a worker would then look for its timers without rest. So each "the time is over" is
-// compared with the clock, until there was one for which the thread has slept. A thread that was only kept from running
-// proves nothing.
+// Linux has epoll_pwait2 from 5.11 on. A filter of a container may refuse it, with any error or with the result 0. That
+// means a timeout, so a worker would check its timers in a busy loop. So each timeout is compared with the clock, until
+// there was a correct one during which the thread has slept. A thread that only waited for a processor proves nothing.
 //
-//   UNTRIED --the time is over, and the thread has slept--> PROVEN
+//   UNTRIED --a correct timeout, and the thread has slept--> PROVEN
 //      |
-//      +--an error, or too early--> ABSENT
+//      +--an error, or a timeout too early--> ABSENT
 typedef enum { UNTRIED, PROVEN, ABSENT } fine_timeouts;
 static atomic_int has_fine_timeouts = UNTRIED;
 
@@ -79,7 +78,7 @@ static int64_t monotonic_now(void) {
   return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
 }
 
-// How often the calling thread has slept.
+// The number of times that the calling thread has slept.
 static long sleeps(void) {
   struct rusage use = {0};
   getrusage(RUSAGE_THREAD, &use);
@@ -107,7 +106,7 @@ static int wait_for_events(int poller, struct epoll_event *events, int most, int
   }
   int milliseconds = -1;
   if (nanoseconds >= 0) {
-    // Rounded up: a timer that is not due yet would make the caller come back at once, again and again.
+    // Rounded up: with a timeout of zero the caller would poll in a busy loop until its timer is due.
     int64_t whole = nanoseconds / 1000000 + (nanoseconds % 1000000 != 0);
     milliseconds = whole < INT_MAX ? (int)whole : INT_MAX;
   }

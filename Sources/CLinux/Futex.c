@@ -1,5 +1,5 @@
-// A futex: a thread sleeps until another thread changes a word and wakes it. For the workers of the Swift layer, and
-// for its locks that cover system calls, allocations and loops.
+// A futex: a thread sleeps until another thread changes a word and wakes it. The Swift layer uses it for its workers,
+// and for its locks over system calls, allocations and loops.
 #include "Check.h"
 #include "CLinux.h"
 

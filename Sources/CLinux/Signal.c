@@ -1,27 +1,28 @@
-// Signals that something in this process asks for. A handler leaves a mark in a word and wakes the one thread that
-// takes the marks (SignalHub.swift). A dispatch signal source loses signals on Linux: it rearms a one-shot watch
-// around a signalfd, and what comes meanwhile goes to the ignoring handler.
+// Signals that a part of this process handles. A handler sets a bit in a word and wakes the one thread that takes the
+// bits, the signals' thread (SignalHub.swift). A dispatch signal source loses signals on Linux: it rearms a one-shot
+// watch around a signalfd, and a signal that arrives meanwhile goes to the ignoring handler.
 //
 //   `handled`  the signals that have the handler; changed under the hub's lock
-//   `changed`  those whose effect was changed, or is about to be: a child that is forked meanwhile restores these
-//   `arrived`  the marks; set by the handler on any thread, taken by the signals' thread
-//   `bell`     changes after each change of the two others; the signals' thread sleeps on it
-//   `owner`    the process whose signals' thread takes the marks; stored before the handler is installed
+//   `changed`  the signals whose effect was changed, or is about to be: a child that is forked meanwhile restores these
+//   `arrived`  one bit a signal; set by the handler on any thread, taken by the signals' thread
+//   `bell`     changes after each change of `handled` and `arrived`; the signals' thread sleeps on it
+//   `owner`    the process whose signals' thread takes the bits; stored before the handler is installed
 //
-// A signal that every thread blocks stays pending in the kernel, and no handler runs: so it is in a program that was
-// started with the signal blocked, whose main thread and all that it has created inherit that. Therefore the signals'
-// thread, which has a stack of the usual size and runs no coroutine, blocks all but what is handled. No other thread's
-// mask is changed. A thread that does not block the signal, the main thread as a rule, takes it as before.
+// A signal that every thread blocks stays pending in the kernel, and no handler runs. That is the case in a program
+// that was started with the signal blocked, because all of its threads inherit the mask. Therefore the signals' thread,
+// which has a stack of the usual size and runs no coroutine, unblocks the handled signals, and blocks all others. No
+// other thread's mask is changed. A thread that does not block the signal, usually the main thread, takes it as before.
 //
-// A forked child has no such thread, so signals have their former effect there (clinux_release_all_signals). One that
-// comes before that runs the handler in the child: fork unblocks the signals before it calls anything. The handler
-// finds another process than `owner`, restores the former effect, and raises the signal again, which is pending until
-// the handler returns. A mark in the child is therefore always a copy of the parent's, and is dropped. It is the same
-// in a child of vfork, whose memory is its parent's, and in one of _Fork or clone, where nothing else would restore the
-// effect.
+// A forked child has no signals' thread, so signals have their former effect there (clinux_release_all_signals). A
+// signal may arrive in the child before that, because fork unblocks signals before it calls any handler of ours. Then
+// the signal handler finds another process than `owner`, restores the former effect, and raises the signal again, which
+// stays pending until the handler returns. So a bit in the child is always a copy of the parent's, and is dropped. The
+// same holds in a child of vfork, which shares its parent's memory, and in one of _Fork or clone, where no other code
+// would restore the effect.
 //
-// No wake-up is lost: the thread reads `bell`, then sets its mask and takes the marks, and sleeps only while `bell` is
-// still what it has read. A signal that is let in by the new mask rings on this very thread.
+// No wake-up is lost: the thread reads `bell`, then sets its mask and takes the bits, and sleeps only while `bell` has
+// the value that it has read. A signal that the new mask unblocks runs the handler on this thread, which changes
+// `bell`.
 #include "Check.h"
 #include "CLinux.h"
 
@@ -42,7 +43,8 @@ static struct sigaction former[NSIG];
 
 static uint64_t bit(int signal) { return (uint64_t)1 << (signal - 1); }
 
-// Async-signal-safe; not clinux_futex_wake, whose check would refuse a handler that has interrupted a lock's holder.
+// Async-signal-safe. It does not call clinux_futex_wake, whose check would refuse a handler that has interrupted a
+// lock's holder.
 static void ring(void) {
   atomic_fetch_add_explicit(&bell, 1, memory_order_release);
   syscall(SYS_futex, &bell, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
@@ -63,7 +65,7 @@ static void notice(int signal) {
 int clinux_handle_signal(int signal) {
   clinux_check();
   if (signal <= 0 || signal >= NSIG) return EINVAL;
-  // On the alternate stack where the thread has one: a coroutine's may be too small for the signal's frame.
+  // On the alternate stack if the thread has one: a coroutine's stack may be too small for the signal's frame.
   struct sigaction action = {.sa_handler = notice, .sa_flags = SA_RESTART | SA_ONSTACK};
   sigemptyset(&action.sa_mask);
   if (sigaction(signal, NULL, &former[signal]) != 0) return errno;
@@ -75,8 +77,8 @@ int clinux_handle_signal(int signal) {
     atomic_fetch_and_explicit(&changed, ~bit(signal), memory_order_relaxed);
     return code;
   }
-  // Differs from the action read above only if the program has changed it since. A child forked before this line
-  // inherits the action read above.
+  // It differs from the action read above only if the program has changed it in between. A child that is forked before
+  // this line has the action read above.
   former[signal] = replaced;
   atomic_fetch_or_explicit(&handled, bit(signal), memory_order_relaxed);
   ring();
@@ -86,7 +88,7 @@ int clinux_handle_signal(int signal) {
 // Returns when `bell` may have changed.
 static void wait_for_bell(uint32_t heard) {
 #if __has_feature(thread_sanitizer)
-  // ThreadSanitizer calls a handler only inside of the functions that it knows to block; a futex is none of them.
+  // ThreadSanitizer calls a handler only in functions that it knows to block, and a futex is not one of them.
   (void)heard;
   nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 #else
@@ -120,7 +122,8 @@ static void set_blocked(int how, int signal) {
 
 void clinux_release_signal(int signal) {
   atomic_fetch_and_explicit(&handled, ~bit(signal), memory_order_relaxed);
-  // Before the former effect: where every other thread blocks the signal, it must stay pending, not end the process.
+  // Before the former effect is restored: if every other thread blocks the signal, it must stay pending and not end the
+  // process.
   set_blocked(SIG_BLOCK, signal);
   sigaction(signal, &former[signal], NULL);
   atomic_fetch_and_explicit(&changed, ~bit(signal), memory_order_seq_cst);
@@ -145,6 +148,6 @@ void clinux_end_by_signal(int signal) {
   sigaction(signal, &action, NULL);
   set_blocked(SIG_UNBLOCK, signal);
   raise(signal);
-  // Only where the signal has another effect than to end the process.
+  // Reached only if the default effect of the signal is not to end the process.
   _exit(128 + signal);
 }

@@ -1,6 +1,6 @@
-// Sockets, as far as Swift's import of the C library does not reach: anonymous unions, macros, flags that need
-// _GNU_SOURCE. All are non-blocking and close-on-exec. A function that returns a count or a descriptor returns the
-// negative error number instead when the kernel refuses.
+// The calls of sockets that Swift cannot import: they need anonymous unions, macros, or flags of _GNU_SOURCE. All
+// sockets are non-blocking and close-on-exec. A function that returns a count or a descriptor returns the negative
+// error number if the kernel refuses.
 #include "Check.h"
 #include "CLinux.h"
 
@@ -60,8 +60,8 @@ int64_t clinux_send_pieces(int socket, const struct clinux_piece *pieces, size_t
   return or_error(sendmsg(socket, &message, MSG_NOSIGNAL));
 }
 
-// sendfile has no flag against SIGPIPE. It is blocked meanwhile; the one that this call has raised, for this thread, is
-// taken away. One that was pending before stays.
+// sendfile has no flag against SIGPIPE. So the signal is blocked during the call, and a SIGPIPE that the call has
+// raised for this thread is consumed. A SIGPIPE that was pending before stays pending.
 int64_t clinux_send_file(int socket, int file, int64_t offset, size_t count) {
   clinux_check();
   sigset_t pipe, pending, outer;

@@ -1,5 +1,5 @@
-// A thread's name and start, and which thread is the first. Here because Swift's C library module is made without
-// _GNU_SOURCE, which hides pthread_setname_np.
+// Names and starts threads, and recognises the first thread. It is C because Swift's module of the C library is built
+// without _GNU_SOURCE, which hides pthread_setname_np.
 #include "Check.h"
 #include "CLinux.h"
 
@@ -9,7 +9,7 @@
 
 void clinux_name_thread(const char *name) {
   clinux_check();
-  // A longer name would be refused instead of cut.
+  // The C library refuses a longer name instead of cutting it.
   char kept[16];
   snprintf(kept, sizeof kept, "%s", name);
   pthread_setname_np(pthread_self(), kept);

@@ -1,5 +1,5 @@
-// What a thread of this process does, as another thread sees it: its processor time, and the system call in which it
-// sleeps. For the report of stalls.
+// What another thread of this process does: its processor time, and the system call in which it sleeps. Used by the
+// report of stalls.
 #include "Check.h"
 #include "CLinux.h"
 
@@ -16,8 +16,8 @@ int clinux_thread_id(void) { return gettid(); }
 
 int64_t clinux_thread_time(int thread) {
   clinux_check();
-  // What pthread_getcpuclockid makes of a thread's number. That function reads the number through a pthread_t, which
-  // must not be used any more after the thread's end; a number that no thread has is refused by the kernel.
+  // The clock that pthread_getcpuclockid would return. That function reads the number through a pthread_t, which is
+  // invalid after the thread's end. The kernel refuses a number that no thread has.
   clockid_t clock = (clockid_t)(~(unsigned)thread << 3 | 6);
   struct timespec time;
   int kept = errno;
@@ -42,20 +42,21 @@ static bool read_about(const char *tasks, int thread, const char *name, char *te
 
 static long call_of(const char *tasks, int thread) {
   char text[512];
-  // "0 0x3 0x7f…": the number of the call; "-1 …": asleep elsewhere in the kernel, for a page for instance; "running".
+  // "0 0x3 0x7f…" begins with the number of the call. "-1 …" means asleep elsewhere in the kernel, for example for a
+  // page. The third form is "running".
   if (read_about(tasks, thread, "syscall", text, sizeof text)) {
     char *end;
     long number = strtol(text, &end, 10);
     if (end == text) return CLINUX_THREAD_RUNS;
     return number >= 0 ? number : CLINUX_THREAD_SLEEPS;
   }
-  // A kernel or a sandbox without that file, or a process that has given up privileges: the file then belongs to root.
-  // "12 (name) S …": the name may contain anything.
+  // The kernel or a sandbox lacks that file, or it belongs to root because the process has given up privileges.
+  // "12 (name) S …" has the state behind the name, which may contain any character.
   if (!read_about(tasks, thread, "stat", text, sizeof text)) return CLINUX_THREAD_UNKNOWN;
   char *state = strrchr(text, ')');
   if (!state || state[1] != ' ') return CLINUX_THREAD_UNKNOWN;
   if (state[2] != 'S' && state[2] != 'D') return CLINUX_THREAD_RUNS;
-  // The function of the kernel that it sleeps in.
+  // The file contains the function of the kernel in which the thread sleeps.
   if (read_about(tasks, thread, "wchan", text, sizeof text) && strstr(text, "futex")) return SYS_futex;
   return CLINUX_THREAD_SLEEPS;
 }
@@ -68,7 +69,7 @@ long clinux_thread_call(const char *tasks, int thread) {
   return call;
 }
 
-// The calls that can keep a thread asleep, on each architecture those that it has.
+// The calls that can sleep, as far as the architecture has them.
 const char *clinux_call_name(long number) {
   switch (number) {
 #define CALL(name) \

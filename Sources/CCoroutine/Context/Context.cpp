@@ -1,12 +1,11 @@
-// Contexts over Boost.Context: the one file that knows of Boost, and with cco_switch in the header the only place that
-// switches.
+// Contexts over Boost.Context. No other file knows Boost, and only this file and cco_switch in the header switch.
 //
-// C++ because from Boost 1.87 the shared library exports only mangled names (hazard 10). `cco_jump` compiles to one
-// tail jump. A context's stack, high addresses first:
+// It is C++ because from Boost 1.87 the shared library exports only mangled names (hazard 10). `cco_jump` compiles to
+// one tail jump. A context's stack, high addresses first:
 //
 //     slot end ->  +--------------------------------+
-//                  | cco_context (control block)    |  moved down by a colour, so that the hot lines of different
-//     cco_high ->  +--------------------------------+  coroutines do not all fall into the same cache sets
+//                  | cco_context (control block)    |  at an offset that differs between slots (cache colouring,
+//     cco_high ->  +--------------------------------+  cco_slot_context)
 //                  | trampoline's frame             |
 //                  | frames of the body ...         |
 //     low ------>  +--------------------------------+
@@ -14,8 +13,8 @@
 //                  +--------------------------------+
 //
 // A READY context is parked inside the trampoline, so the first resume is a switch like every other. The trampoline
-// never returns: Boost put the address of `_exit(0)` behind it. Its frame owns nothing, so a READY or FINISHED stack
-// may be given back as it is.
+// never returns, because its return address is Boost's `_exit(0)`. Its frame owns nothing, so a READY or FINISHED
+// stack is released as it is.
 #include "CCoroutine.h"
 #include "Internal.h"
 
@@ -32,12 +31,12 @@ extern "C" cco_transfer cco_jump(void *to, void *data) {
   return cco_transfer{t.fctx, t.data};
 }
 
-// Runs bodies on one stack for as long as it lives: parks READY, runs a body when switched to, parks FINISHED. A null
-// entry means that the stack is given up: a sanitizer must know when a stack is left for good.
+// Runs one body after the other on its stack: parks READY, runs a body when switched to, parks FINISHED. A null entry
+// ends it, because a sanitizer must know when a stack is left for ever.
 static void trampoline(bc::transfer_t birth) {
   cco_transfer arrival = cco_sanitizer_entered(cco_transfer{birth.fctx, birth.data});
   cco_context *context = static_cast<cco_context *>(arrival.data);
-  // The birth is a bare jump: no list heads have been exchanged yet, so none are exchanged on the way back either.
+  // The first jump exchanged no list heads, so the jump back exchanges none either.
   arrival = cco_annotated_jump(arrival.stack, &context->parked, false);
   static_cast<cco_saved_context *>(arrival.data)->stack = arrival.stack;
   while (context->entry != nullptr) {
@@ -67,7 +66,7 @@ extern "C" cco_status cco_create(size_t stack_size, cco_entry entry, void *argum
   cco_context *context = nullptr;
   cco_status status = cco_stack_acquire(stack_size, &context);
   if (status != CCO_OK) return status;
-  // A stack from the pool is still parked in the trampoline. Whatever was left on its lists is not ours.
+  // A stack from the pool is still parked in the trampoline. The list heads of its last body are cleared.
   const bool is_warm = context->parked.stack != nullptr;
   context->entry = entry;
   context->argument = argument;

@@ -1,5 +1,5 @@
-// The end of a process that holds a lock for too long. The Swift layer counts the locks of each thread in debug builds;
-// its LockCheck.swift says what is checked and where.
+// Debug builds: ends a process that holds a lock over an operation that the lock forbids. The Swift layer counts the
+// locks of each thread; its LockCheck.swift says what is checked and where.
 #include "CCoroutine.h"
 
 #include <stdio.h>

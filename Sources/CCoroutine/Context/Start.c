@@ -1,8 +1,10 @@
 // Start-up and the report: which mitigations are active, which fell back, and why.
 //
-// cco_start runs once, before the first context. Order matters: the thread words have an address at load time; Swift's
-// lists are looked for on threads of their own; the probes of floating point and of Tasks switch, carefully, because
-// nothing is verified yet; only then may `careful` go down to zero.
+// cco_start runs once, before the first context. Its order matters:
+//   1. The thread words have an address from load time on.
+//   2. Swift's lists are searched for on two threads of their own.
+//   3. The probes of floating point and of Tasks switch, on the careful path, because nothing is verified yet.
+//   4. Only then may `careful` become zero.
 #include "Internal.h"
 #include "Stack/Lock.h"
 
@@ -12,7 +14,7 @@
 
 static __thread __attribute__((tls_model("initial-exec"))) cco_thread_words words;
 
-// `careful` until proven otherwise; before cco_start no context exists, so no switch happens.
+// Switches are careful until start-up has verified the fast path.
 cco_runtime_facts cco_facts = {.careful = 1};
 
 uint32_t cco_worlds = 0;
@@ -24,7 +26,7 @@ static _Thread_local bool starting;
 static char report[2048];
 cco_lock cco_report_lock;
 
-// Before main and before any thread that uses us: Swift code asks for the thread's words before it makes a context.
+// Runs before main, because Swift code reads the thread's words before it makes a context.
 __attribute__((constructor)) static void find_words(void) {
   char *here = (char *)&words;
   cco_facts.words_offset = here - cco_thread_pointer();
@@ -98,8 +100,8 @@ const char *cco_report(void) {
   return report;
 }
 
-// Has the compiler save all registers that a callee preserves in this function's frame: where the caller's frames are
-// looked through (cco_move_task_frames), what is in registers must be there too.
+// Makes the compiler save all callee-saved registers in this function's frame. cco_move_task_frames scans the frames of
+// the caller, and must find the values of registers there too.
 #if defined(__x86_64__)
 #define SAVE_REGISTERS() \
   __asm__ volatile("" : : "r"(__builtin_frame_address(0)) : "rbx", "r12", "r13", "r14", "r15", "memory")
@@ -117,7 +119,7 @@ void cco_switch_carefully(cco_saved_context *from, cco_saved_context *to) {
   void *stack = to->stack;
   to->stack = NULL;
   if (cco_facts.reconciles) cco_reconcile_floating_point(cco_sanitizer_saved_stack(stack));
-  // A generator that a Task steps comes this way at each step, so the processor must not see a call here either.
+  // A generator that a Task steps takes this path at each step, so the return predictor matters here too.
   cco_transfer arrival =
       cco_facts.careful ? cco_annotated_jump(stack, from, false) : cco_jump_unpredicted(stack, from);
   __atomic_store_n(&((cco_saved_context *)arrival.data)->stack, arrival.stack, __ATOMIC_RELEASE);
@@ -125,7 +127,7 @@ void cco_switch_carefully(cco_saved_context *from, cco_saved_context *to) {
   if (has_state) cco_put_thread_state(&state);
 }
 
-// Not inline, so that ThreadSanitizer sees the edge.
+// Not inline, so that ThreadSanitizer sees the happens-before edge.
 bool cco_is_parked(const cco_saved_context *saved) { return __atomic_load_n(&saved->stack, __ATOMIC_ACQUIRE) != NULL; }
 
 const char *cco_status_message(cco_status status) {

@@ -1,6 +1,6 @@
-// What a user has named, in a line of a report. A name may come from a peer: a newline would forge lines of a dump or a
-// log, ESC would reach the terminal, and a mark of writing direction would show other characters than there are. So
-// these are written as Swift writes them in a literal.
+// Escapes users' names and texts for a line of a report. A name may come from a peer: a newline would forge lines of a
+// dump or a log, ESC would control the terminal, and a direction mark would reorder the text on the screen. These
+// characters are written as in a Swift literal.
 //
 //   \0 \t \n \r                      these control characters
 //   \u{1B}                           other control characters (C0, DEL, C1), line and paragraph separators (U+2028,
@@ -8,12 +8,12 @@
 //   \xFF                             a byte that is no UTF-8
 //   \" and \\                        only between quotation marks, so that no text can forge the end of a name
 //
-// All texts of the library go through this one function. Async-signal-safe, because the overflow report uses it.
+// Every such text passes through this one function. It is async-signal-safe, because the overflow report uses it.
 #include "Internal.h"
 
 #include <string.h>
 
-// The character at the beginning of `text`, and its length in bytes; -1 and 1 for a byte that begins none.
+// Returns the character at the beginning of `text`, and sets its length in bytes; -1 and 1 for a byte that begins none.
 static int32_t decode(const unsigned char *text, size_t count, size_t *length) {
   *length = 1;
   unsigned char first = text[0];
@@ -28,7 +28,7 @@ static int32_t decode(const unsigned char *text, size_t count, size_t *length) {
     if ((text[i] & 0xC0) != 0x80) return -1;
     code = code << 6 | (text[i] & 0x3F);
   }
-  // Longer than needed, half of a pair, or beyond the last character.
+  // Overlong, a surrogate, or beyond the last code point.
   if ((more == 2 && code < 0x800) || (more == 3 && (code < 0x10000 || code > 0x10FFFF))) return -1;
   if (code >= 0xD800 && code <= 0xDFFF) return -1;
   *length = more + 1;
@@ -47,7 +47,7 @@ static size_t add_hexadecimal(char *out, uint32_t number, size_t least) {
   return digits;
 }
 
-// Writes the form of one character for reports, of at most 12 bytes; returns how many.
+// Writes one character, escaped if necessary, in at most 12 bytes; returns their number.
 static size_t write_one(char *out, int32_t code, const char *text, size_t length, bool is_quoted) {
   const char *plain = "0\0t\tn\nr\r";
   for (size_t i = 0; i < 8; i += 2) {
@@ -77,7 +77,7 @@ static size_t write_one(char *out, int32_t code, const char *text, size_t length
 }
 
 size_t cco_escape(char *out, size_t room, const char *text, size_t count, bool is_quoted, bool *is_whole) {
-  // Room for the sign that something is missing, which no character may take unless it is the last one.
+  // `sure` is the length up to which the mark `…` would still fit behind the text.
   static const char missing[] = "…";
   size_t written = 0, sure = 0, next = 0;
   *is_whole = true;

@@ -1,16 +1,16 @@
-// Hazard 15: the C++ runtime keeps the exceptions of a flow of control with the thread: a list of those that are being
-// handled (`catch` blocks that have been entered) and a count of those that are being thrown (destructors that run
-// while the stack unwinds). A coroutine that suspends there takes both along: see ThreadState.c.
+// Hazard 15: the C++ runtime stores the exceptions of a flow of control in two words of the thread: the list of those
+// that are being handled (in a `catch` block), and the count of those that are being thrown (in a destructor while the
+// stack unwinds). A coroutine that suspends there saves both (ThreadState.c).
 //
-// `__cxa_get_globals` returns the address of the two. In libstdc++ and in LLVM's libc++abi they are thread-local
-// variables, so their distance from the thread pointer is the same on every thread; start-up checks that on two
-// threads. Where it is not, the careful path asks the function at each switch. Each of the two threads also throws an
-// exception, and looks whether the two words are what the runtime goes by (ExceptionsProof.cpp).
+// `__cxa_get_globals` returns the address of the two words. In libstdc++ and in LLVM's libc++abi they are thread-local
+// variables, so their distance from the thread pointer is the same on every thread. Start-up checks that on two
+// threads. If it differs, the careful path calls the function at each switch. Each of the two threads also throws an
+// exception, and checks that the runtime uses these words (ExceptionsProof.cpp).
 #include "Internal.h"
 
 #include <stddef.h>
 
-// Weak: a C++ runtime is linked for Context.cpp's sake, but nothing here should insist on it.
+// Weak: a C++ runtime is linked because of Context.cpp, but this file works without one.
 extern cco_exceptions *__cxa_get_globals(void) __attribute__((weak));
 
 static const char *description = "not started";

@@ -1,5 +1,5 @@
-// The proof for Exceptions.c: whether the two words are what the C++ runtime of this program goes by. C++, because only
-// a compiler can throw.
+// The proof for Exceptions.c: checks that the C++ runtime of this program uses the two words. It is C++ because C
+// cannot throw.
 #include "Internal.h"
 
 #include <exception>
@@ -8,7 +8,7 @@
 
 namespace {
 
-// A destructor that runs while the stack unwinds: one exception is being thrown, and none where the word says so.
+// Its destructor runs while the stack unwinds: one exception is being thrown, and none once the word is zero.
 struct Unwinding {
   cco_exceptions *words;
   bool *holds;
@@ -29,7 +29,7 @@ extern "C" bool cco_prove_exceptions(cco_exceptions *words) {
     Unwinding unwinding{words, &holds};
     throw 0;
   } catch (int) {
-    // One exception is being handled, and none where the word says so.
+    // One exception is being handled, and none while the word is nil.
     void *kept = words->caught;
     holds = holds && kept != nullptr && words->uncaught == 0 && std::current_exception() != nullptr;
     words->caught = nullptr;
@@ -42,7 +42,7 @@ extern "C" bool cco_prove_exceptions(cco_exceptions *words) {
 
 #else
 
-// Compiled without exceptions, as all C++ of the program then is: there are no catch blocks.
+// Without exceptions the program has no catch blocks.
 extern "C" bool cco_prove_exceptions(cco_exceptions *words) { return words != nullptr; }
 
 #endif

@@ -1,16 +1,16 @@
-// Hazard 1: the floating-point trap of stock fcontext. The mitigation itself is `cco_reconcile_floating_point`, in
-// CCoroutineSwitch.h because every switch runs it. Here is decided whether it runs, and proven at start-up that the
-// saved frame begins with MXCSR.
+// Hazard 1: a jump of fcontext that changes MXCSR stalls the pipeline. The mitigation is
+// `cco_reconcile_floating_point`, in CCoroutineSwitch.h because every switch runs it. This file decides whether it
+// runs, and proves at start-up that the saved frame begins with MXCSR.
 //
-// The probe parks a coroutine that has set a rounding mode of its own and looks at the first word of its saved frame:
-// with two different modes the word must be exactly the MXCSR that was set. Then it writes another mode there, as the
-// mitigation writes flags, and the coroutine must go on with that one. On other architectures the floating-point status
-// is not part of the saved frame and nothing stalls.
+// The probe parks a coroutine that has set a rounding mode, and reads the first word of its saved frame. With two
+// different modes, the word must be exactly the MXCSR that was set. Then the probe writes another mode there, as the
+// mitigation writes flags, and the coroutine must continue with that mode. On other architectures the floating-point
+// status is not part of the saved frame, and nothing stalls.
 //
-// Not every x86-64 processor stalls, so the processor's maker and family decide (`cco_stalls_on_flags`). A Xeon of
-// family 6 goes from 10 to 140 ns a round trip; an EPYC (Zen 4) stays at 11, and reading MXCSR costs it 6 ns a switch.
-// A short measurement at start cannot decide: on some processors the stall depends on the history of branches, and a
-// loop that does nothing but switch does not show it.
+// Not every x86-64 processor stalls, so its vendor and family decide (`cco_stalls_on_flags`). On a Xeon of family 6 the
+// stall makes a round trip take 140 ns instead of 10. An EPYC (Zen 4) stays at 11 ns, but reading MXCSR would cost it
+// 6 ns a switch. A short measurement at start-up cannot decide, because on some processors the stall depends on the
+// history of branches, and a loop that only switches does not show it.
 #include "Internal.h"
 
 #include <stdio.h>
@@ -22,8 +22,8 @@ const char *cco_floating_point_description(void) { return description; }
 
 bool cco_stalls_on_flags(const char *maker, uint32_t family) {
   bool amd = strcmp(maker, "AuthenticAMD") == 0 || strcmp(maker, "HygonGenuine") == 0;
-  // Zen and later, Hygon's Zen included. A processor that is not known reconciles: 1 to 6 ns where that was needless,
-  // 130 ns where leaving it out was wrong.
+  // Zen and later, Hygon's Zen included. An unknown processor reconciles: a needless reconciliation costs 1 to 6 ns, a
+  // missing one 130 ns.
   return !(amd && family >= 0x17);
 }
 
@@ -32,8 +32,8 @@ bool cco_stalls_on_flags(const char *maker, uint32_t family) {
 #include <cpuid.h>
 #include <xmmintrin.h>
 
-// The MXCSR of a new thread: all exceptions masked, round to nearest.
-// The x87 unit has a control word of its own: extended precision, masked, to nearest. fesetround changes both.
+// The MXCSR of a new thread: all exceptions masked, round to nearest. FLAGS are its sticky exception flags. The x87
+// unit has a control word of its own: extended precision, masked, to nearest. fesetround changes both words.
 enum { DEFAULT_MXCSR = 0x1F80, FLAGS = 0x3F, DEFAULT_X87 = 0x37F };
 
 void cco_restore_floating_point(void) {
@@ -48,8 +48,8 @@ void cco_restore_floating_point(void) {
 }
 
 typedef struct modes {
-  unsigned parked;   // what the coroutine parks with
-  unsigned resumed;  // what it finds when it goes on
+  unsigned parked;   // the MXCSR with which the coroutine parks
+  unsigned resumed;  // the MXCSR that it has when it is resumed
 } modes;
 
 static cco_saved_context *park_with_mode(cco_context *context, void *argument) {
@@ -63,7 +63,7 @@ static cco_saved_context *park_with_mode(cco_context *context, void *argument) {
   return NULL;
 }
 
-// Whether a frame that is parked with `mode` begins with it, and a coroutine goes on with what is written there.
+// Whether a frame that is parked with `mode` begins with it, and a coroutine continues with the mode written there.
 static bool frame_begins_with(unsigned mode, unsigned written) {
   cco_context *probe = NULL;
   void *ignored = NULL;
@@ -103,7 +103,7 @@ static processor this_processor(void) {
 void cco_floating_point_start(void) {
   processor cpu = this_processor();
   bool stalls = cco_stalls_on_flags(cpu.maker, cpu.family);
-  // For measurements. Any other value is as good as none.
+  // For measurements. Other values are ignored.
   const char *asked = getenv("COROUTINE_RECONCILE");
   bool is_forced = asked && (strcmp(asked, "0") == 0 || strcmp(asked, "1") == 0);
   const char *why = is_forced ? ", by COROUTINE_RECONCILE" : "";
@@ -131,8 +131,7 @@ void cco_floating_point_start(void) {
 
 #else
 
-// Boost's frame on aarch64 holds d8 to d15 but not FPCR: the rounding mode is the thread's, over switches as over
-// calls, and not this core's to reset.
+// Boost's frame on aarch64 holds d8 to d15 but not FPCR. So a switch keeps the thread's rounding mode, as a call does.
 void cco_restore_floating_point(void) {}
 
 void cco_floating_point_start(void) {

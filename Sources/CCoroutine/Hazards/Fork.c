@@ -1,26 +1,25 @@
-// A process that forks while coroutines run. The child has one thread, the one that called fork; every other is gone,
-// in the middle of whatever it did. So a lock that another thread held would stay taken for ever, and a coroutine that
-// another thread would have run never runs.
+// A process that forks while coroutines run. The child has one thread, the one that called fork. Every other thread is
+// gone at an arbitrary instruction. A lock that such a thread held would stay taken for ever, and a coroutine that it
+// would have run never runs.
 //
-//   the pool's lock      taken before the fork and given back on both sides: the child inherits the pool, its slabs and
-//                        their versions between two changes, never inside of one
-//   the report's lock    set free in the child, which writes the report anew
-//   pthread_once         begins again in the child where another thread was in the middle of it (glibc)
-//   `forked`, `used`     tell the Swift layer, which refuses to launch where the parent had used the runtime
+//   the pool's lock      taken before the fork and released on both sides, so the child inherits the pool, its slabs
+//                        and their versions in a consistent state
+//   the report's lock    released in the child, which writes the report anew
+//   pthread_once         glibc restarts it in the child if another thread was inside it
+//   `forked`, `used`     tell the Swift layer, which refuses to launch in a child of a process that used the runtime
 //   Swift's runtime      gets the new number of the thread that has forked (ForkedThread.c)
-//   `carrier`            cleared: the child is outside of any coroutine, also where a coroutine called fork. Its waits
-//                        are refused, and nothing on this thread leads to the ready jobs of the parent, which are not
-//                        the child's to run
+//   `carrier`            cleared: the child is outside of any coroutine, even if a coroutine called fork. So its waits
+//                        are refused, and it reaches none of the parent's ready jobs
 //
-// The pool's lock is the last that is taken before a fork: its holders allocate memory, and the C library takes the
-// allocator's own locks after all handlers.
+// The pool's lock is the last lock that is taken before a fork: its holders allocate memory, and the C library takes
+// the allocator's locks after all handlers.
 //
-// Only fork does this. posix_spawn, vfork and what stands on them run no handlers, and the program that they start
-// shares nothing with this one.
+// Only fork does this. posix_spawn and vfork run no handlers, and the program that they start shares no memory with
+// this one.
 //
-// Daemons and servers of several processes fork first and work then, so a child of a process that has not used the
-// runtime is like a new process. A use is what leaves something behind that only threads carry on: `cco_begin_use`
-// comes before it, and before whatever a child could inherit half done. A fork sees either no part of it, or `used`.
+// Daemons and multi-process servers fork before they work, so a child of a process that has not used the runtime is
+// like a new process. A use is an operation that leaves work to other threads. `cco_begin_use` is called before it, and
+// before any state changes that a child could inherit half done. So a fork sees no part of the use, or it sees `used`.
 //
 //   UNUSED --first use--> USED --fork: the child--> CHILD OF USED, for ever, its children as well
 //     |  ^                 ^
@@ -29,19 +28,19 @@
 //
 //   UNUSED            forked CCO_NOT_FORKED      used 0
 //   USED              forked CCO_NOT_FORKED      used not 0
-//   CHILD OF UNUSED   forked CCO_FORKED_UNUSED   used 0    a lock's holder may have stayed in the parent
-//   CHILD OF USED     forked CCO_FORKED_USED     used 0    so the one test of `used` refuses there
+//   CHILD OF UNUSED   forked CCO_FORKED_UNUSED   used 0    a lock's holder may be a thread of the parent
+//   CHILD OF USED     forked CCO_FORKED_USED     used 0    so one test of `used` refuses every use
 //
-// Dispatch's threads stay in the parent too, and Dispatch on Linux does nothing about a fork: in the child its timers
-// never fire, and its queues may wait for threads that are not there. Dispatch knows whether it has made threads. If it
-// had at the fork, a child may use the worker pool, and no queue.
+// Dispatch's threads stay in the parent too, and Dispatch on Linux does not handle a fork: in the child its timers
+// never fire, and its queues may wait for threads that do not exist. Dispatch knows whether it has made threads. If it
+// had made some before the fork, a child may use the worker pool, but no queue.
 #include "Internal.h"
 #include "Stack/Lock.h"
 #include "Stack/Pool.h"
 
 #include <pthread.h>
 
-// Exported by Dispatch, and undocumented. Weak: a program without Dispatch has no queues.
+// Exported by Dispatch, but undocumented. Weak: a program without Dispatch has no queues.
 extern bool _dispatch_is_multithreaded(void) __attribute__((weak));
 
 uint32_t cco_promise_lock_word;
@@ -54,7 +53,7 @@ bool cco_begin_use(cco_use what) {
   if (cco_forked() == CCO_FORKED_UNUSED) cco_renumber_forked_thread();
   uint32_t all = has_lost_queues ? CCO_USES_THREADS : CCO_USES_THREADS | CCO_USES_QUEUES;
   __atomic_store_n(&cco_facts.used, all, __ATOMIC_SEQ_CST);
-  // From now on a lock's holder is a thread of this process, which may be slow.
+  // From now on the holder of a taken lock is a thread of this process, so a waiter waits for it.
   __atomic_store_n(&cco_facts.forked, CCO_NOT_FORKED, __ATOMIC_RELAXED);
   return (all & (uint32_t)what) != 0;
 }
@@ -78,6 +77,5 @@ static void in_child(void) {
   cco_keep_forked_thread();
 }
 
-// Before main, because a start-up that another thread was in the middle of runs again in the child: handlers that it
-// had registered would then be there twice.
+// Before main: glibc restarts an interrupted start-up in the child, which would register the handlers twice.
 __attribute__((constructor)) static void register_handlers(void) { pthread_atfork(before, in_parent, in_child); }

@@ -1,21 +1,21 @@
-// Hazard 13, the number of the thread that forks. Swift's runtime takes a lock to make what is made once: the value of
-// a `static let`, the caches of a generic type (swift_once). The lock contains the kernel's number of its holder, which
-// the runtime keeps in a thread-local. The thread of a forked child has another number than the one that it inherits
-// there. As long as no second thread wants the lock at the same moment, nothing shows. If one does, the kernel says of
-// the unlock that the lock belongs to another thread, and the runtime tries for ever.
+// Hazard 13: the kernel's number of the thread that forks. Swift's runtime takes a lock to initialise a `static let` or
+// the caches of a generic type (swift_once). The lock contains the number of its holder, which the runtime caches in a
+// thread-local. The thread of a forked child has a new number, but inherits the old one there. Without contention this
+// has no effect. With contention, the kernel answers the unlock with an error, because the lock belongs to another
+// thread, and the runtime retries for ever.
 //
 //   before a fork   notes the forking thread's number, and the thread-local block of the runtime
-//   in the child    keeps both: a fork of the child notes others
-//   at its first    tries which word of the block swift_once locks by, with a lock of its own that no other thread
-//   use             knows, and leaves the new number there
+//   in the child    keeps both, because a fork of the child notes others
+//   at its first    finds the word of the block that swift_once uses, by a lock that no other thread knows, and stores
+//   use             the new number there
 //
-// Not in the child at once: an initialiser may fork, and holds a lock by the old number until it returns. (One that
-// also uses the runtime in the child before it returns never does.) A child of a child may still have the number of the
-// first process, so both are tried. A word that has such a number by chance gets it back. If none is found, nothing has
-// changed.
+// The child does not do this at once, because an initialiser may fork, and then holds a lock under the old number until
+// it returns. (An initialiser that also uses the runtime in the child before it returns never returns.) A child of a
+// child may still have the number of the first process, so both numbers are tried. A word that contains such a number
+// by chance is restored. If no word is found, nothing has changed.
 //
-// Not reached: the numbers that other code keeps for itself, such as Synchronization.Mutex in each program and library
-// that is compiled with it (docs/hazards.md). A new thread of the child has right numbers everywhere.
+// Limit: other code may cache the number too, such as Synchronization.Mutex in each program and library that is
+// compiled with it (docs/hazards.md). A new thread of the child has the right number everywhere.
 #include "Internal.h"
 
 #include <unistd.h>
@@ -24,16 +24,16 @@
 extern void swift_once(void *lock, void (*make)(void *_Nullable context), void *_Nullable context)
     __attribute__((weak));
 
-// Of the thread that forks, under the lock of the pool, which Fork.c holds meanwhile.
+// The block and the number of the thread that forks. Fork.c holds the lock of the pool meanwhile.
 static cco_thread_block block;
 static uint32_t parents;
 
-// Of the thread that is the first one of this process, which has forked in the parent.
+// Those of this process's first thread, as it had them in the parent.
 static struct {
   cco_thread_block block;
   uint32_t number;
 } kept;
-// The number that this thread may have had in the parent's parent.
+// The number that this thread may have cached in the parent's parent.
 static uint32_t older;
 
 typedef struct once_trial {
@@ -47,7 +47,7 @@ static void look(void *context) {
   trial->holds = trial->lock[0] == trial->number || trial->lock[1] == trial->number;
 }
 
-// Whether swift_once locks by this number on the calling thread.
+// Whether swift_once locks under this number on the calling thread.
 static bool locks_by(uint32_t number) {
   once_trial trial = {.number = number};
   swift_once((void *)trial.lock, look, &trial);
@@ -69,7 +69,7 @@ void cco_keep_forked_thread(void) {
 void cco_renumber_forked_thread(void) {
   uint32_t number = (uint32_t)gettid(), *words = (uint32_t *)kept.block.words;
   size_t count = kept.block.count * sizeof(void *) / sizeof *words;
-  // The runtime asks for the number at the thread's first lock. A thread that the child has made has its own.
+  // The runtime reads the number at the thread's first lock, so a thread that the child has made has the right one.
   if (count == 0 || number != (uint32_t)getpid() || locks_by(number)) return;
   for (size_t i = 0; i < count; i++) {
     uint32_t former = words[i];

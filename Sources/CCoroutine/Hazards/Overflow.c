@@ -1,14 +1,14 @@
-// Hazard 6: a stack overflow is silent. A thread that has run into a guard has no stack left to handle the signal on,
-// so the process dies without a word. Here each thread that runs coroutines gets an alternate signal stack, and a
-// process-wide handler writes one line that names the coroutine. Then happens what would have happened anyway: the
-// handler that was installed before (Swift's backtracer, a sanitizer, the program's own) runs as if the kernel had
-// called it, or the process dies by the signal.
+// Hazard 6: a stack overflow is silent. A thread that has run into a guard has no stack for a signal handler, so the
+// process dies without a message. This file gives each thread that runs coroutines an alternate signal stack, and
+// installs a process-wide handler that writes one line, which names the coroutine. Then the handler chains: the
+// previous handler (Swift's backtracer, a sanitizer, the program's own) runs as if the kernel had called it, or the
+// process dies by the signal.
 //
 // Each switch stores the running context in the thread's words (`running`); the handler reads the owner from there. The
-// address of the fault would be a guess: a frame that is larger than the guard reaches beyond it, where the stack of
-// another flow may lie.
+// address of the fault does not identify the owner: a frame that is larger than the guard reaches beyond it, perhaps
+// into the stack of another flow.
 //
-// All that runs in the handler is async-signal-safe: cco_context_at takes no lock, OverflowReport.c allocates nothing.
+// The handler is async-signal-safe: cco_context_at takes no lock, OverflowReport.c allocates nothing.
 #include "Internal.h"
 
 #include <pthread.h>
@@ -19,13 +19,14 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-// Room for this handler and for those it chains to; ASan's and Swift's want tens of KiB. Committed by touch.
+// Room for this handler and for those that it chains to; ASan's and Swift's need tens of KiB. Pages that are not
+// touched take no memory.
 enum { SIGNAL_STACK = 128 << 10 };
 
 static const char *_Atomic description = "on demand: installed by the first thread that runs coroutines";
 static void on_fault(int signal, siginfo_t *info, void *interrupted);
 
-// A sanitizer that keeps a signal to itself answers a call of sigaction with success, and does nothing.
+// A sanitizer that reserves a signal lets sigaction return success without an effect.
 static bool is_installed(int signal) {
   struct sigaction now = {0};
   return sigaction(signal, NULL, &now) == 0 && (now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_fault;
@@ -51,7 +52,7 @@ static const char *stack_pointer(const void *interrupted) {
 #endif
 }
 
-// Does what the kernel would have done had this handler not been there.
+// Does what the kernel would have done without this handler.
 static void chain(int signal, siginfo_t *info, void *interrupted) {
   const struct sigaction *previous = signal == SIGSEGV ? &previous_segv : &previous_bus;
   atomic_bool *spent = signal == SIGSEGV ? &spent_segv : &spent_bus;
@@ -61,8 +62,8 @@ static void chain(int signal, siginfo_t *info, void *interrupted) {
   if (!is_default && !is_ignored && (previous->sa_flags & (int)SA_RESETHAND)) is_default = atomic_exchange(spent, true);
   if (is_ignored && sent) return;
   if (is_default || is_ignored) {
-    // The fault happens again when this handler returns (a signal that was sent does not, so it is sent again), and now
-    // it ends the process; a fault that is ignored does so too.
+    // When this handler returns, the fault happens again and ends the process, even if the signal is ignored. A signal
+    // that was sent does not happen again, so it is sent again.
     struct sigaction fatal = {.sa_handler = SIG_DFL};
     sigaction(signal, &fatal, NULL);
     if (sent) raise(signal);
@@ -82,22 +83,22 @@ static void chain(int signal, siginfo_t *info, void *interrupted) {
     previous->sa_handler(signal);
 }
 
-// Whether the interrupted code runs on this thread's signal stack: another handler, whose fault is its own.
+// Whether the interrupted code runs on this thread's signal stack: then it is another handler that has faulted.
 static bool is_on_signal_stack(const char *pointer) {
   stack_t now;
   if (sigaltstack(NULL, &now) != 0 || (now.ss_flags & SS_DISABLE)) return false;
   return pointer >= (const char *)now.ss_sp && pointer < (const char *)now.ss_sp + now.ss_size;
 }
 
-// How far below its stack the stack pointer of a context's code may be. Farther below it is on a stack that this
-// runtime does not know, which the code has switched to by itself.
+// The largest distance of an overflowing stack pointer below its stack. A stack pointer farther below is on a stack
+// that this runtime does not know, to which the code itself has switched.
 static const size_t LARGEST_FRAME = (size_t)256 << 20;
 
-// Whether a fault of the context that runs on this thread is an overflow of its stack. It is one where the stack
-// pointer has left the stack at its lower end, wherever the address lies: a large frame may have jumped over the
-// guard, into nothing or into a neighbour's guard. It is one as well where the context's own guard was touched from
-// within its stack: code that probes a large frame may do so before it moves the stack pointer. A wild pointer into
-// the guard of another owner does not count.
+// Whether a fault of the context that runs on this thread is an overflow of its stack. There are two cases:
+// - The stack pointer has left the stack at its lower end. The address of the fault does not matter, because a large
+//   frame may have jumped over the guard, into unmapped memory or into a neighbour's guard.
+// - The context's own guard was touched while the stack pointer is inside the stack: code that probes a large frame may
+//   do so before it moves the stack pointer. A wild pointer into another context's guard does not count.
 static bool is_overflow(const cco_context *context, const char *fault, const char *pointer) {
   if (pointer >= (const char *)context) return false;
   if (pointer < context->low) return context->low - pointer <= (ptrdiff_t)LARGEST_FRAME && !is_on_signal_stack(pointer);
@@ -106,7 +107,7 @@ static bool is_overflow(const cco_context *context, const char *fault, const cha
 }
 
 static void on_fault(int signal, siginfo_t *info, void *interrupted) {
-  // Sent by another thread or process: it says nothing about this thread's stack.
+  // A signal that another thread or process has sent says nothing about this thread's stack.
   const cco_context *context = info->si_code > 0 ? cco_context_at(cco_thread()->running, NULL) : NULL;
   const char *pointer = stack_pointer(interrupted), *fault = info->si_addr;
   if (context != NULL && is_overflow(context, fault, pointer)) cco_write_overflow_report(context, fault, pointer);
@@ -122,13 +123,13 @@ static __thread __attribute__((tls_model("initial-exec"))) bool is_guarded;
 
 static void drop_signal_stack(void *stack) {
   stack_t now = {0}, none = {.ss_flags = SS_DISABLE};
-  // Other code may have installed another signal stack since.
+  // Other code may have installed another signal stack in the meantime.
   if (sigaltstack(NULL, &now) == 0 && now.ss_sp == stack) sigaltstack(&none, NULL);
   munmap(stack, SIGNAL_STACK);
   is_guarded = false;
 }
 
-// Where a fork came in the middle of an installation, the child does it again and must not chain to itself.
+// If a fork interrupted an installation, the child installs again, and must not chain to this handler.
 static void note_previous(int signal, struct sigaction *previous) {
   struct sigaction now;
   if (sigaction(signal, NULL, &now) == 0 && now.sa_sigaction != on_fault) *previous = now;
@@ -142,7 +143,7 @@ static void install(void) {
   has_key = pthread_key_create(&signal_stack, drop_signal_stack) == 0;
   struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK};
   sigemptyset(&action.sa_mask);
-  // Read first: a fault on another thread may come between the two calls.
+  // Read before the installation, because another thread may fault between the two calls.
   note_previous(SIGSEGV, &previous_segv);
   note_previous(SIGBUS, &previous_bus);
   if (!has_key || sigaction(SIGSEGV, &action, NULL) != 0 || sigaction(SIGBUS, &action, NULL) != 0 ||
@@ -160,7 +161,7 @@ static __attribute__((noinline)) void guard_this_thread(void) {
   is_guarded = true;
   stack_t now = {0};
   if (!has_key || sigaltstack(NULL, &now) != 0) return;
-  // A sanitizer or the program may have given this thread one already.
+  // A sanitizer or the program may have given this thread a signal stack already.
   if (!(now.ss_flags & SS_DISABLE) && now.ss_size >= SIGNAL_STACK / 4) return;
   void *stack = mmap(NULL, SIGNAL_STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (stack == MAP_FAILED) return;

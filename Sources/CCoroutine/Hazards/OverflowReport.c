@@ -1,5 +1,5 @@
-// What an overflow's handler says. Async-signal-safe: the line is put together in a buffer on the alternate stack and
-// leaves by write(2).
+// The report of a stack overflow. Async-signal-safe: the line is composed in a buffer on the alternate stack, and
+// written by write(2).
 #include "Internal.h"
 
 #include <string.h>
@@ -17,7 +17,7 @@ static void add_bytes(line *l, const char *bytes, size_t count) {
   l->length += count;
 }
 static void add(line *l, const char *text) { add_bytes(l, text, strlen(text)); }
-// The Swift layer's names are escaped already, which this leaves as it is; so only what no quotation mark matters to.
+// The Swift layer's names are already escaped, and stay as they are. So quotation marks are not escaped again.
 static void add_escaped(line *l, const char *text, size_t count, size_t most) {
   size_t room = sizeof l->text - 1 - l->length;
   bool is_whole;
@@ -51,7 +51,7 @@ static void add_coroutine(line *l, const cco_label *label) {
   add(l, ")");
 }
 
-// Only the number of another context: its name may be released by another thread while this one reads.
+// Another context is not named: another thread may release its name while this one reads.
 static void add_address(line *l, const cco_context *context, const char *fault) {
   bool in_guard = false;
   const cco_context *there = cco_context_at(fault, &in_guard);
@@ -87,7 +87,7 @@ void cco_write_overflow_report(const cco_context *context, const char *fault, co
     add(&l, ":");
     add_number(&l, label->line);
   }
-  // The next one that holds what was wanted: a large frame may need more than one step.
+  // The next class that holds the frame: a large frame may need more than one step.
   const char *lowest = pointer < fault ? pointer : fault;
   size_t wanted = lowest < cco_high(context) ? (size_t)(cco_high(context) - lowest) : 0;
   uint32_t next = size_class + 1;

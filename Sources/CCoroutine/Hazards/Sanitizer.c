@@ -43,7 +43,7 @@ uint32_t cco_compiled_sanitizers(void) {
   return found;
 }
 
-// Whether any tool wants to know about stacks. Written by cco_start, before the first stack exists.
+// Whether any tool must know about stacks. Written by cco_start, before the first stack exists.
 bool cco_sanitizer_watches;
 
 #if defined(CCO_ASAN) || defined(CCO_TSAN)
@@ -134,8 +134,8 @@ void cco_sanitizer_start(void) { cco_sanitizer_watches = true; }
 
 void *cco_sanitizer_saved_stack(void *stack) { return ((cco_parked *)stack)->stack; }
 
-// Not instrumented: ASan would move the records to its fake stack. A stack that leaves for ever gives its fake stack up
-// before the other side has read the records.
+// Not instrumented, because ASan would move the records to its fake stack. A stack that is left for ever gives up its
+// fake stack before the other side has read the records.
 #define ON_THE_REAL_STACK __attribute__((no_sanitize("address")))
 
 // Completes the record of the context that jumped here, and unpacks its argument.
@@ -165,7 +165,7 @@ ON_THE_REAL_STACK cco_transfer cco_sanitizer_enter(cco_context *context, void *s
 
 cco_transfer cco_sanitizer_entered(cco_transfer birth) { return receive(birth, NULL); }
 
-// Leaving a stack for ever frees its fake frames, so the trampoline is asked to do that. The next context on this stack
+// Leaving a stack for ever frees its fake frames, so the trampoline is told to leave. The next context on this stack
 // starts with a new trampoline, and under TSan with a new fiber.
 void cco_sanitizer_forget(cco_context *context) {
 #ifdef CCO_ASAN
@@ -177,7 +177,7 @@ void cco_sanitizer_forget(cco_context *context) {
   context->parked.stack = NULL;
 }
 
-// The whole stack with its control block, whose argument may be the only reference to a body.
+// The size of the stack with its control block, whose argument may be the only reference to a body.
 #ifdef CCO_ASAN
 static size_t root_size(const cco_context *context) { return (size_t)((char *)(context + 1) - context->low); }
 #endif
@@ -206,7 +206,7 @@ void cco_sanitizer_note_idle(cco_context *context) {
 #endif
 }
 
-#else  // a plain build: jumps are jumps, and only Valgrind wants to know about stacks
+#else  // a plain build: a plain jump, and only Valgrind must know about stacks
 
 bool cco_sanitizer_wants_careful(void) { return false; }
 void cco_sanitizer_start(void) {

@@ -1,15 +1,14 @@
-// Hazards 2 and 3: two linked lists that Swift keeps for each thread, with nodes on the stack (dynamic accesses) or
-// with stack discipline (task-local bindings made outside of a Task). A coroutine takes its own lists along; a switch
-// exchanges the two heads. Consequence: an access or a binding is seen by the flow of control that began it, and by no
-// other.
+// Hazards 2 and 3: Swift keeps two linked lists for each thread: the dynamic accesses, whose nodes are on the stack,
+// and the task-local bindings made outside of a Task. Each coroutine has lists of its own, because a switch exchanges
+// the two heads. So only the flow of control that began an access or a binding sees it.
 //
-// The heads are words of the two libraries' thread-local blocks, found by one access and by one binding on each of two
-// fresh threads (ThreadBlock.c). Fresh, because inside a Task a binding goes to the Task instead. Each thread then does
-// with the word what a switch does with it, and looks whether the library's list has begun anew and goes on when the
-// word is put back. The two threads also look for what Tasks.c and Exceptions.c need.
+// The heads are words of the two libraries' thread-local blocks. Two fresh threads find them, each by one access and by
+// one binding (ThreadBlock.c); fresh, because inside a Task a binding goes to the Task. Then each thread exchanges the
+// word as a switch does, and checks that the library begins a new list, and continues the old one once the word is
+// restored. The two threads also find the words that Tasks.c and Exceptions.c need.
 //
-// Not found, or without this effect: for accesses, the functions that Swift's own tasks call at a switch are used (the
-// careful path); for task-locals the limit is documented and reported.
+// If a head is not found, or the exchange has not this effect: for accesses, the careful path calls the functions that
+// Swift's own tasks call at a switch; for task-locals, the limit is documented and reported.
 #include "Internal.h"
 
 #include <pthread.h>
@@ -30,7 +29,7 @@ bool cco_swift_runtime_wants_careful(void) { return !found_all; }
 const char *cco_accesses_description(void) { return accesses; }
 const char *cco_task_locals_description(void) { return task_locals; }
 
-// ---- what the probe threads look for
+// ---- the words that the probe threads search for
 
 enum { MODIFY_TRACKED = 0x21 };
 static void make_access(cco_search *search) {
@@ -49,10 +48,10 @@ static void make_binding(cco_search *search) {
   swift_task_localValuePop();
 }
 
-// ---- what the exchange of a word does
+// ---- the proof that the exchange of a word works
 
-// With the head gone, an access begins a list of its own; with the head put back, the first list ends as it would have.
-// The two accesses are of different variables, so a word that is not the head ends nothing here.
+// While the head is nil, an access begins a new list; once the head is restored, the first list ends as usual. The two
+// accesses are of different variables, so they do not conflict if the word is not the head.
 static bool prove_accesses(intptr_t offset) {
   void **head = (void **)(cco_thread_pointer() + offset);
   void *outer[4], *inner[4];
@@ -72,7 +71,7 @@ static bool prove_accesses(intptr_t offset) {
   return holds;
 }
 
-// With the head gone, a binding is not there; with the head put back, it is.
+// While the head is nil, the binding is not visible; once the head is restored, it is.
 static bool prove_task_locals(intptr_t offset) {
   if (!swift_task_localValueGet) return false;
   void **head = (void **)(cco_thread_pointer() + offset);

@@ -1,17 +1,17 @@
-// Reads the task-local bindings of the calling flow, and gives a new flow a list of bindings to begin with.
+// Reads the task-local bindings of the calling flow, and gives a new flow its inherited bindings.
 //
 // Swift's runtime keeps bindings in a linked list of items, the most recent one first. In a Task, the head of the list
 // is a word of the Task. Elsewhere a word of the thread points to a block of one word, the head; switches exchange the
-// thread's word (SwiftRuntime.c). The runtime makes that block with the first binding, and frees it with the last one.
+// thread's word (SwiftRuntime.c). The runtime allocates that block at the first binding, and frees it after the last.
 //
 // A coroutine that inherits bindings begins with a block of its own, whose head is the first inherited item. The items
 // belong to TaskLocalSnapshot (Swift). The runtime pushes and pops the coroutine's own bindings in front of them. It
 // never pops an inherited item, because pops match pushes, so it frees neither the items nor the block.
 //
-// An item is three words and the value: the next item with two bits for the kind of this one, the key, the type. No
-// documentation says so. Start-up therefore makes two bindings on each of its two probe threads, and compares every
-// word. The place of the head in a Task is found in the first Task that asks, by one binding. If either differs from
-// what is written here, nothing is inherited, and the report says so.
+// An item is three words and the value: the next item with two bits for this item's kind, the key, the type. This is
+// not documented, so start-up makes two bindings on each of its two probe threads, and compares every word. The offset
+// of the head in a Task is found in the first Task that asks, by one binding. If either check fails, nothing is
+// inherited, and the report says so.
 #include "Internal.h"
 
 #include <stdatomic.h>
@@ -76,10 +76,10 @@ bool cco_prove_task_locals(intptr_t offset) {
 
 // ---- a Task's list
 
-// Where a Task has the head of its list; 0 until a Task has been looked at, -1 if it was not found.
+// The index of the list's head among the words of a Task; 0 until a Task was searched, NOT_FOUND if it has none.
 static _Atomic intptr_t head_in_task;
 
-// The words of a Task that every version of the runtime has.
+// WORDS_OF_TASK: the number of words that a Task has in every version of the runtime.
 enum { WORDS_OF_TASK = 24, NOT_FOUND = -1 };
 
 static __attribute__((noinline, no_sanitize("address", "thread"))) intptr_t find_head(void **task) {
@@ -103,7 +103,7 @@ static __attribute__((noinline, no_sanitize("address", "thread"))) intptr_t find
 static __attribute__((no_sanitize("thread"))) const cco_task_local *first_of_task(void **task) {
   intptr_t word = atomic_load_explicit(&head_in_task, memory_order_relaxed);
   if (word == 0) {
-    // Every thread that looks at once finds the same word.
+    // Threads that search at the same time find the same word.
     word = find_head(task);
     atomic_store_explicit(&head_in_task, word, memory_order_relaxed);
   }

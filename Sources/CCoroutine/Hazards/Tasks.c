@@ -1,25 +1,24 @@
-// Hazard 14: the current Task and the executors that it runs on are words of the thread.
+// Hazard 14: the current Task and its list of executors are words of the thread.
 //
-// `Task.immediate` runs its first part on the caller's stack. A coroutine that waits in there leaves two words of
-// libswift_Concurrency's thread-local block behind: the current Task, and the head of the list of executors, whose
-// nodes are on the stack. Another coroutine on the thread would see a foreign Task and allocate from it; ThreadState.c
-// has the mitigation. Both words are found on two fresh threads: the first by trying which one swift_task_getCurrent
-// returns, the second by running a job.
+// `Task.immediate` runs its first part on the caller's stack. A coroutine that waits in there leaves two words set in
+// libswift_Concurrency's thread-local block: the current Task, and the head of the list of executors, whose nodes are
+// on the stack. Another coroutine on the thread would see a foreign Task and allocate from it; ThreadState.c has the
+// mitigation. Two fresh threads find both words: the first by trying which word swift_task_getCurrent returns, the
+// second by running a job.
 //
-// A wait may end on another thread, and then there is one thing more. The library's functions that run a job take the
-// addresses of these words when they begin and write to them when they end, without looking again which thread they are
-// on (hazard 4, in code that is not ours). They would write to the old thread's words, which another Task may be using
-// by then, and leave ours as they are. So when a flow inside a Task comes back on another thread, the words between its
-// stack pointer and the top of its stack that are addresses inside the old thread's block of that library, 32 bytes
-// long, become the same addresses in the new thread's block. Registers count as well: cco_switch_carefully has them all
-// saved on the stack. The scan is conservative. Only the library itself knows addresses in that block, so whatever else
-// has such a value is left over from it and dead.
+// A wait may end on another thread. The library's functions that run a job take the addresses of these words when they
+// begin, and write to these addresses when they end (hazard 4, in code that is not ours). They would write to the old
+// thread's words, which another Task may use by then, and not to the new thread's. So when a flow inside a Task
+// continues on another thread, cco_move_task_frames scans the words between its stack pointer and the top of its stack.
+// Each address inside the old thread's block of that library (32 bytes) becomes the same address in the new thread's
+// block. cco_switch_carefully saves all registers on the stack, so the scan covers them too. The scan is conservative:
+// only the library knows addresses in that block, so any other word with such a value is a dead copy of one.
 //
-// That works for a block of the library's own. A program that has the library linked in statically keeps these words in
-// the program's block and its code the thread pointer instead of their addresses; a thread pointer on the stack may
-// also be somebody's pthread_t. There, and wherever else a word is not found or the proof at start-up fails, a
-// coroutine is refused to wait inside a Task (`refuses_tasks`; CoroutineError.insideTask), and the current Task, if it
-// is found, is hidden from coroutines all the same.
+// This needs a block that belongs to the library alone. If the library is linked statically, these words are in the
+// program's block, and the code keeps the thread pointer instead of their addresses; but a thread pointer on the stack
+// may also be a pthread_t. There, and if a word is not found or the proof at start-up fails, a coroutine must not wait
+// inside a Task (`refuses_tasks`; CoroutineError.insideTask). The current Task, if it was found, is hidden from
+// coroutines nevertheless.
 #include "Internal.h"
 
 #include <pthread.h>
@@ -33,13 +32,13 @@ extern void swift_job_run(void *job, void *_Nullable identity, uintptr_t impleme
 static const char *description = "not started";
 const char *cco_tasks_description(void) { return description; }
 
-// Where the library's block is, from the thread pointer, and how long. Written once by cco_start.
+// The library's block: its distance from the thread pointer, and its size. Written once by cco_start.
 static intptr_t block_offset;
 static size_t block_size;
 
 // ---- the two words
 
-// A job that is no Task: Swift's runtime calls `run` with it and knows nothing more of it.
+// A job that is not a Task: Swift's runtime only calls its `run`.
 typedef struct cco_job {
   void *header[2];
   void *scheduler[2];
@@ -50,7 +49,7 @@ typedef struct cco_job {
   void *more[4];
   void *state;  // ours
 } __attribute__((aligned(16))) cco_job;
-// swift/ABI/Task.h: part of the stable interface between compiler and runtime.
+// The layout is in swift/ABI/Task.h, and part of the stable interface between compiler and runtime.
 _Static_assert(offsetof(cco_job, flags) == 0x20 && offsetof(cco_job, run) == 0x38, "a job's layout has changed");
 enum { NULLARY_CONTINUATION = 195 };
 
@@ -61,7 +60,8 @@ static void run_job(cco_search *search) {
   swift_job_run(&job, NULL, 0);
 }
 
-// The word that swift_task_getCurrent returns: tried one by one with a mark, on a thread that runs nothing else.
+// Finds the word that swift_task_getCurrent returns: stores a mark in one word after the other, on a thread that runs
+// nothing else.
 static intptr_t find_task_word(void) {
   cco_thread_block block = {.symbol = (const void *)swift_task_getCurrent};
   (void)swift_task_getCurrent();
@@ -112,7 +112,7 @@ void cco_tasks_start(cco_task_words a, cco_task_words b) {
     return refuse("off: disabled by a test; a wait inside of a Task is refused");
   if (a.task == 0 || a.task != b.task)
     return refuse("off: the word of the current Task was not found; a wait inside of a Task is refused");
-  // Enough to hide the Task by; with the other word, enough to take the Task along.
+  // This word suffices to hide the Task. To move the Task to another thread, the other word is needed too.
   cco_facts.task_offset = cco_facts.executors_offset = a.task;
   if (a.running == 0 || a.running != b.running)
     return refuse("hidden, not taken along: the list of executors was not found; a wait inside of a Task is refused");
@@ -126,7 +126,7 @@ void cco_tasks_start(cco_task_words a, cco_task_words b) {
   block_size = block.count * sizeof(void *);
 }
 
-// ---- a Task that goes on on another thread
+// ---- a Task that continues on another thread
 
 __attribute__((noinline, no_sanitize("address", "thread", "undefined"))) void cco_move_task_frames(
     char *stack, const char *from, const char *to) {
@@ -138,8 +138,8 @@ __attribute__((noinline, no_sanitize("address", "thread", "undefined"))) void cc
     if (*word - old < block_size) *word += distance;
 }
 
-// The proof: a job is begun on this thread and ends on another. The library must then have written to that one's list,
-// which is nil again, and not to this one's.
+// The proof: a job begins on this thread and ends on another one. The library must then have written to the other
+// thread's list, which is nil again, and not to this thread's.
 typedef struct proof {
   cco_context *context;
   bool holds;

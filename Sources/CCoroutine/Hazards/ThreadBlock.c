@@ -1,7 +1,7 @@
-// Finds words of another library's thread-local block, on the thread that asks.
+// Finds words of another library's thread-local block on the calling thread.
 //
 // The offset of such a word is not documented, so start-up searches for it: it compares the block before, inside and
-// after a piece of work that sets the word for its duration. The single word that goes nil, non-nil, nil is the one.
+// after a piece of work that sets the word for its duration. The single word that is nil, non-nil, nil is the result.
 // Its distance from the thread pointer is the same on every thread if the block lies in static thread-local storage;
 // start-up checks it on two fresh threads that live at the same time.
 #include "Internal.h"
@@ -24,7 +24,7 @@ static int find_block(struct dl_phdr_info *info, size_t size, void *context) {
   if (!contains) return 0;
   wanted->words = info->dlpi_tls_data;
   wanted->count = wanted->words ? bytes / sizeof(void *) : 0;
-  // The program itself has no name; what was loaded for it has.
+  // The program itself has no name here; its libraries have one.
   wanted->is_library = info->dlpi_name != NULL && info->dlpi_name[0] != '\0';
   return 1;
 }
@@ -47,7 +47,7 @@ void cco_note_inside(cco_search *search) {
 intptr_t cco_find_head(const void *symbol, void (*piece)(cco_search *)) {
   void *before[MOST_WORDS];
   cco_search search = {.block = {.symbol = symbol}};
-  piece(&search);  // lets the library make its block
+  piece(&search);  // makes the library allocate its block
   if (!cco_find_thread_block(&search.block) || search.block.count > MOST_WORDS) return 0;
   void **words = search.block.words;
   memcpy(before, words, search.block.count * sizeof(void *));

@@ -1,16 +1,15 @@
-// Hazard 5: a guard below every stack, without splitting the mapping where the kernel can.
+// Hazard 5: a guard below every stack, if possible without splitting the mapping.
 //
-//   markers    MADV_GUARD_INSTALL (Linux 6.13) marks page-table entries. One million guards fit in a few mappings,
-//              survive MADV_DONTNEED, and several are installed by one process_madvise call, which halves their cost.
-//   mprotect   a mapping for the guard and one for the stack: about 32,750 stacks until vm.max_map_count (65,530) is
-//              reached, which is answered as CCO_OUT_OF_MAPS.
-//   none       only when a test asks for it.
+//   markers    MADV_GUARD_INSTALL (Linux 6.13) marks page-table entries. One million guards fit in a few mappings, and
+//              survive MADV_DONTNEED. One process_madvise call installs several, which halves their cost.
+//   mprotect   one mapping for the guard and one for the stack. vm.max_map_count (65,530) allows about 32,750 stacks;
+//              the next stack fails with CCO_OUT_OF_MAPS.
+//   none       only if a test asks for it.
 //
-// The answer of a call proves nothing: an emulation answers 0 to advice that it does not know (qemu-user), and an
-// overflow would then write into a neighbour without a word. So start-up tries each way on a mapping of its own
-// (GuardProof.c), as it is used afterwards: markers one by one, markers by batches, and both after the MADV_DONTNEED
-// by which Trim.c gives back a run of stacks with the guards between them. A way whose effect is not seen, or cannot be
-// looked at, is not used.
+// The result of the call proves nothing: an emulator returns 0 for advice that it does not know (qemu-user), and an
+// overflow would then write into a neighbour without a report. So start-up tries each way on a mapping of its own
+// (GuardProof.c): markers one by one, markers in batches, and both after the MADV_DONTNEED by which Trim.c frees a run
+// of stacks with the guards between them. A way without a visible effect is not used.
 #include "GuardProof.h"
 #include "Slab.h"
 
@@ -24,13 +23,14 @@
 #ifndef MADV_GUARD_INSTALL
 #define MADV_GUARD_INSTALL 102
 #endif
-// "The calling process" for process_madvise, from Linux 6.14. A descriptor from pidfd_open would go on meaning the
-// parent after a fork, whose memory it would then mark.
+// SELF: the calling process for process_madvise, from Linux 6.14. A descriptor from pidfd_open would still mean the
+// parent after a fork, so a child would mark its parent's memory. BATCH: the most guards of one call. TRIED: the guards
+// of the trial of batches.
 enum { SELF = -10001, BATCH = 32, TRIED = 2 };
 
 static cco_guard_kind kind;
 static bool in_batches;
-static atomic_uint_fast64_t split;  // guards that stand by mprotect
+static atomic_uint_fast64_t split;  // the number of guards by mprotect
 static const char *found = "not started";
 
 cco_guard_kind cco_guards_kind(void) { return kind; }
@@ -49,7 +49,7 @@ const char *cco_guard_description(void) {
 
 static bool mark(char *guard, size_t bytes) { return madvise(guard, bytes, MADV_GUARD_INSTALL) == 0; }
 
-// How many of the guards were marked, from the first one on.
+// Returns the number of guards that were marked, from the first one on.
 static size_t mark_batch(char *first, size_t stride, size_t bytes, size_t count) {
   struct iovec guards[BATCH];
   for (size_t i = 0; i < count; i++) guards[i] = (struct iovec){first + i * stride, bytes};
@@ -62,15 +62,15 @@ static size_t mark_batch(char *first, size_t stride, size_t bytes, size_t count)
 static const char NO_MARKERS[] = "on, by mprotect: this kernel has no MADV_GUARD_INSTALL (Linux 6.13); "
                                  "vm.max_map_count bounds the number of stacks";
 
-// As Trim.c does. Where the kernel refuses, it refuses there as well, and no guard is lost by it.
+// Frees memory as Trim.c does. If the kernel refuses here, it refuses there too, and no guard is lost.
 static void give_memory_back(const cco_guard_trial *trial) {
   (void)madvise(trial->low, trial->count * trial->stride, MADV_DONTNEED);
 }
 
-// Returns why there are no markers; NULL if they work, one by one.
+// Returns why markers do not work; NULL if they work, one by one.
 static const char *try_markers(const cco_guard_trial *trial) {
   if (!mark(cco_trial_guard(trial, 0), trial->guard)) {
-    // Locked memory takes no markers, and what mlockall locks may be unlocked by the time that stacks are mapped.
+    // Locked memory takes no markers. The process may have unlocked its memory (mlockall) before stacks are mapped.
     if (errno != EINVAL || munlock(trial->low, trial->count * trial->stride) != 0 ||
         !mark(cco_trial_guard(trial, 0), trial->guard))
       return NO_MARKERS;
@@ -101,7 +101,7 @@ static bool try_batches(const cco_guard_trial *trial) {
   return cco_trial_verdict(trial, 1, count) == CCO_GUARD_HOLDS;
 }
 
-// Whether mprotect has its effect: on the guard that is left, because markers may stand on the others.
+// Tries mprotect on the last guard, because the others may have markers.
 static cco_guard_verdict try_mprotect(const cco_guard_trial *trial) {
   char *guard = cco_trial_guard(trial, trial->count - 1);
   if (mprotect(guard, trial->guard, PROT_NONE) != 0) return CCO_GUARD_FAILS;
@@ -173,7 +173,7 @@ cco_status cco_guards_install(cco_slab *slab, uint32_t wish) {
       slab->guarded += done;
       return CCO_OK;
     }
-    // Refused as a batch: the single call below knows why.
+    // The batch was refused. The single call below finds the reason.
   }
   cco_status status = guard_one(slab, first, sizes->guard);
   if (status == CCO_OK) slab->guarded++;
@@ -192,6 +192,6 @@ bool cco_guards_near_map_limit(void) {
     if (fscanf(file, "%lu", &limit) != 1) limit = 65530;
     fclose(file);
   }
-  // Two mappings a guard; the program has some hundreds of its own.
+  // Each guard takes two mappings. A sixteenth of the limit is left to the program, which has some hundreds itself.
   return 2 * atomic_load_explicit(&split, memory_order_relaxed) + limit / 16 >= limit;
 }

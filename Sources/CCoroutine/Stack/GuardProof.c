@@ -1,8 +1,8 @@
-// Whether a byte can be read is asked of the kernel, because a fault of our own would need the process's signal
-// handler. The question is a futex call that waits for another value than the word has: the kernel reads the word, and
-// says EFAULT if it cannot, and EAGAIN at once if it can. Unlike a pipe it needs no descriptor, unlike process_vm_readv
-// no permission, and a filter that refuses futexes would leave no thread of the process able to wait. Any other answer,
-// from a filter or from an emulation, is no proof of anything.
+// Asks the kernel whether a byte can be read, because a fault of our own would need the process's signal handler. The
+// question is a futex call that waits for another value than the word has. The kernel reads the word, and returns
+// EFAULT if it cannot, and EAGAIN at once if it can. A pipe would need a descriptor, process_vm_readv a permission. A
+// filter that refuses futexes would break every wait of the process. Any other result, of a filter or of an emulator,
+// proves nothing.
 #include "GuardProof.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-// The memory of a trial is zero. Tests know the number, to take the answer away.
+// A value that no word has, because the memory of a trial is zero. Tests filter futex calls by it.
 static const uint32_t IN_NO_WORD = 0x6A7D5EED;
 
 bool cco_trial_begin(cco_guard_trial *trial, size_t count, size_t guard) {
@@ -29,9 +29,9 @@ void cco_trial_end(const cco_guard_trial *trial) {
   munmap(trial->low, trial->count * trial->stride + trial->page);
 }
 
-// Adds to `verdict` what is seen of the word at `address`.
+// Updates `verdict` by whether the word at `address` can be read.
 static void look(const char *address, bool is_guarded, cco_guard_verdict *verdict) {
-  // The time is for a kernel that waits where it must not.
+  // A timeout, in case the kernel waits although it must not.
   struct timespec at_most = {.tv_nsec = 1000000};
   long result = syscall(SYS_futex, address, FUTEX_WAIT_PRIVATE, IN_NO_WORD, &at_most, NULL, 0);
   bool is_seen = result == -1 && (errno == EFAULT || errno == EAGAIN);

@@ -1,4 +1,4 @@
-// The proof that guards hold: a mapping on which start-up tries each way to install them, and what is seen there.
+// The proof that guards hold: a mapping on which start-up tries each way to install guards, and checks their effect.
 //
 //   trial:   | page | guard 0 | page | guard 1 | ... | page | guard n-1 | page |      stride = page + guard
 #ifndef CCOROUTINE_GUARD_PROOF_H
@@ -22,7 +22,7 @@ typedef enum cco_guard_verdict {
 bool cco_trial_begin(cco_guard_trial *trial, size_t count, size_t guard);
 void cco_trial_end(const cco_guard_trial *trial);
 
-// Looks at both ends of `count` guards, from `first` on, and at the pages beside them. 1 to 2 µs for each guard.
+// Checks both ends of `count` guards, from `first` on, and the pages beside them. Takes 1 to 2 µs a guard.
 cco_guard_verdict cco_trial_verdict(const cco_guard_trial *trial, size_t first, size_t count);
 
 static inline char *cco_trial_guard(const cco_guard_trial *trial, size_t index) {

@@ -1,12 +1,13 @@
 // The C core's one lock: a word, taken by a compare-and-swap, waited for by a short spin and then a futex.
 //
-// Not a pthread mutex because a pooled create and destroy take it once each and are over in a few tens of nanoseconds,
-// of which two calls into libc would be a third. It is made of C11 atomics, which ThreadSanitizer understands.
+// It is not a pthread mutex, because a pooled create or destroy takes the lock once and lasts a few tens of
+// nanoseconds, of which calls into libc would take a third. It consists of C11 atomics, which ThreadSanitizer
+// understands.
 //
 //   FREE --lock--> TAKEN --unlock--> FREE           no thread waits: no system call
 //   TAKEN --lock by another--> CONTENDED --unlock--> FREE, one waiter woken
 //
-// Every lock of this kind is known to Fork.c, which sees to it that a forked child does not inherit it taken.
+// Fork.c knows every lock of this kind, and frees it in a forked child.
 #ifndef CCOROUTINE_LOCK_H
 #define CCOROUTINE_LOCK_H
 
@@ -32,7 +33,7 @@ static __attribute__((noinline, unused)) void cco_lock_wait(cco_lock *lock) {
       return;
     cco_relax();
   }
-  // From here on the word says CONTENDED, also when this thread gets it: others may sleep as well.
+  // From here on the word is CONTENDED, also after this thread gets the lock, because others may sleep too.
   while (atomic_exchange_explicit(&lock->word, CCO_LOCK_CONTENDED, memory_order_acquire) != CCO_LOCK_FREE)
     syscall(SYS_futex, &lock->word, FUTEX_WAIT_PRIVATE, CCO_LOCK_CONTENDED, NULL, NULL, 0);
 }
@@ -49,7 +50,7 @@ static inline void cco_lock_leave(cco_lock *lock) {
     syscall(SYS_futex, &lock->word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
-// Start.c's: one writer of the report at a time.
+// The lock of the report (Start.c).
 extern cco_lock cco_report_lock;
 
 #endif

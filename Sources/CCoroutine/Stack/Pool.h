@@ -10,7 +10,7 @@
 #include "Lock.h"
 #include "Slab.h"
 
-// A slot that has no memory.
+// The index of a slot. The pool keeps it for a slot without memory, which has no control block.
 typedef struct cco_place {
   uint32_t slab;
   uint32_t slot;
@@ -21,8 +21,8 @@ typedef struct cco_pool {
   cco_place *cold;    // one entry for each stack
   uint32_t hot_count, cold_count, capacity;
   uint32_t total;  // number of slots in all slabs of this class
-  uint32_t least;  // smallest `hot_count` since the last cco_trim_surplus: that many were unused all that time
-  uint32_t taken;  // number of hot stacks that were taken since one was given back
+  uint32_t least;  // smallest `hot_count` since the last cco_trim_surplus: that many stacks were unused all that time
+  uint32_t taken;  // number of hot stacks that were acquired since the last release
   uint32_t slabs;  // index of the newest slab, CCO_NO_SLAB if there is none
   uint64_t live;
 } cco_pool;

@@ -1,9 +1,9 @@
-// The table of slabs, and the lookup that finds the stack an address belongs to.
+// The table of slabs, and the lookup of the stack that contains an address.
 //
 // Number and size of slabs.
 // - Few and large: the signal handler of an overflow walks the table.
-// - Not one huge slab: a slab goes back to the kernel, page tables included, only when nothing in it is in use. Where
-//   address space is limited, the first slab must be small.
+// - Not one huge slab: a slab goes back to the kernel, page tables included, only if none of its slots is in use. And
+//   if address space is limited, the first slab must be small.
 // - Therefore slabs of a class double in size, from about a megabyte to a few gigabytes. One million stacks of 512 KiB
 //   are about 150 slabs. The kernel merges the mappings of neighbouring slabs.
 //
@@ -21,10 +21,10 @@ static atomic_uint used;              // the number of entries that were ever in
 static atomic_uint_fast64_t mapped;   // bytes
 static atomic_uintptr_t retired;      // the number of slabs that were ever given back
 
-// The smallest usable size of a stack, and the smallest inaccessible range below it. Swift's frames are not probed page
-// by page, so a frame larger than the guard could jump over it. Address space costs nothing, and a guard marker costs
-// eight bytes of a page table that exists anyway, so the guard is wide. The smaller classes are for small frames by
-// definition.
+// The usable size of a stack, and the size of the guard below it, before rounding to pages. Swift's frames are not
+// probed page by page, so a frame larger than the guard could jump over it. The guard is wide, because address space
+// costs nothing, and a guard marker costs eight bytes of a page table that exists anyway. The smallest classes are for
+// small frames, so their guards are smaller.
 static const struct {
   size_t stack, guard;
 } wanted[CCO_STACK_CLASSES] = {
@@ -89,8 +89,7 @@ cco_slab *cco_slab_map(uint32_t size_class, uint32_t wish) {
     slots /= 2;
   }
   if (base == MAP_FAILED) return NULL;
-  // A huge page would charge 2 MiB for the first touch of one stack. Only kernels without huge pages refuse the
-  // request.
+  // With a huge page, the first touch of one stack would take 2 MiB. Only kernels without huge pages refuse this call.
   (void)madvise(base, slots * stride, MADV_NOHUGEPAGE);
   slab->slots = (uint32_t)slots;
   slab->fresh = slab->guarded = slab->split = slab->warm = 0;
@@ -104,7 +103,7 @@ void cco_slab_retire(cco_slab *slab) {
   atomic_fetch_sub_explicit(&mapped, atomic_load_explicit(&slab->bytes, memory_order_relaxed), memory_order_relaxed);
   cco_guards_forget(slab);
   publish(slab, NULL, 0, 0);
-  // Before the caller unmaps it, so before anything else can be mapped there.
+  // The caller unmaps the slab after this, so no other mapping can be there before the count has changed.
   atomic_fetch_add_explicit(&retired, 1, memory_order_release);
 }
 
@@ -136,8 +135,9 @@ const cco_context *cco_context_at(const void *address, bool *in_guard) {
   return NULL;
 }
 
-// What was found stays right while no slab goes: the slots of a slab do not move, and the block of a slot is where it
-// was. An address between the two bounds then belongs to that slot, and a stack that the caller runs on is in use.
+// Caches the last result in the thread's words. The result is valid until a slab is retired, because slots and their
+// control blocks do not move. An address between the two bounds belongs to that slot, and the stack on which the caller
+// runs is in use.
 __attribute__((noinline)) const cco_context *cco_context_here(void) {
   cco_thread_words *words = cco_thread();
   const char *here = __builtin_frame_address(0);

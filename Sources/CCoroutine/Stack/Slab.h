@@ -1,4 +1,4 @@
-// Slabs: the address space that stacks are cut from. Slab.c owns the table, Guard.c the guards, Stack.c the pool.
+// Slabs: the address space of stacks. Slab.c owns the table, Guard.c the guards, Stack.c the pool.
 //
 //   slab:   | guard | stack 0 | guard | stack 1 | ... | guard | stack n-1 |      stride = guard + stack
 //
@@ -22,7 +22,7 @@ typedef struct cco_slab {
   uint32_t slots;
   uint32_t fresh;    // number of slots that were ever handed out
   uint32_t guarded;  // number of slots whose guard is installed
-  uint32_t split;    // number of these guards that stand by mprotect
+  uint32_t split;    // number of these guards that are by mprotect
   uint32_t warm;     // number of `fresh` slots that are in use or hold memory in the pool
   uint32_t next;     // index of the next slab of this class, CCO_NO_SLAB at the end
 } cco_slab;
@@ -42,7 +42,7 @@ void cco_slabs_start(void);
 
 // Maps a slab of `wish` slots, or of fewer slots if the kernel refuses. Returns NULL if the kernel refuses one slot.
 cco_slab *cco_slab_map(uint32_t size_class, uint32_t wish);
-// Takes the slab off the table: from now on no lookup finds it. The caller unmaps its address space.
+// Removes the slab from the table: from now on no lookup finds it. The caller unmaps its address space.
 void cco_slab_retire(cco_slab *slab);
 uint64_t cco_slab_mapped_bytes(void);
 
@@ -53,8 +53,9 @@ static inline uint32_t cco_slab_class(const cco_slab *slab) {
   return atomic_load_explicit(&slab->size_class, memory_order_relaxed);
 }
 
-// The control block of a slot. It lies at the top of the slot's stack, moved down by the slot's colour, so that the hot
-// cache lines of different coroutines do not all compete for the same few cache sets.
+// The control block of a slot. It lies at the top of the slot's stack, less an offset of 0 to 31 cache lines that
+// depends on the slot (cache colouring). So the hot cache lines of different coroutines do not all fall into the same
+// cache sets.
 enum { CCO_BLOCK_SIZE = (sizeof(cco_context) + 63) & ~63, CCO_COLOURS = 32 };
 static inline cco_context *cco_slot_context(char *base, size_t stride, size_t slot) {
   return (cco_context *)(base + (slot + 1) * stride - CCO_BLOCK_SIZE - (slot % CCO_COLOURS) * 64);
@@ -66,7 +67,7 @@ void cco_guards_start(void);
 cco_guard_kind cco_guards_kind(void);
 // Installs the guards of `wish` slots, and of at least one, from `guarded` on. Advances `guarded`.
 cco_status cco_guards_install(cco_slab *slab, uint32_t wish);
-// Whether so many guards by mprotect exist that vm.max_map_count is the cause of a refused mapping.
+// Whether there are so many guards by mprotect that vm.max_map_count explains a refused mapping.
 bool cco_guards_near_map_limit(void);
 // Subtracts the guards of a slab that is being unmapped.
 void cco_guards_forget(cco_slab *slab);

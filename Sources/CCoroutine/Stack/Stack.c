@@ -1,7 +1,7 @@
-// Stacks: size classes, the pool, and giving memory back. Hazard 8: a stack costs far more than a switch, so stacks are
-// used again, the last one first, because its pages and cache lines are still hot.
+// The pool of stacks. Hazard 8: a new stack costs far more than a switch, so stacks are reused, the most recent one
+// first, because its pages and cache lines are still hot.
 //
-// A slot's life; the pool's lists are out of band because a cold stack's memory is gone:
+// The states of a slot. The pool's lists are not stored in the stacks, because a cold stack has no memory:
 //
 //     FRESH --acquire--> IN USE <--acquire/release--> HOT --trim--> COLD --acquire--> IN USE
 //     (guard installed)                            (memory kept)  (memory dropped, guard stays)
@@ -16,7 +16,8 @@ cco_lock cco_pools_lock;
 cco_pool cco_pools[CCO_STACK_CLASSES];
 static uint64_t live, peak, acquired;
 
-// A first slab of about this much address space, at least two stacks.
+// FIRST_SLAB: the address space of a class's first slab, which has at least two stacks. AHEAD: the number of hot stacks
+// whose control blocks are prefetched at once.
 enum { FIRST_SLAB = 1 << 20, AHEAD = 8 };
 
 void cco_stacks_start(void) {
@@ -66,7 +67,8 @@ static cco_status take_fresh(cco_pool *p, uint32_t size_class, cco_place *result
     }
   }
   if (slab->fresh == slab->guarded) {
-    // A batch in proportion to what is in use: a program of three coroutines does not pay for thirty.
+    // The batch grows with the number of stacks in use, so a program of three coroutines does not install thirty
+    // guards.
     cco_status status = cco_guards_install(slab, (uint32_t)(p->live / 4));
     if (status != CCO_OK) return status;
   }
@@ -96,8 +98,9 @@ cco_status cco_stack_acquire(size_t stack_size, cco_context **result) {
   if (p->hot_count > 0) {
     context = p->hot[--p->hot_count];
     if (p->hot_count < p->least) p->least = p->hot_count;
-    // The first look at a stack that has rested takes longest, for it walks cold page tables. Begun some launches
-    // ahead, and for several together: a processor walks several at once that it finds close together.
+    // The first access to a stack that was not used for long is slow, because the processor walks cold page tables. So
+    // the accesses are prefetched some launches ahead, and several together, because a processor does such walks in
+    // parallel.
     if (p->hot_count % AHEAD == 0)
       for (uint32_t i = 1; i <= AHEAD && i <= p->hot_count; i++) cco_prefetch_line(p->hot[p->hot_count - i]);
     // A stack that is reused at once stays in the cache, and needs no prefetch.

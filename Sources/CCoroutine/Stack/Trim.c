@@ -1,6 +1,6 @@
 // Trimming: returns memory to the kernel. Hot stacks become cold, and slabs without memory are unmapped.
 // - In bulk: one madvise for a run of neighbours costs a tenth of one madvise for each stack.
-// - Outside the lock: even one madvise for many stacks takes long.
+// - Outside the lock: even one madvise takes long if it frees many stacks.
 #include "Pool.h"
 
 #include <stdlib.h>
@@ -29,8 +29,8 @@ static void drop(cco_context **stacks, cco_place *places, size_t count) {
   }
 }
 
-// Takes the oldest hot stacks of a class, all but `keep`, out of the pool, frees their memory, and puts them back as
-// cold.
+// Makes the oldest hot stacks of a class cold, all but `keep`: takes them out of the pool, frees their memory, and
+// returns them to the pool.
 static size_t cool(cco_pool *p, size_t keep) {
   cco_lock_take(&cco_pools_lock);
   size_t count = p->hot_count > keep ? p->hot_count - keep : 0;
@@ -52,10 +52,10 @@ static size_t cool(cco_pool *p, size_t keep) {
   }
   cco_lock_leave(&cco_pools_lock);
   if (count == 0) return 0;
-  // No other thread knows these stacks now. Their slabs stay, because the stacks still count as warm.
+  // No other thread can reach these stacks now. Their slabs stay mapped, because the stacks still count as warm.
   drop(stacks, places, count);
   cco_lock_take(&cco_pools_lock);
-  // In descending order, so that the lowest address is reused first: the used stacks then gather in few slabs.
+  // In descending order, so that the lowest address is reused first, and the stacks in use are in few slabs.
   for (size_t i = count; i-- > 0;) {
     p->cold[p->cold_count++] = places[i];
     cco_slabs[places[i].slab].warm--;
@@ -117,6 +117,7 @@ size_t cco_trim_surplus(size_t keep) {
   for (int i = 0; i < CCO_STACK_CLASSES; i++) {
     cco_pool *p = &cco_pools[i];
     cco_lock_take(&cco_pools_lock);
+    // `least` of the hot stacks were unused since the last call (Pool.h). The others were used, and stay hot.
     size_t needed = p->hot_count - p->least;
     p->least = p->hot_count;
     cco_lock_leave(&cco_pools_lock);

@@ -1,14 +1,14 @@
-// The C core of Coroutine: stacks and switches. It knows nothing of queues, jobs or Swift types.
+// The C core of Coroutine: stacks and switches. It knows no queue, no job and no Swift type.
 //
 //   saved context   the state of a parked flow of control: a saved stack pointer, and the two list heads that Swift
 //                   keeps in thread-local storage for it (hazards 2 and 3). A coroutine has one, and so has the flow
-//                   that resumed it. A Task or C++ exceptions, which are rarer, are saved in the flow's own frame
+//                   that resumed it. A Task and C++ exceptions are rarer, and are saved in the flow's own frame
 //                   (hazards 14 and 15).
 //   context         a coroutine: a guarded stack whose top page holds this control block.
 //   switch          parks the running flow in one saved context, and continues the flow parked in another.
 //
-// States of a context. The caller sees to it that a context is used by one thread at a time (a scheduler's serial
-// execution, a generator's claim).
+// States of a context. The caller ensures that one thread at a time uses a context (by a scheduler's serial execution,
+// or a generator's claim).
 //
 //     cco_create          a switch to it          a switch away
 //   ------------> READY ----------------> RUNNING <===============> SUSPENDED
@@ -17,12 +17,12 @@
 //                          (next body)    |     v
 //                                         FINISHED
 //
-// cco_destroy accepts READY and FINISHED, never SUSPENDED: a stack with live frames is resumed with an error first, so
-// that its frames release what they hold.
+// cco_destroy accepts READY and FINISHED, never SUSPENDED: a stack with live frames is first resumed with an error, so
+// that its frames release what they own.
 //
 // No switch writes the state. `phase` distinguishes READY, FINISHED and "inside a body"; it is written once at the
 // start and once at the end of each body. Inside a body the context is SUSPENDED while `parked.stack` is set, and
-// RUNNING while it is NULL, which every switch does anyway.
+// RUNNING while it is NULL. Every switch writes that word anyway.
 //
 // The switch itself is in CCoroutineSwitch.h.
 #ifndef CCOROUTINE_H
@@ -56,39 +56,39 @@ const char *cco_status_message(cco_status status);
 
 // ------------------------------------------------------------------------------------------------- threads and TLS
 
-/// What the layer above keeps for each thread. Reached through `cco_thread()`, never by an address that is held over a
-/// switch: the same code may go on on another thread (hazard 4).
+/// The words of each thread. They are reached through `cco_thread()`, never by an address that is kept over a switch,
+/// because the same code may continue on another thread (hazard 4).
 typedef struct cco_thread_words {
   void *_Nullable carrier;          ///< the Swift layer's Carrier that is mounted on this thread, NULL outside of any
-  // The next two are laid out as those of a job (the Swift layer's Flow), for a thread outside of any coroutine.
-  uintptr_t owner;               ///< the number under which it owns locks, never used again; 0 before it has one
+  // The next two have the layout of a job's (the Swift layer's Flow). They serve a thread outside of any coroutine.
+  uintptr_t owner;               ///< the number under which it owns locks, never reused; 0 before it has one
   void *_Nullable locals;        ///< head of the CoroutineLocal bindings
-  void *_Nullable settling;      ///< promises that the outermost settle on this thread has yet to settle
-  void *_Nullable no_accesses;   ///< stands in for Swift's access list where that was not found
-  void *_Nullable no_task_locals;  ///< stands in for Swift's task-local list where that was not found
+  void *_Nullable settling;      ///< the promises that the outermost settle on this thread has not settled yet
+  void *_Nullable no_accesses;   ///< replaces Swift's access list if that was not found
+  void *_Nullable no_task_locals;  ///< replaces Swift's task-local list if that was not found
   /// The saved context that this thread switched to last. It lies on the stack that runs now: in a context's control
-  /// block or in a resumer's frame. For the overflow report alone, which must not guess from an address (hazard 6).
+  /// block or in a resumer's frame. Only the overflow report reads it, because an address is not enough (hazard 6).
   const void *_Nullable running;
-  uintptr_t tasks_left;            ///< where waits inside of a Task are refused: how many Tasks wait below a switch
+  uintptr_t tasks_left;            ///< if waits inside of a Task are refused: the number of Tasks below a switch
   uint32_t spin_locks;             ///< debug builds: the number of the Swift layer's spin locks that this thread holds
-  uint32_t thread_locks;           ///< debug builds: of its locks that may sleep
-  uint32_t lock_exemptions;        ///< debug builds: above zero while it may allocate all the same
+  uint32_t thread_locks;           ///< debug builds: the number of its locks that may sleep
+  uint32_t lock_exemptions;        ///< debug builds: above zero while the thread may allocate under a lock
   uint32_t thread_mutexes;         ///< debug builds: the number of ThreadMutexes that the flow on this thread holds
-  uint32_t thread_mutexes_below;   ///< debug builds: of them, those of the consumers below a generator's body
+  uint32_t thread_mutexes_below;   ///< debug builds: of these, the mutexes of the consumers below a generator's body
   const void *_Nullable found;       ///< the context that cco_context_here has found last on this thread, or NULL,
   const void *_Nullable found_low;   ///< the lowest address of its stack,
   uintptr_t found_maps;              ///< and the number of changes of the mappings at that time
-  void *_Nullable no_state[2];     ///< stand in for the words of a Task or of C++ exceptions where those were not found
+  void *_Nullable no_state[2];     ///< replace the words of a Task or of C++ exceptions if those were not found
 } cco_thread_words;
 
 /// What a forked child may use.
 typedef enum cco_fork : uint32_t {
-  CCO_NOT_FORKED = 0,     ///< no child; or one that has begun to use the runtime, and is like any process since
-  CCO_FORKED_UNUSED = 1,  ///< a child of a process that had not used the runtime: it may begin
-  CCO_FORKED_USED = 2,    ///< a child of a process that had: it may not
+  CCO_NOT_FORKED = 0,     ///< not a child; or a child that has begun to use the runtime, and is like any process since
+  CCO_FORKED_UNUSED = 1,  ///< a child of a process that had not used the runtime: it may use the runtime
+  CCO_FORKED_USED = 2,    ///< a child of a process that had used the runtime: it may not
 } cco_fork;
 
-/// What start-up found out. Written once by `cco_start`, read-only afterwards; offsets are from the thread pointer.
+/// The results of start-up. `cco_start` writes them once; offsets are from the thread pointer.
 typedef struct cco_runtime_facts {
   intptr_t words_offset;        ///< of this thread's cco_thread_words
   intptr_t accesses_offset;     ///< of the head of Swift's list of dynamic accesses, or of `no_accesses`
@@ -101,41 +101,41 @@ typedef struct cco_runtime_facts {
   uint32_t reconciles;          ///< non-zero: this processor stalls on a changed MXCSR, so switches reconcile it;
                                 ///< decided by CPUID, or by the environment variable COROUTINE_RECONCILE (0 or 1)
   uint32_t forked;              ///< a cco_fork (Fork.c), read by cco_forked
-  uint32_t used;                ///< bits of cco_use: what this process has begun to use, and may go on with (Fork.c)
+  uint32_t used;                ///< bits of cco_use: what this process has begun to use (Fork.c)
 } cco_runtime_facts;
 // Sound because only cco_start writes it, once, before the first context exists; `forked` and `used` are atomic.
-// (The attribute is for Swift's eyes.)
+// (Swift reads the attribute.)
 extern cco_runtime_facts cco_facts __attribute__((swift_attr("nonisolated(unsafe)")));
 
-/// The word of the lock of the graph of promises (Promise+Graph.swift): here, because Fork.c frees it in a child.
+/// The word of the lock of the promise graph (Promise+Graph.swift). It is here because Fork.c frees it in a child.
 extern uint32_t cco_promise_lock_word __attribute__((swift_attr("nonisolated(unsafe)")));
 static inline uint32_t *_Nonnull cco_promise_lock(void) { return &cco_promise_lock_word; }
 
-/// Finds out all of `cco_facts`. Idempotent, thread-safe; every function below that makes a context calls it.
+/// Sets all of `cco_facts`. Idempotent, thread-safe; every function below that makes a context calls it.
 void cco_start(void);
 
-/// What is not in a forked child any more once it has been used: threads, timers, and work that waits for them. Stacks,
-/// generators and locks are.
+/// What a forked child loses if its parent has used it: threads, timers, and the work that waits for them. Stacks,
+/// generators and locks survive.
 typedef enum cco_use : uint32_t {
   CCO_USES_THREADS = 1,  ///< threads of the library: the worker pool, blocking calls, signals
   CCO_USES_QUEUES = 2,   ///< Dispatch
 } cco_use;
 
-/// Whether this process uses `what` already: one load.
+/// Whether this process already uses `what`: one load.
 static inline __attribute__((always_inline)) bool cco_uses(cco_use what) {
   return __builtin_expect((__atomic_load_n(&cco_facts.used, __ATOMIC_RELAXED) & (uint32_t)what) != 0, 1);
 }
 
-/// What this process may use as a child of another: one load. It changes inside of fork, and at a child's first use.
+/// What this process may use if it is a forked child: one load. It changes in fork, and at a child's first use.
 static inline __attribute__((always_inline)) cco_fork cco_forked(void) {
   return (cco_fork)__atomic_load_n(&cco_facts.forked, __ATOMIC_RELAXED);
 }
 
-/// Called before the first use, before any lock is taken or object made that a child could inherit half done. Returns
-/// false in a forked child that may not use `what`. Any thread.
+/// Called before the first use, and before any lock is taken or object made that a child could inherit in the middle of
+/// a change. Returns false in a forked child that may not use `what`. Any thread.
 bool cco_begin_use(cco_use what);
 
-/// The thread pointer, read anew at each use: `volatile` keeps the compiler from reusing one over a switch.
+/// The thread pointer, read anew at each use: `volatile` prevents the compiler from reusing one after a switch.
 static inline __attribute__((always_inline)) char *cco_thread_pointer(void) {
   char *pointer;
 #if defined(__x86_64__)
@@ -153,60 +153,60 @@ static inline __attribute__((always_inline)) cco_thread_words *cco_thread(void) 
 }
 
 /// Debug builds: ends the process with a sentence, because this thread holds a `lock` over `operation`. Allocates
-/// nothing, and lets go of the count, so that what runs on the way to the end is not refused as well.
+/// nothing. Resets the counts, so that code that runs before the end (abort's handlers) is not refused too.
 __attribute__((noreturn)) void cco_refuse_locked(const char *lock, const char *operation);
 
-/// Finds out all of `cco_facts` unless that has been done: one load. Acquires what the finder has written.
+/// Calls cco_start unless it has run: one load, which acquires what cco_start has written.
 static inline __attribute__((always_inline)) void cco_start_if_needed(void) {
   if (__builtin_expect(__atomic_load_n(&cco_facts.careful, __ATOMIC_ACQUIRE) != 0, 0)) cco_start();
 }
 
-/// An item of a task-local list: these words, and behind them the value, aligned as its type wants it.
+/// An item of a task-local list: these words, and behind them the value, with the alignment of its type.
 typedef struct cco_task_local {
-  uintptr_t next;             ///< the next item, with bits for this one's kind; a value has none set
+  uintptr_t next;             ///< the next item, with bits for this item's kind; a value has none set
   const void *key;
   const void *_Nullable type; ///< Swift's metadata of the value
 } cco_task_local;
 
-/// False only if the calling flow has no task-local bindings. After cco_start.
+/// False only if the calling flow has no task-local bindings. Called after cco_start.
 static inline __attribute__((always_inline)) bool cco_may_have_task_locals(void) {
   const char *thread = cco_thread_pointer();
   return (*(const uintptr_t *)(thread + cco_facts.task_locals_offset) |
           *(const uintptr_t *)(thread + cco_facts.task_offset)) != 0;
 }
 
-/// The most recent task-local binding that the calling flow sees, in a Task or outside of one, and the next one from
-/// there. NULL at the end, and where the bindings cannot be read.
+/// The most recent task-local binding that the calling flow sees, in a Task or outside of one, and the binding after
+/// `item`. NULL at the end, and if the bindings cannot be read.
 const cco_task_local *_Nullable cco_task_locals(void);
 const cco_task_local *_Nullable cco_next_task_local(const cco_task_local *item);
 
-/// Makes `first` and what follows it the bindings of the calling flow, which has none; until cco_leave_task_locals,
-/// when the flow has them again and no others. The items belong to the caller.
+/// Makes `first` and its followers the bindings of the calling flow, which has none, until cco_leave_task_locals. At
+/// that call the flow must have exactly these bindings again. The items belong to the caller.
 void cco_enter_task_locals(const cco_task_local *first);
 void cco_leave_task_locals(void);
 
 /// Whether the bindings of a launching flow can be read (TaskLocals.c).
 bool cco_inherits_task_locals(void);
 
-/// The Task that Swift takes the calling code for; NULL for none.
+/// The current Task of the calling code in Swift's view; NULL for none.
 void *_Nullable cco_current_task(void);
 
-/// Makes `task` the Task that Swift takes the calling code for, and returns the one before. Where that word was not
-/// found, it changes nothing. `task` must be blocked by the calling code, or suspended until it has ended, and the
-/// caller puts the old one back in the same frame: a new Task that is made in between inherits its task-locals.
+/// Makes `task` the current Task of the calling code, and returns the old one. Changes nothing if that word was not
+/// found. The calling code must block `task`, or `task` is suspended until the calling code has ended. The caller
+/// restores the old one in the same frame. A Task that is made in between inherits the task-locals of `task`.
 void *_Nullable cco_exchange_task(void *_Nullable task);
 
-/// Whether a wait here would park a Task's synchronous part together with the coroutine: asked where `refuses_tasks`.
+/// Whether a wait here would park a Task's synchronous part together with the coroutine. Called if `refuses_tasks`.
 bool cco_is_inside_task(void);
 
 // --------------------------------------------------------------------------------------------------------- contexts
 
-/// Where a parked flow of control can be found again. Valid while that flow is parked.
+/// The state of a parked flow of control. Valid while that flow is parked.
 typedef struct cco_saved_context {
   void *_Nullable stack;        ///< Boost's fcontext_t, the saved stack pointer; with sanitizers Sanitizer.c's record
   void *_Nullable task_locals;  ///< head of Swift's task-local list (hazard 3)
   void *_Nullable accesses;     ///< head of Swift's list of dynamic accesses (hazard 2)
-  void *_Nullable spare;        ///< with `accesses` the two words that Swift's own functions want in the careful path
+  void *_Nullable spare;        ///< with `accesses` the two words that Swift's functions need on the careful path
 } cco_saved_context;
 
 /// Whether a flow is completely switched out into `saved`. `stack` is NULL while the flow runs. The next flow sets it
@@ -215,9 +215,9 @@ bool cco_is_parked(const cco_saved_context *saved);
 
 typedef struct cco_context cco_context;
 
-/// The body of a context: gets the context and the argument given to `cco_create`. Returning ends the body. It returns
-/// the flow to continue: NULL means the resumer's. The address of the context's own `parked` means that the entry
-/// function is called again, without a switch, because the stack has its next body already.
+/// The body of a context. It gets the context and the argument of `cco_create`. Its return ends the body, and the
+/// result is the flow to continue: NULL is the resumer's. The address of the context's own `parked` means that the
+/// entry function is called again without a switch, because the stack already has its next body.
 typedef cco_saved_context *_Nullable (*cco_entry)(cco_context *context, void *_Nullable argument);
 
 typedef enum cco_state : uint32_t {
@@ -227,16 +227,15 @@ typedef enum cco_state : uint32_t {
   CCO_FINISHED = 4,   ///< the body has returned; the stack holds nothing
 } cco_state;
 
-/// Writes `count` bytes of UTF-8 so that they can stand in a line of a report (Escape.c), and returns how many bytes
-/// that takes: at most `room`, and no character and no escape is cut. If something is missing, the last is `…`, and
-/// `is_whole` becomes false. Between quotation marks (`is_quoted`) those and backslashes are escaped too.
-/// Async-signal-safe.
+/// Escapes `count` bytes of UTF-8 for a line of a report (Escape.c), and returns the number of bytes written. That is
+/// at most `room`, and no character and no escape is cut. A text that does not fit ends with `…`, and `is_whole`
+/// becomes false. If `is_quoted`, quotation marks and backslashes are escaped too. Async-signal-safe.
 size_t cco_escape(char *out, size_t room, const char *text, size_t count, bool is_quoted, bool *is_whole);
 
 /// The owner of a stack, for the report of an overflow.
 typedef struct cco_label {
   uint64_t id;
-  const char *_Nullable name;  ///< UTF-8, terminated; escaped, to stand between quotation marks
+  const char *_Nullable name;  ///< UTF-8, terminated; escaped for a place between quotation marks
   const char *_Nullable file;  ///< of the launch site, `file_length` bytes, not terminated
   uint32_t file_length;
   uint32_t line;
@@ -246,19 +245,19 @@ typedef struct cco_label {
 struct cco_context {
   cco_saved_context parked;                  ///< where this coroutine is parked, while it is not running
   cco_saved_context *_Nullable caller;     ///< where its resumer is parked, while it is running
-  void *_Nullable value;          ///< what crosses with the next switch
-  cco_entry _Nullable entry;      ///< NULL asks a stack to leave for good (sanitizer builds)
+  void *_Nullable value;          ///< the value that the next switch passes
+  cco_entry _Nullable entry;      ///< NULL tells the trampoline to leave for ever (sanitizer builds)
   void *_Nullable argument;
   cco_state phase;  ///< READY, FINISHED, or RUNNING from a body's start to its end; ask `cco_state_of`
   uint32_t size_class;
-  uint64_t serial;                ///< names one use of the stack: stacks are used again, these numbers are not
+  uint64_t serial;                ///< identifies one use of the stack: stacks are reused, these numbers are not
   char *low;                      ///< lowest usable byte; the guard lies below
-  void *_Nullable sanitizer;      ///< TSan's fiber, where that is compiled in
-  uint32_t valgrind;              ///< Valgrind's stack number, where that is compiled in
+  void *_Nullable sanitizer;      ///< TSan's fiber, if that is compiled in
+  uint32_t valgrind;              ///< Valgrind's stack number, if that is compiled in
   uint32_t slot_index;            ///< position in its slab
   void *slab;
-  void *_Nullable base;           ///< frame of the function whose calls the body's are, where there is one
-  const cco_label *_Nullable label;  ///< whose it is just now; valid while the body runs
+  void *_Nullable base;           ///< frame of the function that calls the body, for cco_expect_returns; may be NULL
+  const cco_label *_Nullable label;  ///< the coroutine that uses the stack; valid while the body runs
 };
 
 /// One past the highest byte that frames may use: the control block lies right above.
@@ -270,7 +269,7 @@ static inline char *cco_high(const cco_context *context) { return (char *)contex
 cco_status cco_create(size_t stack_size, cco_entry entry, void *_Nullable argument,
                       cco_context *_Nullable *_Nonnull context);
 
-/// The state of a context. Exact for the thread that may use the context; other threads get a guess.
+/// The state of a context. Exact on the thread that may use the context; on others perhaps out of date.
 cco_state cco_state_of(const cco_context *context);
 
 /// Gives the stack of a READY or FINISHED context back to the pool. Returns CCO_HAS_LIVE_FRAMES otherwise.
@@ -279,8 +278,8 @@ cco_status cco_destroy(cco_context *context);
 cco_status cco_refuse_resume(const cco_context *context);
 cco_status cco_refuse_suspend(const cco_context *context);
 
-/// Whether an x86-64 processor stalls on a changed MXCSR: `maker` and `family` are what CPUID says, the family with its
-/// extension. True for those that are not known.
+/// Whether an x86-64 processor stalls on a changed MXCSR: `maker` and `family` are those of CPUID, the family with its
+/// extension. True for unknown processors.
 bool cco_stalls_on_flags(const char *maker, uint32_t family);
 
 // ---------------------------------------------------------------------------------------------------------- stacks
@@ -289,7 +288,7 @@ enum { CCO_STACK_CLASSES = 7 };
 #define CCO_LARGEST_STACK ((size_t)16 << 20)
 #define CCO_STANDARD_STACK ((size_t)512 << 10)
 
-/// Index of the smallest class that holds `stack_size` bytes, CCO_STACK_CLASSES when none does.
+/// Index of the smallest class that holds `stack_size` bytes; CCO_STACK_CLASSES if none does.
 uint32_t cco_stack_class(size_t stack_size);
 
 /// How stacks are guarded on this machine.
@@ -300,58 +299,57 @@ typedef enum cco_guard_kind : uint32_t {
 
 typedef struct cco_stack_counters {
   uint64_t live;          ///< stacks in use by contexts
-  uint64_t pooled;        ///< stacks waiting for reuse, touched or not
-  uint64_t pooled_dirty;  ///< of these, with pages that hold memory
+  uint64_t pooled;        ///< stacks in the pool, hot or cold
+  uint64_t pooled_dirty;  ///< hot stacks in the pool, which hold memory
   uint64_t peak;          ///< most stacks ever in use at once
   uint64_t mapped_bytes;  ///< address space reserved for slabs
   cco_guard_kind guard;
 } cco_stack_counters;
 cco_stack_counters cco_stacks(void);
 
-/// How many stacks are pooled with pages that hold memory, as in the counters. Does not start the runtime: a program
-/// that has made no context has none, and may be about to exit.
+/// The number of hot stacks in the pool, as in the counters. Does not start the runtime: a program that has made no
+/// context has none, and may be about to exit.
 uint64_t cco_pooled_dirty(void);
 
-/// Gives the memory of pooled stacks back to the kernel, in bulk, the longest unused first; keeps the `keep` most
-/// recent of each size class hot. Slabs of which nothing is in use are unmapped, one of each class excepted. Returns
-/// how many stacks were trimmed. 0.3 to 0.6 µs a stack.
+/// Returns the memory of pooled stacks to the kernel, in bulk, the longest unused first. The `keep` most recent ones of
+/// each size class stay hot. Unmaps slabs that have no stack in use, except one of each class. Returns the number of
+/// trimmed stacks. Takes 0.3 to 0.6 µs a stack.
 size_t cco_trim(size_t keep);
 
-/// As cco_trim, for those stacks only that were not used since the last call: what a program uses again and again
-/// stays hot, what a burst has left behind goes. Meant to be called every few seconds while many stacks are pooled.
+/// As cco_trim, but only for stacks that were not used since the last call: the stacks of a steady load stay hot, the
+/// stacks of a burst are trimmed. Called every few seconds while many stacks are pooled.
 size_t cco_trim_surplus(size_t keep);
 
 /// The context whose stack or guard contains `address`, NULL for none. Lock-free and async-signal-safe.
-/// `cco_context_at(cco_thread()->running, NULL)` is the one that runs on the calling thread.
+/// `cco_context_at(cco_thread()->running, NULL)` is the context that runs on the calling thread.
 const cco_context *_Nullable cco_context_at(const void *address, bool *_Nullable in_guard);
 
-/// The context on whose stack the caller runs; NULL outside of any. A few instructions if it is the one that this
-/// thread has found before.
+/// The context on whose stack the caller runs; NULL outside of any. Takes a few instructions if this thread has found
+/// the same context before.
 const cco_context *_Nullable cco_context_here(void);
 
 // ------------------------------------------------------------------------------------------------- Swift objects
 
-// What a Swift object's first owner may do before another thread has the object: a retain without the atomic
-// instruction.
+// A retain without the atomic instruction, for an object that no other thread has yet.
 extern void *swift_nonatomic_retain(void *object);
 static inline __attribute__((always_inline)) void cco_retain_unshared(void *object) {
   (void)swift_nonatomic_retain(object);
 }
 
-// A retain of a Swift object whose memory is certain and whose life is not: false for one that is in its deinit.
+// Retains a Swift object whose memory is valid, unless it is in its deinit; returns whether it has retained it.
 extern void *swift_tryRetain(void *object);
 static inline __attribute__((always_inline)) bool cco_try_retain(void *object) {
   return swift_tryRetain(object) != 0;
 }
 
-// A reference to a Swift object's memory alone: the object may have been in its deinit, and its memory stays readable.
-// As an `unowned` variable has it.
+// A reference to a Swift object's memory only, as an `unowned` variable has it: the memory stays readable after the
+// object's deinit.
 extern void *swift_unownedRetain(void *object);
 extern void swift_unownedRelease(void *object);
 static inline __attribute__((always_inline)) void cco_retain_memory(void *object) { (void)swift_unownedRetain(object); }
 static inline __attribute__((always_inline)) void cco_release_memory(void *object) { swift_unownedRelease(object); }
 
-// Whether a Swift object has one strong reference and is not in its deinit. As `isKnownUniquelyReferenced` has it.
+// Whether a Swift object has one strong reference and is not in its deinit, as `isKnownUniquelyReferenced` says.
 extern bool swift_isUniquelyReferenced_nonNull_native(const void *object);
 static inline __attribute__((always_inline)) bool cco_has_one_reference(void *object) {
   return swift_isUniquelyReferenced_nonNull_native(object);
@@ -362,10 +360,11 @@ static inline __attribute__((always_inline)) bool cco_has_one_reference(void *ob
 /// LLVM's optimizer for Swift moves a retain down past stores, atomic ones included. After the store that gives up a
 /// lock, or that publishes an outcome, another thread may already have released the object.
 static inline __attribute__((always_inline)) void cco_order_retains(void) { __asm__ volatile("" ::: "memory"); }
+
 // -------------------------------------------------------------------------------------------------------- worlds
 
-/// The number of simulated worlds that run now. Any thread changes it, atomically, around the run of its world; read
-/// without order, because only the thread that runs a world must see its own.
+/// The number of simulated worlds that run now. Any thread changes it, atomically, around the run of its world. It is
+/// read without order, because only the thread that runs a world must see its own change.
 extern uint32_t cco_worlds __attribute__((swift_attr("nonisolated(unsafe)")));
 
 static inline __attribute__((always_inline)) bool cco_has_worlds(void) {
@@ -379,7 +378,7 @@ static inline void cco_worlds_changed(int32_t difference) {
 // ------------------------------------------------------------------------------------------- overflow and reports
 
 /// Hazard 6: gives the calling thread an alternate signal stack, once, and installs the process-wide handler, once.
-/// Called by whatever is about to run coroutines on a thread.
+/// Called before a thread runs coroutines.
 void cco_guard_thread(void);
 
 /// Which sanitizers the C files were compiled with: the importer does not see `__has_feature`, so Swift asks here.
@@ -391,17 +390,17 @@ typedef enum cco_sanitizers : uint32_t {
 } cco_sanitizers;
 uint32_t cco_compiled_sanitizers(void);
 
-/// TSan edges for hand-overs it cannot see (a continuation resumed from a dispatch thread). Nothing elsewhere.
+/// Happens-before edges for TSan where it sees none (a continuation resumed from a dispatch thread). No code elsewhere.
 void cco_publish(const void *address);
 void cco_observe(const void *address);
 
-/// Between the two, TSan takes no note of what this thread reads and writes: for calls into libraries that synchronise
-/// where it cannot see. Nothing elsewhere.
+/// Between the two, TSan ignores the reads and writes of this thread: for calls into libraries whose synchronisation it
+/// does not see. No code elsewhere.
 void cco_unrecorded_begin(void);
 void cco_unrecorded_end(void);
 
-/// Called first by a thread whose frames have gone without returning, as after pthread_exit: AddressSanitizer forgets
-/// what it knew of the stack below the caller. Nothing elsewhere.
+/// Called first by a thread whose frames have ended without returning, as after pthread_exit: AddressSanitizer forgets
+/// the stack below the caller. No code elsewhere.
 void cco_frames_dropped(void);
 
 /// The mitigations of hazards.md, each a bit: for `cco_disable` and `cco_mitigations`.

@@ -1,9 +1,9 @@
-// The switch: parks the running flow in one saved context and continues the one parked in another.
+// The switch: parks the running flow in one saved context and continues the flow parked in another.
 //
 // Why it is `static inline`: a processor predicts returns from a stack of recent calls, which a switch does not
-// exchange, so every real call between the caller and the jump costs a misprediction (hazard 12). From the inline
-// functions to Boost's assembly there is one jump and one tail jump. Swift inlines them in functions, not in closures
-// that are passed as C functions: such a closure should call a function marked @inline(never) and do nothing else.
+// exchange. So every real call between the caller and the jump costs a misprediction (hazard 12). From the inline
+// functions to Boost's assembly there are one jump and one tail jump. Swift inlines them in functions, but not in
+// closures that are passed as C functions. Such a closure should only call a function marked @inline(never).
 #ifndef CCOROUTINE_SWITCH_H
 #define CCOROUTINE_SWITCH_H
 
@@ -24,7 +24,7 @@ typedef struct cco_transfer {
 /// Boost's jump, by a tail call from Context.cpp.
 cco_transfer cco_jump(void *_Nullable to, void *_Nullable data);
 
-// What AVX-512 adds to the registers that a call does not preserve.
+// The registers of AVX-512 that a call does not preserve.
 #if defined(__AVX512F__)
 #define CCO_VECTORS_CLOBBERED                                                                                        \
   "xmm16", "xmm17", "xmm18", "xmm19", "xmm20", "xmm21", "xmm22", "xmm23", "xmm24", "xmm25", "xmm26", "xmm27",      \
@@ -33,18 +33,18 @@ cco_transfer cco_jump(void *_Nullable to, void *_Nullable data);
 #define CCO_VECTORS_CLOBBERED
 #endif
 
-/// `cco_jump` without a call instruction, as far as the processor can see. It predicts each return from a stack of
-/// recent calls; Boost's code comes back by a jump, so a call to it would leave an entry there that no return takes.
-/// After every switch all returns would then be predicted one frame too far down: 5 to 10 ns for each frame that
-/// returns. So the address to come back to is pushed, and the rest is a jump. A recursion that switches at every level
-/// takes 18 ns instead of 31 a level.
+/// `cco_jump` without a call instruction. The processor predicts each return from a stack of recent calls. Boost's code
+/// comes back by a jump, so a call to it would leave an entry that no return takes. After every switch all returns
+/// would then be predicted one frame too far down: 5 to 10 ns for each frame that returns. So the code pushes the
+/// address to come back to, and jumps. A recursion that switches at every level takes 18 ns a level instead of 31.
 static inline __attribute__((always_inline)) cco_transfer cco_jump_unpredicted(void *_Nullable to,
                                                                                void *_Nullable data) {
 #if defined(__x86_64__)
   cco_transfer arrival;
-  // The 128 bytes below the stack pointer may hold variables of the function that this is inlined into. Aligned as for
-  // a call, because without optimisation `cco_jump` is a function with a frame. %r15 comes back as it was, like every
-  // register that a callee preserves; %rbx would as well, but is LLVM's in functions with a variable frame.
+  // The red zone of 128 bytes below the stack pointer may hold variables of the enclosing function. The stack is
+  // aligned as for a call, because without optimisation `cco_jump` has a frame. %r15 keeps the stack pointer, because
+  // the jump preserves callee-saved registers; %rbx would do too, but LLVM reserves it in functions with a variable
+  // frame.
   __asm__ volatile(
       "movq %%rsp, %%r15\n\t"
       "leaq -128(%%rsp), %%rsp\n\t"
@@ -65,13 +65,13 @@ static inline __attribute__((always_inline)) cco_transfer cco_jump_unpredicted(v
 #endif
 }
 
-/// `cco_switch` with everything that is rare: a flow inside of a Task or of a C++ handler, sanitizers, fallbacks.
+/// `cco_switch` for the rare cases: a flow inside of a Task or of a C++ handler, sanitizers, fallbacks.
 void cco_switch_carefully(cco_saved_context *from, cco_saved_context *to);
 
-/// Hazard 1: a jump that changes MXCSR stalls the pipeline for 130 ns, and the sticky exception flags differ for good
-/// after one inexact result. The first word of a saved frame is its MXCSR (verified at start-up, else `careful`): where
-/// only flags differ it takes over the current ones. Control bits stay, so a coroutine keeps its rounding mode. Reading
-/// MXCSR costs 1 ns on processors that stall and 6 ns on others, which therefore leave it out (`reconciles`).
+/// Hazard 1: a jump that changes MXCSR stalls the pipeline for 130 ns, and after one inexact result the sticky
+/// exception flags differ for ever. The first word of a saved frame is its MXCSR, which start-up verifies. If only
+/// flags differ, the word gets the current ones. Control bits stay, so a coroutine keeps its rounding mode. Reading
+/// MXCSR costs 1 ns on processors that stall, and 6 ns on others, which therefore do not read it (`reconciles`).
 static inline __attribute__((always_inline)) void cco_reconcile_floating_point(void *stack) {
 #if defined(__x86_64__)
   uint32_t current, *saved = (uint32_t *)stack;
@@ -82,8 +82,8 @@ static inline __attribute__((always_inline)) void cco_reconcile_floating_point(v
 #endif
 }
 
-/// Whether a switch must go the careful way: always, or because the running flow is inside of a Task (hazard 14), of a
-/// `catch` block or of a cleanup by an exception (hazard 15). One branch for all of it.
+/// Whether a switch must take the careful path: always, or because the running flow is inside of a Task (hazard 14), of
+/// a `catch` block, or of a cleanup by an exception (hazard 15). One branch for all.
 static inline __attribute__((always_inline)) bool cco_must_be_careful(const char *thread) {
   const char *executors = thread + cco_facts.executors_offset, *exceptions = thread + cco_facts.exceptions_offset;
   return (cco_facts.careful | *(const uintptr_t *)executors | *(const uintptr_t *)exceptions |
@@ -113,8 +113,8 @@ static inline __attribute__((always_inline)) void cco_switch(cco_saved_context *
   __atomic_store_n(&((cco_saved_context *)arrival.data)->stack, arrival.stack, __ATOMIC_RELEASE);
 }
 
-/// Runs a READY or SUSPENDED context until it suspends or finishes. `value` is the result of its `cco_suspend` (lost by
-/// a READY one: its body has no suspend to receive it); `*answer` is what it gave to cco_suspend, NULL when it
+/// Runs a READY or SUSPENDED context until it suspends or finishes. `value` becomes the result of its `cco_suspend`; a
+/// READY context has none, and the value is lost. `*answer` is the value that it gave to cco_suspend, NULL if it
 /// finished.
 static inline __attribute__((always_inline)) cco_status cco_resume(cco_context *context, void *_Nullable value,
                                                                    void *_Nullable *_Nonnull answer) {
@@ -128,8 +128,7 @@ static inline __attribute__((always_inline)) cco_status cco_resume(cco_context *
   return CCO_OK;
 }
 
-/// Parks the running context and continues its resumer, which gets `value`. `*answer` is the next resume's
-/// value.
+/// Parks the running context and continues its resumer, which gets `value`. `*answer` is the value of the next resume.
 static inline __attribute__((always_inline)) cco_status cco_suspend(cco_context *context, void *_Nullable value,
                                                                     void *_Nullable *_Nonnull answer) {
   char *here = (char *)__builtin_frame_address(0);

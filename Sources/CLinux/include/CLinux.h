@@ -25,15 +25,15 @@ int clinux_thread_id(void);
 /// thread; keeps errno.
 int64_t clinux_thread_time(int thread);
 
-/// What clinux_thread_call returns in place of a call's number.
+/// The result of clinux_thread_call for a thread that is in no known system call.
 typedef enum clinux_thread_state : long {
   CLINUX_THREAD_RUNS = -1,     ///< runs, waits for a processor, or is stopped
-  CLINUX_THREAD_SLEEPS = -2,   ///< sleeps in the kernel; in which call is not known, or it is in none
+  CLINUX_THREAD_SLEEPS = -2,   ///< sleeps in the kernel, in an unknown call or in none
   CLINUX_THREAD_UNKNOWN = -3,  ///< the kernel does not say
 } clinux_thread_state;
 
 /// The number of the system call in which a thread of this process sleeps, or a negative `clinux_thread_state`. `tasks`
-/// is the directory of the process's threads, /proc/self/task but in tests. Any thread; keeps errno.
+/// is the directory of the process's threads: /proc/self/task, except in tests. Any thread; keeps errno.
 long clinux_thread_call(const char *tasks, int thread);
 
 /// The name of a system call that can sleep; null if it is another one.
@@ -41,45 +41,45 @@ const char *_Nullable clinux_call_name(long number);
 
 typedef void *_Nullable (*clinux_thread_body)(void *_Nullable argument);
 
-/// Gives the calling thread the signal mask of the library's threads. Returns the one that it had, one bit a signal. As
-/// for Dispatch's threads, the mask blocks what is sent to the process as a whole. A child process that such a thread
-/// starts begins with an empty mask (Children.c).
+/// Gives the calling thread the signal mask of the library's threads. Returns its former mask, one bit a signal. Like
+/// the mask of Dispatch's threads, it blocks signals that are sent to the process as a whole. A child process that such
+/// a thread starts begins with an empty mask (Children.c).
 uint64_t clinux_block_signals(void);
 void clinux_set_blocked_signals(uint64_t mask);
 
 /// Starts a detached thread with the caller's signal mask. Returns 0 or an error number.
 int clinux_start_thread(size_t stack, clinux_thread_body body, void *_Nullable argument);
 
-// Signals that something asks for (Signal.c). One thread takes them, with clinux_take_signals.
+// Handled signals (Signal.c). One thread takes them, by clinux_take_signals.
 
-/// From now on `signal` is taken instead of having its effect. Returns 0 or an error number. Not called again before
-/// clinux_release_signal, and by one thread at a time.
+/// Installs the handler of `signal`, which replaces the signal's effect. Returns 0 or an error number. Called again
+/// only after clinux_release_signal, and by one thread at a time.
 int clinux_handle_signal(int signal);
 
-/// Waits for signals that are handled, and returns those that have come, one bit a signal: bit n - 1 is signal n. Lets
-/// them in on the calling thread, which blocks all others, and which must be the same in every call.
+/// Waits for handled signals, and returns those that have arrived, one bit a signal: bit n - 1 is signal n. Unblocks
+/// them on the calling thread, blocks all others there, and must be called by the same thread each time.
 uint64_t clinux_take_signals(void);
 
-/// Gives `signal` the effect back that it had before clinux_handle_signal, and blocks it on the calling thread, which
-/// is the one of clinux_take_signals.
+/// Restores the effect that `signal` had before clinux_handle_signal, and blocks the signal on the calling thread,
+/// which is the thread of clinux_take_signals.
 void clinux_release_signal(int signal);
-/// Gives all signals their former effect, in a forked child. One that has come to the child before has had it already.
+/// Restores the former effect of all signals, in a forked child. A signal that arrived before has had that effect.
 void clinux_release_all_signals(void);
 
 bool clinux_is_ignored(int signal);
 
-/// Ends the process as `signal` does in a program that does not handle it, for the process's parent too.
+/// Ends the process by the default effect of `signal`, so that the parent sees an end by this signal.
 __attribute__((noreturn)) void clinux_end_by_signal(int signal);
 
 /// Whether the kernel would make a timer's descriptor (timerfd) now.
 bool clinux_can_make_timer(void);
 
-/// Sleeps until a wake-up of `word`, unless `word` is not `expected`; at most `nanoseconds`, 0 for no limit. May also
-/// return early. Returns false only if the time is over. Keeps errno.
+/// Sleeps until a wake-up of `word`, but at most `nanoseconds` (0: without limit). Returns at once if `word` is not
+/// `expected`, and may return early. Returns false only if the time is over. Keeps errno.
 bool clinux_futex_wait(const uint32_t *word, uint32_t expected, uint64_t nanoseconds);
 
-/// Wakes one thread that sleeps on `word`. The memory may be gone already: then nothing happens, or a thread wakes for
-/// no reason. Keeps errno.
+/// Wakes one thread that sleeps on `word`. The memory may be freed already: then nothing happens, or another thread
+/// wakes early. Keeps errno.
 void clinux_futex_wake(const uint32_t *word);
 
 // Descriptors that can be read or written (Epoll.c).
@@ -87,8 +87,8 @@ void clinux_futex_wake(const uint32_t *word);
 /// A new epoll descriptor, close-on-exec; -1 with errno.
 int clinux_poller(void);
 
-/// What a descriptor is watched for, and what happened to it: the kernel's bits. A hang-up and an error concern both
-/// directions and need not be asked for.
+/// The events that a descriptor is watched for, or that have happened, as the kernel's bits. A hang-up and an error
+/// concern both directions, and are always reported.
 typedef enum clinux_poll_events : uint32_t {
   CLINUX_POLL_READABLE = 0x1,
   CLINUX_POLL_WRITABLE = 0x4,
@@ -96,7 +96,7 @@ typedef enum clinux_poll_events : uint32_t {
   CLINUX_POLL_HUNG_UP = 0x10,
 } clinux_poll_events;
 
-/// More of what happened to a descriptor that is watched.
+/// More events of a watched descriptor.
 enum clinux_ready_bits {
   CLINUX_READY_URGENT = 0x2,          ///< urgent data, at which a read stops
   CLINUX_READY_HALF_CLOSED = 0x2000,  ///< the peer will send no more
@@ -107,23 +107,23 @@ typedef struct clinux_ready_event {
   uint32_t events;  ///< clinux_poll_events and clinux_ready_bits
 } clinux_ready_event;
 
-/// Reports the next of `events` once, also if it has happened already, instead of what the descriptor was watched for.
+/// Arms the descriptor for one event of `events`, also if that has already happened. Replaces what it was watched for.
 /// Returns 0 or an error number.
 int clinux_ready_arm(int poller, int descriptor, uint32_t events, uint64_t key);
 
-/// Watches `descriptor` in both directions, edge-triggered, until it is closed or unwatched, instead of what it was
-/// armed for. What is ready already is an event at once. Returns 0 or an error number.
+/// Watches `descriptor` in both directions, edge-triggered, until it is closed or unwatched. Replaces what it was armed
+/// for. A direction that is ready already is an event at once. Returns 0 or an error number.
 int clinux_ready_watch(int poller, int descriptor, uint64_t key);
 void clinux_ready_unwatch(int poller, int descriptor);
 
-/// Waits for at most `nanoseconds`, -1 for ever, and takes at most `most` events, 128 at once. Returns how many; -1
-/// with errno. A kernel without epoll_pwait2 waits for whole milliseconds, rounded up.
+/// Waits for at most `nanoseconds` (-1: for ever), and takes at most `most` events, and at most 128. Returns their
+/// number; -1 with errno. A kernel without epoll_pwait2 waits for whole milliseconds, rounded up.
 int clinux_ready_wait(int poller, clinux_ready_event *events, int most, int64_t nanoseconds);
 
 /// A new eventfd, non-blocking and close-on-exec; -1 with errno.
 int clinux_eventfd(void);
 
-/// Makes one more event of a watched eventfd, which no thread reads. Keeps errno.
+/// Causes one more event of a watched eventfd, which no thread reads. Keeps errno.
 void clinux_eventfd_signal(int eventfd);
 
 // Sockets (Socket.c). Each returns a negative error number if the kernel refuses; none raises SIGPIPE.
@@ -145,15 +145,15 @@ int clinux_socket(int family, bool isStream);
 int clinux_socket_pair(int ends[_Nonnull 2]);
 int clinux_accept(int listener, void *address, uint32_t *length);
 int64_t clinux_receive(int socket, void *_Nullable bytes, size_t count);
-/// Returns the whole length of a datagram, also where it was cut.
+/// Returns the whole length of a datagram, also if `count` cuts it.
 int64_t clinux_receive_from(int socket, void *_Nullable bytes, size_t count, void *address, uint32_t *length);
 int64_t clinux_send(int socket, const void *_Nullable bytes, size_t count);
 int64_t clinux_send_to(int socket, const void *_Nullable bytes, size_t count, const void *address, uint32_t length);
-/// Sends the pieces by one system call; at most 1024.
+/// Sends the pieces, at most 1024, by one system call.
 int64_t clinux_send_pieces(int socket, const clinux_piece *pieces, size_t count);
 int64_t clinux_send_file(int socket, int file, int64_t offset, size_t count);
 int clinux_shutdown_write(int socket);
-/// The error that the kernel keeps for the socket, which it forgets by this; 0 if there is none.
+/// Takes the error that the kernel has stored for the socket; 0 if there is none.
 int clinux_pending_error(int socket);
 int64_t clinux_readable_bytes(int socket);
 int clinux_set_option(int socket, clinux_socket_option option, bool isOn);
