@@ -1,5 +1,5 @@
 extension CompletionRef {
-  /// The linked callback that prepares for the end of a job that never runs: an actor's.
+  /// The linked callback with `preparesDrop`: that of an actor.
   var callbackThatPreparesDrop: WaitCallback? {
     pointee.lock.lock()
     defer { pointee.lock.unlock() }

@@ -10,17 +10,17 @@ public import Synchronization
 //     another state (acquire) may read the outcome without the lock.
 //  2. A job's waiter is linked only while PENDING, a promise's until all promises have been notified, a callback's
 //     until it is called. Settling unlinks the first two kinds and claims the jobs' waits under the lock (Waiter.swift,
-//     4); it wakes and notifies after leaving it. Then it unlinks and calls the callbacks one by one: they are foreign
-//     code, and find all other waiters notified.
+//     4); it wakes and notifies after it has left the lock. Then it unlinks and calls the callbacks one by one. They
+//     are foreign code, and run after all other waiters were notified.
 //  3. Every linked waiter is woken, notified or called exactly once, or has unlinked itself before.
 //  4. Callbacks are called one at a time: a callback that is added while another one runs is linked, and called after
 //     it.
-//  5. Where a job is settled by a thread that may hold locks (JobStart.swift), callbacks that are foreign code are left
-//     linked, and called by another thread, in their order.
+//  5. If the settling thread may hold locks (JobStart.swift), callbacks that are foreign code stay linked, and another
+//     thread calls them, in their order.
 //
 // Why the value is stored as raw bytes in a struct that is not generic: methods of generic classes are not specialised
-// when they are called through the class (a job's end, a deinit), and there every use of `Result<Success, any Error>?`
-// looks its metadata up in a table, 40 ns each. Bytes need no metadata; the inlinable accessors know the type.
+// when they are called through the class (a job's end, a deinit). There each use of `Result<Success, any Error>?` looks
+// up its metadata in a table, which takes 40 ns. Bytes need no metadata; the inlinable accessors know the type.
 
 @usableFromInline
 struct Completion: ~Copyable {
@@ -41,7 +41,7 @@ struct Completion: ~Copyable {
   ///
   /// Accessed under the lock.
   @usableFromInline var isReleased = false
-  /// A callback has been unlinked and has not returned: a callback that comes now must not overtake it.
+  /// A callback has been unlinked and has not returned. A callback that is added now must not overtake it.
   ///
   /// Accessed under the lock.
   @usableFromInline var isCalling = false
@@ -197,7 +197,7 @@ extension UnsafeMutablePointer where Pointee == Completion {
   /// Wakes the waiting jobs and notifies the waiting promises, in the order of linking; returns whether callbacks
   /// remain to be called.
   ///
-  /// A promise that comes meanwhile is linked behind the others and notified here too: if the linking thread notified
+  /// A promise that is added meanwhile is linked behind the others and notified here too. If the adding thread notified
   /// it, it would overtake them. Called under the lock, which it leaves.
   func tellWaiters() -> Bool {
     while pointee.waiters.first != nil {
@@ -219,7 +219,8 @@ extension UnsafeMutablePointer where Pointee == Completion {
         if waiter.pointee.isUnowned {
           guard cco_try_retain(waiter.pointee.context.unsafelyUnwrapped) else { continue }
         } else {
-          // A passive promise may be left by its last dependent before it is notified: then nobody sees the failure.
+          // Not for a passive promise: its last dependent may leave it before it is notified, and then no code observes
+          // the failure.
           isSeen = true
         }
         // The unlinked waiter belongs to this thread: a chain by `next` is enough.
@@ -249,7 +250,7 @@ extension UnsafeMutablePointer where Pointee == Completion {
 
   /// Settles with a failure as `fail` does, for a caller that may hold locks: runs no code of users.
   ///
-  /// Returns true if callbacks are left, for which the caller has `callBack` called elsewhere.
+  /// Returns true if callbacks are left. Then the caller makes another thread call `callBack`.
   func failWithoutForeignCode(_ error: any Error) -> Bool {
     pointee.lock.lock()
     guard pointee.state.load(ordering: .relaxed) == Completion.pending else {
@@ -267,8 +268,8 @@ extension UnsafeMutablePointer where Pointee == Completion {
   /// A callback that is added meanwhile, by a callback or by another thread, is linked behind the others and called
   /// here too.
   ///
-  /// `untilForeign`: calls only those that run no code of users, in their order, and returns whether others are left.
-  /// What is added after that is linked behind them, until `callBack` is called again.
+  /// `untilForeign`: calls only callbacks that run no code of users, in their order, and returns whether others are
+  /// left. Callbacks that are added after that are linked behind them, until `callBack` is called again.
   @discardableResult
   func callBack(untilForeign: Bool = false) -> Bool {
     pointee.lock.lock()
@@ -284,7 +285,7 @@ extension UnsafeMutablePointer where Pointee == Completion {
       }
       pointee.lock.unlock()
       callback._withUnsafeGuaranteedRef { $0.fire() }
-      // Before the lock is taken: it may be the last reference, to an actor with its mailbox for example.
+      // Released before the lock is taken: it may be the last reference, for example to an actor with its mailbox.
       callback.release()
       pointee.lock.lock()
     }
@@ -337,12 +338,12 @@ extension UnsafeMutablePointer where Pointee == Completion {
 
   /// Suspends the running job until the completion is settled.
   ///
-  /// Throws the cancellation error, and then does not affect the work.
+  /// Throws the cancellation error if the running job is cancelled, which does not affect the awaited work.
   @inlinable @inline(__always)
   func wait(_ kind: WaitKind) throws {
     let (carrier, job) = try Carrier.beginWaiting(for: UInt(bitPattern: self))
     if !isSettled { try park(kind, carrier, job) }
-    // Only now: a cancelled waiter has observed nothing.
+    // After the wait, because a cancelled waiter has observed nothing.
     if !pointee.isObserved.load(ordering: .relaxed) { pointee.isObserved.store(true, ordering: .relaxed) }
   }
 

@@ -2,8 +2,8 @@ internal import CCoroutine
 import Glibc
 import Synchronization
 
-// A dump inspects the objects that parked jobs wait for (channels, locks, promises, jobs), although each of those jobs
-// may be woken, and release its object, at any moment. Neither waiting nor waking pays for that.
+// A dump inspects the objects that parked jobs wait for (channels, locks, promises, jobs). Each of those jobs may be
+// woken, and release its object, at any moment. Waits and wake-ups pay nothing for this.
 //
 // A job's record contains the address of the object (`waitSource`), not a reference. The job's frame holds the object
 // from before `beginWait` until after `endWait`. So the object lives as long as the job's `wait` word is WAITING with
@@ -31,8 +31,7 @@ import Synchronization
 // After 5 the dump owns a reference. It may take the object's lock, and it releases the reference under no lock: if
 // that is the last one, the deinit runs on the dump's thread.
 //
-// The kernel contains this file so that every deinit may call it. The texts of a dump are in Inspect and beside each
-// type.
+// This file is in the kernel so that every deinit may call it. The texts of a dump are in Inspect and beside each type.
 
 enum Inspection {
   /// The address of the object that a dump is about to retain; 0 if there is none.

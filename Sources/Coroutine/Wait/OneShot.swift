@@ -1,16 +1,17 @@
 public import Synchronization
 
-// A coroutine waits for one outcome that other code brings: a callback (co_suspend), a thread (co_blocking), a Task
-// (co_await, co_isolated), an actor (ask). The outcome may come early, too late, twice or never.
+// One wait for one outcome that other code delivers: a callback (co_suspend), a thread (co_blocking), a Task (co_await,
+// co_isolated), an actor (ask). The outcome may come before the wait, too late, twice or never.
 //
 //   PENDING --- settle: the coroutine does not wait yet, or its wait is claimed ---> SETTLED
 //      |    --- settle, and a cancellation has claimed the wait before ------------> DETACHED
 //      |    --- wait: the coroutine is cancelled, and leaves ----------------------> DETACHED
 //      +------- holdToEnd, and the coroutine is cancelled -------------------------> DETACHED
 //
-// The owner of the cell has a lock, and stores the outcome: a SuspendCell in itself, an AsyncCall and an AskCell in the
-// coroutine's frame. To bring an outcome is to take the lock and call `settle`; if that returns true, to store the
-// outcome and call `wake`, which leaves the lock. Otherwise the lock is left before the outcome is released.
+// The owner of the cell has a lock, and the memory of the outcome: a SuspendCell in itself, an AsyncCall and an AskCell
+// in the coroutine's frame. To deliver an outcome, a thread takes the lock and calls `settle`. If that returns true, it
+// stores the outcome and calls `wake`, which leaves the lock. Otherwise it leaves the lock before it releases the
+// outcome.
 //
 // Invariants
 //  1. The state leaves PENDING once. It and the epoch are accessed under the lock.
@@ -31,9 +32,9 @@ public import Synchronization
 //   finds SETTLED when it takes the lock.
 // - a cancellation against a coroutine that is about to wait: `wait` reads the flags. An interrupt that is handled
 //   after that ends the wait (Interrupt.swift).
-// - holdToEnd against a cancellation: the coroutine may take the lock much later, so `holdToEnd` looks for the
-//   cancellation itself: the wait is claimed, or the flags say that the job or a frame is cancelled and no shield is
-//   active. The coroutine is then certainly woken, or does not park: the flags are set before the interrupt is sent,
+// - holdToEnd against a cancellation: the coroutine may take the lock much later, so `holdToEnd` itself checks for a
+//   cancellation: the wait is claimed, or the flags say that the job or a frame is cancelled and no shield is active.
+//   In that case the coroutine is certainly woken, or does not park: the flags are set before the interrupt is sent,
 //   which claims the wait of a job to which a cancellation is visible. Without a shield each signalled frame is
 //   visible, and during the call the job adds no frame but the shield of `leave`, after `isToEnd` is set.
 
@@ -72,7 +73,7 @@ extension UnsafeMutablePointer where Pointee == OneShot {
 
   // MARK: The outcome
 
-  /// Decides whether an outcome that has come counts; then the caller stores it.
+  /// Decides whether a delivered outcome counts. If it returns true, the caller stores the outcome.
   ///
   /// Called under the lock, on any thread.
   @inlinable @inline(__always)
@@ -102,10 +103,10 @@ extension UnsafeMutablePointer where Pointee == OneShot {
 
   /// Suspends the running coroutine until an outcome has been stored.
   ///
-  /// If it is cancelled before, calls `onCancel` without the lock, and then throws; or waits on, if the cell is to the
-  /// end. `link`, called under the lock immediately before the coroutine parks, links the waiter; if it returns false,
-  /// the wait has ended without an outcome. Inlined down to the switch: each frame in between costs a mispredicted
-  /// return.
+  /// If it is cancelled before, it calls `onCancel` without the lock, and then throws, or continues to wait if
+  /// `isToEnd` is set. `link` is called under the lock immediately before the coroutine parks, and links the waiter. If
+  /// it returns false, the wait has ended without an outcome. Inlined down to the switch, because each frame in between
+  /// costs a mispredicted return.
   @inlinable @inline(__always)
   func wait(
     _ kind: WaitKind,
@@ -158,8 +159,9 @@ extension UnsafeMutablePointer where Pointee == OneShot {
     try job.withShield { try wait(kind, lock, onCancel: {}, link: link) }
   }
 
-  /// Makes the cell one to the end, under the lock; returns false if the coroutine has left it or is cancelled, and
-  /// then detaches it.
+  /// Makes the coroutine wait for the outcome even if it is cancelled from now on; called under the lock.
+  ///
+  /// If the coroutine has left the cell or is cancelled, detaches the cell and returns false.
   ///
   /// Called on any thread; the coroutine is inside its call.
   func holdToEnd() -> Bool {

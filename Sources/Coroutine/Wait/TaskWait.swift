@@ -1,8 +1,8 @@
 internal import CCoroutine
 import Synchronization
 
-// A Task waits for a source: a job, a promise, a channel. The source has this callback in its queue, where it has the
-// waiter of a coroutine.
+// The wait of a Task for a source: a job, a promise, a channel. The source's queue contains this callback, as it
+// contains the waiter of a coroutine.
 //
 //   IDLE --- linked ---> WAITING --- the source unlinks it, because it is ready --------> FIRED
 //     |                     +------- the Task is cancelled, and `leave` unlinks it -----> FIRED
@@ -30,7 +30,7 @@ class TaskWait: WaitCallback, @unchecked Sendable {
   /// Links the callback, which the queue then retains; returns false if the source is ready.
   func link() -> Bool { false }
 
-  /// Unlinks the callback of a cancelled Task; returns false if it is not linked, or if the Task waits all the same.
+  /// Unlinks the callback of a cancelled Task; returns false if it is not linked, or if the Task continues to wait.
   func leave() -> Bool { false }
 
   /// Suspends the Task until the callback is fired.

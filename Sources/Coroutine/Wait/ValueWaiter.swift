@@ -1,8 +1,7 @@
-/// A waiter in a queue whose waiters carry something: the waiter, and the address of what it carries.
+/// A waiter with the address of a value: an awaited or offered `Element?` in a channel, a number in a queue of permits.
 ///
-/// In a channel this is the awaited or offered value, an `Element?`; in a select's case, the words of its waiter.
-///
-/// The waiter comes first, so that a pointer to it is a pointer to the whole. Both are on the waiting stack. Access:
+/// The waiter comes first, so that a pointer to it is a pointer to the whole. Waiter and value are on the waiting
+/// stack; a large value of a select is in memory of its own. Access:
 ///
 ///   waiter, isClosed   under the source's lock, or by the thread that has claimed the wait and not yet woken the job
 ///   storage            by its own job until the waiter is linked and after the job is woken; in between by the thread

@@ -1,11 +1,10 @@
 import Synchronization
 
-// Circles of coroutines that wait for one another's bodies. Two kinds of bodies have an unknown number of waiters: that
-// of a flight (SingleFlight) and that of a Once. If such a body waits, directly or through others, for something that
-// waits for it, no coroutine of the circle can ever continue. The wait that would close the circle throws wouldDeadlock
-// in place of waiting.
+// Deadlock detection for the bodies of flights (SingleFlight) and of a Once, which have any number of waiters. If such
+// a body waits, directly or through others, for a coroutine that waits for the body, no coroutine of this circle can
+// ever continue. The wait that would close the circle throws wouldDeadlock instead.
 //
-// Nodes are coroutines, by the numbers under which they own locks, which are never used again. Edges are waits:
+// Nodes are coroutines, by the numbers under which they own locks, which are never reused. Edges are waits:
 //
 //   join       for a coroutine, if the waiting or the awaited one is involved; a caller of a flight joins its job
 //   once       for the coroutine that runs the body of a Once
@@ -14,29 +13,29 @@ import Synchronization
 //
 //   OUTSIDE --it runs a flight or the body of a Once; an involved coroutine has launched it--> INVOLVED
 //
-// A circle needs the body of a flight or a Once, and each wait for that is an edge. The other waits of the circle
-// are edges if their coroutines have been launched by the bodies of the circle. A wait of a coroutine that was launched
-// elsewhere, for another of this kind, is no edge, and neither are waits for promises, async code, channels and locks.
-// Circles that lead through these are not found: the cost of finding them would be paid by every join of a program.
+// Each wait for the body of a flight or a Once is an edge. The other waits of a circle are edges if the bodies of the
+// circle have launched their coroutines. A join between two coroutines that were launched elsewhere is not an edge, and
+// neither is a wait for a promise, async code, a channel or a lock. Circles that contain such a wait are not found: to
+// find them would cost every join of a program.
 //
 // Invariants
 //  1. `edges` is accessed under `lock`. A coroutine has at most one edge: it waits for one thing at a time.
 //  2. An edge is added by its coroutine in the same critical section in which the search from its target has not come
 //     back to that coroutine. So of the waits that together would close a circle, on whatever threads, the last one
 //     finds all the others, and only that one throws: it leaves no edge.
-//  3. An edge counts while its coroutine is about to park, or is parked and can be woken by what it waits for. One
-//     that was cancelled, that a deadline has woken, or that has what it waited for does not count, even before it has
-//     removed its edge. So a search finds only circles in which everything waits at that moment. A cancellation or a
-//     deadline that comes between an edge and its park is not seen, as if it had come just after the search; and a
-//     failure of a sibling, a deadline or a cancellation that would end one of the waits later is not foreseen.
-//  4. The record of an edge is live: the coroutine removes the edge, under the lock, before its frame goes.
-//  5. What a Once or a scope waits for is asked during the search. So a coroutine that begins to run a Once, or to be a
-//     child, meanwhile is found by the search of its own next wait.
+//  3. An edge counts while its coroutine is about to park, or is parked and its source can wake it. The edge of a
+//     coroutine that was cancelled, that a deadline has woken, or whose wait is satisfied does not count, even before
+//     it is removed. So a search finds only circles in which every coroutine waits at that moment. A cancellation or a
+//     deadline between the edge and the park is not seen, as if it came just after the search. A failure of a sibling,
+//     a deadline or a cancellation that would end one of the waits later is not foreseen.
+//  4. The record of an edge is live: the coroutine removes the edge, under the lock, before its frame ends.
+//  5. The search reads the current targets of a Once or a scope. A coroutine that meanwhile begins to run a Once, or
+//     becomes a child, is found by the search of its own next wait.
 //
 // Locks. `lock` comes before a scope's, and before that of the steppers of generators (Generator+Owner.swift).
 
 enum WaitGraph {
-  /// What a coroutine waits for: the numbers of the coroutines all of which must end, or continue.
+  /// The target of a wait: the numbers of the coroutines that must all end, or continue.
   enum Target {
     case job(UInt)
     case others(() -> [UInt])
@@ -56,7 +55,7 @@ enum WaitGraph {
   }
 
   private static let lock = ThreadLock()
-  /// What stands for the graph in a world.
+  /// The object that a world records for accesses to the graph.
   private static let node: UInt = 8
   nonisolated(unsafe) private static var edges: [UInt: Edge] = [:]  // Sound because of invariant 1.
 
@@ -83,7 +82,7 @@ enum WaitGraph {
     }
   }
 
-  /// Whether one of the coroutines that `target` stands for waits for `sought`, directly or through others.
+  /// Whether one of the coroutines of `target` waits for `sought`, directly or through others.
   private static func leads(from target: Target, to sought: UInt) -> Bool {
     var (seen, open): (Set<UInt>, [UInt]) = ([], numbers(of: target))
     while let next = open.popLast() {
@@ -105,7 +104,7 @@ enum WaitGraph {
 extension UnsafeMutablePointer where Pointee == JobRecord {
   var isInvolved: Bool { pointee.flags.load(ordering: .relaxed) & JobFlags.involved != 0 }
 
-  /// Makes the job's waits edges from now on, and those of the coroutines that it launches.
+  /// Marks the job as INVOLVED: from now on its waits, and those of the coroutines that it launches, are edges.
   func involve() { _ = pointee.flags.bitwiseOr(JobFlags.involved, ordering: .relaxed) }
 
   /// Ends what `involve` has begun.

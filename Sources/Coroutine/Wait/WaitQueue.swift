@@ -51,13 +51,13 @@ struct WaitQueue {
 extension WaitQueue {
   /// Takes the first waiter whose wait can still be claimed, and claims it.
   ///
-  /// On the way it unlinks waiters whose wait has ended for another reason, and that have not unlinked themselves yet.
+  /// Also unlinks waiters whose wait has ended for another reason, and that have not unlinked themselves yet.
   /// Called under the source's lock.
   @inlinable @inline(__always)
   mutating func claimFirst() -> UnsafeMutablePointer<Waiter>? {
     while let waiter = popFirst() {
       guard let job = waiter.pointee.job else {
-        // A callback's waiter is linked for as long as it waits. Reason 0 marks that it does not wait any more.
+        // A callback's waiter is linked as long as it waits. Reason 0 marks that it waits no longer.
         waiter.pointee.reason = 0
         return waiter
       }

@@ -15,18 +15,18 @@ public import Synchronization
 // Invariants
 //  1. The WaitEpoch that beginWait returns is the word's WAITING value. Epochs never repeat, so it identifies one
 //     suspension for ever, and a claim with an old epoch fails instead of ending a later wait.
-//  2. A claim moves WAITING to CLAIMED by compare-and-swap: of all that race (value, close, timer, cancellation,
-//     another select case) exactly one wins. The others keep their value and do not touch the job again.
+//  2. A claim changes WAITING to CLAIMED by compare-and-swap. Of all racing threads (value, close, timer, cancellation,
+//     another select case) exactly one wins. The others keep their value and do not access the job again.
 //  3. The winner, and only the winner, makes the job ready, once.
 //  4. A Waiter is on the waiting job's stack. It is linked and unlinked under its source's lock, a claim through it is
 //     made under that lock, and the job takes the lock to unlink it before its frame ends. So a thread that sees a
 //     waiter under the lock sees live memory, and the waiter's job has not finished.
 //
-// Why waking a job before it has parked is harmless: waking means adding it to its scheduler's ready queue (on that
-// scheduler's own carrier) or inbox (from elsewhere). Both are read only between two switches of that scheduler, and
-// until the job's switch is complete the scheduler's serial execution is the job itself. Two exceptions publish a job
-// by other means and have their own argument: other workers may steal from a worker's ready queue (jobs enter it only
-// after their switch, AfterSwitch.requeue), and an immediate start runs a job outside its scheduler (JobHold.swift).
+// Why a job may be woken before it has parked. A wake-up adds the job to its scheduler's ready queue (on that
+// scheduler's own carrier) or inbox (from elsewhere). Only the scheduler reads both, between two switches, and until
+// the job's switch is complete, the scheduler runs the job itself. Two cases differ, and have their own argument: other
+// workers may steal from a worker's ready queue (jobs enter it only after their switch, AfterSwitch.requeue), and an
+// immediate start runs a job outside its scheduler (JobHold.swift).
 
 /// The reason for which a wait ended.
 ///
@@ -49,12 +49,12 @@ struct WaitEpoch: Equatable {
 
   /// The epoch of no suspension.
   @inlinable static var none: WaitEpoch { WaitEpoch(word: 0) }
-  /// Whether it is another one than `none`.
+  /// Whether it differs from `none`.
   @inlinable var isNamed: Bool { word != 0 }
 }
 
-// Operations on a record are methods of its pointer, and access one field at a time: a `mutating` method would claim
-// the whole record for its duration, while other threads use other fields of it.
+// Operations on a record are methods of its pointer, and access one field at a time. A `mutating` method would access
+// the whole record for its duration, while other threads use other fields.
 extension UnsafeMutablePointer where Pointee == JobRecord {
   /// Begins a suspension.
   ///
@@ -74,11 +74,11 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
 
   /// Ends a suspension for `reason`.
   ///
-  /// Returns true if the caller has won and must wake the job. Any thread; the caller holds whatever keeps the job from
-  /// finishing.
+  /// Returns true if the caller has won and must wake the job. Any thread; the caller ensures that the job does not
+  /// finish meanwhile, usually by the source's lock.
   ///
-  /// A job that was cancelled before the value came does not get the value, even if its interrupt is still on the way:
-  /// the interrupt will arrive, and claim. So if one thread cancels and then delivers, the cancellation wins.
+  /// A job that was cancelled before the delivery does not get the value, even if its interrupt has not arrived yet:
+  /// the interrupt will claim the wait. So if one thread cancels and then delivers, the cancellation wins.
   @inlinable @inline(__always)
   func claim(_ epoch: WaitEpoch, _ reason: UInt8) -> Bool {
     let flags = pointee.flags.load(ordering: .relaxed)
@@ -93,7 +93,7 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
     ).exchanged
   }
 
-  /// Whether `claim` would end the suspension now for the sake of a value; called under the lock that claims take.
+  /// Whether a `claim` for a value would succeed now; called under the lock that claims take.
   func isWaiting(_ epoch: WaitEpoch) -> Bool {
     let flags = pointee.flags.load(ordering: .relaxed)
     return flags & (JobFlags.cancelled | JobFlags.shielded) != JobFlags.cancelled
@@ -131,8 +131,7 @@ struct Waiter {
   @usableFromInline var job: JobRef?
   /// The function that the settling thread calls with `context`, outside every lock.
   @usableFromInline var notify: Notification?
-  /// The argument of `notify`; the callback object of a callback's waiter, which has no `notify`; where a job waits,
-  /// what its source needs to know of the wait.
+  /// With `notify`, its argument. In a callback's waiter, the callback object. In a job's waiter, data of the source.
   @usableFromInline var context: UnsafeMutableRawPointer?
 
   /// Receives the waiter's context, and its index, the waiter's number among the waiters with that context.
@@ -187,7 +186,7 @@ class WaitCallback: @unchecked Sendable {
   /// Called once, outside every lock, when the awaited event has happened.
   @usableFromInline func fire() {}
 
-  /// Whether `fire` itself marks the outcome as observed, because it may find that nobody wants it any more.
+  /// Whether `fire` itself marks the outcome as observed, because its consumer may be gone.
   var marksObserved: Bool { false }
 
   /// Whether `fire` runs code of users, or settles something that does.
@@ -196,7 +195,7 @@ class WaitCallback: @unchecked Sendable {
   /// Whether `jobWillBeDropped` is to be called.
   var preparesDrop: Bool { false }
 
-  /// Called, perhaps twice, before a job is settled that never runs, outside every lock; runs no code of users, and
+  /// Called outside every lock, perhaps twice, before a job that never runs is settled. It runs no code of users, and
   /// returns the part that does.
   func jobWillBeDropped() -> (@Sendable () -> Void)? { nil }
 
