@@ -1,13 +1,13 @@
 import Synchronization
 
-// The entry of a coroutine that comes from another queue to begin a body of co_isolated (SwitchEntry.swift). The body
-// begins as the coroutine arrives. So the coroutine stays on its own scheduler while other bodies have the actor, and a
-// cancellation ends its wait there, although the actor's queue may be blocked as well.
+// The entry (SwitchEntry.swift) of a coroutine of another queue that begins a body of co_isolated. The body begins when
+// the coroutine arrives. Until then the coroutine waits on its own scheduler, where a cancellation ends its wait even
+// if the actor's queue is blocked.
 //
-// The drain that comes to the entry begins the body, or puts the entry into the queue of those that wait to begin one
-// (Exclusion.swift). When its body may begin, it is reserved: for an exclusive body the entry is the owner, for a
-// reentrant one `standIn` is among the bodies. Then the entry goes into the ready queue again, and the
-// coroutine arrives or is dropped as any other.
+// The drain that takes the entry begins the body, or puts the entry into the queue of the waiting bodies
+// (Exclusion.swift). When its body may begin, the body is reserved: the entry is the owner of an exclusive body, and
+// `standIn` represents a reentrant one. Then the entry returns to the ready queue, and the coroutine arrives or is
+// dropped as any other.
 //
 //             the drain: the body may not begin yet           the coroutine was cancelled: sends the entry
 //   QUEUED <----------------------------------------> WAITING ------------------------------------------> CANCELLED
@@ -15,11 +15,11 @@ import Synchronization
 //      +--------------------------------------- the coroutine was cancelled ---------------------------------+
 //
 // Invariants
-//  1. The entry has one reference for the queue that holds it: an inbox, a ready queue, or the queue of the bodies.
-//     `state` changes by one atomic operation, and decides who moves that reference. A cancelled coroutine that finds
-//     WAITING takes it from the queue of the bodies, and sends the entry to the drain. If it finds QUEUED, the drain
-//     will come to the entry anyway. A drain that finds CANCELLED where it would change the state does not move the
-//     entry: that is in its inbox, or is about to be.
+//  1. The queue that contains the entry has one reference: an inbox, a ready queue, or the queue of the bodies. `state`
+//     changes by one atomic operation, which decides which thread moves that reference. A cancelled coroutine that
+//     finds WAITING takes it from the queue of the bodies, and sends the entry to the drain. If it finds QUEUED, the
+//     drain will take the entry anyway. A drain that finds CANCELLED instead of changing the state does not move the
+//     entry, because the entry is in its inbox, or will be.
 //  2. Everything but `state` is accessed by the destination's drain, or by the coroutine after it has arrived.
 //  3. The drain does not use the coroutine's frame, where `body` is, before it has claimed the wait.
 
@@ -34,7 +34,7 @@ final class BodyEntry: SwitchEntry, @unchecked Sendable {
   @exclusivity(unchecked) var hasBegun = false
   /// Whether the body may begin, and no other body may take that away.
   @exclusivity(unchecked) var isReserved = false
-  /// What stands for the coroutine while it waits to begin its body; nil if it never had to.
+  /// The waiter that represents the coroutine while its body waits to begin; nil if it never had to wait.
   @exclusivity(unchecked) private(set) var standIn: UnsafeMutablePointer<StandIn>?
   private let state = Atomic<UInt8>(BodyEntry.queued)
   private static let (queued, waiting, cancelled): (UInt8, UInt8, UInt8) = (0, 1, 2)
@@ -55,12 +55,12 @@ final class BodyEntry: SwitchEntry, @unchecked Sendable {
     standIn?.deallocate()
   }
 
-  /// The waiter of the entry; the first field of what stands for it.
+  /// The waiter of the entry; the first field of the struct that represents it.
   var waiter: UnsafeMutablePointer<Waiter>? {
     standIn.map { UnsafeMutableRawPointer($0).assumingMemoryBound(to: Waiter.self) }
   }
 
-  /// What is linked among the reentrant bodies when the body is reserved; nil for an exclusive body.
+  /// The body that is linked among the reentrant bodies while this one is reserved; nil for an exclusive body.
   var reservedBody: UnsafeMutablePointer<ReentrantBody>? {
     guard body != nil, let standIn else { return nil }
     let offset = MemoryLayout<StandIn>.offset(of: \.body).unsafelyUnwrapped

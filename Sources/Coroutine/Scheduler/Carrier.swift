@@ -1,24 +1,24 @@
 public import CCoroutine
 public import Synchronization
 
-// A carrier: a thread that runs coroutines, and the state of that. A drain of a scheduler is one, an immediate start
-// another. The thread's words lead to the innermost carrier, the carrier to the running job, so a switch from job to
-// job changes one field of the carrier and nothing that is thread-local.
+// The state of a thread that runs coroutines: in a drain of a scheduler, or in an immediate start. The thread's words
+// contain the address of the innermost carrier, and the carrier that of the running job. So a switch from job to job
+// changes one field of the carrier, and no thread-local.
 //
 // Code that calls a function that may suspend must read `Carrier.current` again afterwards: the job may continue on
 // another thread.
 //
 // Waits that are satisfied at once. A job whose waits are all satisfied at once (settled promises, buffered values,
-// free locks) never switches, and would keep the driver from handlers, messages, timers and the queue's other blocks
-// for ever. So every wait begins with `beginWaiting`, which counts. After `Carrier.waits` waits the job reads the
-// clock, and if the driver has not polled for `Carrier.pollInterval`, the job yields before it takes anything: it goes
-// to the back of the ready queue, and the driver polls. Only then is cancellation checked, so a wait either throws and
-// has taken nothing, or continues; inside a shield it continues.
+// free locks) never switches. The driver would never reach handlers, messages, timers and the queue's other blocks. So
+// every wait begins with `beginWaiting`, which counts. After `Carrier.waits` waits the job reads the clock. If the
+// driver has not polled for `Carrier.pollInterval`, the job yields before it takes anything: it goes to the back of the
+// ready queue, and the driver polls. Only then is cancellation checked. So a wait throws before it has taken anything,
+// or continues; inside a shield it continues.
 //
-// Such a job may attach handlers as well, and faster than the driver runs them: between two jobs the driver runs few,
-// so that slow handlers do not delay ready jobs. So the job goes on yielding until the handlers have run that were
-// there when it began to yield. Then there are never more than it attaches between two yields. The yielding ends:
-// handlers that are attached meanwhile do not count, and the driver runs at least one in each round.
+// Such a job may attach handlers faster than the driver runs them, because the driver runs few handlers between two
+// jobs, so that slow handlers do not delay ready jobs. So the job yields until the handlers that were present at its
+// first yield have run. This bounds their number by those that the job attaches between two yields. The yielding ends,
+// because handlers that are attached meanwhile do not count, and the driver runs at least one in each round.
 
 @usableFromInline
 struct Carrier: ~Copyable {
@@ -87,7 +87,7 @@ struct Carrier: ~Copyable {
   ///
   /// Throws outside a coroutine, and if the job is cancelled. May suspend; the caller has taken nothing yet. Usually
   /// this costs one decrement more than `requireJob`.
-  /// `source`: the address of what it waits for, if one object says it all; only a simulated world looks at it.
+  /// `source`: the address of the awaited object, if there is only one; only a simulated world reads it.
   @inlinable @inline(__always)
   static func beginWaiting(for source: UInt = 0) throws -> (UnsafeMutablePointer<Carrier>, JobRef) {
     let (carrier, job) = try requireJob()
@@ -109,8 +109,8 @@ struct Carrier: ~Copyable {
 
   /// Counts the bytes that a system call of the running coroutine has copied, as waits.
   ///
-  /// A call that copies a megabyte takes as long as some hundred short ones. So a peer that never makes the coroutine
-  /// wait does not keep the others waiting either: the next wait reads the clock after a megabyte at the latest.
+  /// A call that copies a megabyte takes as long as some hundred short ones. So the next wait reads the clock after a
+  /// megabyte at the latest, and a coroutine whose peer never makes it wait does not delay the other coroutines.
   static func countBytes(_ count: Int64) {
     let counted = Int(min(count / bytesOfWait, Int64(waits)))
     if let carrier = current { carrier.pointee.waitsLeft &-= counted }
@@ -179,8 +179,8 @@ struct Carrier: ~Copyable {
 
   /// Leaves the running job's stack with the job ready; `after` determines where it is enqueued.
   ///
-  /// Three additional stores tell dumps that it is ready, and since when. One more gives the job's word a new epoch, as
-  /// a wait does: the watchdog sees by it that the job does not keep its worker (Stall.swift).
+  /// Three stores tell dumps that the job is ready, and since when. One more gives the job's word a new epoch, as a
+  /// wait does. From that the watchdog knows that the job does not stall its worker (Stall.swift).
   @inline(__always)
   static func giveWay(_ carrier: UnsafeMutablePointer<Carrier>, _ job: JobRef) {
     job.pointee.wait.store(job.pointee.wait.load(ordering: .relaxed) &+ 0x100, ordering: .relaxed)
@@ -274,7 +274,7 @@ struct Carrier: ~Copyable {
 
   /// Makes a job ready from another scheduler's carrier, or from none.
   ///
-  /// Between workers of one pool the waker's worker takes the job along if the job is already switched out: it runs
+  /// Between workers of one pool, the waker's worker takes the job if the job is already switched out. So the job runs
   /// sooner, on warm data, and no drain must be started.
   @usableFromInline @inline(never)
   static func sendRemotely(_ job: JobRef) {

@@ -20,8 +20,8 @@ import Synchronization
 //     the middle of a synchronous part of its code.
 //  2. HELD begins only in FREE, and after the serial jobs that the body before has deferred have run (`overdue` is 0).
 //     They are queued in front of the scheduler's other work, so the order of serial jobs stays.
-//  3. Bodies begin in the order in which their coroutines have asked. A coroutine begins at once only if none waits.
-//     Only a body inside another body of the same coroutine does not wait, because the others wait for the outer body.
+//  3. Bodies begin in the order of the calls. A body begins at once only if none waits. An exception is a body inside
+//     another body of the same coroutine: it does not wait, because the others wait for the outer body.
 //  4. `letWaitersBegin` is called at the end of HELD, of the last body of SHARED, of isolated code that has started a
 //     coroutine, of a serial job, and of a cancelled wait. It begins the bodies that may begin, from the first waiter
 //     on, and then makes their coroutines ready. So no coroutine comes between the two.
@@ -32,12 +32,11 @@ import Synchronization
 // - Bodies of co_isolated. HELD begins only when none is active, and none begins in HELD.
 // - Code that assumes isolation. The program must keep such code away.
 //
-// Own calls. A Task that the exclusive body waits for by co_await belongs to the body, so its serial jobs run
-// (`ownTask`). Otherwise a body that calls the actor would wait for itself.
+// Own calls. A Task that the exclusive body awaits by co_await belongs to the body, so its serial jobs run (`ownTask`).
+// Otherwise a body that calls the actor would wait for itself.
 //
-// Why no waiter waits for ever, if every body ends. It is only behind those that have asked before it (3), and a
-// deferred job is only behind the body that has deferred it (2). So neither bodies in a loop nor calls in a loop keep
-// the others out.
+// No starvation, if every body ends. A waiter is only behind those that have called before it (3), and a deferred job
+// only behind the body that has deferred it (2). So neither bodies nor calls in a loop exclude the others.
 
 struct Exclusion {
   /// The coroutine whose exclusive body is active.
@@ -227,7 +226,7 @@ extension Scheduler {
     return true
   }
 
-  /// Forgets a coroutine that does not come.
+  /// Removes the waiter or the body of a coroutine that was cancelled before its arrival.
   func forget(_ entry: BodyEntry) {
     if entry.isReserved {
       if let reserved = entry.reservedBody { end(reserved) } else { endExclusive() }

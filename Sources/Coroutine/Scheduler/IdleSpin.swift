@@ -9,19 +9,19 @@ import Synchronization
 // message, and each would get its answer a fraction of a microsecond after it went to sleep.
 //
 //   DIRECT    goes idle at once       -- `needed` quick returns in a row ----------> SPINNING
-//   SPINNING  polls, then goes idle   -- one poll in vain, `needed` doubles -------> DIRECT
+//   SPINNING  polls, then goes idle   -- one failed poll, `needed` doubles --------> DIRECT
 //                                     -- `streak` successful polls: `needed` returns to its first value
 //
 // - A return is quick if the drain is started again less than `quick` after it went idle.
 // - A poll lasts about as long as waking the other side takes, because during the first poll the other side is still
 //   asleep. Later polls end within a microsecond.
-// - The doubling bounds the cost where polling never succeeds, as on a machine without a spare processor: one poll in
-//   128 returns.
-// - If the process may use one processor only, no thread could send anything during a poll, so it never polls.
+// - The doubling bounds the cost if polling never succeeds, as on a machine without a spare processor: one poll in 128
+//   returns.
+// - If the process may use only one processor, no thread could send anything during a poll, so it never polls.
 //
-// Spinning does not change which thread wakes which: it is the busy state of Inbox.swift, some microseconds longer.
-// Successful polls keep the queue as ready jobs would. So no poll begins after the end of the time slice
-// (Scheduler+Drain.swift): other blocks of the queue wait for a time slice and `duration` at most.
+// For other threads, spinning is the busy state of Inbox.swift, some microseconds longer. Successful polls occupy the
+// queue as ready jobs do. So no poll begins after the end of the time slice (Scheduler+Drain.swift), and other blocks
+// of the queue wait for a time slice and `duration` at most.
 //
 // Measured with an idle second processor: a coroutine's hop to another queue takes 360 ns, and 1,490 ns without
 // spinning (two threads pass a bare block in 620). A ping-pong round trip over two queues takes 440 ns, and 4,640 ns

@@ -5,7 +5,7 @@
 ///       ^                                                      |  the last job or pin goes, outside the scheduler's
 ///       | <----------------------------------------------------+  carrier: the anchor is released at once
 ///       |                                                      |  on its carrier
-///       +---- the drain, before it goes idle: releases it --- ENDING, where a handler may still be attached: LIVE
+///       +---- the drain, before it goes idle: releases it --- ENDING; a handler that is attached here: LIVE
 ///
 /// Invariants
 ///  1. `jobs` is the length of the list that begins at `first`, linked by the records' live links, the latest first. A

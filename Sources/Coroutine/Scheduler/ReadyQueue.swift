@@ -1,13 +1,13 @@
-// The record of a scheduler's hot path: the ready jobs and the idle stacks.
+// The ready jobs and the idle stacks of a scheduler.
 //
 // The scheduler of a queue accesses its record on its own carrier only. Other workers may steal from a worker of the
 // shared scheduler, so its ready jobs (not its stacks) are accessed under `lock`. Jobs become ready only after their
 // stack is switched out, so a running job is never stolen.
 //
-// The jobs of a queue run first in, first out. A worker of the shared scheduler, which promises no order, keeps the
-// jobs that its own coroutines launch apart (LaunchStack.swift), and prefers woken jobs: a tree of coroutines then runs
-// depth first, and its number of live stacks is its depth, not its width. There is no starvation: one in
-// `fairnessInterval` choices takes from the other side, and a yielding job goes behind all.
+// The jobs of a queue run first in, first out. A worker of the shared scheduler promises no order. It has a separate
+// list of the jobs that its own coroutines launch (LaunchStack.swift), and prefers woken jobs. So a tree of coroutines
+// runs depth first, and the number of its live stacks is its depth, not its width. There is no starvation: one in
+// `fairnessInterval` choices takes from the other list, and a yielding job goes behind all jobs.
 
 @usableFromInline
 struct ReadyQueue: ~Copyable {
@@ -16,7 +16,7 @@ struct ReadyQueue: ~Copyable {
   @usableFromInline var launched = LaunchStack()
   /// The number of choices between woken and launched jobs so far, with wrap-around.
   @usableFromInline var preferred: UInt8 = 0
-  /// What a stealing worker has to know, 0 in the frequent case; written by the owner, under the lock.
+  /// The marks for stealing workers, usually 0; written by the owner, under the lock.
   @usableFromInline var marks: UInt8 = 0
   /// Used by the owner only, in memory of its own: stealing threads do not move its cache line.
   @usableFromInline let stackCache: UnsafeMutablePointer<StackCache>
@@ -178,8 +178,8 @@ extension UnsafeMutablePointer where Pointee == ReadyQueue {
     // Only a worker that found nothing by itself respects a hold.
     if minimum > 1, pointee.isHeld { return }
     takeOldestLaunched(half(of: count), into: &stolen)
-    // A job that keeps its thread waits for its worker; the watchdog passes all of them, whatever that takes, because
-    // the jobs behind them on a stuck worker wait for the watchdog alone.
+    // A job that keeps its thread waits for its worker. The watchdog skips any number of them, because the jobs behind
+    // them on a stuck worker wait for the watchdog only.
     let passed = minimum == 0 ? Int.max : mostTaken
     pointee.queue.moveMovable(half(of: count) - stolen.count, to: &stolen, passing: passed)
     guard stolen.isEmpty, minimum > 0 else { return }
@@ -218,8 +218,8 @@ extension UnsafeMutablePointer where Pointee == ReadyQueue {
     return pointee.preferred % ReadyQueue.fairnessInterval == 0
   }
 
-  /// Undoes the choice of a launched job that cannot run here: the next call, at last the driver's, gets the same
-  /// result.
+  /// Undoes the choice of a launched job that cannot run here, so that the next call gets the same result. Finally that
+  /// is the driver's call.
   @usableFromInline
   func repeatChoice() {
     if !pointee.queue.isEmpty { pointee.preferred &-= 1 }

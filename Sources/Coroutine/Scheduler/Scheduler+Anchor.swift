@@ -1,8 +1,9 @@
 internal import CCoroutine
 import Synchronization
 
-// The live jobs of a scheduler, its pins, and its anchor, the object that owns it (Host.swift): a Dispatch queue for
-// instance, which its user may release while coroutines wait there. Liveness.swift has the states and the invariants.
+// The live jobs of a scheduler, its pins, and its anchor, the object that owns it (Host.swift). An example is a
+// Dispatch queue, which its user may release while coroutines wait there. Liveness.swift has the states and the
+// invariants.
 
 extension Scheduler {
   // MARK: Jobs
@@ -59,8 +60,8 @@ extension Scheduler {
 
   /// Appends the live jobs to `jobs`, the latest first.
   ///
-  /// Takes a few of them in each critical section, so that launches and ends are not kept waiting. A job that comes
-  /// meanwhile may be missing. One call at a time: the caller holds the lock of `Dump`.
+  /// Takes a few of them in each critical section, so that launches and ends do not wait for long. A job that is
+  /// launched meanwhile may be missing. One call at a time: the caller holds the lock of `Dump`.
   func listLiveJobs(_ jobs: inout [AnyJob]) {
     liveLock.withLock { liveness.nextListed = liveness.first }
     var isOver = false
@@ -119,8 +120,8 @@ extension Scheduler {
 
   /// Releases the anchor outside the scheduler's own carrier, and wakes the drain.
   ///
-  /// Without that no drain would cancel the host's timer, which holds the queue, which owns the scheduler. The queue's
-  /// last reference may also be this scheduler's last, so it is retained until the wake-up is under way.
+  /// Otherwise no drain would cancel the host's timer, which holds the queue, which owns the scheduler. The queue's
+  /// last reference may also be this scheduler's last, so the scheduler is retained until the wake-up is sent.
   private func leave(_ released: Anchor?) {
     guard let released else { return }
     withExtendedLifetime(released) { sendTimerWakeup() }

@@ -1,26 +1,26 @@
 import Synchronization
 
-// Batches of events. One poll of the descriptors of a worker may wake many coroutines, and most of them run for some
+// Batches of events. One poll of a worker's descriptors may wake many coroutines, and most of them run for some
 // microseconds: read, answer, wait. To wake another worker for such a batch costs more than it saves: two system calls
-// for the wake-up and the sleep, two for the judgement of the steal (StealBackoff.swift), and cold caches.
+// for the wake-up and the sleep, two to measure the steal (StealBackoff.swift), and cold caches.
 //
-// Rule. A worker holds a batch, and what else is ready there: other workers are not woken for it, and do not steal from
-// it, unless somebody has offered them work. It ends the hold
+// Rule. A worker holds a batch, together with its other ready jobs. No other worker is woken for it, and none steals
+// from it unless it was offered work. The worker ends the hold
 //   - at once, if the batch is expected to last longer than a time slice, by the mean duration of the last resumes;
 //   - at the end of the time slice;
 //   - when it adds any other job to its ready queue, as a launch does.
-// When it ends the hold, it offers what is left.
+// When it ends the hold, it offers the remaining jobs.
 //
 // How long a ready job can wait while another worker is idle. The drain reads the clock before the last job of a batch,
 // and after `firstClockRead` of its jobs at most. After that, it reads the clock when as many have run as are expected
-// to take an eighth of a time slice. So a job of a batch waits for about a time slice, and if the jobs get longer all at
-// once, for those that run before the next read. If one job does not end, it waits for the watchdog (2 to 4 ms), which
-// does not respect the hold.
+// to take an eighth of a time slice. So a job of a batch waits for about a time slice, and if the jobs get longer all
+// at once, for those that run before the next read. If one job does not end, it waits for the watchdog (2 to 4 ms),
+// which does not respect the hold.
 //
-// No job is forgotten. `isHeld` is written by the worker, under the lock of its queue, and read by other workers under
-// that lock. The end of a hold is a push as any other (WorkerPool.swift): it clears `isHeld` under the lock and reads
-// the idle bits after that. A worker that goes idle sets its bit and inspects the queue after that. So it steals, or
-// its bit is seen. A hold that outlives its jobs hides nothing: the next job that is added ends it, or is held itself.
+// No job is forgotten. The worker writes `isHeld` under the lock of its queue, and other workers read it under that
+// lock. The end of a hold is like a push (WorkerPool.swift): it clears `isHeld` under the lock, and reads the idle bits
+// after that. A worker that goes idle sets its bit, and inspects the queue after that. So it steals, or its bit is
+// seen. A hold that outlives its jobs hides no job: the next job that is added ends it, or is held itself.
 
 extension Scheduler {
   /// The number of jobs of a batch after which the clock is read at the latest.

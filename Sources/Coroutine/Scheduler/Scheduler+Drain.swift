@@ -1,8 +1,8 @@
 import CCoroutine
 import Synchronization
 
-// One drain of a scheduler: the driver loop that resumes jobs, and that jobs switch back to when no other job is ready
-// or when it is time to poll the clock, the inbox and the timers.
+// One drain of a scheduler: the driver loop that resumes jobs. Jobs switch back to it if no other job is ready, or if
+// it is time to poll the clock, the inbox and the timers.
 //
 // Budgets. A drain gives the queue back after `TimeSlice.slice` (250 µs) or `TimeSlice.most` switches and goes to the
 // back of the queue, so that the queue's other blocks and sources run. Between two reads of the clock at most
@@ -22,7 +22,7 @@ extension Scheduler {
     let start = clock
     var carrier = Carrier(scheduler: .passUnretained(self), readyQueue: readyQueue, now: start)
     let outer = (carrier: cco_thread().pointee.carrier, locals: cco_thread().pointee.locals)
-    // A loop of another library may drain inside a binding of the thread, which is none of the jobs' and handlers'.
+    // A loop of another library may drain inside a binding of the thread, which jobs and handlers must not see.
     cco_thread().pointee.locals = nil
     readyQueue.pointee.workerPool?._withUnsafeGuaranteedRef { $0.markBusy(self) }
     withUnsafeMutablePointer(to: &carrier) { carrier in
@@ -45,10 +45,10 @@ extension Scheduler {
     lastClockRead.store(carrier.pointee.now, ordering: .relaxed)
     idleSpin.begins(carrier.pointee.now)
     carrier.pointee.switchesLeft = timeSlice.interval
-    // Once in a time slice, so that the loop below has no part in it.
+    // Once in a time slice, and not in the loop below.
     if hasPoller { pollDescriptors(carrier.pointee.now) }
     while true {
-      // Tested here as well, because for the call the compiler retains the scheduler: two atomics in each round.
+      // Tested before the call, because for the call the compiler retains the scheduler: two atomics in each round.
       if inbox.hasMessages { inbox.takeAll(as: worker, handle) }
       if hasWork {
         // Handlers that always add handlers must not keep the queue, and slow handlers must not delay ready jobs.
@@ -80,7 +80,7 @@ extension Scheduler {
     }
   }
 
-  /// Offers what the worker has held (Scheduler+Batch.swift); returns false, because there is more to do.
+  /// Offers the held jobs of a worker (Scheduler+Batch.swift); returns false, because there is more to do.
   private func endTimeSlice() -> Bool {
     readyQueue.endHold()
     return false
@@ -123,7 +123,7 @@ extension Scheduler {
     return readyQueue.pointee.workerPool?._withUnsafeGuaranteedRef { $0.steal(for: self) } ?? false
   }
 
-  /// Whether there is anything to do but to resume ready jobs: handlers, or jobs of Swift Concurrency.
+  /// Whether there is other work than ready jobs: handlers, or jobs of Swift Concurrency.
   @inline(__always)
   private var hasWork: Bool {
     if !work.isEmpty { return true }
@@ -134,7 +134,7 @@ extension Scheduler {
   /// Runs handlers and jobs of Swift Concurrency, at least one and of this queue's own at most `limit`, and returns
   /// their number.
   private func runWork(atMost limit: Int) -> Int {
-    // What is added meanwhile waits for the next round.
+    // Work that is added meanwhile waits for the next round.
     var count = min(work.count, max(1, limit))
     for _ in 0..<count {
       switch work.popFirst() {

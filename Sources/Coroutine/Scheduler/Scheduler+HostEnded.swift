@@ -4,11 +4,11 @@ import Synchronization
 //
 //   RUNNING -- end(error), under `liveLock`: `endedBy` is set, and the live jobs are listed --> ENDED for ever
 //
-// Every job is registered under the same lock (Scheduler.register). So a job is either on the list, and is cancelled,
-// or it is registered later, sees `endedBy`, and is refused before it is published: its body never runs. No job is
-// both, and none is neither.
+// Every job is registered under the same lock (Scheduler.register). So exactly one of two cases holds: the job is on
+// the list, and is cancelled; or it is registered later, sees `endedBy`, and is refused before it is published, so that
+// its body never runs.
 //
-// The host goes on with its drains until no job is live: cancelled jobs unwind there, and release what they hold.
+// The host continues its drains until no job is live: cancelled jobs unwind there, and release what they hold.
 
 extension Scheduler {
   /// Cancels all jobs that are live, and fails all that are launched later, with `error`.

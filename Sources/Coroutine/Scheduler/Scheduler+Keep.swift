@@ -1,22 +1,22 @@
 import Synchronization
 
-// Coroutines that keep their thread (co_pinned). From `keepThread` to `releaseThread`, everything that the job runs,
-// runs on one thread, although it may wait, and others run on that thread meanwhile.
+// Coroutines that keep their thread (co_pinned). From `keepThread` to `releaseThread`, all code of the job runs on one
+// thread. The job may wait, and other jobs run on that thread meanwhile.
 //
 // The argument has two steps.
 //
 // 1. The scheduler has one thread. A job runs in the drain of its scheduler (Scheduler.swift, 1). If the host has a
 //    thread of its own, every drain is on that thread:
 //    - a worker's. A spare worker's thread ends after a time without work, and the next work starts another one. So it
-//      does not end while `keepers` is not zero (WorkerHost.mayEnd). The thread itself and the coroutines on it are the
-//      only ones that use that number.
+//      does not end while `keepers` is not zero (WorkerHost.mayEnd). Only the thread and the coroutines on it use that
+//      number.
 //    - the thread of a CoroutineHost, and the one that drives a simulated world.
 //    One case is not in a drain: an immediate start on a thread that is not the scheduler's (ImmediateStart.swift).
 //    Such a job first leaves that thread, as by a yield (`requireOwnThread`).
 //
-// 2. The scheduler of the job does not change. This table has everything that stores `JobRecord.scheduler`:
+// 2. The scheduler of the job does not change. This table lists all code that stores `JobRecord.scheduler`:
 //
-//      who                                              what keeps it from that
+//      code                                             why it does not move the job
 //      the job: co_switch, co_isolated (SwitchEntry)    `requireMovable` throws
 //      a waker on another worker (takeAlong)            `staysThere`
 //      a batch of events on another worker (takeAlong)  the same
@@ -25,21 +25,20 @@ import Synchronization
 //      the watchdog, jobs in the inbox (mayMove)        `staysThere`
 //      the watchdog, cancelled waits (rescueInterrupt)  sends the job to its own scheduler
 //
-// Why all of them see the flag. The job sets it while it runs, and clears it while it runs. Each of them reads it of a
-// job that is parked and claimed, or ready, and has acquired what the job did before it left its stack: by the claim of
-// its wait, or under the lock of the ready queue. So it sees the value of that time, and the job does not run until
-// the other thread has decided. A queue without the mark `kept` contains no such job: the owner sets the mark, under
-// the lock, before the first one can be ready there, and clears it after the last one has cleared its flag.
+// Why all of them see the flag. The job sets it while it runs, and clears it while it runs. The other code reads the
+// flag of a job that is parked and claimed, or ready. By the claim of the wait, or under the lock of the ready queue,
+// it has acquired what the job did before it left its stack. So it sees the current value, and the job does not run
+// until the other thread has decided. A queue without the mark `kept` contains no such job: the owner sets the mark,
+// under the lock, before the first one can be ready there, and clears it after the last one has cleared its flag.
 //
 // Nesting, errors, generators. Each co_pinned has a frame in the chain of cancellation frames (Cancellation.swift),
 // which has no effect on cancellation. The outermost one sets the flag and clears it. A generator's body that yields
-// inside of it gets YieldInsideScope, as in every other frame: the next step may come from another job.
+// inside of it gets YieldInsideScope, as in every other frame, because another job may take the next step.
 //
-// What it costs the others: nothing. The flag is one more bit of masks that were tested before, and the mark is one
-// more bit of a byte that a steal reads. What waits behind a coroutine that computes on a kept thread is taken over as
-// always, the kept ones excepted: they wait for their thread. A worker that has looked for work, and found nothing but
-// kept jobs, counts that as a steal that does not pay (StealBackoff.swift): otherwise it would be woken for each of
-// them.
+// Other jobs pay nothing. The flag is one more bit of masks that are tested anyway, and the mark is one more bit of a
+// byte that a steal reads. The watchdog takes over jobs behind a coroutine that computes on a kept thread as usual, but
+// not jobs that keep their thread. A worker that finds only such jobs to steal counts that as a steal that does not pay
+// (StealBackoff.swift). Otherwise it would be woken for each of them.
 
 extension UnsafeMutablePointer where Pointee == JobRecord {
   /// Brings the running job to the one thread of its scheduler; throws if the scheduler has none.

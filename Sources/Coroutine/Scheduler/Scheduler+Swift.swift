@@ -1,7 +1,7 @@
 import Synchronization
 
 // A scheduler as an executor of Swift Concurrency. Its Swift jobs run on the driver's stack, between its coroutine
-// jobs: one at a time, never beside one. Code in them is outside any coroutine.
+// jobs, one at a time. Their code is outside any coroutine.
 //
 // Order. Swift jobs run in the order of their enqueueing by one thread: a job that is enqueued on the scheduler's own
 // carrier does not overtake the messages of the inbox.
@@ -13,9 +13,9 @@ import Synchronization
 // the serial executor, so Swift takes them for one. As a task executor, a CoroutineExecutor names itself; a coroutine
 // that calls async code names the scheduler. To name one of the three needs no allocation.
 //
-// Lifetime. While a Swift job can come, somebody holds a pin of the scheduler, and so its queue: a CoroutineExecutor
-// as long as it lives, or an AsyncCall until its Task has ended (Bridge/AsyncCall.swift). A job that comes later all
-// the same runs on Swift's global executor.
+// Lifetime. While Swift jobs can be enqueued, a pin keeps the scheduler and its queue in memory: that of a
+// CoroutineExecutor, or that of an AsyncCall until its Task has ended (Bridge/AsyncCall.swift). A job that is enqueued
+// later runs on Swift's global executor.
 
 extension Scheduler: TaskExecutor {
   @usableFromInline
@@ -24,7 +24,7 @@ extension Scheduler: TaskExecutor {
   @usableFromInline
   func asUnownedTaskExecutor() -> UnownedTaskExecutor { UnownedTaskExecutor(ordinary: self) }
 
-  /// What coroutines of the scheduler prefer for the Tasks that they wait for.
+  /// The executor that coroutines of the scheduler prefer for the Tasks that they await.
   ///
   /// A worker's coroutines may continue on another worker, so their Tasks may run on any.
   var taskExecutor: any TaskExecutor {
@@ -47,9 +47,9 @@ extension Scheduler: TaskExecutor {
     }
   }
 
-  /// Runs a Swift job, unless an exclusive body of co_isolated holds it back.
+  /// Runs a Swift job, unless an exclusive body of co_isolated defers it.
   ///
-  /// Called on the scheduler's turn.
+  /// Called in the scheduler's drain.
   func perform(_ job: SwiftJobRef) {
     if exclusion.holdsBack(job) { return }
     // Read before the job runs, which may destroy it.
@@ -68,7 +68,7 @@ extension Scheduler: TaskExecutor {
     }
   }
 
-  /// Gives all Swift jobs to the global executor: the scheduler's queue is gone.
+  /// Gives all Swift jobs to the global executor, because the scheduler's queue was released.
   func runSwiftJobsElsewhere() {
     for _ in 0..<work.count {
       switch work.popFirst() {

@@ -17,21 +17,21 @@ final class Scheduler: @unchecked Sendable {
 
   let inbox = Inbox()
   @usableFromInline let readyQueue: UnsafeMutablePointer<ReadyQueue>
-  /// What waits for the driver beside ready jobs: handlers, jobs of Swift Concurrency (Scheduler+Swift.swift), and on a
-  /// worker requests to run another worker's handlers.
+  /// The driver's work beside ready jobs: handlers, jobs of Swift Concurrency (Scheduler+Swift.swift), and on a worker
+  /// requests to run another worker's handlers.
   ///
   /// Accessed by the drain, and by the jobs that run in it.
   @exclusivity(unchecked) var work = WorkQueue()
   /// The bodies of co_isolated that use the scheduler's actors (Exclusion.swift); accessed as `work` is.
   @exclusivity(unchecked) var exclusion = Exclusion()
-  /// What actors name as their executor.
+  /// The executor of the actors that live on this scheduler.
   ///
   /// Set in `init`, constant from then on.
   @exclusivity(unchecked) private var identity: SerialIdentity?
   var serialIdentity: SerialIdentity { identity.unsafelyUnwrapped }
 
   let host: Host
-  /// What a worker of the pool has in addition; nil for every other scheduler.
+  /// The additional state of a worker of the pool; nil for every other scheduler.
   let worker: Unmanaged<WorkerState>?
   let isImmortal: Bool
 
@@ -138,14 +138,14 @@ final class Scheduler: @unchecked Sendable {
     while true {
       if host.submit(self, isImmortal ? liveness.anchor : currentAnchor) { return }
       // Nothing of this scheduler was live. So the messages are interrupts of finished jobs, which need no drain, and
-      // jobs of Tasks that outlived what they were started for. But somebody may have pinned the queue since, and sent
-      // a job that must run there. A pin comes before its messages, so it is seen here.
+      // jobs of Tasks that outlived the coroutine that started them. But another thread may have pinned the queue
+      // since, and sent a job that must run there. A pin comes before its messages, so it is seen here.
       var late: [Inbox.Message] = []
       inbox.takeAll(as: nil) { late.append($0) }
       late.forEach(handle)
       if !hasLive {
         runSwiftJobsElsewhere()
-        // Interrupts of jobs that have ended here, or left (StrayInterrupt.swift): they look for the job elsewhere.
+        // Interrupts of jobs that have ended here, or left (StrayInterrupt.swift): these follow the job.
         while case .work(let item)? = work.popFirst() { item.run() }
       }
       guard readyQueue.pointee.queue.isEmpty, work.isEmpty else { continue }

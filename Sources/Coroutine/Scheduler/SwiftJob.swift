@@ -1,6 +1,6 @@
 import Synchronization
 
-// A job of Swift Concurrency (a part of a Task between two suspensions, or a turn of an actor) that waits for a
+// A job of Swift Concurrency (a part of a Task between two suspensions, or one run of an actor) that waits for a
 // scheduler or for the worker pool.
 //
 // Memory. Swift leaves two words of each job to the executor that the job was enqueued on, from the enqueueing until

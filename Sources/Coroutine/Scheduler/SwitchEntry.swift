@@ -1,55 +1,54 @@
 internal import CCoroutine
 import Synchronization
 
-// A coroutine that changes its scheduler (co_switch, co_isolated). The queue that it wants to go to may be blocked. So
-// the coroutine stays where it is until that queue has come to it: it waits, on its own scheduler, and a cancellation
-// or a deadline ends this wait as any other. In the queue of the destination an entry stands for it.
+// A coroutine that changes its scheduler (co_switch, co_isolated). The destination's queue may be blocked. So the
+// coroutine waits on its own scheduler until the destination's drain takes it over, and a cancellation or a deadline
+// ends this wait as any other. Meanwhile an entry represents the coroutine in the queue of the destination.
 //
 //   the coroutine, on its scheduler                      the entry, at the destination
 //   the wait begins; parks
 //   switched out: its carrier sends the entry ---------> inbox, ready queue
-//   waits                                                the drain comes to the entry: claims the wait
+//   waits                                                the drain takes the entry: claims the wait
 //     claimed by a cancellation: continues here,           won: takes the coroutine over, and resumes it at once
 //     and throws                                           lost: drops the entry
 //
 // Invariants
 //  1. The claim of the wait decides (Waiter.swift). So the coroutine continues on one of the two schedulers.
 //  2. The entry is sent after the coroutine is switched out (`Carrier.leaving`). So the destination, which resumes it,
-//     finds its stack parked. The carrier that sends it does not touch the job, which another thread may have resumed
-//     by then: the entry has all that is needed.
+//     finds its stack parked. The carrier that sends the entry does not access the job, because another thread may have
+//     resumed it. The entry contains everything that is needed.
 //  3. The drain claims the wait when it takes the entry out of its ready queue, and resumes the coroutine next. So no
 //     other work of the destination comes between: a coroutine that was claimed does not wait for that queue.
-//  4. The destination is pinned from before the wait until the drain has come to the entry, and no longer than that. So
-//     the queue lives as long as the entry is in it.
-//  5. A record in the entry is what the queues link, as if it were the job. It is marked as foreign
-//     (JobHold.swift), with `JobFlags.entry` beside it. So each path that looks at `foreign` before it resumes a
-//     job, which all do, leaves it to the driver, and `jobToResume` finds the entry there. Its stack class fits no
-//     stack. It is not a live job: it is not registered, has no object around it, and nobody cancels it.
+//  4. The destination is pinned from before the wait until the drain has taken the entry. So the queue lives as long as
+//     the entry is in it.
+//  5. The queues link a record in the entry, as if it were a job. It is marked as foreign (JobHold.swift) and with
+//     `JobFlags.entry`. Every path checks `foreign` before it resumes a job, so all of them leave the record to the
+//     driver, where `jobToResume` finds the entry. Its stack class fits no stack. It is not a live job: it is not
+//     registered, no object contains it, and no thread cancels it.
 //
-// The job. A coroutine that was cancelled goes on, and may have ended when the drain of a blocked queue comes to the
+// The job. A coroutine that was cancelled continues, and may have ended before the drain of a blocked queue takes the
 // entry. So the entry holds the job, in a word of three states:
 //
-//   HELD <--- the drain looks at the job ---> USED        HELD or USED --- the coroutine was cancelled ---> GIVEN UP
+//   HELD <--- the drain uses the job ---> USED            HELD or USED --- the coroutine was cancelled ---> GIVEN UP
 //
 // The thread that takes the job out of the word has its reference: the drain, which puts it back if the entry stays, or
-// the coroutine. So the drain only looks at a job that is in memory. And an entry that was given up, which stays until
-// its queue runs, keeps neither the job nor its result.
+// the coroutine. So the drain only accesses a job that is in memory. An entry that was given up stays until its queue
+// runs, but keeps neither the job nor its result.
 //
 // Deadlines. Their timers are in the wheel of the scheduler on which the coroutine waits, where they must fire. They
 // move after the coroutine has arrived, on its own stack, which holds the old scheduler until then.
 //
-// A cancellation that is on its way. The drain does not take over a coroutine to which a cancellation is visible: the
-// interrupt, which is sent after the flags are set, ends the wait (Interrupt.swift). As for a value, `claim` sees that
-// for a cancelled job. For a frame that is signalled, and is not behind a shield, `isCancelled` does.
+// A cancellation whose interrupt has not arrived. The drain does not take over a coroutine to which a cancellation is
+// visible: the interrupt, which is sent after the flags are set, ends the wait (Interrupt.swift). For a cancelled job
+// `claim` checks that. For a frame that is signalled, and is not behind a shield, `isCancelled` does.
 //
-// Frames. The old scheduler may be about to inspect the frames of the waiting coroutine. It has found the wait
-// unclaimed, and has added to the count of inspections before that. `outlastInspection` reads that by a
-// read-modify-write after the claim: either it sees that count, and waits until it is zero, or the inspector sees the
-// claim (JobHold.swift).
-// An inspection is some loads long. A watchdog marks the job as foreign instead; then the drain leaves the job to it
-// (`deferWake`).
+// Frames. The old scheduler may be about to inspect the frames of the waiting coroutine. It has increased the count of
+// inspections, and found the wait unclaimed after that. `outlastInspection` reads the count by a read-modify-write
+// after the claim. Either it sees the inspection, and waits until the count is zero, or the inspector sees the claim
+// (JobHold.swift). An inspection takes only some loads. A watchdog marks the job as foreign instead, and then the drain
+// leaves the job to it (`deferWake`).
 
-/// What stands in the queue of a scheduler for a coroutine that is about to continue there.
+/// The entry in the queue of a scheduler for a coroutine that is about to continue there.
 class SwitchEntry: @unchecked Sendable {
   // Sound because everything is set before the entry is sent, and used by the drain that has taken it out.
   // The first property, so that the record leads to the entry.
@@ -88,7 +87,7 @@ class SwitchEntry: @unchecked Sendable {
   /// Called by the carrier that the coroutine has left.
   final func send() { destination._withUnsafeGuaranteedRef { $0.send(.job(record)) } }
 
-  /// Whether the coroutine does not wait any more, or is about to be told of its cancellation.
+  /// Whether the coroutine does not wait any more, or a cancellation is visible to it.
   final var isCancelled: Bool {
     guard let job = takeJob() else { return true }
     defer { putBack(job) }
@@ -118,7 +117,7 @@ class SwitchEntry: @unchecked Sendable {
     if !isBack { object.release() }
   }
 
-  /// Notes that the coroutine does not come.
+  /// Marks the entry as GIVEN UP.
   fileprivate final func giveUp() {
     let word = held.exchange(Self.givenUp, ordering: .acquiringAndReleasing)
     if word > Self.givenUp { Self.job(word).release() }
@@ -136,7 +135,7 @@ class SwitchEntry: @unchecked Sendable {
   /// The drain has claimed the wait, and resumes the coroutine next.
   func hasArrived(at scheduler: Scheduler) {}
 
-  /// The coroutine does not come.
+  /// The coroutine has given up, and does not arrive.
   func wasDropped(at scheduler: Scheduler) {}
 
   /// The coroutine was cancelled, and does not wait any more; called on its own carrier.
@@ -165,7 +164,7 @@ extension Scheduler {
     return arrived.hold.deferWake() ? nil : arrived
   }
 
-  /// Takes over the coroutine of an entry that the drain has come to; returns nil if it does not come.
+  /// Takes over the coroutine of an entry that the drain has taken; returns nil if the coroutine has given up.
   private func arrive(_ held: Unmanaged<SwitchEntry>) -> JobRef? {
     var arrived: JobRef?
     let isDone = held._withUnsafeGuaranteedRef { entry in
@@ -207,7 +206,7 @@ extension Scheduler {
 }
 
 extension Carrier {
-  /// Suspends the running job until `destination` has come to it, and continues it there; `anchor` is that scheduler's,
+  /// Suspends the running job until `destination` takes it over, and continues it there; `anchor` is that scheduler's,
   /// if the caller has it.
   ///
   /// If the job is cancelled before that, it continues on its own scheduler, and throws.
