@@ -10,7 +10,7 @@ import Synchronization
 //   RUNNING      none                        the carrier's `job`
 //   WAITING      queues of its waiters       wait WAITING
 //   FINISHED     none                        unregistered; the completion is settled right after
-//   DROPPED      as UNSTARTED                settled; still registered, until the queue comes to it (JobStart.swift)
+//   DROPPED      as UNSTARTED                settled; still registered, until its queue takes it (JobStart.swift)
 //
 //   UNSTARTED -> RUNNING -> WAITING -> READY -> RUNNING ... -> FINISHED;  UNSTARTED -> DROPPED -> FINISHED if cancelled
 //
@@ -150,7 +150,7 @@ public class AnyJob: @unchecked Sendable {
   ///
   /// Any thread; only the first call has an effect.
   final func start() {
-    // A join of a job that runs is frequent; a load is cheaper than the operation that settles who is first.
+    // A join of a running job is frequent, and a load is cheaper than the atomic operation below.
     if record.pointee.flags.load(ordering: .acquiring) & JobFlags.enqueued != 0 { return }
     let old = record.pointee.flags.bitwiseOr(JobFlags.enqueued, ordering: .acquiringAndReleasing).oldValue
     guard old & JobFlags.enqueued == 0 else { return }
@@ -206,7 +206,7 @@ public class AnyJob: @unchecked Sendable {
   /// Errors have no identity, so this compares type and text.
   final func isOwnCancellation(_ error: any Error) -> Bool {
     guard let reason = record.ownCancellation else { return false }
-    // Known without a look at the errors, whose texts are users' code.
+    // Checked before the errors are compared, because their texts are users' code.
     if record.isDropped { return true }
     return error is CancellationError || isSameError(error, reason)
   }
@@ -228,14 +228,14 @@ public class AnyJob: @unchecked Sendable {
     retire(job)
   }
 
-  /// Does what is left to do for a dropped job, except for the reference of its entry, which its caller gives up.
+  /// Ends a dropped job, except for the reference of its entry, which the caller gives up.
   ///
-  /// Called by the queue that has come to the entry, on the job's stack or without one.
+  /// Called by the queue that has taken the entry, on the job's stack or without one.
   @usableFromInline @inline(never)
   final func endDropped() {
     releaseDroppedBody()
     willSettle()
-    // Settled already, or about to be, with the same error.
+    // The job has been settled, or will be, with the same error.
     beginSettlingDropped()?()
   }
 
@@ -243,7 +243,8 @@ public class AnyJob: @unchecked Sendable {
   private final func releaseDroppedBody() {
     guard record.takeBody() else { return }
     releaseBody()
-    // The scope cannot have ended, because it waits for this. Retained, because the scope then gives the entry up.
+    // The scope cannot have ended, because it waits for this. The entry is retained, because the scope then releases
+    // it.
     child?.takeUnretainedValue().bodyWasReleased()
   }
 

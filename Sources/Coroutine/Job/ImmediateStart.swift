@@ -3,9 +3,9 @@ import Synchronization
 
 // An immediate start: a job's first part runs on the caller's thread, on a nested carrier.
 //
-// If the caller's thread is draining the job's own scheduler, this is serial with everything else on that scheduler,
-// and nothing more is needed. Otherwise the starter takes the job before it runs, and releases it after it is switched
-// out: its scheduler resumes it only then (JobHold.swift).
+// If the caller's thread is draining the job's own scheduler, this is serial with all other work of that scheduler.
+// Otherwise the starter takes the job before it runs, and releases it after it is switched out. Only then does its
+// scheduler resume it (JobHold.swift).
 
 extension AnyJob {
   final func runImmediately() {

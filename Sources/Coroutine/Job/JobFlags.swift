@@ -1,6 +1,6 @@
 /// The bits of `JobRecord.flags`.
 ///
-/// Those that say who holds the job, and where its interrupt is, have a protocol (JobHold.swift).
+/// JobHold.swift has the protocol of the bits about the job's holder and its interrupt.
 @usableFromInline
 enum JobFlags {
   /// The job was cancelled.
@@ -19,7 +19,7 @@ enum JobFlags {
   @usableFromInline static let deferredWake: UInt32 = 64
   /// Its scheduler received an interrupt of the job while it was foreign.
   @usableFromInline static let deferredInterrupt: UInt32 = 128
-  /// A shield, or a wait that outlasts cancellation, is active: values are delivered all the same.
+  /// A shield, or a wait that outlasts cancellation, is active: values are delivered in spite of a cancellation.
   @usableFromInline static let shielded: UInt32 = 256
   /// The job has inherited task-locals, which it enters when it starts (TaskLocalSnapshot.swift).
   @usableFromInline static let inheritsTaskLocals: UInt32 = 512
@@ -30,11 +30,11 @@ enum JobFlags {
   @usableFromInline static let begun: UInt32 = 2048
   /// The body of a dropped job was taken, to be released.
   static let bodyTaken: UInt32 = 4096
-  /// The record is the one of a SwitchEntry, and no job's.
+  /// The record belongs to a SwitchEntry, and not to a job.
   static let entry: UInt32 = 8192
   /// The job runs the body of a flight or of a Once, or was launched by one that does (WaitGraph.swift).
   static let involved: UInt32 = 16384
-  /// The interrupt that `interruptPending` tells of is in the inbox of a scheduler that the job has left.
+  /// The pending interrupt is in the inbox of a scheduler that the job has left.
   static let strayInterrupt: UInt32 = 32768
   /// A counter in the upper half: the number of schedulers that handle an interrupt of the job, of which at most one
   /// reads its frames.

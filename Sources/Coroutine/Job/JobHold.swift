@@ -1,9 +1,10 @@
 internal import CCoroutine
 public import Synchronization
 
-// The hold of a job: who may resume it, and who may read the cancellation frames on its stack. Its scheduler does both,
-// except while another thread has the job: the starter of an immediate start (ImmediateStart.swift), or the watchdog of
-// the workers, which handles an interrupt in a busy worker's place (Interrupt.swift).
+// The hold of a job determines which thread may resume the job, and which may read the cancellation frames on its
+// stack. The job's scheduler does both, unless another thread holds the job: the starter of an immediate start
+// (ImmediateStart.swift), or the watchdog of the workers, which handles an interrupt for a busy worker
+// (Interrupt.swift).
 //
 //                    take (a starter), tryTake (the watchdog)
 //    FREE ------------------------------------------------------> FOREIGN ---+  deferWake, beginInspection: the
@@ -17,7 +18,7 @@ public import Synchronization
 //                                                                                  takes it out of an inbox
 //   INSPECTED  a count above zero   its scheduler, afterwards   its scheduler      no thread
 //   FOREIGN    `foreign`            no thread, or the starter   the holder         the watchdog
-//   ENTRY      `foreign`, `entry`   no job, but what stands for one (SwitchEntry.swift); left to the driver
+//   ENTRY      `foreign`, `entry`   not a job, but an entry that represents one (SwitchEntry.swift); left to the driver
 //
 // A steal may also move a FOREIGN job that the drain has queued: `deferWake` then leaves it to its holder.
 //
@@ -28,18 +29,18 @@ public import Synchronization
 //
 // All of this is in one word with the job's other flags, and changed by atomic read-modify-writes in this file only.
 //
-// A wake against a release. The waits of a foreign job are published while it runs outside its scheduler, so a waker
-// may queue it, and its scheduler pop it, before its stack is switched out (the case that Waiter.swift leaves open).
+// A wake against a release. A foreign job publishes its waits while it runs outside its scheduler. So a waker may queue
+// it, and its scheduler pop it, before its stack is switched out (the case that Waiter.swift excepts).
 //
 //   its scheduler, having popped it     the holder, after the job is switched out
 //   sets `deferredWake`                 clears `foreign`
 //   `foreign` was still set: drops it   `deferredWake` was set: queues it again
 //   `foreign` was clear: resumes it
 //
-// The two operations are ordered by the word, so exactly one of them sees the other's bit: the job is resumed once, and
-// only after the holder has left it. Interrupts are deferred in the same way by `deferredInterrupt`. A bit is set only
-// while `foreign` is, by one compare-and-swap: a bit that is set and cleared again could be seen, and acted upon, by a
-// watchdog that takes the job in between.
+// The word orders the two operations, so exactly one of them sees the other's bit: the job is resumed once, and only
+// after the holder has released it. Interrupts are deferred in the same way by `deferredInterrupt`. A bit is set only
+// while `foreign` is set, by one compare-and-swap. If the bit were set first and cleared again, a watchdog that takes
+// the job in between could see it, and act on it.
 //
 // The watchdog takes a job in four steps, while it owns the interrupt:
 //
@@ -48,13 +49,13 @@ public import Synchronization
 //   3. compare-and-swap of `wait` from w to w. If it fails: give up
 //   4. the stack is switched out (cco_is_parked). If it is not: give up
 //
-// To give up is to release the job, and to send the interrupt again, which is still marked as pending.
+// To give up, the watchdog releases the job, and sends the interrupt again, which is still marked as pending.
 //
 // Why the job is not resumed from step 3 on. A waker first claims the wait, by a compare-and-swap from w to another
 // word. If the claim comes before 3 in the order of that word, 3 fails. If it comes after 3, the waker has acquired
-// what 3 has released, including `foreign`, and so has, through the ready queue or an inbox, the worker that pops the
-// job: it sees `foreign`, or sees that it was cleared again after the inspection, and then acquires the inspection. (To
-// claim the wait the watchdog needs no permission: that is one more compare-and-swap from w.)
+// what 3 has released, including `foreign`. Through the ready queue or an inbox, so has the worker that pops the job.
+// It sees `foreign`; or it sees that `foreign` was cleared after the inspection, and acquires the inspection. (The
+// watchdog may claim the wait itself, by one more compare-and-swap from w.)
 //
 // Why at most one party inspects. Both read and write `flags` in one operation: the watchdog sets `foreign` and checks
 // the count, the scheduler adds to the count and checks `foreign`. The later of the two sees the earlier one, and gives
@@ -62,8 +63,8 @@ public import Synchronization
 // has left may be about to notice that when the job's new worker begins its inspection. Hence a count: the first worker
 // would clear a single bit.
 //
-// Why no job is moved while its frames are read. A waker that takes the job along has claimed its wait. A watchdog that
-// finds the job in an inbox got it from such a waker. Both then do a read-modify-write of `flags`, as the inspector
+// Why no job is moved while its frames are read. A waker that moves the job has claimed its wait. A watchdog that finds
+// the job in an inbox got it from such a waker. Both then do a read-modify-write of `flags`, as the inspector
 // does before it reads `wait`. Either the inspector's comes first, and the other sees the count and leaves the job to
 // its scheduler; or the other's comes first, and then the inspector sees the claim, and reads no frames.
 //
@@ -118,7 +119,7 @@ struct JobHold {
     if old & JobFlags.deferredInterrupt != 0 { job.handle._withUnsafeGuaranteedRef { $0.interrupt() } }
   }
 
-  /// Leaves a popped job to its holder, who queues it again; returns false if the caller must resume it.
+  /// Leaves a popped job to its holder, which queues it again; returns false if the caller must resume it.
   func deferWake() -> Bool { deferIfForeign(JobFlags.deferredWake) }
 
   private func deferIfForeign(_ bit: UInt32) -> Bool {
@@ -190,7 +191,7 @@ struct JobHold {
 
   // MARK: Interrupts
 
-  /// What the caller of `requestInterrupt` must do.
+  /// The next step of the caller of `requestInterrupt`.
   enum Request { case send, nothing, passStray }
 
   /// Marks an interrupt as pending.

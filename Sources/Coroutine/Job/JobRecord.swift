@@ -1,8 +1,8 @@
 public import CCoroutine
 public import Synchronization
 
-// The part of a job that the scheduler works with: a plain record behind a plain pointer, so that queueing, waking and
-// switching neither retain nor release (each such pair would cost as much as a switch).
+// The part of a job that the scheduler uses. It is a plain record behind a plain pointer, so queueing, waking and
+// switching do not retain and release. Each such pair would cost as much as a switch.
 //
 // Access
 //   wait                any thread, atomically (Waiter.swift has the protocol)
@@ -41,9 +41,9 @@ struct JobRecord: ~Copyable {
   @usableFromInline let waitingSince = Atomic<UInt64>(0)
   /// The source that the job waits for, for dumps.
   ///
-  /// The address of a channel, lock or semaphore, of the first of a select's sources, of the completion of a job or
-  /// promise; the end of a delay; a descriptor's number; 0 if there is nothing to report. Valid as long as `wait` keeps
-  /// its word (Inspection.swift).
+  /// The address of a channel, lock or semaphore, of the first source of a select, or of the completion of a job or
+  /// promise; the end of a delay; the number of a descriptor; 0 if there is nothing to report. Valid as long as `wait`
+  /// does not change (Inspection.swift).
   @usableFromInline let waitSource = Atomic<UInt>(0)
 
   @usableFromInline var frames: UnsafeMutablePointer<CancelFrame>?
@@ -139,8 +139,8 @@ extension cco_label {
   var launchSite: LaunchSite { LaunchSite(self) }
 }
 
-/// What the next context must do for the job that was just suspended, because only now is that job's stack switched
-/// out.
+/// The work that the next context does for the job that was just suspended, because only then is that job's stack
+/// switched out.
 @usableFromInline
 enum AfterSwitch: UInt8 {
   case nothing
@@ -155,6 +155,6 @@ enum WaitKind: UInt8, Sendable {
   case receive, send, permits, condition, group, answer, decision
   /// The job has yielded: it is ready, and waits for nothing.
   case ready
-  /// The job waits until another scheduler has come to it, to continue there (SwitchEntry.swift).
+  /// The job waits until another scheduler takes it over (SwitchEntry.swift).
   case queue
 }

@@ -1,7 +1,7 @@
 public import Synchronization
 
-// The start of a job against its cancellation. A job that was cancelled before it began ends at once, although its
-// queue may be blocked: its body never ran, so nothing has to wait for the queue.
+// The race between a job's start and its cancellation. A job that is cancelled before it begins ends at once, even if
+// its queue is blocked: its body never runs, so no code waits for the queue.
 //
 // States of a job, in the bits `begun` and `cancelled` of its flags
 //
@@ -13,29 +13,29 @@ public import Synchronization
 //
 // Invariants
 //  1. Each of the two is one atomic operation on the flags, and sees the bit of the other: `claimBegin` sets `begun`
-//     only where `cancelled` is clear, and `claimCancel` returns whether `begun` was clear. So a job is BEGUN or
-//     DROPPED, and both sides know which of the two. No bit is cleared.
+//     only if `cancelled` is clear, and `claimCancel` returns whether `begun` was clear. So a job is either BEGUN or
+//     DROPPED, and both sides know which. No bit is cleared.
 //  2. The thread that drops a job settles it, with the reason of the cancellation (AnyJob.cancel, AnyJob.refuse). All
 //     waiters continue: joining coroutines, the scope, Tasks, threads. Users' code runs later (below).
-//  3. What is left of a dropped job stays where it is: its entry in a queue (an inbox, a ready queue, a launch stack, a
-//     world's list), the runtime's reference, the registration with its scheduler, and what it has inherited. Only the
-//     carrier of that queue may take the entry out. When it comes to the entry, it treats the job as any other, on a
-//     stack or without one (AnyJob.fail): it finds that the job is dropped, does what is left to do, and gives up the
-//     reference. It may also come before the job is settled. Then it settles it, with the same error, and the second
-//     attempt has no effect. So ordering, stealing, rescue and worlds have no case for dropped jobs, and nothing is
-//     released twice or forgotten: one entry, one reference.
+//  3. The rest of a dropped job stays until its queue takes it: its entry in a queue (an inbox, a ready queue, a launch
+//     stack, a world's list), the runtime's reference, the registration with its scheduler, and its inherited bindings.
+//     Only the carrier of that queue may take the entry out. It treats the job as any other, on a stack or without one
+//     (AnyJob.fail): it finds that the job is dropped, ends it, and gives up the reference. If it takes the entry
+//     before the job is settled, it settles the job with the same error, and the second attempt has no effect. So
+//     ordering, stealing, rescue and worlds have no case for dropped jobs. One entry has one reference, so nothing is
+//     released twice or forgotten.
 //
-// Foreign code. `cancel` runs none: it is called on any thread, also by code that holds locks, and by the watchdog. So
-// where it drops a job, it tells those who wait, and leaves the rest to a thread of Dispatch, in a world to the world
+// Foreign code. `cancel` runs none: it is called on any thread, also by code that holds locks, and by the watchdog. If
+// it drops a job, it wakes the waiters, and leaves the rest to a thread of Dispatch, or in a world to the world
 // (AnyJob.settleDropped): observers, copies, which have observers, and an actor's messages and watchers. A callback
 // that is added meanwhile is linked behind them (Completion.swift).
 //
-// The captures of a body that never runs are foreign code too, when they are released. Two parties may release them:
-//   the queue    when it comes to the entry;
+// To release the captures of a body that never runs is foreign code too. Two parties may release them:
+//   the queue    when it takes the entry;
 //   the scope    of a child: when all children have ended, the coroutine of the scope releases what is left, before the
 //                scope ends. So nothing that a child has captured outlives its scope (Scope+Dropped.swift).
-// `takeBody` decides which of the two does it: a bit that each of them sets by a read-modify-write. No other thread
-// accesses the body: a job that is DROPPED does not run it.
+// `takeBody` decides between the two by a bit that each of them sets by a read-modify-write. No other thread accesses
+// the body, because a DROPPED job does not run it.
 
 extension UnsafeMutablePointer where Pointee == JobRecord {
   /// Begins the job unless it was cancelled; returns the flags that have decided, without `begun`.
@@ -69,7 +69,7 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
     pointee.flags.load(ordering: .acquiring) & (JobFlags.cancelled | JobFlags.begun) == JobFlags.cancelled
   }
 
-  /// Returns true to one caller, who releases the body of a dropped job.
+  /// Returns true to one caller, which releases the body of a dropped job.
   func takeBody() -> Bool {
     pointee.flags.bitwiseOr(JobFlags.bodyTaken, ordering: .acquiringAndReleasing).oldValue & JobFlags.bodyTaken == 0
   }

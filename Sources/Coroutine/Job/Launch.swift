@@ -121,9 +121,10 @@ enum Launch {
 
   /// The worker in whose drain the caller runs as code of a Task; nil if there is none, or if it is a spare worker.
   ///
-  /// Such code launches where a coroutine would. The job runs when the Task suspends. Other workers take it if there
-  /// are more, and the watchdog has it taken if the Task computes for long. To wake another worker for it costs two
-  /// system calls. Handlers are not meant: some wait for the job with `wait()`, which their own worker refuses.
+  /// Such code launches on the worker that a coroutine would use, because to wake another worker costs two system
+  /// calls. The job runs when the Task suspends. Other workers take it if more jobs are ready, and the watchdog makes
+  /// another worker take it if the Task computes for long. Handlers are excepted: some wait for the job by
+  /// `blockingWait()`, which their own worker refuses.
   private static var ownWorker: Scheduler? {
     guard let pool = WorkerPool.ofCaller, cco_is_inside_task(),
       let scheduler = Carrier.current?.pointee.scheduler?.takeUnretainedValue(),

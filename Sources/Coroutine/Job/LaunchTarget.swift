@@ -2,13 +2,13 @@ internal import CCoroutine
 public import Dispatch
 import Synchronization
 
-// What coroutines are launched on, and move to.
+// The targets on which coroutines are launched, and to which they move.
 //
 //   target               its scheduler                                                  its anchor
 //   DispatchQueue        the queue's; in a simulated world, the world's for the queue   the queue
 //   HostedScheduler      the host's                                                     none
 //   WorkerPoolExecutor   the caller's worker, else the next worker; in a world, the     none
-//                        one that stands for the pool
+//                        world's for the pool
 //   CoroutineWorker      the worker                                                     none
 //
 // In a forked child that may not use a target, its scheduler is nil (ForkedChild.swift): a launch there takes the
@@ -62,7 +62,7 @@ extension WorkerPoolExecutor: LaunchTarget {
   /// The worker that the calling coroutine belongs to; elsewhere one without work, if there is one.
   public var _destination: LaunchDestination {
     if let job = Carrier.current?.pointee.job {
-      // The job's scheduler, and not the carrier's: a job of a queue may have been started at once on a worker.
+      // The job's scheduler, and not the carrier's: a job of a queue may have been started immediately on a worker.
       let scheduler = job.pointee.scheduler.load(ordering: .relaxed).takeUnretainedValue()
       if let pool = scheduler.readyQueue.pointee.workerPool, pool.takeUnretainedValue() === WorkerPool.shared {
         return LaunchDestination(scheduler: scheduler, anchor: nil)

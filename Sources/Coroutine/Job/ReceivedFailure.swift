@@ -1,8 +1,8 @@
 import Synchronization
 
-// Distinguishes a failure that a job received from another job from a failure of its own. A coroutine that joins a
-// failed one gets its error, and usually throws the same error. A scope then sees two coroutines fail with one error.
-// The scope's caller gets that error, so it must not be reported as an unhandled error too.
+// Distinguishes a job's own failure from one that it received from another job. A coroutine that joins a failed one
+// gets its error, and usually throws the same error. Then two coroutines of a scope fail with one error. The scope's
+// caller gets that error, so it must not be reported as an unhandled error too.
 //
 // Neither the type nor the text of the errors distinguishes this from two failures, because children that do the same
 // work may fail with equal errors. A failure is a received one if both of these hold:

@@ -2,16 +2,17 @@ internal import CCoroutine
 import Dispatch
 import Synchronization
 
-// Returns the memory of unused stacks some seconds after their last use. Not at once, because a returned page must be
-// faulted in and cleared again, which costs many times as much as a hot stack, and a program that goes idle between two
-// bursts would pay it in each burst.
+// Returns the memory of unused stacks some seconds after their last use. It does not do so at once, because a returned
+// page must be faulted in and cleared again. That costs many times as much as a hot stack, and a program that goes idle
+// between two bursts would pay it in each burst.
 //
 //   IDLE    --a scheduler goes idle, many stacks are pooled--> WATCHING --every two seconds--> trim the unneeded stacks
 //      ^                                                          |
 //      +--------------- few stacks are pooled --------------------+
 //
-// `isWatching` goes from false to true by one exchange, so there is one watch. A scheduler that goes idle while the
-// watch is about to end finds it true and leaves: so the watch checks once more after it has set it to false.
+// `isWatching` changes from false to true by one exchange, so there is one watch. A scheduler that goes idle while the
+// watch is about to end finds it true, and relies on the watch. So the watch checks once more after it has set it to
+// false.
 
 enum StackTrimmer {
   /// The number of pooled stacks that stay hot: more than a burst of launches needs, and at 4 KiB each little for a
