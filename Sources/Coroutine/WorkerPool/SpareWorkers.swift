@@ -1,6 +1,6 @@
 // Spare workers. If every worker of the pool is busy with a job that computes for long, or that blocks its thread, the
-// other work of those workers would wait for the ends of these jobs. Two sleeping calls on two processors would stop a
-// server. A spare worker takes that work over. It differs from the other workers in three ways:
+// other jobs of those workers would wait for these jobs to end. Two blocking calls on two processors would stop a
+// server. A spare worker takes those jobs over. It differs from the other workers in three ways:
 //
 // - Only the watchdog gives it work. It has no idle bit, so no worker offers it work, and it does not steal.
 // - A job that it has resumed once may return to it, by a wake-up from outside the pool.

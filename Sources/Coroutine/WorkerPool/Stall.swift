@@ -103,12 +103,12 @@ extension WorkerPool {
 
   /// Reports the coroutine or the Task that has kept `worker` to the handler; returns whether there was one to report.
   ///
-  /// A worker looks at its clock only after some jobs, so `use` may be of several. What is reported was found there
-  /// before, a threshold ago, and has neither waited nor yielded since. Called by the watchdog only, after each look at
-  /// the thread.
+  /// A worker reads its clock only after some jobs, so `use` may be the time of several. A job is reported only if it
+  /// was found there a threshold ago, and has neither waited nor yielded since. Called by the watchdog only, after each
+  /// sample of the thread.
   func reportStall(of worker: Scheduler, _ use: ThreadUse, _ suspect: inout Suspect?) -> Bool {
     let threshold = Stall.threshold
-    // The search is not made for nothing.
+    // The search takes the locks of all workers, so it is made only for a handler and a likely stall.
     guard use.total > threshold / 8, let handler = Stall.currentHandler else { return false }
     let changes = worker.swiftJobChanges
     let isTask = changes & 1 != 0

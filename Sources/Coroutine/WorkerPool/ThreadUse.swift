@@ -1,28 +1,28 @@
 internal import CLinux
 
-// How much of a worker's time a coroutine has taken. Wall time does not say that: on a machine with more threads than
-// processors, a thread that could run may wait for its turn for longer than a stall lasts. So the watchdog counts two
-// kinds of time, and leaves out what remains:
+// The time for which a coroutine has kept a worker's thread. Wall time would be wrong: on a machine with more threads
+// than processors, a runnable thread may wait for a processor for longer than a stall lasts. So the watchdog counts two
+// kinds of time, and not the third:
 //
-//   processor   the processor time of the thread, by its clock
-//   asleep      the time for which it has slept in the kernel: in a system call, or for a page of memory
-//   (the rest)  it could have run, and had no processor, or the process was stopped
+//   processor    the processor time of the thread, by its clock
+//   asleep       the time for which it has slept in the kernel: in a system call, or for a page of memory
+//   not counted  the thread was runnable without a processor, or the process was stopped
 //
-// The time between two samples counts as asleep if the thread is asleep at its end, and either has used no processor
-// meanwhile, so that it has not been awake at all, or was asleep at its beginning as well. The second rule counts a
-// loop of short sleeps, for which it is exact but for the waits for a processor in between.
+// The time between two samples counts as asleep if the thread is asleep at its end, and one of two conditions holds. It
+// has used no processor time, so it was never awake. Or it was asleep at the beginning too, as in a loop of short
+// sleeps; then the time is exact except for waits for a processor.
 //
-// A thread that waits for a processor is not asleep for the kernel, so it never counts. The time between two samples
-// counts as at most `most`: a process that was stopped, and the whole machine, stand still for longer, and so does the
-// watchdog.
+// The kernel does not report a thread that waits for a processor as asleep, so such time never counts. The time between
+// two samples counts as at most `most`, because a process that is stopped, or a suspended machine, stops the watchdog
+// too.
 //
-// Where the kernel does not say whether a thread sleeps, because /proc is missing, a thread whose clock has not moved
-// counts as asleep for a tenth of the time; where the clock cannot be read, as computing for a tenth of the time. A
-// thread that only lacks a processor gets one now and then, and its worker then reads the clock. So a call that
-// blocks is noticed late there, and an innocent coroutine hardly ever.
+// If the kernel does not say whether a thread sleeps, because /proc is missing, a thread whose clock has not advanced
+// counts as asleep for a tenth of the time. If the clock cannot be read, the thread counts as computing for a tenth of
+// the time. A thread that only waits for a processor gets one now and then, and its worker then reads the clock. So a
+// blocking call is noticed late in this case, and a coroutine is hardly ever blamed wrongly.
 //
-// What it costs: for a worker that the watchdog finds busy with one read of the clock, one system call to read the
-// thread's clock, and eight times in a threshold, if it used its processor only in part, three more (about 5 µs).
+// Costs, for a worker that has not read its clock since the last inspection: one system call to read the thread's
+// clock. Eight times in a threshold, if the thread has used its processor only partly, three more calls (about 5 µs).
 
 struct ThreadUse {
   /// The processor time since the beginning, in ns.
@@ -86,7 +86,7 @@ struct ThreadUse {
 
   private var isAsleep: Bool { call >= 0 || call == CLINUX_THREAD_SLEEPS.rawValue }
 
-  /// What the thread has done for most of the time; nil if that was to sleep in a call that it is not in just now.
+  /// The thread's activity for most of the time; nil if it slept in a call that it has left.
   var activity: Stall.Activity? {
     if processor >= asleep { return .computing }
     if call >= 0 { return .systemCall(clinux_call_name(call).map { String(cString: $0) } ?? "system call \(call)") }

@@ -2,9 +2,9 @@ internal import CLinux
 import Synchronization
 
 // The thread that inspects the workers of a pool (Watchdog.swift). It sleeps on a word between two inspections
-// (WatchdogWord.swift). A timer source of Dispatch would make a dozen system calls on three threads for an inspection:
-// 0.2 a request of a server with one busy connection. It also needs a free descriptor when it is set for the first
-// time.
+// (WatchdogWord.swift). A timer source of Dispatch would make a dozen system calls on three threads for each
+// inspection: 0.2 calls a request of a server with one busy connection. It also needs a free descriptor when it is
+// first set.
 //
 // The thread starts with the first inspection that is scheduled, and lives as long as the pool, for ever.
 

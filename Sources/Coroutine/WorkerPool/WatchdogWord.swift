@@ -20,7 +20,7 @@ import Synchronization
 //     to sleep, so a wake-up between the two is not lost. A `schedule` that finds NEVER wakes the thread; so does one
 //     that replaces LATER by SOON. In SOON the thread sleeps for a short time at most, and in INSPECTING it is awake.
 //     So most calls of `schedule` make no system call. An inspection takes one, and one more for each worker whose
-//     descriptors it looks at.
+//     descriptors it polls.
 
 struct WatchdogWord: ~Copyable {
   private let state = Atomic<UInt32>(WatchdogWord.unstarted)
@@ -35,7 +35,7 @@ struct WatchdogWord: ~Copyable {
     case later = 4
   }
 
-  /// What a call of `schedule` has to do for the thread.
+  /// The next step of a caller of `schedule`.
   enum Needed { case nothing, start, wake }
 
   /// Schedules the next inspection; any thread.

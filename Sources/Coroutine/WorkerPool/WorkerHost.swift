@@ -10,17 +10,17 @@ import Synchronization
 // up. So at most one submission is pending (Scheduler.swift, 1). Only the thread runs the scheduler's drains. `timer`
 // is accessed by them and by the thread, so by one thread.
 //
-// Descriptors. The sleep in the poller is also the look at the descriptors: it ends when one is ready, and keeps the
-// events. Then the thread moves the inbox out of `idle` itself, and the drain delivers the events first of all,
-// straight to the ready queue. If another thread has moved the inbox before, it submits; then the events are delivered
-// here, as messages. A worker that is busy looks without waiting at the beginning of each drain, so once in a time
-// slice (Poller.poll).
+// Descriptors. The sleep in the poller also polls the descriptors: it ends when one is ready, and keeps the events.
+// Then the thread moves the inbox out of `idle` itself, and the drain first delivers the events, directly to the ready
+// queue. If another thread has moved the inbox before, that thread submits, and the events are delivered here, as
+// messages. A busy worker polls without waiting at the beginning of each drain, so once in a time slice (Poller.poll).
 //
 // Timers. The drain sets the time of the next timer before it goes idle, and the thread sleeps until then at most. If
 // another thread starts an earlier timer, it sends a message (Scheduler.add). When the timer is due, the thread moves
 // the inbox out of `idle` itself. If another thread has done that before, that thread submits.
 //
-// No queue, timer source or manager thread of Dispatch is involved, so one system call wakes an idle worker.
+// Dispatch is not involved, with a queue, a timer source or its manager thread. So one system call wakes an idle
+// worker.
 
 final class WorkerHost: Host, @unchecked Sendable {
   // Sound because the state is atomic, and the invariants name the guard of everything else.
@@ -123,10 +123,10 @@ final class WorkerHost: Host, @unchecked Sendable {
     }
   }
 
-  /// What the worker sleeps in its poller before a timer that is due in `time`, in ns.
+  /// The duration of the sleep in the poller before a timer that is due in `time`, in ns.
   ///
-  /// The kernel may end a wait for descriptors late, by up to 0.5 % of it. So a long sleep is cut short by more than
-  /// that, and the rest is another sleep.
+  /// The kernel may end a wait for descriptors late, by up to 0.5 % of it. So a long sleep is shortened by more than
+  /// that, and another sleep follows.
   static func cutShort(_ time: UInt64) -> Int64 {
     Int64(clamping: time > 10_000_000 ? time - time / 128 : time)
   }

@@ -1,17 +1,17 @@
 import Synchronization
 
-// The pollers of the workers. All are made at the first wait of a coroutine on a worker, so that a program that waits
-// for no descriptor has none, and one that does has a constant number from then on. If one cannot be made, because no
-// descriptor is free, the next first wait for a descriptor tries again. Until then, the poller with a thread watches
-// what that worker's coroutines wait for, or the wait throws the error.
+// The pollers of the workers. All are made when a coroutine on a worker first waits for a descriptor. So a program that
+// waits for no descriptor has no poller, and another one has a constant number from then on. If a poller cannot be
+// made, because no descriptor is free, the next first wait for a descriptor tries again. Until then, the poller with a
+// thread watches the descriptors of that worker's coroutines, or the wait throws the error.
 //
-// Spare workers have no pollers: a connection would stay with a worker that is there to finish others' work. What their
-// coroutines wait for is added to another worker's poller.
+// Spare workers have no pollers, because a connection would stay with a worker that only finishes other workers' jobs.
+// The descriptors of their coroutines are added to another worker's poller.
 //
 // A worker that sleeps on its word while its poller is made takes no events. So a coroutine adds descriptors to the
 // poller of the worker that runs it: that worker is awake, and sleeps in its poller afterwards (WorkerHost.sleep). A
-// coroutine of a spare worker wakes the other worker first: either this moves the inbox out of `idle`, or that worker
-// has not gone idle yet, and reads after it has that it has a poller.
+// coroutine of a spare worker first wakes the other worker. Either the wake-up moves the inbox out of `idle`, or that
+// worker has not gone idle yet, and finds its poller after it has.
 
 extension WorkerPool {
   private static let pollerLock = ThreadLock()

@@ -3,10 +3,9 @@ import Synchronization
 // The worker pool as a task executor of Swift Concurrency. Its Swift jobs wait in one queue, and every worker takes one
 // of them between two of its coroutine jobs.
 //
-// Wake-ups. If code on a worker enqueues a job, and no other job waits, the job is left to that worker, as a single
-// ready coroutine is. For every other job a worker without a drain is woken. If the worker computes for long, the
-// watchdog wakes another worker for the job that was left to it (Watchdog.swift). SharedSwiftJobs says why no wake-up
-// is lost.
+// Wake-ups. If code on a worker enqueues a job, and no other job waits, that worker runs the job, as it runs a single
+// ready coroutine. Every other job wakes a worker without a drain. If the first worker computes for long, the watchdog
+// wakes another one for the job (Watchdog.swift). SharedSwiftJobs says why no wake-up is lost.
 
 /// The worker pool as a task executor: its jobs run in parallel, so it is no serial executor.
 ///

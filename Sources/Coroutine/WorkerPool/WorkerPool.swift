@@ -20,8 +20,8 @@ import Synchronization
 //
 // While a worker is IDLE, no other worker has two ready jobs, unless it holds a batch. A worker sets its idle bit and
 // inspects the others' queues after that; a pushing thread appends and reads the idle bits after that; both use the
-// victim's lock, whose order decides which side sees the other. (A single job is left to its own worker, which takes it
-// when the running one parks, or to the watchdog, if that does not park.)
+// victim's lock, whose order decides which side sees the other. (A single ready job wakes no other worker. Its own
+// worker takes it when the running job parks; if that does not park, the watchdog acts.)
 //
 // While a worker is BACKING OFF, the watchdog runs: a worker sets its back-off bit and reads `watching` after that; the
 // watchdog stops watching and reads the bits after that. The thread that clears a bit (an offer, the watchdog or the
@@ -36,7 +36,7 @@ final class WorkerPool: @unchecked Sendable {
   // Sound because `workers` is set once, before the pool is published, and everything else is atomic.
   static let shared = WorkerPool(count: Processors.workers, label: "coroutine.shared")
 
-  /// The pool in the drain of whose worker the caller runs; nil if it runs in none.
+  /// The pool of the worker in whose drain the caller runs; nil outside such a drain.
   static var ofCaller: WorkerPool? {
     Carrier.current?.pointee.readyQueue?.pointee.workerPool?.takeUnretainedValue()
   }
@@ -118,7 +118,7 @@ final class WorkerPool: @unchecked Sendable {
   /// Returns true if it has got work, or should check again.
   func steal(for thief: Scheduler) -> Bool {
     let index = thief.workerIndex
-    // A spare worker only finishes what it was given.
+    // A spare worker only runs the jobs that it was given.
     guard index < workers.count else { return false }
     // After an offer one job is enough: meanwhile the offering worker may have parked and taken the other one.
     let isOffered = thief.asWorker { $0.wasJustOffered.exchange(false, ordering: .sequentiallyConsistent) }
@@ -128,7 +128,7 @@ final class WorkerPool: @unchecked Sendable {
     }
     if takeHalf(for: thief, index, atLeast: isOffered ? 1 : 2) { return notIdle(index) }
     _ = idle.bitwiseOr(1 << UInt64(index), ordering: .sequentiallyConsistent)
-    // Once more, now that pushing threads can see the bit.
+    // Tries once more, because only now can pushing threads see the bit.
     if takeHalf(for: thief, index, atLeast: 2) { return notIdle(index) }
     startWatching()
     return false
@@ -186,7 +186,7 @@ final class WorkerPool: @unchecked Sendable {
     }
     _ = notIdle(index)
     _ = endBackoff(index)
-    // It may be about to run one job for long while others sleep.
+    // This worker may run one job for long while other workers sleep.
     startWatching()
   }
 

@@ -1,8 +1,8 @@
 import Synchronization
 
-/// What a worker of the pool has, and no other scheduler.
+/// The part of a scheduler that only a worker of the pool has.
 ///
-///     field           who uses it
+///     field           access
 ///     index           constant
 ///     handlers        any thread; it has a lock
 ///     taking          the drain and the watchdog, to take from the inbox (Inbox.swift)
@@ -12,8 +12,8 @@ import Synchronization
 ///     swiftJobChanges written by the drain (WorkerPool+Swift.swift); read by the watchdog and by dumps
 ///     stealBackoff    the drain only
 ///
-/// A worker lives as long as the process, and so does this. Its scheduler has an unmanaged reference, so that no use of
-/// it counts references.
+/// A worker lives as long as the process, and so does this object. Its scheduler has an unmanaged reference, so that no
+/// use counts references.
 final class WorkerState: @unchecked Sendable {
   // Sound because of the table above.
 

@@ -20,7 +20,7 @@ import Synchronization
 //  2. The thread sleeps only in SLEEPING or POLLING, which it reaches from RUNNING by compare-and-swap: a submission
 //     before that makes it fail. A submission after it finds that state, and wakes the thread in the way that the state
 //     names. The kernel compares the word when the thread goes to sleep, and it keeps the event of a signal until the
-//     thread looks. So a wake-up between the change of the word and the sleep is not lost.
+//     thread polls. So a wake-up between the change of the word and the sleep is not lost.
 //  3. Of several submissions, one finds the thread asleep. So one wake-up, a system call, ends one sleep. A thread that
 //     is awake gets none.
 //  4. A thread ends only after it has changed SLEEPING to ABSENT by compare-and-swap. A submission before that makes it
@@ -36,7 +36,7 @@ struct WorkerWord: ~Copyable {
   private static var sleeping: UInt32 { 3 }
   private static var polling: UInt32 { 4 }
 
-  /// What a submission has to do for the thread.
+  /// The next step of a submitting thread.
   enum Needed { case nothing, start, wake, signal }
 
   /// Submits a drain; any thread.
