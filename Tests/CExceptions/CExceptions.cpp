@@ -5,7 +5,7 @@
 
 namespace {
 
-// With memory of its own, so that a sanitizer notices one that is used after it has been freed.
+// It owns memory, so that a sanitizer reports a use after it has been freed.
 struct Numbered {
   int number;
   std::string text;
@@ -29,7 +29,8 @@ struct SuspendsAtItsEnd {
 
 }  // namespace
 
-// Not inlined, and each asks a function of the runtime's: what a compiler keeps over a suspension is another hazard.
+// Not inlined, and each calls a function of the runtime: values that a compiler keeps over a suspension are another
+// hazard.
 __attribute__((noinline)) int cexceptions_uncaught() { return std::uncaught_exceptions(); }
 __attribute__((noinline)) bool cexceptions_is_handling() { return std::current_exception() != nullptr; }
 

@@ -1,12 +1,11 @@
 // Debug builds of the tests: the C library's allocator, with a check in front that the calling thread holds no spin
 // lock of the Swift layer. A program's own malloc is used by all of its libraries, Swift's runtime among them.
 //
-// What the language runtime allocates for itself is let through: it makes a type's metadata when the type is first
-// used, once for each type, and without optimisation that may be under a lock. What it allocates for a program is
-// refused: then the runtime's allocator is called by Swift code or by `swift_allocObject`. The callers are looked up
-// only when a lock is held.
+// Allocations of the language runtime for itself are allowed: it makes a type's metadata at the type's first use, and
+// without optimisation that may be under a lock. Allocations for a program are refused: then Swift code or
+// `swift_allocObject` calls the runtime's allocator. The callers are looked up only while a lock is held.
 //
-// Not with sanitizers, which have allocators of their own.
+// Sanitizers have allocators of their own, so there is no check with them.
 #define _GNU_SOURCE // dladdr
 #include "CTestSupport.h"
 
@@ -57,7 +56,7 @@ static __attribute__((noinline)) void check(void) {
   // Before its constructors have run, the C core has no words for the thread.
   if (cco_facts.words_offset == 0 || cco_thread()->spin_locks == 0 || cco_thread()->lock_exemptions != 0) return;
   uint32_t held = cco_thread()->spin_locks;
-  cco_thread()->spin_locks = 0;  // what finds the callers may allocate
+  cco_thread()->spin_locks = 0;  // finding the callers may allocate
   void *frames[24];
   int count = backtrace(frames, 24);
   // The first two are this function and the allocator.

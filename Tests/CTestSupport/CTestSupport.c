@@ -131,7 +131,7 @@ int cts_refuse_accept(int code) {
 
 __attribute__((noinline)) void cts_write_below(void *address) {
   size_t distance = (size_t)((char *)__builtin_frame_address(0) - (char *)address);
-  // The stack pointer is below `address` from here on, as in any function whose frame is so large.
+  // From here on the stack pointer is below `address`, as in any function with such a large frame.
   volatile char *frame = alloca(distance);
   __asm__ volatile("" : : "r"(frame) : "memory");
   *(volatile char *)address = 1;

@@ -1,4 +1,4 @@
-// A kernel that answers calls and does nothing, or something else.
+// Pretends to be a kernel that answers calls without doing them, or does something else.
 #define _GNU_SOURCE  // the names of the registers
 #include "CTestSupport.h"
 #include "Filter.h"
@@ -10,7 +10,7 @@
 enum { GUARD_INSTALL = 102, GUARD_REMOVE = 103, EPOLL_PWAIT2 = 441, PROCESS_MADVISE = 440 };
 // An argument that madvise has not: the filter lets the handler's own call pass.
 enum { MY_OWN = 0x5AFE };
-// GuardProof.c asks with this number whether a byte can be read.
+// The number by which GuardProof.c asks whether a byte can be read.
 enum { IN_NO_WORD = 0x6A7D5EED };
 
 static void on_call(int signal, siginfo_t *info, void *interrupted) {
@@ -29,8 +29,8 @@ static void on_call(int signal, siginfo_t *info, void *interrupted) {
   errno = kept;
 }
 
-// A call of madvise that does not come from the handler. A thread that ends gives its stack back while it blocks all
-// signals, so no handler could run for it: that is more than a MiB.
+// A call of madvise that the handler does not make. A thread that ends returns its stack, which is larger than a MiB,
+// while it blocks all signals, so no handler could run for that call.
 static void add_madvise(filter *filter, uint32_t advice) {
   condition not_mine = has_argument(3, MY_OWN);
   not_mine.holds = false;

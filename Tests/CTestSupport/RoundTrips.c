@@ -1,6 +1,6 @@
-// What a processor takes for a switch there and back, with Boost's instructions but none of its or our functions:
-// built without optimisation those return through frames, and each return that is mispredicted hides the stall on a
-// changed MXCSR that is looked for here.
+// Measures a switch there and back, with Boost's instructions but without its or our functions. Built without
+// optimisation, those return through frames, and each mispredicted return hides the stall on a changed MXCSR that is
+// measured here.
 #include "CTestSupport.h"
 
 #if defined(__x86_64__)
@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <time.h>
 
-// The peer's frame, as Boost's jump leaves it: MXCSR, the x87 control word, six registers, where to go on.
+// The peer's frame, as Boost's jump leaves it: MXCSR, the x87 control word, six registers, the address to continue at.
 typedef struct frame {
   uint32_t mxcsr, x87;
   uint64_t registers[6];

@@ -4,7 +4,7 @@
 //   the library's sigaction --> trapped --> forks, makes the call, forks --> the library goes on
 //
 // The child restores the effect by the same call, in the handler that the C library runs after a fork. There, and in
-// all that the child does, the call is only made.
+// all other code of the child, a trapped call is made without a fork.
 #define _GNU_SOURCE  // the names of the registers
 #include "CTestSupport.h"
 #include "Filter.h"

@@ -1,5 +1,5 @@
-// C++ functions that suspend in the places where the C++ runtime keeps something with the thread: inside of a catch
-// block, and in a destructor while an exception unwinds the stack. No exception leaves them.
+// C++ functions that suspend while the C++ runtime has state in the thread: inside of a catch block, and in a
+// destructor while an exception unwinds the stack. No exception leaves them.
 #ifndef CEXCEPTIONS_H
 #define CEXCEPTIONS_H
 
@@ -11,18 +11,18 @@ extern "C" {
 
 #pragma clang assume_nonnull begin
 
-/// Suspends the coroutine that calls it; what it does with `context` is the test's business.
+/// Suspends the coroutine that calls it; the test chooses the meaning of `context`.
 typedef void (*cexceptions_suspend)(void *_Nullable context);
 
 /// Throws `number`, catches it, suspends `times` times inside of the catch block and throws it again from there.
-/// Returns what is caught then.
+/// Returns the number that is caught last.
 int cexceptions_rethrown(int number, int times, cexceptions_suspend suspend, void *_Nullable context);
 
-/// The same for an exception that is caught while another one is being handled. Returns both numbers' sum.
+/// The same for an exception that is caught while another one is being handled. Returns the sum of both numbers.
 int cexceptions_nested(int outer, int inner, cexceptions_suspend suspend, void *_Nullable context);
 
 /// Throws through a frame whose destructor suspends `times` times. Returns how often std::uncaught_exceptions was
-/// wrong: it is to be 1 in the destructor, and 0 before and afterwards.
+/// wrong: it must be 1 in the destructor, and 0 before and afterwards.
 int cexceptions_miscounted(int times, cexceptions_suspend suspend, void *_Nullable context);
 
 /// What std::uncaught_exceptions returns here.

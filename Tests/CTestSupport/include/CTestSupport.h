@@ -1,4 +1,4 @@
-// What tests need and Swift cannot say: a fork, and frames of a chosen size.
+// Functions for tests that Swift cannot express: a fork, and frames of a chosen size, for example.
 #ifndef CTESTSUPPORT_H
 #define CTESTSUPPORT_H
 
@@ -11,8 +11,8 @@ extern "C" {
 
 #pragma clang assume_nonnull begin
 
-/// Forks. The child closes its copies of sockets, calls `body`, and exits with its answer; SIGALRM ends it after so
-/// many seconds. Returns the child's exit code, minus the signal that ended it, or -1,000 where there was no child.
+/// Forks. The child closes its copies of sockets, calls `body`, and exits with its result; SIGALRM ends it after
+/// `seconds`. Returns the child's exit code, minus the signal that ended it, or -1,000 if there was no child.
 int cts_in_child(unsigned seconds, int (*body)(void *_Nullable argument), void *_Nullable argument);
 
 /// The same with a child that keeps its copies of sockets.
@@ -39,41 +39,41 @@ typedef enum cts_start_kind {
 /// Starts a shell that runs `command`, and returns its number, or -1. Ends with `cts_end_of`.
 int cts_start(cts_start_kind kind, const char *command);
 
-/// Whether every thread but the calling one sleeps. One that runs may hold a lock of the C library, of Swift's runtime
-/// or of Dispatch, which would stay locked in a forked child.
+/// Whether every thread but the calling one sleeps. A running thread may hold a lock of the C library, of Swift's
+/// runtime or of Dispatch, which would stay locked in a forked child.
 bool cts_other_threads_sleep(void);
 
 /// Makes the calling thread, and every thread that it creates from now on, use one processor of those that it may use.
 /// Returns 0 or an error number.
 int cts_use_one_processor(void);
 
-/// Makes the calling thread run only while no other thread wants its processor, but for a thousandth of the time
-/// (SCHED_IDLE). Returns 0 or an error number.
+/// Makes the calling thread run only while no other thread is ready on its processor, except for a thousandth of the
+/// time (SCHED_IDLE). Returns 0 or an error number.
 int cts_run_when_idle(void);
 
 /// The kernel's number of the calling thread. (The C library promises the compiler that pthread_self returns one value
 /// for ever.)
 int cts_thread_id(void);
 
-/// The lowest number that no descriptor has. Waits until every other thread sleeps: one that runs may have a file open
-/// for a moment.
+/// The lowest number that no descriptor has. Waits until every other thread sleeps, because a running thread may have a
+/// file open for a moment.
 int cts_next_descriptor(void);
 
-/// Refuses new descriptors whose numbers are not below `limit`, or not below the hard limit, and returns what was the
-/// limit before.
+/// Refuses new descriptors whose numbers are not below `limit`, or not below the hard limit, and returns the former
+/// limit.
 unsigned long cts_limit_descriptors(unsigned long limit);
 
 /// Lets every accept4 of this process fail with `code`, for ever, before it takes a connection (seccomp). Returns 0, or
 /// an error number if the kernel has no such filters.
 int cts_refuse_accept(int code);
 
-/// What the kernel pretends to do for this process, and does not.
+/// The calls that the kernel pretends to do for this process.
 enum {
   CTS_SINGLE_MARKERS_DO_NOTHING = 1,  ///< madvise(MADV_GUARD_INSTALL) returns 0
   CTS_BATCHES_DO_NOTHING = 2,         ///< process_madvise(MADV_GUARD_INSTALL) returns the number of bytes
   CTS_TRIMS_REMOVE_MARKERS = 4,       ///< madvise(MADV_DONTNEED) removes guard markers as well
   CTS_MPROTECT_DOES_NOTHING = 8,      ///< mprotect(PROT_NONE) returns 0
-  CTS_PROOF_IS_REFUSED = 16,          ///< the call by which the runtime looks at guards fails with EPERM
+  CTS_PROOF_IS_REFUSED = 16,          ///< the call by which the runtime checks guards fails with EPERM
   CTS_FINE_WAITS_END_AT_ONCE = 32,    ///< epoll_pwait2 returns 0
   CTS_FAULT_HANDLERS_ARE_IGNORED = 64,  ///< sigaction(SIGSEGV) returns 0
 };
@@ -82,7 +82,7 @@ enum {
 int cts_pretend(unsigned pretences);
 
 /// From now on, forks before and after each change of the effect of `signal`, on the thread that makes it (seccomp).
-/// Each child looks whether it ignores the signal, and ends. Returns 0, or an error number if the kernel has no such
+/// Each child checks whether it ignores the signal, and ends. Returns 0, or an error number if the kernel has no such
 /// filters.
 int cts_fork_at_changes(int signal);
 
@@ -97,7 +97,7 @@ bool cts_is_readable(const void *address);
 /// floating-point flags on both sides, or with different ones. Long runs, the best of several. x86-64.
 double cts_round_trip(int flags_differ);
 
-/// The bytes that malloc has given out and not got back, of all threads; a thread's own cache counts as given out.
+/// The bytes that malloc has allocated and not freed, of all threads; a thread's own cache counts as allocated.
 size_t cts_heap_bytes(void);
 
 /// Whether the kernel can wait for events for less than a millisecond (epoll_pwait2).
