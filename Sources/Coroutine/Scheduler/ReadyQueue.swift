@@ -218,8 +218,8 @@ extension UnsafeMutablePointer where Pointee == ReadyQueue {
     return pointee.preferred % ReadyQueue.fairnessInterval == 0
   }
 
-  /// Undoes the choice of a launched job that cannot run here, so that the next call gets the same result. Finally that
-  /// is the driver's call.
+  /// Undoes the choice of a launched job that cannot run here, so that the next call, finally the driver's, gets the
+  /// same result.
   @usableFromInline
   func repeatChoice() {
     if !pointee.queue.isEmpty { pointee.preferred &-= 1 }

@@ -41,7 +41,7 @@ struct Completion: ~Copyable {
   ///
   /// Accessed under the lock.
   @usableFromInline var isReleased = false
-  /// A callback has been unlinked and has not returned. A callback that is added now must not overtake it.
+  /// A callback has been unlinked and has not returned; a callback that is added now must not overtake it.
   ///
   /// Accessed under the lock.
   @usableFromInline var isCalling = false

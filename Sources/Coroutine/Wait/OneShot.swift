@@ -73,7 +73,7 @@ extension UnsafeMutablePointer where Pointee == OneShot {
 
   // MARK: The outcome
 
-  /// Decides whether a delivered outcome counts. If it returns true, the caller stores the outcome.
+  /// Decides whether a delivered outcome counts; if it returns true, the caller stores the outcome.
   ///
   /// Called under the lock, on any thread.
   @inlinable @inline(__always)

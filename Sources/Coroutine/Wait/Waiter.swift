@@ -131,7 +131,7 @@ struct Waiter {
   @usableFromInline var job: JobRef?
   /// The function that the settling thread calls with `context`, outside every lock.
   @usableFromInline var notify: Notification?
-  /// With `notify`, its argument. In a callback's waiter, the callback object. In a job's waiter, data of the source.
+  /// The argument of `notify`; in a callback's waiter the callback object; in a job's waiter data of the source.
   @usableFromInline var context: UnsafeMutableRawPointer?
 
   /// Receives the waiter's context, and its index, the waiter's number among the waiters with that context.
@@ -195,8 +195,9 @@ class WaitCallback: @unchecked Sendable {
   /// Whether `jobWillBeDropped` is to be called.
   var preparesDrop: Bool { false }
 
-  /// Called outside every lock, perhaps twice, before a job that never runs is settled. It runs no code of users, and
-  /// returns the part that does.
+  /// Called outside every lock, perhaps twice, before a job that never runs is settled.
+  ///
+  /// It runs no code of users, and returns the part that does.
   func jobWillBeDropped() -> (@Sendable () -> Void)? { nil }
 
   /// Called when the captures of a job that never runs have been released, if this is the job's entry in its scope.
