@@ -13,9 +13,9 @@ extension Promise where Success == Void {
     var readers: [(AnyPromise) -> any Sendable] = []
     repeat members.append(each promises)
     repeat readers.append(Self.reader((each Value).self))
-    let slots = Slots<any Sendable>(members.count)
+    let collected = CollectedValues<any Sendable>(members.count)
     guard !members.isEmpty else {
-      all.settle(.success((repeat Self.value((each Value).self, slots, nil))))
+      all.settle(.success((repeat Self.value((each Value).self, collected, nil))))
       return all
     }
     var failure: (any Error)?
@@ -25,7 +25,7 @@ extension Promise where Success == Void {
         failure = member.completion.pointee.failure
         return true
       }
-      slots.put(read[index](member), index)
+      collected.put(read[index](member), index)
       return isLast
     } finish: { all in
       let all = unsafeDowncast(all, to: Promise<(repeat each Value)>.self)
@@ -33,7 +33,7 @@ extension Promise where Success == Void {
         all.fail(failure)
       } else {
         let cursor = Cursor()
-        all.settle(.success((repeat Self.value((each Value).self, slots, cursor))))
+        all.settle(.success((repeat Self.value((each Value).self, collected, cursor))))
       }
     }
     return all
@@ -43,10 +43,10 @@ extension Promise where Success == Void {
     { $0.completion.value(as: type) }
   }
 
-  private static func value<Value: Sendable>(_ type: Value.Type, _ slots: Slots<any Sendable>, _ cursor: Cursor?)
+  private static func value<Value: Sendable>(_ type: Value.Type, _ collected: CollectedValues<any Sendable>, _ cursor: Cursor?)
     -> Value
   {
-    guard let value = slots.values[cursor?.next() ?? 0] as? Value else {
+    guard let value = collected.values[cursor?.next() ?? 0] as? Value else {
       preconditionFailure("The stored value of a member does not have the type of its promise.")
     }
     return value

@@ -9,7 +9,7 @@
 ///
 /// The combinator's lock covers them.
 @usableFromInline
-final class Slots<Element> {
+final class CollectedValues<Element> {
   @exclusivity(unchecked) @usableFromInline var values: [Element?]
   @inlinable init(_ count: Int) { values = Array(repeating: nil, count: count) }
   @inlinable func put(_ value: Element, _ index: Int) { values[index] = value }
@@ -75,18 +75,18 @@ extension Promise {
       all.settle(.success(make([])))
       return all
     }
-    let slots = Slots<Success>(promises.count)
+    let collected = CollectedValues<Success>(promises.count)
     var failure: (error: any Error, index: Int)?
     all.wait(for: promises, losers) { member, index, isLast in
       if member.hasFailed {
         failure = (member.completion.pointee.failure.unsafelyUnwrapped, index)
         return true
       }
-      slots.put(member.completion.value(as: Success.self), index)
+      collected.put(member.completion.value(as: Success.self), index)
       return isLast
     } finish: { all in
       let all = unsafeDowncast(all, to: Promise<Output>.self)
-      if let failure { all.fail(failing(failure.error, failure.index)) } else { all.settle(.success(make(slots.all))) }
+      if let failure { all.fail(failing(failure.error, failure.index)) } else { all.settle(.success(make(collected.all))) }
     }
     return all
   }
@@ -105,12 +105,12 @@ extension Promise {
       all.settle(.success([]))
       return all
     }
-    let slots = Slots<Outcome>(promises.count)
+    let collected = CollectedValues<Outcome>(promises.count)
     all.wait(for: promises, .leftRunning) { member, index, isLast in
-      slots.put(member.completion.outcome(as: Success.self).unsafelyUnwrapped, index)
+      collected.put(member.completion.outcome(as: Success.self).unsafelyUnwrapped, index)
       return isLast
     } finish: { all in
-      unsafeDowncast(all, to: Promise<[Outcome]>.self).settle(.success(slots.all))
+      unsafeDowncast(all, to: Promise<[Outcome]>.self).settle(.success(collected.all))
     }
     return all
   }
@@ -151,7 +151,7 @@ extension Promise {
       first.fail(AggregateError())
       return first
     }
-    let failures = Slots<any Error>(promises.count)
+    let failures = CollectedValues<any Error>(promises.count)
     var winner: Result<Success, any Error>?
     first.wait(for: promises, losers) { member, index, isLast in
       if wins(member) {

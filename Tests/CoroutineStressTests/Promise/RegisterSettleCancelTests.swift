@@ -155,18 +155,18 @@ struct RegisterSettleCancelTests {
   @Test func `promises that are released while threads attach, cancel and follow reject their waiters`() async throws {
     let stress = Stress()
     for round in 0..<stress.rounds(400) {
-      let slot = Slot()
-      slot.promise = Promise<Int>()
-      let derived = (0..<3).map { _ in slot.promise!.then { $0 } }
+      let holder = Holder()
+      holder.promise = Promise<Int>()
+      let derived = (0..<3).map { _ in holder.promise!.then { $0 } }
       let follower = Promise<Int>()
-      follower.follow(slot.promise!)
+      follower.follow(holder.promise!)
       let kept = Promise<Int>()
       let extra = Promise.race([kept])
-      extra.follow(slot.promise!)
+      extra.follow(holder.promise!)
       let all = Promise.all(derived + [follower, extra])
       try await onThreads(3) { thread in
         switch thread {
-        case 0: slot.promise = nil
+        case 0: holder.promise = nil
         case 1: (round.isMultiple(of: 4) ? extra : derived[round % 3]).cancel()
         default: round.isMultiple(of: 2) ? follower.cancel() : all.cancel()
         }
@@ -252,7 +252,7 @@ struct RegisterSettleCancelTests {
     await until(objects, shows: 0)
   }
 
-  private final class Slot: @unchecked Sendable {
+  private final class Holder: @unchecked Sendable {
     // Sound because after the start only the thread that empties it accesses it.
     var promise: Promise<Int>?
   }

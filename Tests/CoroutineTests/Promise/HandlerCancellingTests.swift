@@ -4,7 +4,7 @@ import Testing
 /// The work of a handler whose own link is cancelled or settled, before the handler runs or meanwhile.
 @Suite("Promise: cancelling and handlers", .timeLimit(.minutes(5)))
 struct HandlerCancellingTests {
-  private typealias Slot = Locked<Promise<Int>?>
+  private typealias Holder = Locked<Promise<Int>?>
 
   /// Work that opens the gate when it is cancelled.
   private static func work(_ cancelled: Gate) -> (Promise<Int>, Locked<Resumer<Int>?>) {
@@ -15,13 +15,13 @@ struct HandlerCancellingTests {
   @Test func `a promise returned by a handler is cancelled if its link was cancelled while the handler ran`()
     async throws
   {
-    let (cancelled, slot, upstream) = (Gate(), Slot(nil), Promise<Int>())
+    let (cancelled, holder, upstream) = (Gate(), Holder(nil), Promise<Int>())
     let (inner, kept) = Self.work(cancelled)
     let link = upstream.then { _ -> Promise<Int> in
-      slot.current?.cancel()
+      holder.current?.cancel()
       return inner
     }
-    slot.current = link
+    holder.current = link
     upstream.fulfill(1)
     try await onCoroutine { try cancelled.pass() }
     #expect(inner.error is CancellationError && link.error is CancellationError)
@@ -29,14 +29,14 @@ struct HandlerCancellingTests {
   }
 
   @Test func `a promise returned by a handler continues if it has another waiter`() async throws {
-    let (slot, upstream, inner) = (Slot(nil), Promise<Int>(), Promise<Int>())
+    let (holder, upstream, inner) = (Holder(nil), Promise<Int>(), Promise<Int>())
     let other = inner.then { $0 + 1 }
     try await onSerialQueue {
       let link = upstream.then { _ -> Promise<Int> in
-        slot.current?.cancel()
+        holder.current?.cancel()
         return inner
       }
-      slot.current = link
+      holder.current = link
       // Queued behind the link's handler, so the link has handled the returned promise.
       let after = upstream.then { $0 }
       upstream.fulfill(1)
@@ -48,16 +48,16 @@ struct HandlerCancellingTests {
   }
 
   @Test(.inWorlds) func `a retry that is cancelled during an attempt cancels the attempt and makes no more`() throws {
-    let (cancelled, slot, trace) = (Gate(), Slot(nil), Trace())
+    let (cancelled, holder, trace) = (Gate(), Holder(nil), Trace())
     let (inner, kept) = Self.work(cancelled)
     try onWorldQueue {
       let retried = Promise<Int>.retry(attempts: 5) { number in
         trace("\(number)")
         if number < 3 { return .failure(Oops("attempt")) }
-        slot.current?.cancel()
+        holder.current?.cancel()
         return inner
       }
-      slot.current = retried
+      holder.current = retried
       try cancelled.pass()
       #expect(retried.error is CancellationError)
     }
