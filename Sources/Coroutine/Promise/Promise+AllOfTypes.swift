@@ -43,9 +43,11 @@ extension Promise where Success == Void {
     { $0.completion.value(as: type) }
   }
 
-  private static func value<Value: Sendable>(_ type: Value.Type, _ collected: CollectedValues<any Sendable>, _ cursor: Cursor?)
-    -> Value
-  {
+  private static func value<Value: Sendable>(
+    _ type: Value.Type,
+    _ collected: CollectedValues<any Sendable>,
+    _ cursor: Cursor?
+  ) -> Value {
     guard let value = collected.values[cursor?.next() ?? 0] as? Value else {
       preconditionFailure("The stored value of a member does not have the type of its promise.")
     }

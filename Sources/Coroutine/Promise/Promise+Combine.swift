@@ -86,7 +86,11 @@ extension Promise {
       return isLast
     } finish: { all in
       let all = unsafeDowncast(all, to: Promise<Output>.self)
-      if let failure { all.fail(failing(failure.error, failure.index)) } else { all.settle(.success(make(collected.all))) }
+      if let failure {
+        all.fail(failing(failure.error, failure.index))
+      } else {
+        all.settle(.success(make(collected.all)))
+      }
     }
     return all
   }
