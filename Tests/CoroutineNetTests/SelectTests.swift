@@ -36,10 +36,10 @@ struct SelectTests {
   }
 
   @Test func `a select that does not wait sees what the poller has not reported yet`() async throws {
-    // A worker takes its events between coroutines, and nobody suspends here between the write and the look.
-    let pool = Unmanaged.passRetained(WorkerPool(count: 1, label: "coroutine.tests.looks")).takeUnretainedValue()
+    // A worker takes its events between coroutines, and nobody suspends here between the write and the poll.
+    let pool = Unmanaged.passRetained(WorkerPool(count: 1, label: "coroutine.tests.polls")).takeUnretainedValue()
     try await co_launch(on: pool.workers[0].currentQueue) {
-      let looks: [(Connection) throws -> String] = [
+      let polls: [(Connection) throws -> String] = [
         { connection in
           try co_select {
             connection.onReadable { "readable" }
@@ -53,7 +53,7 @@ struct SelectTests {
           }
         },
       ]
-      for look in looks {
+      for poll in polls {
         let (one, other) = try Connection.pair()
         // Watched, and known to have nothing.
         #expect(try choose(other) == "timeout")
