@@ -35,7 +35,7 @@ static inline __attribute__((always_inline)) void cco_prefetch_line(const void *
   __builtin_prefetch(address, 1);
 }
 
-/// The address of the caller's frame, for `base` of a context.
+/// The address of the caller's frame.
 static inline __attribute__((always_inline)) void *cco_frame(void) { return __builtin_frame_address(0); }
 
 /// Refills the return predictor after a switch: one entry for each frame from the caller up to the context's `base`, at
