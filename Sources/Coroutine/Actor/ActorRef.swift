@@ -107,7 +107,7 @@ public final class ActorRef<Message: Sendable>: Sendable {
 
 /// Converts an error of a send to the error of a tell.
 @usableFromInline @inline(never)
-func actorError(_ error: any Error) -> any Error { error is ChannelClosed ? ActorStopped() : error }
+func actorError(_ error: any Error) -> any Error { error is ChannelClosedError ? ActorStopped() : error }
 
 /// The error of a tell to a full mailbox of an actor that was started with `failsWhenFull`.
 public struct MailboxFull: Error, CustomStringConvertible {

@@ -108,7 +108,7 @@ extension TimeoutError: CustomStringConvertible {
   }
 }
 
-extension ChannelClosed: CustomStringConvertible {
+extension ChannelClosedError: CustomStringConvertible {
   /// That the channel is closed, and the cause.
   public var description: String {
     cause.map { "the channel is closed; it was closed with the error: \(asLine($0))" } ?? "the channel is closed"

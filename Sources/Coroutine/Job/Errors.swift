@@ -11,7 +11,7 @@ public struct TimeoutError: Error {
 }
 
 /// A channel was closed; `cause` is the error that it was closed with.
-public struct ChannelClosed: Error {
+public struct ChannelClosedError: Error {
   /// The error that the channel was closed with.
   public var cause: (any Error)?
   /// Creates the error.

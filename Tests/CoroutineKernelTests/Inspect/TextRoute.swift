@@ -177,7 +177,7 @@ struct TextRoute: Sendable, CustomStringConvertible {
   // MARK: Errors
 
   private static let errors: [Self] = [
-    Self("ChannelClosed: the cause", Hostile.line) { "\(ChannelClosed(cause: $0.failure))" },
+    Self("ChannelClosedError: the cause", Hostile.line) { "\(ChannelClosedError(cause: $0.failure))" },
     Self("AggregateError: the only error", Hostile.line) { "\(AggregateError(errors: [$0.failure]))" },
     Self("AggregateError: one of two", "(2) \(Hostile.line)") {
       "\(AggregateError(errors: [CancellationError(), $0.failure]))"

@@ -1,0 +1,6 @@
+// Old spellings of error types. Each stays for one release, so that programs still compile.
+
+/// The old name of ``ChannelClosedError``.
+@available(*, deprecated, renamed: "ChannelClosedError")
+public typealias ChannelClosed = ChannelClosedError
+
