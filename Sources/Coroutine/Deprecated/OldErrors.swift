@@ -4,3 +4,7 @@
 @available(*, deprecated, renamed: "ChannelClosedError")
 public typealias ChannelClosed = ChannelClosedError
 
+/// The old name of ``GeneratorClosedError``.
+@available(*, deprecated, renamed: "GeneratorClosedError")
+public typealias GeneratorClosed = GeneratorClosedError
+

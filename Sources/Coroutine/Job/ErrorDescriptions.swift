@@ -115,7 +115,7 @@ extension ChannelClosedError: CustomStringConvertible {
   }
 }
 
-extension GeneratorClosed: CustomStringConvertible {
+extension GeneratorClosedError: CustomStringConvertible {
   /// The reason for the end of the generator.
   public var description: String { "the generator was closed or released before its body had ended" }
 }

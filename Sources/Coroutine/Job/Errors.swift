@@ -19,7 +19,7 @@ public struct ChannelClosedError: Error {
 }
 
 /// A generator was closed or released while its body was at a yield.
-public struct GeneratorClosed: Error {
+public struct GeneratorClosedError: Error {
   /// Creates the error.
   public init() {}
 }
