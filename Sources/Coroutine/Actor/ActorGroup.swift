@@ -71,7 +71,7 @@ public final class ActorGroup<Message: Sendable>: @unchecked Sendable {
       do {
         try member.tell(message)
         told += 1
-      } catch is ActorStopped {
+      } catch is ActorStoppedError {
       } catch is MailboxFull {}
     }
     return told

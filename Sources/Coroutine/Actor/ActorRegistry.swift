@@ -28,14 +28,14 @@ public final class ActorRegistry: Sendable {
   ///
   /// An actor may have several names.
   ///
-  /// - Throws: ``ActorNameTaken`` if another actor has the name; ``ActorStopped`` if this actor has ended.
+  /// - Throws: ``ActorNameTaken`` if another actor has the name; ``ActorStoppedError`` if this actor has ended.
   public func register<Message>(_ actor: ActorRef<Message>, as name: String) throws {
     let watcher = table.add(name, actor) { [table] number in
       ActorWatcher(actor.core) { _ in table.remove(name, number) }
     }
     guard let watcher else { throw ActorNameTaken(name: name) }
     actor.core.watch(watcher)
-    if watcher.wasCalled { throw ActorStopped() }
+    if watcher.wasCalled { throw ActorStoppedError() }
   }
 
   /// Returns the actor with this name, or nil if there is none or its messages have another type.

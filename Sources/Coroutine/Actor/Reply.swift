@@ -6,7 +6,7 @@ import Synchronization
 /// ``CoroutineRuntime/onUnhandledError`` as ``AnsweredTwice``, with the name and the launch site of the actor. Using it
 /// never suspends.
 ///
-/// If all copies are released unused, the asker gets ``ActorStopped``. So a handler that throws, returns early or
+/// If all copies are released unused, the asker gets ``ActorStoppedError``. So a handler that throws, returns early or
 /// forgets to answer does not leave the asker waiting.
 public struct Reply<Answer: Sendable>: Sendable {
   @usableFromInline let cell: AskCell
@@ -22,7 +22,7 @@ public struct Reply<Answer: Sendable>: Sendable {
   /// print(try await total.value)
   /// ```
   ///
-  /// If it is released unused, it resumes with ``ActorStopped``.
+  /// If it is released unused, it resumes with ``ActorStoppedError``.
   public init(_ resumer: Resumer<Answer>) { cell = ResumerCell(resumer) }
 
   /// Answers the ask.
@@ -116,7 +116,7 @@ private final class ResumerCell<Answer: Sendable>: AskCell, @unchecked Sendable 
 
   override var isOpen: Bool { !isAnswered }
 
-  deinit { if !isAnswered { resumer.fail(ActorStopped()) } }
+  deinit { if !isAnswered { resumer.fail(ActorStoppedError()) } }
 }
 
 /// The error of a reply that was used twice, passed to ``CoroutineRuntime/onUnhandledError``.

@@ -8,3 +8,7 @@ public typealias ChannelClosed = ChannelClosedError
 @available(*, deprecated, renamed: "GeneratorClosedError")
 public typealias GeneratorClosed = GeneratorClosedError
 
+/// The old name of ``ActorStoppedError``.
+@available(*, deprecated, renamed: "ActorStoppedError")
+public typealias ActorStopped = ActorStoppedError
+

@@ -120,7 +120,7 @@ extension GeneratorClosedError: CustomStringConvertible {
   public var description: String { "the generator was closed or released before its body had ended" }
 }
 
-extension ActorStopped: CustomStringConvertible {
+extension ActorStoppedError: CustomStringConvertible {
   /// That the actor has stopped.
   public var description: String { "the actor has stopped; it takes no more messages and answers no more questions" }
 }

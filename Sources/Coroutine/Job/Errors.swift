@@ -25,7 +25,7 @@ public struct GeneratorClosedError: Error {
 }
 
 /// An actor has stopped: it accepts no more messages and answers no more questions.
-public struct ActorStopped: Error {
+public struct ActorStoppedError: Error {
   /// Creates the error.
   public init() {}
 }

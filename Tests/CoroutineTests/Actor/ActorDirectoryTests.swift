@@ -17,7 +17,7 @@ struct ActorDirectoryTests {
       worker.stop()
       try worker.job.join()
       #expect(names.names == [])
-      #expect(outcome { try names.register(worker, as: "w") } == "ActorStopped")
+      #expect(outcome { try names.register(worker, as: "w") } == "ActorStoppedError")
       #expect(names.names == [])
     }
   }

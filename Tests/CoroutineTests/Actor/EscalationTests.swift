@@ -18,7 +18,7 @@ struct EscalationTests {
     let failure = #expect(throws: RestartLimitReached.self) { try supervisor.job.join() }
     #expect(failure?.last.text == "failing failed Oops(3)")
     #expect(failure?.description.contains("more than 2 restarts") == true)
-    #expect(try asker.join() == "ActorStopped")
+    #expect(try asker.join() == "ActorStoppedError")
     #expect(outcome { try failing.job.join() } == "Oops(3)")
     #expect(outcome { try other.job.join() } == "CancellationError")
     #expect(trace.all.filter { $0.contains("failing begins") }.count == 3)

@@ -159,7 +159,7 @@ struct MailboxExtrasTests {
       let asker = co_launch { outcome { try actor.ask { $0 } } }
       try settle()
       actor.cancel()
-      #expect(try asker.join() == "ActorStopped")
+      #expect(try asker.join() == "ActorStoppedError")
     }
   }
 
