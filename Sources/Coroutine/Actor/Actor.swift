@@ -34,7 +34,7 @@ public import Dispatch
 ///   - mailbox: The number of messages that may wait, and the effect of a tell to a full mailbox: the tell waits
 ///     (`bounded`, and `rendezvous`, which passes each message directly), or a message is dropped (`dropOldest`,
 ///     `dropNewest`).
-///   - failsWhenFull: Whether a tell to a full mailbox throws ``MailboxFull`` where it would wait.
+///   - failsWhenFull: Whether a tell to a full mailbox throws ``MailboxFullError`` where it would wait.
 ///   - onUndelivered: Gets every message that was accepted, or that a tell offered in vain, and that will not be
 ///     handled; see ``Channel/init(_:onUndelivered:)``.
 ///   - file: The launch site, for dumps, reports and overflow reports.

@@ -72,7 +72,7 @@ public final class ActorGroup<Message: Sendable>: @unchecked Sendable {
         try member.tell(message)
         told += 1
       } catch is ActorStoppedError {
-      } catch is MailboxFull {}
+      } catch is MailboxFullError {}
     }
     return told
   }

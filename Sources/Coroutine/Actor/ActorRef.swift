@@ -33,7 +33,7 @@ public final class ActorRef<Message: Sendable>: Sendable {
   /// Outside a coroutine, ``tryTell(_:)`` serves all mailboxes.
   ///
   /// - Throws: ``ActorStoppedError`` if the actor was stopped, was cancelled or has ended, before or during the wait.
-  ///   ``MailboxFull`` if the actor was started with `failsWhenFull`. ``CoroutineError/wouldDeadlock`` if an actor
+  ///   ``MailboxFullError`` if the actor was started with `failsWhenFull`. ``CoroutineError/wouldDeadlock`` if an actor
   ///   tells itself and its mailbox is full. ``CoroutineError/notInCoroutine`` outside a coroutine if the mailbox can
   ///   make a sender wait. The cancellation error in a cancelled coroutine, even if there is room. Whenever it throws,
   ///   the message has gone to the actor's `onUndelivered`.
@@ -81,7 +81,7 @@ public final class ActorRef<Message: Sendable>: Sendable {
         // The mailbox drops its newest message, which is this one.
         case .neverWaits: return core.drop(message)
         case .waits: throw CoroutineError.wouldDeadlock(because: .tellsItself)
-        case .fails: throw MailboxFull()
+        case .fails: throw MailboxFullError()
         }
       }
     } catch {
@@ -110,7 +110,7 @@ public final class ActorRef<Message: Sendable>: Sendable {
 func actorError(_ error: any Error) -> any Error { error is ChannelClosedError ? ActorStoppedError() : error }
 
 /// The error of a tell to a full mailbox of an actor that was started with `failsWhenFull`.
-public struct MailboxFull: Error, CustomStringConvertible {
+public struct MailboxFullError: Error, CustomStringConvertible {
   /// Creates the error.
   public init() {}
   /// A sentence that says what to do.

@@ -12,3 +12,7 @@ public typealias GeneratorClosed = GeneratorClosedError
 @available(*, deprecated, renamed: "ActorStoppedError")
 public typealias ActorStopped = ActorStoppedError
 
+/// The old name of ``MailboxFullError``.
+@available(*, deprecated, renamed: "MailboxFullError")
+public typealias MailboxFull = MailboxFullError
+

@@ -45,13 +45,13 @@ struct ActorMailboxTests {
     }
   }
 
-  @Test func `a mailbox that fails when full throws MailboxFull, anywhere`() async throws {
+  @Test func `a mailbox that fails when full throws MailboxFullError, anywhere`() async throws {
     let (trace, gate, dropped) = (Trace(), Gate(), Trace())
     let actor = Self.writer(trace, gate, .bounded(1), failsWhenFull: true, dropped)
     try actor.tell(1)
-    #expect(outcome { try actor.tell(2) } == "MailboxFull")
+    #expect(outcome { try actor.tell(2) } == "MailboxFullError")
     try await onCoroutine {
-      #expect(outcome { try actor.tell(3) } == "MailboxFull")
+      #expect(outcome { try actor.tell(3) } == "MailboxFullError")
       let started = Promise<Void>()
       let cancelled = co_launch {
         started.fulfill(())

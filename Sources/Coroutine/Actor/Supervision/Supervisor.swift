@@ -75,7 +75,7 @@ public final class Supervisor: Sendable {
   ///   - queue: The queue on which the actor runs.
   ///   - name: A name for dumps, reports and overflow reports.
   ///   - mailbox: The number of messages that may wait, and the effect of a tell to a full mailbox.
-  ///   - failsWhenFull: Whether a tell to a full mailbox throws ``MailboxFull`` where it would wait.
+  ///   - failsWhenFull: Whether a tell to a full mailbox throws ``MailboxFullError`` where it would wait.
   ///   - onUndelivered: Gets every message that will not be handled.
   ///   - restart: The ends after which the actor is restarted.
   ///   - file: The launch site, for dumps, reports and overflow reports.
