@@ -16,3 +16,7 @@ public typealias ActorStopped = ActorStoppedError
 @available(*, deprecated, renamed: "MailboxFullError")
 public typealias MailboxFull = MailboxFullError
 
+/// The old name of ``MailboxStashFullError``.
+@available(*, deprecated, renamed: "MailboxStashFullError")
+public typealias StashFull = MailboxStashFullError
+
