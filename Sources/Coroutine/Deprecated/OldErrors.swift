@@ -20,3 +20,7 @@ public typealias MailboxFull = MailboxFullError
 @available(*, deprecated, renamed: "MailboxStashFullError")
 public typealias StashFull = MailboxStashFullError
 
+/// The old name of ``ResumerUsedTwiceError``.
+@available(*, deprecated, renamed: "ResumerUsedTwiceError")
+public typealias ResumedTwice = ResumerUsedTwiceError
+

@@ -138,7 +138,7 @@ extension AggregateError: CustomStringConvertible {
   }
 }
 
-extension ResumedTwice: CustomStringConvertible {
+extension ResumerUsedTwiceError: CustomStringConvertible {
   /// That the late result is ignored.
   public var description: String {
     "a resumer was used although its coroutine had been resumed by it before; the late result, \(asLine(late)), is ignored"

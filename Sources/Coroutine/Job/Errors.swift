@@ -39,7 +39,7 @@ public struct AggregateError: Error {
 }
 
 /// A resumer was used again after it had resumed its coroutine; reported to ``CoroutineRuntime/onUnhandledError``.
-public struct ResumedTwice: Error {
+public struct ResumerUsedTwiceError: Error {
   /// The result of the late use.
   public var late: any Sendable
   /// Creates the error.

@@ -182,7 +182,7 @@ struct TextRoute: Sendable, CustomStringConvertible {
     Self("AggregateError: one of two", "(2) \(Hostile.line)") {
       "\(AggregateError(errors: [CancellationError(), $0.failure]))"
     },
-    Self("ResumedTwice: the late result", Hostile.line) { "\(ResumedTwice(late: $0.text))" },
+    Self("ResumerUsedTwiceError: the late result", Hostile.line) { "\(ResumerUsedTwiceError(late: $0.text))" },
     Self("AnsweredTwice: the late answer", Hostile.line) { "\(AnsweredTwice(late: $0.text))" },
     Self("ValidationFailed: the value", Hostile.line) { "\(ValidationFailed(value: $0.text))" },
     Self("ValueMissing: the value", Hostile.line) { "\(ValueMissing(value: $0.text, wanted: Int.self))" },

@@ -41,7 +41,7 @@ struct AdaptingTests {
         done(2, nil)
       }
       #expect(promise.result.map { outcome($0) } == "1")
-      #expect(heard.all == ["ResumedTwice"])
+      #expect(heard.all == ["ResumerUsedTwiceError"])
     }
   }
 
@@ -54,12 +54,12 @@ struct AdaptingTests {
       resolver.resume(2)
       #expect(heard.all.isEmpty)
       resolver.resume(3)
-      #expect(heard.all == ["ResumedTwice"])
+      #expect(heard.all == ["ResumerUsedTwiceError"])
       let (follower, late) = Promise<Int>.pending()
       follower.follow(promise)
       late.fail(Oops("late"))
       #expect(follower.result.map { outcome($0) } == "1")
-      #expect(heard.all == ["ResumedTwice"])
+      #expect(heard.all == ["ResumerUsedTwiceError"])
     }
   }
 

@@ -4,7 +4,7 @@ import Glibc
 // all of them:
 // - The callback may be called within `body` or later, on any thread.
 // - The first call counts. A second call is ignored, and reported to `CoroutineRuntime.onUnhandledError` as
-//   `ResumedTwice`.
+//   `ResumerUsedTwiceError`.
 // - If the callback is released without a call, the promise rejects with `abandoned`.
 // - An error that `body` throws rejects the promise.
 // - An error takes precedence over a value. If the callback gets neither, the promise rejects with `invalidCallback`.
