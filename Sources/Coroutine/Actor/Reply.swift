@@ -3,7 +3,7 @@ import Synchronization
 /// The means to answer an ask, once.
 ///
 /// It may be kept, passed on, and used on any thread. The first use counts. A second use is reported to
-/// ``CoroutineRuntime/onUnhandledError`` as ``AnsweredTwice``, with the name and the launch site of the actor. Using it
+/// ``CoroutineRuntime/onUnhandledError`` as ``ReplyUsedTwiceError``, with the name and the launch site of the actor. Using it
 /// never suspends.
 ///
 /// If all copies are released unused, the asker gets ``ActorStoppedError``. So a handler that throws, returns early or
@@ -94,7 +94,7 @@ public struct Reply<Answer: Sendable>: Sendable {
     }
     // The report names the actor, or the asker if there is no actor.
     let origin = actor.job?.summary ?? other?.resumer.target.summary ?? "an actor"
-    UnhandledErrors.report(AnsweredTwice(late: "\(result)"), in: origin)
+    UnhandledErrors.report(ReplyUsedTwiceError(late: "\(result)"), in: origin)
   }
 }
 
@@ -120,7 +120,7 @@ private final class ResumerCell<Answer: Sendable>: AskCell, @unchecked Sendable 
 }
 
 /// The error of a reply that was used twice, passed to ``CoroutineRuntime/onUnhandledError``.
-public struct AnsweredTwice: Error, CustomStringConvertible {
+public struct ReplyUsedTwiceError: Error, CustomStringConvertible {
   /// The argument of the second use.
   public var late: any Sendable
   /// Creates the error.

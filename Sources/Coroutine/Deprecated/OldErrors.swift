@@ -24,3 +24,7 @@ public typealias StashFull = MailboxStashFullError
 @available(*, deprecated, renamed: "ResumerUsedTwiceError")
 public typealias ResumedTwice = ResumerUsedTwiceError
 
+/// The old name of ``ReplyUsedTwiceError``.
+@available(*, deprecated, renamed: "ReplyUsedTwiceError")
+public typealias AnsweredTwice = ReplyUsedTwiceError
+

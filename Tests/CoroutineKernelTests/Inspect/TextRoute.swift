@@ -183,7 +183,7 @@ struct TextRoute: Sendable, CustomStringConvertible {
       "\(AggregateError(errors: [CancellationError(), $0.failure]))"
     },
     Self("ResumerUsedTwiceError: the late result", Hostile.line) { "\(ResumerUsedTwiceError(late: $0.text))" },
-    Self("AnsweredTwice: the late answer", Hostile.line) { "\(AnsweredTwice(late: $0.text))" },
+    Self("ReplyUsedTwiceError: the late answer", Hostile.line) { "\(ReplyUsedTwiceError(late: $0.text))" },
     Self("ValidationFailed: the value", Hostile.line) { "\(ValidationFailed(value: $0.text))" },
     Self("ValueMissing: the value", Hostile.line) { "\(ValueMissing(value: $0.text, wanted: Int.self))" },
     Self("MemberFailed: the key", "\(Hostile.line)") { "\(MemberFailed(key: $0.text, error: CancellationError()))" },

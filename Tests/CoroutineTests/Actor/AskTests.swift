@@ -174,7 +174,7 @@ struct AskTests {
       let answers = try synchronously { try job.blockingWait() }
       precondition(answers == [1, 1])
       while reported.current.count < 2 {}
-      precondition(reported.current == ["AnsweredTwice", "AnsweredTwice"])
+      precondition(reported.current == ["ReplyUsedTwiceError", "ReplyUsedTwiceError"])
     }
   }
 
