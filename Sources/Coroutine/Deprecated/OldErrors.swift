@@ -28,3 +28,7 @@ public typealias ResumedTwice = ResumerUsedTwiceError
 @available(*, deprecated, renamed: "ReplyUsedTwiceError")
 public typealias AnsweredTwice = ReplyUsedTwiceError
 
+/// The old name of ``PromiseMemberError``.
+@available(*, deprecated, renamed: "PromiseMemberError")
+public typealias MemberFailed<Key: Hashable & Sendable> = PromiseMemberError<Key>
+

@@ -78,7 +78,7 @@ struct PromiseKitManyTests {
     do {
       _ = try await Promise.all(named: failing).value
       Issue.record("one has failed")
-    } catch let error as MemberFailed<String> {
+    } catch let error as PromiseMemberError<String> {
       #expect(error.key == "b" && error.error as? Oops == Oops("x"))
     }
   }
