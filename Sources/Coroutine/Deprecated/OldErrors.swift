@@ -32,3 +32,7 @@ public typealias AnsweredTwice = ReplyUsedTwiceError
 @available(*, deprecated, renamed: "PromiseMemberError")
 public typealias MemberFailed<Key: Hashable & Sendable> = PromiseMemberError<Key>
 
+/// The old name of ``PromiseValidationError``.
+@available(*, deprecated, renamed: "PromiseValidationError")
+public typealias ValidationFailed = PromiseValidationError
+

@@ -79,7 +79,7 @@ extension Promise {
     }
   }
 
-  /// Passes the value on, or rejects with `error` or ``ValidationFailed`` if `predicate` is false for the value.
+  /// Passes the value on, or rejects with `error` or ``PromiseValidationError`` if `predicate` is false for the value.
   public final func validate(
     on queue: DispatchQueue? = nil,
     file: StaticString = #fileID,
@@ -88,7 +88,7 @@ extension Promise {
     _ predicate: @escaping @Sendable (Success) throws -> Bool
   ) -> Promise {
     then(on: queue, file: file, line: line) { value throws -> Success in
-      guard try predicate(value) else { throw error ?? ValidationFailed(value: value) }
+      guard try predicate(value) else { throw error ?? PromiseValidationError(value: value) }
       return value
     }
   }
@@ -119,7 +119,7 @@ public struct ValueMissing: Error, CustomStringConvertible {
 }
 
 /// The error of a value that `validate` has rejected.
-public struct ValidationFailed: Error, CustomStringConvertible {
+public struct PromiseValidationError: Error, CustomStringConvertible {
   /// The value.
   public var value: any Sendable
   /// Creates the error.

@@ -184,7 +184,7 @@ struct TextRoute: Sendable, CustomStringConvertible {
     },
     Self("ResumerUsedTwiceError: the late result", Hostile.line) { "\(ResumerUsedTwiceError(late: $0.text))" },
     Self("ReplyUsedTwiceError: the late answer", Hostile.line) { "\(ReplyUsedTwiceError(late: $0.text))" },
-    Self("ValidationFailed: the value", Hostile.line) { "\(ValidationFailed(value: $0.text))" },
+    Self("PromiseValidationError: the value", Hostile.line) { "\(PromiseValidationError(value: $0.text))" },
     Self("ValueMissing: the value", Hostile.line) { "\(ValueMissing(value: $0.text, wanted: Int.self))" },
     Self("PromiseMemberError: the key", "\(Hostile.line)") { "\(PromiseMemberError(key: $0.text, error: CancellationError()))" },
     Self("PromiseMemberError: the error", "k has failed: \(Hostile.line)") { "\(PromiseMemberError(key: "k", error: $0.failure))" },

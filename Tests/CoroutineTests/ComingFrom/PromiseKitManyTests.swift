@@ -213,6 +213,6 @@ struct PromiseKitManyTests {
     #expect(worldTime == .milliseconds(2))
     let promise = Promise.value(1)
     #expect(outcome { try co_await(promise.validate { $0 > 0 }) } == "1")
-    #expect(outcome { try co_await(promise.validate { $0 > 1 }) } == "ValidationFailed")
+    #expect(outcome { try co_await(promise.validate { $0 > 1 }) } == "PromiseValidationError")
   }
 }

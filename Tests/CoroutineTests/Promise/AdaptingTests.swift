@@ -98,7 +98,7 @@ struct AdaptingTests {
     #expect(await outcomeOf(Promise.value("x").compactMap { Int($0) }) == "ValueMissing")
     #expect(await outcomeOf(Promise.value([1, 2]).thenMap { Promise.value($0 * 2) }) == "[2, 4]")
     #expect(await outcomeOf(Promise.value(1).validate { $0 > 0 }) == "1")
-    #expect(await outcomeOf(Promise.value(1).validate { $0 > 1 }) == "ValidationFailed")
+    #expect(await outcomeOf(Promise.value(1).validate { $0 > 1 }) == "PromiseValidationError")
     #expect(await outcomeOf(Promise.value(1).validate(else: Oops("no")) { $0 > 1 }) == "Oops(no)")
   }
 
