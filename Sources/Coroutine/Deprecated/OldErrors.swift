@@ -36,3 +36,7 @@ public typealias MemberFailed<Key: Hashable & Sendable> = PromiseMemberError<Key
 @available(*, deprecated, renamed: "PromiseValidationError")
 public typealias ValidationFailed = PromiseValidationError
 
+/// The old name of ``PromiseValueMissingError``.
+@available(*, deprecated, renamed: "PromiseValueMissingError")
+public typealias ValueMissing = PromiseValueMissingError
+

@@ -185,7 +185,7 @@ struct TextRoute: Sendable, CustomStringConvertible {
     Self("ResumerUsedTwiceError: the late result", Hostile.line) { "\(ResumerUsedTwiceError(late: $0.text))" },
     Self("ReplyUsedTwiceError: the late answer", Hostile.line) { "\(ReplyUsedTwiceError(late: $0.text))" },
     Self("PromiseValidationError: the value", Hostile.line) { "\(PromiseValidationError(value: $0.text))" },
-    Self("ValueMissing: the value", Hostile.line) { "\(ValueMissing(value: $0.text, wanted: Int.self))" },
+    Self("PromiseValueMissingError: the value", Hostile.line) { "\(PromiseValueMissingError(value: $0.text, wanted: Int.self))" },
     Self("PromiseMemberError: the key", "\(Hostile.line)") { "\(PromiseMemberError(key: $0.text, error: CancellationError()))" },
     Self("PromiseMemberError: the error", "k has failed: \(Hostile.line)") { "\(PromiseMemberError(key: "k", error: $0.failure))" },
     Self("ActorNameTaken: the name", "\"\(Hostile.name)") { "\(ActorNameTaken(name: $0.text))" },

@@ -104,8 +104,8 @@ struct PromiseKitTests {
     let promise = Promise.value("7")
     #expect(await outcomeOf(promise.then { $0 + "!" }) == "7!")
     #expect(await outcomeOf(promise.compactMap { Int($0) }) == "7")
-    #expect(await outcomeOf(Promise.value("x").compactMap { Int($0) }) == "ValueMissing")
-    let missing = ValueMissing(value: "x", wanted: Int.self)
+    #expect(await outcomeOf(Promise.value("x").compactMap { Int($0) }) == "PromiseValueMissingError")
+    let missing = PromiseValueMissingError(value: "x", wanted: Int.self)
     #expect("\(missing)".contains("no Int can be made of x"))
   }
 

@@ -95,7 +95,7 @@ struct AdaptingTests {
 
   @Test func `compactMap, thenMap and validate`() async {
     #expect(await outcomeOf(Promise.value("7").compactMap { Int($0) }) == "7")
-    #expect(await outcomeOf(Promise.value("x").compactMap { Int($0) }) == "ValueMissing")
+    #expect(await outcomeOf(Promise.value("x").compactMap { Int($0) }) == "PromiseValueMissingError")
     #expect(await outcomeOf(Promise.value([1, 2]).thenMap { Promise.value($0 * 2) }) == "[2, 4]")
     #expect(await outcomeOf(Promise.value(1).validate { $0 > 0 }) == "1")
     #expect(await outcomeOf(Promise.value(1).validate { $0 > 1 }) == "PromiseValidationError")
