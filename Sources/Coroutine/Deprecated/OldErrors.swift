@@ -40,3 +40,7 @@ public typealias ValidationFailed = PromiseValidationError
 @available(*, deprecated, renamed: "PromiseValueMissingError")
 public typealias ValueMissing = PromiseValueMissingError
 
+/// The old name of ``ErrnoError``.
+@available(*, deprecated, renamed: "ErrnoError")
+public typealias ErrorNumber = ErrnoError
+
