@@ -92,8 +92,8 @@ extension ActorRef {
   /// ```
   ///
   /// - Returns: The answer, once the reply is used.
-  /// - Throws: The error that the reply was failed with. ``ActorStoppedError`` if the reply is released unused, or the actor
-  ///   ends or has ended. ``TimeoutError`` after `timeout`, which includes the wait for room in the mailbox.
+  /// - Throws: The error that the reply was failed with. ``ActorStoppedError`` if the reply is released unused, or the
+  ///   actor ends or has ended. ``TimeoutError`` after `timeout`, which includes the wait for room in the mailbox.
   ///   ``CoroutineError/wouldDeadlock`` if an actor asks itself. ``CoroutineError/notInCoroutine`` outside a coroutine;
   ///   there, `Reply(_:)` answers a resumer.
   ///

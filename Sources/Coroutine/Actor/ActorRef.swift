@@ -94,8 +94,8 @@ public final class ActorRef<Message: Sendable>: Sendable {
 
   /// Stops the actor: it accepts no more messages, handles those in its mailbox, and then its mailbox ends.
   ///
-  /// Coroutines that wait to tell it a message get ``ActorStoppedError``. So do asks that have no answer when the actor has
-  /// ended. Never suspends. May be called on any thread, and repeatedly. To wait for the end, join ``job``.
+  /// Coroutines that wait to tell it a message get ``ActorStoppedError``. So do asks that have no answer when the actor
+  /// has ended. Never suspends. May be called on any thread, and repeatedly. To wait for the end, join ``job``.
   public func stop() { core.close() }
 
   /// Cancels the actor: its mailbox is closed and emptied, and the waits of its body and handlers throw.

@@ -174,8 +174,8 @@ extension Mailbox {
   ///
   /// - Parameters:
   ///   - message: The message.
-  ///   - limit: The largest number of stashed messages. Beyond it the call throws ``MailboxStashFullError``, and the caller keeps
-  ///     the message. Traps if the limit is below 1.
+  ///   - limit: The largest number of stashed messages. Beyond it the call throws ``MailboxStashFullError``, and the
+  ///     caller keeps the message. Traps if the limit is below 1.
   ///
   /// Does not suspend. Called by the body. When the actor ends, the stashed messages go to `onUndelivered`. When a
   /// supervisor restarts the actor, the next life receives them first.

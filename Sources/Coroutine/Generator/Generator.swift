@@ -18,8 +18,8 @@ extension Step: Sendable where Element: Sendable, Return: Sendable {}
 /// - A generator is lazy: the body starts at the first step.
 /// - A generator may be used anywhere, on any thread, and in async code, by one user at a time. Between two steps it
 ///   may be passed to another thread.
-/// - If an unfinished generator is released, ``GeneratorClosedError`` is thrown at the pending yield, so that every `defer`
-///   runs.
+/// - If an unfinished generator is released, ``GeneratorClosedError`` is thrown at the pending yield, so that every
+///   `defer` runs.
 ///
 /// If the body waits (``co_delay(_:)``, a channel), the consumer's coroutine suspends, and other coroutines of its
 /// queue run. The awaited value goes to the body, never to the consumer. Outside a coroutine the wait throws
@@ -190,8 +190,8 @@ public final class Generator<Element, Input, Return>: Sequence, IteratorProtocol
   /// - It suspends the calling coroutine if the body's cleanup waits. During the release of the last reference nothing
   ///   can suspend: waits then throw ``CoroutineError/notInCoroutine``.
   /// - An error that the body itself throws stays in ``failure``.
-  /// - If the body yields again, the yield throws ``GeneratorClosedError`` again. After 100 times the program ends with a
-  ///   message.
+  /// - If the body yields again, the yield throws ``GeneratorClosedError`` again. After 100 times the program ends with
+  ///   a message.
   /// - The call traps while the body runs.
   public func close() {
     defer { withExtendedLifetime(self) {} }

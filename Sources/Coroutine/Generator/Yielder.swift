@@ -41,8 +41,8 @@ public struct Yielder<Element, Input> {
   /// Passes a value to the consumer, and stops the body until the next step.
   ///
   /// It does not suspend a coroutine: it switches to the consumer, which may be in a coroutine or not. After
-  /// ``GeneratorClosedError``, clean up and let the error end the body. If the body yields again, the yield throws it again,
-  /// and after 100 times the program ends with a message.
+  /// ``GeneratorClosedError``, clean up and let the error end the body. If the body yields again, the yield throws it
+  /// again, and after 100 times the program ends with a message.
   ///
   /// - Returns: The input of the next step, or nil if that step has none.
   /// - Throws: The error of ``Generator/throw(_:)``; ``GeneratorClosedError`` if the generator is closed or released;
