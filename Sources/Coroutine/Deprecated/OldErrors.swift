@@ -44,3 +44,7 @@ public typealias ValueMissing = PromiseValueMissingError
 @available(*, deprecated, renamed: "ErrnoError")
 public typealias ErrorNumber = ErrnoError
 
+/// The old name of ``ActorRegistry/NameTakenError``.
+@available(*, deprecated, renamed: "ActorRegistry.NameTakenError")
+public typealias ActorNameTaken = ActorRegistry.NameTakenError
+

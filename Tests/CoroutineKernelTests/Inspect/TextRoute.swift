@@ -188,7 +188,7 @@ struct TextRoute: Sendable, CustomStringConvertible {
     Self("PromiseValueMissingError: the value", Hostile.line) { "\(PromiseValueMissingError(value: $0.text, wanted: Int.self))" },
     Self("PromiseMemberError: the key", "\(Hostile.line)") { "\(PromiseMemberError(key: $0.text, error: CancellationError()))" },
     Self("PromiseMemberError: the error", "k has failed: \(Hostile.line)") { "\(PromiseMemberError(key: "k", error: $0.failure))" },
-    Self("ActorNameTaken: the name", "\"\(Hostile.name)") { "\(ActorNameTaken(name: $0.text))" },
+    Self("ActorRegistry.NameTakenError: the name", "\"\(Hostile.name)") { "\(ActorRegistry.NameTakenError(name: $0.text))" },
     Self("LinkedActorEnded: the name", "\"\(Hostile.name)") { "\(LinkedActorEnded(end: end($0)))" },
     Self("LinkedActorEnded: the error", "has failed: \(Hostile.line)") { "\(LinkedActorEnded(end: end($0)))" },
     Self("RestartLimitReached: the name", "\"\(Hostile.name)") {
