@@ -30,7 +30,7 @@ public struct ActorEnd: Sendable {
 }
 
 /// The error of an actor whose linked actor was cancelled or has failed.
-public struct LinkedActorEnded: Error, CustomStringConvertible {
+public struct ActorMonitor.LinkedActorError: Error, CustomStringConvertible {
   /// The end of the linked actor.
   public var end: ActorEnd
   /// Creates the error.
@@ -131,7 +131,7 @@ extension Mailbox {
 
   /// Links this actor to another: if either is cancelled or fails for good, the other fails.
   ///
-  /// This actor then fails with ``LinkedActorEnded``, and a supervisor may restart it. If the other actor has already
+  /// This actor then fails with ``ActorMonitor/LinkedActorError``, and a supervisor may restart it. If the other actor has already
   /// been cancelled or has failed, this one fails at once. A stopped actor does not make its linked actors fail.
   ///
   /// The returned object removes the link. To get a message and not a failure, use ``monitor(_:_:)``. Does not suspend.
@@ -160,7 +160,7 @@ extension ActorLife {
   /// Fails this actor because a linked actor has ended, unless that actor was stopped.
   func follow(_ end: ActorEnd) {
     if case .stopped = end.exit { return }
-    endLife(.failed(LinkedActorEnded(end: end)))
+    endLife(.failed(ActorMonitor.LinkedActorError(end: end)))
   }
 }
 

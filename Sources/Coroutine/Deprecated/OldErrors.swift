@@ -48,3 +48,7 @@ public typealias ErrorNumber = ErrnoError
 @available(*, deprecated, renamed: "ActorRegistry.NameTakenError")
 public typealias ActorNameTaken = ActorRegistry.NameTakenError
 
+/// The old name of ``ActorMonitor/LinkedActorError``.
+@available(*, deprecated, renamed: "ActorMonitor.LinkedActorError")
+public typealias LinkedActorEnded = ActorMonitor.LinkedActorError
+

@@ -189,8 +189,8 @@ struct TextRoute: Sendable, CustomStringConvertible {
     Self("PromiseMemberError: the key", "\(Hostile.line)") { "\(PromiseMemberError(key: $0.text, error: CancellationError()))" },
     Self("PromiseMemberError: the error", "k has failed: \(Hostile.line)") { "\(PromiseMemberError(key: "k", error: $0.failure))" },
     Self("ActorRegistry.NameTakenError: the name", "\"\(Hostile.name)") { "\(ActorRegistry.NameTakenError(name: $0.text))" },
-    Self("LinkedActorEnded: the name", "\"\(Hostile.name)") { "\(LinkedActorEnded(end: end($0)))" },
-    Self("LinkedActorEnded: the error", "has failed: \(Hostile.line)") { "\(LinkedActorEnded(end: end($0)))" },
+    Self("ActorMonitor.LinkedActorError: the name", "\"\(Hostile.name)") { "\(ActorMonitor.LinkedActorError(end: end($0)))" },
+    Self("ActorMonitor.LinkedActorError: the error", "has failed: \(Hostile.line)") { "\(ActorMonitor.LinkedActorError(end: end($0)))" },
     Self("RestartLimitReached: the name", "\"\(Hostile.name)") {
       "\(RestartLimitReached(last: end($0), limit: RestartLimit()))"
     },
