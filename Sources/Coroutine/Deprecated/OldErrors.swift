@@ -52,3 +52,7 @@ public typealias ActorNameTaken = ActorRegistry.NameTakenError
 @available(*, deprecated, renamed: "ActorMonitor.LinkedActorError")
 public typealias LinkedActorEnded = ActorMonitor.LinkedActorError
 
+/// The old name of ``Supervisor/RestartLimitError``.
+@available(*, deprecated, renamed: "Supervisor.RestartLimitError")
+public typealias RestartLimitReached = Supervisor.RestartLimitError
+

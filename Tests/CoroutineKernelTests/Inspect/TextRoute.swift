@@ -191,11 +191,11 @@ struct TextRoute: Sendable, CustomStringConvertible {
     Self("ActorRegistry.NameTakenError: the name", "\"\(Hostile.name)") { "\(ActorRegistry.NameTakenError(name: $0.text))" },
     Self("ActorMonitor.LinkedActorError: the name", "\"\(Hostile.name)") { "\(ActorMonitor.LinkedActorError(end: end($0)))" },
     Self("ActorMonitor.LinkedActorError: the error", "has failed: \(Hostile.line)") { "\(ActorMonitor.LinkedActorError(end: end($0)))" },
-    Self("RestartLimitReached: the name", "\"\(Hostile.name)") {
-      "\(RestartLimitReached(last: end($0), limit: RestartLimit()))"
+    Self("Supervisor.RestartLimitError: the name", "\"\(Hostile.name)") {
+      "\(Supervisor.RestartLimitError(last: end($0), limit: RestartLimit()))"
     },
-    Self("RestartLimitReached: the error", "failed: \(Hostile.line)") {
-      "\(RestartLimitReached(last: end($0), limit: RestartLimit()))"
+    Self("Supervisor.RestartLimitError: the error", "failed: \(Hostile.line)") {
+      "\(Supervisor.RestartLimitError(last: end($0), limit: RestartLimit()))"
     },
     Self("wouldDeadlock: a reason of the user's", Hostile.line) {
       "\(CoroutineError.wouldDeadlock(because: CoroutineError.Deadlock($0.text)))"

@@ -16,7 +16,7 @@ import Synchronization
 /// - The handle stays the same, and so does the mailbox. The next life handles the queued messages. It does not handle
 ///   the message that failed, and an ask that sent that message gets ``ActorStoppedError``.
 /// - An actor that was stopped, or cancelled through its handle, is not restarted.
-/// - If there are more restarts than the limit allows, the supervisor itself fails with ``RestartLimitReached``. Its
+/// - If there are more restarts than the limit allows, the supervisor itself fails with ``Supervisor/RestartLimitError``. Its
 ///   actors end. If it has a supervisor of its own, that supervisor decides; a restart of a supervisor restarts all its
 ///   actors.
 /// - A supervisor owns its actors: they live until they are stopped or the supervisor is stopped. Releasing the last
@@ -196,7 +196,7 @@ public struct RestartLimit: Sendable {
 }
 
 /// The error of a supervisor whose actors have failed too often.
-public struct RestartLimitReached: Error, CustomStringConvertible {
+public struct Supervisor.RestartLimitError: Error, CustomStringConvertible {
   /// The last actor's end, after which there was no restart.
   public var last: ActorEnd
   /// The limit that was reached.
