@@ -55,4 +55,3 @@ public typealias LinkedActorEnded = ActorMonitor.LinkedActorError
 /// The old name of ``Supervisor/RestartLimitError``.
 @available(*, deprecated, renamed: "Supervisor.RestartLimitError")
 public typealias RestartLimitReached = Supervisor.RestartLimitError
-

@@ -185,12 +185,24 @@ struct TextRoute: Sendable, CustomStringConvertible {
     Self("ResumerUsedTwiceError: the late result", Hostile.line) { "\(ResumerUsedTwiceError(late: $0.text))" },
     Self("ReplyUsedTwiceError: the late answer", Hostile.line) { "\(ReplyUsedTwiceError(late: $0.text))" },
     Self("PromiseValidationError: the value", Hostile.line) { "\(PromiseValidationError(value: $0.text))" },
-    Self("PromiseValueMissingError: the value", Hostile.line) { "\(PromiseValueMissingError(value: $0.text, wanted: Int.self))" },
-    Self("PromiseMemberError: the key", "\(Hostile.line)") { "\(PromiseMemberError(key: $0.text, error: CancellationError()))" },
-    Self("PromiseMemberError: the error", "k has failed: \(Hostile.line)") { "\(PromiseMemberError(key: "k", error: $0.failure))" },
-    Self("ActorRegistry.NameTakenError: the name", "\"\(Hostile.name)") { "\(ActorRegistry.NameTakenError(name: $0.text))" },
-    Self("ActorMonitor.LinkedActorError: the name", "\"\(Hostile.name)") { "\(ActorMonitor.LinkedActorError(end: end($0)))" },
-    Self("ActorMonitor.LinkedActorError: the error", "has failed: \(Hostile.line)") { "\(ActorMonitor.LinkedActorError(end: end($0)))" },
+    Self("PromiseValueMissingError: the value", Hostile.line) {
+      "\(PromiseValueMissingError(value: $0.text, wanted: Int.self))"
+    },
+    Self("PromiseMemberError: the key", "\(Hostile.line)") {
+      "\(PromiseMemberError(key: $0.text, error: CancellationError()))"
+    },
+    Self("PromiseMemberError: the error", "k has failed: \(Hostile.line)") {
+      "\(PromiseMemberError(key: "k", error: $0.failure))"
+    },
+    Self("ActorRegistry.NameTakenError: the name", "\"\(Hostile.name)") {
+      "\(ActorRegistry.NameTakenError(name: $0.text))"
+    },
+    Self("ActorMonitor.LinkedActorError: the name", "\"\(Hostile.name)") {
+      "\(ActorMonitor.LinkedActorError(end: end($0)))"
+    },
+    Self("ActorMonitor.LinkedActorError: the error", "has failed: \(Hostile.line)") {
+      "\(ActorMonitor.LinkedActorError(end: end($0)))"
+    },
     Self("Supervisor.RestartLimitError: the name", "\"\(Hostile.name)") {
       "\(Supervisor.RestartLimitError(last: end($0), limit: RestartLimit()))"
     },

@@ -11,7 +11,9 @@ struct ErrorTextTests {
       "\(ChannelClosedError(cause: Cause()))" == "the channel is closed; it was closed with the error: the disk is full"
     )
     #expect("\(GeneratorClosedError())" == "the generator was closed or released before its body had ended")
-    #expect("\(ActorStoppedError())" == "the actor has stopped; it takes no more messages and answers no more questions")
+    #expect(
+      "\(ActorStoppedError())" == "the actor has stopped; it takes no more messages and answers no more questions"
+    )
     #expect("\(TimeoutError())" == "the deadline has passed")
     #expect("\(TimeoutError(after: .milliseconds(50)))" == "the deadline of 0.05 seconds has passed")
   }

@@ -172,7 +172,7 @@ struct ActorEndNoticeTests {
     worker.cancel()
     try settle()
     #expect(try actor.ask { .life($0) } == 2)
-    #expect(trace.all == ["linked failed ActorMonitor.LinkedActorError"])
+    #expect(trace.all == ["linked failed LinkedActorError"])
     supervisor.stop()
     try supervisor.job.join()
   }

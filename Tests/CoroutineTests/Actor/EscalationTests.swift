@@ -74,7 +74,7 @@ struct EscalationTests {
     try settle()
     for order in [Order.fail("1"), .fail("2"), .note("kept")] { try a.tell(order) }
     try settle()
-    #expect(told.all == ["inner failed Supervisor.RestartLimitError"])
+    #expect(told.all == ["inner failed RestartLimitError"])
     #expect(trace.all.suffix(3).sorted() == ["a begins 3", "a: kept", "b begins 2"])
     #expect(try beside.ask { .life($0) } == 1)
     // The count starts again as well.

@@ -104,7 +104,8 @@ struct GeneratorEndTests {
     #expect(describe(try generator.step()) == "value closed, done true")
   }
 
-  @Test func `a body that yields again while it is closed gets GeneratorClosedError again, and its element is released`() {
+  @Test
+  func `a body that yields again while it is closed gets GeneratorClosedError again, and its element is released`() {
     let released = Trace()
     let raised = Trace()
     let generator = co_sequence(of: Tracked.self) { yield in

@@ -16,9 +16,9 @@ import Synchronization
 /// - The handle stays the same, and so does the mailbox. The next life handles the queued messages. It does not handle
 ///   the message that failed, and an ask that sent that message gets ``ActorStoppedError``.
 /// - An actor that was stopped, or cancelled through its handle, is not restarted.
-/// - If there are more restarts than the limit allows, the supervisor itself fails with ``Supervisor/RestartLimitError``. Its
-///   actors end. If it has a supervisor of its own, that supervisor decides; a restart of a supervisor restarts all its
-///   actors.
+/// - If there are more restarts than the limit allows, the supervisor itself fails with
+///   ``Supervisor/RestartLimitError``. Its actors end. If it has a supervisor of its own, that supervisor decides; a
+///   restart of a supervisor restarts all its actors.
 /// - A supervisor owns its actors: they live until they are stopped or the supervisor is stopped. Releasing the last
 ///   handle of the supervisor and of all its actors stops it.
 public final class Supervisor: Sendable {
@@ -195,23 +195,26 @@ public struct RestartLimit: Sendable {
   }
 }
 
-/// The error of a supervisor whose actors have failed too often.
-public struct Supervisor.RestartLimitError: Error, CustomStringConvertible {
-  /// The last actor's end, after which there was no restart.
-  public var last: ActorEnd
-  /// The limit that was reached.
-  public var limit: RestartLimit
+extension Supervisor {
+  /// The error of a supervisor whose actors have failed too often.
+  public struct RestartLimitError: Error, CustomStringConvertible {
+    /// The last actor's end, after which there was no restart.
+    public var last: ActorEnd
+    /// The limit that was reached.
+    public var limit: RestartLimit
 
-  /// Creates the error.
-  public init(last: ActorEnd, limit: RestartLimit) {
-    self.last = last
-    self.limit = limit
-  }
+    /// Creates the error.
+    public init(last: ActorEnd, limit: RestartLimit) {
+      self.last = last
+      self.limit = limit
+    }
 
-  /// A sentence that describes what happened.
-  public var description: String {
-    let name = last.name.map { "\"\($0.asName)\" " } ?? ""
-    let how = if case .failed(let error) = last.exit { "failed: \(asLine(error))" } else { "ended" }
-    return "more than \(limit.restarts) restarts within \(limit.period); the last actor, \(name)(id \(last.id)), \(how)"
+    /// A sentence that describes what happened.
+    public var description: String {
+      let name = last.name.map { "\"\($0.asName)\" " } ?? ""
+      let how = if case .failed(let error) = last.exit { "failed: \(asLine(error))" } else { "ended" }
+      return
+        "more than \(limit.restarts) restarts within \(limit.period); the last actor, \(name)(id \(last.id)), \(how)"
+    }
   }
 }
