@@ -61,7 +61,7 @@ final class RunPolicy: WorldPolicy {
     steps.append(step)
   }
 
-  func deadlock(_ dump: String) -> any Error { Deadlock(dump: dump) }
+  func deadlock(_ dump: String) -> any Error { World.DeadlockError(dump: dump) }
   func leftRunning(_ dump: String) -> any Error { LeftRunning(dump: dump) }
   func realWait(_ wait: String) -> any Error { RealWait(wait: wait) }
   func overLimit(_ limit: UInt64?, _ dump: String) -> any Error {

@@ -1,11 +1,13 @@
 import Coroutine
 
-/// The error of a world in which nothing can ever run again: every coroutine waits, and nothing can wake one.
-public struct Deadlock: Error, Sendable, CustomStringConvertible {
-  /// The coroutines, what each one waits for, and where it was launched.
-  public let dump: String
-  /// A sentence that says what to do.
-  public var description: String { "every coroutine waits, and nothing can wake one:\n\(dump)" }
+extension World {
+  /// The error of a world in which nothing can ever run again: every coroutine waits, and nothing can wake one.
+  public struct DeadlockError: Error, Sendable, CustomStringConvertible {
+    /// The coroutines, what each one waits for, and where it was launched.
+    public let dump: String
+    /// A sentence that says what to do.
+    public var description: String { "every coroutine waits, and nothing can wake one:\n\(dump)" }
+  }
 }
 
 /// The error of a world whose body ended while other coroutines still waited.

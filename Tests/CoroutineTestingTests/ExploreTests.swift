@@ -245,7 +245,7 @@ struct ExploreTests {
   @Test func `a coroutine that cannot be cancelled is left behind without harm`() throws {
     let never = Promise<Void>()
     let found = explore(.inOrder) { try co_shield { try co_await(never) } }
-    #expect(found.failure?.error is Deadlock)
+    #expect(found.failure?.error is World.DeadlockError)
   }
 }
 

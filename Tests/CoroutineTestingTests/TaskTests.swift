@@ -109,7 +109,7 @@ struct TaskTests {
   @Test func `a callback that a real thread makes too late is a deadlock, which names the coroutine`() async throws {
     let (isOver, isMade) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
     try await onOwnThread {
-      let error = #expect(throws: Deadlock.self) {
+      let error = #expect(throws: World.DeadlockError.self) {
         try World().run {
           let job = co_launch(name: "caller") {
             try co_suspend { (done: Resumer<Int>) in
@@ -154,7 +154,7 @@ struct TaskTests {
   }
 
   @Test func `a wait for a stop that never comes is a deadlock`() {
-    #expect(throws: Deadlock.self) {
+    #expect(throws: World.DeadlockError.self) {
       try World().run { try co_scope { scope in _ = try scope.launch { try co_await(co_stopping) }.join() } }
     }
   }

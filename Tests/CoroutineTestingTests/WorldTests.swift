@@ -63,7 +63,7 @@ struct WorldTests {
   @Test func `a deadlock is reported with the coroutines that wait`() async {
     // In a process of its own: a dump of everything holds the jobs of other tests for a moment.
     await #expect(processExitsWith: .success) {
-      let error = #expect(throws: Deadlock.self) {
+      let error = #expect(throws: World.DeadlockError.self) {
         try World().run {
           let channel = Channel<Int>()
           try co_launch(name: "consumer") { try channel.receive() }.join()

@@ -186,7 +186,7 @@ struct ExtremeDurationTests {
   }
 
   @Test(arguments: endless) func `a world in which only endless waits are left is in a deadlock`(duration: Duration) {
-    #expect(throws: Deadlock.self) { try World().run { try co_delay(duration) } }
+    #expect(throws: World.DeadlockError.self) { try World().run { try co_delay(duration) } }
   }
 
   // Dispatch and the kernel keep the time of real queues and workers, and a loop's own timer that of a host.

@@ -1,0 +1,6 @@
+// Old spellings of errors. Each stays for one release, so that programs still compile.
+
+/// The old name of ``World/DeadlockError``.
+@available(*, deprecated, renamed: "World.DeadlockError")
+public typealias Deadlock = World.DeadlockError
+
