@@ -10,12 +10,14 @@ extension World {
   }
 }
 
-/// The error of a world whose body ended while other coroutines still waited.
-public struct LeftRunning: Error, Sendable, CustomStringConvertible {
-  /// The coroutines that are left, what each one waits for, and where it was launched.
-  public let dump: String
-  /// A sentence that says what to do.
-  public var description: String { "the body ended, and left coroutines behind: join or cancel them\n\(dump)" }
+extension World {
+  /// The error of a world whose body ended while other coroutines still waited.
+  public struct LeftRunningError: Error, Sendable, CustomStringConvertible {
+    /// The coroutines that are left, what each one waits for, and where it was launched.
+    public let dump: String
+    /// A sentence that says what to do.
+    public var description: String { "the body ended, and left coroutines behind: join or cancel them\n\(dump)" }
+  }
 }
 
 /// The error of a world whose body did not end within the time limit.

@@ -162,7 +162,7 @@ struct TaskTests {
   @Test func `parts of Tasks that an exclusive body has put aside run elsewhere at the world's end`() async throws {
     let end = AsyncStream<Int>.makeStream()
     try await onOwnThread {
-      #expect(throws: LeftRunning.self) {
+      #expect(throws: World.LeftRunningError.self) {
         try World().run {
           let ledger = Ledger(on: DispatchQueue(label: "inside"))
           let begun = Channel<Void>(1)

@@ -76,7 +76,7 @@ struct WorldTests {
 
   @Test func `what the body leaves behind is reported, and unwinds`() throws {
     let unwound = Flag()
-    let error = #expect(throws: LeftRunning.self) {
+    let error = #expect(throws: World.LeftRunningError.self) {
       try World().run {
         _ = co_launch(name: "leaked") {
           defer { unwound.set(true) }
@@ -286,14 +286,14 @@ struct WorldTests {
   }
 
   @Test func `a coroutine that catches its cancellation for ever is left running`() throws {
-    let error = #expect(throws: LeftRunning.self) {
+    let error = #expect(throws: World.LeftRunningError.self) {
       try World().run {
         _ = co_launch(name: "stubborn") { while true { try? co_delay(.seconds(1)) } }
         try co_delay(.seconds(3))
       }
     }
     #expect(error?.dump.contains("stubborn") == true)
-    #expect(throws: LeftRunning.self) {
+    #expect(throws: World.LeftRunningError.self) {
       try World().run {
         let job = co_launch { while true { try? co_yield() } }
         try co_yield()

@@ -4,3 +4,7 @@
 @available(*, deprecated, renamed: "World.DeadlockError")
 public typealias Deadlock = World.DeadlockError
 
+/// The old name of ``World/LeftRunningError``.
+@available(*, deprecated, renamed: "World.LeftRunningError")
+public typealias LeftRunning = World.LeftRunningError
+
