@@ -38,7 +38,7 @@ enum Interleaving {
   /// The text of an error, in one line; the lines of a dump and of a failed expectation remain.
   private static func sentence(of error: any Error) -> String {
     switch error {
-    case is World.DeadlockError, is World.LeftRunningError, is TimeLimitReached, is FailedExpectation:
+    case is World.DeadlockError, is World.LeftRunningError, is World.TimeLimitError, is FailedExpectation:
       "\(error)".split(separator: "\n", omittingEmptySubsequences: false).map { String($0).asLine }
         .joined(separator: "\n")
     default: asLine(error)

@@ -65,6 +65,6 @@ final class RunPolicy: WorldPolicy {
   func leftRunning(_ dump: String) -> any Error { World.LeftRunningError(dump: dump) }
   func realWait(_ wait: String) -> any Error { RealWait(wait: wait) }
   func overLimit(_ limit: UInt64?, _ dump: String) -> any Error {
-    TimeLimitReached(limit: limit.map { .nanoseconds(Int64(clamping: $0)) }, dump: dump)
+    World.TimeLimitError(limit: limit.map { .nanoseconds(Int64(clamping: $0)) }, dump: dump)
   }
 }

@@ -37,7 +37,7 @@ public final class World: Sendable {
   /// Blocks the calling thread, which runs all of them; any thread. After the end of
   /// `body`, the other coroutines run on as long as no time passes. Those that are left then, or after a failure, are
   /// cancelled, and end before this function returns.
-  /// - Throws: The error of the body; ``World/DeadlockError``, ``World/LeftRunningError``, ``RealWait``, ``TimeLimitReached`` or
+  /// - Throws: The error of the body; ``World/DeadlockError``, ``World/LeftRunningError``, ``RealWait``, ``World/TimeLimitError`` or
   ///   ``UnknownHost``.
   public func run<R: Sendable>(_ body: @escaping @Sendable () throws -> R) throws -> R {
     let policy = RunPolicy(seed.map { RandomChooser(seed: $0) } ?? Chooser())

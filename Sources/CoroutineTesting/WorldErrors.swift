@@ -20,16 +20,18 @@ extension World {
   }
 }
 
-/// The error of a world whose body did not end within the time limit.
-public struct TimeLimitReached: Error, Sendable, CustomStringConvertible {
-  /// The limit; nil if no time passed during ten million steps.
-  public let limit: Duration?
-  /// The coroutines, what each one waits for, and where it was launched.
-  public let dump: String
-  /// A sentence that says what to do.
-  public var description: String {
-    let reason = limit.map { "the body has not ended after \($0) of the world's time" }
-    return "\(reason ?? "coroutines run without end, and no time passes: let one of them wait for something")\n\(dump)"
+extension World {
+  /// The error of a world whose body did not end within the time limit.
+  public struct TimeLimitError: Error, Sendable, CustomStringConvertible {
+    /// The limit; nil if no time passed during ten million steps.
+    public let limit: Duration?
+    /// The coroutines, what each one waits for, and where it was launched.
+    public let dump: String
+    /// A sentence that says what to do.
+    public var description: String {
+      let reason = limit.map { "the body has not ended after \($0) of the world's time" }
+      return "\(reason ?? "coroutines run without end, and no time passes: let one of them wait for something")\n\(dump)"
+    }
   }
 }
 

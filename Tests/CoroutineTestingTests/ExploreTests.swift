@@ -55,7 +55,7 @@ struct ExploreTests {
     let body: @Sendable () throws -> Void = { for _ in 0..<60 { try co_delay(.seconds(1)) } }
     #expect(explore(.inOrder, timeLimit: .seconds(60), body).failure == nil)
     let failure = try #require(explore(.inOrder, timeLimit: .seconds(59), body).failure)
-    let error = try #require(failure.error as? TimeLimitReached)
+    let error = try #require(failure.error as? World.TimeLimitError)
     #expect(error.limit == .seconds(59))
     #expect("\(error)".contains("59.0 seconds of the world's time"))
     #expect(error.dump.contains("delay"))
@@ -65,7 +65,7 @@ struct ExploreTests {
     var explorer = Explorer({ while true { try co_yield() } }, .memory, nil)
     explorer.mostSteps = 10_000
     let failure = try #require(explorer.explore(.inOrder).failure)
-    let error = try #require(failure.error as? TimeLimitReached)
+    let error = try #require(failure.error as? World.TimeLimitError)
     #expect(error.limit == nil)
     #expect("\(error)".contains("no time passes"))
   }

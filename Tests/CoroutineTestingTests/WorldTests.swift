@@ -391,7 +391,7 @@ struct WorldTests {
     }
     for seed in 0..<20 as Range<UInt64> {
       let policy = RunPolicy(RandomChooser(seed: seed))
-      #expect(throws: TimeLimitReached.self) {
+      #expect(throws: World.TimeLimitError.self) {
         try World(seed: seed).run(policy, seed: seed, isTraced: false, mostSteps: 50) {
           for _ in 0..<3 { co_launch(body) }
           try body()

@@ -8,3 +8,7 @@ public typealias Deadlock = World.DeadlockError
 @available(*, deprecated, renamed: "World.LeftRunningError")
 public typealias LeftRunning = World.LeftRunningError
 
+/// The old name of ``World/TimeLimitError``.
+@available(*, deprecated, renamed: "World.TimeLimitError")
+public typealias TimeLimitReached = World.TimeLimitError
+
