@@ -35,12 +35,14 @@ extension World {
   }
 }
 
-/// The error of a wait for the real world inside a world: for a descriptor, a Task, a blocked thread.
-public struct RealWait: Error, Sendable, CustomStringConvertible {
-  /// The coroutine, its launch site, and what it waits for.
-  public let wait: String
-  /// A sentence that says what to do.
-  public var description: String { "\(wait): declare it with World.outside, or simulate it" }
+extension World {
+  /// The error of a wait for the real world inside a world: for a descriptor, a Task, a blocked thread.
+  public struct RealWaitError: Error, Sendable, CustomStringConvertible {
+    /// The coroutine, its launch site, and what it waits for.
+    public let wait: String
+    /// A sentence that says what to do.
+    public var description: String { "\(wait): declare it with World.outside, or simulate it" }
+  }
 }
 
 /// The error of a body that behaves differently when the same choices are made: something outside decides the order.

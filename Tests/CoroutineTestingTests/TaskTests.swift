@@ -57,7 +57,7 @@ struct TaskTests {
   }
 
   @Test func `a Task that sleeps really is a real wait, and the coroutine is named`() {
-    let error = #expect(throws: RealWait.self) {
+    let error = #expect(throws: World.RealWaitError.self) {
       try World().run {
         let job = co_launch(name: "caller") { try co_await { try await Task.sleep(for: .seconds(3600)) } }
         try job.join()
@@ -71,7 +71,7 @@ struct TaskTests {
     // A Task that is resumed before it is suspended does not wait.
     let isSuspended = DispatchSemaphore(value: 0)
     let isResumed = DispatchSemaphore(value: 0)
-    #expect(throws: RealWait.self) {
+    #expect(throws: World.RealWaitError.self) {
       try World().run {
         let job = co_launch {
           try co_await {
@@ -196,7 +196,7 @@ struct TaskTests {
 
   @Test func `an actor on a queue outside of the world is a real wait`() {
     let ledger = Ledger(on: DispatchQueue(label: "outside"))
-    #expect(throws: RealWait.self) { try World().run { try co_isolated(ledger) { $0.sum += 1 } } }
+    #expect(throws: World.RealWaitError.self) { try World().run { try co_isolated(ledger) { $0.sum += 1 } } }
     #expect(throws: Never.self) {
       try World().run {
         let inside = Ledger(on: DispatchQueue(label: "inside"))

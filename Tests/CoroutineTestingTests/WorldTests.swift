@@ -144,7 +144,7 @@ struct WorldTests {
       close(reader)
       close(writer)
     }
-    #expect(throws: RealWait.self) { try World().run { try co_untilReadable(reader) } }
+    #expect(throws: World.RealWaitError.self) { try World().run { try co_untilReadable(reader) } }
     try World().run {
       let job = co_launch { try World.outside { try co_untilReadable(reader) } }
       try co_yield()
@@ -155,13 +155,13 @@ struct WorldTests {
   }
 
   @Test func `blocking the world's thread is a real wait`() throws {
-    #expect(throws: RealWait.self) {
+    #expect(throws: World.RealWaitError.self) {
       try World().run { try co_blocking { try co_launch { 1 }.blockingWait() } }
     }
-    #expect(throws: RealWait.self) {
+    #expect(throws: World.RealWaitError.self) {
       try World().run { try co_launch { 1 }.blockingWait() }
     }
-    #expect(throws: RealWait.self) {
+    #expect(throws: World.RealWaitError.self) {
       try World().run { try co_blocking { try Promise<Int>().blockingWait() } }
     }
   }

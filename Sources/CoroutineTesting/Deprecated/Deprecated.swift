@@ -12,3 +12,7 @@ public typealias LeftRunning = World.LeftRunningError
 @available(*, deprecated, renamed: "World.TimeLimitError")
 public typealias TimeLimitReached = World.TimeLimitError
 
+/// The old name of ``World/RealWaitError``.
+@available(*, deprecated, renamed: "World.RealWaitError")
+public typealias RealWait = World.RealWaitError
+
