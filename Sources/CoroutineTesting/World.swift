@@ -38,7 +38,7 @@ public final class World: Sendable {
   /// `body`, the other coroutines run on as long as no time passes. Those that are left then, or after a failure, are
   /// cancelled, and end before this function returns.
   /// - Throws: The error of the body; ``World/DeadlockError``, ``World/LeftRunningError``, ``World/RealWaitError``, ``World/TimeLimitError`` or
-  ///   ``UnknownHost``.
+  ///   ``World/UnknownHostError``.
   public func run<R: Sendable>(_ body: @escaping @Sendable () throws -> R) throws -> R {
     let policy = RunPolicy(seed.map { RandomChooser(seed: $0) } ?? Chooser())
     return try run(policy, seed: seed ?? 0, isTraced: false, body)

@@ -64,10 +64,12 @@ public struct UnreadableToken: Error, Sendable, CustomStringConvertible {
   public var description: String { "\"\(token.asName)\" is no token of a run" }
 }
 
-/// The error of a world's network with a link or a clock of a host that was never added.
-public struct UnknownHost: Error, Sendable, CustomStringConvertible {
-  /// The name.
-  public let name: String
-  /// A sentence that says what to do.
-  public var description: String { "no host is called \(name.asWord): add it with Network.host" }
+extension World {
+  /// The error of a world's network with a link or a clock of a host that was never added.
+  public struct UnknownHostError: Error, Sendable, CustomStringConvertible {
+    /// The name.
+    public let name: String
+    /// A sentence that says what to do.
+    public var description: String { "no host is called \(name.asWord): add it with Network.host" }
+  }
 }

@@ -228,7 +228,7 @@ struct ExploreTests {
     #expect(failure.description.contains(#" "a\nb\u{1B}""#), "\(failure)")
     #expect(!failure.description.unicodeScalars.contains("\u{1B}"))
     #expect("\(UnreadableToken(token: "a\nb"))" == #""a\nb" is no token of a run"#)
-    #expect("\(UnknownHost(name: "a\nb"))".hasPrefix(#"no host is called a\nb: "#))
+    #expect("\(World.UnknownHostError(name: "a\nb"))".hasPrefix(#"no host is called a\nb: "#))
   }
 
   @Test func `a token outlives a small edit: choices that no longer fit are in order`() throws {

@@ -16,3 +16,7 @@ public typealias TimeLimitReached = World.TimeLimitError
 @available(*, deprecated, renamed: "World.RealWaitError")
 public typealias RealWait = World.RealWaitError
 
+/// The old name of ``World/UnknownHostError``.
+@available(*, deprecated, renamed: "World.UnknownHostError")
+public typealias UnknownHost = World.UnknownHostError
+

@@ -126,7 +126,7 @@ struct TextRoute: Sendable, CustomStringConvertible {
     },
     Self("exploration: a token", "\"\(Hostile.name)") { "\(explore(.replay($0.text)) {}.failure!)" },
     Self("network: a host", "no host is called \(Hostile.line)") { length in
-      let failure = explore(.inOrder) { throw UnknownHost(name: length.text) }.failure
+      let failure = explore(.inOrder) { throw World.UnknownHostError(name: length.text) }.failure
       return "\(failure!.error)"
     },
   ]
