@@ -18,7 +18,7 @@ import Glibc
 /// calling thread. A failing run is shrunk by further runs, which ``Exploration/runs`` does not count. `body` must
 /// behave the same whenever the same choices are made. To check that, the first schedule of `random` and `priorities`
 /// runs twice. If the environment variable `CO_TWICE` is set, each schedule of `inOrder`, `random` and `priorities`
-/// runs twice; `exhaustive` compares all its runs anyway. A difference fails with ``Nondeterminism``.
+/// runs twice; `exhaustive` compares all its runs anyway. A difference fails with ``Exploration/NondeterminismError``.
 ///
 /// - Parameters:
 ///   - strategy: How schedules are chosen. The environment variable `CO_REPLAY`, if it is set, replaces it by the

@@ -135,7 +135,7 @@ struct Explorer {
       if runsTwice || checksFirst && index == 0 {
         let again = self.run(make(index, longest).0, seed: seed)
         if let step = run.firstDifference(from: again, strictly: runsTwice) {
-          return Exploration(runs: index + 1, isComplete: false, failure: describe(run, Nondeterminism(step: step)))
+          return Exploration(runs: index + 1, isComplete: false, failure: describe(run, Exploration.NondeterminismError(step: step)))
         }
       }
       longest = index == 0 ? run.choices.count : max(longest, run.choices.count)
@@ -151,7 +151,7 @@ struct Explorer {
       if !search.isRedundant { runs += 1 }
       let hasNext = run.failure == nil && search.advance()
       if let step = search.firstDifference {
-        let failure = describe(run, Nondeterminism(step: step))
+        let failure = describe(run, Exploration.NondeterminismError(step: step))
         return Exploration(runs: runs, isComplete: false, failure: failure)
       }
       if run.failure != nil { return result(of: run, runs: runs) }
@@ -166,7 +166,7 @@ struct Explorer {
     let again = self.run(ReplayChooser(run.choices), seed: run.seed)
     guard again.failure.map({ type(of: $0) == type(of: error) }) ?? false else {
       let step = run.firstDifference(from: again) ?? run.choices.count
-      return Exploration(runs: runs, isComplete: false, failure: describe(run, Nondeterminism(step: step)))
+      return Exploration(runs: runs, isComplete: false, failure: describe(run, Exploration.NondeterminismError(step: step)))
     }
     let shrunk = isShrunk ? Shrinker(self, like: error).shrink(again) : again
     let shown = self.run(ReplayChooser(shrunk.choices), seed: shrunk.seed, isTraced: true)

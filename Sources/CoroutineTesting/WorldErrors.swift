@@ -45,15 +45,17 @@ extension World {
   }
 }
 
-/// The error of a body that behaves differently when the same choices are made: something outside decides the order.
-///
-/// Swift itself leaves open: the order of sets and dictionaries in another process (SWIFT_DETERMINISTIC_HASHING=1 fixes
-/// it), `SystemRandomNumberGenerator`, real clocks, and addresses.
-public struct Nondeterminism: Error, Sendable, CustomStringConvertible {
-  /// The number of the first choice that differs, from zero on; the number of choices if all of them agree.
-  public let step: Int
-  /// A sentence that describes what happened.
-  public var description: String { "the same choices led to different runs, first at choice \(step)" }
+extension Exploration {
+  /// The error of a body that behaves differently when the same choices are made: something outside decides the order.
+  ///
+  /// Swift itself leaves open: the order of sets and dictionaries in another process (SWIFT_DETERMINISTIC_HASHING=1 fixes
+  /// it), `SystemRandomNumberGenerator`, real clocks, and addresses.
+  public struct NondeterminismError: Error, Sendable, CustomStringConvertible {
+    /// The number of the first choice that differs, from zero on; the number of choices if all of them agree.
+    public let step: Int
+    /// A sentence that describes what happened.
+    public var description: String { "the same choices led to different runs, first at choice \(step)" }
+  }
 }
 
 /// The error of a token that no run has printed.

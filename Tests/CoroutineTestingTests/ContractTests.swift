@@ -79,7 +79,7 @@ struct ContractTests {
   }
 
   @Test func `the world's own errors are errors that leave their thread`() {
-    let kinds: [any (Error & Sendable).Type] = [World.DeadlockError.self, World.LeftRunningError.self, World.RealWaitError.self, Nondeterminism.self]
+    let kinds: [any (Error & Sendable).Type] = [World.DeadlockError.self, World.LeftRunningError.self, World.RealWaitError.self, Exploration.NondeterminismError.self]
     #expect(kinds.count == 4)
   }
 

@@ -145,7 +145,7 @@ struct ExploreTests {
     }
     for strategy in [Strategy.random(), .priorities(), .exhaustive()] {
       let failure = try #require(explore(strategy, drift).failure)
-      #expect(failure.error is Nondeterminism, "\(strategy)")
+      #expect(failure.error is Exploration.NondeterminismError, "\(strategy)")
     }
   }
 
@@ -173,7 +173,7 @@ struct ExploreTests {
       explorer.runsTwice = true
       let found = explorer.explore(.random())
       #expect(found.runs == 3, "\(number)")
-      #expect((found.failure?.error as? Nondeterminism)?.step == expected, "\(number)")
+      #expect((found.failure?.error as? Exploration.NondeterminismError)?.step == expected, "\(number)")
     }
   }
 

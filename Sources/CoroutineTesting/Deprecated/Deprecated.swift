@@ -20,3 +20,7 @@ public typealias RealWait = World.RealWaitError
 @available(*, deprecated, renamed: "World.UnknownHostError")
 public typealias UnknownHost = World.UnknownHostError
 
+/// The old name of ``Exploration/NondeterminismError``.
+@available(*, deprecated, renamed: "Exploration.NondeterminismError")
+public typealias Nondeterminism = Exploration.NondeterminismError
+
