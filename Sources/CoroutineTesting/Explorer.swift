@@ -105,10 +105,10 @@ struct Explorer {
     case .replay(let token):
       guard let (choices, seed) = Token.decode(token) else {
         let failure = Exploration.Failure(
-          error: UnreadableToken(token: token),
+          error: Exploration.TokenError(token: token),
           token: token,
           switches: 0,
-          description: "\(UnreadableToken(token: token))"
+          description: "\(Exploration.TokenError(token: token))"
         )
         return Exploration(runs: 0, isComplete: false, failure: failure)
       }

@@ -58,12 +58,14 @@ extension Exploration {
   }
 }
 
-/// The error of a token that no run has printed.
-public struct UnreadableToken: Error, Sendable, CustomStringConvertible {
-  /// The text that should be a token.
-  public let token: String
-  /// A sentence that says what to do.
-  public var description: String { "\"\(token.asName)\" is no token of a run" }
+extension Exploration {
+  /// The error of a token that no run has printed.
+  public struct TokenError: Error, Sendable, CustomStringConvertible {
+    /// The text that should be a token.
+    public let token: String
+    /// A sentence that says what to do.
+    public var description: String { "\"\(token.asName)\" is no token of a run" }
+  }
 }
 
 extension World {

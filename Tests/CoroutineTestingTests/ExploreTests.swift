@@ -213,7 +213,7 @@ struct ExploreTests {
 
   @Test func `a token that no run has printed is refused`() {
     for token in ["", "x", "1", "1g", "10h"] {
-      #expect(explore(.replay(token)) {}.failure?.error is UnreadableToken, "\(token)")
+      #expect(explore(.replay(token)) {}.failure?.error is Exploration.TokenError, "\(token)")
     }
     #expect(explore(.replay("10")) {}.failure == nil)
   }
@@ -227,7 +227,7 @@ struct ExploreTests {
     )
     #expect(failure.description.contains(#" "a\nb\u{1B}""#), "\(failure)")
     #expect(!failure.description.unicodeScalars.contains("\u{1B}"))
-    #expect("\(UnreadableToken(token: "a\nb"))" == #""a\nb" is no token of a run"#)
+    #expect("\(Exploration.TokenError(token: "a\nb"))" == #""a\nb" is no token of a run"#)
     #expect("\(World.UnknownHostError(name: "a\nb"))".hasPrefix(#"no host is called a\nb: "#))
   }
 

@@ -24,3 +24,7 @@ public typealias UnknownHost = World.UnknownHostError
 @available(*, deprecated, renamed: "Exploration.NondeterminismError")
 public typealias Nondeterminism = Exploration.NondeterminismError
 
+/// The old name of ``Exploration/TokenError``.
+@available(*, deprecated, renamed: "Exploration.TokenError")
+public typealias UnreadableToken = Exploration.TokenError
+
