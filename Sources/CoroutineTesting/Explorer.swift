@@ -104,7 +104,7 @@ struct Explorer {
       return search(preemptions, most)
     case .replay(let token):
       guard let (choices, seed) = Token.decode(token) else {
-        let failure = Exploration.Failure(
+        let failure = Exploration.RunError(
           error: Exploration.TokenError(token: token),
           token: token,
           switches: 0,
@@ -135,7 +135,11 @@ struct Explorer {
       if runsTwice || checksFirst && index == 0 {
         let again = self.run(make(index, longest).0, seed: seed)
         if let step = run.firstDifference(from: again, strictly: runsTwice) {
-          return Exploration(runs: index + 1, isComplete: false, failure: describe(run, Exploration.NondeterminismError(step: step)))
+          return Exploration(
+            runs: index + 1,
+            isComplete: false,
+            failure: describe(run, Exploration.NondeterminismError(step: step))
+          )
         }
       }
       longest = index == 0 ? run.choices.count : max(longest, run.choices.count)
@@ -166,7 +170,11 @@ struct Explorer {
     let again = self.run(ReplayChooser(run.choices), seed: run.seed)
     guard again.failure.map({ type(of: $0) == type(of: error) }) ?? false else {
       let step = run.firstDifference(from: again) ?? run.choices.count
-      return Exploration(runs: runs, isComplete: false, failure: describe(run, Exploration.NondeterminismError(step: step)))
+      return Exploration(
+        runs: runs,
+        isComplete: false,
+        failure: describe(run, Exploration.NondeterminismError(step: step))
+      )
     }
     let shrunk = isShrunk ? Shrinker(self, like: error).shrink(again) : again
     let shown = self.run(ReplayChooser(shrunk.choices), seed: shrunk.seed, isTraced: true)
@@ -174,9 +182,9 @@ struct Explorer {
     return Exploration(runs: runs, isComplete: false, failure: failure)
   }
 
-  private func describe(_ run: Run, shrunkFrom found: Run? = nil, _ error: any Error) -> Exploration.Failure {
+  private func describe(_ run: Run, shrunkFrom found: Run? = nil, _ error: any Error) -> Exploration.RunError {
     let token = Token.encode(run.choices, seed: run.seed)
-    return Exploration.Failure(
+    return Exploration.RunError(
       error: error,
       token: token,
       switches: run.switches,

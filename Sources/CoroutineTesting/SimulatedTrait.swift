@@ -40,7 +40,7 @@ public struct SimulatedTrait: TestTrait, SuiteTrait, TestScoping {
     _ test: Test,
     _ testCase: Test.Case,
     _ function: @escaping @Sendable @concurrent () async throws -> Void
-  ) -> Exploration.Failure? {
+  ) -> Exploration.RunError? {
     let found = CoroutineTesting.explore(strategy, sharing: sharing, timeLimit: timeLimit) {
       let failures = Mutex<[String]>([])
       // A failed expectation does not end the body, but it fails the schedule. Only the shrunk schedule reports it.

@@ -28,3 +28,8 @@ public typealias Nondeterminism = Exploration.NondeterminismError
 @available(*, deprecated, renamed: "Exploration.TokenError")
 public typealias UnreadableToken = Exploration.TokenError
 
+extension Exploration {
+  /// The old name of ``RunError``.
+  @available(*, deprecated, renamed: "RunError")
+  public typealias Failure = RunError
+}
