@@ -55,3 +55,20 @@ public typealias LinkedActorEnded = ActorMonitor.LinkedActorError
 /// The old name of ``Supervisor/RestartLimitError``.
 @available(*, deprecated, renamed: "Supervisor.RestartLimitError")
 public typealias RestartLimitReached = Supervisor.RestartLimitError
+// These were types of their own. As a type in a catch, each matches every CoroutineError.
+
+/// The old name of ``CoroutineError/blockingThreadEnded``.
+@available(*, deprecated, message: "catch CoroutineError.blockingThreadEnded")
+public typealias BlockingThreadEnded = CoroutineError
+
+/// The old name of ``CoroutineError/cannotWatch(_:)``.
+@available(*, deprecated, message: "catch CoroutineError.cannotWatch")
+public typealias DescriptorWaitFailed = CoroutineError
+
+/// The old name of ``CoroutineError/invalidCount(_:)``.
+@available(*, deprecated, message: "catch CoroutineError.invalidCount")
+public typealias InvalidCount = CoroutineError
+
+/// The old name of ``CoroutineError/yieldInsideScope``.
+@available(*, deprecated, message: "catch CoroutineError.yieldInsideScope")
+public typealias YieldInsideScope = CoroutineError

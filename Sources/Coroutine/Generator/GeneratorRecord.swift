@@ -41,7 +41,7 @@ public import Synchronization
 //   deadlines, scopes, shields, pins   the consumer's apply to the body, as to any function that it calls. The body
 //                                      must leave its own before it yields: their frames, timers and children belong to
 //                                      the stepping job, and the next step may come from another job or from none. A
-//                                      yield inside them throws YieldInsideScope.
+//                                      yield inside them throws CoroutineError.yieldInsideScope.
 //
 // Delegation (`yield.all(of:)`) links records: `active` of the stepped generator leads to the innermost one, which is
 // switched into directly; `delegator` leads back out, one at a time, when it ends. Neither time nor stack depends on

@@ -87,7 +87,7 @@ struct PromiseKitManyTests {
     let urls = ["one", "two", "three"]
     let all = Promise.all(of: urls, concurrently: 2) { url in fetch(url) }
     #expect(await outcomeOf(all) == "[\"one!\", \"two!\", \"three!\"]")
-    #expect(await outcomeOf(Promise.all(of: urls, concurrently: 0) { url in fetch(url) }) == "InvalidCount")
+    #expect(await outcomeOf(Promise.all(of: urls, concurrently: 0) { url in fetch(url) }) == "invalidCount")
   }
 
   private func fetch(_ url: String) -> Promise<String> { .value(url + "!") }
