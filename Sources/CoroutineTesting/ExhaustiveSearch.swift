@@ -79,7 +79,7 @@ final class ExhaustiveSearch: Chooser {
 
   init(preemptions: Int, sharing: Sharing = .memory) {
     bound = preemptions
-    findsSleepers = sharing == .waits
+    findsSleepers = !sharing.isOfMemory
   }
 
   override var tracksSharing: Bool { findsSleepers }

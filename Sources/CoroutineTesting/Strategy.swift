@@ -20,9 +20,11 @@ public enum Strategy: Sendable, Hashable {
 }
 
 /// Says what the coroutines under test share, apart from channels, locks and other objects that they wait for.
-public enum Sharing: Sendable {
+public struct Sharing: Sendable, Hashable {
+  let isOfMemory: Bool
+
   /// They share memory: every order of two steps may matter.
-  case memory
+  public static var memory: Sharing { Sharing(isOfMemory: true) }
   /// They share nothing else.
   ///
   /// An exhaustive search then skips schedules that differ only in the order of steps that touch different objects.
@@ -31,5 +33,5 @@ public enum Sharing: Sendable {
   /// it wakes, launches or cancels, and their queues. A step depends on every other step if it makes its coroutine's
   /// first call on an object that never waits (`trySend`, `fulfill`, `isFinished`), if it follows a `co_point()`, or if
   /// it is a part of a Task or a handler. So no outcome is left out; more schedules than necessary may be tried.
-  case waits
+  public static var waits: Sharing { Sharing(isOfMemory: false) }
 }

@@ -152,27 +152,35 @@ public final class Supervisor: Sendable {
 }
 
 /// The ends after which a supervised actor is restarted.
-public enum RestartPolicy: Sendable {
+public struct RestartPolicy: Sendable, Hashable {
+  enum Kind: Sendable { case always, onFailure, never }
+
+  let kind: Kind
+
   /// Every end.
   ///
   /// If the body has returned, the actor is restarted too, unless it was stopped and has handled its messages.
-  case always
+  public static var always: RestartPolicy { RestartPolicy(kind: .always) }
   /// A failure: the body has thrown.
-  case onFailure
+  public static var onFailure: RestartPolicy { RestartPolicy(kind: .onFailure) }
   /// No end.
-  case never
+  public static var never: RestartPolicy { RestartPolicy(kind: .never) }
 }
 
 /// The actors of a supervisor that are restarted together.
-public enum RestartStrategy: Sendable {
+public struct RestartStrategy: Sendable, Hashable {
+  enum Kind: Sendable { case oneForOne, allForOne, restForOne }
+
+  let kind: Kind
+
   /// Only the actor that has ended.
-  case oneForOne
+  public static var oneForOne: RestartStrategy { RestartStrategy(kind: .oneForOne) }
   /// All actors.
   ///
   /// The other lives are ended in the reverse order of starting. Then all actors begin in the order of starting.
-  case allForOne
+  public static var allForOne: RestartStrategy { RestartStrategy(kind: .allForOne) }
   /// The actor that has ended, and the actors that were started after it, in the same order.
-  case restForOne
+  public static var restForOne: RestartStrategy { RestartStrategy(kind: .restForOne) }
 }
 
 /// The number of restarts within a period that a supervisor allows before it fails itself.
