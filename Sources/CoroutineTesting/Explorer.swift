@@ -88,7 +88,7 @@ struct Explorer {
   }
 
   func explore(_ strategy: Strategy) -> Exploration {
-    switch strategy {
+    switch strategy.kind {
     case .inOrder:
       return sample(1, checksFirst: false) { _, _ in (Chooser(), 0) }
     case .random(let seeds, let from):
