@@ -63,6 +63,9 @@ public struct NetError: Error, Equatable, CustomStringConvertible {
     }
   }
 
+  /// Matches a caught error: `catch NetError.closed`.
+  public static func ~= (pattern: NetError, error: any Error) -> Bool { error as? NetError == pattern }
+
   /// Returns the same error with `bytesWritten`.
   func with(bytesWritten: Int) -> NetError {
     NetError(kind, code: code, operation, address, bytesWritten: bytesWritten)

@@ -8,7 +8,7 @@ import Coroutine
 //   advance  removes the questions at the end that have no other answer within the bound, and changes the last one left
 //
 // The program must ask the same questions after the same answers. Each question's fingerprint is compared with the one
-// of the previous run. The first difference is reported (Nondeterminism).
+// of the previous run. The first difference is reported (Exploration.NondeterminismError).
 //
 // Sleep sets (Godefroid, 1996) are used if the coroutines share only what they wait for. When all schedules in which
 // coroutine c runs next have been tried, c sleeps in the other branches of that question. Running c there would repeat
@@ -79,7 +79,7 @@ final class ExhaustiveSearch: Chooser {
 
   init(preemptions: Int, sharing: Sharing = .memory) {
     bound = preemptions
-    findsSleepers = sharing == .waits
+    findsSleepers = !sharing.isOfMemory
   }
 
   override var tracksSharing: Bool { findsSleepers }

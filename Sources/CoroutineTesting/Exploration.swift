@@ -5,14 +5,15 @@ public struct Exploration: Sendable {
   /// Whether every schedule was tried: the strategy is `exhaustive`, no schedule failed, and `most` sufficed.
   public var isComplete: Bool
   /// The first failure, shrunk.
-  public var failure: Failure?
+  public var failure: RunError?
 
   /// A failing run.
-  public struct Failure: Error, CustomStringConvertible, Sendable {
+  public struct RunError: Error, CustomStringConvertible, Sendable {
     /// The error that the body threw, or the world's own.
     ///
-    /// The world's own errors are ``Deadlock``, ``LeftRunning``, ``RealWait``, ``TimeLimitReached``, ``UnknownHost``
-    /// and ``Nondeterminism``; a token that cannot be read gives ``UnreadableToken``.
+    /// The world's own errors are ``World/DeadlockError``, ``World/LeftRunningError``, ``World/RealWaitError``,
+    /// ``World/TimeLimitError``, ``World/UnknownHostError`` and ``Exploration/NondeterminismError``; a token that
+    /// cannot be read gives ``Exploration/TokenError``.
     public var error: any Error
     /// The schedule as a text: `CO_REPLAY=token` and ``Strategy/replay(_:)`` repeat it.
     public var token: String

@@ -18,14 +18,14 @@ import Glibc
 /// calling thread. A failing run is shrunk by further runs, which ``Exploration/runs`` does not count. `body` must
 /// behave the same whenever the same choices are made. To check that, the first schedule of `random` and `priorities`
 /// runs twice. If the environment variable `CO_TWICE` is set, each schedule of `inOrder`, `random` and `priorities`
-/// runs twice; `exhaustive` compares all its runs anyway. A difference fails with ``Nondeterminism``.
+/// runs twice; `exhaustive` compares all its runs anyway. A difference fails with ``Exploration/NondeterminismError``.
 ///
 /// - Parameters:
 ///   - strategy: How schedules are chosen. The environment variable `CO_REPLAY`, if it is set, replaces it by the
 ///     schedule of that token.
 ///   - sharing: What the coroutines of `body` share, for `exhaustive`.
 ///   - timeLimit: The time of the world that may pass in one run; nil means no limit. A run that has not ended by then
-///     fails with ``TimeLimitReached``. So does a run in which no time passes for ten million steps.
+///     fails with ``World/TimeLimitError``. So does a run in which no time passes for ten million steps.
 ///   - body: The code to test. Each run calls it in a coroutine of a new world.
 /// - Returns: The number of runs, and the first failure, shrunk.
 public func explore(

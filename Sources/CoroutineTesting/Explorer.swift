@@ -88,7 +88,7 @@ struct Explorer {
   }
 
   func explore(_ strategy: Strategy) -> Exploration {
-    switch strategy {
+    switch strategy.kind {
     case .inOrder:
       return sample(1, checksFirst: false) { _, _ in (Chooser(), 0) }
     case .random(let seeds, let from):
@@ -104,11 +104,11 @@ struct Explorer {
       return search(preemptions, most)
     case .replay(let token):
       guard let (choices, seed) = Token.decode(token) else {
-        let failure = Exploration.Failure(
-          error: UnreadableToken(token: token),
+        let failure = Exploration.RunError(
+          error: Exploration.TokenError(token: token),
           token: token,
           switches: 0,
-          description: "\(UnreadableToken(token: token))"
+          description: "\(Exploration.TokenError(token: token))"
         )
         return Exploration(runs: 0, isComplete: false, failure: failure)
       }
@@ -135,7 +135,11 @@ struct Explorer {
       if runsTwice || checksFirst && index == 0 {
         let again = self.run(make(index, longest).0, seed: seed)
         if let step = run.firstDifference(from: again, strictly: runsTwice) {
-          return Exploration(runs: index + 1, isComplete: false, failure: describe(run, Nondeterminism(step: step)))
+          return Exploration(
+            runs: index + 1,
+            isComplete: false,
+            failure: describe(run, Exploration.NondeterminismError(step: step))
+          )
         }
       }
       longest = index == 0 ? run.choices.count : max(longest, run.choices.count)
@@ -151,7 +155,7 @@ struct Explorer {
       if !search.isRedundant { runs += 1 }
       let hasNext = run.failure == nil && search.advance()
       if let step = search.firstDifference {
-        let failure = describe(run, Nondeterminism(step: step))
+        let failure = describe(run, Exploration.NondeterminismError(step: step))
         return Exploration(runs: runs, isComplete: false, failure: failure)
       }
       if run.failure != nil { return result(of: run, runs: runs) }
@@ -166,7 +170,11 @@ struct Explorer {
     let again = self.run(ReplayChooser(run.choices), seed: run.seed)
     guard again.failure.map({ type(of: $0) == type(of: error) }) ?? false else {
       let step = run.firstDifference(from: again) ?? run.choices.count
-      return Exploration(runs: runs, isComplete: false, failure: describe(run, Nondeterminism(step: step)))
+      return Exploration(
+        runs: runs,
+        isComplete: false,
+        failure: describe(run, Exploration.NondeterminismError(step: step))
+      )
     }
     let shrunk = isShrunk ? Shrinker(self, like: error).shrink(again) : again
     let shown = self.run(ReplayChooser(shrunk.choices), seed: shrunk.seed, isTraced: true)
@@ -174,9 +182,9 @@ struct Explorer {
     return Exploration(runs: runs, isComplete: false, failure: failure)
   }
 
-  private func describe(_ run: Run, shrunkFrom found: Run? = nil, _ error: any Error) -> Exploration.Failure {
+  private func describe(_ run: Run, shrunkFrom found: Run? = nil, _ error: any Error) -> Exploration.RunError {
     let token = Token.encode(run.choices, seed: run.seed)
-    return Exploration.Failure(
+    return Exploration.RunError(
       error: error,
       token: token,
       switches: run.switches,

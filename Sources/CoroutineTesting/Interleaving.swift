@@ -31,14 +31,14 @@ enum Interleaving {
     for step in steps {
       text += row(columns.map { $0 == step.id ? step.end : "" }, widths)
     }
-    if !(error is Deadlock), !(error is LeftRunning) { text += "\n" + run.dump }
+    if !(error is World.DeadlockError), !(error is World.LeftRunningError) { text += "\n" + run.dump }
     return text
   }
 
   /// The text of an error, in one line; the lines of a dump and of a failed expectation remain.
   private static func sentence(of error: any Error) -> String {
     switch error {
-    case is Deadlock, is LeftRunning, is TimeLimitReached, is FailedExpectation:
+    case is World.DeadlockError, is World.LeftRunningError, is World.TimeLimitError, is FailedExpectation:
       "\(error)".split(separator: "\n", omittingEmptySubsequences: false).map { String($0).asLine }
         .joined(separator: "\n")
     default: asLine(error)

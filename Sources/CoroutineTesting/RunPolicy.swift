@@ -61,10 +61,10 @@ final class RunPolicy: WorldPolicy {
     steps.append(step)
   }
 
-  func deadlock(_ dump: String) -> any Error { Deadlock(dump: dump) }
-  func leftRunning(_ dump: String) -> any Error { LeftRunning(dump: dump) }
-  func realWait(_ wait: String) -> any Error { RealWait(wait: wait) }
+  func deadlock(_ dump: String) -> any Error { World.DeadlockError(dump: dump) }
+  func leftRunning(_ dump: String) -> any Error { World.LeftRunningError(dump: dump) }
+  func realWait(_ wait: String) -> any Error { World.RealWaitError(wait: wait) }
   func overLimit(_ limit: UInt64?, _ dump: String) -> any Error {
-    TimeLimitReached(limit: limit.map { .nanoseconds(Int64(clamping: $0)) }, dump: dump)
+    World.TimeLimitError(limit: limit.map { .nanoseconds(Int64(clamping: $0)) }, dump: dump)
   }
 }

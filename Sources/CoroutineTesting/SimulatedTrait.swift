@@ -40,7 +40,7 @@ public struct SimulatedTrait: TestTrait, SuiteTrait, TestScoping {
     _ test: Test,
     _ testCase: Test.Case,
     _ function: @escaping @Sendable @concurrent () async throws -> Void
-  ) -> Exploration.Failure? {
+  ) -> Exploration.RunError? {
     let found = CoroutineTesting.explore(strategy, sharing: sharing, timeLimit: timeLimit) {
       let failures = Mutex<[String]>([])
       // A failed expectation does not end the body, but it fails the schedule. Only the shrunk schedule reports it.
@@ -133,7 +133,7 @@ extension Trait where Self == SimulatedTrait {
   /// - Parameters:
   ///   - strategy: How schedules are chosen.
   ///   - sharing: What the coroutines of the body share, for `exhaustive`.
-  ///   - timeLimit: The time of the world that may pass in each run; see ``TimeLimitReached``. Swift Testing's
+  ///   - timeLimit: The time of the world that may pass in each run; see ``World/TimeLimitError``. Swift Testing's
   ///     `.timeLimit`, in contrast, limits the real time of all runs together.
   public static func simulated(
     _ strategy: Strategy = .random(),

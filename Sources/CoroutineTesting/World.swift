@@ -9,8 +9,8 @@ import Synchronization
 ///
 /// - Time does not pass while anything can run. Then it moves to the next timer.
 /// - A body of co_blocking runs on the world's thread, at a chosen point, outside any coroutine.
-/// - A wait for the real world throws ``RealWait``, unless it is inside ``outside(_:)``. It also fails the run if the
-///   code under test catches the error.
+/// - A wait for the real world throws ``RealWaitError``, unless it is inside ``outside(_:)``. It also fails the run if
+///   the code under test catches the error.
 /// - The parts of a Task that `co_await(_:)` starts run on the world's thread, at chosen points. The Task
 ///   may await only what the world provides. A sleep of Swift's is a real wait, and so is a real thread that resumes
 ///   the Task.
@@ -37,8 +37,8 @@ public final class World: Sendable {
   /// Blocks the calling thread, which runs all of them; any thread. After the end of
   /// `body`, the other coroutines run on as long as no time passes. Those that are left then, or after a failure, are
   /// cancelled, and end before this function returns.
-  /// - Throws: The error of the body; ``Deadlock``, ``LeftRunning``, ``RealWait``, ``TimeLimitReached`` or
-  ///   ``UnknownHost``.
+  /// - Throws: The error of the body; ``DeadlockError``, ``LeftRunningError``, ``RealWaitError``, ``TimeLimitError`` or
+  ///   ``UnknownHostError``.
   public func run<R: Sendable>(_ body: @escaping @Sendable () throws -> R) throws -> R {
     let policy = RunPolicy(seed.map { RandomChooser(seed: $0) } ?? Chooser())
     return try run(policy, seed: seed ?? 0, isTraced: false, body)

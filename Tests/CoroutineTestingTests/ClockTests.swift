@@ -219,7 +219,7 @@ struct ClockTests {
   @Test func `a clock of a host that is never added fails the run`() {
     let world = World()
     world.network.clock("hots", rate: 2)
-    let error = #expect(throws: UnknownHost.self) { try world.run {} }
+    let error = #expect(throws: World.UnknownHostError.self) { try world.run {} }
     #expect(error?.name == "hots")
   }
 

@@ -18,7 +18,7 @@ struct ContractTests {
     var found = explore(.inOrder) { throw Wrong() }
     let (runs, isComplete): (Int, Bool) = (found.runs, found.isComplete)
     #expect(runs == 1 && !isComplete)
-    var failure: Exploration.Failure = try #require(found.failure)
+    var failure: Exploration.RunError = try #require(found.failure)
     let error: any Error = failure.error
     let (token, switches, text): (String, Int, String) = (failure.token, failure.switches, failure.description)
     #expect(error is Wrong && switches == 0 && text.contains(token))
@@ -28,7 +28,7 @@ struct ContractTests {
     (found.runs, found.isComplete, found.failure) = (0, true, failure)
     // A failure can be thrown, and leaves its thread.
     let thrown: any Error & CustomStringConvertible & Sendable = failure
-    #expect(throws: Exploration.Failure.self) { throw thrown }
+    #expect(throws: Exploration.RunError.self) { throw thrown }
   }
 
   @Test func `a world has its functions`() throws {
@@ -79,7 +79,10 @@ struct ContractTests {
   }
 
   @Test func `the world's own errors are errors that leave their thread`() {
-    let kinds: [any (Error & Sendable).Type] = [Deadlock.self, LeftRunning.self, RealWait.self, Nondeterminism.self]
+    let kinds: [any (Error & Sendable).Type] = [
+      World.DeadlockError.self, World.LeftRunningError.self, World.RealWaitError.self,
+      Exploration.NondeterminismError.self,
+    ]
     #expect(kinds.count == 4)
   }
 

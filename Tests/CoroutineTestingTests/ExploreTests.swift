@@ -55,7 +55,7 @@ struct ExploreTests {
     let body: @Sendable () throws -> Void = { for _ in 0..<60 { try co_delay(.seconds(1)) } }
     #expect(explore(.inOrder, timeLimit: .seconds(60), body).failure == nil)
     let failure = try #require(explore(.inOrder, timeLimit: .seconds(59), body).failure)
-    let error = try #require(failure.error as? TimeLimitReached)
+    let error = try #require(failure.error as? World.TimeLimitError)
     #expect(error.limit == .seconds(59))
     #expect("\(error)".contains("59.0 seconds of the world's time"))
     #expect(error.dump.contains("delay"))
@@ -65,7 +65,7 @@ struct ExploreTests {
     var explorer = Explorer({ while true { try co_yield() } }, .memory, nil)
     explorer.mostSteps = 10_000
     let failure = try #require(explorer.explore(.inOrder).failure)
-    let error = try #require(failure.error as? TimeLimitReached)
+    let error = try #require(failure.error as? World.TimeLimitError)
     #expect(error.limit == nil)
     #expect("\(error)".contains("no time passes"))
   }
@@ -145,7 +145,7 @@ struct ExploreTests {
     }
     for strategy in [Strategy.random(), .priorities(), .exhaustive()] {
       let failure = try #require(explore(strategy, drift).failure)
-      #expect(failure.error is Nondeterminism, "\(strategy)")
+      #expect(failure.error is Exploration.NondeterminismError, "\(strategy)")
     }
   }
 
@@ -173,7 +173,7 @@ struct ExploreTests {
       explorer.runsTwice = true
       let found = explorer.explore(.random())
       #expect(found.runs == 3, "\(number)")
-      #expect((found.failure?.error as? Nondeterminism)?.step == expected, "\(number)")
+      #expect((found.failure?.error as? Exploration.NondeterminismError)?.step == expected, "\(number)")
     }
   }
 
@@ -213,7 +213,7 @@ struct ExploreTests {
 
   @Test func `a token that no run has printed is refused`() {
     for token in ["", "x", "1", "1g", "10h"] {
-      #expect(explore(.replay(token)) {}.failure?.error is UnreadableToken, "\(token)")
+      #expect(explore(.replay(token)) {}.failure?.error is Exploration.TokenError, "\(token)")
     }
     #expect(explore(.replay("10")) {}.failure == nil)
   }
@@ -227,8 +227,8 @@ struct ExploreTests {
     )
     #expect(failure.description.contains(#" "a\nb\u{1B}""#), "\(failure)")
     #expect(!failure.description.unicodeScalars.contains("\u{1B}"))
-    #expect("\(UnreadableToken(token: "a\nb"))" == #""a\nb" is no token of a run"#)
-    #expect("\(UnknownHost(name: "a\nb"))".hasPrefix(#"no host is called a\nb: "#))
+    #expect("\(Exploration.TokenError(token: "a\nb"))" == #""a\nb" is no token of a run"#)
+    #expect("\(World.UnknownHostError(name: "a\nb"))".hasPrefix(#"no host is called a\nb: "#))
   }
 
   @Test func `a token outlives a small edit: choices that no longer fit are in order`() throws {
@@ -245,7 +245,7 @@ struct ExploreTests {
   @Test func `a coroutine that cannot be cancelled is left behind without harm`() throws {
     let never = Promise<Void>()
     let found = explore(.inOrder) { try co_shield { try co_await(never) } }
-    #expect(found.failure?.error is Deadlock)
+    #expect(found.failure?.error is World.DeadlockError)
   }
 }
 

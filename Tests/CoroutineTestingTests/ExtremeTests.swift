@@ -68,7 +68,7 @@ struct ExtremeTests {
   func `a time limit of zero or less lets no time pass`(_ limit: Duration) {
     #expect(explore(.inOrder, timeLimit: limit) { try co_yield() }.failure == nil)
     let failure = explore(.inOrder, timeLimit: limit) { try co_delay(.nanoseconds(1)) }.failure
-    #expect(failure?.error is TimeLimitReached)
+    #expect(failure?.error is World.TimeLimitError)
   }
 
   @Test(arguments: endless, [0.001, 1, 1000]) func `an endless duration is endless by every clock`(

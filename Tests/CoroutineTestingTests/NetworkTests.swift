@@ -370,7 +370,7 @@ struct NetworkBeforeTests {
   @Test func `a link to a host that is never added fails the run`() {
     let world = World()
     world.network.partition("body", "sever")
-    let error = #expect(throws: UnknownHost.self) { try world.run {} }
+    let error = #expect(throws: World.UnknownHostError.self) { try world.run {} }
     #expect(error?.name == "sever")
     #expect(error.map { "\($0)" } == "no host is called sever: add it with Network.host")
   }
@@ -392,8 +392,8 @@ struct NetworkBeforeTests {
     for isReversed in [false, true] {
       let world = World()
       for name in isReversed ? names.reversed() : names { world.network.partition("body", name) }
-      #expect(throws: UnknownHost.self) { try world.run {} }
-      let error = #expect(throws: UnknownHost.self) {
+      #expect(throws: World.UnknownHostError.self) { try world.run {} }
+      let error = #expect(throws: World.UnknownHostError.self) {
         try World().run {
           for name in names { World.current?.network.partition(name, "body") }
         }

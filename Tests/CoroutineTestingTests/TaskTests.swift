@@ -57,7 +57,7 @@ struct TaskTests {
   }
 
   @Test func `a Task that sleeps really is a real wait, and the coroutine is named`() {
-    let error = #expect(throws: RealWait.self) {
+    let error = #expect(throws: World.RealWaitError.self) {
       try World().run {
         let job = co_launch(name: "caller") { try co_await { try await Task.sleep(for: .seconds(3600)) } }
         try job.join()
@@ -71,7 +71,7 @@ struct TaskTests {
     // A Task that is resumed before it is suspended does not wait.
     let isSuspended = DispatchSemaphore(value: 0)
     let isResumed = DispatchSemaphore(value: 0)
-    #expect(throws: RealWait.self) {
+    #expect(throws: World.RealWaitError.self) {
       try World().run {
         let job = co_launch {
           try co_await {
@@ -109,7 +109,7 @@ struct TaskTests {
   @Test func `a callback that a real thread makes too late is a deadlock, which names the coroutine`() async throws {
     let (isOver, isMade) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
     try await onOwnThread {
-      let error = #expect(throws: Deadlock.self) {
+      let error = #expect(throws: World.DeadlockError.self) {
         try World().run {
           let job = co_launch(name: "caller") {
             try co_suspend { (done: Resumer<Int>) in
@@ -154,7 +154,7 @@ struct TaskTests {
   }
 
   @Test func `a wait for a stop that never comes is a deadlock`() {
-    #expect(throws: Deadlock.self) {
+    #expect(throws: World.DeadlockError.self) {
       try World().run { try co_scope { scope in _ = try scope.launch { try co_await(co_stopping) }.join() } }
     }
   }
@@ -162,7 +162,7 @@ struct TaskTests {
   @Test func `parts of Tasks that an exclusive body has put aside run elsewhere at the world's end`() async throws {
     let end = AsyncStream<Int>.makeStream()
     try await onOwnThread {
-      #expect(throws: LeftRunning.self) {
+      #expect(throws: World.LeftRunningError.self) {
         try World().run {
           let ledger = Ledger(on: DispatchQueue(label: "inside"))
           let begun = Channel<Void>(1)
@@ -196,7 +196,7 @@ struct TaskTests {
 
   @Test func `an actor on a queue outside of the world is a real wait`() {
     let ledger = Ledger(on: DispatchQueue(label: "outside"))
-    #expect(throws: RealWait.self) { try World().run { try co_isolated(ledger) { $0.sum += 1 } } }
+    #expect(throws: World.RealWaitError.self) { try World().run { try co_isolated(ledger) { $0.sum += 1 } } }
     #expect(throws: Never.self) {
       try World().run {
         let inside = Ledger(on: DispatchQueue(label: "inside"))

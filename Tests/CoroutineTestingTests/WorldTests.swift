@@ -63,7 +63,7 @@ struct WorldTests {
   @Test func `a deadlock is reported with the coroutines that wait`() async {
     // In a process of its own: a dump of everything holds the jobs of other tests for a moment.
     await #expect(processExitsWith: .success) {
-      let error = #expect(throws: Deadlock.self) {
+      let error = #expect(throws: World.DeadlockError.self) {
         try World().run {
           let channel = Channel<Int>()
           try co_launch(name: "consumer") { try channel.receive() }.join()
@@ -76,7 +76,7 @@ struct WorldTests {
 
   @Test func `what the body leaves behind is reported, and unwinds`() throws {
     let unwound = Flag()
-    let error = #expect(throws: LeftRunning.self) {
+    let error = #expect(throws: World.LeftRunningError.self) {
       try World().run {
         _ = co_launch(name: "leaked") {
           defer { unwound.set(true) }
@@ -144,7 +144,7 @@ struct WorldTests {
       close(reader)
       close(writer)
     }
-    #expect(throws: RealWait.self) { try World().run { try co_untilReadable(reader) } }
+    #expect(throws: World.RealWaitError.self) { try World().run { try co_untilReadable(reader) } }
     try World().run {
       let job = co_launch { try World.outside { try co_untilReadable(reader) } }
       try co_yield()
@@ -155,13 +155,13 @@ struct WorldTests {
   }
 
   @Test func `blocking the world's thread is a real wait`() throws {
-    #expect(throws: RealWait.self) {
+    #expect(throws: World.RealWaitError.self) {
       try World().run { try co_blocking { try co_launch { 1 }.blockingWait() } }
     }
-    #expect(throws: RealWait.self) {
+    #expect(throws: World.RealWaitError.self) {
       try World().run { try co_launch { 1 }.blockingWait() }
     }
-    #expect(throws: RealWait.self) {
+    #expect(throws: World.RealWaitError.self) {
       try World().run { try co_blocking { try Promise<Int>().blockingWait() } }
     }
   }
@@ -286,14 +286,14 @@ struct WorldTests {
   }
 
   @Test func `a coroutine that catches its cancellation for ever is left running`() throws {
-    let error = #expect(throws: LeftRunning.self) {
+    let error = #expect(throws: World.LeftRunningError.self) {
       try World().run {
         _ = co_launch(name: "stubborn") { while true { try? co_delay(.seconds(1)) } }
         try co_delay(.seconds(3))
       }
     }
     #expect(error?.dump.contains("stubborn") == true)
-    #expect(throws: LeftRunning.self) {
+    #expect(throws: World.LeftRunningError.self) {
       try World().run {
         let job = co_launch { while true { try? co_yield() } }
         try co_yield()
@@ -391,7 +391,7 @@ struct WorldTests {
     }
     for seed in 0..<20 as Range<UInt64> {
       let policy = RunPolicy(RandomChooser(seed: seed))
-      #expect(throws: TimeLimitReached.self) {
+      #expect(throws: World.TimeLimitError.self) {
         try World(seed: seed).run(policy, seed: seed, isTraced: false, mostSteps: 50) {
           for _ in 0..<3 { co_launch(body) }
           try body()

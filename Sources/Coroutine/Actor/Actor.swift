@@ -22,8 +22,8 @@ public import Dispatch
 /// this actor handles no other message, and blocks no other coroutine. ``Mailbox/launch(name:file:line:_:)`` lets a
 /// chosen message run concurrently. The messages of one sender are handled in the order in which they were sent.
 ///
-/// When the body returns or throws, the actor has ended. Asks without an answer fail with ``ActorStopped``, and the
-/// messages that are left in the mailbox go to `onUndelivered`. A failure goes to the coroutine that joins
+/// When the body returns or throws, the actor has ended. Asks without an answer fail with ``ActorStoppedError``, and
+/// the messages that are left in the mailbox go to `onUndelivered`. A failure goes to the coroutine that joins
 /// ``ActorRef/job``, else to ``CoroutineRuntime/onUnhandledError``. ``Supervisor`` restarts actors that fail.
 ///
 /// - Parameters:
@@ -34,7 +34,7 @@ public import Dispatch
 ///   - mailbox: The number of messages that may wait, and the effect of a tell to a full mailbox: the tell waits
 ///     (`bounded`, and `rendezvous`, which passes each message directly), or a message is dropped (`dropOldest`,
 ///     `dropNewest`).
-///   - failsWhenFull: Whether a tell to a full mailbox throws ``MailboxFull`` where it would wait.
+///   - failsWhenFull: Whether a tell to a full mailbox throws ``MailboxFullError`` where it would wait.
 ///   - onUndelivered: Gets every message that was accepted, or that a tell offered in vain, and that will not be
 ///     handled; see ``Channel/init(_:onUndelivered:)``.
 ///   - file: The launch site, for dumps, reports and overflow reports.

@@ -66,9 +66,7 @@ struct MailboxOptions<Message: Sendable> {
 
   var whenFull: WhenFull { capacity.waits ? (failsWhenFull ? .fails : .waits) : .neverWaits }
 
-  var dropsOldest: Bool {
-    if case .dropOldest = capacity { true } else { false }
-  }
+  var dropsOldest: Bool { capacity.overflow == .dropsOldest }
 }
 
 /// Puts back a notice that a mailbox dropped as its oldest message, and passes everything else to the hook.
@@ -113,22 +111,6 @@ enum Envelope<Message: Sendable>: Sendable {
 }
 
 extension Channel.Capacity {
-  /// Whether a send may have to wait.
-  var waits: Bool {
-    switch self {
-    case .rendezvous, .bounded: true
-    case .unbounded, .dropOldest, .dropNewest: false
-    }
-  }
-
   /// The same capacity, for a channel of envelopes.
-  var ofEnvelopes: Channel<Envelope<Element>>.Capacity {
-    switch self {
-    case .rendezvous: .rendezvous
-    case .bounded(let count): .bounded(count)
-    case .unbounded: .unbounded
-    case .dropOldest(let count): .dropOldest(count)
-    case .dropNewest(let count): .dropNewest(count)
-    }
-  }
+  var ofEnvelopes: Channel<Envelope<Element>>.Capacity { .init(limit, overflow) }
 }

@@ -29,22 +29,24 @@ public struct ActorEnd: Sendable {
   }
 }
 
-/// The error of an actor whose linked actor was cancelled or has failed.
-public struct LinkedActorEnded: Error, CustomStringConvertible {
-  /// The end of the linked actor.
-  public var end: ActorEnd
-  /// Creates the error.
-  public init(end: ActorEnd) { self.end = end }
-  /// A sentence that describes what happened.
-  public var description: String {
-    let name = end.name.map { "\"\($0.asName)\" " } ?? ""
-    let how =
-      switch end.exit {
-      case .stopped: "has stopped"
-      case .cancelled: "was cancelled"
-      case .failed(let error): "has failed: \(asLine(error))"
-      }
-    return "the linked actor \(name)(id \(end.id)) \(how)"
+extension ActorMonitor {
+  /// The error of an actor whose linked actor was cancelled or has failed.
+  public struct LinkedActorError: Error, CustomStringConvertible {
+    /// The end of the linked actor.
+    public var end: ActorEnd
+    /// Creates the error.
+    public init(end: ActorEnd) { self.end = end }
+    /// A sentence that describes what happened.
+    public var description: String {
+      let name = end.name.map { "\"\($0.asName)\" " } ?? ""
+      let how =
+        switch end.exit {
+        case .stopped: "has stopped"
+        case .cancelled: "was cancelled"
+        case .failed(let error): "has failed: \(asLine(error))"
+        }
+      return "the linked actor \(name)(id \(end.id)) \(how)"
+    }
   }
 }
 
@@ -131,8 +133,9 @@ extension Mailbox {
 
   /// Links this actor to another: if either is cancelled or fails for good, the other fails.
   ///
-  /// This actor then fails with ``LinkedActorEnded``, and a supervisor may restart it. If the other actor has already
-  /// been cancelled or has failed, this one fails at once. A stopped actor does not make its linked actors fail.
+  /// This actor then fails with ``ActorMonitor/LinkedActorError``, and a supervisor may restart it. If the other actor
+  /// has already been cancelled or has failed, this one fails at once. A stopped actor does not make its linked actors
+  /// fail.
   ///
   /// The returned object removes the link. To get a message and not a failure, use ``monitor(_:_:)``. Does not suspend.
   /// Called by the body.
@@ -160,7 +163,7 @@ extension ActorLife {
   /// Fails this actor because a linked actor has ended, unless that actor was stopped.
   func follow(_ end: ActorEnd) {
     if case .stopped = end.exit { return }
-    endLife(.failed(LinkedActorEnded(end: end)))
+    endLife(.failed(ActorMonitor.LinkedActorError(end: end)))
   }
 }
 

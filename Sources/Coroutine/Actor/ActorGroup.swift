@@ -71,8 +71,8 @@ public final class ActorGroup<Message: Sendable>: @unchecked Sendable {
       do {
         try member.tell(message)
         told += 1
-      } catch is ActorStopped {
-      } catch is MailboxFull {}
+      } catch is ActorStoppedError {
+      } catch is MailboxFullError {}
     }
     return told
   }

@@ -4,7 +4,7 @@
 // two point at each other while the ask is open:
 //
 //   the reply is used                                          SETTLED, and the answer is in the asker's frame
-//   the last copy of it is released unused, or the actor ends  SETTLED without an answer: ActorStopped
+//   the last copy of it is released unused, or the actor ends  SETTLED without an answer: ActorStoppedError
 //   the asker is cancelled, times out, or cannot send          DETACHED; an answer after that is counted
 //
 // Invariants, under the actor's `asksLock`, which is the lock of the OneShot
@@ -92,8 +92,8 @@ extension ActorRef {
   /// ```
   ///
   /// - Returns: The answer, once the reply is used.
-  /// - Throws: The error that the reply was failed with. ``ActorStopped`` if the reply is released unused, or the actor
-  ///   ends or has ended. ``TimeoutError`` after `timeout`, which includes the wait for room in the mailbox.
+  /// - Throws: The error that the reply was failed with. ``ActorStoppedError`` if the reply is released unused, or the
+  ///   actor ends or has ended. ``TimeoutError`` after `timeout`, which includes the wait for room in the mailbox.
   ///   ``CoroutineError/wouldDeadlock`` if an actor asks itself. ``CoroutineError/notInCoroutine`` outside a coroutine;
   ///   there, `Reply(_:)` answers a resumer.
   ///
@@ -132,7 +132,7 @@ extension ActorRef {
           asker.withdraw(from: core)
           throw error
         }
-        guard let result = answer.pointee.take() else { throw ActorStopped() }
+        guard let result = answer.pointee.take() else { throw ActorStoppedError() }
         return try result.get()
       }
     }

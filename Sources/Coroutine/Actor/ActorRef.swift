@@ -32,8 +32,8 @@ public final class ActorRef<Message: Sendable>: Sendable {
   /// mailbox that never makes a sender wait accepts messages from anywhere: a coroutine, a Task, a plain thread.
   /// Outside a coroutine, ``tryTell(_:)`` serves all mailboxes.
   ///
-  /// - Throws: ``ActorStopped`` if the actor was stopped, was cancelled or has ended, before or during the wait.
-  ///   ``MailboxFull`` if the actor was started with `failsWhenFull`. ``CoroutineError/wouldDeadlock`` if an actor
+  /// - Throws: ``ActorStoppedError`` if the actor was stopped, was cancelled or has ended, before or during the wait.
+  ///   ``MailboxFullError`` if the actor was started with `failsWhenFull`. ``CoroutineError/wouldDeadlock`` if an actor
   ///   tells itself and its mailbox is full. ``CoroutineError/notInCoroutine`` outside a coroutine if the mailbox can
   ///   make a sender wait. The cancellation error in a cancelled coroutine, even if there is room. Whenever it throws,
   ///   the message has gone to the actor's `onUndelivered`.
@@ -53,7 +53,7 @@ public final class ActorRef<Message: Sendable>: Sendable {
   /// Puts a message into the mailbox if no wait is needed.
   ///
   /// - Returns: `full` if ``tell(_:)`` would wait, or the mailbox drops this message as its newest. `closed` if
-  ///   ``tell(_:)`` would throw ``ActorStopped``. In both cases the caller keeps the message.
+  ///   ``tell(_:)`` would throw ``ActorStoppedError``. In both cases the caller keeps the message.
   ///
   /// Never suspends and never throws. May be called on any thread.
   @inlinable
@@ -75,13 +75,13 @@ public final class ActorRef<Message: Sendable>: Sendable {
       try job?.checkCancelled()
       switch core.channel.trySend(.message(message)) {
       case .sent: return
-      case .closed: throw ActorStopped()
+      case .closed: throw ActorStoppedError()
       case .full:
         switch core.whenFull {
         // The mailbox drops its newest message, which is this one.
         case .neverWaits: return core.drop(message)
         case .waits: throw CoroutineError.wouldDeadlock(because: .tellsItself)
-        case .fails: throw MailboxFull()
+        case .fails: throw MailboxFullError()
         }
       }
     } catch {
@@ -94,23 +94,23 @@ public final class ActorRef<Message: Sendable>: Sendable {
 
   /// Stops the actor: it accepts no more messages, handles those in its mailbox, and then its mailbox ends.
   ///
-  /// Coroutines that wait to tell it a message get ``ActorStopped``. So do asks that have no answer when the actor has
-  /// ended. Never suspends. May be called on any thread, and repeatedly. To wait for the end, join ``job``.
+  /// Coroutines that wait to tell it a message get ``ActorStoppedError``. So do asks that have no answer when the actor
+  /// has ended. Never suspends. May be called on any thread, and repeatedly. To wait for the end, join ``job``.
   public func stop() { core.close() }
 
   /// Cancels the actor: its mailbox is closed and emptied, and the waits of its body and handlers throw.
   ///
-  /// The messages in the mailbox are dropped. Asks without an answer fail at once with ``ActorStopped``. Never
+  /// The messages in the mailbox are dropped. Asks without an answer fail at once with ``ActorStoppedError``. Never
   /// suspends. May be called on any thread, and repeatedly.
   public func cancel() { core.cancel() }
 }
 
 /// Converts an error of a send to the error of a tell.
 @usableFromInline @inline(never)
-func actorError(_ error: any Error) -> any Error { error is ChannelClosed ? ActorStopped() : error }
+func actorError(_ error: any Error) -> any Error { error is ChannelClosedError ? ActorStoppedError() : error }
 
 /// The error of a tell to a full mailbox of an actor that was started with `failsWhenFull`.
-public struct MailboxFull: Error, CustomStringConvertible {
+public struct MailboxFullError: Error, CustomStringConvertible {
   /// Creates the error.
   public init() {}
   /// A sentence that says what to do.

@@ -28,14 +28,14 @@ public final class ActorRegistry: Sendable {
   ///
   /// An actor may have several names.
   ///
-  /// - Throws: ``ActorNameTaken`` if another actor has the name; ``ActorStopped`` if this actor has ended.
+  /// - Throws: ``NameTakenError`` if another actor has the name; ``ActorStoppedError`` if this actor has ended.
   public func register<Message>(_ actor: ActorRef<Message>, as name: String) throws {
     let watcher = table.add(name, actor) { [table] number in
       ActorWatcher(actor.core) { _ in table.remove(name, number) }
     }
-    guard let watcher else { throw ActorNameTaken(name: name) }
+    guard let watcher else { throw NameTakenError(name: name) }
     actor.core.watch(watcher)
-    if watcher.wasCalled { throw ActorStopped() }
+    if watcher.wasCalled { throw ActorStoppedError() }
   }
 
   /// Returns the actor with this name, or nil if there is none or its messages have another type.
@@ -111,14 +111,16 @@ private final class NameTable: @unchecked Sendable {
   }
 }
 
-/// The error of a name that another actor has.
-public struct ActorNameTaken: Error, CustomStringConvertible {
-  /// The name.
-  public var name: String
-  /// Creates the error.
-  public init(name: String) { self.name = name }
-  /// A sentence that says what to do.
-  public var description: String {
-    "an actor named \"\(name.asName)\" is registered already; stop or unregister it first, or choose another name"
+extension ActorRegistry {
+  /// The error of a name that another actor has.
+  public struct NameTakenError: Error, CustomStringConvertible {
+    /// The name.
+    public var name: String
+    /// Creates the error.
+    public init(name: String) { self.name = name }
+    /// A sentence that says what to do.
+    public var description: String {
+      "an actor named \"\(name.asName)\" is registered already; stop or unregister it first, or choose another name"
+    }
   }
 }

@@ -12,13 +12,17 @@
 /// For two or three states, a loop inside a loop is as clear. Behaviours are for state machines.
 public struct Behavior<Message: Sendable> {
   /// The behaviour after a message.
-  public enum Next {
+  public struct Next {
+    enum Kind { case same, become(Behavior), stop }
+
+    let kind: Kind
+
     /// The same behaviour handles the next message.
-    case same
+    public static var same: Next { Next(kind: .same) }
     /// Another behaviour handles the next message.
-    case become(Behavior)
+    public static func become(_ next: Behavior) -> Next { Next(kind: .become(next)) }
     /// The actor ends: ``Mailbox/run(_:)`` returns.
-    case stop
+    public static var stop: Next { Next(kind: .stop) }
   }
 
   private let handler: (Message) throws -> Next
@@ -38,7 +42,7 @@ extension Mailbox {
   public func run(_ behavior: Behavior<Message>) throws {
     var behavior = behavior
     while let message = try receive() {
-      switch try behavior.handle(message) {
+      switch try behavior.handle(message).kind {
       case .same: continue
       case .become(let next): behavior = next
       case .stop: return

@@ -172,15 +172,15 @@ extension Mailbox {
   ///
   /// - Parameters:
   ///   - message: The message.
-  ///   - limit: The largest number of stashed messages. Beyond it the call throws ``StashFull``, and the caller keeps
-  ///     the message. Traps if the limit is below 1.
+  ///   - limit: The largest number of stashed messages. Beyond it the call throws ``MailboxStashFullError``, and the
+  ///     caller keeps the message. Traps if the limit is below 1.
   ///
   /// Does not suspend. Called by the body. When the actor ends, the stashed messages go to `onUndelivered`. When a
   /// supervisor restarts the actor, the next life receives them first.
   public func stash(_ message: Message, limit: Int = 1_000) throws {
     if limit < 1 { misuse("A stash of \(limit) messages holds none: give a limit of 1 or more.") }
     let extras = core.madeExtras
-    guard extras.stashed.count < limit else { throw StashFull(limit: limit) }
+    guard extras.stashed.count < limit else { throw MailboxStashFullError(limit: limit) }
     extras.stashed.append(message)
   }
 
@@ -194,7 +194,7 @@ extension Mailbox {
 }
 
 /// The error of a full stash.
-public struct StashFull: Error, CustomStringConvertible {
+public struct MailboxStashFullError: Error, CustomStringConvertible {
   /// The largest number of stashed messages.
   public var limit: Int
   /// Creates the error.

@@ -3,10 +3,10 @@ import Synchronization
 /// The means to answer an ask, once.
 ///
 /// It may be kept, passed on, and used on any thread. The first use counts. A second use is reported to
-/// ``CoroutineRuntime/onUnhandledError`` as ``AnsweredTwice``, with the name and the launch site of the actor. Using it
-/// never suspends.
+/// ``CoroutineRuntime/onUnhandledError`` as ``ReplyUsedTwiceError``, with the name and the launch site of the actor.
+/// Using it never suspends.
 ///
-/// If all copies are released unused, the asker gets ``ActorStopped``. So a handler that throws, returns early or
+/// If all copies are released unused, the asker gets ``ActorStoppedError``. So a handler that throws, returns early or
 /// forgets to answer does not leave the asker waiting.
 public struct Reply<Answer: Sendable>: Sendable {
   @usableFromInline let cell: AskCell
@@ -22,7 +22,7 @@ public struct Reply<Answer: Sendable>: Sendable {
   /// print(try await total.value)
   /// ```
   ///
-  /// If it is released unused, it resumes with ``ActorStopped``.
+  /// If it is released unused, it resumes with ``ActorStoppedError``.
   public init(_ resumer: Resumer<Answer>) { cell = ResumerCell(resumer) }
 
   /// Answers the ask.
@@ -94,7 +94,7 @@ public struct Reply<Answer: Sendable>: Sendable {
     }
     // The report names the actor, or the asker if there is no actor.
     let origin = actor.job?.summary ?? other?.resumer.target.summary ?? "an actor"
-    UnhandledErrors.report(AnsweredTwice(late: "\(result)"), in: origin)
+    UnhandledErrors.report(ReplyUsedTwiceError(late: "\(result)"), in: origin)
   }
 }
 
@@ -116,11 +116,11 @@ private final class ResumerCell<Answer: Sendable>: AskCell, @unchecked Sendable 
 
   override var isOpen: Bool { !isAnswered }
 
-  deinit { if !isAnswered { resumer.fail(ActorStopped()) } }
+  deinit { if !isAnswered { resumer.fail(ActorStoppedError()) } }
 }
 
 /// The error of a reply that was used twice, passed to ``CoroutineRuntime/onUnhandledError``.
-public struct AnsweredTwice: Error, CustomStringConvertible {
+public struct ReplyUsedTwiceError: Error, CustomStringConvertible {
   /// The argument of the second use.
   public var late: any Sendable
   /// Creates the error.

@@ -15,8 +15,9 @@ import Synchronization
 ///   the limit.
 /// - The current bindings of ``CoroutineLocal`` and of task-locals hold in `body`.
 /// - If a body ends its thread (`pthread_exit`, or a `pthread_cancel` from elsewhere), the call throws
-///   ``BlockingThreadEnded``, and the pool starts another thread. Swift code has no cleanup for that: objects that the
-///   body's frames hold are never released, locks that they hold stay locked, and their `defer` blocks do not run.
+///   ``CoroutineError/blockingThreadEnded``, and the pool starts another thread. Swift code has no cleanup for that:
+///   objects that the body's frames hold are never released, locks that they hold stay locked, and their `defer` blocks
+///   do not run.
 /// - `body` runs outside any coroutine. It may launch coroutines, but must not wait for them with the suspending verbs,
 ///   which throw ``CoroutineError/notInCoroutine`` there. Its stack has 1 MiB. Its thread does not receive signals that
 ///   are sent to the process.
@@ -49,7 +50,7 @@ public func co_blocking<Output: Sendable>(_ body: sending @escaping () throws ->
 ///   and of task-locals. It may block. It is released on that thread; if the call returns, perhaps a moment later.
 /// - An error that `body` throws too late goes to nobody: the caller has its own error, and there is nothing to give
 ///   back. A body whose late failure matters reports it itself.
-/// - If `body` ends its thread (``BlockingThreadEnded``), it has returned nothing.
+/// - If `body` ends its thread (``CoroutineError/blockingThreadEnded``), it has returned nothing.
 ///
 /// Throws ``CoroutineError/notInCoroutine`` outside a coroutine.
 @discardableResult
@@ -59,20 +60,6 @@ public func co_blocking<R: Sendable>(
   _ body: consuming @escaping @Sendable () throws -> R
 ) throws -> R {
   try BlockingPool.shared.run(onUndelivered: onUndelivered, consume body)
-}
-
-/// The error of a ``co_blocking(_:)`` whose body ended its thread (`pthread_exit`, `pthread_cancel`) instead of
-/// returning.
-///
-/// Objects that the body's frames held are lost. The pool has as many threads as before.
-public struct BlockingThreadEnded: Error, CustomStringConvertible {
-  /// Creates the error.
-  public init() {}
-  /// A sentence that says what to do.
-  public var description: String {
-    "the body of a co_blocking ended its thread with pthread_exit, or somebody cancelled the thread with pthread_cancel; "
-      + "what the body held is lost: let it return or throw instead"
-  }
 }
 
 extension CoroutineRuntime {

@@ -268,7 +268,7 @@ package final class BlockingPool: @unchecked Sendable {
     let isReplaced = takesReplacement()
     lock.unlock()
     if isReplaced { startCounted() }
-    work.fail(BlockingThreadEnded())
+    work.fail(CoroutineError.blockingThreadEnded)
     observe(.ended)
   }
 

@@ -13,9 +13,9 @@ import Glibc
 ///   - assumingNotReady: Whether a call of the caller has just found that `fd` is not ready. The first look is then
 ///     left out, which saves a system call. If `fd` is ready nevertheless, the coroutine suspends and is resumed at
 ///     once.
-/// - Throws: ``CoroutineError/badDescriptor`` if `fd` is not open. ``DescriptorWaitFailed`` if the kernel refuses to
-///   watch it. ``CoroutineError/notInCoroutine`` outside a coroutine. If the coroutine is cancelled, it throws at once,
-///   and leaves `fd` as it is.
+/// - Throws: ``CoroutineError/badDescriptor`` if `fd` is not open. ``CoroutineError/cannotWatch(_:)`` if the kernel
+///   refuses to watch it. ``CoroutineError/notInCoroutine`` outside a coroutine. If the coroutine is cancelled, it
+///   throws at once, and leaves `fd` as it is.
 ///
 /// The caller owns the descriptor, and must not close it while a coroutine waits for it. The kernel does not report a
 /// close, so the wait then lasts until it is cancelled, its deadline passes, or the number is used again. Cancel the
@@ -31,27 +31,6 @@ public func co_untilReadable(_ fd: Int32, assumingNotReady: Bool = false) throws
 @available(*, noasync, message: "await the `value` of a coroutine that does this")
 public func co_untilWritable(_ fd: Int32, assumingNotReady: Bool = false) throws {
   try Descriptor(fd).wait(until: .writing, looksFirst: !assumingNotReady)
-}
-
-/// The error of a wait for a descriptor that the kernel cannot watch.
-public struct DescriptorWaitFailed: Error, Equatable, CustomStringConvertible {
-  /// The system's error number.
-  public var code: Int32
-
-  /// Creates the error.
-  public init(code: Int32) { self.code = code }
-
-  /// A sentence that describes what happened, and says what to do.
-  public var description: String {
-    let what = "the kernel refused to watch a descriptor"
-    return switch code {
-    case ENOSPC: "\(what): this user watches as many as it may; raise the sysctl fs.epoll.max_user_watches"
-    case EMFILE: "\(what): the process has no descriptor left for that; raise RLIMIT_NOFILE (ulimit -n)"
-    case ENFILE: "\(what): the system has no descriptor left for that; raise the sysctl fs.file-max"
-    case ENOMEM: "\(what): it is out of memory; wait for fewer descriptors at once"
-    default: "\(what): \(String(cString: strerror(code))) (error \(code))"
-    }
-  }
 }
 
 /// A descriptor of others: its number, and its state according to poll.
@@ -118,13 +97,13 @@ struct Descriptor {
       let code: Int32
       do { code = try table.join(waiter, number, direction) } catch let refusal as DescriptorRefusal {
         // There is no poller: that says nothing of the descriptor.
-        throw DescriptorWaitFailed(code: refusal.code)
+        throw CoroutineError.cannotWatch(refusal.code)
       }
       switch code {
       case 0: break
       case EPERM: return .alwaysReady
       case EBADF: throw CoroutineError.badDescriptor
-      default: throw DescriptorWaitFailed(code: code)
+      default: throw CoroutineError.cannotWatch(code)
       }
       try WaitQueue.park(carrier, job, direction.waitKind, for: UInt(bitPattern: Int(number))) { epoch in
         table.begin(waiter, epoch)

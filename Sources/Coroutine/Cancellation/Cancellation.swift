@@ -174,7 +174,7 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
   }
 
   /// Calls `body`, in which no body of a generator can yield that the running job steps: the yield throws
-  /// YieldInsideScope.
+  /// CoroutineError.yieldInsideScope.
   func whileBound<Output>(_ body: () throws -> Output) rethrows -> Output { try inside(.bound, body) }
 
   /// Calls `body`, in which no cancellation from outside is visible, and values reach the job although it is cancelled.

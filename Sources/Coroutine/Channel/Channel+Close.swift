@@ -2,8 +2,8 @@ extension Channel {
   /// Closes the channel.
   ///
   /// Buffered values stay receivable. Receivers after them get nil, or `cause` thrown if there is one. Waiting senders
-  /// and all later sends throw ``ChannelClosed``, which carries the cause; before a waiting sender throws, its value
-  /// has been passed to `onUndelivered`. Never suspends; any thread, coroutine or not.
+  /// and all later sends throw ``ChannelClosedError``, which carries the cause; before a waiting sender throws, its
+  /// value has been passed to `onUndelivered`. Never suspends; any thread, coroutine or not.
   /// - Returns: True for the first close, false for all others.
   @discardableResult
   public func close(_ cause: (any Error)? = nil) -> Bool { end(cause, dropsBuffered: false) }

@@ -21,8 +21,8 @@ extension Channel {
   /// Creates a case of ``co_select(biased:_:)`` that sends `element`.
   ///
   /// `element` is evaluated when the case is created, and stays with the select unless this case is selected. Ready
-  /// when a receiver waits, when there is room, or when the channel is closed: then co_select throws ``ChannelClosed``
-  /// and the element goes to `onUndelivered`. A dropping channel is always ready.
+  /// when a receiver waits, when there is room, or when the channel is closed: then co_select throws
+  /// ``ChannelClosedError`` and the element goes to `onUndelivered`. A dropping channel is always ready.
   @inlinable
   public func onSend<R>(_ element: Element, _ body: @escaping () throws -> R) -> SelectCase<R> {
     var single = SelectCase(
@@ -92,7 +92,7 @@ enum ChannelSend<Element: Sendable>: SelectOperation {
   @inlinable
   static func finish(_ channel: Channel<Element>, _ waiter: SelectWaiterRef) throws {
     channel.drop(waiter.storage(of: Element.self))
-    if waiter.pointee.valueWaiter.isClosed { throw ChannelClosed(cause: channel.cause) }
+    if waiter.pointee.valueWaiter.isClosed { throw ChannelClosedError(cause: channel.cause) }
   }
 
   @inlinable

@@ -7,7 +7,7 @@ extension Channel {
   /// Suspends while the channel is full, or, for a rendezvous channel, until a receiver comes. Waiting senders are
   /// served first come, first served. A full dropping channel drops a value and does not throw. If the coroutine is
   /// cancelled, it throws at once, even if it would not have to wait.
-  /// - Throws: The cancellation error; ``ChannelClosed`` after `close`, also if the close comes while it waits;
+  /// - Throws: The cancellation error; ``ChannelClosedError`` after `close`, also if the close comes while it waits;
   ///   ``CoroutineError/notInCoroutine`` outside a coroutine. Whenever it throws, the value goes to `onUndelivered`.
   @inlinable
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
@@ -27,7 +27,7 @@ extension Channel {
       if offer == .full, state.overflow == .waits { return try waitToSend(storage, carrier, job) }
       lock.unlock()
       drop(storage)
-      if offer == .closed { throw ChannelClosed(cause: cause) }
+      if offer == .closed { throw ChannelClosedError(cause: cause) }
     }
   }
 
@@ -67,7 +67,7 @@ extension Channel {
         drop(storage)
       }
       // The thread that closed the channel has passed the value to the hook.
-      if waiting.pointee.isClosed { throw ChannelClosed(cause: cause) }
+      if waiting.pointee.isClosed { throw ChannelClosedError(cause: cause) }
     }
   }
 

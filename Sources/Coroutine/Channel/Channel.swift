@@ -14,21 +14,29 @@ public final class Channel<Element: Sendable>: @unchecked Sendable {
   // Sound because the state is accessed under the lock only, and everything else is constant.
 
   /// The number of values that a channel buffers, and the effect of a send to a full channel.
-  public enum Capacity: Sendable, ExpressibleByIntegerLiteral {
+  public struct Capacity: Sendable, ExpressibleByIntegerLiteral {
+    /// The number of values that are buffered; `Int.max` for any number.
+    public let limit: Int
+    /// Whether a send may have to wait: the channel has a limit, and drops nothing.
+    public var waits: Bool { overflow == .waits && limit != .max }
+    let overflow: ChannelOverflow
+
+    init(_ limit: Int, _ overflow: ChannelOverflow) { (self.limit, self.overflow) = (limit, overflow) }
+
     /// Buffers nothing: a send waits until a receiver takes the value.
-    case rendezvous
+    public static var rendezvous: Capacity { Capacity(0, .waits) }
     /// Buffers up to this number of values; a send to a full channel waits. `bounded(0)` is `rendezvous`.
-    case bounded(Int)
+    public static func bounded(_ count: Int) -> Capacity { Capacity(count, .waits) }
     /// Buffers any number of values; a send never waits.
-    case unbounded
+    public static var unbounded: Capacity { Capacity(.max, .waits) }
     /// Buffers up to this number of values; a send to a full channel drops the oldest. `dropOldest(1)` keeps the latest
     /// value.
-    case dropOldest(Int)
+    public static func dropOldest(_ count: Int) -> Capacity { Capacity(count, .dropsOldest) }
     /// Buffers up to this number of values; a send to a full channel drops the sent value.
-    case dropNewest(Int)
+    public static func dropNewest(_ count: Int) -> Capacity { Capacity(count, .dropsNewest) }
 
     /// Creates `rendezvous` from zero, `bounded` from any other number.
-    public init(integerLiteral count: Int) { self = count == 0 ? .rendezvous : .bounded(count) }
+    public init(integerLiteral count: Int) { self = .bounded(count) }
   }
 
   /// Critical sections link waiters and move values.
@@ -57,21 +65,12 @@ public final class Channel<Element: Sendable>: @unchecked Sendable {
   ///     coroutine, or `trySend` into another channel.
   public init(_ capacity: Capacity = .rendezvous, onUndelivered: (@Sendable (Element) -> Void)? = nil) {
     self.onUndelivered = onUndelivered
-    switch capacity {
-    case .rendezvous:
-      state = ChannelState(limit: 0, overflow: .waits)
-    case .bounded(let count):
-      if count < 0 { misuse("A channel cannot hold \(count) values: use 0 or .rendezvous to hold none.") }
-      state = ChannelState(limit: count, overflow: .waits)
-    case .unbounded:
-      state = ChannelState(limit: .max, overflow: .waits)
-    case .dropOldest(let count):
-      if count < 1 { misuse("A channel that drops must hold at least 1 value, not \(count): else it would drop all.") }
-      state = ChannelState(limit: count, overflow: .dropsOldest)
-    case .dropNewest(let count):
-      if count < 1 { misuse("A channel that drops must hold at least 1 value, not \(count): else it would drop all.") }
-      state = ChannelState(limit: count, overflow: .dropsNewest)
+    let limit = capacity.limit
+    if capacity.overflow != .waits, limit < 1 {
+      misuse("A channel that drops must hold at least 1 value, not \(limit): else it would drop all.")
     }
+    if limit < 0 { misuse("A channel cannot hold \(limit) values: use 0 or .rendezvous to hold none.") }
+    state = ChannelState(limit: limit, overflow: capacity.overflow)
     receivers = withUnsafeMutablePointer(to: &state.receivers) { $0 }
     senders = withUnsafeMutablePointer(to: &state.senders) { $0 }
   }

@@ -1,3 +1,6 @@
+/// The effect of a full channel on a sender.
+@usableFromInline enum ChannelOverflow: UInt8, Sendable { case waits, dropsOldest, dropsNewest }
+
 /// The state of a channel, and its transitions.
 ///
 /// Pure: it takes no lock, wakes no waiter and calls no foreign code. It claims waits and moves values, and returns the
@@ -25,8 +28,6 @@
 ///   OPEN --- close ---> CLOSED, buffered values remain --- received or cancelled ---> CLOSED and drained
 @usableFromInline
 struct ChannelState<Element: Sendable>: ~Copyable {
-  /// The effect of a full ring on a sender.
-  @usableFromInline enum Overflow: UInt8, Sendable { case waits, dropsOldest, dropsNewest }
   /// The result of an offer.
   @usableFromInline enum Offer: UInt8, Sendable {
     /// The value was received or buffered. If the storage is not empty, it now holds the value that was dropped.
@@ -45,14 +46,14 @@ struct ChannelState<Element: Sendable>: ~Copyable {
   @usableFromInline var isCancelled = false
   /// Closed, and a receiver has been told so.
   @usableFromInline var endWasTold = false
-  @usableFromInline let overflow: Overflow
+  @usableFromInline let overflow: ChannelOverflow
   /// The number of values that the ring accepts before `overflow` applies.
   @usableFromInline let limit: Int
   /// The cause given to `close`; constant after the close.
   @usableFromInline var cause: (any Error)?
 
   @inlinable
-  init(limit: Int, overflow: Overflow) {
+  init(limit: Int, overflow: ChannelOverflow) {
     self.limit = limit
     self.overflow = overflow
     // A bounded channel allocates at its creation and never again, except a very large one (takeRing).

@@ -47,8 +47,8 @@ extension GeneratorRecord {
       let isSuspended = cco_state_of(active.pointee.context.unsafelyUnwrapped) == CCO_SUSPENDED
       if !consumer.hasItsFrames, isSuspended {
         refusals += 1
-        if refusals > mostClosings { refuseSwallowing("YieldInsideScope") }
-        active.pointee.raised = YieldInsideScope()
+        if refusals > mostClosings { refuseSwallowing("CoroutineError.yieldInsideScope") }
+        active.pointee.raised = CoroutineError.yieldInsideScope
         answer = enter(active, message(answer == nil ? GeneratorMessage.raise : GeneratorMessage.refuse), consumer)
       } else if answer != nil {
         return answer

@@ -6,7 +6,7 @@ import Synchronization
 // - Nothing waits while a last reference is being released.
 
 extension GeneratorRecord {
-  /// The number of times that a body may swallow GeneratorClosed and yield again.
+  /// The number of times that a body may swallow GeneratorClosedError and yield again.
   ///
   /// One more is a programming error.
   static var mostClosings: Int { 100 }
@@ -15,7 +15,7 @@ extension GeneratorRecord {
   @usableFromInline
   static func fail(_ record: GeneratorRef, _ error: any Error) {
     let isClosing = record.pointee.closings > 0
-    if isClosing && (ClosingError.isSame(as: error) || error is GeneratorClosed) {
+    if isClosing && (ClosingError.isSame(as: error) || error is GeneratorClosedError) {
       record.pointee.ending = .closed
     } else {
       record.pointee.ending = .failed
@@ -27,7 +27,7 @@ extension GeneratorRecord {
   @usableFromInline @inline(never)
   static func error(of record: GeneratorRef) -> any Error {
     record.pointee.isObserved = true
-    return record.pointee.failure ?? GeneratorClosed()
+    return record.pointee.failure ?? GeneratorClosedError()
   }
 
   /// Claims the generator for `throw` or `close`.
@@ -73,7 +73,7 @@ extension GeneratorRecord {
     unwind(root)
   }
 
-  /// Throws GeneratorClosed at the pending yield until the body has ended.
+  /// Throws GeneratorClosedError at the pending yield until the body has ended.
   ///
   /// The caller holds the claim of a parked generator.
   private static func unwind(_ root: GeneratorRef) {
@@ -81,7 +81,7 @@ extension GeneratorRecord {
     repeat {
       let active = root.pointee.active.unsafelyUnwrapped
       active.pointee.closings += 1
-      if active.pointee.closings > mostClosings { refuseSwallowing("GeneratorClosed") }
+      if active.pointee.closings > mostClosings { refuseSwallowing("GeneratorClosedError") }
       active.pointee.raised = ClosingError.value
       // If the body yields an element nevertheless, the element is refused, and destroyed on the body's side.
       let answer = drive(root, message(word))
@@ -121,12 +121,12 @@ extension GeneratorRecord {
 // Sound because an error is one pointer on this platform, and only the pointer's value is used.
 func addressOfBox(_ error: any Error) -> UInt { unsafeBitCast(error as any Error, to: UInt.self) }
 
-/// The GeneratorClosed that close throws: one error for the whole process.
+/// The GeneratorClosedError that close throws: one error for the whole process.
 ///
 /// It is recognised by its address, without a cast, which takes 50 ns. The address is kept in a word, because reading a
 /// lazily initialised Swift global takes two calls.
 enum ClosingError {
-  private static let error: any Error = GeneratorClosed()
+  private static let error: any Error = GeneratorClosedError()
   /// The error's address, or zero until it is first needed.
   private static let word = Atomic<UInt>(0)
 

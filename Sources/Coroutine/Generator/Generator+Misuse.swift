@@ -56,25 +56,3 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
   /// Identifies the serial execution that the job belongs to.
   fileprivate var scheduler: UnsafeMutableRawPointer { pointee.scheduler.load(ordering: .relaxed).toOpaque() }
 }
-
-/// The error of a yield inside a deadline, shield, scope, co_pinned or co_isolated that the generator's body has
-/// entered itself.
-///
-/// The deadline, children and cancellation of a co_timeout, co_shield, co_scope, the thread of a
-/// co_pinned, and the isolation of a co_isolated, belong to the coroutine that made this step, and another coroutine
-/// may make the next step. A lock belongs to the body: it may be held over a yield.
-///
-/// A `co_isolated` on an actor whose executor is not a ``CoroutineExecutor``, and not the caller's own, runs its body
-/// on another stack: a yield there ends the process.
-public struct YieldInsideScope: Error, CustomStringConvertible {
-  /// Creates the error.
-  public init() {}
-
-  /// A sentence that says what to do.
-  public var description: String {
-    """
-    a generator yielded inside a co_timeout, co_shield, co_pinned, co_isolated or scope of its own body; put only the \
-    wait inside it, and yield after it has returned
-    """
-  }
-}

@@ -18,8 +18,8 @@ extension Step: Sendable where Element: Sendable, Return: Sendable {}
 /// - A generator is lazy: the body starts at the first step.
 /// - A generator may be used anywhere, on any thread, and in async code, by one user at a time. Between two steps it
 ///   may be passed to another thread.
-/// - If an unfinished generator is released, ``GeneratorClosed`` is thrown at the pending yield, so that every `defer`
-///   runs.
+/// - If an unfinished generator is released, ``GeneratorClosedError`` is thrown at the pending yield, so that every
+///   `defer` runs.
 ///
 /// If the body waits (``co_delay(_:)``, a channel), the consumer's coroutine suspends, and other coroutines of its
 /// queue run. The awaited value goes to the body, never to the consumer. Outside a coroutine the wait throws
@@ -148,7 +148,7 @@ public final class Generator<Element, Input, Return>: Sequence, IteratorProtocol
   /// Runs the body to the next yield or the end.
   ///
   /// The pending yield returns nil to the body. After the end, the call returns the same `.returned` again, or throws
-  /// the same failure again. After ``close()`` it throws ``GeneratorClosed``.
+  /// the same failure again. After ``close()`` it throws ``GeneratorClosedError``.
   ///
   /// May be called anywhere. Suspends the calling coroutine while the body waits; there, cancellation is thrown into
   /// the body. Throws ``CoroutineError/alreadyRunning`` if the generator's own body calls it, or another coroutine of
@@ -183,15 +183,15 @@ public final class Generator<Element, Input, Return>: Sequence, IteratorProtocol
     return try take(GeneratorRecord.raise(record, error))
   }
 
-  /// Throws ``GeneratorClosed`` at the pending yield, so that every `defer` runs.
+  /// Throws ``GeneratorClosedError`` at the pending yield, so that every `defer` runs.
   ///
   /// - Releasing the last reference does the same.
   /// - Before the first step, the body never runs. After the end, nothing happens.
   /// - It suspends the calling coroutine if the body's cleanup waits. During the release of the last reference nothing
   ///   can suspend: waits then throw ``CoroutineError/notInCoroutine``.
   /// - An error that the body itself throws stays in ``failure``.
-  /// - If the body yields again, the yield throws ``GeneratorClosed`` again. After 100 times the program ends with a
-  ///   message.
+  /// - If the body yields again, the yield throws ``GeneratorClosedError`` again. After 100 times the program ends with
+  ///   a message.
   /// - The call traps while the body runs.
   public func close() {
     defer { withExtendedLifetime(self) {} }

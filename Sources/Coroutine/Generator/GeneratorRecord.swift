@@ -19,7 +19,7 @@ public import Synchronization
 //     (release). It moves the word by compare-and-swap; a deinit, which runs alone, by a store. Every other caller is
 //     refused, so two threads never switch into one stack.
 //  2. `context` is set exactly in PARKED and RUNNING. Finishing gives the stack back at once.
-//  3. A stack with live frames is never freed: close and deinit resume the body with GeneratorClosed until it has
+//  3. A stack with live frames is never freed: close and deinit resume the body with GeneratorClosedError until it has
 //     ended.
 //  4. Nothing on the body's stack holds a strong reference to the generator's object, so releasing the last reference
 //     finds the generator PARKED. From the start on, the body's captures belong to its stack.
@@ -41,7 +41,7 @@ public import Synchronization
 //   deadlines, scopes, shields, pins   the consumer's apply to the body, as to any function that it calls. The body
 //                                      must leave its own before it yields: their frames, timers and children belong to
 //                                      the stepping job, and the next step may come from another job or from none. A
-//                                      yield inside them throws YieldInsideScope.
+//                                      yield inside them throws CoroutineError.yieldInsideScope.
 //
 // Delegation (`yield.all(of:)`) links records: `active` of the stepped generator leads to the innermost one, which is
 // switched into directly; `delegator` leads back out, one at a time, when it ends. Neither time nor stack depends on
@@ -94,7 +94,7 @@ struct GeneratorRecord: ~Copyable {
   var owner: UInt = 0
   /// The owner that has made the last step of a tracked body.
   var steppedBy: UInt = 0
-  /// The number of times that GeneratorClosed has been raised.
+  /// The number of times that GeneratorClosedError has been raised.
   @usableFromInline var closings = 0
   @usableFromInline var failure: (any Error)?
   /// The returned value on the heap; nil if there is none, or if its size is zero.
@@ -140,7 +140,7 @@ enum GeneratorState {
 @usableFromInline
 enum GeneratorEnding: UInt8 {
   case none, returned, failed
-  /// GeneratorClosed has passed through the body, or the body never ran.
+  /// GeneratorClosedError has passed through the body, or the body never ran.
   case closed
 }
 

@@ -41,12 +41,13 @@ public struct Yielder<Element, Input> {
   /// Passes a value to the consumer, and stops the body until the next step.
   ///
   /// It does not suspend a coroutine: it switches to the consumer, which may be in a coroutine or not. After
-  /// ``GeneratorClosed``, clean up and let the error end the body. If the body yields again, the yield throws it again,
-  /// and after 100 times the program ends with a message.
+  /// ``GeneratorClosedError``, clean up and let the error end the body. If the body yields again, the yield throws it
+  /// again, and after 100 times the program ends with a message.
   ///
   /// - Returns: The input of the next step, or nil if that step has none.
-  /// - Throws: The error of ``Generator/throw(_:)``; ``GeneratorClosed`` if the generator is closed or released;
-  ///   ``YieldInsideScope`` inside a deadline, shield, scope, co_pinned or co_isolated that the body has entered.
+  /// - Throws: The error of ``Generator/throw(_:)``; ``GeneratorClosedError`` if the generator is closed or released;
+  ///   ``CoroutineError/yieldInsideScope`` inside a deadline, shield, scope, co_pinned or co_isolated that the body has
+  ///   entered.
   @inlinable @inline(__always) @discardableResult
   public func callAsFunction(_ element: consuming Element) throws -> Input? {
     // Moved, not copied: the body's stack must not keep alive what the consumer has received.
@@ -98,7 +99,7 @@ public struct Yielder<Element, Input> {
       do {
         try self(element)
       } catch {
-        if error is GeneratorClosed { inner.close() }
+        if error is GeneratorClosedError { inner.close() }
         step = try inner.throw(error)
         continue
       }

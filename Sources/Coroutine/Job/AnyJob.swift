@@ -173,9 +173,9 @@ public class AnyJob: @unchecked Sendable {
   /// Called once, on the launcher's thread.
   @usableFromInline
   final func launch(_ start: StartMode, holding anchor: Anchor?) {
-    if start != .lazy, record.pointee.flags.load(ordering: .relaxed) == 0 { markEnqueued() }
+    if start.kind != .lazy, record.pointee.flags.load(ordering: .relaxed) == 0 { markEnqueued() }
     inherit()
-    switch start {
+    switch start.kind {
     case .queued:
       goLive(holding: anchor)
       Carrier.makeLaunchedReady(record)

@@ -1,9 +1,11 @@
+import Glibc
+
 // The texts of errors: the subject first, then what to do about it, in one sentence without a full stop.
 
 extension CoroutineError: CustomStringConvertible {
   /// What is wrong and what to do about it, in one sentence.
   public var description: String {
-    switch self {
+    switch cause {
     case .notInCoroutine:
       "this call suspends a coroutine, and there is none here; call it inside co_launch { … }, or block with Job.blockingWait()"
     case .insideTask:
@@ -13,22 +15,32 @@ extension CoroutineError: CustomStringConvertible {
       "what was waited for can no longer happen: it was released without having been settled or resumed"
     case .invalidCallback:
       "the callback was called with neither a value nor an error; give one of them"
-    case .wouldDeadlock(let reason):
-      "waiting here could never end: \(asLine(reason))"
+    case .wouldDeadlock:
+      "waiting here could never end: \(reason.asLine)"
     case .cycle:
       "these wait for one another in a circle; break it by waiting for something outside of it"
     case .alreadyRunning:
       "the generator is running already; step it from outside of its body and from one place at a time"
+    case .yieldInsideScope:
+      "a generator yielded inside a co_timeout, co_shield, co_pinned, co_isolated or scope of its own body; put only the wait "
+        + "inside it, and yield after it has returned"
     case .badDescriptor:
       "the file descriptor is not open; keep it open for as long as a coroutine waits for it"
-    case .stackTooLarge(let bytes):
-      "a stack of \(bytes) bytes is beyond the largest size class of 16 MiB; ask for less, or recurse less deeply"
-    case .outOfStacks(let limit):
-      limit.asLine
-    case .tooManyBlockedThreads(let limit):
-      "\(limit) threads of co_blocking block in Job.blockingWait() or Promise.blockingWait() already, and no more may; a body that waits "
+    case .cannotWatch:
+      refusalToWatch
+    case .stackTooLarge:
+      "a stack of \(number) bytes is beyond the largest size class of 16 MiB; ask for less, or recurse less deeply"
+    case .outOfStacks:
+      reason.asLine
+    case .tooManyBlockedThreads:
+      "\(number) threads of co_blocking block in Job.blockingWait() or Promise.blockingWait() already, and no more may; a body that waits "
         + "for a coroutine whose body waits again may have no end; let coroutines wait, with join() or co_await(), and call "
         + "co_blocking only for what blocks"
+    case .blockingThreadEnded:
+      "the body of a co_blocking ended its thread with pthread_exit, or somebody cancelled the thread with pthread_cancel; "
+        + "what the body held is lost: let it return or throw instead"
+    case .invalidCount:
+      "the count is \(number), and must be at least one"
     case .cannotPin:
       "a coroutine keeps its thread in co_pinned only where the runtime owns the thread, and does not move to a queue "
         + "inside of it; launch it without a queue, and call co_switch before or after co_pinned"
@@ -36,6 +48,18 @@ extension CoroutineError: CustomStringConvertible {
       "this process is a forked child, and the threads that run coroutines stayed in its parent; call exec or _exit, or use "
         + "generators, which need no thread; launch coroutines in the parent, or fork before the first launch, "
         + "handler, executor or signal (co_signals, dumpOnSignal), and before any use of Dispatch or Tasks"
+    }
+  }
+
+  private var refusalToWatch: String {
+    let what = "the kernel refused to watch a descriptor"
+    let code = Int32(truncatingIfNeeded: number)
+    return switch code {
+    case ENOSPC: "\(what): this user watches as many as it may; raise the sysctl fs.epoll.max_user_watches"
+    case EMFILE: "\(what): the process has no descriptor left for that; raise RLIMIT_NOFILE (ulimit -n)"
+    case ENFILE: "\(what): the system has no descriptor left for that; raise the sysctl fs.file-max"
+    case ENOMEM: "\(what): it is out of memory; wait for fewer descriptors at once"
+    default: "\(what): \(String(cString: strerror(code))) (error \(code))"
     }
   }
 
@@ -108,19 +132,19 @@ extension TimeoutError: CustomStringConvertible {
   }
 }
 
-extension ChannelClosed: CustomStringConvertible {
+extension ChannelClosedError: CustomStringConvertible {
   /// That the channel is closed, and the cause.
   public var description: String {
     cause.map { "the channel is closed; it was closed with the error: \(asLine($0))" } ?? "the channel is closed"
   }
 }
 
-extension GeneratorClosed: CustomStringConvertible {
+extension GeneratorClosedError: CustomStringConvertible {
   /// The reason for the end of the generator.
   public var description: String { "the generator was closed or released before its body had ended" }
 }
 
-extension ActorStopped: CustomStringConvertible {
+extension ActorStoppedError: CustomStringConvertible {
   /// That the actor has stopped.
   public var description: String { "the actor has stopped; it takes no more messages and answers no more questions" }
 }
@@ -138,7 +162,7 @@ extension AggregateError: CustomStringConvertible {
   }
 }
 
-extension ResumedTwice: CustomStringConvertible {
+extension ResumerUsedTwiceError: CustomStringConvertible {
   /// That the late result is ignored.
   public var description: String {
     "a resumer was used although its coroutine had been resumed by it before; the late result, \(asLine(late)), is ignored"

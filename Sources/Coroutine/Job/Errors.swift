@@ -11,7 +11,7 @@ public struct TimeoutError: Error {
 }
 
 /// A channel was closed; `cause` is the error that it was closed with.
-public struct ChannelClosed: Error {
+public struct ChannelClosedError: Error {
   /// The error that the channel was closed with.
   public var cause: (any Error)?
   /// Creates the error.
@@ -19,13 +19,13 @@ public struct ChannelClosed: Error {
 }
 
 /// A generator was closed or released while its body was at a yield.
-public struct GeneratorClosed: Error {
+public struct GeneratorClosedError: Error {
   /// Creates the error.
   public init() {}
 }
 
 /// An actor has stopped: it accepts no more messages and answers no more questions.
-public struct ActorStopped: Error {
+public struct ActorStoppedError: Error {
   /// Creates the error.
   public init() {}
 }
@@ -39,52 +39,116 @@ public struct AggregateError: Error {
 }
 
 /// A resumer was used again after it had resumed its coroutine; reported to ``CoroutineRuntime/onUnhandledError``.
-public struct ResumedTwice: Error {
+public struct ResumerUsedTwiceError: Error {
   /// The result of the late use.
   public var late: any Sendable
   /// Creates the error.
   public init(late: any Sendable) { self.late = late }
 }
 
-/// An error of the runtime itself.
-public enum CoroutineError: Error {
+/// An error of the runtime itself: a misuse, or a limit.
+///
+/// Two errors are equal if they have the same cause. ``number``, ``reason`` and ``description`` describe it. A pattern
+/// matches errors of any type by the same rule: `catch CoroutineError.wouldDeadlock` catches it for every reason.
+///
+/// A later version may have more causes, so a `switch` over them needs a `default`.
+public struct CoroutineError: Error, Equatable {
+  enum Cause: UInt8, Sendable {
+    case notInCoroutine, insideTask, abandoned, invalidCallback, wouldDeadlock, cycle, alreadyRunning, yieldInsideScope
+    case badDescriptor, cannotWatch, stackTooLarge, outOfStacks, tooManyBlockedThreads, blockingThreadEnded
+    case invalidCount, cannotPin, afterFork
+  }
+
+  /// The number that the cause is about: the bytes of a stack, a limit, a count, an error number; 0 if there is none.
+  public let number: Int
+  /// The violated rule of ``wouldDeadlock``, or the exhausted limit of ``outOfStacks``; empty for other causes.
+  public let reason: String
+  let cause: Cause
+
+  init(_ cause: Cause, number: Int = 0, reason: String = "") {
+    self.cause = cause
+    self.number = number
+    self.reason = reason
+  }
+
+  /// Whether both errors have the same cause.
+  public static func == (one: CoroutineError, other: CoroutineError) -> Bool { one.cause == other.cause }
+
+  /// Matches a caught error: `catch CoroutineError.abandoned`.
+  public static func ~= (pattern: CoroutineError, error: any Error) -> Bool { error as? CoroutineError == pattern }
+}
+
+extension CoroutineError {
   /// A function that waits was called outside a coroutine.
-  case notInCoroutine
+  public static var notInCoroutine: CoroutineError { CoroutineError(.notInCoroutine) }
   /// A coroutine would have to wait inside the synchronous part of a `Task.immediate`, and in this process it cannot
   /// take the thread's current Task along, because Swift's concurrency library is linked statically or unknown.
-  case insideTask
+  public static var insideTask: CoroutineError { CoroutineError(.insideTask) }
   /// The awaited event can no longer happen: the resumer, or the last owner, was released.
-  case abandoned
+  public static var abandoned: CoroutineError { CoroutineError(.abandoned) }
   /// A callback gave neither a value nor an error.
-  case invalidCallback
-  /// The wait could never end; the reason says why.
-  ///
-  /// `catch CoroutineError.wouldDeadlock` and `case .wouldDeadlock` match it for every reason
+  public static var invalidCallback: CoroutineError { CoroutineError(.invalidCallback) }
+
+  /// The wait could never end, for an unspecified reason; as a pattern, for any reason
   /// (docs/evolution/0011-a-deadlock-says-why.md).
-  case wouldDeadlock(because: Deadlock)
+  public static var wouldDeadlock: CoroutineError { .wouldDeadlock(because: .unspecified) }
+  /// The wait could never end; ``reason`` says why.
+  public static func wouldDeadlock(because reason: Deadlock) -> CoroutineError {
+    CoroutineError(.wouldDeadlock, reason: reason.description)
+  }
   /// Several operations wait for each other in a cycle.
-  case cycle
+  public static var cycle: CoroutineError { CoroutineError(.cycle) }
+
   /// A generator was stepped while it was running.
-  case alreadyRunning
+  public static var alreadyRunning: CoroutineError { CoroutineError(.alreadyRunning) }
+  /// A generator yielded inside a deadline, shield, scope, co_pinned or co_isolated that its body has entered itself.
+  ///
+  /// The deadline, children and cancellation of a co_timeout, co_shield, co_scope, the thread of a co_pinned, and the
+  /// isolation of a co_isolated, belong to the coroutine that made this step, and another coroutine may make the next
+  /// step. A lock belongs to the body: it may be held over a yield.
+  ///
+  /// A `co_isolated` on an actor whose executor is not a ``CoroutineExecutor``, and not the caller's own, runs its body
+  /// on another stack: a yield there ends the process.
+  public static var yieldInsideScope: CoroutineError { CoroutineError(.yieldInsideScope) }
+
   /// The file descriptor is not open.
-  case badDescriptor
-  /// The requested stack, in bytes, exceeds the largest size class of 16 MiB.
-  case stackTooLarge(Int)
-  /// No stack was available; the text gives the limit and the way to raise it.
-  case outOfStacks(String)
+  public static var badDescriptor: CoroutineError { CoroutineError(.badDescriptor) }
+  /// The kernel refuses to watch a descriptor, for any reason: a pattern.
+  public static var cannotWatch: CoroutineError { .cannotWatch(0) }
+  /// The kernel refuses to watch a descriptor; ``number`` is the system's error number.
+  public static func cannotWatch(_ code: Int32) -> CoroutineError { CoroutineError(.cannotWatch, number: Int(code)) }
+
+  /// The requested stack exceeds the largest size class, for any size: a pattern.
+  public static var stackTooLarge: CoroutineError { .stackTooLarge(0) }
+  /// The requested stack, of ``number`` bytes, exceeds the largest size class of 16 MiB.
+  public static func stackTooLarge(_ bytes: Int) -> CoroutineError { CoroutineError(.stackTooLarge, number: bytes) }
+  /// No stack was available, for any limit: a pattern.
+  public static var outOfStacks: CoroutineError { .outOfStacks("") }
+  /// No stack was available; ``reason`` gives the limit and the way to raise it.
+  public static func outOfStacks(_ limit: String) -> CoroutineError { CoroutineError(.outOfStacks, reason: limit) }
+  /// Too many threads of ``co_blocking(_:)`` block already, for any limit: a pattern.
+  public static var tooManyBlockedThreads: CoroutineError { .tooManyBlockedThreads(0) }
   /// A thread of ``co_blocking(_:)`` was about to block in ``Job/blockingWait()`` or ``Promise/blockingWait()``, and as
-  /// many threads as may do so at once already did; the number is that limit.
-  case tooManyBlockedThreads(Int)
+  /// many threads as may do so at once already did; ``number`` is that limit.
+  public static func tooManyBlockedThreads(_ limit: Int) -> CoroutineError {
+    CoroutineError(.tooManyBlockedThreads, number: limit)
+  }
+  /// The body of a ``co_blocking(_:)`` ended its thread (`pthread_exit`, `pthread_cancel`) instead of returning.
+  ///
+  /// Objects that the body's frames held are lost. The pool has as many threads as before.
+  public static var blockingThreadEnded: CoroutineError { CoroutineError(.blockingThreadEnded) }
+
+  /// A count is below one, whatever it is: a pattern.
+  public static var invalidCount: CoroutineError { .invalidCount(0) }
+  /// A count, ``number``, is below one.
+  public static func invalidCount(_ count: Int) -> CoroutineError { CoroutineError(.invalidCount, number: count) }
   /// ``co_pinned(_:)`` was called where the runtime owns no thread, as on a dispatch queue, or the coroutine would have
   /// to leave its thread inside of it.
-  case cannotPin
+  public static var cannotPin: CoroutineError { CoroutineError(.cannotPin) }
   /// This process was forked after its parent had used the runtime, and has none of the threads that run coroutines.
   ///
   /// A child that is forked before the first launch, handler, executor or signal (``co_signals(_:)``,
   /// ``CoroutineRuntime/dumpOnSignal()``) may launch. If the parent had used Dispatch or Tasks, and no coroutines,
   /// launches on queues throw this error, and launches on the worker pool run.
-  case afterFork
-
-  /// The wait could never end, for an unspecified reason.
-  public static var wouldDeadlock: CoroutineError { .wouldDeadlock(because: .unspecified) }
+  public static var afterFork: CoroutineError { CoroutineError(.afterFork) }
 }

@@ -5,29 +5,34 @@ import Synchronization
 /// The stack size of a coroutine.
 ///
 /// The size is reserved as address space; memory is committed page by page on first use.
-public enum StackSize: Sendable, Hashable {
+public struct StackSize: Sendable, Hashable {
+  @usableFromInline let byteCount: Int
+
+  @inlinable
+  init(byteCount: Int) { self.byteCount = byteCount }
+
   /// 512 KiB: enough for Foundation, regular expressions, TLS libraries and documents 200 levels deep.
-  case standard
+  @inlinable public static var standard: StackSize { StackSize(byteCount: 512 << 10) }
   /// At least this number of bytes, rounded up to a size class: 16, 64, 256 or 512 KiB, 1, 4 or 16 MiB. Above the
   /// largest class the job fails with ``CoroutineError/stackTooLarge(_:)``.
-  case bytes(Int)
-
-  @usableFromInline var byteCount: Int {
-    switch self {
-    case .standard: 512 << 10
-    case .bytes(let count): max(1, count)
-    }
-  }
+  @inlinable public static func bytes(_ count: Int) -> StackSize { StackSize(byteCount: max(1, count)) }
 }
 
 /// The time at which a launched body starts.
-public enum StartMode: Sendable {
+public struct StartMode: Sendable, Hashable {
+  @usableFromInline enum Kind: UInt8, Sendable { case queued, immediate, lazy }
+
+  @usableFromInline let kind: Kind
+
+  @inlinable
+  init(_ kind: Kind) { self.kind = kind }
+
   /// On its queue, never before `co_launch` returns.
-  case queued
+  @inlinable public static var queued: StartMode { StartMode(.queued) }
   /// At once, on the caller's thread, until it first suspends; after that on its queue.
-  case immediate
+  @inlinable public static var immediate: StartMode { StartMode(.immediate) }
   /// At the first join, await or wait; a lazy job that is released before that never runs.
-  case lazy
+  @inlinable public static var lazy: StartMode { StartMode(.lazy) }
 }
 
 /// Launches a coroutine: runs `body` on its own guarded stack, on the scheduler of `queue`.

@@ -14,11 +14,13 @@ public final class Once<Value: Sendable>: @unchecked Sendable {
   // Sound because of the first invariant.
 
   /// The effect of a body that throws.
-  public enum Failure: Sendable {
+  public struct Failure: Sendable, Hashable {
+    let isResult: Bool
+
     /// The caller gets the error; the next caller, first come, first served, runs its own body.
-    case retries
+    public static var retries: Failure { Failure(isResult: false) }
     /// The error is the result: all callers get it, now and later.
-    case isKept
+    public static var isKept: Failure { Failure(isResult: true) }
   }
 
   // A mutex around the result.
@@ -74,7 +76,7 @@ public final class Once<Value: Sendable>: @unchecked Sendable {
       settle(.success(value))
       return value
     } catch {
-      if failure == .isKept, !(error is CancellationError), !co_isCancelled { settle(.failure(error)) }
+      if failure.isResult, !(error is CancellationError), !co_isCancelled { settle(.failure(error)) }
       throw error
     }
   }

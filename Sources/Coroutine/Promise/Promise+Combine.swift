@@ -45,7 +45,7 @@ extension Promise {
     }
   }
 
-  /// Returns a promise for the values of all promises, by their keys, which rejects with ``MemberFailed``.
+  /// Returns a promise for the values of all promises, by their keys, which rejects with ``PromiseMemberError``.
   ///
   /// The error contains the key of the member that failed.
   public static func all<Key: Hashable & Sendable>(
@@ -58,7 +58,7 @@ extension Promise {
     return collectAll(keys.map { promises[$0]! }, losers, LaunchSite(file: file, line: line)) {
       Dictionary(uniqueKeysWithValues: zip(keys, $0))
     } failing: {
-      MemberFailed(key: keys[$1], error: $0)
+      PromiseMemberError(key: keys[$1], error: $0)
     }
   }
 
@@ -173,7 +173,7 @@ extension Promise {
 }
 
 /// The error that says which member of a dictionary of promises has failed.
-public struct MemberFailed<Key: Hashable & Sendable>: Error, CustomStringConvertible {
+public struct PromiseMemberError<Key: Hashable & Sendable>: Error, CustomStringConvertible {
   /// The key of the member.
   public var key: Key
   /// The failure of the member.

@@ -54,7 +54,7 @@ extension Promise {
 
   /// Returns a promise for the result of `body`, which gets the value.
   ///
-  /// A nil result rejects with ``ValueMissing``.
+  /// A nil result rejects with ``PromiseValueMissingError``.
   public final func compactMap<U: Sendable>(
     on queue: DispatchQueue? = nil,
     file: StaticString = #fileID,
@@ -62,7 +62,7 @@ extension Promise {
     _ body: @escaping @Sendable (Success) throws -> U?
   ) -> Promise<U> {
     then(on: queue, file: file, line: line) { value throws -> U in
-      guard let mapped = try body(value) else { throw ValueMissing(value: value, wanted: U.self) }
+      guard let mapped = try body(value) else { throw PromiseValueMissingError(value: value, wanted: U.self) }
       return mapped
     }
   }
@@ -79,7 +79,7 @@ extension Promise {
     }
   }
 
-  /// Passes the value on, or rejects with `error` or ``ValidationFailed`` if `predicate` is false for the value.
+  /// Passes the value on, or rejects with `error` or ``PromiseValidationError`` if `predicate` is false for the value.
   public final func validate(
     on queue: DispatchQueue? = nil,
     file: StaticString = #fileID,
@@ -88,7 +88,7 @@ extension Promise {
     _ predicate: @escaping @Sendable (Success) throws -> Bool
   ) -> Promise {
     then(on: queue, file: file, line: line) { value throws -> Success in
-      guard try predicate(value) else { throw error ?? ValidationFailed(value: value) }
+      guard try predicate(value) else { throw error ?? PromiseValidationError(value: value) }
       return value
     }
   }
@@ -105,7 +105,7 @@ extension AnyPromise {
 }
 
 /// The error of a `compactMap` whose closure returned nil.
-public struct ValueMissing: Error, CustomStringConvertible {
+public struct PromiseValueMissingError: Error, CustomStringConvertible {
   /// The value that the closure got.
   public var value: any Sendable
   /// The type that the closure should have returned.
@@ -119,7 +119,7 @@ public struct ValueMissing: Error, CustomStringConvertible {
 }
 
 /// The error of a value that `validate` has rejected.
-public struct ValidationFailed: Error, CustomStringConvertible {
+public struct PromiseValidationError: Error, CustomStringConvertible {
   /// The value.
   public var value: any Sendable
   /// Creates the error.

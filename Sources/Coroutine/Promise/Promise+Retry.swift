@@ -5,7 +5,7 @@ extension Promise {
   ///
   /// - Parameters:
   ///   - attempts: The number of attempts in all. If it is less than one, `body` never runs, and the promise rejects
-  ///     with ``InvalidCount``.
+  ///     with ``CoroutineError/invalidCount(_:)``.
   ///   - delay: The pauses between attempts. The default is no pause.
   ///   - shouldRetry: Whether to try again after this failure. The default is true for every failure but a
   ///     cancellation.
@@ -27,7 +27,7 @@ extension Promise {
     line: UInt = #line,
     _ body: @escaping @Sendable (_ attempt: Int) throws -> Promise
   ) -> Promise {
-    guard attempts > 0 else { return .failure(InvalidCount(count: attempts), file: file, line: line) }
+    guard attempts > 0 else { return .failure(CoroutineError.invalidCount(attempts), file: file, line: line) }
     let result = Promise(file: file, line: line)
     let run = Run(result)
     let first = run.step(of: Promise.trying { () throws -> Promise in try body(1) })
@@ -48,14 +48,4 @@ extension Promise {
     }
     return result
   }
-}
-
-/// The error of a count that must be at least one and is not.
-public struct InvalidCount: Error, CustomStringConvertible {
-  /// The count that was given.
-  public var count: Int
-  /// Creates the error.
-  public init(count: Int) { self.count = count }
-  /// A sentence that describes the error.
-  public var description: String { "the count is \(count), and must be at least one" }
 }

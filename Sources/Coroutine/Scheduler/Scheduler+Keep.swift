@@ -33,7 +33,7 @@ import Synchronization
 //
 // Nesting, errors, generators. Each co_pinned has a frame in the chain of cancellation frames (Cancellation.swift),
 // which has no effect on cancellation. The outermost one sets the flag and clears it. A generator's body that yields
-// inside of it gets YieldInsideScope, as in every other frame, because another job may take the next step.
+// inside of it gets CoroutineError.yieldInsideScope, as in every other frame: the next step may come from another job.
 //
 // Other jobs pay nothing. The flag is one more bit of masks that are tested anyway, and the mark is one more bit of a
 // byte that a steal reads. The watchdog takes over jobs behind a coroutine that computes on a kept thread as usual, but

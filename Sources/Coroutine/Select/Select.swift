@@ -90,7 +90,7 @@ extension Waiter {
 /// - A case that an `if` leaves out is disabled. With an `otherwise` case, the select never waits. Without cases, it
 ///   waits until it is cancelled. A timeout of zero or less is ready at once.
 /// - A closed channel is ready: `onReceive` gets nil, or the channel's cause is thrown; a send throws
-///   ``ChannelClosed``.
+///   ``ChannelClosedError``.
 /// - The operands are evaluated once, in order, before any case is attempted. The body runs last, when no case is
 ///   pending any more.
 ///

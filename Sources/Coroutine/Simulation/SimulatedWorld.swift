@@ -32,7 +32,7 @@ import Synchronization
 //
 // Tasks that co_await starts. Their Swift jobs are candidates, as handlers are. A Task may wait for something outside,
 // for example for a sleep of Swift's. The world detects that in one of two ways: nothing else can run, or a real thread
-// resumes the Task. Both are a RealWait.
+// resumes the Task. Both are a World.RealWaitError.
 
 package final class SimulatedWorld: @unchecked Sendable {
   // Sound because the driving thread alone uses everything mutable, except `time` and

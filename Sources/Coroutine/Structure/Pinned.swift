@@ -18,7 +18,8 @@
 /// - Code that runs elsewhere by its nature still does: coroutines that `body` launches, blocks of ``co_blocking(_:)``,
 ///   async code, and the body of ``co_isolated(_:reentrant:_:)`` where a Task runs it.
 /// - If another coroutine keeps the thread for long, this one waits for it: no other worker takes it over.
-/// - A generator whose body yields inside of it gets ``YieldInsideScope``, because the next step may be on any thread.
+/// - A generator whose body yields inside of it gets ``CoroutineError/yieldInsideScope``, because the next step may be
+///   on any thread.
 ///
 /// Does not check for cancellation; waits in `body` throw as usual. Suspends only if the coroutine was started
 /// immediately on a thread that is not its own: then it first continues on its own.

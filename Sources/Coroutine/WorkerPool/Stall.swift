@@ -23,20 +23,29 @@ public struct Stall: Sendable, CustomStringConvertible {
   public let activity: Activity
 
   /// What a thread does that a coroutine keeps.
-  public enum Activity: Sendable, Hashable, CustomStringConvertible {
+  public struct Activity: Sendable, Hashable, CustomStringConvertible {
+    enum Kind: Sendable, Hashable { case computing, systemCall(String), asleep }
+
+    let kind: Kind
+
     /// It uses a processor.
-    case computing
+    public static var computing: Activity { Activity(kind: .computing) }
     /// It sleeps in the system call of this name, `read` for example.
     ///
     /// A lock that blocks threads sleeps in `futex`, and so does a `static let` whose initial value another thread
     /// computes.
-    case systemCall(String)
+    public static func systemCall(_ name: String) -> Activity { Activity(kind: .systemCall(name)) }
     /// It sleeps in the kernel: for a page of memory, or in a call that the kernel does not name to this process.
-    case asleep
+    public static var asleep: Activity { Activity(kind: .asleep) }
+
+    /// The name of the system call in which the thread sleeps; nil for other activities.
+    public var systemCall: String? {
+      if case .systemCall(let name) = kind { name } else { nil }
+    }
 
     /// `computing`, `in read(2)`, or `asleep in the kernel`.
     public var description: String {
-      switch self {
+      switch kind {
       case .computing: "computing"
       case .systemCall(let name): "in \(name)(2)"
       case .asleep: "asleep in the kernel"
@@ -56,7 +65,7 @@ public struct Stall: Sendable, CustomStringConvertible {
       isTask
       ? "await the value of a coroutine that calls co_blocking for blocking calls"
       : "move blocking calls into co_blocking"
-    return switch activity {
+    return switch activity.kind {
     case .computing: "let long computations \(isTask ? "await Task.yield" : "call co_yield"), or \(blocking)"
     case .systemCall("futex"):
       "a lock that blocks threads, perhaps a `static let`; use the locks of this library, Once in place of a `static let` "

@@ -114,7 +114,7 @@ public final class Network: @unchecked Sendable {
   func requireHostsOfLinks() {
     if links.isEmpty && clocks.isEmpty { return }
     for name in namesOfLinks where !machines.contains(where: { $0.name == name }) {
-      world.fail(UnknownHost(name: name))
+      world.fail(World.UnknownHostError(name: name))
     }
   }
 

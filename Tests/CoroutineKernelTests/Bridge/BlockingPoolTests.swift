@@ -99,8 +99,8 @@ struct BlockingPoolTests {
       for _ in 0..<3 {
         do {
           try watched.pool.run { preconditionFailure("ran without a thread") }
-        } catch CoroutineError.outOfStacks(let sentence) {
-          sentences.append(sentence)
+        } catch let error as CoroutineError where error == .outOfStacks {
+          sentences.append(error.reason)
         }
       }
       return sentences + [try watched.pool.run { "ran" }]

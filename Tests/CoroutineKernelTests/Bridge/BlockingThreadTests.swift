@@ -42,7 +42,7 @@ struct BlockingThreadTests {
         let ended = outcome { try pool.run { () -> Int in pthread_exit(nil) } }
         return (ended, try following.join())
       }
-      #expect(ended == "BlockingThreadEnded")
+      #expect(ended == "blockingThreadEnded")
       #expect(next == 7)
     }
     #expect(try await onCoroutine { try pool.run { 8 } } == 8)
@@ -58,7 +58,7 @@ struct BlockingThreadTests {
         outcome { try pool.run { () -> Int in pthread_exit(nil) } }
       }
     }
-    #expect(ended == "BlockingThreadEnded")
+    #expect(ended == "blockingThreadEnded")
     // The thread releases them last, after it has resumed the caller. The suite's time limit ends a wait for ever.
     while !released.isRaised { await Task.yield() }
   }
@@ -79,9 +79,9 @@ struct BlockingThreadTests {
       while cancelled.current == nil { sched_yield() }
       pthread_cancel(cancelled.current!)
     }
-    #expect(try await job.value == "BlockingThreadEnded")
+    #expect(try await job.value == "blockingThreadEnded")
     #expect(try await onCoroutine { try pool.run { 8 } } == 8)
-    #expect("\(BlockingThreadEnded())".contains("pthread_exit"))
+    #expect("\(CoroutineError.blockingThreadEnded)".contains("pthread_exit"))
   }
 
   // ThreadSanitizer ends a process in which a thread is cancelled inside of a call that it intercepts.

@@ -210,7 +210,7 @@ struct BlockingWaitTests {
       while cancelled.current == nil || pool.counts.waiting == 0 { sched_yield() }
       pthread_cancel(cancelled.current!)
     }
-    #expect(try await job.value == "BlockingThreadEnded")
+    #expect(try await job.value == "blockingThreadEnded")
     #expect(pool.counts.waiting == 0)
     #expect(try await onCoroutine { try pool.run { 8 } } == 8)
     neverSettled.cancel()

@@ -175,10 +175,10 @@ struct DescriptorLifeTests {
   }
 
   @Test func `an error of the kernel names the limit to raise`() {
-    #expect(DescriptorWaitFailed(code: ENOSPC).description.contains("fs.epoll.max_user_watches"))
-    #expect(DescriptorWaitFailed(code: EMFILE).description.contains("RLIMIT_NOFILE"))
-    #expect(DescriptorWaitFailed(code: ENFILE).description.contains("fs.file-max"))
-    #expect(DescriptorWaitFailed(code: ENOMEM).description.contains("memory"))
-    #expect(DescriptorWaitFailed(code: EINVAL).description.contains("error \(EINVAL)"))
+    #expect(CoroutineError.cannotWatch(ENOSPC).description.contains("fs.epoll.max_user_watches"))
+    #expect(CoroutineError.cannotWatch(EMFILE).description.contains("RLIMIT_NOFILE"))
+    #expect(CoroutineError.cannotWatch(ENFILE).description.contains("fs.file-max"))
+    #expect(CoroutineError.cannotWatch(ENOMEM).description.contains("memory"))
+    #expect(CoroutineError.cannotWatch(EINVAL).description.contains("error \(EINVAL)"))
   }
 }

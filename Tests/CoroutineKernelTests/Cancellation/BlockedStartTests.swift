@@ -165,7 +165,7 @@ struct BlockedStartTests {
         cancels(actor)
         return [outcome { try actor.job.join() }, outcome { try actor.tell(2) }]
       }
-      #expect(seen == ["CancellationError", "ActorStopped"])
+      #expect(seen == ["CancellationError", "ActorStoppedError"])
       try await isDropped.value
       #expect(Set(dropped.all).isSuperset(of: ["1"]))
     }

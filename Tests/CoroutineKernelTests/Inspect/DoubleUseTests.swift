@@ -21,7 +21,7 @@ struct DoubleUseTests {
       kept.current?.resume(2)
       #expect(value == 1)
       #expect(heard.count == 1)
-      #expect(heard.all[0].hasPrefix("ResumedTwice in \"the one that waited\" (id "))
+      #expect(heard.all[0].hasPrefix("ResumerUsedTwiceError in \"the one that waited\" (id "))
       #expect(heard.all[0].contains("DoubleUseTests.swift:"))
     }
   }
@@ -36,7 +36,7 @@ struct DoubleUseTests {
       }
       withExtendedLifetime(promise) {}
       #expect(heard.count == 1)
-      #expect(heard.all[0].hasPrefix("ResumedTwice in a promise (created at "))
+      #expect(heard.all[0].hasPrefix("ResumerUsedTwiceError in a promise (created at "))
       #expect(heard.all[0].contains("DoubleUseTests.swift:"))
     }
   }
@@ -56,7 +56,7 @@ struct DoubleUseTests {
       try await actor.job.value
       #expect(answer == 1)
       #expect(heard.count == 1)
-      #expect(heard.all[0].hasPrefix("AnsweredTwice in \"the answerer\" (id "))
+      #expect(heard.all[0].hasPrefix("ReplyUsedTwiceError in \"the answerer\" (id "))
       #expect(heard.all[0].contains("DoubleUseTests.swift:"))
     }
   }
@@ -73,7 +73,7 @@ struct DoubleUseTests {
         }
       }.value
       #expect(heard.count == 1)
-      #expect(heard.all[0].hasPrefix("AnsweredTwice in \"the asker\" (id "))
+      #expect(heard.all[0].hasPrefix("ReplyUsedTwiceError in \"the asker\" (id "))
     }
   }
 }

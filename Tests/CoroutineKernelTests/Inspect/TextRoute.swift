@@ -126,7 +126,7 @@ struct TextRoute: Sendable, CustomStringConvertible {
     },
     Self("exploration: a token", "\"\(Hostile.name)") { "\(explore(.replay($0.text)) {}.failure!)" },
     Self("network: a host", "no host is called \(Hostile.line)") { length in
-      let failure = explore(.inOrder) { throw UnknownHost(name: length.text) }.failure
+      let failure = explore(.inOrder) { throw World.UnknownHostError(name: length.text) }.failure
       return "\(failure!.error)"
     },
   ]
@@ -177,25 +177,37 @@ struct TextRoute: Sendable, CustomStringConvertible {
   // MARK: Errors
 
   private static let errors: [Self] = [
-    Self("ChannelClosed: the cause", Hostile.line) { "\(ChannelClosed(cause: $0.failure))" },
+    Self("ChannelClosedError: the cause", Hostile.line) { "\(ChannelClosedError(cause: $0.failure))" },
     Self("AggregateError: the only error", Hostile.line) { "\(AggregateError(errors: [$0.failure]))" },
     Self("AggregateError: one of two", "(2) \(Hostile.line)") {
       "\(AggregateError(errors: [CancellationError(), $0.failure]))"
     },
-    Self("ResumedTwice: the late result", Hostile.line) { "\(ResumedTwice(late: $0.text))" },
-    Self("AnsweredTwice: the late answer", Hostile.line) { "\(AnsweredTwice(late: $0.text))" },
-    Self("ValidationFailed: the value", Hostile.line) { "\(ValidationFailed(value: $0.text))" },
-    Self("ValueMissing: the value", Hostile.line) { "\(ValueMissing(value: $0.text, wanted: Int.self))" },
-    Self("MemberFailed: the key", "\(Hostile.line)") { "\(MemberFailed(key: $0.text, error: CancellationError()))" },
-    Self("MemberFailed: the error", "k has failed: \(Hostile.line)") { "\(MemberFailed(key: "k", error: $0.failure))" },
-    Self("ActorNameTaken: the name", "\"\(Hostile.name)") { "\(ActorNameTaken(name: $0.text))" },
-    Self("LinkedActorEnded: the name", "\"\(Hostile.name)") { "\(LinkedActorEnded(end: end($0)))" },
-    Self("LinkedActorEnded: the error", "has failed: \(Hostile.line)") { "\(LinkedActorEnded(end: end($0)))" },
-    Self("RestartLimitReached: the name", "\"\(Hostile.name)") {
-      "\(RestartLimitReached(last: end($0), limit: RestartLimit()))"
+    Self("ResumerUsedTwiceError: the late result", Hostile.line) { "\(ResumerUsedTwiceError(late: $0.text))" },
+    Self("ReplyUsedTwiceError: the late answer", Hostile.line) { "\(ReplyUsedTwiceError(late: $0.text))" },
+    Self("PromiseValidationError: the value", Hostile.line) { "\(PromiseValidationError(value: $0.text))" },
+    Self("PromiseValueMissingError: the value", Hostile.line) {
+      "\(PromiseValueMissingError(value: $0.text, wanted: Int.self))"
     },
-    Self("RestartLimitReached: the error", "failed: \(Hostile.line)") {
-      "\(RestartLimitReached(last: end($0), limit: RestartLimit()))"
+    Self("PromiseMemberError: the key", "\(Hostile.line)") {
+      "\(PromiseMemberError(key: $0.text, error: CancellationError()))"
+    },
+    Self("PromiseMemberError: the error", "k has failed: \(Hostile.line)") {
+      "\(PromiseMemberError(key: "k", error: $0.failure))"
+    },
+    Self("ActorRegistry.NameTakenError: the name", "\"\(Hostile.name)") {
+      "\(ActorRegistry.NameTakenError(name: $0.text))"
+    },
+    Self("ActorMonitor.LinkedActorError: the name", "\"\(Hostile.name)") {
+      "\(ActorMonitor.LinkedActorError(end: end($0)))"
+    },
+    Self("ActorMonitor.LinkedActorError: the error", "has failed: \(Hostile.line)") {
+      "\(ActorMonitor.LinkedActorError(end: end($0)))"
+    },
+    Self("Supervisor.RestartLimitError: the name", "\"\(Hostile.name)") {
+      "\(Supervisor.RestartLimitError(last: end($0), limit: RestartLimit()))"
+    },
+    Self("Supervisor.RestartLimitError: the error", "failed: \(Hostile.line)") {
+      "\(Supervisor.RestartLimitError(last: end($0), limit: RestartLimit()))"
     },
     Self("wouldDeadlock: a reason of the user's", Hostile.line) {
       "\(CoroutineError.wouldDeadlock(because: CoroutineError.Deadlock($0.text)))"

@@ -6,12 +6,14 @@ struct ErrorTextTests {
   struct Cause: Error, CustomStringConvertible { var description: String { "the disk is full" } }
 
   @Test func `the errors of channels, generators, actors and deadlines`() {
-    #expect("\(ChannelClosed())" == "the channel is closed")
+    #expect("\(ChannelClosedError())" == "the channel is closed")
     #expect(
-      "\(ChannelClosed(cause: Cause()))" == "the channel is closed; it was closed with the error: the disk is full"
+      "\(ChannelClosedError(cause: Cause()))" == "the channel is closed; it was closed with the error: the disk is full"
     )
-    #expect("\(GeneratorClosed())" == "the generator was closed or released before its body had ended")
-    #expect("\(ActorStopped())" == "the actor has stopped; it takes no more messages and answers no more questions")
+    #expect("\(GeneratorClosedError())" == "the generator was closed or released before its body had ended")
+    #expect(
+      "\(ActorStoppedError())" == "the actor has stopped; it takes no more messages and answers no more questions"
+    )
     #expect("\(TimeoutError())" == "the deadline has passed")
     #expect("\(TimeoutError(after: .milliseconds(50)))" == "the deadline of 0.05 seconds has passed")
   }

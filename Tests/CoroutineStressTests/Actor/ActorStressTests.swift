@@ -137,7 +137,7 @@ struct ActorStressTests {
                 : try actor.ask(timeout: timeout) { .echo(number, $0) }
               answered.change()
               if answer != number { wrong.change() }
-            } catch is ActorStopped {
+            } catch is ActorStoppedError {
               refused.change()
             } catch is TimeoutError {
               refused.change()

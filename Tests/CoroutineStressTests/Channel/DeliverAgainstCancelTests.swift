@@ -119,7 +119,7 @@ private func send(_ value: Int, to channel: Channel<Int>, _ way: DeliverAgainstC
         never.onReceive { _ in }
         channel.onSend(value) { sent.add(value) }
       }
-    } catch is ChannelClosed {
+    } catch is ChannelClosedError {
       // The case was selected: the value went to the hook.
       sent.add(value)
     }

@@ -94,7 +94,7 @@ struct HistoryTests {
     operation.called = clock.timerWakeup()
     switch kind {
     case .send(let value):
-      do { try channel.send(value) } catch is ChannelClosed { operation.answer = .closed }
+      do { try channel.send(value) } catch is ChannelClosedError { operation.answer = .closed }
     case .receive:
       operation.answer = try channel.receive().map { .value($0) } ?? .closed
     case .trySend(let value):
@@ -115,7 +115,7 @@ struct HistoryTests {
           channel.onSend(value) { .done }
           channel.onReceive { $0.map { .value($0) } ?? .closed }
         }
-      } catch is ChannelClosed { operation.answer = .closed }
+      } catch is ChannelClosedError { operation.answer = .closed }
     case .close:
       operation.answer = channel.close() ? .first : .again
     }

@@ -64,7 +64,8 @@ struct SoakRun {
   private func judge(_ error: any Error, of action: @autoclosure () -> SoakAction) {
     let isKnown =
       switch error {
-      case is CancellationError, is SoakFault, is SoakCause, is TimeoutError, is ChannelClosed, is ActorStopped,
+      case is CancellationError, is SoakFault, is SoakCause, is TimeoutError, is ChannelClosedError,
+        is ActorStoppedError,
         is AggregateError, CoroutineError.wouldDeadlock, CoroutineError.cycle:
         true
       default: false

@@ -155,11 +155,7 @@ struct SoakChannel: Sendable {
 
   init(_ capacity: Channel<SoakToken>.Capacity) {
     channel = Channel(capacity) { $0.drop() }
-    switch capacity {
-    case .rendezvous: room = 0
-    case .bounded(let count): room = count
-    case .unbounded, .dropOldest, .dropNewest: room = .max
-    }
+    room = capacity.waits ? capacity.limit : .max
   }
 
   var hasValue: Bool { channel.isClosed || channel.count > 0 }

@@ -17,7 +17,7 @@ struct ActorDirectoryTests {
       worker.stop()
       try worker.job.join()
       #expect(names.names == [])
-      #expect(outcome { try names.register(worker, as: "w") } == "ActorStopped")
+      #expect(outcome { try names.register(worker, as: "w") } == "ActorStoppedError")
       #expect(names.names == [])
     }
   }
@@ -26,7 +26,7 @@ struct ActorDirectoryTests {
     try await onSerialQueue {
       let (names, one, other) = (ActorRegistry(), Notices.worker(), Notices.worker())
       try names.register(one, as: "w")
-      let failure = #expect(throws: ActorNameTaken.self) { try names.register(other, as: "w") }
+      let failure = #expect(throws: ActorRegistry.NameTakenError.self) { try names.register(other, as: "w") }
       #expect(failure?.description.contains("\"w\"") == true)
       #expect(names.unregister("w"))
       #expect(!names.unregister("w"))
@@ -65,7 +65,7 @@ struct ActorDirectoryTests {
     }
     try await onOwnThread {
       for _ in 0..<2_000 {
-        do { try names.register(worker, as: "w") } catch is ActorNameTaken {}
+        do { try names.register(worker, as: "w") } catch is ActorRegistry.NameTakenError {}
         group.join(worker)
       }
       isOver.raise()

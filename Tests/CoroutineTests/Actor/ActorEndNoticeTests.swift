@@ -126,13 +126,13 @@ struct ActorEndNoticeTests {
         if isLate { try watcher.tell(.link(worker)) }
         if fails {
           #expect(outcome { try worker.job.join() } == "Oops(x)")
-          let failure = #expect(throws: LinkedActorEnded.self) { try watcher.job.join() }
+          let failure = #expect(throws: ActorMonitor.LinkedActorError.self) { try watcher.job.join() }
           #expect(failure?.end.text == "worker failed Oops(x)")
           #expect(failure?.description.contains("has failed: Oops") == true)
         } else {
           // Its loop ended, and so did its body.
           #expect(outcome { try watcher.job.join() } == "()")
-          let failure = #expect(throws: LinkedActorEnded.self) { try worker.job.join() }
+          let failure = #expect(throws: ActorMonitor.LinkedActorError.self) { try worker.job.join() }
           #expect(failure?.end.text == "watcher cancelled")
         }
       }
@@ -172,7 +172,7 @@ struct ActorEndNoticeTests {
     worker.cancel()
     try settle()
     #expect(try actor.ask { .life($0) } == 2)
-    #expect(trace.all == ["linked failed LinkedActorEnded"])
+    #expect(trace.all == ["linked failed LinkedActorError"])
     supervisor.stop()
     try supervisor.job.join()
   }

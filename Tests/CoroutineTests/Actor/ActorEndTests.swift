@@ -13,8 +13,8 @@ struct ActorEndTests {
       let asker = co_launch { try counter.ask { .total($0) } }
       for _ in 0..<3 { try co_yield() }
       counter.stop()
-      #expect(outcome { try counter.tell(.add(1)) } == "ActorStopped")
-      #expect(outcome { _ = try counter.ask { .total($0) } } == "ActorStopped")
+      #expect(outcome { try counter.tell(.add(1)) } == "ActorStoppedError")
+      #expect(outcome { _ = try counter.ask { .total($0) } } == "ActorStoppedError")
       counter.stop()
       gate.open()
       #expect(try asker.join() == 10)
@@ -55,9 +55,9 @@ struct ActorEndTests {
       // Before the actor has run, and so before it has ended.
       #expect(dropped.all == ["1", "question", "question"])
       for asker in askers { try asker.join() }
-      #expect(trace.all == ["0: ActorStopped", "1: ActorStopped"])
+      #expect(trace.all == ["0: ActorStoppedError", "1: ActorStoppedError"])
       #expect(outcome { try counter.job.join() } == "CancellationError")
-      #expect(outcome { try counter.tell(.add(1)) } == "ActorStopped")
+      #expect(outcome { try counter.tell(.add(1)) } == "ActorStoppedError")
     }
   }
 
@@ -102,7 +102,7 @@ struct ActorEndTests {
       let asker = co_launch { outcome { try actor.ask { $0 } } }
       try begun.pass()
       actor.cancel()
-      #expect(try asker.join() == "ActorStopped")
+      #expect(try asker.join() == "ActorStoppedError")
       #expect(!actor.job.isFinished)
       cleanup.open()
       try? actor.job.join()
@@ -117,9 +117,9 @@ struct ActorEndTests {
         let asker = co_launch(start: .immediate) { outcome { _ = try counter.ask { .total($0) } } }
         cancels(counter)
         dropped(try asker.join())
-        #expect(dropped.all == ["ActorStopped"])
+        #expect(dropped.all == ["ActorStoppedError"])
         #expect(outcome { try counter.job.join() } == "CancellationError")
-        #expect(outcome { try counter.tell(.add(1)) } == "ActorStopped")
+        #expect(outcome { try counter.tell(.add(1)) } == "ActorStoppedError")
       }
     }
   }
@@ -137,7 +137,7 @@ struct ActorEndTests {
       try actor.tell(1)
       actor.job.cancel()
       #expect(outcome { try actor.job.join() } == "CancellationError")
-      #expect(outcome { try actor.tell(2) } == "ActorStopped")
+      #expect(outcome { try actor.tell(2) } == "ActorStoppedError")
       // After cancel, on another thread: the hook may take a lock that cancel was called under.
       try isDropped.pass()
       #expect(Set(seen.all) == ["1", "2"])
@@ -169,7 +169,7 @@ struct ActorEndTests {
         _ = try mailbox.receive()
       }
       let senders = (1...4).map { number in co_launch { outcome { try actor.tell(number) } } }
-      #expect(try senders.map { try $0.join() } == ["()", "()", "ActorStopped", "ActorStopped"])
+      #expect(try senders.map { try $0.join() } == ["()", "()", "ActorStoppedError", "ActorStoppedError"])
       #expect(dropped.all.sorted() == ["2", "3", "4"])
       try actor.job.join()
     }

@@ -45,13 +45,13 @@ struct ActorMailboxTests {
     }
   }
 
-  @Test func `a mailbox that fails when full throws MailboxFull, anywhere`() async throws {
+  @Test func `a mailbox that fails when full throws MailboxFullError, anywhere`() async throws {
     let (trace, gate, dropped) = (Trace(), Gate(), Trace())
     let actor = Self.writer(trace, gate, .bounded(1), failsWhenFull: true, dropped)
     try actor.tell(1)
-    #expect(outcome { try actor.tell(2) } == "MailboxFull")
+    #expect(outcome { try actor.tell(2) } == "MailboxFullError")
     try await onCoroutine {
-      #expect(outcome { try actor.tell(3) } == "MailboxFull")
+      #expect(outcome { try actor.tell(3) } == "MailboxFullError")
       let started = Promise<Void>()
       let cancelled = co_launch {
         started.fulfill(())
@@ -64,9 +64,9 @@ struct ActorMailboxTests {
       gate.open()
       actor.stop()
       try actor.job.join()
-      #expect(outcome { try actor.tell(5) } == "ActorStopped")
+      #expect(outcome { try actor.tell(5) } == "ActorStoppedError")
     }
-    #expect(outcome { try actor.tell(6) } == "ActorStopped")
+    #expect(outcome { try actor.tell(6) } == "ActorStoppedError")
     #expect(trace.all == ["1"])
     #expect(dropped.all == ["2", "3", "4", "5", "6"])
   }
@@ -136,8 +136,8 @@ struct ActorMailboxTests {
     let unbounded = Self.writer(Trace(), gate, .unbounded, dropped)
     #expect(outcome { try bounded.tell(1) } == "notInCoroutine")
     unbounded.stop()
-    #expect(outcome { try unbounded.tell(2) } == "ActorStopped")
-    try await onCoroutine { #expect(outcome { try unbounded.tell(3) } == "ActorStopped") }
+    #expect(outcome { try unbounded.tell(2) } == "ActorStoppedError")
+    try await onCoroutine { #expect(outcome { try unbounded.tell(3) } == "ActorStoppedError") }
     #expect(unbounded.tryTell(4) == .closed)
     gate.open()
     #expect(dropped.all == ["1", "2", "3"])
@@ -156,7 +156,7 @@ struct ActorMailboxTests {
     #expect(dropped.all == ["1", "2"], "what was refused stays the caller's")
   }
 
-  @Test func `an ask that is dropped fails with ActorStopped`() async throws {
+  @Test func `an ask that is dropped fails with ActorStoppedError`() async throws {
     try await onSerialQueue {
       let gate = Gate()
       let actor = co_actor(of: Reply<Int>.self, mailbox: .dropOldest(1)) { mailbox in
@@ -169,7 +169,7 @@ struct ActorMailboxTests {
       }
       gate.open()
       try row.settle()
-      #expect(row.trace.all == ["first: ActorStopped", "second"])
+      #expect(row.trace.all == ["first: ActorStoppedError", "second"])
     }
   }
 

@@ -139,7 +139,7 @@ struct ActorTests {
     #expect(try await onCoroutine { try counter.ask { .total($0) } } == 6)
     counter.stop()
     #expect(counter.tryTell(.add(4)) == .closed)
-    #expect(outcome { try counter.tell(.add(4)) } == "ActorStopped")
+    #expect(outcome { try counter.tell(.add(4)) } == "ActorStoppedError")
   }
 
   @Test func `outside a coroutine a tell that may wait and an ask throw`() async throws {

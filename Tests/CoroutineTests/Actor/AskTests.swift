@@ -81,14 +81,14 @@ struct AskTests {
       try co_yield()
       asker.cancel()
       #expect(try asker.join() == 1)
-      #expect(try first.join() == "ActorStopped")
+      #expect(try first.join() == "ActorStoppedError")
     }
   }
 
-  @Test func `a reply released unanswered fails the ask with ActorStopped`() async throws {
+  @Test func `a reply released unanswered fails the ask with ActorStoppedError`() async throws {
     try await onSerialQueue {
       let actor = co_actor(of: Question.self) { mailbox in while try mailbox.receive() != nil {} }
-      #expect(outcome { try actor.ask { $0 } } == "ActorStopped")
+      #expect(outcome { try actor.ask { $0 } } == "ActorStoppedError")
       // The actor itself continues.
       #expect(!actor.job.isFinished)
     }
@@ -111,10 +111,10 @@ struct AskTests {
       }
       let kept = co_launch { outcome { try actor.ask { .keep($0) } } }
       try co_yield()
-      #expect(outcome { try actor.ask { .fail($0) } } == "ActorStopped")
+      #expect(outcome { try actor.ask { .fail($0) } } == "ActorStoppedError")
       // The pocket holds it, but the actor that was asked has ended.
-      #expect(try kept.join() == "ActorStopped")
-      #expect(outcome { try actor.ask { .keep($0) } } == "ActorStopped")
+      #expect(try kept.join() == "ActorStoppedError")
+      #expect(outcome { try actor.ask { .keep($0) } } == "ActorStoppedError")
       #expect(outcome { try actor.job.join() } == "Oops(handler)")
       #expect(pocket.current.map(\.isAwaited) == [false])
     }
@@ -174,7 +174,7 @@ struct AskTests {
       let answers = try synchronously { try job.blockingWait() }
       precondition(answers == [1, 1])
       while reported.current.count < 2 {}
-      precondition(reported.current == ["AnsweredTwice", "AnsweredTwice"])
+      precondition(reported.current == ["ReplyUsedTwiceError", "ReplyUsedTwiceError"])
     }
   }
 
@@ -236,7 +236,7 @@ struct AskTests {
     #expect(try await promise.value == 4)
     actor.stop()
     let refused = Promise<Int> { done in _ = actor.tryTell(Reply(done)) }
-    #expect(await asyncOutcome { try await refused.value } == "ActorStopped")
+    #expect(await asyncOutcome { try await refused.value } == "ActorStoppedError")
   }
 }
 

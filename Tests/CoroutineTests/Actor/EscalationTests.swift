@@ -15,10 +15,10 @@ struct EscalationTests {
     }
     try settle()
     for number in 1...3 { try failing.tell(.fail("\(number)")) }
-    let failure = #expect(throws: RestartLimitReached.self) { try supervisor.job.join() }
+    let failure = #expect(throws: Supervisor.RestartLimitError.self) { try supervisor.job.join() }
     #expect(failure?.last.text == "failing failed Oops(3)")
     #expect(failure?.description.contains("more than 2 restarts") == true)
-    #expect(try asker.join() == "ActorStopped")
+    #expect(try asker.join() == "ActorStoppedError")
     #expect(outcome { try failing.job.join() } == "Oops(3)")
     #expect(outcome { try other.job.join() } == "CancellationError")
     #expect(trace.all.filter { $0.contains("failing begins") }.count == 3)
@@ -41,14 +41,14 @@ struct EscalationTests {
     try settle()
     #expect(!supervisor.job.isFinished)
     try actor.tell(.fail("y"))
-    #expect(throws: RestartLimitReached.self) { try supervisor.job.join() }
+    #expect(throws: Supervisor.RestartLimitError.self) { try supervisor.job.join() }
   }
 
   @Test(.inWorlds) func `a limit of zero permits no restart`() throws {
     let supervisor = Supervisor(limit: RestartLimit(restarts: 0))
     let actor = supervisor.tracing("a", Trace())
     try actor.tell(.fail("x"))
-    #expect(throws: RestartLimitReached.self) { try supervisor.job.join() }
+    #expect(throws: Supervisor.RestartLimitError.self) { try supervisor.job.join() }
     #expect(outcome { try actor.job.join() } == "Oops(x)")
   }
 
@@ -58,7 +58,7 @@ struct EscalationTests {
       let supervisor = Supervisor(limit: RestartLimit(restarts: 0))
       let actor = supervisor.actor(of: Int.self) { mailbox in for _ in mailbox { throw errors.failure("child") } }
       try actor.tell(1)
-      #expect(throws: RestartLimitReached.self) { try supervisor.job.join() }
+      #expect(throws: Supervisor.RestartLimitError.self) { try supervisor.job.join() }
     }
     try settleWorld()
     #expect(errors.labels.isEmpty)
@@ -74,7 +74,7 @@ struct EscalationTests {
     try settle()
     for order in [Order.fail("1"), .fail("2"), .note("kept")] { try a.tell(order) }
     try settle()
-    #expect(told.all == ["inner failed RestartLimitReached"])
+    #expect(told.all == ["inner failed RestartLimitError"])
     #expect(trace.all.suffix(3).sorted() == ["a begins 3", "a: kept", "b begins 2"])
     #expect(try beside.ask { .life($0) } == 1)
     // The count starts again as well.

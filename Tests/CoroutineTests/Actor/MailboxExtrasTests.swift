@@ -148,7 +148,7 @@ struct MailboxExtrasTests {
         for number in mailbox { try mailbox.stash(number, limit: 2) }
       }
       for number in 1...3 { try actor.tell(number) }
-      #expect(outcome { try actor.job.join() } == "StashFull")
+      #expect(outcome { try actor.job.join() } == "MailboxStashFullError")
       #expect(dropped.all == ["1", "2"], "what is left in the stash was accepted and will not be handled")
     }
   }
@@ -159,7 +159,7 @@ struct MailboxExtrasTests {
       let asker = co_launch { outcome { try actor.ask { $0 } } }
       try settle()
       actor.cancel()
-      #expect(try asker.join() == "ActorStopped")
+      #expect(try asker.join() == "ActorStoppedError")
     }
   }
 

@@ -15,10 +15,10 @@ struct SupervisionTests {
     supervisor.stop()
     try supervisor.job.join()
     try actor.job.join()
-    #expect(outcome { try actor.tell(.note("late")) } == "ActorStopped")
+    #expect(outcome { try actor.tell(.note("late")) } == "ActorStoppedError")
   }
 
-  @Test(.inWorlds) func `the ask whose message failed gets ActorStopped, other asks get an answer`() throws {
+  @Test(.inWorlds) func `the ask whose message failed gets ActorStoppedError, other asks get an answer`() throws {
     enum Request: Sendable {
       case good(Reply<Int>)
       case bad(Reply<Int>)
@@ -34,7 +34,7 @@ struct SupervisionTests {
     }
     let bad = co_launch { outcome { try actor.ask { .bad($0) } } }
     let good = co_launch { outcome { try actor.ask { .good($0) } } }
-    #expect(try bad.join() == "ActorStopped")
+    #expect(try bad.join() == "ActorStoppedError")
     #expect(try good.join() == "1")
     supervisor.stop()
     try supervisor.job.join()

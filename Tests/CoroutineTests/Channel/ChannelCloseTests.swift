@@ -61,7 +61,7 @@ struct ChannelCloseTests {
       #expect(try channel.receiveAll() == [0])
       return try jobs.map { try $0.join() }
     }
-    #expect(outcomes == ["()", "ChannelClosed", "ChannelClosed"])
+    #expect(outcomes == ["()", "ChannelClosedError", "ChannelClosedError"])
     #expect(dropped.all == ["1", "2"])
   }
 
@@ -70,7 +70,7 @@ struct ChannelCloseTests {
     try await onSerialQueue {
       let channel = Channel<Int>(1) { dropped("\($0)") }
       channel.close(Oops("cause"))
-      let error = #expect(throws: ChannelClosed.self) { try channel.send(5) }
+      let error = #expect(throws: ChannelClosedError.self) { try channel.send(5) }
       #expect(error?.cause as? Oops == Oops("cause"))
       #expect(channel.trySend(6) == .closed)
     }
@@ -87,7 +87,7 @@ struct ChannelCloseTests {
       try co_yield()
       channel.cancel()
       #expect(channel.count == 0)
-      #expect(try waiting.join() == "ChannelClosed")
+      #expect(try waiting.join() == "ChannelClosedError")
       #expect(try channel.receive() == nil)
 
       let closed = Channel<Int>(2) { dropped("again \($0)") }
@@ -131,7 +131,7 @@ struct ChannelCloseTests {
       let sender = co_launch(on: queue) {
         // It runs until the wait in the channel, so later code of the queue finds it parked.
         co_launch { parked.open() }
-        do { try channel.send(round) } catch is ChannelClosed { seen.current = dropped.current }
+        do { try channel.send(round) } catch is ChannelClosedError { seen.current = dropped.current }
       }
       try await onCoroutine {
         try parked.pass()

@@ -104,8 +104,8 @@ struct ChannelValuesTests {
       }
       try co_yield()
       channel.close()
-      #expect(outcome { try closedOver.join() } == "ChannelClosed")
-      #expect(outcome { try selecting.join() } == "ChannelClosed")
+      #expect(outcome { try closedOver.join() } == "ChannelClosedError")
+      #expect(outcome { try selecting.join() } == "ChannelClosedError")
       channel.cancel()
     }
     #expect(

@@ -52,9 +52,9 @@ struct CoobjcActorTests {
     let actor = counter(on: DispatchQueue(label: "counter"))
     try await onCoroutine {
       #expect(outcome { try actor.ask { .refuse($0) } } == "Oops(refused)")
-      #expect(outcome { try actor.ask { .ignore($0) } } == "ActorStopped")
+      #expect(outcome { try actor.ask { .ignore($0) } } == "ActorStoppedError")
       actor.cancel()
-      #expect(outcome { try actor.ask { .total($0) } } == "ActorStopped")
+      #expect(outcome { try actor.ask { .total($0) } } == "ActorStoppedError")
     }
   }
 

@@ -78,7 +78,7 @@ struct PromiseKitManyTests {
     do {
       _ = try await Promise.all(named: failing).value
       Issue.record("one has failed")
-    } catch let error as MemberFailed<String> {
+    } catch let error as PromiseMemberError<String> {
       #expect(error.key == "b" && error.error as? Oops == Oops("x"))
     }
   }
@@ -87,7 +87,7 @@ struct PromiseKitManyTests {
     let urls = ["one", "two", "three"]
     let all = Promise.all(of: urls, concurrently: 2) { url in fetch(url) }
     #expect(await outcomeOf(all) == "[\"one!\", \"two!\", \"three!\"]")
-    #expect(await outcomeOf(Promise.all(of: urls, concurrently: 0) { url in fetch(url) }) == "InvalidCount")
+    #expect(await outcomeOf(Promise.all(of: urls, concurrently: 0) { url in fetch(url) }) == "invalidCount")
   }
 
   private func fetch(_ url: String) -> Promise<String> { .value(url + "!") }
@@ -213,6 +213,6 @@ struct PromiseKitManyTests {
     #expect(worldTime == .milliseconds(2))
     let promise = Promise.value(1)
     #expect(outcome { try co_await(promise.validate { $0 > 0 }) } == "1")
-    #expect(outcome { try co_await(promise.validate { $0 > 1 }) } == "ValidationFailed")
+    #expect(outcome { try co_await(promise.validate { $0 > 1 }) } == "PromiseValidationError")
   }
 }

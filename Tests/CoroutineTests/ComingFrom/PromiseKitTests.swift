@@ -56,8 +56,8 @@ struct PromiseKitTests {
     #expect(await outcomeOf(Promise<Int>.fromValueCallback { done in done(1) }) == "1")
     #expect(await outcomeOf(Promise<Void>.fromPlainCallback { done in done() }) == "()")
     #expect(await outcomeOf(Promise<Int>.fromErrnoCallback { done in done(42) }) == "42")
-    #expect(await outcomeOf(Promise<Int>.fromErrnoCallback { done in done(-2) }) == "ErrorNumber")
-    #expect("\(ErrorNumber(2))" == "No such file or directory (error number 2)")
+    #expect(await outcomeOf(Promise<Int>.fromErrnoCallback { done in done(-2) }) == "ErrnoError")
+    #expect("\(ErrnoError(2))" == "No such file or directory (error number 2)")
   }
 
   @Test func `a resolver that is gone unused rejects with abandoned`() async {
@@ -104,8 +104,8 @@ struct PromiseKitTests {
     let promise = Promise.value("7")
     #expect(await outcomeOf(promise.then { $0 + "!" }) == "7!")
     #expect(await outcomeOf(promise.compactMap { Int($0) }) == "7")
-    #expect(await outcomeOf(Promise.value("x").compactMap { Int($0) }) == "ValueMissing")
-    let missing = ValueMissing(value: "x", wanted: Int.self)
+    #expect(await outcomeOf(Promise.value("x").compactMap { Int($0) }) == "PromiseValueMissingError")
+    let missing = PromiseValueMissingError(value: "x", wanted: Int.self)
     #expect("\(missing)".contains("no Int can be made of x"))
   }
 

@@ -38,7 +38,7 @@ struct GeneratorEndTests {
     #expect(generator.isFinished)
     #expect(generator.failure == nil)
     #expect(generator.next() == nil)
-    #expect(throws: GeneratorClosed.self) { try generator.step() }
+    #expect(throws: GeneratorClosedError.self) { try generator.step() }
   }
 
   @Test func `leaving a for-in early does not end the generator; releasing it does`() {
@@ -90,12 +90,12 @@ struct GeneratorEndTests {
     #expect(trace.all == ["finished: true", "next: nil"])
   }
 
-  @Test func `the pending yield throws GeneratorClosed, which a body may turn into a result`() throws {
+  @Test func `the pending yield throws GeneratorClosedError, which a body may turn into a result`() throws {
     let generator = Generator<Int, Never, String> { yield in
       do {
         try yield(1)
         return "went on"
-      } catch is GeneratorClosed {
+      } catch is GeneratorClosedError {
         return "closed"
       }
     }
@@ -104,12 +104,13 @@ struct GeneratorEndTests {
     #expect(describe(try generator.step()) == "value closed, done true")
   }
 
-  @Test func `a body that yields again while it is closed gets GeneratorClosed again, and its element is released`() {
+  @Test
+  func `a body that yields again while it is closed gets GeneratorClosedError again, and its element is released`() {
     let released = Trace()
     let raised = Trace()
     let generator = co_sequence(of: Tracked.self) { yield in
       for number in 0..<50 {
-        do { try yield(Tracked { released("\(number)") }) } catch { raised("\(error is GeneratorClosed)") }
+        do { try yield(Tracked { released("\(number)") }) } catch { raised("\(error is GeneratorClosedError)") }
       }
     }
     _ = generator.next()
@@ -175,13 +176,13 @@ struct GeneratorEndTests {
     }
   }
 
-  @Test func `a body that swallows GeneratorClosed for ever ends the program with a message`() async {
+  @Test func `a body that swallows GeneratorClosedError for ever ends the program with a message`() async {
     let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
       let generator = co_sequence(of: Int.self) { yield in while true { try? yield(1) } }
       _ = generator.next()
       generator.close()
     }
-    #expect(text(result).contains("swallowed GeneratorClosed 100 times"))
+    #expect(text(result).contains("swallowed GeneratorClosedError 100 times"))
   }
 
   @Test func `a yielder that is used after the end ends the program with a message`() async {

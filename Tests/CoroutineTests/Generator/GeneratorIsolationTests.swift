@@ -165,7 +165,7 @@ struct GeneratorIsolationTests {
       try co_checkCancelled()
       return [first, second]
     }
-    #expect(outcomes == ["Optional(1)", "YieldInsideScope"])
+    #expect(outcomes == ["Optional(1)", "yieldInsideScope"])
   }
 
   @Test(arguments: ["close", "throw", "step"])
@@ -179,7 +179,7 @@ struct GeneratorIsolationTests {
       let outer = co_sequence(of: Int.self) { yield in
         do {
           try co_timeout(.seconds(1000)) { try yield.all(of: inner) }
-        } catch is YieldInsideScope {
+        } catch CoroutineError.yieldInsideScope {
           try yield(7)
         }
       }

@@ -382,7 +382,7 @@ struct GeneratorLockTests {
           } else {
             try co_isolated(MainActor.shared) { _ in try yields.value() }
           }
-        } catch is YieldInsideScope { try yield(-1) }
+        } catch CoroutineError.yieldInsideScope { try yield(-1) }
       }
       return Array(generator)
     }

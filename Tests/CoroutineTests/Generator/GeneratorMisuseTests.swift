@@ -37,7 +37,7 @@ struct GeneratorMisuseTests {
     #expect(text(result).contains("a generator's yield was called outside of its body"))
   }
 
-  @Test func `a body that swallows YieldInsideScope for ever ends the program with a message`() async {
+  @Test func `a body that swallows CoroutineError.yieldInsideScope for ever ends the program with a message`() async {
     let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
       let job = co_launch {
         let generator = co_sequence(of: Int.self) { yield in
@@ -47,7 +47,7 @@ struct GeneratorMisuseTests {
       }
       try synchronously { try job.blockingWait() }
     }
-    #expect(text(result).contains("swallowed YieldInsideScope 100 times"))
+    #expect(text(result).contains("swallowed CoroutineError.yieldInsideScope 100 times"))
   }
 
   @Test func `closing a generator on another thread during a step ends the program with a message`() async {

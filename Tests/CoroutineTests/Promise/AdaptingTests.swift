@@ -41,7 +41,7 @@ struct AdaptingTests {
         done(2, nil)
       }
       #expect(promise.result.map { outcome($0) } == "1")
-      #expect(heard.all == ["ResumedTwice"])
+      #expect(heard.all == ["ResumerUsedTwiceError"])
     }
   }
 
@@ -54,12 +54,12 @@ struct AdaptingTests {
       resolver.resume(2)
       #expect(heard.all.isEmpty)
       resolver.resume(3)
-      #expect(heard.all == ["ResumedTwice"])
+      #expect(heard.all == ["ResumerUsedTwiceError"])
       let (follower, late) = Promise<Int>.pending()
       follower.follow(promise)
       late.fail(Oops("late"))
       #expect(follower.result.map { outcome($0) } == "1")
-      #expect(heard.all == ["ResumedTwice"])
+      #expect(heard.all == ["ResumerUsedTwiceError"])
     }
   }
 
@@ -95,10 +95,10 @@ struct AdaptingTests {
 
   @Test func `compactMap, thenMap and validate`() async {
     #expect(await outcomeOf(Promise.value("7").compactMap { Int($0) }) == "7")
-    #expect(await outcomeOf(Promise.value("x").compactMap { Int($0) }) == "ValueMissing")
+    #expect(await outcomeOf(Promise.value("x").compactMap { Int($0) }) == "PromiseValueMissingError")
     #expect(await outcomeOf(Promise.value([1, 2]).thenMap { Promise.value($0 * 2) }) == "[2, 4]")
     #expect(await outcomeOf(Promise.value(1).validate { $0 > 0 }) == "1")
-    #expect(await outcomeOf(Promise.value(1).validate { $0 > 1 }) == "ValidationFailed")
+    #expect(await outcomeOf(Promise.value(1).validate { $0 > 1 }) == "PromiseValidationError")
     #expect(await outcomeOf(Promise.value(1).validate(else: Oops("no")) { $0 > 1 }) == "Oops(no)")
   }
 

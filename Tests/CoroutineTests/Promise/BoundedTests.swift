@@ -87,12 +87,12 @@ struct BoundedTests {
 
   @Test func `a limit below one is an error, and the result for no elements is empty`() async {
     let none = Promise<Int>.all(of: [1], concurrently: 0) { Promise.value($0) }
-    #expect(await asyncOutcome { try await none.value } == "InvalidCount")
+    #expect(await asyncOutcome { try await none.value } == "invalidCount")
     #expect(
       await asyncOutcome { try await Promise<Int>.all(of: [Int](), concurrently: 3) { .value($0) }.value } == "[]"
     )
     let settled = Promise<Int>.allSettled(of: [1], concurrently: -1) { Promise.value($0) }
-    #expect(await asyncOutcome { try await settled.value } == "InvalidCount")
+    #expect(await asyncOutcome { try await settled.value } == "invalidCount")
     #expect(
       await asyncOutcome { try await Promise<Int>.allSettled(of: [Int](), concurrently: 1) { .value($0) }.value }
         == "[]"

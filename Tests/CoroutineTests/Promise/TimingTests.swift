@@ -127,7 +127,7 @@ struct TimingTests {
     let unlessOops: @Sendable (any Error) -> Bool = { !($0 is Oops) }
     let once = Promise<Int>.retry(attempts: 9, while: unlessOops) { .failure(Oops("\($0)")) }
     #expect(outcome { try co_await(once) } == "Oops(1)")
-    #expect(outcome { try co_await(Promise<Int>.retry(attempts: 0) { _ in .value(1) }) } == "InvalidCount")
+    #expect(outcome { try co_await(Promise<Int>.retry(attempts: 0) { _ in .value(1) }) } == "invalidCount")
     let work = Promise<Int>()
     let cancelled = Promise<Int>.retry(attempts: 9) { _ in work }
     cancelled.cancel()

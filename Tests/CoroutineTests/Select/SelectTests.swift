@@ -79,7 +79,7 @@ struct SelectTests {
       caused.close(Oops("cause"))
       #expect(outcome { try co_select { plain.onReceive { $0 } } } == "nil")
       #expect(outcome { try co_select { caused.onReceive { $0 } } } == "Oops(cause)")
-      #expect(outcome { try co_select { caused.onSend(1) {} } } == "ChannelClosed")
+      #expect(outcome { try co_select { caused.onSend(1) {} } } == "ChannelClosedError")
     }
     #expect(dropped.all == ["1"])
   }
@@ -120,7 +120,7 @@ struct SelectTests {
       }
       try co_yield()
       channel.close(Oops("cause"))
-      #expect(try sending.join() == "ChannelClosed")
+      #expect(try sending.join() == "ChannelClosedError")
     }
     #expect(dropped.all == ["3"])
   }

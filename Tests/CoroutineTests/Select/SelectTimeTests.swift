@@ -59,7 +59,7 @@ struct SelectTimeTests {
   @Test func `a select that nothing can end is a deadlock in a simulation`() async throws {
     try await onOwnThread {
       let simulation = Simulation()
-      let error = #expect(throws: Deadlock.self) {
+      let error = #expect(throws: World.DeadlockError.self) {
         try simulation.run { try co_select { Channel<Int>().onReceive { _ in } } }
       }
       #expect(error?.dump.contains("waiting in a select (1 case: receive from Channel<Int> 0x") == true)

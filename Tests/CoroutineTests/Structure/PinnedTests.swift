@@ -189,7 +189,7 @@ struct PinnedTests {
         "\(Carrier.current!.pointee.job!.keepsThread)", "\(Carrier.current!.pointee.job!.pointee.frames == nil)",
       ]
     }
-    #expect(seen == ["Optional(1)", "YieldInsideScope", "false", "true"])
+    #expect(seen == ["Optional(1)", "yieldInsideScope", "false", "true"])
   }
 
   @Test func `in a generator's body it keeps the stepping coroutine's thread over a wait`() async throws {

@@ -54,11 +54,16 @@ private func name(of error: CoroutineError) -> String {
   case .wouldDeadlock: "wouldDeadlock"
   case .cycle: "cycle"
   case .alreadyRunning: "alreadyRunning"
+  case .yieldInsideScope: "yieldInsideScope"
   case .badDescriptor: "badDescriptor"
+  case .cannotWatch: "cannotWatch(\(error.number))"
   case .stackTooLarge: "stackTooLarge"
-  case .tooManyBlockedThreads(let limit): "tooManyBlockedThreads(\(limit))"
+  case .outOfStacks: "outOfStacks"
+  case .tooManyBlockedThreads: "tooManyBlockedThreads(\(error.number))"
+  case .blockingThreadEnded: "blockingThreadEnded"
+  case .invalidCount: "invalidCount"
   case .cannotPin: "cannotPin"
   case .afterFork: "afterFork"
-  default: "outOfStacks"
+  default: "an unknown CoroutineError"
   }
 }

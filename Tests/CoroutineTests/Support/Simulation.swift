@@ -49,7 +49,7 @@ final class Simulation: Sendable {
         output.current = value
         return value
       }
-    } catch is LeftRunning {
+    } catch is World.LeftRunningError {
       return output.current!
     }
   }

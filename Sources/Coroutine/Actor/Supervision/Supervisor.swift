@@ -14,11 +14,11 @@ import Synchronization
 /// - A restart begins a new life of the actor: its body runs again, so the variables that the body declares are created
 ///   anew.
 /// - The handle stays the same, and so does the mailbox. The next life handles the queued messages. It does not handle
-///   the message that failed, and an ask that sent that message gets ``ActorStopped``.
+///   the message that failed, and an ask that sent that message gets ``ActorStoppedError``.
 /// - An actor that was stopped, or cancelled through its handle, is not restarted.
-/// - If there are more restarts than the limit allows, the supervisor itself fails with ``RestartLimitReached``. Its
-///   actors end. If it has a supervisor of its own, that supervisor decides; a restart of a supervisor restarts all its
-///   actors.
+/// - If there are more restarts than the limit allows, the supervisor itself fails with
+///   ``Supervisor/RestartLimitError``. Its actors end. If it has a supervisor of its own, that supervisor decides; a
+///   restart of a supervisor restarts all its actors.
 /// - A supervisor owns its actors: they live until they are stopped or the supervisor is stopped. Releasing the last
 ///   handle of the supervisor and of all its actors stops it.
 public final class Supervisor: Sendable {
@@ -75,7 +75,7 @@ public final class Supervisor: Sendable {
   ///   - queue: The queue on which the actor runs.
   ///   - name: A name for dumps, reports and overflow reports.
   ///   - mailbox: The number of messages that may wait, and the effect of a tell to a full mailbox.
-  ///   - failsWhenFull: Whether a tell to a full mailbox throws ``MailboxFull`` where it would wait.
+  ///   - failsWhenFull: Whether a tell to a full mailbox throws ``MailboxFullError`` where it would wait.
   ///   - onUndelivered: Gets every message that will not be handled.
   ///   - restart: The ends after which the actor is restarted.
   ///   - file: The launch site, for dumps, reports and overflow reports.
@@ -152,27 +152,35 @@ public final class Supervisor: Sendable {
 }
 
 /// The ends after which a supervised actor is restarted.
-public enum RestartPolicy: Sendable {
+public struct RestartPolicy: Sendable, Hashable {
+  enum Kind: Sendable { case always, onFailure, never }
+
+  let kind: Kind
+
   /// Every end.
   ///
   /// If the body has returned, the actor is restarted too, unless it was stopped and has handled its messages.
-  case always
+  public static var always: RestartPolicy { RestartPolicy(kind: .always) }
   /// A failure: the body has thrown.
-  case onFailure
+  public static var onFailure: RestartPolicy { RestartPolicy(kind: .onFailure) }
   /// No end.
-  case never
+  public static var never: RestartPolicy { RestartPolicy(kind: .never) }
 }
 
 /// The actors of a supervisor that are restarted together.
-public enum RestartStrategy: Sendable {
+public struct RestartStrategy: Sendable, Hashable {
+  enum Kind: Sendable { case oneForOne, allForOne, restForOne }
+
+  let kind: Kind
+
   /// Only the actor that has ended.
-  case oneForOne
+  public static var oneForOne: RestartStrategy { RestartStrategy(kind: .oneForOne) }
   /// All actors.
   ///
   /// The other lives are ended in the reverse order of starting. Then all actors begin in the order of starting.
-  case allForOne
+  public static var allForOne: RestartStrategy { RestartStrategy(kind: .allForOne) }
   /// The actor that has ended, and the actors that were started after it, in the same order.
-  case restForOne
+  public static var restForOne: RestartStrategy { RestartStrategy(kind: .restForOne) }
 }
 
 /// The number of restarts within a period that a supervisor allows before it fails itself.
@@ -195,23 +203,26 @@ public struct RestartLimit: Sendable {
   }
 }
 
-/// The error of a supervisor whose actors have failed too often.
-public struct RestartLimitReached: Error, CustomStringConvertible {
-  /// The last actor's end, after which there was no restart.
-  public var last: ActorEnd
-  /// The limit that was reached.
-  public var limit: RestartLimit
+extension Supervisor {
+  /// The error of a supervisor whose actors have failed too often.
+  public struct RestartLimitError: Error, CustomStringConvertible {
+    /// The last actor's end, after which there was no restart.
+    public var last: ActorEnd
+    /// The limit that was reached.
+    public var limit: RestartLimit
 
-  /// Creates the error.
-  public init(last: ActorEnd, limit: RestartLimit) {
-    self.last = last
-    self.limit = limit
-  }
+    /// Creates the error.
+    public init(last: ActorEnd, limit: RestartLimit) {
+      self.last = last
+      self.limit = limit
+    }
 
-  /// A sentence that describes what happened.
-  public var description: String {
-    let name = last.name.map { "\"\($0.asName)\" " } ?? ""
-    let how = if case .failed(let error) = last.exit { "failed: \(asLine(error))" } else { "ended" }
-    return "more than \(limit.restarts) restarts within \(limit.period); the last actor, \(name)(id \(last.id)), \(how)"
+    /// A sentence that describes what happened.
+    public var description: String {
+      let name = last.name.map { "\"\($0.asName)\" " } ?? ""
+      let how = if case .failed(let error) = last.exit { "failed: \(asLine(error))" } else { "ended" }
+      return
+        "more than \(limit.restarts) restarts within \(limit.period); the last actor, \(name)(id \(last.id)), \(how)"
+    }
   }
 }

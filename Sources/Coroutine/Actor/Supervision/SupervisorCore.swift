@@ -163,7 +163,7 @@ final class SupervisorCore: ActorLife, @unchecked Sendable {
     try count(end, child)
     let all = children.map(\.life)
     let affected: [ActorLife] =
-      switch strategy {
+      switch strategy.kind {
       case .oneForOne: [child.life]
       case .allForOne: all
       case .restForOne: Array(all.drop { $0 !== child.life })
@@ -196,7 +196,7 @@ final class SupervisorCore: ActorLife, @unchecked Sendable {
       history = []
       // This supervisor's failure contains the error.
       child.life.job?.completion.pointee.isObserved.store(true, ordering: .relaxed)
-      throw RestartLimitReached(last: end, limit: limit)
+      throw Supervisor.RestartLimitError(last: end, limit: limit)
     }
     history.append(now)
   }

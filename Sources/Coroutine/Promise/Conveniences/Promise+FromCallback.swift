@@ -4,7 +4,7 @@ import Glibc
 // all of them:
 // - The callback may be called within `body` or later, on any thread.
 // - The first call counts. A second call is ignored, and reported to `CoroutineRuntime.onUnhandledError` as
-//   `ResumedTwice`.
+//   `ResumerUsedTwiceError`.
 // - If the callback is released without a call, the promise rejects with `abandoned`.
 // - An error that `body` throws rejects the promise.
 // - An error takes precedence over a value. If the callback gets neither, the promise rejects with `invalidCallback`.
@@ -76,7 +76,7 @@ extension Promise where Success == Void {
 extension Promise where Success == Int {
   /// Creates a promise for a callback of one number, as a Linux system call returns it.
   ///
-  /// The number is a count or a negated error number. A negative number rejects with ``ErrorNumber``.
+  /// The number is a count or a negated error number. A negative number rejects with ``ErrnoError``.
   public static func fromErrnoCallback(
     file: StaticString = #fileID,
     line: UInt = #line,
@@ -84,14 +84,14 @@ extension Promise where Success == Int {
   ) -> Promise {
     Promise(file: file, line: line) { done in
       try body { answer in
-        done.resume(with: answer < 0 ? .failure(ErrorNumber(Int32(truncatingIfNeeded: -answer))) : .success(answer))
+        done.resume(with: answer < 0 ? .failure(ErrnoError(Int32(truncatingIfNeeded: -answer))) : .success(answer))
       }
     }
   }
 }
 
 /// The error number of a failed system call.
-public struct ErrorNumber: Error, Equatable, CustomStringConvertible {
+public struct ErrnoError: Error, Equatable, CustomStringConvertible {
   /// The number, as in `errno`.
   public var code: Int32
   /// Creates the error.

@@ -60,7 +60,7 @@ func xmlEvents(of source: some ByteSource, blanks: Bool = true) -> Generator<XML
 ///
 /// Foundation's parser pushes: once started it pulls bytes and calls its delegate until the document is over. Here it
 /// is the body of a generator that yields with the frames of the parser under it, so the document is read as far as
-/// events are taken, and not a piece further. Dropping the generator raises GeneratorClosed at the yield, and the
+/// events are taken, and not a piece further. Dropping the generator raises GeneratorClosedError at the yield, and the
 /// parser is told that the document is over. A document that is not well formed fails with XMLFailure, after the events
 /// before the fault.
 ///
