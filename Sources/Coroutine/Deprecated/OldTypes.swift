@@ -1,0 +1,6 @@
+// Old names of types that are members of others now, or have a longer name. Each stays for one release, as the calls of
+// OldCalls.swift do.
+
+/// The old name of ``AnyPromise/Losers``.
+@available(*, deprecated, renamed: "AnyPromise.Losers")
+public typealias Losers = AnyPromise.Losers
