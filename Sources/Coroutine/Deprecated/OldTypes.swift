@@ -4,3 +4,7 @@
 /// The old name of ``AnyPromise/Losers``.
 @available(*, deprecated, renamed: "AnyPromise.Losers")
 public typealias Losers = AnyPromise.Losers
+
+/// The old name of ``GeneratorStep``.
+@available(*, deprecated, renamed: "GeneratorStep")
+public typealias Step<Element, Return> = GeneratorStep<Element, Return>
