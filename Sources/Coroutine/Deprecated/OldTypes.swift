@@ -8,3 +8,7 @@ public typealias Losers = AnyPromise.Losers
 /// The old name of ``GeneratorStep``.
 @available(*, deprecated, renamed: "GeneratorStep")
 public typealias Step<Element, Return> = GeneratorStep<Element, Return>
+
+/// The old name of ``AnyPromise/Either``.
+@available(*, deprecated, renamed: "AnyPromise.Either")
+public typealias Either<First: Sendable, Second: Sendable> = AnyPromise.Either<First, Second>
