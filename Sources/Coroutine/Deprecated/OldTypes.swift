@@ -12,3 +12,7 @@ public typealias Step<Element, Return> = GeneratorStep<Element, Return>
 /// The old name of ``AnyPromise/Either``.
 @available(*, deprecated, renamed: "AnyPromise.Either")
 public typealias Either<First: Sendable, Second: Sendable> = AnyPromise.Either<First, Second>
+
+/// The old name of ``CoroutineRuntime/Stall``.
+@available(*, deprecated, renamed: "CoroutineRuntime.Stall")
+public typealias Stall = CoroutineRuntime.Stall

@@ -1,5 +1,4 @@
-/// Settings and diagnostics of the whole runtime.
-public enum CoroutineRuntime {
+extension CoroutineRuntime {
   /// The handler of unobserved failures.
   ///
   /// It receives each failure once, with a description of the job: name, number and launch site. The cancellation of

@@ -85,7 +85,7 @@ struct ThreadUse {
   private var isAsleep: Bool { call >= 0 || call == CLINUX_THREAD_SLEEPS.rawValue }
 
   /// What the thread has done for most of the time; nil if that was to sleep in a call that it is not in just now.
-  var activity: Stall.Activity? {
+  var activity: CoroutineRuntime.Stall.Activity? {
     if processor >= asleep { return .computing }
     if call >= 0 { return .systemCall(clinux_call_name(call).map { String(cString: $0) } ?? "system call \(call)") }
     return call == CLINUX_THREAD_RUNS.rawValue ? nil : .asleep

@@ -249,7 +249,7 @@ struct ExtremeDurationTests {
   ) async {
     await #expect(processExitsWith: .success) { [threshold] in
       CoroutineRuntime.onStall(after: threshold) { _ in }
-      #expect(Stall.threshold == (threshold > .zero ? UInt64(threshold.nanoseconds) : 1_000_000))
+      #expect(CoroutineRuntime.Stall.threshold == (threshold > .zero ? UInt64(threshold.nanoseconds) : 1_000_000))
       try await co_launch { try co_delay(.milliseconds(1)) }.value
     }
   }
