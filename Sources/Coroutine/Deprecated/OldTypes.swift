@@ -16,3 +16,7 @@ public typealias Either<First: Sendable, Second: Sendable> = AnyPromise.Either<F
 /// The old name of ``CoroutineRuntime/Stall``.
 @available(*, deprecated, renamed: "CoroutineRuntime.Stall")
 public typealias Stall = CoroutineRuntime.Stall
+
+/// The old name of ``AwaitableObservation``.
+@available(*, deprecated, renamed: "AwaitableObservation")
+public typealias Observation = AwaitableObservation

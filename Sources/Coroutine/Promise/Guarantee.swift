@@ -159,7 +159,7 @@ public struct Guarantee<Success: Sendable>: Awaitable {
   }
 
   /// Calls `completion` once with the outcome, as ``Promise/observe(_:)`` does.
-  public func observe(_ completion: @escaping @Sendable (Result<Success, any Error>) -> Void) -> Observation {
+  public func observe(_ completion: @escaping @Sendable (Result<Success, any Error>) -> Void) -> AwaitableObservation {
     promise.observe(completion)
   }
 

@@ -178,7 +178,9 @@ public class Promise<Success: Sendable>: AnyPromise, Awaitable, @unchecked Senda
   /// are called in the order of `observe`, one after the other, outside every lock. A callback that is added while
   /// another one is being called is called after it. A callback may link and settle promises as other code does. If it
   /// settles the next promise, that one's callbacks nest on the stack; ``follow(_:)`` does not nest.
-  public final func observe(_ completion: @escaping @Sendable (Result<Success, any Error>) -> Void) -> Observation {
+  public final func observe(_ completion: @escaping @Sendable (Result<Success, any Error>) -> Void)
+    -> AwaitableObservation
+  {
     Host.touches(UInt(bitPattern: self.completion))
     // Sound because a promise calls its callbacks while it is in use or, at the latest, in its deinit.
     let callback = ClosureCallback { [unowned(unsafe) self] in
@@ -186,10 +188,10 @@ public class Promise<Success: Sendable>: AnyPromise, Awaitable, @unchecked Senda
     }
     guard link(callback) else {
       completion(self.completion.outcome(as: Success.self).unsafelyUnwrapped)
-      return Observation {}
+      return AwaitableObservation {}
     }
     // Weak, because the observation may be cancelled at any time, and must not keep the promise from being abandoned.
-    return Observation { [weak self] in _ = self?.unlink(callback) }
+    return AwaitableObservation { [weak self] in _ = self?.unlink(callback) }
   }
 
   /// Cancels the promise.
