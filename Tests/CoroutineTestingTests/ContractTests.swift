@@ -6,15 +6,15 @@ import Testing
 @Suite(.timeLimit(.minutes(5)))
 struct ContractTests {
   @Test func `every strategy has its parameters and their defaults`() {
-    #expect(Strategy.random() == .random(seeds: 100, from: 0))
-    #expect(Strategy.priorities() == .priorities(depth: 3, runs: 1_000))
-    #expect(Strategy.exhaustive() == .exhaustive(preemptions: 2, most: 1_000_000))
-    #expect(Set<Strategy>([.inOrder, .replay("10"), .replay("10")]).count == 2)
+    #expect(Exploration.Strategy.random() == .random(seeds: 100, from: 0))
+    #expect(Exploration.Strategy.priorities() == .priorities(depth: 3, runs: 1_000))
+    #expect(Exploration.Strategy.exhaustive() == .exhaustive(preemptions: 2, most: 1_000_000))
+    #expect(Set<Exploration.Strategy>([.inOrder, .replay("10"), .replay("10")]).count == 2)
   }
 
   @Test func `an exploration is a strategy and a body`() throws {
     struct Wrong: Error {}
-    let explore: (Strategy, @Sendable () throws -> Void) -> Exploration = explore(_:_:)
+    let explore: (Exploration.Strategy, @Sendable () throws -> Void) -> Exploration = explore(_:_:)
     var found = explore(.inOrder) { throw Wrong() }
     let (runs, isComplete): (Int, Bool) = (found.runs, found.isComplete)
     #expect(runs == 1 && !isComplete)

@@ -60,7 +60,7 @@ struct ExtremeTests {
   }
 
   @Test(arguments: endless) func `a time limit of any length holds`(_ limit: Duration) {
-    let strategy = Strategy.random(seeds: 2)
+    let strategy = Exploration.Strategy.random(seeds: 2)
     #expect(explore(strategy, timeLimit: limit) { try co_delay(.seconds(9_000_000_000)) }.failure == nil)
   }
 
