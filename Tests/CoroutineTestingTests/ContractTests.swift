@@ -51,14 +51,14 @@ struct ContractTests {
   }
 
   @Test func `a network has its functions`() throws {
-    let host: (Network) -> (String, @escaping @Sendable () throws -> Void) -> Void = Network.host
-    let latency: (Network) -> (String, String, ClosedRange<Duration>) -> Void = Network.latency
-    let partition: (Network) -> (String, String) -> Void = Network.partition
-    let heal: (Network) -> (String, String) -> Void = Network.heal
-    let crash: (Network) -> (String) -> Void = Network.crash
-    let restart: (Network) -> (String) -> Void = Network.restart
+    let host: (World.Network) -> (String, @escaping @Sendable () throws -> Void) -> Void = World.Network.host
+    let latency: (World.Network) -> (String, String, ClosedRange<Duration>) -> Void = World.Network.latency
+    let partition: (World.Network) -> (String, String) -> Void = World.Network.partition
+    let heal: (World.Network) -> (String, String) -> Void = World.Network.heal
+    let crash: (World.Network) -> (String) -> Void = World.Network.crash
+    let restart: (World.Network) -> (String) -> Void = World.Network.restart
     let world = World()
-    let network: Network = world.network
+    let network: World.Network = world.network
     let starts = Counter()
     host(network)("one") {
       _ = starts.next()

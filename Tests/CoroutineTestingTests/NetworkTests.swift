@@ -11,7 +11,7 @@ struct NetworkTests {
   /// Runs a host "server" that sends back what it reads, and the body.
   private func withEcho<R: Sendable>(
     seed: UInt64? = nil,
-    _ body: @escaping @Sendable (World, Network) throws -> R
+    _ body: @escaping @Sendable (World, World.Network) throws -> R
   ) throws -> R {
     let world = World(seed: seed)
     return try world.run {

@@ -7,3 +7,7 @@ public typealias Strategy = Exploration.Strategy
 /// The old name of ``Exploration/Sharing``.
 @available(*, deprecated, renamed: "Exploration.Sharing")
 public typealias Sharing = Exploration.Sharing
+
+/// The old name of ``World/Network``.
+@available(*, deprecated, renamed: "World.Network")
+public typealias Network = World.Network

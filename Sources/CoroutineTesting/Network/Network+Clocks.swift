@@ -1,6 +1,6 @@
 import Coroutine
 
-extension Network {
+extension World.Network {
   /// Lets the clock of a host run faster or slower than the world's time; the rate is 1 at first.
   ///
   /// At a rate of 1.25, a second of the host lasts 0.8 seconds of the world. The clock measures every duration that the

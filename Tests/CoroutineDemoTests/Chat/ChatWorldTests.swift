@@ -14,7 +14,7 @@ import Testing
 
   /// Adds a host "server" with a chat; the function that is returned tells it to stop.
   @discardableResult
-  private static func serve(_ options: ChatOptions, on network: Network) -> @Sendable () -> Void {
+  private static func serve(_ options: ChatOptions, on network: World.Network) -> @Sendable () -> Void {
     let stop = Promise<Void>()
     network.host("server") {
       try co_scope { scope in
@@ -33,7 +33,7 @@ import Testing
   /// Runs `body` on a host, and returns what it returns.
   private static func on<Output: Sendable>(
     _ host: String,
-    of network: Network,
+    of network: World.Network,
     _ body: @escaping @Sendable () throws -> Output
   ) -> Promise<Output> {
     let result = Promise<Output>()
@@ -56,7 +56,7 @@ import Testing
     var description: String
   }
 
-  private static var network: Network { World.current!.network }
+  private static var network: World.Network { World.current!.network }
 
   @Test(.simulated(.random(seeds: 20)))
   func `everybody hears the same, whatever each line takes`() throws {

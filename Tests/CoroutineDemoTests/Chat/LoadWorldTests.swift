@@ -12,10 +12,10 @@ import Testing
 @Suite(.timeLimit(.minutes(5))) struct `The load over a bad network` {
   private static let port: UInt16 = 7_000
 
-  private static var network: Network { World.current!.network }
+  private static var network: World.Network { World.current!.network }
 
   /// Adds a host "server" with a chat.
-  private static func serve(on network: Network) {
+  private static func serve(on network: World.Network) {
     network.host("server") { _ = try ChatServer().run(at: .any(port: port)) }
   }
 

@@ -18,7 +18,7 @@ import FoundationNetworking
   private static let feed = SmallFeed.text("Good", items: 1..<501, padding: 200) + "\n"
 
   /// A host with a feed of 500 items, which waits a second in the middle of each answer.
-  private static func serve(on network: Network) {
+  private static func serve(on network: World.Network) {
     let text = feed
     network.host("site") {
       try Server.run(.any(port: 80)) { connection in
