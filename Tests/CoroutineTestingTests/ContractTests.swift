@@ -52,9 +52,10 @@ struct ContractTests {
 
   @Test func `a network has its functions`() throws {
     let host: (World.Network) -> (String, @escaping @Sendable () throws -> Void) -> Void = World.Network.host
-    let latency: (World.Network) -> (String, String, ClosedRange<Duration>) -> Void = World.Network.latency
-    let partition: (World.Network) -> (String, String) -> Void = World.Network.partition
-    let heal: (World.Network) -> (String, String) -> Void = World.Network.heal
+    let latency: (World.Network) -> (ClosedRange<Duration>, String, String) -> Void =
+      World.Network.setLatency(_:from:to:)
+    let partition: (World.Network) -> (String, String) -> Void = World.Network.partition(from:to:)
+    let heal: (World.Network) -> (String, String) -> Void = World.Network.heal(from:to:)
     let crash: (World.Network) -> (String) -> Void = World.Network.crash
     let restart: (World.Network) -> (String) -> Void = World.Network.restart
     let world = World()
@@ -64,7 +65,7 @@ struct ContractTests {
       _ = starts.next()
       try co_delay(.seconds(100))
     }
-    latency(network)("one", "body", .zero ... .seconds(1))
+    latency(network)(.zero ... .seconds(1), "one", "body")
     partition(network)("one", "body")
     heal(network)("one", "body")
     // Sound because each of them is called inside of the world, as they ask for.

@@ -136,7 +136,12 @@ extension World {
     ///
     /// The world draws the latency of each message: the shortest, the longest, or one of three between. A stream's bytes
     /// stay in order. A latency is rounded up to nanoseconds. Beyond 292 years nothing arrives. A negative one traps.
-    public func latency(_ from: String, _ to: String, _ range: ClosedRange<Duration>) {
+    ///
+    /// - Parameters:
+    ///   - range: The shortest and the longest latency.
+    ///   - from: The host that sends.
+    ///   - to: The host that receives.
+    public func setLatency(_ range: ClosedRange<Duration>, from: String, to: String) {
       if range.lowerBound < .zero { misuse("nothing arrives before it was sent") }
       requireInside()
       link(from, to).latency = .nanoseconds(range.lowerBound.nanoseconds) ... .nanoseconds(range.upperBound.nanoseconds)
@@ -146,7 +151,12 @@ extension World {
     ///
     /// The part is rounded to sixteenths, and the world draws each loss. Streams lose nothing, because their bytes are
     /// sent again. A part outside the range traps.
-    public func loss(_ from: String, _ to: String, _ part: Double) {
+    ///
+    /// - Parameters:
+    ///   - part: The part that is lost.
+    ///   - from: The host that sends.
+    ///   - to: The host that receives.
+    public func setLoss(_ part: Double, from: String, to: String) {
       if !(0...1).contains(part) { misuse("the part of lost datagrams is between 0 and 1") }
       requireInside()
       link(from, to).lost = Int((part * 16).rounded())
@@ -154,15 +164,23 @@ extension World {
 
     /// Cuts the link from one host to another, in this direction only.
     ///
-    /// Bytes of streams wait until ``heal(_:_:)``, and datagrams are lost. Connecting is tried again, and fails with
+    /// Bytes of streams wait until ``heal(from:to:)``, and datagrams are lost. Connecting is tried again, and fails with
     /// `ETIMEDOUT` after about two minutes.
-    public func partition(_ from: String, _ to: String) {
+    ///
+    /// - Parameters:
+    ///   - from: The host that sends.
+    ///   - to: The host that receives.
+    public func partition(from: String, to: String) {
       requireInside()
       link(from, to).isCut = true
     }
 
     /// Ends a partition, and sends the bytes that have waited; has no effect on a link that is not cut.
-    public func heal(_ from: String, _ to: String) {
+    ///
+    /// - Parameters:
+    ///   - from: The host that sends.
+    ///   - to: The host that receives.
+    public func heal(from: String, to: String) {
       requireInside()
       let link = link(from, to)
       guard link.isCut else { return }
