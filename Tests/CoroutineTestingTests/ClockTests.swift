@@ -37,7 +37,7 @@ struct ClockTests {
         for _ in 0..<2 { try limiter.acquire() }
       case .actor:
         let actor = co_actor(of: Int.self) { mailbox in
-          mailbox.schedule(after: .seconds(10), 1)
+          mailbox.schedule(1, after: .seconds(10))
           _ = try mailbox.receive()
         }
         try actor.job.join()

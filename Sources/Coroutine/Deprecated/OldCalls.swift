@@ -51,3 +51,15 @@ public func co_wait(writable fd: Int32, afterEAGAIN: Bool = false) throws {
 public func co_supervise<Output>(_ body: (Scope) throws -> Output) throws -> Output {
   try co_scope(failures: .isolated, body)
 }
+
+extension Mailbox {
+  /// The old form of ``schedule(_:after:)``.
+  @discardableResult
+  @available(*, deprecated, renamed: "schedule(_:after:)")
+  public func schedule(after delay: Duration, _ message: Message) -> ActorTimer { schedule(message, after: delay) }
+
+  /// The old form of ``schedule(_:every:)``.
+  @discardableResult
+  @available(*, deprecated, renamed: "schedule(_:every:)")
+  public func schedule(every interval: Duration, _ message: Message) -> ActorTimer { schedule(message, every: interval) }
+}

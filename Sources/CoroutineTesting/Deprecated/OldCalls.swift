@@ -1,4 +1,5 @@
-// Old spellings of calls. Each stays for one release.
+// Old spellings of calls. Each stays for one release. Those whose name is the same are disfavoured: a program that stores
+// `Network.heal` would be ambiguous otherwise.
 
 extension World.Network {
   /// The old form of ``setLatency(_:from:to:)``.
@@ -13,10 +14,12 @@ extension World.Network {
 
   /// The old form of ``partition(from:to:)``.
   @available(*, deprecated, renamed: "partition(from:to:)")
+  @_disfavoredOverload
   public func partition(_ from: String, _ to: String) { partition(from: from, to: to) }
 
   /// The old form of ``heal(from:to:)``.
   @available(*, deprecated, renamed: "heal(from:to:)")
+  @_disfavoredOverload
   public func heal(_ from: String, _ to: String) { heal(from: from, to: to) }
 
   /// The old form of ``setClockRate(_:of:)``.

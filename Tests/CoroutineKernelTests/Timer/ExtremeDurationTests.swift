@@ -77,9 +77,9 @@ enum TimedCall: String, CaseIterable, Sendable {
       let hasCome = Promise<Void>()
       let actor = co_actor(of: Question.self) { mailbox in
         if self == .timerAfter {
-          mailbox.schedule(after: duration, Question())
+          mailbox.schedule(Question(), after: duration)
         } else {
-          mailbox.schedule(every: duration, Question())
+          mailbox.schedule(Question(), every: duration)
         }
         _ = try mailbox.receive()
         hasCome.fulfill()
@@ -270,7 +270,7 @@ struct ExtremeDurationTests {
     }
     let timer = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
       let actor = co_actor(of: Order.self) { mailbox in
-        mailbox.schedule(every: Duration(attoseconds: .min), .finish)
+        mailbox.schedule(.finish, every: Duration(attoseconds: .min))
       }
       try await actor.job.value
     }

@@ -413,7 +413,7 @@ enum GivenUpGroup: String, CaseIterable, Codable, Sendable {
       .coroutine("ask") { do { try silent.ask { Question(reply: $0) } } catch is ActorStopped {} },
       .coroutine("receive of a mailbox with a timer") {
         let actor = co_actor(of: Question.self) { mailbox in
-          mailbox.schedule(after: .seconds(3600), Question())
+          mailbox.schedule(Question(), after: .seconds(3600))
           _ = try mailbox.receive()
         }
         defer { actor.cancel() }
