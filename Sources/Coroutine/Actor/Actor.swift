@@ -24,7 +24,7 @@ public import Dispatch
 ///
 /// When the body returns or throws, the actor has ended. Asks without an answer fail with ``ActorStopped``, and the
 /// messages that are left in the mailbox go to `onUndelivered`. A failure goes to the coroutine that joins
-/// ``ActorRef/job``, else to ``CoroutineRuntime/onUnhandledError``. ``Supervisor`` restarts actors that fail.
+/// ``ActorRef/job``, else to ``CoroutineRuntime/unhandledErrorHandler``. ``Supervisor`` restarts actors that fail.
 ///
 /// - Parameters:
 ///   - type: The type of the messages, if it cannot be inferred.

@@ -61,5 +61,19 @@ extension Mailbox {
   /// The old form of ``schedule(_:every:)``.
   @discardableResult
   @available(*, deprecated, renamed: "schedule(_:every:)")
-  public func schedule(every interval: Duration, _ message: Message) -> ActorTimer { schedule(message, every: interval) }
+  public func schedule(every interval: Duration, _ message: Message) -> ActorTimer {
+    schedule(message, every: interval)
+  }
+}
+
+extension CoroutineRuntime {
+  /// The old form of ``unhandledErrorHandler``: the handler gets the ``UnhandledError/origin`` alone.
+  @available(*, deprecated, message: "use unhandledErrorHandler, which receives a CoroutineRuntime.UnhandledError")
+  public static var onUnhandledError: @Sendable (any Error, _ job: String) -> Void {
+    get {
+      let handler = unhandledErrorHandler
+      return { handler(UnhandledError($0, in: $1)) }
+    }
+    set { unhandledErrorHandler = { newValue($0.error, $0.origin) } }
+  }
 }

@@ -207,7 +207,7 @@ public final class Generator<Element, Input, Return>: Sequence, IteratorProtocol
 
   /// The error that the body has thrown, or nil.
   ///
-  /// A failure that nothing has observed, here or in a step, is reported to ``CoroutineRuntime/onUnhandledError`` when
+  /// A failure that nothing has observed, here or in a step, is reported to ``CoroutineRuntime/unhandledErrorHandler`` when
   /// the generator is released, unless it is the cancellation of the coroutine that made the step. Closing is not a
   /// failure.
   public var failure: (any Error)? {

@@ -11,7 +11,7 @@ public import Synchronization
 /// passed on at once.
 ///
 /// If nothing can settle the promise any more, it rejects with ``CoroutineError/abandoned``. If a rejected promise is
-/// released and nothing has observed the failure, it is reported to ``CoroutineRuntime/onUnhandledError`` with the
+/// released and nothing has observed the failure, it is reported to ``CoroutineRuntime/unhandledErrorHandler`` with the
 /// launch site of the promise, unless the failure is a `CancellationError` or was ``AnyPromise/ignore()``d.
 public class Promise<Success: Sendable>: AnyPromise, Awaitable, @unchecked Sendable {
   // Sound because it adds no state to AnyPromise. Subclasses that do name their guard (Promise+Then.swift).
@@ -248,7 +248,7 @@ final class PromiseTarget<Success: Sendable>: ResumeTarget<Success>, @unchecked 
     self.promise = promise
     super.init()
   }
-  override var summary: String { promise.summary }
+  override func report(_ error: any Error) { promise.report(error) }
 
   override func resume(_ outcome: Result<Success, any Error>) -> OneShot.State {
     let isFirst = !wasUsed.exchange(true, ordering: .relaxed)

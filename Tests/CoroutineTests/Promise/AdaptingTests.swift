@@ -35,7 +35,7 @@ struct AdaptingTests {
   @Test func `of two calls the first counts and the second is reported`() async {
     await #expect(processExitsWith: .success) {
       let heard = Trace()
-      CoroutineRuntime.onUnhandledError = { error, _ in heard(name(of: error)) }
+      CoroutineRuntime.unhandledErrorHandler = { unhandled in heard(name(of: unhandled.error)) }
       let promise = Promise<Int>.fromCallback { done in
         done(1, nil)
         done(2, nil)
@@ -48,7 +48,7 @@ struct AdaptingTests {
   @Test func `a resumer may be used once after its promise was settled directly; a second use is reported`() async {
     await #expect(processExitsWith: .success) {
       let heard = Trace()
-      CoroutineRuntime.onUnhandledError = { error, _ in heard(name(of: error)) }
+      CoroutineRuntime.unhandledErrorHandler = { unhandled in heard(name(of: unhandled.error)) }
       let (promise, resolver) = Promise<Int>.pending()
       promise.fulfill(1)
       resolver.resume(2)

@@ -53,7 +53,8 @@ struct GuaranteeTests {
     #expect(none.current == nil)
     await #expect(processExitsWith: .success) {
       let heard = Trace()
-      CoroutineRuntime.onUnhandledError = { error, who in heard("\(name(of: error)): \(who)") }
+      CoroutineRuntime.unhandledErrorHandler = { unhandled in heard("\(name(of: unhandled.error)): \(unhandled.origin)")
+      }
       _ = Guarantee<Int>.race([], file: "Here", line: 7)
       #expect(heard.all.count == 1)
       #expect(heard.all[0].hasPrefix("AggregateError[]: ") && heard.all[0].contains("Here:7"))
@@ -63,7 +64,7 @@ struct GuaranteeTests {
   @Test func `a report names the line of the derived promise, not one of the library`() async {
     await #expect(processExitsWith: .success) {
       let heard = Trace()
-      CoroutineRuntime.onUnhandledError = { _, who in heard(who) }
+      CoroutineRuntime.unhandledErrorHandler = { unhandled in heard(unhandled.origin) }
       let lost = Guarantee<Int> { _ in }
       _ = lost.then(file: "Link", line: 1) { $0 }
       _ = lost.then(file: "Link", line: 2) { Guarantee.value($0) }
