@@ -30,8 +30,8 @@ extension Exploration {
     ///
     /// A step touches the object that it waits for, the objects that its coroutine has used before, the coroutines that
     /// it wakes, launches or cancels, and their queues. A step depends on every other step if it makes its coroutine's
-    /// first call on an object that never waits (`trySend`, `fulfill`, `isFinished`), if it follows a `co_point()`, or if
-    /// it is a part of a Task or a handler. So no outcome is left out; more schedules than necessary may be tried.
+    /// first call on an object that never waits (`trySend`, `fulfill`, `isFinished`), if it follows a `co_point()`, or
+    /// if it is a part of a Task or a handler. So no outcome is left out; more schedules than necessary may be tried.
     case waits
   }
 }

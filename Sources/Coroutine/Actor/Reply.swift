@@ -3,8 +3,8 @@ import Synchronization
 /// The means to answer an ask, once.
 ///
 /// It may be kept, passed on, and used on any thread. The first use counts. A second use is reported to
-/// ``CoroutineRuntime/unhandledErrorHandler`` as ``AnsweredTwice``, with the name and the launch site of the actor. Using it
-/// never suspends.
+/// ``CoroutineRuntime/unhandledErrorHandler`` as ``AnsweredTwice``, with the name and the launch site of the actor.
+/// Using it never suspends.
 ///
 /// If all copies are released unused, the asker gets ``ActorStopped``. So a handler that throws, returns early or
 /// forgets to answer does not leave the asker waiting.

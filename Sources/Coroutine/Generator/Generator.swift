@@ -207,9 +207,9 @@ public final class Generator<Element, Input, Return>: Sequence, IteratorProtocol
 
   /// The error that the body has thrown, or nil.
   ///
-  /// A failure that nothing has observed, here or in a step, is reported to ``CoroutineRuntime/unhandledErrorHandler`` when
-  /// the generator is released, unless it is the cancellation of the coroutine that made the step. Closing is not a
-  /// failure.
+  /// A failure that nothing has observed, here or in a step, is reported to ``CoroutineRuntime/unhandledErrorHandler``
+  /// when the generator is released, unless it is the cancellation of the coroutine that made the step. Closing is not
+  /// a failure.
   public var failure: (any Error)? {
     guard isFinished else { return nil }
     record.pointee.isObserved = true

@@ -1,5 +1,5 @@
-// Old spellings of calls. Each stays for one release. Those whose name is the same are disfavoured: a program that stores
-// `Network.heal` would be ambiguous otherwise.
+// Old spellings of calls. Each stays for one release. Those whose name is the same are disfavoured: a program that
+// stores `Network.heal` would be ambiguous otherwise.
 
 extension World.Network {
   /// The old form of ``setLatency(_:from:to:)``.

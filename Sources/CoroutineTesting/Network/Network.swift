@@ -6,14 +6,15 @@ extension World {
   ///
   /// In a world, the connections, listeners and datagram sockets of CoroutineNet use this network. The code under test
   /// does not change.
-  /// - Each host has its own address, with all ports. The body of the world, and all code outside a host, is on the host
-  ///   "body".
-  /// - Streams behave as TCP does: bytes arrive in order, a sender waits while its receiver does not read, each direction
-  ///   ends by itself, and a connection can be reset.
+  /// - Each host has its own address, with all ports. The body of the world, and all code outside a host, is on the
+  ///   host "body".
+  /// - Streams behave as TCP does: bytes arrive in order, a sender waits while its receiver does not read, each
+  ///   direction ends by itself, and a connection can be reset.
   /// - Datagrams may be lost.
   ///
   /// The functions are called before the world runs, or inside it. None of them suspends; a call from outside a running
-  /// world traps. Hosts that were added before start with the world. Links may be described before their hosts are added.
+  /// world traps. Hosts that were added before start with the world. Links may be described before their hosts are
+  /// added.
   public final class Network: @unchecked Sendable {
     // Sound because a world runs on one thread, and nothing else uses its network while it does.
 
@@ -56,9 +57,9 @@ extension World {
     /// Adds a host, and runs `body` in a coroutine on it.
     ///
     /// Every coroutine that `body` launches is on the host as well. `SocketAddress.resolve(_:port:)` finds the host by
-    /// its name; a second host of that name traps. An error that `body` throws fails the world's run, unless the host has
-    /// crashed. When the world's own body ends, every host crashes, which is no failure of the run: a server need not be
-    /// stopped. The run's end removes the hosts.
+    /// its name; a second host of that name traps. An error that `body` throws fails the world's run, unless the host
+    /// has crashed. When the world's own body ends, every host crashes, which is no failure of the run: a server need
+    /// not be stopped. The run's end removes the hosts.
     public func host(_ name: String, _ body: @escaping @Sendable () throws -> Void) {
       requireInside()
       if machines.contains(where: { $0.name == name }) { misuse("two hosts are called \(name)") }
@@ -134,8 +135,9 @@ extension World {
 
     /// Sets the latency from one host to another; zero at first.
     ///
-    /// The world draws the latency of each message: the shortest, the longest, or one of three between. A stream's bytes
-    /// stay in order. A latency is rounded up to nanoseconds. Beyond 292 years nothing arrives. A negative one traps.
+    /// The world draws the latency of each message: the shortest, the longest, or one of three between. A stream's
+    /// bytes stay in order. A latency is rounded up to nanoseconds. Beyond 292 years nothing arrives. A negative one
+    /// traps.
     ///
     /// - Parameters:
     ///   - range: The shortest and the longest latency.
@@ -164,8 +166,8 @@ extension World {
 
     /// Cuts the link from one host to another, in this direction only.
     ///
-    /// Bytes of streams wait until ``heal(from:to:)``, and datagrams are lost. Connecting is tried again, and fails with
-    /// `ETIMEDOUT` after about two minutes.
+    /// Bytes of streams wait until ``heal(from:to:)``, and datagrams are lost. Connecting is tried again, and fails
+    /// with `ETIMEDOUT` after about two minutes.
     ///
     /// - Parameters:
     ///   - from: The host that sends.
