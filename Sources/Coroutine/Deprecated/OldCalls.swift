@@ -1,3 +1,5 @@
+public import Dispatch
+
 // Old spellings of calls. Each stays for one release, so that programs still compile; docs/migration.md has the rest.
 
 extension Job {
@@ -75,5 +77,30 @@ extension CoroutineRuntime {
       return { handler(UnhandledError($0, in: $1)) }
     }
     set { unhandledErrorHandler = { newValue($0.error, $0.origin) } }
+  }
+}
+
+extension ActorGroup {
+  /// The current number of members.
+  @available(*, deprecated, message: "write members.count")
+  public var count: Int { members.count }
+}
+
+extension Guarantee {
+  /// Returns a promise for the result of `body`, which gets the value.
+  @available(*, deprecated, message: "write promise.then")
+  public func thenTry<U: Sendable>(
+    on queue: DispatchQueue? = nil,
+    file: StaticString = #fileID,
+    line: UInt = #line,
+    _ body: @escaping @Sendable (Success) throws -> U
+  ) -> Promise<U> {
+    promise.then(on: queue, file: file, line: line, body)
+  }
+
+  /// Returns a promise for the value, which rejects with ``TimeoutError`` if there is no value after `duration`.
+  @available(*, deprecated, message: "write promise.timeout")
+  public func timeout(_ duration: Duration, file: StaticString = #fileID, line: UInt = #line) -> Promise<Success> {
+    promise.timeout(duration, file: file, line: line)
   }
 }

@@ -20,3 +20,11 @@ public typealias Stall = CoroutineRuntime.Stall
 /// The old name of ``AwaitableObservation``.
 @available(*, deprecated, renamed: "AwaitableObservation")
 public typealias Observation = AwaitableObservation
+
+/// The old name of the result of ``Generator/asyncElements(on:)``, which programs need not name.
+@available(*, deprecated, message: "write some AsyncSequence<Element, any Error>")
+public typealias GeneratorAsyncElements<Element, Input, Return> = _GeneratorAsyncElements<Element, Input, Return>
+
+/// The old name of what a ``LaunchTarget`` returns, which programs neither make nor use.
+@available(*, deprecated, message: "programs neither make nor use it")
+public typealias LaunchDestination = _LaunchDestination

@@ -16,9 +16,6 @@ public import Synchronization
 public class Promise<Success: Sendable>: AnyPromise, Awaitable, @unchecked Sendable {
   // Sound because it adds no state to AnyPromise. Subclasses that do name their guard (Promise+Then.swift).
 
-  /// The type of the value.
-  public typealias Output = Success
-
   /// Creates a pending promise.
   @inlinable
   public init(file: StaticString = #fileID, line: UInt = #line) {
@@ -178,7 +175,8 @@ public class Promise<Success: Sendable>: AnyPromise, Awaitable, @unchecked Senda
   /// are called in the order of `observe`, one after the other, outside every lock. A callback that is added while
   /// another one is being called is called after it. A callback may link and settle promises as other code does. If it
   /// settles the next promise, that one's callbacks nest on the stack; ``follow(_:)`` does not nest.
-  public final func observe(_ completion: @escaping @Sendable (Result<Success, any Error>) -> Void)
+  @_implements(Awaitable,observe(_:))
+  public final func _observe(_ completion: @escaping @Sendable (Result<Success, any Error>) -> Void)
     -> AwaitableObservation
   {
     Host.touches(UInt(bitPattern: self.completion))
@@ -195,7 +193,8 @@ public class Promise<Success: Sendable>: AnyPromise, Awaitable, @unchecked Senda
   }
 
   /// Cancels the promise.
-  public final func cancelAwaited() { cancel() }
+  @_implements(Awaitable,cancelAwaited())
+  public final func _cancelAwaited() { cancel() }
 
   /// Suspends the coroutine until the promise is settled, as co_await does.
   ///

@@ -50,7 +50,8 @@ public final class StopSignal: Awaitable, CompletionBacked, @unchecked Sendable 
   }
 
   /// Registers for the moment when the coroutines should finish.
-  public func observe(_ completion: @escaping @Sendable (Result<Void, any Error>) -> Void) -> AwaitableObservation {
+  @_implements(Awaitable,observe(_:))
+  public func _observe(_ completion: @escaping @Sendable (Result<Void, any Error>) -> Void) -> AwaitableObservation {
     Host.touches(UInt(bitPattern: self.completion))
     let callback = ClosureCallback { completion(.success(())) }
     guard self.completion.add(callback) else {

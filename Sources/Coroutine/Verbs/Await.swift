@@ -100,15 +100,13 @@ public func co_await<Output>(_ awaitable: some Awaitable<Output>) throws -> Outp
 }
 
 extension Job: Awaitable {
-  /// The type that joining the job returns.
-  public typealias Output = Success
-
   /// Registers for the job's end.
   ///
   /// `completion` is called by the thread on which the job ends; at once if it has ended. If the job is cancelled
   /// before it has begun, it is called after ``AnyJob/cancel(_:)``, on another thread: never inside that call. Starts a
   /// lazy job.
-  public func observe(_ completion: @escaping @Sendable (Result<Success, any Error>) -> Void) -> AwaitableObservation {
+  @_implements(Awaitable,observe(_:))
+  public func _observe(_ completion: @escaping @Sendable (Result<Success, any Error>) -> Void) -> AwaitableObservation {
     observe(isForeign: true, completion)
   }
 
@@ -129,7 +127,8 @@ extension Job: Awaitable {
   }
 
   /// Cancels the job.
-  public func cancelAwaited() { cancel() }
+  @_implements(Awaitable,cancelAwaited())
+  public func _cancelAwaited() { cancel() }
 
   /// Waits for the job as ``join()`` does.
   @available(*, noasync, message: "await `value`")

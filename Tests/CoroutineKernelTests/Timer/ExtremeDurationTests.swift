@@ -59,7 +59,7 @@ enum TimedCall: String, CaseIterable, Sendable {
     case .promiseDelay: _ = try co_await(Promise.value(1).delay(duration))
     case .promiseTimeout: try untilTimeout { _ = try co_await(never.timeout(duration)) }
     case .guaranteeDelay: _ = try co_await(Guarantee.value(1).delay(duration))
-    case .guaranteeTimeout: try untilTimeout { _ = try co_await(Guarantee(never).timeout(duration)) }
+    case .guaranteeTimeout: try untilTimeout { _ = try co_await(Guarantee(never).promise.timeout(duration)) }
     case .retryConstant, .retryClosure:
       let backoff = self == .retryConstant ? Backoff.constant(duration) : Backoff { _ in duration }
       _ = try co_await(Promise.retry(attempts: 2, delay: backoff) { $0 == 1 ? .failure(Oops()) : .value(1) })
