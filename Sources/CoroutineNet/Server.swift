@@ -15,7 +15,7 @@ public enum Server {
     /// The size of the stack of each handler.
     ///
     /// Small stacks save memory for idle connections, because many of them share a page table. A connection whose
-    /// handler gets no stack is closed, and `CoroutineRuntime.onUnhandledError` receives the error.
+    /// handler gets no stack is closed, and `CoroutineRuntime.unhandledErrorHandler` receives the error.
     public var stack: StackSize = .standard
     /// The options of binding the listener.
     ///
@@ -24,7 +24,7 @@ public enum Server {
     /// Receives each error of a handler with the peer's address, and a shortage while accepting with the server's.
     ///
     /// Called in coroutines of the server, possibly on several threads at once. An error does not end the server. If
-    /// the closure is nil, `CoroutineRuntime.onUnhandledError` receives the error of a handler.
+    /// the closure is nil, `CoroutineRuntime.unhandledErrorHandler` receives the error of a handler.
     public var onError: (@Sendable (any Error, SocketAddress) -> Void)?
     /// Creates the default options.
     public init() {}

@@ -77,7 +77,7 @@ final class ExhaustiveSearch: Chooser {
   /// Whether the run repeats one that has been tried.
   @exclusivity(unchecked) private(set) var isRedundant = false
 
-  init(preemptions: Int, sharing: Sharing = .memory) {
+  init(preemptions: Int, sharing: Exploration.Sharing = .memory) {
     bound = preemptions
     findsSleepers = !sharing.isOfMemory
   }

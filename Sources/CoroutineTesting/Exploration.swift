@@ -15,7 +15,7 @@ public struct Exploration: Sendable {
     /// ``World/TimeLimitError``, ``World/UnknownHostError`` and ``Exploration/NondeterminismError``; a token that
     /// cannot be read gives ``Exploration/TokenError``.
     public var error: any Error
-    /// The schedule as a text: `CO_REPLAY=token` and ``Strategy/replay(_:)`` repeat it.
+    /// The schedule as a text: `CO_REPLAY=token` and ``Exploration/Strategy/replay(_:)`` repeat it.
     public var token: String
     /// The number of preemptions of the shrunk run: switches away from a coroutine that could continue.
     public var switches: Int

@@ -29,12 +29,12 @@ import Glibc
 ///   - body: The code to test. Each run calls it in a coroutine of a new world.
 /// - Returns: The number of runs, and the first failure, shrunk.
 public func explore(
-  _ strategy: Strategy,
-  sharing: Sharing = .memory,
+  _ strategy: Exploration.Strategy,
+  sharing: Exploration.Sharing = .memory,
   timeLimit: Duration? = nil,
   _ body: @Sendable () throws -> Void
 ) -> Exploration {
-  let chosen = getenv("CO_REPLAY").map { Strategy.replay(String(cString: $0)) } ?? strategy
+  let chosen = getenv("CO_REPLAY").map { Exploration.Strategy.replay(String(cString: $0)) } ?? strategy
   return withEscapable(body) { body in
     var explorer = Explorer(body, sharing, timeLimit)
     explorer.runsTwice = getenv("CO_TWICE") != nil
@@ -46,6 +46,6 @@ public func explore(
 /// for programs that store it or pass it on.
 ///
 /// It does what ``explore(_:sharing:timeLimit:_:)`` does with its defaults.
-public func explore(_ strategy: Strategy, _ body: @Sendable () throws -> Void) -> Exploration {
+public func explore(_ strategy: Exploration.Strategy, _ body: @Sendable () throws -> Void) -> Exploration {
   explore(strategy, sharing: .memory, timeLimit: nil, body)
 }

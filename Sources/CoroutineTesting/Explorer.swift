@@ -46,14 +46,14 @@ struct Run {
 /// Runs a body once for each schedule of a strategy, and describes the first failure.
 struct Explorer {
   private let body: @Sendable () throws -> Void
-  private let sharing: Sharing
+  private let sharing: Exploration.Sharing
   private let timeLimit: Duration?
   /// Whether each schedule runs twice, and not only the first one.
   var runsTwice = false
   /// The largest number of steps while no time passes.
   var mostSteps = 10_000_000
 
-  init(_ body: @escaping @Sendable () throws -> Void, _ sharing: Sharing, _ timeLimit: Duration?) {
+  init(_ body: @escaping @Sendable () throws -> Void, _ sharing: Exploration.Sharing, _ timeLimit: Duration?) {
     self.body = body
     self.sharing = sharing
     self.timeLimit = timeLimit
@@ -87,7 +87,7 @@ struct Explorer {
     return run
   }
 
-  func explore(_ strategy: Strategy) -> Exploration {
+  func explore(_ strategy: Exploration.Strategy) -> Exploration {
     switch strategy.kind {
     case .inOrder:
       return sample(1, checksFirst: false) { _, _ in (Chooser(), 0) }

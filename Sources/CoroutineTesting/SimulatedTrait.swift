@@ -6,8 +6,8 @@ public import Testing
 
 /// A trait of tests whose bodies run in simulated worlds; see ``Testing/Trait/simulated(_:sharing:timeLimit:)``.
 public struct SimulatedTrait: TestTrait, SuiteTrait, TestScoping {
-  let strategy: Strategy
-  let sharing: Sharing
+  let strategy: Exploration.Strategy
+  let sharing: Exploration.Sharing
   let timeLimit: Duration?
 
   /// True, because the trait of a suite holds for each of its tests.
@@ -136,8 +136,8 @@ extension Trait where Self == SimulatedTrait {
   ///   - timeLimit: The time of the world that may pass in each run; see ``World/TimeLimitError``. Swift Testing's
   ///     `.timeLimit`, in contrast, limits the real time of all runs together.
   public static func simulated(
-    _ strategy: Strategy = .random(),
-    sharing: Sharing = .memory,
+    _ strategy: Exploration.Strategy = .random(),
+    sharing: Exploration.Sharing = .memory,
     timeLimit: Duration? = nil
   ) -> Self {
     SimulatedTrait(strategy: strategy, sharing: sharing, timeLimit: timeLimit)

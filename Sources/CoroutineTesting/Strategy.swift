@@ -1,53 +1,55 @@
-/// Chooses the next step of a run among all coroutines that can run.
-public struct Strategy: Sendable, Hashable {
-  enum Kind: Sendable, Hashable {
-    case inOrder
-    case random(seeds: Int, from: UInt64)
-    case priorities(depth: Int, runs: Int)
-    case exhaustive(preemptions: Int, most: Int)
-    case replay(String)
+extension Exploration {
+  /// Chooses the next step of a run among all coroutines that can run.
+  public struct Strategy: Sendable, Hashable {
+    enum Kind: Sendable, Hashable {
+      case inOrder
+      case random(seeds: Int, from: UInt64)
+      case priorities(depth: Int, runs: Int)
+      case exhaustive(preemptions: Int, most: Int)
+      case replay(String)
+    }
+
+    let kind: Kind
+
+    /// First in, first out: one run.
+    public static var inOrder: Strategy { Strategy(kind: .inOrder) }
+    /// Any order with equal probability, once for each of `seeds` seeds, beginning with `from`.
+    public static func random(seeds: Int = 100, from: UInt64 = 0) -> Strategy {
+      Strategy(kind: .random(seeds: seeds, from: from))
+    }
+    /// Probabilistic concurrency testing: each coroutine has a random priority, and at `depth - 1` random steps the
+    /// running one gets the lowest.
+    ///
+    /// Of n coroutines and k steps, a run finds a bug that needs `depth` orderings with a probability of at least
+    /// 1 / (n · k^(depth − 1)). (Burckhardt, Kothari, Musuvathi and Nagarakatte, 2010.)
+    public static func priorities(depth: Int = 3, runs: Int = 1_000) -> Strategy {
+      Strategy(kind: .priorities(depth: depth, runs: runs))
+    }
+    /// Every schedule with at most `preemptions` preemptions, and at most `most` schedules.
+    ///
+    /// A preemption is a switch away from a coroutine that could continue: at a wait that need not wait, or at a
+    /// `co_point()`. To run a coroutine that has just yielded, while others are ready, counts as one too.
+    public static func exhaustive(preemptions: Int = 2, most: Int = 1_000_000) -> Strategy {
+      Strategy(kind: .exhaustive(preemptions: preemptions, most: most))
+    }
+    /// The one schedule of a token, as a failing run prints it.
+    public static func replay(_ token: String) -> Strategy { Strategy(kind: .replay(token)) }
   }
 
-  let kind: Kind
+  /// Says what the coroutines under test share, apart from channels, locks and other objects that they wait for.
+  public struct Sharing: Sendable, Hashable {
+    let isOfMemory: Bool
 
-  /// First in, first out: one run.
-  public static var inOrder: Strategy { Strategy(kind: .inOrder) }
-  /// Any order with equal probability, once for each of `seeds` seeds, beginning with `from`.
-  public static func random(seeds: Int = 100, from: UInt64 = 0) -> Strategy {
-    Strategy(kind: .random(seeds: seeds, from: from))
+    /// They share memory: every order of two steps may matter.
+    public static var memory: Sharing { Sharing(isOfMemory: true) }
+    /// They share nothing else.
+    ///
+    /// An exhaustive search then skips schedules that differ only in the order of steps that touch different objects.
+    ///
+    /// A step touches the object that it waits for, the objects that its coroutine has used before, the coroutines that
+    /// it wakes, launches or cancels, and their queues. A step depends on every other step if it makes its coroutine's
+    /// first call on an object that never waits (`trySend`, `fulfill`, `isFinished`), if it follows a `co_point()`, or
+    /// if it is a part of a Task or a handler. So no outcome is left out; more schedules than necessary may be tried.
+    public static var waits: Sharing { Sharing(isOfMemory: false) }
   }
-  /// Probabilistic concurrency testing: each coroutine has a random priority, and at `depth - 1` random steps the
-  /// running one gets the lowest.
-  ///
-  /// Of n coroutines and k steps, a run finds a bug that needs `depth` orderings with a probability of at least
-  /// 1 / (n · k^(depth − 1)). (Burckhardt, Kothari, Musuvathi and Nagarakatte, 2010.)
-  public static func priorities(depth: Int = 3, runs: Int = 1_000) -> Strategy {
-    Strategy(kind: .priorities(depth: depth, runs: runs))
-  }
-  /// Every schedule with at most `preemptions` preemptions, and at most `most` schedules.
-  ///
-  /// A preemption is a switch away from a coroutine that could continue: at a wait that need not wait, or at a
-  /// `co_point()`. To run a coroutine that has just yielded, while others are ready, counts as one too.
-  public static func exhaustive(preemptions: Int = 2, most: Int = 1_000_000) -> Strategy {
-    Strategy(kind: .exhaustive(preemptions: preemptions, most: most))
-  }
-  /// The one schedule of a token, as a failing run prints it.
-  public static func replay(_ token: String) -> Strategy { Strategy(kind: .replay(token)) }
-}
-
-/// Says what the coroutines under test share, apart from channels, locks and other objects that they wait for.
-public struct Sharing: Sendable, Hashable {
-  let isOfMemory: Bool
-
-  /// They share memory: every order of two steps may matter.
-  public static var memory: Sharing { Sharing(isOfMemory: true) }
-  /// They share nothing else.
-  ///
-  /// An exhaustive search then skips schedules that differ only in the order of steps that touch different objects.
-  ///
-  /// A step touches the object that it waits for, the objects that its coroutine has used before, the coroutines that
-  /// it wakes, launches or cancels, and their queues. A step depends on every other step if it makes its coroutine's
-  /// first call on an object that never waits (`trySend`, `fulfill`, `isFinished`), if it follows a `co_point()`, or if
-  /// it is a part of a Task or a handler. So no outcome is left out; more schedules than necessary may be tried.
-  public static var waits: Sharing { Sharing(isOfMemory: false) }
 }

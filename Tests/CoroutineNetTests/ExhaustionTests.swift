@@ -215,7 +215,7 @@ struct ExhaustionTests {
     await #expect(processExitsWith: .success) {
       await inCoroutine {
         let errors = Locked<[String]>([])
-        CoroutineRuntime.onUnhandledError = { error, _ in errors.withLock { $0.append("\(error)") } }
+        CoroutineRuntime.unhandledErrorHandler = { unhandled in errors.withLock { $0.append("\(unhandled.error)") } }
         var options = Server.Options()
         options.stack = .bytes(1 << 40)
         // A connection that kept its place would shut the second client out.

@@ -150,7 +150,7 @@ struct ServerTests {
     await #expect(processExitsWith: .success) {
       struct Oops: Error {}
       let told = Promise<Void>()
-      CoroutineRuntime.onUnhandledError = { error, _ in if error is Oops { told.fulfill(()) } }
+      CoroutineRuntime.unhandledErrorHandler = { unhandled in if unhandled.error is Oops { told.fulfill(()) } }
       try await co_launch {
         let server = try Running { _ in throw Oops() }
         let client = try Connection.connect(to: server.address)
@@ -165,7 +165,9 @@ struct ServerTests {
   @Test func `a cancellation that is not the handler's own is such an error as well`() async {
     await #expect(processExitsWith: .success) {
       let told = Promise<Void>()
-      CoroutineRuntime.onUnhandledError = { error, _ in if error is CancellationError { told.fulfill(()) } }
+      CoroutineRuntime.unhandledErrorHandler = { unhandled in
+        if unhandled.error is CancellationError { told.fulfill(()) }
+      }
       try await co_launch {
         let server = try Running { _ in
           let other = co_launch { try co_await(Promise<Void>()) }

@@ -6,12 +6,12 @@ import Testing
 /// A small program with a concurrency bug of a kind that the GoBench collection (GoKer) lists, and its repaired twin.
 struct Bug: Sendable, CustomTestStringConvertible {
   let name: String
-  let strategy: Strategy
+  let strategy: Exploration.Strategy
   /// Runs the program; with true the repaired one.
   let run: @Sendable (_ isFixed: Bool) throws -> Void
   var testDescription: String { name }
 
-  init(_ name: String, _ strategy: Strategy, _ run: @escaping @Sendable (Bool) throws -> Void) {
+  init(_ name: String, _ strategy: Exploration.Strategy, _ run: @escaping @Sendable (Bool) throws -> Void) {
     (self.name, self.strategy, self.run) = (name, strategy, run)
   }
 }

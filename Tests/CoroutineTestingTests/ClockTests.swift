@@ -12,7 +12,7 @@ struct ClockTests {
     let world = World()
     return try world.run {
       let taken = Promise<Duration>()
-      world.network.clock("host", rate: rate)
+      world.network.setClockRate(rate, of: "host")
       world.network.host("host") {
         let start = world.now
         try body()
@@ -37,7 +37,7 @@ struct ClockTests {
         for _ in 0..<2 { try limiter.acquire() }
       case .actor:
         let actor = co_actor(of: Int.self) { mailbox in
-          mailbox.schedule(after: .seconds(10), 1)
+          mailbox.schedule(1, after: .seconds(10))
           _ = try mailbox.receive()
         }
         try actor.job.join()
@@ -66,7 +66,7 @@ struct ClockTests {
     let world = World()
     let hasGivenUp = try world.run {
       let end = Promise<Bool>()
-      world.network.clock("host", rate: rate)
+      world.network.setClockRate(rate, of: "host")
       world.network.host("host") {
         let supervisor = Supervisor(limit: RestartLimit(restarts: 1, within: .seconds(10)))
         let actor = supervisor.actor(of: Int.self) { mailbox in for _ in mailbox { throw Failed() } }
@@ -97,7 +97,7 @@ struct ClockTests {
             log("\(name) \(world.now)")
           }
         }
-        world.network.clock(name, rate: rate)
+        world.network.setClockRate(rate, of: name)
       }
       try co_delay(.seconds(9))
       log("body \(world.now)")
@@ -115,7 +115,7 @@ struct ClockTests {
     func run(_ rate: Double) -> Exploration {
       explore(.random(seeds: 20)) {
         let world = World.current!
-        world.network.clock("holder", rate: rate)
+        world.network.setClockRate(rate, of: "holder")
         world.network.host("server") {
           let listener = try Listener.bind(.any(port: 1))
           let connection = try listener.accept()
@@ -152,14 +152,14 @@ struct ClockTests {
         try limiter.acquire()
         try co_delay(.seconds(4))
         log("\(world.now)")
-        world.network.clock("host", rate: 2)
+        world.network.setClockRate(2, of: "host")
         log("\(limiter.tryAcquire())")
         // Six seconds of the host are missing.
         try limiter.acquire()
         log("\(world.now)")
       }
       try co_delay(.seconds(2))
-      world.network.clock("host", rate: 0.5)
+      world.network.setClockRate(0.5, of: "host")
       try co_delay(.seconds(100))
     }
     // Two seconds at rate 1 and two at rate 0.5 are three of the host, so seven are missing.
@@ -170,8 +170,8 @@ struct ClockTests {
     let world = World()
     let log = Log()
     try world.run {
-      world.network.clock("host", rate: 10)
-      world.network.latency("host", "body", .seconds(3) ... .seconds(3))
+      world.network.setClockRate(10, of: "host")
+      world.network.setLatency(.seconds(3) ... .seconds(3), from: "host", to: "body")
       let listener = try Listener.bind(.any(port: 1))
       world.network.host("host") {
         let connection = try Connection.connect(host: "body", port: 1)
@@ -208,7 +208,7 @@ struct ClockTests {
         try co_delay(.seconds(10))
         log("\(world.now - start)")
       }
-      world.network.clock("host", rate: 4)
+      world.network.setClockRate(4, of: "host")
       try co_delay(.seconds(1))
       world.network.restart("host")
       try co_delay(.seconds(10))
@@ -218,7 +218,7 @@ struct ClockTests {
 
   @Test func `a clock of a host that is never added fails the run`() {
     let world = World()
-    world.network.clock("hots", rate: 2)
+    world.network.setClockRate(2, of: "hots")
     let error = #expect(throws: World.UnknownHostError.self) { try world.run {} }
     #expect(error?.name == "hots")
   }
@@ -226,7 +226,7 @@ struct ClockTests {
   @Test(arguments: ["0", "-1", "1001", "nan", "inf"]) func `a rate that no clock has traps`(rate: String) async {
     let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
       [rate = rate as String] in
-      World().network.clock("host", rate: Double(rate)!)
+      World().network.setClockRate(Double(rate)!, of: "host")
     }
     let said = result.map { String(decoding: $0.standardErrorContent, as: UTF8.self) } ?? ""
     #expect(said.contains("a clock runs at a rate from 0.001 to 1000"))
@@ -234,7 +234,7 @@ struct ClockTests {
 
   @Test func `the body's clock is the world's`() async {
     let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
-      World().network.clock("body", rate: 2)
+      World().network.setClockRate(2, of: "body")
     }
     let said = result.map { String(decoding: $0.standardErrorContent, as: UTF8.self) } ?? ""
     #expect(said.contains("the host \"body\" has the world's clock"))

@@ -6,15 +6,15 @@ import Testing
 @Suite(.timeLimit(.minutes(5)))
 struct ContractTests {
   @Test func `every strategy has its parameters and their defaults`() {
-    #expect(Strategy.random() == .random(seeds: 100, from: 0))
-    #expect(Strategy.priorities() == .priorities(depth: 3, runs: 1_000))
-    #expect(Strategy.exhaustive() == .exhaustive(preemptions: 2, most: 1_000_000))
-    #expect(Set<Strategy>([.inOrder, .replay("10"), .replay("10")]).count == 2)
+    #expect(Exploration.Strategy.random() == .random(seeds: 100, from: 0))
+    #expect(Exploration.Strategy.priorities() == .priorities(depth: 3, runs: 1_000))
+    #expect(Exploration.Strategy.exhaustive() == .exhaustive(preemptions: 2, most: 1_000_000))
+    #expect(Set<Exploration.Strategy>([.inOrder, .replay("10"), .replay("10")]).count == 2)
   }
 
   @Test func `an exploration is a strategy and a body`() throws {
     struct Wrong: Error {}
-    let explore: (Strategy, @Sendable () throws -> Void) -> Exploration = explore(_:_:)
+    let explore: (Exploration.Strategy, @Sendable () throws -> Void) -> Exploration = explore(_:_:)
     var found = explore(.inOrder) { throw Wrong() }
     let (runs, isComplete): (Int, Bool) = (found.runs, found.isComplete)
     #expect(runs == 1 && !isComplete)
@@ -51,20 +51,21 @@ struct ContractTests {
   }
 
   @Test func `a network has its functions`() throws {
-    let host: (Network) -> (String, @escaping @Sendable () throws -> Void) -> Void = Network.host
-    let latency: (Network) -> (String, String, ClosedRange<Duration>) -> Void = Network.latency
-    let partition: (Network) -> (String, String) -> Void = Network.partition
-    let heal: (Network) -> (String, String) -> Void = Network.heal
-    let crash: (Network) -> (String) -> Void = Network.crash
-    let restart: (Network) -> (String) -> Void = Network.restart
+    let host: (World.Network) -> (String, @escaping @Sendable () throws -> Void) -> Void = World.Network.host
+    let latency: (World.Network) -> (ClosedRange<Duration>, String, String) -> Void =
+      World.Network.setLatency(_:from:to:)
+    let partition: (World.Network) -> (String, String) -> Void = World.Network.partition(from:to:)
+    let heal: (World.Network) -> (String, String) -> Void = World.Network.heal(from:to:)
+    let crash: (World.Network) -> (String) -> Void = World.Network.crash
+    let restart: (World.Network) -> (String) -> Void = World.Network.restart
     let world = World()
-    let network: Network = world.network
+    let network: World.Network = world.network
     let starts = Counter()
     host(network)("one") {
       _ = starts.next()
       try co_delay(.seconds(100))
     }
-    latency(network)("one", "body", .zero ... .seconds(1))
+    latency(network)(.zero ... .seconds(1), "one", "body")
     partition(network)("one", "body")
     heal(network)("one", "body")
     // Sound because each of them is called inside of the world, as they ask for.

@@ -22,8 +22,8 @@ import Testing
 /// What every strategy finds, shrinks and replays.
 @Suite(.timeLimit(.minutes(5)))
 struct ExploreTests {
-  @Test(arguments: [Strategy.random(), .priorities(), .exhaustive()])
-  func `a lost update is found, shrunk, described, and replayed from its token`(strategy: Strategy) throws {
+  @Test(arguments: [Exploration.Strategy.random(), .priorities(), .exhaustive()])
+  func `a lost update is found, shrunk, described, and replayed from its token`(strategy: Exploration.Strategy) throws {
     let found = explore(strategy, lostUpdate)
     let failure = try #require(found.failure)
     #expect(failure.error is Lost)
@@ -42,7 +42,7 @@ struct ExploreTests {
     let token = try #require(explore(.exhaustive(), lostUpdate).failure).token
     await #expect(processExitsWith: .success) { [token = token as String] in
       setenv("CO_REPLAY", token, 1)
-      for strategy in [Strategy.inOrder, .random(), .exhaustive()] {
+      for strategy in [Exploration.Strategy.inOrder, .random(), .exhaustive()] {
         let found = explore(strategy, lostUpdate)
         #expect(found.runs == 1)
         #expect(found.failure?.error is Lost)
@@ -143,7 +143,7 @@ struct ExploreTests {
       let jobs = (0..<2).map { _ in co_launch { for _ in 0..<number { co_point() } } }
       for job in jobs { try job.join() }
     }
-    for strategy in [Strategy.random(), .priorities(), .exhaustive()] {
+    for strategy in [Exploration.Strategy.random(), .priorities(), .exhaustive()] {
       let failure = try #require(explore(strategy, drift).failure)
       #expect(failure.error is Exploration.NondeterminismError, "\(strategy)")
     }
@@ -178,7 +178,7 @@ struct ExploreTests {
   }
 
   @Test func `a body that only the choices determine may run twice`() {
-    for strategy in [Strategy.inOrder, .random(), .priorities(runs: 100)] {
+    for strategy in [Exploration.Strategy.inOrder, .random(), .priorities(runs: 100)] {
       let runs = Counter()
       var explorer = Explorer(
         {
@@ -203,7 +203,7 @@ struct ExploreTests {
       if written == 4 { throw Lost() }
     }
     #expect(explore(.inOrder, body).failure == nil)
-    for strategy in [Strategy.random(), .exhaustive()] {
+    for strategy in [Exploration.Strategy.random(), .exhaustive()] {
       let failure = try #require(explore(strategy, body).failure)
       #expect(failure.switches == 0)
       #expect(failure.description.contains("1 fault"))

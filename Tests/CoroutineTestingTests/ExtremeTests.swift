@@ -27,7 +27,7 @@ struct ExtremeTests {
       world.network.host("client") {
         let connection = try Connection.connect(host: "body", port: 7)
         let socket = try DatagramSocket.bind(.any(port: 9))
-        world.network.latency("client", "body", latency...latency)
+        world.network.setLatency(latency...latency, from: "client", to: "body")
         hasConnected.fulfill()
         try connection.write([1])
         try socket.send([1], to: SocketAddress.resolve("body", port: 9)[0])
@@ -49,10 +49,10 @@ struct ExtremeTests {
       let world = World(seed: seed)
       try world.run {
         let socket = try DatagramSocket.bind(.any(port: 9))
-        world.network.latency("body", "body", .zero...longest)
+        world.network.setLatency(.zero...longest, from: "body", to: "body")
         for _ in 0..<5 { try socket.send([1], to: .loopback(port: 9)) }
-        world.network.partition("body", "body")
-        world.network.heal("body", "body")
+        world.network.partition(from: "body", to: "body")
+        world.network.heal(from: "body", to: "body")
         try co_delay(.nanoseconds(1))
         if longest < .nanoseconds(2) { for _ in 0..<5 { try receive(from: socket) } }
       }
@@ -60,7 +60,7 @@ struct ExtremeTests {
   }
 
   @Test(arguments: endless) func `a time limit of any length holds`(_ limit: Duration) {
-    let strategy = Strategy.random(seeds: 2)
+    let strategy = Exploration.Strategy.random(seeds: 2)
     #expect(explore(strategy, timeLimit: limit) { try co_delay(.seconds(9_000_000_000)) }.failure == nil)
   }
 
@@ -77,7 +77,7 @@ struct ExtremeTests {
   ) throws {
     let world = World()
     try world.run {
-      world.network.clock("host", rate: rate)
+      world.network.setClockRate(rate, of: "host")
       let hasEnded = Promise<Void>()
       world.network.host("host") {
         try co_delay(duration)
@@ -95,15 +95,15 @@ struct ExtremeTests {
 
   @Test func `a part or a rate that is no number traps with its sentence`() async {
     let loss = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
-      World().network.loss("a", "b", .nan)
+      World().network.setLoss(.nan, from: "a", to: "b")
     }
     #expect(text(loss).contains("between 0 and 1"))
     let rate = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
-      World().network.clock("a", rate: .nan)
+      World().network.setClockRate(.nan, of: "a")
     }
     #expect(text(rate).contains("a rate from 0.001 to 1000"))
     let latency = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
-      World().network.latency("a", "b", Duration(attoseconds: .min) ... .zero)
+      World().network.setLatency(Duration(attoseconds: .min) ... .zero, from: "a", to: "b")
     }
     #expect(text(latency).contains("before it was sent"))
   }

@@ -11,7 +11,7 @@ struct NetworkTests {
   /// Runs a host "server" that sends back what it reads, and the body.
   private func withEcho<R: Sendable>(
     seed: UInt64? = nil,
-    _ body: @escaping @Sendable (World, Network) throws -> R
+    _ body: @escaping @Sendable (World, World.Network) throws -> R
   ) throws -> R {
     let world = World(seed: seed)
     return try world.run {
@@ -51,8 +51,8 @@ struct NetworkTests {
     for seed in 0..<20 as Range<UInt64> {
       let passed = try withEcho(seed: seed) { world, network in
         let connection = try Connection.connect(host: "server", port: 7)
-        network.latency("body", "server", .milliseconds(10) ... .milliseconds(30))
-        network.latency("server", "body", .milliseconds(5) ... .milliseconds(5))
+        network.setLatency(.milliseconds(10) ... .milliseconds(30), from: "body", to: "server")
+        network.setLatency(.milliseconds(5) ... .milliseconds(5), from: "server", to: "body")
         let start = world.now
         try connection.write([1])
         #expect(try connection.read(upTo: 1) == [1])
@@ -67,8 +67,8 @@ struct NetworkTests {
   @Test func `bytes stay in order, whatever each of them takes`() throws {
     for seed in 0..<20 as Range<UInt64> {
       try withEcho(seed: seed) { _, network in
-        network.latency("body", "server", .zero ... .seconds(1))
-        network.latency("server", "body", .zero ... .seconds(1))
+        network.setLatency(.zero ... .seconds(1), from: "body", to: "server")
+        network.setLatency(.zero ... .seconds(1), from: "server", to: "body")
         let connection = try Connection.connect(host: "server", port: 7)
         for number in 0..<20 as Range<UInt8> { try connection.write([number]) }
         var seen: [UInt8] = []
@@ -131,10 +131,10 @@ struct NetworkTests {
   @Test func `a partition holds bytes in its direction until it heals`() throws {
     try withEcho { world, network in
       let connection = try Connection.connect(host: "server", port: 7)
-      network.partition("server", "body")
+      network.partition(from: "server", to: "body")
       try connection.write([1])
       #expect(throws: TimeoutError.self) { try co_timeout(.seconds(30)) { try connection.read(upTo: 1) } }
-      network.heal("server", "body")
+      network.heal(from: "server", to: "body")
       #expect(try connection.read(upTo: 1) == [1])
       #expect(world.now == .seconds(30))
     }
@@ -142,13 +142,13 @@ struct NetworkTests {
 
   @Test func `connecting over a partition times out, or succeeds when it heals`() throws {
     try withEcho { world, network in
-      network.partition("body", "server")
+      network.partition(from: "body", to: "server")
       let error = #expect(throws: NetError.self) { try Connection.connect(host: "server", port: 7) }
       #expect(error?.code == ETIMEDOUT)
       #expect(world.now == .seconds(127))
       co_launch {
         try co_delay(.seconds(2))
-        network.heal("body", "server")
+        network.heal(from: "body", to: "server")
       }
       _ = try Connection.connect(host: "server", port: 7)
       #expect(world.now == .seconds(130))
@@ -216,7 +216,7 @@ struct NetworkTests {
   @Test func `as many datagrams are lost as was set, and the same ones again with the same seed`() throws {
     func received(_ part: Double, seed: UInt64) throws -> [UInt8] {
       let world = World(seed: seed)
-      world.network.loss("body", "body", part)
+      world.network.setLoss(part, from: "body", to: "body")
       return try world.run {
         let (from, to) = (try DatagramSocket.bind(.any(port: 1)), try DatagramSocket.bind(.any(port: 2)))
         let here = try SocketAddress.resolve("body", port: 2)[0]
@@ -263,9 +263,9 @@ struct NetworkTests {
         return Array(buffer[..<count])
       }
       #expect(try ask([1, 2]) == [2, 1])
-      world.network.partition("body", "server")
+      world.network.partition(from: "body", to: "server")
       #expect(throws: TimeoutError.self) { try ask([3]) }
-      world.network.heal("body", "server")
+      world.network.heal(from: "body", to: "server")
       #expect(try ask([4, 5]) == [5, 4])
     }
   }
@@ -295,7 +295,7 @@ struct NetworkTests {
           }
         }
       }
-      world.network.latency("bank", "body", .milliseconds(1) ... .milliseconds(900))
+      world.network.setLatency(.milliseconds(1) ... .milliseconds(900), from: "bank", to: "body")
       try world.settle()
       for _ in 0..<5 {
         do {
@@ -351,15 +351,15 @@ struct NetworkTests {
 struct NetworkBeforeTests {
   @Test func `hosts and links may be described before the world runs, in any order`() throws {
     let world = World()
-    world.network.latency("body", "server", .milliseconds(5) ... .milliseconds(5))
-    world.network.partition("server", "body")
+    world.network.setLatency(.milliseconds(5) ... .milliseconds(5), from: "body", to: "server")
+    world.network.partition(from: "server", to: "body")
     world.network.host("server") { try serveEcho() }
     let seen = try world.run {
       try world.settle()
       #expect(throws: TimeoutError.self) {
         try co_timeout(.seconds(1)) { _ = try Connection.connect(host: "server", port: 7) }
       }
-      world.network.heal("server", "body")
+      world.network.heal(from: "server", to: "body")
       let connection = try Connection.connect(host: "server", port: 7)
       try connection.write([1])
       return try connection.read(upTo: 10)
@@ -369,7 +369,7 @@ struct NetworkBeforeTests {
 
   @Test func `a link to a host that is never added fails the run`() {
     let world = World()
-    world.network.partition("body", "sever")
+    world.network.partition(from: "body", to: "sever")
     let error = #expect(throws: World.UnknownHostError.self) { try world.run {} }
     #expect(error?.name == "sever")
     #expect(error.map { "\($0)" } == "no host is called sever: add it with Network.host")
@@ -378,10 +378,10 @@ struct NetworkBeforeTests {
   @Test func `the body's own error is thrown, not that of a link to a host that was never added`() {
     struct Wrong: Error {}
     let world = World()
-    world.network.partition("body", "sever")
+    world.network.partition(from: "body", to: "sever")
     #expect(throws: Wrong.self) { try world.run { throw Wrong() } }
     let found = explore(.inOrder) {
-      World.current!.network.partition("body", "sever")
+      World.current!.network.partition(from: "body", to: "sever")
       throw Wrong()
     }
     #expect(found.failure?.error is Wrong)
@@ -391,11 +391,11 @@ struct NetworkBeforeTests {
     let names = (10..<30).map { "host \($0)" }
     for isReversed in [false, true] {
       let world = World()
-      for name in isReversed ? names.reversed() : names { world.network.partition("body", name) }
+      for name in isReversed ? names.reversed() : names { world.network.partition(from: "body", to: name) }
       #expect(throws: World.UnknownHostError.self) { try world.run {} }
       let error = #expect(throws: World.UnknownHostError.self) {
         try World().run {
-          for name in names { World.current?.network.partition(name, "body") }
+          for name in names { World.current?.network.partition(from: name, to: "body") }
         }
       }
       #expect(error?.name == names[0])
@@ -404,7 +404,7 @@ struct NetworkBeforeTests {
 
   @Test func `an error of a host comes before that of a link to a host that was never added`() {
     let world = World()
-    world.network.partition("body", "sever")
+    world.network.partition(from: "body", to: "sever")
     world.network.host("broken") { throw Lost() }
     #expect(throws: Lost.self) { try world.run { try world.settle() } }
   }
@@ -415,7 +415,7 @@ struct NetworkBeforeTests {
       try world.run {
         let changed = DispatchSemaphore(value: 0)
         DispatchQueue.global().async {
-          world.network.partition("body", "body")
+          world.network.partition(from: "body", to: "body")
           changed.signal()
         }
         changed.wait()

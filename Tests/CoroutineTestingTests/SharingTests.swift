@@ -9,7 +9,7 @@ import Testing
 struct SharingTests {
   /// Explores three coroutines that send so many values each, and returns the runs, and the orders that were seen.
   private func orders(
-    _ sharing: Sharing,
+    _ sharing: Exploration.Sharing,
     channels: [Int],
     values: [Int] = [2, 2, 2],
     preemptions: Int
@@ -88,7 +88,7 @@ struct SharingTests {
     #expect(seen.withLock { $0 } == [true, false])
   }
   @Test(.enabled(if: !isSanitized)) func `a stop depends on each look at it, of its scope and of the scopes inside`() {
-    func outcomes(_ sharing: Sharing) -> Set<[Bool]> {
+    func outcomes(_ sharing: Exploration.Sharing) -> Set<[Bool]> {
       let seen = Mutex<Set<[Bool]>>([])
       let found = explore(.exhaustive(), sharing: sharing) {
         let looks = Cell<[Bool]>([])

@@ -5,8 +5,8 @@ import Testing
 /// How simple a failing run becomes.
 @Suite(.timeLimit(.minutes(5)))
 struct ShrinkTests {
-  @Test(arguments: [Strategy.random(), .priorities(), .exhaustive()])
-  func `a race of two coroutines is shrunk to few switches`(strategy: Strategy) throws {
+  @Test(arguments: [Exploration.Strategy.random(), .priorities(), .exhaustive()])
+  func `a race of two coroutines is shrunk to few switches`(strategy: Exploration.Strategy) throws {
     let failure = try #require(explore(strategy, Programs.race).failure)
     #expect(failure.error is Lost)
     #expect(failure.switches <= 3)

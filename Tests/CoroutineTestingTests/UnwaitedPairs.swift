@@ -110,19 +110,19 @@ extension UnwaitedTests {
         other: { "\(registry.names)" }
       )
     },
-    Pair("join and count", rounds: 2) {
+    Pair("join and members", rounds: 2) {
       let (group, actor) = (ActorGroup<Int>(), try idle())
       return Calls(
         first: { "\(group.next() == nil)" },
         one: { "\(group.join(actor))" },
-        other: { "\(group.count)" }
+        other: { "\(group.members.count)" }
       )
     },
     Pair("leave and members", rounds: 2) {
       let (group, actor) = (ActorGroup<Int>(), try idle())
       group.join(actor)
       return Calls(
-        first: { "\(group.count)" },
+        first: { "\(group.members.count)" },
         one: { "\(group.leave(actor))" },
         other: { "\(group.members.count)" }
       )

@@ -177,7 +177,7 @@ struct UnwaitedTests {
   /// The results over all schedules of some rounds, each with an object of its own, and the number of the schedules.
   ///
   /// More than one round, because a search also runs the first of the schedules that it then leaves out.
-  private func outcomes(_ pair: Pair, _ sharing: Sharing) -> (seen: Set<String>, runs: Int) {
+  private func outcomes(_ pair: Pair, _ sharing: Exploration.Sharing) -> (seen: Set<String>, runs: Int) {
     let seen = Mutex<Set<String>>([])
     let found = explore(.exhaustive(preemptions: pair.rounds), sharing: sharing) {
       let rounds = try (0..<pair.rounds).map { _ in try pair.make() }
@@ -208,7 +208,7 @@ struct UnwaitedTests {
   }
 
   @Test(.enabled(if: !isSanitized)) func `calls on distinct objects are not tried in all orders`() {
-    func runs(_ sharing: Sharing) -> Int {
+    func runs(_ sharing: Exploration.Sharing) -> Int {
       let found = explore(.exhaustive(preemptions: .max), sharing: sharing) {
         let jobs = (0..<3).map { _ in
           co_launch {

@@ -48,7 +48,7 @@ let notUses = [
     return mutex.tryLock()
   },
   Step("a dump and the hooks") {
-    CoroutineRuntime.onUnhandledError = { _, _ in }
+    CoroutineRuntime.unhandledErrorHandler = { _ in }
     return CoroutineRuntime.dump().contains("coroutine") && CoroutineRuntime.liveCount == 0
   },
   Step("a listener") {

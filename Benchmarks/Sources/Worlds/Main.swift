@@ -64,7 +64,7 @@ struct Worlds {
     )
 
     for (name, strategy) in [
-      ("random", Strategy.random()), ("priorities", .priorities()), ("exhaustive", .exhaustive()),
+      ("random", Exploration.Strategy.random()), ("priorities", .priorities()), ("exhaustive", .exhaustive()),
     ] {
       var switches = 0
       let found = least(1) {

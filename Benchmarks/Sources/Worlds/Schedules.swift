@@ -37,7 +37,7 @@ enum Schedules {
     try ended.wait()
   }
 
-  static func count(_ sharing: Sharing, _ body: @escaping @Sendable () throws -> Void) -> Int {
+  static func count(_ sharing: Exploration.Sharing, _ body: @escaping @Sendable () throws -> Void) -> Int {
     let found = explore(.exhaustive(preemptions: .max), sharing: sharing, body)
     if let failure = found.failure { fail("\(failure)") }
     if !found.isComplete { fail("the search gave up after \(found.runs) schedules") }

@@ -46,8 +46,8 @@ public enum NIOHTTPServer {
   ///   - onListening: Receives the listening channel, which has the bound address.
   ///   - onError: Receives an error of `configure`, and each error of a handler that has no status of its own, on the
   ///     connection's event loop; and the error of accepting while descriptors are short, with the listening channel.
-  ///     If it is nil, `CoroutineRuntime.onUnhandledError` receives an error that has broken off a response, and the
-  ///     others are dropped.
+  ///     If it is nil, `CoroutineRuntime.unhandledErrorHandler` receives an error that has broken off a response, and
+  ///     the others are dropped.
   ///   - configure: Adds handlers in front of the codec, TLS for example, to an accepted channel.
   ///   - handle: Serves one request.
   /// - Throws: The error of binding; the cancellation error, without serving, if the coroutine is cancelled before;

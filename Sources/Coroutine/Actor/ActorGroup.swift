@@ -51,12 +51,6 @@ public final class ActorGroup<Message: Sendable>: @unchecked Sendable {
     return lock.withLock { list.map(\.actor) }
   }
 
-  /// The current number of members.
-  public var count: Int {
-    Host.touches(self)
-    return lock.withLock { list.count }
-  }
-
   /// Sends a message to every member, in the order of joining.
   ///
   /// Suspends as ``ActorRef/tell(_:)`` does, for one member after the other. It skips members that have stopped, and

@@ -49,9 +49,6 @@ public final class Mailbox<Message: Sendable>: Sequence {
     }
   }
 
-  /// Always zero: the number of messages to come is not known.
-  @inlinable public var underestimatedCount: Int { 0 }
-
   /// A handle of this actor, to give to other code.
   ///
   /// An actor that keeps a handle of itself is not stopped when all others are released: the holder may still tell it a

@@ -128,7 +128,7 @@ extension Mailbox {
   var clock: UInt64 { core.clock }
 }
 
-/// A timer of an actor; see ``Mailbox/schedule(after:_:)``.
+/// A timer of an actor; see ``Mailbox/schedule(_:after:)``.
 public struct ActorTimer: Sendable, Hashable {
   let number: Int
 }
@@ -137,15 +137,20 @@ extension Mailbox {
   /// Delivers `message` to the actor after `delay`, never early, before the messages that others have sent.
   ///
   /// ```swift
-  /// let deadline = mailbox.schedule(after: .seconds(30), .giveUp)
+  /// let deadline = mailbox.schedule(.giveUp, after: .seconds(30))
   /// ```
   ///
   /// Nothing is sent: `receive` reads the clock. So a timer wakes an actor that waits for a message; an actor that is
   /// busy gets the message at its next receive. A stopped actor gets no timer message after its last message. When a
   /// supervisor restarts the actor, its timers are cancelled. Does not suspend. Called by the body. Linear in the
   /// number of timers.
+  ///
+  /// - Parameters:
+  ///   - message: The message.
+  ///   - delay: The time from now; zero or less delivers it at the next receive.
+  /// - Returns: The timer, for ``cancel(_:)``.
   @discardableResult
-  public func schedule(after delay: Duration, _ message: Message) -> ActorTimer {
+  public func schedule(_ message: Message, after delay: Duration) -> ActorTimer {
     let due = delay > .zero ? delay.deadline(after: clock) : clock
     return ActorTimer(number: core.madeExtras.start(message, due: due, interval: nil))
   }
@@ -153,9 +158,14 @@ extension Mailbox {
   /// Delivers `message` to the actor repeatedly, at the multiples of `interval` from now.
   ///
   /// Multiples that have passed while the actor was busy count once. Traps if the interval is not positive. In all
-  /// other respects it behaves as ``schedule(after:_:)`` does.
+  /// other respects it behaves as ``schedule(_:after:)`` does.
+  ///
+  /// - Parameters:
+  ///   - message: The message.
+  ///   - interval: The time between two deliveries.
+  /// - Returns: The timer, for ``cancel(_:)``.
   @discardableResult
-  public func schedule(every interval: Duration, _ message: Message) -> ActorTimer {
+  public func schedule(_ message: Message, every interval: Duration) -> ActorTimer {
     if interval <= .zero { misuse("A timer cannot go off every \(interval): give an interval longer than nothing.") }
     let now = clock
     let due = interval.deadline(after: now)

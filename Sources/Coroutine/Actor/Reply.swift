@@ -3,7 +3,7 @@ import Synchronization
 /// The means to answer an ask, once.
 ///
 /// It may be kept, passed on, and used on any thread. The first use counts. A second use is reported to
-/// ``CoroutineRuntime/onUnhandledError`` as ``ReplyUsedTwiceError``, with the name and the launch site of the actor.
+/// ``CoroutineRuntime/unhandledErrorHandler`` as ``ReplyUsedTwiceError``, with the name and the launch site of the actor.
 /// Using it never suspends.
 ///
 /// If all copies are released unused, the asker gets ``ActorStoppedError``. So a handler that throws, returns early or
@@ -93,8 +93,14 @@ public struct Reply<Answer: Sendable>: Sendable {
       return
     }
     // The report names the actor, or the asker if there is no actor.
-    let origin = actor.job?.summary ?? other?.resumer.target.summary ?? "an actor"
-    UnhandledErrors.report(ReplyUsedTwiceError(late: "\(result)"), in: origin)
+    let late = ReplyUsedTwiceError(late: "\(result)")
+    if let job = actor.job {
+      job.report(late)
+    } else if let other {
+      other.resumer.target.report(late)
+    } else {
+      UnhandledErrors.report(.init(late, in: "an actor"))
+    }
   }
 }
 
@@ -119,7 +125,7 @@ private final class ResumerCell<Answer: Sendable>: AskCell, @unchecked Sendable 
   deinit { if !isAnswered { resumer.fail(ActorStoppedError()) } }
 }
 
-/// The error of a reply that was used twice, passed to ``CoroutineRuntime/onUnhandledError``.
+/// The error of a reply that was used twice, passed to ``CoroutineRuntime/unhandledErrorHandler``.
 public struct ReplyUsedTwiceError: Error, CustomStringConvertible {
   /// The argument of the second use.
   public var late: any Sendable

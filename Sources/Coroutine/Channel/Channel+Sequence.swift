@@ -64,7 +64,4 @@ extension Channel: Sequence {
   @inlinable
   @available(*, noasync, message: "use `for try await`")
   public func makeIterator() -> Iterator { Iterator(self) }
-
-  /// Zero: the number of values of an iteration is not known in advance.
-  @inlinable public var underestimatedCount: Int { 0 }
 }

@@ -1,3 +1,5 @@
+public import Dispatch
+
 // Old spellings of calls. Each stays for one release, so that programs still compile; docs/migration.md has the rest.
 
 extension Job {
@@ -50,4 +52,55 @@ public func co_wait(writable fd: Int32, afterEAGAIN: Bool = false) throws {
 @available(*, noasync, message: "use `withTaskGroup`, or await the `value` of a coroutine that does this")
 public func co_supervise<Output>(_ body: (Scope) throws -> Output) throws -> Output {
   try co_scope(failures: .isolated, body)
+}
+
+extension Mailbox {
+  /// The old form of ``schedule(_:after:)``.
+  @discardableResult
+  @available(*, deprecated, renamed: "schedule(_:after:)")
+  public func schedule(after delay: Duration, _ message: Message) -> ActorTimer { schedule(message, after: delay) }
+
+  /// The old form of ``schedule(_:every:)``.
+  @discardableResult
+  @available(*, deprecated, renamed: "schedule(_:every:)")
+  public func schedule(every interval: Duration, _ message: Message) -> ActorTimer {
+    schedule(message, every: interval)
+  }
+}
+
+extension CoroutineRuntime {
+  /// The old form of ``unhandledErrorHandler``: the handler gets the ``UnhandledError/origin`` alone.
+  @available(*, deprecated, message: "use unhandledErrorHandler, which receives a CoroutineRuntime.UnhandledError")
+  public static var onUnhandledError: @Sendable (any Error, _ job: String) -> Void {
+    get {
+      let handler = unhandledErrorHandler
+      return { handler(UnhandledError($0, in: $1)) }
+    }
+    set { unhandledErrorHandler = { newValue($0.error, $0.origin) } }
+  }
+}
+
+extension ActorGroup {
+  /// The current number of members.
+  @available(*, deprecated, message: "write members.count")
+  public var count: Int { members.count }
+}
+
+extension Guarantee {
+  /// Returns a promise for the result of `body`, which gets the value.
+  @available(*, deprecated, message: "write promise.then")
+  public func thenTry<U: Sendable>(
+    on queue: DispatchQueue? = nil,
+    file: StaticString = #fileID,
+    line: UInt = #line,
+    _ body: @escaping @Sendable (Success) throws -> U
+  ) -> Promise<U> {
+    promise.then(on: queue, file: file, line: line, body)
+  }
+
+  /// Returns a promise for the value, which rejects with ``TimeoutError`` if there is no value after `duration`.
+  @available(*, deprecated, message: "write promise.timeout")
+  public func timeout(_ duration: Duration, file: StaticString = #fileID, line: UInt = #line) -> Promise<Success> {
+    promise.timeout(duration, file: file, line: line)
+  }
 }

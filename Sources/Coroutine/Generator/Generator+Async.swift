@@ -14,23 +14,23 @@ struct GeneratorCargo<Value>: @unchecked Sendable {
 extension Generator {
   /// Returns this generator as an async sequence: `for try await x in generator.asyncElements()`.
   ///
+  /// Each element is a step in a coroutine, so the body may wait. During a step the Task is suspended, and no thread is
+  /// blocked. A failure of the body is thrown. The body's result is dropped.
+  ///
+  /// Cancelling the Task cancels the body's current wait, which throws in the body. If the Task is cancelled between
+  /// two elements, the next call throws CancellationError and leaves the generator as it is. Use the generator itself
+  /// only while no element is awaited.
+  ///
   /// - Parameter queue: The queue on which the body continues after it has waited. Nil means the shared scheduler. Up
   ///   to its first wait, a step runs where the Task runs.
-  /// - Returns: The sequence; see ``GeneratorAsyncElements``.
-  public func asyncElements(on queue: DispatchQueue? = nil) -> GeneratorAsyncElements<Element, Input, Return> {
-    GeneratorAsyncElements(generator: self, queue: queue)
+  /// - Returns: The sequence. Its iterators share the elements.
+  public func asyncElements(on queue: DispatchQueue? = nil) -> _GeneratorAsyncElements<Element, Input, Return> {
+    _GeneratorAsyncElements(generator: self, queue: queue)
   }
 }
 
-/// A generator as an async sequence.
-///
-/// Each element is a step in a coroutine, so the body may wait. During a step the Task is suspended, and no thread is
-/// blocked. A failure of the body is thrown. The body's result is dropped.
-///
-/// Cancelling the Task cancels the body's current wait, which throws in the body. If the Task is cancelled between two
-/// elements, the next call throws CancellationError and leaves the generator as it is. Use the generator itself only
-/// while no element is awaited.
-public struct GeneratorAsyncElements<Element, Input, Return>: AsyncSequence {
+/// A generator as an async sequence: the result of ``Generator/asyncElements(on:)``, which programs need not name.
+public struct _GeneratorAsyncElements<Element, Input, Return>: AsyncSequence {
   let generator: Generator<Element, Input, Return>
   let queue: DispatchQueue?
 

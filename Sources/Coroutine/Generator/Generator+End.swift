@@ -110,7 +110,8 @@ extension GeneratorRecord {
     if let locals = record.pointee.locals { Unmanaged<LocalBinding>.fromOpaque(locals).release() }
     if let result = record.pointee.result { record.pointee.freeResult.unsafelyUnwrapped(result) }
     if let failure = record.pointee.failure, !record.pointee.isObserved {
-      UnhandledErrors.handler(failure, "a generator made at \(record.pointee.label.launchSite.description)")
+      let launchSite = record.pointee.label.launchSite
+      UnhandledErrors.report(.init(failure, in: "a generator made at \(launchSite.description)", at: launchSite))
     }
   }
 }

@@ -1,15 +1,15 @@
 import Synchronization
 
 /// The result of one step: a value from a yield, or the body's return value.
-public enum Step<Element, Return> {
+public enum GeneratorStep<Element, Return> {
   /// The body has yielded a value.
   case yielded(Element)
   /// The body has returned.
   case returned(Return)
 }
 
-extension Step: Equatable where Element: Equatable, Return: Equatable {}
-extension Step: Sendable where Element: Sendable, Return: Sendable {}
+extension GeneratorStep: Equatable where Element: Equatable, Return: Equatable {}
+extension GeneratorStep: Sendable where Element: Sendable, Return: Sendable {}
 
 /// A sequence that straight-line code computes: the body runs to a yield, stops there, and continues at the next step.
 ///
@@ -115,7 +115,7 @@ public final class Generator<Element, Input, Return>: Sequence, IteratorProtocol
   ///
   /// A nil address means the end.
   @inlinable @inline(__always)
-  func take(_ answer: UnsafeMutableRawPointer?) throws -> Step<Element, Return> {
+  func take(_ answer: UnsafeMutableRawPointer?) throws -> GeneratorStep<Element, Return> {
     guard let answer else { return .returned(try result()) }
     let element = answer.assumingMemoryBound(to: Element.self).move()
     GeneratorRecord.park(record)
@@ -154,7 +154,7 @@ public final class Generator<Element, Input, Return>: Sequence, IteratorProtocol
   /// the body. Throws ``CoroutineError/alreadyRunning`` if the generator's own body calls it, or another coroutine of
   /// the same queue while the body waits. Traps if two threads call it at once.
   @inlinable @inline(__always)
-  public func step() throws -> Step<Element, Return> {
+  public func step() throws -> GeneratorStep<Element, Return> {
     defer { withExtendedLifetime(self) {} }
     return try take(GeneratorRecord.resume(record, nil))
   }
@@ -164,7 +164,7 @@ public final class Generator<Element, Input, Return>: Sequence, IteratorProtocol
   /// The pending yield returns `input` to the body. At the first step there is no pending yield, and `input` is
   /// dropped. In all other respects it behaves as ``step()`` does.
   @inlinable @inline(__always)
-  public func step(_ input: consuming Input) throws -> Step<Element, Return> {
+  public func step(_ input: consuming Input) throws -> GeneratorStep<Element, Return> {
     defer { withExtendedLifetime(self) {} }
     var sent: Input? = input
     return try withUnsafeMutablePointer(to: &sent) { sent in
@@ -178,7 +178,7 @@ public final class Generator<Element, Input, Return>: Sequence, IteratorProtocol
   /// Before the first step and after the end, `error` is thrown to the caller. In all other respects it behaves as
   /// ``step()`` does.
   @inlinable
-  public func `throw`(_ error: any Error) throws -> Step<Element, Return> {
+  public func `throw`(_ error: any Error) throws -> GeneratorStep<Element, Return> {
     defer { withExtendedLifetime(self) {} }
     return try take(GeneratorRecord.raise(record, error))
   }
@@ -207,9 +207,9 @@ public final class Generator<Element, Input, Return>: Sequence, IteratorProtocol
 
   /// The error that the body has thrown, or nil.
   ///
-  /// A failure that nothing has observed, here or in a step, is reported to ``CoroutineRuntime/onUnhandledError`` when
-  /// the generator is released, unless it is the cancellation of the coroutine that made the step. Closing is not a
-  /// failure.
+  /// A failure that nothing has observed, here or in a step, is reported to ``CoroutineRuntime/unhandledErrorHandler``
+  /// when the generator is released, unless it is the cancellation of the coroutine that made the step. Closing is not
+  /// a failure.
   public var failure: (any Error)? {
     guard isFinished else { return nil }
     record.pointee.isObserved = true

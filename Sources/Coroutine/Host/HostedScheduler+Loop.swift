@@ -1,7 +1,9 @@
 import Synchronization
 
-// What a loop needs that can be shut down, and whose own calls run coroutines. CoroutineNIO is built on nothing else.
+// What a loop needs in addition that can be shut down, and whose own calls run coroutines. It is `@_spi(Hosting)`: a
+// host of coroutines is written without it, as the example of CoroutineHost is.
 
+@_spi(Hosting)
 extension HostedScheduler {
   /// The drain of the scheduler.
   ///
@@ -32,6 +34,7 @@ extension HostedScheduler {
   }
 }
 
+@_spi(Hosting)
 extension HostedDrain {
   /// Whether the calling thread runs coroutines of any scheduler, so that no drain may begin.
   ///

@@ -11,6 +11,7 @@
 /// Between `begin` and `wait` no other code runs on the thread, unless the caller itself calls foreign code. So a
 /// caller tests its condition after `begin`, and again after foreign code, and then waits: no wake-up is lost. A
 /// wake-up does not mean that the condition holds, so a coroutine that returns from `wait` tests it again.
+@_spi(Hosting)
 public final class HostedWaiters: @unchecked Sendable {
   // Sound because of invariant 1.
   //

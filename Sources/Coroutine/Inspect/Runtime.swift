@@ -1,12 +1,11 @@
-/// Settings and diagnostics of the whole runtime.
-public enum CoroutineRuntime {
+extension CoroutineRuntime {
   /// The handler of unobserved failures.
   ///
-  /// It receives each failure once, with a description of the job: name, number and launch site. The cancellation of
-  /// the job itself is no failure. A `CancellationError` in a job that was not cancelled is one: it joined another job
-  /// that was, for example. A promise that is rejected with `CancellationError` was cancelled. It is called on
-  /// whichever thread detects the failure, and must not block. The default writes one line to standard error.
-  public static var onUnhandledError: @Sendable (any Error, _ job: String) -> Void {
+  /// It receives each failure once, with the name and the launch site of what has failed. The cancellation of the job
+  /// itself is no failure. A `CancellationError` in a job that was not cancelled is one: it joined another job that
+  /// was, for example. A promise that is rejected with `CancellationError` was cancelled. It is called on whichever
+  /// thread detects the failure, and must not block. The default writes one line to standard error.
+  public static var unhandledErrorHandler: @Sendable (UnhandledError) -> Void {
     get { UnhandledErrors.handler }
     set { UnhandledErrors.handler = newValue }
   }

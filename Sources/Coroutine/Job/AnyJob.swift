@@ -195,7 +195,7 @@ public class AnyJob: @unchecked Sendable {
   final func reportUnlessSeen() {
     if completion.pointee.isObserved.exchange(true, ordering: .acquiringAndReleasing) { return }
     let error = completion.pointee.failure.unsafelyUnwrapped
-    if !isOwnCancellation(error) { UnhandledErrors.report(error, in: summary) }
+    if !isOwnCancellation(error) { report(error) }
   }
 
   /// The identity of the job, for reports that may come after its end.

@@ -38,7 +38,7 @@ public struct AggregateError: Error {
   public init(errors: [any Error] = []) { self.errors = errors }
 }
 
-/// A resumer was used again after it had resumed its coroutine; reported to ``CoroutineRuntime/onUnhandledError``.
+/// A resumer was used again after it had resumed its coroutine; reported to ``CoroutineRuntime/unhandledErrorHandler``.
 public struct ResumerUsedTwiceError: Error {
   /// The result of the late use.
   public var late: any Sendable

@@ -52,7 +52,7 @@ public struct StartMode: Sendable, Hashable {
 ///   - start: The time at which it starts.
 ///   - file: The launch site, for dumps and reports.
 ///   - line: The line of the launch site.
-///   - body: The code to run. A failure that is never observed goes to ``CoroutineRuntime/onUnhandledError``.
+///   - body: The code to run. A failure that is never observed goes to ``CoroutineRuntime/unhandledErrorHandler``.
 /// - Returns: The handle, which may be released at once.
 @inlinable @discardableResult
 public func co_launch<Success: Sendable>(

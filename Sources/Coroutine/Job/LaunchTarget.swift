@@ -27,11 +27,11 @@ public protocol LaunchTarget: Sendable {
   /// The destination of a coroutine that the calling code launches on the target, or that moves to it.
   ///
   /// Any thread; does not suspend.
-  var _destination: LaunchDestination { get }
+  var _destination: _LaunchDestination { get }
 }
 
 /// The scheduler of a ``LaunchTarget``, and the object that keeps that scheduler in memory.
-public struct LaunchDestination {
+public struct _LaunchDestination {
   /// The scheduler; nil in a forked child that must not use it.
   let scheduler: Scheduler?
   /// The owner of the scheduler, which is held while a job of the scheduler is live.
@@ -43,8 +43,8 @@ public struct LaunchDestination {
 
 extension DispatchQueue: LaunchTarget {
   /// The queue, or what a simulated world has in its place.
-  public var _destination: LaunchDestination {
-    LaunchDestination(
+  public var _destination: _LaunchDestination {
+    _LaunchDestination(
       scheduler: ForkedChild.refuses(CCO_USES_QUEUES) ? nil : QueueHost.scheduler(for: self),
       anchor: self
     )
@@ -53,21 +53,21 @@ extension DispatchQueue: LaunchTarget {
 
 extension HostedScheduler: LaunchTarget {
   /// The host's coroutines.
-  public var _destination: LaunchDestination {
-    LaunchDestination(scheduler: ForkedChild.refuses(CCO_USES_THREADS) ? nil : scheduler, anchor: nil)
+  public var _destination: _LaunchDestination {
+    _LaunchDestination(scheduler: ForkedChild.refuses(CCO_USES_THREADS) ? nil : scheduler, anchor: nil)
   }
 }
 
 extension WorkerPoolExecutor: LaunchTarget {
   /// The worker that the calling coroutine belongs to; elsewhere one without work, if there is one.
-  public var _destination: LaunchDestination {
+  public var _destination: _LaunchDestination {
     if let job = Carrier.current?.pointee.job {
       // The job's scheduler, and not the carrier's: a job of a queue may have been started immediately on a worker.
       let scheduler = job.pointee.scheduler.load(ordering: .relaxed).takeUnretainedValue()
       if let pool = scheduler.readyQueue.pointee.workerPool, pool.takeUnretainedValue() === WorkerPool.shared {
-        return LaunchDestination(scheduler: scheduler, anchor: nil)
+        return _LaunchDestination(scheduler: scheduler, anchor: nil)
       }
     }
-    return LaunchDestination(scheduler: Launch.worker, anchor: nil)
+    return _LaunchDestination(scheduler: Launch.worker, anchor: nil)
   }
 }

@@ -1,12 +1,41 @@
 import Glibc
 
-/// The destination of unobserved failures: the handler behind ``CoroutineRuntime/onUnhandledError``.
+extension CoroutineRuntime {
+  /// A failure that no code observes, as ``unhandledErrorHandler`` receives it.
+  public struct UnhandledError: Sendable, CustomStringConvertible {
+    /// The failure.
+    public let error: any Error
+    /// The name of the coroutine or the actor; nil if it has none, and for promises and generators.
+    public let name: String?
+    /// The file and the line of the launch or the creation; nil if they are not known.
+    public let launchSite: String?
+    /// What has failed: `"name" (id 7, launched at Module/File.swift:12)` of a coroutine, `a promise (created at …)`.
+    ///
+    /// Texts of users are escaped in it.
+    public let origin: String
+
+    /// A line for a log: the origin and the failure.
+    public var description: String { "unhandled error in \(origin.asLine): \(asLine(error))" }
+  }
+}
+
+extension CoroutineRuntime.UnhandledError {
+  init(_ error: any Error, in job: JobOrigin) {
+    self.init(error: error, name: job.name?.text, launchSite: job.launchSite.description, origin: job.summary)
+  }
+
+  init(_ error: any Error, in origin: String, at launchSite: LaunchSite? = nil) {
+    self.init(error: error, name: nil, launchSite: launchSite?.description, origin: origin)
+  }
+}
+
+/// The destination of unobserved failures: the handler behind ``CoroutineRuntime/unhandledErrorHandler``.
 enum UnhandledErrors {
   // Sound because it is read and written under `lock`.
-  nonisolated(unsafe) private static var stored: @Sendable (any Error, _ job: String) -> Void = writeLine
+  nonisolated(unsafe) private static var stored: @Sendable (CoroutineRuntime.UnhandledError) -> Void = writeLine
   private static let lock = SpinLock()
 
-  static var handler: @Sendable (any Error, _ job: String) -> Void {
+  static var handler: @Sendable (CoroutineRuntime.UnhandledError) -> Void {
     get {
       lock.lock()
       defer { lock.unlock() }
@@ -22,10 +51,10 @@ enum UnhandledErrors {
     }
   }
 
-  static func report(_ error: any Error, in origin: String) { handler(error, origin) }
+  static func report(_ unhandled: CoroutineRuntime.UnhandledError) { handler(unhandled) }
 
-  @Sendable private static func writeLine(_ error: any Error, _ job: String) {
-    writeToStandardError("Coroutine: unhandled error in \(job.asLine): \(asLine(error))\n")
+  @Sendable private static func writeLine(_ unhandled: CoroutineRuntime.UnhandledError) {
+    writeToStandardError("Coroutine: \(unhandled)\n")
   }
 }
 
@@ -46,6 +75,8 @@ func writeToStandardError(_ text: String) {
 extension AnyJob {
   /// The name, number and launch site: `"name" (id 7, launched at Module/File.swift:12)`.
   final var summary: String { origin.summary }
+
+  final func report(_ error: any Error) { UnhandledErrors.report(.init(error, in: origin)) }
 }
 
 extension LaunchSite: CustomStringConvertible {

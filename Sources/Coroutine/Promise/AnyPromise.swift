@@ -159,10 +159,12 @@ public class AnyPromise: @unchecked Sendable {
   private final func reportUnseen() {
     let error = completion.pointee.failure.unsafelyUnwrapped
     if error is CancellationError { return }
-    UnhandledErrors.report(error, in: summary)
+    report(error)
   }
 
-  final var summary: String { "a promise (created at \(launchSite.description))" }
+  final func report(_ error: any Error) {
+    UnhandledErrors.report(.init(error, in: "a promise (created at \(launchSite.description))", at: launchSite))
+  }
 
   /// Whether the promise has an outcome.
   public final var isSettled: Bool {

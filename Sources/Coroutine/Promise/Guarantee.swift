@@ -9,11 +9,8 @@ public import Dispatch
 ///   guarantee;
 /// - with ``AggregateError``, if it is a ``race(_:file:line:)`` of no guarantees.
 ///
-/// A guarantee wraps a promise at no cost; ``promise`` is that promise.
+/// A guarantee wraps a promise at no cost; ``promise`` is that promise, and has the error path.
 public struct Guarantee<Success: Sendable>: Awaitable {
-  /// The type of the value.
-  public typealias Output = Success
-
   /// The wrapped promise, for functions that take promises.
   public let promise: Promise<Success>
 
@@ -78,18 +75,6 @@ public struct Guarantee<Success: Sendable>: Awaitable {
     promise.then(on: queue, file: file, line: line) { value throws -> Promise<U> in body(value) }
   }
 
-  /// Returns a promise for the result of `body`, which gets the value.
-  ///
-  /// From here on there is an error path.
-  public func thenTry<U: Sendable>(
-    on queue: DispatchQueue? = nil,
-    file: StaticString = #fileID,
-    line: UInt = #line,
-    _ body: @escaping @Sendable (Success) throws -> U
-  ) -> Promise<U> {
-    promise.then(on: queue, file: file, line: line) { value throws -> U in try body(value) }
-  }
-
   /// Runs `body` with the value, and passes the value on.
   public func tap(
     on queue: DispatchQueue? = nil,
@@ -113,13 +98,6 @@ public struct Guarantee<Success: Sendable>: Awaitable {
   /// Returns a guarantee for the value, which is fulfilled `duration` after this one.
   public func delay(_ duration: Duration, file: StaticString = #fileID, line: UInt = #line) -> Guarantee {
     Guarantee(promise.delay(duration, file: file, line: line))
-  }
-
-  /// Returns a promise for the value, which rejects with ``TimeoutError`` if there is no value after `duration`.
-  ///
-  /// From here on there is an error path.
-  public func timeout(_ duration: Duration, file: StaticString = #fileID, line: UInt = #line) -> Promise<Success> {
-    promise.timeout(duration, file: file, line: line)
   }
 
   /// Returns a guarantee that settles as this one does, without the value.
@@ -158,8 +136,9 @@ public struct Guarantee<Success: Sendable>: Awaitable {
     Guarantee(Promise.race(guarantees.map(\.promise), file: file, line: line))
   }
 
-  /// Calls `completion` once with the outcome, as ``Promise/observe(_:)`` does.
-  public func observe(_ completion: @escaping @Sendable (Result<Success, any Error>) -> Void) -> Observation {
+  /// Calls `completion` once with the outcome, as the promise does.
+  @_implements(Awaitable,observe(_:))
+  public func _observe(_ completion: @escaping @Sendable (Result<Success, any Error>) -> Void) -> AwaitableObservation {
     promise.observe(completion)
   }
 

@@ -121,7 +121,8 @@ extension AnyPromise {
   final func reportFailureOnItsWay() {
     let error = failureForHandler()
     if !(error is CancellationError) {
-      UnhandledErrors.handler(error, "the promise of an ensureThen (created at \(launchSite.description))")
+      let origin = "the promise of an ensureThen (created at \(launchSite.description))"
+      UnhandledErrors.report(.init(error, in: origin, at: launchSite))
     }
   }
 }

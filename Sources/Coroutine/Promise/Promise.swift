@@ -11,13 +11,10 @@ public import Synchronization
 /// passed on at once.
 ///
 /// If nothing can settle the promise any more, it rejects with ``CoroutineError/abandoned``. If a rejected promise is
-/// released and nothing has observed the failure, it is reported to ``CoroutineRuntime/onUnhandledError`` with the
+/// released and nothing has observed the failure, it is reported to ``CoroutineRuntime/unhandledErrorHandler`` with the
 /// launch site of the promise, unless the failure is a `CancellationError` or was ``AnyPromise/ignore()``d.
 public class Promise<Success: Sendable>: AnyPromise, Awaitable, @unchecked Sendable {
   // Sound because it adds no state to AnyPromise. Subclasses that do name their guard (Promise+Then.swift).
-
-  /// The type of the value.
-  public typealias Output = Success
 
   /// Creates a pending promise.
   @inlinable
@@ -178,7 +175,10 @@ public class Promise<Success: Sendable>: AnyPromise, Awaitable, @unchecked Senda
   /// are called in the order of `observe`, one after the other, outside every lock. A callback that is added while
   /// another one is being called is called after it. A callback may link and settle promises as other code does. If it
   /// settles the next promise, that one's callbacks nest on the stack; ``follow(_:)`` does not nest.
-  public final func observe(_ completion: @escaping @Sendable (Result<Success, any Error>) -> Void) -> Observation {
+  @_implements(Awaitable,observe(_:))
+  public final func _observe(_ completion: @escaping @Sendable (Result<Success, any Error>) -> Void)
+    -> AwaitableObservation
+  {
     Host.touches(UInt(bitPattern: self.completion))
     // Sound because a promise calls its callbacks while it is in use or, at the latest, in its deinit.
     let callback = ClosureCallback { [unowned(unsafe) self] in
@@ -186,14 +186,15 @@ public class Promise<Success: Sendable>: AnyPromise, Awaitable, @unchecked Senda
     }
     guard link(callback) else {
       completion(self.completion.outcome(as: Success.self).unsafelyUnwrapped)
-      return Observation {}
+      return AwaitableObservation {}
     }
     // Weak, because the observation may be cancelled at any time, and must not keep the promise from being abandoned.
-    return Observation { [weak self] in _ = self?.unlink(callback) }
+    return AwaitableObservation { [weak self] in _ = self?.unlink(callback) }
   }
 
   /// Cancels the promise.
-  public final func cancelAwaited() { cancel() }
+  @_implements(Awaitable,cancelAwaited())
+  public final func _cancelAwaited() { cancel() }
 
   /// Suspends the coroutine until the promise is settled, as co_await does.
   ///
@@ -246,7 +247,7 @@ final class PromiseTarget<Success: Sendable>: ResumeTarget<Success>, @unchecked 
     self.promise = promise
     super.init()
   }
-  override var summary: String { promise.summary }
+  override func report(_ error: any Error) { promise.report(error) }
 
   override func resume(_ outcome: Result<Success, any Error>) -> OneShot.State {
     let isFirst = !wasUsed.exchange(true, ordering: .relaxed)

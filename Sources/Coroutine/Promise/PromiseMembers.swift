@@ -1,14 +1,16 @@
 internal import CCoroutine
 import Synchronization
 
-/// Whether a combinator cancels the unselected members once another member has decided it.
-///
-/// The outcomes of unselected members count as observed in both cases.
-public enum Losers: Sendable {
-  /// They keep running. Other waiters may need them.
-  case leftRunning
-  /// They are cancelled, unless they have other waiters.
-  case cancelled
+extension AnyPromise {
+  /// Whether a combinator cancels the unselected members once another member has decided it.
+  ///
+  /// The outcomes of unselected members count as observed in both cases.
+  public enum Losers: Sendable {
+    /// They keep running. Other waiters may need them.
+    case leftRunning
+    /// They are cancelled, unless they have other waiters.
+    case cancelled
+  }
 }
 
 /// The members of a combinator: its waiters in their queues, and the function that collects their outcomes.
@@ -48,7 +50,7 @@ final class Members: Upstreams, @unchecked Sendable {
   init(
     _ owner: AnyPromise,
     _ count: Int,
-    _ losers: Losers,
+    _ losers: AnyPromise.Losers,
     isPassive: Bool,
     collect: @escaping Collect,
     finish: @escaping (AnyPromise) -> Void

@@ -59,8 +59,8 @@ enum JobAwait<Success: Sendable>: SelectOperation {
 private final class ObservedAwaitable<Output: Sendable>: Inspectable, @unchecked Sendable {
   // Sound because the completion guards itself, and only the selecting coroutine touches the observation.
   let completion = CompletionRef.allocate(capacity: 1)
-  let observe: (@escaping @Sendable (Result<Output, any Error>) -> Void) -> Observation
-  @exclusivity(unchecked) var observation: Observation?
+  let observe: (@escaping @Sendable (Result<Output, any Error>) -> Void) -> AwaitableObservation
+  @exclusivity(unchecked) var observation: AwaitableObservation?
 
   init(_ awaitable: some Awaitable<Output>) {
     observe = awaitable.observeToWait

@@ -177,14 +177,13 @@ public struct _SelectMany<R, Each: _SelectCases<R>>: _SelectCases {
 }
 
 extension Array: _SelectCases where Element: _SelectCases {
-  /// The type of the select's result.
-  public typealias R = Element.R
   /// The sum over all elements.
   @inlinable public var _caseCount: Int { reduce(0) { $0 + $1._caseCount } }
   /// Stores the cases of each element.
   @inlinable
-  public consuming func _putCases(at target: UnsafeMutablePointer<SelectCase<R>>) -> UnsafeMutablePointer<SelectCase<R>>
-  {
+  public consuming func _putCases(
+    at target: UnsafeMutablePointer<SelectCase<Element.R>>
+  ) -> UnsafeMutablePointer<SelectCase<Element.R>> {
     reduce(target) { $1._putCases(at: $0) }
   }
 }

@@ -61,7 +61,7 @@ private final class Gathering<Output: Sendable>: @unchecked Sendable {
   }
 
   private func waitUntilDecided(_ members: [some Awaitable<Output>]) throws -> Int {
-    let observations = SetOnce<[Observation]>()
+    let observations = SetOnce<[AwaitableObservation]>()
     defer { for observation in observations.value ?? [] { observation.cancel() } }
     let decided: Int = try co_suspend { done in
       observations.set(

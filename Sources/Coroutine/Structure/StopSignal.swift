@@ -17,7 +17,7 @@ public final class StopSignal: Awaitable, CompletionBacked, @unchecked Sendable 
   // Sound because the completion guards itself, and its address is constant.
   let completion: CompletionRef
   /// The observation of the enclosing scope's signal.
-  private let outer = SetOnce<Observation>()
+  private let outer = SetOnce<AwaitableObservation>()
 
   /// The signal of coroutines that no scope has launched: it is never told.
   static let never = StopSignal(inside: nil)
@@ -50,14 +50,15 @@ public final class StopSignal: Awaitable, CompletionBacked, @unchecked Sendable 
   }
 
   /// Registers for the moment when the coroutines should finish.
-  public func observe(_ completion: @escaping @Sendable (Result<Void, any Error>) -> Void) -> Observation {
+  @_implements(Awaitable,observe(_:))
+  public func _observe(_ completion: @escaping @Sendable (Result<Void, any Error>) -> Void) -> AwaitableObservation {
     Host.touches(UInt(bitPattern: self.completion))
     let callback = ClosureCallback { completion(.success(())) }
     guard self.completion.add(callback) else {
       completion(.success(()))
-      return Observation {}
+      return AwaitableObservation {}
     }
-    return Observation { _ = self.completion.remove(callback) }
+    return AwaitableObservation { _ = self.completion.remove(callback) }
   }
 
   /// Suspends until the coroutines should finish.

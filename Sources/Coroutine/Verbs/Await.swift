@@ -4,9 +4,9 @@
 ///
 /// ```swift
 /// extension Download: Awaitable {
-///   func observe(_ completion: @escaping @Sendable (Result<Data, any Error>) -> Void) -> Observation {
+///   func observe(_ completion: @escaping @Sendable (Result<Data, any Error>) -> Void) -> AwaitableObservation {
 ///     let number = addListener { completion($0) }
-///     return Observation { removeListener(number) }
+///     return AwaitableObservation { removeListener(number) }
 ///   }
 /// }
 /// ```
@@ -18,7 +18,7 @@ public protocol Awaitable<Output>: Sendable {
   ///
   /// `completion` may be called on any thread, and also when the result is known already. It is not called if the
   /// observation is cancelled first. Must neither block nor suspend.
-  func observe(_ completion: @escaping @Sendable (Result<Output, any Error>) -> Void) -> Observation
+  func observe(_ completion: @escaping @Sendable (Result<Output, any Error>) -> Void) -> AwaitableObservation
 
   /// Asks the underlying work to stop, because a combinator no longer needs its result. Does nothing by default.
   func cancelAwaited()
@@ -30,7 +30,7 @@ public protocol Awaitable<Output>: Sendable {
 }
 
 /// A registration that can be cancelled.
-public struct Observation: Sendable {
+public struct AwaitableObservation: Sendable {
   private let onCancel: @Sendable () -> Void
   /// Creates an observation; `onCancel` removes the registration, and may be called too late and more than once.
   public init(_ onCancel: @escaping @Sendable () -> Void) { self.onCancel = onCancel }
@@ -45,7 +45,7 @@ extension Awaitable {
   /// Waits through `observe`.
   @available(*, noasync, message: "await `value`")
   public func _awaitValue() throws -> Output {
-    let registration = SetOnce<Observation>()
+    let registration = SetOnce<AwaitableObservation>()
     let cancel: @Sendable () -> Void = { registration.value?.cancel() }
     return try co_suspend(onCancel: cancel) { (done: Resumer<Output>) in
       registration.set(observe { done.resume(with: $0) })
@@ -72,13 +72,13 @@ extension Awaitable {
   ///
   /// `observe` keeps the order of callbacks: called in a callback, it would call `completion` only after that callback
   /// has returned.
-  func observeToWait(_ completion: @escaping @Sendable (Result<Output, any Error>) -> Void) -> Observation {
+  func observeToWait(_ completion: @escaping @Sendable (Result<Output, any Error>) -> Void) -> AwaitableObservation {
     guard let known = knownOutcome else {
       // No code of users: told at once, also where the job is cancelled before it has begun.
       return (self as? Job<Output>)?.observe(isForeign: false, completion) ?? observe(completion)
     }
     completion(known)
-    return Observation {}
+    return AwaitableObservation {}
   }
 
   private var knownOutcome: Result<Output, any Error>? {
@@ -100,22 +100,20 @@ public func co_await<Output>(_ awaitable: some Awaitable<Output>) throws -> Outp
 }
 
 extension Job: Awaitable {
-  /// The type that joining the job returns.
-  public typealias Output = Success
-
   /// Registers for the job's end.
   ///
   /// `completion` is called by the thread on which the job ends; at once if it has ended. If the job is cancelled
   /// before it has begun, it is called after ``AnyJob/cancel(_:)``, on another thread: never inside that call. Starts a
   /// lazy job.
-  public func observe(_ completion: @escaping @Sendable (Result<Success, any Error>) -> Void) -> Observation {
+  @_implements(Awaitable,observe(_:))
+  public func _observe(_ completion: @escaping @Sendable (Result<Success, any Error>) -> Void) -> AwaitableObservation {
     observe(isForeign: true, completion)
   }
 
   func observe(
     isForeign: Bool,
     _ completion: @escaping @Sendable (Result<Success, any Error>) -> Void
-  ) -> Observation {
+  ) -> AwaitableObservation {
     Host.touches(UInt(bitPattern: self.completion))
     start()
     let callback = ClosureCallback(isForeign: isForeign) {
@@ -123,13 +121,14 @@ extension Job: Awaitable {
     }
     guard self.completion.add(callback) else {
       completion(self.completion.outcome(as: Success.self).unsafelyUnwrapped)
-      return Observation {}
+      return AwaitableObservation {}
     }
-    return Observation { _ = self.completion.remove(callback) }
+    return AwaitableObservation { _ = self.completion.remove(callback) }
   }
 
   /// Cancels the job.
-  public func cancelAwaited() { cancel() }
+  @_implements(Awaitable,cancelAwaited())
+  public func _cancelAwaited() { cancel() }
 
   /// Waits for the job as ``join()`` does.
   @available(*, noasync, message: "await `value`")

@@ -9,8 +9,8 @@ class ResumeTarget<Output: Sendable>: @unchecked Sendable {
   /// Resumes, and returns the state before: `pending` for the one use that counts.
   func resume(_ outcome: Result<Output, any Error>) -> OneShot.State { .detached }
 
-  /// A description of the target, for the report of a second use, which may come after the target's end.
-  var summary: String { "a coroutine" }
+  /// Reports a second use, which may come after the target's end.
+  func report(_ error: any Error) { UnhandledErrors.report(.init(error, in: "a coroutine")) }
 }
 
 /// The cell of a coroutine that waits for a callback, or for a thread of the blocking pool.
@@ -32,7 +32,7 @@ final class SuspendCell<Output: Sendable>: ResumeTarget<Output>, @unchecked Send
 
   private var one: OneShotRef { propertyAddress(in: self, at: 0, as: OneShot.self) }
 
-  override var summary: String { origin.summary }
+  override func report(_ error: any Error) { UnhandledErrors.report(.init(error, in: origin)) }
 
   override func resume(_ outcome: Result<Output, any Error>) -> OneShot.State {
     lock.lock()
@@ -57,9 +57,9 @@ final class SuspendCell<Output: Sendable>: ResumeTarget<Output>, @unchecked Send
 
 /// Resumes a coroutine that waits in ``co_suspend(onCancel:_:)``.
 ///
-/// The first use wins. Later uses are ignored, and reported to ``CoroutineRuntime/onUnhandledError`` as
-/// ``ResumerUsedTwiceError``, with the name and the launch site of the waiting coroutine; after a cancellation they are
-/// not reported, because a late callback is then legitimate. If the resumer is released unused, the coroutine gets
+/// The first use wins. Later uses are ignored, and reported to ``CoroutineRuntime/unhandledErrorHandler`` as
+/// ``ResumerUsedTwiceError``, with the name and the launch site of the waiting coroutine; after a cancellation they are not
+/// reported, because a late callback is then legitimate. If the resumer is released unused, the coroutine gets
 /// ``CoroutineError/abandoned``. Any thread; never suspends.
 public final class Resumer<Output: Sendable>: Sendable {
   let target: ResumeTarget<Output>
@@ -76,7 +76,7 @@ public final class Resumer<Output: Sendable>: Sendable {
   public func resume(with result: Result<Output, any Error>) {
     Host.touches(target)
     if target.resume(result) == .settled {
-      UnhandledErrors.report(ResumerUsedTwiceError(late: "\(result)"), in: target.summary)
+      target.report(ResumerUsedTwiceError(late: "\(result)"))
     }
   }
 

@@ -7,5 +7,5 @@ package struct CoroutineWorker: LaunchTarget {
     WorkerPool.ofCaller?.workers.map { CoroutineWorker(scheduler: $0) } ?? []
   }
 
-  package var _destination: LaunchDestination { LaunchDestination(scheduler: scheduler, anchor: nil) }
+  package var _destination: _LaunchDestination { _LaunchDestination(scheduler: scheduler, anchor: nil) }
 }

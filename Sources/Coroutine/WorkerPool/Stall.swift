@@ -1,101 +1,103 @@
 import Synchronization
 
-/// A coroutine, or a Task that runs on the worker pool, that has kept one of the pool's threads for long, without a
-/// suspension.
-///
-/// It computes, or it has called a function that blocks the thread; ``activity-swift.property`` says which. Use
-/// ``co_blocking(_:)`` for blocking calls, and ``co_yield()`` in long computations; in a Task a coroutine that does the
-/// former, and `Task.yield()`. See ``CoroutineRuntime/onStall(after:_:)``.
-public struct Stall: Sendable, CustomStringConvertible {
-  /// The name, the number and the launch site of the coroutine; nil if it was not found among very many, and if
-  /// ``isTask`` is true.
-  public let coroutine: String?
-  /// Whether a Task, a part of which the worker ran as a job, has kept the worker; false for a coroutine.
-  public let isTask: Bool
-  /// How long the coroutine had kept the worker by then, at least.
+extension CoroutineRuntime {
+  /// A coroutine, or a Task that runs on the worker pool, that has kept one of the pool's threads for long, without a
+  /// suspension.
   ///
-  /// This is the processor time that the thread has used, and the time for which it has slept in the kernel. The time
-  /// for which it has waited for a processor is no part of it.
-  public let duration: Duration
-  /// The name of the worker.
-  public let worker: String
-  /// What the thread has done for most of that time.
-  public let activity: Activity
-
-  /// What a thread does that a coroutine keeps.
-  public struct Activity: Sendable, Hashable, CustomStringConvertible {
-    enum Kind: Sendable, Hashable { case computing, systemCall(String), asleep }
-
-    let kind: Kind
-
-    /// It uses a processor.
-    public static var computing: Activity { Activity(kind: .computing) }
-    /// It sleeps in the system call of this name, `read` for example.
+  /// It computes, or it has called a function that blocks the thread; ``activity-swift.property`` says which. Use
+  /// ``co_blocking(_:)`` for blocking calls, and ``co_yield()`` in long computations; in a Task a coroutine that does
+  /// the former, and `Task.yield()`. See ``onStall(after:_:)``.
+  public struct Stall: Sendable, CustomStringConvertible {
+    /// The name, the number and the launch site of the coroutine; nil if it was not found among very many, and if
+    /// ``isTask`` is true.
+    public let coroutine: String?
+    /// Whether a Task, a part of which the worker ran as a job, has kept the worker; false for a coroutine.
+    public let isTask: Bool
+    /// How long the coroutine had kept the worker by then, at least.
     ///
-    /// A lock that blocks threads sleeps in `futex`, and so does a `static let` whose initial value another thread
-    /// computes.
-    public static func systemCall(_ name: String) -> Activity { Activity(kind: .systemCall(name)) }
-    /// It sleeps in the kernel: for a page of memory, or in a call that the kernel does not name to this process.
-    public static var asleep: Activity { Activity(kind: .asleep) }
+    /// This is the processor time that the thread has used, and the time for which it has slept in the kernel. The time
+    /// for which it has waited for a processor is no part of it.
+    public let duration: Duration
+    /// The name of the worker.
+    public let worker: String
+    /// What the thread has done for most of that time.
+    public let activity: Activity
 
-    /// The name of the system call in which the thread sleeps; nil for other activities.
-    public var systemCall: String? {
-      if case .systemCall(let name) = kind { name } else { nil }
-    }
+    /// What a thread does that a coroutine keeps.
+    public struct Activity: Sendable, Hashable, CustomStringConvertible {
+      enum Kind: Sendable, Hashable { case computing, systemCall(String), asleep }
 
-    /// `computing`, `in read(2)`, or `asleep in the kernel`.
-    public var description: String {
-      switch kind {
-      case .computing: "computing"
-      case .systemCall(let name): "in \(name)(2)"
-      case .asleep: "asleep in the kernel"
+      let kind: Kind
+
+      /// It uses a processor.
+      public static var computing: Activity { Activity(kind: .computing) }
+      /// It sleeps in the system call of this name, `read` for example.
+      ///
+      /// A lock that blocks threads sleeps in `futex`, and so does a `static let` whose initial value another thread
+      /// computes.
+      public static func systemCall(_ name: String) -> Activity { Activity(kind: .systemCall(name)) }
+      /// It sleeps in the kernel: for a page of memory, or in a call that the kernel does not name to this process.
+      public static var asleep: Activity { Activity(kind: .asleep) }
+
+      /// The name of the system call in which the thread sleeps; nil for other activities.
+      public var systemCall: String? {
+        if case .systemCall(let name) = kind { name } else { nil }
+      }
+
+      /// `computing`, `in read(2)`, or `asleep in the kernel`.
+      public var description: String {
+        switch kind {
+        case .computing: "computing"
+        case .systemCall(let name): "in \(name)(2)"
+        case .asleep: "asleep in the kernel"
+        }
       }
     }
-  }
 
-  /// A sentence that says what to do.
-  public var description: String {
-    let milliseconds = duration.nanoseconds / 1_000_000
-    let subject = isTask ? "a Swift Task's job" : coroutine ?? "a coroutine"
-    return "\(subject) has kept \(worker) for \(milliseconds) ms without a suspension, \(activity): \(advice)"
-  }
-
-  private var advice: String {
-    let blocking =
-      isTask
-      ? "await the value of a coroutine that calls co_blocking for blocking calls"
-      : "move blocking calls into co_blocking"
-    return switch activity.kind {
-    case .computing: "let long computations \(isTask ? "await Task.yield" : "call co_yield"), or \(blocking)"
-    case .systemCall("futex"):
-      "a lock that blocks threads, perhaps a `static let`; use the locks of this library, Once in place of a `static let` "
-        + "whose initial value waits, or \(blocking)"
-    case .systemCall, .asleep: blocking
+    /// A sentence that says what to do.
+    public var description: String {
+      let milliseconds = duration.nanoseconds / 1_000_000
+      let subject = isTask ? "a Swift Task's job" : coroutine ?? "a coroutine"
+      return "\(subject) has kept \(worker) for \(milliseconds) ms without a suspension, \(activity): \(advice)"
     }
-  }
 
-  /// The time after which a worker counts as stalled, in ns.
-  static var threshold: UInt64 { nanoseconds.load(ordering: .relaxed) }
-  private static let nanoseconds = Atomic<UInt64>(100_000_000)
-  // Sound because it is read and written under `lock`.
-  nonisolated(unsafe) private static var handler: (@Sendable (Stall) -> Void)?
-  private static let lock = SpinLock()
+    private var advice: String {
+      let blocking =
+        isTask
+        ? "await the value of a coroutine that calls co_blocking for blocking calls"
+        : "move blocking calls into co_blocking"
+      return switch activity.kind {
+      case .computing: "let long computations \(isTask ? "await Task.yield" : "call co_yield"), or \(blocking)"
+      case .systemCall("futex"):
+        "a lock that blocks threads, perhaps a `static let`; use the locks of this library, Once in place of a `static let` "
+          + "whose initial value waits, or \(blocking)"
+      case .systemCall, .asleep: blocking
+      }
+    }
 
-  static func set(_ threshold: Duration, _ handler: (@Sendable (Stall) -> Void)?) {
-    nanoseconds.store(UInt64(max(1_000_000, threshold.nanoseconds)), ordering: .relaxed)
-    // The old handler is released after the lock is left, because that may run foreign code.
-    lock.lock()
-    let old = self.handler
-    self.handler = handler
-    lock.unlock()
-    _ = consume old
-  }
+    /// The time after which a worker counts as stalled, in ns.
+    static var threshold: UInt64 { nanoseconds.load(ordering: .relaxed) }
+    private static let nanoseconds = Atomic<UInt64>(100_000_000)
+    // Sound because it is read and written under `lock`.
+    nonisolated(unsafe) private static var handler: (@Sendable (Stall) -> Void)?
+    private static let lock = SpinLock()
 
-  /// Without `withLock`, because a closure that returns a closure allocates, which must not happen under the lock.
-  static var currentHandler: (@Sendable (Stall) -> Void)? {
-    lock.lock()
-    defer { lock.unlock() }
-    return handler
+    static func set(_ threshold: Duration, _ handler: (@Sendable (Stall) -> Void)?) {
+      nanoseconds.store(UInt64(max(1_000_000, threshold.nanoseconds)), ordering: .relaxed)
+      // The old handler is released after the lock is left, because that may run foreign code.
+      lock.lock()
+      let old = self.handler
+      self.handler = handler
+      lock.unlock()
+      _ = consume old
+    }
+
+    /// Without `withLock`, because a closure that returns a closure allocates, which must not happen under the lock.
+    static var currentHandler: (@Sendable (Stall) -> Void)? {
+      lock.lock()
+      defer { lock.unlock() }
+      return handler
+    }
   }
 }
 
@@ -116,9 +118,9 @@ extension WorkerPool {
   /// was found there a threshold ago, and has neither waited nor yielded since. Called by the watchdog only, after each
   /// sample of the thread.
   func reportStall(of worker: Scheduler, _ use: ThreadUse, _ suspect: inout Suspect?) -> Bool {
-    let threshold = Stall.threshold
+    let threshold = CoroutineRuntime.Stall.threshold
     // The search takes the locks of all workers, so it is made only for a handler and a likely stall.
-    guard use.total > threshold / 8, let handler = Stall.currentHandler else { return false }
+    guard use.total > threshold / 8, let handler = CoroutineRuntime.Stall.currentHandler else { return false }
     let changes = worker.swiftJobChanges
     let isTask = changes & 1 != 0
     let (job, isSure) = isTask ? (nil, false) : running(on: worker)

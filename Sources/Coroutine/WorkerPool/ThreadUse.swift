@@ -87,7 +87,7 @@ struct ThreadUse {
   private var isAsleep: Bool { call >= 0 || call == CLINUX_THREAD_SLEEPS.rawValue }
 
   /// The thread's activity for most of the time; nil if it slept in a call that it has left.
-  var activity: Stall.Activity? {
+  var activity: CoroutineRuntime.Stall.Activity? {
     if processor >= asleep { return .computing }
     if call >= 0 { return .systemCall(clinux_call_name(call).map { String(cString: $0) } ?? "system call \(call)") }
     return call == CLINUX_THREAD_RUNS.rawValue ? nil : .asleep

@@ -78,7 +78,7 @@ extension WorkerPool {
   private func inspectAll() -> Bool {
     let mask = withoutDrain()
     let now = Clock.now
-    let stalls = Stall.threshold
+    let stalls = CoroutineRuntime.Stall.threshold
     var anyStalled = false
     // The spare workers of this inspection; one more may be added. By index, because `workers + spares` would allocate
     // at each look.

@@ -29,8 +29,8 @@ extension ServerBootstrap {
   ///     be served before.
   ///   - onError: Receives an error of `configure` or `handle`, with the channel, and an error of accepting, with the
   ///     listening channel; on the channel's event loop. If it is nil, an error of a handler is an unhandled error,
-  ///     which `CoroutineRuntime.onUnhandledError` receives, and the others are dropped. None ends the server, except
-  ///     an error of accepting that is no shortage: NIO closes the listening channel.
+  ///     which `CoroutineRuntime.unhandledErrorHandler` receives, and the others are dropped. None ends the server,
+  ///     except an error of accepting that is no shortage: NIO closes the listening channel.
   ///   - configure: Adds handlers to an accepted channel, on its event loop, before the first read. Without it the
   ///     channel reads and writes bytes.
   ///   - handle: Serves one channel.

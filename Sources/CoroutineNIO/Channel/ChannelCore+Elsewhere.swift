@@ -1,5 +1,5 @@
 #if NIO
-import Coroutine
+@_spi(Hosting) import Coroutine
 import NIOCore
 
 // Operations for coroutines that do not run on the channel's loop, as those of another connection that passes on what

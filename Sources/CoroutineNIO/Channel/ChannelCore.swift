@@ -1,5 +1,5 @@
 #if NIO
-import Coroutine
+@_spi(Hosting) import Coroutine
 import NIOCore
 
 // The state that a channel's handler shares with the coroutines that use the channel, except the received values.

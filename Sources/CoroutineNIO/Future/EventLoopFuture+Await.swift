@@ -57,11 +57,11 @@ public struct AwaitableFuture<Output: Sendable>: Awaitable {
   ///
   /// `completion` is called on the event loop. If the loop was shut down, it is called with `CoroutineError.abandoned`,
   /// on the thread that finds this out. Any thread; does not suspend.
-  public func observe(_ completion: @escaping @Sendable (Result<Output, any Error>) -> Void) -> Observation {
+  public func observe(_ completion: @escaping @Sendable (Result<Output, any Error>) -> Void) -> AwaitableObservation {
     let observer = FutureObserver(completion)
     let registration = FutureRegistration(observer)
     future.whenComplete { registration.observer.complete($0) }
-    return Observation { observer.cancel() }
+    return AwaitableObservation { observer.cancel() }
   }
 
   /// Cancels a scheduled task that has not begun; does nothing for a future.

@@ -1,5 +1,5 @@
 #if NIO
-import Coroutine
+@_spi(Hosting) import Coroutine
 import Dispatch
 import NIOCore
 import Synchronization

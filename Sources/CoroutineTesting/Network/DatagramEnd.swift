@@ -9,7 +9,7 @@ final class DatagramEnd: SimulatedDatagrams, @unchecked Sendable {
   private let wire: Int32
   private let machine: Machine
   private let address: SocketAddress
-  private let network: Network
+  private let network: World.Network
   private weak var descriptor: WatchedDescriptor?
   private var waiting: [(bytes: [UInt8], from: SocketAddress)] = []
   private(set) var failure: Int32 = 0
@@ -17,7 +17,7 @@ final class DatagramEnd: SimulatedDatagrams, @unchecked Sendable {
   /// The largest number of datagrams that wait for a receiver; further ones are lost.
   private static var most: Int { 256 }
 
-  private init(_ machine: Machine, _ address: SocketAddress, _ network: Network, wire: Int32) {
+  private init(_ machine: Machine, _ address: SocketAddress, _ network: World.Network, wire: Int32) {
     self.machine = machine
     self.address = address
     self.network = network
@@ -26,7 +26,8 @@ final class DatagramEnd: SimulatedDatagrams, @unchecked Sendable {
 
   deinit { close(wire) }
 
-  static func make(_ machine: Machine, at address: SocketAddress, _ network: Network) throws -> WatchedDescriptor {
+  static func make(_ machine: Machine, at address: SocketAddress, _ network: World.Network) throws -> WatchedDescriptor
+  {
     let (number, wire) = try Wires.pair()
     let end = DatagramEnd(machine, address, network, wire: wire)
     let descriptor = try WatchedDescriptor(number, shortReadMeansEmpty: false, simulated: end)

@@ -1,6 +1,6 @@
 import Coroutine
 
-extension Network {
+extension World.Network {
   /// Lets the clock of a host run faster or slower than the world's time; the rate is 1 at first.
   ///
   /// At a rate of 1.25, a second of the host lasts 0.8 seconds of the world. The clock measures every duration that the
@@ -12,10 +12,10 @@ extension Network {
   /// that handlers of promises start, because a handler is on no host.
   ///
   /// - Parameters:
+  ///   - rate: The rate, from 0.001 to 1000, which is rounded to millionths. Another rate traps.
   ///   - host: The name of a host, which may be added later. The host "body" has the world's clock; to give it another
   ///     rate traps.
-  ///   - rate: The rate, from 0.001 to 1000, which is rounded to millionths. Another rate traps.
-  public func clock(_ host: String, rate: Double) {
+  public func setClockRate(_ rate: Double, of host: String) {
     if host == machines[0].name { misuse("the host \"body\" has the world's clock") }
     if !(0.001...1000).contains(rate) { misuse("a clock runs at a rate from 0.001 to 1000, not \(rate)") }
     setClock(of: host, millionths: UInt64((rate * 1e6).rounded()))

@@ -2,7 +2,7 @@ package import Coroutine
 package import CoroutineNet
 import Glibc
 
-extension Network: SimulatedNetwork {
+extension World.Network: SimulatedNetwork {
   var now: Duration { .nanoseconds(Int64(world.elapsed)) }
 
   /// Whether the calling code is in the world, so that bytes can still be sent.

@@ -32,7 +32,7 @@ final class StreamEnd: SimulatedEnd, @unchecked Sendable {
   let machine: Machine
   var number = 0
   private let wire: Int32
-  private let network: Network
+  private let network: World.Network
   private weak var descriptor: WatchedDescriptor?
   private weak var peer: StreamEnd?
   private var out: [(due: Duration, content: Content)] = []
@@ -43,7 +43,7 @@ final class StreamEnd: SimulatedEnd, @unchecked Sendable {
 
   private static var window: Int { 65_536 }
 
-  private init(_ machine: Machine, _ network: Network, wire: Int32) {
+  private init(_ machine: Machine, _ network: World.Network, wire: Int32) {
     self.machine = machine
     self.network = network
     self.wire = wire
@@ -57,7 +57,7 @@ final class StreamEnd: SimulatedEnd, @unchecked Sendable {
   static func pair(
     _ one: Machine,
     _ other: Machine,
-    _ network: Network
+    _ network: World.Network
   ) throws -> (WatchedDescriptor, WatchedDescriptor) {
     let (first, firstWire) = try Wires.pair()
     let (second, secondWire) = try Wires.pair()

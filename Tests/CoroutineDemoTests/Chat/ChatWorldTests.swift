@@ -14,7 +14,7 @@ import Testing
 
   /// Adds a host "server" with a chat; the function that is returned tells it to stop.
   @discardableResult
-  private static func serve(_ options: ChatOptions, on network: Network) -> @Sendable () -> Void {
+  private static func serve(_ options: ChatOptions, on network: World.Network) -> @Sendable () -> Void {
     let stop = Promise<Void>()
     network.host("server") {
       try co_scope { scope in
@@ -33,7 +33,7 @@ import Testing
   /// Runs `body` on a host, and returns what it returns.
   private static func on<Output: Sendable>(
     _ host: String,
-    of network: Network,
+    of network: World.Network,
     _ body: @escaping @Sendable () throws -> Output
   ) -> Promise<Output> {
     let result = Promise<Output>()
@@ -56,7 +56,7 @@ import Testing
     var description: String
   }
 
-  private static var network: Network { World.current!.network }
+  private static var network: World.Network { World.current!.network }
 
   @Test(.simulated(.random(seeds: 20)))
   func `everybody hears the same, whatever each line takes`() throws {
@@ -64,8 +64,8 @@ import Testing
     Self.serve(ChatOptions(), on: network)
     try World.current!.settle()
     for name in ["alice", "bob", "carol"] {
-      network.latency(name, "server", .milliseconds(1) ... .milliseconds(300))
-      network.latency("server", name, .milliseconds(1) ... .milliseconds(300))
+      network.setLatency(.milliseconds(1) ... .milliseconds(300), from: name, to: "server")
+      network.setLatency(.milliseconds(1) ... .milliseconds(300), from: "server", to: name)
     }
     let everybodyIsHere = Latch(3)
     let heard = ["alice", "bob", "carol"].map { name in
@@ -107,7 +107,7 @@ import Testing
     let alice = Self.on("alice", of: network) {
       let client = try Self.connect("alice")
       for number in 0..<50 {
-        if number == 10 { network.partition("server", "bob") }
+        if number == 10 { network.partition(from: "server", to: "bob") }
         // Alice hears of each at once: bob's silence is nothing to her.
         guard try client.ask("\(number)") == "alice: \(number)" else { throw Wrong(description: "not heard") }
       }
@@ -115,7 +115,7 @@ import Testing
     try co_await(alice)
     let partition = World.current!.now
     try co_delay(.seconds(5))
-    network.heal("server", "bob")
+    network.heal(from: "server", to: "bob")
     #expect(try co_await(bob) == (0..<50).map { "alice: \($0)" })
     #expect(World.current!.now >= partition + .seconds(5))
   }
@@ -135,7 +135,7 @@ import Testing
     }
     try co_await(bobIsHere)
     let padding = String(repeating: "x", count: 900)
-    network.partition("server", "bob")
+    network.partition(from: "server", to: "bob")
     let alice = Self.on("alice", of: network) {
       let client = try Self.connect("alice")
       var sent = 0
@@ -144,7 +144,7 @@ import Testing
     }
     let sent = try co_await(alice)
     try co_delay(.seconds(5))
-    network.heal("server", "bob")
+    network.heal(from: "server", to: "bob")
     let heard = try co_await(bob)
     let messages = heard.filter { $0.hasPrefix("alice: ") }
     #expect(messages == (0..<messages.count).map { "alice: \($0) \(padding)" })
@@ -162,12 +162,12 @@ import Testing
     let alice = try Self.connect("alice")
     let bob = Self.on("bob", of: network) {
       let client = try Self.connect("bob")
-      network.partition("bob", "server")
+      network.partition(from: "bob", to: "server")
       for number in 0..<3 { try client.say("\(number)") }
       try co_delay(.seconds(29))
-      network.heal("bob", "server")
+      network.heal(from: "bob", to: "server")
       try client.skip(to: "bob: 2")
-      network.partition("bob", "server")
+      network.partition(from: "bob", to: "server")
       for number in 3..<6 { try client.say("\(number)") }
       let start = World.current!.now
       try client.skip(to: "* You have said nothing for 30 s. Good-bye.")
@@ -196,13 +196,13 @@ import Testing
       return try client.rest()
     }
     try alice.skip(to: "* bob has joined tea.")
-    network.partition("server", "bob")
+    network.partition(from: "server", to: "bob")
     let start = World.current!.now
     stop()
     #expect(try alice.rest() == ["* The server stops. Good-bye."])
     while (try? Connection.connect(host: "server", port: Self.port)) != nil { try co_delay(.milliseconds(100)) }
     #expect(World.current!.now - start <= .seconds(5))
-    network.heal("server", "bob")
+    network.heal(from: "server", to: "bob")
     #expect(try co_await(bob).last == "* The server stops. Good-bye.")
   }
 

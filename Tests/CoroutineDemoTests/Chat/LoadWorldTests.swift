@@ -12,10 +12,10 @@ import Testing
 @Suite(.timeLimit(.minutes(5))) struct `The load over a bad network` {
   private static let port: UInt16 = 7_000
 
-  private static var network: Network { World.current!.network }
+  private static var network: World.Network { World.current!.network }
 
   /// Adds a host "server" with a chat.
-  private static func serve(on network: Network) {
+  private static func serve(on network: World.Network) {
     network.host("server") { _ = try ChatServer().run(at: .any(port: port)) }
   }
 
@@ -38,16 +38,16 @@ import Testing
   func `the load finds nothing lost over partitions that heal`() throws {
     let (world, network) = (World.current!, Self.network)
     Self.serve(on: network)
-    network.latency("body", "server", .milliseconds(1) ... .milliseconds(50))
-    network.latency("server", "body", .milliseconds(1) ... .milliseconds(50))
+    network.setLatency(.milliseconds(1) ... .milliseconds(50), from: "body", to: "server")
+    network.setLatency(.milliseconds(1) ... .milliseconds(50), from: "server", to: "body")
     try world.settle()
     let load = Self.load(Self.plan, in: world)
     let trouble = co_launch(name: "trouble") {
       for (from, to) in [("body", "server"), ("server", "body"), ("body", "server")] {
         try co_delay(.milliseconds(200))
-        network.partition(from, to)
+        network.partition(from: from, to: to)
         try co_delay(.seconds(3))
-        network.heal(from, to)
+        network.heal(from: from, to: to)
       }
     }
     let result = try load.run()
@@ -63,13 +63,13 @@ import Testing
     let (world, network) = (World.current!, Self.network)
     Self.serve(on: network)
     try world.settle()
-    network.partition("body", "server")
+    network.partition(from: "body", to: "server")
     var plan = Self.plan
     plan.timeout = .seconds(10)
     let load = Self.load(plan, in: world)
     co_launch {
       try co_delay(.seconds(25))
-      network.heal("body", "server")
+      network.heal(from: "body", to: "server")
     }
     let result = try load.run()
     #expect(result.failures.isEmpty && result.isComplete)
@@ -81,7 +81,7 @@ import Testing
   func `the load ends, and says why, if the server crashes in the middle`() throws {
     let (world, network) = (World.current!, Self.network)
     Self.serve(on: network)
-    network.latency("body", "server", .milliseconds(5) ... .milliseconds(50))
+    network.setLatency(.milliseconds(5) ... .milliseconds(50), from: "body", to: "server")
     try world.settle()
     let load = Self.load(Self.plan, in: world)
     co_launch {
@@ -107,7 +107,7 @@ import Testing
     let load = Self.load(plan, in: world)
     co_launch {
       while load.counters.delivered.load(ordering: .relaxed) < 50 { try co_yield() }
-      network.partition("server", "body")
+      network.partition(from: "server", to: "body")
     }
     let result = try load.run()
     // Every client has received what came in time, and then no answer to /quit.
@@ -165,7 +165,7 @@ import Testing
     let (world, network) = (World.current!, Self.network)
     Self.serve(on: network)
     try world.settle()
-    network.partition("body", "server")
+    network.partition(from: "body", to: "server")
     var plan = Self.plan
     plan.timeout = .seconds(10)
     let load = Self.load(plan, in: world)

@@ -18,7 +18,7 @@ import FoundationNetworking
   private static let feed = SmallFeed.text("Good", items: 1..<501, padding: 200) + "\n"
 
   /// A host with a feed of 500 items, which waits a second in the middle of each answer.
-  private static func serve(on network: Network) {
+  private static func serve(on network: World.Network) {
     let text = feed
     network.host("site") {
       try Server.run(.any(port: 80)) { connection in
@@ -68,10 +68,10 @@ import FoundationNetworking
     let network = World.current!.network
     Self.serve(on: network)
     try World.current!.settle()
-    network.partition("body", "site")
+    network.partition(from: "body", to: "site")
     co_launch {
       try co_delay(.seconds(20))
-      network.heal("body", "site")
+      network.heal(from: "body", to: "site")
     }
     let reading = try Reading()
     let report = try reading.read(Self.patient)
@@ -103,7 +103,7 @@ import FoundationNetworking
     let network = World.current!.network
     Self.serve(on: network)
     try World.current!.settle()
-    network.partition("body", "site")
+    network.partition(from: "body", to: "site")
     let reading = try Reading()
     let report = try reading.read(Self.usual)
     guard case .failed(.http(.unreachable))? = report?.outcome else {
@@ -122,9 +122,9 @@ import FoundationNetworking
     try World.current!.settle()
     co_launch {
       try co_delay(.milliseconds(500))
-      network.partition("site", "body")
+      network.partition(from: "site", to: "body")
       try co_delay(.seconds(100))
-      network.heal("site", "body")
+      network.heal(from: "site", to: "body")
     }
     let reading = try Reading()
     let report = try reading.read(Self.usual)
@@ -139,7 +139,7 @@ import FoundationNetworking
     try World.current!.settle()
     co_launch {
       try co_delay(.milliseconds(500))
-      network.partition("site", "body")
+      network.partition(from: "site", to: "body")
     }
     let reading = try Reading()
     let first = try reading.read(Self.usual, timeout: 30)
@@ -149,7 +149,7 @@ import FoundationNetworking
     }
     let stored = try reading.count
     #expect((200..<500).contains(stored) && stored == first?.new)
-    network.heal("site", "body")
+    network.heal(from: "site", to: "body")
     let second = try reading.read(Self.usual)
     #expect(second?.outcome == .read && second?.new == 500 - stored)
     #expect(try reading.count == 500)

@@ -117,10 +117,10 @@ import Testing
       while true { try listener.accept().close() }
     }
     try World.current!.settle()
-    network.partition("body", "server")
+    network.partition(from: "body", to: "server")
     co_launch {
       try co_delay(.seconds(7))
-      network.heal("body", "server")
+      network.heal(from: "body", to: "server")
     }
     let retry = Retry(attempts: 20, pauses: .exponential(from: .milliseconds(100), limit: .seconds(1)))
     let connection = try retry {

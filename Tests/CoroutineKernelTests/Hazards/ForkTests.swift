@@ -98,7 +98,7 @@ struct ForkTests {
   @Test("A forked child that launches, waits or joins gets an error at once")
   func refusals() async {
     await #expect(processExitsWith: .success) {
-      CoroutineRuntime.onUnhandledError = { _, _ in }
+      CoroutineRuntime.unhandledErrorHandler = { _ in }
       try launchInherited()
       let answer = cts_in_child(30, { _ in firstNotRefused() }, nil)
       #expect(answer == 0)
@@ -111,7 +111,7 @@ struct ForkTests {
   @Test("A coroutine that forks continues in the parent, and the child is outside any coroutine")
   func fromCoroutine() async {
     await #expect(processExitsWith: .success) {
-      CoroutineRuntime.onUnhandledError = { _, _ in }
+      CoroutineRuntime.unhandledErrorHandler = { _ in }
       try launchInherited()
       let job = co_launch(on: DispatchQueue(label: "forks")) {
         while !cts_other_threads_sleep() { sched_yield() }

@@ -1,4 +1,4 @@
-import Coroutine
+@_spi(Hosting) import Coroutine
 import Synchronization
 import Testing
 

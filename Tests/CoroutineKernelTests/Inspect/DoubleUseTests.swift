@@ -10,7 +10,9 @@ struct DoubleUseTests {
   {
     await #expect(processExitsWith: .success) {
       let heard = Trace()
-      CoroutineRuntime.onUnhandledError = { error, job in heard("\(type(of: error)) in \(job)") }
+      CoroutineRuntime.unhandledErrorHandler = { unhandled in
+        heard("\(type(of: unhandled.error)) in \(unhandled.origin)")
+      }
       let kept = Locked<Resumer<Int>?>(nil)
       let value = try await co_launch(name: "the one that waited") {
         try co_suspend { (done: Resumer<Int>) in
@@ -29,7 +31,9 @@ struct DoubleUseTests {
   @Test func `of a promise's resumer, with the source line that created the promise`() async throws {
     await #expect(processExitsWith: .success) {
       let heard = Trace()
-      CoroutineRuntime.onUnhandledError = { error, job in heard("\(type(of: error)) in \(job)") }
+      CoroutineRuntime.unhandledErrorHandler = { unhandled in
+        heard("\(type(of: unhandled.error)) in \(unhandled.origin)")
+      }
       let promise = Promise<Int> { done in
         done.resume(1)
         done.resume(2)
@@ -44,7 +48,9 @@ struct DoubleUseTests {
   @Test func `of a reply, with the name and the launch site of the actor`() async throws {
     await #expect(processExitsWith: .success) {
       let heard = Trace()
-      CoroutineRuntime.onUnhandledError = { error, job in heard("\(type(of: error)) in \(job)") }
+      CoroutineRuntime.unhandledErrorHandler = { unhandled in
+        heard("\(type(of: unhandled.error)) in \(unhandled.origin)")
+      }
       let actor = co_actor(of: Reply<Int>.self, name: "the answerer") { mailbox in
         for reply in mailbox {
           reply(1)
@@ -64,7 +70,9 @@ struct DoubleUseTests {
   @Test func `of a reply to a resumer, with the name of the asking coroutine`() async throws {
     await #expect(processExitsWith: .success) {
       let heard = Trace()
-      CoroutineRuntime.onUnhandledError = { error, job in heard("\(type(of: error)) in \(job)") }
+      CoroutineRuntime.unhandledErrorHandler = { unhandled in
+        heard("\(type(of: unhandled.error)) in \(unhandled.origin)")
+      }
       try await co_launch(name: "the asker") {
         _ = try co_suspend { (done: Resumer<Int>) in
           let reply = Reply(done)

@@ -68,7 +68,8 @@ struct ForeignCancellationTests {
     // In a separate process, because cancellations have no identity.
     await #expect(processExitsWith: .success) {
       let heard = Trace()
-      CoroutineRuntime.onUnhandledError = { error, job in heard("\(name(of: error)) \(job)") }
+      CoroutineRuntime.unhandledErrorHandler = { unhandled in heard("\(name(of: unhandled.error)) \(unhandled.origin)")
+      }
       try await onSerialQueue {
         for route in Route.allCases { try Self.begin(route) }
         for route in Route.allCases {
@@ -84,8 +85,8 @@ struct ForeignCancellationTests {
   @Test func `that ends a generator is reported when it is released, unless a step has thrown it`() async {
     await #expect(processExitsWith: .success) {
       let heard = Trace()
-      CoroutineRuntime.onUnhandledError = { error, job in
-        heard("\(name(of: error)) \(job.prefix { !$0.isNumber && $0 != "/" })")
+      CoroutineRuntime.unhandledErrorHandler = { unhandled in
+        heard("\(name(of: unhandled.error)) \(unhandled.origin.prefix { !$0.isNumber && $0 != "/" })")
       }
       try await onSerialQueue {
         for isSeen in [true, false] {
@@ -108,9 +109,9 @@ struct ForeignCancellationTests {
     await #expect(processExitsWith: .success) {
       let heard = Trace()
       let last = Gate()
-      CoroutineRuntime.onUnhandledError = { error, job in
-        heard("\(name(of: error)) \(job)")
-        if error is Oops { last.open() }
+      CoroutineRuntime.unhandledErrorHandler = { unhandled in
+        heard("\(name(of: unhandled.error)) \(unhandled.origin)")
+        if unhandled.error is Oops { last.open() }
       }
       try await onSerialQueue {
         // Not begun, parked, with a reason, inside a scope, and while it joins another one that is cancelled too.

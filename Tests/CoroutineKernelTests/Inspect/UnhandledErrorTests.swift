@@ -66,9 +66,9 @@ struct UnhandledErrorTests {
     await #expect(processExitsWith: .success) {
       let heard = Trace()
       let last = Gate()
-      CoroutineRuntime.onUnhandledError = { error, _ in
-        heard(name(of: error))
-        if error is Oops { last.open() }
+      CoroutineRuntime.unhandledErrorHandler = { unhandled in
+        heard(name(of: unhandled.error))
+        if unhandled.error is Oops { last.open() }
       }
       try await onSerialQueue {
         co_launch { try waitForCancellation() }.cancel()
@@ -87,10 +87,10 @@ struct UnhandledErrorTests {
     async throws
   {
     let result = await #expect(processExitsWith: .success, observing: [\.standardErrorContent]) {
-      let byDefault = CoroutineRuntime.onUnhandledError
+      let byDefault = CoroutineRuntime.unhandledErrorHandler
       let written = Gate()
-      CoroutineRuntime.onUnhandledError = { error, job in
-        byDefault(error, job)
+      CoroutineRuntime.unhandledErrorHandler = { unhandled in
+        byDefault(unhandled)
         written.open()
       }
       co_launch(name: "doomed job") { () throws -> Void in throw Oops("its reason") }

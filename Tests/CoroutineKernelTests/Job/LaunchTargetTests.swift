@@ -7,7 +7,7 @@ import Testing
 /// A type of a program that stands for a queue.
 private struct Department: LaunchTarget {
   let queue: DispatchQueue
-  var _destination: LaunchDestination { queue._destination }
+  var _destination: _LaunchDestination { queue._destination }
 }
 
 @Suite("Targets of launches and switches", .timeLimit(.minutes(5)))

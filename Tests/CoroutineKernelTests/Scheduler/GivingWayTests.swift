@@ -33,7 +33,7 @@ struct GivingWayTests {
     let ran = Promise<String>()
     let actor = co_actor(of: Int.self, on: queue) { mailbox in
       // With a timer the mailbox looks for a message in other places first.
-      if withTimer { _ = mailbox.schedule(after: .seconds(3600), 2) }
+      if withTimer { _ = mailbox.schedule(2, after: .seconds(3600)) }
       ran.fulfill(
         try Others(of: queue).run {
           _ = mailbox.actor.tryTell(1)

@@ -59,7 +59,7 @@ enum TimedCall: String, CaseIterable, Sendable {
     case .promiseDelay: _ = try co_await(Promise.value(1).delay(duration))
     case .promiseTimeout: try untilTimeout { _ = try co_await(never.timeout(duration)) }
     case .guaranteeDelay: _ = try co_await(Guarantee.value(1).delay(duration))
-    case .guaranteeTimeout: try untilTimeout { _ = try co_await(Guarantee(never).timeout(duration)) }
+    case .guaranteeTimeout: try untilTimeout { _ = try co_await(Guarantee(never).promise.timeout(duration)) }
     case .retryConstant, .retryClosure:
       let backoff = self == .retryConstant ? Backoff.constant(duration) : Backoff { _ in duration }
       _ = try co_await(Promise.retry(attempts: 2, delay: backoff) { $0 == 1 ? .failure(Oops()) : .value(1) })
@@ -77,9 +77,9 @@ enum TimedCall: String, CaseIterable, Sendable {
       let hasCome = Promise<Void>()
       let actor = co_actor(of: Question.self) { mailbox in
         if self == .timerAfter {
-          mailbox.schedule(after: duration, Question())
+          mailbox.schedule(Question(), after: duration)
         } else {
-          mailbox.schedule(every: duration, Question())
+          mailbox.schedule(Question(), every: duration)
         }
         _ = try mailbox.receive()
         hasCome.fulfill()
@@ -249,7 +249,7 @@ struct ExtremeDurationTests {
   ) async {
     await #expect(processExitsWith: .success) { [threshold] in
       CoroutineRuntime.onStall(after: threshold) { _ in }
-      #expect(Stall.threshold == (threshold > .zero ? UInt64(threshold.nanoseconds) : 1_000_000))
+      #expect(CoroutineRuntime.Stall.threshold == (threshold > .zero ? UInt64(threshold.nanoseconds) : 1_000_000))
       try await co_launch { try co_delay(.milliseconds(1)) }.value
     }
   }
@@ -270,7 +270,7 @@ struct ExtremeDurationTests {
     }
     let timer = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
       let actor = co_actor(of: Order.self) { mailbox in
-        mailbox.schedule(every: Duration(attoseconds: .min), .finish)
+        mailbox.schedule(.finish, every: Duration(attoseconds: .min))
       }
       try await actor.job.value
     }

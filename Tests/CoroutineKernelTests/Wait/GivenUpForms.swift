@@ -26,10 +26,10 @@ final class Download: Awaitable {
   private let observers = Locked<[Int: @Sendable (Result<Int, any Error>) -> Void]>([:])
   private let last = Atomic(0)
 
-  func observe(_ completion: @escaping @Sendable (Result<Int, any Error>) -> Void) -> Observation {
+  func observe(_ completion: @escaping @Sendable (Result<Int, any Error>) -> Void) -> AwaitableObservation {
     let number = last.wrappingAdd(1, ordering: .relaxed).newValue
     observers.withLock { $0[number] = completion }
-    return Observation { [self] in observers.withLock { _ = $0.removeValue(forKey: number) } }
+    return AwaitableObservation { [self] in observers.withLock { _ = $0.removeValue(forKey: number) } }
   }
 }
 
@@ -413,7 +413,7 @@ enum GivenUpGroup: String, CaseIterable, Codable, Sendable {
       .coroutine("ask") { do { try silent.ask { Question(reply: $0) } } catch is ActorStoppedError {} },
       .coroutine("receive of a mailbox with a timer") {
         let actor = co_actor(of: Question.self) { mailbox in
-          mailbox.schedule(after: .seconds(3600), Question())
+          mailbox.schedule(Question(), after: .seconds(3600))
           _ = try mailbox.receive()
         }
         defer { actor.cancel() }

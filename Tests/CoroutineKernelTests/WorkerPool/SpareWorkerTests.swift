@@ -156,7 +156,7 @@ struct SpareWorkerTests {
   // The watchdog looks at the workers by the real clock.
   @Test(.tags(.realClock)) func `is reported to the handler, with the name of the coroutine, once a stall`() async {
     await #expect(processExitsWith: .success) {
-      let reports = Locked<[Stall]>([])
+      let reports = Locked<[CoroutineRuntime.Stall]>([])
       CoroutineRuntime.onStall(after: .milliseconds(20)) { stall in reports.withLock { $0.append(stall) } }
       let isDone = Flag()
       let job = co_launch(name: "greedy") { while !isDone.isRaised { sched_yield() } }
@@ -177,10 +177,10 @@ struct SpareWorkerTests {
   // The watchdog looks at the workers by the real clock.
   @Test(.tags(.realClock)) func `is reported after 100 ms, unless another time is chosen`() async {
     await #expect(processExitsWith: .success) {
-      let reports = Locked<[Stall]>([])
+      let reports = Locked<[CoroutineRuntime.Stall]>([])
       CoroutineRuntime.onStall(after: .milliseconds(1)) { _ in }
       CoroutineRuntime.onStall { stall in reports.withLock { $0.append(stall) } }
-      #expect(Stall.threshold == 100_000_000)
+      #expect(CoroutineRuntime.Stall.threshold == 100_000_000)
       try await co_launch { while reports.current.isEmpty { sched_yield() } }.value
       #expect(reports.current[0].duration >= .milliseconds(100))
     }
@@ -206,7 +206,7 @@ struct SpareWorkerTests {
   // The watchdog looks at the workers by the real clock.
   @Test(.tags(.realClock)) func `is reported if a Task's job keeps a worker, and what waits behind it runs`() async {
     await #expect(processExitsWith: .success) {
-      let reports = Locked<[Stall]>([])
+      let reports = Locked<[CoroutineRuntime.Stall]>([])
       CoroutineRuntime.onStall(after: .milliseconds(20)) { stall in reports.withLock { $0.append(stall) } }
       let pool = ownWorkers("Task", count: 1)
       let worker = pool.workers[0]

@@ -321,15 +321,15 @@ private enum Waiting {
 
 /// The reports of this process.
 private final class Reports: Sendable {
-  private let stalls = Locked<[Stall]>([])
+  private let stalls = Locked<[CoroutineRuntime.Stall]>([])
 
   init(after threshold: Duration) {
     CoroutineRuntime.onStall(after: threshold) { [stalls] stall in stalls.withLock { $0.append(stall) } }
   }
 
-  var all: [Stall] { stalls.current }
+  var all: [CoroutineRuntime.Stall] { stalls.current }
 
-  func first() -> Stall {
+  func first() -> CoroutineRuntime.Stall {
     while true {
       if let stall = all.first { return stall }
       sched_yield()
@@ -352,7 +352,7 @@ private func blockInRead() {
 }
 
 /// Ends the process with a failure, whose number is that of the first false fact, unless everything is true.
-private func check(_ facts: Bool..., of stalls: [Stall] = []) {
+private func check(_ facts: Bool..., of stalls: [CoroutineRuntime.Stall] = []) {
   guard let index = facts.firstIndex(of: false) else { return }
   writeToStandardError("fact \(index) is false of \(stalls)\n")
   exit(Int32(index) + 1)

@@ -121,7 +121,7 @@ private final class Graph: Sendable {
   /// Makes a promise that waits for one or two others.
   private func derived(_ random: inout SeededRandom) -> Promise<Int> {
     let (one, other, held) = (any(&random), any(&random), objects.citizen())
-    let losers: Losers = Bool.random(using: &random) ? .cancelled : .leftRunning
+    let losers: AnyPromise.Losers = Bool.random(using: &random) ? .cancelled : .leftRunning
     switch Int.random(in: 0..<14, using: &random) {
     case 0: return one.uncancelled
     case 1: return one.asVoid().then { held.use() }.then { 1 }

@@ -49,9 +49,9 @@ struct Soak: Sendable {
 
   func run() -> Outcome {
     // Rejections and second resumptions are part of the programs.
-    let hook = CoroutineRuntime.onUnhandledError
-    CoroutineRuntime.onUnhandledError = { _, _ in }
-    defer { CoroutineRuntime.onUnhandledError = hook }
+    let hook = CoroutineRuntime.unhandledErrorHandler
+    CoroutineRuntime.unhandledErrorHandler = { _ in }
+    defer { CoroutineRuntime.unhandledErrorHandler = hook }
     let slow = CCO_ADDRESS_SANITIZER.rawValue | CCO_THREAD_SANITIZER.rawValue
     let isSanitized = cco_compiled_sanitizers() & slow != 0
     let conductor = SoakConductor(patience: .seconds(isSanitized ? 120 : 30))

@@ -53,9 +53,9 @@ struct ScopeStressTests {
 
   /// Scopes report many marks to the hook as later failures; this is expected, and they are ignored.
   private static let isQuiet: Void = {
-    let previous = CoroutineRuntime.onUnhandledError
-    CoroutineRuntime.onUnhandledError = { error, job in
-      if !(error is Mark) { previous(error, job) }
+    let previous = CoroutineRuntime.unhandledErrorHandler
+    CoroutineRuntime.unhandledErrorHandler = { unhandled in
+      if !(unhandled.error is Mark) { previous(unhandled) }
     }
   }()
 

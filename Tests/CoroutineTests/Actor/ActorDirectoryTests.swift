@@ -114,7 +114,7 @@ struct ActorDirectoryTests {
       // Stopped, and not yet ended.
       #expect(try group.tell(2) == 2)
       try members[1].job.join()
-      #expect(group.count == 2)
+      #expect(group.members.count == 2)
       #expect(group.tryTell(3) == 2)
       #expect(group.leave(members[0]))
       #expect(!group.leave(members[0]))

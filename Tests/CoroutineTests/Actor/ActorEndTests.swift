@@ -66,7 +66,7 @@ struct ActorEndTests {
       for needsTimer in [false, true] {
         let (trace, end) = (Trace(), Promise<String>())
         let actor = co_actor(of: Int.self, name: "a") { mailbox in
-          if needsTimer { mailbox.schedule(after: .seconds(1_000), 0) }
+          if needsTimer { mailbox.schedule(0, after: .seconds(1_000)) }
           while let number = try mailbox.receive() { trace("\(number)") }
           trace("committed")
         }

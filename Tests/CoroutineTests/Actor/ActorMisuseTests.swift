@@ -6,7 +6,7 @@ struct ActorMisuseTests {
   @Test func `a timer that repeats needs an interval`() async throws {
     let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
       try synchronously {
-        try co_actor(of: Int.self) { mailbox in mailbox.schedule(every: .zero, 1) }.job.blockingWait()
+        try co_actor(of: Int.self) { mailbox in mailbox.schedule(1, every: .zero) }.job.blockingWait()
       }
     }
     #expect(result?.said("give an interval longer than nothing") == true)

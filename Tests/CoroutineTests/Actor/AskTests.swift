@@ -161,7 +161,9 @@ struct AskTests {
   @Test func `a second answer is reported and changes nothing`() async throws {
     await #expect(processExitsWith: .success) {
       let reported = Locked<[String]>([])
-      CoroutineRuntime.onUnhandledError = { error, _ in reported.withLock { $0.append("\(type(of: error))") } }
+      CoroutineRuntime.unhandledErrorHandler = { unhandled in
+        reported.withLock { $0.append("\(type(of: unhandled.error))") }
+      }
       let job = co_launch {
         let actor = co_actor(of: Reply<Int>.self) { mailbox in
           for reply in mailbox {

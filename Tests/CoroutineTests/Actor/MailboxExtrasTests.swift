@@ -19,8 +19,8 @@ struct MailboxExtrasTests {
       for message in mailbox {
         switch message {
         case .text(let text): trace("\(now()) \(text)")
-        case .start(let delay, let text): timers.append(mailbox.schedule(after: delay, .text(text)))
-        case .repeatEvery(let interval, let text): timers.append(mailbox.schedule(every: interval, .text(text)))
+        case .start(let delay, let text): timers.append(mailbox.schedule(.text(text), after: delay))
+        case .repeatEvery(let interval, let text): timers.append(mailbox.schedule(.text(text), every: interval))
         case .callOff:
           trace("\(now()) off \(timers.map { mailbox.cancel($0) })")
           timers = []
@@ -87,7 +87,7 @@ struct MailboxExtrasTests {
 
   @Test(.inWorlds) func `a cancelled actor throws its reason from the wait for a timer`() throws {
     let actor = co_actor(of: Int.self) { mailbox in
-      mailbox.schedule(after: .seconds(60), 1)
+      mailbox.schedule(1, after: .seconds(60))
       while try mailbox.receive() != nil {}
     }
     try settle()
@@ -98,7 +98,7 @@ struct MailboxExtrasTests {
   @Test(.inWorlds) func `an outer deadline is distinguished from a running timer`() throws {
     let result = Promise<String>()
     let actor = co_actor(of: Int.self) { mailbox in
-      mailbox.schedule(after: .seconds(60), 1)
+      mailbox.schedule(1, after: .seconds(60))
       result.fulfill(outcome { try co_timeout(.seconds(1)) { _ = try mailbox.receive() } })
       _ = try mailbox.receive()
     }
@@ -132,7 +132,7 @@ struct MailboxExtrasTests {
 
   @Test(.inWorlds) func `an actor that waits for a timer ends when it is cancelled with a TimeoutError`() throws {
     let actor = co_actor(of: Int.self) { mailbox in
-      mailbox.schedule(after: .seconds(1_000), 0)
+      mailbox.schedule(0, after: .seconds(1_000))
       while try mailbox.receive() != nil {}
     }
     try settle()
@@ -171,7 +171,7 @@ struct MailboxExtrasTests {
         $0 += 1
         return $0
       }
-      if life == 1 { mailbox.schedule(after: .seconds(1), 99) }
+      if life == 1 { mailbox.schedule(99, after: .seconds(1)) }
       for number in mailbox {
         if life > 1 {
           trace("\(number)")

@@ -140,7 +140,7 @@ struct EasyAsyncTests {
     #expect(await outcomeOf(first) == "2")
     a.fulfill(1)
     let (number, text) = (Promise<Int>(), Promise<String>())
-    let either: Promise<Either<Int, String>> = number ||| text
+    let either: Promise<AnyPromise.Either<Int, String>> = number ||| text
     text.fulfill("t")
     #expect(try await either.value == .second("t"))
     number.cancel()

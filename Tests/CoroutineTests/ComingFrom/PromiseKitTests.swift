@@ -14,7 +14,7 @@ struct PromiseKitTests {
   @Test func `Promise and Guarantee: the same chain, with and without an error path`() async throws {
     let guarantee = Guarantee<Int> { done in done(1) }
     #expect(try await guarantee.then { $0 + 1 }.value == 2)
-    #expect(await outcomeOf(guarantee.thenTry { _ -> Int in throw Oops("from here on") }) == "Oops(from here on)")
+    #expect(await outcomeOf(guarantee.promise.then { _ -> Int in throw Oops("from here on") }) == "Oops(from here on)")
     #expect(try await guarantee.promise.value == 1)
   }
 

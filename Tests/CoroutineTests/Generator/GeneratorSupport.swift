@@ -1,7 +1,7 @@
 import Coroutine
 
 /// The result of a step, as a line.
-func describe<Element, Return>(_ step: Step<Element, Return>) -> String {
+func describe<Element, Return>(_ step: GeneratorStep<Element, Return>) -> String {
   switch step {
   case .yielded(let element): "value \(element), done false"
   case .returned(let result): "value \(result), done true"

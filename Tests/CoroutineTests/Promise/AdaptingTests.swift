@@ -35,7 +35,7 @@ struct AdaptingTests {
   @Test func `of two calls the first counts and the second is reported`() async {
     await #expect(processExitsWith: .success) {
       let heard = Trace()
-      CoroutineRuntime.onUnhandledError = { error, _ in heard(name(of: error)) }
+      CoroutineRuntime.unhandledErrorHandler = { unhandled in heard(name(of: unhandled.error)) }
       let promise = Promise<Int>.fromCallback { done in
         done(1, nil)
         done(2, nil)
@@ -48,7 +48,7 @@ struct AdaptingTests {
   @Test func `a resumer may be used once after its promise was settled directly; a second use is reported`() async {
     await #expect(processExitsWith: .success) {
       let heard = Trace()
-      CoroutineRuntime.onUnhandledError = { error, _ in heard(name(of: error)) }
+      CoroutineRuntime.unhandledErrorHandler = { unhandled in heard(name(of: unhandled.error)) }
       let (promise, resolver) = Promise<Int>.pending()
       promise.fulfill(1)
       resolver.resume(2)
@@ -118,7 +118,7 @@ struct AdaptingTests {
     #expect(try await onCoroutine { try co_await(Guarantee.value(3).tap { _ in }) } == 3)
     #expect(Guarantee.value(4).current == 4)
     #expect(await outcomeOf(Guarantee.value(4).then { Promise.value("\($0)!") }) == "4!")
-    #expect(await outcomeOf(guarantee.thenTry { _ -> Int in throw Oops("t") }) == "Oops(t)")
+    #expect(await outcomeOf(guarantee.promise.then { _ -> Int in throw Oops("t") }) == "Oops(t)")
     #expect(try await Guarantee.all([.value(1), .value(2)]).value == [1, 2])
     #expect(try await Guarantee.race([.value(1)]).value == 1)
     #expect(try await Promise<Int>.failure(Oops("x")).recovered { _ in 9 }.value == 9)

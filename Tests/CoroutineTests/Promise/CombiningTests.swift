@@ -84,7 +84,7 @@ struct CombiningTests {
   @Test func `the other members keep running, or are cancelled on request, except those with other waiters`()
     async
   {
-    for losers in [Losers.leftRunning, .cancelled] {
+    for losers in [AnyPromise.Losers.leftRunning, .cancelled] {
       let (fast, slow, shared) = (Promise<Int>(), Promise<Int>(), Promise<Int>())
       let alsoWaiting = shared.then { $0 }
       let race = Promise.race([slow, fast, shared], losers: losers)

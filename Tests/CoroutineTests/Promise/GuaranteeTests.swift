@@ -9,7 +9,7 @@ struct GuaranteeTests {
     #expect(await asyncOutcome { try await chain.value } == "3")
     #expect(chain.current == 3)
     #expect(await asyncOutcome { try await chain.then { Promise<Int>.failure(Oops("\($0)")) }.value } == "Oops(3)")
-    #expect(await asyncOutcome { try await chain.thenTry { _ -> Int in throw Oops("t") }.value } == "Oops(t)")
+    #expect(await asyncOutcome { try await chain.promise.then { _ -> Int in throw Oops("t") }.value } == "Oops(t)")
     #expect(await asyncOutcome { try await chain.asVoid().value } == "()")
     #expect(await asyncOutcome { try await Guarantee.all([chain, .value(4)]).value } == "[3, 4]")
     let never = Promise<Int>()
@@ -31,12 +31,12 @@ struct GuaranteeTests {
     let kept = Locked<Guarantee<Int>.Resolver?>(nil)
     let late = Guarantee<Int> { done in kept.current = done }
     let other = late.then { $0 }
-    #expect(outcome { try co_await(late.timeout(.milliseconds(5))) } == "TimeoutError")
+    #expect(outcome { try co_await(late.promise.timeout(.milliseconds(5))) } == "TimeoutError")
     #expect(worldTime == .milliseconds(5))
     // Another waits for it, so it goes on.
     kept.current?(7)
     #expect(outcome { try co_await(other) } == "7")
-    #expect(outcome { try co_await(late.timeout(.seconds(3600))) } == "7")
+    #expect(outcome { try co_await(late.promise.timeout(.seconds(3600))) } == "7")
     #expect(worldTime == .milliseconds(5))
   }
 
@@ -53,7 +53,8 @@ struct GuaranteeTests {
     #expect(none.current == nil)
     await #expect(processExitsWith: .success) {
       let heard = Trace()
-      CoroutineRuntime.onUnhandledError = { error, who in heard("\(name(of: error)): \(who)") }
+      CoroutineRuntime.unhandledErrorHandler = { unhandled in heard("\(name(of: unhandled.error)): \(unhandled.origin)")
+      }
       _ = Guarantee<Int>.race([], file: "Here", line: 7)
       #expect(heard.all.count == 1)
       #expect(heard.all[0].hasPrefix("AggregateError[]: ") && heard.all[0].contains("Here:7"))
@@ -63,15 +64,15 @@ struct GuaranteeTests {
   @Test func `a report names the line of the derived promise, not one of the library`() async {
     await #expect(processExitsWith: .success) {
       let heard = Trace()
-      CoroutineRuntime.onUnhandledError = { _, who in heard(who) }
+      CoroutineRuntime.unhandledErrorHandler = { unhandled in heard(unhandled.origin) }
       let lost = Guarantee<Int> { _ in }
       _ = lost.then(file: "Link", line: 1) { $0 }
       _ = lost.then(file: "Link", line: 2) { Guarantee.value($0) }
       _ = lost.then(file: "Link", line: 3) { Promise.value($0) }
-      _ = lost.thenTry(file: "Link", line: 4) { $0 }
+      _ = lost.promise.then(file: "Link", line: 4) { $0 }
       _ = lost.tap(file: "Link", line: 5) { _ in }
       _ = lost.delay(.zero, file: "Link", line: 6)
-      _ = lost.timeout(.seconds(1), file: "Link", line: 7)
+      _ = lost.promise.timeout(.seconds(1), file: "Link", line: 7)
       _ = lost.asVoid(file: "Link", line: 8)
       _ = Guarantee.all([lost], file: "Link", line: 9)
       _ = Guarantee.race([lost], file: "Link", line: 10)

@@ -74,7 +74,7 @@ struct ObserveTests {
 
   @Test func `a callback that an earlier callback removes is not called`() {
     let promise = Promise<Int>()
-    let (seen, second) = (Trace(), Locked<Observation?>(nil))
+    let (seen, second) = (Trace(), Locked<AwaitableObservation?>(nil))
     _ = promise.observe { _ in
       seen("first")
       second.current?.cancel()

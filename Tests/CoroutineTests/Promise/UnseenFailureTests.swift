@@ -80,9 +80,9 @@ struct UnseenFailureTests {
     await #expect(processExitsWith: .success) {
       let heard = Trace()
       let last = Gate()
-      CoroutineRuntime.onUnhandledError = { error, _ in
-        heard(name(of: error))
-        if error is Oops { last.open() }
+      CoroutineRuntime.unhandledErrorHandler = { unhandled in
+        heard(name(of: unhandled.error))
+        if unhandled.error is Oops { last.open() }
       }
       for _ in 0..<3 {
         let promise = Promise<Int>()

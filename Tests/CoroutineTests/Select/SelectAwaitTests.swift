@@ -21,14 +21,14 @@ private final class Announcement: Awaitable {
     for listener in listeners.values { listener(result) }
   }
 
-  func observe(_ completion: @escaping @Sendable (Result<Int, any Error>) -> Void) -> Observation {
+  func observe(_ completion: @escaping @Sendable (Result<Int, any Error>) -> Void) -> AwaitableObservation {
     let (result, number) = state.withLock { state -> (Result<Int, any Error>?, Int) in
       state.next += 1
       if state.result == nil { state.listeners[state.next] = completion }
       return (state.result, state.next)
     }
     if let result { completion(result) }
-    return Observation { [state] in _ = state.withLock { $0.listeners.removeValue(forKey: number) } }
+    return AwaitableObservation { [state] in _ = state.withLock { $0.listeners.removeValue(forKey: number) } }
   }
 }
 

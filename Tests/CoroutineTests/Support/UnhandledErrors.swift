@@ -18,12 +18,12 @@ final class UnhandledErrors: Sendable {
   }
 
   private static let installed: Void = {
-    let previous = CoroutineRuntime.onUnhandledError
-    CoroutineRuntime.onUnhandledError = { error, job in
-      if let failure = error as? Failure {
-        failure.listener.hear(failure.label, job)
+    let previous = CoroutineRuntime.unhandledErrorHandler
+    CoroutineRuntime.unhandledErrorHandler = { unhandled in
+      if let failure = unhandled.error as? Failure {
+        failure.listener.hear(failure.label, unhandled.origin)
       } else {
-        previous(error, job)
+        previous(unhandled)
       }
     }
   }()

@@ -62,7 +62,7 @@ public final class ProgressPromise<Success: Sendable>: Promise<Success>, @unchec
   }
 
   /// One loop over the updates.
-  public struct Iterator: IteratorProtocol, AsyncIteratorProtocol {
+  public struct _Iterator: IteratorProtocol, AsyncIteratorProtocol {
     /// The type of the errors in async code: the cancellation of the Task.
     ///
     /// Written out, because the compiler would infer `Never` from the `next` for coroutines.
@@ -113,12 +113,10 @@ public final class ProgressPromise<Success: Sendable>: Promise<Success>, @unchec
 }
 
 extension ProgressPromise: Sequence, AsyncSequence {
-  /// The type of the updates.
-  public typealias Element = ProgressUpdate
   /// Returns a new loop over the updates.
-  public func makeIterator() -> Iterator { Iterator(self) }
+  public func makeIterator() -> _Iterator { _Iterator(self) }
   /// Returns a new loop over the updates, for async code.
-  public func makeAsyncIterator() -> Iterator { Iterator(self) }
+  public func makeAsyncIterator() -> _Iterator { _Iterator(self) }
 }
 
 /// The latest update of one promise, and the promise for its next update.

@@ -23,7 +23,7 @@ public struct ChainEnd: Sendable {
 ///
 /// It can add further `catch` handlers, a handler of all other failures, and a closure to run at the end. The first
 /// handler that matches gets the failure. A failure that no handler matches is reported to
-/// ``CoroutineRuntime/onUnhandledError``.
+/// ``CoroutineRuntime/unhandledErrorHandler``.
 public struct PartialCatch: Sendable {
   fileprivate let promise: Promise<Void>
 

@@ -3,7 +3,7 @@ import Glibc
 // Adapters, one for each form of callback. Each runs `body` at once, on the caller, with the callback to pass on. In
 // all of them:
 // - The callback may be called within `body` or later, on any thread.
-// - The first call counts. A second call is ignored, and reported to `CoroutineRuntime.onUnhandledError` as
+// - The first call counts. A second call is ignored, and reported to `CoroutineRuntime.unhandledErrorHandler` as
 //   `ResumerUsedTwiceError`.
 // - If the callback is released without a call, the promise rejects with `abandoned`.
 // - An error that `body` throws rejects the promise.

@@ -44,19 +44,21 @@ public func ||| <A: Sendable>(a: Promise<A>, b: A) -> Promise<A> { a.recover { _
 public func ||| <A: Sendable>(a: A, b: Promise<A>) -> Promise<A> { Promise<A>.value(a) ||| b }
 
 /// Returns a promise for the first value, of either type; if both fail, it rejects with ``AggregateError``.
-public func ||| <A: Sendable, B: Sendable>(a: Promise<A>, b: Promise<B>) -> Promise<Either<A, B>> {
+public func ||| <A: Sendable, B: Sendable>(a: Promise<A>, b: Promise<B>) -> Promise<AnyPromise.Either<A, B>> {
   Promise.any([a.mapped { .first($0) }, b.mapped { .second($0) }])
 }
 
-/// A value of one of two types.
-public enum Either<First: Sendable, Second: Sendable>: Sendable {
-  /// A value of the first type.
-  case first(First)
-  /// A value of the second type.
-  case second(Second)
+extension AnyPromise {
+  /// The value of one of two promises of different types.
+  public enum Either<First: Sendable, Second: Sendable>: Sendable {
+    /// A value of the first type.
+    case first(First)
+    /// A value of the second type.
+    case second(Second)
+  }
 }
 
-extension Either: Equatable where First: Equatable, Second: Equatable {}
+extension AnyPromise.Either: Equatable where First: Equatable, Second: Equatable {}
 
 extension Promise {
   /// Does the same as `then` for a closure of the library, which runs on no queue but in the settling call.

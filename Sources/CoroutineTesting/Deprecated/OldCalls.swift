@@ -1,0 +1,28 @@
+// Old spellings of calls. Each stays for one release. Those whose name is the same are disfavoured: a program that
+// stores `Network.heal` would be ambiguous otherwise.
+
+extension World.Network {
+  /// The old form of ``setLatency(_:from:to:)``.
+  @available(*, deprecated, renamed: "setLatency(_:from:to:)")
+  public func latency(_ from: String, _ to: String, _ range: ClosedRange<Duration>) {
+    setLatency(range, from: from, to: to)
+  }
+
+  /// The old form of ``setLoss(_:from:to:)``.
+  @available(*, deprecated, renamed: "setLoss(_:from:to:)")
+  public func loss(_ from: String, _ to: String, _ part: Double) { setLoss(part, from: from, to: to) }
+
+  /// The old form of ``partition(from:to:)``.
+  @available(*, deprecated, renamed: "partition(from:to:)")
+  @_disfavoredOverload
+  public func partition(_ from: String, _ to: String) { partition(from: from, to: to) }
+
+  /// The old form of ``heal(from:to:)``.
+  @available(*, deprecated, renamed: "heal(from:to:)")
+  @_disfavoredOverload
+  public func heal(_ from: String, _ to: String) { heal(from: from, to: to) }
+
+  /// The old form of ``setClockRate(_:of:)``.
+  @available(*, deprecated, renamed: "setClockRate(_:of:)")
+  public func clock(_ host: String, rate: Double) { setClockRate(rate, of: host) }
+}
