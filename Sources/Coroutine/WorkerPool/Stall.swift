@@ -136,7 +136,10 @@ extension WorkerPool {
     guard kept > threshold, let activity = use.activity else { return false }
     let duration = Duration.nanoseconds(Int64(kept))
     let name = isTask ? nil : job?.summary
-    handler(Stall(coroutine: name, isTask: isTask, duration: duration, worker: worker.label, activity: activity))
+    handler(
+      CoroutineRuntime.Stall(
+        coroutine: name, isTask: isTask, duration: duration, worker: worker.label, activity: activity)
+    )
     return true
   }
 

@@ -116,7 +116,7 @@ extension World {
     func requireHostsOfLinks() {
       if links.isEmpty && clocks.isEmpty { return }
       for name in namesOfLinks where !machines.contains(where: { $0.name == name }) {
-        world.fail(UnknownHost(name: name))
+        world.fail(World.UnknownHostError(name: name))
       }
     }
 
