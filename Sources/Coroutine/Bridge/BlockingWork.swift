@@ -29,7 +29,7 @@ class BlockingWork: @unchecked Sendable {
 ///
 /// A value is delivered once. `SuspendCell.resume` decides (OneShot.swift). If it returns `pending`, the coroutine
 /// returns the value, whatever happens to it later. If it returns `detached`, the coroutine has thrown, or will throw,
-/// and never looks at the cell again: the value goes to `onUndelivered`. A third answer is not possible, because only
+/// and never reads the cell again: the value goes to `onUndelivered`. A third answer is not possible, because only
 /// `run` and `fail` resume the cell, and of these one is called, once (BlockingWork). A body that is withdrawn has no
 /// value.
 final class BlockingBody<Output: Sendable>: BlockingWork, @unchecked Sendable {

@@ -10,7 +10,7 @@ import Glibc
 ///
 /// - Parameters:
 ///   - fd: The descriptor.
-///   - assumingNotReady: Whether a call of the caller has just found that `fd` is not ready. The first look is then
+///   - assumingNotReady: Whether a call of the caller has just found that `fd` is not ready. The first poll is then
 ///     left out, which saves a system call. If `fd` is ready nevertheless, the coroutine suspends and is resumed at
 ///     once.
 /// - Throws: ``CoroutineError/badDescriptor`` if `fd` is not open. ``CoroutineError/cannotWatch(_:)`` if the kernel

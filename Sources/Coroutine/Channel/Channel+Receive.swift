@@ -122,7 +122,7 @@ extension Channel {
 
   /// Takes up to `most` available values, all in one critical section.
   ///
-  /// The array gets its memory without the lock. Meanwhile more values may come, so each round looks again. A round at
+  /// The array gets its memory without the lock. Meanwhile more values may come, so each round checks again. A round at
   /// least doubles the memory, so soon it is enough.
   @inlinable
   func takeAll(_ values: inout [Element], _ most: Int) {

@@ -108,7 +108,7 @@ public final class Channel<Element: Sendable>: @unchecked Sendable {
   /// Takes the lock while the memory of the ring has room for `wanted` more values.
   ///
   /// Memory is allocated and freed without the lock. Meanwhile other threads may make the ring larger, fill it, or take
-  /// it away, so each round looks again.
+  /// it away, so each round checks again.
   @inlinable @inline(never)
   func lockWithRoom(for wanted: Int) {
     lock.lock()

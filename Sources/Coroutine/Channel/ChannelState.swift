@@ -8,7 +8,7 @@
 ///
 /// Invariants, under the lock
 ///  1. While a receiver waits, the ring is empty and no sender waits. So a hand-off never overtakes buffered values. (A
-///     select may wait on both sides of one channel; its two waiters never match, because the coroutine that looks for
+///     select may wait on both sides of one channel; its two waiters never match, because the coroutine that seeks
 ///     a partner is running and has no wait to claim.)
 ///  2. Senders wait only if the overflow says so and the ring holds `limit` values or more. It holds more than `limit`
 ///     for two reasons only. Values were put back: the cancelled receiver that had them cannot wait for room, and

@@ -7,7 +7,7 @@ import Glibc
 //
 // A thread that blocks may be one of a limited number, whose other threads have to do what it waits for. So it tells
 // its owner, which may start another one meanwhile. The kernel does not know the owner: a limited thread is an object
-// with three methods, in a thread-specific value. A thread that nobody limits pays for one look at that value, beside
+// with three methods, in a thread-specific value. A thread that nobody limits pays for one read of that value, beside
 // the system calls of a wait.
 
 /// A thread of a limited number; its owner is a pool (BlockingThread).

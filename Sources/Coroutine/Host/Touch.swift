@@ -4,7 +4,7 @@ extension Host {
   /// Tells a simulated world that the current step uses an object without waiting for it.
   ///
   /// Every public call calls this that never waits and that another coroutine could observe: a send or an unlock that
-  /// only tries, a close, a signal, a count, a look at a state. So a search may leave out schedules that differ only in
+  /// only tries, a close, a signal, a count, a read of a state. So a search may leave out schedules that differ only in
   /// the order of steps on different objects (Simulation/Footprints.swift). `make lint` finds a call that does not, and
   /// that scripts/untouched.txt does not name.
   ///

@@ -33,7 +33,7 @@ enum Dump {
     }
     let names = JobNames()
     var lines: [String] = []
-    // The line is for a person who has pressed Ctrl-C three times. Each job is looked at once: what runs may change
+    // The line is for a person who has pressed Ctrl-C three times. Each job is inspected once: what runs may change
     // meanwhile, and a lazy collection that is counted and then copied ends the process if it has.
     for job in jobs where lines.count < most {
       let dumped = DumpedJob(job, now: now)

@@ -9,7 +9,7 @@ public import Synchronization
 //
 // Fast path. A coroutine that has never stepped a generator runs in no body, and its own number is one load. After its
 // first step the number has a flag (OwnerNumber.mayStep), which no lock ever stores: so one comparison with the word of
-// a lock says "mine" or "look".
+// a lock says "mine" or "search".
 
 @usableFromInline
 enum LockOwner {

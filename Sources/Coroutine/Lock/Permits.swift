@@ -94,7 +94,7 @@ extension UnsafeMutablePointer where Pointee == Permits {
 
   /// Takes all `total` permits if they are available and nothing waits.
   ///
-  /// takeAtOnce without the look before it: the word is known.
+  /// takeAtOnce without the load before it: the word is known.
   @inlinable @inline(__always)
   func takeAll(_ total: UInt) -> Bool {
     pointee.word.compareExchange(
@@ -119,7 +119,7 @@ extension UnsafeMutablePointer where Pointee == Permits {
 
   /// Takes permits if they are available and nothing waits, also if CONTENDED is left over from a waiter that has gone.
   ///
-  /// Any thread. Fails for no other reason: what other threads do meanwhile only makes it look again.
+  /// Any thread. Fails for no other reason: changes by other threads only make it try again.
   @usableFromInline
   func take(_ count: UInt) -> Bool {
     while true {

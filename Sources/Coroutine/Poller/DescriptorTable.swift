@@ -19,7 +19,7 @@ import Synchronization
 //
 // The first waiter chooses the poller as for a descriptor of the runtime (Poller.forFirstWait): that of its worker, or
 // the one with a thread. A worker then wakes its own coroutine, so a wait costs three system calls: epoll_ctl, the
-// worker's epoll_wait, and the look with poll that follows.
+// worker's epoll_wait, and the poll that follows.
 //
 // Invariants
 //  1. One critical section of the table links a waiter, computes the mask and calls epoll_ctl. So right after a join,
@@ -174,7 +174,7 @@ final class DescriptorTable: @unchecked Sendable {
 
   /// Keeps a changed entry, or drops it with its last waiter.
   ///
-  /// The poller's count of watched descriptors includes the entries: a busy worker looks for events only while it is
+  /// The poller's count of watched descriptors includes the entries: a busy worker polls for events only while it is
   /// not zero.
   private func store(_ entry: Entry, _ number: Int32) {
     let change = (entry.isEmpty ? 0 : 1) - (entries[number] == nil ? 0 : 1)

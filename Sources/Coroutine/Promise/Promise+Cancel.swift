@@ -22,7 +22,7 @@ import Synchronization
 // So a chain of any length ends in constant stack.
 //
 // Races
-// - Consumers that leave at once: each looks at the queue after it has left it, in one critical section of the
+// - Consumers that leave at once: each reads the queue after it has left it, in one critical section of the
 //   upstream's lock. So the last one to leave finds the queue empty, and no other one does.
 // - A consumer that arrives while the last one leaves: if its waiter is linked first, the queue is not empty, and the
 //   promise goes on. Otherwise it finds a promise that is cancelled, as if it had arrived later.

@@ -46,7 +46,7 @@ extension Promise {
   ) -> Promise {
     if ForkedChild.refuses(CCO_USES_QUEUES) { return .failure(CoroutineError.afterFork, file: file, line: line) }
     let promise = Promise(file: file, line: line)
-    // The work is the block, which looks whether the promise is pending.
+    // The work is the block, which checks whether the promise is pending.
     promise.onCancel = {}
     queue.async { if promise.isPending { promise.settle(Result { try body() }, fromOutside: true) } }
     return promise

@@ -32,9 +32,9 @@ import Synchronization
 // lock (upstreamSettled, memberSettled). Only a promise that settles while it still has edges begins a walk.
 //
 // Why no walk uses a freed promise. A waiting promise does not own its upstream. A walk W reads the way back from P to
-// U under P's lock (2 or 3), and uses U until it leaves the graph lock. U's deinit ends with a look at the graph lock
+// U under P's lock (2 or 3), and uses U until it leaves the graph lock. U's deinit ends with a read of the graph lock
 // (`letWalksEnd`), if an edge has ever led to U: if the lock is taken, the deinit waits until it is free. `wasAwaited`
-// says so, and is set before the way back is. To show: the look happens after W took the graph lock, or after W left
+// says so, and is set before the way back is. To show: the read happens after W took the graph lock, or after W left
 // it. Before U is freed, the way back is cleared, by one of these:
 //   a. The settling thread of U clears it, under P's lock, and has a reference to U. W has read it before, under the
 //      same lock. So W's taking of the graph lock happens before the clearing, which happens before U's deinit. The
@@ -48,7 +48,7 @@ import Synchronization
 //      after W.
 //   d. P is passive and in its deinit, so that the settling thread cannot tell it. A passive promise has a reference to
 //      the memory of each upstream (`cco_retain_memory`) from the linking until the edge is gone.
-// So the look costs a promise that was waited for one load, and settling costs no shared write.
+// So the read costs a promise that was waited for one load, and settling costs no shared write.
 //
 // References. The last release of a promise under a lock would run its deinit there. Swift may retain and release an
 // object whenever a method of it is called. So walks know promises by their addresses alone (`PromiseRef`), and use

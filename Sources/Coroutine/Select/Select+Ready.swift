@@ -7,8 +7,8 @@ import Synchronization
 extension WatchedDescriptor {
   /// Creates a case of ``co_select(biased:_:)`` that is ready when the direction is.
   ///
-  /// `body` gets 0, or the error number with which the kernel refused to watch the descriptor. `isReady` looks at the
-  /// descriptor, before the select waits, where the runtime does not know.
+  /// `body` gets 0, or the error number with which the kernel refused to watch the descriptor. `isReady` polls the
+  /// descriptor before the select waits, if the runtime does not know its state.
   package func onReady<R>(
     _ direction: Direction,
     isReady: @escaping @Sendable (Int32) -> Bool,
@@ -65,7 +65,7 @@ private enum ReadyOperation: SelectOperation {
     return target.isReady(target.descriptor.number)
   }
 
-  /// Looks also where nothing has been reported: an event may be in the kernel, which no thread has taken yet.
+  /// Polls also if nothing has been reported: an event may be in the kernel, which no thread has taken yet.
   ///
   /// Costs a system call, which a select that waits for the event does not need.
   static func prepareToDecide(_ target: ReadySource, _ waiter: SelectWaiterRef) {

@@ -35,10 +35,10 @@ struct SpinLock: ~Copyable, Sendable {
     return body()
   }
 
-  /// The number of looks at the word before a thread yields, or before one that waits for a `ThreadLock` sleeps.
+  /// The number of reads of the word before a thread yields, or before one that waits for a `ThreadLock` sleeps.
   static var spins: Int { 60 }
 
-  /// The pause between two looks of a thread of a forked child, in µs.
+  /// The pause between two reads by a thread of a forked child, in µs.
   private static var childPause: UInt32 { 10_000 }
 
   /// More pauses than a live holder needs.

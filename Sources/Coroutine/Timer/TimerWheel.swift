@@ -98,12 +98,14 @@ struct TimerWheel: ~Copyable {
     // A slot of a higher level may hold many timers. Its start is early enough, because its timers are moved then.
     var earliest = UInt64.max
     var entry = slots![level * 64 + index].first
-    var looked = 0
+    var checked = 0
     while let current = entry {
-      if level > 0 && looked == 8 { return max(startOfSlot(level, index) << Self.tickShift, elapsed << Self.tickShift) }
+      if level > 0 && checked == 8 {
+        return max(startOfSlot(level, index) << Self.tickShift, elapsed << Self.tickShift)
+      }
       earliest = min(earliest, current.pointee.deadline)
       entry = current.pointee.next
-      looked += 1
+      checked += 1
     }
     return earliest
   }
