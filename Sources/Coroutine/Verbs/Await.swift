@@ -10,6 +10,8 @@
 ///   }
 /// }
 /// ```
+///
+/// <doc:WritingAnAwaitable> says what each of them promises, and what happens when a cancellation meets a result.
 public protocol Awaitable<Output>: Sendable {
   /// The type of the result.
   associatedtype Output: Sendable
@@ -18,6 +20,9 @@ public protocol Awaitable<Output>: Sendable {
   ///
   /// `completion` may be called on any thread, and also when the result is known already. It is not called if the
   /// observation is cancelled first. Must neither block nor suspend.
+  ///
+  /// - Parameter completion: Receives the result.
+  /// - Returns: The way to remove the registration.
   func observe(_ completion: @escaping @Sendable (Result<Output, any Error>) -> Void) -> AwaitableObservation
 
   /// Asks the underlying work to stop, because a combinator no longer needs its result. Does nothing by default.
