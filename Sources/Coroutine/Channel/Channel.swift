@@ -14,7 +14,7 @@ public final class Channel<Element: Sendable>: @unchecked Sendable {
   // Sound because the state is accessed under the lock only, and everything else is constant.
 
   /// The number of values that a channel buffers, and the effect of a send to a full channel.
-  public struct Capacity: Sendable, ExpressibleByIntegerLiteral {
+  public struct Capacity: Sendable, Hashable, ExpressibleByIntegerLiteral {
     /// The number of values that are buffered; `Int.max` for any number.
     public let limit: Int
     /// Whether a send may have to wait: the channel has a limit, and drops nothing.
