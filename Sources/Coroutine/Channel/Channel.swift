@@ -14,28 +14,36 @@ public final class Channel<Element: Sendable>: @unchecked Sendable {
   // Sound because the state is accessed under the lock only, and everything else is constant.
 
   /// The number of values that a channel buffers, and the effect of a send to a full channel.
-  public struct Capacity: Sendable, ExpressibleByIntegerLiteral {
+  public struct Capacity: Sendable, Hashable, ExpressibleByIntegerLiteral {
     /// The number of values that are buffered; `Int.max` for any number.
     public let limit: Int
     /// Whether a send may have to wait: the channel has a limit, and drops nothing.
     public var waits: Bool { overflow == .waits && limit != .max }
-    let overflow: ChannelOverflow
+    @usableFromInline let overflow: ChannelOverflow
 
-    init(_ limit: Int, _ overflow: ChannelOverflow) { (self.limit, self.overflow) = (limit, overflow) }
+    @inlinable
+    init(_ limit: Int, _ overflow: ChannelOverflow) {
+      self.limit = limit
+      self.overflow = overflow
+    }
 
     /// Buffers nothing: a send waits until a receiver takes the value.
-    public static var rendezvous: Capacity { Capacity(0, .waits) }
-    /// Buffers up to this number of values; a send to a full channel waits. `bounded(0)` is `rendezvous`.
-    public static func bounded(_ count: Int) -> Capacity { Capacity(count, .waits) }
+    @inlinable public static var rendezvous: Capacity { Capacity(0, .waits) }
+    /// Buffers up to this number of values; a send to a full channel waits.
+    ///
+    /// `bounded(0)` is `rendezvous`.
+    @inlinable public static func bounded(_ count: Int) -> Capacity { Capacity(count, .waits) }
     /// Buffers any number of values; a send never waits.
-    public static var unbounded: Capacity { Capacity(.max, .waits) }
-    /// Buffers up to this number of values; a send to a full channel drops the oldest. `dropOldest(1)` keeps the latest
-    /// value.
-    public static func dropOldest(_ count: Int) -> Capacity { Capacity(count, .dropsOldest) }
+    @inlinable public static var unbounded: Capacity { Capacity(.max, .waits) }
+    /// Buffers up to this number of values; a send to a full channel drops the oldest.
+    ///
+    /// `dropOldest(1)` keeps the latest value.
+    @inlinable public static func dropOldest(_ count: Int) -> Capacity { Capacity(count, .dropsOldest) }
     /// Buffers up to this number of values; a send to a full channel drops the sent value.
-    public static func dropNewest(_ count: Int) -> Capacity { Capacity(count, .dropsNewest) }
+    @inlinable public static func dropNewest(_ count: Int) -> Capacity { Capacity(count, .dropsNewest) }
 
     /// Creates `rendezvous` from zero, `bounded` from any other number.
+    @inlinable
     public init(integerLiteral count: Int) { self = .bounded(count) }
   }
 
