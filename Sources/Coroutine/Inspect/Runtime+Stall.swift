@@ -3,8 +3,8 @@ extension CoroutineRuntime {
   /// thread of the worker pool for `threshold` or longer, without a wait or a yield.
   ///
   /// The time counts for which the thread uses a processor, or sleeps in a system call or elsewhere in the kernel;
-  /// ``Stall/activity-swift.property`` says which. The time for which it waits for a processor does not count, so a
-  /// machine with more work than processors makes no stalls.
+  /// ``CoroutineRuntime/Stall/activity-swift.property`` says which. The time for which it waits for a processor does
+  /// not count, so a machine with more work than processors makes no stalls.
   ///
   /// The work that waits behind it is taken over by another worker, or by a spare one if all are busy, at
   /// most 64. That happens without a handler as well. Coroutines on queues of the program are not watched: a queue has

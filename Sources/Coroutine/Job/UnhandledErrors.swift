@@ -1,7 +1,7 @@
 import Glibc
 
 extension CoroutineRuntime {
-  /// A failure that no code observes, as ``unhandledErrorHandler`` receives it.
+  /// A failure that no code observes, as ``CoroutineRuntime/unhandledErrorHandler`` receives it.
   public struct UnhandledError: Sendable, CustomStringConvertible {
     /// The failure.
     public let error: any Error

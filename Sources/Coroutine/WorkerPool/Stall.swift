@@ -6,7 +6,7 @@ extension CoroutineRuntime {
   ///
   /// It computes, or it has called a function that blocks the thread; ``activity-swift.property`` says which. Use
   /// ``co_blocking(_:)`` for blocking calls, and ``co_yield()`` in long computations; in a Task a coroutine that does
-  /// the former, and `Task.yield()`. See ``onStall(after:_:)``.
+  /// the former, and `Task.yield()`. See ``CoroutineRuntime/onStall(after:_:)``.
   public struct Stall: Sendable, CustomStringConvertible {
     /// The name, the number and the launch site of the coroutine; nil if it was not found among very many, and if
     /// ``isTask`` is true.
