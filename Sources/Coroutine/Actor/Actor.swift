@@ -43,7 +43,7 @@ public import Dispatch
 /// - Returns: The handle. Releasing the last handle stops the actor.
 ///
 /// Does not suspend. May be called anywhere.
-public func co_actor<Message: Sendable>(
+public func co_actor<Message>(
   of type: Message.Type = Message.self,
   on queue: DispatchQueue? = nil,
   name: String? = nil,

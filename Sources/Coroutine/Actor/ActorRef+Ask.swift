@@ -101,15 +101,36 @@ extension ActorRef {
   /// ``lateAnswers``.
   @inlinable
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
-  public func ask<Answer: Sendable>(
+  public func ask<Answer>(
+    timeout: Duration? = nil,
+    _ make: (Reply<Answer>) -> sending Message
+  ) throws -> sending Answer {
+    // Sound because the reply was given the answer, and this is its one receiver.
+    nonisolated(unsafe) let answer = try co_timeout(timeout) { try askForEver(make) }
+    return answer
+  }
+
+  /// Tells the actor a message that a function returns, a case of an enum for example, and waits for the answer.
+  ///
+  /// ```swift
+  /// let total = try counter.ask(Command.total)
+  /// ```
+  ///
+  /// It is ``ask(timeout:_:)`` in all other respects. The compiler does not pass a function where one with a `sending`
+  /// result is wanted, also if the result is Sendable.
+  @inlinable @_disfavoredOverload
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
+  public func ask<Answer>(
     timeout: Duration? = nil,
     _ make: (Reply<Answer>) -> Message
-  ) throws -> Answer {
-    try co_timeout(timeout) { try askForEver(make) }
+  ) throws -> sending Answer where Message: Sendable {
+    // Sound as above.
+    nonisolated(unsafe) let answer = try co_timeout(timeout) { try askForEver(make) }
+    return answer
   }
 
   @inlinable
-  func askForEver<Answer: Sendable>(_ make: (Reply<Answer>) -> Message) throws -> Answer {
+  func askForEver<Answer>(_ make: (Reply<Answer>) -> Message) throws -> Answer {
     let (_, job) = try Carrier.beginWaiting()
     if job == core.record { throw CoroutineError.wouldDeadlock(because: .asksItself) }
     var answer: Result<Answer, any Error>?
@@ -117,7 +138,9 @@ extension ActorRef {
       var asker = OneShot(job)
       return try withUnsafeMutablePointer(to: &asker) { asker in
         do {
-          try tell(make(Reply(AskCell(core, asker, UnsafeMutableRawPointer(answer)))))
+          // Sound because `make` returned it as `sending`, or it is Sendable.
+          nonisolated(unsafe) let message = make(Reply(AskCell(core, asker, UnsafeMutableRawPointer(answer))))
+          try tell(message)
           try asker.wait(.answer, core.asksLock, onCancel: { asker.withdraw(from: core) }) {
             if asker.isDelegated { return true }
             if core.refusesAsks {

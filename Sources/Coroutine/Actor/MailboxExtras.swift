@@ -9,7 +9,7 @@ import Synchronization
 ///              |   \--- stash ---> STASHED --- unstash, or the next life ---> FRONT --- receive ---> handled
 ///   TIMER --- due, receive ---> handled
 @usableFromInline
-final class MailboxExtras<Message: Sendable> {
+final class MailboxExtras<Message> {
   struct Timer {
     let number: Int
     var due: UInt64
@@ -147,7 +147,7 @@ extension Mailbox {
   /// supervisor restarts the actor, its timers are cancelled. Does not suspend. Called by the body. Linear in the
   /// number of timers.
   @discardableResult
-  public func schedule(after delay: Duration, _ message: Message) -> ActorTimer {
+  public func schedule(after delay: Duration, _ message: sending Message) -> ActorTimer {
     let due = delay > .zero ? delay.deadline(after: clock) : clock
     return ActorTimer(number: core.madeExtras.start(message, due: due, interval: nil))
   }
@@ -157,7 +157,7 @@ extension Mailbox {
   /// Multiples that have passed while the actor was busy count once. Traps if the interval is not positive. In all
   /// other respects it behaves as ``schedule(after:_:)`` does.
   @discardableResult
-  public func schedule(every interval: Duration, _ message: Message) -> ActorTimer {
+  public func schedule(every interval: Duration, _ message: Message) -> ActorTimer where Message: Sendable {
     if interval <= .zero { misuse("A timer cannot go off every \(interval): give an interval longer than nothing.") }
     let now = clock
     let due = interval.deadline(after: now)
@@ -179,7 +179,7 @@ extension Mailbox {
   ///
   /// Does not suspend. Called by the body. When the actor ends, the stashed messages go to `onUndelivered`. When a
   /// supervisor restarts the actor, the next life receives them first.
-  public func stash(_ message: Message, limit: Int = 1_000) throws {
+  public func stash(_ message: sending Message, limit: Int = 1_000) throws(StashFull) {
     if limit < 1 { misuse("A stash of \(limit) messages holds none: give a limit of 1 or more.") }
     let extras = core.madeExtras
     guard extras.stashed.count < limit else { throw StashFull(limit: limit) }

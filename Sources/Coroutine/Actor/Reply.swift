@@ -8,26 +8,14 @@ import Synchronization
 ///
 /// If all copies are released unused, the asker gets ``ActorStopped``. So a handler that throws, returns early or
 /// forgets to answer does not leave the asker waiting.
-public struct Reply<Answer: Sendable>: Sendable {
+public struct Reply<Answer>: Sendable {
   @usableFromInline let cell: AskCell
 
   @inlinable init(_ cell: AskCell) { self.cell = cell }
 
-  /// Creates a reply that resumes `resumer`: a coroutine in `co_suspend`, or a promise.
-  ///
-  /// Plain threads and async code can wait for a promise.
-  ///
-  /// ```swift
-  /// let total = Promise<Int> { done in _ = counter.tryTell(.total(Reply(done))) }
-  /// print(try await total.value)
-  /// ```
-  ///
-  /// If it is released unused, it resumes with ``ActorStopped``.
-  public init(_ resumer: Resumer<Answer>) { cell = ResumerCell(resumer) }
-
   /// Answers the ask.
   @inlinable
-  public func callAsFunction(_ answer: consuming Answer) { settle(.success(answer)) }
+  public func callAsFunction(_ answer: consuming sending Answer) { settle(.success(answer)) }
 
   /// Makes the ask throw `error`.
   @inlinable
@@ -35,7 +23,7 @@ public struct Reply<Answer: Sendable>: Sendable {
 
   /// Answers the ask with a result.
   @inlinable
-  public func callAsFunction(with result: Result<Answer, any Error>) { settle(result) }
+  public func callAsFunction(with result: sending Result<Answer, any Error>) { settle(result) }
 
   /// Whether the asker still waits: false once the ask is answered, and once the asker was cancelled or has timed out.
   ///
@@ -89,12 +77,28 @@ public struct Reply<Answer: Sendable>: Sendable {
     if isFirst, other == nil { actor.lateCount += 1 }
     actor.asksLock.unlock()
     if isFirst {
-      other?.resumer.resume(with: result)
+      other?.resume(result)
       return
     }
     // The report names the actor, or the asker if there is no actor.
-    let origin = actor.job?.summary ?? other?.resumer.target.summary ?? "an actor"
+    let origin = actor.job?.summary ?? other?.summary() ?? "an actor"
     UnhandledErrors.report(AnsweredTwice(late: "\(result)"), in: origin)
+  }
+}
+
+extension Reply where Answer: Sendable {
+  /// Creates a reply that resumes `resumer`: a coroutine in `co_suspend`, or a promise.
+  ///
+  /// Plain threads and async code can wait for a promise. Several may, so the answer must be Sendable.
+  ///
+  /// ```swift
+  /// let total = Promise<Int> { done in _ = counter.tryTell(.total(Reply(done))) }
+  /// print(try await total.value)
+  /// ```
+  ///
+  /// If it is released unused, it resumes with ``ActorStopped``.
+  public init(_ resumer: Resumer<Answer>) {
+    cell = ResumerCell<Answer>({ resumer.target.summary }) { resumer.resume(with: $0) }
   }
 }
 
@@ -105,18 +109,22 @@ extension Reply where Answer == Void {
 }
 
 /// The cell of a reply whose asker is not a coroutine in `ask`.
-private final class ResumerCell<Answer: Sendable>: AskCell, @unchecked Sendable {
-  // Sound because `resumer` never changes.
-  let resumer: Resumer<Answer>
+///
+/// Its closures hold the resumer: a reply to a question with an answer that is not Sendable has no such cell.
+private final class ResumerCell<Answer>: AskCell, @unchecked Sendable {
+  // Sound because the closures never change.
+  let summary: @Sendable () -> String
+  let resume: @Sendable (Result<Answer, any Error>) -> Void
 
-  init(_ resumer: Resumer<Answer>) {
-    self.resumer = resumer
+  init(_ summary: @escaping @Sendable () -> String, _ resume: @escaping @Sendable (Result<Answer, any Error>) -> Void) {
+    self.summary = summary
+    self.resume = resume
     super.init()
   }
 
   override var isOpen: Bool { !isAnswered }
 
-  deinit { if !isAnswered { resumer.fail(ActorStopped()) } }
+  deinit { if !isAnswered { resume(.failure(ActorStopped())) } }
 }
 
 /// The error of a reply that was used twice, passed to ``CoroutineRuntime/onUnhandledError``.

@@ -6,7 +6,7 @@ extension Channel {
   /// Ready when a value is available or the channel is closed. `body` receives the value, or nil at the end. If the
   /// channel was closed with a cause and is drained, co_select throws the cause.
   @inlinable
-  public func onReceive<R>(_ body: @escaping (Element?) throws -> R) -> SelectCase<R> {
+  public func onReceive<R>(_ body: @escaping (sending Element?) throws -> R) -> SelectCase<R> {
     var single = SelectCase(
       ChannelReceive<Element>.self,
       target: self,
@@ -24,7 +24,7 @@ extension Channel {
   /// when a receiver waits, when there is room, or when the channel is closed: then co_select throws ``ChannelClosed``
   /// and the element goes to `onUndelivered`. A dropping channel is always ready.
   @inlinable
-  public func onSend<R>(_ element: Element, _ body: @escaping () throws -> R) -> SelectCase<R> {
+  public func onSend<R>(_ element: Element, _ body: @escaping () throws -> R) -> SelectCase<R> where Element: Sendable {
     var single = SelectCase(
       ChannelSend<Element>.self,
       target: self,
@@ -44,7 +44,7 @@ extension Channel {
 
 /// The select operation that receives.
 @usableFromInline
-enum ChannelReceive<Element: Sendable>: SelectOperation {
+enum ChannelReceive<Element>: SelectOperation {
   @inlinable
   static func attempt(_ channel: Channel<Element>, _ waiter: SelectWaiterRef) -> SelectAnswer {
     var woken: UnsafeMutablePointer<Waiter>?
@@ -104,7 +104,7 @@ enum ChannelSend<Element: Sendable>: SelectOperation {
 extension SelectWaiterRef {
   /// The address of the value that a channel case sends or receives.
   @inlinable @inline(__always)
-  func slot<Element: Sendable>(of type: Element.Type) -> UnsafeMutablePointer<Element?> {
+  func slot<Element>(of type: Element.Type) -> UnsafeMutablePointer<Element?> {
     pointee.slotted.slot.assumingMemoryBound(to: Element?.self)
   }
 }
@@ -118,7 +118,7 @@ extension SelectWaiterRef {
 /// A case can be copied and used twice, its waiter cannot. So a case stores bits only if they are trivial (an empty
 /// slot is, for every type), and an object otherwise; the waiter gets a copy to move from.
 @usableFromInline
-enum SelectSlot<Element: Sendable> {
+enum SelectSlot<Element> {
   @inlinable static var fits: Bool {
     @inline(__always) get {
       MemoryLayout<Element?>.size <= MemoryLayout<SelectWords>.size
@@ -175,7 +175,7 @@ enum SelectSlot<Element: Sendable> {
 
 /// A value that a case holds in an object.
 @usableFromInline
-final class SelectBox<Element: Sendable>: Sendable {
+final class SelectBox<Element> {
   @usableFromInline let value: Element
   @inlinable
   init(_ value: Element) { self.value = value }

@@ -11,7 +11,7 @@ extension Channel {
   ///   ``CoroutineError/notInCoroutine`` outside a coroutine. Whenever it throws, the value goes to `onUndelivered`.
   @inlinable
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
-  public func send(_ element: consuming Element) throws {
+  public func send(_ element: consuming sending Element) throws {
     var slot: Element? = element
     try withUnsafeMutablePointer(to: &slot) { slot in
       let (carrier, job) = try enter(offering: slot)
@@ -76,7 +76,7 @@ extension Channel {
   /// A refused value stays with the caller. A full `dropNewest` channel refuses; a full `dropOldest` channel accepts
   /// the value and drops its oldest. Never suspends, never throws; any thread, coroutine or not.
   @inlinable
-  public func trySend(_ element: consuming Element) -> TrySend {
+  public func trySend(_ element: consuming sending Element) -> TrySend {
     Host.touches(address)
     var slot: Element? = element
     return withUnsafeMutablePointer(to: &slot) { slot in
@@ -117,4 +117,17 @@ extension Channel {
     let offer = state.offer(slot, &woken)
     return (offer, woken)
   }
+}
+
+// For programs that pass these as functions: Swift 6.3 refuses a function with a `sending` parameter where one without is
+// wanted, also if the values are Sendable.
+extension Channel where Element: Sendable {
+  /// Sends a value, as a function: `try values.forEach(channel.send)`; a call is one of the other ``send(_:)``.
+  @inlinable @_disfavoredOverload
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
+  public func send(_ element: consuming Element) throws { try send(element) }
+
+  /// Sends a value without waiting, as a function; a call is one of the other ``trySend(_:)``.
+  @inlinable @_disfavoredOverload
+  public func trySend(_ element: consuming Element) -> TrySend { trySend(element) }
 }

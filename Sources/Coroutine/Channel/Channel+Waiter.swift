@@ -1,13 +1,13 @@
 extension UnsafeMutablePointer<Waiter> {
   /// The address of the value that a channel's waiter sends or receives, for every kind of waiter.
   @inlinable @inline(__always)
-  func slot<Element: Sendable>(of type: Element.Type) -> UnsafeMutablePointer<Element?> {
+  func slot<Element>(of type: Element.Type) -> UnsafeMutablePointer<Element?> {
     if pointee.job == nil { return callbackSlot(of: type) }
     return valueWaiter.pointee.slot.assumingMemoryBound(to: Element?.self)
   }
 
   @inlinable @inline(never)
-  func callbackSlot<Element: Sendable>(of type: Element.Type) -> UnsafeMutablePointer<Element?> {
+  func callbackSlot<Element>(of type: Element.Type) -> UnsafeMutablePointer<Element?> {
     pointee.callback._withUnsafeGuaranteedRef {
       unsafeDowncast($0, to: AsyncReceiver<Element>.self).slot
     }
@@ -17,5 +17,9 @@ extension UnsafeMutablePointer<Waiter> {
 extension UnsafeMutablePointer {
   /// Moves the value out of a slot and leaves it empty.
   @inlinable @inline(__always)
-  func take<Value>() -> Value? where Pointee == Value? { pointee.take() }
+  func take<Value>() -> sending Value? where Pointee == Value? {
+    // Sound because a slot's value has one owner, to whom the sender gave it (ChannelState.swift, invariant 4).
+    nonisolated(unsafe) let value = pointee.take()
+    return value
+  }
 }

@@ -24,7 +24,7 @@
 ///
 ///   OPEN --- close ---> CLOSED, buffered values remain --- received or cancelled ---> CLOSED and drained
 @usableFromInline
-struct ChannelState<Element: Sendable>: ~Copyable {
+struct ChannelState<Element>: ~Copyable {
   /// The effect of a full ring on a sender.
   @usableFromInline enum Overflow: UInt8, Sendable { case waits, dropsOldest, dropsNewest }
   /// The result of an offer.
