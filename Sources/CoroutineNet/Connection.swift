@@ -34,7 +34,12 @@ public final class Connection: Sendable {
   }
 
   /// Creates a connection that owns an accepted descriptor.
-  convenience init(accepted number: Int32, isTCP: Bool, by local: SocketAddress, _ remote: SocketAddress) throws(NetError) {
+  convenience init(
+    accepted number: Int32,
+    isTCP: Bool,
+    by local: SocketAddress,
+    _ remote: SocketAddress
+  ) throws(NetError) {
     let socket = try Socket.watched(number, isTCP: isTCP, "accepting from", remote)
     self.init(socket, isTCP: isTCP, local: local, remote: remote)
   }

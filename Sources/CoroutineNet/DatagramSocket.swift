@@ -31,7 +31,7 @@ public final class DatagramSocket: Sendable {
   public static func bind(_ address: SocketAddress) throws(NetError) -> DatagramSocket {
     do {
       return try bindOnce(address)
-    } catch where address.isAny && error.code == EAFNOSUPPORT {
+    } catch let error where address.isAny && error.code == EAFNOSUPPORT {
       return try bindOnce(SocketAddress(.ipv4(0, address.port ?? 0)))
     }
   }

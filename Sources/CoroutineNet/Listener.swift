@@ -48,7 +48,7 @@ public final class Listener: Sendable {
   public static func bind(_ address: SocketAddress, options: Options = .init()) throws(NetError) -> Listener {
     do {
       return try bindOnce(address, options)
-    } catch where address.isAny && error.code == EAFNOSUPPORT {
+    } catch let error where address.isAny && error.code == EAFNOSUPPORT {
       return try bindOnce(SocketAddress(.ipv4(0, address.port ?? 0)), options)
     }
   }

@@ -5,7 +5,8 @@ import Glibc
 /// Creates and binds the descriptors of connections, listeners and datagram sockets.
 enum Socket {
   /// Creates a socket for the family of `address`; the result owns the descriptor.
-  static func make(_ address: SocketAddress, isStream: Bool, _ operation: String) throws(NetError) -> WatchedDescriptor {
+  static func make(_ address: SocketAddress, isStream: Bool, _ operation: String) throws(NetError) -> WatchedDescriptor
+  {
     let number = clinux_socket(address.family, isStream)
     guard number >= 0 else { throw NetError(code: -number, operation, address) }
     return try watched(number, isTCP: isStream && address.family != AF_UNIX, operation, address)

@@ -110,23 +110,16 @@ extension ActorRef {
     return answer
   }
 
-  /// Tells the actor a message that a function returns, a case of an enum for example, and waits for the answer.
+  /// Asks as ``ask(timeout:_:)`` does, for programs that pass a function, as in `counter.ask(Command.total)`.
   ///
-  /// ```swift
-  /// let total = try counter.ask(Command.total)
-  /// ```
-  ///
-  /// It is ``ask(timeout:_:)`` in all other respects. The compiler does not pass a function where one with a `sending`
-  /// result is wanted, also if the result is Sendable.
-  @inlinable @_disfavoredOverload
+  /// Swift 6.3 refuses a function where one with a `sending` result is wanted, also if the result is Sendable.
+  @inlinable @_disfavoredOverload @_documentation(visibility: internal)
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func ask<Answer>(
     timeout: Duration? = nil,
     _ make: (Reply<Answer>) -> Message
   ) throws -> sending Answer where Message: Sendable {
-    // Sound as above.
-    nonisolated(unsafe) let answer = try co_timeout(timeout) { try askForEver(make) }
-    return answer
+    try ask(timeout: timeout) { make($0) }
   }
 
   @inlinable

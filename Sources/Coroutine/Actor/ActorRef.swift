@@ -107,15 +107,14 @@ public final class ActorRef<Message>: Sendable {
   public func cancel() { core.cancel() }
 }
 
-// For programs that pass these as functions; see Channel+Send.swift.
+// For programs that pass these as functions; see Channel+Functions.swift.
 extension ActorRef where Message: Sendable {
-  /// Puts a message into the mailbox, as a function: `try messages.forEach(actor.tell)`; a call is one of the other
-  /// ``tell(_:)``.
-  @inlinable @_disfavoredOverload
+  /// Puts a message into the mailbox as ``tell(_:)`` does, for programs that pass it as a function.
+  @inlinable @_disfavoredOverload @_documentation(visibility: internal)
   public func tell(_ message: consuming Message) throws { try tell(message) }
 
-  /// Puts a message into the mailbox without waiting, as a function; a call is one of the other ``tryTell(_:)``.
-  @inlinable @_disfavoredOverload
+  /// Puts a message into the mailbox as ``tryTell(_:)`` does, for programs that pass it as a function.
+  @inlinable @_disfavoredOverload @_documentation(visibility: internal)
   public func tryTell(_ message: consuming Message) -> TrySend { tryTell(message) }
 }
 

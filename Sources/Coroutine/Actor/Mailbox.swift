@@ -1,6 +1,7 @@
 /// The receiving side of an actor's mailbox.
 ///
-/// Only the body and the coroutine that runs it may use it.
+/// Only the body and the coroutine that runs it may use it. In a `for` loop the compiler takes a message that is not
+/// Sendable for a part of the iterator; an actor that gives it away uses ``receive()`` or ``forEach(_:)``.
 public final class Mailbox<Message>: Sequence {
   @usableFromInline let core: ActorCore<Message>
   let scope: Scope

@@ -154,8 +154,8 @@ extension Mailbox {
 
   /// Delivers `message` to the actor repeatedly, at the multiples of `interval` from now.
   ///
-  /// Multiples that have passed while the actor was busy count once. Traps if the interval is not positive. In all
-  /// other respects it behaves as ``schedule(after:_:)`` does.
+  /// Multiples that have passed while the actor was busy count once. Traps if the interval is not positive. The message
+  /// is Sendable, because it is received repeatedly. In all other respects it behaves as ``schedule(after:_:)`` does.
   @discardableResult
   public func schedule(every interval: Duration, _ message: Message) -> ActorTimer where Message: Sendable {
     if interval <= .zero { misuse("A timer cannot go off every \(interval): give an interval longer than nothing.") }
@@ -175,7 +175,7 @@ extension Mailbox {
   /// - Parameters:
   ///   - message: The message.
   ///   - limit: The largest number of stashed messages. Beyond it the call throws ``StashFull``, and the caller keeps
-  ///     the message. Traps if the limit is below 1.
+  ///     the message, if it is Sendable. Traps if the limit is below 1.
   ///
   /// Does not suspend. Called by the body. When the actor ends, the stashed messages go to `onUndelivered`. When a
   /// supervisor restarts the actor, the next life receives them first.

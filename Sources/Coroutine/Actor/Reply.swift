@@ -6,8 +6,9 @@ import Synchronization
 /// ``CoroutineRuntime/onUnhandledError`` as ``AnsweredTwice``, with the name and the launch site of the actor. Using it
 /// never suspends.
 ///
-/// If all copies are released unused, the asker gets ``ActorStopped``. So a handler that throws, returns early or
-/// forgets to answer does not leave the asker waiting.
+/// The answer need not be Sendable: it is given to the asker (`sending`). If all copies are released unused, the asker
+/// gets ``ActorStopped``. So a handler that throws, returns early or forgets to answer does not leave the asker
+/// waiting.
 public struct Reply<Answer>: Sendable {
   @usableFromInline let cell: AskCell
 
@@ -98,7 +99,7 @@ extension Reply where Answer: Sendable {
   ///
   /// If it is released unused, it resumes with ``ActorStopped``.
   public init(_ resumer: Resumer<Answer>) {
-    cell = ResumerCell<Answer>({ resumer.target.summary }) { resumer.resume(with: $0) }
+    cell = ResumerCell<Answer>(summary: { resumer.target.summary }, resume: { resumer.resume(with: $0) })
   }
 }
 
@@ -116,7 +117,10 @@ private final class ResumerCell<Answer>: AskCell, @unchecked Sendable {
   let summary: @Sendable () -> String
   let resume: @Sendable (Result<Answer, any Error>) -> Void
 
-  init(_ summary: @escaping @Sendable () -> String, _ resume: @escaping @Sendable (Result<Answer, any Error>) -> Void) {
+  init(
+    summary: @escaping @Sendable () -> String,
+    resume: @escaping @Sendable (Result<Answer, any Error>) -> Void
+  ) {
     self.summary = summary
     self.resume = resume
     super.init()

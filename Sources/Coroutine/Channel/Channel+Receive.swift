@@ -24,7 +24,7 @@ extension Channel {
   /// Requires a job that has checked its cancellation; throws the cancellation error only.
   @inlinable @inline(__always)
   func next(_ carrier: UnsafeMutablePointer<Carrier>, _ job: JobRef) throws -> sending Element? {
-    // Sound because the value has one owner, to whom the sender gave it.
+    // Sound because the sender gave the value away, and this is its one receiver.
     nonisolated(unsafe) var slot: Element?
     try withUnsafeMutablePointer(to: &slot) { slot in
       var woken: UnsafeMutablePointer<Waiter>?
@@ -57,7 +57,7 @@ extension Channel {
   @inlinable
   public func tryReceive() -> sending TryReceive<Element> {
     Host.touches(address)
-    // Sound because the value has one owner, to whom the sender gave it.
+    // Sound because the sender gave the value away, and this is its one receiver.
     nonisolated(unsafe) var slot: Element?
     let isClosed = withUnsafeMutablePointer(to: &slot) { slot in
       var woken: UnsafeMutablePointer<Waiter>?

@@ -20,9 +20,10 @@ extension Channel {
 
   /// Creates a case of ``co_select(biased:_:)`` that sends `element`.
   ///
-  /// `element` is evaluated when the case is created, and stays with the select unless this case is selected. Ready
-  /// when a receiver waits, when there is room, or when the channel is closed: then co_select throws ``ChannelClosed``
-  /// and the element goes to `onUndelivered`. A dropping channel is always ready.
+  /// `element` is evaluated when the case is created, and stays with the select unless this case is selected. It must
+  /// be Sendable, because a case can be used again. Ready when a receiver waits, when there is room, or when the
+  /// channel is closed: then co_select throws ``ChannelClosed`` and the element goes to `onUndelivered`. A dropping
+  /// channel is always ready.
   @inlinable
   public func onSend<R>(_ element: Element, _ body: @escaping () throws -> R) -> SelectCase<R> where Element: Sendable {
     var single = SelectCase(

@@ -118,16 +118,3 @@ extension Channel {
     return (offer, woken)
   }
 }
-
-// For programs that pass these as functions: Swift 6.3 refuses a function with a `sending` parameter where one without is
-// wanted, also if the values are Sendable.
-extension Channel where Element: Sendable {
-  /// Sends a value, as a function: `try values.forEach(channel.send)`; a call is one of the other ``send(_:)``.
-  @inlinable @_disfavoredOverload
-  @available(*, noasync, message: "await the `value` of a coroutine that does this")
-  public func send(_ element: consuming Element) throws { try send(element) }
-
-  /// Sends a value without waiting, as a function; a call is one of the other ``trySend(_:)``.
-  @inlinable @_disfavoredOverload
-  public func trySend(_ element: consuming Element) -> TrySend { trySend(element) }
-}

@@ -18,7 +18,7 @@ extension UnsafeMutablePointer {
   /// Moves the value out of a slot and leaves it empty.
   @inlinable @inline(__always)
   func take<Value>() -> sending Value? where Pointee == Value? {
-    // Sound because a slot's value has one owner, to whom the sender gave it (ChannelState.swift, invariant 4).
+    // Sound because the sender gave the value away, and a slot has one owner (ChannelState.swift, invariant 4).
     nonisolated(unsafe) let value = pointee.take()
     return value
   }

@@ -161,7 +161,9 @@ struct SelectBody {
   @inlinable @inline(__always)
   init<R>(plain body: @escaping () throws -> R) { self = unsafeBitCast(Plain(body), to: SelectBody.self) }
   @inlinable @inline(__always)
-  init<Input, R>(taking body: @escaping (sending Input) throws -> R) { self = unsafeBitCast(Taking(body), to: SelectBody.self) }
+  init<Input, R>(taking body: @escaping (sending Input) throws -> R) {
+    self = unsafeBitCast(Taking(body), to: SelectBody.self)
+  }
 
   @inlinable @inline(__always)
   func asPlain<R>(_ type: R.Type) -> () throws -> R { unsafeBitCast(self, to: Plain<R>.self).call }
