@@ -123,7 +123,7 @@ extension ActorRef {
   }
 
   @inlinable
-  func askForEver<Answer>(_ make: (Reply<Answer>) -> Message) throws -> Answer {
+  func askForEver<Answer>(_ make: (Reply<Answer>) -> sending Message) throws -> Answer {
     let (_, job) = try Carrier.beginWaiting()
     if job == core.record { throw CoroutineError.wouldDeadlock(because: .asksItself) }
     var answer: Result<Answer, any Error>?
@@ -131,9 +131,7 @@ extension ActorRef {
       var asker = OneShot(job)
       return try withUnsafeMutablePointer(to: &asker) { asker in
         do {
-          // Sound because `make` returned it as `sending`, or it is Sendable.
-          nonisolated(unsafe) let message = make(Reply(AskCell(core, asker, UnsafeMutableRawPointer(answer))))
-          try tell(message)
+          try tell(make(Reply(AskCell(core, asker, UnsafeMutableRawPointer(answer)))))
           try asker.wait(.answer, core.asksLock, onCancel: { asker.withdraw(from: core) }) {
             if asker.isDelegated { return true }
             if core.refusesAsks {
