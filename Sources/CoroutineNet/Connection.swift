@@ -34,7 +34,12 @@ public final class Connection: Sendable {
   }
 
   /// Creates a connection that owns an accepted descriptor.
-  convenience init(accepted number: Int32, isTCP: Bool, by local: SocketAddress, _ remote: SocketAddress) throws {
+  convenience init(
+    accepted number: Int32,
+    isTCP: Bool,
+    by local: SocketAddress,
+    _ remote: SocketAddress
+  ) throws(NetError) {
     let socket = try Socket.watched(number, isTCP: isTCP, "accepting from", remote)
     self.init(socket, isTCP: isTCP, local: local, remote: remote)
   }
@@ -42,27 +47,30 @@ public final class Connection: Sendable {
   /// Returns two connections that are connected with each other (socketpair).
   ///
   /// Never suspends; may be called anywhere.
-  public static func pair() throws -> (Connection, Connection) {
+  public static func pair() throws(NetError) -> (Connection, Connection) {
+    let unnamed = SocketAddress(.unix([]))
     if let network = Simulated.current {
-      let ends = try NetError.translating("creating a pair of sockets", nil) { try network.pair() }
-      let unnamed = SocketAddress(.unix([]))
-      return (
-        Connection(ends.0, isTCP: false, local: unnamed, remote: unnamed),
-        Connection(ends.1, isTCP: false, local: unnamed, remote: unnamed)
-      )
+      do {
+        let ends = try network.pair()
+        return (
+          Connection(ends.0, isTCP: false, local: unnamed, remote: unnamed),
+          Connection(ends.1, isTCP: false, local: unnamed, remote: unnamed)
+        )
+      } catch {
+        throw NetError(of: error, "creating a pair of sockets", nil)
+      }
     }
     var ends: (Int32, Int32) = (-1, -1)
     let code = withUnsafeMutableBytes(of: &ends) {
       clinux_socket_pair($0.baseAddress.unsafelyUnwrapped.assumingMemoryBound(to: Int32.self))
     }
-    let unnamed = SocketAddress(.unix([]))
     guard code == 0 else { throw NetError(code: -code, "creating a pair of sockets", nil) }
-    func end(_ number: Int32) throws -> Connection {
+    func end(_ number: Int32) throws(NetError) -> Connection {
       let socket = try Socket.watched(number, isTCP: false, "creating a pair of sockets", nil)
       return Connection(socket, isTCP: false, local: unnamed, remote: unnamed)
     }
-    let first = Result { try end(ends.0) }
-    let second = Result { try end(ends.1) }
+    let first = Result { () throws(NetError) in try end(ends.0) }
+    let second = Result { () throws(NetError) in try end(ends.1) }
     return (try first.get(), try second.get())
   }
 
@@ -81,7 +89,7 @@ public final class Connection: Sendable {
   /// Never suspends; any thread. A second call has no effect.
   /// - Throws: ``NetError/busy`` while a coroutine writes; ``NetError/closed`` after a close; `ENOTCONN` if the peer
   ///   has reset the connection.
-  public func shutdownWrite() throws {
+  public func shutdownWrite() throws(NetError) {
     let operation = "ending the stream to"
     try claim(.writing, operation)
     defer { socket.releaseClaim(.writing) }
@@ -132,7 +140,7 @@ public final class Connection: Sendable {
   /// descriptor stays open until `body` returns, even if another thread closes the connection. So a `body` that waits,
   /// by `co_untilReadable` for example, puts the close off: it must not wait for what the close would bring. Any
   /// thread; does not suspend by itself.
-  public func withUnsafeDescriptor<R>(_ body: (Int32) throws -> R) rethrows -> R {
+  public func withUnsafeDescriptor<R, Failure>(_ body: (Int32) throws(Failure) -> R) throws(Failure) -> R {
     guard socket.enter() else { return try body(-1) }
     defer { socket.leave() }
     return try body(socket.number)
@@ -145,7 +153,7 @@ public final class Connection: Sendable {
     return body(socket.number)
   }
 
-  func claim(_ direction: WatchedDescriptor.Direction, _ operation: String) throws {
+  func claim(_ direction: WatchedDescriptor.Direction, _ operation: String) throws(NetError) {
     switch socket.claim(direction) {
     case .done: return
     case .closed: throw NetError(.closed, operation, remoteAddress)

@@ -28,18 +28,22 @@ public final class DatagramSocket: Sendable {
   /// process has that socket open, the file is replaced. The close removes the file.
   ///
   /// - Throws: ``NetError``: `EADDRINUSE` if another socket has the address.
-  public static func bind(_ address: SocketAddress) throws -> DatagramSocket {
+  public static func bind(_ address: SocketAddress) throws(NetError) -> DatagramSocket {
     do {
       return try bindOnce(address)
-    } catch let error as NetError where address.isAny && error.code == EAFNOSUPPORT {
+    } catch let error where address.isAny && error.code == EAFNOSUPPORT {
       return try bindOnce(SocketAddress(.ipv4(0, address.port ?? 0)))
     }
   }
 
-  private static func bindOnce(_ address: SocketAddress) throws -> DatagramSocket {
+  private static func bindOnce(_ address: SocketAddress) throws(NetError) -> DatagramSocket {
     if let network = Simulated.current {
-      let (socket, bound) = try NetError.translating("binding", address) { try network.bindDatagrams(address) }
-      return DatagramSocket(socket, nil, bound, address.family)
+      do {
+        let (socket, bound) = try network.bindDatagrams(address)
+        return DatagramSocket(socket, nil, bound, address.family)
+      } catch {
+        throw NetError(of: error, "binding", address)
+      }
     }
     let socket = try Socket.make(address, isStream: false, "binding")
     if address.family == AF_INET6 { Socket.set(CLINUX_V6_ONLY, !address.isAny, of: socket) }

@@ -45,20 +45,22 @@ public final class Listener: Sendable {
   /// directory, the call may block until that has ended, half a second at most.
   ///
   /// - Throws: ``NetError``: `EADDRINUSE` if another socket has the address, `EACCES` if this user may not have it.
-  public static func bind(_ address: SocketAddress, options: Options = .init()) throws -> Listener {
+  public static func bind(_ address: SocketAddress, options: Options = .init()) throws(NetError) -> Listener {
     do {
       return try bindOnce(address, options)
-    } catch let error as NetError where address.isAny && error.code == EAFNOSUPPORT {
+    } catch let error where address.isAny && error.code == EAFNOSUPPORT {
       return try bindOnce(SocketAddress(.ipv4(0, address.port ?? 0)), options)
     }
   }
 
-  private static func bindOnce(_ address: SocketAddress, _ options: Options) throws -> Listener {
+  private static func bindOnce(_ address: SocketAddress, _ options: Options) throws(NetError) -> Listener {
     if let network = Simulated.current {
-      let (socket, bound) = try NetError.translating("binding", address) {
-        try network.listen(at: address, backlog: options.backlog)
+      do {
+        let (socket, bound) = try network.listen(at: address, backlog: options.backlog)
+        return Listener(socket, nil, bound)
+      } catch {
+        throw NetError(of: error, "binding", address)
       }
-      return Listener(socket, nil, bound)
     }
     let socket = try Socket.make(address, isStream: true, "binding")
     if address.family == AF_UNIX {

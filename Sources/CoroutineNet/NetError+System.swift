@@ -6,6 +6,14 @@ extension NetError {
     self.init(.system, code: code, operation, address)
   }
 
+  /// Creates the error of a descriptor.
+  init(of failure: WatchedDescriptor.Failure, _ operation: String, _ address: SocketAddress?) {
+    switch failure {
+    case .closed: self.init(.closed, operation, address)
+    case .system(let code): self.init(code: code, operation, address)
+    }
+  }
+
   /// Runs `body`, and adds the operation and the address to errors of descriptors.
   ///
   /// Other errors, as cancellations, are not changed.
@@ -15,10 +23,7 @@ extension NetError {
     do {
       return try body()
     } catch let failure as WatchedDescriptor.Failure {
-      switch failure {
-      case .closed: throw NetError(.closed, operation, address())
-      case .system(let code): throw NetError(code: code, operation, address())
-      }
+      throw NetError(of: failure, operation, address())
     } catch let refusal as DescriptorRefusal {
       throw NetError(code: refusal.code, operation, address())
     }

@@ -6,14 +6,19 @@ package import Coroutine
 
 /// The network of a world.
 ///
-/// Its functions throw `WatchedDescriptor.Failure`; `connect` suspends, and throws the cancellation error.
+/// `connect` suspends, and throws the cancellation error too.
 package protocol SimulatedNetwork: AnyObject {
   func connect(
     to address: SocketAddress
   ) throws -> (socket: WatchedDescriptor, local: SocketAddress, remote: SocketAddress)
-  func listen(at address: SocketAddress, backlog: Int) throws -> (socket: WatchedDescriptor, bound: SocketAddress)
-  func bindDatagrams(_ address: SocketAddress) throws -> (socket: WatchedDescriptor, bound: SocketAddress)
-  func pair() throws -> (WatchedDescriptor, WatchedDescriptor)
+  func listen(
+    at address: SocketAddress,
+    backlog: Int
+  ) throws(WatchedDescriptor.Failure) -> (socket: WatchedDescriptor, bound: SocketAddress)
+  func bindDatagrams(
+    _ address: SocketAddress
+  ) throws(WatchedDescriptor.Failure) -> (socket: WatchedDescriptor, bound: SocketAddress)
+  func pair() throws(WatchedDescriptor.Failure) -> (WatchedDescriptor, WatchedDescriptor)
   /// Returns the addresses of a name; an empty array if the name is unknown.
   func resolve(_ host: String, port: UInt16) -> [SocketAddress]
 }

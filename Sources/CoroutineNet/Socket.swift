@@ -5,17 +5,22 @@ import Glibc
 /// Creates and binds the descriptors of connections, listeners and datagram sockets.
 enum Socket {
   /// Creates a socket for the family of `address`; the result owns the descriptor.
-  static func make(_ address: SocketAddress, isStream: Bool, _ operation: String) throws -> WatchedDescriptor {
+  static func make(_ address: SocketAddress, isStream: Bool, _ operation: String) throws(NetError) -> WatchedDescriptor
+  {
     let number = clinux_socket(address.family, isStream)
     guard number >= 0 else { throw NetError(code: -number, operation, address) }
     return try watched(number, isTCP: isStream && address.family != AF_UNIX, operation, address)
   }
 
   /// Returns an owner of an open descriptor; if it throws, the descriptor is closed.
-  static func watched(_ number: Int32, isTCP: Bool, _ operation: String, _ address: SocketAddress?) throws
-    -> WatchedDescriptor
+  static func watched(_ number: Int32, isTCP: Bool, _ operation: String, _ address: SocketAddress?)
+    throws(NetError) -> WatchedDescriptor
   {
-    try NetError.translating(operation, address) { try WatchedDescriptor(number, shortReadMeansEmpty: isTCP) }
+    do {
+      return try WatchedDescriptor(number, shortReadMeansEmpty: isTCP)
+    } catch {
+      throw NetError(of: error, operation, address)
+    }
   }
 
   /// Sets an option of a socket that no other thread uses yet.
@@ -24,7 +29,11 @@ enum Socket {
   }
 
   /// Binds a socket, and returns the owner of its Unix path; nil if there is no path to remove.
-  static func bind(_ socket: WatchedDescriptor, _ address: SocketAddress, unlinks: Bool) throws -> UnixPath? {
+  static func bind(
+    _ socket: WatchedDescriptor,
+    _ address: SocketAddress,
+    unlinks: Bool
+  ) throws(NetError) -> UnixPath? {
     let path = UnixPath(address, unlinks: unlinks)
     func bindNow() -> Int32 {
       address.withSystem {

@@ -22,7 +22,7 @@ public struct SocketAddress: Hashable, Sendable, CustomStringConvertible {
   /// Returns the address of a literal IPv4 address, such as "192.0.2.1".
   ///
   /// - Throws: ``NetError`` if `host` is not four decimal numbers. Names are for ``resolve(_:port:)``.
-  public static func ipv4(_ host: String, port: UInt16) throws -> SocketAddress {
+  public static func ipv4(_ host: String, port: UInt16) throws(NetError) -> SocketAddress {
     var address = in_addr()
     guard !host.utf8.contains(0), inet_pton(AF_INET, host, &address) == 1 else {
       throw NetError(.badAddress("\"\(host.asName)\" is no IPv4 address; it has four numbers, as 192.0.2.1 has"))
@@ -33,7 +33,7 @@ public struct SocketAddress: Hashable, Sendable, CustomStringConvertible {
   /// Returns the address of a literal IPv6 address, such as "2001:db8::1" or, with the interface, "fe80::1%eth0".
   ///
   /// - Throws: ``NetError`` if `host` is no IPv6 address. Names are for ``resolve(_:port:)``.
-  public static func ipv6(_ host: String, port: UInt16) throws -> SocketAddress {
+  public static func ipv6(_ host: String, port: UInt16) throws(NetError) -> SocketAddress {
     let parts = host.split(separator: "%", maxSplits: 1, omittingEmptySubsequences: false)
     var bytes = in6_addr()
     guard !host.utf8.contains(0), let literal = parts.first, inet_pton(AF_INET6, String(literal), &bytes) == 1 else {
@@ -67,7 +67,7 @@ public struct SocketAddress: Hashable, Sendable, CustomStringConvertible {
   /// Returns the address of a Unix socket: a path, or "@name" for an abstract one, which is in no file system.
   ///
   /// - Throws: ``NetError`` if the text is empty, contains a zero byte, or has more than 107 bytes.
-  public static func unix(_ path: String) throws -> SocketAddress {
+  public static func unix(_ path: String) throws(NetError) -> SocketAddress {
     var bytes = Array(path.utf8)
     guard !bytes.isEmpty, bytes != [UInt8(ascii: "@")] else {
       throw NetError(.badAddress("a Unix socket needs a path, or \"@\" and a name"))

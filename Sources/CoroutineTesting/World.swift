@@ -125,7 +125,7 @@ public final class World: Sendable {
   /// co_blocking uses real threads. Outside a world, the function only calls `body`. It does not suspend by itself, and
   /// does not check cancellation.
   /// - Throws: The error of `body`.
-  public static func outside<R>(_ body: () throws -> R) rethrows -> R {
+  public static func outside<R, Failure>(_ body: () throws(Failure) -> R) throws(Failure) -> R {
     guard let core = SimulatedWorld.current else { return try body() }
     return try core.outside(body)
   }

@@ -18,6 +18,8 @@ public import Dispatch
 /// let total = try counter.ask { .total($0) }
 /// ```
 ///
+/// Messages need not be Sendable: each is given to the actor (`sending`), which alone handles it.
+///
 /// The variables that the body declares are the actor's state, and only the body can reach them. While a handler waits,
 /// this actor handles no other message, and blocks no other coroutine. ``Mailbox/launch(name:file:line:_:)`` lets a
 /// chosen message run concurrently. The messages of one sender are handled in the order in which they were sent.
@@ -43,7 +45,7 @@ public import Dispatch
 /// - Returns: The handle. Releasing the last handle stops the actor.
 ///
 /// Does not suspend. May be called anywhere.
-public func co_actor<Message: Sendable>(
+public func co_actor<Message>(
   of type: Message.Type = Message.self,
   on queue: DispatchQueue? = nil,
   name: String? = nil,

@@ -8,7 +8,7 @@
 ///   channel, whenFull   constant
 ///   body, extras        the actor's own coroutine; after the end, the thread that publishes the end
 @usableFromInline
-final class ActorCore<Message: Sendable>: ActorLife, @unchecked Sendable {
+final class ActorCore<Message>: ActorLife, @unchecked Sendable {
   // Sound because of the ownership described above.
 
   @usableFromInline let channel: Channel<Envelope<Message>>
@@ -59,7 +59,7 @@ final class ActorCore<Message: Sendable>: ActorLife, @unchecked Sendable {
 }
 
 /// The options of a mailbox.
-struct MailboxOptions<Message: Sendable> {
+struct MailboxOptions<Message> {
   var capacity: Channel<Message>.Capacity
   var failsWhenFull: Bool
   var onUndelivered: (@Sendable (Message) -> Void)?
@@ -70,7 +70,7 @@ struct MailboxOptions<Message: Sendable> {
 }
 
 /// Puts back a notice that a mailbox dropped as its oldest message, and passes everything else to the hook.
-private final class NoticeReturn<Message: Sendable>: @unchecked Sendable {
+private final class NoticeReturn<Message>: @unchecked Sendable {
   // Sound because `channel` is set before any other thread knows the channel, and read only when the channel calls its
   // hook. The channel's deinit does not call it, because the actor's end has emptied the channel. A weak reference
   // would double the cost of each retain of the channel.
@@ -96,7 +96,7 @@ enum WhenFull: UInt8, Sendable {
 
 /// A message, or a notice that the runtime has promised to deliver.
 @usableFromInline
-enum Envelope<Message: Sendable>: Sendable {
+enum Envelope<Message> {
   case message(Message)
   /// Never dropped for lack of room.
   case notice(Message)

@@ -1,7 +1,7 @@
 /// A group of actors that all get a message, or that get messages in rotation.
 ///
-/// The group holds its members. A member leaves the group when it ends. An actor can be a member only once. The members
-/// are in the order of joining.
+/// Every member gets the same message, so messages are Sendable. The group holds its members. A member leaves the group
+/// when it ends. An actor can be a member only once. The members are in the order of joining.
 public final class ActorGroup<Message: Sendable>: @unchecked Sendable {
   // Sound because the members are under the lock. Members that leave the list are released after the lock is left.
   private struct Member {

@@ -101,15 +101,29 @@ extension ActorRef {
   /// ``lateAnswers``.
   @inlinable
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
-  public func ask<Answer: Sendable>(
+  public func ask<Answer>(
+    timeout: Duration? = nil,
+    _ make: (Reply<Answer>) -> sending Message
+  ) throws -> sending Answer {
+    // Sound because the reply was given the answer, and this is its one receiver.
+    nonisolated(unsafe) let answer = try co_timeout(timeout) { try askForEver(make) }
+    return answer
+  }
+
+  /// Asks as ``ask(timeout:_:)`` does, for programs that pass a function, as in `counter.ask(Command.total)`.
+  ///
+  /// Swift 6.3 refuses a function where one with a `sending` result is wanted, also if the result is Sendable.
+  @inlinable @_disfavoredOverload @_documentation(visibility: internal)
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
+  public func ask<Answer>(
     timeout: Duration? = nil,
     _ make: (Reply<Answer>) -> Message
-  ) throws -> Answer {
-    try co_timeout(timeout) { try askForEver(make) }
+  ) throws -> sending Answer where Message: Sendable {
+    try ask(timeout: timeout) { make($0) }
   }
 
   @inlinable
-  func askForEver<Answer: Sendable>(_ make: (Reply<Answer>) -> Message) throws -> Answer {
+  func askForEver<Answer>(_ make: (Reply<Answer>) -> sending Message) throws -> Answer {
     let (_, job) = try Carrier.beginWaiting()
     if core.runs(in: job) { throw CoroutineError.wouldDeadlock(because: .asksItself) }
     var answer: Result<Answer, any Error>?

@@ -3,7 +3,7 @@ import Synchronization
 /// The handle of an actor, used to tell it messages, to ask it, and to stop it.
 ///
 /// Releasing the last handle stops the actor, as ``stop()`` does.
-public final class ActorRef<Message: Sendable>: Sendable {
+public final class ActorRef<Message>: Sendable {
   @usableFromInline let core: ActorCore<Message>
   /// The supervisor of a supervised actor, which stays alive while the actor can be reached.
   private let supervisor: Supervisor?
@@ -38,7 +38,7 @@ public final class ActorRef<Message: Sendable>: Sendable {
   ///   make a sender wait. The cancellation error in a cancelled coroutine, even if there is room. Whenever it throws,
   ///   the message has gone to the actor's `onUndelivered`.
   @inlinable
-  public func tell(_ message: consuming Message) throws {
+  public func tell(_ message: consuming sending Message) throws {
     guard let carrier = Carrier.current, let job = carrier.pointee.job else { return try tellOffCoroutine(message) }
     if core.whenFull != .neverWaits, core.whenFull == .fails || core.runs(in: job) {
       return try tellWithoutWaiting(message, job)
@@ -57,7 +57,7 @@ public final class ActorRef<Message: Sendable>: Sendable {
   ///
   /// Never suspends and never throws. May be called on any thread.
   @inlinable
-  public func tryTell(_ message: consuming Message) -> TrySend { core.channel.trySend(.message(message)) }
+  public func tryTell(_ message: consuming sending Message) -> TrySend { core.channel.trySend(.message(message)) }
 
   @usableFromInline @inline(never)
   func tellOffCoroutine(_ message: Message) throws {
@@ -73,7 +73,9 @@ public final class ActorRef<Message: Sendable>: Sendable {
   func tellWithoutWaiting(_ message: Message, _ job: JobRef?) throws {
     do {
       try job?.checkCancelled()
-      switch core.channel.trySend(.message(message)) {
+      // Sound because the caller was given the message, and what trySend refuses stays here.
+      nonisolated(unsafe) let offered = Envelope.message(message)
+      switch core.channel.trySend(offered) {
       case .sent: return
       case .closed: throw ActorStoppedError()
       case .full:
@@ -103,6 +105,17 @@ public final class ActorRef<Message: Sendable>: Sendable {
   /// The messages in the mailbox are dropped. Asks without an answer fail at once with ``ActorStoppedError``. Never
   /// suspends. May be called on any thread, and repeatedly.
   public func cancel() { core.cancel() }
+}
+
+// For programs that pass these as functions; see Channel+Functions.swift.
+extension ActorRef where Message: Sendable {
+  /// Puts a message into the mailbox as ``tell(_:)`` does, for programs that pass it as a function.
+  @inlinable @_disfavoredOverload @_documentation(visibility: internal)
+  public func tell(_ message: consuming Message) throws { try tell(message) }
+
+  /// Puts a message into the mailbox as ``tryTell(_:)`` does, for programs that pass it as a function.
+  @inlinable @_disfavoredOverload @_documentation(visibility: internal)
+  public func tryTell(_ message: consuming Message) -> TrySend { tryTell(message) }
 }
 
 /// Converts an error of a send to the error of a tell.

@@ -10,7 +10,7 @@
 /// ```
 ///
 /// For two or three states, a loop inside a loop is as clear. Behaviours are for state machines.
-public struct Behavior<Message: Sendable> {
+public struct Behavior<Message> {
   /// The behaviour after a message.
   public struct Next {
     enum Kind {
@@ -29,13 +29,13 @@ public struct Behavior<Message: Sendable> {
     public static var stop: Next { Next(kind: .stop) }
   }
 
-  private let handler: (Message) throws -> Next
+  private let handler: (sending Message) throws -> Next
 
   /// Creates a behaviour from a closure that handles a message.
-  public init(_ handler: @escaping (Message) throws -> Next) { self.handler = handler }
+  public init(_ handler: @escaping (sending Message) throws -> Next) { self.handler = handler }
 
   /// Handles one message.
-  public func handle(_ message: Message) throws -> Next { try handler(message) }
+  public func handle(_ message: sending Message) throws -> Next { try handler(message) }
 }
 
 extension Mailbox {

@@ -1,7 +1,8 @@
 /// The receiving side of an actor's mailbox.
 ///
-/// Only the body and the coroutine that runs it may use it.
-public final class Mailbox<Message: Sendable>: Sequence {
+/// Only the body and the coroutine that runs it may use it. In a `for` loop the compiler takes a message that is not
+/// Sendable for a part of the iterator; an actor that gives it away uses ``receive()`` or ``forEach(_:)``.
+public final class Mailbox<Message>: Sequence {
   @usableFromInline let core: ActorCore<Message>
   let scope: Scope
 
@@ -18,9 +19,13 @@ public final class Mailbox<Message: Sendable>: Sequence {
   /// Suspends until there is a message.
   @inlinable
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
-  public func receive() throws -> Message? {
+  public func receive() throws -> sending Message? {
     let (carrier, job) = try Carrier.beginWaiting()
-    if core.extras != nil { return try receiveAmongExtras() }
+    if core.extras != nil {
+      // Sound because a stash and a timer were given their message; one that fires repeatedly has a Sendable message.
+      nonisolated(unsafe) let message = try receiveAmongExtras()
+      return message
+    }
     return try core.channel.next(carrier, job)?.message
   }
 
@@ -32,7 +37,7 @@ public final class Mailbox<Message: Sendable>: Sequence {
   /// Suspends for each message as ``receive()`` does.
   @inlinable
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
-  public func forEach(_ handle: (Message) throws -> Void) throws {
+  public func forEach(_ handle: (sending Message) throws -> Void) throws {
     while let message = try receive() { try handle(message) }
   }
 

@@ -9,7 +9,7 @@ import Synchronization
 ///              |   \--- stash ---> STASHED --- unstash, or the next life ---> FRONT --- receive ---> handled
 ///   TIMER --- due, receive ---> handled
 @usableFromInline
-final class MailboxExtras<Message: Sendable> {
+final class MailboxExtras<Message> {
   struct Timer {
     let number: Int
     var due: UInt64
@@ -150,22 +150,22 @@ extension Mailbox {
   ///   - delay: The time from now; zero or less delivers it at the next receive.
   /// - Returns: The timer, for ``cancel(_:)``.
   @discardableResult
-  public func schedule(_ message: Message, after delay: Duration) -> ActorTimer {
+  public func schedule(_ message: sending Message, after delay: Duration) -> ActorTimer {
     let due = delay > .zero ? delay.deadline(after: clock) : clock
     return ActorTimer(number: core.madeExtras.start(message, due: due, interval: nil))
   }
 
   /// Delivers `message` to the actor repeatedly, at the multiples of `interval` from now.
   ///
-  /// Multiples that have passed while the actor was busy count once. Traps if the interval is not positive. In all
-  /// other respects it behaves as ``schedule(_:after:)`` does.
+  /// Multiples that have passed while the actor was busy count once. Traps if the interval is not positive. The message
+  /// is Sendable, because it is received repeatedly. In all other respects it behaves as ``schedule(_:after:)`` does.
   ///
   /// - Parameters:
   ///   - message: The message.
   ///   - interval: The time between two deliveries.
   /// - Returns: The timer, for ``cancel(_:)``.
   @discardableResult
-  public func schedule(_ message: Message, every interval: Duration) -> ActorTimer {
+  public func schedule(_ message: Message, every interval: Duration) -> ActorTimer where Message: Sendable {
     if interval <= .zero { misuse("A timer cannot go off every \(interval): give an interval longer than nothing.") }
     let now = clock
     let due = interval.deadline(after: now)
@@ -183,11 +183,11 @@ extension Mailbox {
   /// - Parameters:
   ///   - message: The message.
   ///   - limit: The largest number of stashed messages. Beyond it the call throws ``MailboxStashFullError``, and the
-  ///     caller keeps the message. Traps if the limit is below 1.
+  ///     caller keeps the message, if it is Sendable. Traps if the limit is below 1.
   ///
   /// Does not suspend. Called by the body. When the actor ends, the stashed messages go to `onUndelivered`. When a
   /// supervisor restarts the actor, the next life receives them first.
-  public func stash(_ message: Message, limit: Int = 1_000) throws {
+  public func stash(_ message: sending Message, limit: Int = 1_000) throws(MailboxStashFullError) {
     if limit < 1 { misuse("A stash of \(limit) messages holds none: give a limit of 1 or more.") }
     let extras = core.madeExtras
     guard extras.stashed.count < limit else { throw MailboxStashFullError(limit: limit) }

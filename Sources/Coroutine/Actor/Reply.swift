@@ -6,28 +6,17 @@ import Synchronization
 /// ``CoroutineRuntime/unhandledErrorHandler`` as ``ReplyUsedTwiceError``, with the name and the launch site of the actor.
 /// Using it never suspends.
 ///
-/// If all copies are released unused, the asker gets ``ActorStoppedError``. So a handler that throws, returns early or
-/// forgets to answer does not leave the asker waiting.
-public struct Reply<Answer: Sendable>: Sendable {
+/// The answer need not be Sendable: it is given to the asker (`sending`). If all copies are released unused, the asker
+/// gets ``ActorStoppedError``. So a handler that throws, returns early or forgets to answer does not leave the asker
+/// waiting.
+public struct Reply<Answer>: Sendable {
   @usableFromInline let cell: AskCell
 
   @inlinable init(_ cell: AskCell) { self.cell = cell }
 
-  /// Creates a reply that resumes `resumer`: a coroutine in `co_suspend`, or a promise.
-  ///
-  /// Plain threads and async code can wait for a promise.
-  ///
-  /// ```swift
-  /// let total = Promise<Int> { done in _ = counter.tryTell(.total(Reply(done))) }
-  /// print(try await total.value)
-  /// ```
-  ///
-  /// If it is released unused, it resumes with ``ActorStoppedError``.
-  public init(_ resumer: Resumer<Answer>) { cell = ResumerCell(resumer) }
-
   /// Answers the ask.
   @inlinable
-  public func callAsFunction(_ answer: consuming Answer) { settle(.success(answer)) }
+  public func callAsFunction(_ answer: consuming sending Answer) { settle(.success(answer)) }
 
   /// Makes the ask throw `error`.
   @inlinable
@@ -35,7 +24,7 @@ public struct Reply<Answer: Sendable>: Sendable {
 
   /// Answers the ask with a result.
   @inlinable
-  public func callAsFunction(with result: Result<Answer, any Error>) { settle(result) }
+  public func callAsFunction(with result: sending Result<Answer, any Error>) { settle(result) }
 
   /// Whether the asker still waits: false once the ask is answered, and once the asker was cancelled or has timed out.
   ///
@@ -89,7 +78,7 @@ public struct Reply<Answer: Sendable>: Sendable {
     if isFirst, other == nil { actor.lateCount += 1 }
     actor.asksLock.unlock()
     if isFirst {
-      other?.resumer.resume(with: result)
+      other?.resume(result)
       return
     }
     // The report names the actor, or the asker if there is no actor.
@@ -97,10 +86,26 @@ public struct Reply<Answer: Sendable>: Sendable {
     if let job = actor.job {
       job.report(late)
     } else if let other {
-      other.resumer.target.report(late)
+      other.report(late)
     } else {
       UnhandledErrors.report(.init(late, in: "an actor"))
     }
+  }
+}
+
+extension Reply where Answer: Sendable {
+  /// Creates a reply that resumes `resumer`: a coroutine in `co_suspend`, or a promise.
+  ///
+  /// Plain threads and async code can wait for a promise. Several may, so the answer must be Sendable.
+  ///
+  /// ```swift
+  /// let total = Promise<Int> { done in _ = counter.tryTell(.total(Reply(done))) }
+  /// print(try await total.value)
+  /// ```
+  ///
+  /// If it is released unused, it resumes with ``ActorStoppedError``.
+  public init(_ resumer: Resumer<Answer>) {
+    cell = ResumerCell<Answer>(report: { resumer.target.report($0) }, resume: { resumer.resume(with: $0) })
   }
 }
 
@@ -111,18 +116,25 @@ extension Reply where Answer == Void {
 }
 
 /// The cell of a reply whose asker is not a coroutine in `ask`.
-private final class ResumerCell<Answer: Sendable>: AskCell, @unchecked Sendable {
-  // Sound because `resumer` never changes.
-  let resumer: Resumer<Answer>
+///
+/// Its closures hold the resumer: a reply to a question with an answer that is not Sendable has no such cell.
+private final class ResumerCell<Answer>: AskCell, @unchecked Sendable {
+  // Sound because the closures never change.
+  let report: @Sendable (any Error) -> Void
+  let resume: @Sendable (Result<Answer, any Error>) -> Void
 
-  init(_ resumer: Resumer<Answer>) {
-    self.resumer = resumer
+  init(
+    report: @escaping @Sendable (any Error) -> Void,
+    resume: @escaping @Sendable (Result<Answer, any Error>) -> Void
+  ) {
+    self.report = report
+    self.resume = resume
     super.init()
   }
 
   override var isOpen: Bool { !isAnswered }
 
-  deinit { if !isAnswered { resumer.fail(ActorStoppedError()) } }
+  deinit { if !isAnswered { resume(.failure(ActorStoppedError())) } }
 }
 
 /// The error of a reply that was used twice, passed to ``CoroutineRuntime/unhandledErrorHandler``.

@@ -178,17 +178,20 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
   func whileBound<Output>(_ body: () throws -> Output) rethrows -> Output { try inside(.bound, body) }
 
   /// Calls `body`, in which no cancellation from outside is visible, and values reach the job although it is cancelled.
-  func withShield<Output>(_ body: () throws -> Output) rethrows -> Output {
-    try inside(.shield) {
+  func withShield<Output, Failure>(_ body: () throws(Failure) -> Output) throws(Failure) -> Output {
+    try inside(.shield) { () throws(Failure) in
       let wasShielded = setShielded(true)
       defer { _ = setShielded(wasShielded) }
       return try body()
     }
   }
 
-  private func inside<Output>(_ kind: CancelFrame.Kind, _ body: () throws -> Output) rethrows -> Output {
+  private func inside<Output, Failure>(
+    _ kind: CancelFrame.Kind,
+    _ body: () throws(Failure) -> Output
+  ) throws(Failure) -> Output {
     var frame = CancelFrame(kind, inside: pointee.frames)
-    return try withUnsafeMutablePointer(to: &frame) { frame in
+    return try withUnsafeMutablePointer(to: &frame) { frame throws(Failure) in
       pointee.frames = frame
       defer { pointee.frames = frame.pointee.outer }
       return try body()

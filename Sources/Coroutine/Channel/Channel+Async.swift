@@ -1,6 +1,6 @@
 extension Channel: AsyncSequence {
   /// Receives values one at a time in async code.
-  public struct AsyncIterator: AsyncIteratorProtocol {
+  public struct AsyncIterator: AsyncIteratorProtocol, Sendable {
     fileprivate let channel: Channel
 
     /// Receives the next value.
@@ -9,7 +9,7 @@ extension Channel: AsyncSequence {
     /// throws `CancellationError` and no value is lost.
     /// - Returns: The value, or nil if the channel is closed and drained.
     /// - Throws: `CancellationError`, or the cause given to `close` once the channel is drained.
-    public mutating func next() async throws -> Element? {
+    public mutating func next() async throws -> sending Element? {
       try Task.checkCancellation()
       // Fast path: if a value is there, it neither waits nor allocates.
       if case .received(let value) = channel.tryReceive() { return value }
@@ -23,7 +23,7 @@ extension Channel: AsyncSequence {
 
 /// One receive by async code, once: the Task waits in the channel's queue, where a coroutine has its waiter.
 @usableFromInline
-final class AsyncReceiver<Element: Sendable>: TaskWait, @unchecked Sendable {
+final class AsyncReceiver<Element>: TaskWait, @unchecked Sendable {
   // Sound because `channel` never changes, and the storage has the owner described at the head of ValueWaiter.swift.
   private let channel: Channel<Element>
   @usableFromInline let storage: UnsafeMutablePointer<Element?>
@@ -40,7 +40,7 @@ final class AsyncReceiver<Element: Sendable>: TaskWait, @unchecked Sendable {
     storage.deallocate()
   }
 
-  func receive() async throws -> Element? {
+  func receive() async throws -> sending Element? {
     await wait()
     if let value = storage.take() { return value }
     // A receive that was claimed before the cancellation has ended by a close.

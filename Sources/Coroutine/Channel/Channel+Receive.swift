@@ -10,7 +10,7 @@ extension Channel {
   ///   ``CoroutineError/notInCoroutine`` outside a coroutine.
   @inlinable
   @available(*, noasync, message: "use `for try await`, or the async iterator's `next()`")
-  public func receive() throws -> Element? {
+  public func receive() throws -> sending Element? {
     let (carrier, job) = try Carrier.beginWaiting(for: address)
     guard let value = try next(carrier, job) else {
       try throwCause()
@@ -23,8 +23,9 @@ extension Channel {
   ///
   /// Requires a job that has checked its cancellation; throws the cancellation error only.
   @inlinable @inline(__always)
-  func next(_ carrier: UnsafeMutablePointer<Carrier>, _ job: JobRef) throws -> Element? {
-    var storage: Element?
+  func next(_ carrier: UnsafeMutablePointer<Carrier>, _ job: JobRef) throws -> sending Element? {
+    // Sound because the sender gave the value away, and this is its one receiver.
+    nonisolated(unsafe) var storage: Element?
     try withUnsafeMutablePointer(to: &storage) { storage in
       var woken: UnsafeMutablePointer<Waiter>?
       lock.lock()
@@ -54,9 +55,10 @@ extension Channel {
   ///
   /// Never suspends, never throws; any thread, coroutine or not.
   @inlinable
-  public func tryReceive() -> TryReceive<Element> {
+  public func tryReceive() -> sending TryReceive<Element> {
     Host.touches(address)
-    var storage: Element?
+    // Sound because the sender gave the value away, and this is its one receiver.
+    nonisolated(unsafe) var storage: Element?
     let isClosed = withUnsafeMutablePointer(to: &storage) { storage in
       var woken: UnsafeMutablePointer<Waiter>?
       lock.lock()
@@ -77,7 +79,7 @@ extension Channel {
   /// - Returns: The values in order; empty if the channel is closed and drained.
   @inlinable
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
-  public func receiveAll() throws -> [Element] {
+  public func receiveAll() throws -> sending [Element] {
     let (carrier, job) = try Carrier.beginWaiting(for: address)
     guard let first = try next(carrier, job) else {
       try throwCause()
@@ -98,7 +100,7 @@ extension Channel {
   ///   throws as `receive` does.
   @inlinable
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
-  public func receive(count: Int) throws -> [Element] {
+  public func receive(count: Int) throws -> sending [Element] {
     if count < 0 { misuse("\(count) values cannot be received: ask for 0 or more.") }
     var values: [Element] = []
     do {

@@ -6,7 +6,7 @@ extension Channel {
   /// Ready when a value is available or the channel is closed. `body` receives the value, or nil at the end. If the
   /// channel was closed with a cause and is drained, co_select throws the cause.
   @inlinable
-  public func onReceive<R>(_ body: @escaping (Element?) throws -> R) -> SelectCase<R> {
+  public func onReceive<R>(_ body: @escaping (sending Element?) throws -> R) -> SelectCase<R> {
     var single = SelectCase(
       ChannelReceive<Element>.self,
       target: self,
@@ -20,11 +20,12 @@ extension Channel {
 
   /// Creates a case of ``co_select(biased:_:)`` that sends `element`.
   ///
-  /// `element` is evaluated when the case is created, and stays with the select unless this case is selected. Ready
-  /// when a receiver waits, when there is room, or when the channel is closed: then co_select throws
-  /// ``ChannelClosedError`` and the element goes to `onUndelivered`. A dropping channel is always ready.
+  /// `element` is evaluated when the case is created, and stays with the select unless this case is selected. It must
+  /// be Sendable, because a case can be used again. Ready when a receiver waits, when there is room, or when the
+  /// channel is closed: then co_select throws ``ChannelClosedError`` and the element goes to `onUndelivered`. A dropping
+  /// channel is always ready.
   @inlinable
-  public func onSend<R>(_ element: Element, _ body: @escaping () throws -> R) -> SelectCase<R> {
+  public func onSend<R>(_ element: Element, _ body: @escaping () throws -> R) -> SelectCase<R> where Element: Sendable {
     var single = SelectCase(
       ChannelSend<Element>.self,
       target: self,
@@ -44,7 +45,7 @@ extension Channel {
 
 /// The select operation that receives.
 @usableFromInline
-enum ChannelReceive<Element: Sendable>: SelectOperation {
+enum ChannelReceive<Element>: SelectOperation {
   @inlinable
   static func attempt(_ channel: Channel<Element>, _ waiter: SelectWaiterRef) -> SelectAnswer {
     var woken: UnsafeMutablePointer<Waiter>?
@@ -104,7 +105,7 @@ enum ChannelSend<Element: Sendable>: SelectOperation {
 extension SelectWaiterRef {
   /// The address of the value that a channel case sends or receives.
   @inlinable @inline(__always)
-  func storage<Element: Sendable>(of type: Element.Type) -> UnsafeMutablePointer<Element?> {
+  func storage<Element>(of type: Element.Type) -> UnsafeMutablePointer<Element?> {
     pointee.valueWaiter.storage.assumingMemoryBound(to: Element?.self)
   }
 }
@@ -118,7 +119,7 @@ extension SelectWaiterRef {
 /// A case can be copied and used twice, its waiter cannot. So a case stores bits only if they are trivial (nil is, for
 /// every type), and an object otherwise; the waiter gets a copy to move from.
 @usableFromInline
-enum SelectStorage<Element: Sendable> {
+enum SelectStorage<Element> {
   @inlinable static var fits: Bool {
     @inline(__always) get {
       MemoryLayout<Element?>.size <= MemoryLayout<SelectWords>.size
@@ -175,7 +176,7 @@ enum SelectStorage<Element: Sendable> {
 
 /// A value that a case holds in an object.
 @usableFromInline
-final class SelectBox<Element: Sendable>: Sendable {
+final class SelectBox<Element> {
   @usableFromInline let value: Element
   @inlinable
   init(_ value: Element) { self.value = value }

@@ -11,7 +11,7 @@ extension Channel {
   ///   ``CoroutineError/notInCoroutine`` outside a coroutine. Whenever it throws, the value goes to `onUndelivered`.
   @inlinable
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
-  public func send(_ element: consuming Element) throws {
+  public func send(_ element: consuming sending Element) throws {
     var storage: Element? = element
     try withUnsafeMutablePointer(to: &storage) { storage in
       let (carrier, job) = try enter(offering: storage)
@@ -76,7 +76,7 @@ extension Channel {
   /// A refused value stays with the caller. A full `dropNewest` channel refuses; a full `dropOldest` channel accepts
   /// the value and drops its oldest. Never suspends, never throws; any thread, coroutine or not.
   @inlinable
-  public func trySend(_ element: consuming Element) -> TrySend {
+  public func trySend(_ element: consuming sending Element) -> TrySend {
     Host.touches(address)
     var storage: Element? = element
     return withUnsafeMutablePointer(to: &storage) { storage in

@@ -16,7 +16,7 @@ extension Channel {
   ///   ``CoroutineError/notInCoroutine``.
   @inlinable
   @available(*, noasync, message: "use `for try await`")
-  public func forEach(_ body: (Element) throws -> Void) throws {
+  public func forEach(_ body: (sending Element) throws -> Void) throws {
     while let value = try receive() { try body(value) }
   }
 }
@@ -26,7 +26,7 @@ extension Channel: Sequence {
   ///
   /// - Warning: It cannot throw, so it ends in the same way at a close, at a close with a cause, and at cancellation:
   ///   see ``Channel/makeIterator()``.
-  public struct Iterator: IteratorProtocol {
+  public struct Iterator: IteratorProtocol, Sendable {
     @usableFromInline let channel: Channel
 
     @inlinable
@@ -39,7 +39,7 @@ extension Channel: Sequence {
     ///   cancelled. The next suspension then throws the cancellation error.
     @inlinable
     @available(*, noasync, message: "use `for try await`")
-    public mutating func next() -> Element? {
+    public mutating func next() -> sending Element? {
       guard let (carrier, job) = try? Carrier.requireJob() else {
         misuse("for-in over a channel waits, and here is no coroutine: use co_launch, for try await, or tryReceive().")
       }

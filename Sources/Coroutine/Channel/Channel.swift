@@ -10,8 +10,13 @@
 ///
 /// `send`, the receiving functions and iteration suspend, and need a coroutine. The `try` functions, `close` and
 /// `cancel` never suspend, and may be called on any thread.
-public final class Channel<Element: Sendable>: @unchecked Sendable {
-  // Sound because the state is accessed under the lock only, and everything else is constant.
+///
+/// The values need not be Sendable: a send gives its value away, and the one receiver gets it, as the compiler checks
+/// (`sending`). A value that `trySend` refuses is lost to a caller whose values are not Sendable, because the compiler
+/// does not see what the call returned; ``onSend(_:_:)`` takes Sendable values only, because a case can be used twice.
+public final class Channel<Element>: @unchecked Sendable {
+  // Sound because the state is accessed under the lock only, and everything else is constant. A value that is not
+  // Sendable comes in by a `sending` parameter, so nothing else refers to it, and goes to one receiver or to the hook.
 
   /// The number of values that a channel buffers, and the effect of a send to a full channel.
   public struct Capacity: Sendable, Hashable, ExpressibleByIntegerLiteral {
@@ -70,7 +75,7 @@ public final class Channel<Element: Sendable>: @unchecked Sendable {
   ///     before it wakes the waiters, so waiting for one of them never ends; a cancelled sender or receiver calls it
   ///     while it unwinds, where every suspension throws at once; after the last reference to the channel is released
   ///     it runs inside a `deinit`, possibly on a thread without a coroutine. Move long work elsewhere: launch a
-  ///     coroutine, or `trySend` into another channel.
+  ///     coroutine, or `trySend` into another channel; for that the values must be Sendable.
   public init(_ capacity: Capacity = .rendezvous, onUndelivered: (@Sendable (Element) -> Void)? = nil) {
     self.onUndelivered = onUndelivered
     let limit = capacity.limit
@@ -168,7 +173,7 @@ public enum TrySend: Sendable, Equatable {
 }
 
 /// The result of ``Channel/tryReceive()``.
-public enum TryReceive<Element: Sendable>: Sendable {
+public enum TryReceive<Element> {
   /// A value.
   case received(Element)
   /// No value at this moment.
@@ -176,3 +181,5 @@ public enum TryReceive<Element: Sendable>: Sendable {
   /// No value now or later: the channel is closed and drained.
   case closed
 }
+
+extension TryReceive: Sendable where Element: Sendable {}

@@ -27,7 +27,7 @@
 ///
 ///   OPEN --- close ---> CLOSED, buffered values remain --- received or cancelled ---> CLOSED and drained
 @usableFromInline
-struct ChannelState<Element: Sendable>: ~Copyable {
+struct ChannelState<Element>: ~Copyable {
   /// The result of an offer.
   @usableFromInline enum Offer: UInt8, Sendable {
     /// The value was received or buffered. If the storage is not empty, it now holds the value that was dropped.

@@ -52,8 +52,9 @@ struct Ring<Element>: ~Copyable {
   ///
   /// Requires a value.
   @inlinable @inline(__always)
-  mutating func removeFirst() -> Element {
-    let value = (storage.unsafelyUnwrapped + head).move()
+  mutating func removeFirst() -> sending Element {
+    // Sound because the ring gives away the only reference that it has; the owner of the ring was given the value.
+    nonisolated(unsafe) let value = (storage.unsafelyUnwrapped + head).move()
     head = (head &+ 1) & (capacity &- 1)
     count &-= 1
     return value

@@ -94,10 +94,13 @@ public final class CoroutineLocal<Value: Sendable>: Sendable {
   ///
   /// Any thread; does not suspend by itself. `body` may suspend and continue on another thread, because the binding
   /// belongs to the coroutine.
-  public func withValue<Output>(_ value: Value, _ body: () throws -> Output) rethrows -> Output {
+  public func withValue<Output, Failure>(
+    _ value: Value,
+    _ body: () throws(Failure) -> Output
+  ) throws(Failure) -> Output {
     let binding = LocalBinding(key: ObjectIdentifier(self), value: value, outer: LocalBinding.current)
     let outer = LocalBinding.exchange(Unmanaged.passRetained(binding))
     defer { LocalBinding.exchange(outer)?.release() }
-    return try withExtendedLifetime(self) { try body() }
+    return try withExtendedLifetime(self) { () throws(Failure) in try body() }
   }
 }

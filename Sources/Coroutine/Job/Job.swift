@@ -4,7 +4,8 @@ import Synchronization
 /// The handle of a launched coroutine.
 ///
 /// Releasing it does not affect the coroutine; an unobserved failure is then reported to
-/// ``CoroutineRuntime/unhandledErrorHandler``.
+/// ``CoroutineRuntime/unhandledErrorHandler``. Several coroutines may join it and get the same value, so values are
+/// Sendable.
 public final class Job<Success: Sendable>: AnyJob, @unchecked Sendable {
   // Sound because the completion has its own lock, and the body is accessed by the job itself, or by the thread that
   // has taken the body of a job that never runs (JobStart.swift).

@@ -9,7 +9,7 @@ import Synchronization
 /// ```
 ///
 /// The first caller runs its body on its own stack. Callers that come meanwhile wait, and get the result. The effect of
-/// a body that throws is chosen at the creation.
+/// a body that throws is chosen at the creation. All callers get the same value, so values are Sendable.
 public final class Once<Value: Sendable>: @unchecked Sendable {
   // Sound because of the first invariant.
 

@@ -6,8 +6,8 @@
 /// ```
 ///
 /// The first caller for a key starts a flight: a job that runs its body. A caller for the same key that comes before
-/// the flight has ended waits for that job, and all callers get what it returns or throws. No result is kept: a later
-/// caller starts a new flight.
+/// the flight has ended waits for that job, and all callers get what it returns or throws, so values are Sendable. No
+/// result is kept: a later caller starts a new flight.
 ///
 /// A cancelled caller throws at once and leaves the flight to the others. When the last caller has left, the flight is
 /// cancelled.

@@ -69,10 +69,10 @@ package final class WatchedDescriptor: @unchecked Sendable {
   /// Creates the owner of an open, non-blocking descriptor.
   ///
   /// If it throws, the descriptor has been closed.
-  package init(_ number: Int32, shortReadMeansEmpty: Bool, simulated: (any SimulatedEnd)? = nil) throws {
+  package init(_ number: Int32, shortReadMeansEmpty: Bool, simulated: (any SimulatedEnd)? = nil) throws(Failure) {
     guard let use = WatchTable.take() else {
       Glibc.close(number)
-      throw DescriptorRefusal(code: ENOMEM)
+      throw .system(ENOMEM)
     }
     self.number = number
     self.use = use

@@ -3,7 +3,7 @@ extension Promise {
   ///
   /// Ready when the promise is settled; `body` gets the outcome. If another case is selected, the promise is unchanged.
   @inlinable
-  public final func onAwait<R>(_ body: @escaping (Result<Success, any Error>) throws -> R) -> SelectCase<R> {
+  public final func onAwait<R>(_ body: @escaping (sending Result<Success, any Error>) throws -> R) -> SelectCase<R> {
     SelectCase(
       PromiseAwait<Success>.self,
       target: self,

@@ -2,8 +2,9 @@ public import Synchronization
 
 /// A value, or the failure to get one, that becomes known later.
 ///
-/// Any number of coroutines, handlers and Tasks can wait for it. It settles once: it is fulfilled, rejected, or
-/// rejected by `cancel`. Settling, attaching handlers and cancelling may race on any threads.
+/// Any number of coroutines, handlers and Tasks can wait for it and get the same value, so values are Sendable. It
+/// settles once: it is fulfilled, rejected, or rejected by `cancel`. Settling, attaching handlers and cancelling may
+/// race on any threads.
 ///
 /// Handlers run on the queue that `on:` names. Without it, they run on the queue of the coroutine or handler that
 /// attaches them, or else on a global queue. A handler never runs inside the attaching or the settling call, and never

@@ -7,7 +7,7 @@ extension Awaitable {
   /// Returns a case for ``co_select(biased:_:)`` that waits for the end.
   ///
   /// Ready when the outcome is known; `body` gets it. If another case is selected, the Awaitable is unchanged.
-  public func onAwait<R>(_ body: @escaping (Result<Output, any Error>) throws -> R) -> SelectCase<R> {
+  public func onAwait<R>(_ body: @escaping (sending Result<Output, any Error>) throws -> R) -> SelectCase<R> {
     let target = ObservedAwaitable(self)
     return SelectCase(
       ObservedAwait<Output>.self,
@@ -26,7 +26,7 @@ extension Job {
   /// Ready when the job has ended; `body` gets the outcome. Starts a lazy job. If another case is selected, the job is
   /// unchanged. A job that selects its own end never finds the case ready.
   @inlinable
-  public func onAwait<R>(_ body: @escaping (Result<Success, any Error>) throws -> R) -> SelectCase<R> {
+  public func onAwait<R>(_ body: @escaping (sending Result<Success, any Error>) throws -> R) -> SelectCase<R> {
     SelectCase(
       JobAwait<Success>.self,
       target: self,

@@ -12,7 +12,7 @@ extension WatchedDescriptor {
   package func onReady<R>(
     _ direction: Direction,
     isReady: @escaping @Sendable (Int32) -> Bool,
-    _ body: @escaping (Int32) throws -> R
+    _ body: @escaping (sending Int32) throws -> R
   ) -> SelectCase<R> {
     let readiness = self.direction(direction)
     let target = ReadySource(self, readiness, isReady)

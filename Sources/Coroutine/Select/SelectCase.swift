@@ -11,6 +11,7 @@ public struct SelectCase<R> {
 
   /// Creates a case whose body gets the operation's result.
   ///
+  /// Every body gets it as `sending`, which costs nothing: a conversion between the two would allocate a closure.
   /// `lock` and `queue` are parts of `target`.
   @inlinable
   init<Operation: SelectOperation>(
@@ -20,12 +21,13 @@ public struct SelectCase<R> {
     queue: UnsafeMutablePointer<WaitQueue>,
     words: SelectWords = InlineArray(repeating: 0),
     needsPreparation: Bool = false,
-    taking body: @escaping (Operation.Output) throws -> R
+    taking body: @escaping (sending Operation.Output) throws -> R
   ) {
     let erased = SelectBody(taking: body)
     source = SelectSource(target, lock, queue, words, needsPreparation, erased) { step, waiter, result in
       guard step == .finish else { return Operation.perform(step, waiter) }
-      let output = try waiter.target(Operation.Target.self)._withUnsafeGuaranteedRef {
+      // Sound because the operation was performed for this body: a value that it took has no other owner.
+      nonisolated(unsafe) let output = try waiter.target(Operation.Target.self)._withUnsafeGuaranteedRef {
         try Operation.finish($0, waiter)
       }
       let body = waiter.pointee.source.pointee.body.asTaking(Operation.Output.self, R.self)
@@ -151,20 +153,22 @@ struct SelectBody {
     init(_ call: @escaping () throws -> R) { self.call = call }
   }
   @usableFromInline struct Taking<Input, R> {
-    @usableFromInline let call: (Input) throws -> R
+    @usableFromInline let call: (sending Input) throws -> R
     @inlinable
-    init(_ call: @escaping (Input) throws -> R) { self.call = call }
+    init(_ call: @escaping (sending Input) throws -> R) { self.call = call }
   }
 
   @inlinable @inline(__always)
   init<R>(plain body: @escaping () throws -> R) { self = unsafeBitCast(Plain(body), to: SelectBody.self) }
   @inlinable @inline(__always)
-  init<Input, R>(taking body: @escaping (Input) throws -> R) { self = unsafeBitCast(Taking(body), to: SelectBody.self) }
+  init<Input, R>(taking body: @escaping (sending Input) throws -> R) {
+    self = unsafeBitCast(Taking(body), to: SelectBody.self)
+  }
 
   @inlinable @inline(__always)
   func asPlain<R>(_ type: R.Type) -> () throws -> R { unsafeBitCast(self, to: Plain<R>.self).call }
   @inlinable @inline(__always)
-  func asTaking<Input, R>(_ input: Input.Type, _ type: R.Type) -> (Input) throws -> R {
+  func asTaking<Input, R>(_ input: Input.Type, _ type: R.Type) -> (sending Input) throws -> R {
     unsafeBitCast(self, to: Taking<Input, R>.self).call
   }
 }

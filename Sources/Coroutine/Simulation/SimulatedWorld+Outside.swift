@@ -6,7 +6,7 @@ import Synchronization
 
 extension SimulatedWorld {
   /// Marks the running coroutine's waits as waits for the real world while `body` runs.
-  package func outside<R>(_ body: () throws -> R) rethrows -> R {
+  package func outside<R, Failure>(_ body: () throws(Failure) -> R) throws(Failure) -> R {
     guard let job = Carrier.current?.pointee.job else { return try body() }
     outside[job, default: 0] += 1
     defer {

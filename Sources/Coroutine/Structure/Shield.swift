@@ -5,7 +5,7 @@
 /// nothing else.
 @discardableResult
 @available(*, noasync, message: "start a Task, or await the `value` of a coroutine that does this")
-public func co_shield<Output>(_ body: () throws -> Output) rethrows -> Output {
+public func co_shield<Output, Failure>(_ body: () throws(Failure) -> Output) throws(Failure) -> Output {
   guard let job = Carrier.current?.pointee.job else { return try body() }
   return try job.withShield(body)
 }

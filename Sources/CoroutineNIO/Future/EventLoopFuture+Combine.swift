@@ -47,7 +47,7 @@ extension EventLoopFuture where Value: Sendable {
   /// Returns a case for `co_select` that waits until the future is settled; `body` gets the outcome.
   ///
   /// If another case is selected, the future is unchanged. Any thread; does not suspend.
-  public func onAwait<R>(_ body: @escaping (Result<Value, any Error>) throws -> R) -> SelectCase<R> {
+  public func onAwait<R>(_ body: @escaping (sending Result<Value, any Error>) throws -> R) -> SelectCase<R> {
     awaitable.onAwait(body)
   }
 }

@@ -26,8 +26,11 @@ final class DatagramEnd: SimulatedDatagrams, @unchecked Sendable {
 
   deinit { close(wire) }
 
-  static func make(_ machine: Machine, at address: SocketAddress, _ network: World.Network) throws -> WatchedDescriptor
-  {
+  static func make(
+    _ machine: Machine,
+    at address: SocketAddress,
+    _ network: World.Network
+  ) throws(WatchedDescriptor.Failure) -> WatchedDescriptor {
     let (number, wire) = try Wires.pair()
     let end = DatagramEnd(machine, address, network, wire: wire)
     let descriptor = try WatchedDescriptor(number, shortReadMeansEmpty: false, simulated: end)

@@ -21,7 +21,11 @@ final class ListenerEnd: SimulatedListener, @unchecked Sendable {
 
   deinit { close(wire) }
 
-  static func make(_ machine: Machine, at address: SocketAddress, backlog: Int) throws -> WatchedDescriptor {
+  static func make(
+    _ machine: Machine,
+    at address: SocketAddress,
+    backlog: Int
+  ) throws(WatchedDescriptor.Failure) -> WatchedDescriptor {
     let (number, wire) = try Wires.pair()
     let end = ListenerEnd(machine, backlog: backlog, wire: wire)
     let descriptor = try WatchedDescriptor(number, shortReadMeansEmpty: false, simulated: end)

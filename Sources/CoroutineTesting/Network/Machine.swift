@@ -53,19 +53,19 @@ final class Machine: @unchecked Sendable {
   private static func key(_ address: SocketAddress) -> String { address.port.map { "\($0)" } ?? address.description }
 
   /// Returns the address of a socket that is bound to `address`: with a free port in place of port 0.
-  func bound(_ address: SocketAddress) throws -> SocketAddress {
+  func bound(_ address: SocketAddress) -> SocketAddress {
     guard let port = address.port, port == 0 else { return address }
     let chosen = takePort()
     return address.host == "127.0.0.1" ? .loopback(port: chosen) : self.address(port: chosen)
   }
 
-  func add(_ listener: ListenerEnd, at address: SocketAddress) throws {
-    guard listeners[Self.key(address)] == nil else { throw WatchedDescriptor.Failure.system(EADDRINUSE) }
+  func add(_ listener: ListenerEnd, at address: SocketAddress) throws(WatchedDescriptor.Failure) {
+    guard listeners[Self.key(address)] == nil else { throw .system(EADDRINUSE) }
     listeners[Self.key(address)] = listener
   }
 
-  func add(_ socket: DatagramEnd, at address: SocketAddress) throws {
-    guard datagrams[Self.key(address)] == nil else { throw WatchedDescriptor.Failure.system(EADDRINUSE) }
+  func add(_ socket: DatagramEnd, at address: SocketAddress) throws(WatchedDescriptor.Failure) {
+    guard datagrams[Self.key(address)] == nil else { throw .system(EADDRINUSE) }
     datagrams[Self.key(address)] = socket
   }
 

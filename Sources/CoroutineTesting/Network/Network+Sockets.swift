@@ -57,13 +57,15 @@ extension World.Network: SimulatedNetwork {
   package func listen(
     at address: SocketAddress,
     backlog: Int
-  ) throws -> (socket: WatchedDescriptor, bound: SocketAddress) {
-    let bound = try caller.bound(address)
+  ) throws(WatchedDescriptor.Failure) -> (socket: WatchedDescriptor, bound: SocketAddress) {
+    let bound = caller.bound(address)
     return (try ListenerEnd.make(caller, at: bound, backlog: backlog), bound)
   }
 
-  package func bindDatagrams(_ address: SocketAddress) throws -> (socket: WatchedDescriptor, bound: SocketAddress) {
-    let bound = try caller.bound(address)
+  package func bindDatagrams(
+    _ address: SocketAddress
+  ) throws(WatchedDescriptor.Failure) -> (socket: WatchedDescriptor, bound: SocketAddress) {
+    let bound = caller.bound(address)
     return (try DatagramEnd.make(caller, at: bound, self), bound)
   }
 
@@ -72,5 +74,7 @@ extension World.Network: SimulatedNetwork {
     return machines.filter { $0.name == name }.map { $0.address(port: port) }
   }
 
-  package func pair() throws -> (WatchedDescriptor, WatchedDescriptor) { try StreamEnd.pair(caller, caller, self) }
+  package func pair() throws(WatchedDescriptor.Failure) -> (WatchedDescriptor, WatchedDescriptor) {
+    try StreamEnd.pair(caller, caller, self)
+  }
 }

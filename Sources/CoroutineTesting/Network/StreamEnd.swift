@@ -58,7 +58,7 @@ final class StreamEnd: SimulatedEnd, @unchecked Sendable {
     _ one: Machine,
     _ other: Machine,
     _ network: World.Network
-  ) throws -> (WatchedDescriptor, WatchedDescriptor) {
+  ) throws(WatchedDescriptor.Failure) -> (WatchedDescriptor, WatchedDescriptor) {
     let (first, firstWire) = try Wires.pair()
     let (second, secondWire) = try Wires.pair()
     let (near, far) = (StreamEnd(one, network, wire: firstWire), StreamEnd(other, network, wire: secondWire))

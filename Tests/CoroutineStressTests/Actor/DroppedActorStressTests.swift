@@ -44,7 +44,7 @@ struct DroppedActorStressTests {
         let seen = await Task { try await sender.value }.result
         let isRight =
           switch seen {
-          case .success("ActorStopped"): true
+          case .success("ActorStoppedError"): true
           case .success("CancellationError"), .failure(is CancellationError): index == 0 && gives
           default: false
           }

@@ -50,20 +50,20 @@ struct DroppedActorTests {
   }
 
   @Test(.inOneWorld, arguments: Route.allCases)
-  func `those that wait get ActorStopped, and every message is undelivered once`(_ route: Route) throws {
+  func `those that wait get ActorStoppedError, and every message is undelivered once`(_ route: Route) throws {
     try onWorldQueue {
       try Self.drop(by: route) { actor, _, drop in
         drop()
-        #expect(outcome { try actor.tell(5) } == "ActorStopped")
+        #expect(outcome { try actor.tell(5) } == "ActorStoppedError")
       } ended: { seen, undelivered in
-        #expect(seen == ["()", "ActorStopped", "ActorStopped", "ActorStopped"])
+        #expect(seen == ["()", "ActorStoppedError", "ActorStoppedError", "ActorStoppedError"])
         #expect(undelivered == [1, 2, 3, 4, 5])
       }
     }
   }
 
   @Test(.inOneWorld, arguments: [Route.job, .supervisor])
-  func `one that is cancelled between the two steps gets its own error, the others ActorStopped`(
+  func `one that is cancelled between the two steps gets its own error, the others ActorStoppedError`(
     _ route: Route
   ) throws {
     try onWorldQueue {
@@ -71,7 +71,7 @@ struct DroppedActorTests {
         drop()
         senders[2].cancel(Oops("gone"))
       } ended: { seen, undelivered in
-        #expect(seen == ["()", "ActorStopped", "Oops(gone)", "ActorStopped"])
+        #expect(seen == ["()", "ActorStoppedError", "Oops(gone)", "ActorStoppedError"])
         #expect(undelivered == [1, 2, 3, 4])
       }
     }

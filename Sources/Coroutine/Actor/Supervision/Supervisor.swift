@@ -83,7 +83,7 @@ public final class Supervisor: Sendable {
   ///   - body: Handles the mailbox in one life.
   ///
   /// Does not suspend. May be called anywhere. If the supervisor has ended, the new actor is cancelled.
-  public func actor<Message: Sendable>(
+  public func actor<Message>(
     of type: Message.Type = Message.self,
     on queue: DispatchQueue? = nil,
     name: String? = nil,

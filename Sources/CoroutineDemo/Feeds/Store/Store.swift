@@ -53,7 +53,7 @@ struct Store: Sendable {
   }
 }
 
-extension Reply {
+extension Reply where Answer: Sendable {
   /// Answers with what `body` returns, or fails with what it throws; `body` may block.
   fileprivate func settle(_ body: @escaping @Sendable () throws -> Answer) {
     do {
