@@ -58,12 +58,14 @@ extension Mailbox {
   /// The old form of ``schedule(_:after:)``.
   @discardableResult
   @available(*, deprecated, renamed: "schedule(_:after:)")
-  public func schedule(after delay: Duration, _ message: Message) -> ActorTimer { schedule(message, after: delay) }
+  public func schedule(after delay: Duration, _ message: sending Message) -> ActorTimer {
+    schedule(message, after: delay)
+  }
 
   /// The old form of ``schedule(_:every:)``.
   @discardableResult
   @available(*, deprecated, renamed: "schedule(_:every:)")
-  public func schedule(every interval: Duration, _ message: Message) -> ActorTimer {
+  public func schedule(every interval: Duration, _ message: Message) -> ActorTimer where Message: Sendable {
     schedule(message, every: interval)
   }
 }
