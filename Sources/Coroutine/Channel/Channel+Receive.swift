@@ -11,7 +11,7 @@ extension Channel {
   @inlinable
   @available(*, noasync, message: "use `for try await`, or the async iterator's `next()`")
   public func receive() throws -> Element? {
-    let (carrier, job) = try Carrier.beginWaiting(for: address)
+    let (carrier, job) = try Carrier.beginWaiting(for: lock.id)
     guard let value = try next(carrier, job) else {
       try throwCause()
       return nil
@@ -21,13 +21,14 @@ extension Channel {
 
   /// Receives the next value, or nil at the end, whatever the cause.
   ///
-  /// Requires a job that has checked its cancellation; throws the cancellation error only.
+  /// Requires a job that has begun to wait for the channel, and that has checked its cancellation; throws the
+  /// cancellation error only.
   @inlinable @inline(__always)
   func next(_ carrier: UnsafeMutablePointer<Carrier>, _ job: JobRef) throws -> Element? {
     var slot: Element?
     try withUnsafeMutablePointer(to: &slot) { slot in
       var woken: UnsafeMutablePointer<Waiter>?
-      lock.lock()
+      lock.known.lock()
       if state.take(slot, &woken) {
         lock.unlock()
         if let woken { woken.wake() }
@@ -55,7 +56,6 @@ extension Channel {
   /// Never suspends, never throws; any thread, coroutine or not.
   @inlinable
   public func tryReceive() -> TryReceive<Element> {
-    Host.touches(address)
     var slot: Element?
     let isClosed = withUnsafeMutablePointer(to: &slot) { slot in
       var woken: UnsafeMutablePointer<Waiter>?
@@ -78,7 +78,7 @@ extension Channel {
   @inlinable
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func receiveAll() throws -> [Element] {
-    let (carrier, job) = try Carrier.beginWaiting(for: address)
+    let (carrier, job) = try Carrier.beginWaiting(for: lock.id)
     guard let first = try next(carrier, job) else {
       try throwCause()
       return []
@@ -104,7 +104,7 @@ extension Channel {
     do {
       repeat {
         // Looked up in each round: a wait may end on another thread.
-        let (carrier, job) = try Carrier.beginWaiting(for: address)
+        let (carrier, job) = try Carrier.beginWaiting(for: lock.id)
         takeAll(&values, count &- values.count)
         guard values.count < count else { break }
         guard let value = try next(carrier, job) else {

@@ -107,7 +107,7 @@ extension Promise {
     }
     let slots = Slots<Outcome>(promises.count)
     all.wait(for: promises, .leftRunning) { member, index, isLast in
-      slots.put(member.completion.outcome(as: Success.self).unsafelyUnwrapped, index)
+      slots.put(member.completion.settledOutcome(as: Success.self), index)
       return isLast
     } finish: { all in
       unsafeDowncast(all, to: Promise<[Outcome]>.self).settle(.success(slots.all))
@@ -155,7 +155,7 @@ extension Promise {
     var winner: Result<Success, any Error>?
     first.wait(for: promises, losers) { member, index, isLast in
       if wins(member) {
-        winner = member.completion.outcome(as: Success.self)
+        winner = member.completion.settledOutcome(as: Success.self)
         return true
       }
       failures.put(member.completion.pointee.failure.unsafelyUnwrapped, index)

@@ -63,9 +63,9 @@ class TimerCall: @unchecked Sendable {
     // A handler has a carrier and no job.
     let carrier = Carrier.current
     let current = carrier?.pointee.job?.pointee.scheduler.load(ordering: .relaxed) ?? carrier?.pointee.scheduler
-    let simulated = (current?.takeUnretainedValue()).flatMap { $0.host.hasVirtualTime ? $0 : nil }
+    let own = (current?.takeUnretainedValue()).flatMap { $0.host.schedulerOfTimers($0) }
     ForkedChild.noteUse()
-    let scheduler = simulated ?? WorkerPool.shared.nextWorker()
+    let scheduler = own ?? WorkerPool.shared.nextWorker()
     self.scheduler = Unmanaged.passUnretained(scheduler)
     let now = scheduler.clock
     let nanoseconds = duration.nanoseconds
