@@ -85,6 +85,73 @@ extension UnwaitedTests {
     }
   }
 
+  /// Calls on objects whose other calls wait.
+  static let pairsOfWaits: [Pair] = [
+    Pair("add and wait", rounds: 2) {
+      let group = WaitGroup()
+      return (
+        { "\(group.add())" },
+        {
+          let end: Void? = try? co_timeout(.seconds(1), group.wait)
+          return "\(end != nil)"
+        }
+      )
+    },
+    Pair("forget and run", rounds: 2) {
+      let (flights, landing) = (SingleFlight<Int, Int>(), Latch(1))
+      let first = co_launch {
+        try flights.run(1) {
+          try landing.wait()
+          return 1
+        }
+      }
+      try World.current?.settle()
+      return Calls(
+        one: { "\(flights.forget(1))" },
+        other: { String(describing: try? co_timeout(.seconds(1)) { try flights.run(1) { 2 } }) }
+      ) {
+        landing.countDown()
+        return "\(try first.join())"
+      }
+    },
+    Pair("unlock of what a select has locked and tryLock", rounds: 2) {
+      let lock = FairMutex()
+      return Calls(
+        first: { try co_select { lock.onLock { "locked" } } },
+        one: { "\(lock.unlock())" },
+        other: {
+          let isLocked = lock.tryLock()
+          if isLocked { lock.unlock() }
+          return "\(isLocked)"
+        }
+      )
+    },
+    Pair("acquire and available", rounds: 2) {
+      let semaphore = FairSemaphore(1)
+      return (
+        {
+          try semaphore.acquire()
+          return ""
+        }, { "\(semaphore.available)" }
+      )
+    },
+    Pair("lockWrite, unlockWrite and tryLockRead", rounds: 2) {
+      let lock = FairReadWriteLock()
+      return Calls(
+        first: {
+          try lock.lockWrite()
+          return ""
+        },
+        one: { "\(lock.unlockWrite())" },
+        other: {
+          let isLocked = lock.tryLockRead()
+          if isLocked { lock.unlockRead() }
+          return "\(isLocked)"
+        }
+      )
+    },
+  ]
+
   /// An actor that does nothing with its messages, and that waits for the first one.
   private static func idle() throws -> ActorRef<Int> {
     let actor = co_actor(of: Int.self) { mailbox in for _ in mailbox {} }
@@ -134,6 +201,10 @@ extension UnwaitedTests {
         one: { "\(group.next() === actors[0])" },
         other: { "\(group.next() === actors[0])" }
       )
+    },
+    Pair("stop and tryTell", rounds: 2) {
+      let actor = try idle()
+      return Calls(one: { "\(actor.stop())" }, other: { "\(actor.tryTell(1))" })
     },
     Pair("an answer and isAwaited", rounds: 2) {
       let reply = Cell<Reply<Int>?>(nil)

@@ -198,7 +198,7 @@ struct UnwaitedTests {
     return (seen.withLock { $0 }, found.runs)
   }
 
-  @Test(.enabled(if: !isSanitized), arguments: pairs + pairsOfPromises + pairsOfActors)
+  @Test(.enabled(if: !isSanitized), arguments: pairs + pairsOfPromises + pairsOfActors + pairsOfWaits)
   func `both orders are tried of two calls that never wait`(pair: Pair) {
     let all = outcomes(pair, .memory)
     let reduced = outcomes(pair, .waits)

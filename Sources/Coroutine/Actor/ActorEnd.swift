@@ -63,7 +63,7 @@ final class ActorWatcher: @unchecked Sendable {
   // Sound because `state` decides which thread may touch `onEnd`, and a lock covers `watcherIndex`.
   let target: ActorLife
   @exclusivity(unchecked) var watcherIndex: Int?
-  private let state = Atomic<UInt8>(ActorWatcher.waiting)
+  private let state = Shared(Atomic<UInt8>(ActorWatcher.waiting))
   @exclusivity(unchecked) private var onEnd: (@Sendable (ActorEnd) -> Void)?
 
   init(_ target: ActorLife, _ onEnd: @escaping @Sendable (ActorEnd) -> Void) {
@@ -74,14 +74,13 @@ final class ActorWatcher: @unchecked Sendable {
   private static let (waiting, called, cancelled): (UInt8, UInt8, UInt8) = (0, 1, 2)
 
   /// Whether the watcher has been called or cancelled.
-  var isDone: Bool { state.load(ordering: .acquiring) != Self.waiting }
+  var isDone: Bool { state.touched.load(ordering: .acquiring) != Self.waiting }
 
   /// Whether the watcher has been called: the target has ended.
-  var wasCalled: Bool { state.load(ordering: .acquiring) == Self.called }
+  var wasCalled: Bool { state.touched.load(ordering: .acquiring) == Self.called }
 
   private func leaves(to next: UInt8) -> Bool {
-    Host.touches(self)
-    return state.compareExchange(expected: Self.waiting, desired: next, ordering: .acquiringAndReleasing).exchanged
+    state.touched.compareExchange(expected: Self.waiting, desired: next, ordering: .acquiringAndReleasing).exchanged
   }
 
   func fire(_ end: ActorEnd) {

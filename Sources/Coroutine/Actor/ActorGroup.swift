@@ -9,7 +9,7 @@ public final class ActorGroup<Message: Sendable>: @unchecked Sendable {
     let watcher: ActorWatcher
   }
 
-  private let lock = ThreadLock()
+  private let lock = Shared<ThreadLock>()
   @exclusivity(unchecked) private var list: [Member] = []
   /// The index of the member that `next` returns.
   @exclusivity(unchecked) private var nextIndex = 0
@@ -26,7 +26,6 @@ public final class ActorGroup<Message: Sendable>: @unchecked Sendable {
   /// number of members.
   @discardableResult
   public func join(_ actor: ActorRef<Message>) -> Bool {
-    Host.touches(self)
     let core = actor.core
     let watcher = ActorWatcher(core) { [weak self] _ in self?.remove(core) }
     lock.lock()
@@ -46,10 +45,7 @@ public final class ActorGroup<Message: Sendable>: @unchecked Sendable {
   public func leave(_ actor: ActorRef<Message>) -> Bool { remove(actor.core) }
 
   /// The current members.
-  public var members: [ActorRef<Message>] {
-    Host.touches(self)
-    return lock.withLock { list.map(\.actor) }
-  }
+  public var members: [ActorRef<Message>] { lock.withLock { list.map(\.actor) } }
 
   /// Sends a message to every member, in the order of joining.
   ///
@@ -89,7 +85,6 @@ public final class ActorGroup<Message: Sendable>: @unchecked Sendable {
   ///
   /// Never suspends. May be called on any thread.
   public func next() -> ActorRef<Message>? {
-    Host.touches(self)
     lock.lock()
     defer { lock.unlock() }
     guard !list.isEmpty else { return nil }
@@ -99,7 +94,6 @@ public final class ActorGroup<Message: Sendable>: @unchecked Sendable {
 
   @discardableResult
   private func remove(_ core: ActorCore<Message>) -> Bool {
-    Host.touches(self)
     lock.lock()
     var member: Member?
     if let index = list.firstIndex(where: { $0.actor.core === core }) {

@@ -41,12 +41,12 @@ class ActorLife: @unchecked Sendable {
   @exclusivity(unchecked) @usableFromInline private(set) final var record: JobRef?
   final let supervision: Supervision?
 
-  @usableFromInline final let asksLock = SpinLock()
+  @usableFromInline final let asksLock = Shared<SpinLock>()
   @exclusivity(unchecked) @usableFromInline final var asks = WaitQueue()
   @exclusivity(unchecked) @usableFromInline final var refusesAsks = false
   @exclusivity(unchecked) @usableFromInline final var lateCount = 0
 
-  final let lock = ThreadLock()
+  final let lock = Shared<ThreadLock>()
   @exclusivity(unchecked) private final var scope: Scope?
   @exclusivity(unchecked) private final var isResting = false
   @exclusivity(unchecked) private final var verdict: Verdict?
@@ -59,6 +59,7 @@ class ActorLife: @unchecked Sendable {
   /// The number of handles.
   ///
   /// The mailbox closes when the last one is released.
+  // Not shared: only the last release shows, by the mailbox.
   final let handles = Atomic<Int>(0)
 
   init(_ supervision: Supervision?) { self.supervision = supervision }
@@ -93,7 +94,7 @@ class ActorLife: @unchecked Sendable {
   final func attach(_ job: Job<Void>) {
     self.job = job
     record = job.record
-    _ = job.completion.add(ActorEndCallback(self), observes: false)
+    _ = job.completion.addKnown(ActorEndCallback(self), observes: false)
   }
 
   /// Whether a job is the actor's own coroutine.

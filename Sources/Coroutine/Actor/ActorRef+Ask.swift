@@ -57,7 +57,7 @@ class AskCell: @unchecked Sendable {
     guard let asker else { return actor.asksLock.unlock() }
     _ = asker.settle()
     asker.closeAsk(of: actor)
-    asker.wake(leaving: actor.asksLock)
+    asker.wake(leaving: actor.asksLock.known)
   }
 }
 
@@ -79,7 +79,6 @@ extension UnsafeMutablePointer where Pointee == OneShot {
   /// Closes the ask of an asker that gives up: from then on no other thread knows its cell.
   @usableFromInline
   func withdraw(from actor: ActorLife) {
-    Host.touches(actor)
     actor.asksLock.withLock { closeAsk(of: actor) }
   }
 }
@@ -132,7 +131,7 @@ extension ActorRef {
       return try withUnsafeMutablePointer(to: &asker) { asker in
         do {
           try tell(make(Reply(AskCell(core, asker, UnsafeMutableRawPointer(answer)))))
-          try asker.wait(.answer, core.asksLock, onCancel: { asker.withdraw(from: core) }) {
+          try asker.wait(.answer, core.asksLock.known, onCancel: { asker.withdraw(from: core) }) {
             if asker.isDelegated { return true }
             if core.refusesAsks {
               asker.closeAsk(of: core)
@@ -155,8 +154,5 @@ extension ActorRef {
   /// The number of answers that came after their ask had been given up.
   ///
   /// May be read on any thread.
-  public var lateAnswers: Int {
-    Host.touches(core)
-    return core.asksLock.withLock { core.lateCount }
-  }
+  public var lateAnswers: Int { core.asksLock.withLock { core.lateCount } }
 }

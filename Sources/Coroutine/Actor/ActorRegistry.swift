@@ -68,25 +68,18 @@ private final class NameTable: @unchecked Sendable {
     let watcher: ActorWatcher
   }
 
-  private let lock = ThreadLock()
+  private let lock = Shared<ThreadLock>()
   @exclusivity(unchecked) private var entries: [String: Entry] = [:]
   @exclusivity(unchecked) private var lastNumber = 0
 
-  var names: [String] {
-    Host.touches(self)
-    return lock.withLock { Array(entries.keys) }
-  }
+  var names: [String] { lock.withLock { Array(entries.keys) } }
 
-  func find(_ name: String) -> AnyObject? {
-    Host.touches(self)
-    return lock.withLock { entries[name] }?.actor
-  }
+  func find(_ name: String) -> AnyObject? { lock.withLock { entries[name] }?.actor }
 
   /// Adds an entry, and returns the watcher that will remove it.
   ///
   /// Returns nil if the name is taken.
   func add(_ name: String, _ actor: AnyObject, _ makeWatcher: (Int) -> ActorWatcher) -> ActorWatcher? {
-    Host.touches(self)
     let number = lock.withLock {
       lastNumber += 1
       return lastNumber
@@ -101,7 +94,6 @@ private final class NameTable: @unchecked Sendable {
 
   @discardableResult
   func remove(_ name: String, _ number: Int?) -> Bool {
-    Host.touches(self)
     lock.lock()
     var entry: Entry?
     if let found = entries[name], number == nil || number == found.number { entry = entries.removeValue(forKey: name) }

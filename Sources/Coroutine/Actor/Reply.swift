@@ -29,17 +29,13 @@ public struct Reply<Answer>: Sendable {
   /// Whether the asker still waits: false once the ask is answered, and once the asker was cancelled or has timed out.
   ///
   /// Handlers can check it to skip work that is not needed any more. May be read on any thread.
-  public var isAwaited: Bool {
-    Host.touches(cell.actor)
-    return cell.actor.asksLock.withLock { cell.isOpen }
-  }
+  public var isAwaited: Bool { cell.actor.asksLock.withLock { cell.isOpen } }
 
   /// Detaches the ask from the actor that was asked: the end of that actor does not fail the ask any more.
   ///
   /// For actors that pass asks on to others. Releasing the reply unused still fails the ask. May be called on any
   /// thread.
   public func delegate() {
-    Host.touches(cell.actor)
     cell.actor.asksLock.lock()
     cell.isDelegated = true
     if let asker = cell.asker { cell.actor.asks.remove(asker.waiter) }
@@ -49,7 +45,6 @@ public struct Reply<Answer>: Sendable {
   @inlinable
   func settle(_ result: Result<Answer, any Error>) {
     let isLate = cell.heldActor._withUnsafeGuaranteedRef { actor in
-      Host.touches(actor)
       actor.asksLock.lock()
       guard !cell.isAnswered, let asker = cell.asker, asker.settle() else {
         actor.asksLock.unlock()
@@ -59,7 +54,7 @@ public struct Reply<Answer>: Sendable {
       let answer = cell.answer.unsafelyUnwrapped.assumingMemoryBound(to: Result<Answer, any Error>?.self)
       answer.initialize(to: result)
       asker.closeAsk(of: actor)
-      asker.wake(leaving: actor.asksLock)
+      asker.wake(leaving: actor.asksLock.known)
       return false
     }
     if isLate { settleLate(result) }

@@ -95,7 +95,7 @@ extension BlockingPool {
       consume body
     )
     // A simulated world runs the body itself. If the body was dropped before, the call has no effect.
-    let isSimulated = host.hasVirtualTime && host.takesBlocking(job) { work.run() }
+    let isSimulated = host.takesBlocking(job, { work.run() })
     if !isSimulated { submit(work) }
     return try cell.wait(.blocking) { if isSimulated || withdraw(work) { work.drop() } }.get()
   }

@@ -90,7 +90,7 @@ struct Descriptor {
     // Read again at each wait: since its wake-up, the job may have moved to another thread, or been cancelled.
     let (carrier, job) = try Carrier.beginWaiting()
     // A simulated world waits for descriptors only where that is declared.
-    try Host.requireReal(job) { "a \(direction.waitKind) descriptor, \(number)" }
+    try Host.requireReal { "a \(direction.waitKind) descriptor, \(number)" }
     let table = DescriptorTable.of(number)
     var waiter = Waiter(job: job)
     return try withUnsafeMutablePointer(to: &waiter) { waiter in

@@ -105,7 +105,7 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
       return nil
     }
     if let carrier = Carrier.current, carrier.pointee.job == self, let scheduler = carrier.pointee.scheduler {
-      scheduler._withUnsafeGuaranteedRef { if $0.host.hasVirtualTime { $0.host.throwsCancellation(self) } }
+      scheduler._withUnsafeGuaranteedRef { $0.host.willThrowCancellation(self) }
     }
     return error
   }

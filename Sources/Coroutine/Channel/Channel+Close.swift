@@ -16,7 +16,6 @@ extension Channel {
 
   @discardableResult
   private func end(_ cause: (any Error)?, dropsBuffered: Bool) -> Bool {
-    Host.touches(address)
     var woken = WaitQueue()
     var dropped = Ring<Element>(capacity: 0)
     lock.lock()
@@ -37,7 +36,6 @@ extension Channel {
   ///
   /// Until then the waiters can still be cancelled.
   func beginCancel() -> @Sendable () -> Void {
-    Host.touches(address)
     lock.withLock { state.isClosed = true }
     return { self.cancel() }
   }

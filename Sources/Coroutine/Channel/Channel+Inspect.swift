@@ -4,7 +4,7 @@ extension Channel: Inspectable {
   var waitLock: UnsafePointer<SpinLock> { lockAddress }
 
   func inspect(_ names: JobNames) -> String {
-    let (count, limit) = lock.withLock { (state.ring.count, state.limit) }
+    let (count, limit) = lock.known.withLock { (state.ring.count, state.limit) }
     return switch limit {
     case 0: "\(identity), rendezvous"
     case .max: "\(identity), \(count) values buffered"

@@ -11,7 +11,7 @@ extension Channel {
   @inlinable
   @available(*, noasync, message: "use `for try await`, or the async iterator's `next()`")
   public func receive() throws -> sending Element? {
-    let (carrier, job) = try Carrier.beginWaiting(for: address)
+    let (carrier, job) = try Carrier.beginWaiting(for: lock.id)
     guard let value = try next(carrier, job) else {
       try throwCause()
       return nil
@@ -21,14 +21,15 @@ extension Channel {
 
   /// Receives the next value, or nil at the end, whatever the cause.
   ///
-  /// Requires a job that has checked its cancellation; throws the cancellation error only.
+  /// Requires a job that has begun to wait for the channel, and that has checked its cancellation; throws the
+  /// cancellation error only.
   @inlinable @inline(__always)
   func next(_ carrier: UnsafeMutablePointer<Carrier>, _ job: JobRef) throws -> sending Element? {
     // Sound because the sender gave the value away, and this is its one receiver.
     nonisolated(unsafe) var storage: Element?
     try withUnsafeMutablePointer(to: &storage) { storage in
       var woken: UnsafeMutablePointer<Waiter>?
-      lock.lock()
+      lock.known.lock()
       if state.take(storage, &woken) {
         lock.unlock()
         if let woken { woken.wake() }
@@ -56,7 +57,6 @@ extension Channel {
   /// Never suspends, never throws; any thread, coroutine or not.
   @inlinable
   public func tryReceive() -> sending TryReceive<Element> {
-    Host.touches(address)
     // Sound because the sender gave the value away, and this is its one receiver.
     nonisolated(unsafe) var storage: Element?
     let isClosed = withUnsafeMutablePointer(to: &storage) { storage in
@@ -80,7 +80,7 @@ extension Channel {
   @inlinable
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func receiveAll() throws -> sending [Element] {
-    let (carrier, job) = try Carrier.beginWaiting(for: address)
+    let (carrier, job) = try Carrier.beginWaiting(for: lock.id)
     guard let first = try next(carrier, job) else {
       try throwCause()
       return []
@@ -106,7 +106,7 @@ extension Channel {
     do {
       repeat {
         // Looked up in each round: a wait may end on another thread.
-        let (carrier, job) = try Carrier.beginWaiting(for: address)
+        let (carrier, job) = try Carrier.beginWaiting(for: lock.id)
         takeAll(&values, count &- values.count)
         guard values.count < count else { break }
         guard let value = try next(carrier, job) else {

@@ -39,7 +39,7 @@ extension Channel {
 
   /// The lock is stored inside the object, so its address is constant for the object's life.
   @inlinable var lockAddress: UnsafePointer<SpinLock> {
-    @inline(__always) get { withUnsafePointer(to: lock) { $0 } }
+    @inline(__always) get { withUnsafePointer(to: lock.known) { $0 } }
   }
 }
 

@@ -16,7 +16,7 @@ extension Channel {
     try withUnsafeMutablePointer(to: &storage) { storage in
       let (carrier, job) = try enter(offering: storage)
       var woken: UnsafeMutablePointer<Waiter>?
-      lock.lock()
+      lock.known.lock()
       let offer = offer(storage, &woken)
       if offer == .accepted {
         lock.unlock()
@@ -37,7 +37,7 @@ extension Channel {
   @inlinable @inline(__always)
   func enter(offering storage: UnsafeMutablePointer<Element?>) throws -> (UnsafeMutablePointer<Carrier>, JobRef) {
     do {
-      let (carrier, job) = try Carrier.beginWaiting(for: address)
+      let (carrier, job) = try Carrier.beginWaiting(for: lock.id)
       return (carrier, job)
     } catch {
       drop(storage)
@@ -77,7 +77,6 @@ extension Channel {
   /// the value and drops its oldest. Never suspends, never throws; any thread, coroutine or not.
   @inlinable
   public func trySend(_ element: consuming sending Element) -> TrySend {
-    Host.touches(address)
     var storage: Element? = element
     return withUnsafeMutablePointer(to: &storage) { storage in
       var woken: UnsafeMutablePointer<Waiter>?

@@ -56,7 +56,7 @@ public final class Channel<Element>: @unchecked Sendable {
   ///
   /// No foreign code runs under the lock (no hook, no deinit of a value), and no other lock is taken. The exception is
   /// a select, which takes the locks of all its sources in the order of their addresses.
-  @usableFromInline let lock = SpinLock()
+  @usableFromInline let lock = Shared<SpinLock>()
   @exclusivity(unchecked) @usableFromInline var state: ChannelState<Element>
   @usableFromInline let onUndelivered: (@Sendable (Element) -> Void)?
   /// The addresses of the two queues: a select needs them without the lock.
@@ -98,25 +98,14 @@ public final class Channel<Element>: @unchecked Sendable {
   /// Whether the channel was closed; buffered values may still be there to receive.
   ///
   /// Any thread.
-  public var isClosed: Bool {
-    Host.touches(address)
-    return lock.withLock { state.isClosed }
-  }
+  public var isClosed: Bool { lock.withLock { state.isClosed } }
 
   /// The number of buffered values at this moment, without the values of waiting senders.
   ///
   /// Any thread.
-  public var count: Int {
-    Host.touches(address)
-    return lock.withLock { state.ring.count }
-  }
+  public var count: Int { lock.withLock { state.ring.count } }
 
   // MARK: Shared by all verbs
-
-  /// The address, for a wait's source.
-  @inlinable var address: UInt {
-    @inline(__always) get { unsafeBitCast(self, to: UInt.self) }
-  }
 
   /// Takes the lock while the memory of the ring has room for `wanted` more values.
   ///

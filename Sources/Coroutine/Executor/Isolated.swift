@@ -222,7 +222,7 @@ enum Isolation {
     try job.requireMovable()
     let home = job.pointee.scheduler.load(ordering: .relaxed).takeUnretainedValue()
     try entry.destination._withUnsafeGuaranteedRef {
-      try Host.requireReal(job, on: $0) { "an actor on a queue outside of its world" }
+      try Host.requireReal(on: $0) { "an actor on a queue outside of its world" }
     }
     // Retained, because this job may be the only one that holds the queue.
     let anchor = home.currentAnchor

@@ -38,7 +38,7 @@ extension UnsafeMutablePointer where Pointee == Completion {
       let current = job.pointee.scheduler.load(ordering: .relaxed)
       let scheduler = current.takeUnretainedValue()
       if scheduler.handlers == nil { return .scheduler(scheduler, scheduler.currentAnchor) }
-      return .scheduler(pointee.lock.withLock { workerOfHandlers(current) }.takeUnretainedValue(), nil)
+      return .scheduler(known.lock.withLock { workerOfHandlers(current) }.takeUnretainedValue(), nil)
     }
     if let simulated = Host.simulated(nil) { return .scheduler(simulated, nil) }
     return .ordered(orderedHandlers())
@@ -48,10 +48,10 @@ extension UnsafeMutablePointer where Pointee == Completion {
 extension UnsafeMutablePointer where Pointee == Completion {
   /// Returns the object that keeps the handlers without a queue in order.
   func orderedHandlers() -> OrderedHandlers {
-    if let made = pointee.lock.withLock({ pointee.ordered }) { return made }
+    if let made = known.lock.withLock({ pointee.ordered }) { return made }
     // Created outside the lock. If two threads create one at the same time, the first one that stores it wins.
     let mine = OrderedHandlers()
-    return pointee.lock.withLock {
+    return known.lock.withLock {
       if let made = pointee.ordered { return made }
       pointee.ordered = mine
       return mine

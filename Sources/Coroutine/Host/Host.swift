@@ -19,12 +19,8 @@ class Host: @unchecked Sendable {
 
   /// A name for dumps.
   let label: String
-  /// Whether the host has its own time, which moves only when nothing can run.
-  ///
-  /// If so, nothing may spin until real time has passed.
-  @usableFromInline let hasVirtualTime: Bool
-  /// Whether the host chooses one of several ready select cases.
-  @usableFromInline let controlsOrder: Bool
+  /// Whether the host chooses what runs next, and one of several ready select cases.
+  let controlsOrder: Bool
   /// Whether the scheduler releases its anchor when nothing of it is live.
   let releasesAnchor: Bool
   /// Whether the host fails every job in place of running it, as in a forked child.
@@ -38,7 +34,6 @@ class Host: @unchecked Sendable {
 
   init(
     label: String,
-    hasVirtualTime: Bool = false,
     controlsOrder: Bool = false,
     releasesAnchor: Bool = false,
     refusesJobs: Bool = false,
@@ -46,11 +41,10 @@ class Host: @unchecked Sendable {
     hasOwnThread: Bool = false
   ) {
     self.label = label.asWord
-    self.hasVirtualTime = hasVirtualTime
     self.controlsOrder = controlsOrder
     self.releasesAnchor = releasesAnchor
     self.refusesJobs = refusesJobs
-    self.mayPoll = mayPoll && !hasVirtualTime
+    self.mayPoll = mayPoll
     self.hasOwnThread = hasOwnThread
   }
 
@@ -93,77 +87,95 @@ class Host: @unchecked Sendable {
   /// The priority of Tasks that a coroutine of the scheduler starts to wait for them; nil means that of the thread.
   var taskPriority: TaskPriority? { nil }
 
-  // MARK: Simulated worlds
+  // MARK: What a host may decide
   //
-  // Called only where `hasVirtualTime` is true. The static functions below test `cco_has_worlds` first, so that outside
-  // a world a hook costs one load of a word that does not change.
+  // A simulated world overrides these. Elsewhere they do what is written here: nearly all of them nothing.
 
-  /// Returns the world's scheduler of `queue`; without a queue, of the worker pool.
-  func simulated(_ queue: DispatchQueue?) -> Scheduler? { nil }
-
-  /// The number of the next job, if the host assigns its own.
-  func nextJobID() -> UInt64? { nil }
-
-  /// Returns whether a running job must leave its stack, because another job is to run at this point.
+  /// Returns whether a running job must leave its stack before a wait that may be satisfied at once.
   ///
-  /// Called before each wait of a job, and at each co_point. `holdsQueue` is true at a co_point: no other job of the
-  /// same queue may run. `source` is the address of the source of the wait; 0 if there is none, or more than one.
-  func reachesPoint(_ job: JobRef, _ source: UInt, holdsQueue: Bool) -> Bool { false }
+  /// Called at the first wait of each 256. `source` is the address of the source of the wait; 0 if there is none, or
+  /// more than one.
+  func mustGiveWay(_ carrier: UnsafeMutablePointer<Carrier>, _ job: JobRef, _ source: UInt) -> Bool {
+    let clock = job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { $0.clock }
+    return clock &- carrier.pointee.now > Carrier.pollInterval
+  }
 
-  /// Records that the current step may touch any object, because it cancels a job or runs a Task's code.
-  func touchesEverything() {}
+  /// Returns whether a running job must leave its stack at a co_point, where no other job of its queue may run.
+  func mustGiveWay(atPointOf job: JobRef) -> Bool { false }
 
-  /// Records that the current step uses an object without waiting for it.
-  func touches(_ object: UInt) {}
+  /// Called before the interrupt of a job is handled.
+  func willHandleInterrupt() {}
+
+  /// Called when a running job is about to throw its cancellation error.
+  func willThrowCancellation(_ job: JobRef) {}
 
   /// Calls `push`, which sends a Swift job to the scheduler; returns false, without the call, if the host has ended.
   ///
   /// Any thread.
-  func admit(_ push: () -> Void) -> Bool { fatalError("a host with virtual time admits Swift jobs") }
+  func admit(_ push: () -> Void) -> Bool {
+    push()
+    return true
+  }
 
-  /// Called when a running job is about to throw its cancellation error.
-  func throwsCancellation(_ job: JobRef) {}
+  /// Enqueues the Swift jobs again that an exclusive body has held back, at its end.
+  func requeue(_ scheduler: Scheduler) { scheduler.requeueDeferred() }
+
+  /// Returns the scheduler of a timer that code on `scheduler` starts; nil for any worker.
+  func schedulerOfTimers(_ scheduler: Scheduler) -> Scheduler? { nil }
+
+  /// Returns true if the host itself will run `body`, a body of co_blocking.
+  func takesBlocking(_ job: JobRef, _ body: @autoclosure () -> @Sendable () -> Void) -> Bool { false }
+
+  /// Draws a random number from 0 to below 1.
+  func random(_ carrier: UnsafeMutablePointer<Carrier>) -> Double { .random(in: 0..<1) }
 
   /// Returns whether a fault happens.
   func chooseFault(_ name: StaticString) -> Bool { false }
 
-  /// Throws if the host's jobs must not wait for the real world; `what` describes the wait.
-  func requireReal(_ job: JobRef?, _ what: () -> String) throws {}
+  /// The number of the next job, if the host assigns its own.
+  func nextJobID() -> UInt64? { nil }
 
-  /// Returns true if the host itself will run a body of co_blocking.
-  func takesBlocking(_ job: JobRef, _ body: @escaping @Sendable () -> Void) -> Bool { false }
+  /// Returns the host's own scheduler of `queue`; without a queue, of the worker pool.
+  func simulated(_ queue: DispatchQueue?) -> Scheduler? { nil }
 
-  /// Throws if blocking the calling thread would block a simulated world.
-  static func requireReal(_ what: () -> String) throws {
+  /// Throws if `job` must not wait for the real world, or move to `target` there; `what` describes the wait.
+  func requireReal(_ job: JobRef?, on target: Scheduler?, _ what: () -> String) throws {}
+
+  /// Records that the current step uses an object (Shared.swift).
+  func touches(_ object: UInt) {}
+
+  /// Records that the current step may touch any object, because it cancels a job or runs a Task's code.
+  func touchesEverything() {}
+
+  // MARK: The host of the calling code
+  //
+  // Outside every world each of these costs one load of a word that does not change.
+
+  /// The host of the calling code, if a world exists in the process.
+  private static var ofCaller: Host? {
+    guard cco_has_worlds(), let carrier = Carrier.current else { return nil }
+    let scheduler = carrier.pointee.job?.pointee.scheduler.load(ordering: .relaxed) ?? carrier.pointee.scheduler
+    return scheduler?.takeUnretainedValue().host
+  }
+
+  /// Throws if the calling code belongs to a simulated world, and is about to wait for the real world: to block the
+  /// world's thread, to wait for a descriptor, or to move to `target`, a scheduler outside of it.
+  static func requireReal(on target: Scheduler? = nil, _ what: () -> String) throws {
     guard cco_has_worlds() else { return }
-    guard let carrier = Carrier.current, let scheduler = carrier.pointee.scheduler else { return }
-    try scheduler._withUnsafeGuaranteedRef {
-      if $0.host.hasVirtualTime { try $0.host.requireReal(carrier.pointee.job, what) }
-    }
+    try ofCaller?.requireReal(Carrier.current?.pointee.job, on: target, what)
   }
 
   /// Tells a simulated world that the current step may touch any object.
   static func touchesEverything() {
-    guard cco_has_worlds(), let scheduler = Carrier.current?.pointee.scheduler else { return }
-    scheduler._withUnsafeGuaranteedRef { if $0.host.hasVirtualTime { $0.host.touchesEverything() } }
+    if cco_has_worlds() { ofCaller?.touchesEverything() }
   }
 
-  /// Throws if a job of a simulated world is about to wait for the real world.
-  static func requireReal(_ job: JobRef, _ what: () -> String) throws {
-    guard cco_has_worlds() else { return }
-    try job.pointee.scheduler.load(ordering: .relaxed)._withUnsafeGuaranteedRef { try $0.host.requireReal(job, what) }
-  }
-
-  /// Throws if a job of a simulated world is about to move to a scheduler outside of it.
-  static func requireReal(_ job: JobRef, on scheduler: Scheduler, _ what: () -> String) throws {
-    guard cco_has_worlds(), !scheduler.host.hasVirtualTime else { return }
-    try requireReal(job, what)
-  }
+  /// Tells a simulated world that the current step uses an object; called by Shared only.
+  @usableFromInline @inline(never)
+  static func recordTouch(_ object: UInt) { ofCaller?.touches(object) }
 
   /// Returns the scheduler of `queue` in the calling code's world; nil outside a world.
   static func simulated(_ queue: DispatchQueue?) -> Scheduler? {
-    guard cco_has_worlds() else { return nil }
-    guard let scheduler = Carrier.current?.pointee.scheduler else { return nil }
-    return scheduler._withUnsafeGuaranteedRef { $0.host.hasVirtualTime ? $0.host.simulated(queue) : nil }
+    cco_has_worlds() ? ofCaller?.simulated(queue) : nil
   }
 }

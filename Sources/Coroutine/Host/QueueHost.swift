@@ -139,6 +139,6 @@ extension Scheduler {
   /// A live scheduler of a queue has one.
   var currentQueue: DispatchQueue? { currentAnchor as? DispatchQueue }
 
-  /// Whether the main queue drives the scheduler; a world's scheduler for it runs on another thread.
-  var isOfMainQueue: Bool { !host.hasVirtualTime && QueueHost.scheduler(for: .main) === self }
+  /// Whether the main queue drives the scheduler, which is live; a world's scheduler for that queue has no anchor.
+  var isOfMainQueue: Bool { currentAnchor === DispatchQueue.main }
 }

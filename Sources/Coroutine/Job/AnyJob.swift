@@ -70,7 +70,7 @@ public class AnyJob: @unchecked Sendable {
 
   deinit {
     Inspection.letFinish(self)
-    if completion.pointee.state.load(ordering: .acquiring) == Completion.failed { reportUnlessSeen() }
+    if completion.known.state.load(ordering: .acquiring) == Completion.failed { reportUnlessSeen() }
     record.pointee.locals?.release()
     if let reason = record.pointee.cancelReason.load(ordering: .acquiring),
       reason.toOpaque() != CancelReason.noneAddress

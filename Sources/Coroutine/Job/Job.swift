@@ -32,24 +32,21 @@ public final class Job<Success: Sendable>: AnyJob, @unchecked Sendable {
   }
 
   /// Whether the job has ended, with a value or an error.
-  public var isFinished: Bool {
-    Host.touches(UInt(bitPattern: completion))
-    return completion.isSettled
-  }
+  public var isFinished: Bool { completion.isSettled }
 
   /// Runs the body and settles.
   ///
-  /// Called on the job's own stack.
+  /// Called on the job's own stack. A world adds the completion of a job to each of its steps.
   @inlinable
   func run() {
     guard begin() else { return endDropped() }
     do {
       let value = try body.take().unsafelyUnwrapped()
       willSettle()
-      _ = completion.succeed(value)
+      _ = completion.succeedKnown(value)
     } catch {
       willSettle()
-      _ = completion.fail(error)
+      _ = completion.failKnown(error)
     }
   }
 
@@ -67,7 +64,7 @@ public final class Job<Success: Sendable>: AnyJob, @unchecked Sendable {
   public func join() throws -> Success {
     // The completion is stored in this object, and its address does not keep the object alive.
     defer { withExtendedLifetime(self) {} }
-    if !completion.isSettled { try prepareToWait() }
+    if !completion.known.isSettled { try prepareToWait() }
     try completion.wait(.job)
     return try completion.get(as: Success.self)
   }
@@ -115,7 +112,6 @@ public final class Job<Success: Sendable>: AnyJob, @unchecked Sendable {
   /// thread.
   @discardableResult
   public func finally(on queue: DispatchQueue? = nil, _ body: @escaping @Sendable () -> Void) -> Self {
-    Host.touches(UInt(bitPattern: completion))
     let handlerTarget = completion.handlerTarget(on: queue)
     if !completion.add(ClosureCallback { handlerTarget.deliver(body) }, observes: false) { handlerTarget.deliver(body) }
     return self

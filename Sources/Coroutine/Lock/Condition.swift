@@ -31,7 +31,7 @@ public final class Condition: @unchecked Sendable {
   //  4. A signalled waiter evaluates the predicate before it checks cancellation. So the signalled change is used by
   //     the waiter that got the signal, even if it has been cancelled since.
   private let mutex: FairMutex
-  private let lock = SpinLock()
+  private let lock = Shared<SpinLock>()
   @exclusivity(unchecked) private var waiters = WaitQueue()
 
   /// Creates a condition on the state that `mutex` protects.
@@ -65,7 +65,6 @@ public final class Condition: @unchecked Sendable {
     try job.checkCancelled()
     let holder = mutex.owner.load(ordering: .relaxed)
     defer { mutex.relock(for: holder) }
-    Host.touches(self)
     lock.lock()
     var waiter = Waiter(job: job)
     try withUnsafeMutablePointer(to: &waiter) { waiter in
@@ -85,7 +84,6 @@ public final class Condition: @unchecked Sendable {
   ///
   /// Call it with the mutex held if the order of events matters. Never suspends; any thread, coroutine or not.
   public func signal() {
-    Host.touches(self)
     lock.lock()
     var woken: JobRef?
     while woken == nil, let waiter = waiters.popFirst() {
@@ -99,7 +97,6 @@ public final class Condition: @unchecked Sendable {
   ///
   /// Never suspends; any thread, coroutine or not.
   public func broadcast() {
-    Host.touches(self)
     lock.lock()
     var woken = JobQueue()
     while let waiter = waiters.popFirst() {

@@ -28,21 +28,22 @@ struct Countdown: ~Copyable {
   /// ThreadSanitizer records an inout access to any field at the address of the struct, so no field in use may be
   /// there.
   @usableFromInline let unused: UInt = 0
-  @usableFromInline let word: Atomic<UInt>
+  @usableFromInline let word: Shared<Atomic<UInt>>
+  // Not shared: every way to the lock leads over the word.
   @usableFromInline let lock = SpinLock()
   /// Accessed under the lock.
   @usableFromInline var waiters = WaitQueue()
 
   static var most: UInt { UInt.max >> 2 }
 
-  init(_ count: UInt) { word = Atomic(count << 1) }
+  init(_ count: UInt) { word = Shared(Atomic(count << 1)) }
 }
 
 /// Accessed through its address only, one field at a time (see ``CompletionRef``).
 @usableFromInline typealias CountdownRef = UnsafeMutablePointer<Countdown>
 
 extension UnsafeMutablePointer where Pointee == Countdown {
-  @inlinable var count: UInt { pointee.word.load(ordering: .acquiring) >> 1 }
+  @inlinable var count: UInt { pointee.word.touched.load(ordering: .acquiring) >> 1 }
 
   /// Adds to the count.
   ///
@@ -62,19 +63,18 @@ extension UnsafeMutablePointer where Pointee == Countdown {
 
   @inline(__always)
   private func change(_ next: (UInt) -> UInt?) -> Bool {
-    Host.touches(UInt(bitPattern: self))
-    var word = pointee.word.load(ordering: .relaxed)
+    var word = pointee.word.touched.load(ordering: .relaxed)
     while true {
       if word & 1 != 0 {
         pointee.lock.lock()
-        word = pointee.word.load(ordering: .relaxed)
+        word = pointee.word.known.load(ordering: .relaxed)
         if word & 1 != 0 { return changeAwaited(next(word >> 1)) }
         pointee.lock.unlock()
       }
       guard let count = next(word >> 1) else { return false }
       // Releasing: a thread that finds zero sees all work done before. Acquiring: a thread that lowers further passes
       // that on.
-      let (isChanged, seen) = pointee.word.compareExchange(
+      let (isChanged, seen) = pointee.word.known.compareExchange(
         expected: word,
         desired: count << 1,
         successOrdering: .acquiringAndReleasing,
@@ -94,7 +94,7 @@ extension UnsafeMutablePointer where Pointee == Countdown {
           if let job = waiter.pointee.job, job.claim(waiter.pointee.epoch, waiter.pointee.reason) { woken.append(job) }
         }
       }
-      pointee.word.store(count == 0 ? 0 : count << 1 | 1, ordering: .releasing)
+      pointee.word.known.store(count == 0 ? 0 : count << 1 | 1, ordering: .releasing)
     }
     pointee.lock.unlock()
     while let job = woken.popFirst() { Carrier.makeReady(job) }
@@ -106,8 +106,8 @@ extension UnsafeMutablePointer where Pointee == Countdown {
   /// Throws the cancellation error.
   @usableFromInline
   func wait() throws {
-    let (carrier, job) = try Carrier.beginWaiting()
-    if count == 0 { return }
+    let (carrier, job) = try Carrier.beginWaiting(for: pointee.word.id)
+    if pointee.word.known.load(ordering: .acquiring) >> 1 == 0 { return }
     pointee.lock.lock()
     guard isAwaited() else { return pointee.lock.unlock() }
     var waiter = Waiter(job: job)
@@ -125,10 +125,10 @@ extension UnsafeMutablePointer where Pointee == Countdown {
   ///
   /// Returns false if the count is zero.
   private func isAwaited() -> Bool {
-    var word = pointee.word.load(ordering: .acquiring)
+    var word = pointee.word.known.load(ordering: .acquiring)
     while word > 1 {
       if word & 1 != 0 { return true }
-      let (isSet, seen) = pointee.word.compareExchange(expected: word, desired: word | 1, ordering: .acquiring)
+      let (isSet, seen) = pointee.word.known.compareExchange(expected: word, desired: word | 1, ordering: .acquiring)
       if isSet { return true }
       word = seen
     }
@@ -138,8 +138,8 @@ extension UnsafeMutablePointer where Pointee == Countdown {
   private func withdraw(_ waiter: UnsafeMutablePointer<Waiter>) {
     pointee.lock.lock()
     pointee.waiters.remove(waiter)
-    let word = pointee.word.load(ordering: .relaxed)
-    if word & 1 != 0, pointee.waiters.first == nil { pointee.word.store(word & ~1, ordering: .releasing) }
+    let word = pointee.word.known.load(ordering: .relaxed)
+    if word & 1 != 0, pointee.waiters.first == nil { pointee.word.known.store(word & ~1, ordering: .releasing) }
     pointee.lock.unlock()
   }
 }

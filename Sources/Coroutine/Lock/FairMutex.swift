@@ -41,6 +41,7 @@ public final class FairMutex: @unchecked Sendable {
   // Only holders write `owner`. A caller that compares it with its own number can trust the result: no other caller
   // writes that number (LockOwner.swift). Races for the permit: see Permits.swift.
   @exclusivity(unchecked) private var storage = Permits(1)
+  // Not shared: a caller learns only whether it is the owner itself.
   @usableFromInline let owner = Atomic<UInt>(0)
 
   @inlinable var permit: PermitsRef {
@@ -61,7 +62,7 @@ public final class FairMutex: @unchecked Sendable {
   @inlinable
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func lock() throws {
-    let (carrier, job) = try Carrier.beginWaiting(for: UInt(bitPattern: permit))
+    let (carrier, job) = try Carrier.beginWaiting(for: permit.pointee.word.id)
     if !permit.takeAll(1) { try lockContended(carrier, job) }
     owner.store(LockOwner.taking(job), ordering: .relaxed)
   }
@@ -79,7 +80,6 @@ public final class FairMutex: @unchecked Sendable {
   /// Never suspends; any thread. Outside a coroutine the thread becomes the owner, and must be the one to unlock.
   /// - Returns: Whether the caller now holds the lock.
   public func tryLock() -> Bool {
-    Host.touches(UInt(bitPattern: permit))
     guard permit.take(1) else { return false }
     owner.store(LockOwner.taking(), ordering: .relaxed)
     return true
@@ -90,7 +90,6 @@ public final class FairMutex: @unchecked Sendable {
   /// Never suspends; the woken coroutine is enqueued on its own queue. Traps if the caller is not the owner.
   @inlinable
   public func unlock() {
-    // No `Host.touches`: the caller has locked the mutex before.
     if !isHeldByCaller { refuse() }
     owner.store(LockOwner.none, ordering: .relaxed)
     permit.giveAll(1)

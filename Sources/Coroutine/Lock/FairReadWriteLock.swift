@@ -34,6 +34,7 @@ public final class FairReadWriteLock: @unchecked Sendable {
   // Only writers write `writer`, so a caller that compares it with its own number can trust the result
   // (LockOwner.swift). Order and races: see Permits.swift.
   @exclusivity(unchecked) private var storage = Permits(FairReadWriteLock.everyone)
+  // Not shared: a caller learns only whether it is the writer itself.
   @usableFromInline let writer = Atomic<UInt>(0)
 
   @usableFromInline static var everyone: UInt { UInt(Int32.max) }
@@ -57,7 +58,7 @@ public final class FairReadWriteLock: @unchecked Sendable {
   ///   ``CoroutineError/notInCoroutine`` outside a coroutine.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func lockRead() throws {
-    let (carrier, job) = try Carrier.beginWaiting()
+    let (carrier, job) = try Carrier.beginWaiting(for: permits.pointee.word.id)
     if !permits.takeAtOnce(1) { try lockContended(1, carrier, job) }
   }
 
@@ -66,7 +67,6 @@ public final class FairReadWriteLock: @unchecked Sendable {
   /// Never suspends; any thread, coroutine or not.
   /// - Returns: Whether the caller now holds the lock.
   public func tryLockRead() -> Bool {
-    Host.touches(UInt(bitPattern: permits))
     return permits.take(1)
   }
 
@@ -74,7 +74,6 @@ public final class FairReadWriteLock: @unchecked Sendable {
   ///
   /// Never suspends; any thread, coroutine or not. Traps if there is no reader.
   public func unlockRead() {
-    Host.touches(UInt(bitPattern: permits))
     if writer.load(ordering: .relaxed) != 0 || !permits.give(1) {
       misuse(
         "A FairReadWriteLock was unlocked for reading although it has no reader: unlock once for each lockRead."
@@ -102,7 +101,7 @@ public final class FairReadWriteLock: @unchecked Sendable {
   ///   ``CoroutineError/notInCoroutine`` outside a coroutine.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func lockWrite() throws {
-    let (carrier, job) = try Carrier.beginWaiting()
+    let (carrier, job) = try Carrier.beginWaiting(for: permits.pointee.word.id)
     if !permits.takeAll(Self.everyone) { try lockContended(Self.everyone, carrier, job) }
     writer.store(LockOwner.taking(job), ordering: .relaxed)
   }
@@ -112,7 +111,6 @@ public final class FairReadWriteLock: @unchecked Sendable {
   /// Never suspends; any thread. Outside a coroutine the thread becomes the writer, and must be the one to unlock.
   /// - Returns: Whether the caller now holds the lock.
   public func tryLockWrite() -> Bool {
-    Host.touches(UInt(bitPattern: permits))
     guard permits.take(Self.everyone) else { return false }
     writer.store(LockOwner.taking(), ordering: .relaxed)
     return true
@@ -123,7 +121,6 @@ public final class FairReadWriteLock: @unchecked Sendable {
   ///
   /// Never suspends. Traps if the caller is not the writer.
   public func unlockWrite() {
-    Host.touches(UInt(bitPattern: permits))
     if !isWrittenByCaller {
       misuse("A FairReadWriteLock can be unlocked for writing only by who has locked it for writing.")
     }

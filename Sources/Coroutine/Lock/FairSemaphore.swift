@@ -78,7 +78,7 @@ public final class FairSemaphore: @unchecked Sendable {
   @inlinable
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func acquire(_ permits: Int = 1) throws {
-    let (carrier, job) = try Carrier.beginWaiting()
+    let (carrier, job) = try Carrier.beginWaiting(for: self.permits.pointee.word.id)
     let count = Self.checked(permits, "acquire")
     if !self.permits.takeAtOnce(count) { try acquireContended(count, carrier, job) }
   }
@@ -104,7 +104,6 @@ public final class FairSemaphore: @unchecked Sendable {
   @inlinable
   public func tryAcquire(_ permits: Int = 1) -> Bool {
     let count = Self.checked(permits, "acquire")
-    Host.touches(UInt(bitPattern: self.permits))
     return count == 0 || self.permits.take(count)
   }
 
@@ -113,17 +112,13 @@ public final class FairSemaphore: @unchecked Sendable {
   /// Never suspends; any thread, coroutine or not. Traps if the limit would be exceeded, or if the number is negative.
   @inlinable
   public func release(_ permits: Int = 1) {
-    Host.touches(UInt(bitPattern: self.permits))
     if !self.permits.give(Self.checked(permits, "release")) { refuse(permits) }
   }
 
   /// The number of available permits at this moment.
   ///
   /// It may be above zero while coroutines wait: the first of them wants more.
-  public var available: Int {
-    Host.touches(UInt(bitPattern: permits))
-    return Int(permits.available)
-  }
+  public var available: Int { Int(permits.available) }
 
   @inlinable @inline(__always)
   static func checked(_ permits: Int, _ verb: StaticString) -> UInt {

@@ -37,10 +37,7 @@ public final class Latch: @unchecked Sendable {
   }
 
   /// Whether the latch is open; everything done before its last count is then visible.
-  public var isOpen: Bool {
-    Host.touches(UInt(bitPattern: countdown))
-    return countdown.count == 0
-  }
+  public var isOpen: Bool { countdown.count == 0 }
 
   /// Waits until the latch is open; returns at once if it is.
   ///

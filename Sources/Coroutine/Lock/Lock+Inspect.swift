@@ -19,7 +19,7 @@ extension FairReadWriteLock: Inspectable {
   func inspect(_ names: JobNames) -> String {
     let word = writer.load(ordering: .relaxed)
     if word != 0 { return "\(identity), held for writing by \(names.owner(word))" }
-    let readers = Self.everyone &- permits.available
+    let readers = Self.everyone &- permits.availableInDump
     if readers == Self.everyone { return "\(identity), about to change its owner" }
     return "\(identity), held by \(readers) reader\(readers == 1 ? "" : "s")"
   }
@@ -29,7 +29,7 @@ extension FairReadWriteLock: Inspectable {
 
 extension FairSemaphore: Inspectable {
   var waitLock: UnsafePointer<SpinLock> { permits.lockAddress }
-  func inspect(_ names: JobNames) -> String { "\(identity), \(available) permits available" }
+  func inspect(_ names: JobNames) -> String { "\(identity), \(permits.availableInDump) permits available" }
   func verb(of queue: UInt?) -> String { "acquire" }
 }
 

@@ -85,6 +85,8 @@ private enum MutexLocking: SelectOperation {
 
   static func finish(_ mutex: FairMutex, _ waiter: SelectWaiterRef) throws {
     try waiter.throwIfImpossible(.holdsMutex)
+    // The unlock does not tell a world any more.
+    mutex.permit.pointee.word.touch()
     mutex.owner.store(LockOwner.taking(), ordering: .relaxed)
   }
 }
@@ -113,6 +115,7 @@ private enum ReadWriteLocking: SelectOperation {
 
   static func finish(_ lock: FairReadWriteLock, _ waiter: SelectWaiterRef) throws {
     try waiter.throwIfImpossible(.holdsWriteLock)
+    lock.permits.pointee.word.touch()
     if waiter.wanted > 1 { lock.writer.store(LockOwner.taking(), ordering: .relaxed) }
   }
 

@@ -36,7 +36,7 @@ public final class Once<Value: Sendable>: @unchecked Sendable {
   //     waiter leaves the queue, and a body that calls its own Once holds the mutex already.
   //  3. A wait for the mutex is an edge to its owner, who runs a body or is about to return (WaitGraph.swift).
   private let mutex = FairMutex()
-  private let isDone = Atomic<Bool>(false)
+  private let isDone = Shared(Atomic<Bool>(false))
   @exclusivity(unchecked) private var outcome: Result<Value, any Error>?
   private let failure: Failure
 
@@ -44,10 +44,7 @@ public final class Once<Value: Sendable>: @unchecked Sendable {
   public init(afterFailure failure: Failure = .retries) { self.failure = failure }
 
   /// The result; nil before the end of the first run, and if the result is a kept error.
-  public var value: Value? {
-    Host.touches(self)
-    return isDone.load(ordering: .acquiring) ? try? outcome?.get() : nil
-  }
+  public var value: Value? { isDone.touched.load(ordering: .acquiring) ? try? outcome?.get() : nil }
 
   /// Runs `body` unless there is a result already, and returns the result.
   ///
@@ -61,7 +58,8 @@ public final class Once<Value: Sendable>: @unchecked Sendable {
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func run(_ body: () throws -> Value) throws -> Value {
     let (_, job) = try Carrier.beginWaiting()
-    if isDone.load(ordering: .acquiring), let outcome { return try outcome.get() }
+    // Known: a wait for an unknown source depends on every other step.
+    if isDone.known.load(ordering: .acquiring), let outcome { return try outcome.get() }
     if !mutex.tryLock() { try lockContended(job) }
     defer { mutex.unlock() }
     if let outcome { return try outcome.get() }
@@ -90,6 +88,6 @@ public final class Once<Value: Sendable>: @unchecked Sendable {
   private func settle(_ result: Result<Value, any Error>) {
     outcome = result
     cco_order_retains()
-    isDone.store(true, ordering: .releasing)
+    isDone.touched.store(true, ordering: .releasing)
   }
 }

@@ -39,7 +39,7 @@ extension UnsafeMutablePointer where Pointee == Permits {
   @usableFromInline @inline(never)
   func giveContended(_ count: UInt) -> Bool {
     pointee.lock.lock()
-    let word = pointee.word.load(ordering: .relaxed)
+    let word = pointee.word.known.load(ordering: .relaxed)
     guard word & 1 != 0 else {
       // The last waiter has just gone, so this is an uncontended give.
       pointee.lock.unlock()
@@ -58,7 +58,7 @@ extension UnsafeMutablePointer where Pointee == Permits {
   ///
   /// Called under the lock.
   func leaveLock(granting count: UInt) {
-    let word = pointee.word.load(ordering: .relaxed)
+    let word = pointee.word.known.load(ordering: .relaxed)
     guard word & 1 != 0 else { return pointee.lock.unlock() }
     var available = word >> 1 &+ count
     var woken = JobQueue()
@@ -73,7 +73,7 @@ extension UnsafeMutablePointer where Pointee == Permits {
       available &-= wanted
       woken.append(job)
     }
-    pointee.word.store(available << 1 | (pointee.waiters.first == nil ? 0 : 1), ordering: .releasing)
+    pointee.word.known.store(available << 1 | (pointee.waiters.first == nil ? 0 : 1), ordering: .releasing)
     pointee.lock.unlock()
     while let job = woken.popFirst() { Carrier.makeReady(job) }
   }

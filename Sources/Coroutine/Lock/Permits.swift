@@ -39,7 +39,8 @@ struct Permits: ~Copyable {
   /// ThreadSanitizer records an inout access to any field at the address of the struct, so no field in use may be
   /// there.
   @usableFromInline let unused: UInt = 0
-  @usableFromInline let word: Atomic<UInt>
+  @usableFromInline let word: Shared<Atomic<UInt>>
+  // Not shared: every way to the lock leads over the word.
   @usableFromInline let lock = SpinLock()
   /// Accessed under the lock.
   @usableFromInline var waiters = WaitQueue()
@@ -53,7 +54,7 @@ struct Permits: ~Copyable {
 
   /// Creates `available` permits, with `limit` as the maximum.
   init(_ available: UInt, limit: UInt) {
-    word = Atomic(available << 1)
+    word = Shared(Atomic(available << 1))
     total = limit
   }
 }
@@ -71,16 +72,19 @@ extension UnsafeMutablePointer where Pointee == Permits {
     pointee.queue = withUnsafeMutablePointer(to: &pointee.waiters) { $0 }
   }
 
-  @inlinable var available: UInt { pointee.word.load(ordering: .acquiring) >> 1 }
+  @inlinable var available: UInt { pointee.word.touched.load(ordering: .acquiring) >> 1 }
 
-  /// Takes `count` permits if they are available and nothing waits.
+  /// The same, for a dump.
+  var availableInDump: UInt { pointee.word.known.load(ordering: .relaxed) >> 1 }
+
+  /// Takes `count` permits if they are available and nothing waits; for a caller that has begun to wait for them.
   ///
   /// One compare-and-swap.
   @inlinable @inline(__always)
   func takeAtOnce(_ count: UInt) -> Bool {
-    var word = pointee.word.load(ordering: .relaxed)
+    var word = pointee.word.known.load(ordering: .relaxed)
     while word & 1 == 0, word >> 1 >= count {
-      let (isTaken, seen) = pointee.word.compareExchange(
+      let (isTaken, seen) = pointee.word.known.compareExchange(
         expected: word,
         desired: word &- count << 1,
         successOrdering: .acquiring,
@@ -94,10 +98,10 @@ extension UnsafeMutablePointer where Pointee == Permits {
 
   /// Takes all `total` permits if they are available and nothing waits.
   ///
-  /// takeAtOnce without the load before it: the word is known.
+  /// takeAtOnce without the load before it: the word is known. For a caller that has begun to wait for them.
   @inlinable @inline(__always)
   func takeAll(_ total: UInt) -> Bool {
-    pointee.word.compareExchange(
+    pointee.word.known.compareExchange(
       expected: total << 1,
       desired: 0,
       successOrdering: .acquiring,
@@ -106,9 +110,11 @@ extension UnsafeMutablePointer where Pointee == Permits {
   }
 
   /// Gives all `total` permits back, which the caller has taken; waiters get them first.
+  ///
+  /// A world knows the use: the caller has taken them.
   @inlinable @inline(__always)
   func giveAll(_ total: UInt) {
-    let isGiven = pointee.word.compareExchange(
+    let isGiven = pointee.word.known.compareExchange(
       expected: 0,
       desired: total << 1,
       successOrdering: .releasing,
@@ -122,16 +128,17 @@ extension UnsafeMutablePointer where Pointee == Permits {
   /// Any thread. Fails for no other reason: changes by other threads only make it try again.
   @usableFromInline
   func take(_ count: UInt) -> Bool {
+    pointee.word.touch()
     while true {
       if takeAtOnce(count) { return true }
-      let word = pointee.word.load(ordering: .relaxed)
+      let word = pointee.word.known.load(ordering: .relaxed)
       if word & 1 == 0 {
         // Another thread may have cleared the bit, or given permits, since takeAtOnce failed.
         if word >> 1 >= count { continue }
         return false
       }
       pointee.lock.lock()
-      let isContended = pointee.word.load(ordering: .relaxed) & 1 != 0
+      let isContended = pointee.word.known.load(ordering: .relaxed) & 1 != 0
       let isTaken = isContended && takeOrContend(count)
       pointee.lock.unlock()
       if isContended { return isTaken }
@@ -142,12 +149,12 @@ extension UnsafeMutablePointer where Pointee == Permits {
   @usableFromInline
   func takeOrContend(_ count: UInt) -> Bool {
     let hasWaiters = hasWaiters
-    var word = pointee.word.load(ordering: .relaxed)
+    var word = pointee.word.known.load(ordering: .relaxed)
     while true {
       let canTake = !hasWaiters && word >> 1 >= count
       if !canTake, word & 1 != 0 { return false }
       let desired = canTake ? (word & ~1) &- count << 1 : word | 1
-      let (isDone, seen) = pointee.word.compareExchange(
+      let (isDone, seen) = pointee.word.known.compareExchange(
         expected: word,
         desired: desired,
         successOrdering: .acquiring,
@@ -175,10 +182,10 @@ extension UnsafeMutablePointer where Pointee == Permits {
   /// Returns false, and changes nothing, if there would be more than the total. Any thread.
   @inlinable @inline(__always)
   func give(_ count: UInt) -> Bool {
-    var word = pointee.word.load(ordering: .relaxed)
+    var word = pointee.word.touched.load(ordering: .relaxed)
     while word & 1 == 0 {
       guard count <= pointee.total &- word >> 1 else { return false }
-      let (isGiven, seen) = pointee.word.compareExchange(
+      let (isGiven, seen) = pointee.word.known.compareExchange(
         expected: word,
         desired: word &+ count << 1,
         successOrdering: .releasing,

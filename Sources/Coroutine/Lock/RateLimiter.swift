@@ -34,7 +34,7 @@ public final class RateLimiter: @unchecked Sendable {
   //
   // The clock is that of the caller's scheduler, as for timers: a simulated coroutine waits in virtual time.
   @exclusivity(unchecked) private var storage = Permits(1)
-  private let lock = SpinLock()
+  private let lock = Shared<SpinLock>()
   @exclusivity(unchecked) private var credit: UInt128
   @exclusivity(unchecked) private var asOf: UInt64 = 0
   @exclusivity(unchecked) private var waiting = 0
@@ -98,7 +98,6 @@ public final class RateLimiter: @unchecked Sendable {
   public func tryAcquire(_ count: Int = 1) -> Bool {
     if count < 0 { refuse(count) }
     if count == 0 { return true }
-    Host.touches(UInt(bitPattern: gate))
     let job = Carrier.current?.pointee.job
     return count <= burst && take(UInt128(count) * period, at: job?.localTime ?? Clock.now, orWaits: false)
   }

@@ -44,7 +44,7 @@ public final class SingleFlight<Key: Hashable & Sendable, Value: Sendable>: @unc
   //   closing a circle against     Every caller joins the job of a flight, which is an edge (WaitGraph.swift). Of the
   //   closing it elsewhere         callers that together would close a circle, one is refused. It leaves, and its body
   //                                ends or goes on, so no flight is left that only flights wait for.
-  private let lock = ThreadLock()
+  private let lock = Shared<ThreadLock>()
   @exclusivity(unchecked) private var table: [Int: [Flight]] = [:]
   @exclusivity(unchecked) private var departures = 0
 
@@ -88,7 +88,6 @@ public final class SingleFlight<Key: Hashable & Sendable, Value: Sendable>: @unc
   ///
   /// Never suspends; any thread, coroutine or not.
   public func forget(_ key: Key) {
-    Host.touches(self)
     let hash = key.hashValue
     if let flight = search(hash).flights.first(where: { $0.key == key }) {
       lock.withLock { unlist(flight) }

@@ -29,7 +29,8 @@ public final class ThreadMutex<Value: ~Copyable>: @unchecked Sendable {
   //  1. `owner` is the thread pointer of the holder, or 0. Only the holder writes it: after it has taken the lock, and
   //     before it gives it up. So a thread that reads its own thread pointer there holds the lock itself.
   //  2. Nothing of a thread is kept in a variable: `cco_thread_pointer` is read anew at each use (hazards 4 and 18).
-  private let lock = ThreadLock()
+  private let lock = Shared<ThreadLock>()
+  // Not shared: a caller learns only whether it is the owner itself.
   private let owner = Atomic<UInt>(0)
   @exclusivity(unchecked) private var value: Value
 
@@ -44,10 +45,9 @@ public final class ThreadMutex<Value: ~Copyable>: @unchecked Sendable {
   public func withLock<R, E: Error>(
     _ body: (inout sending Value) throws(E) -> sending R
   ) throws(E) -> sending R {
-    Host.touches(self)
-    if !lock.acquireIfFree() {
+    if !lock.touched.acquireIfFree() {
       refuseOwner()
-      lock.acquire()
+      lock.known.acquire()
     }
     begin()
     defer { end() }
@@ -61,8 +61,7 @@ public final class ThreadMutex<Value: ~Copyable>: @unchecked Sendable {
   public func withLockIfFree<R, E: Error>(
     _ body: (inout sending Value) throws(E) -> sending R
   ) throws(E) -> sending R? {
-    Host.touches(self)
-    if !lock.acquireIfFree() {
+    if !lock.touched.acquireIfFree() {
       refuseOwner()
       return nil
     }
@@ -81,7 +80,7 @@ public final class ThreadMutex<Value: ~Copyable>: @unchecked Sendable {
   private func end() {
     LockCheck.threadMutexLeft()
     owner.store(0, ordering: .relaxed)
-    lock.release()
+    lock.known.release()
   }
 
   /// Ends the process if the calling thread holds the lock: it would wait for itself for ever.

@@ -99,7 +99,7 @@ extension WatchedDescriptor {
     let (carrier, job) = try Carrier.beginWaiting()
     if simulated == nil {
       // A simulated world waits for real descriptors only where that is declared.
-      try Host.requireReal(job) { "a \(direction) descriptor, \(number)" }
+      try Host.requireReal { "a \(direction) descriptor, \(number)" }
       try watch()
     }
     let readiness = self.direction(direction)

@@ -73,6 +73,7 @@ public class AnyPromise: @unchecked Sendable {
   /// Whether an edge has ever led to this promise.
   ///
   /// Set by a thread that holds a reference to this promise, before another thread can find the edge.
+  // Not shared: only the deinit reads it.
   let wasAwaited = Atomic(false)
   /// Whether the promise follows another one: calls from outside do not settle it any more.
   @exclusivity(unchecked) @usableFromInline final var isLocked = false
@@ -132,7 +133,7 @@ public class AnyPromise: @unchecked Sendable {
 
   deinit {
     Inspection.letFinish(self)
-    if completion.isSettled {
+    if completion.known.isSettled {
       if hasFailed, !completion.pointee.isObserved.load(ordering: .acquiring) { reportUnseen() }
     } else if isPassive {
       leaveUnused()
@@ -167,28 +168,20 @@ public class AnyPromise: @unchecked Sendable {
   }
 
   /// Whether the promise has an outcome.
-  public final var isSettled: Bool {
-    Host.touches(UInt(bitPattern: completion))
-    return completion.isSettled
-  }
+  public final var isSettled: Bool { completion.isSettled }
 
   /// Whether the promise has no outcome yet.
   public final var isPending: Bool { !isSettled }
 
   /// Whether the promise has a value.
-  public final var isFulfilled: Bool {
-    Host.touches(UInt(bitPattern: completion))
-    return completion.pointee.state.load(ordering: .acquiring) == Completion.succeeded
-  }
+  public final var isFulfilled: Bool { completion.touched.state.load(ordering: .acquiring) == Completion.succeeded }
 
   /// Whether the promise has an error, including the error of `cancel`.
-  public final var isRejected: Bool {
-    Host.touches(UInt(bitPattern: completion))
-    return hasFailed
-  }
+  public final var isRejected: Bool { completion.touched.state.load(ordering: .acquiring) == Completion.failed }
 
+  /// The same, for a caller that knows that the promise is settled.
   @usableFromInline final var hasFailed: Bool {
-    completion.pointee.state.load(ordering: .acquiring) == Completion.failed
+    completion.known.state.load(ordering: .acquiring) == Completion.failed
   }
 
   /// The error that the promise was rejected with, or nil if it was not rejected.

@@ -58,11 +58,11 @@ extension AnyPromise {
     Host.touchesEverything()
     // Made before the lock is taken.
     let cancelled = Self.cancelled
-    completion.pointee.lock.lock()
-    guard !completion.isSettled, !(unlessAwaited && completion.pointee.waiters.first != nil),
+    completion.lock()
+    guard !completion.known.isSettled, !(unlessAwaited && completion.pointee.waiters.first != nil),
       !byConsumer || ref.hasWorkToCancel
     else {
-      completion.pointee.lock.unlock()
+      completion.unlock()
       return false
     }
     // A failure that is already stored is the upstream's. A cancellation does not mask it.
@@ -87,7 +87,7 @@ extension AnyPromise {
     node.pointee.holdsItself = false
     let (upstream, upstreams) = (node.pointee.upstream, node.pointee.upstreams)
     let isWaitedFor = !completion.pointee.isReleased
-    completion.pointee.lock.unlock()
+    completion.unlock()
     var walk = Walk(isByConsumer: byConsumer)
     if isCancelled { walk.collect(ending) }
     if upstream != nil || upstreams?.hasAttached ?? false { walk.leaveUpstreams(of: ref) }
@@ -145,7 +145,7 @@ extension PromiseRef {
   private func fail(_ error: any Error) {
     if completion.pointee.failure == nil { completion.pointee.failure = error }
     cco_order_retains()
-    completion.pointee.state.store(Completion.failed, ordering: .releasing)
+    completion.known.state.store(Completion.failed, ordering: .releasing)
   }
 }
 
@@ -184,24 +184,24 @@ struct Walk {
 
   private mutating func leaveUpstream(of promise: PromiseRef) {
     let (completion, node, waiter) = (promise.completion, promise.node, promise.waiter)
-    completion.pointee.lock.lock()
+    completion.lock()
     let upstream = node.pointee.upstream
     node.pointee.upstream = nil
     let isCancelled = node.pointee.wasCancelled.load(ordering: .relaxed) && !node.pointee.keepsUpstream
-    completion.pointee.lock.unlock()
+    completion.unlock()
     guard let upstream, leave(upstream, waiter, cancelling: isCancelled, observing: false), !waiter.pointee.isUnowned
     else { return }
-    completion.pointee.lock.lock()
+    completion.lock()
     let isPosted = node.pointee.kind.runsWhenCancelled && node.pointee.phase == .waiting
     if isPosted { node.pointee.phase = .posted }
-    completion.pointee.lock.unlock()
+    completion.unlock()
     if isPosted { posted.append(promise.object) } else { references.append((promise.object, true)) }
   }
 
   private mutating func leaveMembers(of promise: PromiseRef) {
-    promise.completion.pointee.lock.lock()
+    promise.completion.lock()
     let upstreams = promise.node.pointee.upstreams
-    promise.completion.pointee.lock.unlock()
+    promise.completion.unlock()
     let isCancelled = promise.node.pointee.wasCancelled.load(ordering: .relaxed)
     let isUnused = promise.node.pointee.isUnused.load(ordering: .relaxed)
     upstreams?.takeAttached { member, waiter, isUnselected in
@@ -221,14 +221,14 @@ struct Walk {
     observing: Bool
   ) -> Bool {
     let (completion, node) = (upstream.completion, upstream.node)
-    completion.pointee.lock.lock()
+    completion.lock()
     let isLinked = waiter.pointee.isLinked
     if isLinked { completion.pointee.waiters.remove(waiter) }
     if observing { completion.pointee.isObserved.store(true, ordering: .relaxed) }
     let isLetGo = node.pointee.holdsItself && !upstream.hasDependents
     let isUnused = isLetGo && cco_has_one_reference(upstream.address)
     if isLetGo { node.pointee.holdsItself = false }
-    let isUnwanted = completion.pointee.waiters.first == nil && !completion.isSettled
+    let isUnwanted = completion.pointee.waiters.first == nil && !completion.known.isSettled
     let isCancelled = isUnwanted && cancelling && (!isByConsumer || upstream.hasWorkToCancel)
     let isEnded = isCancelled || isUnwanted && isUnused
     var ending: Ending?
@@ -238,7 +238,7 @@ struct Walk {
       upstream.settleUnused(abandoned)
     }
     if isEnded { ending = upstream.takeEnding() }
-    completion.pointee.lock.unlock()
+    completion.unlock()
     if isCancelled, let ending { collect(ending) }
     if isLetGo { references.append((upstream.object, false)) }
     let hasMemory = waiter.pointee.isUnowned

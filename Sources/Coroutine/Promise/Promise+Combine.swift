@@ -111,7 +111,7 @@ extension Promise {
     }
     let collected = CollectedValues<Outcome>(promises.count)
     all.wait(for: promises, .leftRunning) { member, index, isLast in
-      collected.put(member.completion.outcome(as: Success.self).unsafelyUnwrapped, index)
+      collected.put(member.completion.settledOutcome(as: Success.self), index)
       return isLast
     } finish: { all in
       unsafeDowncast(all, to: Promise<[Outcome]>.self).settle(.success(collected.all))
@@ -159,7 +159,7 @@ extension Promise {
     var winner: Result<Success, any Error>?
     first.wait(for: promises, losers) { member, index, isLast in
       if wins(member) {
-        winner = member.completion.outcome(as: Success.self)
+        winner = member.completion.settledOutcome(as: Success.self)
         return true
       }
       failures.put(member.completion.pointee.failure.unsafelyUnwrapped, index)

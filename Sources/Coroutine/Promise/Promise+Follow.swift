@@ -25,8 +25,8 @@ extension AnyPromise {
   /// Returns false if it was settled or locked in before.
   @usableFromInline
   final func lockIn() -> Bool {
-    completion.pointee.lock.withLock {
-      guard !completion.isSettled, !isLocked else { return false }
+    completion.withLock {
+      guard !completion.known.isSettled, !isLocked else { return false }
       isLocked = true
       return true
     }
@@ -71,9 +71,6 @@ extension AnyPromise {
     for other: AnyPromise,
     _ prepare: () -> (index: Int, waiter: UnsafeMutablePointer<Waiter>)
   ) -> Bool {
-    // Before the locks: the world allocates.
-    Host.touches(UInt(bitPattern: completion))
-    Host.touches(UInt(bitPattern: other.completion))
     // Released at the end, after every lock.
     var held: [Upstreams] = []
     defer { withExtendedLifetime(held) {} }
@@ -83,16 +80,16 @@ extension AnyPromise {
       fail(CoroutineError.cycle)
       return true
     }
-    completion.pointee.lock.lock()
-    if completion.isSettled {
-      completion.pointee.lock.unlock()
+    completion.lock()
+    if completion.known.isSettled {
+      completion.unlock()
       PromiseGraph.lock.pointee.unlock()
       return false
     }
     other.wasAwaited.store(true, ordering: .relaxed)
     let (index, waiter) = prepare()
     let reference = Unmanaged.passRetained(self)
-    completion.pointee.lock.unlock()
+    completion.unlock()
     // If this promise is settled meanwhile, the walk that takes the new edge out waits for the graph lock.
     let isLinked = other.link(waiter)
     PromiseGraph.lock.pointee.unlock()
@@ -118,7 +115,7 @@ extension AnyPromise {
   /// Called under the graph lock.
   private final func isAwaited(by other: AnyPromise, holding held: inout [Upstreams]) -> Bool {
     let this = ref
-    guard completion.pointee.lock.withLock({ this.isWaitedFor { $0.pointee.notify != nil } }) else { return false }
+    guard completion.withLock({ this.isWaitedFor { $0.pointee.notify != nil } }) else { return false }
     return PromiseGraph.find(from: other.ref, holding: &held) { $0 == this }
   }
 }
@@ -128,6 +125,6 @@ extension AnyPromise {
   ///
   /// A combinator's is free: it waits for its members by waiters of their own.
   @usableFromInline final var isFree: Bool {
-    completion.pointee.lock.withLock { node.pointee.upstream == nil && node.pointee.phase == .free }
+    completion.withLock { node.pointee.upstream == nil && node.pointee.phase == .free }
   }
 }

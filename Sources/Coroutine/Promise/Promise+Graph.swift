@@ -78,9 +78,9 @@ enum PromiseGraph {
     while let promise = open.popLast() {
       guard seen.insert(promise).inserted else { continue }
       if isSought(promise) { return true }
-      promise.completion.pointee.lock.lock()
+      promise.completion.lock()
       let (upstream, upstreams) = (promise.node.pointee.upstream, promise.node.pointee.upstreams)
-      promise.completion.pointee.lock.unlock()
+      promise.completion.unlock()
       if let upstream { open.append(upstream) }
       if let upstreams {
         held.append(upstreams)
@@ -141,8 +141,10 @@ struct PromiseNode: ~Copyable {
   /// Whether the promise, which is passive, owns a reference to itself.
   var holdsItself = false
   /// Whether nothing refers to the promise, which is passive, and it leaves its upstreams for that reason.
+  // Not shared: it is set when no call can come any more.
   let isUnused = Atomic(false)
   /// Whether `cancel` settled the promise: a resumer that comes later is then not reported.
+  // Not shared: a cancellation depends on every other step.
   let wasCancelled = Atomic(false)
 
   // A part of the init of each promise.

@@ -63,12 +63,11 @@ extension AnyPromise {
   private final func join(_ upstream: AnyPromise, _ worker: Unmanaged<Scheduler>?) {
     let reference = Unmanaged.passUnretained(self)
     if !isPassive { cco_retain_unshared(reference.toOpaque()) }
-    Host.touches(UInt(bitPattern: upstream.completion))
-    upstream.completion.pointee.lock.lock()
+    upstream.completion.lock()
     if let worker { node.pointee.scheduler = upstream.completion.workerOfHandlers(worker) }
     let isLinked = !upstream.completion.pointee.isReleased
     if isLinked { upstream.append(waiter) }
-    upstream.completion.pointee.lock.unlock()
+    upstream.completion.unlock()
     guard !isLinked else { return }
     if isPassive { cco_retain_unshared(reference.toOpaque()) }
     upstream.ignore()
@@ -78,8 +77,8 @@ extension AnyPromise {
   /// Adds a waiter; returns false if all waiters have been told already, and then the caller handles this one itself.
   @inline(__always)
   final func link(_ waiting: UnsafeMutablePointer<Waiter>) -> Bool {
-    completion.pointee.lock.lock()
-    defer { completion.pointee.lock.unlock() }
+    completion.lock()
+    defer { completion.unlock() }
     if completion.pointee.isReleased { return false }
     append(waiting)
     return true
@@ -101,8 +100,7 @@ extension AnyPromise {
 
   private final func upstreamSettled(_ reference: Unmanaged<AnyPromise>, _ memberIndex: Int) {
     if memberIndex >= 0 { return memberSettled(reference, memberIndex) }
-    Host.touches(UInt(bitPattern: completion))
-    completion.pointee.lock.lock()
+    completion.lock()
     let known = node.pointee.upstream
     node.pointee.upstream = nil
     // The settling thread has the upstream: this is not the last reference to its memory.
@@ -113,11 +111,11 @@ extension AnyPromise {
       cco_release_memory(known.address)
     }
     let kind = node.pointee.kind
-    guard let upstream = known, !completion.isSettled else {
+    guard let upstream = known, !completion.known.isSettled else {
       // The promise was cancelled, or settled from outside, in the meantime.
       let isPosted = kind.runsWhenCancelled && node.pointee.phase == .waiting
       if isPosted { node.pointee.phase = .posted }
-      completion.pointee.lock.unlock()
+      completion.unlock()
       return isPosted ? Self.post(reference) : Self.giveUpLink(reference)
     }
     // Given up here, so that the promise settles as one that has nothing to take out.
@@ -140,7 +138,7 @@ extension AnyPromise {
         let hasHandler = !kind.isEmpty
         // The waiter is free now. A follow must not use it before the runner has settled the promise.
         isLocked = true
-        completion.pointee.lock.unlock()
+        completion.unlock()
         runner!(self, upstream, false)
         if hasHandler { releaseBodyWhileSettling() }
       }
@@ -166,7 +164,7 @@ extension AnyPromise {
   /// Posts the handler; entered with the lock, left without.
   private final func postLocked(_ reference: Unmanaged<AnyPromise>) {
     node.pointee.phase = .posted
-    completion.pointee.lock.unlock()
+    completion.unlock()
     Self.post(reference)
   }
 
@@ -186,11 +184,11 @@ extension AnyPromise {
     reference._withUnsafeGuaranteedRef { this in
       let source = this.source.take()?.takeRetainedValue()
       // A cancellation after this check comes too late to prevent the handler.
-      if !this.completion.isSettled || this.node.pointee.kind.runsWhenCancelled {
+      if !this.completion.known.isSettled || this.node.pointee.kind.runsWhenCancelled {
         this.runner!(this, source, true)
       }
       this.releaseBody()
-      if !this.completion.isSettled { this.handlerHasReturned() }
+      if !this.completion.known.isSettled { this.handlerHasReturned() }
       if this.hold != .none { this.letGoOfScheduler() }
     }
     reference.release()
@@ -198,7 +196,7 @@ extension AnyPromise {
 
   /// Resets the phase of a pending promise: it follows the promise that the handler returned, or another one.
   private final func handlerHasReturned() {
-    completion.pointee.lock.withLock { if node.pointee.phase == .posted { node.pointee.phase = .free } }
+    completion.known.lock.withLock { if node.pointee.phase == .posted { node.pointee.phase = .free } }
   }
 }
 

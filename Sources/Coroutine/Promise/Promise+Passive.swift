@@ -23,7 +23,7 @@ extension AnyPromise {
   ///
   /// Called under its lock, by a thread that has a reference.
   final func holdWhileAwaited() {
-    guard !node.pointee.holdsItself, !completion.isSettled else { return }
+    guard !node.pointee.holdsItself, !completion.known.isSettled else { return }
     node.pointee.holdsItself = true
     _ = Unmanaged.passRetained(self)
     cco_order_retains()
@@ -32,9 +32,9 @@ extension AnyPromise {
   /// Leaves the upstreams of a pending passive promise that is in its deinit.
   final func leaveUnused() {
     node.pointee.isUnused.store(true, ordering: .relaxed)
-    completion.pointee.lock.lock()
+    completion.lock()
     let (upstream, upstreams) = (node.pointee.upstream, node.pointee.upstreams)
-    completion.pointee.lock.unlock()
+    completion.unlock()
     guard upstream != nil || upstreams?.hasAttached ?? false else { return }
     // The upstreams have one consumer less.
     Host.touchesEverything()
@@ -48,7 +48,7 @@ extension AnyPromise {
   /// Links a callback, as `CompletionRef.add` does.
   final func link(_ callback: WaitCallback) -> Bool {
     guard completion.add(callback) else { return false }
-    if isPassive { completion.pointee.lock.withLock { if ref.hasDependents { holdWhileAwaited() } } }
+    if isPassive { completion.withLock { if ref.hasDependents { holdWhileAwaited() } } }
     return true
   }
 
@@ -56,10 +56,10 @@ extension AnyPromise {
   final func unlink(_ callback: WaitCallback) -> Bool {
     let wasLinked = completion.remove(callback)
     guard isPassive else { return wasLinked }
-    completion.pointee.lock.lock()
+    completion.lock()
     let isLetGo = node.pointee.holdsItself && !ref.hasDependents
     if isLetGo { node.pointee.holdsItself = false }
-    completion.pointee.lock.unlock()
+    completion.unlock()
     if isLetGo { Self.giveUp(ref.object) }
     return wasLinked
   }
@@ -75,7 +75,6 @@ extension Job {
   /// also before the job ends. Does not suspend. May be called on any thread.
   public var uncancelled: Promise<Success> {
     let copy = JobCopy(self)
-    Host.touches(UInt(bitPattern: completion))
     start()
     if !completion.add(copy.callback) { copy.settle() }
     return copy
@@ -101,7 +100,7 @@ private final class JobCopy<Success: Sendable>: Promise<Success>, @unchecked Sen
 
   fileprivate func settle() {
     // Not if the copy was settled before, or left by its last dependent: then nobody sees the job's failure.
-    if settle(job.completion.outcome(as: Success.self).unsafelyUnwrapped, fromOutside: true) {
+    if settle(job.completion.settledOutcome(as: Success.self), fromOutside: true) {
       job.completion.pointee.isObserved.store(true, ordering: .relaxed)
     }
   }

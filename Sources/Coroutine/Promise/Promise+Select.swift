@@ -18,7 +18,7 @@ extension Promise {
 enum PromiseAwait<Success: Sendable>: SelectOperation {
   @inlinable
   static func attempt(_ promise: Promise<Success>, _ waiter: SelectWaiterRef) -> SelectAnswer {
-    promise.completion.isSettled ? .yes : .no
+    promise.completion.known.isSettled ? .yes : .no
   }
   @inlinable
   static func finish(_ promise: Promise<Success>, _ waiter: SelectWaiterRef) -> Result<Success, any Error> {

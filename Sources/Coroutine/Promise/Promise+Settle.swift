@@ -37,10 +37,10 @@ extension AnyPromise {
   @inlinable @inline(__always)
   final func publish(_ outcome: UInt8) {
     cco_order_retains()
-    completion.pointee.state.store(outcome, ordering: .releasing)
+    completion.known.state.store(outcome, ordering: .releasing)
     if completion.pointee.waiters.first == nil, isUnattached {
       completion.pointee.isReleased = true
-      completion.pointee.lock.unlock()
+      completion.unlock()
     } else {
       publishSlowly()
     }
@@ -68,10 +68,9 @@ extension AnyPromise {
   /// Rejects the promise if it is pending.
   @usableFromInline @discardableResult
   final func fail(_ error: any Error, fromOutside: Bool = false) -> Bool {
-    Host.touches(UInt(bitPattern: completion))
-    completion.pointee.lock.lock()
-    guard !completion.isSettled, !(fromOutside && isLocked) else {
-      completion.pointee.lock.unlock()
+    completion.lock()
+    guard !completion.known.isSettled, !(fromOutside && isLocked) else {
+      completion.unlock()
       return false
     }
     let staged = completion.pointee.failure
@@ -85,14 +84,14 @@ extension AnyPromise {
   ///
   /// The caller holds the promise, and no lock.
   final func callWaiters() {
-    completion.pointee.lock.lock()
+    completion.known.lock.lock()
     callWaitersUnlocking()
   }
 
   /// Does the same, entered with the lock.
   private final func callWaitersUnlocking() {
     if let words = cco_thread().pointee.settling {
-      completion.pointee.lock.unlock()
+      completion.unlock()
       words.assumingMemoryBound(to: SettleList.self).pointee.append(Unmanaged.passRetained(self))
     } else {
       settleAll()
@@ -110,7 +109,7 @@ extension AnyPromise {
       let hasCallbacks = completion.tellWaiters()
       while let next = list.pointee.popFirst() {
         let isCalled = next._withUnsafeGuaranteedRef { promise in
-          promise.completion.pointee.lock.lock()
+          promise.completion.known.lock.lock()
           return promise.completion.tellWaiters()
         }
         if isCalled {
@@ -163,14 +162,14 @@ extension AnyPromise {
   /// A reference to the promise must not be taken any more.
   final func abandon() {
     let error = Self.abandoned
-    completion.pointee.lock.lock()
-    guard !completion.isSettled, completion.pointee.waiters.first != nil else {
-      completion.pointee.lock.unlock()
+    completion.lock()
+    guard !completion.known.isSettled, completion.pointee.waiters.first != nil else {
+      completion.unlock()
       return
     }
     completion.pointee.failure = error
     cco_order_retains()
-    completion.pointee.state.store(Completion.failed, ordering: .releasing)
+    completion.known.state.store(Completion.failed, ordering: .releasing)
     guard cco_thread().pointee.settling != nil else { return settleAll() }
     guard completion.tellWaiters() else { return }
     let words = Self.leaveSettleList()

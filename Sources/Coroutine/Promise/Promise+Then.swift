@@ -65,9 +65,9 @@ extension AnyPromise {
   /// releases it.
   @usableFromInline
   final func failureForHandler() -> any Error {
-    completion.pointee.lock.lock()
+    completion.lock()
     let failure = completion.pointee.failure
-    completion.pointee.lock.unlock()
+    completion.unlock()
     return failure.unsafelyUnwrapped
   }
 }

@@ -20,6 +20,7 @@ extension Promise where Success == Void {
 /// only reference to the stopper, whose deinit cancels the timer. So the end of a promise needs no other hook.
 private final class PromiseTimer: TimerCall, @unchecked Sendable {
   // Sound because the closure is under the lock.
+  // Not shared: what fires and what stops settles the promise, which tells.
   private let lock = ThreadLock()
   @exclusivity(unchecked) private var body: (() -> Void)?
 

@@ -51,9 +51,9 @@ extension PromiseRef {
   /// Whether this promise is pending, and a handler or the coroutine of a run has to settle it, which then keeps the
   /// scheduler.
   fileprivate var handlerNeedsThisThread: Bool {
-    completion.pointee.lock.lock()
-    defer { completion.pointee.lock.unlock() }
-    guard !completion.isSettled,
+    completion.lock()
+    defer { completion.unlock() }
+    guard !completion.known.isSettled,
       node.pointee.upstreams?.run != nil || node.pointee.phase != .free && node.pointee.kind.rawValue != 0
     else { return false }
     if let scheduler = node.pointee.scheduler { return scheduler._withUnsafeGuaranteedRef { $0.isCurrent } }

@@ -95,7 +95,6 @@ public class Promise<Success: Sendable>: AnyPromise, Awaitable, @unchecked Senda
   /// that of `other`. Never suspends. May be called on any thread.
   @inlinable
   public final func follow(_ other: Promise) {
-    Host.touches(UInt(bitPattern: completion))
     guard isFree else { return followAdditionally(other) }
     if lockIn(), !wait(for: other, Self.copier) { letGo(of: other) }
   }
@@ -106,7 +105,7 @@ public class Promise<Success: Sendable>: AnyPromise, Awaitable, @unchecked Senda
     guard lockIn() else { return }
     var outcome: Result<Success, any Error>?
     let member = Members(self, 1, .leftRunning, isPassive: false) { other, _, _ in
-      outcome = other.completion.outcome(as: Success.self)
+      outcome = other.completion.settledOutcome(as: Success.self)
       return true
     } finish: { promise in
       _ = unsafeDowncast(promise, to: Promise.self).settle(outcome.unsafelyUnwrapped)
@@ -127,11 +126,10 @@ public class Promise<Success: Sendable>: AnyPromise, Awaitable, @unchecked Senda
 
   @inlinable @inline(__always)
   final func succeed(_ value: consuming Success, fromOutside: Bool) -> Bool {
-    Host.touches(UInt(bitPattern: completion))
     let box = Completion.box(for: Success.self)
-    completion.pointee.lock.lock()
-    guard completion.pointee.state.load(ordering: .relaxed) == Completion.pending, !(fromOutside && isLocked) else {
-      completion.pointee.lock.unlock()
+    completion.lock()
+    guard completion.known.state.load(ordering: .relaxed) == Completion.pending, !(fromOutside && isLocked) else {
+      completion.unlock()
       box?.deallocate()
       return false
     }
@@ -153,10 +151,7 @@ public class Promise<Success: Sendable>: AnyPromise, Awaitable, @unchecked Senda
   /// The outcome, or nil while the promise is pending.
   ///
   /// Reading the outcome is not handling it: a failure that is only read is still reported as unhandled.
-  public final var result: Result<Success, any Error>? {
-    Host.touches(UInt(bitPattern: completion))
-    return completion.outcome(as: Success.self)
-  }
+  public final var result: Result<Success, any Error>? { completion.outcome(as: Success.self) }
 
   /// The value, for async code.
   ///
@@ -180,13 +175,12 @@ public class Promise<Success: Sendable>: AnyPromise, Awaitable, @unchecked Senda
   public final func _observe(_ completion: @escaping @Sendable (Result<Success, any Error>) -> Void)
     -> AwaitableObservation
   {
-    Host.touches(UInt(bitPattern: self.completion))
     // Sound because a promise calls its callbacks while it is in use or, at the latest, in its deinit.
     let callback = ClosureCallback { [unowned(unsafe) self] in
-      completion(self.completion.outcome(as: Success.self).unsafelyUnwrapped)
+      completion(self.completion.settledOutcome(as: Success.self))
     }
     guard link(callback) else {
-      completion(self.completion.outcome(as: Success.self).unsafelyUnwrapped)
+      completion(self.completion.settledOutcome(as: Success.self))
       return AwaitableObservation {}
     }
     // Weak, because the observation may be cancelled at any time, and must not keep the promise from being abandoned.
@@ -243,6 +237,7 @@ extension Promise: CustomStringConvertible {
 final class PromiseTarget<Success: Sendable>: ResumeTarget<Success>, @unchecked Sendable {
   // Sound because `promise` is immutable and guards itself, and `wasUsed` is atomic.
   private let promise: Promise<Success>
+  // Not shared: each use settles the promise, which tells.
   private let wasUsed = Atomic(false)
   init(_ promise: Promise<Success>) {
     self.promise = promise

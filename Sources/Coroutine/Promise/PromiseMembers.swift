@@ -34,6 +34,7 @@ final class Members: Upstreams, @unchecked Sendable {
   /// Returns true if the combinator is decided.
   typealias Collect = (_ member: AnyPromise, _ index: Int, _ isLast: Bool) -> Bool
 
+  // Not shared: the member that decides settles the combinator, which tells.
   private let lock = ThreadLock()
   private let cancelsUnselected: Bool
   private let isPassive: Bool
@@ -134,7 +135,7 @@ final class Members: Upstreams, @unchecked Sendable {
       // The settling thread has the member: this is not the last reference to its memory.
       cco_release_memory(member.address)
     }
-    guard !owner.completion.isSettled, let collect else { return nil }
+    guard !owner.completion.known.isSettled, let collect else { return nil }
     missing -= 1
     guard member.object._withUnsafeGuaranteedRef({ collect($0, index, missing == 0) }) else { return nil }
     defer { (self.collect, finish) = (nil, nil) }
@@ -158,8 +159,6 @@ extension AnyPromise {
     node.pointee.upstreams = memberList
     let reference = Unmanaged.passUnretained(self)
     for (index, member) in members.enumerated() {
-      // Before the locks: the world allocates.
-      Host.touches(UInt(bitPattern: member.completion))
       guard !memberList.join(member, at: index, reference) else { continue }
       if isPassive { _ = reference.retain() }
       member.ignore()

@@ -30,6 +30,7 @@ class Run: Upstreams, @unchecked Sendable {
     case cancelled(byConsumer: Bool)
   }
 
+  // Not shared: each end follows a settling of the result, which tells.
   final let lock = ThreadLock()
   @exclusivity(unchecked) private final var end: End?
   @exclusivity(unchecked) private final var steps: [AnyPromise?] = []
@@ -99,7 +100,7 @@ class Run: Upstreams, @unchecked Sendable {
     )
     let home = job.record.pointee.home
     self.home = home.takeUnretainedValue()
-    result.completion.pointee.lock.withLock { result.node.pointee.scheduler = home }
+    result.completion.withLock { result.node.pointee.scheduler = home }
     job.launch(.queued, holding: queue)
   }
 
@@ -127,7 +128,7 @@ class Run: Upstreams, @unchecked Sendable {
   private static func leave(_ copy: AnyPromise, _ end: End) {
     switch end {
     case .left:
-      copy.completion.pointee.lock.withLock { copy.node.pointee.keepsUpstream = true }
+      copy.completion.withLock { copy.node.pointee.keepsUpstream = true }
       copy.cancel()
     case .cancelled(let byConsumer):
       _ = copy.cancel(with: nil, byConsumer: byConsumer)

@@ -3,12 +3,8 @@
 extension Carrier {
   /// Draws a random number from 0 to below 1; in a simulated world from the numbers of the world's seed.
   static func drawFraction() -> Double {
-    guard let carrier = current, let scheduler = carrier.pointee.scheduler,
-      scheduler._withUnsafeGuaranteedRef({ $0.host.hasVirtualTime })
-    else {
-      return .random(in: 0..<1)
-    }
-    return Double(carrier.pointee.drawNumber() >> 11) * 0x1p-53
+    guard let carrier = current, let scheduler = carrier.pointee.scheduler else { return .random(in: 0..<1) }
+    return scheduler._withUnsafeGuaranteedRef { $0.host.random(carrier) }
   }
 
   /// Draws a random number: a Weyl sequence that starts with the carrier, mixed on the way out (SplitMix).

@@ -137,15 +137,10 @@ struct Carrier: ~Copyable {
   ) -> UnsafeMutablePointer<Carrier> {
     carrier.pointee.waitsLeft = waits
     let scheduler = job.pointee.scheduler.load(ordering: .relaxed)
-    // Virtual time does not advance by itself: a simulated world decides before each wait which job continues.
-    let isOverdue = scheduler._withUnsafeGuaranteedRef {
-      $0.host.hasVirtualTime
-        ? $0.host.reachesPoint(job, source, holdsQueue: false) : $0.clock &- carrier.pointee.now > pollInterval
-    }
-    guard isOverdue else { return carrier }
+    guard scheduler._withUnsafeGuaranteedRef({ $0.host.mustGiveWay(carrier, job, source) }) else { return carrier }
     return scheduler._withUnsafeGuaranteedRef { scheduler in
-      // A worker runs all handlers in each round. A world chooses by itself what runs.
-      let hasHandlers = scheduler.isRunningHere && !scheduler.host.hasVirtualTime
+      // A worker runs all handlers in each round. A host that controls the order chooses by itself what runs.
+      let hasHandlers = scheduler.isRunningHere && !scheduler.host.controlsOrder
       let handlers = hasHandlers ? scheduler.work.end : 0
       var carrier = carrier
       repeat {

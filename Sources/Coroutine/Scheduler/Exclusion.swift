@@ -124,8 +124,7 @@ extension Scheduler {
   func endExclusive() {
     exclusion.owner = nil
     exclusion.overdue = exclusion.deferred.count
-    // A world takes them itself, because it has listed what was queued after them.
-    if !host.hasVirtualTime { requeueDeferred() }
+    host.requeue(self)
     letWaitersBegin()
   }
 

@@ -40,10 +40,8 @@ extension Scheduler: TaskExecutor {
     job.pointee.executor = executor
     if isRunningHere, !inbox.hasMessages {
       work.append(.swiftJob(job))
-    } else if host.hasVirtualTime {
-      if !host.admit({ push(.swiftJob(job)) }) { Self.runElsewhere(job) }
-    } else {
-      push(.swiftJob(job))
+    } else if !host.admit({ push(.swiftJob(job)) }) {
+      Self.runElsewhere(job)
     }
   }
 

@@ -117,7 +117,7 @@ final class Scheduler: @unchecked Sendable {
     switch message {
     case .job(let job): readyQueue.append(job)
     case .interrupt(let job):
-      if host.hasVirtualTime { host.touchesEverything() }
+      host.willHandleInterrupt()
       handleInterrupt(of: job)
     case .swiftJob: work.append(message)
     case .work(let item):

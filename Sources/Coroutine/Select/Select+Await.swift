@@ -44,7 +44,7 @@ enum JobAwait<Success: Sendable>: SelectOperation {
   static func prepare(_ job: Job<Success>, _ waiter: SelectWaiterRef) { job.start() }
   @inlinable
   static func attempt(_ job: Job<Success>, _ waiter: SelectWaiterRef) -> SelectAnswer {
-    job.completion.isSettled ? .yes : .no
+    job.completion.known.isSettled ? .yes : .no
   }
   @inlinable
   static func finish(_ job: Job<Success>, _ waiter: SelectWaiterRef) -> Result<Success, any Error> {
@@ -81,12 +81,12 @@ private final class ObservedAwaitable<Output: Sendable>: Inspectable, @unchecked
 
 private enum ObservedAwait<Value: Sendable>: SelectOperation {
   static func prepare(_ target: ObservedAwaitable<Value>, _ waiter: SelectWaiterRef) {
-    if target.observation == nil, !target.completion.isSettled {
+    if target.observation == nil, !target.completion.known.isSettled {
       target.observation = target.observe { _ = target.completion.settle($0) }
     }
   }
   static func attempt(_ target: ObservedAwaitable<Value>, _ waiter: SelectWaiterRef) -> SelectAnswer {
-    target.completion.isSettled ? .yes : .no
+    target.completion.known.isSettled ? .yes : .no
   }
   static func finish(_ target: ObservedAwaitable<Value>, _ waiter: SelectWaiterRef) -> Result<Value, any Error> {
     target.completion.seenOutcome(as: Value.self)

@@ -85,9 +85,7 @@ private enum ReadyOperation: SelectOperation {
     do {
       if target.descriptor.simulated == nil {
         // A simulated world waits for real descriptors only where that is declared; its run fails.
-        if let job = Carrier.current?.pointee.job {
-          try Host.requireReal(job) { "descriptor \(target.descriptor.number) in a select" }
-        }
+        try Host.requireReal { "descriptor \(target.descriptor.number) in a select" }
         try target.descriptor.watch()
       }
     } catch {

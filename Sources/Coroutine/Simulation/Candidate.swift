@@ -116,7 +116,7 @@ extension SimulatedStep {
 
   init(_ job: AnyJob, isInterrupted: Bool, now: UInt64) {
     let state =
-      job.completion.isSettled ? "ended" : isInterrupted ? "interrupted" : DumpedJob(job, now: 0).shortState
+      job.completion.known.isSettled ? "ended" : isInterrupted ? "interrupted" : DumpedJob(job, now: 0).shortState
     let launchSite = job.record.label.pointee.launchSite.description
     self.init(id: job.id, name: job.name, launchSite: launchSite, end: state, now: now)
   }

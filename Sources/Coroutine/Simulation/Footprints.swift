@@ -37,7 +37,7 @@ package struct Footprints {
   mutating func begin(_ candidate: Candidate) {
     if let job = candidate.job {
       // The end of the coroutine settles its completion, for which other coroutines wait.
-      let completion = UInt(bitPattern: job.handle._withUnsafeGuaranteedRef { $0.completion })
+      let completion = job.handle._withUnsafeGuaranteedRef { $0.completion.id }
       all[candidate.id, default: Footprint()].objects.insert(completion)
       step = all[candidate.id].unsafelyUnwrapped
     } else {

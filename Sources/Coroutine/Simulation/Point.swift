@@ -31,7 +31,7 @@ enum SimulatedPoint {
       return
     }
     LockCheck.mayWait()
-    guard scheduler._withUnsafeGuaranteedRef({ $0.host.reachesPoint(job, 0, holdsQueue: true) }) else { return }
+    guard scheduler._withUnsafeGuaranteedRef({ $0.host.mustGiveWay(atPointOf: job) }) else { return }
     carrier.pointee.switchesLeft = 0
     job.pointee.after = .requeue
     Carrier.giveWay(carrier, job)

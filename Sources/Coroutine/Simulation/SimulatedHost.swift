@@ -13,8 +13,8 @@ final class SimulatedHost: Host, @unchecked Sendable {
     // A world's queue has no thread, as a real one has none: what a program is refused there, it is refused here.
     super.init(
       label: queue?.label ?? "world",
-      hasVirtualTime: true,
       controlsOrder: true,
+      mayPoll: false,
       hasOwnThread: queue == nil
     )
   }
@@ -37,19 +37,34 @@ final class SimulatedHost: Host, @unchecked Sendable {
 
   override func nextJobID() -> UInt64? { world.takeID() }
 
-  override func reachesPoint(_ job: JobRef, _ source: UInt, holdsQueue: Bool) -> Bool {
-    world.reachesPoint(job, source, holdsQueue: holdsQueue)
+  // Virtual time does not advance by itself: the world decides before each wait which job continues.
+  override func mustGiveWay(_ carrier: UnsafeMutablePointer<Carrier>, _ job: JobRef, _ source: UInt) -> Bool {
+    world.reachesPoint(job, source, holdsQueue: false)
+  }
+
+  override func mustGiveWay(atPointOf job: JobRef) -> Bool { world.reachesPoint(job, 0, holdsQueue: true) }
+
+  override func willHandleInterrupt() { touchesEverything() }
+
+  override func willThrowCancellation(_ job: JobRef) { world.throwsCancellation(job) }
+
+  /// The world takes them itself, because it has listed what was queued after them.
+  override func requeue(_ scheduler: Scheduler) {}
+
+  override func schedulerOfTimers(_ scheduler: Scheduler) -> Scheduler? { scheduler }
+
+  override func random(_ carrier: UnsafeMutablePointer<Carrier>) -> Double {
+    Double(carrier.pointee.drawNumber() >> 11) * 0x1p-53
   }
 
   override func touchesEverything() { world.footprints?.isUniversal = true }
 
   override func touches(_ object: UInt) { world.touches(object) }
 
-  override func throwsCancellation(_ job: JobRef) { world.throwsCancellation(job) }
-
   override func chooseFault(_ name: StaticString) -> Bool { world.policy.chooseFault(name) }
 
-  override func requireReal(_ job: JobRef?, _ what: () -> String) throws {
+  override func requireReal(_ job: JobRef?, on target: Scheduler?, _ what: () -> String) throws {
+    if target?.host is SimulatedHost { return }
     if let job, world.isOutside(job) { return }
     throw world.refuse(what(), job)
   }
@@ -80,9 +95,9 @@ final class SimulatedHost: Host, @unchecked Sendable {
     scheduler.runSwiftJobsElsewhere()
   }
 
-  override func takesBlocking(_ job: JobRef, _ body: @escaping @Sendable () -> Void) -> Bool {
+  override func takesBlocking(_ job: JobRef, _ body: @autoclosure () -> @Sendable () -> Void) -> Bool {
     if world.isOutside(job) { return false }
-    world.addBlocking(body)
+    world.addBlocking(body())
     return true
   }
 }

@@ -30,7 +30,7 @@ extension SimulatedWorld {
     cco_thread().pointee.locals = nil
     var failure: (any Error)?
     do {
-      try drive(until: { job.completion.isSettled })
+      try drive(until: { job.completion.known.isSettled })
       settleLeftovers()
       if case .success = job.completion.seenOutcome(as: Success.self), hasLive {
         failure = policy.leftRunning(dump)
@@ -40,7 +40,8 @@ extension SimulatedWorld {
     }
     if isTraced { endDump = dump }
     close()
-    if job.completion.isSettled, case .failure(let error) = job.completion.seenOutcome(as: Success.self), failure == nil
+    if failure == nil, job.completion.known.isSettled,
+      case .failure(let error) = job.completion.seenOutcome(as: Success.self)
     {
       throw finding ?? error
     }

@@ -10,6 +10,7 @@ private final class Gathering<Output: Sendable>: @unchecked Sendable {
   enum Rule { case all, allSettled, any, race }
 
   private let rule: Rule
+  // Not shared: the member that decides resumes the waiting coroutine, which tells.
   private let lock = ThreadLock()
   @exclusivity(unchecked) private(set) var results: [Result<Output, any Error>?]
   @exclusivity(unchecked) private var missing: Int

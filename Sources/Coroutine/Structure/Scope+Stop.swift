@@ -39,29 +39,18 @@ extension Scope {
 
   var isStopping: Bool {
     // The signal may not exist yet.
-    Host.touches(self)
-    lock.lock()
-    let signal = signal
-    lock.unlock()
-    return signal?.isTold ?? false
+    stopping.withLock { signal }?.isTold ?? false
   }
 
   /// The scope's signal, created at the first use.
   var stopSignal: StopSignal {
-    Host.touches(self)
-    lock.lock()
-    let known = signal
-    lock.unlock()
-    if let known { return known }
+    if let known = stopping.withLock({ signal }) { return known }
     let mine = StopSignal(inside: enclosing?.stopSignal)
-    lock.lock()
-    if let known = signal {
-      lock.unlock()
-      return known
+    return stopping.withLock {
+      if let known = signal { return known }
+      signal = mine
+      return mine
     }
-    signal = mine
-    lock.unlock()
-    return mine
   }
 
   /// The scope that the owner was launched in; nil after this scope's end.
@@ -89,8 +78,9 @@ extension JobRef {
   /// The caller holds the job. A job that has finished is in no scope any more: its end removes the callback.
   var enclosingScope: Scope? {
     let completion = handle._withUnsafeGuaranteedRef { $0.completion }
-    completion.pointee.lock.lock()
-    defer { completion.pointee.lock.unlock() }
+    // Known: no other use changes the answer.
+    completion.known.lock.lock()
+    defer { completion.unlock() }
     var waiter = completion.pointee.waiters.first
     while let current = waiter {
       if current.pointee.job == nil, current.pointee.notify == nil,

@@ -24,9 +24,11 @@ import Synchronization
 ///
 /// Valid until that call returns.
 public final class Scope: @unchecked Sendable {
-  // Sound because everything mutable is under `lock`.
+  // Sound because everything mutable is under `lock`, and `signal` under `stopping`.
   let failures: Failures
+  // Not shared: the order of ends shows only after a failure, which cancels: that depends on every other step.
   let lock = SpinLock()
+  let stopping = Shared<SpinLock>()
   @exclusivity(unchecked) private(set) var first: ScopeChild?
   @exclusivity(unchecked) private unowned(unsafe) var last: ScopeChild?
   /// The child that the one signal cancels next.
@@ -75,7 +77,7 @@ public final class Scope: @unchecked Sendable {
     let (isSignalled, reason) = (isSignalled, self.reason)
     lock.unlock()
     // A sibling's cancellation may have dropped the child by now.
-    if !job.completion.add(child, observes: false) { child.fire() }
+    if !job.completion.addKnown(child, observes: false) { child.fire() }
     if isSignalled { job.cancel(reason ?? CancellationError()) }
     job.launch(.queued, holding: anchor)
   }
@@ -332,7 +334,7 @@ final class ScopeChild: WaitCallback, @unchecked Sendable {
 
   /// The error that the job failed with, or nil if it succeeded or failed with its own cancellation.
   private var failure: (any Error)? {
-    guard job.completion.pointee.state.load(ordering: .acquiring) == Completion.failed else { return nil }
+    guard job.completion.known.state.load(ordering: .acquiring) == Completion.failed else { return nil }
     return job.completion.pointee.failure.flatMap { job.isOwnCancellation($0) ? nil : $0 }
   }
 }

@@ -36,23 +36,16 @@ public final class StopSignal: Awaitable, CompletionBacked, @unchecked Sendable 
   }
 
   /// Whether the coroutines should finish.
-  public var isTold: Bool {
-    Host.touches(UInt(bitPattern: completion))
-    return completion.isSettled
-  }
+  public var isTold: Bool { completion.isSettled }
 
   /// Does nothing: others may wait for the signal as well.
   func consumerWasCancelled() {}
 
-  func tell() {
-    Host.touches(UInt(bitPattern: completion))
-    _ = completion.succeed(())
-  }
+  func tell() { _ = completion.succeed(()) }
 
   /// Registers for the moment when the coroutines should finish.
   @_implements(Awaitable,observe(_:))
   public func _observe(_ completion: @escaping @Sendable (Result<Void, any Error>) -> Void) -> AwaitableObservation {
-    Host.touches(UInt(bitPattern: self.completion))
     let callback = ClosureCallback { completion(.success(())) }
     guard self.completion.add(callback) else {
       completion(.success(()))

@@ -61,9 +61,9 @@ class TimerCall: @unchecked Sendable {
   /// measures the duration, or the world's.
   final func start(_ duration: Duration, isLocal: Bool = true) {
     let caller = Carrier.current?.callerScheduler?.takeUnretainedValue()
-    let simulated = caller.flatMap { $0.host.hasVirtualTime ? $0 : nil }
+    let own = caller.flatMap { $0.host.schedulerOfTimers($0) }
     ForkedChild.noteUse()
-    let scheduler = simulated ?? WorkerPool.shared.nextWorker()
+    let scheduler = own ?? WorkerPool.shared.nextWorker()
     self.scheduler = Unmanaged.passUnretained(scheduler)
     let now = scheduler.clock
     let nanoseconds = duration.nanoseconds

@@ -119,13 +119,12 @@ extension Job: Awaitable {
     isForeign: Bool,
     _ completion: @escaping @Sendable (Result<Success, any Error>) -> Void
   ) -> AwaitableObservation {
-    Host.touches(UInt(bitPattern: self.completion))
     start()
     let callback = ClosureCallback(isForeign: isForeign) {
-      completion(self.completion.outcome(as: Success.self).unsafelyUnwrapped)
+      completion(self.completion.settledOutcome(as: Success.self))
     }
     guard self.completion.add(callback) else {
-      completion(self.completion.outcome(as: Success.self).unsafelyUnwrapped)
+      completion(self.completion.settledOutcome(as: Success.self))
       return AwaitableObservation {}
     }
     return AwaitableObservation { _ = self.completion.remove(callback) }
@@ -144,6 +143,7 @@ extension Job: Awaitable {
 /// A value that is set once and read later, from any thread.
 final class SetOnce<Value: Sendable>: @unchecked Sendable {
   // Sound because the value is accessed under the lock.
+  // Not shared: it is set by the call that makes it.
   private let lock = SpinLock()
   @exclusivity(unchecked) private var stored: Value?
   init() {}

@@ -18,7 +18,7 @@ final class SuspendCell<Output: Sendable>: ResumeTarget<Output>, @unchecked Send
   // Sound because `one` and `result` are accessed as OneShot.swift says.
   /// Accessed through `one` only.
   @exclusivity(unchecked) private var storage: OneShot
-  private let lock = SpinLock()
+  private let lock = Shared<SpinLock>()
   @exclusivity(unchecked) private var result: Result<Output, any Error>?
   /// The coroutine, for reports; its name is retained, because the coroutine may have ended by then.
   private let origin: JobOrigin
@@ -41,13 +41,13 @@ final class SuspendCell<Output: Sendable>: ResumeTarget<Output>, @unchecked Send
       return one.pointee.state
     }
     result = outcome
-    one.wake(leaving: lock)
+    one.wake(leaving: lock.known)
     return .pending
   }
 
   /// Suspends until resumed; throws if cancelled before, after a call of `onCancel`.
   func wait(_ kind: WaitKind, onCancel: () -> Void) throws -> Result<Output, any Error> {
-    try one.wait(kind, lock, onCancel: onCancel)
+    try one.wait(kind, lock.known, onCancel: onCancel)
     return result.take().unsafelyUnwrapped
   }
 
@@ -74,7 +74,6 @@ public final class Resumer<Output: Sendable>: Sendable {
 
   /// Resumes with a value or an error.
   public func resume(with result: Result<Output, any Error>) {
-    Host.touches(target)
     if target.resume(result) == .settled {
       target.report(ResumerUsedTwiceError(late: "\(result)"))
     }

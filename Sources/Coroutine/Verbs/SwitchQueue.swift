@@ -36,7 +36,7 @@ private func switchOver(to target: some LaunchTarget) throws {
   if job.pointee.scheduler.load(ordering: .relaxed).toOpaque() == Unmanaged.passUnretained(scheduler).toOpaque() {
     return try co_yield()
   }
-  try Host.requireReal(job, on: scheduler) { "the thread of a CoroutineHost" }
+  try Host.requireReal(on: scheduler) { "the thread of a CoroutineHost" }
   try Carrier.switchOver(carrier, job, to: scheduler, holding: destination.anchor)
   try job.checkCancelled()
 }

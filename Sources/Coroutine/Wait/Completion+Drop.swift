@@ -1,8 +1,8 @@
 extension CompletionRef {
   /// The linked callback with `preparesDrop`: that of an actor.
   var callbackThatPreparesDrop: WaitCallback? {
-    pointee.lock.lock()
-    defer { pointee.lock.unlock() }
+    lock()
+    defer { unlock() }
     var waiter = pointee.waiters.first
     while let current = waiter {
       if current.pointee.job == nil, current.pointee.notify == nil {

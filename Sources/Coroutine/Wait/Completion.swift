@@ -33,8 +33,7 @@ struct Completion: ~Copyable {
   @usableFromInline let unused: UInt = 0
   /// The second field, see `waiterAddress`.
   @usableFromInline var waiters = WaitQueue()
-  @usableFromInline let state = Atomic<UInt8>(0)
-  @usableFromInline let lock = SpinLock()
+  @usableFromInline let words = Shared(CompletionWords())
   /// Whether the outcome has been or will be observed: an unobserved failure is reported.
   @usableFromInline let isObserved = Atomic<Bool>(false)
   /// Settled, and all linked waiters have been woken or notified; only callbacks may still be linked.
@@ -88,10 +87,21 @@ struct Completion: ~Copyable {
   }
 
   @inlinable deinit {
-    guard state.load(ordering: .acquiring) == Self.succeeded, let destroy else { return }
+    guard words.known.state.load(ordering: .acquiring) == Self.succeeded, let destroy else { return }
     var copy = bytes
     withUnsafeMutableBytes(of: &copy) { destroy($0.baseAddress.unsafelyUnwrapped) }
   }
+}
+
+/// The words of a completion: what settles it is seen at both.
+@usableFromInline
+struct CompletionWords: ~Copyable, Sendable {
+  @usableFromInline let state = Atomic<UInt8>(Completion.pending)
+  @usableFromInline let lock = SpinLock()
+
+  @inlinable init() {}
+
+  @inlinable var isSettled: Bool { state.load(ordering: .acquiring) != Completion.pending }
 }
 
 /// A completion is accessed through its address only.
@@ -101,7 +111,35 @@ struct Completion: ~Copyable {
 @usableFromInline typealias CompletionRef = UnsafeMutablePointer<Completion>
 
 extension UnsafeMutablePointer where Pointee == Completion {
-  @inlinable var isSettled: Bool { pointee.state.load(ordering: .acquiring) != Completion.pending }
+  /// The words, for a use that a world need not be told of (Shared.swift).
+  @inlinable var known: CompletionWords {
+    @inline(__always) _read { yield pointee.words.known }
+  }
+
+  /// The address by which a world knows the completion.
+  @inlinable var id: UInt { @inline(__always) get { pointee.words.id } }
+
+  /// The words, after a world has been told of the use.
+  @inlinable var touched: CompletionWords {
+    @inline(__always) _read { yield pointee.words.touched }
+  }
+
+  @inlinable var isSettled: Bool { touched.isSettled }
+
+  @inlinable @inline(__always)
+  func lock() {
+    pointee.words.touch()
+    known.lock.lock()
+  }
+
+  @inlinable @inline(__always)
+  func unlock() { known.lock.unlock() }
+
+  @inlinable @inline(__always)
+  func withLock<Output: ~Copyable>(_ body: () -> Output) -> Output {
+    pointee.words.touch()
+    return known.lock.withLock(body)
+  }
 
   /// The address of the waiter queue, without an access to it.
   ///
@@ -121,10 +159,17 @@ extension UnsafeMutablePointer where Pointee == Completion {
   /// Wakes and calls all waiters. Any thread; linear in their number.
   @inlinable
   func succeed<Success>(_ value: consuming Success) -> Bool {
+    pointee.words.touch()
+    return succeedKnown(value)
+  }
+
+  /// Settles with a value, as succeed does, where a world knows the use.
+  @inlinable
+  func succeedKnown<Success>(_ value: consuming Success) -> Bool {
     let box = Completion.box(for: Success.self)
-    pointee.lock.lock()
-    guard pointee.state.load(ordering: .relaxed) == Completion.pending else {
-      pointee.lock.unlock()
+    known.lock.lock()
+    guard known.state.load(ordering: .relaxed) == Completion.pending else {
+      unlock()
       box?.deallocate()
       return false
     }
@@ -134,11 +179,18 @@ extension UnsafeMutablePointer where Pointee == Completion {
   }
 
   /// Settles with a failure, as succeed does with a value.
-  @usableFromInline
+  @inlinable
   func fail(_ error: any Error) -> Bool {
-    pointee.lock.lock()
-    guard pointee.state.load(ordering: .relaxed) == Completion.pending else {
-      pointee.lock.unlock()
+    pointee.words.touch()
+    return failKnown(error)
+  }
+
+  /// Settles with a failure, as fail does, where a world knows the use.
+  @usableFromInline
+  func failKnown(_ error: any Error) -> Bool {
+    known.lock.lock()
+    guard known.state.load(ordering: .relaxed) == Completion.pending else {
+      unlock()
       return false
     }
     pointee.failure = error
@@ -177,10 +229,10 @@ extension UnsafeMutablePointer where Pointee == Completion {
   @inlinable @inline(__always)
   func publish(_ outcome: UInt8) {
     cco_order_retains()
-    pointee.state.store(outcome, ordering: .releasing)
+    known.state.store(outcome, ordering: .releasing)
     if pointee.waiters.first == nil {
       pointee.isReleased = true
-      pointee.lock.unlock()
+      unlock()
     } else {
       releaseWaiters()
     }
@@ -234,17 +286,17 @@ extension UnsafeMutablePointer where Pointee == Completion {
       let isDone = told == nil
       if isDone { pointee.isReleased = true }
       if isSeen { pointee.isObserved.store(true, ordering: .relaxed) }
-      pointee.lock.unlock()
+      unlock()
       while let job = woken.popFirst() { Carrier.makeReady(job) }
       if isDone { return hasCallbacks }
       while let waiter = told {
         told = waiter.pointee.next
         waiter.pointee.notify.unsafelyUnwrapped(waiter.pointee.context.unsafelyUnwrapped, Int(waiter.pointee.index))
       }
-      pointee.lock.lock()
+      known.lock.lock()
     }
     pointee.isReleased = true
-    pointee.lock.unlock()
+    unlock()
     return false
   }
 
@@ -252,14 +304,14 @@ extension UnsafeMutablePointer where Pointee == Completion {
   ///
   /// Returns true if callbacks are left. Then the caller makes another thread call `callBack`.
   func failWithoutForeignCode(_ error: any Error) -> Bool {
-    pointee.lock.lock()
-    guard pointee.state.load(ordering: .relaxed) == Completion.pending else {
-      pointee.lock.unlock()
+    lock()
+    guard known.state.load(ordering: .relaxed) == Completion.pending else {
+      unlock()
       return false
     }
     pointee.failure = error
     cco_order_retains()
-    pointee.state.store(Completion.failed, ordering: .releasing)
+    known.state.store(Completion.failed, ordering: .releasing)
     return tellWaiters() && callBack(untilForeign: true)
   }
 
@@ -272,7 +324,7 @@ extension UnsafeMutablePointer where Pointee == Completion {
   /// left. Callbacks that are added after that are linked behind them, until `callBack` is called again.
   @discardableResult
   func callBack(untilForeign: Bool = false) -> Bool {
-    pointee.lock.lock()
+    known.lock.lock()
     pointee.isCalling = true
     if untilForeign { pointee.waiters.moveForeignBack() }
     while let waiter = pointee.waiters.first,
@@ -283,15 +335,15 @@ extension UnsafeMutablePointer where Pointee == Completion {
       callback._withUnsafeGuaranteedRef {
         if $0.observes, !$0.marksObserved { pointee.isObserved.store(true, ordering: .relaxed) }
       }
-      pointee.lock.unlock()
+      unlock()
       callback._withUnsafeGuaranteedRef { $0.fire() }
       // Released before the lock is taken: it may be the last reference, for example to an actor with its mailbox.
       callback.release()
-      pointee.lock.lock()
+      known.lock.lock()
     }
     pointee.isCalling = false
     let isLeft = pointee.waiters.first != nil
-    pointee.lock.unlock()
+    unlock()
     return isLeft
   }
 
@@ -311,25 +363,28 @@ extension UnsafeMutablePointer where Pointee == Completion {
   /// The outcome, or nil while it is pending.
   @inlinable
   func outcome<Success>(as type: Success.Type) -> Result<Success, any Error>? {
-    switch pointee.state.load(ordering: .acquiring) {
-    case Completion.pending: nil
-    case Completion.succeeded: .success(value(as: type))
-    default: .failure(pointee.failure.unsafelyUnwrapped)
-    }
+    isSettled ? settledOutcome(as: type) : nil
+  }
+
+  /// The outcome; the caller knows that it is settled, so it changes no more.
+  @inlinable
+  func settledOutcome<Success>(as type: Success.Type) -> Result<Success, any Error> {
+    known.state.load(ordering: .acquiring) == Completion.succeeded
+      ? .success(value(as: type)) : .failure(pointee.failure.unsafelyUnwrapped)
   }
 
   /// The outcome, for a caller that observes it; the caller knows that it is settled.
   @inlinable
   func seenOutcome<Success>(as type: Success.Type) -> Result<Success, any Error> {
     pointee.isObserved.store(true, ordering: .relaxed)
-    if pointee.state.load(ordering: .acquiring) == Completion.failed { Carrier.noteFailure() }
-    return outcome(as: type).unsafelyUnwrapped
+    if known.state.load(ordering: .acquiring) == Completion.failed { Carrier.noteFailure() }
+    return settledOutcome(as: type)
   }
 
   /// Returns the value or throws the failure; the caller knows that it is settled.
   @inlinable @inline(__always)
   func get<Success>(as type: Success.Type) throws -> Success {
-    if pointee.state.load(ordering: .acquiring) == Completion.succeeded { return value(as: type) }
+    if known.state.load(ordering: .acquiring) == Completion.succeeded { return value(as: type) }
     Carrier.noteFailure()
     throw pointee.failure.unsafelyUnwrapped
   }
@@ -341,8 +396,8 @@ extension UnsafeMutablePointer where Pointee == Completion {
   /// Throws the cancellation error if the running job is cancelled, which does not affect the awaited work.
   @inlinable @inline(__always)
   func wait(_ kind: WaitKind) throws {
-    let (carrier, job) = try Carrier.beginWaiting(for: UInt(bitPattern: self))
-    if !isSettled { try park(kind, carrier, job) }
+    let (carrier, job) = try Carrier.beginWaiting(for: id)
+    if !known.isSettled { try park(kind, carrier, job) }
     // After the wait, because a cancelled waiter has observed nothing.
     if !pointee.isObserved.load(ordering: .relaxed) { pointee.isObserved.store(true, ordering: .relaxed) }
   }
@@ -367,71 +422,22 @@ extension UnsafeMutablePointer where Pointee == Completion {
     _ carrier: UnsafeMutablePointer<Carrier>,
     _ job: JobRef
   ) throws {
-    pointee.lock.lock()
-    if pointee.state.load(ordering: .relaxed) != Completion.pending {
-      pointee.lock.unlock()
+    known.lock.lock()
+    if known.state.load(ordering: .relaxed) != Completion.pending {
+      unlock()
       return
     }
     var waiter = Waiter(job: job)
     try withUnsafeMutablePointer(to: &waiter) { waiter in
       _ = try WaitQueue.park(carrier, job, kind, for: UInt(bitPattern: self)) { epoch in
         pointee.waiters.append(waiter, epoch)
-        pointee.lock.unlock()
+        unlock()
       } withdraw: {
-        pointee.lock.lock()
+        lock()
         pointee.waiters.remove(waiter)
-        pointee.lock.unlock()
+        unlock()
       }
     }
-  }
-
-  /// Links a callback and retains it; returns false if the completion is settled, and the callback will not be called.
-  ///
-  /// `observes`: whether the callback observes a failure.
-  @usableFromInline
-  func add(_ callback: WaitCallback, observes: Bool = true) -> Bool {
-    callback.observes = observes
-    pointee.lock.lock()
-    defer { pointee.lock.unlock() }
-    guard !pointee.isReleased || pointee.isCalling || pointee.waiters.first != nil else {
-      if observes { pointee.isObserved.store(true, ordering: .relaxed) }
-      return false
-    }
-    _ = Unmanaged.passRetained(callback)
-    pointee.waiters.append(callback.waiter)
-    return true
-  }
-
-  /// Unlinks a callback; returns true if it was linked and will not be called.
-  @usableFromInline
-  func remove(_ callback: WaitCallback) -> Bool {
-    pointee.lock.lock()
-    let wasLinked = callback.waiter.pointee.isLinked
-    if wasLinked { pointee.waiters.remove(callback.waiter) }
-    pointee.lock.unlock()
-    if wasLinked { Unmanaged.passUnretained(callback).release() }
-    return wasLinked
-  }
-}
-
-extension CompletionRef {
-  enum Removal { case removed, isLast, hasFired }
-
-  /// Unlinks a callback if another consumer of the outcome is linked: a job, a promise or an observing callback.
-  func removeUnlessLast(_ callback: WaitCallback) -> Removal {
-    pointee.lock.lock()
-    guard callback.waiter.pointee.isLinked else {
-      pointee.lock.unlock()
-      return .hasFired
-    }
-    guard pointee.waiters.hasConsumer(otherThan: callback.waiter) else {
-      pointee.lock.unlock()
-      return .isLast
-    }
-    pointee.waiters.remove(callback.waiter)
-    pointee.lock.unlock()
-    Unmanaged.passUnretained(callback).release()
-    return .removed
   }
 }
 
@@ -450,41 +456,10 @@ extension WaitQueue {
     while let waiter = foreign.popFirst() { others.append(waiter) }
     self = others
   }
-
-  /// Whether a waiter other than `one` takes the outcome.
-  fileprivate func hasConsumer(otherThan one: UnsafeMutablePointer<Waiter>) -> Bool {
-    var waiter = first
-    while let current = waiter {
-      waiter = current.pointee.next
-      guard current != one else { continue }
-      if current.pointee.job != nil || current.pointee.notify != nil { return true }
-      if current.pointee.callback._withUnsafeGuaranteedRef({ $0.observes }) { return true }
-    }
-    return false
-  }
-}
-
-/// A callback from a closure.
-@usableFromInline
-final class ClosureCallback: WaitCallback, @unchecked Sendable {
-  // Sound because it is taken once, by the firing thread.
-  @exclusivity(unchecked) private var body: (() -> Void)?
-  private let runsUsersCode: Bool
-
-  @usableFromInline
-  init(isForeign: Bool = false, _ body: @escaping () -> Void) {
-    runsUsersCode = isForeign
-    self.body = body
-    super.init()
-  }
-
-  override var isForeign: Bool { runsUsersCode }
-
-  @usableFromInline override func fire() { body.take()?() }
 }
 
 extension CompletionRef {
   @inlinable var lockAddress: UnsafePointer<SpinLock> {
-    @inline(__always) get { withUnsafePointer(to: pointee.lock) { $0 } }
+    @inline(__always) get { withUnsafePointer(to: pointee.words.known.lock) { $0 } }
   }
 }

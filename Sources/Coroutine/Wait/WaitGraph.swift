@@ -54,17 +54,13 @@ enum WaitGraph {
     }
   }
 
-  private static let lock = ThreadLock()
-  /// The object that a world records for accesses to the graph.
-  private static let node: UInt = 8
+  private static let lock = Shared<ThreadLock>()
   nonisolated(unsafe) private static var edges: [UInt: Edge] = [:]  // Sound because of invariant 1.
 
   /// Calls `wait`, in which the running job waits for `target` once.
   ///
   /// Throws wouldDeadlock, without the call, if the wait would close a circle.
   static func waiting<Output>(_ job: JobRef, for target: Target, _ wait: () throws -> Output) throws -> Output {
-    // To a world, every two edges depend on each other: their order decides which of them is refused.
-    Host.touches(node)
     if closesCircle(job, target) { throw CoroutineError.wouldDeadlock(because: .circle) }
     defer { lock.withLock { _ = edges.removeValue(forKey: job.ownerNumber) } }
     return try wait()

@@ -132,10 +132,7 @@ public final class Supervisor: Sendable {
   /// The number of restarts of actors because of their own end.
   ///
   /// May be read on any thread.
-  public var restartCount: Int {
-    Host.touches(core)
-    return core.restartCount.load(ordering: .relaxed)
-  }
+  public var restartCount: Int { core.restartCount.touched.load(ordering: .relaxed) }
 
   /// Stops the actors in the reverse order of their start, and then the supervisor.
   ///

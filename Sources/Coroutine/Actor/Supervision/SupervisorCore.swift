@@ -72,7 +72,7 @@ final class SupervisorCore: ActorLife, @unchecked Sendable {
   }
 
   let events = Channel<Event>(.unbounded)
-  let restartCount = Atomic<Int>(0)
+  let restartCount = Shared(Atomic<Int>(0))
   private let strategy: RestartStrategy
   private let limit: RestartLimit
   private let onRestart: (@Sendable (ActorEnd) -> Void)?
@@ -169,8 +169,7 @@ final class SupervisorCore: ActorLife, @unchecked Sendable {
       case .restForOne: Array(all.drop { $0 !== child.life })
       }
     try endLives(affected, while: { try self.events.receive() })
-    Host.touches(self)
-    restartCount.wrappingAdd(1, ordering: .relaxed)
+    restartCount.touched.wrappingAdd(1, ordering: .relaxed)
     onRestart?(end)
     begin(affected)
   }

@@ -122,7 +122,7 @@ extension ProgressPromise: Sequence, AsyncSequence {
 /// The latest update of one promise, and the promise for its next update.
 private final class ProgressUpdates: @unchecked Sendable {
   // Sound because everything mutable is under `lock`.
-  private let lock = SpinLock()
+  private let lock = Shared<SpinLock>()
   @exclusivity(unchecked) private var last: ProgressUpdate?
   @exclusivity(unchecked) private var version = 0
   /// The promise that settles at the next update, or at the end.
@@ -134,13 +134,9 @@ private final class ProgressUpdates: @unchecked Sendable {
 
   init() {}
 
-  var latest: ProgressUpdate? {
-    Host.touches(self)
-    return lock.withLock { last }
-  }
+  var latest: ProgressUpdate? { lock.withLock { last } }
 
   func put(_ update: ProgressUpdate) {
-    Host.touches(self)
     lock.withLock {
       last = update
       version += 1
@@ -149,8 +145,7 @@ private final class ProgressUpdates: @unchecked Sendable {
   }
 
   func newer(than seen: Int) -> (ProgressUpdate, version: Int)? {
-    Host.touches(self)
-    return lock.withLock { version > seen ? last.map { ($0, version) } : nil }
+    lock.withLock { version > seen ? last.map { ($0, version) } : nil }
   }
 
   /// Returns a promise to wait for.
