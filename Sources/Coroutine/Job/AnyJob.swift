@@ -96,13 +96,14 @@ public class AnyJob: @unchecked Sendable {
   /// no reason.
   ///
   /// Idempotent; the first reason wins. A job that has not begun never runs its body: it ends within this call, also if
-  /// its queue is blocked, and all who wait for it are told. The body's captures are released later, by the queue when
-  /// it comes to the job, or by the coroutine of the scope that ends before that. A body that returns a value all the
-  /// same has succeeded.
+  /// its queue is blocked, and the coroutines and threads that wait for it are told. The body's captures are released
+  /// later, by the queue when it comes to the job, or by the coroutine of the scope that ends before that. A body that
+  /// returns a value all the same has succeeded.
   ///
-  /// Never suspends or blocks; any thread, also under a lock: no observer, hook or deinit of the program runs inside
-  /// the call. If the job has not begun, its observers and its ``Job/uncancelled`` copies are told after the call, and
-  /// the messages of an actor are dropped after it, on a thread of Dispatch.
+  /// Never suspends or blocks; any thread, also under a lock: no observer, hook, executor of Tasks or deinit of the
+  /// program runs inside the call. If the job has not begun, its observers, its ``Job/uncancelled`` copies and the
+  /// Tasks that wait for it are told after the call, and the messages of an actor are dropped after it, on a thread of
+  /// Dispatch.
   public final func cancel(_ reason: (any Error)? = nil) {
     let flags = record.pointee.flags.load(ordering: .acquiring)
     guard flags & JobFlags.cancelled == 0, !completion.isSettled else { return }

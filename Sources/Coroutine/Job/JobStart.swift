@@ -16,7 +16,7 @@ public import Synchronization
 //     only if `cancelled` is clear, and `claimCancel` returns whether `begun` was clear. So a job is either BEGUN or
 //     DROPPED, and both sides know which. No bit is cleared.
 //  2. The thread that drops a job settles it, with the reason of the cancellation (AnyJob.cancel, AnyJob.refuse). All
-//     waiters continue: joining coroutines, the scope, Tasks, threads. Users' code runs later (below).
+//     waiters continue: joining coroutines, the scope, threads. Users' code runs later (below).
 //  3. The rest of a dropped job stays until its queue takes it: its entry in a queue (an inbox, a ready queue, a launch
 //     stack, a world's list), the runtime's reference, the registration with its scheduler, and its inherited bindings.
 //     Only the carrier of that queue may take the entry out. It treats the job as any other, on a stack or without one
@@ -27,8 +27,8 @@ public import Synchronization
 //
 // Foreign code. `cancel` runs none: it is called on any thread, also by code that holds locks, and by the watchdog. If
 // it drops a job, it wakes the waiters, and leaves the rest to a thread of Dispatch, or in a world to the world
-// (AnyJob.settleDropped): observers, copies, which have observers, and an actor's messages and watchers. A callback
-// that is added meanwhile is linked behind them (Completion.swift).
+// (AnyJob.settleDropped): observers, copies, which have observers, Tasks, whose executors may be the program's, and an
+// actor's messages and watchers. A callback that is added meanwhile is linked behind them (Completion.swift).
 //
 // To release the captures of a body that never runs is foreign code too. Two parties may release them:
 //   the queue    when it takes the entry;

@@ -41,22 +41,33 @@ extension AnyPromise {
     // Released at the end, after the lock.
     var held: [Upstreams] = []
     defer { withExtendedLifetime(held) {} }
-    return PromiseGraph.lock.pointee.withLock {
-      PromiseGraph.find(from: ref, holding: &held) { $0.handlerNeedsThisThread }
+    // Asked after the lock, because the loop of another library answers by code of its own.
+    var schedulers: [ObjectIdentifier: Scheduler] = [:]
+    let isHandlerHere = PromiseGraph.lock.pointee.withLock {
+      PromiseGraph.find(from: ref, holding: &held) { promise in
+        switch promise.settlingTarget {
+        case .scheduler(let scheduler, _): schedulers[ObjectIdentifier(scheduler)] = scheduler
+        case .ordered(let handlers): return handlers.isRunningHere
+        case nil: break
+        }
+        return false
+      }
     }
+    return isHandlerHere || schedulers.values.contains { $0.isCurrent }
   }
 }
 
 extension PromiseRef {
-  /// Whether this promise is pending, and a handler or the coroutine of a run has to settle it, which then keeps the
-  /// scheduler.
-  fileprivate var handlerNeedsThisThread: Bool {
+  /// What runs the handler, or the coroutine of a run, that has to settle this pending promise; nil if there is none.
+  fileprivate var settlingTarget: HandlerTarget? {
     completion.lock()
     defer { completion.unlock() }
     guard !completion.known.isSettled,
       node.pointee.upstreams?.run != nil || node.pointee.phase != .free && node.pointee.kind.rawValue != 0
-    else { return false }
-    if let scheduler = node.pointee.scheduler { return scheduler._withUnsafeGuaranteedRef { $0.isCurrent } }
-    return node.pointee.ordered?.isRunningHere ?? false
+    else { return nil }
+    // The handler or the run, which is still to come, keeps the scheduler in memory.
+    if let scheduler = node.pointee.scheduler { return .scheduler(scheduler.takeUnretainedValue(), nil) }
+    if let ordered = node.pointee.ordered { return .ordered(ordered) }
+    return nil
   }
 }

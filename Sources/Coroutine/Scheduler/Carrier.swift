@@ -146,8 +146,7 @@ struct Carrier: ~Copyable {
       repeat {
         carrier.pointee.switchesLeft = 0
         job.pointee.after = .requeue
-        carrier.pointee.leaving = UInt(bitPattern: job)
-        switchOut(carrier, job)
+        giveWay(carrier, job)
         carrier = current.unsafelyUnwrapped
       } while hasHandlers && scheduler.isRunningHere && !scheduler.work.hasTaken(handlers)
       return carrier

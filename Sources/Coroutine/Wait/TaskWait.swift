@@ -51,6 +51,9 @@ class TaskWait: WaitCallback, @unchecked Sendable {
     cco_observe(address)
   }
 
+  /// To resume a Task is to call its executor, which may be the program's.
+  final override var isForeign: Bool { true }
+
   @usableFromInline
   final override func fire() {
     cco_publish(address)

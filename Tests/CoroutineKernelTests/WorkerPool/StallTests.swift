@@ -251,6 +251,59 @@ struct StallTests {
     }
   }
 
+  /// However rarely the worker looks at its clock.
+  @Test(arguments: [false, true]) func `is not of what gives way again and again`(_ isTask: Bool) async {
+    await #expect(processExitsWith: .success) { [isTask] in
+      let reports = Reports(after: .milliseconds(40))
+      let pool = ownWorkers("giving way", count: 1)
+      /// Lets the worker resume many before it looks.
+      @Sendable func lookRarely() { Carrier.current?.pointee.switchesLeft = 1_000_000 }
+      if isTask {
+        await Task(executorPreference: pool) {
+          lookRarely()
+          for _ in 0..<12 {
+            spin(15)
+            await Task.yield()
+          }
+        }.value
+      } else {
+        try await co_launch(on: pool.workers[0].currentQueue) {
+          lookRarely()
+          for _ in 0..<12 {
+            spin(15)
+            try co_yield()
+          }
+        }.value
+      }
+      check(reports.all.isEmpty, of: reports.all)
+    }
+  }
+
+  /// The pinned one stays on its worker when it gives way, as each 256th wait does that is satisfied at once.
+  @Test func `is not of a pinned coroutine that has given way, but of the one that runs`() async {
+    await #expect(processExitsWith: .success) {
+      let reports = Reports(after: .milliseconds(20))
+      let worker = ownWorkers("pinned", count: 1).workers[0]
+      let (go, isOver) = (Gate(), Flag())
+      let hog = co_launch(on: worker.currentQueue, name: "hog") {
+        try go.pass()
+        while !isOver.isRaised {}
+      }
+      // Launched later, so that a search finds it first.
+      let pinned = co_launch(on: worker.currentQueue, name: "pinned") {
+        try co_pinned {
+          while !hog.record.seemsWaiting { try co_yield() }
+          go.open()
+          while !isOver.isRaised { try go.pass() }
+        }
+      }
+      let stall = reports.first()
+      isOver.raise()
+      try await pinned.value
+      check(stall.coroutine?.contains("hog") == true, of: reports.all)
+    }
+  }
+
   // MARK: Where the kernel says less
 
   @Test func `is reported without the name of the call where /proc is missing, and later`() async {
