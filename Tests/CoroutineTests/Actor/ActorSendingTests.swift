@@ -6,7 +6,7 @@ private final class Parcel {
   var stamps = 0
 }
 
-private enum Delivery {
+private enum ParcelMessage {
   case stamp(Parcel, Reply<Parcel>)
   case keep(Parcel)
   case count(Reply<Int>)
@@ -16,7 +16,7 @@ private enum Delivery {
 struct ActorSendingTests {
   @Test func `messages and answers that are not Sendable go to one receiver`() async throws {
     let stamps = try await onSerialQueue {
-      let clerk = co_actor(of: Delivery.self) { mailbox in
+      let clerk = co_actor(of: ParcelMessage.self) { mailbox in
         var kept: [Parcel] = []
         while let delivery = try mailbox.receive() {
           switch delivery {
