@@ -39,7 +39,7 @@ struct ActorSendingTests {
     #expect(stamps == 2)
   }
 
-  @Test func `a message that is not Sendable can be stashed, and a full stash throws MailboxStashFullError only`() async throws {
+  @Test func `a message that is not Sendable can be stashed, and a full stash throws its error only`() async throws {
     let kept = try await onSerialQueue {
       let actor = co_actor(of: Parcel.self) { mailbox in
         guard let first = try mailbox.receive() else { return }
