@@ -13,7 +13,11 @@
 public struct Behavior<Message: Sendable> {
   /// The behaviour after a message.
   public struct Next {
-    enum Kind { case same, become(Behavior), stop }
+    enum Kind {
+      case same
+      case become(Behavior)
+      case stop
+    }
 
     let kind: Kind
 

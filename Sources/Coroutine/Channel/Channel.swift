@@ -29,12 +29,15 @@ public final class Channel<Element: Sendable>: @unchecked Sendable {
 
     /// Buffers nothing: a send waits until a receiver takes the value.
     @inlinable public static var rendezvous: Capacity { Capacity(0, .waits) }
-    /// Buffers up to this number of values; a send to a full channel waits. `bounded(0)` is `rendezvous`.
+    /// Buffers up to this number of values; a send to a full channel waits.
+    ///
+    /// `bounded(0)` is `rendezvous`.
     @inlinable public static func bounded(_ count: Int) -> Capacity { Capacity(count, .waits) }
     /// Buffers any number of values; a send never waits.
     @inlinable public static var unbounded: Capacity { Capacity(.max, .waits) }
-    /// Buffers up to this number of values; a send to a full channel drops the oldest. `dropOldest(1)` keeps the latest
-    /// value.
+    /// Buffers up to this number of values; a send to a full channel drops the oldest.
+    ///
+    /// `dropOldest(1)` keeps the latest value.
     @inlinable public static func dropOldest(_ count: Int) -> Capacity { Capacity(count, .dropsOldest) }
     /// Buffers up to this number of values; a send to a full channel drops the sent value.
     @inlinable public static func dropNewest(_ count: Int) -> Capacity { Capacity(count, .dropsNewest) }

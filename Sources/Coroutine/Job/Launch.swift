@@ -13,8 +13,9 @@ public struct StackSize: Sendable, Hashable {
 
   /// 512 KiB: enough for Foundation, regular expressions, TLS libraries and documents 200 levels deep.
   @inlinable public static var standard: StackSize { StackSize(byteCount: 512 << 10) }
-  /// At least this number of bytes, rounded up to a size class: 16, 64, 256 or 512 KiB, 1, 4 or 16 MiB. Above the
-  /// largest class the job fails with ``CoroutineError/stackTooLarge(_:)``.
+  /// At least this number of bytes, rounded up to a size class: 16, 64, 256 or 512 KiB, 1, 4 or 16 MiB.
+  ///
+  /// Above the largest class the job fails with ``CoroutineError/stackTooLarge(_:)``.
   @inlinable public static func bytes(_ count: Int) -> StackSize { StackSize(byteCount: max(1, count)) }
 }
 

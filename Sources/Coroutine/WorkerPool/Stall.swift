@@ -24,7 +24,11 @@ public struct Stall: Sendable, CustomStringConvertible {
 
   /// What a thread does that a coroutine keeps.
   public struct Activity: Sendable, Hashable, CustomStringConvertible {
-    enum Kind: Sendable, Hashable { case computing, systemCall(String), asleep }
+    enum Kind: Sendable, Hashable {
+      case computing
+      case systemCall(String)
+      case asleep
+    }
 
     let kind: Kind
 

@@ -2,8 +2,9 @@ import Coroutine
 import CoroutineTesting
 import Testing
 
-/// What a program with the old names does. It is called through a protocol, because a call of a deprecated function is a
-/// warning.
+/// What a program with the old names does.
+///
+/// It is called through a protocol, because a call of a deprecated function is a warning.
 private protocol Spelling {
   func name(of error: any Error) -> String
   func errors() -> [any Error]
