@@ -55,6 +55,7 @@ public typealias LinkedActorEnded = ActorMonitor.LinkedActorError
 /// The old name of ``Supervisor/RestartLimitError``.
 @available(*, deprecated, renamed: "Supervisor.RestartLimitError")
 public typealias RestartLimitReached = Supervisor.RestartLimitError
+
 // These were types of their own. As a type in a catch, each matches every CoroutineError.
 
 /// The old name of ``CoroutineError/blockingThreadEnded``.
