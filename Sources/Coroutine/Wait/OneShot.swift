@@ -104,8 +104,8 @@ extension UnsafeMutablePointer where Pointee == OneShot {
   ///
   /// If it is cancelled before, calls `onCancel` without the lock, and then throws; or waits on, if the cell is to the
   /// end. `link`, called under the lock immediately before the coroutine parks, links the waiter; if it returns false,
-  /// the wait has ended without an outcome. Inlined down to the switch: each frame in between costs a mispredicted
-  /// return.
+  /// the wait has ended without an outcome. A cell to the end has no `link`. Inlined down to the switch, with `link`:
+  /// each frame in between costs a mispredicted return.
   @inlinable @inline(__always)
   func wait(
     _ kind: WaitKind,
@@ -136,7 +136,7 @@ extension UnsafeMutablePointer where Pointee == OneShot {
       }
       lock.lock()
     }
-    try leave(kind, lock, error, onCancel, link)
+    try leave(kind, lock, error, onCancel)
   }
 
   /// Ends a wait that `wake` has not ended; called under the lock, which it leaves.
@@ -145,8 +145,7 @@ extension UnsafeMutablePointer where Pointee == OneShot {
     _ kind: WaitKind,
     _ lock: borrowing SpinLock,
     _ error: (any Error)?,
-    _ onCancel: () -> Void,
-    _ link: () -> Bool
+    _ onCancel: () -> Void
   ) throws {
     pointee.waiter.epoch = .none
     if pointee.state == .pending, !pointee.isToEnd { pointee.state = .detached }
@@ -155,7 +154,7 @@ extension UnsafeMutablePointer where Pointee == OneShot {
     if state == .settled { return }
     onCancel()
     if state == .detached { throw error ?? job.cancellation() ?? CancellationError() }
-    try job.withShield { try wait(kind, lock, onCancel: {}, link: link) }
+    try job.withShield { try wait(kind, lock, onCancel: {}) }
   }
 
   /// Makes the cell one to the end, under the lock; returns false if the coroutine has left it or is cancelled, and
