@@ -118,7 +118,10 @@ extension AnyPromise {
   /// Called under the graph lock.
   private final func isAwaited(by other: AnyPromise, holding held: inout [Upstreams]) -> Bool {
     let this = ref
-    guard completion.pointee.lock.withLock({ this.isWaitedFor { $0.pointee.notify != nil } }) else { return false }
+    let isWaitedFor = completion.pointee.lock.withLock {
+      completion.pointee.waiters.first { $0.pointee.notify != nil } != nil
+    }
+    guard isWaitedFor else { return false }
     return PromiseGraph.find(from: other.ref, holding: &held) { $0 == this }
   }
 }

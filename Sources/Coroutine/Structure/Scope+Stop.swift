@@ -89,17 +89,9 @@ extension JobRef {
   /// The caller holds the job. A job that has finished is in no scope any more: its end removes the callback.
   var enclosingScope: Scope? {
     let completion = handle._withUnsafeGuaranteedRef { $0.completion }
-    completion.pointee.lock.lock()
-    defer { completion.pointee.lock.unlock() }
-    var waiter = completion.pointee.waiters.first
-    while let current = waiter {
-      if current.pointee.job == nil, current.pointee.notify == nil,
-        let child = current.pointee.callback.takeUnretainedValue() as? ScopeChild
-      {
-        return child.scope
-      }
-      waiter = current.pointee.next
+    return completion.pointee.lock.withLock {
+      let waiter = completion.pointee.waiters.first { $0.pointee.callbackIfAny is ScopeChild }
+      return (waiter?.pointee.callbackIfAny as? ScopeChild)?.scope
     }
-    return nil
   }
 }

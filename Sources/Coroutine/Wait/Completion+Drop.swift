@@ -1,16 +1,8 @@
 extension CompletionRef {
   /// The linked callback that prepares for the end of a job that never runs: an actor's.
   var callbackThatPreparesDrop: WaitCallback? {
-    pointee.lock.lock()
-    defer { pointee.lock.unlock() }
-    var waiter = pointee.waiters.first
-    while let current = waiter {
-      if current.pointee.job == nil, current.pointee.notify == nil {
-        let callback = current.pointee.callback.takeUnretainedValue()
-        if callback.preparesDrop { return callback }
-      }
-      waiter = current.pointee.next
+    pointee.lock.withLock {
+      pointee.waiters.first { $0.pointee.callbackIfAny?.preparesDrop ?? false }?.pointee.callbackIfAny
     }
-    return nil
   }
 }

@@ -452,14 +452,7 @@ extension WaitQueue {
 
   /// Whether a waiter other than `one` takes the outcome.
   fileprivate func hasConsumer(otherThan one: UnsafeMutablePointer<Waiter>) -> Bool {
-    var waiter = first
-    while let current = waiter {
-      waiter = current.pointee.next
-      guard current != one else { continue }
-      if current.pointee.job != nil || current.pointee.notify != nil { return true }
-      if current.pointee.callback._withUnsafeGuaranteedRef({ $0.observes }) { return true }
-    }
-    return false
+    first { $0 != one && $0.pointee.callbackIfAny?.observes ?? true } != nil
   }
 }
 

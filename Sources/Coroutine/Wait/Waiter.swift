@@ -144,6 +144,9 @@ struct Waiter {
   /// The waiting callback of a waiter that has neither a job nor `notify`.
   @inlinable var callback: Unmanaged<WaitCallback> { .fromOpaque(context.unsafelyUnwrapped) }
 
+  /// The waiting callback; nil if a job or a promise waits.
+  var callbackIfAny: WaitCallback? { job == nil && notify == nil ? callback.takeUnretainedValue() : nil }
+
   /// Creates a waiter that notifies a function.
   ///
   /// It belongs to no job, so the word of the epoch holds `index`.
