@@ -205,9 +205,6 @@ public class AnyPromise: @unchecked Sendable {
   ///
   /// Overridden by the classes that store a closure.
   @usableFromInline func releaseBody() {}
-
-  /// Called when the job of a `JobCopy` has ended.
-  func jobHasEnded() {}
 }
 
 /// Settles the first promise from `source`: through the user's handler, or with the same outcome if `handles` is false.

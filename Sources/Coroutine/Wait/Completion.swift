@@ -462,15 +462,17 @@ final class ClosureCallback: WaitCallback, @unchecked Sendable {
   // Sound because it is taken once, by the firing thread.
   @exclusivity(unchecked) private var body: (() -> Void)?
   private let runsUsersCode: Bool
+  private let marks: Bool
 
-  @usableFromInline
-  init(isForeign: Bool = false, _ body: @escaping () -> Void) {
+  init(isForeign: Bool = false, marksObserved: Bool = false, _ body: @escaping () -> Void) {
     runsUsersCode = isForeign
+    marks = marksObserved
     self.body = body
     super.init()
   }
 
   override var isForeign: Bool { runsUsersCode }
+  override var marksObserved: Bool { marks }
 
   @usableFromInline override func fire() { body.take()?() }
 }
