@@ -40,37 +40,26 @@ extension Scope {
   var isStopping: Bool {
     // The signal may not exist yet.
     Host.touches(self)
-    lock.lock()
-    let signal = signal
-    lock.unlock()
-    return signal?.isTold ?? false
+    return lock.withLock { signal }?.isTold ?? false
   }
 
   /// The scope's signal, created at the first use.
   var stopSignal: StopSignal {
     Host.touches(self)
-    lock.lock()
-    let known = signal
-    lock.unlock()
-    if let known { return known }
+    if let known = lock.withLock({ signal }) { return known }
     let mine = StopSignal(inside: enclosing?.stopSignal)
-    lock.lock()
-    if let known = signal {
-      lock.unlock()
-      return known
+    return lock.withLock {
+      let chosen = signal ?? mine
+      signal = chosen
+      return chosen
     }
-    signal = mine
-    lock.unlock()
-    return mine
   }
 
   /// The scope that the owner was launched in; nil after this scope's end.
   ///
   /// Any thread: the owner is held, which may end as soon as the lock is left.
   var enclosing: Scope? {
-    lock.lock()
-    let owner = hasEnded ? nil : owner.handle.takeUnretainedValue()
-    lock.unlock()
+    let owner: AnyJob? = lock.withLock { hasEnded ? nil : self.owner.handle.takeUnretainedValue() }
     return owner.flatMap { $0.record.enclosingScope }
   }
 }
