@@ -1,8 +1,9 @@
 internal import CCoroutine
 import Synchronization
 
-// Promises that only pass outcomes on (AnyPromise.swift, "Ownership"). A program may make very many of them for one
-// long-lived promise, wait for each for a while, and give it up: `shared.uncancelled` in a race, a race in a select.
+// Promises that run no code of the user's, and only pass outcomes on: `uncancelled`, `asVoid`, a combinator that
+// cancels no member. A program may make very many of them for one long-lived promise, wait for each for a while, and
+// give it up: `shared.uncancelled` in a race, a race in a select.
 // So each of them leaves its upstreams when nothing refers to it any more, in constant time for each upstream, and
 // not only when an upstream settles.
 //
