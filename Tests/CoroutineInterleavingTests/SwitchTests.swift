@@ -69,7 +69,7 @@ extension InterleavingTests {
       private func switchOver(_ carrier: UnsafeMutablePointer<Carrier>) {
         do {
           if let error = job.record.cancellation() { throw error }
-          try Carrier.switchOver(carrier, job.record, to: away, holding: nil)
+          try Carrier.switchOver(carrier, SwitchEntry(job.record, to: away), holding: nil)
           continued.append("away")
         } catch {
           continued.append("home")

@@ -1,7 +1,7 @@
 // An ask is a message that carries the means to answer it.
 //
-// The asker waits with a cell (OneShot.swift) on its stack. The Reply in the message holds an AskCell on the heap. The
-// two point at each other while the ask is open:
+// The asker waits with a cell (OneShot.swift) and room for the answer on its stack. The Reply in the message holds an
+// AskCell on the heap. The two point at each other while the ask is open:
 //
 //   the reply is used                                          SETTLED, and the answer is in the asker's frame
 //   the last copy of it is released unused, or the actor ends  SETTLED without an answer: ActorStoppedError
@@ -14,6 +14,17 @@
 //  2. The waiter is linked in `asks` while the asker waits and the ask is open, unless the ask has been delegated.
 //  3. An AskCell that is answered does not close the ask in its deinit. So an answer always does, even if it is late.
 
+/// The asker's side of an ask, in its frame.
+@usableFromInline
+struct Asker<Answer> {
+  /// The first field, so that a pointer to it is a pointer to the whole.
+  @usableFromInline var one: OneShot
+  @usableFromInline var answer: Result<Answer, any Error>?
+
+  @inlinable @inline(__always)
+  init(_ job: JobRef) { one = OneShot(job) }
+}
+
 /// The state that all copies of a reply share.
 @usableFromInline
 class AskCell: @unchecked Sendable {
@@ -21,25 +32,20 @@ class AskCell: @unchecked Sendable {
   // them.
   /// Retained by hand, so that an answer retains nothing.
   @usableFromInline final let heldActor: Unmanaged<ActorLife>
+  /// The cell of an `Asker`.
   @exclusivity(unchecked) @usableFromInline final var asker: OneShotRef?
-  /// The address of the answer in the asker's frame, a `Result<Answer, any Error>?`; valid while there is an asker.
-  @usableFromInline final let answer: UnsafeMutableRawPointer?
   @exclusivity(unchecked) @usableFromInline final var isAnswered = false
   @exclusivity(unchecked) @usableFromInline final var isDelegated = false
 
-  @usableFromInline
-  init(_ actor: ActorLife, _ asker: OneShotRef, _ answer: UnsafeMutableRawPointer) {
+  @inlinable
+  init(_ actor: ActorLife, _ asker: OneShotRef) {
     heldActor = .passRetained(actor)
     self.asker = asker
-    self.answer = answer
     asker.pointee.waiter.context = Unmanaged.passUnretained(self).toOpaque()
   }
 
   /// Creates a cell for an asker that is not a coroutine in `ask`; it has a lock of its own.
-  init() {
-    heldActor = .passRetained(ActorLife(nil))
-    answer = nil
-  }
+  init() { heldActor = .passRetained(ActorLife(nil)) }
 
   final var actor: ActorLife { heldActor.takeUnretainedValue() }
 
@@ -69,7 +75,7 @@ extension UnsafeMutablePointer where Pointee == OneShot {
   @inlinable var isDelegated: Bool { ask?._withUnsafeGuaranteedRef { $0.isDelegated } ?? false }
 
   /// Closes the ask, under the lock: the actor and the AskCell do not refer to the asker any more.
-  @inlinable
+  @inlinable @inline(__always)
   func closeAsk(of actor: ActorLife) {
     actor.asks.remove(waiter)
     ask?._withUnsafeGuaranteedRef { $0.asker = nil }
@@ -125,29 +131,26 @@ extension ActorRef {
   func askForEver<Answer>(_ make: (Reply<Answer>) -> sending Message) throws -> Answer {
     let (_, job) = try Carrier.beginWaiting()
     if core.runs(in: job) { throw CoroutineError.wouldDeadlock(because: .asksItself) }
-    var answer: Result<Answer, any Error>?
-    return try withUnsafeMutablePointer(to: &answer) { answer in
-      var asker = OneShot(job)
-      return try withUnsafeMutablePointer(to: &asker) { asker in
-        do {
-          try tell(make(Reply(AskCell(core, asker, UnsafeMutableRawPointer(answer)))))
-          try asker.wait(.answer, core.asksLock.known, onCancel: { asker.withdraw(from: core) }) {
-            if asker.isDelegated { return true }
-            if core.refusesAsks {
-              asker.closeAsk(of: core)
-              return false
-            }
-            core.asks.append(asker.waiter)
-            return true
-          }
-        } catch {
-          // Also of a wait that was refused, in a forked child for example.
-          asker.withdraw(from: core)
-          throw error
+    // Not a variable: its end would release the answer once more.
+    return try withUnsafeTemporaryAllocation(of: Asker<Answer>.self, capacity: 1) { memory in
+      let asker = memory.baseAddress.unsafelyUnwrapped
+      asker.initialize(to: Asker(job))
+      let one = UnsafeMutableRawPointer(asker).assumingMemoryBound(to: OneShot.self)
+      do {
+        try tell(make(Reply(AskCell(core, one))))
+        try one.wait(.answer, core.asksLock.known, onCancel: {}) {
+          if one.isDelegated { return true }
+          if core.refusesAsks { return false }
+          core.asks.append(one.waiter)
+          return true
         }
-        guard let result = answer.pointee.take() else { throw ActorStoppedError() }
-        return try result.get()
+        if case .none = asker.pointee.answer { throw ActorStoppedError() }
+      } catch {
+        one.withdraw(from: core)
+        asker.deinitialize(count: 1)
+        throw error
       }
+      return try asker.move().answer.unsafelyUnwrapped.get()
     }
   }
 

@@ -103,16 +103,12 @@ extension Mailbox {
   func receiveAmongExtras() throws -> Message? {
     let extras = core.madeExtras
     while true {
-      guard let due = extras.nextDue else {
-        if extras.front.count > 0 { return extras.front.removeFirst() }
-        let (carrier, job) = try Carrier.requireJob()
-        return try core.channel.next(carrier, job)?.message
-      }
       let now = clock
       if let message = extras.takeDue(now) { return message }
       if extras.front.count > 0 { return extras.front.removeFirst() }
+      let limit = extras.nextDue.map { Duration.nanoseconds(Int64(clamping: $0 - now)) }
       do {
-        return try co_timeout(.nanoseconds(Int64(clamping: due - now))) {
+        return try co_timeout(limit) {
           let (carrier, job) = try Carrier.requireJob()
           return try core.channel.next(carrier, job)?.message
         }

@@ -51,8 +51,8 @@ public struct Reply<Answer>: Sendable {
         return true
       }
       cell.isAnswered = true
-      let answer = cell.answer.unsafelyUnwrapped.assumingMemoryBound(to: Result<Answer, any Error>?.self)
-      answer.initialize(to: result)
+      let frame = UnsafeMutableRawPointer(asker).assumingMemoryBound(to: Asker<Answer>.self)
+      withUnsafeMutablePointer(to: &frame.pointee.answer) { $0.initialize(to: result) }
       asker.closeAsk(of: actor)
       asker.wake(leaving: actor.asksLock.known)
       return false

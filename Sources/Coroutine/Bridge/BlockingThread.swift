@@ -70,19 +70,12 @@ final class BlockingThread: LimitedThread, @unchecked Sendable {
 
   /// Starts the thread, detached, and returns 0 or an error number.
   func start() -> Int32 {
-    var attributes = pthread_attr_t()
-    let code = pthread_attr_init(&attributes)
-    guard code == 0 else { return code }
-    defer { pthread_attr_destroy(&attributes) }
-    pthread_attr_setstacksize(&attributes, Self.stackBytes)
-    pthread_attr_setdetachstate(&attributes, Int32(PTHREAD_CREATE_DETACHED))
-    return SignalMask.whileBlocked {
-      let me = Unmanaged.passRetained(self)
-      var thread = pthread_t()
-      let code = pthread_create(&thread, &attributes, { BlockingThread.main($0) }, me.toOpaque())
-      if code != 0 { me.release() }
-      return code
+    let me = Unmanaged.passRetained(self)
+    let code = SignalMask.whileBlocked {
+      clinux_start_thread(Self.stackBytes, { BlockingThread.main($0) }, me.toOpaque())
     }
+    if code != 0 { me.release() }
+    return code
   }
 
   private static func main(_ argument: UnsafeMutableRawPointer?) -> UnsafeMutableRawPointer? {

@@ -167,6 +167,18 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
   /// Called where `cancellation` may be called.
   var isCancellationVisible: Bool { cancellation(from: pointee.frames) != nil }
 
+  /// Stores the reason of the job's cancellation; returns false if there is one already, which stays.
+  func setCancelReason(_ error: (any Error)?) -> Bool {
+    let reason = error.map { Unmanaged.passRetained(CancelReason($0)) } ?? .passUnretained(.none)
+    let isFirst = pointee.cancelReason.compareExchange(
+      expected: nil,
+      desired: reason,
+      ordering: .acquiringAndReleasing
+    ).exchanged
+    if !isFirst, error != nil { reason.release() }
+    return isFirst
+  }
+
   /// The reason given to Job.cancel, even if a shield hides it.
   @usableFromInline var ownCancellation: (any Error)? {
     guard pointee.flags.load(ordering: .acquiring) & JobFlags.cancelled != 0 else { return nil }

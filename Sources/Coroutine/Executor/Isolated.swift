@@ -237,7 +237,7 @@ enum Isolation {
 
   private static func switchBack(to home: Scheduler, _ anchor: Anchor?) throws {
     let (carrier, job) = try Carrier.requireJob()
-    try Carrier.switchOver(carrier, job, to: home, holding: anchor)
+    try Carrier.switchOver(carrier, SwitchEntry(job, to: home), holding: anchor)
   }
 
   private static func isOn(_ scheduler: Scheduler, _ job: JobRef) -> Bool {

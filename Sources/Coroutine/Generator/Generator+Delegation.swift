@@ -90,13 +90,7 @@ extension GeneratorRecord {
   /// Called by the body of `record`.
   @usableFromInline @inline(never)
   static func delegate(_ record: GeneratorRef, to inner: GeneratorRef) throws {
-    if !inner.pointee.claim.compareExchange(
-      expected: GeneratorState.parked,
-      desired: GeneratorState.running,
-      ordering: .acquiring
-    ).exchanged {
-      guard try claimFresh(inner), start(inner) else { return }
-    }
+    guard try claimParked(inner) || claimUnparked(inner) else { return }
     record.pointee.delegate = inner
     var answer: UnsafeMutableRawPointer?
     LockCheck.mayYield()

@@ -34,13 +34,7 @@ extension GeneratorRecord {
   ///
   /// Returns true if there is a pending yield. A fresh generator ends here, with `error`.
   private static func claimToEnd(_ root: GeneratorRef, _ error: (any Error)?) throws -> Bool {
-    if root.pointee.claim.compareExchange(
-      expected: GeneratorState.parked,
-      desired: GeneratorState.running,
-      ordering: .acquiring
-    ).exchanged {
-      return true
-    }
+    if claimParked(root) { return true }
     if try claimFresh(root) {
       root.pointee.ending = error == nil ? .closed : .failed
       root.pointee.failure = error

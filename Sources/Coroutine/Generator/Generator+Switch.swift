@@ -52,13 +52,7 @@ extension GeneratorRecord {
     _ message: UnsafeMutableRawPointer?
   ) throws -> UnsafeMutableRawPointer? {
     // A failed exchange costs as much as one that succeeds, and a generator may be stepped only once.
-    let isParked =
-      root.pointee.claim.load(ordering: .relaxed) == GeneratorState.parked
-      && root.pointee.claim.compareExchange(
-        expected: GeneratorState.parked,
-        desired: GeneratorState.running,
-        ordering: .acquiring
-      ).exchanged
+    let isParked = root.pointee.claim.load(ordering: .relaxed) == GeneratorState.parked && claimParked(root)
     if !isParked, try !claimUnparked(root) { return nil }
     // A generator that starts now has no pending yield that could get the message.
     return drive(root, message)
@@ -95,6 +89,16 @@ extension GeneratorRecord {
     let locals = flow.pointee.locals
     flow.pointee.locals = record.pointee.locals
     record.pointee.locals = locals
+  }
+
+  /// Claims a parked generator; returns false if it is in another state.
+  @inlinable @inline(__always)
+  static func claimParked(_ root: GeneratorRef) -> Bool {
+    root.pointee.claim.compareExchange(
+      expected: GeneratorState.parked,
+      desired: GeneratorState.running,
+      ordering: .acquiring
+    ).exchanged
   }
 
   /// Gives up the claim, after the element was taken.

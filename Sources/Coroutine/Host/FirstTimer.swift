@@ -65,25 +65,13 @@ final class FirstTimer: @unchecked Sendable {
   /// Usually one load.
   func ensure() {
     guard !works, !isRetrying.exchange(true, ordering: .acquiringAndReleasing) else { return }
-    let me = Unmanaged.passRetained(self)
-    var thread = pthread_t()
-    let code = SignalMask.whileBlocked { pthread_create(&thread, nil, { FirstTimer.retry($0) }, me.toOpaque()) }
-    if code == 0 {
-      pthread_detach(thread)
-    } else {
-      // The next caller tries again.
-      me.release()
-      isRetrying.store(false, ordering: .releasing)
+    let code = DetachedThread.start("co-first-timer") { [self] in
+      while !works {
+        usleep(5_000)
+        if !works { set() }
+      }
     }
-  }
-
-  private static func retry(_ argument: UnsafeMutableRawPointer?) -> UnsafeMutableRawPointer? {
-    guard let argument else { return nil }
-    let timer = Unmanaged<FirstTimer>.fromOpaque(argument).takeRetainedValue()
-    while !timer.works {
-      usleep(5_000)
-      if !timer.works { timer.set() }
-    }
-    return nil
+    // The next caller tries again.
+    if code != 0 { isRetrying.store(false, ordering: .releasing) }
   }
 }

@@ -43,9 +43,7 @@ extension UnsafeMutablePointer where Pointee == Completion {
     if let simulated = Host.simulated(nil) { return .scheduler(simulated, nil) }
     return .ordered(orderedHandlers())
   }
-}
 
-extension UnsafeMutablePointer where Pointee == Completion {
   /// Returns the object that keeps the handlers without a queue in order.
   func orderedHandlers() -> OrderedHandlers {
     if let made = known.lock.withLock({ pointee.ordered }) { return made }

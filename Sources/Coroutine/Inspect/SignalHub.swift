@@ -71,7 +71,7 @@ enum SignalHub {
         _ = Unmanaged.passRetained(Parents(entries))
         entries = [:]
       }
-      if !hasThread, case let code = startThread(), code != 0 { return .thread(code: code) }
+      if !hasThread, case let code = DetachedThread.start("co-signals", serve), code != 0 { return .thread(code: code) }
       hasThread = true
       if entries[signal] == nil, clinux_handle_signal(signal) != 0 { return .signal(signal) }
       lastNumber += 1
@@ -94,14 +94,7 @@ enum SignalHub {
     _ = consume former
   }
 
-  /// Starts the hub's thread, detached; returns 0 or an error number.
-  private static func startThread() -> Int32 {
-    // Handlers of the program's own, for other signals, do not run on it.
-    SignalMask.whileBlocked { clinux_start_thread(256 << 10, { _ in SignalHub.serve() }, nil) }
-  }
-
-  private static func serve() -> UnsafeMutableRawPointer? {
-    clinux_name_thread("co-signals")
+  @Sendable private static func serve() {
     while true {
       let taken = clinux_take_signals()
       for signal in Int32(1)...64 where taken & 1 << UInt64(signal - 1) != 0 { arrived(signal) }

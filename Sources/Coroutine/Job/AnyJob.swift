@@ -107,16 +107,7 @@ public class AnyJob: @unchecked Sendable {
   public final func cancel(_ reason: (any Error)? = nil) {
     let flags = record.pointee.flags.load(ordering: .acquiring)
     guard flags & JobFlags.cancelled == 0, !completion.isSettled else { return }
-    let chosen = reason.map { Unmanaged.passRetained(CancelReason($0)) } ?? Unmanaged.passUnretained(CancelReason.none)
-    let won = record.pointee.cancelReason.compareExchange(
-      expected: nil,
-      desired: chosen,
-      ordering: .acquiringAndReleasing
-    ).exchanged
-    guard won else {
-      if reason != nil { chosen.release() }
-      return
-    }
+    guard record.setCancelReason(reason) else { return }
     let isDropped = record.claimCancel()
     // A lazy job that has not started: its queue releases it.
     start()

@@ -84,25 +84,16 @@ public final class Condition: @unchecked Sendable {
   ///
   /// Call it with the mutex held if the order of events matters. Never suspends; any thread, coroutine or not.
   public func signal() {
-    lock.lock()
-    var woken: JobRef?
-    while woken == nil, let waiter = waiters.popFirst() {
-      if let job = waiter.pointee.job, job.claim(waiter.pointee.epoch, waiter.pointee.reason) { woken = job }
-    }
-    lock.unlock()
-    if let woken { Carrier.makeReady(woken) }
+    let woken = lock.withLock { waiters.claimFirst() }
+    woken?.wake()
   }
 
   /// Wakes all waiters, in the order in which they started to wait.
   ///
   /// Never suspends; any thread, coroutine or not.
   public func broadcast() {
-    lock.lock()
     var woken = JobQueue()
-    while let waiter = waiters.popFirst() {
-      if let job = waiter.pointee.job, job.claim(waiter.pointee.epoch, waiter.pointee.reason) { woken.append(job) }
-    }
-    lock.unlock()
+    lock.withLock { waiters.claimAll(into: &woken) }
     while let job = woken.popFirst() { Carrier.makeReady(job) }
   }
 }

@@ -89,11 +89,7 @@ extension UnsafeMutablePointer where Pointee == Countdown {
   private func changeAwaited(_ count: UInt?) -> Bool {
     var woken = JobQueue()
     if let count {
-      if count == 0 {
-        while let waiter = pointee.waiters.popFirst() {
-          if let job = waiter.pointee.job, job.claim(waiter.pointee.epoch, waiter.pointee.reason) { woken.append(job) }
-        }
-      }
+      if count == 0 { pointee.waiters.claimAll(into: &woken) }
       pointee.word.known.store(count == 0 ? 0 : count << 1 | 1, ordering: .releasing)
     }
     pointee.lock.unlock()

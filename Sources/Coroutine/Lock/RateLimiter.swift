@@ -80,12 +80,12 @@ public final class RateLimiter: @unchecked Sendable {
     if take(price, at: job.localTime, orWaits: true) { return }
     do {
       if !gate.takeAtOnce(1) { try gate.wait(1, .permits, of: self, carrier, job) }
+      defer { _ = gate.give(1) }
+      try sleep(until: price, job)
     } catch {
       lock.withLock { waiting -= 1 }
       throw error
     }
-    defer { _ = gate.give(1) }
-    try sleep(until: price, job)
   }
 
   /// Takes `count` tokens if they are available and nothing waits.
@@ -114,7 +114,7 @@ public final class RateLimiter: @unchecked Sendable {
 
   /// Sleeps until the tokens are available, and takes them.
   ///
-  /// The caller is counted as waiting, and has the permit; it is counted no more when this returns or throws.
+  /// The caller is counted as waiting, and has the permit; it is counted no more when this returns.
   private func sleep(until price: UInt128, _ job: JobRef) throws {
     while true {
       let now = job.localTime
@@ -127,12 +127,7 @@ public final class RateLimiter: @unchecked Sendable {
       }
       lock.unlock()
       if missing == 0 { return }
-      do {
-        try co_delay(.nanoseconds(Int64(clamping: (missing + tokens - 1) / tokens)))
-      } catch {
-        lock.withLock { waiting -= 1 }
-        throw error
-      }
+      try co_delay(.nanoseconds(Int64(clamping: (missing + tokens - 1) / tokens)))
     }
   }
 

@@ -116,9 +116,7 @@ public final class SingleFlight<Key: Hashable & Sendable, Value: Sendable>: @unc
   }
 
   private func search(_ hash: Int) -> (flights: [Flight], departures: Int) {
-    lock.lock()
-    defer { lock.unlock() }
-    return (table[hash] ?? [], departures)
+    lock.withLock { (table[hash] ?? [], departures) }
   }
 
   private func join(_ flight: Flight) -> Job<Value>? {
@@ -142,18 +140,15 @@ public final class SingleFlight<Key: Hashable & Sendable, Value: Sendable>: @unc
   }
 
   private func leave(_ flight: Flight) {
-    lock.lock()
-    flight.callers -= 1
-    let deserted = flight.callers == 0 ? takeJob(of: flight) : nil
-    lock.unlock()
+    let deserted = lock.withLock {
+      flight.callers -= 1
+      return flight.callers == 0 ? takeJob(of: flight) : nil
+    }
     deserted?.cancel()
   }
 
   private func land(_ flight: Flight) {
-    lock.lock()
-    let job = takeJob(of: flight)
-    lock.unlock()
-    withExtendedLifetime(job) {}
+    withExtendedLifetime(lock.withLock { takeJob(of: flight) }) {}
   }
 
   /// Ends the flight, under the lock.

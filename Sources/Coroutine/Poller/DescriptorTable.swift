@@ -70,6 +70,13 @@ final class DescriptorTable: @unchecked Sendable {
       get { direction == .reading ? readers : writers }
       set { if direction == .reading { readers = newValue } else { writers = newValue } }
     }
+
+    /// Claims all waiters: readiness is not a value that one of them takes away, and a waiter that is cancelled after
+    /// its wake-up must not take it away either.
+    mutating func claimAll(into woken: inout JobQueue) {
+      readers.claimAll(into: &woken)
+      writers.claimAll(into: &woken)
+    }
   }
 
   /// Chosen by the low bits of the number: a wait makes a system call under its table's lock, which should not delay
@@ -110,7 +117,7 @@ final class DescriptorTable: @unchecked Sendable {
     if code != 0 {
       entry[direction].remove(waiter)
       // The other waiters of this number are woken too: each checks the descriptor, and finds the error itself.
-      Self.wakeAll(&entry, &woken)
+      entry.claimAll(into: &woken)
     }
     store(entry, number)
     guard code != 0 else { return 0 }
@@ -146,25 +153,11 @@ final class DescriptorTable: @unchecked Sendable {
     lock.lock()
     defer { lock.unlock() }
     guard var entry = entries[number] else { return }
-    if events & (CLINUX_POLL_READABLE.rawValue | gone) != 0 { Self.wakeAll(&entry.readers, &woken) }
-    if events & (CLINUX_POLL_WRITABLE.rawValue | gone) != 0 { Self.wakeAll(&entry.writers, &woken) }
+    if events & (CLINUX_POLL_READABLE.rawValue | gone) != 0 { entry.readers.claimAll(into: &woken) }
+    if events & (CLINUX_POLL_WRITABLE.rawValue | gone) != 0 { entry.writers.claimAll(into: &woken) }
     // If that is refused, the descriptor was probably closed, and no further event will come.
-    if !entry.isEmpty, arm(number, entry) != 0 { Self.wakeAll(&entry, &woken) }
+    if !entry.isEmpty, arm(number, entry) != 0 { entry.claimAll(into: &woken) }
     store(entry, number)
-  }
-
-  /// Wakes all waiters: readiness is not a value that one of them takes away, and a waiter that is cancelled after its
-  /// wake-up must not take it away either.
-  private static func wakeAll(_ waiters: inout WaitQueue, _ woken: inout JobQueue) {
-    while let waiter = waiters.popFirst() {
-      let job = waiter.pointee.job.unsafelyUnwrapped
-      if job.claim(waiter.pointee.epoch, waiter.pointee.reason) { woken.append(job) }
-    }
-  }
-
-  private static func wakeAll(_ entry: inout Entry, _ woken: inout JobQueue) {
-    wakeAll(&entry.readers, &woken)
-    wakeAll(&entry.writers, &woken)
   }
 
   /// Tells the kernel what to watch for, and returns 0 or an error number.
@@ -195,7 +188,7 @@ final class DescriptorTable: @unchecked Sendable {
     let code = add()
     if code == 0 {
       if var entry = entries[number] {
-        Self.wakeAll(&entry, &woken)
+        entry.claimAll(into: &woken)
         store(entry, number)
       }
     } else if isNew {

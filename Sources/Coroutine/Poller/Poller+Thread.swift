@@ -1,5 +1,3 @@
-internal import CLinux
-import Glibc
 import Synchronization
 
 // The pollers of the process for what no worker's poller watches, each with a thread.
@@ -46,15 +44,13 @@ extension Poller {
     return try shared()
   }
 
-  private static var stackBytes: Int { 256 << 10 }
-
-  /// Starts the thread that owns the poller, detached.
+  /// Starts the thread that owns the poller, and holds it until it ends.
   private func start() throws {
-    let code = SignalMask.whileBlocked {
-      let me = Unmanaged.passRetained(self)
-      let code = clinux_start_thread(Self.stackBytes, { Poller.main($0) }, me.toOpaque())
-      if code != 0 { me.release() }
-      return code
+    let code = DetachedThread.start("co-poller") { [self] in
+      while !isStopping.load(ordering: .acquiring) {
+        take(waiting: -1)
+        deliver()
+      }
     }
     guard code == 0 else { throw DescriptorRefusal(code: code) }
   }
@@ -63,19 +59,5 @@ extension Poller {
   private func stop() {
     isStopping.store(true, ordering: .releasing)
     wakeUp()
-  }
-
-  private static func main(_ argument: UnsafeMutableRawPointer?) -> UnsafeMutableRawPointer? {
-    guard let argument else { return nil }
-    clinux_name_thread("co-poller")
-    let me = Unmanaged<Poller>.fromOpaque(argument)
-    me._withUnsafeGuaranteedRef { poller in
-      while !poller.isStopping.load(ordering: .acquiring) {
-        poller.take(waiting: -1)
-        poller.deliver()
-      }
-    }
-    me.release()
-    return nil
   }
 }

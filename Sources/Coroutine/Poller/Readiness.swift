@@ -146,7 +146,7 @@ extension UnsafeMutablePointer where Pointee == Readiness {
     while old.generation == generation, old.state != .closed, !change(old, to: old.afterEvent(sticks: sticks)) {
       old = word
     }
-    if old.generation == generation { claimAll(&woken) }
+    if old.generation == generation { pointee.waiters.claimAll(into: &woken) }
     pointee.lock.unlock()
   }
 
@@ -156,16 +156,9 @@ extension UnsafeMutablePointer where Pointee == Readiness {
     pointee.lock.lock()
     var old = word
     while !change(old, to: old.with(.closed)) { old = word }
-    claimAll(&woken)
+    pointee.waiters.claimAll(into: &woken)
     pointee.lock.unlock()
     while let job = woken.popFirst() { Carrier.makeReady(job) }
-  }
-
-  /// Called under the lock.
-  private func claimAll(_ woken: inout JobQueue) {
-    while let waiter = pointee.waiters.popFirst() {
-      if let job = waiter.pointee.job, job.claim(waiter.pointee.epoch, waiter.pointee.reason) { woken.append(job) }
-    }
   }
 
   /// Makes the word WAITING, and returns true; the caller then links its waiter.

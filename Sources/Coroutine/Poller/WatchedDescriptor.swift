@@ -115,7 +115,7 @@ package final class WatchedDescriptor: @unchecked Sendable {
       let (isDone, seen) = life.compareExchange(
         expected: old,
         desired: new,
-        successOrdering: .acquiring,
+        successOrdering: .acquiringAndReleasing,
         failureOrdering: .relaxed
       )
       if isDone { return .done }
@@ -141,18 +141,7 @@ package final class WatchedDescriptor: @unchecked Sendable {
   /// Never suspends; any thread. `last` is called while the number is still open.
   @discardableResult
   package func close(last: (Int32) -> Void = { _ in }) -> Bool {
-    var old = life.load(ordering: .relaxed)
-    while true {
-      if old & Self.closed != 0 { return false }
-      let (isDone, seen) = life.compareExchange(
-        expected: old,
-        desired: (old | Self.closed) &+ Self.oneUser,
-        successOrdering: .acquiringAndReleasing,
-        failureOrdering: .relaxed
-      )
-      if isDone { break }
-      old = seen
-    }
+    guard change({ ($0 | Self.closed) &+ Self.oneUser }) == .done else { return false }
     last(number)
     endRecord()
     leave()

@@ -15,9 +15,8 @@ import Synchronization
 // every member.
 // - The queue owns one reference to each waiting promise, unless that is passive. A waiting promise does not own its
 //   upstream.
-// - A passive promise runs no code of the user's: it only passes outcomes on (`uncancelled`, `asVoid`, a combinator
-//   that cancels no member). So it is of no use once nothing refers to it, and leaves its upstreams in its deinit. It
-//   owns a reference to itself, `holdsItself`, while it is pending and other promises or callbacks wait for it.
+// - A passive promise only passes outcomes on, and leaves its upstreams in its deinit. It owns a reference to itself
+//   while others wait for it (Promise+Passive.swift).
 // - If the last reference to a pending upstream goes away, its deinit rejects all waiting promises with `abandoned`.
 // - A link that follows another promise beside its upstream has that promise as a member (PromiseMembers.swift).
 //
@@ -198,9 +197,6 @@ public class AnyPromise: @unchecked Sendable {
   ///
   /// Overridden by the classes that store a closure.
   @usableFromInline func releaseBody() {}
-
-  /// Called when the job of a `JobCopy` has ended.
-  func jobHasEnded() {}
 }
 
 /// Settles the first promise from `source`: through the user's handler, or with the same outcome if `handles` is false.

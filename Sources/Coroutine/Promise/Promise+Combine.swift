@@ -27,7 +27,13 @@ extension Promise {
     file: StaticString = #fileID,
     line: UInt = #line
   ) -> Promise<[Success]> {
-    collectAll(promises, losers, LaunchSite(file: file, line: line)) { $0 }
+    .collecting(
+      promises,
+      losers,
+      LaunchSite(file: file, line: line),
+      read: { member, _ in member.completion.value(as: Success.self) },
+      make: { $0 }
+    )
   }
 
   /// Returns a promise for the values of all promises, by their keys.
@@ -39,10 +45,7 @@ extension Promise {
     file: StaticString = #fileID,
     line: UInt = #line
   ) -> Promise<[Key: Success]> {
-    let keys = Array(promises.keys)
-    return collectAll(keys.map { promises[$0]! }, losers, LaunchSite(file: file, line: line)) {
-      Dictionary(uniqueKeysWithValues: zip(keys, $0))
-    }
+    allByKey(promises, losers, LaunchSite(file: file, line: line)) { error, _ in error }
   }
 
   /// Returns a promise for the values of all promises, by their keys, which rejects with ``PromiseMemberError``.
@@ -54,45 +57,70 @@ extension Promise {
     file: StaticString = #fileID,
     line: UInt = #line
   ) -> Promise<[Key: Success]> {
-    let keys = Array(promises.keys)
-    return collectAll(keys.map { promises[$0]! }, losers, LaunchSite(file: file, line: line)) {
+    allByKey(promises, losers, LaunchSite(file: file, line: line)) { MemberFailed(key: $1, error: $0) }
+  }
+
+  private static func allByKey<Key: Hashable & Sendable>(
+    _ promises: [Key: Promise],
+    _ losers: Losers,
+    _ launchSite: LaunchSite,
+    failing: @escaping (_ error: any Error, _ key: Key) -> any Error
+  ) -> Promise<[Key: Success]> {
+    let (keys, members) = (Array(promises.keys), Array(promises.values))
+    return .collecting(members, losers, launchSite) { member, _ in
+      member.completion.value(as: Success.self)
+    } make: {
       Dictionary(uniqueKeysWithValues: zip(keys, $0))
     } failing: {
-      PromiseMemberError(key: keys[$1], error: $0)
+      failing($0, keys[$1])
     }
   }
 
+  /// Returns a promise for what `make` makes of the values that `read` takes from the members.
+  ///
+  /// Unless `continues`, the first failure rejects it.
   @inlinable
-  static func collectAll<Output: Sendable>(
-    _ promises: [Promise],
+  static func collecting<Value>(
+    _ members: [AnyPromise],
     _ losers: Losers,
     _ launchSite: LaunchSite,
-    _ make: @escaping ([Success]) -> Output,
+    continues: Bool = false,
+    read: @escaping (_ member: AnyPromise, _ index: Int) -> Value,
+    make: @escaping ([Value]) -> Success,
     failing: @escaping (_ error: any Error, _ index: Int) -> any Error = { error, _ in error }
-  ) -> Promise<Output> {
-    let all = Promise<Output>(launchSite: launchSite)
-    guard !promises.isEmpty else {
-      all.settle(.success(make([])))
-      return all
-    }
-    let collected = CollectedValues<Success>(promises.count)
+  ) -> Promise {
+    let collected = CollectedValues<Value>(members.count)
     var failure: (error: any Error, index: Int)?
-    all.wait(for: promises, losers) { member, index, isLast in
-      if member.hasFailed {
+    return combining(members, losers, launchSite) { member, index, isLast in
+      if member.hasFailed, !continues {
         failure = (member.completion.pointee.failure.unsafelyUnwrapped, index)
         return true
       }
-      collected.put(member.completion.value(as: Success.self), index)
+      collected.put(read(member, index), index)
       return isLast
-    } finish: { all in
-      let all = unsafeDowncast(all, to: Promise<Output>.self)
-      if let failure {
-        all.fail(failing(failure.error, failure.index))
-      } else {
-        all.settle(.success(make(collected.all)))
+    } outcome: {
+      if let failure { .failure(failing(failure.error, failure.index)) } else { .success(make(collected.all)) }
+    }
+  }
+
+  /// Returns a promise that settles with `outcome` once `collect` returns true, or at once without members.
+  @inlinable
+  static func combining(
+    _ members: [AnyPromise],
+    _ losers: Losers,
+    _ launchSite: LaunchSite,
+    collect: @escaping (_ member: AnyPromise, _ index: Int, _ isLast: Bool) -> Bool,
+    outcome: @escaping () -> Result<Success, any Error>
+  ) -> Promise {
+    let combined = Promise(launchSite: launchSite)
+    if members.isEmpty {
+      combined.settle(outcome())
+    } else {
+      combined.wait(for: members, losers, collect: collect) {
+        unsafeDowncast($0, to: Promise.self).settle(outcome())
       }
     }
-    return all
+    return combined
   }
 
   /// Returns a promise for the outcomes of all promises, in their order.
@@ -103,20 +131,14 @@ extension Promise {
     file: StaticString = #fileID,
     line: UInt = #line
   ) -> Promise<[Result<Success, any Error>]> {
-    typealias Outcome = Result<Success, any Error>
-    let all = Promise<[Outcome]>(launchSite: LaunchSite(file: file, line: line))
-    guard !promises.isEmpty else {
-      all.settle(.success([]))
-      return all
-    }
-    let collected = CollectedValues<Outcome>(promises.count)
-    all.wait(for: promises, .leftRunning) { member, index, isLast in
-      collected.put(member.completion.settledOutcome(as: Success.self), index)
-      return isLast
-    } finish: { all in
-      unsafeDowncast(all, to: Promise<[Outcome]>.self).settle(.success(collected.all))
-    }
-    return all
+    .collecting(
+      promises,
+      .leftRunning,
+      LaunchSite(file: file, line: line),
+      continues: true,
+      read: { member, _ in member.completion.settledOutcome(as: Success.self) },
+      make: { $0 }
+    )
   }
 
   /// Returns a promise for the first value.
@@ -150,25 +172,18 @@ extension Promise {
     _ launchSite: LaunchSite,
     where wins: @escaping (AnyPromise) -> Bool
   ) -> Promise {
-    let first = Promise(launchSite: launchSite)
-    guard !promises.isEmpty else {
-      first.fail(AggregateError())
-      return first
-    }
     let failures = CollectedValues<any Error>(promises.count)
     var winner: Result<Success, any Error>?
-    first.wait(for: promises, losers) { member, index, isLast in
+    return combining(promises, losers, launchSite) { member, index, isLast in
       if wins(member) {
         winner = member.completion.settledOutcome(as: Success.self)
         return true
       }
       failures.put(member.completion.pointee.failure.unsafelyUnwrapped, index)
       return isLast
-    } finish: { first in
-      let first = unsafeDowncast(first, to: Promise.self)
-      first.settle(winner ?? .failure(AggregateError(errors: failures.all)))
+    } outcome: {
+      winner ?? .failure(AggregateError(errors: failures.all))
     }
-    return first
   }
 }
 

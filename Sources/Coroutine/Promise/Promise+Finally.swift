@@ -18,8 +18,15 @@ extension Promise {
     file: StaticString = #fileID,
     line: UInt = #line,
     _ body: @escaping @Sendable (Result<Success, any Error>) -> Void
+  ) -> Promise { tap(on: queue, LaunchSite(file: file, line: line), body) }
+
+  @inlinable
+  final func tap(
+    on queue: DispatchQueue?,
+    _ launchSite: LaunchSite,
+    _ body: @escaping @Sendable (Result<Success, any Error>) -> Void
   ) -> Promise {
-    let made = Link<Result<Success, any Error>, Void, Success>(body, LaunchSite(file: file, line: line))
+    let made = Link<Result<Success, any Error>, Void, Success>(body, launchSite)
     return link(made, queue, .always) { promise, source, _ in
       let link = unsafeDowncast(promise, to: Link<Result<Success, any Error>, Void, Success>.self)
       let outcome = link.outcomeForHandler(source)
@@ -35,20 +42,7 @@ extension Promise {
     file: StaticString = #fileID,
     line: UInt = #line,
     _ body: @escaping @Sendable () -> Void
-  ) -> Promise { ensure(on: queue, LaunchSite(file: file, line: line), body) }
-
-  @inlinable
-  final func ensure(on queue: DispatchQueue?, _ launchSite: LaunchSite, _ body: @escaping @Sendable () -> Void)
-    -> Promise
-  {
-    let made = EndLink<Void, Success>(body, launchSite)
-    return link(made, queue, .always) { promise, source, _ in
-      let link = unsafeDowncast(promise, to: EndLink<Void, Success>.self)
-      let outcome = link.outcomeForHandler(source)
-      link.body!()
-      _ = link.settle(outcome)
-    }
-  }
+  ) -> Promise { tap(on: queue, LaunchSite(file: file, line: line)) { _ in body() } }
 
   /// Runs `body` at the end, and passes the outcome on once the promise that `body` returns has settled.
   ///
@@ -60,11 +54,12 @@ extension Promise {
     line: UInt = #line,
     _ body: @escaping @Sendable () -> Promise<Void>
   ) -> Promise {
-    let made = EndLink<Promise<Void>, Success>(body, LaunchSite(file: file, line: line))
+    let launchSite = LaunchSite(file: file, line: line)
+    let made = Link<Result<Success, any Error>, Promise<Void>, Success>({ _ in body() }, launchSite)
     return link(made, queue, .always) { promise, source, _ in
-      let link = unsafeDowncast(promise, to: EndLink<Promise<Void>, Success>.self)
+      let link = unsafeDowncast(promise, to: Link<Result<Success, any Error>, Promise<Void>, Success>.self)
       let outcome = link.outcomeForHandler(source)
-      let cleanup = link.body!()
+      guard let cleanup = try? link.body!(outcome) else { return }
       // The cleanup continues even if nothing waits for the link any more.
       link.followReturned(Promise.afterwards(cleanup, outcome, link.launchSite), isKept: true)
     }
@@ -75,11 +70,11 @@ extension Promise {
   static func afterwards(_ cleanup: Promise<Void>, _ outcome: Result<Success, any Error>, _ launchSite: LaunchSite)
     -> Promise
   {
-    let link = EndLink<Result<Success, any Error>, Success>({ outcome }, launchSite)
+    let link = Promise(launchSite: launchSite)
     link.link(to: cleanup, on: nil, .always) { promise, source, _ in
-      let link = unsafeDowncast(promise, to: EndLink<Result<Success, any Error>, Success>.self)
+      let link = unsafeDowncast(promise, to: Promise.self)
       if source == nil, !link.isSettled { link.reportFailureOnItsWay() }
-      _ = link.settle(link.body!())
+      _ = link.settle(outcome)
     }
     return link
   }

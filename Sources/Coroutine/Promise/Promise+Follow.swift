@@ -1,15 +1,13 @@
 // A promise that follows another settles as the other does. It is locked in at once: from then on no other call settles
 // it, except `cancel`.
 //
-// Waiting promises never form a cycle.
-// - Edges. Every edge is a waiter in the queue of the awaited promise. The waiter belongs to a link, a follower, a
-//   promise that a handler returned, or a member of a combinator (PromiseMembers.swift).
+// Waiting promises never form a cycle of edges (Promise+Graph.swift).
 // - An edge that starts at a promise which no other promise knows yet closes no cycle, because no promise waits for the
 //   new one.
-// - All other edges are made by the two functions here, one after the other, under the graph lock
-//   (Promise+Graph.swift). Each first checks whether the awaited promise waits, directly or indirectly, for the promise
-//   that is to wait. So if several threads together would close a cycle, the last one finds the edges of all others.
-//   Only its promise rejects with `cycle`, and the failure then runs back along the edges.
+// - All other edges are made by the two functions here, one after the other, under the graph lock. Each first checks
+//   whether the awaited promise waits, directly or indirectly, for the promise that is to wait. So if several threads
+//   together would close a cycle, the last one finds the edges of all others. Only its promise rejects with `cycle`,
+//   and the failure then runs back along the edges.
 // - An edge that disappears during the search disappears because one of its two promises settles. No cycle contains
 //   that promise.
 // - The search goes from the waiting promise to its upstream. It starts only if some promise waits for the follower. So
@@ -115,7 +113,8 @@ extension AnyPromise {
   /// Called under the graph lock.
   private final func isAwaited(by other: AnyPromise, holding held: inout [Upstreams]) -> Bool {
     let this = ref
-    guard completion.withLock({ this.isWaitedFor { $0.pointee.notify != nil } }) else { return false }
+    let isWaitedFor = completion.withLock { completion.pointee.waiters.first { $0.pointee.notify != nil } != nil }
+    guard isWaitedFor else { return false }
     return PromiseGraph.find(from: other.ref, holding: &held) { $0 == this }
   }
 }

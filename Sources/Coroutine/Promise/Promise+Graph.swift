@@ -180,15 +180,5 @@ struct PromiseRef: Hashable {
   /// Whether a promise or a callback waits for this one.
   ///
   /// Called under the lock. It skips the coroutines that wait before them.
-  var hasDependents: Bool { isWaitedFor { $0.pointee.job == nil } }
-
-  /// Whether a waiter in the queue is as wanted; called under the lock.
-  func isWaitedFor(_ isWanted: (UnsafeMutablePointer<Waiter>) -> Bool) -> Bool {
-    var waiter = completion.pointee.waiters.first
-    while let current = waiter {
-      if isWanted(current) { return true }
-      waiter = current.pointee.next
-    }
-    return false
-  }
+  var hasDependents: Bool { completion.pointee.waiters.first { $0.pointee.job == nil } != nil }
 }

@@ -1,8 +1,9 @@
 internal import CCoroutine
 import Synchronization
 
-// Promises that only pass outcomes on (AnyPromise.swift, "Ownership"). A program may make very many of them for one
-// long-lived promise, wait for each for a while, and give it up: `shared.uncancelled` in a race, a race in a select.
+// Promises that run no code of the user's, and only pass outcomes on: `uncancelled`, `asVoid`, a combinator that
+// cancels no member. A program may make very many of them for one long-lived promise, wait for each for a while, and
+// give it up: `shared.uncancelled` in a race, a race in a select.
 // So each of them leaves its upstreams when nothing refers to it any more, in constant time for each upstream, and
 // not only when an upstream settles.
 //
@@ -83,20 +84,20 @@ extension Job {
 
 /// A promise that settles as a job does.
 private final class JobCopy<Success: Sendable>: Promise<Success>, @unchecked Sendable {
-  // Sound because both properties are constants.
+  // Sound because `job` is a constant, and `callback` is made before another thread has the copy.
   private let job: Job<Success>
-  let callback = JobCopyCallback()
+  /// The job's callback for this copy, whose settling has observers.
+  fileprivate private(set) lazy var callback = ClosureCallback(isForeign: true, marksObserved: true) { [weak self] in
+    self?.settle()
+  }
 
   init(_ job: Job<Success>) {
     self.job = job
     super.init(launchSite: job.record.pointee.label.launchSite)
     isPassive = true
-    callback.copy = self
   }
 
   deinit { _ = job.completion.remove(callback) }
-
-  override func jobHasEnded() { settle() }
 
   fileprivate func settle() {
     // Not if the copy was settled before, or left by its last dependent: then nobody sees the job's failure.
@@ -104,16 +105,4 @@ private final class JobCopy<Success: Sendable>: Promise<Success>, @unchecked Sen
       job.completion.pointee.isObserved.store(true, ordering: .relaxed)
     }
   }
-}
-
-/// The callback that a job has for a copy of its result.
-private final class JobCopyCallback: WaitCallback, @unchecked Sendable {
-  // Sound because `copy` is set before the callback is linked, and read once, by the thread that calls it.
-  @exclusivity(unchecked) weak var copy: AnyPromise?
-
-  override var marksObserved: Bool { true }
-  /// The copy has observers.
-  override var isForeign: Bool { true }
-
-  override func fire() { copy?.jobHasEnded() }
 }

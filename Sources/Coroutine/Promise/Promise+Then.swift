@@ -43,21 +43,6 @@ extension Link where Returned == Promise<Output> {
   }
 }
 
-/// A derived promise for a closure without a parameter.
-@usableFromInline
-final class EndLink<Returned, Output: Sendable>: Promise<Output>, @unchecked Sendable {
-  // Sound because of the reason given for Link.
-  @exclusivity(unchecked) @usableFromInline final var body: (@Sendable () -> Returned)?
-
-  @inlinable
-  init(_ body: @escaping @Sendable () -> Returned, _ launchSite: LaunchSite) {
-    self.body = body
-    super.init(launchSite: launchSite)
-  }
-
-  @usableFromInline override func releaseBody() { body = nil }
-}
-
 extension AnyPromise {
   /// Returns the failure for the handler of a link whose `source` is nil.
   ///

@@ -56,13 +56,7 @@ extension AnyJob {
   /// Called between its registration and its publication, so that no interrupt is needed. The drain that comes to the
   /// job settles it.
   final func refuse(_ error: any Error) {
-    let reason = Unmanaged.passRetained(CancelReason(error))
-    let isFirst = record.pointee.cancelReason.compareExchange(
-      expected: nil,
-      desired: reason,
-      ordering: .acquiringAndReleasing
-    ).exchanged
-    if !isFirst { reason.release() }
+    let isFirst = record.setCancelReason(error)
     // Settled here if another thread has set the reason: it may come second, and then leaves that to this one.
     if record.claimCancel(), !isFirst { settleDropped() }
   }

@@ -206,20 +206,10 @@ extension Scheduler {
 }
 
 extension Carrier {
-  /// Suspends the running job until `destination` takes it over, and continues it there; `anchor` is that scheduler's,
-  /// if the caller has it.
+  /// Suspends the running job until the destination of `entry` takes it over, and continues it there.
   ///
-  /// If the job is cancelled before that, it continues on its own scheduler, and throws.
-  static func switchOver(
-    _ carrier: UnsafeMutablePointer<Carrier>,
-    _ job: JobRef,
-    to destination: Scheduler,
-    holding anchor: Anchor?
-  ) throws {
-    try switchOver(carrier, SwitchEntry(job, to: destination), holding: anchor)
-  }
-
-  /// The same with an entry, which was made for the running job and this wait.
+  /// If the job is cancelled before that, it continues on its own scheduler, and throws. The entry was made for the
+  /// running job and this wait; `anchor` is the destination's, if the caller has it.
   static func switchOver(
     _ carrier: UnsafeMutablePointer<Carrier>,
     _ entry: SwitchEntry,

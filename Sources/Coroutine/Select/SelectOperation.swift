@@ -12,19 +12,8 @@
 /// If waiters carry a value (an element, a number of permits), all waiters of the object are ``ValueWaiter``s. A
 /// select's value is in the five words that its case started with, unless `prepare` stores another address.
 ///
-/// ```swift
-/// enum Acquisition: SelectOperation {
-///   static func attempt(_ target: FairSemaphore, _ waiter: SelectWaiterRef) -> SelectAnswer {
-///     target.take(Int(waiter.words[0])) ? .yes : .no
-///   }
-///   static func finish(_ target: FairSemaphore, _ waiter: SelectWaiterRef) {}
-/// }
-/// SelectCase(
-///   Acquisition.self, target: self, lock: lockAddress, queue: queueAddress, words: [UInt(permits), 0, 0, 0, 0], body)
-/// ```
-///
 /// The select locks, queues, parks and unlinks. A committed operation stays committed: neither an error of the body nor
-/// a cancellation of the job undoes it.
+/// a cancellation of the job undoes it. Lock+Select.swift has examples.
 @usableFromInline
 protocol SelectOperation {
   associatedtype Target: AnyObject

@@ -30,19 +30,16 @@ private final class Gathering<Output: Sendable>: @unchecked Sendable {
     results[index] = result
     missing -= 1
     let succeeded = if case .success = result { true } else { false }
-    switch rule {
-    case .all: isDecided = !succeeded || missing == 0
-    case .allSettled: isDecided = missing == 0
-    case .any: isDecided = succeeded || missing == 0
-    case .race: isDecided = true
-    }
-    guard isDecided else { return nil }
-    switch rule {
-    case .all: return succeeded ? -1 : index
-    case .allSettled: return -1
-    case .any: return succeeded ? index : -1
-    case .race: return index
-    }
+    let all: Int? = missing == 0 ? -1 : nil
+    let decision: Int? =
+      switch rule {
+      case .all: succeeded ? all : index
+      case .allSettled: all
+      case .any: succeeded ? index : all
+      case .race: index
+      }
+    isDecided = decision != nil
+    return decision
   }
 
   /// Suspends until the wait is decided.

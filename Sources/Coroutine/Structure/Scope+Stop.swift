@@ -47,9 +47,9 @@ extension Scope {
     if let known = stopping.withLock({ signal }) { return known }
     let mine = StopSignal(inside: enclosing?.stopSignal)
     return stopping.withLock {
-      if let known = signal { return known }
-      signal = mine
-      return mine
+      let chosen = signal ?? mine
+      signal = chosen
+      return chosen
     }
   }
 
@@ -57,9 +57,7 @@ extension Scope {
   ///
   /// Any thread: the owner is held, which may end as soon as the lock is left.
   var enclosing: Scope? {
-    lock.lock()
-    let owner = hasEnded ? nil : owner.handle.takeUnretainedValue()
-    lock.unlock()
+    let owner: AnyJob? = lock.withLock { hasEnded ? nil : self.owner.handle.takeUnretainedValue() }
     return owner.flatMap { $0.record.enclosingScope }
   }
 }
@@ -79,17 +77,9 @@ extension JobRef {
   var enclosingScope: Scope? {
     let completion = handle._withUnsafeGuaranteedRef { $0.completion }
     // Known: no other use changes the answer.
-    completion.known.lock.lock()
-    defer { completion.unlock() }
-    var waiter = completion.pointee.waiters.first
-    while let current = waiter {
-      if current.pointee.job == nil, current.pointee.notify == nil,
-        let child = current.pointee.callback.takeUnretainedValue() as? ScopeChild
-      {
-        return child.scope
-      }
-      waiter = current.pointee.next
+    return completion.known.lock.withLock {
+      let waiter = completion.pointee.waiters.first { $0.pointee.callbackIfAny is ScopeChild }
+      return (waiter?.pointee.callbackIfAny as? ScopeChild)?.scope
     }
-    return nil
   }
 }

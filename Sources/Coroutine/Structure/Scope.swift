@@ -339,7 +339,31 @@ final class ScopeChild: WaitCallback, @unchecked Sendable {
   }
 }
 
-private func run<Output>(_ failures: Scope.Failures, _ body: (Scope) throws -> Output) throws -> Output {
+/// Runs `body`, and returns after every child that it launched in its scope has ended.
+///
+/// - Parameters:
+///   - failures: Whether a child's failure ends the scope, or concerns that child alone.
+///   - body: Launches the children; its result is that of the call.
+/// - Throws: With `.together`, the first failure, of a child or of the body; it also cancels the others. With
+///   `.isolated`, a failure of the body, which cancels the children. ``CoroutineError/notInCoroutine`` outside a
+///   coroutine.
+///
+/// Every later failure that is no cancellation is reported to ``CoroutineRuntime/onUnhandledError``, with the name and
+/// the launch site of the failed coroutine, before this returns. Two failures are not reported: that of a child that a
+/// coroutine has joined, and the first failure itself if a coroutine that joined the failed child throws it again. A
+/// cancelled child has not failed.
+///
+/// With `.isolated`, a child's failure goes to the coroutines that join the child. If none does, it is reported when
+/// the last handle of the child is released: a job that `body` returns may still be joined.
+///
+/// Suspends until the last child has ended. If the coroutine is cancelled, the children are cancelled first, and the
+/// cancellation error is thrown at the end. After ``Scope/cancel(_:)``, a body that returns a value still succeeds.
+@discardableResult
+@available(*, noasync, message: "use `withThrowingTaskGroup`, or await the `value` of a coroutine that does this")
+public func co_scope<Output>(
+  failures: Scope.Failures = .together,
+  _ body: (Scope) throws -> Output
+) throws -> Output {
   let (_, job) = try Carrier.requireJob()
   try job.checkCancelled()
   var frame = CancelFrame(.scope, inside: job.pointee.frames)
@@ -366,32 +390,4 @@ private func run<Output>(_ failures: Scope.Failures, _ body: (Scope) throws -> O
     if let outside { throw outside }
     return try outcome.get()
   }
-}
-
-/// Runs `body`, and returns after every child that it launched in its scope has ended.
-///
-/// - Parameters:
-///   - failures: Whether a child's failure ends the scope, or concerns that child alone.
-///   - body: Launches the children; its result is that of the call.
-/// - Throws: With `.together`, the first failure, of a child or of the body; it also cancels the others. With
-///   `.isolated`, a failure of the body, which cancels the children. ``CoroutineError/notInCoroutine`` outside a
-///   coroutine.
-///
-/// Every later failure that is no cancellation is reported to ``CoroutineRuntime/unhandledErrorHandler``, with the name
-/// and the launch site of the failed coroutine, before this returns. Two failures are not reported: that of a child
-/// that a coroutine has joined, and the first failure itself if a coroutine that joined the failed child throws it
-/// again. A cancelled child has not failed.
-///
-/// With `.isolated`, a child's failure goes to the coroutines that join the child. If none does, it is reported when
-/// the last handle of the child is released: a job that `body` returns may still be joined.
-///
-/// Suspends until the last child has ended. If the coroutine is cancelled, the children are cancelled first, and the
-/// cancellation error is thrown at the end. After ``Scope/cancel(_:)``, a body that returns a value still succeeds.
-@discardableResult
-@available(*, noasync, message: "use `withThrowingTaskGroup`, or await the `value` of a coroutine that does this")
-public func co_scope<Output>(
-  failures: Scope.Failures = .together,
-  _ body: (Scope) throws -> Output
-) throws -> Output {
-  try run(failures, body)
 }

@@ -2,8 +2,8 @@ internal import CLinux
 
 /// A thread that runs one closure and ends.
 ///
-/// For what must need no worker and no queue, and may block its thread: a report that takes locks, runs descriptions of
-/// users' types, and writes into a pipe that may be full.
+/// For what must need no worker and no queue, and may block its thread: waiting for events and signals, or a report
+/// that takes locks, runs descriptions of users' types, and writes into a pipe that may be full.
 enum DetachedThread {
   /// The standard stack of a coroutine.
   private static var stackBytes: Int { 512 << 10 }

@@ -37,6 +37,6 @@ private func switchOver(to target: some LaunchTarget) throws {
     return try co_yield()
   }
   try Host.requireReal(on: scheduler) { "the thread of a CoroutineHost" }
-  try Carrier.switchOver(carrier, job, to: scheduler, holding: destination.anchor)
+  try Carrier.switchOver(carrier, SwitchEntry(job, to: scheduler), holding: destination.anchor)
   try job.checkCancelled()
 }

@@ -61,14 +61,7 @@ extension CompletionRef {
 extension WaitQueue {
   /// Whether a waiter other than `one` takes the outcome.
   fileprivate func hasConsumer(otherThan one: UnsafeMutablePointer<Waiter>) -> Bool {
-    var waiter = first
-    while let current = waiter {
-      waiter = current.pointee.next
-      guard current != one else { continue }
-      if current.pointee.job != nil || current.pointee.notify != nil { return true }
-      if current.pointee.callback._withUnsafeGuaranteedRef({ $0.observes }) { return true }
-    }
-    return false
+    first { $0 != one && $0.pointee.callbackIfAny?.observes ?? true } != nil
   }
 }
 
@@ -78,15 +71,17 @@ final class ClosureCallback: WaitCallback, @unchecked Sendable {
   // Sound because it is taken once, by the firing thread.
   @exclusivity(unchecked) private var body: (() -> Void)?
   private let runsUsersCode: Bool
+  private let marks: Bool
 
-  @usableFromInline
-  init(isForeign: Bool = false, _ body: @escaping () -> Void) {
+  init(isForeign: Bool = false, marksObserved: Bool = false, _ body: @escaping () -> Void) {
     runsUsersCode = isForeign
+    marks = marksObserved
     self.body = body
     super.init()
   }
 
   override var isForeign: Bool { runsUsersCode }
+  override var marksObserved: Bool { marks }
 
   @usableFromInline override func fire() { body.take()?() }
 }

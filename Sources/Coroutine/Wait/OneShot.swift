@@ -105,8 +105,8 @@ extension UnsafeMutablePointer where Pointee == OneShot {
   ///
   /// If it is cancelled before, it calls `onCancel` without the lock, and then throws, or continues to wait if
   /// `isToEnd` is set. `link` is called under the lock immediately before the coroutine parks, and links the waiter. If
-  /// it returns false, the wait has ended without an outcome. Inlined down to the switch, because each frame in between
-  /// costs a mispredicted return.
+  /// it returns false, the wait has ended without an outcome. A cell to the end has no `link`. Inlined down to the
+  /// switch, with `link`, because each frame in between costs a mispredicted return.
   @inlinable @inline(__always)
   func wait(
     _ kind: WaitKind,
@@ -137,7 +137,7 @@ extension UnsafeMutablePointer where Pointee == OneShot {
       }
       lock.lock()
     }
-    try leave(kind, lock, error, onCancel, link)
+    try leave(kind, lock, error, onCancel)
   }
 
   /// Ends a wait that `wake` has not ended; called under the lock, which it leaves.
@@ -146,8 +146,7 @@ extension UnsafeMutablePointer where Pointee == OneShot {
     _ kind: WaitKind,
     _ lock: borrowing SpinLock,
     _ error: (any Error)?,
-    _ onCancel: () -> Void,
-    _ link: () -> Bool
+    _ onCancel: () -> Void
   ) throws {
     pointee.waiter.epoch = .none
     if pointee.state == .pending, !pointee.isToEnd { pointee.state = .detached }
@@ -156,7 +155,7 @@ extension UnsafeMutablePointer where Pointee == OneShot {
     if state == .settled { return }
     onCancel()
     if state == .detached { throw error ?? job.cancellation() ?? CancellationError() }
-    try job.withShield { try wait(kind, lock, onCancel: {}, link: link) }
+    try job.withShield { try wait(kind, lock, onCancel: {}) }
   }
 
   /// Makes the coroutine wait for the outcome even if it is cancelled from now on; called under the lock.

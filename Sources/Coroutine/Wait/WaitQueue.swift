@@ -46,6 +46,13 @@ struct WaitQueue {
     remove(waiter)
     return waiter
   }
+
+  /// The first waiter for which `isWanted` is true, which stays in the queue.
+  func first(where isWanted: (UnsafeMutablePointer<Waiter>) -> Bool) -> UnsafeMutablePointer<Waiter>? {
+    var waiter = first
+    while let current = waiter, !isWanted(current) { waiter = current.pointee.next }
+    return waiter
+  }
 }
 
 extension WaitQueue {
@@ -64,6 +71,13 @@ extension WaitQueue {
       if job.claim(waiter.pointee.epoch, waiter.pointee.reason) { return waiter }
     }
     return nil
+  }
+
+  /// Takes the waiters, which are jobs, and appends those whose waits it has claimed.
+  ///
+  /// Called under the source's lock.
+  mutating func claimAll(into woken: inout JobQueue) {
+    while let job = claimFirst()?.pointee.job { woken.append(job) }
   }
 }
 

@@ -147,6 +147,9 @@ struct Waiter {
   /// The waiting callback of a waiter that has neither a job nor `notify`.
   @inlinable var callback: Unmanaged<WaitCallback> { .fromOpaque(context.unsafelyUnwrapped) }
 
+  /// The waiting callback; nil if a job or a promise waits.
+  var callbackIfAny: WaitCallback? { job == nil && notify == nil ? callback.takeUnretainedValue() : nil }
+
   /// Creates a waiter that notifies a function; the context is set before the waiter is linked.
   init(notify: @escaping Notification, context: UnsafeMutableRawPointer?, index: Int) {
     self.notify = notify

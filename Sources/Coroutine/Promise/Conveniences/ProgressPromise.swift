@@ -26,7 +26,7 @@ public struct ProgressUpdate: Sendable, Equatable {
 /// once.
 public final class ProgressPromise<Success: Sendable>: Promise<Success>, @unchecked Sendable {
   // Sound because everything mutable is in `updates`, under its lock.
-  private let updates = ProgressUpdates()
+  fileprivate let updates = ProgressUpdates()
 
   /// The latest update, or nil if there was none.
   public var progress: ProgressUpdate? { updates.latest }
@@ -36,20 +36,6 @@ public final class ProgressPromise<Success: Sendable>: Promise<Success>, @unchec
   /// After the promise has settled, the call does nothing. Never suspends. May be called on any thread.
   public func update(completed: Int, total: Int) {
     if isPending { updates.put(ProgressUpdate(completed: completed, total: total)) }
-  }
-
-  fileprivate enum Poll {
-    case update(ProgressUpdate, version: Int)
-    case nothingNew
-    case end
-  }
-
-  /// Returns the next update after `seen`.
-  fileprivate func poll(after seen: Int) -> Poll {
-    // Read before the updates. In the other order, an update between the two reads could be lost, and the end reported.
-    let isOver = isSettled
-    if let (update, version) = updates.newer(than: seen) { return .update(update, version: version) }
-    return isOver ? .end : .nothingNew
   }
 
   /// Returns a promise that settles when there is a newer update than `seen`, or the end.
@@ -70,7 +56,6 @@ public final class ProgressPromise<Success: Sendable>: Promise<Success>, @unchec
 
     fileprivate let promise: ProgressPromise
     private var seen = 0
-    private var isOver = false
 
     fileprivate init(_ promise: ProgressPromise) { self.promise = promise }
 
@@ -81,8 +66,8 @@ public final class ProgressPromise<Success: Sendable>: Promise<Success>, @unchec
     @available(*, noasync, message: "use `for try await`")
     public mutating func next() -> ProgressUpdate? {
       while true {
-        if let found = take(promise.poll(after: seen)) { return found }
-        guard !isOver, (try? co_await(promise.changed(after: seen))) != nil else { return nil }
+        let (update, isOver) = newer()
+        if update != nil || isOver || (try? co_await(promise.changed(after: seen))) == nil { return update }
       }
     }
 
@@ -91,23 +76,20 @@ public final class ProgressPromise<Success: Sendable>: Promise<Success>, @unchec
     /// Throws once the Task is cancelled.
     public mutating func next() async throws -> ProgressUpdate? {
       while true {
-        if let found = take(promise.poll(after: seen)) { return found }
-        if isOver { return nil }
+        let (update, isOver) = newer()
+        if update != nil || isOver { return update }
         try await promise.changed(after: seen).value
       }
     }
 
-    private mutating func take(_ poll: Poll) -> ProgressUpdate? {
-      switch poll {
-      case .update(let progress, let version):
-        seen = version
-        return progress
-      case .nothingNew:
-        return nil
-      case .end:
-        isOver = true
-        return nil
-      }
+    /// Returns an update that this loop has not seen, if there is one, and whether there will be none.
+    private mutating func newer() -> (ProgressUpdate?, isOver: Bool) {
+      // Read before the updates. In the other order, an update between the two reads could be lost, and the end
+      // reported.
+      let isOver = promise.isSettled
+      guard let (update, version) = promise.updates.newer(than: seen) else { return (nil, isOver) }
+      seen = version
+      return (update, false)
     }
   }
 }

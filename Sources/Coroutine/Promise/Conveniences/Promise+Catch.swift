@@ -61,7 +61,7 @@ public struct PartialCatch: Sendable {
   public func finally(
     on queue: DispatchQueue? = nil,
     _ body: @escaping @Sendable () -> Void
-  ) -> PartialCatch { PartialCatch(promise: promise.ensure(on: queue, promise.launchSite, body)) }
+  ) -> PartialCatch { PartialCatch(promise: promise.tap(on: queue, promise.launchSite) { _ in body() }) }
 }
 
 extension Promise {

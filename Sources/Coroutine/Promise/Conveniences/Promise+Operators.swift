@@ -5,25 +5,7 @@ infix operator ||| : LogicalDisjunctionPrecedence
 
 /// Returns a promise for both values; the first failure rejects it at once and leaves the other promise running.
 public func &&& <A: Sendable, B: Sendable>(a: Promise<A>, b: Promise<B>) -> Promise<(A, B)> {
-  let both = Promise<(A, B)>(launchSite: a.launchSite)
-  var (first, second): (A?, B?) = (nil, nil)
-  var failure: (any Error)?
-  both.wait(for: [a, b], .leftRunning) { member, index, isLast in
-    if member.hasFailed {
-      failure = member.completion.pointee.failure
-      return true
-    }
-    if index == 0 {
-      first = member.completion.value(as: A.self)
-    } else {
-      second = member.completion.value(as: B.self)
-    }
-    return isLast
-  } finish: { both in
-    let both = unsafeDowncast(both, to: Promise<(A, B)>.self)
-    both.settle(failure.map { .failure($0) } ?? .success((first.unsafelyUnwrapped, second.unsafelyUnwrapped)))
-  }
-  return both
+  Promise<Void>.collectingTypes(a, b, losers: .leftRunning, a.launchSite)
 }
 
 /// Returns a promise for the promise's value and a plain value.
