@@ -348,10 +348,10 @@ final class ScopeChild: WaitCallback, @unchecked Sendable {
 ///   `.isolated`, a failure of the body, which cancels the children. ``CoroutineError/notInCoroutine`` outside a
 ///   coroutine.
 ///
-/// Every later failure that is no cancellation is reported to ``CoroutineRuntime/onUnhandledError``, with the name and
-/// the launch site of the failed coroutine, before this returns. Two failures are not reported: that of a child that a
-/// coroutine has joined, and the first failure itself if a coroutine that joined the failed child throws it again. A
-/// cancelled child has not failed.
+/// Every later failure that is no cancellation is reported to ``CoroutineRuntime/unhandledErrorHandler``, with the name
+/// and the launch site of the failed coroutine, before this returns. Two failures are not reported: that of a child
+/// that a coroutine has joined, and the first failure itself if a coroutine that joined the failed child throws it
+/// again. A cancelled child has not failed.
 ///
 /// With `.isolated`, a child's failure goes to the coroutines that join the child. If none does, it is reported when
 /// the last handle of the child is released: a job that `body` returns may still be joined.

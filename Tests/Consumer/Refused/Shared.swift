@@ -11,6 +11,6 @@ func shares(_ channel: Channel<Parcel>, _ mailbox: Mailbox<Parcel>) throws {
   _ = SingleFlight<Int, Parcel>()  // refused
   _ = ActorGroup<Parcel>()  // refused
   _ = channel.onSend(Parcel()) {}  // refused
-  mailbox.schedule(every: .seconds(1), Parcel())  // refused
-  mailbox.schedule(after: .seconds(1), Parcel())
+  mailbox.schedule(Parcel(), every: .seconds(1))  // refused
+  mailbox.schedule(Parcel(), after: .seconds(1))
 }

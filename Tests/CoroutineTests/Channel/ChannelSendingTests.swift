@@ -53,19 +53,13 @@ struct ChannelSendingTests {
     #expect(stamps == 2)
   }
 
-  @Test func `async code receives a value, and sends it on`() async throws {
-    let (first, second) = (Channel<Parcel>(2), Channel<Parcel>(2))
-    #expect(first.trySend(Parcel()) == .sent)
-    first.close()
-    for try await parcel in first {
-      _ = parcel.stamped()
-      #expect(second.trySend(parcel) == .sent)
-    }
-    guard case .received(let parcel) = second.tryReceive() else {
-      Issue.record("the second channel is empty")
-      return
-    }
-    #expect(parcel.stamped() == 2)
+  @Test func `async code receives a value`() async throws {
+    let channel = Channel<Parcel>(2)
+    #expect(channel.trySend(Parcel()) == .sent)
+    channel.close()
+    var stamps = 0
+    for try await parcel in channel { stamps += parcel.stamped() }
+    #expect(stamps == 1)
   }
 
   @Test func `a batch that a cancelled receiver cannot keep goes back, and the hook gets what nobody receives`()

@@ -1,6 +1,6 @@
 import Testing
 
-@testable import Coroutine
+@_spi(Hosting) @testable import Coroutine
 
 /// Runs (Run.swift) that a handler on the loop of another library begins: the handler runs on no coroutine's stack, and
 /// the loop is no queue.

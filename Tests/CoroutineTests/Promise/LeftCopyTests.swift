@@ -40,7 +40,7 @@ struct LeftCopyTests {
       dependent.cancel()
       hasLeft.signal()
     }
-    source.completion.pointee.lock.lock()
+    source.completion.lock()
     isLocked.raise()
     while !passing.isSettled { sched_yield() }
     // As `reject` does under the lock. It leaves the lock.
