@@ -57,7 +57,7 @@ extension Promise {
     file: StaticString = #fileID,
     line: UInt = #line
   ) -> Promise<[Key: Success]> {
-    allByKey(promises, losers, LaunchSite(file: file, line: line)) { MemberFailed(key: $1, error: $0) }
+    allByKey(promises, losers, LaunchSite(file: file, line: line)) { PromiseMemberError(key: $1, error: $0) }
   }
 
   private static func allByKey<Key: Hashable & Sendable>(

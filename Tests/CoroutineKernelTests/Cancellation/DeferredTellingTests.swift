@@ -89,7 +89,7 @@ struct DeferredTellingTests {
     let executor = CountingExecutor()
     let job = co_launch(on: blocked.queue) { 1 }
     let task = Task(executorPreference: executor) { await asyncOutcome { try await job.value } }
-    while job.completion.pointee.lock.withLock({ job.completion.pointee.waiters.first == nil }) { await Task.yield() }
+    while job.completion.withLock({ job.completion.pointee.waiters.first == nil }) { await Task.yield() }
     let canceller = try await onOwnThread {
       job.cancel(Oops("job"))
       return clinux_thread_id()
