@@ -25,7 +25,7 @@ public import Synchronization
 //     attempt has no effect. So ordering, stealing, rescue and worlds have no case for dropped jobs, and nothing is
 //     released twice or forgotten: one entry, one reference.
 //
-// Foreign code. `cancel` runs none: it is called on any thread, also by code that holds locks, and by the watchdog. So
+// Foreign code. `cancel` runs none: it is called on any thread, also by code that holds locks, and by rescuers. So
 // where it drops a job, it tells those who wait, and leaves the rest to a thread of Dispatch, in a world to the world
 // (AnyJob.settleDropped): observers, copies, which have observers, and an actor's messages and watchers. A callback
 // that is added meanwhile is linked behind them (Completion.swift).

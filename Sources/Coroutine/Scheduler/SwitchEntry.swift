@@ -46,7 +46,7 @@ import Synchronization
 // unclaimed, and has added to the count of inspections before that. `outlastInspection` reads that by a
 // read-modify-write after the claim: either it sees that count, and waits until it is zero, or the inspector sees the
 // claim (JobHold.swift).
-// An inspection is some loads long. A watchdog marks the job as foreign instead; then the drain leaves the job to it
+// An inspection is some loads long. A rescuer marks the job as foreign instead; then the drain leaves the job to it
 // (`deferWake`).
 
 /// What stands in the queue of a scheduler for a coroutine that is about to continue there.
