@@ -54,54 +54,6 @@ extension InterleavingTests {
 
     // MARK: Models
 
-    /// A pool whose jobs are closures.
-    private final class World {
-      let run: Explorer
-      let pool: WorkerPool
-      private var bodies: [(job: AnyJob, body: () -> Void)] = []
-      private(set) var ended: [Int] = []
-
-      init(_ run: Explorer, workers: Int) {
-        self.run = run
-        pool = WorkerPool(count: workers, label: "")
-        for (index, worker) in pool.workers.enumerated() {
-          run.thread("worker \(index)") { [unowned self] in
-            worker.host { drain(worker) }
-          }
-        }
-        run.atEnd { [self] in
-          run.require(ended.sorted() == Array(bodies.indices), "ended: \(ended) of \(bodies.count) jobs")
-          // The bodies hold this world.
-          bodies = []
-        }
-      }
-
-      func job(_ body: @escaping () -> Void) -> JobRef {
-        let job = AnyJob(on: pool.workers[0])
-        bodies.append((job, body))
-        return job.record
-      }
-
-      /// The steps of Scheduler.run, with nothing but messages and ready jobs.
-      private func drain(_ worker: Scheduler) {
-        pool.markBusy(worker)
-        while true {
-          worker.inbox.takeAll(as: worker.worker) { worker.handle($0) }
-          if let job = worker.readyQueue.popFirst() {
-            perform(job)
-          } else if !worker.inbox.hasMessages, !pool.steal(for: worker), worker.endDrain() {
-            return
-          }
-        }
-      }
-
-      private func perform(_ job: JobRef) {
-        let number = bodies.firstIndex { $0.job.record == job }!
-        bodies[number].body()
-        ended.append(number)
-      }
-    }
-
     /// Worker 0 runs a job that makes two others ready, and that does not end before one of them has run.
     ///
     /// Meanwhile worker 1 goes idle.
@@ -122,8 +74,8 @@ extension InterleavingTests {
     }
 
     /// `endsHold`: the two jobs are held as a batch of events is, and the hold ends or does not.
-    private static func makeOffer(_ run: Explorer, endsHold: Bool? = nil) -> World {
-      let world = World(run, workers: 2)
+    private static func makeOffer(_ run: Explorer, endsHold: Bool? = nil) -> PoolOfJobs {
+      let world = PoolOfJobs(run, workers: 2)
       let hasRun = Gate()
       let others = (0..<2).map { _ in world.job { hasRun.open() } }
       let first = world.job {
@@ -146,7 +98,7 @@ extension InterleavingTests {
 
     /// Jobs are sent to a worker that is going idle.
     private static func message(_ run: Explorer) {
-      let world = World(run, workers: 1)
+      let world = PoolOfJobs(run, workers: 1)
       let jobs = (0..<2).map { _ in world.job {} }
       world.pool.workers[0].push(.job(jobs[0]))
       run.thread("sender") { world.pool.workers[0].push(.job(jobs[1])) }

@@ -1,6 +1,6 @@
 import Testing
 
-// Scheduler/Inbox.swift: pushes, wake-ups, a drain, and a watchdog that takes messages out.
+// Scheduler/Inbox.swift: pushes, wake-ups, a drain, and a rescuer that takes messages out.
 
 extension InterleavingTests {
   @Suite struct InboxTests {
@@ -14,7 +14,7 @@ extension InterleavingTests {
       #expect(found.failure == nil, "\(found)")
     }
 
-    @Test func `what a watchdog leaves in the inbox keeps its order`() {
+    @Test func `what a rescuer leaves in the inbox keeps its order`() {
       let found = Explorer.explore(Self.rescue)
       #expect(found.failure == nil, "\(found)")
     }
@@ -35,7 +35,7 @@ extension InterleavingTests {
     }
 
     @Test(arguments: [
-      // Takes newer messages while older ones are in the watchdog's hands: its lock excludes nobody.
+      // Takes newer messages while older ones are in the rescuer's hands: its lock excludes nobody.
       Fault.skipped("takeFree()"),
       .compares(mask: 0, in: "putBack(_:oldest:)"),
     ])
@@ -49,7 +49,7 @@ extension InterleavingTests {
     private final class World {
       let run: Explorer
       let inbox = Inbox()
-      /// Whose inbox it is, if a watchdog takes from it as well.
+      /// Whose inbox it is, if a rescuer takes from it as well.
       let worker: WorkerState?
       let gate = Gate()
       var isDraining = false
@@ -124,7 +124,7 @@ extension InterleavingTests {
       run.thread("pusher") { world.push(0) }
     }
 
-    /// The drain has begun, and the watchdog thinks that it is stuck: it takes the job and leaves the work.
+    /// The drain has begun, and a rescuer was told that it is stuck: it takes the job and leaves the work.
     private static func rescue(_ run: Explorer) {
       let world = World(run, 3, isShared: true)
       world.requireOrder(0, 1, 2)
@@ -135,10 +135,10 @@ extension InterleavingTests {
       _ = world.inbox.push(.job(job.record))
       world.push(1)
       run.thread("pusher") { world.push(2) }
-      run.thread("watchdog") {
-        var found = world.inbox.rescue(from: world.worker!, jobs: { _ in true }, interrupts: { _ in true })
+      run.thread("rescuer") {
+        var found = world.inbox.takeOut(from: world.worker!) { if case .job = $0 { true } else { false } }
         if found.mustStart { world.submit() }
-        while let job = found.jobs.popFirst() { rescued.append(job) }
+        while case .job(let job)? = found.messages.popFirst() { rescued.append(job) }
       }
       run.atEnd {
         _ = scheduler

@@ -2,14 +2,14 @@ import Synchronization
 
 // An interrupt requests an inspection of a job's chain of cancellation frames (Cancellation.swift); if the chain is
 // cancelled, the inspection ends the job's wait. Two parties handle interrupts: the drain of the job's scheduler, and,
-// if the drain of a shared worker does not reach its inbox because a job computes there, the watchdog of the workers,
-// on a thread of its own.
+// if the drain of a worker does not reach its inbox because a job computes there, another worker, the rescuer, that has
+// taken the message over (TakeOver.swift).
 //
 // The frames are on the job's stack, so they may be read only while the job is parked and cannot be resumed.
 //
 //   inspector        what keeps the job parked meanwhile
 //   its scheduler    Only its scheduler resumes it, and that is inspecting. No other worker takes it meanwhile.
-//   the watchdog     It takes the job: its scheduler and every other worker leave it alone.
+//   a rescuer        It takes the job: its scheduler and every other worker leave it alone.
 //
 // JobHold.swift has the states, and why at most one of them inspects, of a job whose frames are complete.
 //
@@ -17,8 +17,8 @@ import Synchronization
 // is cleared before the inspection: a later request sends another interrupt. If the job checks after the flags are set,
 // it sees them: it throws, or inside a shield passes the cancellation on to the scopes outside (`cancellation()`). If
 // it checked before, there are two cases. The scheduler handles the interrupt: the job has begun its wait before that,
-// because both happen on one serial execution, so the interrupt finds it waiting. Or the watchdog finds it waiting, and
-// inspects; if it does not, the interrupt stays for the scheduler. If the job is on another worker by then, the
+// because both happen on one serial execution, so the interrupt finds it waiting. Or a rescuer finds it waiting, and
+// inspects; if it does not, the interrupt goes back to the scheduler. If the job is on another worker by then, the
 // interrupt is sent after it.
 //
 // A job may leave a queue that is blocked (SwitchEntry.swift), with its interrupt in the inbox of that queue, and an
@@ -51,7 +51,7 @@ extension AnyJob {
 }
 
 extension Scheduler {
-  /// Handles an interrupt on this scheduler.
+  /// Handles an interrupt on this scheduler, or in its place.
   func handleInterrupt(of job: JobRef) {
     let handle = job.handle
     defer { handle.release() }
@@ -59,8 +59,9 @@ extension Scheduler {
     inspect(job)
   }
 
-  /// Inspects the job's cancellation on this scheduler; the caller holds the job.
+  /// Inspects the job's cancellation on this scheduler, or in its place; the caller holds the job.
   func inspect(_ job: JobRef) {
+    if worker != nil, !isOwnTurn { return inspectInPlace(job) }
     guard job.hold.beginInspection() else { return }
     let word = job.pointee.wait.load(ordering: .acquiring)
     // Read after the word: a job that is seen waiting is seen with the scheduler that it waits on.
@@ -80,24 +81,18 @@ extension Scheduler {
     if isEnded { readyQueue.append(job) }
   }
 
-  /// Handles an interrupt that the watchdog has taken out of this scheduler's inbox, in this scheduler's place.
+  /// Inspects the job's cancellation on a worker that has taken the interrupt over from this one.
   ///
-  /// If that ends a job's wait, the job continues on `rescuer`, a worker of the same pool; on its own scheduler, if it
-  /// keeps its thread, or if it has moved elsewhere since the interrupt was sent, to a queue for instance.
-  func rescueInterrupt(of job: JobRef, to rescuer: Scheduler) {
-    guard let epoch = job.hold.tryTake() else { return push(.interrupt(job)) }
-    let handle = job.handle
-    job.hold.takeInterrupt()
-    job.cancelScopes()
+  /// If that ends the job's wait, the job continues on the worker of the caller; on its own scheduler, if it keeps its
+  /// thread, or if that is no worker any more.
+  func inspectInPlace(_ job: JobRef) {
+    guard let epoch = job.hold.tryTake() else { return job.handle._withUnsafeGuaranteedRef { $0.interrupt() } }
+    let scopes = job.scopesToCancel()
     let isEnded = job.isCancellationVisible && job.claim(epoch, WakeReason.cancelled)
-    var next = job.pointee.scheduler.load(ordering: .relaxed)
-    if isEnded, next.toOpaque() == Unmanaged.passUnretained(self).toOpaque(), !job.keepsThread {
-      next = .passUnretained(rescuer)
-      job.pointee.scheduler.store(next, ordering: .releasing)
-    }
     job.hold.release()
-    if isEnded { next._withUnsafeGuaranteedRef { $0.push(.job(job)) } }
-    handle.release()
+    // As above.
+    for scope in scopes { scope.cancel() }
+    if isEnded { Carrier.makeReady(job) }
   }
 }
 

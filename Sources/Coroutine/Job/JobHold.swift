@@ -3,10 +3,9 @@ public import Synchronization
 
 // The hold of a job determines which thread may resume the job, and which may read the cancellation frames on its
 // stack. The job's scheduler does both, unless another thread holds the job: the starter of an immediate start
-// (ImmediateStart.swift), or the watchdog of the workers, which handles an interrupt for a busy worker
-// (Interrupt.swift).
+// (ImmediateStart.swift), or a rescuer, which handles an interrupt in a stuck worker's place (Interrupt.swift).
 //
-//                    take (a starter), tryTake (the watchdog)
+//                    take (a starter), tryTake (a rescuer)
 //    FREE ------------------------------------------------------> FOREIGN ---+  deferWake, beginInspection: the
 //    |  ^  <-- release: performs the deferred wake and interrupt --- |  ^----+  scheduler leaves a bit
 //    |  |
@@ -17,7 +16,7 @@ public import Synchronization
 //   FREE       -                    its scheduler               no thread          who has claimed its wait, or who
 //                                                                                  takes it out of an inbox
 //   INSPECTED  a count above zero   its scheduler, afterwards   its scheduler      no thread
-//   FOREIGN    `foreign`            no thread, or the starter   the holder         the watchdog
+//   FOREIGN    `foreign`            no thread, or the starter   the holder         no thread
 //   ENTRY      `foreign`, `entry`   not a job, but an entry that represents one (SwitchEntry.swift); left to the driver
 //
 // A steal may also move a FOREIGN job that the drain has queued: `deferWake` then leaves it to its holder.
@@ -39,31 +38,32 @@ public import Synchronization
 //
 // The word orders the two operations, so exactly one of them sees the other's bit: the job is resumed once, and only
 // after the holder has released it. Interrupts are deferred in the same way by `deferredInterrupt`. A bit is set only
-// while `foreign` is set, by one compare-and-swap. If the bit were set first and cleared again, a watchdog that takes
+// while `foreign` is set, by one compare-and-swap. If the bit were set first and cleared again, a rescuer that takes
 // the job in between could see it, and act on it.
 //
-// The watchdog takes a job in four steps, while it owns the interrupt:
+// A rescuer takes a job in four steps:
 //
 //   1. `wait` says WAITING, in a word w
 //   2. read-modify-write of `flags`: sets `foreign`. If it was set already, or the count is not zero: give up
 //   3. compare-and-swap of `wait` from w to w. If it fails: give up
 //   4. the stack is switched out (cco_is_parked). If it is not: give up
 //
-// To give up, the watchdog releases the job, and sends the interrupt again, which is still marked as pending.
+// To give up is to release the job, if step 2 has taken it, and to request the interrupt again. Of two rescuers the
+// second one to set `foreign` gives up.
 //
 // Why the job is not resumed from step 3 on. A waker first claims the wait, by a compare-and-swap from w to another
 // word. If the claim comes before 3 in the order of that word, 3 fails. If it comes after 3, the waker has acquired
 // what 3 has released, including `foreign`. Through the ready queue or an inbox, so has the worker that pops the job.
-// It sees `foreign`; or it sees that `foreign` was cleared after the inspection, and acquires the inspection. (The
-// watchdog may claim the wait itself, by one more compare-and-swap from w.)
+// It sees `foreign`; or it sees that `foreign` was cleared after the inspection, and acquires the inspection. (To claim
+// the wait the rescuer needs no permission: that is one more compare-and-swap from w.)
 //
-// Why at most one party inspects. Both read and write `flags` in one operation: the watchdog sets `foreign` and checks
+// Why at most one party inspects. Both read and write `flags` in one operation: the rescuer sets `foreign` and checks
 // the count, the scheduler adds to the count and checks `foreign`. The later of the two sees the earlier one, and gives
 // up or defers. Of two schedulers that count, only the one that the job is on reads the frames: a worker that the job
 // has left may be about to notice that when the job's new worker begins its inspection. Hence a count: the first worker
 // would clear a single bit.
 //
-// Why no job is moved while its frames are read. A waker that moves the job has claimed its wait. A watchdog that finds
+// Why no job is moved while its frames are read. A waker that moves the job has claimed its wait. A rescuer that finds
 // the job in an inbox got it from such a waker. Both then do a read-modify-write of `flags`, as the inspector
 // does before it reads `wait`. Either the inspector's comes first, and the other sees the count and leaves the job to
 // its scheduler; or the other's comes first, and then the inspector sees the claim, and reads no frames.
@@ -96,7 +96,7 @@ struct JobHold {
   /// Takes a parked job, which is not resumed until `release`; returns nil if it is not parked, or held or inspected by
   /// another thread.
   ///
-  /// Called by the watchdog, which owns an interrupt of the job; the interrupt keeps the job in memory.
+  /// The caller keeps the job in memory.
   func tryTake() -> WaitEpoch? {
     let word = job.pointee.wait.load(ordering: .acquiring)
     guard word & 0xFF == 1 else { return nil }
@@ -145,7 +145,7 @@ struct JobHold {
     // interrupt.
     while !deferIfForeign(JobFlags.deferredInterrupt) {
       if countInspections(by: JobFlags.oneInspection) & JobFlags.foreign == 0 { return true }
-      // A watchdog came first.
+      // A rescuer came first.
       endInspection()
     }
     return false

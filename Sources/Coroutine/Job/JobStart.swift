@@ -25,8 +25,8 @@ public import Synchronization
 //     ordering, stealing, rescue and worlds have no case for dropped jobs. One entry has one reference, so nothing is
 //     released twice or forgotten.
 //
-// Foreign code. `cancel` runs none: it is called on any thread, also by code that holds locks, and by the watchdog. If
-// it drops a job, it wakes the waiters, and leaves the rest to a thread of Dispatch, or in a world to the world
+// Foreign code. `cancel` runs none: it is called on any thread, also by code that holds locks, and by rescuers. If it
+// drops a job, it wakes the waiters, and leaves the rest to a thread of Dispatch, or in a world to the world
 // (AnyJob.settleDropped): observers, copies, which have observers, Tasks, whose executors may be the program's, and an
 // actor's messages and watchers. A callback that is added meanwhile is linked behind them (Completion.swift).
 //

@@ -11,16 +11,16 @@ public import Synchronization
 //             0 / m -> message  the drain will see it
 //   wakeUp    idle -> 0         as a push without a message (timers)
 //   takeAll   m -> 0            the drain
-//   rescue    m -> 0 -> m       the watchdog of a stuck worker: kept messages go back below newer ones
+//   takeOut   m -> 0 -> m       a rescuer of a stuck worker: kept messages go back below newer ones
 //   goIdle    0 -> idle         the drain only; fails if a message was pushed meanwhile
 //
 // No wake-up is lost: a message is pushed either before goIdle's compare-and-swap, which then fails, or after it, and
 // then the pushing thread sees `idle` and starts a drain. There are never two drains: only the transition out of `idle`
 // starts one.
 //
-// Messages are handled in the order of their pushes. Those that `rescue` has taken out are older than any in the inbox,
-// so no other thread may take messages meanwhile: a thread that takes from a worker's inbox holds `taking` of its
-// WorkerState as long as it handles them. A queue's inbox is emptied by its drain only.
+// Messages are handled in the order of their pushes. Those that `takeOut` has in its hands are older than any in the
+// inbox, so no other thread may take messages meanwhile: a thread that takes from a worker's inbox holds `taking` of
+// its WorkerState. A queue's inbox is emptied by its drain only.
 //
 // A message is an address with a tag in its low bits: a job (linked by `next`), an interrupt of a job (linked by
 // `interruptLink`, so that both can be under way at once), a work item (WorkItem.swift), or a job of Swift Concurrency
@@ -74,77 +74,69 @@ struct Inbox: ~Copyable {
 
   /// Passes every message to `body`, oldest first.
   ///
-  /// Called by the drain. From the inbox of a worker, a watchdog may take messages as well.
+  /// Called by the drain. From the inbox of a worker, a rescuer may take messages as well.
   borrowing func takeAll(as worker: Unmanaged<WorkerState>?, _ body: (Message) -> Void) {
     guard hasMessages else { return }
     if let worker { worker._withUnsafeGuaranteedRef { $0.taking.lock() } }
-    var newestFirst = grab()
-    if let worker { worker._withUnsafeGuaranteedRef { $0.endTaking() } }
-    var oldestFirst: UInt = 0
-    while newestFirst != 0 {
-      let next = Self.link(newestFirst)
-      Self.setLink(newestFirst, oldestFirst)
-      oldestFirst = newestFirst
-      newestFirst = next
+    let newestFirst = grab()
+    if let worker { worker._withUnsafeGuaranteedRef { $0.taking.unlock() } }
+    var messages = Taken(reversing: newestFirst)
+    while let message = messages.popFirst() { body(message) }
+  }
+
+  /// Messages that were taken out, oldest first.
+  struct Taken {
+    private var first: UInt = 0
+
+    fileprivate init(reversing newestFirst: UInt) {
+      var word = newestFirst
+      while word != 0 {
+        let next = Inbox.link(word)
+        add(older: word)
+        word = next
+      }
     }
-    while oldestFirst != 0 {
-      let next = Self.link(oldestFirst)
-      body(Self.decode(oldestFirst))
-      oldestFirst = next
+
+    /// Adds a message that is older than all others.
+    fileprivate mutating func add(older word: UInt) {
+      Inbox.setLink(word, first)
+      first = word
+    }
+
+    /// Takes the oldest one; its link is not read any more.
+    mutating func popFirst() -> Message? {
+      guard first != 0 else { return nil }
+      let word = first
+      first = Inbox.link(word)
+      return Inbox.decode(word)
     }
   }
 
-  /// The messages that a watchdog has taken out of a stuck worker's inbox, oldest first.
-  struct Rescued {
-    var jobs = JobQueue()
-    /// Linked by `interruptLink`; still marked as pending.
-    fileprivate var firstInterrupt: JobRef?
-    /// The drain may have gone idle while the inbox seemed empty, so the caller must start one.
-    var mustStart = false
-
-    mutating func popInterrupt() -> JobRef? {
-      guard let job = firstInterrupt else { return nil }
-      firstInterrupt = JobRef(bitPattern: job.pointee.interruptLink)
-      return job
-    }
-  }
-
-  /// Takes out the wanted jobs and interrupts, and leaves everything else as it was.
+  /// Takes out the wanted messages, and leaves the others as they were.
   ///
-  /// Called by a watchdog, of the inbox of a worker.
-  borrowing func rescue(
+  /// Called by a rescuer, of the inbox of a worker. `mustStart`: the drain may have gone idle while the inbox seemed to
+  /// be empty, so the caller must start one.
+  borrowing func takeOut(
     from worker: WorkerState,
-    jobs isJobWanted: (JobRef) -> Bool,
-    interrupts isInterruptWanted: (JobRef) -> Bool
-  ) -> Rescued {
+    where isWanted: (Message) -> Bool
+  ) -> (messages: Taken, mustStart: Bool) {
     worker.taking.lock()
     defer { worker.taking.unlock() }
-    var rescued = Rescued()
-    var oldestFirst: JobRef?
+    var taken = Taken(reversing: 0)
     var kept: UInt = 0
     var oldestKept: UInt = 0
     var word = grab()
     while word != 0 {
       let next = Self.link(word)
-      switch Self.decode(word) {
-      case .job(let job) where isJobWanted(job):
-        job.pointee.next = oldestFirst
-        oldestFirst = job
-      case .interrupt(let job) where isInterruptWanted(job):
-        job.pointee.interruptLink = UInt(bitPattern: rescued.firstInterrupt)
-        rescued.firstInterrupt = job
-      default:
+      if isWanted(Self.decode(word)) {
+        taken.add(older: word)
+      } else {
         if oldestKept == 0 { kept = word } else { Self.setLink(oldestKept, word) }
         oldestKept = word
       }
       word = next
     }
-    while let job = oldestFirst {
-      oldestFirst = job.pointee.next
-      rescued.jobs.append(job)
-    }
-    rescued.mustStart = kept != 0 && putBack(kept, oldest: oldestKept)
-    return rescued
+    return (taken, kept != 0 && putBack(kept, oldest: oldestKept))
   }
 
   /// Puts messages back below newer ones, and returns whether the caller must start a drain.

@@ -163,7 +163,7 @@ extension UnsafeMutablePointer where Pointee == ReadyQueue {
   /// Takes up to half of the ready jobs, for another worker: first the jobs launched longest ago, which are the largest
   /// part of a tree, then the jobs that have been ready longest.
   ///
-  /// `minimum` is 2 for a worker that found nothing by itself, 1 for one that was offered work, and 0 for the watchdog.
+  /// `minimum` is 2 for a worker that found nothing by itself, 1 for one that was offered work, and 0 for a take-over.
   /// Called under the lock.
   func takeHalf(atLeast minimum: Int, into stolen: inout JobQueue) {
     let count = pointee.queue.count + pointee.launched.count
@@ -178,8 +178,8 @@ extension UnsafeMutablePointer where Pointee == ReadyQueue {
     // Only a worker that found nothing by itself respects a hold.
     if minimum > 1, pointee.isHeld { return }
     takeOldestLaunched(half(of: count), into: &stolen)
-    // A job that keeps its thread waits for its worker. The watchdog skips any number of them, because the jobs behind
-    // them on a stuck worker wait for the watchdog only.
+    // A job that keeps its thread waits for its worker. A take-over skips any number of them, because the jobs behind
+    // them on a stuck worker wait for it alone.
     let passed = minimum == 0 ? Int.max : mostTaken
     pointee.queue.moveMovable(half(of: count) - stolen.count, to: &stolen, passing: passed)
     guard stolen.isEmpty, minimum > 0 else { return }

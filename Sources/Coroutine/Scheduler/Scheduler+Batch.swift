@@ -14,7 +14,7 @@ import Synchronization
 // How long a ready job can wait while another worker is idle. The drain reads the clock before the last job of a batch,
 // and after `firstClockRead` of its jobs at most. After that, it reads the clock when as many have run as are expected
 // to take an eighth of a time slice. So a job of a batch waits for about a time slice, and if the jobs get longer all
-// at once, for those that run before the next read. If one job does not end, it waits for the watchdog (2 to 4 ms),
+// at once, for those that run before the next read. If one job does not end, it waits for a take-over (2 to 4 ms),
 // which does not respect the hold.
 //
 // No job is forgotten. The worker writes `isHeld` under the lock of its queue, and other workers read it under that

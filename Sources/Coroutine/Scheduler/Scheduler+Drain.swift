@@ -201,7 +201,7 @@ extension Scheduler {
 
   /// Fires the due timers, and returns their number.
   ///
-  /// Called by the drain, or by a watchdog in its place.
+  /// Called by the drain, or by a rescuer in its place.
   @discardableResult
   func fireTimers(_ now: UInt64) -> Int {
     var woken = JobQueue()

@@ -21,9 +21,8 @@ import Synchronization
 //      a waker on another worker (takeAlong)            `staysThere`
 //      a batch of events on another worker (takeAlong)  the same
 //      a worker that steals (takeHalf)                  takes only jobs that do not keep their thread
-//      the watchdog, ready jobs (takeHalf)              the same
-//      the watchdog, jobs in the inbox (mayMove)        `staysThere`
-//      the watchdog, cancelled waits (rescueInterrupt)  sends the job to its own scheduler
+//      a take-over, ready jobs (takeHalf)               the same
+//      a take-over, jobs in the inbox (mayMove)         `staysThere`
 //
 // Why all of them see the flag. The job sets it while it runs, and clears it while it runs. The other code reads the
 // flag of a job that is parked and claimed, or ready. By the claim of the wait, or under the lock of the ready queue,

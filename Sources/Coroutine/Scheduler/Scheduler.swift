@@ -18,7 +18,7 @@ final class Scheduler: @unchecked Sendable {
   let inbox = Inbox()
   @usableFromInline let readyQueue: UnsafeMutablePointer<ReadyQueue>
   /// The driver's work beside ready jobs: handlers, jobs of Swift Concurrency (Scheduler+Swift.swift), and on a worker
-  /// requests to run another worker's handlers.
+  /// requests to take over from another one, or to inspect a job.
   ///
   /// Accessed by the drain, and by the jobs that run in it.
   @exclusivity(unchecked) var work = WorkQueue()

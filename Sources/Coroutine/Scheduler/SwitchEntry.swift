@@ -45,7 +45,7 @@ import Synchronization
 // Frames. The old scheduler may be about to inspect the frames of the waiting coroutine. It has increased the count of
 // inspections, and found the wait unclaimed after that. `outlastInspection` reads the count by a read-modify-write
 // after the claim. Either it sees the inspection, and waits until the count is zero, or the inspector sees the claim
-// (JobHold.swift). An inspection takes only some loads. A watchdog marks the job as foreign instead, and then the drain
+// (JobHold.swift). An inspection takes only some loads. A rescuer marks the job as foreign instead, and then the drain
 // leaves the job to it (`deferWake`).
 
 /// The entry in the queue of a scheduler for a coroutine that is about to continue there.

@@ -3,9 +3,9 @@ import Synchronization
 // The handlers (then, finally, tap ...) that are bound to one worker of the shared scheduler: first in, first out, one
 // at a time.
 //
-// Usually the drain of the worker runs them. If a job keeps that worker busy for long, the watchdog asks an idle worker
-// to run them instead (Watchdog.swift). Single handlers are not moved: the whole queue changes its runner. So handlers
-// run in the order of appending, one at a time, on any thread.
+// Usually the drain of the worker runs them. If a job keeps that worker busy for long, another worker runs them instead
+// (TakeOver.swift). Single handlers are not moved: the whole queue changes its runner. So handlers run in the order of
+// appending, one at a time, on any thread.
 //
 //            append                        run                        the last has returned
 //   EMPTY ------------> READY ----------------------------> RUNNING ------------------------> EMPTY
@@ -14,7 +14,7 @@ import Synchronization
 //
 // `isReady` is true in READY only. Everything changes under `lock`; no handler runs under it.
 //
-// One runner. `run` continues only in READY, and leaves READY under the lock: so of a drain and its helper only one
+// One runner. `run` continues only in READY, and leaves READY under the lock: so of a drain and its rescuers only one
 // continues.
 //
 // Why every handler runs. The thread that brings the queue to READY makes the worker's drain check it:
@@ -75,9 +75,6 @@ final class HandlerQueue: @unchecked Sendable {
     lock.unlock()
     return (count, hasMore)
   }
-
-  /// The first handler as a word that the watchdog compares; 0 if a thread runs handlers.
-  var next: UInt { lock.withLock { isRunning ? 0 : waiting.next } }
 }
 
 extension Scheduler {
@@ -89,26 +86,15 @@ extension Scheduler {
   /// Whether handlers of this worker wait to be run.
   var hasReadyHandlers: Bool { handlers?._withUnsafeGuaranteedRef { $0.isReady } ?? false }
 
-  /// Runs the queued handlers of this worker, on its own drain or its helper's.
+  /// Runs the queued handlers of this worker, on its own drain or a rescuer's.
   func runHandlers() -> (count: Int, isReady: Bool) {
     handlers?._withUnsafeGuaranteedRef { $0.run() } ?? (0, false)
   }
-
-  /// The first handler as a word that the watchdog compares; 0 if there is none, or if a thread runs handlers.
-  var nextHandler: UInt { hasReadyHandlers ? handlers.unsafelyUnwrapped._withUnsafeGuaranteedRef { $0.next } : 0 }
 
   /// Sends a handler to a worker, from any thread.
   func sendToWorker(_ message: Inbox.Message, _ handlers: Unmanaged<HandlerQueue>) {
     let needsCheck = handlers._withUnsafeGuaranteedRef { $0.append(message) }
     if needsCheck, !isRunningHere { sendTimerWakeup() }
-  }
-
-  /// Asks `helper` to run this worker's handlers.
-  ///
-  /// The watchdog sends one request per inspection, so a helper that has become busy does not keep others from helping.
-  func askForHelp(of helper: Scheduler) {
-    let help: @Sendable () -> Void = { if self.runHandlers().isReady { self.sendTimerWakeup() } }
-    helper.push(.work(ClosureWork.retained(help, nil)))
   }
 }
 

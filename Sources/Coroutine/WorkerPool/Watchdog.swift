@@ -5,16 +5,15 @@ import Synchronization
 // has begun a drain for one interval: a worker that is busy for a moment in each millisecond would otherwise stop and
 // start it all the time, at three system calls each.
 //
-// A worker whose current job computes for long, or blocks, cannot run its other work. Ready jobs, messages and timers
-// that wait there in two inspections in a row are moved to an idle worker. So are the jobs whose descriptors are ready:
-// the watchdog takes the events for the worker, and sends the jobs as messages. It itself handles the cancellation
-// of parked jobs of that worker (Interrupt.swift). An idle worker runs the handlers that are bound to that worker, in
-// their order (HandlerQueue.swift).
+// A worker whose current job computes for long, or blocks, cannot run its other work. If ready jobs, messages, due
+// timers or handlers wait there in two inspections in a row, and the drain has not read its clock in between, the
+// watchdog asks an idle worker to take them over (TakeOver.swift). The events of the worker's descriptors it takes
+// itself, and sends the jobs as messages.
 //
-// If no worker is idle, and that worker has stalled (Stall.swift), the work goes to a spare worker
-// (SpareWorkers.swift). A stall is reported once, to the handler of CoroutineRuntime.onStall. Only what the thread has
-// used of its processor, or slept, counts for a stall (ThreadUse.swift): one that gets no processor has done nothing
-// wrong, and would not be helped by one thread more.
+// If no worker is idle, and that worker has stalled (Stall.swift), it asks a spare worker (SpareWorkers.swift). A stall
+// is reported once, to the handler of CoroutineRuntime.onStall. Only what the thread has used of its processor, or
+// slept, counts for a stall (ThreadUse.swift): one that gets no processor has done nothing wrong, and would not be
+// helped by one thread more.
 //
 // It also ends back-offs: first of one worker, as a probe, and if no worker has backed off again by the next
 // inspection, of all.
@@ -72,7 +71,7 @@ extension WorkerPool {
     return reads != lastClockReads
   }
 
-  /// Rescues the work of every stuck worker, and reports stalls; returns whether a worker has stalled.
+  /// Has the work of every stuck worker taken over, and reports stalls; returns whether a worker has stalled.
   ///
   /// Called before back-offs are ended, because the workers that back off can help.
   private func inspectAll() -> Bool {
@@ -94,7 +93,7 @@ extension WorkerPool {
       if worker.lastClockRead.load(ordering: .relaxed) == last.lastClockRead {
         worker.ownPoller?._withUnsafeGuaranteedRef { $0.takeForOwner() }
       }
-      var seen = Seen(worker)
+      var seen = Seen(worker, now)
       let thread = (worker.host as? WorkerHost)?.threadID.load(ordering: .relaxed) ?? 0
       // Counted from the first inspection with this `lastClockRead`, which is old if the worker has just got work.
       if last.lastClockRead != 0, seen.lastClockRead == last.lastClockRead {
@@ -108,13 +107,11 @@ extension WorkerPool {
       }
       let hasStalled = seen.use.total > stalls
       anyStalled = anyStalled || hasStalled
+      let isRescued = worker.asWorker { $0.isRescued.load(ordering: .relaxed) }
+      seen.patience = isRescued ? last.patience &+ 1 : 0
       lastSeen[index] = seen
-      guard seen.isStuck(since: last, now) else { continue }
-      if let rescuer = helper() {
-        rescue(from: worker, to: rescuer, now)
-      } else if hasStalled, let rescuer = spareWorker() {
-        rescue(from: worker, to: rescuer, now)
-      }
+      guard seen.isStuck(since: last), seen.patience % 8 == 0 else { continue }
+      (helper() ?? (hasStalled ? spareWorker() : nil))?.askToTakeOver(from: worker)
     }
     return anyStalled
   }
@@ -126,17 +123,14 @@ extension WorkerPool {
     return mask == 0 ? nil : workers[mask.trailingZeroBitCount]
   }
 
-  /// The pending work of a worker at one inspection.
+  /// A worker at one inspection.
   struct Seen {
-    var ready: JobRef?
-    var hasMessages = false
-    /// The number of times that its drain had taken messages.
-    var takings: UInt = 0
-    var timer = UInt64.max
-    /// The first handler, if no thread runs one.
-    var handler: UInt = 0
+    /// Whether a ready job, a message, a due timer or a handler waits there.
+    var hasWork = false
     /// The time at which the drain last read the clock.
     var lastClockRead: UInt64 = 0
+    /// The number of inspections since a worker was asked to take over, while it has not begun.
+    var patience = 0
     /// What the thread has done since the first inspection that found the worker busy with this `lastClockRead`.
     var use = ThreadUse()
     /// The coroutine that seems to be stalling the worker.
@@ -146,52 +140,19 @@ extension WorkerPool {
 
     init() {}
 
-    init(_ worker: Scheduler) {
-      worker.readyQueue.pointee.lock.lock()
-      ready = worker.readyQueue.pointee.queue.first ?? worker.readyQueue.pointee.launched.first
-      worker.readyQueue.pointee.lock.unlock()
-      hasMessages = worker.inbox.hasMessages
-      takings = worker.asWorker { $0.takings.load(ordering: .relaxed) }
-      timer = worker.nextTimer.load(ordering: .relaxed)
-      handler = worker.nextHandler
+    init(_ worker: Scheduler, _ now: UInt64) {
+      let hasReady = worker.readyQueue.pointee.lock.withLock {
+        worker.readyQueue.pointee.queue.count + worker.readyQueue.pointee.launched.count > 0
+      }
+      hasWork =
+        hasReady || worker.inbox.hasMessages || worker.hasReadyHandlers
+        || worker.nextTimer.load(ordering: .relaxed) <= now
       lastClockRead = worker.lastClockRead.load(ordering: .relaxed)
     }
 
-    /// Whether the same work has been waiting since the last inspection; a worker that switches would have reached it.
+    /// Whether work has been waiting since the last inspection, and the drain has not read its clock since.
     ///
-    /// New messages may come all the time, so for messages the number of times that the drain has taken some counts.
-    func isStuck(since last: Seen, _ now: UInt64) -> Bool {
-      (ready != nil && ready == last.ready) || (hasMessages && last.hasMessages && takings == last.takings)
-        || (timer <= now && timer == last.timer) || (handler != 0 && handler == last.handler)
-    }
-  }
-
-  /// Moves the work that a stuck worker cannot reach to `rescuer`.
-  ///
-  /// The work consists of its ready jobs, its due timers, the switched-out jobs in its inbox, the parked jobs whose
-  /// waits an interrupt in its inbox ends, and the running of its handlers. Timers come first: those of deadlines send
-  /// interrupts.
-  private func rescue(from victim: Scheduler, to rescuer: Scheduler, _ now: UInt64) {
-    if victim.nextTimer.load(ordering: .relaxed) <= now { victim.fireTimers(now) }
-    var stolen = JobQueue()
-    victim.readyQueue.pointee.lock.lock()
-    victim.readyQueue.takeHalf(atLeast: 0, into: &stolen)
-    var job = stolen.first
-    while let current = job {
-      current.pointee.scheduler.store(Unmanaged.passUnretained(rescuer), ordering: .releasing)
-      job = current.pointee.next
-    }
-    victim.readyQueue.pointee.lock.unlock()
-    while let job = stolen.popFirst() { rescuer.push(.job(job)) }
-    var rescued = victim.asWorker { worker in
-      victim.inbox.rescue(from: worker, jobs: { $0.hold.mayMove }, interrupts: { $0.seemsWaiting })
-    }
-    if rescued.mustStart { victim.submit() }
-    while let job = rescued.jobs.popFirst() {
-      job.pointee.scheduler.store(Unmanaged.passUnretained(rescuer), ordering: .releasing)
-      rescuer.push(.job(job))
-    }
-    while let job = rescued.popInterrupt() { victim.rescueInterrupt(of: job, to: rescuer) }
-    if victim.hasReadyHandlers { victim.askForHelp(of: rescuer) }
+    /// A drain reads it every few jobs, and by that time has reached everything that waited before.
+    func isStuck(since last: Seen) -> Bool { hasWork && last.hasWork && lastLook == last.lastLook }
   }
 }

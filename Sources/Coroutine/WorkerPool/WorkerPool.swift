@@ -10,7 +10,8 @@ import Synchronization
 //   * a worker holds jobs that a batch of events has woken for about a time slice (Scheduler+Batch.swift),
 //   * a waker takes the woken job to its own worker (Carrier.sendRemotely),
 //   * a worker whose steals do not pay backs off from stealing for a while (StealBackoff.swift),
-//   * the watchdog helps if one job keeps a worker busy for long, and ends back-offs (Watchdog.swift).
+//   * if one job keeps a worker busy for long, the watchdog has another one take over what is left there
+//     (TakeOver.swift), and it ends back-offs (Watchdog.swift).
 //
 //            nothing to do              an offer, or a message of its own
 //   BUSY ----------------------> IDLE ------------------------------------> BUSY
@@ -143,16 +144,7 @@ final class WorkerPool: @unchecked Sendable {
     for step in 1..<max(2, workers.count) {
       let victim = workers[(index + step) % workers.count]
       guard victim !== thief else { continue }
-      var stolen = JobQueue()
-      let worker = victim.readyQueue
-      worker.pointee.lock.lock()
-      worker.takeHalf(atLeast: minimum, into: &stolen)
-      var job = stolen.first
-      while let current = job {
-        current.pointee.scheduler.store(Unmanaged.passUnretained(thief), ordering: .releasing)
-        job = current.pointee.next
-      }
-      worker.pointee.lock.unlock()
+      var stolen = victim.giveHalf(to: thief, atLeast: minimum)
       guard !stolen.isEmpty else { continue }
       thief.asWorker { $0.stealBackoff.took(stolen.count, at: .now) }
       thief.readyQueue.keep(&stolen)
@@ -224,5 +216,23 @@ final class WorkerPool: @unchecked Sendable {
       if workers[index].inbox.wakeUp() { workers[index].submit() }
       if !ofAll { return }
     }
+  }
+}
+
+extension Scheduler {
+  /// Takes up to half of this worker's ready jobs out of its queue, if there are `minimum`, for the queue of `thief`.
+  ///
+  /// Called by the thief's drain.
+  func giveHalf(to thief: Scheduler, atLeast minimum: Int) -> JobQueue {
+    var stolen = JobQueue()
+    readyQueue.pointee.lock.lock()
+    defer { readyQueue.pointee.lock.unlock() }
+    readyQueue.takeHalf(atLeast: minimum, into: &stolen)
+    var job = stolen.first
+    while let current = job {
+      current.pointee.scheduler.store(.passUnretained(thief), ordering: .releasing)
+      job = current.pointee.next
+    }
+    return stolen
   }
 }

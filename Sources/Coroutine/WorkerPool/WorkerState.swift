@@ -5,8 +5,8 @@ import Synchronization
 ///     field           access
 ///     index           constant
 ///     handlers        any thread; it has a lock
-///     taking          the drain and the watchdog, to take from the inbox (Inbox.swift)
-///     takings         written by the drain, which holds `taking`; read by the watchdog
+///     taking          the drain and rescuers, to take from the inbox (Inbox.swift)
+///     isRescued       set by the watchdog; cleared by the rescuer (TakeOver.swift)
 ///     poller          set once (WorkerPool+Pollers.swift); read by any thread
 ///     wasJustOffered  set by a worker that has work to give; cleared by this one (WorkerPool.swift)
 ///     swiftJobChanges written by the drain (WorkerPool+Swift.swift); read by the watchdog and by dumps
@@ -22,8 +22,8 @@ final class WorkerState: @unchecked Sendable {
   let handlers = HandlerQueue()
   /// Held by a thread that takes from the worker's inbox.
   let taking = ThreadLock()
-  /// The number of times that the drain has taken messages; tells the watchdog whether the drain reaches them.
-  let takings = Atomic<UInt>(0)
+  /// Whether a worker was asked to take over from this one, and has not begun.
+  let isRescued = Atomic<Bool>(false)
   /// The poller, as an unmanaged reference; 0 before the first wait for a descriptor, and on a spare worker.
   let poller = Atomic<UInt>(0)
   /// Whether a worker with work to give has woken this one.
@@ -40,12 +40,6 @@ final class WorkerState: @unchecked Sendable {
   /// Notes that a Swift job begins or ends.
   func noteSwiftJob() {
     swiftJobChanges.store(swiftJobChanges.load(ordering: .relaxed) &+ 1, ordering: .relaxed)
-  }
-
-  /// Ends a take of the drain.
-  func endTaking() {
-    takings.store(takings.load(ordering: .relaxed) &+ 1, ordering: .relaxed)
-    taking.unlock()
   }
 }
 

@@ -8,8 +8,6 @@ final class HeldJob {
   let home = Scheduler()
   /// Another worker, which drains as well.
   let away = Scheduler()
-  /// Where the watchdog sends the job; it does nothing else, so it may as well drain when everything else has ended.
-  let rescuer = Scheduler()
   let job: AnyJob
   private let published = Gate()
   /// What the job does on its stack, and others with its frames.
@@ -28,7 +26,6 @@ final class HeldJob {
   /// Requires at the end that the job was resumed once.
   func check() {
     run.atEnd { [self] in
-      rescuer.inbox.takeAll(as: nil) { if case .job = $0 { resumes += 1 } }
       run.require(resumes == 1, "the job was resumed \(resumes) times")
       job.record.pointee.context.map(StackRunner.free)
     }
@@ -110,15 +107,14 @@ final class HeldJob {
     job.interrupt()
   }
 
-  /// A second request to end the job, whose interrupt the watchdog has just taken out of the inbox.
-  func addWatchdog() {
-    run.thread("watchdog") { [unowned self] in
+  /// A request to end the job, whose interrupt a rescuer has just taken out of the inbox.
+  func addRescuer(_ name: String) {
+    run.thread(name) { [unowned self] in
       job.record.pointee.flags.bitwiseOr(JobFlags.signalled, ordering: .acquiringAndReleasing)
       // Otherwise the interrupt is in the inbox already, and left to the scheduler.
       guard job.record.hold.requestInterrupt() == .send else { return }
-      // The interrupt's reference.
-      _ = Unmanaged.passRetained(job)
-      home.rescueInterrupt(of: job.record, to: rescuer)
+      job.record.hold.takeInterrupt()
+      home.inspectInPlace(job.record)
     }
   }
 }

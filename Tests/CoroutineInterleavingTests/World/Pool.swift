@@ -1,3 +1,5 @@
+import Synchronization
+
 // What the shipped WorkerPool.swift and WorkerState.swift name.
 
 struct StealBackoff {
@@ -16,8 +18,22 @@ struct StealBackoff {
   }
 }
 
-/// No model has handlers.
+/// No model has handlers or timers.
 final class HandlerQueue {}
+
+extension Scheduler {
+  var clock: UInt64 { 0 }
+  var nextTimer: NoTimer { NoTimer() }
+  func fireTimers(_ now: UInt64) {}
+  var timerWakeup: NoTimer { NoTimer() }
+  func sendTimerWakeup() {}
+  func runHandlers() -> (count: Int, isReady: Bool) { (0, false) }
+}
+
+struct NoTimer {
+  var item: UnsafeMutablePointer<WorkItem>? { nil }
+  func load(ordering: AtomicLoadOrdering) -> UInt64 { .max }
+}
 
 enum Processors {
   static var workers: Int { 1 }

@@ -11,6 +11,7 @@ final class Scheduler: @unchecked Sendable {
   let inbox = Inbox()
   @usableFromInline let readyQueue: UnsafeMutablePointer<ReadyQueue>
   let worker: Unmanaged<WorkerState>?
+  var work = WorkQueue()
   let refusesJobs = false
   /// Closed while no drain is submitted.
   let gate = Gate()
@@ -46,7 +47,7 @@ final class Scheduler: @unchecked Sendable {
     switch message {
     case .job(let job): readyQueue.append(job)
     case .interrupt(let job): handleInterrupt(of: job)
-    case .work: fatalError("no model with a whole scheduler has work items")
+    case .work: work.append(message)
     case .swiftJob: fatalError("no model enqueues a Swift job on a scheduler")
     }
   }

@@ -55,7 +55,7 @@ struct InboxTests {
     #expect(post.numbers() == [3])
   }
 
-  @Test func `messages that a watchdog leaves stay in order, below newer ones`() {
+  @Test func `messages that a rescuer leaves stay in order, below newer ones`() {
     let post = Post()
     let places = [Place(), Place()]
     _ = post.push(1)
@@ -64,27 +64,33 @@ struct InboxTests {
     _ = post.push(places[1])
     _ = post.push(3)
     var next = 4
-    let wanted: (JobRef) -> Bool = { _ in
+    var taken = post.inbox.takeOut(from: post.worker) { message in
+      guard case .job = message else { return false }
       _ = post.push(next)
       next += 1
       return true
     }
-    var rescued = post.inbox.rescue(from: post.worker, jobs: wanted, interrupts: wanted)
-    #expect(!rescued.mustStart)
-    #expect(rescued.jobs.popFirst() == places[0].job)
-    #expect(rescued.jobs.popFirst() == places[1].job)
-    #expect(rescued.jobs.popFirst() == nil)
-    #expect(rescued.popInterrupt() == nil)
+    #expect(!taken.mustStart)
+    for place in places {
+      guard case .job(place.job)? = taken.messages.popFirst() else {
+        Issue.record("not the oldest job first")
+        return
+      }
+    }
+    #expect(taken.messages.popFirst() == nil)
     #expect(post.numbers() == [1, 2, 3, 4, 5])
   }
 
-  @Test func `a drain that goes idle during a rescue is started again for the remaining messages`() {
+  @Test func `a drain that goes idle during a take-over is started again for the remaining messages`() {
     let post = Post()
     let place = Place()
     _ = post.push(1)
     _ = post.push(place)
-    let rescued = post.inbox.rescue(from: post.worker, jobs: { _ in post.goIdle() }, interrupts: { _ in true })
-    #expect(rescued.mustStart)
+    let taken = post.inbox.takeOut(from: post.worker) { message in
+      guard case .job = message else { return false }
+      return post.goIdle()
+    }
+    #expect(taken.mustStart)
     #expect(post.numbers() == [1])
   }
 }

@@ -185,7 +185,7 @@ struct KeptThreadTests {
     for job in jobs { #expect(try await job.value) }
   }
 
-  // The watchdog takes an interrupt out of the inbox of the worker that the job has left.
+  // A rescuer takes an interrupt out of the inbox of the worker that the job has left.
   @Test(.tags(.realClock)) func `a queue's coroutine, cancelled through its former worker, stays on its queue`()
     async throws
   {

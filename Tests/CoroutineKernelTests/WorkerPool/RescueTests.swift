@@ -5,7 +5,7 @@ import Testing
 
 @testable import Coroutine
 
-/// Two workers, one of which computes: the watchdog handles the jobs that are parked there.
+/// Two workers, one of which computes: the other one takes over what waits there.
 @Suite("A worker that computes for long", .timeLimit(.minutes(5)), .enabled(if: Processors.usable > 1))
 struct RescueTests {
   /// The pool lives for ever, as the shared one does.
@@ -60,6 +60,44 @@ struct RescueTests {
     }
   }
 
+  // Its first interrupt stays in the inbox of the queue that it has left, so the second one is work.
+  @Test func `does not keep cancel() from ending the wait of a job that has left a blocked queue`() async throws {
+    let isOver = Flag()
+    let job = co_launch(on: taggedQueue("former")) { [busy] in
+      let gate = Gate()
+      co_launch {
+        try gate.pass()
+        spin(until: isOver, for: .seconds(120))
+      }
+      try co_yield()
+      // The other coroutine runs as soon as this one waits: the queue does not come to its inbox.
+      gate.open()
+      try co_scope { scope in
+        let isSent = Flag()
+        startThread {
+          scope.cancel()
+          isSent.raise()
+        }
+        spin(until: isSent, for: .seconds(120))
+      }
+      repeat { try co_switch(to: busy.currentQueue!) } while !busy.isOwnTurn
+      return outcome { try waitForCancellation() }
+    }
+    let computing = co_launch(on: busy.currentQueue) { [busy] in
+      while !isParked(job.record, on: busy) {
+        try co_yield()
+        try co_switch(to: busy.currentQueue!)
+      }
+      startThread { job.cancel() }
+      let end = Clock.now + 120_000_000_000
+      while !job.completion.isSettled, Clock.now < end { sched_yield() }
+      return job.completion.isSettled
+    }
+    #expect(try await computing.value, "its wait ended only when the worker was free again")
+    isOver.raise()
+    #expect(try await job.value == "CancellationError")
+  }
+
   @Test func `does not lose a delivery to a job whose interrupt is handled at the same time`() async throws {
     for round in 0..<100 {
       let gate = Gate()
@@ -70,7 +108,7 @@ struct RescueTests {
         waiter.withLock { $0 = job }
         return spin(until: isOver, for: .seconds(120))
       }
-      // The interrupt finds a shield; the delivery comes when the watchdog is about to inspect.
+      // The interrupt finds a shield; the delivery comes when a rescuer is about to inspect.
       try await onOwnThread {
         while waiter.current == nil { sched_yield() }
         waiter.current?.cancel()
@@ -170,12 +208,15 @@ private func launchParked<Output>(on worker: Scheduler, _ launch: () -> Job<Outp
     try co_switch(to: worker.currentQueue!)
     let job = launch()
     while !job.record.seemsWaiting, !job.completion.isSettled { try co_yield() }
-    // A job that waits on the worker that runs this code has left its stack.
-    let place = job.record.pointee.scheduler.load(ordering: .acquiring).toOpaque()
-    let isHere = place == Unmanaged.passUnretained(worker).toOpaque() && worker.isRunningHere
-    if isHere, job.record.seemsWaiting, !job.completion.isSettled { return job }
+    if isParked(job.record, on: worker), !job.completion.isSettled { return job }
     job.cancel()
   }
+}
+
+/// Whether a job waits on `worker`, which runs the caller, so that the job has left its stack.
+private func isParked(_ job: JobRef, on worker: Scheduler) -> Bool {
+  let place = job.pointee.scheduler.load(ordering: .acquiring).toOpaque()
+  return place == Unmanaged.passUnretained(worker).toOpaque() && worker.isOwnTurn && job.seemsWaiting
 }
 
 /// Blocks the thread, as a long computation does; returns whether the flag was raised in time.

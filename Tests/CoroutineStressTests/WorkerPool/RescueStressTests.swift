@@ -4,7 +4,7 @@ import Testing
 
 @testable import Coroutine
 
-/// The watchdog ends waits on stuck workers while deliveries, deadlines and the workers themselves claim the same
+/// Rescuers end waits on stuck workers while deliveries, deadlines and the workers themselves claim the same
 /// waits.
 @Suite("Stress: cancellation while workers compute", .timeLimit(.minutes(10)), .enabled(if: Processors.usable > 1))
 struct RescueStressTests {

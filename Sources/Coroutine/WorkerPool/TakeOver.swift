@@ -1,0 +1,89 @@
+import Synchronization
+
+// Taking over the work of a stuck worker: a worker whose current job computes for long, or blocks its thread, so that
+// its drain reaches nothing else. It is what stealing is (WorkerPool.swift), from more sources. The watchdog finds
+// stuck workers, and only sends another worker the request (Watchdog.swift). That worker, the rescuer, runs `takeOver`
+// in its own drain, between two of its jobs.
+//
+//   source                what the rescuer does                     what excludes the victim, and other rescuers
+//   due timers            fires them: jobs and interrupts           `timerLock`
+//   ready jobs            takes half of them, as a thief does       the lock of the ready queue
+//   messages: jobs        takes those that may move                 `taking`
+//   messages: interrupts  inspects the jobs, in the victim's place  `taking`; for the frames JobHold.swift
+//   messages: work        runs it                                   `taking`
+//   handlers              runs them, in their order                 HandlerQueue.swift: one runner at a time
+//
+// Timers come first, because those of deadlines send interrupts. Handlers come last, because they are foreign code.
+// What remains with the victim: jobs that keep their thread or are not switched out, interrupts of jobs that do not
+// wait, the jobs of Swift actors that live on the worker, and the message that makes its drain read the clock.
+// The events of its descriptors are not in the table. They may be for coroutines that are on other workers by now, and
+// that need no rescuer; so the watchdog delivers them itself (Poller.takeForOwner).
+//
+// The victim may return at any step, and several rescuers may have been sent: each source is used by one of them at a
+// time, and no step relies on what an earlier one has seen.
+//
+// Nothing is lost or doubled. A timer, a job or a message is taken out of its source by one thread, under the lock of
+// the source. It is handled at once, or goes to the ready queue of the rescuer, whose drain runs now, and so reaches it
+// before it goes idle. A job has its new scheduler before it is in that queue. The job's mover has claimed its wait, or
+// found the job in an inbox or a ready queue, and so is its only one (`mayMove`). What a rescuer may not have goes back
+// to where it was: below newer messages (Inbox.swift), or, for an interrupt whose job cannot be taken just now, to the
+// scheduler where the job is. If the victim went idle while its inbox seemed to be empty, the rescuer submits its
+// drain.
+//
+// A request that is late does no harm: it finds nothing to take, or what it takes would have been run by the victim a
+// little later. One in the inbox of a worker that has become stuck itself is taken over as work. The watchdog does not
+// send another one before the first has begun (`isRescued`), or has had eight inspections for it: otherwise it would
+// ask a new spare worker at each inspection until the first one's thread has started.
+//
+// Nothing is reordered that has an order. Jobs of workers have none. Handlers keep theirs, because the queue changes
+// its runner, and not the handlers their queue. Of the messages only Swift jobs have one, and they stay. Work in the
+// inbox of a worker is a request, for a take-over or for an inspection, and any worker may run it at any time.
+
+extension Scheduler {
+  /// Asks this worker to take over what `victim` does not reach.
+  ///
+  /// Called by the watchdog; any thread.
+  func askToTakeOver(from victim: Scheduler) {
+    victim.asWorker { $0.isRescued.store(true, ordering: .relaxed) }
+    // The request may be taken over as well, so it asks who runs it.
+    let request: @Sendable () -> Void = {
+      victim.asWorker { $0.isRescued.store(false, ordering: .relaxed) }
+      let rescuer = Carrier.current?.pointee.scheduler
+      rescuer?._withUnsafeGuaranteedRef { if $0 !== victim { $0.takeOver(from: victim) } }
+    }
+    push(.work(ClosureWork.retained(request, nil)))
+  }
+
+  /// Takes over what `victim`, another worker of the pool, does not reach.
+  ///
+  /// Called in this worker's drain, outside any coroutine.
+  func takeOver(from victim: Scheduler) {
+    let now = clock
+    if victim.nextTimer.load(ordering: .relaxed) <= now { victim.fireTimers(now) }
+    var stolen = victim.giveHalf(to: self, atLeast: 0)
+    if !stolen.isEmpty { readyQueue.keep(&stolen) }
+    var taken = victim.asWorker { victim.inbox.takeOut(from: $0, where: victim.mayBeTakenOver) }
+    if taken.mustStart { victim.submit() }
+    while let message = taken.messages.popFirst() {
+      switch message {
+      case .job(let job):
+        job.pointee.scheduler.store(.passUnretained(self), ordering: .releasing)
+        readyQueue.append(job)
+      case .interrupt(let job): victim.handleInterrupt(of: job)
+      case .work(let item): item.run()
+      case .swiftJob: victim.push(message)
+      }
+    }
+    if victim.runHandlers().isReady { victim.sendTimerWakeup() }
+  }
+
+  /// Whether a rescuer may handle a message of this worker's inbox.
+  private func mayBeTakenOver(_ message: Inbox.Message) -> Bool {
+    switch message {
+    case .job(let job): job.hold.mayMove
+    case .interrupt(let job): job.seemsWaiting
+    case .work(let item): item != timerWakeup.item
+    case .swiftJob: false
+    }
+  }
+}

@@ -1,0 +1,1 @@
+../../../Sources/Coroutine/Host/ClosureWork.swift
