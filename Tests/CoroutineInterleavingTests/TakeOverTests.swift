@@ -37,7 +37,7 @@ extension InterleavingTests {
       let (isStuck, hasRunReady, hasRunSent) = (Gate(), Gate(), Gate())
       let ready = world.job { hasRunReady.open() }
       let sent = world.job { hasRunSent.open() }
-      let kept = world.job { run.require(victim.isOwnTurn, "a job that keeps its thread was moved") }
+      let kept = world.job { run.require(victim.isRunningHere, "a job that keeps its thread was moved") }
       _ = kept.pointee.flags.bitwiseOr(JobFlags.keepsThread, ordering: .relaxed)
       victim.readyQueue.markKept(true)
       let first = world.job {

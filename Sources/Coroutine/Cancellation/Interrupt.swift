@@ -61,7 +61,7 @@ extension Scheduler {
 
   /// Inspects the job's cancellation on this scheduler, or in its place; the caller holds the job.
   func inspect(_ job: JobRef) {
-    if worker != nil, !isOwnTurn { return inspectInPlace(job) }
+    if worker != nil, !isRunningHere { return inspectInPlace(job) }
     guard job.hold.beginInspection() else { return }
     let word = job.pointee.wait.load(ordering: .acquiring)
     // Read after the word: a job that is seen waiting is seen with the scheduler that it waits on.

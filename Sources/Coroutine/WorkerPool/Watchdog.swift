@@ -80,7 +80,7 @@ extension WorkerPool {
     let stalls = CoroutineRuntime.Stall.threshold
     var anyStalled = false
     // The spare workers of this inspection; one more may be added. By index, because `workers + spares` would allocate
-    // at each look.
+    // at each sample.
     let spares = spares
     for index in 0..<workers.count + spares.count {
       let worker = index < workers.count ? workers[index] : spares[index - workers.count]
@@ -153,6 +153,6 @@ extension WorkerPool {
     /// Whether work has been waiting since the last inspection, and the drain has not read its clock since.
     ///
     /// A drain reads it every few jobs, and by that time has reached everything that waited before.
-    func isStuck(since last: Seen) -> Bool { hasWork && last.hasWork && lastLook == last.lastLook }
+    func isStuck(since last: Seen) -> Bool { hasWork && last.hasWork && lastClockRead == last.lastClockRead }
   }
 }

@@ -80,7 +80,7 @@ struct RescueTests {
         }
         spin(until: isSent, for: .seconds(120))
       }
-      repeat { try co_switch(to: busy.currentQueue!) } while !busy.isOwnTurn
+      repeat { try co_switch(to: busy.currentQueue!) } while !busy.isRunningHere
       return outcome { try waitForCancellation() }
     }
     let computing = co_launch(on: busy.currentQueue) { [busy] in
@@ -216,7 +216,7 @@ private func launchParked<Output>(on worker: Scheduler, _ launch: () -> Job<Outp
 /// Whether a job waits on `worker`, which runs the caller, so that the job has left its stack.
 private func isParked(_ job: JobRef, on worker: Scheduler) -> Bool {
   let place = job.pointee.scheduler.load(ordering: .acquiring).toOpaque()
-  return place == Unmanaged.passUnretained(worker).toOpaque() && worker.isOwnTurn && job.seemsWaiting
+  return place == Unmanaged.passUnretained(worker).toOpaque() && worker.isRunningHere && job.seemsWaiting
 }
 
 /// Blocks the thread, as a long computation does; returns whether the flag was raised in time.
