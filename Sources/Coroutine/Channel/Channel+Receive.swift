@@ -43,7 +43,7 @@ extension Channel {
           state.receivers.append(waiting.waiter, epoch)
           lock.unlock()
         } withdraw: {
-          lock.lock()
+          lock.known.lock()
           state.receivers.remove(waiting.waiter)
           lock.unlock()
         }

@@ -60,7 +60,7 @@ extension Channel {
         state.senders.append(waiting.waiter, epoch)
         lock.unlock()
       } withdraw: {
-        lock.lock()
+        lock.known.lock()
         state.senders.remove(waiting.waiter)
         lock.unlock()
         // The cancellation claimed the wait, so no receiver has touched the value.

@@ -143,9 +143,10 @@ public final class Channel<Element>: @unchecked Sendable {
 
   /// The cause given to `close`.
   ///
-  /// Read under the lock because ThreadSanitizer treats the whole state as one variable.
+  /// Read under the lock because ThreadSanitizer treats the whole state as one variable. It does not change after the
+  /// close.
   @inlinable var cause: (any Error)? {
-    lock.lock()
+    lock.known.lock()
     defer { lock.unlock() }
     return state.cause
   }

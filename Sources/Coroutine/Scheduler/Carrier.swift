@@ -87,11 +87,14 @@ struct Carrier: ~Copyable {
   ///
   /// Throws outside a coroutine, and if the job is cancelled. May suspend; the caller has taken nothing yet. Usually
   /// this costs one decrement more than `requireJob`.
-  /// `source`: the address of the awaited object, if there is only one; only a simulated world reads it.
+  /// `source`: the address of what it waits for (`Shared.id`), if that is one object. Only a simulated world reads it, so
+  /// it is not computed before.
   @inlinable @inline(__always)
-  static func beginWaiting(for source: UInt = 0) throws -> (UnsafeMutablePointer<Carrier>, JobRef) {
+  static func beginWaiting(
+    for source: @autoclosure () -> UInt = 0
+  ) throws -> (UnsafeMutablePointer<Carrier>, JobRef) {
     let (carrier, job) = try requireJob()
-    let now = countWait(carrier, job, for: source)
+    let now = countWait(carrier, job, for: source())
     try job.checkCancelled()
     return (now, job)
   }
@@ -101,10 +104,10 @@ struct Carrier: ~Copyable {
   static func countWait(
     _ carrier: UnsafeMutablePointer<Carrier>,
     _ job: JobRef,
-    for source: UInt = 0
+    for source: @autoclosure () -> UInt = 0
   ) -> UnsafeMutablePointer<Carrier> {
     carrier.pointee.waitsLeft &-= 1
-    return carrier.pointee.waitsLeft < 0 ? giveWayIfOverdue(carrier, job, source) : carrier
+    return carrier.pointee.waitsLeft < 0 ? giveWayIfOverdue(carrier, job, source()) : carrier
   }
 
   /// Counts the bytes that a system call of the running coroutine has copied, as waits.

@@ -433,7 +433,7 @@ extension UnsafeMutablePointer where Pointee == Completion {
         pointee.waiters.append(waiter, epoch)
         unlock()
       } withdraw: {
-        lock()
+        known.lock.lock()
         pointee.waiters.remove(waiter)
         unlock()
       }

@@ -3,9 +3,9 @@ public import CCoroutine
 // The words of an object that coroutines share. A use of them tells a simulated world, because there is no other way to
 // them.
 //
-// An exhaustive search leaves out schedules that differ only in the order of independent steps (ExhaustiveSearch.swift).
-// Two steps are independent if they use no common object (Simulation/Footprints.swift). So a use that the world does not
-// see makes the search leave out an outcome. A use of the words is one of two:
+// An exhaustive search leaves out schedules that differ only in the order of independent steps
+// (ExhaustiveSearch.swift). Two steps are independent if they use no common object (Footprints.swift). So a use that
+// the world does not see makes the search leave out an outcome. A use of the words is one of two:
 //
 //   touched   `touched`, `lock`, `withLock`: tells the world, and then gives the words. The ordinary use.
 //   known     `known`: gives the words. It says in the code that the world need not be told, for one of these reasons:
@@ -17,8 +17,8 @@ public import CCoroutine
 // the same state are in one `Shared`, so a look at one of them and a change of another are uses of one object. To tell
 // the world twice changes nothing. Reads and writes are not distinguished: a look moves a step as a change does.
 //
-// The world remembers the use in sets, which allocates. So the first use of an object in a step is not made under a spin
-// lock: `lock` tells the world before it locks.
+// The world remembers the use in sets, which allocates. So the first use of an object in a step is not made under a
+// spin lock: `lock` tells the world before it locks.
 //
 // The locks of the runtime itself (queues, timers, the poller, tables of threads) are no `Shared`: nearly every step
 // takes one of them, and then no two steps would be independent. `make lint` finds a lock or an atomic word in the
