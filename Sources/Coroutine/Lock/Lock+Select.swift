@@ -100,6 +100,7 @@ private enum Acquiring: SelectOperation {
 
   static func finish(_ semaphore: FairSemaphore, _ waiter: SelectWaiterRef) throws {
     try waiter.throwIfImpossible(.permits(waiter.wanted, limit: semaphore.permits.pointee.total))
+    semaphore.permits.pointee.word.touch()
   }
 
   static func dispose(_ semaphore: FairSemaphore, _ waiter: SelectWaiterRef) { semaphore.permits.grant() }

@@ -54,6 +54,9 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
   @usableFromInline @inline(never)
   func isLookedUpOwner(_ owner: UInt) -> Bool {
     if owner == LockOwner.none { return false }
+    // The locks rely on it that their owner has used them before. A body's lock may be unlocked by a coroutine that has
+    // not: it makes the step.
+    Host.touchesEverything()
     let own = pointee.owner.load(ordering: .relaxed)
     // On a job's own stack nothing waits below the caller. Then what is left are the parked bodies that it has stepped.
     if own & OwnerNumber.mayStep == 0 || isOnOwnStack {

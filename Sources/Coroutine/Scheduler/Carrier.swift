@@ -149,7 +149,7 @@ struct Carrier: ~Copyable {
       repeat {
         carrier.pointee.switchesLeft = 0
         job.pointee.after = .requeue
-        giveWay(carrier, job)
+        leaveReady(carrier, job)
         carrier = current.unsafelyUnwrapped
       } while hasHandlers && scheduler.isRunningHere && !scheduler.work.hasTaken(handlers)
       return carrier
@@ -176,11 +176,20 @@ struct Carrier: ~Copyable {
 
   /// Leaves the running job's stack with the job ready; `after` determines where it is enqueued.
   ///
-  /// Three stores tell dumps that the job is ready, and since when. One more gives the job's word a new epoch, as a
-  /// wait does. From that the watchdog knows that the job does not stall its worker (Stall.swift).
+  /// Gives the job's word a new epoch, as a wait does. From that the watchdog knows that the job does not stall its
+  /// worker (Stall.swift).
   @inline(__always)
   static func giveWay(_ carrier: UnsafeMutablePointer<Carrier>, _ job: JobRef) {
     job.pointee.wait.store(job.pointee.wait.load(ordering: .relaxed) &+ 0x100, ordering: .relaxed)
+    leaveReady(carrier, job)
+  }
+
+  /// Leaves the running job's stack with the job ready, and its word as it is: the job is about to wait, and an edge may
+  /// say so already (WaitGraph.swift).
+  ///
+  /// Three stores tell dumps that the job is ready, and since when. The watchdog reads them as well.
+  @inline(__always)
+  static func leaveReady(_ carrier: UnsafeMutablePointer<Carrier>, _ job: JobRef) {
     job.pointee.waitKind.store(WaitKind.ready.rawValue, ordering: .relaxed)
     job.pointee.waitingSince.store(carrier.pointee.now, ordering: .relaxed)
     carrier.pointee.leaving = UInt(bitPattern: job)

@@ -66,7 +66,10 @@ extension SimulatedWorld {
     run.points += 1
     step = .running(run)
     // A coroutine whose waits are all satisfied at once must not starve the other ones.
-    if run.points > 256, !(holdsQueue && executor.isSerial) { return true }
+    if run.points > 256, !(holdsQueue && executor.isSerial) {
+      footprints?.arrive(run.candidate.id, source)
+      return true
+    }
     if isEnding { return false }
     if !holdsQueue {
       executor.letOvertake(&run.candidate, &candidates)

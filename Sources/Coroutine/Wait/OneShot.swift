@@ -120,6 +120,9 @@ extension UnsafeMutablePointer where Pointee == OneShot {
     let isSignalled = job.pointee.flags.load(ordering: .relaxed) & JobFlags.needsCancellationCheck != 0
     var error = isSignalled ? job.cancellation() : nil
     lock.lock()
+    // Not always the job that made the cell: foreign code may have yielded from a generator, and another coroutine may
+    // have made the next step. Job and epoch are used together, under the lock.
+    pointee.waiter.job = job
     if pointee.state == .pending, error == nil {
       guard link() else {
         pointee.state = .settled

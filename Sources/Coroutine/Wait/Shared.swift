@@ -24,6 +24,7 @@ public import CCoroutine
 // takes one of them, and then no two steps would be independent. `make lint` finds a lock or an atomic word in the
 // folders of public objects that is no `Shared` and does not say why.
 
+// Words contain an Atomic. So they have one address, and a borrow of them passes it: the compiler makes no copy.
 @usableFromInline
 struct Shared<Words: ~Copyable>: ~Copyable {
   /// The words, for a use that the world need not be told of.

@@ -106,7 +106,9 @@ extension WorkerPool {
   struct Suspect {
     /// Its number; 0 if it was not found, `max` for a Task.
     let id: UInt64
-    /// The coroutine's word `wait`, which each wait and each yield changes; for a Task `Scheduler.swiftJobChanges`.
+    /// The sum of the coroutine's word `wait`, which each wait and each co_yield changes, and the time of its last wait
+    /// or yield of any kind. While the coroutine runs, neither decreases, so the sum changes if one of them does. For a
+    /// Task `Scheduler.swiftJobChanges`.
     let mark: UInt64
     /// The time that the worker had been kept when it was found, in ns.
     let total: UInt64
@@ -127,7 +129,7 @@ extension WorkerPool {
     // Without a job, the worker's thread is waiting for a processor, or the coroutine has just ended.
     if job == nil, isSure { return false }
     let id = isTask ? .max : job?.id ?? 0
-    let mark = isTask ? changes : job?.record.pointee.wait.load(ordering: .relaxed) ?? 0
+    let mark = isTask ? changes : job?.record.stallMark ?? 0
     guard let found = suspect, found.id == id, found.mark == mark else {
       suspect = Suspect(id: id, mark: mark, total: use.total)
       return false
@@ -174,6 +176,10 @@ extension Scheduler {
 }
 
 extension UnsafeMutablePointer where Pointee == JobRecord {
+  fileprivate var stallMark: UInt64 {
+    pointee.wait.load(ordering: .relaxed) &+ pointee.waitingSince.load(ordering: .relaxed)
+  }
+
   /// Whether a live job neither waits, nor is ready, nor is still to start, nor runs on its launcher's thread.
   fileprivate var seemsRunning: Bool {
     let kind = pointee.waitKind.load(ordering: .relaxed)

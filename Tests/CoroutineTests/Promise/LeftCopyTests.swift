@@ -42,7 +42,7 @@ struct LeftCopyTests {
     }
     source.completion.lock()
     isLocked.raise()
-    while !passing.isSettled { sched_yield() }
+    while !passing.known.isSettled { sched_yield() }
     // As `reject` does under the lock. It leaves the lock.
     source.completion.pointee.failure = failure
     source.publish(Completion.failed)
