@@ -19,7 +19,7 @@ public final class RateLimiter: @unchecked Sendable {
   //   --acquire, enough tokens and `waiting` is 0--> takes them
   //   --acquire, else: `waiting` + 1--> QUEUED at the gate --first--> SLEEPS until its tokens are available
   //                                        |                            |--> takes them, `waiting` - 1, leaves the gate
-  //                                        +--cancelled-----------------+--> `waiting` - 1, leaves the gate; the tokens
+  //                                        +--cancelled-----------------+--> leaves the gate, `waiting` - 1; the tokens
   //                                                                          stay in the bucket
   //
   // Invariants

@@ -64,7 +64,7 @@ public class AnyPromise: @unchecked Sendable {
   @exclusivity(unchecked) final var source: Unmanaged<AnyPromise>?
   /// Copies the upstream's outcome into this promise, or runs the handler with it.
   ///
-  /// Created by specialised code, where it captures nothing.
+  /// Created by specialised code, where it captures nothing but in `ensureThen`: there it holds the first outcome.
   @exclusivity(unchecked) @usableFromInline final var runner: PromiseRunner?
   @exclusivity(unchecked) final var hold = Hold.none
   /// The link of the settle list: the promises that this thread has settled and whose waiters are still to be called.
