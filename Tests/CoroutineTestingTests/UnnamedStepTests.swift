@@ -20,7 +20,17 @@ struct UnnamedStepTests {
     return (search(.memory), search(.waits))
   }
 
-  @Test(.enabled(if: !isSanitized)) func `an unlock in a step that another coroutine makes of a generator`() {
+  /// Launches the bodies in an order, and joins all; a search begins with the order of the launches.
+  private static func run(_ bodies: [@Sendable () throws -> String], _ order: [Int]) throws -> String {
+    let jobs = order.map { co_launch(bodies[$0]) }
+    return try jobs.map { try $0.join() }.filter { !$0.isEmpty }.joined()
+  }
+
+  @Test(
+    .enabled(if: !isSanitized),
+    arguments: [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]]
+  )
+  func `an unlock in a step that another coroutine makes of a generator`(order: [Int]) {
     let (all, reduced) = outcomes {
       let lock = FairReadWriteLock()
       let (handed, own) = (Channel<Int>(.unbounded), Channel<Int>(.unbounded))
@@ -30,43 +40,51 @@ struct UnnamedStepTests {
         try yield(1)
         lock.unlockWrite()
       }
-      let jobs = [
-        co_launch {
-          _ = generator.next()
-          try handed.send(0)
-        },
-        co_launch {
-          _ = try handed.receive()
-          _ = generator.next()
-        },
-      ]
-      let looker = co_launch { () throws -> String in
-        let first = lock.tryLockRead()
-        try own.send(0)
-        return "\(first) \(lock.tryLockRead())"
-      }
-      for job in jobs { try job.join() }
-      return try looker.join()
+      return try Self.run(
+        [
+          {
+            _ = generator.next()
+            try handed.send(0)
+            return ""
+          },
+          {
+            _ = try handed.receive()
+            _ = generator.next()
+            return ""
+          },
+          {
+            let first = lock.tryLockWrite()
+            try own.send(0)
+            return "\(first) \(lock.tryLockWrite())"
+          },
+        ],
+        order
+      )
     }
     #expect(all.contains("false true"))
     #expect(reduced == all)
   }
 
-  @Test(.enabled(if: !isSanitized)) func `a use in the first part of a coroutine that starts immediately`() {
+  @Test(.enabled(if: !isSanitized), arguments: [[0, 1], [1, 0]])
+  func `a use in the first part of a coroutine that starts immediately`(order: [Int]) {
     let (all, reduced) = outcomes {
       let channel = Channel<Int>(.unbounded)
       let (one, other) = (Channel<Int>(.unbounded), Channel<Int>(.unbounded))
-      let starter = co_launch {
-        try one.send(0)
-        try co_launch(start: .immediate) { try channel.send(1) }.join()
-      }
-      let looker = co_launch { () throws -> String in
-        let first = channel.count
-        try other.send(0)
-        return "\(first) \(channel.count)"
-      }
-      try starter.join()
-      return try looker.join()
+      return try Self.run(
+        [
+          {
+            try one.send(0)
+            co_launch(start: .immediate) { try channel.send(1) }
+            return ""
+          },
+          {
+            let first = channel.count
+            try other.send(0)
+            return "\(first) \(channel.count)"
+          },
+        ],
+        order
+      )
     }
     #expect(all.contains("0 1"))
     #expect(reduced == all)

@@ -79,6 +79,7 @@ extension WatchedDescriptor {
       simulated?.used(direction)
       switch attempt.result {
       case 0...:
+        // Why nothing is left then: Readiness.swift, "A short read".
         if attempt.isShort, shortReadMeansEmpty { readiness.clear(seen, afterShortRead: true) }
         return attempt.result
       case -Int64(EAGAIN): readiness.clear(seen)

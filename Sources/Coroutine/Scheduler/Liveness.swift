@@ -7,6 +7,8 @@
 ///       |                                                      |  on its carrier
 ///       +---- the drain, before it goes idle: releases it --- ENDING; a handler that is attached here: LIVE
 ///
+/// `AnyJob.goLive` retains a job; `register`, `pin` and `takeAnchorElsewhere` take the anchor (Scheduler+Anchor.swift).
+///
 /// Invariants
 ///  1. `jobs` is the length of the list that begins at `first`, linked by the records' live links, the latest first. A
 ///     job is in it from its launch to its end, and holds a reference to its object meanwhile.
