@@ -147,9 +147,6 @@ class Host: @unchecked Sendable {
   /// Records that the current step may touch any object, because it cancels a job or runs a Task's code.
   func touchesEverything() {}
 
-  /// Records that `job` begins within the current step, where its waits reach no point.
-  func startsImmediately(_ job: JobRef) {}
-
   // MARK: The host of the calling code
   //
   // Outside every world each of these costs one load of a word that does not change.
@@ -171,11 +168,6 @@ class Host: @unchecked Sendable {
   /// Tells a simulated world that the current step may touch any object.
   static func touchesEverything() {
     if cco_has_worlds() { ofCaller?.touchesEverything() }
-  }
-
-  /// Tells a simulated world that `job` begins within the current step.
-  static func startsImmediately(_ job: JobRef) {
-    if cco_has_worlds() { ofCaller?.startsImmediately(job) }
   }
 
   /// Tells a simulated world that the current step uses an object; called by Shared only.

@@ -14,7 +14,6 @@ extension AnyJob {
     if !cco_uses(CCO_USES_QUEUES), home._withUnsafeGuaranteedRef({ $0.refusesJobs }) {
       return AnyJob.fail(record, CoroutineError.afterFork)
     }
-    Host.startsImmediately(record)
     let isForeign = outer?.pointee.scheduler?.toOpaque() != home.toOpaque()
     if isForeign { record.hold.take() }
     cco_guard_thread()

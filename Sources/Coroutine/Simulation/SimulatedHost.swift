@@ -59,12 +59,6 @@ final class SimulatedHost: Host, @unchecked Sendable {
 
   override func touchesEverything() { world.footprints?.isUniversal = true }
 
-  /// What the job uses in this step is the starter's, and what its first wait is for is unknown.
-  override func startsImmediately(_ job: JobRef) {
-    touchesEverything()
-    world.footprints?.arrive(job.pointee.label.id, 0)
-  }
-
   override func touches(_ object: UInt) { world.touches(object) }
 
   override func chooseFault(_ name: StaticString) -> Bool { world.policy.chooseFault(name) }

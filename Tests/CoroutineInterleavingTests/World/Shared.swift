@@ -13,8 +13,3 @@ struct Shared<Words: ~Copyable>: ~Copyable {
   @inlinable
   borrowing func touch() {}
 }
-
-/// A model explores every order, so it need not be told.
-enum Host {
-  static func startsImmediately(_ job: JobRef) {}
-}
