@@ -140,5 +140,5 @@ extension Scheduler {
   var currentQueue: DispatchQueue? { currentAnchor as? DispatchQueue }
 
   /// Whether the main queue drives the scheduler, which is live; a world's scheduler for that queue has no anchor.
-  var isOfMainQueue: Bool { currentAnchor === DispatchQueue.main }
+  var isOfMainQueue: Bool { currentAnchor != nil && QueueHost.scheduler(for: .main) === self }
 }

@@ -279,6 +279,23 @@ struct StallTests {
     }
   }
 
+  /// A wait that is satisfied at once gives way now and then, and leaves the job's word as it is.
+  @Test func `is not of what waits again and again without having to`() async {
+    await #expect(processExitsWith: .success) {
+      let reports = Reports(after: .milliseconds(40))
+      let pool = ownWorkers("satisfied", count: 1)
+      try await co_launch(on: pool.workers[0].currentQueue) {
+        let channel = Channel<Int>(.unbounded)
+        let end = Clock.now + 200_000_000
+        while Clock.now < end {
+          try channel.send(1)
+          _ = try channel.receive()
+        }
+      }.value
+      check(reports.all.isEmpty, of: reports.all)
+    }
+  }
+
   /// The pinned one stays on its worker when it gives way, as each 256th wait does that is satisfied at once.
   @Test func `is not of a pinned coroutine that has given way, but of the one that runs`() async {
     await #expect(processExitsWith: .success) {
