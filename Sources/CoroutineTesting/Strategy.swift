@@ -1,6 +1,8 @@
+import Coroutine
+
 extension Exploration {
   /// Chooses the next step of a run among all coroutines that can run.
-  public struct Strategy: Sendable, Hashable {
+  public struct Strategy: Sendable, Hashable, CustomStringConvertible {
     enum Kind: Sendable, Hashable {
       case inOrder
       case random(seeds: Int, from: UInt64)
@@ -34,10 +36,15 @@ extension Exploration {
     }
     /// The one schedule of a token, as a failing run prints it.
     public static func replay(_ token: String) -> Strategy { Strategy(kind: .replay(token)) }
+
+    /// The call that makes it, as `inOrder` or `random(seeds: 100, from: 0)`.
+    public var description: String {
+      if case .replay(let token) = kind { "replay(\"\(token.asName)\")" } else { "\(kind)" }
+    }
   }
 
   /// Says what the coroutines under test share, apart from channels, locks and other objects that they wait for.
-  public struct Sharing: Sendable, Hashable {
+  public struct Sharing: Sendable, Hashable, CustomStringConvertible {
     let isOfMemory: Bool
 
     /// They share memory: every order of two steps may matter.
@@ -51,5 +58,8 @@ extension Exploration {
     /// first call on an object that never waits (`trySend`, `fulfill`, `isFinished`), if it follows a `co_point()`, or
     /// if it is a part of a Task or a handler. So no outcome is left out; more schedules than necessary may be tried.
     public static var waits: Sharing { Sharing(isOfMemory: false) }
+
+    /// `memory` or `waits`.
+    public var description: String { isOfMemory ? "memory" : "waits" }
   }
 }

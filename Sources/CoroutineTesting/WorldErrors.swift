@@ -44,7 +44,7 @@ extension World {
     /// The name.
     public let name: String
     /// A sentence that says what to do.
-    public var description: String { "no host is called \(name.asWord): add it with Network.host" }
+    public var description: String { "no host is called \(name.asWord): add it with World.Network.host" }
   }
 }
 

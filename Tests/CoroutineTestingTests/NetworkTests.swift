@@ -372,7 +372,7 @@ struct NetworkBeforeTests {
     world.network.partition(from: "body", to: "sever")
     let error = #expect(throws: World.UnknownHostError.self) { try world.run {} }
     #expect(error?.name == "sever")
-    #expect(error.map { "\($0)" } == "no host is called sever: add it with Network.host")
+    #expect(error.map { "\($0)" } == "no host is called sever: add it with World.Network.host")
   }
 
   @Test func `the body's own error is thrown, not that of a link to a host that was never added`() {

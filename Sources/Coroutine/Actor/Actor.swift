@@ -24,8 +24,8 @@ public import Dispatch
 /// this actor handles no other message, and blocks no other coroutine. ``Mailbox/launch(name:file:line:_:)`` lets a
 /// chosen message run concurrently. The messages of one sender are handled in the order in which they were sent.
 ///
-/// When the body returns or throws, the actor has ended. Asks without an answer fail with ``ActorStoppedError``, and the
-/// messages that are left in the mailbox go to `onUndelivered`. A failure goes to the coroutine that joins
+/// When the body returns or throws, the actor has ended. Asks without an answer fail with ``ActorStoppedError``, and
+/// the messages that are left in the mailbox go to `onUndelivered`. A failure goes to the coroutine that joins
 /// ``ActorRef/job``, else to ``CoroutineRuntime/unhandledErrorHandler``. ``Supervisor`` restarts actors that fail.
 ///
 /// - Parameters:

@@ -3,8 +3,8 @@ import Synchronization
 /// The means to answer an ask, once.
 ///
 /// It may be kept, passed on, and used on any thread. The first use counts. A second use is reported to
-/// ``CoroutineRuntime/unhandledErrorHandler`` as ``ReplyUsedTwiceError``, with the name and the launch site of the actor.
-/// Using it never suspends.
+/// ``CoroutineRuntime/unhandledErrorHandler`` as ``ReplyUsedTwiceError``, with the name and the launch site of the
+/// actor. Using it never suspends.
 ///
 /// The answer need not be Sendable: it is given to the asker (`sending`). If all copies are released unused, the asker
 /// gets ``ActorStoppedError``. So a handler that throws, returns early or forgets to answer does not leave the asker

@@ -22,8 +22,8 @@ extension Channel {
   ///
   /// `element` is evaluated when the case is created, and stays with the select unless this case is selected. It must
   /// be Sendable, because a case can be used again. Ready when a receiver waits, when there is room, or when the
-  /// channel is closed: then co_select throws ``ChannelClosedError`` and the element goes to `onUndelivered`. A dropping
-  /// channel is always ready.
+  /// channel is closed: then co_select throws ``ChannelClosedError`` and the element goes to `onUndelivered`. A
+  /// dropping channel is always ready.
   @inlinable
   public func onSend<R>(_ element: Element, _ body: @escaping () throws -> R) -> SelectCase<R> where Element: Sendable {
     var single = SelectCase(

@@ -19,7 +19,7 @@ public final class Channel<Element>: @unchecked Sendable {
   // Sendable comes in by a `sending` parameter, so nothing else refers to it, and goes to one receiver or to the hook.
 
   /// The number of values that a channel buffers, and the effect of a send to a full channel.
-  public struct Capacity: Sendable, Hashable, ExpressibleByIntegerLiteral {
+  public struct Capacity: Sendable, Hashable, ExpressibleByIntegerLiteral, CustomStringConvertible {
     /// The number of values that are buffered; `Int.max` for any number.
     public let limit: Int
     /// Whether a send may have to wait: the channel has a limit, and drops nothing.
@@ -50,6 +50,16 @@ public final class Channel<Element>: @unchecked Sendable {
     /// Creates `rendezvous` from zero, `bounded` from any other number.
     @inlinable
     public init(integerLiteral count: Int) { self = .bounded(count) }
+
+    /// `rendezvous`, `bounded(3)`, `unbounded`, `dropOldest(3)` or `dropNewest(3)`.
+    public var description: String {
+      switch overflow {
+      case .waits where limit == 0: "rendezvous"
+      case .waits: limit == .max ? "unbounded" : "bounded(\(limit))"
+      case .dropsOldest: "dropOldest(\(limit))"
+      case .dropsNewest: "dropNewest(\(limit))"
+      }
+    }
   }
 
   /// Critical sections link waiters and move values.

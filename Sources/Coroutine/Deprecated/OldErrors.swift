@@ -73,3 +73,25 @@ public typealias InvalidCount = CoroutineError
 /// The old name of ``CoroutineError/yieldInsideScope``.
 @available(*, deprecated, message: "catch CoroutineError.yieldInsideScope")
 public typealias YieldInsideScope = CoroutineError
+
+extension CoroutineError {
+  /// The old name of ``number`` in `DescriptorWaitFailed`.
+  @available(*, deprecated, renamed: "number")
+  public var code: Int32 { Int32(truncatingIfNeeded: number) }
+
+  /// The old name of ``number`` in `InvalidCount`.
+  @available(*, deprecated, renamed: "number")
+  public var count: Int { number }
+
+  /// The old form of ``cannotWatch(_:)``.
+  ///
+  /// - Parameter code: The system's error number.
+  @available(*, deprecated, message: "write CoroutineError.cannotWatch(code)")
+  public init(code: Int32) { self = .cannotWatch(code) }
+
+  /// The old form of ``invalidCount(_:)``.
+  ///
+  /// - Parameter count: The count.
+  @available(*, deprecated, message: "write CoroutineError.invalidCount(count)")
+  public init(count: Int) { self = .invalidCount(count) }
+}

@@ -29,18 +29,19 @@ extension CoroutineError: CustomStringConvertible {
     case .cannotWatch:
       refusalToWatch
     case .stackTooLarge:
-      "a stack of \(number) bytes is beyond the largest size class of 16 MiB; ask for less, or recurse less deeply"
+      "a stack\(hasNumber ? " of \(number) bytes" : "") is beyond the largest size class of 16 MiB; ask for less, or "
+        + "recurse less deeply"
     case .outOfStacks:
-      reason.asLine
+      reason.isEmpty ? "there is no stack for a coroutine; let fewer coroutines live at once" : reason.asLine
     case .tooManyBlockedThreads:
-      "\(number) threads of co_blocking block in Job.blockingWait() or Promise.blockingWait() already, and no more may; a body that waits "
-        + "for a coroutine whose body waits again may have no end; let coroutines wait, with join() or co_await(), and call "
-        + "co_blocking only for what blocks"
+      "\(hasNumber ? "\(number)" : "too many") threads of co_blocking block in Job.blockingWait() or "
+        + "Promise.blockingWait() already, and no more may; a body that waits for a coroutine whose body waits again may "
+        + "have no end; let coroutines wait, with join() or co_await(), and call co_blocking only for what blocks"
     case .blockingThreadEnded:
       "the body of a co_blocking ended its thread with pthread_exit, or somebody cancelled the thread with pthread_cancel; "
         + "what the body held is lost: let it return or throw instead"
     case .invalidCount:
-      "the count is \(number), and must be at least one"
+      hasNumber ? "the count is \(number), and must be at least one" : "a count must be at least one"
     case .cannotPin:
       "a coroutine keeps its thread in co_pinned only where the runtime owns the thread, and does not move to a queue "
         + "inside of it; launch it without a queue, and call co_switch before or after co_pinned"
@@ -53,6 +54,7 @@ extension CoroutineError: CustomStringConvertible {
 
   private var refusalToWatch: String {
     let what = "the kernel refused to watch a descriptor"
+    guard hasNumber else { return what }
     let code = Int32(truncatingIfNeeded: number)
     return switch code {
     case ENOSPC: "\(what): this user watches as many as it may; raise the sysctl fs.epoll.max_user_watches"
@@ -82,11 +84,13 @@ extension CoroutineError.Deadlock {
   )
   static let joinsItself = Self("a coroutine cannot join itself; let another one join it")
   static let blocksCoroutine = Self(
-    "wait() blocks the thread, which coroutines and handlers need; use join() or co_await(), in a coroutine"
+    "blockingWait() blocks the thread, which coroutines and handlers need; use join() or co_await(), in a coroutine"
   )
-  static let blocksOwnQueue = Self("wait() blocks the queue that the job needs; call it on another queue or thread")
+  static let blocksOwnQueue = Self(
+    "blockingWait() blocks the queue that the job needs; call it on another queue or thread"
+  )
   static let blocksHandler = Self(
-    "wait() blocks the queue that a handler of the promise needs; call it on another queue or thread"
+    "blockingWait() blocks the queue that a handler of the promise needs; call it on another queue or thread"
   )
   @usableFromInline static let asksItself = Self(
     "an actor that asks itself waits for an answer that only it can give; call the handler's code instead"

@@ -64,10 +64,13 @@ public struct CoroutineError: Error, Equatable {
   /// The violated rule of ``wouldDeadlock``, or the exhausted limit of ``outOfStacks``; empty for other causes.
   public let reason: String
   let cause: Cause
+  /// False for a pattern: its text leaves the number out.
+  let hasNumber: Bool
 
-  init(_ cause: Cause, number: Int = 0, reason: String = "") {
+  init(_ cause: Cause, number: Int? = nil, reason: String = "") {
     self.cause = cause
-    self.number = number
+    self.hasNumber = number != nil
+    self.number = number ?? 0
     self.reason = reason
   }
 
@@ -114,20 +117,20 @@ extension CoroutineError {
   /// The file descriptor is not open.
   public static var badDescriptor: CoroutineError { CoroutineError(.badDescriptor) }
   /// The kernel refuses to watch a descriptor, for any reason: a pattern.
-  public static var cannotWatch: CoroutineError { .cannotWatch(0) }
+  public static var cannotWatch: CoroutineError { CoroutineError(.cannotWatch) }
   /// The kernel refuses to watch a descriptor; ``number`` is the system's error number.
   public static func cannotWatch(_ code: Int32) -> CoroutineError { CoroutineError(.cannotWatch, number: Int(code)) }
 
   /// The requested stack exceeds the largest size class, for any size: a pattern.
-  public static var stackTooLarge: CoroutineError { .stackTooLarge(0) }
+  public static var stackTooLarge: CoroutineError { CoroutineError(.stackTooLarge) }
   /// The requested stack, of ``number`` bytes, exceeds the largest size class of 16 MiB.
   public static func stackTooLarge(_ bytes: Int) -> CoroutineError { CoroutineError(.stackTooLarge, number: bytes) }
   /// No stack was available, for any limit: a pattern.
-  public static var outOfStacks: CoroutineError { .outOfStacks("") }
+  public static var outOfStacks: CoroutineError { CoroutineError(.outOfStacks) }
   /// No stack was available; ``reason`` gives the limit and the way to raise it.
   public static func outOfStacks(_ limit: String) -> CoroutineError { CoroutineError(.outOfStacks, reason: limit) }
   /// Too many threads of ``co_blocking(_:)`` block already, for any limit: a pattern.
-  public static var tooManyBlockedThreads: CoroutineError { .tooManyBlockedThreads(0) }
+  public static var tooManyBlockedThreads: CoroutineError { CoroutineError(.tooManyBlockedThreads) }
   /// A thread of ``co_blocking(_:)`` was about to block in ``Job/blockingWait()`` or ``Promise/blockingWait()``, and as
   /// many threads as may do so at once already did; ``number`` is that limit.
   public static func tooManyBlockedThreads(_ limit: Int) -> CoroutineError {
@@ -139,7 +142,7 @@ extension CoroutineError {
   public static var blockingThreadEnded: CoroutineError { CoroutineError(.blockingThreadEnded) }
 
   /// A count is below one, whatever it is: a pattern.
-  public static var invalidCount: CoroutineError { .invalidCount(0) }
+  public static var invalidCount: CoroutineError { CoroutineError(.invalidCount) }
   /// A count, ``number``, is below one.
   public static func invalidCount(_ count: Int) -> CoroutineError { CoroutineError(.invalidCount, number: count) }
   /// ``co_pinned(_:)`` was called where the runtime owns no thread, as on a dispatch queue, or the coroutine would have

@@ -5,7 +5,7 @@ import Synchronization
 /// The stack size of a coroutine.
 ///
 /// The size is reserved as address space; memory is committed page by page on first use.
-public struct StackSize: Sendable, Hashable {
+public struct StackSize: Sendable, Hashable, CustomStringConvertible {
   @usableFromInline let byteCount: Int
 
   @inlinable
@@ -17,10 +17,13 @@ public struct StackSize: Sendable, Hashable {
   ///
   /// Above the largest class the job fails with ``CoroutineError/stackTooLarge(_:)``.
   @inlinable public static func bytes(_ count: Int) -> StackSize { StackSize(byteCount: max(1, count)) }
+
+  /// `standard`, or `bytes(4096)`.
+  public var description: String { self == .standard ? "standard" : "bytes(\(byteCount))" }
 }
 
 /// The time at which a launched body starts.
-public struct StartMode: Sendable, Hashable {
+public struct StartMode: Sendable, Hashable, CustomStringConvertible {
   @usableFromInline enum Kind: UInt8, Sendable { case queued, immediate, lazy }
 
   @usableFromInline let kind: Kind
@@ -34,6 +37,9 @@ public struct StartMode: Sendable, Hashable {
   @inlinable public static var immediate: StartMode { StartMode(.immediate) }
   /// At the first join, await or wait; a lazy job that is released before that never runs.
   @inlinable public static var lazy: StartMode { StartMode(.lazy) }
+
+  /// `queued`, `immediate` or `lazy`.
+  public var description: String { "\(kind)" }
 }
 
 /// Launches a coroutine: runs `body` on its own guarded stack, on the scheduler of `queue`.

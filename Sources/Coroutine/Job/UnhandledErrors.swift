@@ -14,6 +14,20 @@ extension CoroutineRuntime {
     /// Texts of users are escaped in it.
     public let origin: String
 
+    /// Creates a failure, as a test of a handler needs one.
+    ///
+    /// - Parameters:
+    ///   - error: The failure.
+    ///   - name: The name of the coroutine or the actor.
+    ///   - launchSite: The file and the line of the launch or the creation.
+    ///   - origin: What has failed, as the runtime says it.
+    public init(error: any Error, name: String? = nil, launchSite: String? = nil, origin: String) {
+      self.error = error
+      self.name = name
+      self.launchSite = launchSite
+      self.origin = origin
+    }
+
     /// A line for a log: the origin and the failure.
     public var description: String { "unhandled error in \(origin.asLine): \(asLine(error))" }
   }
@@ -25,7 +39,7 @@ extension CoroutineRuntime.UnhandledError {
   }
 
   init(_ error: any Error, in origin: String, at launchSite: LaunchSite? = nil) {
-    self.init(error: error, name: nil, launchSite: launchSite?.description, origin: origin)
+    self.init(error: error, launchSite: launchSite?.description, origin: origin)
   }
 }
 

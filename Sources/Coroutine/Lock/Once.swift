@@ -14,13 +14,16 @@ public final class Once<Value: Sendable>: @unchecked Sendable {
   // Sound because of the first invariant.
 
   /// The effect of a body that throws.
-  public struct Failure: Sendable, Hashable {
+  public struct Failure: Sendable, Hashable, CustomStringConvertible {
     let isResult: Bool
 
     /// The caller gets the error; the next caller, first come, first served, runs its own body.
     public static var retries: Failure { Failure(isResult: false) }
     /// The error is the result: all callers get it, now and later.
     public static var isKept: Failure { Failure(isResult: true) }
+
+    /// `retries` or `isKept`.
+    public var description: String { isResult ? "isKept" : "retries" }
   }
 
   // A mutex around the result.

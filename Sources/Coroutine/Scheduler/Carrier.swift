@@ -87,8 +87,8 @@ struct Carrier: ~Copyable {
   ///
   /// Throws outside a coroutine, and if the job is cancelled. May suspend; the caller has taken nothing yet. Usually
   /// this costs one decrement more than `requireJob`.
-  /// `source`: the address of what it waits for (`Shared.id`), if that is one object. Only a simulated world reads it, so
-  /// it is not computed before.
+  /// `source`: the address of what it waits for (`Shared.id`), if that is one object. Only a simulated world reads it,
+  /// so it is not computed before.
   @inlinable @inline(__always)
   static func beginWaiting(
     for source: @autoclosure () -> UInt = 0

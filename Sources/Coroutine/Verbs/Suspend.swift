@@ -58,8 +58,8 @@ final class SuspendCell<Output: Sendable>: ResumeTarget<Output>, @unchecked Send
 /// Resumes a coroutine that waits in ``co_suspend(onCancel:_:)``.
 ///
 /// The first use wins. Later uses are ignored, and reported to ``CoroutineRuntime/unhandledErrorHandler`` as
-/// ``ResumerUsedTwiceError``, with the name and the launch site of the waiting coroutine; after a cancellation they are not
-/// reported, because a late callback is then legitimate. If the resumer is released unused, the coroutine gets
+/// ``ResumerUsedTwiceError``, with the name and the launch site of the waiting coroutine; after a cancellation they are
+/// not reported, because a late callback is then legitimate. If the resumer is released unused, the coroutine gets
 /// ``CoroutineError/abandoned``. Any thread; never suspends.
 public final class Resumer<Output: Sendable>: Sendable {
   let target: ResumeTarget<Output>

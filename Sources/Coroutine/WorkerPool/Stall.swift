@@ -25,7 +25,11 @@ extension CoroutineRuntime {
 
     /// What a thread does that a coroutine keeps.
     public struct Activity: Sendable, Hashable, CustomStringConvertible {
-      enum Kind: Sendable, Hashable { case computing, systemCall(String), asleep }
+      enum Kind: Sendable, Hashable {
+        case computing
+        case systemCall(String)
+        case asleep
+      }
 
       let kind: Kind
 
@@ -140,7 +144,12 @@ extension WorkerPool {
     let name = isTask ? nil : job?.summary
     handler(
       CoroutineRuntime.Stall(
-        coroutine: name, isTask: isTask, duration: duration, worker: worker.label, activity: activity)
+        coroutine: name,
+        isTask: isTask,
+        duration: duration,
+        worker: worker.label,
+        activity: activity
+      )
     )
     return true
   }

@@ -1,4 +1,5 @@
 import Coroutine
+import CoroutineTesting
 import Testing
 
 @Suite("Errors print as sentences", .timeLimit(.minutes(5)))
@@ -60,8 +61,8 @@ struct ErrorTextTests {
       ]
     }
     let words = [
-      "a coroutine cannot join itself", "wait() blocks the thread", "wait() blocks the thread", "holds this FairMutex",
-      "holds this FairReadWriteLock", "holds this FairMutex", "holds this FairReadWriteLock",
+      "a coroutine cannot join itself", "blockingWait() blocks the thread", "blockingWait() blocks the thread",
+      "holds this FairMutex", "holds this FairReadWriteLock", "holds this FairMutex", "holds this FairReadWriteLock",
       "3 permits were asked of a FairSemaphore that never has more than 2", "3 permits were asked of a FairSemaphore",
       "3 tokens were asked of a RateLimiter whose burst is 2",
     ]
@@ -78,7 +79,7 @@ struct ErrorTextTests {
     let job = co_launch(on: queue) { try gate.pass() }
     let text = try await onBlock(of: queue) { Self.text { try job.blockingWait() } }
     gate.open()
-    #expect(text.contains("wait() blocks the queue that the job needs"))
+    #expect(text.contains("blockingWait() blocks the queue that the job needs"))
     try await job.value
   }
 
@@ -125,6 +126,50 @@ struct ErrorTextTests {
     #expect("\(CoroutineError.wouldDeadlock)".hasPrefix("waiting here could never end: "))
     let isMatched = if case .wouldDeadlock? = error as? CoroutineError { true } else { false }
     #expect(isMatched)
+  }
+
+  @Test func `a pattern prints a sentence without the number that it stands for`() {
+    let patterns: [(CoroutineError, String)] = [
+      (.cannotWatch, "the kernel refused to watch a descriptor"),
+      (.stackTooLarge, "a stack is beyond the largest size class of 16 MiB; ask for less, or recurse less deeply"),
+      (.outOfStacks, "there is no stack for a coroutine; let fewer coroutines live at once"),
+      (.invalidCount, "a count must be at least one"),
+    ]
+    for (pattern, text) in patterns { #expect("\(pattern)" == text) }
+    #expect("\(CoroutineError.tooManyBlockedThreads)".hasPrefix("too many threads of co_blocking block in "))
+    #expect("\(CoroutineError.tooManyBlockedThreads(4))".hasPrefix("4 threads of co_blocking block in "))
+    #expect("\(CoroutineError.invalidCount(0))" == "the count is 0, and must be at least one")
+    #expect("\(CoroutineError.stackTooLarge(1 << 30))".hasPrefix("a stack of 1073741824 bytes is beyond "))
+  }
+
+  @Test func `options print as the words that make them`() {
+    let options: [any CustomStringConvertible] = [
+      StackSize.standard, StackSize.bytes(4096), StartMode.queued, StartMode.immediate, StartMode.lazy,
+      Channel<Int>.Capacity.rendezvous, Channel<Int>.Capacity.bounded(3), Channel<Int>.Capacity.unbounded,
+      Channel<Int>.Capacity.dropOldest(1), Channel<Int>.Capacity.dropNewest(2), RestartPolicy.always,
+      RestartPolicy.onFailure, RestartPolicy.never, RestartStrategy.oneForOne, RestartStrategy.allForOne,
+      RestartStrategy.restForOne, Once<Int>.Failure.retries, Once<Int>.Failure.isKept, Exploration.Strategy.inOrder,
+      Exploration.Strategy.random(seeds: 2, from: 7), Exploration.Strategy.priorities(),
+      Exploration.Strategy.exhaustive(most: 9), Exploration.Strategy.replay("a\nb"), Exploration.Sharing.memory,
+      Exploration.Sharing.waits,
+    ]
+    let texts = [
+      "standard", "bytes(4096)", "queued", "immediate", "lazy",
+      "rendezvous", "bounded(3)", "unbounded",
+      "dropOldest(1)", "dropNewest(2)", "always",
+      "onFailure", "never", "oneForOne", "allForOne",
+      "restForOne", "retries", "isKept", "inOrder",
+      "random(seeds: 2, from: 7)", "priorities(depth: 3, runs: 1000)",
+      "exhaustive(preemptions: 2, most: 9)", #"replay("a\nb")"#, "memory",
+      "waits",
+    ]
+    #expect(options.map { "\($0)" } == texts)
+  }
+
+  @Test func `a program makes an unhandled error for a test of its handler`() {
+    let unhandled = CoroutineRuntime.UnhandledError(error: Cause(), name: "import", origin: "\"import\" (id 7)")
+    #expect(unhandled.name == "import" && unhandled.launchSite == nil)
+    #expect("\(unhandled)" == "unhandled error in \"import\" (id 7): the disk is full")
   }
 
   private static func text(_ body: () throws -> some Any) -> String {

@@ -49,10 +49,16 @@ struct GivenUpEntryTests {
     let (away, looks, released) = (taggedQueue("away"), Trace(), Gate())
     let (kept, isUsed, hasEnded) = (Locked<SwitchEntry?>(nil), Gate(), Flag())
     do {
-      let job = giveUp(to: away, kept, looks, { released.open() }) {
-        isUsed.open()
-        while !hasEnded.isRaised { sched_yield() }
-      }
+      let job = giveUp(
+        to: away,
+        kept,
+        looks,
+        { released.open() },
+        whileUsed: {
+          isUsed.open()
+          while !hasEnded.isRaised { sched_yield() }
+        }
+      )
       try await isUsed.value
       job.cancel()
       try await job.value.use()

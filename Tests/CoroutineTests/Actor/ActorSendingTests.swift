@@ -85,4 +85,23 @@ struct ActorSendingTests {
       #expect(try counter.ask(Command.total) == 6)
     }
   }
+
+  @Test func `forEach and Behavior take named functions without sending`() async throws {
+    let seen = Trace()
+    @Sendable func take(_ parcel: Parcel) { seen("\(parcel.stamps)") }
+    @Sendable func handle(_ parcel: Parcel) -> Behavior<Parcel>.Next {
+      seen("first \(parcel.stamps)")
+      return .stop
+    }
+    try await onSerialQueue {
+      let actor = co_actor(of: Parcel.self) { mailbox in
+        try mailbox.run(Behavior(handle))
+        try mailbox.forEach(take)
+      }
+      for _ in 0..<2 { try actor.tell(Parcel()) }
+      actor.stop()
+      try actor.job.join()
+    }
+    #expect(seen.all == ["first 0", "0"])
+  }
 }

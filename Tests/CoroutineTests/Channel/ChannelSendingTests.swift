@@ -91,4 +91,20 @@ struct ChannelSendingTests {
       #expect(try channel.receiveAll() == [1, 2, 3, 4])
     }
   }
+
+  @Test func `onReceive, onAwait and forEach take named functions without sending`() async throws {
+    let seen = Trace()
+    func take(_ parcel: Parcel) { seen("\(parcel.stamped())") }
+    func takeFirst(_ parcel: Parcel?) { seen("first \(parcel?.stamped() ?? 0)") }
+    func takeOutcome(_ result: Result<Int, any Error>) { seen(outcome(result)) }
+    try await onSerialQueue {
+      let channel = Channel<Parcel>(2)
+      for _ in 0..<2 { try channel.send(Parcel()) }
+      channel.close()
+      try co_select { channel.onReceive(takeFirst) }
+      try channel.forEach(take)
+      try co_select { Promise.value(5).onAwait(takeOutcome) }
+    }
+    #expect(seen.all == ["first 1", "1", "5"])
+  }
 }

@@ -8,6 +8,7 @@ import Testing
 private protocol Spelling {
   func name(of error: any Error) -> String
   func errors() -> [any Error]
+  func details() -> [String]
 }
 
 private struct OldSpelling: Spelling {
@@ -56,6 +57,15 @@ private struct OldSpelling: Spelling {
   }
 }
 
+extension OldSpelling {
+  @available(*, deprecated)
+  func details() -> [String] {
+    let (code, count): (Int32, Int) = (DescriptorWaitFailed(code: 28).code, InvalidCount(count: 3).count)
+    let matches = [DescriptorWaitFailed(code: 28) == .cannotWatch, InvalidCount(count: 3) == .invalidCount]
+    return ["\(code)", "\(count)", "\(matches)"]
+  }
+}
+
 @Suite("Programs with the old names of errors")
 struct OldErrorTests {
   @Test func `compile, and catch what they caught`() {
@@ -70,6 +80,7 @@ struct OldErrorTests {
     #expect(old.name(of: CoroutineError.stackTooLarge(1 << 30)) == "stackTooLarge")
     #expect(old.name(of: CoroutineError.invalidCount(0)) == "CoroutineError")
     #expect(old.name(of: CancellationError()) == "unknown")
+    #expect(old.details() == ["28", "3", "[true, true]"])
     #expect(throws: World.DeadlockError.self) {
       do { try World().run { try co_await(Promise<Void>()) } } catch {
         #expect(old.name(of: error) == "a world's")

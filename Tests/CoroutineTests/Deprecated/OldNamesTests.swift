@@ -26,7 +26,8 @@ private struct OldTypes: OldSpellings {
     }
     let elements: GeneratorAsyncElements<Int, Never, String> = generator.asyncElements()
     let handler: @Sendable (Stall) -> Void = { _ in }
-    withExtendedLifetime((elements, handler)) {}
+    let iterator: ProgressPromise<Int>.Iterator.Type = ProgressPromise<Int>.Iterator.self
+    withExtendedLifetime((elements, handler, iterator)) {}
   }
 }
 

@@ -149,7 +149,7 @@ public final class Supervisor: Sendable {
 }
 
 /// The ends after which a supervised actor is restarted.
-public struct RestartPolicy: Sendable, Hashable {
+public struct RestartPolicy: Sendable, Hashable, CustomStringConvertible {
   enum Kind: Sendable { case always, onFailure, never }
 
   let kind: Kind
@@ -162,10 +162,13 @@ public struct RestartPolicy: Sendable, Hashable {
   public static var onFailure: RestartPolicy { RestartPolicy(kind: .onFailure) }
   /// No end.
   public static var never: RestartPolicy { RestartPolicy(kind: .never) }
+
+  /// `always`, `onFailure` or `never`.
+  public var description: String { "\(kind)" }
 }
 
 /// The actors of a supervisor that are restarted together.
-public struct RestartStrategy: Sendable, Hashable {
+public struct RestartStrategy: Sendable, Hashable, CustomStringConvertible {
   enum Kind: Sendable { case oneForOne, allForOne, restForOne }
 
   let kind: Kind
@@ -178,6 +181,9 @@ public struct RestartStrategy: Sendable, Hashable {
   public static var allForOne: RestartStrategy { RestartStrategy(kind: .allForOne) }
   /// The actor that has ended, and the actors that were started after it, in the same order.
   public static var restForOne: RestartStrategy { RestartStrategy(kind: .restForOne) }
+
+  /// `oneForOne`, `allForOne` or `restForOne`.
+  public var description: String { "\(kind)" }
 }
 
 /// The number of restarts within a period that a supervisor allows before it fails itself.
