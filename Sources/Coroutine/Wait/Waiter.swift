@@ -16,9 +16,9 @@ public import Synchronization
 //  1. The WaitEpoch that beginWait returns is the word's WAITING value. Epochs never repeat, so it identifies one
 //     suspension for ever, and a claim with an old epoch fails instead of ending a later wait.
 //  2. A claim changes WAITING to CLAIMED by compare-and-swap. Of all racing threads (value, close, timer, cancellation,
-//     another select case) exactly one wins. The others keep their value and do not access the job again. A cancellation
-//     that loses to a value changes nothing (Interrupt.swift): `WaitQueue.park` returns the value's reason, the caller
-//     has the value, and the next suspension point throws.
+//     another select case) exactly one wins. The others keep their value and do not access the job again. If a
+//     cancellation loses to a value, it changes nothing (Interrupt.swift): `WaitQueue.park` returns the value's reason,
+//     the caller has the value, and the next suspension point throws.
 //  3. The winner, and only the winner, makes the job ready, once.
 //  4. A Waiter is on the waiting job's stack. It is linked and unlinked under its source's lock, a claim through it is
 //     made under that lock, and the job takes the lock to unlink it before its frame ends. So a thread that sees a
