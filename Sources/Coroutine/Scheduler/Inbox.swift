@@ -20,7 +20,8 @@ public import Synchronization
 //
 // Messages are handled in the order of their pushes. Those that `takeOut` has in its hands are older than any in the
 // inbox, so no other thread may take messages meanwhile: a thread that takes from a worker's inbox holds `taking` of
-// its WorkerState. A queue's inbox is emptied by its drain only.
+// its WorkerState. So does one that looks through the messages (`contains`): nobody takes them, or changes their links,
+// meanwhile. A queue's inbox is emptied by its drain only.
 //
 // A message is an address with a tag in its low bits: a job (linked by `next`), an interrupt of a job (linked by
 // `interruptLink`, so that both can be under way at once), a work item (WorkItem.swift), or a job of Swift Concurrency
@@ -137,6 +138,19 @@ struct Inbox: ~Copyable {
       word = next
     }
     return (taken, kept != 0 && putBack(kept, oldest: oldestKept))
+  }
+
+  /// Whether a message of a worker's inbox is wanted; any thread.
+  borrowing func contains(from worker: WorkerState, where isWanted: (Message) -> Bool) -> Bool {
+    guard hasMessages else { return false }
+    worker.taking.lock()
+    defer { worker.taking.unlock() }
+    var word = head.load(ordering: .acquiring)
+    while word > Self.idle {
+      if isWanted(Self.decode(word)) { return true }
+      word = Self.link(word)
+    }
+    return false
   }
 
   /// Puts messages back below newer ones, and returns whether the caller must start a drain.

@@ -80,6 +80,13 @@ struct JobQueue {
     }
   }
 
+  /// Whether a job may change its thread.
+  var hasMovable: Bool {
+    var job = first
+    while let current = job, current.keepsThread { job = current.pointee.next }
+    return job != nil
+  }
+
   /// Moves the first `wanted` jobs that may change their thread to the end of `other`, and leaves the others as they
   /// are; ends once it has passed `most` others.
   mutating func moveMovable(_ wanted: Int, to other: inout JobQueue, passing most: Int) {

@@ -189,6 +189,14 @@ extension UnsafeMutablePointer where Pointee == ReadyQueue {
     }
   }
 
+  /// Whether a take-over finds a job here; any thread.
+  var hasMovable: Bool {
+    pointee.lock.lock()
+    defer { pointee.lock.unlock() }
+    if pointee.marks & ReadyQueue.kept == 0 { return pointee.queue.count + pointee.launched.count > 0 }
+    return !pointee.launched.isEmpty || pointee.queue.hasMovable
+  }
+
   private var mostTaken: Int { 128 }
 
   private func half(of count: Int) -> Int { min((count + 1) / 2, mostTaken) }

@@ -4,7 +4,8 @@ import Synchronization
 // jobs, one at a time. Their code is outside any coroutine.
 //
 // Order. Swift jobs run in the order of their enqueueing by one thread: a job that is enqueued on the scheduler's own
-// carrier does not overtake the messages of the inbox.
+// carrier does not overtake the messages of the inbox. On a worker it always goes through the inbox, which may seem
+// empty while a rescuer has its messages in its hands (Inbox.takeOut).
 //
 // Fairness. Of the handlers and Swift jobs that are queued, the driver runs at most as many as it may resume coroutine
 // jobs before it reads the clock. Then it resumes at least one coroutine job. All kinds count for the time slice.
@@ -38,7 +39,7 @@ extension Scheduler: TaskExecutor {
   func enqueue(_ job: UnownedJob, _ executor: UInt) {
     let job = SwiftJobRef(job)
     job.pointee.executor = executor
-    if isRunningHere, !inbox.hasMessages {
+    if isRunningHere, worker == nil, !inbox.hasMessages {
       work.append(.swiftJob(job))
     } else if !host.admit({ push(.swiftJob(job)) }) {
       Self.runElsewhere(job)

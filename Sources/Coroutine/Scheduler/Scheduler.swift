@@ -123,8 +123,11 @@ final class Scheduler: @unchecked Sendable {
     case .work(let item):
       if item == timerWakeup.item {
         timerWakeupArrived()
-      } else {
+      } else if worker == nil || work.isEmpty {
         work.append(message)
+      } else {
+        // On a worker this waits in the inbox, because no rescuer reaches `work`; what is first there is run next.
+        push(message)
       }
     }
   }

@@ -10,12 +10,22 @@ import Synchronization
 //   ready jobs            takes half of them, as a thief does       the lock of the ready queue
 //   messages: jobs        takes those that may move                 `taking`
 //   messages: interrupts  inspects the jobs, in the victim's place  `taking`; for the frames JobHold.swift
-//   messages: work        runs it                                   `taking`
+//   messages: work        sends it to itself                        `taking`
 //   handlers              runs them, in their order                 HandlerQueue.swift: one runner at a time
 //
-// Timers come first, because those of deadlines send interrupts. Handlers come last, because they are foreign code.
+// Timers come first, because those of deadlines send interrupts. Handlers come last, and interrupts before them:
+// handlers are foreign code, and the release of an interrupted job may run some. That code may block the rescuer until
+// a job runs that was taken over with it. So all jobs and all work are in the rescuer's ready queue and inbox by then,
+// from where another worker takes them over. For the same reason the work is not run here, because a request ends with
+// handlers; and the rescuer takes it out of its inbox one item a round (Scheduler.handle). Only interrupts wait behind
+// interrupts, as in every drain.
+//
 // What remains with the victim: jobs that keep their thread or are not switched out, interrupts of jobs that do not
-// wait, the jobs of Swift actors that live on the worker, and the message that makes its drain read the clock.
+// wait, the jobs of Swift actors that live on the worker, and the message that makes its drain read the clock. They may
+// remain for as long as the victim is stuck. So the watchdog asks only if there is something else
+// (`hasWorkToTakeOver`). Otherwise it would wake a worker in vain at each inspection, or start the threads of spare
+// workers. It tests what the rescuer tests, under the same locks. So an interrupt is taken over once its job waits.
+//
 // The events of its descriptors are not in the table. They may be for coroutines that are on other workers by now, and
 // that need no rescuer; so the watchdog delivers them itself (Poller.takeForOwner).
 //
@@ -23,12 +33,12 @@ import Synchronization
 // time, and no step relies on what an earlier one has seen.
 //
 // Nothing is lost or doubled. A timer, a job or a message is taken out of its source by one thread, under the lock of
-// the source. It is handled at once, or goes to the ready queue of the rescuer, whose drain runs now, and so reaches it
-// before it goes idle. A job has its new scheduler before it is in that queue. The job's mover has claimed its wait, or
-// found the job in an inbox or a ready queue, and so is its only one (`mayMove`). What a rescuer may not have goes back
-// to where it was: below newer messages (Inbox.swift), or, for an interrupt whose job cannot be taken just now, to the
-// scheduler where the job is. If the victim went idle while its inbox seemed to be empty, the rescuer submits its
-// drain.
+// the source. It is handled at once, or goes to the ready queue or the inbox of the rescuer, whose drain runs now, and
+// so reaches it before it goes idle. A job has its new scheduler before it is in that queue. The job's mover has
+// claimed its wait, or found the job in an inbox or a ready queue, and so is its only one (`mayMove`). What a rescuer
+// may not have goes back to where it was: below newer messages (Inbox.swift), or, for an interrupt whose job cannot be
+// taken just now, to the scheduler where the job is. If the victim went idle while its inbox seemed to be empty, the
+// rescuer submits its drain.
 //
 // A request that is late does no harm: it finds nothing to take, or what it takes would have been run by the victim a
 // little later. One in the inbox of a worker that has become stuck itself is taken over as work. The watchdog does not
@@ -64,17 +74,27 @@ extension Scheduler {
     if !stolen.isEmpty { readyQueue.keep(&stolen) }
     var taken = victim.asWorker { victim.inbox.takeOut(from: $0, where: victim.mayBeTakenOver) }
     if taken.mustStart { victim.submit() }
+    var interrupts = WorkQueue()
     while let message = taken.messages.popFirst() {
       switch message {
       case .job(let job):
         job.pointee.scheduler.store(.passUnretained(self), ordering: .releasing)
         readyQueue.append(job)
-      case .interrupt(let job): victim.handleInterrupt(of: job)
-      case .work(let item): item.run()
+      case .interrupt: interrupts.append(message)
+      case .work: push(message)
       case .swiftJob: victim.push(message)
       }
     }
+    while case .interrupt(let job)? = interrupts.popFirst() { victim.handleInterrupt(of: job) }
     if victim.runHandlers().isReady { victim.sendTimerWakeup() }
+  }
+
+  /// Whether a rescuer would find anything on this worker.
+  ///
+  /// Called by the watchdog; any thread.
+  func hasWorkToTakeOver(at now: UInt64) -> Bool {
+    nextTimer.load(ordering: .relaxed) <= now || hasReadyHandlers || readyQueue.hasMovable
+      || asWorker { inbox.contains(from: $0, where: mayBeTakenOver) }
   }
 
   /// Whether a rescuer may handle a message of this worker's inbox.

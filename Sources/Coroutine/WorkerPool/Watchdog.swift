@@ -6,9 +6,10 @@ import Synchronization
 // start it all the time, at three system calls each.
 //
 // A worker whose current job computes for long, or blocks, cannot run its other work. If ready jobs, messages, due
-// timers or handlers wait there in two inspections in a row, and the drain has not read its clock in between, the
-// watchdog asks an idle worker to take them over (TakeOver.swift). The events of the worker's descriptors it takes
-// itself, and sends the jobs as messages.
+// timers or handlers that another worker may take wait there in two inspections in a row, and the drain has not read
+// its clock in between, the watchdog asks an idle worker to take them over (TakeOver.swift): for each stuck worker
+// another one, while there are enough. The events of the worker's descriptors it takes itself, and sends the jobs as
+// messages.
 //
 // If no worker is idle, and that worker has stalled (Stall.swift), it asks a spare worker (SpareWorkers.swift). A stall
 // is reported once, to the handler of CoroutineRuntime.onStall. Only what the thread has used of its processor, or
@@ -74,7 +75,8 @@ extension WorkerPool {
   /// Has the work of every stuck worker taken over, and reports stalls; returns whether a worker has stalled.
   ///
   /// Called before back-offs are ended, because the workers that back off can help.
-  private func inspectAll() -> Bool {
+  func inspectAll() -> Bool {
+    var asked: UInt64 = 0
     let mask = withoutDrain()
     let now = Clock.now
     let stalls = CoroutineRuntime.Stall.threshold
@@ -111,21 +113,24 @@ extension WorkerPool {
       seen.patience = isRescued ? last.patience &+ 1 : 0
       lastSeen[index] = seen
       guard seen.isStuck(since: last), seen.patience % 8 == 0 else { continue }
-      (helper() ?? (hasStalled ? spareWorker() : nil))?.askToTakeOver(from: worker)
+      (helper(&asked) ?? (hasStalled ? spareWorker() : nil))?.askToTakeOver(from: worker)
     }
     return anyStalled
   }
 
-  /// A worker that is idle or, if there is none, one that backs off.
-  private func helper() -> Scheduler? {
+  /// A worker that is idle or, if there is none, one that backs off; one that was not `asked`, if possible.
+  func helper(_ asked: inout UInt64) -> Scheduler? {
     let idle = idle.load(ordering: .acquiring)
-    let mask = idle != 0 ? idle : backingOff.load(ordering: .acquiring)
-    return mask == 0 ? nil : workers[mask.trailingZeroBitCount]
+    let any = idle | backingOff.load(ordering: .acquiring)
+    let mask = idle & ~asked != 0 ? idle & ~asked : any & ~asked != 0 ? any & ~asked : any
+    guard mask != 0 else { return nil }
+    asked |= mask & (0 &- mask)
+    return workers[mask.trailingZeroBitCount]
   }
 
   /// A worker at one inspection.
   struct Seen {
-    /// Whether a ready job, a message, a due timer or a handler waits there.
+    /// Whether a ready job, a message, a due timer or a handler waits there that another worker may take.
     var hasWork = false
     /// The time at which the drain last read the clock.
     var lastClockRead: UInt64 = 0
@@ -141,12 +146,7 @@ extension WorkerPool {
     init() {}
 
     init(_ worker: Scheduler, _ now: UInt64) {
-      let hasReady = worker.readyQueue.pointee.lock.withLock {
-        worker.readyQueue.pointee.queue.count + worker.readyQueue.pointee.launched.count > 0
-      }
-      hasWork =
-        hasReady || worker.inbox.hasMessages || worker.hasReadyHandlers
-        || worker.nextTimer.load(ordering: .relaxed) <= now
+      hasWork = worker.hasWorkToTakeOver(at: now)
       lastClockRead = worker.lastClockRead.load(ordering: .relaxed)
     }
 

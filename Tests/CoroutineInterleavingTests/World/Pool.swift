@@ -18,7 +18,7 @@ struct StealBackoff {
   }
 }
 
-/// No model has handlers or timers.
+/// No model has handlers or timers: what due timers add to the inbox, and the foreign code of handlers, are left out.
 final class HandlerQueue {}
 
 extension Scheduler {
@@ -27,6 +27,7 @@ extension Scheduler {
   func fireTimers(_ now: UInt64) {}
   var timerWakeup: NoTimer { NoTimer() }
   func sendTimerWakeup() {}
+  var hasReadyHandlers: Bool { false }
   func runHandlers() -> (count: Int, isReady: Bool) { (0, false) }
 }
 

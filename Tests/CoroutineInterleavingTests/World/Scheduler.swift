@@ -47,7 +47,7 @@ final class Scheduler: @unchecked Sendable {
     switch message {
     case .job(let job): readyQueue.append(job)
     case .interrupt(let job): handleInterrupt(of: job)
-    case .work: work.append(message)
+    case .work: if worker == nil || work.isEmpty { work.append(message) } else { push(message) }
     case .swiftJob: fatalError("no model enqueues a Swift job on a scheduler")
     }
   }
