@@ -184,8 +184,9 @@ struct Carrier: ~Copyable {
     leaveReady(carrier, job)
   }
 
-  /// Leaves the running job's stack with the job ready, and its word as it is: the job is about to wait, and an edge may
-  /// say so already (WaitGraph.swift).
+  /// Leaves the running job's stack with the job ready, and its word as it is.
+  ///
+  /// The word stays where the job is about to wait: an edge may say so already (WaitGraph.swift).
   ///
   /// Three stores tell dumps that the job is ready, and since when. The watchdog reads them as well.
   @inline(__always)

@@ -110,9 +110,7 @@ extension WorkerPool {
   struct Suspect {
     /// Its number; 0 if it was not found, `max` for a Task.
     let id: UInt64
-    /// The sum of the coroutine's word `wait`, which each wait and each co_yield changes, and the time of its last wait
-    /// or yield of any kind. While the coroutine runs, neither decreases, so the sum changes if one of them does. For a
-    /// Task `Scheduler.swiftJobChanges`.
+    /// A number that each wait and each yield changes (`stallMark`); for a Task `Scheduler.swiftJobChanges`.
     let mark: UInt64
     /// The time that the worker had been kept when it was found, in ns.
     let total: UInt64
@@ -185,6 +183,9 @@ extension Scheduler {
 }
 
 extension UnsafeMutablePointer where Pointee == JobRecord {
+  /// The sum of the word `wait`, which each wait and each co_yield changes, and the time of the last wait or yield.
+  ///
+  /// While the coroutine runs, neither decreases, so the sum changes if one of them does.
   fileprivate var stallMark: UInt64 {
     pointee.wait.load(ordering: .relaxed) &+ pointee.waitingSince.load(ordering: .relaxed)
   }

@@ -49,6 +49,7 @@ struct GeneratorStepperTests {
 
   /// One coroutine makes the first step and then sleeps; another makes the next one, which waits until `answer`.
   private static func steps(of generator: Generator<Int, Never, Void>, _ answer: () throws -> Void) throws -> String {
+    // Sound because the coroutines make their steps one after the other.
     nonisolated(unsafe) let generator = generator
     let first = co_launch { () throws -> String in
       _ = generator.next()
