@@ -17,8 +17,10 @@ import Synchronization
 // handlers are foreign code, and the release of an interrupted job may run some. That code may block the rescuer until
 // a job runs that was taken over with it. So all jobs and all work are in the rescuer's ready queue and inbox by then,
 // from where another worker takes them over. For the same reason the work is not run here, because a request ends with
-// handlers; and the rescuer takes it out of its inbox one item a round (Scheduler.handle). Only interrupts wait behind
-// interrupts, as in every drain.
+// handlers; and the rescuer takes it out of its inbox one item a round (Scheduler.handle).
+//
+// Interrupts still wait in its hands behind interrupts, and calls of timers behind such calls, which may resume a Task
+// on an executor of the program. In an ordinary drain, the jobs of a batch also wait behind the interrupts before them.
 //
 // What remains with the victim: jobs that keep their thread or are not switched out, interrupts of jobs that do not
 // wait, the jobs of Swift actors that live on the worker, and the message that makes its drain read the clock. They may
