@@ -12,7 +12,7 @@
 //     thread that settles, or by the asker before its frame goes. So code that reaches one from the other under the
 //     lock finds live memory.
 //  2. The waiter is linked in `asks` while the asker waits and the ask is open, unless the ask has been delegated.
-//  3. An AskCell that is answered does not close the ask in its deinit. So an answer always does, even if it is late.
+//  3. An AskCell that is answered does not close the ask in its deinit. So an answer always closes it, even if late.
 
 /// The asker's side of an ask, in its frame.
 @usableFromInline
@@ -82,7 +82,7 @@ extension UnsafeMutablePointer where Pointee == OneShot {
     pointee.waiter.context = nil
   }
 
-  /// Closes the ask of an asker that gives up: from then on no other thread knows its cell.
+  /// Closes the ask of an asker that gives up: from then on no other thread can reach its cell.
   @usableFromInline
   func withdraw(from actor: ActorLife) {
     actor.asksLock.withLock { closeAsk(of: actor) }
@@ -131,7 +131,7 @@ extension ActorRef {
   func askForEver<Answer>(_ make: (Reply<Answer>) -> sending Message) throws -> Answer {
     let (_, job) = try Carrier.beginWaiting()
     if core.runs(in: job) { throw CoroutineError.wouldDeadlock(because: .asksItself) }
-    // Not a variable: its end would release the answer once more.
+    // Temporary memory, and not a variable: the end of a variable would release the answer once more.
     return try withUnsafeTemporaryAllocation(of: Asker<Answer>.self, capacity: 1) { memory in
       let asker = memory.baseAddress.unsafelyUnwrapped
       asker.initialize(to: Asker(job))

@@ -11,9 +11,9 @@
 /// `send`, the receiving functions and iteration suspend, and need a coroutine. The `try` functions, `close` and
 /// `cancel` never suspend, and may be called on any thread.
 ///
-/// The values need not be Sendable: a send gives its value away, and the one receiver gets it, as the compiler checks
-/// (`sending`). A value that `trySend` refuses is lost to a caller whose values are not Sendable, because the compiler
-/// does not see what the call returned; ``onSend(_:_:)`` takes Sendable values only, because a case can be used twice.
+/// The values need not be Sendable: a send gives its value away (`sending`), and one receiver gets it. The compiler
+/// refuses a use of a value that is not Sendable after `trySend`, so the caller loses such a value if it was refused.
+/// ``onSend(_:_:)`` takes Sendable values only, because a case can be used twice.
 public final class Channel<Element>: @unchecked Sendable {
   // Sound because the state is accessed under the lock only, and everything else is constant. A value that is not
   // Sendable comes in by a `sending` parameter, so nothing else refers to it, and goes to one receiver or to the hook.

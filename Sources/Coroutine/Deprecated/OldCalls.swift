@@ -1,6 +1,6 @@
 public import Dispatch
 
-// Old spellings of calls. Each stays for one release, so that programs still compile; docs/migration.md has the rest.
+// Old spellings of calls. Each stays for one release, so that programs still compile; docs/migration.md lists all.
 
 extension Job {
   /// The old name of ``blockingWait()``.

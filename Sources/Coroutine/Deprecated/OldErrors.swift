@@ -56,7 +56,7 @@ public typealias LinkedActorEnded = ActorMonitor.LinkedActorError
 @available(*, deprecated, renamed: "Supervisor.RestartLimitError")
 public typealias RestartLimitReached = Supervisor.RestartLimitError
 
-// These were types of their own. As a type in a catch, each matches every CoroutineError.
+// These names were types of their own. In a `catch is`, each matches every CoroutineError now.
 
 /// The old name of ``CoroutineError/blockingThreadEnded``.
 @available(*, deprecated, message: "catch CoroutineError.blockingThreadEnded")

@@ -1,4 +1,4 @@
-// Old names of types that are members of others now, or have a longer name. Each stays for one release, as the calls of
+// Old names of types that are nested in others now, or have a longer name. Each stays for one release, as the calls of
 // OldCalls.swift do.
 
 /// The old name of ``AnyPromise/Losers``.

@@ -64,7 +64,7 @@ public struct CoroutineError: Error, Equatable {
   /// The violated rule of ``wouldDeadlock``, or the exhausted limit of ``outOfStacks``; empty for other causes.
   public let reason: String
   let cause: Cause
-  /// False for a pattern: its text leaves the number out.
+  /// Whether a number was given; without one, as in a pattern, the text leaves the number out.
   let hasNumber: Bool
 
   init(_ cause: Cause, number: Int? = nil, reason: String = "") {
@@ -92,7 +92,7 @@ extension CoroutineError {
   /// A callback gave neither a value nor an error.
   public static var invalidCallback: CoroutineError { CoroutineError(.invalidCallback) }
 
-  /// The wait could never end, for an unspecified reason; as a pattern, for any reason
+  /// The wait could never end, for an unspecified reason; as a pattern, it matches every reason
   /// (docs/evolution/0011-a-deadlock-says-why.md).
   public static var wouldDeadlock: CoroutineError { .wouldDeadlock(because: .unspecified) }
   /// The wait could never end; ``reason`` says why.
@@ -106,9 +106,9 @@ extension CoroutineError {
   public static var alreadyRunning: CoroutineError { CoroutineError(.alreadyRunning) }
   /// A generator yielded inside a deadline, shield, scope, co_pinned or co_isolated that its body has entered itself.
   ///
-  /// The deadline, children and cancellation of a co_timeout, co_shield, co_scope, the thread of a co_pinned, and the
-  /// isolation of a co_isolated, belong to the coroutine that made this step, and another coroutine may make the next
-  /// step. A lock belongs to the body: it may be held over a yield.
+  /// Each of these belongs to the coroutine that made this step: the deadline, the shield, the children of the scope,
+  /// the thread of a co_pinned, the isolation of a co_isolated. Another coroutine may make the next step. A lock is
+  /// the body's own: it may be held over a yield.
   ///
   /// A `co_isolated` on an actor whose executor is not a ``CoroutineExecutor``, and not the caller's own, runs its body
   /// on another stack: a yield there ends the process.
@@ -116,20 +116,20 @@ extension CoroutineError {
 
   /// The file descriptor is not open.
   public static var badDescriptor: CoroutineError { CoroutineError(.badDescriptor) }
-  /// The kernel refuses to watch a descriptor, for any reason: a pattern.
+  /// The kernel refuses to watch a descriptor; as a pattern, it matches every error number.
   public static var cannotWatch: CoroutineError { CoroutineError(.cannotWatch) }
   /// The kernel refuses to watch a descriptor; ``number`` is the system's error number.
   public static func cannotWatch(_ code: Int32) -> CoroutineError { CoroutineError(.cannotWatch, number: Int(code)) }
 
-  /// The requested stack exceeds the largest size class, for any size: a pattern.
+  /// The requested stack exceeds the largest size class; as a pattern, it matches every size.
   public static var stackTooLarge: CoroutineError { CoroutineError(.stackTooLarge) }
   /// The requested stack, of ``number`` bytes, exceeds the largest size class of 16 MiB.
   public static func stackTooLarge(_ bytes: Int) -> CoroutineError { CoroutineError(.stackTooLarge, number: bytes) }
-  /// No stack was available, for any limit: a pattern.
+  /// No stack was available; as a pattern, it matches every limit.
   public static var outOfStacks: CoroutineError { CoroutineError(.outOfStacks) }
   /// No stack was available; ``reason`` gives the limit and the way to raise it.
   public static func outOfStacks(_ limit: String) -> CoroutineError { CoroutineError(.outOfStacks, reason: limit) }
-  /// Too many threads of ``co_blocking(_:)`` block already, for any limit: a pattern.
+  /// Too many threads of ``co_blocking(_:)`` block already; as a pattern, it matches every limit.
   public static var tooManyBlockedThreads: CoroutineError { CoroutineError(.tooManyBlockedThreads) }
   /// A thread of ``co_blocking(_:)`` was about to block in ``Job/blockingWait()`` or ``Promise/blockingWait()``, and as
   /// many threads as may do so at once already did; ``number`` is that limit.
@@ -141,7 +141,7 @@ extension CoroutineError {
   /// Objects that the body's frames held are lost. The pool has as many threads as before.
   public static var blockingThreadEnded: CoroutineError { CoroutineError(.blockingThreadEnded) }
 
-  /// A count is below one, whatever it is: a pattern.
+  /// A count is below one; as a pattern, it matches every count.
   public static var invalidCount: CoroutineError { CoroutineError(.invalidCount) }
   /// A count, ``number``, is below one.
   public static func invalidCount(_ count: Int) -> CoroutineError { CoroutineError(.invalidCount, number: count) }

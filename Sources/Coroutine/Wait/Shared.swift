@@ -10,19 +10,19 @@ public import CCoroutine
 //   touched   `touched`, `lock`, `withLock`: tells the world, and then gives the words. The ordinary use.
 //   known     `known`: gives the words. It says in the code that the world need not be told, for one of these reasons:
 //               the same call has told it (a wait names its object: `Carrier.beginWaiting(for:)`; an earlier line has
-//               touched it); the step follows such a one, and cannot be exchanged with it (an unlock, a withdrawal); a
-//               dump looks; or the order of the uses shows nowhere, and a comment says why.
+//               touched it); the step follows such a use, and cannot be exchanged with it (an unlock, a withdrawal); a
+//               dump reads the state; or the order of the uses has no visible effect, and a comment says why.
 //
 // An object is identified by the address of its words, which is that of the `Shared`. All words of one object that show
-// the same state are in one `Shared`, so a look at one of them and a change of another are uses of one object. To tell
-// the world twice changes nothing. Reads and writes are not distinguished: a look moves a step as a change does.
+// the same state are in one `Shared`, so a read of one and a change of another are uses of one object. To tell the
+// world twice changes nothing. Reads and writes are not distinguished: a read makes steps dependent, as a write does.
 //
-// The world remembers the use in sets, which allocates. So the first use of an object in a step is not made under a
+// The world stores the uses in sets, which allocates. So the first use of an object in a step is not made under a
 // spin lock: `lock` tells the world before it locks.
 //
-// The locks of the runtime itself (queues, timers, the poller, tables of threads) are no `Shared`: nearly every step
-// takes one of them, and then no two steps would be independent. `make lint` finds a lock or an atomic word in the
-// folders of public objects that is no `Shared` and does not say why.
+// The locks of the runtime itself (queues, timers, the poller, tables of threads) are not in a `Shared`: nearly every
+// step takes one of them, and then no two steps would be independent. `make lint` finds a lock or an atomic word in the
+// folders of public objects that is not in a `Shared` and does not say why.
 
 // Words contain an Atomic. So they have one address, and a borrow of them passes it: the compiler makes no copy.
 @usableFromInline
@@ -46,8 +46,8 @@ struct Shared<Words: ~Copyable>: ~Copyable {
     }
   }
 
-  /// Tells a simulated world that the current step uses the object; outside of every world one load of a word that does
-  /// not change.
+  /// Tells a simulated world that the current step uses the object; in a process without worlds, it only loads a
+  /// word that does not change.
   @inlinable @inline(__always)
   borrowing func touch() { if cco_has_worlds() { Host.recordTouch(id) } }
 }

@@ -1,7 +1,7 @@
 import Synchronization
 
 // Taking over the work of a stuck worker: a worker whose current job computes for long, or blocks its thread, so that
-// its drain reaches nothing else. It is what stealing is (WorkerPool.swift), from more sources. The watchdog finds
+// its drain reaches nothing else. It does what stealing does (WorkerPool.swift), from more sources. The watchdog finds
 // stuck workers, and only sends another worker the request (Watchdog.swift). That worker, the rescuer, runs `takeOver`
 // in its own drain, between two of its jobs.
 //
@@ -37,19 +37,19 @@ import Synchronization
 // Nothing is lost or doubled. A timer, a job or a message is taken out of its source by one thread, under the lock of
 // the source. It is handled at once, or goes to the ready queue or the inbox of the rescuer, whose drain runs now, and
 // so reaches it before it goes idle. A job has its new scheduler before it is in that queue. The job's mover has
-// claimed its wait, or found the job in an inbox or a ready queue, and so is its only one (`mayMove`). What a rescuer
-// may not have goes back to where it was: below newer messages (Inbox.swift), or, for an interrupt whose job cannot be
-// taken just now, to the scheduler where the job is. If the victim went idle while its inbox seemed to be empty, the
-// rescuer submits its drain.
+// claimed its wait, or found the job in an inbox or a ready queue, and so is its only mover (`mayMove`). A message that
+// a rescuer may not take goes back: below newer messages (Inbox.swift), or, for an interrupt whose job cannot be taken
+// just now, to the scheduler where the job is. If the victim went idle while its inbox seemed to be empty, the rescuer
+// submits its drain.
 //
 // A request that is late does no harm: it finds nothing to take, or what it takes would have been run by the victim a
 // little later. One in the inbox of a worker that has become stuck itself is taken over as work. The watchdog does not
 // send another one before the first has begun (`isRescued`), or has had eight inspections for it: otherwise it would
 // ask a new spare worker at each inspection until the first one's thread has started.
 //
-// Nothing is reordered that has an order. Jobs of workers have none. Handlers keep theirs, because the queue changes
-// its runner, and not the handlers their queue. Of the messages only Swift jobs have one, and they stay. Work in the
-// inbox of a worker is a request, for a take-over or for an inspection, and any worker may run it at any time.
+// Each promised order is kept. Jobs of workers have none. Handlers keep theirs, because the queue changes its runner,
+// and not the handlers their queue. Of the messages only Swift jobs have one, and they stay. Work in the inbox of a
+// worker is a request, for a take-over or for an inspection, and any worker may run it at any time.
 
 extension Scheduler {
   /// Asks this worker to take over what `victim` does not reach.
@@ -57,7 +57,7 @@ extension Scheduler {
   /// Called by the watchdog; any thread.
   func askToTakeOver(from victim: Scheduler) {
     victim.asWorker { $0.isRescued.store(true, ordering: .relaxed) }
-    // The request may be taken over as well, so it asks who runs it.
+    // The request itself may be taken over, so it reads which worker runs it.
     let request: @Sendable () -> Void = {
       victim.asWorker { $0.isRescued.store(false, ordering: .relaxed) }
       let rescuer = Carrier.current?.pointee.scheduler

@@ -1,5 +1,5 @@
-// Old spellings of calls. Each stays for one release. Those whose name is the same are disfavoured: a program that
-// stores `Network.heal` would be ambiguous otherwise.
+// Old spellings of calls. Each stays for one release. Those whose base name has not changed are disfavoured:
+// otherwise `Network.heal`, stored in a variable, would be ambiguous.
 
 extension World.Network {
   /// The old form of ``setLatency(_:from:to:)``.

@@ -1,4 +1,4 @@
-// Old names of types that are members of others now. Each stays for one release.
+// Old names of types that are nested in others now. Each stays for one release.
 
 /// The old name of ``Exploration/Strategy``.
 @available(*, deprecated, renamed: "Exploration.Strategy")
