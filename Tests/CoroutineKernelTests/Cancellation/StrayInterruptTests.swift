@@ -17,7 +17,7 @@ struct StrayInterruptTests {
     return scheduler
   }
 
-  @Test func `of a job that has ended ends within the call that sends it, and the queue goes on`() async throws {
+  @Test func `of a job that has ended ends within the call, and the queue continues`() async throws {
     let queue = taggedQueue("over")
     let job = co_launch(on: queue) {}
     let scheduler = try await over(queue, job)

@@ -48,7 +48,7 @@ struct GrowingTypesTests {
   }
 
   // These are read at each launch.
-  @Test func `what a launch takes fits into a register each`() {
+  @Test func `each option of a launch fits into a register`() {
     #expect(MemoryLayout<StackSize>.size == MemoryLayout<Int>.size && _isPOD(StackSize.self))
     #expect(MemoryLayout<StartMode>.size == 1 && _isPOD(StartMode.self))
   }

@@ -45,7 +45,7 @@ struct GivenUpEntryTests {
     }
   }
 
-  @Test func `while the drain looks at its job keeps neither the job nor its result`() async throws {
+  @Test func `keeps neither the job nor its result if it is given up while the drain has the job`() async throws {
     let (away, looks, released) = (taggedQueue("away"), Trace(), Gate())
     let (kept, isUsed, hasEnded) = (Locked<SwitchEntry?>(nil), Gate(), Flag())
     do {

@@ -61,7 +61,7 @@ struct RescueTests {
   }
 
   // Its first interrupt stays in the inbox of the queue that it has left, so the second one is work.
-  @Test func `does not keep cancel() from ending the wait of a job that has left a blocked queue`() async throws {
+  @Test func `lets cancel() end the wait of a job that has left a blocked queue`() async throws {
     let isOver = Flag()
     let job = co_launch(on: taggedQueue("former")) { [busy] in
       let gate = Gate()

@@ -252,15 +252,15 @@ struct StallTests {
   }
 
   /// However rarely the worker looks at its clock.
-  @Test(arguments: [false, true]) func `is not of what gives way again and again`(_ isTask: Bool) async {
+  @Test(arguments: [false, true]) func `is not reported for a job that yields again and again`(_ isTask: Bool) async {
     await #expect(processExitsWith: .success) { [isTask] in
       let reports = Reports(after: .milliseconds(40))
       let pool = ownWorkers("giving way", count: 1)
       /// Lets the worker resume many before it looks.
-      @Sendable func lookRarely() { Carrier.current?.pointee.switchesLeft = 1_000_000 }
+      @Sendable func readClockRarely() { Carrier.current?.pointee.switchesLeft = 1_000_000 }
       if isTask {
         await Task(executorPreference: pool) {
-          lookRarely()
+          readClockRarely()
           for _ in 0..<12 {
             spin(15)
             await Task.yield()
@@ -268,7 +268,7 @@ struct StallTests {
         }.value
       } else {
         try await co_launch(on: pool.workers[0].currentQueue) {
-          lookRarely()
+          readClockRarely()
           for _ in 0..<12 {
             spin(15)
             try co_yield()
@@ -280,7 +280,7 @@ struct StallTests {
   }
 
   /// A wait that is satisfied at once gives way now and then, and leaves the job's word as it is.
-  @Test func `is not of what waits again and again without having to`() async {
+  @Test func `is not reported for a job whose waits are satisfied at once`() async {
     await #expect(processExitsWith: .success) {
       let reports = Reports(after: .milliseconds(40))
       let pool = ownWorkers("satisfied", count: 1)
@@ -297,7 +297,7 @@ struct StallTests {
   }
 
   /// The pinned one stays on its worker when it gives way, as each 256th wait does that is satisfied at once.
-  @Test func `is not of a pinned coroutine that has given way, but of the one that runs`() async {
+  @Test func `names the coroutine that runs, and not a pinned one that has yielded`() async {
     await #expect(processExitsWith: .success) {
       let reports = Reports(after: .milliseconds(20))
       let worker = ownWorkers("pinned", count: 1).workers[0]

@@ -8,7 +8,7 @@ import Testing
 /// The tests inspect the workers, and send requests, in place of the watchdog, which they keep from starting.
 @Suite("A take-over", .timeLimit(.minutes(5)))
 struct TakeOverTests {
-  @Test func `is not asked for while nothing can be taken, and is for a job that comes then`() async throws {
+  @Test func `is asked for only once a job comes that can be taken`() async throws {
     let pool = unwatchedWorkers("in vain", count: 2)
     let (stuck, other) = (pool.workers[0], pool.workers[1])
     let (over, isReady, isSent) = (DispatchSemaphore(value: 0), Gate(), Gate())
@@ -49,7 +49,7 @@ struct TakeOverTests {
     try? await blocking.value
   }
 
-  @Test func `does not keep a job from running that waits behind a request, and that a handler waits for`()
+  @Test func `lets a job run that a handler waits for, and that is queued behind a request`()
     async throws
   {
     try await whileAHandlerWaits("behind a request") { workers, launch in
@@ -59,7 +59,7 @@ struct TakeOverTests {
     }
   }
 
-  @Test func `does not keep a second request from being carried out, which a handler waits for`() async throws {
+  @Test func `carries out a second request that a handler waits for`() async throws {
     try await whileAHandlerWaits("second request") { workers, launch in
       launch()
       let areSent = DispatchSemaphore(value: 0)
@@ -71,7 +71,7 @@ struct TakeOverTests {
     }
   }
 
-  @Test func `is asked of another worker for each stuck one, while there are enough`() {
+  @Test func `is asked of a different worker for each stuck one, while enough are idle`() {
     let pool = unwatchedWorkers("for each", count: 2)
     var asked: UInt64 = 0
     #expect((0..<3).map { _ in pool.helper(&asked)?.workerIndex } == [0, 1, 0])

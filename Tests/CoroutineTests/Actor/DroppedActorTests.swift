@@ -63,7 +63,7 @@ struct DroppedActorTests {
   }
 
   @Test(.inOneWorld, arguments: [Route.job, .supervisor])
-  func `one that is cancelled between the two steps gets its own error, the others ActorStoppedError`(
+  func `a sender that is cancelled in between gets its own error, the others ActorStoppedError`(
     _ route: Route
   ) throws {
     try onWorldQueue {

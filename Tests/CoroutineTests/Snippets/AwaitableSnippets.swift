@@ -30,7 +30,9 @@ final class Delivery: Awaitable {
   }
 
   func cancelAwaited() { arrive(.failure(CancellationError())) }
+}
 
+extension Delivery {
   var listenerCount: Int { state.withLock { $0.listeners.count } }
 }
 
