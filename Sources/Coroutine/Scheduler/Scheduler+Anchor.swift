@@ -11,9 +11,9 @@ extension Scheduler {
   /// Registers a job at its launch.
   ///
   /// Any thread.
-  func register(_ job: JobRef, holding anchor: @autoclosure () -> Anchor?) {
+  func register(_ job: JobRef, holding anchor: Anchor?) {
     liveLock.lock()
-    if liveness.needsAnchor { liveness.anchor = anchor() }
+    if liveness.needsAnchor { liveness.anchor = anchor }
     if job.pointee.label.id == 0 { number(job) }
     job.pointee.home = Unmanaged.passUnretained(self)
     liveness.link(job)
