@@ -149,7 +149,7 @@ struct Carrier: ~Copyable {
       repeat {
         carrier.pointee.switchesLeft = 0
         job.pointee.after = .requeue
-        leaveReady(carrier, job)
+        giveWay(carrier, job)
         carrier = current.unsafelyUnwrapped
       } while hasHandlers && scheduler.isRunningHere && !scheduler.work.hasTaken(handlers)
       return carrier
@@ -176,23 +176,16 @@ struct Carrier: ~Copyable {
 
   /// Leaves the running job's stack with the job ready; `after` determines where it is enqueued.
   ///
-  /// Gives the job's word a new epoch, as a wait does. From that the watchdog knows that the job does not stall its
-  /// worker (Stall.swift).
+  /// The job's word stays as it is, because the job may be about to wait: an edge may say so already (WaitGraph.swift).
+  ///
+  /// Three stores tell dumps that the job is ready, and since when. Between two reads of the clock, `now` stays the
+  /// same, and the switches left decrease. So the time differs at each call, by some ns. From that the watchdog knows
+  /// that the job does not stall its worker (Stall.swift).
   @inline(__always)
   static func giveWay(_ carrier: UnsafeMutablePointer<Carrier>, _ job: JobRef) {
-    job.pointee.wait.store(job.pointee.wait.load(ordering: .relaxed) &+ 0x100, ordering: .relaxed)
-    leaveReady(carrier, job)
-  }
-
-  /// Leaves the running job's stack with the job ready, and its word as it is.
-  ///
-  /// The word stays where the job is about to wait: an edge may say so already (WaitGraph.swift).
-  ///
-  /// Three stores tell dumps that the job is ready, and since when. The watchdog reads them as well.
-  @inline(__always)
-  static func leaveReady(_ carrier: UnsafeMutablePointer<Carrier>, _ job: JobRef) {
+    let now = carrier.pointee.now &- UInt64(truncatingIfNeeded: carrier.pointee.switchesLeft)
     job.pointee.waitKind.store(WaitKind.ready.rawValue, ordering: .relaxed)
-    job.pointee.waitingSince.store(carrier.pointee.now, ordering: .relaxed)
+    job.pointee.waitingSince.store(now, ordering: .relaxed)
     carrier.pointee.leaving = UInt(bitPattern: job)
     switchOut(carrier, job)
     job.pointee.waitKind.store(WaitKind.nothing.rawValue, ordering: .relaxed)

@@ -183,9 +183,9 @@ extension Scheduler {
 }
 
 extension UnsafeMutablePointer where Pointee == JobRecord {
-  /// The sum of the word `wait`, which each wait and each co_yield changes, and the time of the last wait or yield.
+  /// The sum of the word `wait`, which each wait changes, and the time of the last wait or yield (`Carrier.giveWay`).
   ///
-  /// While the coroutine runs, neither decreases, so the sum changes if one of them does.
+  /// Until the worker reads its clock again, neither decreases, so the sum changes if one of them does.
   fileprivate var stallMark: UInt64 {
     pointee.wait.load(ordering: .relaxed) &+ pointee.waitingSince.load(ordering: .relaxed)
   }
