@@ -107,6 +107,8 @@ int cts_next_descriptor(void) {
   return number;
 }
 
+unsigned long cts_allocated_bytes(const void *object) { return malloc_usable_size((void *)object); }
+
 unsigned long cts_limit_descriptors(unsigned long limit) {
   struct rlimit limits;
   getrlimit(RLIMIT_NOFILE, &limits);

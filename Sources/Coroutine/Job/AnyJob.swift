@@ -22,14 +22,8 @@ public class AnyJob: @unchecked Sendable {
   // Accessed through their addresses only, below; the first two properties.
   @exclusivity(unchecked) private final var recordStorage: JobRecord
   @exclusivity(unchecked) private final var completionStorage: Completion
-  /// Runs the body of the given job and settles the job.
-  ///
-  /// Captures nothing if it is made by specialised code.
-  @usableFromInline final let runner: (AnyJob) -> Void
   /// The string that `label.name` in the record points to.
   final let jobName: JobName?
-  /// The anchor of a lazy job that has not started: until the start, the scheduler does not hold it for the job.
-  @exclusivity(unchecked) private final var pendingAnchor: Anchor?
   /// The entry of the job in its scope, which the scope holds until the job has ended and its body is released.
   ///
   /// Set before the job is published, constant from then on.
@@ -42,10 +36,8 @@ public class AnyJob: @unchecked Sendable {
     name: String?,
     stack: StackSize,
     launchSite: LaunchSite,
-    completion: consuming Completion,
-    runner: @escaping (AnyJob) -> Void
+    completion: consuming Completion
   ) {
-    self.runner = runner
     jobName = name.map { JobName.shared($0) }
     completionStorage = completion
     recordStorage = JobRecord(scheduler: scheduler, stack: stack, launchSite: launchSite)
@@ -58,6 +50,7 @@ public class AnyJob: @unchecked Sendable {
     )
     checkAddress(self.completion, of: &completionStorage)
     checkAddress(self.completion.waiterAddress, of: &completionStorage.waiters)
+    checkAddress(self.completion.bytesAddress, of: &completionStorage.bytes)
     if let jobName { record.pointee.label.name = jobName.cString }
   }
 
@@ -77,6 +70,10 @@ public class AnyJob: @unchecked Sendable {
     {
       reason.release()
     }
+    // Of a lazy job that has not started.
+    record.pointee.takePendingAnchor()?.release()
+    let flags = record.pointee.flags.load(ordering: .acquiring)
+    if flags & (JobFlags.begun | JobFlags.bodyTaken) == 0 { releaseBody() }
     // The label stays on the stack until the result has been destroyed as well.
     record.pointee.label.name = nil
     let home = record.pointee.home
@@ -146,8 +143,9 @@ public class AnyJob: @unchecked Sendable {
     if record.pointee.flags.load(ordering: .acquiring) & JobFlags.enqueued != 0 { return }
     let old = record.pointee.flags.bitwiseOr(JobFlags.enqueued, ordering: .acquiringAndReleasing).oldValue
     guard old & JobFlags.enqueued == 0 else { return }
-    goLive(holding: pendingAnchor)
-    pendingAnchor = nil
+    let anchor = record.pointee.takePendingAnchor()
+    goLive(holding: anchor?.takeUnretainedValue())
+    anchor?.release()
     Carrier.makeReady(record)
   }
 
@@ -158,14 +156,17 @@ public class AnyJob: @unchecked Sendable {
   }
 
   /// Called before the job is published, so that only its launcher starts it; needs no atomic read-modify-write.
-  final func markEnqueued() { record.pointee.flags.store(JobFlags.enqueued, ordering: .relaxed) }
+  final func markEnqueued() {
+    let flags = record.pointee.flags.load(ordering: .relaxed)
+    if flags & JobFlags.enqueued == 0 { record.pointee.flags.store(flags | JobFlags.enqueued, ordering: .relaxed) }
+  }
 
   /// Publishes the job and, unless it is lazy, starts it; `anchor` is its scheduler's, if the caller has it.
   ///
   /// Called once, on the launcher's thread.
   @usableFromInline
   final func launch(_ start: StartMode, holding anchor: Anchor?) {
-    if start.kind != .lazy, record.pointee.flags.load(ordering: .relaxed) == 0 { markEnqueued() }
+    if start.kind != .lazy { markEnqueued() }
     inherit()
     switch start.kind {
     case .queued:
@@ -176,7 +177,7 @@ public class AnyJob: @unchecked Sendable {
       runImmediately()
     case .lazy:
       let scheduler = record.pointee.home.takeUnretainedValue()
-      pendingAnchor = anchor ?? scheduler.currentAnchor
+      if let anchor = anchor ?? scheduler.currentAnchor { record.pointee.setPendingAnchor(anchor) }
       scheduler.identify(record)
     }
   }
@@ -240,9 +241,9 @@ public class AnyJob: @unchecked Sendable {
     child?.takeUnretainedValue().bodyWasReleased()
   }
 
-  /// Releases the captures of the body.
+  /// Releases the captures of a body that never runs, once.
   ///
-  /// Overridden by the class that stores the body.
+  /// Overridden by the class that knows its type.
   @usableFromInline func releaseBody() {}
 
   /// Begins the job on its own stack; returns false if the job is dropped.

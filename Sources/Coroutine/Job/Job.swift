@@ -10,7 +10,8 @@ public final class Job<Success: Sendable>: AnyJob, @unchecked Sendable {
   // Sound because the completion has its own lock, and the body is accessed by the job itself, or by the thread that
   // has taken the body of a job that never runs (JobStart.swift).
 
-  @exclusivity(unchecked) @usableFromInline var body: (() throws -> Success)?
+  /// The body, which is in the completion's bytes until it is taken: the result comes after it.
+  @usableFromInline typealias Body = () throws -> Success
 
   @inlinable
   init(
@@ -20,14 +21,18 @@ public final class Job<Success: Sendable>: AnyJob, @unchecked Sendable {
     launchSite: LaunchSite,
     body: @escaping () throws -> Success
   ) {
-    self.body = body
     super.init(
       scheduler: scheduler,
       name: name,
       stack: stack,
       launchSite: launchSite,
-      completion: Completion(for: Success.self),
-      runner: { unsafeDowncast($0, to: Job<Success>.self).run() }
+      completion: Completion(for: Success.self, body: body) { value, job in
+        if let value {
+          Completion.destroy(value, as: Success.self)
+        } else {
+          unsafeDowncast(job.unsafelyUnwrapped, to: Job<Success>.self).run()
+        }
+      }
     )
   }
 
@@ -41,7 +46,7 @@ public final class Job<Success: Sendable>: AnyJob, @unchecked Sendable {
   func run() {
     guard begin() else { return endDropped() }
     do {
-      let value = try body.take().unsafelyUnwrapped()
+      let value = try takeBody()()
       willSettle()
       _ = completion.succeedKnown(value)
     } catch {
@@ -50,7 +55,11 @@ public final class Job<Success: Sendable>: AnyJob, @unchecked Sendable {
     }
   }
 
-  @usableFromInline override func releaseBody() { body = nil }
+  /// Takes the body out; called once, by the job's own carrier, or by the thread that releases it.
+  @inlinable @inline(__always)
+  func takeBody() -> Body { completion.bytesAddress.withMemoryRebound(to: Body.self, capacity: 1) { $0.move() } }
+
+  @usableFromInline override func releaseBody() { _ = takeBody() }
 
   /// Waits until the job has ended, and returns its result.
   ///

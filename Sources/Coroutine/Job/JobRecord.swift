@@ -6,12 +6,12 @@ public import Synchronization
 //
 // Access
 //   wait                any thread, atomically (Waiter.swift has the protocol)
-//   waitKind, waitSource, waitingSince, selectWaiters, selectCount
+//   waitKind, waitSource, waitingSince, selectCount
 //                       written on the job's own carrier; read by dumps
+//   stateWord           by the state of the job; see there
 //   flags, cancelReason any thread, atomically
 //   scheduler           written on the job's own carrier, by the worker that steals it from a ready queue, or by the
 //                       thread that has claimed its wait and moves it to another worker; read by any thread
-//   previousLaunched    the worker whose LaunchStack contains the job
 //   next                the owner of the queue that the job is in, or the thread that has claimed its wait and not yet
 //                       woken it
 //   interruptLink       the thread that set the `interruptPending` flag
@@ -44,7 +44,9 @@ struct JobRecord: ~Copyable {
   /// The address of a channel, lock or semaphore, of the first source of a select, or of the completion of a job or
   /// promise; the end of a delay; the number of a descriptor; 0 if there is nothing to report. Valid as long as `wait`
   /// does not change (Inspection.swift).
-  @usableFromInline let waitSource = Atomic<UInt>(0)
+  ///
+  /// Until the first wait: the number of bytes of the stack that the job asks for.
+  @usableFromInline let waitSource: Atomic<UInt>
 
   @usableFromInline var frames: UnsafeMutablePointer<CancelFrame>?
   // The next two are laid out as a Flow, which `flow` returns as what follows `frames`.
@@ -56,17 +58,24 @@ struct JobRecord: ~Copyable {
   @usableFromInline var locals: Unmanaged<LocalBinding>?
 
   // The infrequently used fields.
-  /// The address of a select's waiters, valid under the same condition; their number is in `selectCount`.
-  @usableFromInline let selectWaiters = Atomic<UInt>(0)
+  /// What a job needs in one of its states only.
+  ///
+  ///     state                   word                              access
+  ///     lazy, before its start  its anchor, with a reference and  the thread that launches it, then the one that
+  ///                             `isAnchor`, or 0 (AnyJob.launch)  starts it, or the deinit
+  ///     in a LaunchStack        the job in front of it            under the lock of the worker's ReadyQueue
+  ///     in a select             the address of the waiters, as    written on the job's own carrier; read by dumps
+  ///                             long as `wait` does not change
+  ///
+  /// The first two states come before the body begins, the last one after that.
+  @usableFromInline let stateWord = Atomic<UInt>(0)
   @usableFromInline var home: Unmanaged<Scheduler>
   @usableFromInline var previousLive: JobRef?
   @usableFromInline var nextLive: JobRef?
   @usableFromInline var interruptLink: UInt = 0
-  @usableFromInline var previousLaunched: JobRef?
   /// Held while `scheduler` changes and the old one is released, and while a thread retains the current one.
   let move = SpinLock()
   @usableFromInline let cancelReason = Atomic<Unmanaged<CancelReason>?>(nil)
-  @usableFromInline let stackBytes: Int
   /// Number, name and launch site.
   ///
   /// The name is a separate C string, because a report of an overflow can use nothing else. The last field, see
@@ -77,10 +86,37 @@ struct JobRecord: ~Copyable {
   init(scheduler: Unmanaged<Scheduler>, stack: StackSize, launchSite: LaunchSite) {
     self.scheduler = Atomic(scheduler)
     self.home = scheduler
-    self.stackBytes = stack.byteCount
+    self.waitSource = Atomic(UInt(bitPattern: stack.byteCount))
     self.stackClass = UInt8(cco_stack_class(stack.byteCount))
     self.label = cco_label(id: 0, name: nil, launchSite)
   }
+}
+
+extension JobRecord {
+  /// The job in front of this one in a LaunchStack.
+  @inlinable var previousLaunched: JobRef? {
+    get { JobRef(bitPattern: stateWord.load(ordering: .relaxed)) }
+    nonmutating set { stateWord.store(UInt(bitPattern: newValue), ordering: .relaxed) }
+  }
+
+  /// The number of bytes of the stack that a job asks for which has not begun.
+  var stackBytes: Int { Int(bitPattern: waitSource.load(ordering: .relaxed)) }
+
+  /// Keeps the anchor of a lazy job until its start, because its scheduler does not hold it for the job before.
+  func setPendingAnchor(_ anchor: Anchor) {
+    stateWord.store(UInt(bitPattern: Unmanaged.passRetained(anchor).toOpaque()) | Self.isAnchor, ordering: .relaxed)
+  }
+
+  /// The anchor of a lazy job that has not started; the caller gets its reference.
+  func takePendingAnchor() -> Unmanaged<Anchor>? {
+    let word = stateWord.load(ordering: .relaxed)
+    guard word & Self.isAnchor != 0 else { return nil }
+    stateWord.store(0, ordering: .relaxed)
+    return UnsafeRawPointer(bitPattern: word & ~Self.isAnchor).map { Unmanaged.fromOpaque($0) }
+  }
+
+  /// Marks an anchor in `stateWord`: the lowest bit, which is clear in all other addresses there.
+  private static var isAnchor: UInt { 1 }
 }
 
 extension UnsafeMutablePointer where Pointee == JobRecord {

@@ -30,7 +30,10 @@ public import Synchronization
 // (AnyJob.settleDropped): observers, copies, which have observers, Tasks, whose executors may be the program's, and an
 // actor's messages and watchers. A callback that is added meanwhile is linked behind them (Completion.swift).
 //
-// To release the captures of a body that never runs is foreign code too. Two parties may release them:
+// To release the captures of a body that never runs is foreign code too. If the job fails in the body's place, because
+// there is no stack for example, the body is released with the failure (AnyJob.fail). The body of a lazy job that is
+// never started is released in the job's deinit, which finds `begun` and `bodyTaken` clear. The body of a dropped job
+// is released by one of two parties:
 //   the queue    when it takes the entry;
 //   the scope    of a child: when all children have ended, the coroutine of the scope releases what is left, before the
 //                scope ends. So nothing that a child has captured outlives its scope (Scope+Dropped.swift).

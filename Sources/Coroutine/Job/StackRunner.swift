@@ -64,7 +64,7 @@ enum StackRunner {
   private static func perform(_ job: JobRef, on stack: UnsafeMutablePointer<cco_context>) {
     job.pointee.waitKind.store(WaitKind.nothing.rawValue, ordering: .relaxed)
     stack.pointee.label = job.label
-    job.handle._withUnsafeGuaranteedRef { $0.runner($0) }
+    job.handle._withUnsafeGuaranteedRef { $0.completion.pointee.work(nil, $0) }
     job.pointee.context = nil
     AnyJob.retire(job)
     // Cleared last: destroying the result may overflow the stack as well.

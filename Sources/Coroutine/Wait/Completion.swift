@@ -28,11 +28,17 @@ struct Completion: ~Copyable {
   @usableFromInline static var succeeded: UInt8 { 1 }
   @usableFromInline static var failed: UInt8 { 2 }
 
-  /// ThreadSanitizer records an inout access to any field at the address of the struct, so no field in use may be
-  /// there.
-  @usableFromInline let unused: UInt = 0
+  /// Keeps handlers that are bound to no queue in order.
+  ///
+  /// Accessed under the lock. The first field: ThreadSanitizer records an inout access to any field at the address of
+  /// the struct, and all of those are made under the lock.
+  @usableFromInline var ordered: OrderedHandlers?
   /// The second field, see `waiterAddress`.
   @usableFromInline var waiters = WaitQueue()
+  /// The value, or a pointer to it if it does not fit; of a job that has not begun, its body (Job.swift).
+  ///
+  /// The third field, see `bytesAddress`.
+  @usableFromInline var bytes = InlineArray<3, UInt>(repeating: 0)
   @usableFromInline let words = Shared(CompletionWords())
   /// Whether the outcome has been or will be observed: an unobserved failure is reported.
   @usableFromInline let isObserved = Atomic<Bool>(false)
@@ -49,15 +55,17 @@ struct Completion: ~Copyable {
   ///
   /// Accessed under the lock.
   @usableFromInline var handlerWorker: UInt8 = .max
+  /// Whether a value needs no `work` to be destroyed.
+  @usableFromInline let isTrivial: Bool
   @usableFromInline var failure: (any Error)?
-  /// The value, or a pointer to it if it does not fit.
-  @usableFromInline var bytes = InlineArray<3, UInt>(repeating: 0)
-  /// Destroys the value in `bytes`; nil if there is nothing to destroy.
-  @usableFromInline let destroy: ((UnsafeMutableRawPointer) -> Void)?
-  /// Keeps handlers that are bound to no queue in order.
+  /// What only code can do that knows the type of the value.
   ///
-  /// Accessed under the lock.
-  @usableFromInline var ordered: OrderedHandlers?
+  /// One function, because a function takes 16 bytes. Captures nothing if it is made by specialised code. Not optional:
+  /// an optional function takes its parameters in memory, and each job would allocate a function that does.
+  @usableFromInline let work: Work
+
+  /// With an address, destroys the value whose bytes are there; without one, runs the body of `job` and settles it.
+  @usableFromInline typealias Work = (_ value: UnsafeMutableRawPointer?, _ job: AnyJob?) -> Void
 
   @inlinable @inline(__always)
   static func fits<Success>(_ type: Success.Type) -> Bool {
@@ -75,21 +83,37 @@ struct Completion: ~Copyable {
 
   @inlinable @inline(__always)
   init<Success>(for type: Success.Type) {
-    if Self.fits(type) {
-      destroy = _isPOD(type) ? nil : { $0.assumingMemoryBound(to: Success.self).deinitialize(count: 1) }
+    isTrivial = Self.fits(type) && _isPOD(type)
+    // Two functions: unspecialised code allocates memory for one that names `Success`.
+    work = isTrivial ? { _, _ in } : { value, _ in Self.destroy(value.unsafelyUnwrapped, as: Success.self) }
+  }
+
+  /// Creates the completion of a job, with its body.
+  @inlinable @inline(__always)
+  init<Success>(for type: Success.Type, body: @escaping () throws -> Success, work: @escaping Work) {
+    isTrivial = Self.fits(type) && _isPOD(type)
+    self.work = work
+    withUnsafeMutableBytes(of: &bytes) {
+      $0.baseAddress.unsafelyUnwrapped.assumingMemoryBound(to: (() throws -> Success).self).initialize(to: body)
+    }
+  }
+
+  /// Destroys the value whose bytes are at an address.
+  @inlinable
+  static func destroy<Success>(_ value: UnsafeMutableRawPointer, as type: Success.Type) {
+    if fits(type) {
+      value.assumingMemoryBound(to: Success.self).deinitialize(count: 1)
     } else {
-      destroy = {
-        let pointer = $0.load(as: UnsafeMutablePointer<Success>.self)
-        pointer.deinitialize(count: 1)
-        pointer.deallocate()
-      }
+      let pointer = value.load(as: UnsafeMutablePointer<Success>.self)
+      pointer.deinitialize(count: 1)
+      pointer.deallocate()
     }
   }
 
   @inlinable deinit {
-    guard words.known.state.load(ordering: .acquiring) == Self.succeeded, let destroy else { return }
+    guard !isTrivial, words.known.state.load(ordering: .acquiring) == Self.succeeded else { return }
     var copy = bytes
-    withUnsafeMutableBytes(of: &copy) { destroy($0.baseAddress.unsafelyUnwrapped) }
+    withUnsafeMutableBytes(of: &copy) { work($0.baseAddress.unsafelyUnwrapped, nil) }
   }
 }
 
@@ -149,6 +173,14 @@ extension UnsafeMutablePointer where Pointee == Completion {
   @inlinable var waiterAddress: UnsafeMutablePointer<WaitQueue> {
     @inline(__always) get {
       UnsafeMutableRawPointer(self).advanced(by: MemoryLayout<UInt>.size).assumingMemoryBound(to: WaitQueue.self)
+    }
+  }
+
+  /// The address of the bytes, for the body of a job, without an access to the completion for the same reason.
+  // Sound because `bytes` is the third field; AnyJob checks that.
+  @inlinable var bytesAddress: UnsafeMutablePointer<InlineArray<3, UInt>> {
+    @inline(__always) get {
+      UnsafeMutableRawPointer(waiterAddress + 1).assumingMemoryBound(to: InlineArray<3, UInt>.self)
     }
   }
 

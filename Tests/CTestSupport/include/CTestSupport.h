@@ -59,6 +59,9 @@ int cts_thread_id(void);
 /// file open for a moment.
 int cts_next_descriptor(void);
 
+/// The number of bytes of an object on the heap, as the allocator has rounded them up.
+unsigned long cts_allocated_bytes(const void *_Nonnull object);
+
 /// Refuses new descriptors whose numbers are not below `limit`, or not below the hard limit, and returns the former
 /// limit.
 unsigned long cts_limit_descriptors(unsigned long limit);

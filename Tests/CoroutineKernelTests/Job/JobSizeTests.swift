@@ -1,0 +1,26 @@
+import CTestSupport
+import Testing
+
+@testable import Coroutine
+
+@Suite("The size of a job")
+struct JobSizeTests {
+  private func size(of object: AnyObject) -> UInt { cts_allocated_bytes(Unmanaged.passUnretained(object).toOpaque()) }
+
+  @Test func `is at most 280 bytes for each type of result`() throws {
+    let jobs: [AnyJob] = [
+      co_launch {},
+      co_launch { 1 },
+      co_launch { "text" },
+      co_launch(name: "name") { [1, 2, 3] },
+      co_launch(start: .lazy) { (1, 2, 3, 4, 5) },
+    ]
+    for job in jobs { #expect(size(of: job) <= 280) }
+    for job in jobs { job.cancel() }
+  }
+
+  @Test func `is the sum of the parts that docs/evolution/0044 lists`() {
+    #expect(MemoryLayout<JobRecord>.size == 168)
+    #expect(MemoryLayout<Completion>.size == 80)
+  }
+}
