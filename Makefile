@@ -109,7 +109,7 @@ soak_release := $(release_test)
 soak_tsan := $(tsan_test)
 soak_asan := $(asan_test)
 
-# The C core alone: Swift's own libraries for aarch64 are not on this machine. ARGS are words of a test's name.
+# The C core alone, because there is no Swift for aarch64 here to link with. ARGS are words of a test's name.
 test-aarch64: setup-aarch64 ## Runs the C core's own tests on an emulated aarch64; ARGS=--here runs them on this machine
 	@JOBS=$(JOBS) scripts/aarch64 $(ARGS)
 

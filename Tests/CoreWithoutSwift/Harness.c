@@ -139,7 +139,7 @@ static bool run(const test *one) {
   return passed;
 }
 
-// Without arguments all tests run; otherwise those whose names contain the argument. `--pages` prints the size of a page.
+// Without an argument all tests run; otherwise those whose names contain it. `--pages` prints the size of a page.
 int main(int count, char **arguments) {
   setvbuf(stdout, NULL, _IOLBF, 0);
   if (count > 1 && strcmp(arguments[1], "--pages") == 0) return printf("%zu\n", page_size()) < 0;

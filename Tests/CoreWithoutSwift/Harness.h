@@ -1,8 +1,8 @@
 // The tests of the C core without Swift. scripts/aarch64 compiles them with the core, for aarch64 or for this machine.
 //
 // Each test runs in a process of its own, because most of them ask what a process does that begins with nothing, and
-// because a test that dies must not take the others with it. The lines that the program prints are those of Swift
-// Testing, so whoever counts tests counts these too.
+// because a test that dies must not end the others. The program prints its results in the lines of Swift Testing, by
+// which .ci/run counts tests.
 #ifndef CORE_WITHOUT_SWIFT_HARNESS_H
 #define CORE_WITHOUT_SWIFT_HARNESS_H
 
