@@ -166,7 +166,7 @@ int main(int count, char **arguments) {
     }
     some += ran > before;
   }
-  printf("%s Test run with %d tests in %d suites %s after %.3f seconds.\n", failed ? "✘" : "✔", ran, some,
-         failed ? "failed" : "passed", now() - start);
+  printf("%s Test run with %d test%s in %d suite%s %s after %.3f seconds.\n", failed ? "✘" : "✔", ran,
+         ran == 1 ? "" : "s", some, some == 1 ? "" : "s", failed ? "failed" : "passed", now() - start);
   return failed != 0;
 }
