@@ -34,12 +34,12 @@ trait_tests := CoroutineNIOTests,CoroutineLoggingTests,CoroutineServiceLifecycle
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup setup-tests setup-demo setup-examples build test test-release test-tsan test-asan soak soak-net \
-  test-context test-traits test-examples test-demo demo site readme thread-locals lint api format docs consumer \
-  bench bench-net build-ahead ci clean
+.PHONY: help setup setup-tests setup-demo setup-examples setup-aarch64 build test test-release test-tsan test-asan \
+  test-aarch64 soak soak-net test-context test-traits test-examples test-demo demo site readme thread-locals lint api \
+  format docs consumer bench bench-net build-ahead ci clean
 
 help: ## Lists the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: ## Installs what the library needs to build: Boost.Context
 	@scripts/setup core
@@ -52,6 +52,9 @@ setup-examples: ## Installs what only the tests of Examples need: curl, OpenSSL,
 
 setup-demo: ## Installs what only the demo needs: libpng, zlib, SQLite
 	@scripts/setup demo
+
+setup-aarch64: ## Installs what the tests for aarch64 need: Debian's cross compiler, qemu-user, Boost.Context for arm64
+	@scripts/setup aarch64
 
 build: setup ## Builds the library, debug
 	$(strict) swift build $(checks) $(ARGS)
@@ -105,6 +108,10 @@ soak_debug := $(swift_test)
 soak_release := $(release_test)
 soak_tsan := $(tsan_test)
 soak_asan := $(asan_test)
+
+# The C core alone, because there is no Swift for aarch64 here to link with. ARGS are words of a test's name.
+test-aarch64: setup-aarch64 ## Runs the C core's own tests on an emulated aarch64; ARGS=--here runs them on this machine
+	@JOBS=$(JOBS) scripts/aarch64 $(ARGS)
 
 soak: export CO_SOAK_SECONDS = $(SECONDS)
 soak: export CO_SEED = $(SEED)

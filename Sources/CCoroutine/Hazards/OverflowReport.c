@@ -1,6 +1,7 @@
 // The report of a stack overflow. Async-signal-safe: the line is composed in a buffer on the alternate stack, and
 // written by write(2).
 #include "Internal.h"
+#include "Stack/Slab.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -73,28 +74,28 @@ static void add_address(line *l, const cco_context *context, const char *fault) 
 }
 
 void cco_write_overflow_report(const cco_context *context, const char *fault, const char *pointer) {
-  static const size_t sizes[CCO_STACK_CLASSES] = {16u << 10, 64u << 10, 256u << 10, 512u << 10,
-                                                  1u << 20,  4u << 20,  CCO_LARGEST_STACK};
   const cco_label *label = label_of(context);
   uint32_t size_class = context->size_class % CCO_STACK_CLASSES;
   line l = {.length = 0};
   add_coroutine(&l, label);
   add(&l, " overflowed its stack of ");
-  add_size(&l, sizes[size_class]);
+  size_t size = cco_classes[size_class].stack;
+  add_size(&l, size);
   if (label->file && label->file_length > 0) {
     add(&l, "; launched at ");
     add_escaped(&l, label->file, label->file_length, 300);
     add(&l, ":");
     add_number(&l, label->line);
   }
-  // The next class that holds the frame: a large frame may need more than one step.
+  // The next class that is larger and holds the frame: a large frame may need more than one step, and with pages of
+  // 64 KiB, as some kernels for aarch64 have, the two smallest classes are of one size.
   const char *lowest = pointer < fault ? pointer : fault;
   size_t wanted = lowest < cco_high(context) ? (size_t)(cco_high(context) - lowest) : 0;
   uint32_t next = size_class + 1;
-  while (next < CCO_STACK_CLASSES && sizes[next] < wanted) next++;
+  while (next < CCO_STACK_CLASSES && (cco_classes[next].stack <= size || cco_classes[next].stack < wanted)) next++;
   if (next < CCO_STACK_CLASSES) {
     unsigned shift = 0;
-    while (((size_t)1 << shift) < sizes[next]) shift++;
+    while (((size_t)1 << shift) < cco_classes[next].stack) shift++;
     add(&l, ". Give it a larger one: co_launch(stack: .bytes(1 << ");
     add_number(&l, shift);
     add(&l, ")).");
