@@ -77,6 +77,10 @@ public class AnyPromise: @unchecked Sendable {
   /// Whether the promise follows another one: calls from outside do not settle it any more.
   @exclusivity(unchecked) @usableFromInline final var isLocked = false
   @usableFromInline final let launchSite: LaunchSite
+  /// Nothing uses it: it keeps the object at 320 bytes, for which glibc takes 336.
+  ///
+  /// With 312 bytes glibc takes 320, five cache lines exactly, and long chains took 22 % longer (docs/evolution/0044).
+  private final let padding: UInt = 0
 
   /// From `posted` on, the thread that runs the handler does not change the phase before the handler has returned.
   enum Phase: UInt8 { case free, waiting, posted }
