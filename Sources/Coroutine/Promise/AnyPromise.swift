@@ -79,7 +79,8 @@ public class AnyPromise: @unchecked Sendable {
   @usableFromInline final let launchSite: LaunchSite
   /// Nothing uses it: it keeps the object at 320 bytes, for which glibc takes 336.
   ///
-  /// With 312 bytes glibc takes 320, five cache lines exactly, and long chains took 22 % longer (docs/evolution/0044).
+  /// With 312 bytes glibc takes 320, five cache lines exactly, and long chains took 22 % longer on an AMD EPYC
+  /// (docs/evolution/0044).
   private final let padding: UInt = 0
 
   /// From `posted` on, the thread that runs the handler does not change the phase before the handler has returned.

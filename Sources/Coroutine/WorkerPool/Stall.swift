@@ -185,7 +185,9 @@ extension Scheduler {
 extension UnsafeMutablePointer where Pointee == JobRecord {
   /// The sum of the word `wait`, which each wait changes, and the time of the last wait or yield (`Carrier.giveWay`).
   ///
-  /// Until the worker reads its clock again, neither decreases, so the sum changes if one of them does.
+  /// Until the worker reads its clock again, the time changes by less than the 256 that each wait adds to the word. So
+  /// each wait and each yield changes the sum. A later yield can repeat the sum of a wait, if it uses up the switches
+  /// that are left: then the worker reads its clock, and the search for a stall begins anew.
   fileprivate var stallMark: UInt64 {
     pointee.wait.load(ordering: .relaxed) &+ pointee.waitingSince.load(ordering: .relaxed)
   }
