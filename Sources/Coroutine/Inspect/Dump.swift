@@ -1,23 +1,18 @@
-import Synchronization
-
 /// The list of live coroutines.
 ///
-/// The dump first retains all live jobs, a few in each critical section of a scheduler's live lock, which keeps every
-/// listed job alive. It then inspects the jobs, and the sources that they wait for, while their owners keep running,
-/// and never holds two of their locks at once (Inspection.swift). A line may mix two moments of a running coroutine,
-/// never of one that stays parked.
+/// The dump first retains all live jobs (LiveJobs.swift). It then inspects the jobs, and the sources that they wait
+/// for, while their owners keep running, and never holds two of their locks at once (Inspection.swift). A line may mix
+/// two moments of a running coroutine, never of one that stays parked.
 enum Dump {
-  /// Held while live jobs are listed: a scheduler remembers the place of one walk.
-  private static let listing = ThreadLock()
-
   static func text(of only: [Scheduler]? = nil) -> String {
     let now = Clock.now
     var overdue: [String] = []
-    let jobs = liveJobs(of: only) { scheduler in
-      if let line = overdueTimers(of: scheduler, now) { overdue.append(line) }
+    let jobs = LiveJobs.list(of: only) { scheduler in
+      guard let late = scheduler.lateness else { return }
+      overdue.append("timers overdue by \(DumpedJob.milliseconds(late)) on \(scheduler.label)")
     }
     let found = jobs.map { DumpedJob($0, now: now) }
-    let names = found.reduce(into: JobNames()) { $0.add($1.title, of: $1.job.record) }
+    let names = JobNames(jobs)
     let header = "\(found.count) live coroutine\(found.count == 1 ? "" : "s")\n"
     let lines = found.reduce(into: header) { $0 += $1.line(names) + "\n" }
     return overdue.sorted().reduce(into: lines) { $0 += $1 + "\n" }
@@ -28,7 +23,7 @@ enum Dump {
   static func running() -> String {
     let now = Clock.now
     var tasks: [String] = []
-    let jobs = liveJobs(of: nil) { scheduler in
+    let jobs = LiveJobs.list { scheduler in
       if scheduler.runsSwiftJob { tasks.append("a Swift Task's job on \(scheduler.label)") }
     }
     let names = JobNames()
@@ -45,25 +40,4 @@ enum Dump {
   }
 
   private static var most: Int { 8 }
-
-  /// All live jobs in the order of their launches; calls `visit` with every scheduler.
-  private static func liveJobs(of only: [Scheduler]?, _ visit: (Scheduler) -> Void) -> [AnyJob] {
-    var jobs: [AnyJob] = []
-    func list(_ scheduler: Scheduler) {
-      scheduler.listLiveJobs(&jobs)
-      visit(scheduler)
-    }
-    listing.withLock {
-      if let only { for scheduler in only { list(scheduler) } } else { SchedulerRegistry.visitAll(list) }
-    }
-    return jobs.sorted { $0.id < $1.id }
-  }
-
-  /// The timers that have been overdue for a millisecond or more: the scheduler's thread does not reach them.
-  private static func overdueTimers(of scheduler: Scheduler, _ now: UInt64) -> String? {
-    let due = scheduler.nextTimer.load(ordering: .relaxed)
-    let now = scheduler.clock
-    guard due < now, now - due >= 1_000_000 else { return nil }
-    return "timers overdue by \(DumpedJob.milliseconds(now - due)) on \(scheduler.label)"
-  }
 }

@@ -5,10 +5,9 @@ import Synchronization
 /// The dump retains the job, and reads atomics only. It reads the source of a wait as Inspection.swift explains.
 struct DumpedJob {
   let job: AnyJob
-  /// The number, and the name if there is one: `#7 "name"`.
-  let title: String
-  private let worker: String
-  private let kind: WaitKind
+  /// The label of the job's scheduler.
+  let worker: String
+  let kind: WaitKind
   private let word: UInt64
   private let flags: UInt32
   /// The time at which the job parked, yielded or was launched; 0 if it was not recorded.
@@ -18,14 +17,13 @@ struct DumpedJob {
   private let lastClockRead: UInt64
   /// The source that the wait has recorded (JobRecord.waitSource).
   private let number: UInt
-  private var source: (any Inspectable)?
+  private(set) var source: (any Inspectable)?
   private var cases: [InspectedCase]?
   private let _caseCount: UInt8
 
   init(_ job: AnyJob, now: UInt64) {
     let record = job.record
     self.job = job
-    title = "#\(job.id)" + (job.jobName.map { " \"\(String(cString: $0.cString))\"" } ?? "")
     word = record.pointee.wait.load(ordering: .sequentiallyConsistent)
     kind = WaitKind(rawValue: record.pointee.waitKind.load(ordering: .relaxed)) ?? .nothing
     number = record.pointee.waitSource.load(ordering: .acquiring)
@@ -44,17 +42,18 @@ struct DumpedJob {
   /// What the job does or waits for.
   var shortState: String { state(JobNames()) }
 
-  private var isWaiting: Bool { word & 0xFF == 1 }
+  var isWaiting: Bool { word & 0xFF == 1 }
 
   /// Whether a thread runs the job.
   var isRunning: Bool { word & 0xFF == 0 && kind != .start && kind != .ready }
 
   func line(_ names: JobNames) -> String {
     let launchSite = job.record.label.pointee.launchSite.description
-    return "\(title) \(state(names))\(isCancelled ? ", cancelled" : "") on \(worker), launched at \(launchSite)"
+    return
+      "\(JobNames.title(of: job)) \(state(names))\(isCancelled ? ", cancelled" : "") on \(worker), launched at \(launchSite)"
   }
 
-  private var isCancelled: Bool { flags & JobFlags.cancelled != 0 }
+  var isCancelled: Bool { flags & JobFlags.cancelled != 0 }
 
   private func state(_ names: JobNames) -> String {
     if isWaiting { return "waiting \(kind.phrase)\(detail(names).map { " (\($0))" } ?? "")\(age(since, " for "))" }
@@ -71,7 +70,7 @@ struct DumpedJob {
   /// Describes the source of the wait.
   private func detail(_ names: JobNames) -> String? {
     switch kind {
-    case .job: return names.awaited(number)
+    case .job: return names.isEmpty ? nil : (source as? AnyJob).map { names.job($0) }
     case .readable, .writable: return "\(number)"
     case .delay:
       let end = UInt64(number)
@@ -101,40 +100,29 @@ struct DumpedJob {
   static func milliseconds(_ nanoseconds: UInt64) -> String { "\(nanoseconds / 1_000_000) ms" }
 }
 
-extension WaitKind {
-  /// The words after "waiting".
-  var phrase: String {
-    switch self {
-    case .start, .nothing, .ready: "for its turn"
-    case .callback: "for a callback"
-    case .task: "for a Task"
-    case .delay: "for a delay"
-    case .job: "for a job"
-    case .promise: "for a promise"
-    case .children: "for its children"
-    case .select: "in a select"
-    case .blocking: "for blocking work"
-    case .readable: "for a readable descriptor"
-    case .writable: "for a writable descriptor"
-    case .lock: "for a lock"
-    case .receive: "to receive"
-    case .send: "to send"
-    case .permits: "for permits"
-    case .condition: "for a condition"
-    case .group: "for a count to reach zero"
-    case .answer: "for an answer"
-    case .decision: "for its supervisor"
-    case .queue: "to continue on another queue"
-    }
+// For snapshots.
+extension DumpedJob {
+  var snapshotState: CoroutineRuntime.Snapshot.Coroutine.State {
+    if isWaiting { return .waiting }
+    if word & 0xFF != 0 { return .ready }
+    return kind == .start ? .notStarted : kind == .ready ? .ready : .running
   }
 
-  /// The address of the `Inspectable` that a wait of this kind has recorded, if any.
-  func sourceAddress(_ number: UInt) -> UInt? {
-    switch self {
-    case .receive, .send, .lock, .permits, .select: number
-    // The recorded address is that of its completion, the first property.
-    case .promise: number &- UInt(objectHeader)
-    default: nil
-    }
+  /// Zero if the time was not recorded.
+  var nanosecondsInState: UInt64 {
+    let start = snapshotState == .running ? lastClockRead : since
+    return start == 0 ? 0 : now - min(now, start)
+  }
+
+  /// What the job waits for, in words.
+  func waitText(_ names: JobNames) -> String { kind.phrase + (detail(names).map { " (\($0))" } ?? "") }
+
+  /// The address of the one object that the job waits for.
+  var object: UInt? { kind == .select ? nil : kind.sourceAddress(number) }
+
+  /// The number of the coroutine that has to act.
+  func owner(_ names: JobNames) -> UInt64? {
+    if kind == .job { return (source as? AnyJob)?.id }
+    return (source as? any Owned).flatMap { names.id(ofOwner: $0.ownerInDump) }
   }
 }

@@ -2,22 +2,24 @@ import Synchronization
 
 // The descriptions of locks, for dumps.
 
-extension FairMutex: Inspectable {
+extension FairMutex: Owned {
+  var ownerInDump: UInt { owner.load(ordering: .relaxed) }
   var waitLock: UnsafePointer<SpinLock> { permit.lockAddress }
 
   func inspect(_ names: JobNames) -> String {
-    let word = owner.load(ordering: .relaxed)
+    let word = ownerInDump
     return word == 0 ? "\(identity), about to change its owner" : "\(identity), held by \(names.owner(word))"
   }
 
   func verb(of queue: UInt?) -> String { "lock" }
 }
 
-extension FairReadWriteLock: Inspectable {
+extension FairReadWriteLock: Owned {
+  var ownerInDump: UInt { writer.load(ordering: .relaxed) }
   var waitLock: UnsafePointer<SpinLock> { permits.lockAddress }
 
   func inspect(_ names: JobNames) -> String {
-    let word = writer.load(ordering: .relaxed)
+    let word = ownerInDump
     if word != 0 { return "\(identity), held for writing by \(names.owner(word))" }
     let readers = Self.everyone &- permits.availableInDump
     if readers == Self.everyone { return "\(identity), about to change its owner" }

@@ -61,7 +61,7 @@ extension Scheduler {
   /// Appends the live jobs to `jobs`, the latest first.
   ///
   /// Takes a few of them in each critical section, so that launches and ends do not wait for long. A job that is
-  /// launched meanwhile may be missing. One call at a time: the caller holds the lock of `Dump`.
+  /// launched meanwhile may be missing. One call at a time: the caller holds the lock of `LiveJobs`.
   func listLiveJobs(_ jobs: inout [AnyJob]) {
     liveLock.withLock { liveness.nextListed = liveness.first }
     var isOver = false

@@ -16,30 +16,67 @@ protocol Inspectable: AnyObject {
   func verb(of queue: UInt?) -> String
 }
 
-/// The names of the jobs of a dump, by the addresses of their records.
-struct JobNames {
-  private var names: [UInt: String] = [:]
-  /// By the numbers under which the jobs own locks.
-  private var owners: [UInt: String] = [:]
+/// An object that one coroutine, thread or body holds, and that only its owner gives up.
+protocol Owned: Inspectable {
+  /// The number of the owner (OwnerNumber); 0 if no owner is known.
+  var ownerInDump: UInt { get }
+}
 
-  mutating func add(_ name: String, of job: JobRef) {
-    names[UInt(bitPattern: job)] = name
-    owners[job.ownerNumber] = name
+/// The names of the jobs of a dump.
+///
+/// A name is made when it is asked for: most jobs of a dump own nothing, and no job waits for them.
+struct JobNames {
+  /// In the order of their numbers.
+  private let jobs: [AnyJob]
+  /// The jobs whose numbers as owners do not follow from their identifiers: those of worlds.
+  private var drawn: [UInt: AnyJob] = [:]
+
+  /// The names of no jobs.
+  init() { jobs = [] }
+
+  init(_ jobs: [AnyJob]) {
+    self.jobs = jobs
+    for job in jobs {
+      let number = job.record.ownerNumber
+      if case .drawn = OwnerNumber.kind(of: number) { drawn[number] = job }
+    }
   }
 
-  /// The name of the job whose completion is at `address`.
-  func awaited(_ address: UInt) -> String? { names[address &- UInt(MemoryLayout<JobRecord>.stride)] }
+  var isEmpty: Bool { jobs.isEmpty }
+
+  /// The number, and the name if there is one: `#7 "name"`.
+  static func title(of job: AnyJob) -> String {
+    "#\(job.id)" + (job.jobName.map { " \"\(String(cString: $0.cString))\"" } ?? "")
+  }
 
   /// The name of the owner with this number.
   func owner(_ number: UInt) -> String {
     switch OwnerNumber.kind(of: number) {
     case .body: "a generator's body"
-    case .job(let id): owners[number] ?? "#\(id)"
-    case .drawn: owners[number] ?? "a thread"
+    case .job(let id): job(withID: UInt64(id)).map(Self.title) ?? "#\(id)"
+    case .drawn: drawn[number].map(Self.title) ?? "a thread"
     }
   }
 
-  func job(_ job: AnyJob) -> String { names[UInt(bitPattern: job.record)] ?? "#\(job.id)" }
+  /// The number of the coroutine that is the owner with this number, if it is one.
+  func id(ofOwner number: UInt) -> UInt64? {
+    switch OwnerNumber.kind(of: number) {
+    case .body: nil
+    case .job(let id): id == 0 ? nil : UInt64(id)
+    case .drawn: drawn[number]?.id
+    }
+  }
+
+  func job(_ job: AnyJob) -> String { isEmpty ? "#\(job.id)" : Self.title(of: job) }
+
+  private func job(withID id: UInt64) -> AnyJob? {
+    var (low, high) = (0, jobs.count)
+    while low < high {
+      let middle = (low + high) / 2
+      if jobs[middle].id < id { low = middle + 1 } else { high = middle }
+    }
+    return low < jobs.count && jobs[low].id == id ? jobs[low] : nil
+  }
 }
 
 extension Inspectable {
