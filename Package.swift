@@ -156,7 +156,7 @@ let package = Package(
     ),
     // Programs that tests start.
     .executableTarget(name: "BlockedSignals", dependencies: ["Coroutine"], path: "Tests/BlockedSignals"),
-    .executableTarget(name: "CountedWaits", dependencies: ["Coroutine"], path: "Tests/CountedWaits"),
+    .executableTarget(name: "CountedWaits", dependencies: ["Coroutine", "CoroutineNet"], path: "Tests/CountedWaits"),
     .executableTarget(
       name: "Forks",
       dependencies: ["CoroutineNet", "Coroutine", "CCoroutine", "CTestSupport"],

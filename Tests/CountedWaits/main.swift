@@ -1,14 +1,19 @@
 import Coroutine
+import CoroutineNet
 import Dispatch
 import Glibc
 
 // Two coroutines play rounds over a pair of sockets, by the program's own calls of read and write, and by
-// `co_untilReadable` after EAGAIN. DescriptorCallsTests starts it, and counts its system calls.
+// `co_untilReadable` after EAGAIN, or by a `ForeignDescriptor`. DescriptorCallsTests starts it, and counts its system
+// calls.
 //
 //   CountedWaits ROUNDS workers | queue        on one worker of the pool, or on a dispatch queue
+//                       foreign                on one worker, by a ForeignDescriptor after EAGAIN
+//                       unread                 the same, without saying that there was EAGAIN
 
 let rounds = CommandLine.arguments.count == 3 ? Int(CommandLine.arguments[1]) ?? 0 : 0
-let queue = CommandLine.arguments.last == "queue" ? DispatchQueue(label: "counted waits") : nil
+let kind = CommandLine.arguments.last ?? ""
+let queue = kind == "queue" ? DispatchQueue(label: "counted waits") : nil
 setenv("COROUTINE_WORKERS", "1", 1)
 
 var ends: [Int32] = [-1, -1]
@@ -19,10 +24,15 @@ let (one, other) = (ends[0], ends[1])
 @Sendable func play(_ end: Int32) throws -> Int {
   var waits = 0
   var byte: UInt8 = 1
+  let watch = kind == "foreign" || kind == "unread" ? try ForeignDescriptor(end) : nil
   for _ in 0..<rounds {
     if write(end, &byte, 1) != 1 { exit(3) }
     while read(end, &byte, 1) != 1 {
-      try co_untilReadable(end, assumingNotReady: true)
+      if let watch {
+        try watch.wait(for: .readable, afterEAGAIN: kind == "foreign" ? .readable : [])
+      } else {
+        try co_untilReadable(end, assumingNotReady: true)
+      }
       waits += 1
     }
   }

@@ -71,7 +71,7 @@ struct DumpedJob {
   private func detail(_ names: JobNames) -> String? {
     switch kind {
     case .job: return names.isEmpty ? nil : (source as? AnyJob).map { names.job($0) }
-    case .readable, .writable: return "\(number)"
+    case .readable, .writable, .descriptor: return "\(number)"
     case .delay:
       let end = UInt64(number)
       if end == Duration.never { return "never ends by itself" }

@@ -193,4 +193,6 @@ enum WaitKind: UInt8, Sendable {
   case ready
   /// The job waits until another scheduler takes it over (SwitchEntry.swift).
   case queue
+  /// A descriptor, in both directions.
+  case descriptor
 }

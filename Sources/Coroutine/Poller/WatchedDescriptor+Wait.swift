@@ -117,11 +117,14 @@ extension WatchedDescriptor {
     }
   }
 
-  /// Adds the descriptor to a poller, unless that was done.
-  func watch() throws {
-    if isWatched.load(ordering: .acquiring) { return }
+  /// Adds the descriptor to a poller, unless that was done; returns whether this call has told the kernel.
+  ///
+  /// If so, the readiness that the descriptor has already will be reported.
+  @discardableResult
+  func watch() throws -> Bool {
+    if isWatched.load(ordering: .acquiring) { return false }
     // A user, because no close may come between the check of `life` and the system call.
-    guard enter() else { return }
+    guard enter() else { return false }
     defer { leave() }
     // Two coroutines, one for each direction, may do this at once: both use the poller that was stored first, and the
     // second addition does nothing.
@@ -136,5 +139,6 @@ extension WatchedDescriptor {
       try $0.watch(number, use)
       if !isWatched.exchange(true, ordering: .acquiringAndReleasing) { $0.watched.wrappingAdd(1, ordering: .relaxed) }
     }
+    return true
   }
 }

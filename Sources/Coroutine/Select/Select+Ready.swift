@@ -8,14 +8,16 @@ extension WatchedDescriptor {
   /// Creates a case of ``co_select(biased:_:)`` that is ready when the direction is.
   ///
   /// `body` gets 0, or the error number with which the kernel refused to watch the descriptor. `isReady` polls the
-  /// descriptor before the select waits, if the runtime does not know its state.
+  /// descriptor before the select waits, if the runtime does not know its state. Dumps name the descriptor by `shown`,
+  /// or by its own number.
   package func onReady<R>(
     _ direction: Direction,
+    shown: Int32? = nil,
     isReady: @escaping @Sendable (Int32) -> Bool,
     _ body: @escaping (sending Int32) throws -> R
   ) -> SelectCase<R> {
     let readiness = self.direction(direction)
-    let target = ReadySource(self, readiness, isReady)
+    let target = ReadySource(self, readiness, shown ?? number, isReady)
     return SelectCase(
       ReadyOperation.self,
       target: target,
@@ -32,18 +34,26 @@ private final class ReadySource: Inspectable, Sendable {
   let descriptor: WatchedDescriptor
   // Sound because the record, in memory that is never freed, guards itself, and belongs to `descriptor`.
   nonisolated(unsafe) let readiness: ReadinessRef
+  /// The number that dumps name.
+  let shown: Int32
   let isReady: @Sendable (Int32) -> Bool
 
-  init(_ descriptor: WatchedDescriptor, _ readiness: ReadinessRef, _ isReady: @escaping @Sendable (Int32) -> Bool) {
+  init(
+    _ descriptor: WatchedDescriptor,
+    _ readiness: ReadinessRef,
+    _ shown: Int32,
+    _ isReady: @escaping @Sendable (Int32) -> Bool
+  ) {
     self.descriptor = descriptor
     self.readiness = readiness
+    self.shown = shown
     self.isReady = isReady
   }
 
   deinit { Inspection.letFinish(self) }
 
   var waitLock: UnsafePointer<SpinLock> { withUnsafePointer(to: readiness.pointee.lock) { $0 } }
-  func inspect(_ names: JobNames) -> String { "descriptor \(descriptor.number)" }
+  func inspect(_ names: JobNames) -> String { "descriptor \(shown)" }
   func verb(of queue: UInt?) -> String { "wait for" }
 }
 

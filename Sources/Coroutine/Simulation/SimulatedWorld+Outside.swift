@@ -75,7 +75,7 @@ extension WaitKind {
   /// Whether only the real world ends a declared wait of this kind.
   fileprivate var isReal: Bool {
     switch self {
-    case .callback, .task, .blocking, .readable, .writable: true
+    case .callback, .task, .blocking, .readable, .writable, .descriptor: true
     default: false
     }
   }

@@ -13,16 +13,7 @@ struct DescriptorCallsTests {
     async throws
   {
     let rounds = 2_000
-    let table = "/tmp/coroutine-calls-\(getpid())-\(`where`)"
-    defer { unlink(table) }
-    let start = ContinuousClock.now
-    let status = try await onCoroutine {
-      let program = folderOfTests() + "/CountedWaits"
-      let child = try #require(spawn("/usr/bin/env", "strace", "-f", "-c", "-o", table, program, "\(rounds)", `where`))
-      return try co_blocking { cts_end_of(child) }
-    }
-    try #require(status == 0)
-    let calls = try Self.calls(table)
+    let (calls, seconds) = try await Self.play(rounds, `where`)
 
     // One of the two coroutines waits in each round; the byte of the other one may have come before it looks.
     let waits = calls["epoll_ctl", default: 0]
@@ -33,11 +24,43 @@ struct DescriptorCallsTests {
     let spent = waiting.reduce(0) { $0 + calls[$1, default: 0] }
     // Beside the waits: the start of the threads, and the watchdog's inspections, 500 a second of two calls each at
     // most, of a process that strace makes slow.
-    let seconds = Double(start.duration(to: .now) / .seconds(1))
     #expect(Double(spent) <= 3.1 * Double(waits) + 200 + 1_000 * seconds, "\(calls)")
     // The program's own calls: a write and a read for each byte, and a read that got EAGAIN for each wait. An eventfd
     // that wakes a thread would be a write more.
     #expect(calls["write", default: 0] <= 2 * rounds + 50, "\(calls)")
+  }
+
+  /// A wait of a ForeignDescriptor costs the worker's epoll_wait, and a poll more if nothing is known.
+  @Test(arguments: [("foreign", 1.1), ("unread", 2.1)])
+  func `a wait for a foreign descriptor that is watched once costs one system call after EAGAIN, otherwise two`(
+    _ kind: String,
+    _ most: Double
+  ) async throws {
+    let rounds = 2_000
+    let (calls, seconds) = try await Self.play(rounds, kind)
+    // A read for each byte, and one that got EAGAIN for each wait.
+    let waits = calls["read", default: 0] - 2 * rounds
+    #expect(waits >= rounds, "\(calls)")
+    let names = ["epoll_ctl", "epoll_wait", "epoll_pwait", "epoll_pwait2", "poll", "ppoll", "futex"]
+    let spent = names.reduce(0) { $0 + calls[$1, default: 0] }
+    #expect(Double(spent) <= most * Double(waits) + 200 + 1_000 * seconds, "\(calls)")
+    // For all rounds together.
+    #expect(calls["epoll_ctl", default: 0] <= 20, "\(calls)")
+    if kind == "foreign" { #expect(calls["poll", default: 0] + calls["ppoll", default: 0] <= 20, "\(calls)") }
+  }
+
+  /// Runs CountedWaits under strace; returns its calls by name, and the time in seconds.
+  private static func play(_ rounds: Int, _ kind: String) async throws -> ([String: Int], Double) {
+    let table = "/tmp/coroutine-calls-\(getpid())-\(kind)"
+    defer { unlink(table) }
+    let start = ContinuousClock.now
+    let status = try await onCoroutine {
+      let program = folderOfTests() + "/CountedWaits"
+      let child = try #require(spawn("/usr/bin/env", "strace", "-f", "-c", "-o", table, program, "\(rounds)", kind))
+      return try co_blocking { cts_end_of(child) }
+    }
+    try #require(status == 0)
+    return (try calls(table), Double(start.duration(to: .now) / .seconds(1)))
   }
 
   /// The number of calls by name, from a table that `strace -c` has written.
