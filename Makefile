@@ -36,7 +36,7 @@ trait_tests := CoroutineNIOTests,CoroutineLoggingTests,CoroutineServiceLifecycle
 .NOTPARALLEL:
 .PHONY: help setup setup-tests setup-demo setup-examples setup-aarch64 build test test-release test-tsan test-asan \
   test-aarch64 soak soak-net test-context test-traits test-examples test-demo demo site readme thread-locals lint api \
-  format docs consumer bench bench-net build-ahead ci clean
+  format docs consumer bench bench-net build-ahead build-tsan ci clean
 
 help: ## Lists the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -89,8 +89,12 @@ thread-locals: setup-tests ## Looks for addresses of thread-locals that optimise
 #
 # One at a time: beside each other, tests under ThreadSanitizer take five times the processor time. And without the second
 # that a process, as each exit test is one, would wait at its end.
+sanitized_build = scripts/with-packages $(1) env $(without_models) $(strict) swift build --build-tests $(checks) \
+  --traits $(traits) --scratch-path $(1)
 sanitized_test = scripts/with-packages $(1) env $(without_models) $(swift_test) --traits $(traits) --no-parallel --scratch-path $(1)
 tsan_test := $(call sanitized_test,.build-tsan) --sanitize=thread
+build-tsan: setup-tests
+	$(call sanitized_build,.build-tsan) --sanitize=thread
 test-tsan: export CO_STRESS ?= 0.05
 test-tsan: setup-tests ## Runs the tests under ThreadSanitizer, with those of the products behind traits
 	export TSAN_OPTIONS=atexit_sleep_ms=0:$$TSAN_OPTIONS; $(tsan_test) $(ARGS)
@@ -142,8 +146,9 @@ examples = --package-path Examples --scratch-path .build-examples -j $(JOBS)
 run_tsan := --sanitize=thread --no-parallel
 run_asan := --sanitize=address --no-parallel -Xswiftc -use-ld=lld
 
-# What CI builds while tests leave a core idle: each as its own target builds it.
+# What CI builds while tests leave a core idle, in the order in which it is needed: each as its own target builds it.
 build-ahead:
+	$(call sanitized_build,.build-asan) --sanitize=address -Xswiftc -use-ld=lld
 	$(strict) swift build --build-tests $(examples)
 	$(strict) swift build $(examples) --product feed-site
 	swift build --build-tests --package-path Tests/Context --scratch-path .build-context -j $(JOBS)

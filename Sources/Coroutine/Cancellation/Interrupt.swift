@@ -46,7 +46,7 @@ extension AnyJob {
 
   /// The current scheduler of the job, retained: the job may move, and its old scheduler end, while the caller uses it.
   final var currentScheduler: Scheduler {
-    record.pointee.move.withLock { record.pointee.scheduler.load(ordering: .acquiring).takeUnretainedValue() }
+    withMove { record.pointee.scheduler.load(ordering: .acquiring).takeUnretainedValue() }
   }
 }
 

@@ -22,8 +22,6 @@ public class AnyJob: @unchecked Sendable {
   // Accessed through their addresses only, below; the first two properties.
   @exclusivity(unchecked) private final var recordStorage: JobRecord
   @exclusivity(unchecked) private final var completionStorage: Completion
-  /// The string that `label.name` in the record points to.
-  final let jobName: JobName?
   /// The entry of the job in its scope, which the scope holds until the job has ended and its body is released.
   ///
   /// Set before the job is published, constant from then on.
@@ -38,7 +36,6 @@ public class AnyJob: @unchecked Sendable {
     launchSite: LaunchSite,
     completion: consuming Completion
   ) {
-    jobName = name.map { JobName.shared($0) }
     completionStorage = completion
     recordStorage = JobRecord(scheduler: scheduler, stack: stack, launchSite: launchSite)
     checkAddress(record, of: &recordStorage)
@@ -51,7 +48,7 @@ public class AnyJob: @unchecked Sendable {
     checkAddress(self.completion, of: &completionStorage)
     checkAddress(self.completion.waiterAddress, of: &completionStorage.waiters)
     checkAddress(self.completion.bytesAddress, of: &completionStorage.bytes)
-    if let jobName { record.pointee.label.name = jobName.cString }
+    if let name { record.pointee.label.name = JobName.shared(name).retained() }
   }
 
   @inlinable final var record: JobRef {
@@ -60,6 +57,9 @@ public class AnyJob: @unchecked Sendable {
   @inlinable final var completion: CompletionRef {
     @inline(__always) get { propertyAddress(in: self, at: MemoryLayout<JobRecord>.stride, as: Completion.self) }
   }
+
+  /// Runs `body` while `scheduler` changes and the old one is released, or while a thread retains the current one.
+  final func withMove<Output>(_ body: () -> Output) -> Output { completion.pointee.ownersLock.withLock(body) }
 
   deinit {
     Inspection.letFinish(self)
@@ -75,13 +75,19 @@ public class AnyJob: @unchecked Sendable {
     let flags = record.pointee.flags.load(ordering: .acquiring)
     if flags & (JobFlags.begun | JobFlags.bodyTaken) == 0 { releaseBody() }
     // The label stays on the stack until the result has been destroyed as well.
-    record.pointee.label.name = nil
+    if let characters = record.pointee.label.name {
+      record.pointee.label.name = nil
+      JobName.release(at: characters)
+    }
     let home = record.pointee.home
     if !home._withUnsafeGuaranteedRef({ $0.isImmortal }) { home.release() }
   }
 
   /// The name given at the launch.
   public final var name: String? { jobName?.text }
+
+  /// The name, whose characters the label points to; the label has a reference.
+  final var jobName: JobName? { record.pointee.label.name.map { JobName(at: $0) } }
 
   /// A number that is unique in this process.
   public final var id: UInt64 { record.pointee.label.id }

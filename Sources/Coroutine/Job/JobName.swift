@@ -29,6 +29,23 @@ struct JobName: @unchecked Sendable {
     storage.withUnsafeMutablePointerToElements { elements in
       characters.withCString { elements.initialize(from: $0, count: count) }
     }
+    precondition(Self.storage(at: cString).toOpaque() == Unmanaged.passUnretained(storage).toOpaque())
+  }
+
+  /// The name whose characters for reports are at an address that `retained` has returned.
+  init(at characters: UnsafePointer<CChar>) { storage = Self.storage(at: characters).takeUnretainedValue() }
+
+  /// The characters for reports, with a reference that `release(at:)` gives up.
+  func retained() -> UnsafePointer<CChar> {
+    _ = Unmanaged.passRetained(storage)
+    return cString
+  }
+
+  static func release(at characters: UnsafePointer<CChar>) { storage(at: characters).release() }
+
+  // Sound because the characters lie at the same distance in each storage; `init` checks it.
+  private static func storage(at characters: UnsafePointer<CChar>) -> Unmanaged<Storage> {
+    object(holding: UnsafeRawPointer(characters), at: MemoryLayout<String>.size)
   }
 
   /// The name as given.

@@ -73,13 +73,11 @@ struct JobRecord: ~Copyable {
   @usableFromInline var previousLive: JobRef?
   @usableFromInline var nextLive: JobRef?
   @usableFromInline var interruptLink: UInt = 0
-  /// Held while `scheduler` changes and the old one is released, and while a thread retains the current one.
-  let move = SpinLock()
   @usableFromInline let cancelReason = Atomic<Unmanaged<CancelReason>?>(nil)
   /// Number, name and launch site.
   ///
-  /// The name is a separate C string, because a report of an overflow can use nothing else. The last field, see
-  /// `JobRef.label`.
+  /// The name is a separate C string, because a report of an overflow can use nothing else. It is part of
+  /// a JobName, of which the label has a reference. The last field, see `JobRef.label`.
   @usableFromInline var label: cco_label
 
   @usableFromInline

@@ -198,7 +198,9 @@ extension Scheduler {
     let oldScheduler = old.takeUnretainedValue()
     oldScheduler.unregister(job)
     register(job, holding: nil)
-    job.pointee.move.withLock { job.pointee.scheduler.store(Unmanaged.passUnretained(self), ordering: .releasing) }
+    job.handle._withUnsafeGuaranteedRef {
+      $0.withMove { job.pointee.scheduler.store(Unmanaged.passUnretained(self), ordering: .releasing) }
+    }
     job.hold.leaveInterrupt()
     // The coroutine holds it until its deadlines have moved.
     if !oldScheduler.isImmortal { old.release() }

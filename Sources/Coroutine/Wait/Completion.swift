@@ -57,6 +57,8 @@ struct Completion: ~Copyable {
   @usableFromInline var handlerWorker: UInt8 = .max
   /// Whether a value needs no `work` to be destroyed.
   @usableFromInline let isTrivial: Bool
+  /// A lock for the owner of the completion, in a byte that would be padding: `AnyJob.withMove`.
+  @usableFromInline let ownersLock = SpinLock()
   @usableFromInline var failure: (any Error)?
   /// What only code can do that knows the type of the value.
   ///

@@ -9,6 +9,7 @@ final class AnyJob {
   // The first property, as in the library: `JobRef.handle` finds the object by its record's address.
   private var recordStorage: JobRecord
   let completion = Completion()
+  private let move = SpinLock()
   /// A virtual thread is the job's stack, so no drain resumes it.
   var isThread = false
   /// Open while such a job is parked.
@@ -37,6 +38,8 @@ final class AnyJob {
   func nameContext() {
     record.pointee.context.unsafelyUnwrapped.pointee.parked.stack = Unmanaged.passUnretained(self).toOpaque()
   }
+
+  func withMove<Output>(_ body: () -> Output) -> Output { move.withLock(body) }
 
   /// No model leaves an interrupt behind.
   func interruptPastStray() { fatalError("a stray interrupt") }
