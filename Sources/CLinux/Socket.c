@@ -3,6 +3,7 @@
 // error number if the kernel refuses.
 #include "Check.h"
 #include "CLinux.h"
+#include "Call.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -29,27 +30,27 @@ int clinux_socket_pair(int ends[2]) {
 
 int clinux_accept(int listener, void *address, uint32_t *length) {
   clinux_check();
-  return (int)or_error(accept4(listener, address, length, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  return (int)clinux_call(SYS_accept4, listener, (long)address, (long)length, SOCK_NONBLOCK | SOCK_CLOEXEC, 0, 0);
 }
 
 int64_t clinux_receive(int socket, void *bytes, size_t count) {
   clinux_check();
-  return or_error(recv(socket, bytes, count, 0));
+  return clinux_call(SYS_recvfrom, socket, (long)bytes, (long)count, 0, 0, 0);
 }
 
 int64_t clinux_receive_from(int socket, void *bytes, size_t count, void *address, uint32_t *length) {
   clinux_check();
-  return or_error(recvfrom(socket, bytes, count, MSG_TRUNC, address, length));
+  return clinux_call(SYS_recvfrom, socket, (long)bytes, (long)count, MSG_TRUNC, (long)address, (long)length);
 }
 
 int64_t clinux_send(int socket, const void *bytes, size_t count) {
   clinux_check();
-  return or_error(send(socket, bytes, count, MSG_NOSIGNAL));
+  return clinux_call(SYS_sendto, socket, (long)bytes, (long)count, MSG_NOSIGNAL, 0, 0);
 }
 
 int64_t clinux_send_to(int socket, const void *bytes, size_t count, const void *address, uint32_t length) {
   clinux_check();
-  return or_error(sendto(socket, bytes, count, MSG_NOSIGNAL, address, length));
+  return clinux_call(SYS_sendto, socket, (long)bytes, (long)count, MSG_NOSIGNAL, (long)address, length);
 }
 
 int64_t clinux_send_pieces(int socket, const struct clinux_piece *pieces, size_t count) {
@@ -57,7 +58,7 @@ int64_t clinux_send_pieces(int socket, const struct clinux_piece *pieces, size_t
   _Static_assert(sizeof(struct clinux_piece) == sizeof(struct iovec), "the kernel's layout");
   struct msghdr message = {.msg_iov = (struct iovec *)pieces, .msg_iovlen = count};
   // Not writev, which raises SIGPIPE.
-  return or_error(sendmsg(socket, &message, MSG_NOSIGNAL));
+  return clinux_call(SYS_sendmsg, socket, (long)&message, MSG_NOSIGNAL, 0, 0, 0);
 }
 
 // sendfile has no flag against SIGPIPE. So the signal is blocked during the call, and a SIGPIPE that the call has
