@@ -66,7 +66,7 @@ let lifecycle = Target.Dependency.product(
 let coreTestDependencies: [Target.Dependency] = [
   "Coroutine", "CoroutineNet", "CoroutineTesting", "CCoroutine", "CLinux", "CTestSupport", "CExceptions",
   // Programs that tests start.
-  "CountedWaits", "NoDescriptors", "BlockedSignals", "Forks",
+  "CountedWaits", "NoDescriptors", "BlockedSignals", "Forks", "StackZoo",
 ]
 
 let package = Package(
@@ -104,6 +104,8 @@ let package = Package(
   targets: [
     .target(
       name: "CCoroutine",
+      // A part of Inspect/Debug.c.
+      exclude: ["Inspect/coroutine_gdb.py"],
       // The only place that defines _GNU_SOURCE. A source file that defines it too would redefine the macro, which is a
       // warning; the C++ compiler predefines it on Linux, hence cSettings alone.
       //
@@ -163,6 +165,7 @@ let package = Package(
       path: "Tests/Forks"
     ),
     .executableTarget(name: "NoDescriptors", dependencies: ["Coroutine"], path: "Tests/NoDescriptors"),
+    .executableTarget(name: "StackZoo", dependencies: ["Coroutine"], path: "Tests/StackZoo"),
     .testTarget(name: "CCoroutineTests", dependencies: ["CCoroutine", "CTestSupport", "CExceptions"]),
     .testTarget(
       name: "CoroutineNetTests",

@@ -19,6 +19,19 @@ void cco_stacks_start(void);
 // Called under the report's lock.
 const char *cco_guard_description(void);
 
+// While a walk of stacks is under way, slabs stay mapped (Trim.c). The child of a fork has none of the walks.
+void cco_pin_slabs(void);
+void cco_unpin_slabs(void);
+void cco_forget_pins(void);
+
+// ---- Context.cpp: the last frame of each stack is a return address at this distance behind the symbol.
+void cco_coroutine_start(void) __attribute__((visibility("hidden")));
+#if defined(__x86_64__)
+enum { CCO_ROOT_OFFSET = 1 };
+#else
+enum { CCO_ROOT_OFFSET = 4 };
+#endif
+
 // ---- SwiftRuntime.c: the two lists that Swift keeps in thread-local storage.
 void cco_swift_runtime_start(cco_runtime_facts *facts);
 const char *cco_accesses_description(void);
@@ -97,6 +110,9 @@ const char *cco_floating_point_description(void);
 const char *cco_overflow_description(void);
 // OverflowReport.c: reports that a context touched `fault` with its stack pointer at `pointer`.
 void cco_write_overflow_report(const cco_context *context, const char *fault, const char *pointer);
+// FatalReport.c: reports that a context got `signal` at `pc`, with these frame and stack pointers.
+void cco_write_fatal_report(const cco_context *context, int signal, uintptr_t pc, uintptr_t frame, uintptr_t stack);
+void cco_fatal_reports_start(void);
 
 // ---- Sanitizer.c: every annotation. In a plain build each function is empty or a plain jump.
 bool cco_sanitizer_wants_careful(void);

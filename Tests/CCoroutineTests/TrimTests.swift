@@ -29,6 +29,28 @@ struct TrimTests {
     }
   }
 
+  @Test("While stacks are walked no slab is unmapped, and the end of the last walk unmaps what trimming has left")
+  func pinned() async {
+    await #expect(processExitsWith: .success) {
+      var walks = [cco_walk(), cco_walk()]
+      // The first walk may make a stack of its own.
+      let status = cco_walk_begin(&walks[0])
+      if status == CCO_WALK_SANITIZED { return }
+      #expect(status == CCO_WALK_READY && cco_walk_begin(&walks[1]) == CCO_WALK_READY)
+      let fibers = try (0..<TrimTests.count).map { _ in try Fiber(stack: 64 << 10) { _ in } }
+      for fiber in fibers { try fiber.destroy() }
+      let before = cco_stacks().mapped_bytes
+      #expect(cco_trim(0) >= TrimTests.count)
+      #expect(cco_stacks().mapped_bytes == before)
+      // The control blocks are still readable: zeros.
+      #expect(fibers.allSatisfy { UInt(bitPattern: $0.context.pointee.low) == 0 })
+      cco_walk_end(&walks[0])
+      #expect(cco_stacks().mapped_bytes == before)
+      cco_walk_end(&walks[1])
+      #expect(cco_stacks().mapped_bytes < 8 << 20)
+    }
+  }
+
   @Test("Trimming keeps the requested number of hot stacks, the most recently used ones")
   func keep() async {
     await #expect(processExitsWith: .success) {

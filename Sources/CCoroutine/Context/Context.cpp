@@ -13,8 +13,12 @@
 //                  +--------------------------------+
 //
 // A READY context is parked inside the trampoline, so the first resume is a switch like every other. The trampoline
-// never returns, because its return address is Boost's `_exit(0)`. Its frame owns nothing, so a READY or FINISHED
-// stack is released as it is.
+// never returns. Its frame owns nothing, so a READY or FINISHED stack is released as it is.
+//
+// The end of a stack. Boost leaves the address of its `finish`, which is code, where the trampoline's frame keeps the
+// frame pointer and the return address of its caller. An unwinder would read instructions as a frame. So the
+// trampoline writes 0 there, and a return address in `cco_coroutine_start`, a function that nothing calls. Its CFI says
+// that its caller is undefined. Debuggers, profilers, the C++ runtime and Walk.c all end there, by either rule.
 #include "CCoroutine.h"
 #include "Internal.h"
 
@@ -31,9 +35,35 @@ extern "C" cco_transfer cco_jump(void *to, void *data) {
   return cco_transfer{t.fctx, t.data};
 }
 
+#if defined(__x86_64__)
+#define UNDEFINED_CALLER ".cfi_undefined rip\n"
+#define NEVER "ud2\n"
+#elif defined(__aarch64__)
+#define UNDEFINED_CALLER ".cfi_undefined x30\n"
+#define NEVER "brk #1\n"
+#endif
+// One instruction, so that the address before a return address is in the function as well, and one that ends the
+// process if the trampoline should return.
+__asm__(
+    ".pushsection .text\n"
+    ".p2align 4\n"
+    ".globl cco_coroutine_start\n"
+    ".hidden cco_coroutine_start\n"
+    ".type cco_coroutine_start, %function\n"
+    "cco_coroutine_start:\n"
+    ".cfi_startproc\n" UNDEFINED_CALLER
+    "nop\n" NEVER
+    ".cfi_endproc\n"
+    ".size cco_coroutine_start, . - cco_coroutine_start\n"
+    ".popsection\n");
+
 // Runs one body after the other on its stack: parks READY, runs a body when switched to, parks FINISHED. A null entry
 // ends it, because a sanitizer must know when a stack is left for ever.
 static void trampoline(bc::transfer_t birth) {
+  // The frame record, on both architectures: the caller's frame pointer, and the return address.
+  void **frame = static_cast<void **>(__builtin_frame_address(0));
+  frame[0] = nullptr;
+  frame[1] = reinterpret_cast<char *>(&cco_coroutine_start) + CCO_ROOT_OFFSET;
   cco_transfer arrival = cco_sanitizer_entered(cco_transfer{birth.fctx, birth.data});
   cco_context *context = static_cast<cco_context *>(arrival.data);
   // The first jump exchanged no list heads, so the jump back exchanges none either.

@@ -5,6 +5,8 @@
 //   the pool's lock      taken before the fork and released on both sides, so the child inherits the pool, its slabs
 //                        and their versions in a consistent state
 //   the report's lock    released in the child, which writes the report anew
+//   walks of stacks      forgotten in the child, or their pins would keep slabs mapped for ever
+//   the images' lock     released in the child. A thread of the parent may have been adding an image, which is lost
 //   pthread_once         glibc restarts it in the child if another thread was inside it
 //   `forked`, `used`     tell the Swift layer, which refuses to launch in a child of a process that used the runtime
 //   Swift's runtime      gets the new number of the thread that has forked (ForkedThread.c)
@@ -68,6 +70,8 @@ static void in_child(void) {
   // Stored without a wake-up, because no other thread exists that waits.
   atomic_store_explicit(&cco_pools_lock.word, CCO_LOCK_FREE, memory_order_release);
   atomic_store_explicit(&cco_report_lock.word, CCO_LOCK_FREE, memory_order_release);
+  atomic_store_explicit(&cco_images_lock.word, CCO_LOCK_FREE, memory_order_release);
+  cco_forget_pins();
   __atomic_store_n(&cco_promise_lock_word, 0, __ATOMIC_RELEASE);
   bool is_refused = cco_forked() == CCO_FORKED_USED || __atomic_load_n(&cco_facts.used, __ATOMIC_RELAXED) != 0;
   __atomic_store_n(&cco_facts.forked, is_refused ? CCO_FORKED_USED : CCO_FORKED_UNUSED, __ATOMIC_RELAXED);

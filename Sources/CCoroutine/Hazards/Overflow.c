@@ -8,7 +8,15 @@
 // address of the fault does not identify the owner: a frame that is larger than the guard reaches beyond it, perhaps
 // into the stack of another flow.
 //
-// The handler is async-signal-safe: cco_context_at takes no lock, OverflowReport.c allocates nothing.
+// Other fatal signals of a thread that runs a coroutine (a trap of Swift is SIGILL or SIGTRAP) pass through the same
+// handler, which writes one line as well (FatalReport.c) before it chains.
+//
+// A handler is never lost. If the previous effect is the default one, a signal that another process has sent is raised
+// once more with that effect, and unblocked. It usually ends the process. The first process of a container survives it,
+// because the kernel ignores the default effect there; so does a process whose debugger drops the signal. Then this
+// handler is installed again.
+//
+// The handler is async-signal-safe: cco_context_at takes no lock, OverflowReport.c and FatalReport.c allocate nothing.
 #include "Internal.h"
 
 #include <pthread.h>
@@ -38,35 +46,66 @@ const char *cco_overflow_description(void) {
   return "unknown: the program has installed a handler since; there is a report only if that one calls ours";
 }
 
-static struct sigaction previous_segv, previous_bus;
-static atomic_bool spent_segv, spent_bus;  // a previous handler with SA_RESETHAND has had its one call
+// The first two have to be installed for overflow reports.
+static const int signals[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP};
+enum { SIGNALS = sizeof signals / sizeof *signals, NEEDED = 2 };
+static struct sigaction previous_actions[SIGNALS];
+static atomic_bool spent[SIGNALS];  // a previous handler with SA_RESETHAND has had its one call
+
+static int index_of(int signal) {
+  int index = 0;
+  while (index < SIGNALS - 1 && signals[index] != signal) index++;
+  return index;
+}
 
 // ---- the handler
 
-static const char *stack_pointer(const void *interrupted) {
+typedef struct registers {
+  uintptr_t stack, frame, pc;
+} registers;
+
+static registers registers_of(const void *interrupted) {
   const ucontext_t *user = interrupted;
 #if defined(__x86_64__)
-  return (const char *)user->uc_mcontext.gregs[REG_RSP];
+  const greg_t *all = user->uc_mcontext.gregs;
+  return (registers){(uintptr_t)all[REG_RSP], (uintptr_t)all[REG_RBP], (uintptr_t)all[REG_RIP]};
 #else
-  return (const char *)user->uc_mcontext.sp;
+  return (registers){user->uc_mcontext.sp, user->uc_mcontext.regs[29], user->uc_mcontext.pc};
 #endif
+}
+
+static struct sigaction own_action(void) {
+  struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+  sigemptyset(&action.sa_mask);
+  return action;
 }
 
 // Does what the kernel would have done without this handler.
 static void chain(int signal, siginfo_t *info, void *interrupted) {
-  const struct sigaction *previous = signal == SIGSEGV ? &previous_segv : &previous_bus;
-  atomic_bool *spent = signal == SIGSEGV ? &spent_segv : &spent_bus;
+  const struct sigaction *previous = &previous_actions[index_of(signal)];
   bool sent = info->si_code <= 0;  // by kill or sigqueue, not by a fault
+  // A trap of x86-64 comes after its instruction, and does not happen again.
+  bool must_raise = sent || signal == SIGTRAP;
   bool is_default = !(previous->sa_flags & SA_SIGINFO) && previous->sa_handler == SIG_DFL;
   bool is_ignored = !(previous->sa_flags & SA_SIGINFO) && previous->sa_handler == SIG_IGN;
-  if (!is_default && !is_ignored && (previous->sa_flags & (int)SA_RESETHAND)) is_default = atomic_exchange(spent, true);
+  if (!is_default && !is_ignored && (previous->sa_flags & (int)SA_RESETHAND))
+    is_default = atomic_exchange(&spent[index_of(signal)], true);
   if (is_ignored && sent) return;
   if (is_default || is_ignored) {
     // When this handler returns, the fault happens again and ends the process, even if the signal is ignored. A signal
     // that was sent does not happen again, so it is sent again.
     struct sigaction fatal = {.sa_handler = SIG_DFL};
     sigaction(signal, &fatal, NULL);
-    if (sent) raise(signal);
+    if (!must_raise) return;
+    sigset_t this_one, old;
+    sigemptyset(&this_one);
+    sigaddset(&this_one, signal);
+    pthread_sigmask(SIG_UNBLOCK, &this_one, &old);
+    raise(signal);
+    // The process has survived. abort() ends it itself.
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    struct sigaction own = own_action();
+    sigaction(signal, &own, NULL);
     return;
   }
   // The kernel restores the mask when the handler returns.
@@ -106,11 +145,21 @@ static bool is_overflow(const cco_context *context, const char *fault, const cha
   return cco_context_at(fault, &in_guard) == context && in_guard;
 }
 
+// A signal that another thread or process has sent says nothing about this thread. abort() sends one to its own thread.
+static bool is_own(int signal, const siginfo_t *info) {
+  return info->si_code > 0 || (signal == SIGABRT && info->si_code == SI_TKILL && info->si_pid == getpid());
+}
+
 static void on_fault(int signal, siginfo_t *info, void *interrupted) {
-  // A signal that another thread or process has sent says nothing about this thread's stack.
-  const cco_context *context = info->si_code > 0 ? cco_context_at(cco_thread()->running, NULL) : NULL;
-  const char *pointer = stack_pointer(interrupted), *fault = info->si_addr;
-  if (context != NULL && is_overflow(context, fault, pointer)) cco_write_overflow_report(context, fault, pointer);
+  const cco_context *context = is_own(signal, info) ? cco_context_at(cco_thread()->running, NULL) : NULL;
+  if (context != NULL) {
+    registers now = registers_of(interrupted);
+    bool may_overflow = signal == SIGSEGV || signal == SIGBUS;
+    if (may_overflow && is_overflow(context, info->si_addr, (const char *)now.stack))
+      cco_write_overflow_report(context, info->si_addr, (const char *)now.stack);
+    else if (now.stack >= (uintptr_t)context->low && now.stack < (uintptr_t)context)
+      cco_write_fatal_report(context, signal, now.pc, now.frame, now.stack);
+  }
   chain(signal, info, interrupted);
 }
 
@@ -141,13 +190,16 @@ static void install(void) {
     return;
   }
   has_key = pthread_key_create(&signal_stack, drop_signal_stack) == 0;
-  struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK};
-  sigemptyset(&action.sa_mask);
-  // Read before the installation, because another thread may fault between the two calls.
-  note_previous(SIGSEGV, &previous_segv);
-  note_previous(SIGBUS, &previous_bus);
-  if (!has_key || sigaction(SIGSEGV, &action, NULL) != 0 || sigaction(SIGBUS, &action, NULL) != 0 ||
-      !is_installed(SIGSEGV) || !is_installed(SIGBUS)) {
+  cco_fatal_reports_start();
+  struct sigaction action = own_action();
+  bool is_complete = has_key;
+  for (int i = 0; i < SIGNALS && has_key; i++) {
+    // Read before the installation, because another thread may fault between the two calls.
+    note_previous(signals[i], &previous_actions[i]);
+    bool is_there = sigaction(signals[i], &action, NULL) == 0 && is_installed(signals[i]);
+    if (i < NEEDED && !is_there) is_complete = false;
+  }
+  if (!is_complete) {
     has_key = false;
     atomic_store(&description, "off: no thread-specific key or no signal handler could be had");
     return;

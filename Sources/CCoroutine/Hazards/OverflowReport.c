@@ -1,36 +1,7 @@
-// The report of a stack overflow. Async-signal-safe: the line is composed in a buffer on the alternate stack, and
-// written by write(2).
-#include "Internal.h"
+// The report of a stack overflow. Async-signal-safe (Line.h).
+#include "Hazards/Line.h"
 #include "Stack/Slab.h"
 
-#include <string.h>
-#include <unistd.h>
-
-typedef struct line {
-  char text[1024];
-  size_t length;
-} line;
-
-static void add_bytes(line *l, const char *bytes, size_t count) {
-  size_t room = sizeof l->text - 1 - l->length;
-  if (count > room) count = room;
-  memcpy(l->text + l->length, bytes, count);
-  l->length += count;
-}
-static void add(line *l, const char *text) { add_bytes(l, text, strlen(text)); }
-// The Swift layer's names are already escaped, and stay as they are. So quotation marks are not escaped again.
-static void add_escaped(line *l, const char *text, size_t count, size_t most) {
-  size_t room = sizeof l->text - 1 - l->length;
-  bool is_whole;
-  l->length += cco_escape(l->text + l->length, most < room ? most : room, text, count, false, &is_whole);
-}
-static void add_number(line *l, uint64_t number) {
-  char digits[20];
-  size_t first = sizeof digits;
-  do digits[--first] = (char)('0' + number % 10);
-  while (number /= 10);
-  add_bytes(l, digits + first, sizeof digits - first);
-}
 static void add_size(line *l, size_t bytes) {
   bool mebi = bytes >= (size_t)1 << 20;
   add_number(l, bytes >> (mebi ? 20 : 10));
@@ -39,18 +10,6 @@ static void add_size(line *l, size_t bytes) {
 
 static const cco_label no_label = {.id = 0};
 static const cco_label *label_of(const cco_context *context) { return context->label ? context->label : &no_label; }
-
-static void add_coroutine(line *l, const cco_label *label) {
-  add(l, "coroutine ");
-  if (label->name && label->name[0]) {
-    add(l, "\"");
-    add_escaped(l, label->name, strnlen(label->name, 1024), 200);
-    add(l, "\" ");
-  }
-  add(l, "(id ");
-  add_number(l, label->id);
-  add(l, ")");
-}
 
 // Another context is not named: another thread may release its name while this one reads.
 static void add_address(line *l, const cco_context *context, const char *fault) {
@@ -81,12 +40,7 @@ void cco_write_overflow_report(const cco_context *context, const char *fault, co
   add(&l, " overflowed its stack of ");
   size_t size = cco_classes[size_class].stack;
   add_size(&l, size);
-  if (label->file && label->file_length > 0) {
-    add(&l, "; launched at ");
-    add_escaped(&l, label->file, label->file_length, 300);
-    add(&l, ":");
-    add_number(&l, label->line);
-  }
+  add_launch_site(&l, label);
   // The next class that is larger and holds the frame: a large frame may need more than one step, and with pages of
   // 64 KiB, as some kernels for aarch64 have, the two smallest classes are of one size.
   const char *lowest = pointer < fault ? pointer : fault;
@@ -103,12 +57,5 @@ void cco_write_overflow_report(const cco_context *context, const char *fault, co
     add(&l, ". No larger stack exists: its recursion has no end, or keeps too much in each frame.");
   }
   add_address(&l, context, fault);
-  l.text[l.length++] = '\n';
-  const char *rest = l.text;
-  while (l.length > 0) {
-    ssize_t written = write(STDERR_FILENO, rest, l.length);
-    if (written <= 0) break;
-    rest += written;
-    l.length -= (size_t)written;
-  }
+  write_line(&l);
 }

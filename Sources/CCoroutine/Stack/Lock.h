@@ -52,5 +52,7 @@ static inline void cco_lock_leave(cco_lock *lock) {
 
 // The lock of the report (Start.c).
 extern cco_lock cco_report_lock;
+// The lock of the symbol tables (Inspect/Symbols.c).
+extern cco_lock cco_images_lock;
 
 #endif

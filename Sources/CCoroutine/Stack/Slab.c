@@ -91,12 +91,22 @@ cco_slab *cco_slab_map(uint32_t size_class, uint32_t wish) {
   if (base == MAP_FAILED) return NULL;
   // With a huge page, the first touch of one stack would take 2 MiB. Only kernels without huge pages refuse this call.
   (void)madvise(base, slots * stride, MADV_NOHUGEPAGE);
+  (void)madvise(base, slots * stride, MADV_DONTDUMP);
   slab->slots = (uint32_t)slots;
-  slab->fresh = slab->guarded = slab->split = slab->warm = 0;
+  slab->fresh = slab->guarded = slab->split = slab->warm = slab->dumped = 0;
   slab->next = CCO_NO_SLAB;
   publish(slab, base, slots * stride, size_class);
   atomic_fetch_add_explicit(&mapped, slots * stride, memory_order_relaxed);
   return slab;
+}
+
+void cco_slab_dump_more(cco_slab *slab) {
+  // One call for 32 slots at least, and for a quarter more of a large slab. It splits no mapping but the first time.
+  uint32_t more = 32 + slab->dumped / 4, rest = slab->slots - slab->dumped;
+  if (more > rest) more = rest;
+  size_t stride = cco_classes[cco_slab_class(slab)].stride;
+  (void)madvise(cco_slab_base(slab) + slab->dumped * stride, more * stride, MADV_DODUMP);
+  slab->dumped += more;
 }
 
 void cco_slab_retire(cco_slab *slab) {

@@ -25,6 +25,7 @@ typedef struct cco_slab {
   uint32_t split;    // number of these guards that are by mprotect
   uint32_t warm;     // number of `fresh` slots that are in use or hold memory in the pool
   uint32_t next;     // index of the next slab of this class, CCO_NO_SLAB at the end
+  uint32_t dumped;   // number of slots that a core of this process contains
 } cco_slab;
 
 enum { CCO_MOST_SLABS = 8192, CCO_NO_SLAB = UINT32_MAX };
@@ -42,6 +43,9 @@ void cco_slabs_start(void);
 
 // Maps a slab of `wish` slots, or of fewer slots if the kernel refuses. Returns NULL if the kernel refuses one slot.
 cco_slab *cco_slab_map(uint32_t size_class, uint32_t wish);
+// Lets cores contain some more slots, before the first of them is handed out. For cores the kernel visits each page of
+// reserved memory, so what was never used is left out.
+void cco_slab_dump_more(cco_slab *slab);
 // Removes the slab from the table: from now on no lookup finds it. The caller unmaps its address space.
 void cco_slab_retire(cco_slab *slab);
 uint64_t cco_slab_mapped_bytes(void);

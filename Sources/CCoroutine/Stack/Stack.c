@@ -72,6 +72,7 @@ static cco_status take_fresh(cco_pool *p, uint32_t size_class, cco_place *result
     cco_status status = cco_guards_install(slab, (uint32_t)(p->live / 4));
     if (status != CCO_OK) return status;
   }
+  if (slab->fresh == slab->dumped) cco_slab_dump_more(slab);
   *result = (cco_place){(uint32_t)(slab - cco_slabs), slab->fresh++};
   return CCO_OK;
 }

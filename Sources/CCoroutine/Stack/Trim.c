@@ -66,6 +66,11 @@ static size_t cool(cco_pool *p, size_t keep) {
   return count;
 }
 
+// The number of walks that read stacks (Inspect/Walk.c), and whether one of them has kept slabs mapped; under
+// `cco_pools_lock`.
+static uint32_t pins;
+static bool is_overdue;
+
 // Unmaps the slabs of a class that hold nothing, except the last slab of the class.
 static void unmap_idle(cco_pool *p) {
   enum { AT_ONCE = 64 };
@@ -77,6 +82,11 @@ static void unmap_idle(cco_pool *p) {
   do {
     count = 0;
     cco_lock_take(&cco_pools_lock);
+    if (pins > 0) {
+      is_overdue = true;
+      cco_lock_leave(&cco_pools_lock);
+      return;
+    }
     uint32_t *link = &p->slabs;
     while (*link != CCO_NO_SLAB && count < AT_ONCE) {
       cco_slab *slab = &cco_slabs[*link];
@@ -99,6 +109,27 @@ static void unmap_idle(cco_pool *p) {
     cco_lock_leave(&cco_pools_lock);
     for (size_t i = 0; i < count; i++) munmap(gone[i].base, gone[i].bytes);
   } while (count == AT_ONCE);
+}
+
+void cco_pin_slabs(void) {
+  cco_lock_take(&cco_pools_lock);
+  pins++;
+  cco_lock_leave(&cco_pools_lock);
+}
+
+// The last walk does what it has kept others from doing.
+void cco_unpin_slabs(void) {
+  cco_lock_take(&cco_pools_lock);
+  bool must_unmap = --pins == 0 && is_overdue;
+  if (must_unmap) is_overdue = false;
+  cco_lock_leave(&cco_pools_lock);
+  if (must_unmap)
+    for (int i = 0; i < CCO_STACK_CLASSES; i++) unmap_idle(&cco_pools[i]);
+}
+
+void cco_forget_pins(void) {
+  pins = 0;
+  is_overdue = false;
 }
 
 size_t cco_trim(size_t keep) {

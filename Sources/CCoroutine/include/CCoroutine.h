@@ -434,6 +434,7 @@ const char *cco_report(void);
 }
 #endif
 
+#include "CCoroutineInspect.h"
 #include "CCoroutineProcessor.h"
 #include "CCoroutineSwitch.h"
 

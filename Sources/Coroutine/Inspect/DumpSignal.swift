@@ -16,13 +16,19 @@ import Synchronization
 
 extension CoroutineRuntime {
   private static let dumpsOnSignal = Atomic<Bool>(false)
+  private static let dumpsStacks = Atomic<Bool>(false)
   private static let wanted = Atomic<UInt>(0)
 
-  /// Makes SIGUSR2 write ``dump()`` to standard error, even while every queue is stuck.
+  /// Makes SIGUSR2 write ``dump(_:)`` to standard error, even while every queue is stuck.
   ///
   /// Signals that arrive while a dump is being written cause one more dump. The signal is noticed also if the process
-  /// was started with it blocked. Where the process has met a limit on threads, a signal has no effect.
-  public static func dumpOnSignal() {
+  /// was started with it blocked. Where the process has met a limit on threads, a signal has no effect. A program that
+  /// does not call this does the same, with `.stacks`, if the environment variable COROUTINE_DUMP is `SIGUSR2` when it
+  /// first uses the runtime.
+  ///
+  /// - Parameter detail: The form of the dump; that of the last call counts.
+  public static func dumpOnSignal(_ detail: DumpDetail = .list) {
+    dumpsStacks.store(detail == .stacks, ordering: .relaxed)
     if dumpsOnSignal.exchange(true, ordering: .relaxed) { return }
     let refusal = SignalHub.add(SIGUSR2) {
       if wanted.wrappingAdd(1, ordering: .acquiringAndReleasing).oldValue == 0,
@@ -39,7 +45,7 @@ extension CoroutineRuntime {
     var noticed: UInt
     repeat {
       noticed = wanted.load(ordering: .acquiring)
-      writeToStandardError(dump())
+      writeToStandardError(dump(dumpsStacks.load(ordering: .relaxed) ? .stacks : .list))
     } while !wanted.compareExchange(expected: noticed, desired: 0, ordering: .acquiringAndReleasing).exchanged
   }
 }

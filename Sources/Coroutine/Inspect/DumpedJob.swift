@@ -8,10 +8,10 @@ struct DumpedJob {
   /// The label of the job's scheduler.
   let worker: String
   let kind: WaitKind
-  private let word: UInt64
+  let word: UInt64
   private let flags: UInt32
   /// The time at which the job parked, yielded or was launched; 0 if it was not recorded.
-  private let since: UInt64
+  let since: UInt64
   private let now: UInt64
   /// The time at which the job's scheduler last read the clock.
   private let lastClockRead: UInt64

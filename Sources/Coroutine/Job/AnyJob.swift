@@ -41,6 +41,11 @@ public class AnyJob: @unchecked Sendable {
     checkAddress(record, of: &recordStorage)
     checkAddress(UnsafeMutablePointer(mutating: record.label), of: &recordStorage.label)
     checkAddress(
+      // The walker of stacks reads it there.
+      UnsafeMutableRawPointer(record).assumingMemoryBound(to: UnsafeMutablePointer<cco_context>?.self),
+      of: &recordStorage.context
+    )
+    checkAddress(
       withUnsafeMutablePointer(to: &record.flow.pointee.locals) { UnsafeMutableRawPointer($0) }
         .assumingMemoryBound(to: Unmanaged<LocalBinding>?.self),
       of: &recordStorage.locals

@@ -6,7 +6,10 @@ enum SchedulerRegistry {
   // Sound because every access is under `lock`. Unretained: a scheduler removes itself in its deinit.
   nonisolated(unsafe) private static var all: [ObjectIdentifier: Unmanaged<Scheduler>] = [:]
 
+  private static let environment: Void = cco_apply_environment()
+
   static func add(_ scheduler: Scheduler) {
+    _ = environment
     lock.withLock { all[ObjectIdentifier(scheduler)] = Unmanaged.passUnretained(scheduler) }
   }
 

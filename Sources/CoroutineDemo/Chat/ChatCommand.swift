@@ -13,7 +13,7 @@ struct ChatCommand: ParsableCommand {
       A client that says nothing for --idle seconds is sent away; an empty line is a sign of life. So is one that reads \
       too slowly: at most --backlog lines wait for it. Ctrl-C, or SIGTERM, stops the server: it says good-bye to \
       every client, and ends when all have gone, or after \(ChatOptions().drain.readable). A second signal ends \
-      it at once.
+      it at once. SIGUSR2 writes to standard error where all coroutines are, in groups.
 
       EXIT CODES
         0    stopped by Ctrl-C or SIGTERM

@@ -18,6 +18,8 @@ struct ChatRun: Sendable {
 
   func run() -> Never {
     let options = options
+    // kill -USR2 tells the operator where each client's coroutine is.
+    CoroutineRuntime.dumpOnSignal(.stacks)
     // The clients get all of the drain before anything is cancelled.
     co_main(within: options.drain + .seconds(1)) {
       guard let status = try serve(options) else { return }

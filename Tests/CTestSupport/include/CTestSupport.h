@@ -18,6 +18,10 @@ int cts_in_child(unsigned seconds, int (*body)(void *_Nullable argument), void *
 /// The same with a child that keeps its copies of sockets.
 int cts_in_child_with_sockets(unsigned seconds, int (*body)(void *_Nullable argument), void *_Nullable argument);
 
+/// The same with a child that is the first process of a namespace of its own, as in a container: the default effects of
+/// signals do not apply to it. Returns -1,000 if the kernel refuses such a child.
+int cts_as_first_process(unsigned seconds, int (*body)(void *_Nullable argument), void *_Nullable argument);
+
 /// Forks, as the functions above do, and returns in both processes: 0 in the child, its number in the parent, or -1.
 int cts_fork(unsigned seconds);
 

@@ -13,9 +13,9 @@ struct SnapshotReader {
 
   init(_ names: JobNames) { self.names = names }
 
-  /// Reads one job, which the caller holds.
-  mutating func coroutine(_ job: AnyJob) -> CoroutineRuntime.Snapshot.Coroutine {
-    let dumped = DumpedJob(job, now: Clock.now)
+  /// The value of one job that was inspected.
+  mutating func coroutine(_ entry: StackReader.Entry) -> CoroutineRuntime.Snapshot.Coroutine {
+    let (dumped, job) = (entry.dumped, entry.dumped.job)
     return CoroutineRuntime.Snapshot.Coroutine(
       id: job.id,
       name: job.name,
@@ -25,8 +25,8 @@ struct SnapshotReader {
       scheduler: dumped.worker,
       since: .nanoseconds(Int64(clamping: dumped.nanosecondsInState)),
       isCancelled: dumped.isCancelled,
-      isTorn: false,
-      stack: []
+      isTorn: entry.isTorn,
+      stack: entry.stack
     )
   }
 

@@ -1,0 +1,145 @@
+internal import CCoroutine
+
+/// The dump by stacks: coroutines with equal stacks and equal waits are one group, the largest first.
+///
+/// Stacks are compared without the runtime's own innermost frames. The switch is inlined in two places, to a ready
+/// coroutine and to the driver, so two coroutines that wait in the same call differ there. Waits are equal if their
+/// kinds are.
+struct StackDump {
+  private typealias Entry = CoroutineRuntime.Snapshot.Coroutine
+
+  private struct Key: Hashable {
+    let state: Entry.State
+    let kind: String?
+    let isTorn: Bool
+    let frames: [UInt]
+  }
+
+  /// A group, without its members: a million coroutines in one group take one number each.
+  private struct Group {
+    let first: Entry
+    var since: [Duration] = []
+    var launchSites = Tally()
+    var waits = Tally()
+    var cancelled = 0
+
+    mutating func add(_ entry: Entry) {
+      since.append(entry.since)
+      launchSites.add(entry.launchSite)
+      if let wait = entry.wait { waits.add(wait.text) }
+      if entry.isCancelled { cancelled += 1 }
+    }
+  }
+
+  /// How often each text occurs, for the first of them.
+  private struct Tally {
+    private var counts: [String: Int] = [:]
+    private var others = 0
+
+    mutating func add(_ text: String) {
+      if let count = counts[text] {
+        counts[text] = count + 1
+      } else if counts.count < 32 {
+        counts[text] = 1
+      } else {
+        others += 1
+      }
+    }
+
+    /// The most frequent texts, with their counts if there are several.
+    var summary: String {
+      let sorted = counts.sorted { ($1.value, $0.key) < ($0.value, $1.key) }
+      if sorted.count == 1, others == 0 { return sorted[0].key }
+      let shown = sorted.prefix(4)
+      let rest = sorted.dropFirst(4).reduce(others) { $0 + $1.value }
+      let list = shown.map { "\($0.key) (\($0.value))" }.joined(separator: "; ")
+      return rest == 0 ? list : "\(list); \(rest) more"
+    }
+  }
+
+  private var groups: [Key: Group] = [:]
+  private var shown: [[UInt]: [Symbols.Named]] = [:]
+  private var count = 0
+
+  static func text(of only: [Scheduler]? = nil) -> String {
+    var dump = StackDump()
+    let late = CoroutineRuntime.visit(stacks: true, of: only) { entry, _ in dump.add(entry) }
+    return dump.text(late)
+  }
+
+  private mutating func add(_ entry: Entry) {
+    count += 1
+    let frames = shownFrames(of: entry.stack).map(\.frame.address)
+    let key = Key(state: entry.state, kind: entry.wait?.kind, isTorn: entry.isTorn, frames: frames)
+    groups[key, default: Group(first: entry)].add(entry)
+  }
+
+  /// The frames of a stack that a report shows: of each run of the runtime's own, only the outermost one, which is the
+  /// call that waits, or the step of a generator; and of those that have called the body, none.
+  private mutating func shownFrames(of stack: [UInt]) -> [Symbols.Named] {
+    if let known = shown[stack] { return known }
+    let named = Symbols.named(stack)
+    var frames: [Symbols.Named] = []
+    var isInRuntime = true
+    // From the root inwards.
+    for frame in named.reversed() {
+      switch frame.owner {
+      case .runtime:
+        if !isInRuntime { frames.append(frame) }
+        isInRuntime = true
+      case .standard where isInRuntime: break
+      case .standard, .program:
+        isInRuntime = false
+        frames.append(frame)
+      }
+    }
+    // A stack of the runtime alone, or without names, is shown whole, but for the frame of the switch.
+    frames = frames.isEmpty ? Array(named.dropFirst()) : frames.reversed()
+    shown[stack] = frames
+    return frames
+  }
+
+  private func text(_ late: [Duration]) -> String {
+    var text =
+      "\(count) live coroutine\(count == 1 ? "" : "s") in \(groups.count) group\(groups.count == 1 ? "" : "s")\n"
+    if let reason = Self.whyWithoutStacks { text += "stacks \(reason)\n" }
+    let sorted = groups.sorted { ($1.value.since.count, $0.value.first.id) < ($0.value.since.count, $1.value.first.id) }
+    for (key, group) in sorted { text += "\n" + describe(key, group) }
+    for time in late { text += "\ntimers overdue by \(time.wholeNanoseconds / 1_000_000) ms\n" }
+    return text
+  }
+
+  /// The sentence that explains why no stack was read; nil if stacks can be read.
+  private static var whyWithoutStacks: String? {
+    let reader = StackReader()
+    return reader.status == CCO_WALK_READY ? nil : String(cString: cco_walk_message(reader.status))
+  }
+
+  private func describe(_ key: Key, _ group: Group) -> String {
+    let (first, times) = (group.first, group.since.sorted())
+    let example = "#\(first.id)" + (first.name.map { " \"\($0.asName)\"" } ?? "") + " on \(first.scheduler)"
+    var text = "\(times.count) \(Self.phrase(key.state))"
+    if key.state == .waiting { text += " \(group.waits.summary)" }
+    if key.isTorn { text += ", moving too fast to read" }
+    let (longest, median) = (times[times.count - 1], times[times.count / 2])
+    text +=
+      times.count == 1 ? ", for \(Self.time(longest))" : ", longest \(Self.time(longest)), median \(Self.time(median))"
+    if group.cancelled > 0 { text += ", \(group.cancelled) cancelled" }
+    text += "\n  launched at \(group.launchSites.summary)\n  \(times.count == 1 ? "it is" : "for example") \(example)\n"
+    for named in shown[first.stack] ?? [] { text += "    \(named.line)\n" }
+    return text
+  }
+
+  private static func phrase(_ state: Entry.State) -> String {
+    switch state {
+    case .notStarted: "not started"
+    case .ready: "ready"
+    case .running: "running"
+    case .waiting: "waiting"
+    }
+  }
+
+  private static func time(_ duration: Duration) -> String {
+    DumpedJob.milliseconds(UInt64(max(0, duration.wholeNanoseconds)))
+  }
+}

@@ -1,0 +1,87 @@
+import Foundation
+import Testing
+
+@testable import Coroutine
+
+@inline(never)
+private func waitsInA(_ gate: Gate) throws {
+  try gate.pass()
+  _ = Flag()
+}
+
+@inline(never)
+private func waitsInB(_ gate: Gate) throws {
+  try gate.pass()
+  _ = Flag()
+}
+
+/// The two forms of a snapshot for others: grouped text, and JSON.
+@Suite("Grouped dumps and JSON", .timeLimit(.minutes(5)))
+struct StackDumpTests {
+  @Test(.enabled(if: !isSanitized)) func `equal stacks and waits are one group, the largest first`() async throws {
+    let text = try await onCoroutine(on: taggedQueue("dump.stacks")) {
+      let gate = Gate()
+      for index in 0..<3 { co_launch(name: "b\(index)") { try waitsInB(gate) } }
+      for index in 0..<50 { co_launch(name: "a\(index)") { try waitsInA(gate) } }
+      try co_delay(.milliseconds(1))
+      let text = StackDump.text(of: [QueueHost.current.unsafelyUnwrapped])
+      gate.open()
+      return text
+    }
+    let groups = text.split(separator: "\n\n").map(String.init)
+    #expect(groups[0].hasPrefix("54 live coroutines in 3 groups"), "\(text)")
+    #expect(groups[1].hasPrefix("50 waiting for a promise (Promise<()> 0x"), "\(text)")
+    #expect(groups[1].contains("longest") && groups[1].contains("median"))
+    #expect(groups[1].contains("waitsInA") && !groups[1].contains("waitsInB"))
+    #expect(groups[1].contains("launched at CoroutineKernelTests/StackDumpTests.swift:"))
+    #expect(!groups[1].contains("StackRunner"))
+    #expect(groups[2].hasPrefix("3 waiting") && groups[2].contains("waitsInB") && groups[2].contains("\"b0\""))
+    #expect(groups[3].hasPrefix("1 running"))
+  }
+
+  @Test(.enabled(if: isSanitized)) func `a build with a sanitizer says that it reads no stacks`() {
+    #expect(CoroutineRuntime.dump(.stacks).contains("stacks off: this build has a sanitizer"))
+    #expect(CoroutineRuntime.snapshot(stacks: true).coroutines.allSatisfy { $0.stack.isEmpty && !$0.isTorn })
+  }
+
+  @Test func `a list is what dump returns`() {
+    #expect(CoroutineRuntime.dump(.list).contains("live coroutine"))
+  }
+
+  @Test func `JSON is what a snapshot encodes to, in parts, with every name as given`() async throws {
+    let name = "a\"b\\c\n\u{1B}\u{7F}\u{0}é\u{202E}\u{1F600}"
+    let gate = Gate()
+    let jobs = (0..<600).map { _ in co_launch(name: name) { try gate.pass() } }
+    let id = jobs[0].id
+    var (data, parts) = (Data(), 0)
+    CoroutineRuntime.snapshotJSON(stacks: true) {
+      data.append(contentsOf: $0)
+      parts += 1
+    }
+    let decoded = try JSONDecoder().decode(CoroutineRuntime.Snapshot.self, from: data)
+    gate.open()
+    for job in jobs { try await job.value }
+    let entry = try #require(decoded.coroutines.first { $0.id == id })
+    #expect(entry.name == name)
+    #expect(parts > 1)
+    let again = try JSONDecoder().decode(
+      CoroutineRuntime.Snapshot.Coroutine.self,
+      from: try JSONEncoder().encode(entry)
+    )
+    #expect(again.name == name && again.since == entry.since && again.stack == entry.stack)
+    #expect(again.wait?.text == entry.wait?.text && again.launchSite == entry.launchSite)
+  }
+
+  @Test func `JSON stops at the first error of its receiver`() {
+    var parts = 0
+    #expect(throws: Oops.self) {
+      try CoroutineRuntime.snapshotJSON { _ in
+        parts += 1
+        throw Oops("full")
+      }
+    }
+    #expect(parts == 1)
+    // A walk that ended so must not keep slabs mapped for ever: the next one begins and ends as usual.
+    _ = CoroutineRuntime.snapshot(stacks: true)
+  }
+}

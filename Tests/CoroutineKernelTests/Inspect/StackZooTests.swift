@@ -1,0 +1,108 @@
+import CTestSupport
+import Foundation
+import Testing
+
+@testable import Coroutine
+
+/// What the program reads of its stacks, against what gdb unwinds by the compiler's tables.
+@Suite("A zoo of parked coroutines", .timeLimit(.minutes(10)), .enabled(if: !isSanitized))
+struct StackZooTests {
+  /// Runs gdb on a process or a program, and returns what it has printed.
+  private static func gdb(_ arguments: [String], _ commands: [String]) throws -> String {
+    let process = Process()
+    let output = Pipe()
+    process.executableURL = URL(filePath: "/usr/bin/env")
+    process.arguments =
+      ["gdb", "-q", "-nx", "-batch", "-iex", "add-auto-load-safe-path /", "-iex", "set debuginfod enabled off"]
+      + arguments + commands.flatMap { ["-ex", $0] }
+    process.standardOutput = output
+    process.standardError = FileHandle.nullDevice
+    process.standardInput = FileHandle.nullDevice
+    try process.run()
+    let text = String(decoding: output.fileHandleForReading.readDataToEndOfFile(), as: UTF8.self)
+    process.waitUntilExit()
+    return text
+  }
+
+  /// Prints, for each coroutine, the return addresses of the frames that gdb sees, without those of inlined functions,
+  /// by the functions of the script that the program contains.
+  private static let script = """
+    for c in list(coroutines()):
+        found = []
+        for stack in flows(Layout(Memory()), c):
+            parked.select(stack)
+            frame = gdb.selected_frame()
+            while frame is not None:
+                if frame.type() != gdb.INLINE_FRAME: found.append("%x" % frame.pc())
+                frame = frame.older()
+            parked.select(None)
+        print("frames %d: %s" % (c.id, " ".join(found)))
+    """
+
+  private static func parse(_ line: Substring) -> (name: String, id: UInt64, stack: [String])? {
+    guard let colon = line.firstIndex(of: ":") else { return nil }
+    let words = line[..<colon].split(separator: " ")
+    guard let id = words.last.flatMap({ UInt64($0) }) else { return nil }
+    let stack = line[line.index(after: colon)...].split(separator: " ").map(String.init)
+    return (words.dropLast().joined(separator: " "), id, stack)
+  }
+
+  @Test func `nearly all stacks are equal to gdb's, frame for frame, and no frame is false`() throws {
+    // Without debug information, which gdb would read for ten seconds: the tables for unwinding stay.
+    let program = FileManager.default.temporaryDirectory.appending(path: "coroutine-zoo-\(getpid())")
+    defer { try? FileManager.default.removeItem(at: program) }
+    let strip = Process()
+    strip.executableURL = URL(filePath: "/usr/bin/env")
+    strip.arguments = ["strip", "-g", "-o", program.path(), folderOfTests() + "/StackZoo"]
+    try strip.run()
+    strip.waitUntilExit()
+    let zoo = Process()
+    let (input, output) = (Pipe(), Pipe())
+    zoo.executableURL = program
+    zoo.standardInput = input
+    zoo.standardOutput = output
+    try zoo.run()
+    var text = ""
+    while !text.contains("\nready\n") {
+      let some = output.fileHandleForReading.availableData
+      try #require(!some.isEmpty, "\(text)")
+      text += String(decoding: some, as: UTF8.self)
+    }
+    let own = text.split(separator: "\n").compactMap(Self.parse)
+    let file = FileManager.default.temporaryDirectory.appending(path: "coroutine-zoo-\(zoo.processIdentifier).py")
+    try Self.script.write(to: file, atomically: true, encoding: .utf8)
+    defer { try? FileManager.default.removeItem(at: file) }
+    let printed = try Self.gdb(["-p", "\(zoo.processIdentifier)"], ["source \(file.path())", "info coroutines"])
+    input.fileHandleForWriting.closeFile()
+    zoo.waitUntilExit()
+
+    var theirs: [UInt64: [String]] = [:]
+    for line in printed.split(separator: "\n") where line.hasPrefix("frames ") {
+      if let (_, id, stack) = Self.parse(line) { theirs[id] = stack }
+    }
+    // Where no process may look into another one, there is nothing to compare with.
+    if theirs.isEmpty, !printed.contains("coroutines with a stack") { return }
+    #expect(own.count >= 33 && printed.contains("\(own.count) of \(own.count) coroutines with a stack"), "\(printed)")
+    var equal = 0
+    for (name, id, stack) in own {
+      // gdb shows the innermost frame first, and the function at which every stack ends.
+      let reference = theirs[id, default: []].filter { !$0.isEmpty }
+      if Self.matches(stack, reference) {
+        equal += 1
+      } else {
+        let isPrefix = !stack.isEmpty && Self.matches(stack, Array(reference.prefix(stack.count)))
+        #expect(isPrefix, "\(name): \(stack) is no part of \(reference)")
+      }
+    }
+    #expect(equal * 100 >= own.count * 96, "\(equal) of \(own.count)")
+  }
+
+  /// Whether gdb's frames are these, but for the first functions of the stacks, which a snapshot leaves out.
+  ///
+  /// A coroutine in a generator's body has two such frames, one in two bodies has three.
+  private static func matches(_ stack: [String], _ reference: [String]) -> Bool {
+    var rest = stack[...]
+    for address in reference where rest.first == address { rest = rest.dropFirst() }
+    return rest.isEmpty && reference.first == stack.first && reference.count - stack.count <= 3
+  }
+}
