@@ -35,8 +35,8 @@ trait_tests := CoroutineNIOTests,CoroutineLoggingTests,CoroutineServiceLifecycle
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup setup-tests setup-demo setup-examples setup-aarch64 build test test-release test-tsan test-asan \
-  test-aarch64 soak soak-net test-context test-traits test-examples test-demo demo site readme thread-locals lint api \
-  format docs consumer bench bench-net build-ahead build-tsan ci clean
+  test-aarch64 soak soak-net test-context test-traits test-postgres setup-postgres soak-postgres test-examples test-demo \
+  demo site readme thread-locals lint api format docs consumer bench bench-net build-ahead build-tsan ci clean
 
 help: ## Lists the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -52,6 +52,9 @@ setup-examples: ## Installs what only the tests of Examples need: curl, OpenSSL,
 
 setup-demo: ## Installs what only the demo needs: libpng, zlib, SQLite
 	@scripts/setup demo
+
+setup-postgres: ## Installs what CoroutinePostgres and its tests need: libpq, PostgreSQL, pgbouncer, OpenSSL
+	@scripts/setup postgres
 
 setup-aarch64: ## Installs what the tests for aarch64 need: Debian's cross compiler, qemu-user, Boost.Context for arm64
 	@scripts/setup aarch64
@@ -140,6 +143,16 @@ test-traits: setup-tests ## Runs the tests of CoroutineNIO, CoroutineLogging and
 	scripts/with-packages .build-traits env \
 	  CO_TESTS=$(trait_tests) \
 	  $(swift_test) --traits $(traits) --scratch-path .build-traits $(ARGS)
+
+# The tests start servers of their own. Without other packages, so nothing is fetched.
+postgres_test = scripts/with-packages .build-postgres env CO_TESTS=CoroutinePostgresTests \
+  $(swift_test) --traits Postgres --scratch-path .build-postgres
+test-postgres: setup-postgres ## Runs the tests of CoroutinePostgres against servers of their own
+	$(postgres_test) $(ARGS)
+
+soak-postgres: export CO_POSTGRES_KILLS ?= 1000
+soak-postgres: setup-postgres ## Kills 1,000 backends at random while transactions run
+	$(postgres_test) --filter KillTests $(ARGS)
 
 # A package of its own, with a folder of its own. Its packages are resolved there, so nothing is put away.
 examples = --package-path Examples --scratch-path .build-examples -j $(JOBS)

@@ -2,7 +2,7 @@
 import Foundation
 import PackageDescription
 
-// Five environment variables and four traits change what this manifest says. All are off unless asked for, so that a
+// Five environment variables and five traits change what this manifest says. All are off unless asked for, so that a
 // package which depends on the product Coroutine builds only CCoroutine and Coroutine, and fetches no other package.
 //   CO_WERROR   set: warnings are errors, in C, C++ and Swift. For this repository's own checks: a warning that a later
 //               compiler invents must not break those who depend on the package.
@@ -17,6 +17,7 @@ import PackageDescription
 //   trait Logging   builds CoroutineLogging for real: the calling coroutine in the metadata of swift-log.
 //   trait ServiceLifecycle   builds CoroutineServiceLifecycle for real: coroutines as services of
 //               swift-service-lifecycle.
+//   trait Postgres   builds CoroutinePostgres for real: PostgreSQL over libpq, which must be installed.
 let warningsAreErrors = Context.environment["CO_WERROR"] != nil
 let wantsDocumentation = Context.environment["CO_DOCS"] != nil
 
@@ -63,6 +64,11 @@ let lifecycle = Target.Dependency.product(
   condition: lifecycleOnly
 )
 
+// libpq.
+let postgresOnly: [Target.Dependency] = [
+  .target(name: "CPostgres", condition: .when(traits: ["Postgres"]))
+]
+
 let coreTestDependencies: [Target.Dependency] = [
   "Coroutine", "CoroutineNet", "CoroutineTesting", "CCoroutine", "CLinux", "CTestSupport", "CExceptions",
   // Programs that tests start.
@@ -78,6 +84,7 @@ let package = Package(
     .library(name: "CoroutineNIO", targets: ["CoroutineNIO"]),
     .library(name: "CoroutineLogging", targets: ["CoroutineLogging"]),
     .library(name: "CoroutineServiceLifecycle", targets: ["CoroutineServiceLifecycle"]),
+    .library(name: "CoroutinePostgres", targets: ["CoroutinePostgres"]),
   ],
   traits: [
     .trait(
@@ -90,6 +97,7 @@ let package = Package(
       name: "ServiceLifecycle",
       description: "Builds CoroutineServiceLifecycle and its tests, which need swift-service-lifecycle."
     ),
+    .trait(name: "Postgres", description: "Builds CoroutinePostgres and its tests, which need libpq and PostgreSQL."),
     .default(enabledTraits: []),
   ],
   dependencies: [
@@ -139,6 +147,8 @@ let package = Package(
     .target(name: "CoroutineNIO", dependencies: ["Coroutine"] + nioPackages, packageAccess: false),
     .target(name: "CoroutineLogging", dependencies: ["Coroutine", logging]),
     .target(name: "CoroutineServiceLifecycle", dependencies: ["Coroutine", lifecycle]),
+    .systemLibrary(name: "CPostgres"),
+    .target(name: "CoroutinePostgres", dependencies: ["Coroutine"] + postgresOnly),
     .systemLibrary(name: "CPNG"),
     .systemLibrary(name: "CZlib"),
     .executableTarget(
@@ -203,6 +213,7 @@ let package = Package(
         .product(name: "Logging", package: "swift-log", condition: lifecycleOnly),
       ] + nioPackages
     ),
+    .testTarget(name: "CoroutinePostgresTests", dependencies: ["CoroutinePostgres", "Coroutine"]),
   ],
   swiftLanguageModes: [.v6],
   cxxLanguageStandard: .cxx17

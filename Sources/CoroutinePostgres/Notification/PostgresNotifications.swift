@@ -1,0 +1,82 @@
+#if Postgres
+public import Coroutine
+
+/// What a listener gets: hints.
+///
+/// The tables are the truth.
+public enum PostgresNotification: Sendable, Hashable {
+  /// A notification, and the server's process that has sent it.
+  case payload(String, from: Int32)
+  /// Some may have been missed: it listens for the first time, or again, or the buffer was full. Look.
+  case gap
+}
+
+/// The notifications of one channel for one listener.
+///
+/// Invariants, under the lock
+///  1. `isBehind`: a notification did not fit since the last `gap` was put in. Until the `gap` is put in, nothing else
+///     is, so the listener sees it before anything that came later.
+///  2. If `isBehind`, the buffer was full, so it holds something: the receiver that takes it puts the `gap` in.
+public final class PostgresNotifications: Sequence, Sendable {
+  let channel: String
+  private let queue: Channel<PostgresNotification>
+  private let isBehind = ThreadMutex(false)
+  private let onStop: @Sendable (PostgresNotifications) -> Void
+
+  init(_ channel: String, buffer: Int, onStop: @escaping @Sendable (PostgresNotifications) -> Void) {
+    self.channel = channel
+    queue = Channel(.bounded(Swift.max(1, buffer)))
+    self.onStop = onStop
+  }
+
+  /// Any thread; never suspends.
+  func deliver(_ notification: PostgresNotification) {
+    isBehind.withLock { isBehind in
+      if isBehind { return }
+      if case .sent = queue.trySend(notification) { return }
+      isBehind = true
+    }
+  }
+
+  /// Puts the `gap` in, after a notification was taken.
+  private func tookOne() {
+    isBehind.withLock { isBehind in
+      guard isBehind, case .sent = queue.trySend(.gap) else { return }
+      isBehind = false
+    }
+  }
+
+  /// Receives the next notification; nil after ``stop()``.
+  ///
+  /// Suspends until there is one. A loss of the connection does not end it: it connects again, from 50 ms up to 5 s
+  /// later, listens, and gives a `gap`. If cancelled, throws at once, and nothing is lost.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
+  public func receive() throws -> PostgresNotification? {
+    let next = try queue.receive()
+    tookOne()
+    return next
+  }
+
+  /// A case of `co_select`: receives the next notification, as ``receive()`` does.
+  public func onReceive<R>(_ body: @escaping (PostgresNotification?) throws -> R) -> SelectCase<R> {
+    queue.onReceive { next in
+      self.tookOne()
+      return try body(next)
+    }
+  }
+
+  /// Ends the listener: what was received stays, and then ``receive()`` returns nil.
+  ///
+  /// Any thread; never suspends.
+  public func stop() {
+    if queue.close() { onStop(self) }
+  }
+
+  /// Receives the notifications until ``stop()``.
+  ///
+  /// Ends when the coroutine is cancelled, as a channel's does.
+  public func makeIterator() -> AnyIterator<PostgresNotification> {
+    AnyIterator { try? self.receive() }
+  }
+}
+#endif

@@ -1,0 +1,88 @@
+#if Postgres
+import Coroutine
+
+/// The connections of a pool's pipeline; made when they are needed, and again after a loss.
+///
+/// A statement goes to the connection with the fewest statements under way. Connections are made one after the other,
+/// under `making`, so coroutines that find none wait for the first one.
+final class PipelineGroup: PostgresSession, Sendable {
+  private struct State: Sendable {
+    var wires: [PipelineWire] = []
+    var readers: [Job<Void>] = []
+    var isEnded = false
+  }
+
+  private let core: PoolCore
+  private let state = ThreadMutex(State())
+  private let making = FairMutex()
+
+  init(_ core: PoolCore) { self.core = core }
+
+  @discardableResult
+  func run(_ statement: SQL) throws -> PostgresRows {
+    if core.options.isPooledByTransaction {
+      throw PostgresError(.ended, "a pooler in transaction mode has no pipeline: isPooledByTransaction is set")
+    }
+    try co_checkCancelled()
+    if core.state.withLock({ $0.phase != .open }) { throw PoolCore.ended }
+    let wire = try take()
+    // An outdated statement has not run.
+    do { return PostgresRows(try wire.run(statement)) } catch let error as PostgresError where error.isOutdated {
+      return PostgresRows(try wire.run(statement))
+    }
+  }
+
+  /// The connection with the fewest statements; another one while there are fewer than wanted and all have some.
+  private func take() throws -> PipelineWire {
+    if let wire = ready(), wire.count == 0 || isFull { return wire }
+    return try making.withLock {
+      if let wire = ready(), wire.count == 0 || isFull { return wire }
+      let wire = try core.connect(until: .now + core.options.acquireTimeout)
+      let new = try PipelineWire(wire)
+      let core = self.core
+      let reader = co_launch(name: "PostgresPool.pipeline reads") {
+        new.read()
+        core.state.withLock { $0.closed += 1 }
+      }
+      let isEnded = state.withLock { state in
+        state.wires.append(new)
+        state.readers.append(reader)
+        return state.isEnded
+      }
+      if isEnded {
+        reader.cancel()
+        throw PoolCore.ended
+      }
+      return new
+    }
+  }
+
+  private var isFull: Bool { state.withLock { $0.wires.count >= max(1, core.options.pipelines) } }
+
+  private func ready() -> PipelineWire? {
+    state.withLock { state in
+      state.wires.removeAll { $0.isBroken }
+      return state.wires.min { $0.count < $1.count }
+    }
+  }
+
+  /// Ends the connections; statements under way get `.lost`.
+  ///
+  /// Any thread; never suspends.
+  func end() {
+    let readers = state.withLock { state in
+      state.isEnded = true
+      return state.readers
+    }
+    for reader in readers { reader.cancel() }
+  }
+}
+
+extension PostgresPool {
+  /// Statements of all coroutines on few connections, one after the other, without a wait for each other's results.
+  ///
+  /// Each is a transaction of its own, and an error is its caller's alone. For short statements: a slow one delays the
+  /// next ones. A cancelled caller throws at once; its statement runs nevertheless. After a loss all get `.lost`.
+  public var pipeline: any PostgresSession { pipelines }
+}
+#endif

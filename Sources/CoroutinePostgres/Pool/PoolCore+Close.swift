@@ -1,0 +1,73 @@
+#if Postgres
+import Coroutine
+
+extension PostgresPool {
+  /// Lets no statement begin (`.ended`), waits for those that run, at most `drain`, cancels them, and closes all.
+  ///
+  /// Suspends until the last one has ended. If cancelled, it closes at once, and throws. A transaction that runs may
+  /// finish within `drain`; after that the server is told to stop its statement, and after `cancelTimeout` its
+  /// connection is shut down. The last release of a pool that was not closed closes what is idle.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
+  public func close(drain: Duration = .seconds(10)) throws {
+    defer {
+      listener.end()
+      pipelines.end()
+    }
+    try core.close(drain: drain)
+  }
+}
+
+extension PoolCore {
+  func close(drain: Duration) throws {
+    try co_checkCancelled()
+    let idle = state.withLock { state in
+      if state.phase == .open { state.phase = .closing }
+      defer { state.idle = [] }
+      state.closed += state.idle.count
+      return state.idle
+    }
+    _ = consume idle
+    state.withLock { $0.reaper }?.cancel()
+    // Every waiter gets one, and finds the phase.
+    permits.release(1 << 20)
+    defer { state.withLock { $0.phase = .closed } }
+    do {
+      do {
+        try co_timeout(drain) { try waitForUses() }
+        return
+      } catch is TimeoutError {}
+      cancelUses()
+      do {
+        try co_timeout(options.cancelTimeout) { try waitForUses() }
+        return
+      } catch is TimeoutError {}
+      shutDownUses()
+      _ = try? co_timeout(options.cancelTimeout) { try waitForUses() }
+    } catch {
+      shutDownUses()
+      throw error
+    }
+  }
+
+  private func waitForUses() throws {
+    try co_suspend { (done: Resumer<Void>) in
+      let isDone = state.withLock { state -> Bool in
+        if state.uses.isEmpty { return true }
+        state.closers.append(done)
+        return false
+      }
+      if isDone { done.resume(()) }
+    }
+  }
+
+  private func cancelUses() {
+    let handles = state.withLock { state in state.uses.values.compactMap { $0.wire?.cancel } }
+    for handle in handles { co_launch(name: "PostgresPool.close") { try? handle.request() } }
+  }
+
+  /// Under the lock, because a connection that is in use there is not closed meanwhile.
+  private func shutDownUses() {
+    state.withLock { state in for use in state.uses.values { use.wire?.shutDown() } }
+  }
+}
+#endif

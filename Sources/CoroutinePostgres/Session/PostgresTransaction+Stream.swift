@@ -1,0 +1,166 @@
+#if Postgres
+internal import CPostgres
+import Coroutine
+
+extension PostgresTransaction {
+  /// Calls `body` for each row as the server sends them, `batch` at a time, in constant memory.
+  ///
+  /// Asks the server.
+  ///
+  /// Suspends for each batch. An error, or a `body` that throws, ends the statement at once. `body` may suspend: the
+  /// server then waits. Inside of `body`, other statements of the transaction throw `.busy`.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
+  public func forEach(_ statement: SQL, batch: Int = 500, _ body: (PostgresRow) throws -> Void) throws {
+    try use { wire in
+      // A cursor ends early without a cancellation. One that inserts, updates or deletes has none.
+      guard statement.isQuery else {
+        for row in PostgresRows(try wire.run(statement)) { try body(row) }
+        return
+      }
+      let cursor = wire.prepared.newName()
+      _ = try wire.run(unprepared: "declare \(identifier: cursor) no scroll cursor for \(statement)", of: statement)
+      do {
+        let fetch: SQL = "fetch forward \(SQL(unchecked: String(max(1, batch)))) from \(identifier: cursor)"
+        while true {
+          let rows = PostgresRows(try wire.run(unprepared: fetch, of: statement))
+          for row in rows { try body(row) }
+          if rows.count < max(1, batch) { break }
+        }
+        try wire.command("close \(cursor)")
+      } catch {
+        // If the transaction has failed, the cursor has ended.
+        if !wire.isBroken, !wire.hasFailed {
+          do {
+            try co_shield { try co_timeout(cancelTimeout) { _ = try wire.command("close \(cursor)") } }
+          } catch { wire.isBroken = true }
+        }
+        throw error
+      }
+    }
+  }
+
+  /// Runs `copy … from stdin`: sends what `write` gets, and returns the number of rows.
+  ///
+  /// Asks the server.
+  ///
+  /// Suspends the writer while the server is slow. If the body throws or is cancelled, nothing is copied, and the
+  /// transaction has failed.
+  @discardableResult
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
+  public func copyIn(
+    _ statement: SQL,
+    _ body: (_ write: ([UInt8]) throws -> Void) throws -> Void
+  ) throws -> Int {
+    try use { wire in
+      try wire.beginCopy(statement, PGRES_COPY_IN)
+      var unsent = 0
+      do {
+        try body { bytes in
+          try wire.putCopyData(bytes)
+          unsent += bytes.count
+          // Small pieces go together, and no more than this is kept for a slow server.
+          guard unsent >= 1 << 16 else { return }
+          try wire.flush()
+          unsent = 0
+        }
+      } catch {
+        wire.failCopy()
+        throw error
+      }
+      return try wire.interruptible {
+        guard PQputCopyEnd(wire.pg, nil) == 1 else { throw wire.lost() }
+        try wire.flush()
+        return try wire.naming(statement) { try wire.result().affected }
+      }
+    }
+  }
+
+  /// Runs `copy … to stdout`, and calls `body` with each piece.
+  ///
+  /// Asks the server.
+  ///
+  /// Suspends for each piece that has not arrived. A slow `body` delays the server. If it throws, the copy ends, and
+  /// the transaction has failed.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
+  public func copyOut(_ statement: SQL, _ body: ([UInt8]) throws -> Void) throws {
+    try use { wire in
+      try wire.beginCopy(statement, PGRES_COPY_OUT)
+      do {
+        while let bytes = try wire.nextCopyData() { try body(bytes) }
+        _ = try wire.naming(statement) { try wire.result() }
+      } catch {
+        if !wire.isBroken, wire.isActive { wire.stop() }
+        throw error
+      }
+    }
+  }
+}
+
+extension SQL {
+  /// Whether it begins with the word of a query, so that a cursor can be declared for it.
+  var isQuery: Bool {
+    let word = text.drop { $0.isWhitespace || $0 == "(" }.prefix { $0.isLetter }.lowercased()
+    return ["select", "values", "table", "with"].contains(word)
+  }
+}
+
+extension Wire {
+  /// Runs a statement that is made for one use.
+  ///
+  /// An error names the statement of the caller.
+  func run(unprepared statement: SQL, of original: SQL) throws -> ResultMemory {
+    try naming(original) { try interruptible { try call { sendUnnamed(statement) } } }
+  }
+
+  func naming<R>(_ statement: SQL, _ body: () throws -> R) throws -> R {
+    do { return try body() } catch var error as PostgresError {
+      error.statement = statement.text
+      throw error
+    }
+  }
+
+  /// Begins a copy in the direction that `status` names.
+  func beginCopy(_ statement: SQL, _ status: ExecStatusType) throws {
+    try naming(statement) {
+      try interruptible {
+        try start { sendUnnamed(statement, isText: true) }
+        guard let first = try nextResult() else { throw lost() }
+        if first.status == status { return }
+        let isCopy = first.status == PGRES_COPY_IN || first.status == PGRES_COPY_OUT
+        let error = first.status == PGRES_FATAL_ERROR ? failure(first) : nil
+        if isCopy { stop() } else { while try nextResult() != nil {} }
+        throw error ?? PostgresError(.server, "this is no copy in that direction")
+      }
+    }
+  }
+
+  /// Gives bytes to libpq, which sends what the socket takes.
+  ///
+  /// Suspends if its memory is full.
+  func putCopyData(_ bytes: [UInt8]) throws {
+    if bytes.isEmpty { return }
+    while true {
+      let code = bytes.withUnsafeBytes {
+        PQputCopyData(pg, $0.baseAddress?.assumingMemoryBound(to: CChar.self), Int32(truncatingIfNeeded: $0.count))
+      }
+      if code == 1 { return }
+      if code < 0 { throw lost() }
+      try flush()
+    }
+  }
+
+  /// Tells the server that the data is incomplete, and waits for its answer.
+  func failCopy() {
+    if isBroken { return }
+    do {
+      try co_shield {
+        try co_timeout(settings.cancelTimeout) {
+          guard PQputCopyEnd(pg, "the body of the copy has failed") == 1 else { throw lost() }
+          try flush()
+          while let next = try nextResult() { if next.status == PGRES_FATAL_ERROR { _ = failure(next) } }
+        }
+      }
+    } catch { isBroken = true }
+  }
+}
+#endif

@@ -1,0 +1,113 @@
+#if Postgres
+import Coroutine
+import Synchronization
+
+/// A transaction inside its body; `.ended` after it.
+///
+/// After an error of the server every statement fails with 25P02.
+public final class PostgresTransaction: PostgresSession, Sendable {
+  let wire: Wire
+  let claim: Claim
+  let cancelTimeout: Duration
+  /// What runs after the commit; shared by the savepoints.
+  let hooks: ThreadMutex<[@Sendable () -> Void]>
+  private let depth: Int
+  /// Set before the end takes the claim.
+  ///
+  /// A statement looks after it has taken the claim, so one of them sees the other.
+  private let isEnded = Atomic<Bool>(false)
+
+  init(_ wire: Wire, _ claim: Claim, _ cancelTimeout: Duration) {
+    (self.wire, self.claim, self.cancelTimeout) = (wire, claim, cancelTimeout)
+    hooks = ThreadMutex([])
+    depth = 0
+  }
+
+  private init(inside outer: PostgresTransaction) {
+    (wire, claim, cancelTimeout) = (outer.wire, outer.claim, outer.cancelTimeout)
+    hooks = outer.hooks
+    depth = outer.depth + 1
+  }
+
+  /// Runs one statement, and returns all its rows.
+  ///
+  /// Asks the server.
+  @discardableResult
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
+  public func run(_ statement: SQL) throws -> PostgresRows { PostgresRows(try use { try $0.run(statement) }) }
+
+  /// Runs `body` with the connection while no other statement does.
+  ///
+  /// A loss in here is one before COMMIT.
+  func use<R>(_ body: (Wire) throws -> R) throws -> R {
+    try claim.withClaim {
+      if isEnded.load(ordering: .acquiring) { throw PostgresError(.ended, "this transaction was used after its end") }
+      do { return try body(wire) } catch var error as PostgresError where error.kind == .lost {
+        error.hasNoEffect = true
+        throw error
+      }
+    }
+  }
+
+  /// Lets no statement begin any more.
+  func end() { isEnded.store(true, ordering: .releasing) }
+
+  /// Runs `body` so that its failure undoes its own statements alone.
+  ///
+  /// Asks the server; if cancelled, undoes them too.
+  ///
+  /// Suspends while the server is asked. A `body` that throws is rolled back to its start, and the error is thrown on.
+  @discardableResult
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
+  public func savepoint<R>(_ body: (PostgresTransaction) throws -> R) throws -> R {
+    let inner = PostgresTransaction(inside: self)
+    let name = "co_\(inner.depth)"
+    let hookCount = hooks.withLock { $0.count }
+    _ = try use { try $0.command("savepoint \(name)") }
+    do {
+      let value = try body(inner)
+      inner.end()
+      _ = try use { try $0.command("release savepoint \(name)") }
+      return value
+    } catch {
+      inner.end()
+      hooks.withLock { if $0.count > hookCount { $0.removeLast($0.count - hookCount) } }
+      undo("rollback to savepoint \(name); release savepoint \(name)")
+      throw error
+    }
+  }
+
+  /// Runs a command that undoes something, also when cancelled; breaks the connection if it is not confirmed in time.
+  func undo(_ command: String) {
+    if wire.isAbandoned.load(ordering: .acquiring) { return }
+    do {
+      try claim.withClaim {
+        if wire.isBroken || wire.isIdle { return }
+        do { try co_shield { try co_timeout(cancelTimeout) { _ = try wire.command(command) } } } catch {
+          wire.isBroken = true
+        }
+      }
+    } catch {
+      // A child of the body still uses the connection.
+      wire.abandon()
+    }
+  }
+
+  /// Sends a notification when this transaction commits.
+  ///
+  /// At most 7,999 bytes, else `.server`. Asks the server.
+  ///
+  /// Commits that notify run one at a time in the whole server, each with its own fsync: seldom, and for wake-ups.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
+  public func notify(_ channel: String, _ payload: String = "") throws {
+    try run("select pg_notify(\(channel), \(payload))")
+  }
+
+  /// Runs `body` after the commit, on this coroutine, before `transaction` returns; not if it fails.
+  ///
+  /// Never suspends.
+  ///
+  /// Bodies run in the order of these calls. One that was added inside of a savepoint which failed does not run.
+  public func afterCommit(_ body: @escaping @Sendable () -> Void) { hooks.withLock { $0.append(body) } }
+}
+#endif

@@ -1,0 +1,170 @@
+#if Postgres
+import Coroutine
+
+extension PostgresIsolation {
+  func begin(isReadOnly: Bool) -> String {
+    let level =
+      switch self {
+      case .readCommitted: "begin isolation level read committed"
+      case .repeatableRead: "begin isolation level repeatable read"
+      case .serializable: "begin isolation level serializable"
+      }
+    return isReadOnly ? level + " read only" : level
+  }
+}
+
+/// How much a transaction sees of others.
+public enum PostgresIsolation: Sendable {
+  /// Each statement sees what was committed before it.
+  case readCommitted
+  /// All statements see what was committed before the first one.
+  case repeatableRead
+  /// As if transactions ran one after the other; some fail with 40001, and are run again with `retries`.
+  case serializable
+}
+
+extension PostgresPool {
+  /// Runs `body` in a transaction, and commits if it returns.
+  ///
+  /// ```swift
+  /// try db.transaction(retries: 3) { t in
+  ///   try t.run("update accounts set cents = cents - \(cents) where id = \(from)")
+  ///   try t.run("update accounts set cents = cents + \(cents) where id = \(to)")
+  /// }
+  /// ```
+  ///
+  /// Suspends for the connection, and asks the server. If `body` throws, also because it is cancelled, this rolls back
+  /// and throws that error. If the rollback is not confirmed within `cancelTimeout`, the connection is closed, which
+  /// rolls back. A cancellation during COMMIT comes too late: the commit counts.
+  ///
+  /// - Parameters:
+  ///   - isolation: How much it sees of others.
+  ///   - readOnly: Whether the server refuses to write.
+  ///   - retries: How often `body` runs again after an error with `isRetryable`. It must have no other effects.
+  ///   - body: The statements.
+  /// - Throws: What `body` throws; `.rolledBack`; `.commitUnknown`. A loss during COMMIT is looked up by another
+  ///   connection (`pg_xact_status`) where possible: it then returns, or throws `.lost` if nothing was committed.
+  @discardableResult
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
+  public func transaction<R>(
+    _ isolation: PostgresIsolation = .readCommitted,
+    readOnly: Bool = false,
+    retries: Int = 0,
+    _ body: (PostgresTransaction) throws -> R
+  ) throws -> R {
+    var left = retries
+    var pause = 10.0
+    while true {
+      do {
+        return try core.with { wire in
+          let claim = Claim()
+          return try TransactionRun(wire, claim, core)
+            .run(begin: isolation.begin(isReadOnly: readOnly), isReadOnly: readOnly, body)
+        }
+      } catch let error as PostgresError where error.isRetryable && left > 0 { left -= 1 }
+      // Those that have failed against each other must not meet again at once.
+      try co_delay(.milliseconds(Double.random(in: 0...pause)))
+      pause = min(pause * 2, 500)
+    }
+  }
+}
+
+/// One run of a transaction's body.
+///
+///   begin --> BODY --returns--> COMMIT sent --answer COMMIT--> done: hooks run
+///              | throws             | answer ROLLBACK --> `.rolledBack`;  an error --> it is thrown
+///              v                    | loss --> another connection asks for the transaction's outcome:
+///           rollback                |            committed --> done;  aborted --> `.lost`;  else `.commitUnknown`
+///                                   | cancelled: waits for the answer, at most `cancelTimeout`
+struct TransactionRun {
+  private let wire: Wire
+  private let claim: Claim
+  private let core: PoolCore
+
+  init(_ wire: Wire, _ claim: Claim, _ core: PoolCore) { (self.wire, self.claim, self.core) = (wire, claim, core) }
+
+  func run<R>(begin: String, isReadOnly: Bool, _ body: (PostgresTransaction) throws -> R) throws -> R {
+    let transaction = PostgresTransaction(wire, claim, core.options.cancelTimeout)
+    let value: R
+    do {
+      _ = try transaction.use { try $0.command(begin) }
+      value = try body(transaction)
+      transaction.end()
+    } catch {
+      transaction.end()
+      transaction.undo("rollback")
+      throw error
+    }
+    do { try claim.begin() } catch {
+      wire.abandon()
+      throw PostgresError(.busy, "a statement of the transaction was running at its end; nothing was committed")
+    }
+    do {
+      defer { claim.end() }
+      try commit(isReadOnly: isReadOnly)
+    }
+    // Outside of the claim: they may be long.
+    for hook in transaction.hooks.withLock({ $0 }) { hook() }
+    return value
+  }
+
+  private func commit(isReadOnly: Bool) throws {
+    if wire.isBroken {
+      var error = wire.lost()
+      error.hasNoEffect = true
+      throw error
+    }
+    let exchange = CommitExchange(wire, asksForID: !isReadOnly && !core.options.isPooledByTransaction)
+    do {
+      do { try exchange.finish() } catch let error as PostgresError { throw error } catch {
+        // Cancelled, too late: COMMIT was sent.
+        do {
+          try co_shield { try co_timeout(core.options.cancelTimeout) { try exchange.finish() } }
+        } catch is TimeoutError {
+          throw wire.lost()
+        }
+      }
+    } catch var error as PostgresError where error.kind == .lost {
+      wire.isBroken = true
+      switch isReadOnly ? .aborted : outcome(exchange.id) {
+      case .committed: return
+      case .aborted: error.hasNoEffect = true
+      case .unknown:
+        error = PostgresError(.commitUnknown, error.message, sqlState: error.sqlState)
+        error.statement = "commit"
+      }
+      throw error
+    }
+    if exchange.tag == "ROLLBACK" {
+      throw PostgresError(.rolledBack, "an error inside of the transaction was swallowed; nothing was committed")
+    }
+  }
+
+  private enum Outcome { case committed, aborted, unknown }
+
+  /// Asks for the outcome of a transaction whose connection was lost during COMMIT.
+  private func outcome(_ id: CommitExchange.ID) -> Outcome {
+    guard case .assigned(let number) = id else {
+      // One without a number has written nothing.
+      return id == .none ? .aborted : .unknown
+    }
+    let end = ContinuousClock.now + core.options.acquireTimeout
+    while ContinuousClock.now < end {
+      do {
+        let other = try core.connect(until: end)
+        defer { core.state.withLock { $0.closed += 1 } }
+        let query: SQL = "select pg_xact_status(\(number)::text::xid8)"
+        while true {
+          switch try co_timeout(end - .now, { try other.run(query) }).string(0, 0) {
+          case "committed": return .committed
+          case "aborted": return .aborted
+          case "in progress": try co_delay(.milliseconds(50))
+          default: return .unknown
+          }
+        }
+      } catch let error as PostgresError where error.kind == .lost { continue } catch { return .unknown }
+    }
+    return .unknown
+  }
+}
+#endif

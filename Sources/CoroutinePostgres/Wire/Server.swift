@@ -1,0 +1,150 @@
+#if Postgres
+internal import CPostgres
+import Coroutine
+import Glibc
+
+/// The parameters of a connection, as libpq reads them, and the lookup of the names in them.
+///
+/// libpq looks names up on the thread that calls it, which may take as long as the name server takes. So a name is
+/// looked up on a thread of a pool of its own, and libpq gets the addresses (`hostaddr`), with the name beside each of
+/// them (`host`) for certificates and for .pgpass. A host with several addresses becomes as many hosts.
+struct Server: Sendable {
+  /// What the text says.
+  private let given: [String: String]
+
+  private static let lookups = BlockingPool(limit: 16, call: "PostgresPool", threadName: "co-lookup")
+
+  /// Reads the text; throws `.cannotConnect` if it cannot be read.
+  init(_ text: String) throws {
+    var message: UnsafeMutablePointer<CChar>?
+    guard let options = PQconninfoParse(text, &message) else {
+      defer { PQfreemem(message) }
+      // The message may quote the text, which may contain a password.
+      let reason = message.map { String(cString: $0) } ?? "no memory"
+      throw PostgresError(.cannotConnect, "the server's description cannot be read: \(Self.line(reason))")
+    }
+    given = Self.take(options)
+  }
+
+  /// The parameters for libpq, with an address for each name.
+  ///
+  /// Suspends for the lookup.
+  func parameters() throws -> [String: String] {
+    var all = given
+    if let defaults = PQconndefaults() { all.merge(Self.take(defaults)) { given, _ in given } }
+    if let service = all["service"], !service.isEmpty { all = try Self.lookups.run { [given] in Self.expand(given) } }
+    // Kerberos is tried first, and would block: it reads a keytab, and may ask a server of its own.
+    if given["gssencmode"] == nil, getenv("PGGSSENCMODE") == nil { all["gssencmode"] = "disable" }
+    all["client_encoding"] = "UTF8"
+    try addAddresses(to: &all)
+    return all
+  }
+
+  private func addAddresses(to all: inout [String: String]) throws {
+    let hosts = Self.list(all["host"])
+    let known = Self.list(all["hostaddr"])
+    let ports = Self.list(all["port"])
+    guard hosts.contains(where: Self.isName) else { return }
+    var names: [String] = []
+    var addresses: [String] = []
+    var numbers: [String] = []
+    var failure: PostgresError?
+    for (index, host) in hosts.enumerated() {
+      var found = [index < known.count ? known[index] : ""]
+      if found == [""], Self.isName(host) {
+        do { found = try Self.lookups.run { try Self.lookUp(host) } } catch let error as PostgresError {
+          failure = error
+          continue
+        }
+      }
+      names += found.map { _ in host }
+      addresses += found
+      // One port counts for all hosts; another number of them is libpq's error.
+      if ports.count > 1 { numbers += found.map { _ in index < ports.count ? ports[index] : "" } }
+    }
+    if names.isEmpty, let failure { throw failure }
+    all["host"] = names.joined(separator: ",")
+    all["hostaddr"] = addresses.joined(separator: ",")
+    if ports.count > 1 { all["port"] = numbers.joined(separator: ",") }
+  }
+
+  private static func list(_ text: String?) -> [String] {
+    guard let text, !text.isEmpty else { return [] }
+    return text.split(separator: ",", omittingEmptySubsequences: false).map(String.init)
+  }
+
+  /// Whether it has to be looked up: it is no folder of a Unix socket, no address, and not empty.
+  private static func isName(_ host: String) -> Bool {
+    if host.isEmpty || host.hasPrefix("/") || host.hasPrefix("@") { return false }
+    var address = in6_addr()
+    return inet_pton(AF_INET, host, &address) != 1 && inet_pton(AF_INET6, host, &address) != 1
+  }
+
+  /// The addresses of a name, as text.
+  ///
+  /// Blocks.
+  private static func lookUp(_ host: String) throws -> [String] {
+    var hints = addrinfo()
+    var found: UnsafeMutablePointer<addrinfo>?
+    hints.ai_socktype = Int32(SOCK_STREAM.rawValue)
+    let code = getaddrinfo(host, nil, &hints, &found)
+    defer { if let found { freeaddrinfo(found) } }
+    guard code == 0 else {
+      throw PostgresError(.cannotConnect, "'\(host)' was not found: \(String(cString: gai_strerror(code)))")
+    }
+    var addresses: [String] = []
+    var entry = found
+    while let current = entry {
+      let text = withUnsafeTemporaryAllocation(of: CChar.self, capacity: Int(NI_MAXHOST)) { buffer -> String? in
+        let (address, length) = (current.pointee.ai_addr, current.pointee.ai_addrlen)
+        let code = getnameinfo(address, length, buffer.baseAddress, socklen_t(buffer.count), nil, 0, NI_NUMERICHOST)
+        return code == 0 ? String(cString: buffer.baseAddress!) : nil
+      }
+      if let text, !addresses.contains(text) { addresses.append(text) }
+      entry = current.pointee.ai_next
+    }
+    return addresses
+  }
+
+  /// What libpq makes of a service's name.
+  ///
+  /// It has no function for that alone, so a connection is begun. Blocks.
+  private static func expand(_ given: [String: String]) -> [String: String] {
+    let connection = withParameters(given) { PQconnectStartParams($0, $1, 0) }
+    defer { PQfinish(connection) }
+    return PQconninfo(connection).map { take($0) } ?? given
+  }
+
+  /// Reads and frees options of libpq.
+  private static func take(_ options: UnsafeMutablePointer<PQconninfoOption>) -> [String: String] {
+    defer { PQconninfoFree(options) }
+    var values: [String: String] = [:]
+    var option = options
+    while let keyword = option.pointee.keyword {
+      if let value = option.pointee.val { values[String(cString: keyword)] = String(cString: value) }
+      option += 1
+    }
+    return values
+  }
+
+  /// The first line of a message.
+  static func line(_ text: String) -> String { String(text.prefix { $0 != "\n" }) }
+}
+
+/// Calls `body` with the keys and the values as C strings.
+func withParameters<R>(
+  _ parameters: [String: String],
+  _ body: (UnsafePointer<UnsafePointer<CChar>?>, UnsafePointer<UnsafePointer<CChar>?>) -> R
+) -> R {
+  let copies = parameters.map { (strdup($0.key), strdup($0.value)) }
+  defer {
+    for (key, value) in copies {
+      free(key)
+      free(value)
+    }
+  }
+  let keys = copies.map { UnsafePointer($0.0) } + [nil]
+  let values = copies.map { UnsafePointer($0.1) } + [nil]
+  return body(keys, values)
+}
+#endif

@@ -1,0 +1,73 @@
+#if Postgres
+internal import CPostgres
+import Coroutine
+
+extension Wire {
+  /// Connects, and sets what the settings say.
+  ///
+  /// Suspends; throws `.cannotConnect`, or the cancellation error.
+  static func connect(to server: Server, settings: Settings) throws -> Wire {
+    let parameters = try server.parameters()
+    guard let pg = withParameters(parameters, { PQconnectStartParams($0, $1, 0) }) else {
+      throw PostgresError(.cannotConnect, "there is no memory for a connection")
+    }
+    let wire = Wire(pg, settings: settings)
+    // Only verbose messages contain the code of a refused connection: libpq has no function for it.
+    PQsetErrorVerbosity(pg, PQERRORS_VERBOSE)
+    // libpq's own write to standard error.
+    PQsetNoticeReceiver(pg, { _, _ in }, nil)
+    try wire.poll()
+    PQsetErrorVerbosity(pg, PQERRORS_DEFAULT)
+    try wire.begin()
+    do { try wire.setUp() } catch let error as PostgresError {
+      throw PostgresError(.cannotConnect, error.message, sqlState: error.sqlState)
+    }
+    return wire
+  }
+
+  private func poll() throws {
+    var next = PGRES_POLLING_WRITING
+    while PQstatus(pg) != CONNECTION_BAD {
+      // The socket may be another one after each step: libpq tries one address after the other.
+      switch next {
+      case PGRES_POLLING_OK: return
+      case PGRES_POLLING_READING: try co_untilReadable(PQsocket(pg))
+      case PGRES_POLLING_WRITING: try co_untilWritable(PQsocket(pg))
+      default: throw refusal()
+      }
+      next = PQconnectPoll(pg)
+    }
+    throw refusal()
+  }
+
+  /// Why there is no connection; with several addresses, what the last one has said.
+  private func refusal() -> PostgresError {
+    let text = String(cString: PQerrorMessage(pg))
+    var state: SQLState?
+    for line in text.split(separator: "\n") {
+      if let match = line.firstMatch(of: #/:  ([0-9A-Z]{5}): /#) { state = SQLState(rawValue: String(match.1)) }
+    }
+    let lines = text.split(separator: "\n").filter { !$0.hasPrefix("LOCATION:") }
+    return PostgresError(.cannotConnect, lines.joined(separator: "; "), sqlState: state)
+  }
+
+  /// Sets the limits of the session, by statements, because a pooler may refuse them as parameters.
+  func setUp() throws {
+    if settings.isPooledByTransaction { return }
+    var statements: [String] = []
+    if let limit = settings.statementTimeout { statements.append("set statement_timeout = \(limit.inMilliseconds)") }
+    if let limit = settings.idleInTransactionTimeout {
+      statements.append("set idle_in_transaction_session_timeout = \(limit.inMilliseconds)")
+    }
+    if !statements.isEmpty { try command(statements.joined(separator: ";")) }
+  }
+}
+
+extension Duration {
+  /// At least 1, because 0 is no limit for the server.
+  var inMilliseconds: Int64 {
+    let (seconds, attoseconds) = components
+    return min(max(1, seconds * 1000 + attoseconds / 1_000_000_000_000_000), Int64(Int32.max))
+  }
+}
+#endif

@@ -1,0 +1,193 @@
+#if Postgres
+internal import CPostgres
+import Coroutine
+
+extension Wire {
+  /// Runs one statement, prepared by name where the settings say so, and returns its result.
+  ///
+  /// Asks the server: suspends, cancellation, loss and errors are as PostgresSession says.
+  func run(_ statement: SQL) throws -> ResultMemory {
+    do {
+      for value in statement.values { try JSONFormat.check(value) }
+      return try interruptible {
+        if prepared.limit == 0 { return try call { sendUnnamed(statement) } }
+        let key = StatementCache.Key(text: statement.text, types: statement.values.map(\.type))
+        do { return try runPrepared(statement, key) } catch let error as PostgresError where error.isOutdated {
+          // The table has changed since, or somebody has removed the statement. Nothing has run.
+          let isGone = error.sqlState == .noSuchStatement
+          if let name = prepared.remove(key), isIdle, !isGone { try call { PQsendQuery(pg, "deallocate \(name)") } }
+          // In a transaction nothing more can run; the next one prepares it again.
+          guard isIdle else { throw error }
+          return try runPrepared(statement, key)
+        }
+      }
+    } catch var error as PostgresError {
+      error.statement = statement.text
+      throw error
+    }
+  }
+
+  /// Runs text of this product without parameters, in the simple protocol: begin, commit, set.
+  @discardableResult
+  func command(_ text: String) throws -> ResultMemory { try interruptible { try call { PQsendQuery(pg, text) } } }
+
+  private func runPrepared(_ statement: SQL, _ key: StatementCache.Key) throws -> ResultMemory {
+    let name = try prepare(key)
+    return try call {
+      withParameters(of: statement) { count, _, values, lengths, formats in
+        PQsendQueryPrepared(pg, name, count, values, lengths, formats, 1)
+      }
+    }
+  }
+
+  private func prepare(_ key: StatementCache.Key) throws -> String {
+    if let name = prepared.name(key) { return name }
+    // In a failed transaction this fails as well, and the statement stays in the server without a use.
+    if let oldest = prepared.removeOldestIfFull() { try call { PQsendQuery(pg, "deallocate \(oldest)") } }
+    let name = prepared.newName()
+    try call { PQsendPrepare(pg, name, key.text, Int32(key.types.count), key.types) }
+    prepared.insert(key, name: name)
+    return name
+  }
+
+  /// Sends a statement that the server forgets after it; the result is binary, or text.
+  func sendUnnamed(_ statement: SQL, isText: Bool = false) -> Int32 {
+    withParameters(of: statement) { count, types, values, lengths, formats in
+      PQsendQueryParams(pg, statement.text, count, types, values, lengths, formats, isText ? 0 : 1)
+    }
+  }
+
+  /// Runs `body`; if it is cancelled in the middle of a statement, ends the statement first.
+  func interruptible<R>(_ body: () throws -> R) throws -> R {
+    do { return try body() } catch let error as PostgresError { throw error } catch {
+      if !isBroken, isActive { stop() }
+      throw error
+    }
+  }
+
+  // MARK: One exchange
+
+  /// Sends, and returns the result; throws the server's error.
+  ///
+  /// `send` is a function of libpq.
+  @discardableResult
+  func call(_ send: () -> Int32) throws -> ResultMemory {
+    try start(send)
+    return try result()
+  }
+
+  /// Sends all of it.
+  func start(_ send: () -> Int32) throws {
+    // Before anything is sent, so that a cancelled coroutine, or code outside of one, has changed nothing.
+    try co_checkCancelled()
+    if isBroken { throw lost() }
+    guard send() == 1 else {
+      // libpq itself has refused it, or there is no connection any more.
+      if PQstatus(pg) != CONNECTION_OK { throw lost() }
+      throw PostgresError(.decoding, Server.line(String(cString: PQerrorMessage(pg))))
+    }
+    try flush()
+  }
+
+  func flush() throws {
+    while true {
+      switch PQflush(pg) {
+      case 0: return
+      case 1: try watch.untilWritable()
+      // What the server has said before it left is still to be read.
+      default: return
+      }
+      // The server may wait for us to read, before it reads.
+      if PQconsumeInput(pg) == 0 { return }
+    }
+  }
+
+  /// All results of the statement; of several, the first error, or else the last one.
+  func result() throws -> ResultMemory {
+    var kept: ResultMemory?
+    var error: PostgresError?
+    while let next = try nextResult() {
+      switch next.status {
+      case PGRES_COPY_IN, PGRES_COPY_OUT, PGRES_COPY_BOTH:
+        try endStrayCopy(next.status)
+        if error == nil { error = PostgresError(.server, "run has no data for a copy: use copyIn or copyOut") }
+      case PGRES_FATAL_ERROR, PGRES_BAD_RESPONSE:
+        // What follows the first error is the loss of the connection.
+        if error == nil || next.status == PGRES_BAD_RESPONSE { error = failure(next) } else { _ = failure(next) }
+      default: kept = next
+      }
+    }
+    if let error { throw error }
+    guard let kept else { throw lost() }
+    return kept
+  }
+
+  /// The next result of the statement; nil after the last one.
+  func nextResult() throws -> ResultMemory? {
+    while PQisBusy(pg) == 1 {
+      try watch.untilReadable()
+      // After a loss, PQgetResult returns what the server has said last.
+      if PQconsumeInput(pg) == 0 { break }
+    }
+    return PQgetResult(pg).map { ResultMemory($0) }
+  }
+
+  private func endStrayCopy(_ status: ExecStatusType) throws {
+    if status == PGRES_COPY_IN {
+      PQputCopyEnd(pg, "run has no data for a copy")
+      return try flush()
+    }
+    while try nextCopyData() != nil {}
+  }
+
+  /// The next piece of `copy … to stdout`; nil at the end.
+  func nextCopyData() throws -> [UInt8]? {
+    while true {
+      var data: UnsafeMutablePointer<CChar>?
+      let count = Int(PQgetCopyData(pg, &data, 1))
+      if count > 0 {
+        defer { PQfreemem(data) }
+        return Array(UnsafeRawBufferPointer(start: data, count: count))
+      }
+      if count < 0 { return nil }  // the result says whether it was all
+      try watch.untilReadable()
+      if PQconsumeInput(pg) == 0 { throw lost() }
+    }
+  }
+}
+
+extension PostgresError {
+  /// Whether a prepared statement has to be prepared again.
+  ///
+  /// The code of an outdated plan has other meanings as well.
+  var isOutdated: Bool {
+    sqlState == .noSuchStatement || (sqlState == .outdatedPlan && routine == "RevalidateCachedQuery")
+  }
+}
+
+/// Calls `body` with the parameters of a statement as libpq takes them, all in the binary format.
+func withParameters<R>(
+  of statement: SQL,
+  _ body: (
+    Int32, UnsafePointer<UInt32>, UnsafePointer<UnsafePointer<CChar>?>, UnsafePointer<Int32>, UnsafePointer<Int32>
+  ) -> R
+) -> R {
+  let values = statement.values
+  var bytes: [UInt8] = []
+  bytes.reserveCapacity(values.reduce(1) { $0 + ($1.bytes?.count ?? 0) })
+  for value in values { if let value = value.bytes { bytes += value } }
+  // An empty value has an address as well: none would be a null.
+  bytes.append(0)
+  return bytes.withUnsafeBytes { memory in
+    var next = memory.baseAddress!.assumingMemoryBound(to: CChar.self)
+    var pointers: [UnsafePointer<CChar>?] = []
+    for value in values {
+      pointers.append(value.bytes == nil ? nil : next)
+      next += value.bytes?.count ?? 0
+    }
+    let lengths = values.map { Int32(truncatingIfNeeded: $0.bytes?.count ?? 0) }
+    let formats = [Int32](repeating: 1, count: values.count)
+    return body(Int32(truncatingIfNeeded: values.count), values.map(\.type), pointers, lengths, formats)
+  }
+}
+#endif

@@ -1,0 +1,101 @@
+#if Postgres
+import Coroutine
+import CoroutinePostgres
+import Glibc
+import Testing
+
+struct CancellationTests {
+  @Test func `a cancelled statement is ended in the server before the call throws`() async throws {
+    try await withPool { db in
+      let text = uniqueName("marker")
+      try co_scope { scope in
+        let job = scope.launch {
+          #expect(throws: (any Error).self) {
+            try db.run("select pg_sleep(60), \(text)::text /* \(SQL(unchecked: text)) */")
+          }
+        }
+        try db.waitForBackend(text)
+        job.cancel()
+        _ = try? job.join()
+      }
+      let active: SQL =
+        "select count(*) from pg_stat_activity where query like \("%" + text + "%") and state = 'active' and pid <> pg_backend_pid()"
+      #expect(try db.first(active, as: Int.self) == 0)
+      #expect(db.statistics.cancelled == 1 && db.statistics.discarded == 0)
+    }
+  }
+
+  @Test func `no cancellation hits a later statement`() async throws {
+    var options = PostgresPool.Options()
+    options.connections = 0...4
+    try await withPool(options) { db in
+      let hit = ThreadMutex(0)
+      try co_scope { scope in
+        for worker in 0..<4 {
+          scope.launch {
+            for round in 0..<60 {
+              do {
+                try co_timeout(.microseconds(Int64((round * 97 + worker * 31) % 4500))) {
+                  _ = try db.run("select pg_sleep(0.003)")
+                }
+              } catch is TimeoutError { hit.withLock { $0 += 1 } }
+              for _ in 0..<2 { #expect(try db.first("select \(round) + 0", as: Int.self) == round) }
+            }
+          }
+        }
+      }
+      #expect(hit.withLock { $0 } > 20)
+      #expect(db.statistics.discarded == 0)
+    }
+  }
+
+  @Test func `a server that does not answer a cancellation costs its time limit and the connection`() async throws {
+    var options = PostgresPool.Options()
+    (options.cancelTimeout, options.acquireTimeout) = (.milliseconds(200), .milliseconds(300))
+    let cluster = try Cluster()
+    try await withPool(options, on: cluster) { db in
+      try db.run("select 1")
+      kill(cluster.postmaster, SIGSTOP)
+      defer { kill(cluster.postmaster, SIGCONT) }
+      let start = ContinuousClock.now
+      #expect(throws: TimeoutError.self) { try co_timeout(.milliseconds(20)) { _ = try db.run("select pg_sleep(60)") } }
+      #expect(ContinuousClock.now - start >= .milliseconds(200))
+      #expect(db.statistics.discarded == 1 && db.statistics.inUse == 0)
+      // The main process makes new connections.
+      #expect(kind { try db.run("select 1") } == .cannotConnect)
+      kill(cluster.postmaster, SIGCONT)
+      #expect(try db.first("select 1", as: Int.self) == 1)
+    }
+  }
+
+  @Test func `cancellations that hang block no worker, and no thread that blocking code needs`() async throws {
+    var options = PostgresPool.Options()
+    options.connections = 0...40
+    options.cancelTimeout = .milliseconds(300)
+    let cluster = try Cluster()
+    let stalls = ThreadMutex<[String]>([])
+    CoroutineRuntime.onStall(after: .milliseconds(500)) { stall in
+      if "\(stall)".contains("victim") { stalls.withLock { $0.append("\(stall)") } }
+    }
+    defer { CoroutineRuntime.onStall(nil) }
+    try await withPool(options, on: cluster) { db in
+      try co_scope { scope in
+        var jobs: [Job<Void>] = []
+        for _ in 0..<40 {
+          jobs.append(
+            scope.launch(name: "victim") { #expect(throws: (any Error).self) { try db.run("select pg_sleep(60)") } }
+          )
+        }
+        while db.statistics.inUse < 40 || db.statistics.connecting > 0 { try co_delay(.milliseconds(5)) }
+        kill(cluster.postmaster, SIGSTOP)
+        for job in jobs { job.cancel() }
+        #expect(try co_blocking { 7 } == 7)
+        for job in jobs { try? job.join() }
+        kill(cluster.postmaster, SIGCONT)
+      }
+      #expect(db.statistics.inUse == 0)
+    }
+    #expect(stalls.withLock { $0 }.isEmpty)
+  }
+}
+#endif

@@ -1,0 +1,179 @@
+#if Postgres
+import Coroutine
+import CoroutinePostgres
+import Testing
+
+private func options(_ most: Int, _ change: (inout PostgresPool.Options) -> Void = { _ in }) -> PostgresPool.Options {
+  var options = PostgresPool.Options()
+  options.connections = 0...most
+  change(&options)
+  return options
+}
+
+struct PoolTests {
+  @Test func `coroutines get a connection in the order of asking`() async throws {
+    try await withPool(options(1)) { db in
+      let order = ThreadMutex<[Int]>([])
+      try co_scope { scope in
+        try db.withConnection { _ in
+          for number in 0..<20 {
+            scope.launch { try db.withConnection { _ in order.withLock { $0.append(number) } } }
+            while db.statistics.waiting <= number { try co_yield() }
+          }
+        }
+      }
+      #expect(order.withLock { $0 } == Array(0..<20))
+      #expect(db.statistics.opened == 1)
+    }
+  }
+
+  @Test func `a coroutine that waits for too long learns which coroutine holds the connection`() async throws {
+    try await withPool(options(1) { $0.acquireTimeout = .seconds(1) }) { db in
+      try co_scope { scope in
+        let taken = FairSemaphore(0, limit: .unbounded)
+        let done = FairSemaphore(0, limit: .unbounded)
+        scope.launch(name: "the holder") {
+          try db.withConnection { _ in
+            taken.release()
+            try done.acquire()
+          }
+        }
+        try taken.acquire()
+        do {
+          try db.run("select 1")
+          Issue.record("it got a connection")
+        } catch let error as PostgresError {
+          #expect(error.kind == .poolTimeout)
+          #expect(error.description.contains("the holder"))
+        }
+        #expect(db.statistics.inUse == 1 && db.statistics.longestUse > .zero)
+        done.release()
+      }
+      #expect(db.statistics.waiting == 0)
+      try db.run("select 1")
+    }
+  }
+
+  @Test func `a cancelled waiter has taken nothing`() async throws {
+    try await withPool(options(1)) { db in
+      try co_scope { scope in
+        try db.withConnection { _ in
+          let waiter = scope.launch { #expect(throws: (any Error).self) { try db.run("select 1") } }
+          while db.statistics.waiting == 0 { try co_yield() }
+          waiter.cancel()
+          _ = try? waiter.join()
+        }
+      }
+      #expect(try db.first("select 1", as: Int.self) == 1)
+    }
+  }
+
+  @Test func `what a body has set on its connection is reset`() async throws {
+    try await withPool(options(1) { $0.statementTimeout = .seconds(7) }) { db in
+      try db.withConnection { connection in
+        try connection.run("set search_path = nowhere")
+        try connection.run("create temporary table mine (a int)")
+        try connection.run("select pg_advisory_lock(1)")
+        #expect(try connection.first("select pg_backend_pid()", as: Int32.self) == connection.backend)
+      }
+      #expect(try db.first("show search_path", as: String.self) == "\"$user\", public")
+      #expect(try db.first("show statement_timeout", as: String.self) == "7s")
+      #expect(try db.first("select count(*) from pg_class where relname = 'mine'", as: Int.self) == 0)
+      #expect(db.statistics.opened == 1 && db.statistics.discarded == 0)
+    }
+  }
+
+  @Test func `a transaction that was left open is not given out`() async throws {
+    try await withPool(options(1)) { db in
+      try db.run("begin")
+      #expect(db.statistics.discarded == 1)
+      #expect(try db.first("select pg_current_xact_id_if_assigned() is null", as: Bool.self) == true)
+      #expect(db.statistics.opened == 2)
+    }
+  }
+
+  @Test func `a connection is busy with one statement, and ended after its body`() async throws {
+    try await withPool(options(1)) { db in
+      let kept = try db.withConnection { connection in
+        try co_scope { scope in
+          let child = scope.launch { kind { try connection.run("select pg_sleep(0.2)") } }
+          let own = kind { try connection.run("select pg_sleep(0.2)") }
+          // One of them came first.
+          let other = try child.join()
+          #expect(Set([own, other]) == [nil, .busy])
+        }
+        return connection
+      }
+      #expect(kind { try kept.run("select 1") } == .ended)
+    }
+  }
+
+  @Test func `a closed pool lets no statement begin, and waits for those that run`() async throws {
+    try await withPool(options(1)) { db in
+      try co_scope { scope in
+        let running = scope.launch { try db.first("select 7 from pg_sleep(0.1)", as: Int.self) }
+        while db.statistics.inUse == 0 { try co_yield() }
+        let waiting = scope.launch { kind { try db.run("select 1") } }
+        while db.statistics.waiting == 0 { try co_yield() }
+        try db.close()
+        #expect(db.statistics.inUse == 0 && db.statistics.idle == 0)
+        #expect(try waiting.join() == .ended)
+        #expect(try running.join() == 7)
+      }
+      #expect(kind { try db.run("select 1") } == .ended)
+      #expect(db.statistics.opened == db.statistics.closed)
+    }
+  }
+
+  @Test func `a close that has waited for long enough ends what runs`() async throws {
+    try await withPool(options(1)) { db in
+      try co_scope { scope in
+        let running = scope.launch { state { try db.run("select pg_sleep(60)") } }
+        while db.statistics.inUse == 0 { try co_yield() }
+        try db.close(drain: .milliseconds(20))
+        #expect(try running.join() == "57014")
+      }
+    }
+  }
+
+  @Test func `outside of a coroutine nothing is sent`() throws {
+    let db = try PostgresPool(Cluster.shared.get().address)
+    #expect(throws: CoroutineError.notInCoroutine) { try db.run("select 1") }
+    #expect(throws: CoroutineError.notInCoroutine) { try db.pipeline.run("select 1") }
+    #expect(db.statistics.opened == 0)
+  }
+
+  @Test func `old connections are closed and replaced`() async throws {
+    try await withPool(options(4) { ($0.maxIdle, $0.connections) = (.milliseconds(50), 1...4) }) { db in
+      try co_scope { scope in for _ in 0..<4 { scope.launch { try db.run("select pg_sleep(0.05)") } } }
+      while db.statistics.idle > 1 { try co_delay(.milliseconds(5)) }
+      #expect(db.statistics.idle == 1 && db.statistics.closed == db.statistics.opened - 1)
+    }
+    try await withPool(options(1) { $0.maxLifetime = .milliseconds(1) }) { db in
+      try db.run("select pg_sleep(0.01)")
+      try db.run("select 1")
+      #expect(db.statistics.opened == 2)
+    }
+  }
+
+  @Test func `the cache keeps its limit, and an outdated statement is prepared again`() async throws {
+    try await withPool(options(1) { $0.statementCache = 2 }) { db in
+      for number in 0..<10 { try db.run(SQL(unchecked: "select \(number)")) }
+      #expect(try db.first("select count(*) from pg_prepared_statements", as: Int.self)! <= 3)
+      try db.withTable("a int") { table in
+        try db.run("insert into \(table) values (1)")
+        let query: SQL = "select * from \(table)"
+        #expect(try db.run(query).columns == ["a"])
+        try db.run("alter table \(table) add column b text")
+        #expect(try db.run(query).columns == ["a", "b"])
+        try db.run("deallocate all")
+        #expect(try db.run(query).columns == ["a", "b"])
+        // The same text with another type is another statement.
+        #expect(try db.first("select \(1)", as: Int.self) == 1)
+        #expect(try db.first("select \("x")", as: String.self) == "x")
+      }
+      #expect(db.statistics.opened == 1)
+    }
+  }
+}
+#endif

@@ -1,0 +1,122 @@
+#if Postgres
+import FoundationEssentials
+import Testing
+
+@testable import CoroutinePostgres
+
+struct StatementTests {
+  @Test func `a value becomes a parameter and never text`() {
+    let name = "x'; drop table people; --"
+    let statement: SQL = "select * from people where name = \(name) and age > \(7)"
+    #expect(statement.text == "select * from people where name = $1 and age > $2")
+    #expect(statement.values.map(\.type) == [25, 20])
+    #expect(statement.values[0].bytes == Array(name.utf8))
+    #expect("\(statement)" == statement.text)
+  }
+
+  @Test func `a part brings its parameters along under new numbers`() {
+    let age: SQL = "age > \(7) and age < \(9)"
+    let both: SQL = "select \(1) where \(age) or \(age) limit \(3)"
+    #expect(both.text == "select $1 where age > $2 and age < $3 or age > $4 and age < $5 limit $6")
+    #expect(both.values.map { $0.bytes?.last } == [1, 7, 9, 7, 9, 3])
+  }
+
+  @Test func `a part with numbers of its own is renumbered but not inside of strings and comments`() {
+    let text = #"$2 = $1 and '$1' = E'a\'$1' and "$1" = $$ $1 $$ and $a$ $1 $$ $a$ /* $1 /* */ $1 */ = a$1 -- $1"#
+    let part = SQL(unchecked: text + "\n and $1", [1, "two"])
+    let whole: SQL = "select \(0), \(part)"
+    let expected = #"$3 = $2 and '$1' = E'a\'$1' and "$1" = $$ $1 $$ and $a$ $1 $$ $a$ /* $1 /* */ $1 */ = a$1 -- $1"#
+    #expect(whole.text == "select $1, " + expected + "\n and $2")
+    #expect(whole.values.count == 3)
+  }
+
+  @Test func `an identifier is quoted`() {
+    let name = #"a"; drop table "b"#
+    #expect(("select * from \(identifier: name)" as SQL).text == #"select * from "a""; drop table ""b""#)
+  }
+
+  @Test func `nil is a null of its type, and a list is one array`() {
+    let missing: Int32? = nil
+    let statement: SQL = "select \(missing), \([1, 2] as [Int]), \([] as [String]), \([1, 2] as [UInt8])"
+    #expect(statement.values.map(\.type) == [23, 1016, 1009, 17])
+    #expect(statement.values[0].bytes == nil)
+    let elements: [UInt8] = [0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 2]
+    #expect(statement.values[1].bytes == [0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 20, 0, 0, 0, 2, 0, 0, 0, 1] + elements)
+    #expect(statement.values[2].bytes?.prefix(4) == [0, 0, 0, 0])
+    #expect(statement.values[3].bytes == [1, 2])
+  }
+}
+
+/// What a value is after the way to the server's format and back.
+func roundTrip<V: PostgresEncodable & PostgresDecodable>(_ value: V) throws -> V {
+  let bytes = SQL.Value(value).bytes ?? []
+  return try bytes.withUnsafeBytes { try V(postgres: $0, type: V.postgresType, isText: false) }
+}
+
+struct CodecTests {
+  @Test func `a value of every type survives the way to the server's format and back`() throws {
+    for number in [0, 1, -1, Int.min, .max] { #expect(try roundTrip(number) == number) }
+    for number in [0, 1, -1, Int16.min, .max] { #expect(try roundTrip(number) == number) }
+    for number in [0.0, -0.0, 1e300, .infinity, -.infinity, .leastNonzeroMagnitude] {
+      #expect(try roundTrip(number) == number)
+    }
+    #expect(try roundTrip(Double.nan).isNaN)
+    #expect(try roundTrip(Float.pi) == .pi)
+    #expect(try roundTrip(true) && !roundTrip(false))
+    #expect(try roundTrip("Ünïcödé\u{1F600}") == "Ünïcödé\u{1F600}")
+    let bytes = (0..<1600).map { UInt8(truncatingIfNeeded: $0 * 7 + 128) }
+    #expect(try roundTrip(bytes) == bytes)
+    let identifier = UUID()
+    #expect(try roundTrip(identifier) == identifier)
+    #expect(try roundTrip(JSON(["a": [1, 2]])).value == ["a": [1, 2]])
+  }
+
+  @Test(arguments: [
+    "0", "1", "-1", "10000", "9999.9999", "-0.0001", "0.00000001", "123456789012345678901234567890.12345678", "1.50",
+    "100000000000000000000000000000000000000", "99999999999999999999999999999999999999", "-20000.00002",
+  ])
+  func `a decimal number survives exactly`(text: String) throws {
+    let number = try #require(Decimal(string: text))
+    #expect(try roundTrip(number) == number)
+  }
+
+  @Test func `a decimal that is no number stays none`() throws { #expect(try roundTrip(Decimal.nan).isNaN) }
+
+  @Test func `a date survives to the microsecond, also before Christ`() throws {
+    for seconds in [0, 1.000001, -1e9 + 0.25, -9e10, -2.1e11, 2.5e11] {
+      let date = Date(timeIntervalSinceReferenceDate: seconds)
+      #expect(abs(try roundTrip(date).timeIntervalSince(date)) < 1e-4)
+    }
+    for seconds in [1e300, -1e300, .infinity, .nan] {
+      // Out of the server's range, and not its infinities.
+      let bytes = SQL.Value(Date(timeIntervalSinceReferenceDate: seconds)).bytes
+      #expect(bytes != SQL.Value(Int64.max).bytes && bytes != SQL.Value(Int64.min).bytes)
+    }
+  }
+
+  @Test func `a number that does not fit is refused`() throws {
+    func decode<V: PostgresDecodable>(_ value: some PostgresEncodable, as: V.Type) throws -> V {
+      let value = SQL.Value(value)
+      return try (value.bytes ?? []).withUnsafeBytes { try V(postgres: $0, type: value.type, isText: false) }
+    }
+    #expect(throws: PostgresError.self) { try decode(70_000, as: Int16.self) }
+    #expect(throws: PostgresError.self) { try decode(1.5, as: Int.self) }
+    #expect(throws: PostgresError.self) { try decode(Double.nan, as: Int.self) }
+    #expect(throws: PostgresError.self) { try decode(1e300, as: Float.self) }
+    #expect(throws: PostgresError.self) { try decode(Int.max, as: Double.self) }
+    #expect(throws: PostgresError.self) { try decode(Decimal(string: "0.5")!, as: Int.self) }
+    #expect(throws: PostgresError.self) { try decode("12", as: Int.self) }
+    #expect(throws: PostgresError.self) { try decode(12, as: String.self) }
+    #expect(throws: PostgresError.self) { try decode([0xFF] as [UInt8], as: String.self) }
+    #expect(throws: PostgresError.self) { try decode(1, as: Bool.self) }
+    #expect(try decode(Decimal(1_000_000), as: Int.self) == 1_000_000)
+    #expect(try decode(Int16(7), as: Int.self) == 7)
+    #expect(try decode(3.0, as: Int32.self) == 3)
+  }
+
+  @Test func `a name in camel case finds the column in snake case`() {
+    #expect(RowDecoder.snakeCase("enqueuedAt") == "enqueued_at")
+    #expect(RowDecoder.snakeCase("id") == "id")
+  }
+}
+#endif
