@@ -46,8 +46,11 @@ extension Channel: Sequence {
       do {
         let carrier = Carrier.countWait(carrier, job)
         try job.checkCancelled()
-        return try channel.next(carrier, job)
+        if let value = try channel.next(carrier, job) { return value }
+        channel.noteLoopEnd(job)
+        return nil
       } catch {
+        channel.noteLoopEnd(job, by: error)
         return nil
       }
     }
@@ -55,10 +58,15 @@ extension Channel: Sequence {
 
   /// Creates an iterator, for `for value in channel` in a coroutine.
   ///
-  /// - Warning: The loop ends silently when the coroutine is cancelled and when the channel was closed with an error,
-  ///   as it does at a plain close: an incomplete sequence looks complete. This also holds for `map`, `reduce`,
-  ///   `Array(channel)` and the other methods of `Sequence`. If an incomplete sequence must be noticed, use
-  ///   ``forEach(_:)``, which throws.
+  /// - Warning: The loop ends when the coroutine is cancelled, and when the channel was closed with an error, as at a
+  ///   plain close: an incomplete sequence looks complete. So do `map`, `reduce`, `Array(channel)` and the other
+  ///   methods of `Sequence`. If the code after the loop must know, use ``forEach(_:)``, which throws.
+  ///
+  /// Such a failure is not lost. The next suspension point throws a cancellation, and the next receive from the channel
+  /// throws the cause. If the coroutine comes to neither, the failure goes to
+  /// ``CoroutineRuntime/unhandledErrorHandler``, with the name and the launch site of the coroutine: at the end of the
+  /// coroutine, or before, at a suspension point that throws nothing. A coroutine that reads ``co_isCancelled`` after
+  /// the loop, and finds it true, has noticed the cancellation.
   ///
   /// Several coroutines may iterate at the same time; each value goes to one of them. See ``Iterator/next()``.
   @inlinable

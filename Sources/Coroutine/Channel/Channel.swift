@@ -1,3 +1,5 @@
+import Synchronization
+
 /// Carries values from senders to receivers, in order, each value to exactly one receiver.
 ///
 /// Values are received in the order in which they were accepted. Waiting senders and waiting receivers are served first
@@ -67,6 +69,8 @@ public final class Channel<Element>: @unchecked Sendable {
   /// No foreign code runs under the lock (no hook, no deinit of a value), and no other lock is taken. The exception is
   /// a select, which takes the locks of all its sources in the order of their addresses.
   @usableFromInline let lock = Shared<SpinLock>()
+  // Not shared: only the deinit reads it. It takes a byte that the alignment of the next field leaves unused.
+  private let isNamed = Atomic(false)
   @exclusivity(unchecked) @usableFromInline var state: ChannelState<Element>
   @usableFromInline let onUndelivered: (@Sendable (Element) -> Void)?
   /// The addresses of the two queues: a select needs them without the lock.
@@ -100,6 +104,7 @@ public final class Channel<Element>: @unchecked Sendable {
 
   deinit {
     Inspection.letFinish(self)
+    if isNamed.load(ordering: .relaxed) { ObjectNames.remove(self) }
     // No waiter is left: every waiter holds a reference to the channel.
     guard let onUndelivered else { return }
     while state.ring.count > 0 { onUndelivered(state.ring.removeFirst()) }
@@ -114,6 +119,22 @@ public final class Channel<Element>: @unchecked Sendable {
   ///
   /// Any thread.
   public var count: Int { lock.withLock { state.ring.count } }
+
+  /// The number of values that the channel buffers, and the effect of a send to a full channel.
+  ///
+  /// Any thread.
+  public var capacity: Capacity { lock.known.withLock { Capacity(state.limit, state.overflow) } }
+
+  /// Gives the channel a name, which dumps show: `Channel<Int> "jobs" 0x7f…`.
+  ///
+  /// A second name replaces the first. Any thread; does not suspend.
+  /// - Returns: The channel.
+  @discardableResult
+  public func named(_ name: String) -> Channel {
+    ObjectNames.set(name, of: self)
+    isNamed.store(true, ordering: .relaxed)
+    return self
+  }
 
   // MARK: Shared by all verbs
 
@@ -144,12 +165,25 @@ public final class Channel<Element>: @unchecked Sendable {
   }
 
   /// Ends a receive that found the channel closed and drained: throws the cause, if there is one.
-  @inlinable @inline(never)
+  @usableFromInline @inline(never)
   func throwCause() throws {
     guard let cause else { return }
     Carrier.noteFailure()
+    LoopEnds.threwCause(of: address)
     throw cause
   }
+
+  /// Notes that a `for in` of the running job has found the channel closed and drained, if there is a cause.
+  @usableFromInline @inline(never)
+  func noteLoopEnd(_ job: JobRef) {
+    if let cause { LoopEnds.leave(cause, of: address, job) }
+  }
+
+  /// Notes that a cancellation has ended a `for in` of the running job.
+  @usableFromInline @inline(never)
+  func noteLoopEnd(_ job: JobRef, by cancellation: any Error) { LoopEnds.leave(cancellation, of: 0, job) }
+
+  private var address: UInt { UInt(bitPattern: Unmanaged.passUnretained(self).toOpaque()) }
 
   /// The cause given to `close`.
   ///

@@ -51,6 +51,28 @@ public struct _GeneratorAsyncElements<Element, Input, Return>: AsyncSequence {
     }
   }
 
+  /// Closes the generator, in a coroutine: its body is resumed with ``GeneratorClosedError``, and its cleanup may wait.
+  ///
+  /// For a loop that ends early: after a `break`, the body is still at its yield, and the release of the generator runs
+  /// its cleanup where nothing may wait.
+  ///
+  /// ```swift
+  /// let rows = query.rows().asyncElements()
+  /// for try await row in rows where row.isWanted { break }
+  /// await rows.close()          // the body's `defer` gives the connection back, which waits
+  /// ```
+  ///
+  /// Returns when the body has ended. The cleanup is not cancelled with the Task. Has no effect if the body has ended.
+  /// Traps during a step, as ``Generator/close()`` does.
+  public func close() async {
+    let cargo = GeneratorCargo(generator)
+    let closing = co_launch(on: queue, name: "generator close", start: .immediate) {
+      Carrier.current?.pointee.job?.withShield { cargo.value.close() }
+    }
+    // It does not fail: the shield hides the cancellation that the Task passes on.
+    _ = try? await closing.value
+  }
+
   /// Returns an iterator that steps the generator.
   ///
   /// Several iterators share its elements.

@@ -57,6 +57,9 @@ class Host: @unchecked Sendable {
   /// Returns how long `nanoseconds` of the running code's clock last by `now`.
   func lasting(_ nanoseconds: Int64) -> Int64 { nanoseconds }
 
+  /// Returns how far the clock of the running code advances in the next `nanoseconds` of the scheduler's clock.
+  func localLength(_ nanoseconds: UInt64) -> UInt64 { nanoseconds }
+
   /// Submits one call of `scheduler.drain()`, after the work that the host has queued before.
   ///
   /// Returns false if the anchor was released; then no job or handler of the scheduler is live. Any thread.

@@ -42,6 +42,8 @@ extension CoroutineError: CustomStringConvertible {
         + "what the body held is lost: let it return or throw instead"
     case .invalidCount:
       hasNumber ? "the count is \(number), and must be at least one" : "a count must be at least one"
+    case .tooManyCases:
+      "a select takes at most 240 cases\(hasNumber ? ", not \(number)" : ""); let many send into one channel"
     case .cannotPin:
       "a coroutine keeps its thread in co_pinned only where the runtime owns the thread, and does not move to a queue "
         + "inside of it; launch it without a queue, and call co_switch before or after co_pinned"

@@ -56,7 +56,7 @@ public struct CoroutineError: Error, Equatable {
   enum Cause: UInt8, Sendable {
     case notInCoroutine, insideTask, abandoned, invalidCallback, wouldDeadlock, cycle, alreadyRunning, yieldInsideScope
     case badDescriptor, cannotWatch, stackTooLarge, outOfStacks, tooManyBlockedThreads, blockingThreadEnded
-    case invalidCount, cannotPin, afterFork
+    case invalidCount, cannotPin, afterFork, tooManyCases
   }
 
   /// The number that the cause is about: the bytes of a stack, a limit, a count, an error number; 0 if there is none.
@@ -145,6 +145,11 @@ extension CoroutineError {
   public static var invalidCount: CoroutineError { CoroutineError(.invalidCount) }
   /// A count, ``number``, is below one.
   public static func invalidCount(_ count: Int) -> CoroutineError { CoroutineError(.invalidCount, number: count) }
+  /// A select has more cases than the 240 that it may have; as a pattern, it matches every count.
+  public static var tooManyCases: CoroutineError { CoroutineError(.tooManyCases) }
+  /// A select has ``number`` cases, and may have 240.
+  public static func tooManyCases(_ count: Int) -> CoroutineError { CoroutineError(.tooManyCases, number: count) }
+
   /// ``co_pinned(_:)`` was called where the runtime owns no thread, as on a dispatch queue, or the coroutine would have
   /// to leave its thread inside of it.
   public static var cannotPin: CoroutineError { CoroutineError(.cannotPin) }

@@ -36,15 +36,20 @@ enum JobFlags {
   static let involved: UInt32 = 16384
   /// The pending interrupt is in the inbox of a scheduler that the job has left.
   static let strayInterrupt: UInt32 = 32768
-  /// A counter in the upper half: the number of schedulers that handle an interrupt of the job, of which at most one
+  /// A loop over a channel has ended by a failure that was neither thrown nor reported (LoopEnd.swift); changed on the
+  /// job's own carrier.
+  @usableFromInline static let loopEnded: UInt32 = 0x1_0000
+  /// A counter in the upper bits: the number of schedulers that handle an interrupt of the job, of which at most one
   /// reads its frames.
-  @usableFromInline static let inspecting: UInt32 = 0xFFFF_0000
-  static let oneInspection: UInt32 = 0x1_0000
+  @usableFromInline static let inspecting: UInt32 = 0xFFFE_0000
+  static let oneInspection: UInt32 = 0x2_0000
 
   // Sets of these.
 
   /// `cancelled` or `signalled`: check the chain before waiting.
   @usableFromInline static let needsCancellationCheck: UInt32 = 3
+  /// The same, or `loopEnded`: a suspension point has more to do than to wait.
+  @usableFromInline static let needsCheck: UInt32 = 3 | 0x1_0000
   /// `cancelled` or `inheritsTaskLocals`: the body does not begin at once.
   @usableFromInline static let needsPreparation: UInt32 = 513
   /// Any of these: no other thread may move the job, even if it is parked.

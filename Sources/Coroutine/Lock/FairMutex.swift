@@ -51,7 +51,17 @@ public final class FairMutex: @unchecked Sendable {
   /// Creates an unlocked mutex.
   public init() { _ = PermitsRef(&storage, at: permit) }
 
-  deinit { Inspection.letFinish(self) }
+  deinit { permit.letFinish(self) }
+
+  /// Gives the mutex a name, which dumps show: `FairMutex "accounts" 0x7f…`.
+  ///
+  /// A second name replaces the first. Any thread; does not suspend.
+  /// - Returns: The mutex.
+  @discardableResult
+  public func named(_ name: String) -> FairMutex {
+    permit.setName(name, of: self)
+    return self
+  }
 
   /// Locks the mutex.
   ///

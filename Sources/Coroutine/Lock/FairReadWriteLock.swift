@@ -46,7 +46,17 @@ public final class FairReadWriteLock: @unchecked Sendable {
   /// Creates an unlocked lock.
   public init() { _ = PermitsRef(&storage, at: permits) }
 
-  deinit { Inspection.letFinish(self) }
+  deinit { permits.letFinish(self) }
+
+  /// Gives the lock a name, which dumps show: `FairReadWriteLock "accounts" 0x7f…`.
+  ///
+  /// A second name replaces the first. Any thread; does not suspend.
+  /// - Returns: The lock.
+  @discardableResult
+  public func named(_ name: String) -> FairReadWriteLock {
+    permits.setName(name, of: self)
+    return self
+  }
 
   // MARK: Reading
 

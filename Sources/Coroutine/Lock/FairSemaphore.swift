@@ -64,7 +64,17 @@ public final class FairSemaphore: @unchecked Sendable {
     _ = PermitsRef(&storage, at: self.permits)
   }
 
-  deinit { Inspection.letFinish(self) }
+  deinit { permits.letFinish(self) }
+
+  /// Gives the semaphore a name, which dumps show: `FairSemaphore "accounts" 0x7f…`.
+  ///
+  /// A second name replaces the first. Any thread; does not suspend.
+  /// - Returns: The semaphore.
+  @discardableResult
+  public func named(_ name: String) -> FairSemaphore {
+    permits.setName(name, of: self)
+    return self
+  }
 
   /// Twice this number still fits into a word.
   private static var mostPermits: Int { Int.max / 2 }
@@ -113,6 +123,18 @@ public final class FairSemaphore: @unchecked Sendable {
   @inlinable
   public func release(_ permits: Int = 1) {
     if !self.permits.give(Self.checked(permits, "release")) { refuse(permits) }
+  }
+
+  /// Runs `body` with `permits` permits, which are released at its end, also if it throws.
+  ///
+  /// Suspends until the permits are available, and throws, as ``acquire(_:)`` does; then `body` has not run. `body` may
+  /// wait.
+  @inlinable
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
+  public func withPermit<Output>(_ permits: Int = 1, _ body: () throws -> Output) throws -> Output {
+    try acquire(permits)
+    defer { release(permits) }
+    return try body()
   }
 
   /// The number of available permits at this moment.

@@ -8,6 +8,10 @@ extension FairMutex: Owned {
 
   func inspect(_ names: JobNames) -> String {
     let word = ownerInDump
+    if permit.pointee.isOfOnce {
+      let once = identity(as: "Once")
+      return word == 0 ? "\(once), about to end" : "\(once), run by \(names.owner(word))"
+    }
     return word == 0 ? "\(identity), about to change its owner" : "\(identity), held by \(names.owner(word))"
   }
 

@@ -44,7 +44,20 @@ public final class Once<Value: Sendable>: @unchecked Sendable {
   private let failure: Failure
 
   /// Creates a Once that has not run.
-  public init(afterFailure failure: Failure = .retries) { self.failure = failure }
+  public init(afterFailure failure: Failure = .retries) {
+    self.failure = failure
+    mutex.permit.pointee.isOfOnce = true
+  }
+
+  /// Gives the Once a name, which dumps show: `Once "configuration" 0x7f…`.
+  ///
+  /// A second name replaces the first. Any thread; does not suspend.
+  /// - Returns: The Once.
+  @discardableResult
+  public func named(_ name: String) -> Once {
+    mutex.named(name)
+    return self
+  }
 
   /// The result; nil before the end of the first run, and if the result is a kept error.
   public var value: Value? { isDone.touched.load(ordering: .acquiring) ? try? outcome?.get() : nil }

@@ -42,6 +42,10 @@ struct Permits: ~Copyable {
   @usableFromInline let word: Shared<Atomic<UInt>>
   // Not shared: every way to the lock leads over the word.
   @usableFromInline let lock = SpinLock()
+  // Not shared: only deinits and dumps read it. It takes a byte that the alignment of the next field leaves unused.
+  let isNamed = Atomic(false)
+  /// Whether the object that contains the permits is the mutex of a Once.
+  var isOfOnce = false
   /// Accessed under the lock.
   @usableFromInline var waiters = WaitQueue()
   /// The address of `waiters`, for selects: taking the address is an access, which only the holder of the lock may
@@ -70,6 +74,18 @@ extension UnsafeMutablePointer where Pointee == Permits {
     self = withUnsafeMutablePointer(to: &storage) { $0 }
     checkAddress(address, of: &storage)
     pointee.queue = withUnsafeMutablePointer(to: &pointee.waiters) { $0 }
+  }
+
+  /// Gives the object that contains the permits a name for dumps.
+  func setName(_ name: String, of object: AnyObject) {
+    ObjectNames.set(name, of: object)
+    pointee.isNamed.store(true, ordering: .relaxed)
+  }
+
+  /// The first action of the deinit of the object that contains the permits.
+  func letFinish(_ object: AnyObject) {
+    Inspection.letFinish(object)
+    if pointee.isNamed.load(ordering: .relaxed) { ObjectNames.remove(object) }
   }
 
   @inlinable var available: UInt { pointee.word.touched.load(ordering: .acquiring) >> 1 }

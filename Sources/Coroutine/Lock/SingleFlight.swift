@@ -54,6 +54,8 @@ public final class SingleFlight<Key: Hashable & Sendable, Value: Sendable>: @unc
     let hash: Int
     @exclusivity(unchecked) var callers = 1
     @exclusivity(unchecked) var isListed = true
+    /// Whether more than one caller has come.
+    @exclusivity(unchecked) var isShared = false
     /// Set until LANDED.
     ///
     /// The job holds the flight, so this reference must end, or neither is released.
@@ -77,10 +79,23 @@ public final class SingleFlight<Key: Hashable & Sendable, Value: Sendable>: @unc
   ///   ``CoroutineError/notInCoroutine`` outside a coroutine.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func run(_ key: Key, _ body: @escaping @Sendable () throws -> Value) throws -> Value {
+    try runShared(key, body).value
+  }
+
+  /// Runs `body` for `key` as ``run(_:_:)`` does, and says whether the result is shared.
+  ///
+  /// - Returns: The result of the flight, and whether more than one caller has come for it. All its callers get the
+  ///   same answer, unless one comes after another has returned.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
+  public func runShared(
+    _ key: Key,
+    _ body: @escaping @Sendable () throws -> Value
+  ) throws -> (value: Value, isShared: Bool) {
     _ = try Carrier.beginWaiting()
     let (flight, job) = board(key, body)
     defer { leave(flight) }
-    return try job.join()
+    let value = try job.join()
+    return (value, lock.withLock { flight.isShared })
   }
 
   /// Makes later callers for `key` start a new flight, even if one is running; the callers that wait for that one still
@@ -124,6 +139,7 @@ public final class SingleFlight<Key: Hashable & Sendable, Value: Sendable>: @unc
     defer { lock.unlock() }
     guard flight.isListed else { return nil }
     flight.callers += 1
+    flight.isShared = true
     return flight.job
   }
 

@@ -74,6 +74,8 @@ public class AnyPromise: @unchecked Sendable {
   /// Set by a thread that holds a reference to this promise, before another thread can find the edge.
   // Not shared: only the deinit reads it.
   let wasAwaited = Atomic(false)
+  // Not shared: only the deinit reads it.
+  private let isNamed = Atomic(false)
   /// Whether the promise follows another one: calls from outside do not settle it any more.
   @exclusivity(unchecked) @usableFromInline final var isLocked = false
   @usableFromInline final let launchSite: LaunchSite
@@ -101,6 +103,11 @@ public class AnyPromise: @unchecked Sendable {
     checkAddress(work, of: &workStorage)
     checkAddress(node, of: &nodeStorage)
     waiter.pointee.context = Unmanaged.passUnretained(self).toOpaque()
+  }
+
+  final func setName(_ name: String) {
+    ObjectNames.set(name, of: self)
+    isNamed.store(true, ordering: .relaxed)
   }
 
   @inlinable final var completion: CompletionRef {
@@ -137,6 +144,7 @@ public class AnyPromise: @unchecked Sendable {
 
   deinit {
     Inspection.letFinish(self)
+    if isNamed.load(ordering: .relaxed) { ObjectNames.remove(self) }
     if completion.known.isSettled {
       if hasFailed, !completion.pointee.isObserved.load(ordering: .acquiring) { reportUnseen() }
     } else if isPassive {

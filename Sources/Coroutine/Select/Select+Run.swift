@@ -20,7 +20,7 @@ enum SelectRun {
     _ biased: Bool,
     needsPreparation: Bool
   ) throws -> Winner {
-    if count > most { misuse("A select takes at most \(most) cases, not \(count): let many send into one channel.") }
+    if count > most { throw CoroutineError.tooManyCases(count) }
     guard needsPreparation else { return try commit(waiters, count, biased, mayGiveWay: true) }
     // Before the preparation, because it may let others run: what a case has found would be out of date.
     _ = try Carrier.beginWaiting()

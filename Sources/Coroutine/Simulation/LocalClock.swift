@@ -45,4 +45,10 @@ extension SimulatedWorld {
 
   /// The length in the world's time of `nanoseconds` by the clock of the running code.
   func lasting(_ nanoseconds: Int64) -> Int64 { clockOfCaller?()?.lasting(nanoseconds) ?? nanoseconds }
+
+  /// How far the clock of the running code advances in the next `nanoseconds` of the world's time.
+  func localLength(_ nanoseconds: UInt64) -> UInt64 {
+    guard let clock = clockOfCaller?() else { return nanoseconds }
+    return clock.reading(at: now &+ nanoseconds) &- clock.reading(at: now)
+  }
 }

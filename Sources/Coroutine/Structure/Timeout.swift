@@ -3,7 +3,8 @@ import Synchronization
 /// Runs `body` under a deadline; without one if `duration` is nil.
 ///
 /// After `duration`, every suspension point in `body` throws CancellationError, and co_timeout throws ``TimeoutError``.
-/// That is no cancellation: the caller continues. Deadlines nest, and the earliest counts. With nil, the call
+/// That is no cancellation: the caller continues. A `co_delay` that ends exactly at the deadline throws, too. Deadlines
+/// nest, and the earliest counts. With nil, the call
 /// only calls `body`, and enclosing deadlines hold. A deadline that is 292 years away never passes.
 ///
 /// - Throws: ``TimeoutError`` after `duration`, or at once, without calling `body`, if it is zero or less. An error of
@@ -17,6 +18,20 @@ public func co_timeout<Output>(_ duration: Duration?, _ body: () throws -> Outpu
   // Inlined, so that a nil costs no more than the call of `body`.
   guard let duration else { return try body() }
   return try withDeadline(after: duration, body)
+}
+
+/// Runs `body` under a deadline at an instant; without one for nil.
+///
+/// In all other respects it behaves as ``co_timeout(_:_:)`` does, with the time from now until `instant`. So calls that
+/// follow one another may share one deadline.
+@inlinable @discardableResult
+@available(*, noasync, message: "await the `value` of a coroutine that does this")
+public func co_timeout<Output>(
+  until instant: CoroutineClock.Instant?,
+  _ body: () throws -> Output
+) throws -> Output {
+  guard let instant else { return try body() }
+  return try withDeadline(after: co_now.duration(to: instant), body)
 }
 
 @usableFromInline

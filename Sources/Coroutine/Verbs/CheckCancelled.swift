@@ -5,7 +5,12 @@ import Synchronization
 /// False outside a coroutine and inside ``co_shield(_:)``.
 public var co_isCancelled: Bool {
   guard let job = Carrier.current?.pointee.job else { return false }
-  return job.pointee.flags.load(ordering: .relaxed) & JobFlags.needsCancellationCheck != 0 && job.cancellation() != nil
+  guard job.pointee.flags.load(ordering: .relaxed) & JobFlags.needsCancellationCheck != 0, job.cancellation() != nil
+  else {
+    return false
+  }
+  if job.pointee.flags.load(ordering: .relaxed) & JobFlags.loopEnded != 0 { LoopEnds.sawCancellation(job) }
+  return true
 }
 
 /// Throws the cancellation error if the current coroutine is cancelled.

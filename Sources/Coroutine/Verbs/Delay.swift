@@ -6,6 +6,9 @@ import Synchronization
 /// runs it. Zero or less lets the other ready coroutines run once, as ``co_yield()`` does. A delay of 292 years or more
 /// ends only by a cancellation.
 ///
+/// A delay under a deadline that passes at the same instant, or before the coroutine continues, throws: when a delay
+/// returns, no deadline around it has passed. So `try co_timeout(d) { try co_delay(d) }` throws ``TimeoutError``.
+///
 /// If the coroutine is cancelled, it throws the cancellation error at once. Throws ``CoroutineError/notInCoroutine``
 /// outside a coroutine. Constant time whatever the number of timers; no allocation.
 @available(*, noasync, message: "use `Task.sleep(for:)`")
@@ -28,4 +31,7 @@ public func co_delay(_ duration: Duration) throws {
       }
     }
   }
+  // A deadline that has passed by now counts, also if it is that of the delay itself: its timer was added before, and
+  // the timers of one instant fire in the order of adding.
+  try job.checkCancelled()
 }

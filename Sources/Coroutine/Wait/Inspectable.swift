@@ -80,8 +80,12 @@ struct JobNames {
 }
 
 extension Inspectable {
-  /// The type and address: two lines with the same address are about the same object.
-  var identity: String {
-    "\(asWord(type(of: self))) 0x" + String(UInt(bitPattern: Unmanaged.passUnretained(self).toOpaque()), radix: 16)
+  /// The type, the name if it has one, and the address: two lines with the same address are about the same object.
+  var identity: String { identity(as: asWord(type(of: self))) }
+
+  /// The same with another text for the type.
+  func identity(as type: String) -> String {
+    let name = ObjectNames.name(of: self).map { "\"\($0.asName)\" " } ?? ""
+    return "\(type) \(name)0x" + String(UInt(bitPattern: Unmanaged.passUnretained(self).toOpaque()), radix: 16)
   }
 }

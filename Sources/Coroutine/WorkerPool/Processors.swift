@@ -19,6 +19,9 @@ enum Processors {
     return count
   }
 
+  /// `workers`, read once: what the shared scheduler has, and what programs are told.
+  static let chosen: Int = workers
+
   static let usable: Int = max(1, min(affinity, quota(membership: read("/proc/self/cgroup") ?? "", read)))
 
   private static var affinity: Int {

@@ -35,7 +35,7 @@ import Synchronization
 @usableFromInline
 final class WorkerPool: @unchecked Sendable {
   // Sound because `workers` is set once, before the pool is published, and everything else is atomic.
-  static let shared = WorkerPool(count: Processors.workers, label: "coroutine.shared")
+  static let shared = WorkerPool(count: Processors.chosen, label: "coroutine.shared")
 
   /// The pool of the worker in whose drain the caller runs; nil outside such a drain.
   static var ofCaller: WorkerPool? {

@@ -211,3 +211,56 @@ struct SupervisionTests {
     try supervisor.job.join()
   }
 }
+
+@Suite("Supervision: back-off", .inWorlds, .timeLimit(.minutes(5)))
+struct BackoffTests {
+  private var seconds: Double { worldTime / .seconds(1) }
+
+  @Test func `the pause grows with each end, and begins anew after a long life`() throws {
+    let (begins, limit) = (Locked<[Double]>([]), RestartLimit(restarts: 100, within: .seconds(1_000)))
+    let supervisor = Supervisor(
+      limit: limit,
+      backoff: .exponential(from: .seconds(1), limit: .seconds(4), resettingAfter: .seconds(30))
+    )
+    let actor = supervisor.actor(of: Int.self) { mailbox in
+      let count = begins.withLock { begins in
+        begins.append(seconds)
+        return begins.count
+      }
+      if count == 6 { try co_delay(.seconds(30)) }
+      if count < 8 { throw Oops("life \(count)") }
+      for _ in mailbox {}
+    }
+    try co_delay(.seconds(60))
+    #expect(begins.withLock { $0 } == [0, 1, 3, 7, 11, 15, 46, 48])
+    #expect(supervisor.restartCount == 7)
+    supervisor.stop()
+    try supervisor.job.join()
+    try actor.job.join()
+  }
+
+  @Test func `other actors are restarted meanwhile, messages wait, and a stop does not`() throws {
+    let supervisor = Supervisor(
+      limit: RestartLimit(restarts: 100, within: .seconds(1_000)),
+      backoff: RestartBackoff { ends in .seconds(ends * 10) }
+    )
+    let (slow, quick) = (Trace(), Trace())
+    let one = supervisor.tracing("a", slow)
+    try one.tell(.fail("x"))
+    try one.tell(.note("kept"))
+    try co_delay(.seconds(5))
+    let other = supervisor.tracing("b", quick)
+    try other.tell(.fail("y"))
+    try co_delay(.seconds(6))
+    #expect(slow.all == ["a begins 1", "a ends", "a begins 2", "a: kept"])
+    #expect(quick.all == ["b begins 1", "b ends"])
+    try co_delay(.seconds(5))
+    #expect(quick.all == ["b begins 1", "b ends", "b begins 2"])
+    try one.tell(.fail("again"))
+    try co_delay(.seconds(1))
+    let before = seconds
+    supervisor.stop()
+    try supervisor.job.join()
+    #expect(seconds == before)
+  }
+}

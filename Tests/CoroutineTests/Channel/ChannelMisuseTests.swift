@@ -35,14 +35,6 @@ struct ChannelMisuseTests {
     expect(result, says: "use co_launch, for try await, or tryReceive().")
   }
 
-  @Test func `more cases than a select takes`() async {
-    let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
-      let channel = Channel<Int>()
-      try await co_launch { try co_select { for _ in 0..<241 { channel.onReceive { _ in } } } }.value
-    }
-    expect(result, says: "A select takes at most 240 cases, not 241")
-  }
-
   private func expect(_ result: ExitTest.Result?, says sentence: String) {
     let text = String(decoding: result?.standardErrorContent ?? [], as: UTF8.self)
     #expect(text.contains(sentence), "it said: \(text)")

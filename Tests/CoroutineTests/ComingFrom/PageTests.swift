@@ -4,7 +4,7 @@ import Testing
 /// The pages in docs/coming-from show code in their tables and blocks; this folder compiles and runs that code.
 @Suite("What docs/coming-from shows")
 struct PageTests {
-  @Test(arguments: ["pspromise", "easyasync", "promisekit", "rjiterator", "coobjc"])
+  @Test(arguments: ["pspromise", "easyasync", "promisekit", "rjiterator", "coobjc", "go"])
   func `is what is compiled`(name: String) throws {
     let page = try Page("docs/coming-from/\(name).md")
     let sources = try page.sources.map(Page.compact).joined()

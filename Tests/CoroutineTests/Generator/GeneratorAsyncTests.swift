@@ -16,6 +16,28 @@ struct GeneratorAsyncTests {
     #expect(values == [0, 1, 2, 3, 4])
   }
 
+  @Test func `close in async code lets the body's cleanup wait, after a break, and also in a cancelled Task`()
+    async throws
+  {
+    for isCancelled in [false, true] {
+      let trace = Trace()
+      let generator = co_sequence(of: Int.self) { yield in
+        defer { trace(outcome { try co_yield() }) }
+        for number in 0... { try yield(number) }
+      }
+      let task = Task {
+        let elements = generator.asyncElements()
+        for try await number in elements where number == 3 { break }
+        if isCancelled { withUnsafeCurrentTask { $0?.cancel() } }
+        await elements.close()
+        trace("closed")
+        await elements.close()
+      }
+      try await task.value
+      #expect(trace.all == ["()", "closed"])
+    }
+  }
+
   @Test func `the body's failure is thrown in async code`() async {
     let generator = co_sequence(of: Int.self) { yield in
       try yield(1)

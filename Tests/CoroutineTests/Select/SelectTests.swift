@@ -1,6 +1,29 @@
 import Coroutine
 import Testing
 
+@Suite("Selects with many cases", .timeLimit(.minutes(5)))
+struct SelectSizeTests {
+  @Test(.inWorlds) func `240 cases work, and more throw and commit nothing`() throws {
+    let channel = Channel<Int>(1)
+    try channel.send(1)
+    let seen = failure { try co_select { for _ in 0..<241 { channel.onReceive { _ in } } } }
+    #expect(seen as? CoroutineError == .tooManyCases && (seen as? CoroutineError)?.number == 241)
+    #expect("\(seen!)".contains("at most 240 cases, not 241"))
+    #expect(channel.count == 1)
+    let received = try co_select { for _ in 0..<240 { channel.onReceive { $0 } } }
+    #expect(received == 1)
+  }
+
+  private func failure<Output>(_ body: () throws -> Output) -> (any Error)? {
+    do {
+      _ = try body()
+      return nil
+    } catch {
+      return error
+    }
+  }
+}
+
 @Suite("co_select", .timeLimit(.minutes(5)))
 struct SelectTests {
   @Test func `takes the case that is ready`() async throws {

@@ -41,6 +41,8 @@ public final class Supervisor: Sendable {
   /// - Parameters:
   ///   - strategy: Selects the actors that are restarted together.
   ///   - limit: The number of restarts within a period that the supervisor allows.
+  ///   - backoff: The pauses before restarts; none by default, so that an actor that fails at once is restarted at once
+  ///     until the limit is reached.
   ///   - queue: The queue on which the supervisor runs. Its actors may run elsewhere. `nil` has the same meaning as in
   ///     ``co_launch(on:name:stack:start:file:line:_:)-(DispatchQueue?,_,_,_,_,_,_)``.
   ///   - name: A name for dumps, reports and overflow reports.
@@ -53,13 +55,14 @@ public final class Supervisor: Sendable {
   public convenience init(
     _ strategy: RestartStrategy = .oneForOne,
     limit: RestartLimit = RestartLimit(),
+    backoff: RestartBackoff = .none,
     on queue: DispatchQueue? = nil,
     name: String? = nil,
     onRestart: (@Sendable (ActorEnd) -> Void)? = nil,
     file: StaticString = #fileID,
     line: UInt = #line
   ) {
-    let core = SupervisorCore(strategy, limit, onRestart, nil)
+    let core = SupervisorCore(strategy, limit, backoff, onRestart, nil)
     self.init(core)
     core.start(on: queue, name: name, LaunchSite(file: file, line: line))
   }
@@ -106,11 +109,12 @@ public final class Supervisor: Sendable {
   ///
   /// If the new supervisor fails because its own actors fail too often, it is restarted, and all its actors with it.
   ///
-  /// The parameters are those of ``init(_:limit:on:name:onRestart:file:line:)`` and of
+  /// The parameters are those of ``init(_:limit:backoff:on:name:onRestart:file:line:)`` and of
   /// ``actor(of:on:name:mailbox:failsWhenFull:onUndelivered:restart:file:line:_:)``.
   public func supervisor(
     _ strategy: RestartStrategy = .oneForOne,
     limit: RestartLimit = RestartLimit(),
+    backoff: RestartBackoff = .none,
     on queue: DispatchQueue? = nil,
     name: String? = nil,
     restart: RestartPolicy = .onFailure,
@@ -118,7 +122,7 @@ public final class Supervisor: Sendable {
     file: StaticString = #fileID,
     line: UInt = #line
   ) -> Supervisor {
-    let child = SupervisorCore(strategy, limit, onRestart, Supervision(core, restart))
+    let child = SupervisorCore(strategy, limit, backoff, onRestart, Supervision(core, restart))
     let handle = Supervisor(child)
     core.add(child, on: queue, name: name, LaunchSite(file: file, line: line))
     return handle

@@ -18,6 +18,10 @@ import Synchronization
 //  3. A child's life is ended early only while the child is LIVING here, and then the supervisor waits for its .ended
 //     or .gone. If the child rests already, and its .ended is on the way, the verdict is void (ActorLife, 2).
 //
+// A restart after a pause (RestartBackoff) is decided at once, and the lives that it concerns end at once. The children
+// then rest with a time, and the supervisor goes on with other events until that has come. If another end concerns
+// them meanwhile, they get the later time.
+//
 // Everything happens in one coroutine, one event after the other. So the order of ends and starts is sequential code:
 // the lives end in the reverse order of starting, one after the other; then all begin in the order of starting.
 
@@ -65,16 +69,23 @@ final class SupervisorCore: ActorLife, @unchecked Sendable {
     var state = State.living
     /// Whether its life was ended because of another child's end.
     var isEndedForAnother = false
+    /// When its present life has begun, and the number of ends that have followed one another.
+    var began: UInt64
+    var failures = 0
+    /// When its next life begins, if it rests until then: the pause of the back-off.
+    var restart: UInt64?
 
-    var isUndecided: Bool {
+    var isResting: Bool {
       if case .resting = state { true } else { false }
     }
+    var isUndecided: Bool { isResting && restart == nil }
   }
 
   let events = Channel<Event>(.unbounded)
   let restartCount = Shared(Atomic<Int>(0))
   private let strategy: RestartStrategy
   private let limit: RestartLimit
+  private let backoff: RestartBackoff
   private let onRestart: (@Sendable (ActorEnd) -> Void)?
   @exclusivity(unchecked) private var children: [Child] = []
   /// The times of the restarts within the last period.
@@ -84,11 +95,13 @@ final class SupervisorCore: ActorLife, @unchecked Sendable {
   init(
     _ strategy: RestartStrategy,
     _ limit: RestartLimit,
+    _ backoff: RestartBackoff,
     _ onRestart: (@Sendable (ActorEnd) -> Void)?,
     _ supervision: Supervision?
   ) {
     self.strategy = strategy
     self.limit = limit
+    self.backoff = backoff
     self.onRestart = onRestart
     super.init(supervision)
   }
@@ -125,8 +138,8 @@ final class SupervisorCore: ActorLife, @unchecked Sendable {
           try decide(failed)
         } else if isStopping {
           return try stopAll()
-        } else {
-          handle(try events.receive())
+        } else if !beginDue() {
+          try handleNext()
         }
       }
     } catch {
@@ -137,10 +150,32 @@ final class SupervisorCore: ActorLife, @unchecked Sendable {
     }
   }
 
+  /// Handles the next event, or returns when a pause is over.
+  private func handleNext() throws {
+    guard let next = children.compactMap(\.restart).min() else { return handle(try events.receive()) }
+    let (now, pause) = (clock, Duration.nanoseconds(Int64(clamping: next - min(next, clock))))
+    guard next > now else { return }
+    do { handle(try co_timeout(pause) { try events.receive() }) } catch is TimeoutError {
+      // The pause is over; or the supervisor was cancelled with a TimeoutError as the reason.
+      try co_checkCancelled()
+    }
+  }
+
+  /// Begins the lives whose pause is over; returns false if there are none.
+  private func beginDue() -> Bool {
+    let now = clock
+    let due = children.filter { $0.restart.map { $0 <= now } ?? false }.map(\.life)
+    for life in due { if let index = index(of: life) { children[index].restart = nil } }
+    begin(due)
+    return !due.isEmpty
+  }
+
   private func handle(_ event: Event?) {
     switch event {
     case .added(let life):
-      if let supervision = life.supervision { children.append(Child(life: life, supervision: supervision)) }
+      if let supervision = life.supervision {
+        children.append(Child(life: life, supervision: supervision, began: clock))
+      }
     case .ended(let life, let outcome):
       guard let index = index(of: life) else { return }
       children[index].state = .resting(outcome)
@@ -161,6 +196,7 @@ final class SupervisorCore: ActorLife, @unchecked Sendable {
     guard !isStopping, wantsRestart(child) else { return order(.end, child.life) }
     let end = ActorEnd(id: child.life.job?.id ?? 0, name: child.life.job?.name, exit: exit(outcome))
     try count(end, child)
+    let pause = backoff.pause(after: consecutive(child))
     let all = children.map(\.life)
     let affected: [ActorLife] =
       switch strategy.kind {
@@ -171,7 +207,22 @@ final class SupervisorCore: ActorLife, @unchecked Sendable {
     try endLives(affected, while: { try self.events.receive() })
     restartCount.touched.wrappingAdd(1, ordering: .relaxed)
     onRestart?(end)
-    begin(affected)
+    guard pause > .zero else { return begin(affected) }
+    let restart = pause.deadline(after: clock)
+    for life in affected {
+      if let index = index(of: life), children[index].isResting { children[index].restart = restart }
+    }
+  }
+
+  /// The number of ends of a child that have followed one another, with this one.
+  ///
+  /// A life that was longer than `backoff.reset` is a new beginning.
+  private func consecutive(_ child: Child) -> Int {
+    guard let index = index(of: child.life) else { return 1 }
+    let now = clock
+    let isNew = backoff.reset.deadline(after: children[index].began) <= now
+    children[index].failures = isNew ? 1 : children[index].failures + 1
+    return children[index].failures
   }
 
   private func wantsRestart(_ child: Child) -> Bool {
@@ -203,9 +254,11 @@ final class SupervisorCore: ActorLife, @unchecked Sendable {
   private func order(_ decision: Supervision.Decision, _ life: ActorLife) {
     guard let index = index(of: life), case .resting = children[index].state else { return }
     children[index].isEndedForAnother = false
+    children[index].restart = nil
     switch decision {
     case .restart:
       children[index].state = .living
+      children[index].began = clock
       life.awake()
     case .end:
       children[index].state = .leaving

@@ -1,0 +1,61 @@
+/// The receiving side of a channel: a view that can neither send nor close.
+///
+/// ``Channel/receiveOnly`` makes it. It holds the channel; all views and the channel itself are one. A receiver that
+/// wants no more values can ``cancel(_:)`` the channel.
+public struct ReceiveChannel<Element>: Sendable {
+  @usableFromInline let channel: Channel<Element>
+
+  @inlinable
+  init(_ channel: Channel<Element>) { self.channel = channel }
+
+  /// Receives the next value, as ``Channel/receive()`` does.
+  @inlinable @inline(__always)
+  @available(*, noasync, message: "use `for try await`")
+  public func receive() throws -> sending Element? { try channel.receive() }
+
+  /// Receives a value if one is there, as ``Channel/tryReceive()`` does.
+  @inlinable
+  public func tryReceive() -> sending TryReceive<Element> { channel.tryReceive() }
+
+  /// Receives all values that are there, and waits for the first, as ``Channel/receiveAll()`` does.
+  @inlinable
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
+  public func receiveAll() throws -> sending [Element] { try channel.receiveAll() }
+
+  /// Receives `count` values, as ``Channel/receive(count:)`` does.
+  @inlinable
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
+  public func receive(count: Int) throws -> sending [Element] { try channel.receive(count: count) }
+
+  /// Calls `body` with each value until the end, as ``Channel/forEach(_:)`` does.
+  @inlinable
+  @available(*, noasync, message: "use `for try await`")
+  public func forEach(_ body: (sending Element) throws -> Void) throws { try channel.forEach(body) }
+
+  /// Closes the channel and drops its values, as ``Channel/cancel(_:)`` does: the receiver wants no more.
+  public func cancel(_ cause: (any Error)? = nil) { channel.cancel(cause) }
+
+  /// Whether the channel was closed; buffered values may still be there to receive.
+  ///
+  /// Any thread.
+  public var isClosed: Bool { channel.isClosed }
+
+  /// The number of buffered values at this moment.
+  ///
+  /// Any thread.
+  public var count: Int { channel.count }
+
+  /// The number of values that the channel buffers, and the effect of a send to a full channel.
+  public var capacity: Channel<Element>.Capacity { channel.capacity }
+
+  /// Creates a case of a select that receives, as ``Channel/onReceive(_:)`` does.
+  @inlinable
+  public func onReceive<R>(_ body: @escaping (sending Element?) throws -> R) -> SelectCase<R> {
+    channel.onReceive(body)
+  }
+}
+
+extension ReceiveChannel: AsyncSequence {
+  /// Creates an iterator, for `for try await value in channel` in async code, as that of the channel itself.
+  public func makeAsyncIterator() -> Channel<Element>.AsyncIterator { channel.makeAsyncIterator() }
+}
