@@ -28,15 +28,17 @@ checks := -j $(JOBS) --explicit-target-dependency-import-check error
 swift_test := $(strict) swift test $(checks) --disable-xctest
 # Of the products that need other packages, all but the demo.
 traits := NIO,Logging,ServiceLifecycle
+http := --traits HTTP --scratch-path .build-http
 products := Coroutine CoroutineNet CoroutineTesting
 trait_products := CoroutineNIO CoroutineLogging CoroutineServiceLifecycle
 trait_tests := CoroutineNIOTests,CoroutineLoggingTests,CoroutineServiceLifecycleTests
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup setup-tests setup-demo setup-examples setup-aarch64 build test test-release test-tsan test-asan \
-  test-aarch64 soak soak-net test-context test-traits test-postgres setup-postgres soak-postgres test-examples test-demo \
-  demo site readme thread-locals lint api format docs consumer bench bench-net build-ahead build-tsan ci clean
+.PHONY: help setup setup-tests setup-http setup-postgres setup-demo setup-examples setup-aarch64 build test test-release \
+  test-tsan test-asan test-aarch64 soak soak-net soak-postgres test-context test-traits test-http test-postgres \
+  test-examples test-demo demo site readme thread-locals lint api format docs consumer bench bench-net build-ahead \
+  build-tsan ci clean
 
 help: ## Lists the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -46,6 +48,10 @@ setup: ## Installs what the library needs to build: Boost.Context
 
 setup-tests: ## Installs what the library's tests use: curl, Go, socat, strace, Python, objdump, gdb
 	@scripts/setup tests
+
+setup-http: ## Installs what CoroutineHTTP and its tests need: OpenSSL, llhttp, curl
+	@scripts/setup core
+	@scripts/setup http
 
 setup-examples: ## Installs what only the tests of Examples need: curl, OpenSSL, wrk, Chromium
 	@scripts/setup examples
@@ -153,6 +159,9 @@ test-postgres: setup-postgres ## Runs the tests of CoroutinePostgres against ser
 soak-postgres: export CO_POSTGRES_KILLS ?= 1000
 soak-postgres: setup-postgres ## Kills 1,000 backends at random while transactions run
 	$(postgres_test) --filter KillTests $(ARGS)
+test-http: setup-http ## Runs the tests of CoroutineHTTP: HTTP/1.1 and TLS; then checks its public interface
+	scripts/with-packages .build-http env CO_TESTS=CoroutineHTTPTests $(swift_test) $(http) $(ARGS)
+	@scripts/api --check .build-http/debug CoroutineHTTP
 
 # A package of its own, with a folder of its own. Its packages are resolved there, so nothing is put away.
 examples = --package-path Examples --scratch-path .build-examples -j $(JOBS)
@@ -206,6 +215,9 @@ api: setup ## Writes the public interface of each product as text into docs/api
 	scripts/with-packages .build-traits env CO_TESTS=$(trait_tests) \
 	  swift build --traits $(traits) --scratch-path .build-traits -j $(JOBS) --quiet
 	@scripts/api .build-traits/debug $(trait_products)
+	@scripts/setup http
+	scripts/with-packages .build-http env CO_TESTS=CoroutineHTTPTests swift build $(http) -j $(JOBS) --quiet
+	@scripts/api .build-http/debug CoroutineHTTP
 
 format: ## Repairs the layout, then checks the rest
 	@scripts/lint --fix

@@ -13,6 +13,8 @@ import PackageDescription
 //   CO_SKIP_TESTS   set: all test targets but those that it names.
 //   trait Demo  builds the demo for real: an HTTP server, a command-line parser, SQLite, libpng and histograms, used by
 //               it and its tests alone.
+//   trait HTTP  builds CoroutineHTTP for real: HTTP/1.1 and TLS over CoroutineNet, with llhttp, OpenSSL and
+//               swift-http-types.
 //   trait NIO   builds CoroutineNIO for real: coroutines on SwiftNIO's event loops.
 //   trait Logging   builds CoroutineLogging for real: the calling coroutine in the metadata of swift-log.
 //   trait ServiceLifecycle   builds CoroutineServiceLifecycle for real: coroutines as services of
@@ -52,6 +54,11 @@ let nioPackages: [Target.Dependency] = [
   .product(name: "NIOConcurrencyHelpers", package: "swift-nio", condition: nioOnly),
 ]
 
+// What CoroutineHTTP stands on. Debian 12 has llhttp as source, which CLLHTTP compiles; elsewhere it is a library.
+let httpOnly = TargetDependencyCondition.when(traits: ["HTTP"])
+let httpTypes = Target.Dependency.product(name: "HTTPTypes", package: "swift-http-types", condition: httpOnly)
+let hasLLHTTPSource = FileManager.default.fileExists(atPath: "/usr/share/llhttp/llhttp.c")
+
 let logging = Target.Dependency.product(
   name: "Logging",
   package: "swift-log",
@@ -81,6 +88,7 @@ let package = Package(
     .library(name: "Coroutine", targets: ["Coroutine"]),
     .library(name: "CoroutineNet", targets: ["CoroutineNet"]),
     .library(name: "CoroutineTesting", targets: ["CoroutineTesting"]),
+    .library(name: "CoroutineHTTP", targets: ["CoroutineHTTP"]),
     .library(name: "CoroutineNIO", targets: ["CoroutineNIO"]),
     .library(name: "CoroutineLogging", targets: ["CoroutineLogging"]),
     .library(name: "CoroutineServiceLifecycle", targets: ["CoroutineServiceLifecycle"]),
@@ -90,6 +98,10 @@ let package = Package(
     .trait(
       name: "Demo",
       description: "Builds CoroutineDemo and its tests, which need other packages, libpng and SQLite."
+    ),
+    .trait(
+      name: "HTTP",
+      description: "Builds CoroutineHTTP and its tests, which need llhttp, OpenSSL and swift-http-types."
     ),
     .trait(name: "NIO", description: "Builds CoroutineNIO and its tests, which need SwiftNIO."),
     .trait(name: "Logging", description: "Builds CoroutineLogging and its tests, which need swift-log."),
@@ -105,6 +117,7 @@ let package = Package(
     .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.2"),
     .package(url: "https://github.com/groue/GRDB.swift", from: "7.10.0"),
     .package(url: "https://github.com/HdrHistogram/hdrhistogram-swift", .upToNextMinor(from: "0.2.0")),
+    .package(url: "https://github.com/apple/swift-http-types", from: "1.8.0"),
     .package(url: "https://github.com/apple/swift-nio", from: "2.101.0"),
     .package(url: "https://github.com/apple/swift-log", from: "1.16.0"),
     .package(url: "https://github.com/swift-server/swift-service-lifecycle", from: "2.13.0"),
@@ -149,6 +162,32 @@ let package = Package(
     .target(name: "CoroutineServiceLifecycle", dependencies: ["Coroutine", lifecycle]),
     .systemLibrary(name: "CPostgres"),
     .target(name: "CoroutinePostgres", dependencies: ["Coroutine"] + postgresOnly),
+    // Empty without the trait: neither header is asked for.
+    .target(
+      name: "CLLHTTP",
+      cSettings: [
+        .headerSearchPath("."), .define("_GNU_SOURCE"), .define("CO_HTTP", .when(traits: ["HTTP"])),
+        .enableWarning("all"), .enableWarning("extra"),
+      ] + (warningsAreErrors ? [.treatAllWarnings(as: .error)] : []),
+      linkerSettings: hasLLHTTPSource ? [] : [.linkedLibrary("llhttp", .when(traits: ["HTTP"]))]
+    ),
+    .target(
+      name: "COpenSSL",
+      cSettings: [
+        .define("_GNU_SOURCE"), .define("CO_HTTP", .when(traits: ["HTTP"])),
+        .enableWarning("all"), .enableWarning("extra"),
+      ] + (warningsAreErrors ? [.treatAllWarnings(as: .error)] : []),
+      linkerSettings: [
+        .linkedLibrary("ssl", .when(traits: ["HTTP"])), .linkedLibrary("crypto", .when(traits: ["HTTP"])),
+      ]
+    ),
+    .target(
+      name: "CoroutineHTTP",
+      dependencies: [
+        "Coroutine", "CoroutineNet", .target(name: "CLLHTTP", condition: httpOnly),
+        .target(name: "COpenSSL", condition: httpOnly), httpTypes,
+      ]
+    ),
     .systemLibrary(name: "CPNG"),
     .systemLibrary(name: "CZlib"),
     .executableTarget(
@@ -202,6 +241,13 @@ let package = Package(
         "CoroutineNIO", "Coroutine", "CTestSupport",
         .product(name: "NIOEmbedded", package: "swift-nio", condition: nioOnly),
       ] + nioPackages
+    ),
+    .testTarget(
+      name: "CoroutineHTTPTests",
+      dependencies: [
+        "CoroutineHTTP", "CoroutineNet", "CoroutineTesting", "Coroutine", .target(name: "CLLHTTP", condition: httpOnly),
+        httpTypes,
+      ]
     ),
     .testTarget(name: "CoroutineLoggingTests", dependencies: ["CoroutineLogging", "Coroutine", logging]),
     .testTarget(

@@ -19,6 +19,12 @@ public struct BufferedReader: ~Copyable {
     buffer = ReadBuffer(capacity: capacity)
   }
 
+  /// Creates a reader that returns `bytes` first, which another reader of the connection had read ahead.
+  package init(_ connection: Connection, after bytes: UnsafeRawBufferPointer) {
+    self.init(connection)
+    buffer.append(bytes)
+  }
+
   /// Reads exactly `count` bytes.
   ///
   /// - Throws: ``NetError/endOfStream`` if the stream ends before; the received bytes stay in the reader.

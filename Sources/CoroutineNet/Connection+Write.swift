@@ -102,7 +102,7 @@ extension Connection {
   }
 
   /// Repeats a call until `count` bytes are written.
-  private func writing(
+  func writing(
     _ count: Int,
     _ operation: String = "writing to",
     _ call: (_ number: Int32, _ sent: Int) -> Int64

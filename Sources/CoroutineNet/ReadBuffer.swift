@@ -68,6 +68,21 @@ final class ReadBuffer {
     return count > 0
   }
 
+  /// Adds bytes that were received by other means.
+  func append(_ bytes: UnsafeRawBufferPointer) {
+    var rest = bytes[...]
+    while !rest.isEmpty {
+      makeRoom()
+      let part = rest.prefix(capacity - end)
+      (memory.unsafelyUnwrapped + end).copyMemory(
+        from: bytes.baseAddress.unsafelyUnwrapped + part.startIndex,
+        byteCount: part.count
+      )
+      end += part.count
+      rest = rest.dropFirst(part.count)
+    }
+  }
+
   private func release() {
     memory?.deallocate()
     memory = nil

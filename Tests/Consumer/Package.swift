@@ -28,7 +28,7 @@ let package = Package(
       name: "Traits",
       dependencies: [
         .product(name: "Coroutine", package: "coroutine"), .product(name: "CoroutineNIO", package: "coroutine"),
-        .product(name: "CoroutineLogging", package: "coroutine"),
+        .product(name: "CoroutineHTTP", package: "coroutine"), .product(name: "CoroutineLogging", package: "coroutine"),
         .product(name: "CoroutineServiceLifecycle", package: "coroutine"),
       ]
     ),

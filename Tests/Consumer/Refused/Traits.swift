@@ -1,6 +1,7 @@
 // Lines that the compiler refuses because a trait is not enabled: the error names the trait that is needed, which the
 // comment at the end of the line repeats. Checked by scripts/consumer, which builds without any trait.
 import Coroutine
+import CoroutineHTTP
 import CoroutineLogging
 import CoroutineNIO
 import CoroutineServiceLifecycle
@@ -21,6 +22,8 @@ func wrap(_ loop: Loop) throws {
 func future(_ job: Job<Int>, _ loop: Loop) {
   job.future(on: loop)  // needs NIO
 }
+
+func ask(_ client: HTTPClient) {}  // needs HTTP
 
 func bootstrap() {
   _ = Logger.MetadataProvider.coroutine  // needs Logging

@@ -1,4 +1,5 @@
 import Coroutine
+import CoroutineHTTP
 import CoroutineLogging
 import CoroutineNIO
 import CoroutineServiceLifecycle

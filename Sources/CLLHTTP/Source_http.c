@@ -1,0 +1,9 @@
+// llhttp's own http.c, where it is installed as source; elsewhere the library is linked.
+#ifdef CO_HTTP
+#if __has_include("/usr/share/llhttp/http.c")
+#pragma clang diagnostic ignored "-Weverything"
+#include "llhttp.h"
+
+#include "/usr/share/llhttp/http.c"
+#endif
+#endif

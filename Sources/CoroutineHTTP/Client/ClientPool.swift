@@ -1,0 +1,96 @@
+#if HTTP
+import Coroutine
+import CoroutineNet
+
+// The connections of a client that are not used, by origin.
+//
+// Invariants, under the lock of `state`
+//  1. A connection is in the pool, or in one response, or in one exchange.
+//  2. The latest one is used first, so the others can get old and be closed: by the next request of the client,
+//  because
+//     a client has no coroutine of its own.
+
+final class ClientPool: Sendable {
+  private struct State {
+    var idle: [Origin: [ClientConnection]] = [:]
+    var permits: [Origin: FairSemaphore] = [:]
+    var isClosed = false
+  }
+
+  // Not shared: which of the unused connections a request gets does not show.
+  private let state = ThreadMutex(State())
+  private let mostOfHost: Int
+  private let idle: Duration
+
+  init(mostOfHost: Int, idle: Duration) {
+    self.mostOfHost = max(1, mostOfHost)
+    self.idle = idle
+  }
+
+  /// The right to one connection to a host; ends with its release.
+  final class Permit: Sendable {
+    let origin: Origin
+    let pool: ClientPool
+    private let permits: FairSemaphore
+
+    init(_ origin: Origin, _ pool: ClientPool, _ permits: FairSemaphore) {
+      self.origin = origin
+      self.pool = pool
+      self.permits = permits
+    }
+
+    deinit { permits.release() }
+  }
+
+  func acquire(_ origin: Origin) throws -> Permit {
+    let permits = state.withLock { state in
+      if let known = state.permits[origin] { return known }
+      let new = FairSemaphore(mostOfHost)
+      state.permits[origin] = new
+      return new
+    }
+    try permits.acquire()
+    return Permit(origin, self, permits)
+  }
+
+  /// Returns the connection that was used last, unless the server has closed it.
+  func take(_ origin: Origin) -> ClientConnection? {
+    let limit = ContinuousClock.now - idle
+    while true {
+      let (found, old): (ClientConnection?, [ClientConnection]) = state.withLock { state in
+        var old: [ClientConnection] = []
+        for key in state.idle.keys {
+          state.idle[key]?.removeAll {
+            if $0.idleSince < limit { old.append($0) }
+            return $0.idleSince < limit
+          }
+        }
+        return (state.idle[origin]?.popLast(), old)
+      }
+      for connection in old { connection.close() }
+      guard let found else { return nil }
+      if found.isFresh { return found }
+      found.close()
+    }
+  }
+
+  func keep(_ connection: ClientConnection, _ origin: Origin) {
+    connection.idleSince = .now
+    let isKept = state.withLock { state in
+      if state.isClosed { return false }
+      state.idle[origin, default: []].append(connection)
+      return true
+    }
+    if !isKept { connection.close() }
+  }
+
+  func close() {
+    let all = state.withLock { state in
+      state.isClosed = true
+      defer { state.idle = [:] }
+      return state.idle.values.flatMap { $0 }
+    }
+    for connection in all { connection.close() }
+  }
+}
+#endif

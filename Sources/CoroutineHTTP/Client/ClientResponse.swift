@@ -1,0 +1,51 @@
+#if HTTP
+public import HTTPTypes
+
+/// A response: its head, and its body as it arrives.
+///
+/// At the end of the body the connection is kept for other requests. A response that is released before its end
+/// closes the connection, unless the rest is short and has arrived. The release never suspends.
+public struct ClientResponse: ~Copyable {
+  /// The status and the fields.
+  public let head: HTTPResponse
+  private let connection: ClientConnection
+  private let permit: ClientPool.Permit
+
+  init(_ head: HTTPResponse, _ connection: ClientConnection, _ permit: ClientPool.Permit) {
+    self.head = head
+    self.connection = connection
+    self.permit = permit
+  }
+
+  deinit {
+    guard connection.keepsAlive, head.status.code != 101, connection.dropsRest() else { return connection.close() }
+    connection.endExchange()
+    permit.pool.keep(connection, permit.origin)
+  }
+
+  /// Reads the next part of the body: at least one byte, 0 at its end.
+  ///
+  /// Suspends until a part has arrived.
+  /// - Throws: ``HTTPError`` if the body ends too early or has malformed chunks; `NetError`, ``TLSError``; the
+  ///   cancellation error, and then no byte is lost.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
+  public func read(into buffer: UnsafeMutableRawBufferPointer) throws -> Int { try connection.read(into: buffer) }
+
+  /// Reads the rest of the body.
+  ///
+  /// - Parameter limit: The largest number of bytes.
+  /// - Throws: ``HTTPError`` if the body has more; in all other respects as ``read(into:)``.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
+  public func collect(upTo limit: Int) throws -> [UInt8] {
+    var body: [UInt8] = []
+    let connection = connection
+    try withUnsafeTemporaryAllocation(byteCount: 16_384, alignment: 16) { buffer in
+      while case let count = try connection.read(into: buffer), count > 0 {
+        if body.count + count > limit { throw HTTPError.bodyTooLarge }
+        body.append(contentsOf: buffer[..<count])
+      }
+    }
+    return body
+  }
+}
+#endif

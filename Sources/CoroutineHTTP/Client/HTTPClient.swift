@@ -1,0 +1,155 @@
+#if HTTP
+import Coroutine
+import CoroutineNet
+public import HTTPTypes
+
+/// A client of HTTP/1.1, which keeps its connections by origin.
+///
+/// Requests of many coroutines share it. No connection is used by two at a time. Every function suspends its
+/// coroutine and no thread, throws at once when the coroutine is cancelled, and honours the deadline of an enclosing
+/// `co_timeout`.
+public final class HTTPClient: Sendable {
+  /// The limits of a client.
+  public struct Options: Sendable {
+    /// The largest number of connections to one host; beyond it a request waits for its turn, first come, first
+    /// served.
+    public var connectionsOfHost = 64
+    /// The time for which an unused connection is kept.
+    public var idle: Duration = .seconds(30)
+    /// The largest number of redirects that are followed.
+    ///
+    /// Those of safe methods only. To another origin, the fields `authorization` and `cookie` are not sent.
+    public var redirects = 10
+    /// The settings of TLS.
+    public var tls = TLS.Client()
+    /// Creates the default options.
+    public init() {}
+  }
+
+  private let options: Options
+  private let proxies = Proxies()
+  private let pool: ClientPool
+
+  /// Creates a client.
+  ///
+  /// Reads the proxies from the environment: `http_proxy`, `https_proxy`, `no_proxy`.
+  public init(_ options: Options = .init()) {
+    self.options = options
+    pool = ClientPool(mostOfHost: options.connectionsOfHost, idle: options.idle)
+  }
+
+  deinit { close() }
+
+  /// Sends a request, and reads the head of its response.
+  ///
+  /// Suspends until the head has arrived. Safe requests follow redirects. A connection that the server had closed
+  /// while it was idle is replaced once, if no byte of a response has come and the method is idempotent (RFC 9110,
+  /// 9.2.2).
+  ///
+  /// - Parameters:
+  ///   - request: Has a scheme, an authority and a path. The fields of framing and `host` are the client's.
+  ///   - body: The body; its length is declared.
+  /// - Throws: `NetError`, ``HTTPError``, ``TLSError``; the cancellation error.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
+  public func send(_ request: HTTPRequest, body: [UInt8] = []) throws -> ClientResponse {
+    var request = request
+    guard let scheme = request.scheme, let authority = request.authority,
+      let origin = Origin(scheme: scheme, authority: authority)
+    else {
+      throw HTTPError.badURL("\(request.scheme ?? "")://\(request.authority ?? "")")
+    }
+    var url = RequestURL(origin: origin, path: request.path ?? "/")
+    var redirects = 0
+    while true {
+      let response = try exchange(request, url, body)
+      guard let next = Self.redirect(response.head, of: request, url) else { return response }
+      redirects += 1
+      if redirects > options.redirects { throw HTTPError.tooManyRedirects }
+      if next.origin != url.origin {
+        request.headerFields[.authorization] = nil
+        request.headerFields[.cookie] = nil
+        request.headerFields[.proxyAuthorization] = nil
+      }
+      url = next
+    }
+  }
+
+  /// Gets a URL of http or https; in all other respects as ``send(_:body:)``.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
+  public func get(_ url: String) throws -> ClientResponse {
+    guard let parts = RequestURL(url) else { throw HTTPError.badURL(url) }
+    let request = HTTPRequest(
+      method: .get,
+      scheme: parts.origin.scheme,
+      authority: parts.origin.authority,
+      path: parts.path
+    )
+    return try send(request)
+  }
+
+  /// Closes the unused connections, and keeps no more of them; responses that are being read continue.
+  ///
+  /// Never suspends; any thread.
+  public func close() { pool.close() }
+
+  private static func redirect(_ head: HTTPResponse, of request: HTTPRequest, _ url: RequestURL) -> RequestURL? {
+    guard [301, 302, 303, 307, 308].contains(head.status.code), [.get, .head, .options].contains(request.method),
+      let location = head.headerFields[.location]
+    else { return nil }
+    return url.resolving(location)
+  }
+
+  // MARK: One exchange
+
+  private func exchange(_ request: HTTPRequest, _ url: RequestURL, _ body: [UInt8]) throws -> ClientResponse {
+    let permit = try pool.acquire(url.origin)
+    let proxy = proxies.proxy(for: url.origin)
+    let isForwarded = proxy != nil && !url.origin.isSecure
+    let target = isForwarded ? "\(url.origin.scheme)://\(url.origin.authority)\(url.path)" : url.path
+    var mayUseKept = true
+    while true {
+      let kept = mayUseKept ? pool.take(url.origin) : nil
+      let connection = try kept ?? connect(url.origin, proxy)
+      do {
+        try connection.write(request, target: target, url.origin.authority, body)
+        return ClientResponse(try connection.readHead(of: request.method), connection, permit)
+      } catch {
+        connection.close()
+        // Only a connection that was idle may have been closed before the request arrived.
+        guard kept != nil, !connection.hasReceived, Self.isRepeatable(error, request.method) else { throw error }
+        mayUseKept = false
+      }
+    }
+  }
+
+  private static func isRepeatable(_ error: any Error, _ method: HTTPRequest.Method) -> Bool {
+    guard [.get, .head, .options, .trace, .put, .delete].contains(method) else { return false }
+    return error is NetError || error is TLSError || error as? HTTPError == .headIncomplete
+  }
+
+  private func connect(_ origin: Origin, _ proxy: Origin?) throws -> ClientConnection {
+    let address = proxy ?? origin
+    let connection = try Connection.connect(host: address.host, port: address.port)
+    do {
+      var tls: TLS.Stream?
+      if origin.isSecure {
+        if proxy != nil { try tunnel(connection, origin) }
+        tls = try options.tls.start(on: connection, host: origin.host)
+      }
+      return try ClientConnection(Transport(connection: connection, tls: tls))
+    } catch {
+      connection.close()
+      throw error
+    }
+  }
+
+  /// Asks a proxy for a tunnel.
+  private func tunnel(_ connection: Connection, _ origin: Origin) throws {
+    let request = HTTPRequest(method: .connect, scheme: nil, authority: origin.withPort, path: nil)
+    let tunnel = try ClientConnection(Transport(connection: connection, tls: nil), ownsConnection: false)
+    try tunnel.write(request, target: origin.withPort, origin.withPort, [])
+    let head = try tunnel.readHead(of: .connect)
+    guard head.status.kind == .successful, tunnel.isFresh else { throw HTTPError.proxyRefused(head.status.code) }
+  }
+}
+#endif

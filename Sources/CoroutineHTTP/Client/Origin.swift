@@ -1,0 +1,113 @@
+#if HTTP
+import HTTPTypes
+
+/// A server as a client names it: connections are kept by it.
+struct Origin: Hashable, Sendable {
+  var isSecure: Bool
+  var host: String
+  var port: UInt16
+
+  /// The value of `host` and the authority of an absolute target; the usual port is left out.
+  var authority: String {
+    let name = host.contains(":") ? "[\(host)]" : host
+    return port == (isSecure ? 443 : 80) ? name : "\(name):\(port)"
+  }
+
+  /// The form of CONNECT, always with the port.
+  var withPort: String { (host.contains(":") ? "[\(host)]" : host) + ":\(port)" }
+
+  var scheme: String { isSecure ? "https" : "http" }
+
+  init?(scheme: String, authority: String) {
+    switch scheme.lowercased() {
+    case "http": isSecure = false
+    case "https": isSecure = true
+    default: return nil
+    }
+    var text = authority
+    guard text.withUTF8({ Target.isAuthority(UnsafeRawBufferPointer($0)) }), !authority.isEmpty else { return nil }
+    var name = authority[...]
+    port = isSecure ? 443 : 80
+    if let colon = authority.lastIndex(of: ":"), !authority[colon...].contains("]") {
+      let digits = authority[authority.index(after: colon)...]
+      if !digits.isEmpty {
+        guard let number = UInt16(digits) else { return nil }
+        port = number
+      }
+      name = authority[..<colon]
+    }
+    if name.first == "[" { name = name.dropFirst().dropLast() }
+    host = name.lowercased()
+  }
+}
+
+/// An absolute URL of http or https, without its fragment.
+struct RequestURL {
+  var origin: Origin
+  /// The path and the query; begins with a slash.
+  var path: String
+
+  init(origin: Origin, path: String) {
+    self.origin = origin
+    self.path = path
+  }
+
+  init?(_ text: String) {
+    guard text.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7f }), let colon = text.range(of: "://") else { return nil }
+    let rest = text[colon.upperBound...].prefix { $0 != "#" }
+    let end = rest.firstIndex { $0 == "/" || $0 == "?" } ?? rest.endIndex
+    guard let origin = Origin(scheme: String(text[..<colon.lowerBound]), authority: String(rest[..<end])) else {
+      return nil
+    }
+    let path = rest[end...]
+    self.init(origin: origin, path: path.first == "/" ? String(path) : "/\(path)")
+  }
+
+  /// Resolves the value of `location` (RFC 3986, 5.2); nil if it is no URL of http or https.
+  func resolving(_ location: String) -> RequestURL? {
+    let location = String(location.prefix { $0 != "#" })
+    if location.hasPrefix("//") { return RequestURL("\(origin.scheme):\(location)") }
+    if let colon = location.firstIndex(of: ":"),
+      location[..<colon].allSatisfy({ $0.isLetter || $0.isNumber || "+-.".contains($0) })
+    {
+      return RequestURL(location)
+    }
+    guard location.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7f }) else { return nil }
+    let before = path.prefix { $0 != "?" }
+    if location.isEmpty { return self }
+    if location.hasPrefix("/") { return RequestURL(origin: origin, path: Self.withoutDots(location)) }
+    if location.hasPrefix("?") { return RequestURL(origin: origin, path: "\(before)\(location)") }
+    let folder = before[...(before.lastIndex(of: "/") ?? before.startIndex)]
+    return RequestURL(origin: origin, path: Self.withoutDots("\(folder)\(location)"))
+  }
+
+  private static func withoutDots(_ path: String) -> String {
+    let end = path.firstIndex(of: "?") ?? path.endIndex
+    var parts: [Substring] = []
+    let segments = String(path[..<end]).split(separator: "/", omittingEmptySubsequences: false).dropFirst()
+    for (index, segment) in segments.enumerated() {
+      let isLast = index == segments.count - 1
+      switch segment {
+      case ".": if isLast { parts.append("") }
+      case "..":
+        if !parts.isEmpty { parts.removeLast() }
+        if isLast { parts.append("") }
+      default: parts.append(segment)
+      }
+    }
+    return "/\(parts.joined(separator: "/"))\(path[end...])"
+  }
+}
+
+extension String {
+  /// The range of a text, without Foundation.
+  fileprivate func range(of text: String) -> Range<String.Index>? {
+    var start = startIndex
+    while start < endIndex {
+      if self[start...].hasPrefix(text) { return start..<index(start, offsetBy: text.count) }
+      start = index(after: start)
+    }
+    return nil
+  }
+}
+#endif

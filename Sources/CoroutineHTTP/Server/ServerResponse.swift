@@ -1,0 +1,107 @@
+#if HTTP
+public import CoroutineNet
+public import HTTPTypes
+
+/// A response: sent as a whole by `send`, or in parts by ``write(_:)-(String)`` and ``finish(trailers:)``.
+///
+/// Every function suspends while the client takes less than is written, and throws `NetError` if the client has
+/// closed the connection, ``HTTPError`` if the client takes nothing for ``HTTPServer/Options/pause``, and the
+/// cancellation error. After these the connection is closed when the handler returns.
+public struct ServerResponse: ~Copyable {
+  /// The status; read when the head is sent.
+  public var status = HTTPResponse.Status.ok
+  private var stored: HTTPFields?
+  let connection: HTTPConnection
+
+  init(_ connection: HTTPConnection) { self.connection = connection }
+
+  /// The fields; read when the head is sent.
+  ///
+  /// The server adds those of framing, and `date`. A `content-length` declares the length of a body that is written
+  /// in parts. `connection: close` ends the connection after the response.
+  public var fields: HTTPFields {
+    get { stored ?? HTTPFields() }
+    _modify {
+      if stored == nil { stored = HTTPFields() }
+      yield &stored!
+    }
+  }
+
+  /// Sends the whole response.
+  ///
+  /// It leaves at once, or together with the answers to requests that the client has sent behind this one: at the
+  /// latest before the connection's coroutine waits for the client.
+  ///
+  /// - Parameters:
+  ///   - body: The bytes of the body.
+  ///   - type: The value of `content-type`; nil leaves it as it is in ``fields``.
+  /// - Throws: ``HTTPError`` if the response has begun; or if a field would split it, and then the answer is 500.
+  @available(*, noasync, message: "a handler is synchronous: call it there")
+  public mutating func send(_ body: some Collection<UInt8>, type: String? = nil) throws {
+    let head = Head(status: status, fields: stored, type: type)
+    let isSent: Void? = try body.withContiguousStorageIfAvailable {
+      try connection.send(head, UnsafeRawBufferPointer($0))
+    }
+    if isSent == nil { try Array(body).withUnsafeBytes { try connection.send(head, $0) } }
+  }
+
+  /// Sends the whole response with a text as its body; in all other respects as `send` with bytes.
+  @available(*, noasync, message: "a handler is synchronous: call it there")
+  public mutating func send(_ text: String, type: String = "text/plain; charset=utf-8") throws {
+    let head = Head(status: status, fields: stored, type: type)
+    var text = text
+    try text.withUTF8 { try connection.send(head, UnsafeRawBufferPointer($0)) }
+  }
+
+  /// Writes a part of the body; the first call sends the head.
+  ///
+  /// The body has the length that `fields` declares. Without one it is chunked, and for a client of HTTP/1.0 it ends
+  /// with the connection.
+  ///
+  /// - Throws: ``HTTPError`` if the body gets longer than declared; then nothing of the part is written.
+  @available(*, noasync, message: "a handler is synchronous: call it there")
+  public mutating func write(_ part: UnsafeRawBufferPointer) throws {
+    try connection.write(Head(status: status, fields: stored, type: nil), part)
+  }
+
+  /// Writes a text as a part of the body.
+  @available(*, noasync, message: "a handler is synchronous: call it there")
+  public mutating func write(_ text: String) throws {
+    var text = text
+    try text.withUTF8 { try write(UnsafeRawBufferPointer($0)) }
+  }
+
+  /// Ends the response; a handler that has written parts need not call it.
+  ///
+  /// - Parameter trailers: Fields behind a chunked body. They are dropped if the body is not chunked.
+  @available(*, noasync, message: "a handler is synchronous: call it there")
+  public mutating func finish(trailers: HTTPFields? = nil) throws {
+    try connection.finishResponse(Head(status: status, fields: stored, type: nil), trailers)
+  }
+
+  /// Answers an upgrade with 101, or CONNECT with 200, and hands the connection over.
+  ///
+  /// Suspends as `body` does. The reader returns the bytes first that the client had sent behind its head. Over TLS
+  /// the connection is one end of a pair: coroutines carry its bytes, so that it can be used as any other. The limits
+  /// of time do not hold any more. The connection is closed when `body` ends.
+  ///
+  /// - Parameter body: Uses the connection. ``fields`` should have the fields of the handshake; `upgrade` and
+  ///   `connection` are added.
+  /// - Throws: ``HTTPError`` if the client has asked for no upgrade. What `body` throws.
+  @available(*, noasync, message: "a handler is synchronous: call it there")
+  public mutating func upgrade(_ body: (Connection, inout BufferedReader) throws -> Void) throws {
+    try connection.upgrade(Head(status: status, fields: stored, type: nil), body)
+  }
+
+  /// What a head is made of.
+  struct Head {
+    var status: HTTPResponse.Status
+    var fields: HTTPFields?
+    var type: String?
+
+    var declaredLength: UInt64? { fields?[.contentLength].flatMap { UInt64($0) } }
+    /// Whether a response of this status has no body.
+    var isBodiless: Bool { status.code < 200 || status.code == 204 || status.code == 304 }
+  }
+}
+#endif

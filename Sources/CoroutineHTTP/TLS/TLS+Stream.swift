@@ -1,0 +1,211 @@
+#if HTTP
+import COpenSSL
+import Coroutine
+public import CoroutineNet
+import Glibc
+
+// TLS between a program and a connection.
+//
+//   read:  decrypt what has arrived; if that is nothing, write what OpenSSL has to say, and read from the connection
+//   write: encrypt a piece, write the result
+//
+// One coroutine may read while another one writes. Both may have records for the peer: answers to the peer's key
+// updates come from the reader. So the output is written under a lock of coroutines, in the order in which OpenSSL
+// made it. The records of one call of `write` are complete when it returns.
+
+extension TLS {
+  /// A connection with TLS: the verbs of `Connection`, with the same promises.
+  ///
+  /// It is closed with its connection, at the latest when its last reference is released.
+  public final class Stream: @unchecked Sendable {
+    // Sound because `tls` has a lock of its own, and the other properties do not change after the handshake; `onEnd`
+    // is used by `close` and `deinit`, after every other use.
+    /// The connection below, for its addresses and options.
+    public let connection: Connection
+    private let tls: OpaquePointer
+    private let output = FairMutex()
+    /// Receives the session of a client that can be resumed.
+    var onEnd: (@Sendable (TLSSessionTicket) -> Void)?
+
+    /// The bytes of one read from the connection: a record at most.
+    private static var room: Int { 16_384 + 512 }
+    /// The bytes that are encrypted before they are written.
+    private static var piece: Int { 65_536 }
+
+    init(_ connection: Connection, _ context: TLSContext, host: String?) throws(TLSError) {
+      guard let tls = ctls_create(context.context, host) else { throw TLSError("there was no memory for a connection") }
+      self.connection = connection
+      self.tls = tls
+    }
+
+    deinit {
+      keepSession()
+      connection.close()
+      ctls_destroy(tls)
+    }
+
+    /// What the handshake has negotiated.
+    public var session: Session {
+      var name: UnsafePointer<UInt8>?
+      let count = ctls_protocol(tls, &name)
+      var certificate: UnsafeMutablePointer<UInt8>?
+      let size = ctls_peer_certificate(tls, &certificate)
+      defer { free(certificate) }
+      return Session(
+        version: String(cString: ctls_version(tls)),
+        cipher: String(cString: ctls_cipher(tls)),
+        applicationProtocol: name.map { String(decoding: UnsafeBufferPointer(start: $0, count: count), as: UTF8.self) },
+        serverName: ctls_server_name(tls).map { String(cString: $0) },
+        peerCertificate: certificate.map { Array(UnsafeBufferPointer(start: $0, count: size)) },
+        isResumed: ctls_is_resumed(tls) == 1
+      )
+    }
+
+    func resume(_ session: TLSSessionTicket) { ctls_use_session(tls, session.session) }
+
+    private func keepSession() {
+      guard let onEnd, let session = ctls_take_session(tls) else { return }
+      onEnd(TLSSessionTicket(session))
+    }
+
+    // MARK: The handshake
+
+    func handshake() throws {
+      while true {
+        let result = ctls_handshake(tls)
+        // Also the alert that tells the peer of a failure.
+        do { try send() } catch { if result != CTLS_FAILED { throw error } }
+        switch result {
+        case CTLS_DONE: return
+        case CTLS_WANTS_INPUT: try receiveRecords {}
+        default: throw failure
+        }
+      }
+    }
+
+    private var failure: TLSError {
+      do {
+        return try TLS.checked {
+          ctls_copy_error(tls, $0)
+          return $0[0] == 0 ? TLSError("the peer has ended TLS") : nil
+        }
+      } catch {
+        return error
+      }
+    }
+
+    // MARK: Bytes of the connection
+
+    private func send() throws {
+      try output.withLock {
+        var count = 0
+        while let bytes = ctls_take_output(tls, &count) {
+          defer { free(bytes) }
+          try connection.write(UnsafeRawBufferPointer(start: bytes, count: count))
+        }
+      }
+    }
+
+    private func receiveRecords(_ beforeWaiting: () -> Void) throws {
+      let count = try connection.receive {
+        ctls_release_room(self.tls)
+        beforeWaiting()
+      } into: {
+        self.roomForRecords
+      }
+      ctls_received(tls, count)
+    }
+
+    private var roomForRecords: UnsafeMutableRawBufferPointer {
+      UnsafeMutableRawBufferPointer(start: ctls_room(tls, Self.room), count: Self.room)
+    }
+
+    // MARK: Bytes of the program
+
+    /// Reads the bytes that have arrived, as `Connection.read(into:)`; returns 0 when the peer has ended its output.
+    ///
+    /// - Throws: ``TLSError`` also if the connection ends without that message: bytes may have been cut off.
+    @available(*, noasync, message: "await the `value` of a coroutine that does this")
+    public func read(into buffer: UnsafeMutableRawBufferPointer) throws -> Int { try receive { buffer } }
+
+    /// As ``read(into:)``; `room` gives the memory, which `beforeWaiting` may release.
+    func receive(beforeWaiting: () -> Void = {}, into room: () -> UnsafeMutableRawBufferPointer) throws -> Int {
+      try co_checkCancelled()
+      while true {
+        if let count = try decrypt(room()) { return count }
+        try send()
+        try receiveRecords(beforeWaiting)
+      }
+    }
+
+    func receiveNow(into room: UnsafeMutableRawBufferPointer) throws -> Int? {
+      while true {
+        if let count = try decrypt(room) { return count }
+        guard let count = try connection.receiveNow(into: roomForRecords) else { return nil }
+        ctls_received(tls, count)
+      }
+    }
+
+    /// Returns nil if more of the peer's bytes are needed.
+    private func decrypt(_ room: UnsafeMutableRawBufferPointer) throws -> Int? {
+      if room.count == 0 { return 0 }
+      var done = 0
+      switch ctls_read(tls, room.baseAddress, room.count, &done) {
+      case CTLS_DONE: return done
+      case CTLS_WANTS_INPUT: return nil
+      case CTLS_ENDED: return 0
+      default:
+        try? send()
+        throw failure
+      }
+    }
+
+    /// Reads at most `count` bytes, as `Connection.read(upTo:)`.
+    @available(*, noasync, message: "await the `value` of a coroutine that does this")
+    public func read(upTo count: Int) throws -> [UInt8] {
+      guard count > 0 else { return [] }
+      return try withUnsafeTemporaryAllocation(byteCount: min(count, Self.room), alignment: 16) {
+        let read = try self.read(into: $0)
+        return Array($0[..<read])
+      }
+    }
+
+    /// Writes all of `bytes`, as `Connection.write(_:)`.
+    @available(*, noasync, message: "await the `value` of a coroutine that does this")
+    public func write(_ bytes: some Sequence<UInt8>) throws {
+      if try bytes.withContiguousStorageIfAvailable({ try write(UnsafeRawBufferPointer($0)) }) != nil { return }
+      try Array(bytes).withUnsafeBytes { try write($0) }
+    }
+
+    /// Writes all bytes of a buffer, as `Connection.write(_:)`.
+    ///
+    /// If it throws, the peer may have received a part, and nothing more can be written: close the stream.
+    @available(*, noasync, message: "await the `value` of a coroutine that does this")
+    public func write(_ buffer: UnsafeRawBufferPointer) throws {
+      try co_checkCancelled()
+      var rest = buffer[...]
+      while !rest.isEmpty {
+        let part = UnsafeRawBufferPointer(rebasing: rest.prefix(Self.piece))
+        guard ctls_write(tls, part.baseAddress, part.count) == CTLS_DONE else { throw failure }
+        rest = rest.dropFirst(part.count)
+        try send()
+      }
+    }
+
+    /// Tells the peer that no more bytes follow, and ends the output of the connection; reading remains possible.
+    ///
+    /// Suspends while the peer takes nothing.
+    @available(*, noasync, message: "await the `value` of a coroutine that does this")
+    public func shutdownWrite() throws {
+      ctls_shutdown(tls)
+      try send()
+      try connection.shutdownWrite()
+    }
+
+    /// Closes the connection.
+    ///
+    /// The peer is not told, so end the output first. Never suspends; any thread.
+    public func close() { connection.close() }
+  }
+}
+#endif

@@ -1,0 +1,149 @@
+#if HTTP
+import CLLHTTP
+public import HTTPTypes
+
+/// What the other side did, or what a handler asked for that HTTP does not have.
+///
+/// Two errors are equal if they have the same ``code``.
+public struct HTTPError: Error, Equatable, CustomStringConvertible {
+  /// The rule that was broken: a name of llhttp, as `HPE_INVALID_CHUNK_SIZE`, or one of this library, in capitals.
+  public let code: String
+  /// The status that answers it, if a client has caused it; 500 if a handler has.
+  let status: HTTPResponse.Status
+  private let sentence: String
+
+  init(_ code: String, _ status: HTTPResponse.Status, _ sentence: String) {
+    self.code = code
+    self.status = status
+    self.sentence = sentence
+  }
+
+  /// A sentence that says what happened, and what to do.
+  public var description: String { "\(sentence) (\(code))" }
+
+  /// Whether both errors have the same code.
+  public static func == (one: HTTPError, other: HTTPError) -> Bool { one.code == other.code }
+
+  /// Whether a client has caused the error; otherwise it is one of the handler.
+  var isOfClient: Bool { status.code < 500 || status.code == 501 || status.code == 505 }
+}
+
+extension HTTPError {
+  /// The error of a message that cannot be parsed.
+  static func malformed(_ message: UnsafePointer<chttp_message>) -> HTTPError {
+    let code = String(cString: message.pointee.error)
+    return switch message.pointee.refusal {
+    case CHTTP_UNKNOWN_METHOD: HTTPError(code, .notImplemented, "the method is unknown; use one that is registered")
+    case CHTTP_VERSION: HTTPError(code, .httpVersionNotSupported, "the version is not served; use HTTP/1.1")
+    case CHTTP_TRANSFER_CODING:
+      HTTPError(code, .notImplemented, "the transfer coding is not served; send the body chunked or with its length")
+    case CHTTP_NO_MEMORY: HTTPError(code, .serviceUnavailable, "there was no memory for the message's fields")
+    default: malformed(code)
+    }
+  }
+
+  static func malformed(_ code: String) -> HTTPError {
+    HTTPError(code, .badRequest, "the other side's message is not HTTP/1.1; correct the program that sends it")
+  }
+
+  static let headTooLarge = HTTPError(
+    "HEAD_TOO_LARGE",
+    .requestHeaderFieldsTooLarge,
+    "the head is too large; send fewer fields, or raise headSize"
+  )
+  static let bodyTooLarge = HTTPError(
+    "BODY_TOO_LARGE",
+    .contentTooLarge,
+    "the body is larger than its limit; send less, or raise the limit"
+  )
+  static let headLate = HTTPError(
+    "HEAD_LATE",
+    .requestTimeout,
+    "the head did not arrive in time; send it at once, or raise headTime"
+  )
+  static let bodyLate = HTTPError(
+    "BODY_LATE",
+    .requestTimeout,
+    "the body paused for too long; send it steadily, or raise the pause"
+  )
+  static let bodyIncomplete = HTTPError(
+    "BODY_INCOMPLETE",
+    .badRequest,
+    "the stream ended within the body; the other side closed too early"
+  )
+  static let headIncomplete = HTTPError(
+    "HEAD_INCOMPLETE",
+    .badRequest,
+    "the stream ended within the head; the other side closed too early"
+  )
+  static let stalled = HTTPError(
+    "STALLED",
+    .requestTimeout,
+    "the other side took no byte for too long; it hangs, or the pause is too short"
+  )
+  static let peerHasGone = HTTPError(
+    "PEER_HAS_GONE",
+    .requestTimeout,
+    "the client closed its connection before the answer; nobody reads it"
+  )
+  static let headSent = HTTPError(
+    "HEAD_SENT",
+    .internalServerError,
+    "the response has begun already; set status and fields before the first byte"
+  )
+  static let responseEnded = HTTPError(
+    "RESPONSE_ENDED",
+    .internalServerError,
+    "the response has ended already; write nothing after send or finish"
+  )
+  static let invalidField = HTTPError(
+    "INVALID_RESPONSE_FIELD",
+    .internalServerError,
+    "a field or the status of the response has a control character, which would split it; remove the character"
+  )
+  static let notUpgraded = HTTPError(
+    "NOT_AN_UPGRADE",
+    .internalServerError,
+    "the client asked for no upgrade; answer it with 426, or as usual"
+  )
+  static let tooManyRedirects = HTTPError(
+    "TOO_MANY_REDIRECTS",
+    .badGateway,
+    "the server redirects without end; check the URL, or raise redirects"
+  )
+  static func badURL(_ url: String) -> HTTPError {
+    HTTPError("INVALID_URL", .internalServerError, "\(String(reflecting: url)) is no URL of http or https; correct it")
+  }
+  static func proxyRefused(_ code: Int) -> HTTPError {
+    HTTPError(
+      "PROXY_REFUSED",
+      .badGateway,
+      "the proxy answered CONNECT with \(code); check https_proxy, or set no_proxy"
+    )
+  }
+  static func length(declared: UInt64, written: UInt64) -> HTTPError {
+    HTTPError(
+      "WRONG_LENGTH",
+      .internalServerError,
+      "the body has \(written) bytes or more, and content-length says \(declared); make them equal"
+    )
+  }
+}
+
+/// The error by which a handler answers with a status.
+public struct HTTPStatusError: Error, CustomStringConvertible {
+  /// The status of the response.
+  public let status: HTTPResponse.Status
+  /// The text of the response's body.
+  public let message: String
+
+  /// Creates the error; without a message the body is the status's phrase.
+  public init(_ status: HTTPResponse.Status, _ message: String? = nil) {
+    self.status = status
+    self.message = message ?? status.reasonPhrase
+  }
+
+  /// The status and the message.
+  public var description: String { "\(status.code): \(message)" }
+}
+#endif

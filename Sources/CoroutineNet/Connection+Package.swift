@@ -1,0 +1,76 @@
+internal import CLinux
+import Coroutine
+import Glibc
+
+// What other products of this package read and write with. They have buffers of their own.
+
+extension Connection {
+  /// Reads once, into the memory that `room` returns at each attempt.
+  ///
+  /// Suspends if no byte has arrived; `beforeWaiting` is called before each wait, so that the caller can release its
+  /// memory. Returns 0 at the end of the stream. In all other respects as ``read(into:)``.
+  package func receive(
+    beforeWaiting: () -> Void = {},
+    into room: () -> UnsafeMutableRawBufferPointer
+  ) throws -> Int {
+    try claiming(.reading, "reading from") {
+      let count = try socket.perform(.reading, beforeWaiting: beforeWaiting) { number in
+        let room = room()
+        return Self.receive(number, room.baseAddress.unsafelyUnwrapped, room.count)
+      }
+      return Int(count)
+    }
+  }
+
+  /// Reads once if bytes or the end of the stream have arrived; returns nil if a read would wait.
+  ///
+  /// Never suspends.
+  package func receiveNow(into room: UnsafeMutableRawBufferPointer) throws -> Int? {
+    try claim(.reading, "reading from")
+    defer { socket.releaseClaim(.reading) }
+    return try NetError.translating("reading from", remoteAddress) {
+      try socket.attempt(.reading) { Self.receive($0, room.baseAddress.unsafelyUnwrapped, room.count) }.map { Int($0) }
+    }
+  }
+
+  /// Writes all bytes of three buffers, one after the other, with one system call if the kernel takes them.
+  ///
+  /// As ``write(_:)-(UnsafeRawBufferPointer)``.
+  package func write(
+    _ first: UnsafeRawBufferPointer,
+    _ second: UnsafeRawBufferPointer,
+    _ third: UnsafeRawBufferPointer
+  ) throws {
+    try withUnsafeTemporaryAllocation(of: clinux_piece.self, capacity: 3) { pieces in
+      try writing(first.count + second.count + third.count) { number, sent in
+        var count = 0
+        var skipped = sent
+        // Without an array, which would be memory for each call.
+        func add(_ buffer: UnsafeRawBufferPointer) {
+          if skipped < buffer.count, let bytes = buffer.baseAddress {
+            pieces[count] = clinux_piece(bytes: bytes + skipped, count: buffer.count - skipped)
+            count += 1
+            skipped = 0
+          } else {
+            skipped -= buffer.count
+          }
+        }
+        add(first)
+        add(second)
+        add(third)
+        return clinux_send_pieces(number, pieces.baseAddress.unsafelyUnwrapped, count)
+      }
+    }
+  }
+
+  /// Whether the peer has ended its output or has reset the connection, also if bytes of it are still to be read.
+  ///
+  /// Never suspends; any thread. False after a close.
+  package var peerHasEnded: Bool {
+    withNumber { number in
+      // POLLRDHUP, which the C library declares for C alone.
+      var query = pollfd(fd: number, events: 0x2000, revents: 0)
+      return poll(&query, 1, 0) > 0
+    } ?? false
+  }
+}

@@ -1,0 +1,302 @@
+#if HTTP
+import Coroutine
+import CoroutineNet
+import Glibc
+import HTTPTypes
+import Testing
+
+@testable import CoroutineHTTP
+
+@Suite("The client", .timeLimit(.minutes(5)))
+struct ClientTests {
+  private func fetch(_ client: HTTPClient, _ url: String) throws -> String {
+    text(try client.get(url).collect(upTo: 10_000))
+  }
+
+  private func body(_ client: HTTPClient, _ request: HTTPRequest) throws -> [UInt8] {
+    try client.send(request).collect(upTo: 10_000)
+  }
+
+  private func bodyText(_ client: HTTPClient, _ request: HTTPRequest) throws -> String {
+    text(try body(client, request))
+  }
+
+  private func text(_ bytes: [UInt8]) -> String { String(decoding: bytes, as: UTF8.self) }
+
+  @Test func `requests share connections, and bodies of every framing are read`() async throws {
+    try await onCoroutine {
+      let peers = Locked<Set<String>>([])
+      try serving { request, response in
+        peers.withLock { _ = $0.insert("\(request.peer)") }
+        switch request.path {
+        case "/parts":
+          for part in 0..<100 { try response.write("\(part),") }
+        case "/close":
+          response.fields[.connection] = "close"
+          try response.send("closed")
+        case "/echo": try response.send(try request.collect())
+        default: try response.send("\(request.method) \(request.path) \(request.query ?? "")")
+        }
+      } _: { server in
+        let client = HTTPClient()
+        defer { client.close() }
+        let base = "http://127.0.0.1:\(server.port)"
+        for _ in 0..<10 {
+          #expect(try fetch(client, base + "/a?b#c") == "GET /a b")
+          #expect(try fetch(client, base + "/parts").hasSuffix("98,99,"))
+        }
+        #expect(peers.current.count == 1)
+        #expect(try fetch(client, base + "/close") == "closed")
+        #expect(try fetch(client, base) == "GET / ")
+        #expect(peers.current.count == 2)
+        let post = HTTPRequest(method: .post, scheme: "http", authority: "127.0.0.1:\(server.port)", path: "/echo")
+        let body = [UInt8](repeating: 67, count: 1_000_000)
+        let echoed = try client.send(post, body: body).collect(upTo: 2_000_000)
+        #expect(echoed == body)
+        #expect(throws: HTTPError.bodyTooLarge) { _ = try client.get(base + "/parts").collect(upTo: 10) }
+        let head = HTTPRequest(method: .head, scheme: "http", authority: "127.0.0.1:\(server.port)", path: "/")
+        let fields = try client.send(head).head.headerFields
+        #expect(fields[.contentLength] == "7")
+      }
+    }
+  }
+
+  @Test func `a response that is released before its end closes the connection, unless the rest is there`() async throws
+  {
+    try await onCoroutine {
+      let peers = Locked<Set<String>>([])
+      let gate = Promise<Void>()
+      try serving { request, response in
+        peers.withLock { _ = $0.insert("\(request.peer)") }
+        try response.write("abc")
+        if request.path == "/wait" { try co_await(gate) }
+      } _: { server in
+        let client = HTTPClient()
+        let base = "http://127.0.0.1:\(server.port)"
+        func drop(_ path: String) throws { _ = try client.get(base + path).head }
+        try drop("/wait")
+        gate.fulfill(())
+        _ = try client.get(base).collect(upTo: 10)
+        _ = try client.get(base).collect(upTo: 10)
+        #expect(peers.current.count == 2)
+        client.close()
+      }
+    }
+  }
+
+  @Test func `a host has as many connections as allowed, and requests wait for their turn`() async throws {
+    try await onCoroutine {
+      let (inside, most) = (Locked(0), Locked(0))
+      try serving { _, response in
+        let now = inside.withLock {
+          $0 += 1
+          return $0
+        }
+        most.withLock { $0 = max($0, now) }
+        try co_delay(.milliseconds(2))
+        inside.withLock { $0 -= 1 }
+        try response.send("ok")
+      } _: { server in
+        var options = HTTPClient.Options()
+        options.connectionsOfHost = 3
+        let client = HTTPClient(options)
+        let url = "http://127.0.0.1:\(server.port)/"
+        try co_scope { scope in
+          for _ in 0..<30 {
+            scope.launch {
+              let actual13 = try fetch(client, url)
+              #expect(actual13 == "ok")
+            }
+          }
+        }
+        #expect(most.current <= 3)
+        client.close()
+      }
+    }
+  }
+
+  @Test func `redirects of safe methods are followed, without credentials to another origin`() async throws {
+    try await onCoroutine {
+      let other = try Running { request, response in
+        try response.send("other \(request[.authorization] ?? "-") \(request[.accept] ?? "-")")
+      }
+      try serving { request, response in
+        response.status = .found
+        switch request.path {
+        case "/a/b": response.fields[.location] = "../c?d"
+        case "/c": response.fields[.location] = "/e"
+        case "/e": response.fields[.location] = "http://127.0.0.1:\(other.port)/f"
+        case "/loop": response.fields[.location] = "/loop"
+        default: response.status = .ok
+        }
+        try response.send("\(request.path)")
+      } _: { server in
+        let client = HTTPClient()
+        var request = HTTPRequest(method: .get, scheme: "http", authority: "127.0.0.1:\(server.port)", path: "/a/b")
+        request.headerFields[.authorization] = "secret"
+        request.headerFields[.accept] = "x"
+        #expect(try bodyText(client, request) == "other - x")
+        request.method = .post
+        let status = try client.send(request).head.status
+        #expect(status == .found)
+        let loop = "http://127.0.0.1:\(server.port)/loop"
+        #expect(throws: HTTPError.tooManyRedirects) { _ = try client.get(loop).head }
+        client.close()
+      }
+      try other.stop()
+    }
+  }
+
+  /// A server that answers by raw bytes: for each connection, an answer to each request, then a close.
+  private func scripted(_ answers: [[String]], _ body: (UInt16) throws -> Void) throws -> Int {
+    let listener = try Listener.bind(.loopback(port: 0))
+    let count = Locked(0)
+    let server = co_launch {
+      for script in answers {
+        let connection = try listener.accept()
+        count.withLock { $0 += 1 }
+        var reader = BufferedReader(connection)
+        for answer in script {
+          while let line = try reader.readLine(), !line.isEmpty {}
+          try connection.write(Array(answer.utf8))
+        }
+        connection.close()
+      }
+    }
+    try body(listener.address.port ?? 0)
+    server.cancel()
+    listener.close()
+    return count.current
+  }
+
+  @Test func `a kept connection that the server has closed is replaced, for idempotent methods only`() async throws {
+    try await onCoroutine {
+      let ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+      // The second request of the first connection gets a close, and no byte.
+      let retried = try scripted([[ok, ""], [ok]]) { port in
+        let client = HTTPClient()
+        for _ in 0..<2 {
+          let actual12 = try fetch(client, "http://127.0.0.1:\(port)/")
+          #expect(actual12 == "ok")
+        }
+      }
+      #expect(retried == 2)
+      let posted = try scripted([[ok, ""], [ok]]) { port in
+        let client = HTTPClient()
+        let request = HTTPRequest(method: .post, scheme: "http", authority: "127.0.0.1:\(port)", path: "/")
+        let actual11 = try bodyText(client, request)
+        #expect(actual11 == "ok")
+        #expect(throws: (any Error).self) { _ = try client.send(request).head }
+      }
+      #expect(posted == 1)
+      // A part of a response came.
+      let begun = try scripted([[ok, "HTTP/1.1 20"], [ok]]) { port in
+        let client = HTTPClient()
+        let actual10 = try fetch(client, "http://127.0.0.1:\(port)/")
+        #expect(actual10 == "ok")
+        #expect(throws: HTTPError.headIncomplete) { _ = try client.get("http://127.0.0.1:\(port)/").head }
+      }
+      #expect(begun == 1)
+    }
+  }
+
+  @Test(arguments: [
+    ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabc", "BODY_INCOMPLETE"),
+    ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nab", "BODY_INCOMPLETE"),
+    ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n", "HPE_INVALID_CHUNK_SIZE"),
+    ("HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd", "HPE_UNEXPECTED_CONTENT_LENGTH"),
+    ("HTTP/1.1 2x0 OK\r\n\r\n", "HPE_INVALID_STATUS"),
+    ("HTTP/1.1 200 OK\r\nA: b\r\n c\r\n\r\n", "FOLDED_FIELD"),
+    ("garbage\r\n\r\n", "HPE_INVALID_CONSTANT"),
+    ("", "HEAD_INCOMPLETE"),
+  ])
+  func `a response that is no HTTP or ends too early is an error`(_ answer: String, _ code: String) async throws {
+    try await onCoroutine {
+      _ = try scripted([[answer]]) { port in
+        let error = #expect(throws: HTTPError.self) {
+          _ = try HTTPClient().get("http://127.0.0.1:\(port)/").collect(upTo: 100)
+        }
+        #expect(error?.code == code, "\(String(describing: error))")
+      }
+    }
+  }
+
+  @Test func `interim responses are dropped, and a body without a length ends with the connection`() async throws {
+    try await onCoroutine {
+      let answer = "HTTP/1.1 103 Early Hints\r\nLink: a\r\n\r\nHTTP/1.1 200 OK\r\n\r\nabc"
+      _ = try scripted([[answer]]) { port in
+        let actual9 = try fetch(HTTPClient(), "http://127.0.0.1:\(port)/")
+        #expect(actual9 == "abc")
+      }
+    }
+  }
+
+  @Test func `a client uses TLS, and its sessions and connections`() async throws {
+    try await onCoroutine {
+      let files = try Certificates.shared()
+      var options = HTTPServer.Options()
+      options.tls = try TLS.Server(certificateChain: files.path("server.pem"), privateKey: files.path("server.key"))
+      try serving(options) { request, response in
+        if request.path == "/close" { response.fields[.connection] = "close" }
+        try response.send("\(request.head.scheme ?? "") \(request.tls?.isResumed == true)")
+      } _: { server in
+        var options = HTTPClient.Options()
+        options.tls.trustedRoots = files.path("ca.pem")
+        let client = HTTPClient(options)
+        let base = "https://localhost:\(server.port)"
+        let actual8 = try fetch(client, base + "/close")
+        #expect(actual8 == "https false")
+        let actual7 = try fetch(client, base + "/")
+        #expect(actual7 == "https true")
+        client.close()
+        #expect(throws: TLSError.self) { _ = try HTTPClient().get(base).head }
+      }
+    }
+  }
+
+  @Test func `an upgrade over TLS is a connection as any other`() async throws {
+    try await onCoroutine {
+      let files = try Certificates.shared()
+      var options = HTTPServer.Options()
+      options.tls = try TLS.Server(certificateChain: files.path("server.pem"), privateKey: files.path("server.key"))
+      try serving(options) { _, response in
+        try response.upgrade { connection, reader in
+          while let line = try reader.readLine() { try connection.write(Array("<\(line)>".utf8)) }
+        }
+      } _: { server in
+        var client = TLS.Client()
+        client.trustedRoots = files.path("ca.pem")
+        let stream = try client.connect(host: "localhost", port: server.port)
+        try stream.write(
+          Array("GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\none\n".utf8)
+        )
+        var answer = ""
+        while !answer.contains("<one>") { answer += text(try stream.read(upTo: 1_000)) }
+        try stream.write(Array("two\n".utf8))
+        try stream.shutdownWrite()
+        while case let bytes = try stream.read(upTo: 1_000), !bytes.isEmpty { answer += text(bytes) }
+        #expect(answer.hasSuffix("\r\n\r\n<one><two>"))
+      }
+    }
+  }
+
+  @Test(arguments: [
+    ("http://a/b/c?d", "../e", "http://a/e"), ("http://a/b/c", "d?e", "http://a/b/d?e"),
+    ("http://a/b/c", "?e", "http://a/b/c?e"), ("http://a:1/b", "//c/d", "http://c/d"),
+    ("http://a/b", "https://c:2/d#e", "https://c:2/d"), ("http://a", "/./b/../c/.", "http://a/c/"),
+    ("http://a", "../../b", "http://a/b"), ("http://[::1]:8/x", "y", "http://[::1]:8/y"),
+  ])
+  func `a location is resolved`(_ url: String, _ location: String, _ expected: String) throws {
+    let result = try #require(RequestURL(url)?.resolving(location))
+    #expect("\(result.origin.scheme)://\(result.origin.authority)\(result.path)" == expected)
+  }
+
+  @Test(arguments: ["", "a", "ftp://a", "http://", "http://u@a/", "http://a b/", "http://a:99999/", "http://a/ä"])
+  func `a text that is no URL is refused`(_ text: String) async throws {
+    try await onCoroutine {
+      let error = #expect(throws: HTTPError.self) { _ = try HTTPClient().get(text).head }
+      #expect(error?.code == "INVALID_URL")
+    }
+  }
+}
+#endif

@@ -1,0 +1,186 @@
+#if HTTP
+import Coroutine
+@testable import CoroutineHTTP
+import CoroutineNet
+import CoroutineTesting
+import HTTPTypes
+import Testing
+
+@Suite("Limits and the end of the server", .timeLimit(.minutes(5)))
+struct LimitTests {
+  private static let get = "GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+
+  private static var quick: HTTPServer.Options {
+    var options = HTTPServer.Options()
+    options.idle = .milliseconds(200)
+    options.headTime = .milliseconds(200)
+    options.pause = .milliseconds(200)
+    return options
+  }
+
+  @Test func `an idle connection is closed without an answer, a slow head gets 408`() async throws {
+    try await onCoroutine {
+      try serving(Self.quick) { _, response in
+        try response.send("ok")
+      } _: { server in
+        #expect(try ask(server.address, "").isEmpty)
+        #expect(try askStatuses(server.address, Self.get) == [200])
+        let slow = try ask(server.address, Self.get + "GET / HT")
+        #expect(statuses(slow) == [200, 408] && slow.contains("connection: close\r\n"))
+      }
+    }
+  }
+
+  @Test func `a body that pauses gets 408, and a client that takes nothing is cut off`() async throws {
+    try await onCoroutine {
+      let cut = Promise<String>()
+      try serving(Self.quick) { request, response in
+        if request.path == "/large" {
+          let part = [UInt8](repeating: 65, count: 1 << 20)
+          do {
+            for _ in 0..<100 { try part.withUnsafeBytes { try response.write($0) } }
+          } catch {
+            cut.fulfill("\(error)")
+            throw error
+          }
+        }
+        try response.send(try request.collect())
+      } _: { server in
+        let post = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nabc"
+        #expect(try askStatuses(server.address, post) == [408])
+        let chunks = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nab"
+        #expect(try askStatuses(server.address, chunks) == [408])
+        let client = try Connection.connect(to: server.address)
+        try client.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n")
+        let cause = try co_await(cut)
+        #expect(cause.contains("STALLED"))
+        #expect(try client.rest().utf8.count < 100 << 20)
+      }
+    }
+  }
+
+  @Test func `a body that is too large gets 413, also if it is chunked`() async throws {
+    try await onCoroutine {
+      var options = HTTPServer.Options()
+      options.bodySize = 1_000
+      try serving(options) { request, response in
+        try response.send(try request.collect(upTo: request.path == "/small" ? 10 : .max))
+      } _: { server in
+        func post(_ path: String, _ count: Int) -> String {
+          "POST \(path) HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: \(count)\r\n\r\n"
+            + String(repeating: "a", count: count)
+        }
+        let actual6 = try askStatuses(server.address, post("/", 1_000))
+        #expect(actual6 == [200])
+        let actual5 = try askStatuses(server.address, post("/", 1_001))
+        #expect(actual5 == [413])
+        let actual4 = try askStatuses(server.address, post("/small", 10))
+        #expect(actual4 == [200])
+        let actual3 = try askStatuses(server.address, post("/small", 11))
+        #expect(actual3 == [413])
+        let chunk = "1f4\r\n" + String(repeating: "a", count: 500) + "\r\n"
+        let chunked = "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
+        let actual2 = try askStatuses(server.address, chunked + chunk + chunk + "0\r\n\r\n")
+        #expect(actual2 == [200])
+        let actual1 = try askStatuses(server.address, chunked + chunk + chunk + chunk + "0\r\n\r\n")
+        #expect(actual1 == [413])
+      }
+    }
+  }
+
+  @Test func `a stop ends idle connections at once, and answers what has arrived`() async throws {
+    try await onCoroutine {
+      let (began, gate) = (Promise<Void>(), Promise<Void>())
+      let server = try Running { request, response in
+        if request.path == "/wait" {
+          began.fulfill(())
+          try co_await(gate)
+        }
+        try response.send("ok")
+      }
+      let idle = try Connection.connect(to: server.address)
+      try idle.send(Self.get)
+      while try !String(decoding: idle.read(upTo: 1_000), as: UTF8.self).hasSuffix("ok") {}
+      let new = try Connection.connect(to: server.address)
+      let busy = try Connection.connect(to: server.address)
+      try busy.send("GET /wait HTTP/1.1\r\nHost: a\r\n\r\n")
+      try co_await(began)
+      server.job.cancel()
+      // They end although the server still waits for the handler.
+      #expect(try idle.rest().isEmpty)
+      #expect(try new.rest().isEmpty)
+      gate.fulfill(())
+      let answer = try busy.rest()
+      #expect(statuses(answer) == [200] && answer.contains("connection: close\r\n"))
+      try server.job.join()
+    }
+  }
+
+  @Test func `a handler that outlasts the drain is cancelled`() async throws {
+    try await onCoroutine {
+      var options = HTTPServer.Options()
+      options.server.drain = .milliseconds(50)
+      let (began, ended) = (Promise<Void>(), Promise<Bool>())
+      let server = try Running(options) { _, response in
+        began.fulfill(())
+        do {
+          try co_delay(.seconds(1_000))
+        } catch {
+          ended.fulfill(co_isCancelled)
+          throw error
+        }
+      }
+      let client = try Connection.connect(to: server.address)
+      try client.send(Self.get)
+      try co_await(began)
+      try server.stop()
+      #expect(try co_await(ended))
+    }
+  }
+
+  @Test func `a handler is cancelled when its client has gone, and a shield keeps its work`() async throws {
+    try await onCoroutine {
+      let (began, ended, shielded) = (Promise<Void>(), Promise<String>(), Promise<Bool>())
+      try serving { _, response in
+        began.fulfill(())
+        do {
+          try co_delay(.seconds(1_000))
+        } catch {
+          ended.fulfill("\(error)")
+          shielded.fulfill(
+            try co_shield {
+              try co_delay(.milliseconds(1))
+              return true
+            }
+          )
+          throw error
+        }
+      } _: { server in
+        let client = try Connection.connect(to: server.address)
+        try client.send(Self.get)
+        try co_await(began)
+        client.close()
+        #expect(try co_await(ended).contains("PEER_HAS_GONE"))
+        #expect(try co_await(shielded))
+        #expect(server.errors.current.isEmpty)
+      }
+    }
+  }
+
+  @Test(.simulated(.random(seeds: 20))) func `a server in a simulated network answers, and closes what is idle`()
+    throws
+  {
+    var options = HTTPServer.Options()
+    options.idle = .seconds(60)
+    let server = try Running(options) { request, response in
+      try co_delay(.seconds(1))
+      try response.send("\(request.path)")
+    }
+    let client = try Connection.connect(to: server.address)
+    try client.send("GET /one HTTP/1.1\r\nHost: a\r\n\r\nGET /two HTTP/1.1\r\nHost: a\r\n\r\n")
+    let answer = try client.rest()
+    #expect(statuses(answer) == [200, 200] && answer.contains("/one") && answer.contains("/two"))
+    try server.stop()
+  }
+}
+#endif

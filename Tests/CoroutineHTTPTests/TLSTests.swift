@@ -1,0 +1,289 @@
+#if HTTP
+import Coroutine
+import CoroutineNet
+import CoroutineTesting
+import Glibc
+import HTTPTypes
+import Testing
+
+@testable import CoroutineHTTP
+
+@Suite("TLS", .timeLimit(.minutes(5)))
+struct TLSTests {
+  /// A server of echoes on TLS, and the error of its last handshake.
+  final class Echo: Sendable {
+    let listener: Listener
+    let job: Job<Void>
+    let failures = Channel<String>(.unbounded)
+    let sessions = Channel<TLS.Session>(.unbounded)
+
+    init(_ tls: TLS.Server) throws {
+      let listener = try Listener.bind(.loopback(port: 0))
+      self.listener = listener
+      let (failures, sessions) = (failures, sessions)
+      job = co_launch {
+        try co_scope(failures: .isolated) { scope in
+          while let connection = try? listener.accept() {
+            _ = scope.launch {
+              do {
+                let stream = try tls.accept(connection)
+                try sessions.send(stream.session)
+                while case let bytes = try stream.read(upTo: 100_000), !bytes.isEmpty { try stream.write(bytes) }
+                try stream.shutdownWrite()
+              } catch {
+                try failures.send("\(error)")
+                connection.close()
+              }
+            }
+          }
+          scope.cancel()
+        }
+      }
+    }
+
+    var port: UInt16 { listener.address.port ?? 0 }
+
+    func stop() throws {
+      listener.close()
+      try job.join()
+    }
+  }
+
+  private func server(_ name: String = "server") throws -> TLS.Server {
+    let files = try Certificates.shared()
+    return try TLS.Server(certificateChain: files.path("\(name).pem"), privateKey: files.path("\(name).key"))
+  }
+
+  private func client() throws -> TLS.Client {
+    var client = TLS.Client()
+    client.trustedRoots = try Certificates.shared().path("ca.pem")
+    return client
+  }
+
+  private func echo(_ stream: TLS.Stream, _ bytes: [UInt8]) throws -> [UInt8] {
+    let writer = co_launch {
+      try stream.write(bytes)
+      try stream.shutdownWrite()
+    }
+    var all: [UInt8] = []
+    while case let part = try stream.read(upTo: 100_000), !part.isEmpty { all += part }
+    try writer.join()
+    return all
+  }
+
+  @Test func `a client and a server exchange bytes in both directions at once, and end`() async throws {
+    try await onCoroutine {
+      let echo = try Echo(try server())
+      let stream = try client().connect(host: "localhost", port: echo.port)
+      #expect(stream.session.version == "TLSv1.3" && !stream.session.isResumed)
+      let bytes = (0..<3_000_000).map { UInt8(truncatingIfNeeded: $0 &* 7) }
+      #expect(try self.echo(stream, bytes) == bytes)
+      try echo.stop()
+    }
+  }
+
+  @Test func `a handshake fits into a stack of 64 KiB`() async throws {
+    try await onCoroutine {
+      let tls = try server()
+      let client = try client()
+      let (near, far) = try Connection.pair()
+      // An overflow would end the process.
+      let accepted = co_launch(stack: .bytes(64 << 10)) {
+        let stream = try tls.accept(far)
+        try stream.write(stream.read(upTo: 100))
+      }
+      let connected = co_launch(stack: .bytes(64 << 10)) {
+        let stream = try client.start(on: near, host: "localhost")
+        try stream.write(Array("hello".utf8))
+        return try stream.read(upTo: 100)
+      }
+      #expect(try connected.join() == Array("hello".utf8))
+      try accepted.join()
+    }
+  }
+
+  @Test func `a certificate that is not trusted, has expired or has another name is refused`() async throws {
+    try await onCoroutine {
+      for (name, host, sentence) in [
+        ("alien", "localhost", "self-signed"), ("expired", "localhost", "expired"), ("server", "127.0.0.2", "mismatch"),
+      ] {
+        let echo = try Echo(try server(name))
+        let connection = try Connection.connect(to: echo.listener.address)
+        let error = #expect(throws: TLS.Failure.self) {
+          _ = try client().start(on: connection, host: host)
+        }
+        #expect(error?.description.contains(sentence) == true, "\(String(describing: error))")
+        connection.close()
+        #expect(try echo.failures.receive()?.contains("alert") == true)
+        try echo.stop()
+      }
+    }
+  }
+
+  @Test func `a server shows the certificate of the name, agrees on a protocol, and reloads`() async throws {
+    try await onCoroutine {
+      let files = try Certificates.shared()
+      let tls = try server()
+      try tls.add(
+        serverName: "other.test",
+        certificateChain: files.path("other.pem"),
+        privateKey: files.path("other.key")
+      )
+      try tls.add(
+        serverName: "*.wild.test",
+        certificateChain: files.path("other.pem"),
+        privateKey: files.path("other.key")
+      )
+      try tls.setApplicationProtocols(["http/1.1", "x"])
+      let echo = try Echo(tls)
+      var client = try client()
+      client.applicationProtocols = ["x", "http/1.1"]
+      for host in ["localhost", "other.test", "a.wild.test"] {
+        let connection = try Connection.connect(to: echo.listener.address)
+        let stream = try client.start(on: connection, host: host)
+        #expect(stream.session.applicationProtocol == "http/1.1")
+        #expect(try self.echo(stream, [1]) == [1])
+        #expect(try echo.sessions.receive()?.serverName == host)
+      }
+      try tls.reload()
+      client.applicationProtocols = ["unknown"]
+      let connection = try Connection.connect(to: echo.listener.address)
+      #expect(throws: TLS.Failure.self) { _ = try client.start(on: connection, host: "localhost") }
+      try echo.stop()
+    }
+  }
+
+  @Test func `a session is resumed, also after a reload`() async throws {
+    try await onCoroutine {
+      let tls = try server()
+      let echo = try Echo(tls)
+      let client = try client()
+      var resumed: [Bool] = []
+      for round in 0..<3 {
+        if round == 2 { try tls.reload() }
+        let stream = try client.connect(host: "localhost", port: echo.port)
+        resumed.append(stream.session.isResumed)
+        #expect(try self.echo(stream, [1, 2]) == [1, 2])
+      }
+      #expect(resumed == [false, true, true])
+      try echo.stop()
+    }
+  }
+
+  @Test func `a client without the certificate that the server asks for is refused`() async throws {
+    try await onCoroutine {
+      let files = try Certificates.shared()
+      let tls = try server()
+      try tls.verifyClients(roots: files.path("ca.pem"))
+      let echo = try Echo(tls)
+      var client = try client()
+      client.certificateChain = files.path("client.pem")
+      client.privateKey = files.path("client.key")
+      let stream = try client.connect(host: "localhost", port: echo.port)
+      #expect(try self.echo(stream, [1]) == [1])
+      #expect(try echo.sessions.receive()?.peerCertificate != nil)
+      // In TLS 1.3 the client learns of the refusal with its first read.
+      let other = try self.client().connect(host: "localhost", port: echo.port)
+      #expect(throws: TLS.Failure.self) { _ = try other.read(upTo: 1) }
+      #expect(try echo.failures.receive()?.contains("certificate") == true)
+      try echo.stop()
+    }
+  }
+
+  @Test func `garbage, plain HTTP and a stream that is cut off are errors with a sentence`() async throws {
+    try await onCoroutine {
+      let echo = try Echo(try server())
+      for text in ["GET / HTTP/1.1\r\n\r\n", "\u{16}\u{3}\u{1}garbage garbage garbage", "\0\0\0\0\0\0\0\0\0\0\0"] {
+        let connection = try Connection.connect(to: echo.listener.address)
+        try connection.write(Array(text.utf8))
+        _ = try connection.rest()
+        #expect(try echo.failures.receive()?.contains("TLS failed: ") == true)
+      }
+      let stream = try client().connect(host: "localhost", port: echo.port)
+      try stream.write([1])
+      #expect(try stream.read(upTo: 1) == [1])
+      // The end of the connection, without that of TLS.
+      try stream.connection.shutdownWrite()
+      #expect(try echo.failures.receive()?.contains("cut off") == true)
+      try echo.stop()
+    }
+  }
+
+  @Test func `a cancelled handshake and a read with a deadline throw at once`() async throws {
+    try await onCoroutine {
+      let (near, far) = try Connection.pair()
+      let tls = try server()
+      let waiting = co_launch { _ = try tls.accept(far) }
+      try co_delay(.milliseconds(1))
+      waiting.cancel()
+      #expect(throws: CancellationError.self) { try waiting.join() }
+      let client = try client()
+      #expect(throws: TimeoutError.self) {
+        try co_timeout(.milliseconds(10)) { _ = try client.start(on: near, host: "localhost") }
+      }
+    }
+  }
+
+  @Test func `files that do not fit together are refused with their names`() async throws {
+    try await onCoroutine {
+      let files = try Certificates.shared()
+      for (chain, key) in [("server.pem", "other.key"), ("none.pem", "server.key"), ("server.key", "server.key")] {
+        let error = #expect(throws: TLS.Failure.self) {
+          _ = try TLS.Server(certificateChain: files.path(chain), privateKey: files.path(key))
+        }
+        #expect(error?.description.contains(files.folder) == true)
+      }
+    }
+  }
+
+  @Test(.enabled(if: Peer.has("curl"))) func `curl and openssl s_client use an HTTP server with TLS`() async throws {
+    try await onCoroutine {
+      let files = try Certificates.shared()
+      var options = HTTPServer.Options()
+      options.tls = try server()
+      try options.tls?.setApplicationProtocols(["http/1.1"])
+      let size = 300_000
+      try serving(options) { request, response in
+        switch request.path {
+        case "/file": try response.sendFile(files.path("large"))
+        case "/post": try response.send(try request.collect())
+        default: try response.send("\(request.tls?.version ?? "plain") \(request.head.scheme ?? "")")
+        }
+      } _: { server in
+        try Peer.write([UInt8](repeating: 66, count: size), to: files.path("large"))
+        func curl(_ path: String, _ more: String...) throws -> [UInt8] {
+          let url = "https://localhost:\(server.port)\(path)"
+          return try Peer.run("curl", ["-s", "-m", "20", "--cacert", files.path("ca.pem")] + more + [url]).output
+        }
+        func curlText(_ path: String, _ more: String...) throws -> String {
+          let url = "https://localhost:\(server.port)\(path)"
+          let arguments = ["-s", "-m", "20", "--cacert", files.path("ca.pem")] + more + [url]
+          return String(decoding: try Peer.run("curl", arguments).output, as: UTF8.self)
+        }
+        #expect(try curlText("/") == "TLSv1.3 https")
+        #expect(try curlText("/", "--tls-max", "1.2") == "TLSv1.2 https")
+        #expect(try curl("/file") == [UInt8](repeating: 66, count: size))
+        #expect(try curl("/post", "--data-binary", "@\(files.path("large"))").count == size)
+        let end = try Peer.run(
+          "openssl",
+          "s_client",
+          "-connect",
+          "localhost:\(server.port)",
+          "-CAfile",
+          files.path("ca.pem"),
+          "-quiet",
+          "-verify_return_error",
+          "-servername",
+          "localhost",
+          input: Array("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n".utf8)
+        )
+        #expect(String(decoding: end.output, as: UTF8.self).hasSuffix("TLSv1.3 https"))
+        // Plain HTTP gets an alert, or nothing; and the server goes on.
+        let plain = try ask(server.address, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        #expect(!plain.contains("200 OK"))
+        #expect(try curlText("/") == "TLSv1.3 https")
+      }
+    }
+  }
+}
+#endif
