@@ -44,7 +44,7 @@ help: ## Lists the targets
 setup: ## Installs what the library needs to build: Boost.Context
 	@scripts/setup core
 
-setup-tests: ## Installs what the library's tests use: curl, Go, socat, strace, Python, objdump, gdb
+setup-tests: ## Installs what the library's tests use: curl, Go, socat, dig, nc and others
 	@scripts/setup tests
 
 setup-examples: ## Installs what only the tests of Examples need: curl, OpenSSL, wrk, Chromium
