@@ -46,7 +46,7 @@ help: ## Lists the targets
 setup: ## Installs what the library needs to build: Boost.Context
 	@scripts/setup core
 
-setup-tests: ## Installs what the library's tests use: curl, Go, socat, strace, Python, objdump, gdb
+setup-tests: ## Installs what the library's tests use: curl, Go, socat, dig, nc and others
 	@scripts/setup tests
 
 setup-http: ## Installs what CoroutineHTTP and its tests need: OpenSSL, llhttp, curl

@@ -213,12 +213,13 @@ let package = Package(
       dependencies: ["CoroutineNet", "Coroutine", "CCoroutine", "CTestSupport"],
       path: "Tests/Forks"
     ),
+    .executableTarget(name: "Inherited", dependencies: ["CoroutineNet", "Coroutine"], path: "Tests/Inherited"),
     .executableTarget(name: "NoDescriptors", dependencies: ["Coroutine"], path: "Tests/NoDescriptors"),
     .executableTarget(name: "StackZoo", dependencies: ["Coroutine"], path: "Tests/StackZoo"),
     .testTarget(name: "CCoroutineTests", dependencies: ["CCoroutine", "CTestSupport", "CExceptions"]),
     .testTarget(
       name: "CoroutineNetTests",
-      dependencies: ["CoroutineNet", "CoroutineTesting", "Coroutine", "CCoroutine", "CTestSupport"]
+      dependencies: ["CoroutineNet", "CoroutineTesting", "Coroutine", "CCoroutine", "CTestSupport", "Inherited"]
     ),
     // Two halves, so that an optimised build compiles them beside each other. The second one's folder Support has links
     // to the first one's files.

@@ -22,6 +22,8 @@ let package = Package(
     .library(name: "NIOHTTPServer", targets: ["NIOHTTPServer"]),
     .library(name: "HummingbirdCoroutines", targets: ["HummingbirdCoroutines"]),
     .executable(name: "feed-site", targets: ["FeedSite"]),
+    .executable(name: "proxy", targets: ["Proxy"]),
+    .executable(name: "name-server", targets: ["NameServer"]),
     .executable(name: "hummingbird-site", targets: ["HummingbirdSite"]),
   ],
   dependencies: [
@@ -68,6 +70,9 @@ let package = Package(
         .product(name: "NIOHTTPTypes", package: "swift-nio-extras"),
       ]
     ),
+    // Servers on the sockets of the library. Tests/CoroutineNetTests has their tests, by links to their files.
+    .executableTarget(name: "Proxy", dependencies: [coroutine, coroutineNet]),
+    .executableTarget(name: "NameServer", dependencies: [coroutine, coroutineNet]),
     // What the tests talk with: curl, and connections.
     .target(name: "Clients", dependencies: [coroutine, coroutineNet], path: "Tests/Clients"),
     // Parses with the files of CoroutineDemo, by links to them in its folder Shared.

@@ -4,14 +4,15 @@ import Glibc
 /// Reads structured input from a connection, without a system call for each piece.
 ///
 /// A reader may have received more bytes than it has returned. So a connection has one reader, and no other code reads
-/// from it. While the reader waits without any received byte, it holds no buffer.
+/// from it before ``takeBuffered()`` has ended the reader. While the reader waits without any received byte, it holds
+/// no buffer.
 ///
 /// Every function suspends until enough bytes have arrived, and throws the errors of ``Connection/read(into:)``. If it
 /// throws, nothing is consumed: after a deadline or a cancellation, the same call continues with the bytes that have
 /// arrived.
 public struct BufferedReader: ~Copyable {
-  private let connection: Connection
-  private let buffer: ReadBuffer
+  let connection: Connection
+  let buffer: ReadBuffer
 
   /// Creates a reader; `capacity` is the usual size of its buffer in bytes.
   public init(_ connection: Connection, capacity: Int = 16_384) {
@@ -19,10 +20,13 @@ public struct BufferedReader: ~Copyable {
     buffer = ReadBuffer(capacity: capacity)
   }
 
-  /// Creates a reader that returns `bytes` first, which another reader of the connection had read ahead.
-  package init(_ connection: Connection, after bytes: UnsafeRawBufferPointer) {
-    self.init(connection)
-    buffer.append(bytes)
+  /// Creates a reader that returns `bytes` first: what a former reader has read ahead (``takeBuffered()``).
+  ///
+  /// So another coroutine can take a connection over in the middle of its stream. `capacity` is the usual size of the
+  /// buffer in bytes.
+  public init(_ connection: Connection, startingWith bytes: [UInt8], capacity: Int = 16_384) {
+    self.connection = connection
+    buffer = ReadBuffer(capacity: capacity, startingWith: bytes)
   }
 
   /// Reads exactly `count` bytes.

@@ -13,15 +13,29 @@ extension Connection {
   ///   coroutine.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public static func connect(to address: SocketAddress) throws -> Connection {
+    try connect(to: address, options: SocketOptions())
+  }
+
+  /// Connects to an address, with options that are set before.
+  ///
+  /// In all other respects it behaves as ``connect(to:)`` does.
+  ///
+  /// - Throws: The errors of ``connect(to:)``. ``NetError`` with the error of an option that the system refuses, and
+  ///   with that of the bind to ``SocketOptions/source``: `EADDRNOTAVAIL` if this machine does not have the address,
+  ///   `EADDRINUSE` if another socket has it, `EAFNOSUPPORT` or `EINVAL` if it is of another family.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
+  public static func connect(to address: SocketAddress, options: SocketOptions) throws -> Connection {
     let operation = "connecting to"
     try co_checkCancelled()
     let isTCP = address.family != AF_UNIX
     if let network = Simulated.current {
+      if let source = options.source { throw NetError(.notSimulated, code: EOPNOTSUPP, "connecting from", source) }
       let ends = try NetError.translating(operation, address) { try network.connect(to: address) }
       return Connection(ends.socket, isTCP: isTCP, local: ends.local, remote: ends.remote)
     }
     let socket = try Socket.make(address, isStream: true, operation)
-    if isTCP { Socket.set(CLINUX_NO_DELAY, true, of: socket) }
+    try options.apply(to: socket.number, address, isStream: true)
+    try options.bindSource(socket, for: address)
     return try connect(socket, to: address, operation)
   }
 
@@ -89,11 +103,15 @@ extension Connection {
   /// - Throws: The ``NetError`` of the first address if all attempts fail, or of the lookup. The cancellation error.
   ///   `CoroutineError.notInCoroutine` outside a coroutine.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
-  public static func connect(host: String, port: UInt16) throws -> Connection {
+  public static func connect(
+    host: String,
+    port: UInt16,
+    options: SocketOptions = SocketOptions()
+  ) throws -> Connection {
     let addresses = try SocketAddress.resolve(host, port: port)
-    if addresses.count == 1 { return try connect(to: addresses[0]) }
+    if addresses.count == 1 { return try connect(to: addresses[0], options: options) }
     return try ConnectRace.first(of: ConnectRace.alternatingFamilies(addresses), apart: .milliseconds(250)) {
-      try connect(to: $0)
+      try connect(to: $0, options: options)
     }
   }
 }

@@ -11,9 +11,9 @@ public final class DatagramSocket: Sendable {
   private let path: UnixPath?
   /// The address that it is bound to, with the port that the system chose.
   public let address: SocketAddress
-  private let family: Int32
+  let family: Int32
 
-  private init(_ socket: WatchedDescriptor, _ path: UnixPath?, _ address: SocketAddress, _ family: Int32) {
+  init(_ socket: WatchedDescriptor, _ path: UnixPath?, _ address: SocketAddress, _ family: Int32) {
     self.socket = socket
     self.path = path
     self.address = address
@@ -27,16 +27,21 @@ public final class DatagramSocket: Sendable {
   /// Never suspends; any thread. With port 0 the system chooses the port. If the path of a Unix socket exists, and no
   /// process has that socket open, the file is replaced. The close removes the file.
   ///
-  /// - Throws: ``NetError``: `EADDRINUSE` if another socket has the address.
-  public static func bind(_ address: SocketAddress) throws(NetError) -> DatagramSocket {
+  /// - Throws: ``NetError``: `EADDRINUSE` if another socket has the address; the error of an option that the system
+  ///   refuses.
+  public static func bind(_ address: SocketAddress, options: SocketOptions = .init()) throws(NetError) -> DatagramSocket
+  {
     do {
-      return try bindOnce(address)
+      return try bindOnce(address, options)
     } catch let error where address.isAny && error.code == EAFNOSUPPORT {
-      return try bindOnce(SocketAddress(.ipv4(0, address.port ?? 0)))
+      return try bindOnce(SocketAddress(.ipv4(0, address.port ?? 0)), options)
     }
   }
 
-  private static func bindOnce(_ address: SocketAddress) throws(NetError) -> DatagramSocket {
+  private static func bindOnce(_ address: SocketAddress, _ options: SocketOptions) throws(NetError) -> DatagramSocket {
+    if let group = options.multicast.first, Simulated.current != nil {
+      throw NetError(.notSimulated, code: EOPNOTSUPP, "joining the group", group)
+    }
     if let network = Simulated.current {
       do {
         let (socket, bound) = try network.bindDatagrams(address)
@@ -47,7 +52,16 @@ public final class DatagramSocket: Sendable {
     }
     let socket = try Socket.make(address, isStream: false, "binding")
     if address.family == AF_INET6 { Socket.set(CLINUX_V6_ONLY, !address.isAny, of: socket) }
+    try options.apply(to: socket.number, address, isStream: false)
+    if !options.multicast.isEmpty { Socket.set(CLINUX_REUSE_ADDRESS, true, of: socket) }
+    reportTargets(socket.number, address.family)
     let path = try Socket.bind(socket, address, unlinks: true)
+    do {
+      try options.joinGroups(socket)
+    } catch {
+      path?.remove()
+      throw error
+    }
     return DatagramSocket(socket, path, SocketAddress.local(of: socket.number) ?? address, address.family)
   }
 
@@ -66,7 +80,8 @@ public final class DatagramSocket: Sendable {
       try socket.perform(.reading) { number in
         var result: Int64 = 0
         if let end = socket.simulated, let simulated = end as? any SimulatedDatagrams {
-          return Self.receive(number, simulated, buffer, &sender)
+          var target: SocketAddress?
+          return Self.receive(number, simulated, buffer, &sender, &target)
         }
         sender = SocketAddress.read {
           result = clinux_receive_from(number, buffer.baseAddress, buffer.count, $0, $1)
@@ -78,17 +93,18 @@ public final class DatagramSocket: Sendable {
     return (Int(count), sender ?? SocketAddress(.unix([])))
   }
 
-  private static func receive(
+  static func receive(
     _ number: Int32,
     _ simulated: any SimulatedDatagrams,
     _ buffer: UnsafeMutableRawBufferPointer,
-    _ sender: inout SocketAddress?
+    _ sender: inout SocketAddress?,
+    _ target: inout SocketAddress?
   ) -> WatchedDescriptor.Attempt {
     var byte: UInt8 = 0
     let result = clinux_receive(number, &byte, 1)
     guard result > 0, let datagram = simulated.next() else { return .init(result) }
     buffer.copyBytes(from: datagram.bytes.prefix(buffer.count))
-    sender = datagram.from
+    (sender, target) = (datagram.from, datagram.to)
     return .init(Int64(datagram.bytes.count))
   }
 
@@ -106,7 +122,8 @@ public final class DatagramSocket: Sendable {
     try NetError.translating("sending to", address) {
       if let end = socket.simulated, let simulated = end as? any SimulatedDatagrams {
         _ = try socket.perform(.writing) { _ in .init(0) }
-        return simulated.send(bytes, to: address)
+        _ = simulated.send(bytes, to: address, from: nil)
+        return
       }
       while true {
         var isFull = false
@@ -130,6 +147,15 @@ public final class DatagramSocket: Sendable {
   /// Never suspends; any thread. A second call has no effect.
   public func close() {
     socket.close { _ in path?.remove() }
+  }
+
+  /// Calls `body` with the descriptor, for options that this class does not offer; with -1 after a close.
+  ///
+  /// The same rules hold as for that of a connection: ``Connection/withUnsafeDescriptor(_:)``.
+  public func withUnsafeDescriptor<R, Failure>(_ body: (Int32) throws(Failure) -> R) throws(Failure) -> R {
+    guard socket.enter() else { return try body(-1) }
+    defer { socket.leave() }
+    return try body(socket.number)
   }
 
   /// Whether ``close()`` was called.

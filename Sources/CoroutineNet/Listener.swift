@@ -21,6 +21,11 @@ public final class Listener: Sendable {
     ///
     /// The close removes it in the process that bound it; a daemon binds after its forks.
     public var unlinkPath = true
+    /// The options of the socket before the bind; accepted connections inherit them.
+    ///
+    /// Of these, ``SocketOptions/source``, ``SocketOptions/multicast`` and ``SocketOptions/broadcast`` have no meaning
+    /// for a listener.
+    public var socket = SocketOptions()
     /// Creates the default options.
     public init() {}
   }
@@ -30,7 +35,7 @@ public final class Listener: Sendable {
   /// The address that it is bound to, with the port that the system chose.
   public let address: SocketAddress
 
-  private init(_ socket: WatchedDescriptor, _ path: UnixPath?, _ address: SocketAddress) {
+  init(_ socket: WatchedDescriptor, _ path: UnixPath?, _ address: SocketAddress) {
     self.socket = socket
     self.path = path
     self.address = address
@@ -69,9 +74,9 @@ public final class Listener: Sendable {
       Socket.set(CLINUX_REUSE_ADDRESS, true, of: socket)
       if options.reusePort { Socket.set(CLINUX_REUSE_PORT, true, of: socket) }
       if address.family == AF_INET6 { Socket.set(CLINUX_V6_ONLY, !address.isAny, of: socket) }
-      // Accepted sockets inherit the option, which saves a system call for each of them.
-      Socket.set(CLINUX_NO_DELAY, true, of: socket)
     }
+    // Accepted sockets inherit the options, which saves system calls for each of them.
+    try options.socket.apply(to: socket.number, address, isStream: true)
     let path = try Socket.bind(socket, address, unlinks: options.unlinkPath)
     let backlog = Int32(clamping: max(0, options.backlog))
     guard listen(socket.number, backlog) == 0 else {
@@ -162,6 +167,15 @@ public final class Listener: Sendable {
   /// Never suspends; any thread. A second call has no effect. Accepted connections stay open.
   public func close() {
     socket.close { _ in path?.remove() }
+  }
+
+  /// Calls `body` with the descriptor, for options that this class does not offer; with -1 after a close.
+  ///
+  /// The same rules hold as for that of a connection: ``Connection/withUnsafeDescriptor(_:)``.
+  public func withUnsafeDescriptor<R, Failure>(_ body: (Int32) throws(Failure) -> R) throws(Failure) -> R {
+    guard socket.enter() else { return try body(-1) }
+    defer { socket.leave() }
+    return try body(socket.number)
   }
 
   /// Whether ``close()`` was called.

@@ -24,6 +24,7 @@ extension NetError {
     case .endOfStream:
       return "the stream ended in the middle of a line or frame; the peer closed, or crashed, too early"
     case .tooLong: return "a line, frame or datagram exceeds its limit; raise the limit, or close the connection"
+    case .notSimulated: return "a simulated network cannot do that; declare the wait with World.outside, or simulate it"
     case .badAddress(let sentence): return sentence
     case .unresolved(let name, let resolver): return Self.unresolved(name, resolver, code)
     }
@@ -31,6 +32,14 @@ extension NetError {
 
   /// EAI_NODATA, which the C library does not declare: the name exists, and has no address.
   private static var noData: Int32 { -5 }
+
+  static func reason(ofResolver code: Int32) -> Reason {
+    switch code {
+    case EAI_NONAME, noData: .noSuchName
+    case EAI_AGAIN: .nameServerSilent
+    default: .system
+    }
+  }
 
   private static func unresolved(_ name: String, _ resolver: Int32, _ code: Int32) -> String {
     switch resolver {
@@ -60,7 +69,8 @@ extension NetError {
     case EMSGSIZE: "a datagram has at most 65,507 bytes over IPv4; send less at once"
     case ENOENT: "there is no such socket, or no such directory; check the path, and whether the server runs"
     case ENAMETOOLONG: "use a shorter path"
-    case EINVAL, EBADF, ENOTSOCK, ESPIPE: "the descriptor, or an argument, does not fit; check what was passed"
+    case EINVAL, EBADF, ENOTSOCK, ESPIPE, ESOCKTNOSUPPORT:
+      "the descriptor, or an argument, does not fit; check what was passed"
     case ENOTCONN: "the socket has no connection, or its peer has closed it"
     default: ""
     }

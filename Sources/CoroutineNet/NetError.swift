@@ -14,8 +14,28 @@ public struct NetError: Error, Equatable, CustomStringConvertible {
     case endOfStream
     case tooLong
     case badAddress(String)
+    /// Of a simulated network, which cannot do it.
+    case notSimulated
     /// A name without an address, with the resolver's code.
     case unresolved(String, Int32)
+  }
+
+  /// What has failed, for a program that decides by it.
+  public enum Reason: Sendable, Hashable {
+    /// The system has refused; ``NetError/code`` says why.
+    case system
+    /// The socket was closed on this side.
+    case closed
+    /// Another coroutine does the same with the socket.
+    case busy
+    /// The stream has ended too early.
+    case endOfStream
+    /// A line, frame or datagram exceeds its limit.
+    case tooLong
+    /// A name has no address, or a text is no address.
+    case noSuchName
+    /// No name server has answered: the name may exist, and a later attempt may succeed.
+    case nameServerSilent
   }
 
   let kind: Kind
@@ -52,6 +72,19 @@ public struct NetError: Error, Equatable, CustomStringConvertible {
   public static var endOfStream: NetError { NetError(.endOfStream) }
   /// A line, frame or datagram exceeds its limit.
   public static var tooLong: NetError { NetError(.tooLong) }
+
+  /// The cause, without the sentence for people.
+  public var reason: Reason {
+    switch kind {
+    case .system, .notSimulated: .system
+    case .closed: .closed
+    case .busy: .busy
+    case .endOfStream: .endOfStream
+    case .tooLong: .tooLong
+    case .badAddress: .noSuchName
+    case .unresolved(_, let resolver): Self.reason(ofResolver: resolver)
+    }
+  }
 
   /// Whether both errors have the same cause.
   public static func == (one: NetError, other: NetError) -> Bool {

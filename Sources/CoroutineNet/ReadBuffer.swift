@@ -8,7 +8,8 @@ import Glibc
 /// Invariants
 ///  1. 0 <= start <= end <= capacity. Without memory, start and end are 0.
 ///  2. The memory doubles as bytes arrive that one call needs beyond the usual capacity. So a peer that announces many
-///     bytes and sends few costs little memory.
+///     bytes and sends few costs little memory. Bytes that a former reader hands over may be more than that from the
+///     start.
 ///  3. While the reader waits without a received byte, it has no memory. After that the memory has its usual size.
 ///
 /// Owner: the reader, which one coroutine uses at a time.
@@ -26,6 +27,17 @@ final class ReadBuffer {
   init(capacity: Int) {
     usual = UInt32(clamping: max(1, capacity))
     self.capacity = Int(usual)
+  }
+
+  /// Creates a buffer that holds bytes already.
+  convenience init(capacity: Int, startingWith bytes: [UInt8]) {
+    self.init(capacity: capacity)
+    if bytes.isEmpty { return }
+    self.capacity = max(self.capacity, bytes.count)
+    let memory = UnsafeMutableRawPointer.allocate(byteCount: self.capacity, alignment: 16)
+    bytes.withUnsafeBytes { memory.copyMemory(from: $0.baseAddress.unsafelyUnwrapped, byteCount: $0.count) }
+    self.memory = memory
+    end = bytes.count
   }
 
   deinit { memory?.deallocate() }
@@ -68,19 +80,41 @@ final class ReadBuffer {
     return count > 0
   }
 
-  /// Adds bytes that were received by other means.
-  func append(_ bytes: UnsafeRawBufferPointer) {
-    var rest = bytes[...]
-    while !rest.isEmpty {
-      makeRoom()
-      let part = rest.prefix(capacity - end)
-      (memory.unsafelyUnwrapped + end).copyMemory(
-        from: bytes.baseAddress.unsafelyUnwrapped + part.startIndex,
-        byteCount: part.count
-      )
-      end += part.count
-      rest = rest.dropFirst(part.count)
+  /// Reads once without waiting, into an empty buffer; returns nil if no byte has arrived, false at the stream's end.
+  ///
+  /// Never suspends.
+  func fillNow(from connection: Connection) throws -> Bool? {
+    if isAtEnd { return false }
+    let count = try connection.claiming(.reading, "reading from") {
+      try connection.socket.attempt(.reading) { number in
+        self.makeRoom()
+        return Connection.receive(number, self.memory.unsafelyUnwrapped + self.end, self.capacity - self.end)
+      }
     }
+    guard let count else {
+      // An empty buffer needs no memory while the coroutine waits.
+      if start == end { release() }
+      return nil
+    }
+    end += Int(count)
+    isAtEnd = count == 0
+    return count > 0
+  }
+
+  /// Returns received bytes, or else what one read gives.
+  ///
+  /// At most `count`; an empty array at the end of the stream.
+  /// Suspends if no byte has arrived. A read of more than the usual capacity needs no copy.
+  func take(upTo count: Int, from connection: Connection) throws -> [UInt8] {
+    if start == end, count > Int(usual) {
+      if isAtEnd { return [] }
+      release()
+      let bytes = try connection.read(upTo: count)
+      isAtEnd = bytes.isEmpty
+      return bytes
+    }
+    if start == end, try !fill(from: connection) { return [] }
+    return take(min(count, end - start))
   }
 
   private func release() {

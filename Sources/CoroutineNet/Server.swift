@@ -21,6 +21,8 @@ public enum Server {
     ///
     /// With `reusePort`, a server on the shared workers has a listener for each worker.
     public var listener = Listener.Options()
+    /// Refuses connections that have waited for too long while the server is overloaded; nil refuses none.
+    public var shedding: LoadShedding?
     /// Receives each error of a handler with the peer's address, and a shortage while accepting with the server's.
     ///
     /// Called in coroutines of the server, possibly on several threads at once. An error does not end the server. If
@@ -43,7 +45,8 @@ public enum Server {
   /// When the coroutine is cancelled or told to finish (`co_stopping`), or the deadline of a `co_timeout(_:_:)` passes,
   /// the server stops accepting and closes its listeners. It tells the handlers to finish: `co_isStopping` becomes true
   /// in their coroutines, and `co_stopping` is settled. They may continue for ``Options/drain``. Those that have not
-  /// ended by then are cancelled. The function returns, without an error, when the last handler has ended.
+  /// ended by then are cancelled. The function returns, without an error, when the last handler has ended. A handler
+  /// that waits in ``BufferedReader/waitForMessage()`` for the next message of an idle peer ends at once.
   ///
   /// A cancellation that comes after a stop cancels the handlers at once: the second signal in a program of `co_main`,
   /// or the end of the time of `Scope.stop(within:)`.
@@ -63,10 +66,53 @@ public enum Server {
     onListening: ((SocketAddress) -> Void)? = nil,
     _ handle: @escaping @Sendable (Connection) throws -> Void
   ) throws {
+    let tell = onListening.map { tell in { (bound: [SocketAddress]) in tell(bound[0]) } }
+    try run([address], options: options, onListening: tell, handle)
+  }
+
+  /// Serves several addresses, as ``run(_:options:onListening:_:)-(SocketAddress,_,_,_)`` serves one.
+  ///
+  /// ``Options/maxConnections`` counts the connections of all addresses together. If one listener fails, the server
+  /// ends.
+  ///
+  /// - Parameters:
+  ///   - addresses: The addresses to serve, at least one. For each port 0 the system chooses one.
+  ///   - options: The limits, and the end of the server.
+  ///   - onListening: Receives the bound addresses, in the same order, before the first connection is accepted.
+  ///   - handle: Serves one connection.
+  /// - Throws: The errors of a server with one address; none of the addresses is served if one cannot be bound.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
+  public static func run(
+    _ addresses: [SocketAddress],
+    options: Options = .init(),
+    onListening: (([SocketAddress]) -> Void)? = nil,
+    _ handle: @escaping @Sendable (Connection) throws -> Void
+  ) throws {
     try co_checkCancelled()
-    let listeners = try bind(address, options)
+    var listeners: [Listener] = []
     defer { for listener in listeners { listener.close() } }
-    onListening?(listeners[0].address)
+    var bound: [SocketAddress] = []
+    for address in addresses {
+      let all = try bind(address, options)
+      bound.append(all[0].address)
+      listeners += all
+    }
+    onListening?(bound)
+    try run(listeners: listeners, options: options, handle)
+  }
+
+  /// Serves listeners that exist already, as those of ``Listener/inherited()``, and closes them at its end.
+  ///
+  /// In all other respects it behaves as with several addresses. ``Options/listener`` has no effect.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
+  public static func run(
+    listeners: [Listener],
+    options: Options = .init(),
+    _ handle: @escaping @Sendable (Connection) throws -> Void
+  ) throws {
+    defer { for listener in listeners { listener.close() } }
+    try co_checkCancelled()
+    if listeners.isEmpty { throw NetError(.badAddress("a server needs an address to serve")) }
     let service = Service(options, handle)
     try Scope.serve(draining: options.drain, until: service.waitForConnections) { handlers, outside in
       defer { for listener in listeners { listener.close() } }

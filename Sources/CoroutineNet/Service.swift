@@ -69,12 +69,16 @@ final class Service: Sendable {
   }
 
   private func launch(_ connection: Connection, _ permit: ConnectionPermit, _ handlers: Scope) {
+    let age = options.shedding == nil ? nil : ConnectionAge(of: connection)
     handlers.launch(name: "connection", stack: options.stack) { [self] in
       defer {
         connection.close()
         withExtendedLifetime(permit) {}
       }
       do {
+        if let shedding = options.shedding, let age, !shedding.admit(after: age.now) {
+          return try shedding.refuse(connection)
+        }
         try handle(connection)
       } catch {
         // The server's own cancellation is no error of the connection.

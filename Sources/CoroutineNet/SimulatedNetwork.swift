@@ -23,6 +23,12 @@ package protocol SimulatedNetwork: AnyObject {
   func resolve(_ host: String, port: UInt16) -> [SocketAddress]
 }
 
+/// The world's end of a connection.
+package protocol SimulatedStream: SimulatedEnd {
+  /// The world's time at which it was connected, in nanoseconds.
+  var connected: UInt64 { get }
+}
+
 /// The world's end of a listener: each byte that can be read from the descriptor stands for one waiting connection.
 package protocol SimulatedListener: SimulatedEnd {
   func next() -> (socket: WatchedDescriptor, remote: SocketAddress)?
@@ -30,8 +36,9 @@ package protocol SimulatedListener: SimulatedEnd {
 
 /// The world's end of a datagram socket: each byte that can be read from the descriptor stands for one datagram.
 package protocol SimulatedDatagrams: SimulatedEnd {
-  func next() -> (bytes: [UInt8], from: SocketAddress)?
-  func send(_ bytes: [UInt8], to address: SocketAddress)
+  func next() -> (bytes: [UInt8], from: SocketAddress, to: SocketAddress)?
+  /// Sends a datagram; returns false if `source` is given, and is no address of the host.
+  func send(_ bytes: [UInt8], to address: SocketAddress, from source: SocketAddress?) -> Bool
 }
 
 enum Simulated {

@@ -16,6 +16,7 @@ import Synchronization
 /// class take. Another program that binds to the path does not take it. Its socket is removed only if it is bound
 /// between the comparison of the file's identity and the removal, which follow each other directly.
 final class UnixPath: Sendable {
+  /// The path from the root: the working directory may be another one when the file is removed.
   private let path: String
   private let address: SocketAddress
   /// The inode of the file after the bind; 0 before the bind and after the removal.
@@ -27,8 +28,17 @@ final class UnixPath: Sendable {
 
   init?(_ address: SocketAddress, unlinks: Bool) {
     guard unlinks, case .unix(let bytes) = address.storage, let first = bytes.first, first != 0 else { return nil }
-    path = String(decoding: bytes, as: UTF8.self)
+    path = Self.absolute(String(decoding: bytes, as: UTF8.self))
     self.address = address
+  }
+
+  /// The path from the root; the path itself if the working directory has none.
+  private static func absolute(_ path: String) -> String {
+    guard !path.hasPrefix("/"), let folder = getcwd(nil, 0) else { return path }
+    defer { free(folder) }
+    // The kernel writes "(unreachable)" in front of a directory outside of the process's root.
+    let text = String(cString: folder)
+    return text.hasPrefix("/") ? "\(text)/\(path)" : path
   }
 
   private func socketInode() -> UInt64? {

@@ -139,7 +139,23 @@ typedef enum clinux_socket_option : uint32_t {
   CLINUX_REUSE_ADDRESS,
   CLINUX_REUSE_PORT,
   CLINUX_V6_ONLY,
+  CLINUX_BROADCAST,
+  CLINUX_LATE_PORT,       ///< a bind without a port leaves its choice to the connect
+  CLINUX_PACKET_INFO,     ///< where a datagram was sent to, over IPv4
+  CLINUX_PACKET_INFO_V6,
 } clinux_socket_option;
+
+/// Options that have a number (SocketOptions.c).
+typedef enum clinux_socket_value : uint32_t {
+  CLINUX_RECEIVE_BUFFER,  ///< bytes
+  CLINUX_SEND_BUFFER,     ///< bytes
+  CLINUX_USER_TIMEOUT,    ///< milliseconds
+  CLINUX_KEEP_IDLE,       ///< seconds
+  CLINUX_KEEP_INTERVAL,   ///< seconds
+  CLINUX_TYPE,
+  CLINUX_DOMAIN,
+  CLINUX_IS_LISTENING,
+} clinux_socket_value;
 
 int clinux_socket(int family, bool isStream);
 int clinux_socket_pair(int ends[_Nonnull 2]);
@@ -149,15 +165,34 @@ int64_t clinux_receive(int socket, void *_Nullable bytes, size_t count);
 int64_t clinux_receive_from(int socket, void *_Nullable bytes, size_t count, void *address, uint32_t *length);
 int64_t clinux_send(int socket, const void *_Nullable bytes, size_t count);
 int64_t clinux_send_to(int socket, const void *_Nullable bytes, size_t count, const void *address, uint32_t length);
+/// As clinux_receive_from. Writes the address that the datagram was sent to, without a port, to `target`, which has
+/// room for a sockaddr_storage; length 0 if the kernel does not say it (CLINUX_PACKET_INFO).
+int64_t clinux_receive_message(int socket, void *_Nullable bytes, size_t count, void *address, uint32_t *length,
+                               void *target, uint32_t *target_length);
+/// As clinux_send_to, from an IPv4 or IPv6 address of this machine.
+int64_t clinux_send_from(int socket, const void *_Nullable bytes, size_t count, const void *address, uint32_t length,
+                         const void *source, uint32_t source_length);
 /// Sends the pieces, at most 1024, by one system call.
 int64_t clinux_send_pieces(int socket, const clinux_piece *pieces, size_t count);
 int64_t clinux_send_file(int socket, int file, int64_t offset, size_t count);
+/// A pipe with non-blocking ends, of the size that the system grants, up to `bytes` (Splice.c).
+int clinux_pipe(int ends[_Nonnull 2], int bytes);
+int64_t clinux_splice_in(int socket, int pipe, size_t count);
+int64_t clinux_splice_out(int pipe, int socket, size_t count);
 int clinux_shutdown_write(int socket);
 /// Takes the error that the kernel has stored for the socket; 0 if there is none.
 int clinux_pending_error(int socket);
 int64_t clinux_readable_bytes(int socket);
 int clinux_set_option(int socket, clinux_socket_option option, bool isOn);
 int clinux_get_option(int socket, clinux_socket_option option);
+int clinux_set_value(int socket, clinux_socket_value option, int value);
+int clinux_get_value(int socket, clinux_socket_value option);
+/// The milliseconds since a TCP socket has received bytes, or was connected.
+int64_t clinux_silence(int socket);
+/// Joins the multicast group at `address`; the system chooses the interface for 0.
+int clinux_join_group(int socket, const void *address, uint32_t length, uint32_t interface);
+/// Makes a descriptor of unknown origin non-blocking and close-on-exec.
+int clinux_make_own(int descriptor);
 
 #pragma clang assume_nonnull end
 

@@ -57,6 +57,12 @@ extension WatchedDescriptor {
     }
   }
 
+  /// Begins an operation that calls `attempt` and `wait` by itself, as `perform` begins: others get their turn if the
+  /// coroutine has run for long.
+  ///
+  /// May suspend. Throws `notInCoroutine` outside a coroutine.
+  package func beginOperation() throws { _ = try Carrier.beginWaiting() }
+
   /// Makes a system call if the direction is ready; returns nil if it is not, and a wait may begin.
   ///
   /// Never suspends; any thread.

@@ -68,10 +68,15 @@ package final class WatchedDescriptor: @unchecked Sendable {
 
   /// Creates the owner of an open, non-blocking descriptor.
   ///
-  /// If it throws, the descriptor has been closed.
-  package init(_ number: Int32, shortReadMeansEmpty: Bool, simulated: (any SimulatedEnd)? = nil) throws(Failure) {
+  /// If it throws, the descriptor has been closed, unless it is `kept` for the one who has opened it.
+  package init(
+    _ number: Int32,
+    shortReadMeansEmpty: Bool,
+    simulated: (any SimulatedEnd)? = nil,
+    kept: Bool = false
+  ) throws(Failure) {
     guard let use = WatchTable.take() else {
-      Glibc.close(number)
+      if !kept { Glibc.close(number) }
       throw .system(ENOMEM)
     }
     self.number = number

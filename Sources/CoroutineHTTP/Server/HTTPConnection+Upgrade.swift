@@ -37,7 +37,7 @@ extension HTTPConnection {
     try enter(.upgraded)
     guard let tls = transport.tls else {
       let connection = transport.connection
-      var reader = BufferedReader(connection, after: input.unread)
+      var reader = BufferedReader(connection, startingWith: Array(input.unread))
       return try body(connection, &reader)
     }
     try carry(tls, body)

@@ -11,7 +11,7 @@ final class DatagramEnd: SimulatedDatagrams, @unchecked Sendable {
   private let address: SocketAddress
   private let network: World.Network
   private weak var descriptor: WatchedDescriptor?
-  private var waiting: [(bytes: [UInt8], from: SocketAddress)] = []
+  private var waiting: [(bytes: [UInt8], from: SocketAddress, to: SocketAddress)] = []
   private(set) var failure: Int32 = 0
 
   /// The largest number of datagrams that wait for a receiver; further ones are lost.
@@ -39,27 +39,31 @@ final class DatagramEnd: SimulatedDatagrams, @unchecked Sendable {
     return descriptor
   }
 
-  func next() -> (bytes: [UInt8], from: SocketAddress)? { waiting.isEmpty ? nil : waiting.removeFirst() }
+  func next() -> (bytes: [UInt8], from: SocketAddress, to: SocketAddress)? {
+    waiting.isEmpty ? nil : waiting.removeFirst()
+  }
   func used(_ direction: WatchedDescriptor.Direction) {}
   func closed() { machine.remove(self) }
 
-  func send(_ bytes: [UInt8], to target: SocketAddress) {
+  func send(_ bytes: [UInt8], to target: SocketAddress, from source: SocketAddress?) -> Bool {
     let target = target.canonical
-    guard failure == 0, network.isRunning, let owner = network.owner(of: target, from: machine) else { return }
+    if let source, network.owner(of: source.canonical, from: machine) !== machine { return false }
+    guard failure == 0, network.isRunning, let owner = network.owner(of: target, from: machine) else { return true }
     let link = network.link(machine, owner)
-    if link.isCut || link.drawLoss(network.world) { return }
-    let sender = owner === machine ? address : machine.address(port: address.port ?? 0)
+    if link.isCut || link.drawLoss(network.world) { return true }
+    let sender = source?.canonical ?? (owner === machine ? address : machine.address(port: address.port ?? 0))
     let delay = link.draw(network.world)
     if delay == .zero {
-      owner.datagrams(at: target)?.arrive(bytes, from: sender)
+      owner.datagrams(at: target)?.arrive(bytes, from: sender, to: target)
     } else {
-      network.world.after(delay) { owner.datagrams(at: target)?.arrive(bytes, from: sender) }
+      network.world.after(delay) { owner.datagrams(at: target)?.arrive(bytes, from: sender, to: target) }
     }
+    return true
   }
 
-  private func arrive(_ bytes: [UInt8], from sender: SocketAddress) {
+  private func arrive(_ bytes: [UInt8], from sender: SocketAddress, to target: SocketAddress) {
     guard waiting.count < Self.most else { return }
-    waiting.append((bytes, sender))
+    waiting.append((bytes, sender, target))
     var byte: UInt8 = 0
     _ = clinux_send(wire, &byte, 1)
     descriptor?.arrived(.reading)

@@ -1,5 +1,6 @@
 internal import CLinux
 import Coroutine
+import CoroutineNet
 import Glibc
 
 // A connection in a world consists of two pairs of sockets, and of the bytes in flight between them:
@@ -19,7 +20,7 @@ import Glibc
 //     all descriptors until it runs its program, and so long the kernel does not take them for closed.
 
 /// One end of a connection.
-final class StreamEnd: SimulatedEnd, @unchecked Sendable {
+final class StreamEnd: SimulatedStream, @unchecked Sendable {
   // Sound because a world runs on one thread. After the world, `closed` returns at once.
   //
   // The network holds the streams that may still deliver bytes, and releases them when its world has ended.
@@ -30,6 +31,7 @@ final class StreamEnd: SimulatedEnd, @unchecked Sendable {
   }
 
   let machine: Machine
+  let connected: UInt64
   var number = 0
   private let wire: Int32
   private let network: World.Network
@@ -47,6 +49,7 @@ final class StreamEnd: SimulatedEnd, @unchecked Sendable {
     self.machine = machine
     self.network = network
     self.wire = wire
+    connected = network.world.now
   }
 
   deinit { close(wire) }

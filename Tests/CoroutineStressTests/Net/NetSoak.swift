@@ -32,36 +32,9 @@ final class NetSoak: Sendable {
   /// The conversations of each kind that have ended as they should.
   let ended = SoakGuarded([Ending: Int]())
   let findings = SoakGuarded([String]())
-  private let number = Atomic(0)
+  let number = Atomic(0)
 
   func find(_ text: String) { findings.with { if $0.count < 20 { $0.append(text) } } }
-
-  // MARK: the server
-
-  /// Answers with what it receives.
-  @Sendable func serve(_ connection: Connection) throws {
-    var random = stress.random(-1 - number.add(1, ordering: .relaxed).newValue)
-    guard let first = try connection.read(upTo: 1).first, let ending = Ending(rawValue: first) else { return }
-    let isCut = ending == .serverCloses || ending == .serverFails
-    var left = isCut ? Int.random(in: 0..<30_000, using: &random) : .max
-    while left > 0 {
-      let bytes = try connection.read(upTo: Int.random(in: 1...9_000, using: &random))
-      if bytes.isEmpty { return }
-      if Int.random(in: 0..<8, using: &random) == 0 { try co_yield() }
-      if Int.random(in: 0..<64, using: &random) == 0 { try co_delay(.microseconds(300)) }
-      try connection.write(bytes)
-      left -= min(left, bytes.count)
-    }
-    if ending == .serverFails { throw HandlerFailure() }
-  }
-
-  /// What a handler may throw here: its own failure, and what a client that goes away makes of a read or a write.
-  @Sendable func judge(_ error: any Error, _ address: SocketAddress) {
-    if error is HandlerFailure { return }
-    let code = (error as? NetError)?.code
-    if code == ECONNRESET || code == EPIPE { return }
-    find("a handler for \(address) ended with \(error)")
-  }
 
   // MARK: the clients
 

@@ -1,0 +1,1 @@
+../../../Examples/Sources/NameServer/NameServer.swift

@@ -1,0 +1,1 @@
+../../../Examples/Sources/Proxy/Proxy.swift
