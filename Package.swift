@@ -2,7 +2,7 @@
 import Foundation
 import PackageDescription
 
-// Five environment variables and four traits change what this manifest says. All are off unless asked for, so that a
+// Five environment variables and five traits change what this manifest says. All are off unless asked for, so that a
 // package which depends on the product Coroutine builds only CCoroutine and Coroutine, and fetches no other package.
 //   CO_WERROR   set: warnings are errors, in C, C++ and Swift. For this repository's own checks: a warning that a later
 //               compiler invents must not break those who depend on the package.
@@ -15,6 +15,7 @@ import PackageDescription
 //               it and its tests alone.
 //   trait NIO   builds CoroutineNIO for real: coroutines on SwiftNIO's event loops.
 //   trait Logging   builds CoroutineLogging for real: the calling coroutine in the metadata of swift-log.
+//   trait Metrics   builds CoroutineMetrics for real: the runtime's counters for swift-metrics.
 //   trait ServiceLifecycle   builds CoroutineServiceLifecycle for real: coroutines as services of
 //               swift-service-lifecycle.
 let warningsAreErrors = Context.environment["CO_WERROR"] != nil
@@ -56,6 +57,8 @@ let logging = Target.Dependency.product(
   package: "swift-log",
   condition: .when(traits: ["Logging"])
 )
+let metricsOnly = TargetDependencyCondition.when(traits: ["Metrics"])
+let metrics = Target.Dependency.product(name: "CoreMetrics", package: "swift-metrics", condition: metricsOnly)
 let lifecycleOnly = TargetDependencyCondition.when(traits: ["ServiceLifecycle"])
 let lifecycle = Target.Dependency.product(
   name: "ServiceLifecycle",
@@ -77,6 +80,7 @@ let package = Package(
     .library(name: "CoroutineTesting", targets: ["CoroutineTesting"]),
     .library(name: "CoroutineNIO", targets: ["CoroutineNIO"]),
     .library(name: "CoroutineLogging", targets: ["CoroutineLogging"]),
+    .library(name: "CoroutineMetrics", targets: ["CoroutineMetrics"]),
     .library(name: "CoroutineServiceLifecycle", targets: ["CoroutineServiceLifecycle"]),
   ],
   traits: [
@@ -86,6 +90,7 @@ let package = Package(
     ),
     .trait(name: "NIO", description: "Builds CoroutineNIO and its tests, which need SwiftNIO."),
     .trait(name: "Logging", description: "Builds CoroutineLogging and its tests, which need swift-log."),
+    .trait(name: "Metrics", description: "Builds CoroutineMetrics and its tests, which need swift-metrics."),
     .trait(
       name: "ServiceLifecycle",
       description: "Builds CoroutineServiceLifecycle and its tests, which need swift-service-lifecycle."
@@ -99,6 +104,7 @@ let package = Package(
     .package(url: "https://github.com/HdrHistogram/hdrhistogram-swift", .upToNextMinor(from: "0.2.0")),
     .package(url: "https://github.com/apple/swift-nio", from: "2.101.0"),
     .package(url: "https://github.com/apple/swift-log", from: "1.16.0"),
+    .package(url: "https://github.com/apple/swift-metrics", from: "2.13.0"),
     .package(url: "https://github.com/swift-server/swift-service-lifecycle", from: "2.13.0"),
   ],
   targets: [
@@ -138,6 +144,7 @@ let package = Package(
     // Without `package` access: a loop of anybody else can be written outside, as CoroutineNIO is.
     .target(name: "CoroutineNIO", dependencies: ["Coroutine"] + nioPackages, packageAccess: false),
     .target(name: "CoroutineLogging", dependencies: ["Coroutine", logging]),
+    .target(name: "CoroutineMetrics", dependencies: ["Coroutine", metrics]),
     .target(name: "CoroutineServiceLifecycle", dependencies: ["Coroutine", lifecycle]),
     .systemLibrary(name: "CPNG"),
     .systemLibrary(name: "CZlib"),
@@ -194,6 +201,13 @@ let package = Package(
       ] + nioPackages
     ),
     .testTarget(name: "CoroutineLoggingTests", dependencies: ["CoroutineLogging", "Coroutine", logging]),
+    .testTarget(
+      name: "CoroutineMetricsTests",
+      dependencies: [
+        "CoroutineMetrics", "Coroutine", metrics,
+        .product(name: "MetricsTestKit", package: "swift-metrics", condition: metricsOnly),
+      ]
+    ),
     .testTarget(
       name: "CoroutineServiceLifecycleTests",
       dependencies: [

@@ -2,6 +2,7 @@
 // comment at the end of the line repeats. Checked by scripts/consumer, which builds without any trait.
 import Coroutine
 import CoroutineLogging
+import CoroutineMetrics
 import CoroutineNIO
 import CoroutineServiceLifecycle
 
@@ -24,6 +25,10 @@ func future(_ job: Job<Int>, _ loop: Loop) {
 
 func bootstrap() {
   _ = Logger.MetadataProvider.coroutine  // needs Logging
+}
+
+func report() {
+  _ = RuntimeReporter.self  // needs Metrics
 }
 
 func serve() {

@@ -1,5 +1,6 @@
 import Coroutine
 import CoroutineLogging
+import CoroutineMetrics
 import CoroutineNIO
 import CoroutineServiceLifecycle
 
