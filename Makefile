@@ -27,11 +27,11 @@ strict := CO_WERROR=1
 checks := -j $(JOBS) --explicit-target-dependency-import-check error
 swift_test := $(strict) swift test $(checks) --disable-xctest
 # Of the products that need other packages, all but the demo.
-traits := NIO,Logging,ServiceLifecycle
+traits := NIO,Logging,Metrics,ServiceLifecycle
 http := --traits HTTP --scratch-path .build-http
 products := Coroutine CoroutineNet CoroutineTesting
-trait_products := CoroutineNIO CoroutineLogging CoroutineServiceLifecycle
-trait_tests := CoroutineNIOTests,CoroutineLoggingTests,CoroutineServiceLifecycleTests
+trait_products := CoroutineNIO CoroutineLogging CoroutineMetrics CoroutineServiceLifecycle
+trait_tests := CoroutineNIOTests,CoroutineLoggingTests,CoroutineMetricsTests,CoroutineServiceLifecycleTests
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -145,7 +145,7 @@ test-context: setup ## Runs the tests of context, with swift-log and swift-servi
 	swift test --package-path Tests/Context --scratch-path .build-context --disable-xctest -j $(JOBS) $(ARGS)
 
 # With CO_TESTS, or every other test would be compiled once more beside other packages. One build for all three.
-test-traits: setup-tests ## Runs the tests of CoroutineNIO, CoroutineLogging and CoroutineServiceLifecycle
+test-traits: setup-tests ## Runs the tests of CoroutineNIO, CoroutineLogging, CoroutineMetrics and CoroutineServiceLifecycle
 	scripts/with-packages .build-traits env \
 	  CO_TESTS=$(trait_tests) \
 	  $(swift_test) --traits $(traits) --scratch-path .build-traits $(ARGS)

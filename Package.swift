@@ -17,6 +17,7 @@ import PackageDescription
 //               swift-http-types.
 //   trait NIO   builds CoroutineNIO for real: coroutines on SwiftNIO's event loops.
 //   trait Logging   builds CoroutineLogging for real: the calling coroutine in the metadata of swift-log.
+//   trait Metrics   builds CoroutineMetrics for real: the runtime's counters for swift-metrics.
 //   trait ServiceLifecycle   builds CoroutineServiceLifecycle for real: coroutines as services of
 //               swift-service-lifecycle.
 //   trait Postgres   builds CoroutinePostgres for real: PostgreSQL over libpq, which must be installed.
@@ -64,6 +65,8 @@ let logging = Target.Dependency.product(
   package: "swift-log",
   condition: .when(traits: ["Logging"])
 )
+let metricsOnly = TargetDependencyCondition.when(traits: ["Metrics"])
+let metrics = Target.Dependency.product(name: "CoreMetrics", package: "swift-metrics", condition: metricsOnly)
 let lifecycleOnly = TargetDependencyCondition.when(traits: ["ServiceLifecycle"])
 let lifecycle = Target.Dependency.product(
   name: "ServiceLifecycle",
@@ -91,6 +94,7 @@ let package = Package(
     .library(name: "CoroutineHTTP", targets: ["CoroutineHTTP"]),
     .library(name: "CoroutineNIO", targets: ["CoroutineNIO"]),
     .library(name: "CoroutineLogging", targets: ["CoroutineLogging"]),
+    .library(name: "CoroutineMetrics", targets: ["CoroutineMetrics"]),
     .library(name: "CoroutineServiceLifecycle", targets: ["CoroutineServiceLifecycle"]),
     .library(name: "CoroutinePostgres", targets: ["CoroutinePostgres"]),
   ],
@@ -105,6 +109,7 @@ let package = Package(
     ),
     .trait(name: "NIO", description: "Builds CoroutineNIO and its tests, which need SwiftNIO."),
     .trait(name: "Logging", description: "Builds CoroutineLogging and its tests, which need swift-log."),
+    .trait(name: "Metrics", description: "Builds CoroutineMetrics and its tests, which need swift-metrics."),
     .trait(
       name: "ServiceLifecycle",
       description: "Builds CoroutineServiceLifecycle and its tests, which need swift-service-lifecycle."
@@ -120,6 +125,7 @@ let package = Package(
     .package(url: "https://github.com/apple/swift-http-types", from: "1.8.0"),
     .package(url: "https://github.com/apple/swift-nio", from: "2.101.0"),
     .package(url: "https://github.com/apple/swift-log", from: "1.16.0"),
+    .package(url: "https://github.com/apple/swift-metrics", from: "2.13.0"),
     .package(url: "https://github.com/swift-server/swift-service-lifecycle", from: "2.13.0"),
   ],
   targets: [
@@ -159,6 +165,7 @@ let package = Package(
     // Without `package` access: a loop of anybody else can be written outside, as CoroutineNIO is.
     .target(name: "CoroutineNIO", dependencies: ["Coroutine"] + nioPackages, packageAccess: false),
     .target(name: "CoroutineLogging", dependencies: ["Coroutine", logging]),
+    .target(name: "CoroutineMetrics", dependencies: ["Coroutine", metrics]),
     .target(name: "CoroutineServiceLifecycle", dependencies: ["Coroutine", lifecycle]),
     .systemLibrary(name: "CPostgres"),
     .target(name: "CoroutinePostgres", dependencies: ["Coroutine"] + postgresOnly),
@@ -251,6 +258,13 @@ let package = Package(
       ]
     ),
     .testTarget(name: "CoroutineLoggingTests", dependencies: ["CoroutineLogging", "Coroutine", logging]),
+    .testTarget(
+      name: "CoroutineMetricsTests",
+      dependencies: [
+        "CoroutineMetrics", "Coroutine", metrics,
+        .product(name: "MetricsTestKit", package: "swift-metrics", condition: metricsOnly),
+      ]
+    ),
     .testTarget(
       name: "CoroutineServiceLifecycleTests",
       dependencies: [

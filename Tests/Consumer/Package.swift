@@ -29,6 +29,7 @@ let package = Package(
       dependencies: [
         .product(name: "Coroutine", package: "coroutine"), .product(name: "CoroutineNIO", package: "coroutine"),
         .product(name: "CoroutineHTTP", package: "coroutine"), .product(name: "CoroutineLogging", package: "coroutine"),
+        .product(name: "CoroutineMetrics", package: "coroutine"),
         .product(name: "CoroutineServiceLifecycle", package: "coroutine"),
       ]
     ),

@@ -35,6 +35,19 @@ static inline __attribute__((always_inline)) void cco_prefetch_line(const void *
   __builtin_prefetch(address, 1);
 }
 
+/// Reads the processor's time stamp counter, without waiting for the instructions before it.
+static inline __attribute__((always_inline)) uint64_t cco_ticks(void) {
+#if defined(__x86_64__)
+  return __builtin_ia32_rdtsc();
+#elif defined(__aarch64__)
+  uint64_t ticks;
+  __asm__ volatile("mrs %0, cntvct_el0" : "=r"(ticks));
+  return ticks;
+#else
+#error "no time stamp counter is known for this processor"
+#endif
+}
+
 /// The address of the caller's frame.
 static inline __attribute__((always_inline)) void *cco_frame(void) { return __builtin_frame_address(0); }
 

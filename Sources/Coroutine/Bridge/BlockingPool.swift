@@ -61,7 +61,14 @@ package final class BlockingPool: @unchecked Sendable {
   /// stop at 64 as well. A thread costs about 20 KiB of memory until its stack is used. So the limit does not save
   /// memory: it keeps a burst from reaching the container's limit on processes. Large machines have four threads for
   /// each processor.
-  static let shared = BlockingPool(limit: max(64, 4 * Processors.usable))
+  static let shared = {
+    let pool = BlockingPool(limit: max(64, 4 * Processors.usable))
+    MetricSources.setBlocking {
+      let counts = pool.counts
+      return (counts.threads + counts.waiting, counts.queued)
+    }
+    return pool
+  }()
 
   /// The number of threads of a pool that may block in waits of the library at once.
   ///

@@ -163,7 +163,8 @@ public class AnyJob: @unchecked Sendable {
   /// Makes the runtime hold and list the job until its end.
   final func goLive(holding anchor: Anchor?) {
     _ = Unmanaged.passRetained(self)
-    record.pointee.home._withUnsafeGuaranteedRef { $0.register(record, holding: anchor) }
+    record.pointee.home._withUnsafeGuaranteedRef { $0.register(record, holding: anchor, isLaunch: true) }
+    if Recorder.isOn.load(ordering: .relaxed) { Recorder.noteLaunch(record) }
   }
 
   /// Called before the job is published, so that only its launcher starts it; needs no atomic read-modify-write.
@@ -225,7 +226,7 @@ public class AnyJob: @unchecked Sendable {
         handle.endDropped()
       } else {
         handle.releaseBody()
-        handle.willSettle()
+        handle.willFail(error)
         _ = handle.completion.fail(error)
       }
     }
@@ -238,7 +239,7 @@ public class AnyJob: @unchecked Sendable {
   @usableFromInline @inline(never)
   final func endDropped() {
     releaseDroppedBody()
-    willSettle()
+    willSettle(.cancelled)
     // The job has been settled, or will be, with the same error.
     beginSettlingDropped()?()
   }
@@ -266,11 +267,22 @@ public class AnyJob: @unchecked Sendable {
 
   /// Unregisters the job; called just before the result is published: a settled job no longer counts as live.
   @usableFromInline
-  final func willSettle() {
+  final func willSettle(_ ending: JobEnding = .succeeded) {
     if record.pointee.flags.load(ordering: .relaxed) & JobFlags.loopEnded != 0 { LoopEnds.jobEnds(record) }
-    record.pointee.home._withUnsafeGuaranteedRef { $0.unregister(record) }
+    record.pointee.home._withUnsafeGuaranteedRef { $0.unregister(record, ending) }
     if let carrier = Carrier.current, carrier.pointee.job == record { carrier.pointee.job = nil }
     if let locals = record.pointee.locals.take() { leave(locals) }
+  }
+
+  /// Called in place of `willSettle` if the job fails.
+  @usableFromInline
+  final func willFail(_ error: any Error) { willSettle(wasCancelled(by: error) ? .cancelled : .failed) }
+
+  /// Whether an error is the one that cancelling this job has thrown in it, as far as its type tells: the errors' texts
+  /// are users' code, which a counter must not run.
+  private func wasCancelled(by error: any Error) -> Bool {
+    guard let reason = record.ownCancellation else { return false }
+    return error is CancellationError || type(of: error) == type(of: reason)
   }
 
   /// Releases the runtime's reference to a job, as the last step.
@@ -281,3 +293,7 @@ public class AnyJob: @unchecked Sendable {
 func isSameError(_ one: any Error, _ other: any Error) -> Bool {
   type(of: one) == type(of: other) && "\(one)" == "\(other)"
 }
+
+/// How a job has ended, for the counters.
+@usableFromInline
+enum JobEnding: UInt8 { case succeeded, failed, cancelled }

@@ -38,12 +38,16 @@ extension AnyJob {
   private static func runNested(_ job: JobRef, _ outer: UnsafeMutablePointer<Carrier>?) {
     let now = outer?.pointee.now ?? Clock.now
     var carrier = Carrier(scheduler: outer?.pointee.scheduler, readyQueue: outer?.pointee.readyQueue, now: now)
+    carrier.followRecorder(of: outer)
     withUnsafeMutablePointer(to: &carrier) { carrier in
       cco_thread().pointee.carrier = UnsafeMutableRawPointer(carrier)
       carrier.pointee.job = job
+      SchedulerRegistry.noteStart(on: outer)
+      Recorder.noteStart(of: job)
       let held = LockCheck.putAside()
       cco_switch(&carrier.pointee.driver, &job.pointee.context.unsafelyUnwrapped.pointee.parked)
       LockCheck.takeBack(held)
+      Recorder.noteReturn(of: job, carrier.pointee.leaving)
       if carrier.pointee.leaving != 0 { Carrier.finishLeaving(carrier) }
       cco_thread().pointee.carrier = UnsafeMutableRawPointer(outer)
     }

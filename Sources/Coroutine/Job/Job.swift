@@ -50,7 +50,7 @@ public final class Job<Success: Sendable>: AnyJob, @unchecked Sendable {
       willSettle()
       _ = completion.succeedKnown(value)
     } catch {
-      willSettle()
+      willFail(error)
       _ = completion.failKnown(error)
     }
   }

@@ -39,10 +39,12 @@ enum JobFlags {
   /// A loop over a channel has ended by a failure that was neither thrown nor reported (LoopEnd.swift); changed on the
   /// job's own carrier.
   @usableFromInline static let loopEnded: UInt32 = 0x1_0000
-  /// A counter in the upper bits: the number of schedulers that handle an interrupt of the job, of which at most one
-  /// reads its frames.
-  @usableFromInline static let inspecting: UInt32 = 0xFFFE_0000
-  static let oneInspection: UInt32 = 0x2_0000
+  /// The wake-up of the job is measured (Scheduler+Samples.swift).
+  @usableFromInline static let sampled: UInt32 = 0x2_0000
+  /// A counter in the remaining bits: the number of schedulers that handle an interrupt of the job, of which at most
+  /// one reads its frames.
+  @usableFromInline static let inspecting: UInt32 = 0xFFFC_0000
+  static let oneInspection: UInt32 = 0x4_0000
 
   // Sets of these.
 
@@ -52,6 +54,8 @@ enum JobFlags {
   @usableFromInline static let needsCheck: UInt32 = 3 | 0x1_0000
   /// `cancelled` or `inheritsTaskLocals`: the body does not begin at once.
   @usableFromInline static let needsPreparation: UInt32 = 513
+  /// Any of these: the driver takes the job out of the ready queue, and no switch goes to it directly.
+  @usableFromInline static let leftToDriver: UInt32 = foreign | sampled
   /// Any of these: no other thread may move the job, even if it is parked.
   static let staysThere: UInt32 = foreign | inspecting | keepsThread
 }

@@ -46,6 +46,8 @@ enum StackRunner {
         carrier.pointee.job = next
         return savedContext(of: next.pointee.context.unsafelyUnwrapped)
       }
+      // To go to the driver is no switch to a job.
+      carrier.pointee.granted -= 1
     }
     carrier.pointee.leaving = UInt(bitPattern: stack) | 1
     carrier.pointee.job = nil

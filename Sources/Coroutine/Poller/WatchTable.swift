@@ -68,6 +68,9 @@ enum WatchTable {
   /// has its key.
   static func give(_ use: Use) { lock.withLock { free.append(use.index) } }
 
+  /// The number of records that are in use; any thread.
+  static var inUse: Int { lock.withLock { chunkCount * recordsInChunk - free.count } }
+
   /// The record of an event's key; nil if there is none.
   static func record(_ index: UInt32) -> ReadinessRef? {
     let chunk = Int(index) / recordsInChunk

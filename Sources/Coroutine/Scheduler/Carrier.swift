@@ -32,6 +32,15 @@ struct Carrier: ~Copyable {
   @usableFromInline let readyQueue: UnsafeMutablePointer<ReadyQueue>?
   /// The number of switches from job to job before the driver must poll the clock, the inbox and the timers.
   @usableFromInline var switchesLeft = 0
+  /// The value that `switchesLeft` would have without the switches since the last call of `publishSwitches`.
+  @usableFromInline var granted = 0
+  /// What the driver does beside resuming the next job (Samples); 0 usually.
+  var watch: UInt8 = 0
+  /// The scheduler's ring, while `watch` says that the recorder is on.
+  var ring: Unmanaged<EventRing>?
+  /// The scheduler whose jobs a wake-up adds to `readyQueue` directly: `scheduler`, or nil if the next wake-up is to be
+  /// measured or recorded (Scheduler+Samples.swift).
+  @usableFromInline var wakes: Unmanaged<Scheduler>?
   /// The context that was just suspended, and the work that the next one must do for it: a job (AfterSwitch), a free
   /// stack (tag 1), or the entry that the suspended job sends to another scheduler (`leavingEntry`).
   @usableFromInline var leaving: UInt = 0
@@ -50,6 +59,7 @@ struct Carrier: ~Copyable {
     self.scheduler = scheduler
     self.readyQueue = readyQueue
     self.now = now
+    wakes = scheduler
     random = now
   }
 
@@ -147,13 +157,21 @@ struct Carrier: ~Copyable {
       let handlers = hasHandlers ? scheduler.work.end : 0
       var carrier = carrier
       repeat {
-        carrier.pointee.switchesLeft = 0
+        // Below zero: the driver must read the clock, even if it resumes jobs without a budget (resumeWatched).
+        carrier.pointee.grant(-1)
         job.pointee.after = .requeue
         giveWay(carrier, job)
         carrier = current.unsafelyUnwrapped
       } while hasHandlers && scheduler.isRunningHere && !scheduler.work.hasTaken(handlers)
       return carrier
     }
+  }
+
+  /// Sets the number of switches that are left, which counts as no switch.
+  @inline(__always)
+  mutating func grant(_ count: Int) {
+    granted &+= count &- switchesLeft
+    switchesLeft = count
   }
 
   /// Whether a yield would return at once: nothing is ready, there are no messages, and the driver need not poll yet.
@@ -259,7 +277,14 @@ struct Carrier: ~Copyable {
   /// Makes a job ready whose wait the caller has claimed, or that has not started: called once, on any thread.
   @inlinable @inline(__always)
   static func makeReady(_ job: JobRef) {
-    if let readyQueue = current?.pointee.ownReadyQueue(of: job) { readyQueue.append(job) } else { sendRemotely(job) }
+    if let carrier = current, let scheduler = carrier.pointee.wakes,
+      job.pointee.scheduler.load(ordering: .relaxed).toOpaque() == scheduler.toOpaque(),
+      let readyQueue = carrier.pointee.readyQueue
+    {
+      readyQueue.append(job)
+    } else {
+      makeReadySlowly(job)
+    }
   }
 
   /// Makes a job ready that the caller has just launched.

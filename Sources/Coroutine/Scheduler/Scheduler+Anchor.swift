@@ -8,27 +8,36 @@ import Synchronization
 extension Scheduler {
   // MARK: Jobs
 
-  /// Registers a job at its launch.
+  /// Registers a job at its launch, or when it comes from another scheduler.
   ///
   /// Any thread.
-  func register(_ job: JobRef, holding anchor: Anchor?) {
+  func register(_ job: JobRef, holding anchor: Anchor?, isLaunch: Bool = false) {
     liveLock.lock()
     if liveness.needsAnchor { liveness.anchor = anchor }
     if job.pointee.label.id == 0 { number(job) }
     job.pointee.home = Unmanaged.passUnretained(self)
     liveness.link(job)
+    if isLaunch { counters.add(to: .launched) }
     let isEnded = liveness.endedBy != nil
     liveLock.unlock()
     if isEnded { refuse(job) }
   }
 
-  /// Unregisters a job at its end.
-  func unregister(_ job: JobRef) {
+  /// Unregisters a job at its end; without an ending, when it goes to another scheduler.
+  func unregister(_ job: JobRef, _ ending: JobEnding? = nil) {
     liveLock.lock()
     liveness.unlink(job)
+    if let ending { count(ending) }
     let released = takeAnchorElsewhere()
     liveLock.unlock()
     leave(released)
+  }
+
+  /// Counts an end; called under the lock.
+  @inline(__always)
+  private func count(_ ending: JobEnding) {
+    if ending != .succeeded { counters.add(to: ending == .failed ? .failed : .cancelled) }
+    counters.add(to: .ended)
   }
 
   /// Assigns a number to a job that is not live yet.
@@ -76,6 +85,25 @@ extension Scheduler {
       isOver = liveness.nextListed == nil
       liveLock.unlock()
       for index in some.indices { if let job = some[index] { jobs.append(job.takeRetainedValue()) } }
+    }
+  }
+
+  /// Calls `body` with the live jobs, the latest first, under the live lock: `body` takes no lock and runs no foreign
+  /// code.
+  ///
+  /// In parts, and one call at a time, as `listLiveJobs`.
+  func visitLiveJobs(_ body: (JobRef) -> Void) {
+    liveLock.withLock { liveness.nextListed = liveness.first }
+    var isOver = false
+    while !isOver {
+      liveLock.lock()
+      for _ in 0..<32 {
+        guard let job = liveness.nextListed else { break }
+        body(job)
+        liveness.nextListed = job.pointee.nextLive
+      }
+      isOver = liveness.nextListed == nil
+      liveLock.unlock()
     }
   }
 

@@ -33,7 +33,7 @@ extension Scheduler {
     guard count > 1 else { return }
     if UInt64(count) &* timeSlice.mean > TimeSlice.slice { readyQueue.endHold() }
     timeSlice.allotted = min(timeSlice.allotted, Self.firstClockRead, count - 1)
-    carrier.pointee.switchesLeft = min(carrier.pointee.switchesLeft, timeSlice.allotted)
+    carrier.pointee.grant(min(carrier.pointee.switchesLeft, timeSlice.allotted))
   }
 }
 
@@ -44,7 +44,11 @@ extension Carrier {
   static func makeReady(batch: inout JobQueue) {
     var mine = JobQueue()
     let carrier = current
+    let isRecorded = Recorder.isOn.load(ordering: .relaxed)
+    if isRecorded { Recorder.note(.poll, 0, UInt64(batch.count)) }
     while let job = batch.popFirst() {
+      if isRecorded { Recorder.noteWake(of: job) }
+      if job.isSampleDue { job.beginSample() }
       if let carrier, carrier.pointee.ownReadyQueue(of: job) != nil || takeAlong(job, carrier) {
         mine.append(job)
       } else {

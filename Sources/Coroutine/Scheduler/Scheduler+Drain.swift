@@ -44,7 +44,9 @@ extension Scheduler {
     timeSlice.begin(carrier.pointee.now)
     lastClockRead.store(carrier.pointee.now, ordering: .relaxed)
     idleSpin.begins(carrier.pointee.now)
-    carrier.pointee.switchesLeft = timeSlice.interval
+    carrier.pointee.grant(timeSlice.interval)
+    if untilSample <= 0 { beginSample(carrier) }
+    followRecorder(carrier)
     // Once in a time slice, and not in the loop below.
     if hasPoller { pollDescriptors(carrier.pointee.now) }
     while true {
@@ -52,11 +54,12 @@ extension Scheduler {
       if inbox.hasMessages { inbox.takeAll(as: worker, handle) }
       if hasWork {
         // Handlers that always add handlers must not keep the queue, and slow handlers must not delay ready jobs.
-        carrier.pointee.switchesLeft -= runWork(atMost: carrier.pointee.switchesLeft)
+        let left = carrier.pointee.switchesLeft
+        carrier.pointee.grant(left - runWork(atMost: left))
         if carrier.pointee.switchesLeft <= 0 {
           readClock(carrier)
           guard timeSlice.check(carrier.pointee.now) else { return endTimeSlice() }
-          carrier.pointee.switchesLeft = timeSlice.interval
+          carrier.pointee.grant(timeSlice.interval)
         }
       }
       if nextTimer.load(ordering: .relaxed) <= carrier.pointee.now {
@@ -65,42 +68,51 @@ extension Scheduler {
       }
       guard let next = readyQueue.popFirst() else {
         if findMore(carrier) || spin(carrier) { continue }
+        publishSwitches(carrier)
         prepareToIdle()
         if endDrain() { return true }
         continue
       }
       guard let job = jobToResume(next) else { continue }
       carrier.pointee.switchesLeft -= 1
-      resume(job, carrier)
+      if carrier.pointee.watch == 0 { resume(job, carrier) } else { resumeWatched(job, carrier) }
       if carrier.pointee.switchesLeft <= 0 {
         readClock(carrier)
         guard timeSlice.check(carrier.pointee.now) else { return endTimeSlice() }
-        carrier.pointee.switchesLeft = timeSlice.interval
+        carrier.pointee.grant(timeSlice.interval)
       }
     }
   }
 
   /// Offers the held jobs of a worker (Scheduler+Batch.swift); returns false, because there is more to do.
   private func endTimeSlice() -> Bool {
+    if Recorder.isOn.load(ordering: .relaxed) { Recorder.note(.sliceEnd, 0) }
     readyQueue.endHold()
     return false
   }
 
-  /// Reads the clock.
-  private func readClock(_ carrier: UnsafeMutablePointer<Carrier>) {
+  /// Reads the clock, and publishes what the carrier has counted.
+  func readClock(_ carrier: UnsafeMutablePointer<Carrier>) {
+    publishSwitches(carrier)
+    followRecorder(carrier)
     carrier.pointee.now = clock
     lastClockRead.store(carrier.pointee.now, ordering: .relaxed)
   }
 
   /// Resumes a job, and returns when control comes back to the driver.
-  func resume(_ job: JobRef, _ carrier: UnsafeMutablePointer<Carrier>) {
+  ///
+  /// Returns what the job has left to do (`Carrier.leaving`); 0 if it waits.
+  @discardableResult
+  func resume(_ job: JobRef, _ carrier: UnsafeMutablePointer<Carrier>) -> UInt {
     if job.pointee.context == nil {
       if let stack = readyQueue.stackCache.pointee.pop(job.pointee.stackClass) {
         job.pointee.context = stack
       } else {
         switch job.ownCancellation == nil ? StackRunner.make(job.pointee.stackBytes) : .failure(.abandoned) {
         case .success(let stack): job.pointee.context = stack
-        case .failure(let error): return AnyJob.fail(job, job.ownCancellation ?? error)
+        case .failure(let error):
+          AnyJob.fail(job, job.ownCancellation ?? error)
+          return 1
         }
       }
     }
@@ -109,7 +121,9 @@ extension Scheduler {
     let held = LockCheck.putAside()
     cco_switch(&carrier.pointee.driver, &job.pointee.context.unsafelyUnwrapped.pointee.parked)
     LockCheck.takeBack(held)
-    if carrier.pointee.leaving != 0 { Carrier.finishLeaving(carrier) }
+    let leaving = carrier.pointee.leaving
+    if leaving != 0 { Carrier.finishLeaving(carrier) }
+    return leaving
   }
 
   /// Finds work when no job is ready: a due timer, or another worker's jobs.
@@ -199,6 +213,23 @@ extension Scheduler {
     return wheel.remove(node)
   }
 
+  /// Counts a timer that fires, and measures how late one in `Samples.interval` is; called under the timers' lock.
+  private func noteTimer(_ deadline: UInt64) {
+    if counters[.timers] % UInt64(Samples.interval) == 0 {
+      let now = clock
+      counters.note(now > deadline ? now - deadline : 0, in: .timerLateness)
+    }
+    counters.add(to: .timers)
+    if Recorder.isOn.load(ordering: .relaxed) { noteLateTimer(deadline) }
+  }
+
+  /// Records a timer that is late by a millisecond or more.
+  private func noteLateTimer(_ deadline: UInt64) {
+    let now = clock
+    guard now > deadline, now - deadline >= 1_000_000 else { return }
+    Recorder.note(.lateTimer, 0, min((now - deadline) / 1_000, UInt64(UInt32.max)))
+  }
+
   /// Fires the due timers, and returns their number.
   ///
   /// Called by the drain, or by a rescuer in its place.
@@ -208,7 +239,8 @@ extension Scheduler {
     var interrupted: [AnyJob] = []
     var called: [TimerCall] = []
     timerLock.lock()
-    wheel.advance(to: now) { effect in
+    wheel.advance(to: now) { effect, deadline in
+      noteTimer(deadline)
       switch effect {
       case .wake(let job, let epoch):
         // Claimed under the lock: the job cannot end before it is woken below.

@@ -51,7 +51,14 @@ final class Scheduler: @unchecked Sendable {
   /// Written by the drain, which has just read the clock; read by any thread.
   let lastClockRead = Atomic<UInt64>(0)
 
+  /// What the scheduler has counted; Counters.swift names the writer of each word.
+  let counters: CounterWords
+
   // Accessed by the drain only.
+  /// The events of this scheduler in the last recording in which it took part.
+  @exclusivity(unchecked) var ring: EventRing?
+  /// The number of switches before the next sample.
+  @exclusivity(unchecked) var untilSample = 0
   @exclusivity(unchecked) var timeSlice = TimeSlice()
   @exclusivity(unchecked) var idleSpin = IdleSpin()
   let timerWakeup = TimerWakeup()
@@ -74,6 +81,9 @@ final class Scheduler: @unchecked Sendable {
     // From here on a launch finds the task-locals that it passes on.
     cco_start()
     self.host = host
+    _ = Recorder.fromEnvironment
+    // In a forked child no other thread counts.
+    counters = host.refusesJobs ? SchedulerRegistry.ended : CounterWords()
     liveness = Liveness(anchor: anchor, releasesAnchor: host.releasesAnchor)
     isImmortal = anchor != nil
     worker = pool.map { _ in Unmanaged.passRetained(WorkerState(index)) }
@@ -84,7 +94,9 @@ final class Scheduler: @unchecked Sendable {
   }
 
   deinit {
+    ring?.hasEnded.store(true, ordering: .relaxed)
     SchedulerRegistry.remove(self)
+    if !host.refusesJobs { counters.free() }
     // The reference count orders the last release after the last drain's use of the stacks. ThreadSanitizer does not
     // know that; it knows the store by which that drain went idle.
     _ = inbox.head.load(ordering: .acquiring)

@@ -32,7 +32,7 @@ enum SimulatedPoint {
     }
     LockCheck.mayWait()
     guard scheduler._withUnsafeGuaranteedRef({ $0.host.mustGiveWay(atPointOf: job) }) else { return }
-    carrier.pointee.switchesLeft = 0
+    carrier.pointee.grant(0)
     job.pointee.after = .requeue
     Carrier.giveWay(carrier, job)
   }

@@ -22,7 +22,7 @@ extension SimulatedWorld {
     let carrier = run.candidate.executor.carrier
     fail(policy.leftRunning(dump))
     while true {
-      carrier.pointee.switchesLeft = 0
+      carrier.pointee.grant(0)
       Carrier.switchOut(carrier, job)
     }
   }

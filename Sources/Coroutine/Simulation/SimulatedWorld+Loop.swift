@@ -107,9 +107,9 @@ extension SimulatedWorld {
     if job.hold.deferWake() { return executor.ended(candidate, &candidates) }
     // Every wait begins with a decrement of this number, and calls the host (`reachesPoint`) if it is below zero.
     executor.carrier.pointee.waitsLeft = 0
-    executor.carrier.pointee.switchesLeft = 0
+    executor.carrier.pointee.grant(0)
     let traced = isTraced ? job.handle.takeUnretainedValue() : nil
-    executor.scheduler.resume(job, executor.carrier)
+    executor.scheduler.resumeInWorld(job, executor.carrier)
     // It may have let others of its queue overtake it.
     executor.ended(step.candidate ?? candidate, &candidates)
     if let traced { policy.stepEnded(SimulatedStep(traced, isInterrupted: step.hasInterrupted(job), now: elapsed)) }

@@ -112,7 +112,7 @@ struct TimerWheel: ~Copyable {
   }
 
   /// Removes every timer whose deadline is at most `now`, and passes its effect to `fire`, in order.
-  mutating func advance(to now: UInt64, _ fire: (TimerNode.Effect) -> Void) {
+  mutating func advance(to now: UInt64, _ fire: (_ effect: TimerNode.Effect, _ deadline: UInt64) -> Void) {
     let nowTick = now >> Self.tickShift
     while count > 0, let (level, index) = earliestSlot() {
       let start = startOfSlot(level, index)
@@ -183,13 +183,17 @@ struct TimerWheel: ~Copyable {
   /// Fires the due timers of a slot of level 0.
   ///
   /// Returns false if a timer that is not yet due remains.
-  private mutating func fireDue(_ index: Int, _ now: UInt64, _ fire: (TimerNode.Effect) -> Void) -> Bool {
+  private mutating func fireDue(
+    _ index: Int,
+    _ now: UInt64,
+    _ fire: (_ effect: TimerNode.Effect, _ deadline: UInt64) -> Void
+  ) -> Bool {
     var due = slots![index].takeDue(now)
     due.sort()
     while let entry = due.popFirst() {
-      let effect = entry.pointee.effect
+      let (effect, deadline) = (entry.pointee.effect, entry.pointee.deadline)
       finish(entry)
-      fire(effect)
+      fire(effect, deadline)
     }
     guard slots![index].first == nil else { return false }
     occupied[0] &= ~(1 << UInt64(index))

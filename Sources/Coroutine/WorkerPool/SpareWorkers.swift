@@ -24,6 +24,7 @@ extension WorkerPool {
     let index = workers.count + spares.count
     let made = WorkerHost.makeScheduler("\(label).spare.\(spares.count)", self, index, rest: spareRest)
     spares.append(made)
+    SchedulerRegistry.ended.addShared(to: .spareWorkers)
     lastSeen.append(Seen())
     return made
   }

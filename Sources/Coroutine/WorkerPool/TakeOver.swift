@@ -81,6 +81,7 @@ extension Scheduler {
       switch message {
       case .job(let job):
         job.pointee.scheduler.store(.passUnretained(self), ordering: .releasing)
+        noteSteal(of: 1)
         readyQueue.append(job)
       case .interrupt: interrupts.append(message)
       case .work: push(message)

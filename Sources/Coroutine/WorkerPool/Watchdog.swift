@@ -100,6 +100,7 @@ extension WorkerPool {
       // Counted from the first inspection with this `lastClockRead`, which is old if the worker has just got work.
       if last.lastClockRead != 0, seen.lastClockRead == last.lastClockRead {
         (seen.use, seen.suspect, seen.isReported) = (last.use, last.suspect, last.isReported)
+        seen.isCounted = last.isCounted
         if seen.use.isDue(now, stalls) {
           seen.use.sample(thread, now, in: tasks)
           if !seen.isReported { seen.isReported = reportStall(of: worker, seen.use, &seen.suspect) }
@@ -109,6 +110,10 @@ extension WorkerPool {
       }
       let hasStalled = seen.use.total > stalls
       anyStalled = anyStalled || hasStalled
+      if hasStalled, !seen.isCounted {
+        seen.isCounted = true
+        SchedulerRegistry.ended.addShared(to: .stalls)
+      }
       let isRescued = worker.asWorker { $0.isRescued.load(ordering: .relaxed) }
       seen.patience = isRescued ? last.patience &+ 1 : 0
       lastSeen[index] = seen
@@ -140,6 +145,8 @@ extension WorkerPool {
     var use = ThreadUse()
     /// The coroutine that seems to be stalling the worker.
     var suspect: Suspect?
+    /// Whether the stall has been counted.
+    var isCounted = false
     /// Whether the stall has been reported.
     var isReported = false
 

@@ -233,6 +233,7 @@ extension Scheduler {
       current.pointee.scheduler.store(.passUnretained(thief), ordering: .releasing)
       job = current.pointee.next
     }
+    thief.noteSteal(of: stolen.count)
     return stolen
   }
 }

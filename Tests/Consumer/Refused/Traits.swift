@@ -3,6 +3,7 @@
 import Coroutine
 import CoroutineHTTP
 import CoroutineLogging
+import CoroutineMetrics
 import CoroutineNIO
 import CoroutineServiceLifecycle
 
@@ -27,6 +28,10 @@ func ask(_ client: HTTPClient) {}  // needs HTTP
 
 func bootstrap() {
   _ = Logger.MetadataProvider.coroutine  // needs Logging
+}
+
+func report() {
+  _ = RuntimeReporter.self  // needs Metrics
 }
 
 func serve() {

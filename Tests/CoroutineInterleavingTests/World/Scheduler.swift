@@ -59,6 +59,8 @@ final class Scheduler: @unchecked Sendable {
   func unpin() { pins -= 1 }
   func register(_ job: JobRef, holding anchor: AnyObject?) { job.pointee.home = Unmanaged.passUnretained(self) }
   func unregister(_ job: JobRef) {}
+  /// No model counts.
+  func noteSteal(of count: Int) {}
 
   /// No model has a body of co_isolated.
   func runStarted(by job: JobRef, _ body: () -> Void) { body() }
@@ -79,6 +81,24 @@ final class Scheduler: @unchecked Sendable {
       Carrier.enter(self) { _ in drain() }
     }
   }
+}
+
+enum SchedulerRegistry {
+  static func noteStart(on outer: UnsafeMutablePointer<Carrier>?) {}
+}
+
+enum Recorder {
+  static func noteStart(of job: JobRef) {}
+  static func noteReturn(of job: JobRef, _ leaving: UInt) {}
+}
+
+extension Carrier {
+  mutating func followRecorder(of outer: UnsafeMutablePointer<Carrier>?) {}
+}
+
+extension UnsafeMutablePointer where Pointee == JobRecord {
+  /// No model measures a wake-up.
+  func endSample(in scheduler: Scheduler) {}
 }
 
 /// A byte that keeps virtual threads waiting.

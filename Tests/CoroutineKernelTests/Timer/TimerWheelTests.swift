@@ -81,7 +81,7 @@ struct TimerWheelTests {
         }
         now = random.next() % 3 == 0 ? max(now, next ?? now) : now &+ random.next() >> (16 + random.next() % 40)
         var fired: [Int] = []
-        wheel.advance(to: now) { effect in
+        wheel.advance(to: now) { effect, _ in
           guard case .wake(_, let epoch) = effect else { return }
           fired.append(Int(epoch.word))
         }
@@ -105,7 +105,7 @@ struct TimerWheelTests {
       let crowd = (0..<5000).map { nodes.make(UInt64($0) * 1000, round * 5000 + $0) }
       for node in crowd { wheel.add(node, now: 0) }
       var fired = 0
-      wheel.advance(to: .max / 2) { _ in fired += 1 }
+      wheel.advance(to: .max / 2) { _, _ in fired += 1 }
       #expect(fired == 5000 && wheel.count == 0)
       for node in crowd {
         let isRemoved = wheel.remove(node)
@@ -123,7 +123,7 @@ struct TimerWheelTests {
     #expect(wheel.capacity >= 20_000)
     var fired: [Int] = []
     func advance(to now: UInt64) {
-      wheel.advance(to: now) { effect in
+      wheel.advance(to: now) { effect, _ in
         guard case .wake(_, let epoch) = effect else { return }
         fired.append(Int(epoch.word))
       }

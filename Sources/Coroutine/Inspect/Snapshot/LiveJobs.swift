@@ -6,7 +6,7 @@ import Synchronization
 /// scheduler's live lock. So each listed job stays alive, and neither launches nor ends wait for long.
 enum LiveJobs {
   /// Held while live jobs are listed: a scheduler remembers the place of one walk.
-  private static let listing = ThreadLock()
+  static let listing = ThreadLock()
 
   /// Returns the live jobs of `only`, or of all schedulers, and calls `visit` with each scheduler.
   static func list(of only: [Scheduler]? = nil, _ visit: (Scheduler) -> Void = { _ in }) -> [AnyJob] {

@@ -1,6 +1,7 @@
 import Coroutine
 import CoroutineHTTP
 import CoroutineLogging
+import CoroutineMetrics
 import CoroutineNIO
 import CoroutineServiceLifecycle
 

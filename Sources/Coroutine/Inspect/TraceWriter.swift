@@ -1,0 +1,148 @@
+/// Writes a recording as trace events (the JSON format that Perfetto reads).
+///
+/// Process 1 has a track for each ring, process 2 one for each coroutine. What is between two events is a slice, of the
+/// phase `X`:
+///
+///     on a ring's track        from `run` to `park`, `yield`, `end` or `leave` of the same coroutine
+///     on a coroutine's track   from each of its events to the next: ready, running, or waiting
+///
+/// A slice whose beginning the ring has overwritten is missing. An arrow is a pair of the phases `s` and `f`, with one
+/// number, from the time of `wake` on the waker's track to the next `run` of the woken coroutine.
+struct TraceWriter {
+  private let events: [RecordedEvent]
+  private var text: [UInt8] = []
+  private var isFirst = true
+  private var sites: [UInt32: String] = [:]
+  /// The state of each coroutine since its last event.
+  private var states: [UInt32: (name: String, since: UInt64)] = [:]
+  /// The coroutines that run on each track: the last one has interrupted the others by an immediate start.
+  private var running: [Int: [(id: UInt32, since: UInt64)]] = [:]
+  /// The number of the arrow that leads to the next run of a coroutine.
+  private var arrows: [UInt32: Int] = [:]
+  private var lastArrow = 0
+
+  init(_ events: [RecordedEvent]) { self.events = events }
+
+  mutating func write(_ rings: [EventRing]) -> [UInt8] {
+    text.append(contentsOf: #"{"displayTimeUnit":"ns","traceEvents":["#.utf8)
+    for event in events where event.kind == .site { sites[event.id] = "\(event.file):\(event.argument)" }
+    emit(#""ph":"M","pid":1,"name":"process_name","args":{"name":"workers and queues"}"#)
+    emit(#""ph":"M","pid":2,"name":"process_name","args":{"name":"coroutines"}"#)
+    for ring in rings.sorted(by: { $0.number < $1.number }) {
+      emit(
+        #""ph":"M","pid":1,"tid":\#(ring.number),"name":"thread_name","args":{"name":\#(JSONText.quoted(ring.label))}"#
+      )
+    }
+    for id in Set(events.filter(\.isOfCoroutine).map(\.id)).sorted() {
+      emit(#""ph":"M","pid":2,"tid":\#(id),"name":"thread_name","args":{"name":\#(JSONText.quoted(title(id)))}"#)
+    }
+    for event in events { add(event) }
+    text.append(contentsOf: "]}\n".utf8)
+    return text
+  }
+
+  private func title(_ id: UInt32) -> String { "#\(id)" + (sites[id].map { " \($0)" } ?? "") }
+
+  private mutating func add(_ event: RecordedEvent) {
+    switch event.kind {
+    case .launch: change(event, to: "ready")
+    case .site: break
+    case .run:
+      change(event, to: "running")
+      running[event.track, default: []].append((event.id, event.time))
+      guard let arrow = arrows.removeValue(forKey: event.id) else { break }
+      emit(
+        #""ph":"f","bp":"e","pid":1,"tid":\#(event.track),"ts":\#(time(event.time)),"id":\#(arrow),"name":"wake","cat":"wake""#
+      )
+    case .park:
+      endRun(event)
+      let kind = WaitKind(rawValue: UInt8(truncatingIfNeeded: event.argument))
+      change(event, to: "waiting" + (kind.map { $0 == .start ? "" : ": \($0.name)" } ?? ""))
+    case .yield, .leave:
+      endRun(event)
+      change(event, to: "ready")
+    case .end:
+      endRun(event)
+      change(event, to: nil)
+    case .wake:
+      change(event, to: "ready")
+      lastArrow += 1
+      arrows[event.id] = lastArrow
+      emit(
+        #""ph":"s","pid":1,"tid":\#(event.track),"ts":\#(time(event.time)),"id":\#(lastArrow),"name":"wake","cat":"wake","args":{"woken":\#(event.id),"by":\#(event.argument)}"#
+      )
+    case .steal: mark(event, "steal", "coroutines")
+    case .sliceEnd: mark(event, "end of time slice", nil)
+    case .lateTimer: mark(event, "late timer", "microseconds")
+    case .poll: mark(event, "descriptor events", "coroutines")
+    }
+  }
+
+  /// Ends the slice of a ring's track.
+  private mutating func endRun(_ event: RecordedEvent) {
+    guard let index = running[event.track]?.lastIndex(where: { $0.id == event.id }),
+      let run = running[event.track]?[index]
+    else { return }
+    running[event.track]?.removeSubrange(index...)
+    slice(1, event.track, title(event.id), run.since, event.time)
+  }
+
+  /// Ends the slice of a coroutine's track, and begins the next one; nil at its end.
+  private mutating func change(_ event: RecordedEvent, to state: String?) {
+    if let old = states.removeValue(forKey: event.id) { slice(2, Int(event.id), old.name, old.since, event.time) }
+    if let state { states[event.id] = (state, event.time) }
+  }
+
+  private mutating func slice(_ process: Int, _ track: Int, _ name: String, _ start: UInt64, _ end: UInt64) {
+    emit(
+      #""ph":"X","pid":\#(process),"tid":\#(track),"ts":\#(time(start)),"dur":\#(time(end - start)),"name":\#(JSONText.quoted(name))"#
+    )
+  }
+
+  private mutating func mark(_ event: RecordedEvent, _ name: String, _ argument: String?) {
+    let arguments = argument.map { #","args":{"\#($0)":\#(event.argument)}"# } ?? ""
+    emit(#""ph":"i","s":"t","pid":1,"tid":\#(event.track),"ts":\#(time(event.time)),"name":"\#(name)"\#(arguments)"#)
+  }
+
+  /// A time in microseconds, which the format counts in.
+  private func time(_ nanoseconds: UInt64) -> String {
+    let fraction = "\(nanoseconds % 1_000)"
+    return "\(nanoseconds / 1_000)." + String(repeating: "0", count: 3 - fraction.count) + fraction
+  }
+
+  private mutating func emit(_ members: String) {
+    text.append(contentsOf: isFirst ? "\n{".utf8 : ",\n{".utf8)
+    isFirst = false
+    text.append(contentsOf: members.utf8)
+    text.append(UInt8(ascii: "}"))
+  }
+}
+
+extension RecordedEvent {
+  /// Whether the event has the number of a coroutine.
+  var isOfCoroutine: Bool {
+    switch kind {
+    case .launch, .site, .run, .park, .yield, .end, .wake, .leave: true
+    case .steal, .sliceEnd, .lateTimer, .poll: false
+    }
+  }
+}
+
+/// Texts in JSON.
+enum JSONText {
+  /// A string literal of JSON.
+  static func quoted(_ text: String) -> String {
+    var quoted = "\""
+    for scalar in text.unicodeScalars {
+      switch scalar {
+      case "\"": quoted += "\\\""
+      case "\\": quoted += "\\\\"
+      case "\0"..<" ":
+        let digits = String(scalar.value, radix: 16)
+        quoted += "\\u" + String(repeating: "0", count: 4 - digits.count) + digits
+      default: quoted.unicodeScalars.append(scalar)
+      }
+    }
+    return quoted + "\""
+  }
+}
