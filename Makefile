@@ -6,6 +6,7 @@
 #   SECONDS    how long `make soak` and `make soak-net` run; 600 unless said
 #   SEED       the seed of the first program of `make soak`, or of the conversations of `make soak-net`; random unless said
 #   CONNECTIONS  how many short connections `make soak-net` opens and closes afterwards; 1000000 unless said
+#   PROGRAMS   how many random programs `make soak-deadlocks` runs; 1000000 unless said
 #   BUILD      what they build: debug unless said, or release, tsan, asan; `make test-examples` knows tsan and asan
 #   CO_STRESS  multiplies the rounds of the stress tests. Each target has a value of its own that keeps its run short;
 #              with 1 the tests do what their names say
@@ -15,6 +16,7 @@ DEMO ?= release
 SECONDS ?= 600
 SEED ?=
 CONNECTIONS ?= 1000000
+PROGRAMS ?= 1000000
 BUILD ?= debug
 
 # Builds with other settings have folders of their own, so that going from one to another builds nothing twice.
@@ -36,9 +38,9 @@ trait_tests := CoroutineNIOTests,CoroutineLoggingTests,CoroutineMetricsTests,Cor
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup setup-tests setup-http setup-postgres setup-demo setup-examples setup-aarch64 build test test-release \
-  test-tsan test-asan test-aarch64 soak soak-net soak-postgres test-context test-traits test-http test-postgres \
-  test-examples test-demo demo site readme thread-locals lint api format docs consumer bench bench-net build-ahead \
-  build-tsan ci clean
+  test-tsan test-asan test-aarch64 soak soak-net soak-postgres soak-deadlocks test-context test-traits test-http \
+  test-postgres test-examples test-demo demo site readme thread-locals lint api format docs consumer bench bench-net \
+  build-ahead build-tsan ci clean
 
 help: ## Lists the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -132,6 +134,12 @@ soak: export ASAN_OPTIONS := detect_leaks=1:$(ASAN_OPTIONS)
 soak: setup ## Runs random programs for SECONDS=600, from SEED= on, as BUILD=debug, release, tsan or asan
 	$(if $(filter $(BUILD),debug release tsan asan),,$(error BUILD is debug, release, tsan or asan, not $(BUILD)))
 	$(soak_$(BUILD)) --no-parallel --filter '\.SoakTests' $(ARGS)
+
+soak-deadlocks: export CO_DEADLOCK_PROGRAMS = $(PROGRAMS)
+soak-deadlocks: export CO_SEED = $(SEED)
+soak-deadlocks: setup-tests ## Searches PROGRAMS=1000000 random programs for deadlocks that are none, or are missed, from SEED= on
+	$(if $(filter $(BUILD),debug release tsan asan),,$(error BUILD is debug, release, tsan or asan, not $(BUILD)))
+	$(soak_$(BUILD)) --no-parallel --filter '\.DeadlockSearchTests' $(ARGS)
 
 soak-net: export CO_SOAK_SECONDS = $(SECONDS)
 soak-net: export CO_SOAK_CONNECTIONS = $(CONNECTIONS)

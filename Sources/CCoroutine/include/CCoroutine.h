@@ -425,6 +425,12 @@ bool cco_disable(uint32_t mitigations);
 /// The mitigations that are active.
 uint32_t cco_mitigations(void);
 
+/// Interrupts a thread of this process by SIGURG, and writes the frames of the coroutine that it runs into `frames`:
+/// the interrupted address, then return addresses, `most` at most. Returns their number; 0 if the thread runs no
+/// coroutine or does not answer within `nanoseconds`, if another thread asks meanwhile, if the program handles the
+/// signal, and in builds with a sanitizer. Blocks the caller until then. Any thread but that one (Inspect/AskThread.c).
+size_t cco_ask_thread(int thread, uintptr_t *frames, size_t most, uint64_t nanoseconds);
+
 /// A few lines of English: each hazard, whether its mitigation is active, and what it fell back to and why. Static
 /// storage.
 const char *cco_report(void);

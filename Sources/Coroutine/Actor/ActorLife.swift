@@ -47,7 +47,7 @@ class ActorLife: @unchecked Sendable {
   @exclusivity(unchecked) @usableFromInline final var lateCount = 0
 
   final let lock = Shared<ThreadLock>()
-  @exclusivity(unchecked) private final var scope: Scope?
+  @exclusivity(unchecked) fileprivate final var scope: Scope?
   @exclusivity(unchecked) private final var isResting = false
   @exclusivity(unchecked) private final var verdict: Verdict?
   @exclusivity(unchecked) private final var ending: ActorEnd?
@@ -63,6 +63,11 @@ class ActorLife: @unchecked Sendable {
   final let handles = Atomic<Int>(0)
 
   init(_ supervision: Supervision?) { self.supervision = supervision }
+
+  deinit { Inspection.letFinish(self) }
+
+  /// What an asker records as the source of its wait.
+  @inlinable final var address: UInt { UInt(bitPattern: Unmanaged.passUnretained(self).toOpaque()) }
 
   // MARK: For subclasses
 
@@ -299,5 +304,23 @@ private final class ActorEndCallback: WaitCallback, @unchecked Sendable {
   override func fire() {
     actor.finish(.failure(CancellationError()))
     actor.supervision?.isGone(actor)
+  }
+}
+
+extension ActorLife: OwnedSource {
+  final var waitLock: UnsafePointer<SpinLock> { withUnsafePointer(to: asksLock.known) { $0 } }
+  final func inspect(_ names: JobNames) -> String { job.map { "actor \(names.job($0))" } ?? "an actor" }
+  final func verb(of queue: UInt?) -> String { "ask" }
+
+  /// The actor, or a coroutine of its scope to which it has given the reply; nil if it has delegated the ask.
+  ///
+  /// A reply that the actor has given to others without `delegate()` counts as its own.
+  final func owners(awaitedBy asker: JobRef) -> [UInt]? {
+    guard let record else { return nil }
+    // Known: these are looks, which change no answer.
+    let isLinked = asksLock.known.withLock { asks.first { $0.pointee.job == asker } != nil }
+    guard isLinked else { return nil }
+    let scope = lock.known.withLock { self.scope }
+    return [record.ownerNumber] + (scope?.unfinished ?? [])
   }
 }

@@ -138,7 +138,7 @@ extension ActorRef {
       let one = UnsafeMutableRawPointer(asker).assumingMemoryBound(to: OneShot.self)
       do {
         try tell(make(Reply(AskCell(core, one))))
-        try one.wait(.answer, core.asksLock.known, onCancel: {}) {
+        try one.wait(.answer, core.asksLock.known, for: core.address, onCancel: {}) {
           if one.isDelegated { return true }
           if core.refusesAsks { return false }
           core.asks.append(one.waiter)

@@ -1,6 +1,7 @@
 internal import CCoroutine
 import CDispatch
 import Dispatch
+import Synchronization
 
 // Publication of a queue's scheduler
 //  1. The scheduler is complete before it is published, including the mark on its queue. A thread that finds a
@@ -20,6 +21,8 @@ final class QueueHost: Host, @unchecked Sendable {
   ///
   /// It is `nil` if the wrapper's layout has changed.
   private let rawQueue: OpaquePointer?
+  /// The kernel's number of the thread that drains, while queues are watched (QueueStalls.swift); 0 if none does.
+  let thread = Atomic<Int32>(0)
   @exclusivity(unchecked) private var timer: QueueTimer?
   /// The priority that corresponds to the queue's quality of service.
   override var taskPriority: TaskPriority? { priority }
@@ -65,7 +68,12 @@ final class QueueHost: Host, @unchecked Sendable {
   }
 
   private static func drain(_ context: UnsafeMutableRawPointer) {
-    Unmanaged<Scheduler>.fromOpaque(context).takeRetainedValue().drain()
+    let scheduler = Unmanaged<Scheduler>.fromOpaque(context).takeRetainedValue()
+    guard QueueStalls.areWatched, let host = scheduler.host as? QueueHost else { return scheduler.drain() }
+    let thread = QueueStalls.begins(host.thread)
+    scheduler.drain()
+    // The next drain may have begun on another thread.
+    _ = host.thread.compareExchange(expected: thread, desired: 0, ordering: .relaxed)
   }
 
   // MARK: Timers

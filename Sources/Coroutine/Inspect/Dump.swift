@@ -6,16 +6,22 @@
 enum Dump {
   static func text(of only: [Scheduler]? = nil) -> String {
     let now = Clock.now
-    var overdue: [String] = []
-    let jobs = LiveJobs.list(of: only) { scheduler in
-      guard let late = scheduler.lateness else { return }
-      overdue.append("timers overdue by \(DumpedJob.milliseconds(late)) on \(scheduler.label)")
-    }
+    var late: [(scheduler: Scheduler, by: UInt64)] = []
+    let jobs = LiveJobs.list(of: only) { scheduler in if let by = scheduler.lateness { late.append((scheduler, by)) } }
     let found = jobs.map { DumpedJob($0, now: now) }
     let names = JobNames(jobs)
+    let overdue = late.map { "timers overdue by \(DumpedJob.milliseconds($1)) on \($0.label)\(keeper(of: $0, found))" }
     let header = "\(found.count) live coroutine\(found.count == 1 ? "" : "s")\n"
     let lines = found.reduce(into: header) { $0 += $1.line(names) + "\n" }
-    return overdue.sorted().reduce(into: lines) { $0 += $1 + "\n" }
+    let circles = Deadlocks.find(of: only).map(\.line)
+    return (overdue.sorted() + circles).reduce(into: lines) { $0 += $1 + "\n" }
+  }
+
+  /// Who keeps a scheduler from its timers, in words: the coroutine that runs there, or a Task.
+  private static func keeper(of scheduler: Scheduler, _ found: [DumpedJob]) -> String {
+    if scheduler.runsSwiftJob { return ", kept by a Swift Task's job" }
+    let keeper = found.first { $0.isRunning && $0.job.currentScheduler === scheduler }
+    return keeper.map { ", kept by \(JobNames.title(of: $0.job))" } ?? ""
   }
 
   /// What keeps the threads of the process, in one line: the running coroutines, in the order of their launches, and

@@ -35,7 +35,9 @@ extension CoroutineRuntime {
   ///   here, and ends with `…` if something is missing. The same holds for each report and error of the library.
   /// - Times are based on the last time at which the coroutine's scheduler read the clock, so they may be too long by
   ///   the longest time that one coroutine ran without a suspension.
-  /// - Timers that a scheduler has not reached for a millisecond or more have a line of their own, at the end.
+  /// - Timers that a scheduler has not reached for a millisecond or more have a line of their own, at the end. It names
+  ///   the coroutine that runs there meanwhile.
+  /// - So has each circle of coroutines that can never go on, after those; see ``deadlocks()``.
   ///
   /// Never suspends; any thread, even while queues are stuck. The last reference to an inspected object may be released
   /// here, so that its `deinit` runs on the calling thread.

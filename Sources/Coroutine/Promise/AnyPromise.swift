@@ -206,6 +206,12 @@ public class AnyPromise: @unchecked Sendable {
   /// Changes nothing else. May be called on any thread, at any time.
   public final func ignore() { completion.pointee.isObserved.store(true, ordering: .relaxed) }
 
+  /// The number (OwnerNumber) of the coroutine that will settle the promise; nil if it is not known, or none.
+  var settlingOwner: UInt? {
+    let upstreams = completion.known.lock.withLock { node.pointee.upstreams }
+    return upstreams?.run?.runner
+  }
+
   /// Releases the user's closure, which has run or never will.
   ///
   /// Overridden by the classes that store a closure.

@@ -99,6 +99,8 @@ private final class JobCopy<Success: Sendable>: Promise<Success>, @unchecked Sen
 
   deinit { _ = job.completion.remove(callback) }
 
+  override var settlingOwner: UInt? { job.record.ownerNumber }
+
   fileprivate func settle() {
     // Not if the copy was settled before, or left by its last dependent: then nobody sees the job's failure.
     if settle(job.completion.settledOutcome(as: Success.self), fromOutside: true) {

@@ -1,5 +1,6 @@
 internal import CCoroutine
 import Dispatch
+import Synchronization
 
 // A run is a coroutine of the library's that settles a promise, its result: a retry, a bounded `all(of:concurrently:)`.
 // The promises that it makes and waits for are its steps.
@@ -38,6 +39,14 @@ class Run: Upstreams, @unchecked Sendable {
   ///
   /// Not the job's: a coroutine that goes to another queue takes its job's scheduler along.
   @exclusivity(unchecked) private final var home: Scheduler?
+  /// The number (OwnerNumber) of the coroutine; 0 before its launch.
+  // Not shared: only the search for deadlocks reads it.
+  private final let number = Atomic<UInt>(0)
+
+  final var runner: UInt? {
+    let number = number.load(ordering: .relaxed)
+    return number == 0 ? nil : number
+  }
 
   /// Whether another step may be made.
   ///
@@ -102,6 +111,7 @@ class Run: Upstreams, @unchecked Sendable {
     self.home = home.takeUnretainedValue()
     result.completion.withLock { result.node.pointee.scheduler = home }
     job.launch(.queued, holding: queue)
+    number.store(job.record.ownerNumber, ordering: .relaxed)
   }
 
   /// Returns the scheduler for a run without a queue: the caller's, also if that is a handler on the loop of a host.

@@ -71,20 +71,26 @@ extension Scheduler {
   ///
   /// Takes a few of them in each critical section, so that launches and ends do not wait for long. A job that is
   /// launched meanwhile may be missing. One call at a time: the caller holds the lock of `LiveJobs`.
-  func listLiveJobs(_ jobs: inout [AnyJob]) {
+  ///
+  /// `isWanted`: called under the lock; jobs for which it is false are left out.
+  func listLiveJobs(_ jobs: inout [AnyJob], where isWanted: (JobRef) -> Bool = { _ in true }) {
     liveLock.withLock { liveness.nextListed = liveness.first }
     var isOver = false
     while !isOver {
       var some = InlineArray<32, Unmanaged<AnyJob>?>(repeating: nil)
       liveLock.lock()
-      for index in some.indices {
-        guard let job = liveness.nextListed else { break }
-        some[index] = job.handle.retain()
+      var count = 0
+      for _ in 0..<Self.mostInspected {
+        guard count < some.count, let job = liveness.nextListed else { break }
+        if isWanted(job) {
+          some[count] = job.handle.retain()
+          count += 1
+        }
         liveness.nextListed = job.pointee.nextLive
       }
       isOver = liveness.nextListed == nil
       liveLock.unlock()
-      for index in some.indices { if let job = some[index] { jobs.append(job.takeRetainedValue()) } }
+      for index in 0..<count { if let job = some[index] { jobs.append(job.takeRetainedValue()) } }
     }
   }
 
@@ -106,6 +112,9 @@ extension Scheduler {
       liveLock.unlock()
     }
   }
+
+  /// The most jobs that a walk inspects in one critical section.
+  private static var mostInspected: Int { 128 }
 
   /// The latest live job, and the number of live jobs; under the lock, or on the thread of the scheduler's world.
   var firstLive: JobRef? { liveness.first }

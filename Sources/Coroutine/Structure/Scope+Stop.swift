@@ -62,6 +62,11 @@ extension Scope {
   }
 }
 
+extension Scope: EnclosingScope {
+  var joiner: AnyJob? { lock.withLock { hasEnded ? nil : owner.handle.takeUnretainedValue() } }
+  var isAboutToCancel: Bool { lock.withLock { stopTimers != nil } }
+}
+
 /// A coroutine that will cancel a scope.
 final class StopTimer: @unchecked Sendable {
   // Sound because `next` is set under the scope's lock, before any other thread has the object.

@@ -280,7 +280,7 @@ public final class Scope: @unchecked Sendable {
   private func parkForChildren(_ carrier: UnsafeMutablePointer<Carrier>, _ job: JobRef, outlasts: Bool) {
     let wasShielded = outlasts ? job.setShielded(true) : true
     // The error is not lost: the job stays cancelled, and the caller's loop passes the cancellation on.
-    _ = try? WaitQueue.park(carrier, job, .children) { epoch in
+    _ = try? WaitQueue.park(carrier, job, .children, for: self) { epoch in
       waiting = epoch
       lock.unlock()
     } withdraw: {
@@ -292,7 +292,7 @@ public final class Scope: @unchecked Sendable {
   }
 
   /// The owners' numbers of the children that have not ended.
-  private var unfinished: [UInt] {
+  var unfinished: [UInt] {
     var numbers: [UInt] = []
     while true {
       lock.lock()
@@ -329,6 +329,7 @@ final class ScopeChild: WaitCallback, @unchecked Sendable {
     super.init()
   }
 
+  override var scopeOfChild: (any EnclosingScope)? { scope }
   override func fire() { scope.ended(self, failure) }
   override func bodyWasReleased() { scope.capturesWereReleased(self) }
 

@@ -111,6 +111,7 @@ extension UnsafeMutablePointer where Pointee == OneShot {
   func wait(
     _ kind: WaitKind,
     _ lock: borrowing SpinLock,
+    for source: UInt = 0,
     onCancel: () -> Void,
     link: () -> Bool = { true }
   ) throws {
@@ -129,7 +130,7 @@ extension UnsafeMutablePointer where Pointee == OneShot {
         return lock.unlock()
       }
       do {
-        try WaitQueue.park(carrier, job, kind) { epoch in
+        try WaitQueue.park(carrier, job, kind, for: source) { epoch in
           pointee.waiter.epoch = epoch
           lock.unlock()
         } withdraw: {

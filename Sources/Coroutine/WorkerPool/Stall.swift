@@ -1,8 +1,8 @@
 import Synchronization
 
 extension CoroutineRuntime {
-  /// A coroutine, or a Task that runs on the worker pool, that has kept one of the pool's threads for long, without a
-  /// suspension.
+  /// A coroutine, or a Task that runs on the worker pool, that has kept a thread for long, without a suspension: one of
+  /// the pool's, or one that runs a queue of the program.
   ///
   /// It computes, or it has called a function that blocks the thread; ``activity-swift.property`` says which. Use
   /// ``co_blocking(_:)`` for blocking calls, and ``co_yield()`` in long computations; in a Task a coroutine that does
@@ -11,6 +11,8 @@ extension CoroutineRuntime {
     /// The name, the number and the launch site of the coroutine; nil if it was not found among very many, and if
     /// ``isTask`` is true.
     public let coroutine: String?
+    /// The place where the coroutine was launched, as `file:line`; nil if ``coroutine`` is.
+    public let launchSite: String?
     /// Whether a Task, a part of which the worker ran as a job, has kept the worker; false for a coroutine.
     public let isTask: Bool
     /// How long the coroutine had kept the worker by then, at least.
@@ -18,8 +20,17 @@ extension CoroutineRuntime {
     /// This is the processor time that the thread has used, and the time for which it has slept in the kernel. The time
     /// for which it has waited for a processor is no part of it.
     public let duration: Duration
-    /// The name of the worker.
+    /// The name of the worker, or of the queue.
     public let worker: String
+    /// The kernel's number of the thread, as `top -H` and /proc/self/task show it.
+    public let thread: Int32
+    /// Where the coroutine was: the return addresses of its frames, the innermost first; see
+    /// ``CoroutineRuntime/frames(at:)``.
+    ///
+    /// The thread is asked for them by a signal, SIGURG, and only the thread of a stall that is reported. Empty where
+    /// that is not possible: if the thread does not answer within 20 ms; in a system call that would fail because of
+    /// the signal, such as a sleep or a poll; for a Task; in builds with a sanitizer; if the program handles SIGURG.
+    public let stack: [UInt]
     /// What the thread has done for most of that time.
     public let activity: Activity
 
@@ -82,8 +93,11 @@ extension CoroutineRuntime {
     /// The time after which a worker counts as stalled, in ns.
     static var threshold: UInt64 { nanoseconds.load(ordering: .relaxed) }
     private static let nanoseconds = Atomic<UInt64>(100_000_000)
+    /// Whether a handler of the program is set, so that queues are watched as well (QueueStalls.swift).
+    static var hasOwnHandler: Bool { isSet.load(ordering: .relaxed) }
+    private static let isSet = Atomic(false)
     // Sound because it is read and written under `lock`.
-    nonisolated(unsafe) private static var handler: (@Sendable (Stall) -> Void)?
+    nonisolated(unsafe) private static var handler: (@Sendable (Stall) -> Void)? = { StallLines.write($0) }
     private static let lock = SpinLock()
 
     static func set(_ threshold: Duration, _ handler: (@Sendable (Stall) -> Void)?) {
@@ -93,6 +107,8 @@ extension CoroutineRuntime {
       let old = self.handler
       self.handler = handler
       lock.unlock()
+      isSet.store(handler != nil, ordering: .sequentiallyConsistent)
+      if handler != nil { QueueStalls.watch() }
       _ = consume old
     }
 
@@ -105,98 +121,15 @@ extension CoroutineRuntime {
   }
 }
 
-extension WorkerPool {
-  /// The coroutine, or the job of a Task, that seems to be stalling a worker.
-  struct Suspect {
-    /// Its number; 0 if it was not found, `max` for a Task.
-    let id: UInt64
-    /// A number that each wait and each yield changes (`stallMark`); for a Task `Scheduler.swiftJobChanges`.
-    let mark: UInt64
-    /// The time that the worker had been kept when it was found, in ns.
-    let total: UInt64
-  }
+/// The handler while the program has set none: writes one line to standard error about the first stall of each launch
+/// site.
+private enum StallLines {
+  private static let lock = ThreadLock()
+  // Sound because it is accessed under `lock`.
+  nonisolated(unsafe) private static var written: Set<String> = []
 
-  /// Reports the coroutine or the Task that has kept `worker` to the handler; returns whether there was one to report.
-  ///
-  /// A worker reads its clock only after some jobs, so `use` may be the time of several. A job is reported only if it
-  /// was found there a threshold ago, and has neither waited nor yielded since. Called by the watchdog only, after each
-  /// sample of the thread.
-  func reportStall(of worker: Scheduler, _ use: ThreadUse, _ suspect: inout Suspect?) -> Bool {
-    let threshold = CoroutineRuntime.Stall.threshold
-    // The search takes the locks of all workers, so it is made only for a handler and a likely stall.
-    guard use.total > threshold / 8, let handler = CoroutineRuntime.Stall.currentHandler else { return false }
-    let changes = worker.swiftJobChanges
-    let isTask = changes & 1 != 0
-    let (job, isSure) = isTask ? (nil, false) : running(on: worker)
-    // Without a job, the worker's thread is waiting for a processor, or the coroutine has just ended.
-    if job == nil, isSure { return false }
-    let id = isTask ? .max : job?.id ?? 0
-    let mark = isTask ? changes : job?.record.stallMark ?? 0
-    guard let found = suspect, found.id == id, found.mark == mark else {
-      suspect = Suspect(id: id, mark: mark, total: use.total)
-      return false
-    }
-    let kept = use.total - found.total
-    guard kept > threshold, let activity = use.activity else { return false }
-    let duration = Duration.nanoseconds(Int64(kept))
-    let name = isTask ? nil : job?.summary
-    handler(
-      CoroutineRuntime.Stall(
-        coroutine: name,
-        isTask: isTask,
-        duration: duration,
-        worker: worker.label,
-        activity: activity
-      )
-    )
-    return true
-  }
-
-  /// Returns the job that runs on `worker`, and whether the search was complete.
-  ///
-  /// The search inspects the live jobs of each worker, because a job is in the list of the worker where it was
-  /// launched. It is bounded, because launches and ends of jobs wait for the lock.
-  private func running(on worker: Scheduler) -> (job: AnyJob?, isSure: Bool) {
-    var isSure = true
-    for home in workers + spares {
-      let found: AnyJob? = home.liveLock.withLock {
-        var next = home.firstLive
-        var inspected = 0
-        while let job = next, inspected < 10_000 {
-          if job.seemsRunning, job.pointee.scheduler.load(ordering: .relaxed).toOpaque() == worker.address {
-            return job.handle.takeUnretainedValue()
-          }
-          next = job.pointee.nextLive
-          inspected += 1
-        }
-        isSure = isSure && next == nil
-        return nil
-      }
-      if let found { return (found, true) }
-    }
-    return (nil, isSure)
-  }
-}
-
-extension Scheduler {
-  fileprivate var address: UnsafeMutableRawPointer { Unmanaged.passUnretained(self).toOpaque() }
-}
-
-extension UnsafeMutablePointer where Pointee == JobRecord {
-  /// The sum of the word `wait`, which each wait changes, and the time of the last wait or yield (`Carrier.giveWay`).
-  ///
-  /// Until the worker reads its clock again, the time changes by less than the 256 that each wait adds to the word. So
-  /// each wait and each yield changes the sum. A later yield can repeat the sum of a wait, if it uses up the switches
-  /// that are left: then the worker reads its clock, and the search for a stall begins anew.
-  fileprivate var stallMark: UInt64 {
-    pointee.wait.load(ordering: .relaxed) &+ pointee.waitingSince.load(ordering: .relaxed)
-  }
-
-  /// Whether a live job neither waits, nor is ready, nor is still to start, nor runs on its launcher's thread.
-  fileprivate var seemsRunning: Bool {
-    let kind = pointee.waitKind.load(ordering: .relaxed)
-    return pointee.wait.load(ordering: .relaxed) & 0xFF == 0
-      && kind != WaitKind.start.rawValue && kind != WaitKind.ready.rawValue
-      && !hold.isForeign
+  static func write(_ stall: CoroutineRuntime.Stall) {
+    let isFirst = lock.withLock { written.insert(stall.launchSite ?? "").inserted }
+    if isFirst { writeToStandardError("Coroutine: \(stall)\n") }
   }
 }

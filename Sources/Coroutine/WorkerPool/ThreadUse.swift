@@ -22,7 +22,7 @@ internal import CLinux
 // blocking call is noticed late in this case, and a coroutine is hardly ever blamed wrongly.
 //
 // Costs, for a worker that has not read its clock since the last inspection: one system call to read the thread's
-// clock. Eight times in a threshold, if the thread has used its processor only partly, three more calls (about 5 µs).
+// clock. Sixteen times in a threshold, if the thread has used its processor only partly, three more calls (about 5 µs).
 
 struct ThreadUse {
   /// The processor time since the beginning, in ns.
@@ -39,7 +39,7 @@ struct ThreadUse {
   /// The most that the time between two samples counts, in ns: twice the longest time between two inspections.
   private static var most: UInt64 { 50_000_000 }
   /// The number of samples in the time after which a coroutine has stalled a worker.
-  private static var samples: UInt64 { 8 }
+  static var samples: UInt64 { 16 }
 
   /// The time that the coroutine has kept the thread, in ns.
   var total: UInt64 { processor + asleep }

@@ -1,9 +1,9 @@
 import Synchronization
 
 // The watchdog of the workers: a thread that inspects them while some worker is busy, or backs off. Every two
-// milliseconds, or a little later, if a worker could help; every 25 ms if all are busy. It continues until no worker
-// has begun a drain for one interval: a worker that is busy for a moment in each millisecond would otherwise stop and
-// start it all the time, at three system calls each.
+// milliseconds, or a little later, if a worker could help or may soon have stalled; every 25 ms if all are busy. It
+// continues until no worker has begun a drain for one interval: a worker that is busy for a moment in each millisecond
+// would otherwise stop and start it all the time, at three system calls each.
 //
 // A worker whose current job computes for long, or blocks, cannot run its other work. If ready jobs, messages, due
 // timers or handlers that another worker may take wait there in two inspections in a row, and the drain has not read
@@ -57,7 +57,7 @@ extension WorkerPool {
       startWatching()
       return
     }
-    guard withoutDrain() == 0, !anyStalled else { return watchdog.schedule(.soon, for: self) }
+    guard withoutDrain() == 0, !anyStalled, !isNearStall else { return watchdog.schedule(.soon, for: self) }
     watchdog.schedule(.later, for: self)
     isSlow.store(true, ordering: .sequentiallyConsistent)
     if withoutDrain() != 0, isSlow.exchange(false, ordering: .sequentiallyConsistent) {
@@ -81,6 +81,7 @@ extension WorkerPool {
     let now = Clock.now
     let stalls = CoroutineRuntime.Stall.threshold
     var anyStalled = false
+    isNearStall = false
     // The spare workers of this inspection; one more may be added. By index, because `workers + spares` would allocate
     // at each sample.
     let spares = spares
@@ -103,12 +104,15 @@ extension WorkerPool {
         seen.isCounted = last.isCounted
         if seen.use.isDue(now, stalls) {
           seen.use.sample(thread, now, in: tasks)
-          if !seen.isReported { seen.isReported = reportStall(of: worker, seen.use, &seen.suspect) }
+          if !seen.isReported {
+            seen.isReported = worker.reportStall(seen.use, of: thread, &seen.suspect) { workers + self.spares }
+          }
         }
       } else {
         seen.use = ThreadUse(of: thread, now)
       }
       let hasStalled = seen.use.total > stalls
+      isNearStall = isNearStall || !seen.isReported && seen.suspect != nil && seen.use.total > stalls / 2
       anyStalled = anyStalled || hasStalled
       if hasStalled, !seen.isCounted {
         seen.isCounted = true
@@ -144,7 +148,7 @@ extension WorkerPool {
     /// What the thread has done since the first inspection that found the worker busy with this `lastClockRead`.
     var use = ThreadUse()
     /// The coroutine that seems to be stalling the worker.
-    var suspect: Suspect?
+    var suspect: StallSuspect?
     /// Whether the stall has been counted.
     var isCounted = false
     /// Whether the stall has been reported.

@@ -66,6 +66,8 @@ final class WorkerPool: @unchecked Sendable {
   @exclusivity(unchecked) var spares: [Scheduler] = []
   @exclusivity(unchecked) var lastSeen: [Seen] = []
   @exclusivity(unchecked) var lastBackoffs = 0
+  /// Whether a worker has been kept for half of the time after which it has stalled.
+  @exclusivity(unchecked) var isNearStall = false
   @exclusivity(unchecked) var lastSwiftJob: UInt = 0
   @exclusivity(unchecked) var lastClockReads: UInt64 = 0
 

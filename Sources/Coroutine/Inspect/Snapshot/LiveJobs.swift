@@ -29,6 +29,27 @@ enum LiveJobs {
   }
 }
 
+extension LiveJobs {
+  /// Returns the live jobs for which `isWanted` is true, in no order: those of `only`; without that, of the process,
+  /// or, in a simulated world, of that world.
+  ///
+  /// `isWanted` is called under the lock of a scheduler's live list.
+  static func list(of only: [Scheduler]?, where isWanted: (JobRef) -> Bool) -> [AnyJob] {
+    var jobs: [AnyJob] = []
+    let isInWorld = Carrier.current?.callerScheduler?._withUnsafeGuaranteedRef { $0.host.controlsOrder } ?? false
+    listing.withLock {
+      if let only { return only.forEach { $0.listLiveJobs(&jobs, where: isWanted) } }
+      SchedulerRegistry.visitAll { scheduler in
+        guard scheduler.host.controlsOrder == isInWorld, !isInWorld || scheduler.host.isCurrent(scheduler) else {
+          return
+        }
+        scheduler.listLiveJobs(&jobs, where: isWanted)
+      }
+    }
+    return jobs
+  }
+}
+
 extension Scheduler {
   /// How late the scheduler is with its first timer; nil below a millisecond.
   ///

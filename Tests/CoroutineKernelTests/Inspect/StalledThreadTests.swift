@@ -1,0 +1,124 @@
+import CLinux
+import Dispatch
+import Glibc
+import Testing
+
+@testable import Coroutine
+
+/// Which thread stalls, and where its coroutine is; queues of the program; the line that is written without a handler.
+///
+/// Each in a process of its own, because the handler is the process's. The watch looks at threads by the real clock.
+@Suite("A stalled thread", .timeLimit(.minutes(5)), .tags(.realClock))
+struct StalledThreadTests {
+  @Test func `that computes is named, with the frames of its coroutine`() async {
+    await #expect(processExitsWith: .success) {
+      let stalls = Stalls(after: .milliseconds(20))
+      let (isOver, callers, thread) = (Flag(), Locked<[UInt]>([]), Locked<Int32>(0))
+      co_launch(name: "hog") {
+        callers.current = returnAddresses()
+        thread.current = clinux_thread_id()
+        while !isOver.isRaised {}
+      }
+      let stall = stalls.first()
+      isOver.raise()
+      verify(stall.thread == thread.current, stall)
+      verify(stall.launchSite?.contains("StalledThreadTests.swift:") == true, stall)
+      // The frames below the body, as the C library's unwinder finds them; the innermost ones differ.
+      verify(isSanitized || Set(callers.current).intersection(stall.stack).count >= 3, stall)
+    }
+  }
+
+  @Test func `of a queue of the program is reported as one of a worker is`() async {
+    await #expect(processExitsWith: .success) {
+      let stalls = Stalls(after: .milliseconds(20))
+      let isOver = Flag()
+      // Blocks of its own do not count.
+      taggedQueue("blocks").async { while !isOver.isRaised {} }
+      let idle = co_launch(on: taggedQueue("idle")) { _ = outcome { try waitForCancellation() } }
+      let job = co_launch(on: taggedQueue("busy"), name: "hog") { while !isOver.isRaised {} }
+      let stall = stalls.first()
+      verify(stall.coroutine?.contains("hog") == true && stall.activity == .computing, stall)
+      verify(stall.worker == "coroutine.tests.busy" && (isSanitized || !stall.stack.isEmpty), stall)
+      isOver.raise()
+      try await job.value
+      idle.cancel()
+      verify(stalls.all.count == 1, stall)
+    }
+  }
+
+  @Test func `in a read goes on reading after it was asked, and one that sleeps is not asked`() async {
+    await #expect(processExitsWith: .success) {
+      let stalls = Stalls(after: .milliseconds(20))
+      let pipe = PipePair()
+      let reader = co_launch(name: "reader") { () -> Int in
+        var byte: UInt8 = 0
+        _ = fcntl(pipe.reader, F_SETFL, 0)
+        return read(pipe.reader, &byte, 1)
+      }
+      let reading = stalls.first()
+      verify(reading.activity == .systemCall("read") && (isSanitized || !reading.stack.isEmpty), reading)
+      pipe.put()
+      let count = try await reader.value
+      verify(count == 1, reading)
+      // A poll fails if a signal arrives.
+      let sleeper = co_launch(name: "sleeper") { poll(nil, 0, 300) }
+      let result = try await sleeper.value
+      verify(result == 0, reading)
+      guard let slept = stalls.all.last, stalls.all.count > 1 else { exit(2) }
+      verify(slept.coroutine?.contains("sleeper") == true && slept.stack.isEmpty, slept)
+    }
+  }
+
+  @Test func `is written to standard error once for each launch site, unless there is a handler`() async throws {
+    let result = await #expect(processExitsWith: .success, observing: [\.standardErrorContent]) {
+      for name in ["first", "second"] { try await co_launch(name: name) { spin(400) }.value }
+      try await co_launch(name: "third") { spin(400) }.value
+      CoroutineRuntime.onStall(nil)
+      try await co_launch(name: "fourth") { spin(400) }.value
+    }
+    let text = String(decoding: try #require(result).standardErrorContent, as: UTF8.self)
+    let lines = text.split(separator: "\n").filter { $0.contains("without a suspension") }
+    #expect(lines.count == 2, "\(text)")
+    #expect(lines.first?.hasPrefix("Coroutine: \"first\" (id ") == true, "\(text)")
+    #expect(lines.last?.contains("\"third\"") == true, "\(text)")
+  }
+}
+
+private final class Stalls: Sendable {
+  private let stalls = Locked<[CoroutineRuntime.Stall]>([])
+
+  init(after threshold: Duration) {
+    CoroutineRuntime.onStall(after: threshold) { [stalls] stall in stalls.withLock { $0.append(stall) } }
+  }
+
+  var all: [CoroutineRuntime.Stall] { stalls.current }
+
+  func first() -> CoroutineRuntime.Stall {
+    while true {
+      if let stall = all.first { return stall }
+      sched_yield()
+    }
+  }
+}
+
+/// The addresses of the C library's unwinder, which Swift's module of the library does not declare.
+private func returnAddresses() -> [UInt] {
+  typealias Backtrace = @convention(c) (UnsafeMutablePointer<UInt>, Int32) -> Int32
+  let backtrace = unsafeBitCast(dlsym(nil, "backtrace"), to: Backtrace.self)
+  return [UInt](unsafeUninitializedCapacity: 32) { addresses, count in
+    count = Int(backtrace(addresses.baseAddress!, 32))
+  }
+}
+
+/// Uses the processor for some milliseconds.
+private func spin(_ milliseconds: UInt64) {
+  let end = Clock.ofThread + milliseconds * 1_000_000
+  while Clock.ofThread < end {}
+}
+
+/// Ends the process with a failure unless `fact` is true.
+private func verify(_ fact: Bool, _ stall: CoroutineRuntime.Stall, line: UInt = #line) {
+  if fact { return }
+  writeToStandardError("line \(line): not true of \(stall), \(stall)\n")
+  exit(1)
+}
