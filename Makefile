@@ -30,7 +30,6 @@ checks := -j $(JOBS) --explicit-target-dependency-import-check error
 swift_test := $(strict) swift test $(checks) --disable-xctest
 # Of the products that need other packages, all but the demo.
 traits := NIO,Logging,Metrics,ServiceLifecycle
-http := --traits HTTP --scratch-path .build-http
 products := Coroutine CoroutineNet CoroutineTesting
 trait_products := CoroutineNIO CoroutineLogging CoroutineMetrics CoroutineServiceLifecycle
 trait_tests := CoroutineNIOTests,CoroutineLoggingTests,CoroutineMetricsTests,CoroutineServiceLifecycleTests
@@ -39,7 +38,7 @@ trait_tests := CoroutineNIOTests,CoroutineLoggingTests,CoroutineMetricsTests,Cor
 .NOTPARALLEL:
 .PHONY: help setup setup-tests setup-http setup-postgres setup-demo setup-examples setup-aarch64 build test test-release \
   test-tsan test-asan test-aarch64 soak soak-net soak-postgres soak-deadlocks test-context test-traits test-http \
-  test-postgres test-examples test-demo demo site readme thread-locals lint api format docs consumer bench bench-net \
+  test-postgres test-served test-examples test-demo demo site readme thread-locals lint api format docs consumer bench bench-net \
   build-ahead build-tsan ci clean
 
 help: ## Lists the targets
@@ -158,18 +157,24 @@ test-traits: setup-tests ## Runs the tests of CoroutineNIO, CoroutineLogging, Co
 	  CO_TESTS=$(trait_tests) \
 	  $(swift_test) --traits $(traits) --scratch-path .build-traits $(ARGS)
 
-# The tests start servers of their own. Without other packages, so nothing is fetched.
-postgres_test = scripts/with-packages .build-postgres env CO_TESTS=CoroutinePostgresTests \
-  $(swift_test) --traits Postgres --scratch-path .build-postgres
-test-postgres: setup-postgres ## Runs the tests of CoroutinePostgres against servers of their own
-	$(postgres_test) $(ARGS)
+# CoroutineHTTP and CoroutinePostgres in one build. Their tests start servers of their own.
+served_tests := CoroutineHTTPTests,CoroutinePostgresTests
+served_products := CoroutineHTTP CoroutinePostgres
+served := --traits HTTP,Postgres --scratch-path .build-served
+served_test = scripts/with-packages .build-served env CO_TESTS=$(served_tests) $(swift_test) $(served)
+test-served: setup-http setup-postgres ## Runs the tests of CoroutineHTTP and CoroutinePostgres, with servers of their own
+	$(served_test) $(ARGS)
+	@scripts/api --check .build-served/debug $(served_products)
+
+test-http: setup-http setup-postgres ## Runs the tests of CoroutineHTTP alone: HTTP/1.1 and TLS
+	$(served_test) --filter 'CoroutineHTTPTests\.' $(ARGS)
+
+test-postgres: setup-http setup-postgres ## Runs the tests of CoroutinePostgres alone
+	$(served_test) --filter 'CoroutinePostgresTests\.' $(ARGS)
 
 soak-postgres: export CO_POSTGRES_KILLS ?= 1000
-soak-postgres: setup-postgres ## Kills 1,000 backends at random while transactions run
-	$(postgres_test) --filter KillTests $(ARGS)
-test-http: setup-http ## Runs the tests of CoroutineHTTP: HTTP/1.1 and TLS; then checks its public interface
-	scripts/with-packages .build-http env CO_TESTS=CoroutineHTTPTests $(swift_test) $(http) $(ARGS)
-	@scripts/api --check .build-http/debug CoroutineHTTP
+soak-postgres: setup-http setup-postgres ## Kills 1,000 backends at random while transactions run
+	$(served_test) --filter KillTests $(ARGS)
 
 # A package of its own, with a folder of its own. Its packages are resolved there, so nothing is put away.
 examples = --package-path Examples --scratch-path .build-examples -j $(JOBS)
@@ -224,8 +229,9 @@ api: setup ## Writes the public interface of each product as text into docs/api
 	  swift build --traits $(traits) --scratch-path .build-traits -j $(JOBS) --quiet
 	@scripts/api .build-traits/debug $(trait_products)
 	@scripts/setup http
-	scripts/with-packages .build-http env CO_TESTS=CoroutineHTTPTests swift build $(http) -j $(JOBS) --quiet
-	@scripts/api .build-http/debug CoroutineHTTP
+	@scripts/setup postgres
+	scripts/with-packages .build-served env CO_TESTS=$(served_tests) swift build $(served) -j $(JOBS) --quiet
+	@scripts/api .build-served/debug $(served_products)
 
 format: ## Repairs the layout, then checks the rest
 	@scripts/lint --fix

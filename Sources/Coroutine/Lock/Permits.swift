@@ -76,18 +76,6 @@ extension UnsafeMutablePointer where Pointee == Permits {
     pointee.queue = withUnsafeMutablePointer(to: &pointee.waiters) { $0 }
   }
 
-  /// Gives the object that contains the permits a name for dumps.
-  func setName(_ name: String, of object: AnyObject) {
-    ObjectNames.set(name, of: object)
-    pointee.isNamed.store(true, ordering: .relaxed)
-  }
-
-  /// The first action of the deinit of the object that contains the permits.
-  func letFinish(_ object: AnyObject) {
-    Inspection.letFinish(object)
-    if pointee.isNamed.load(ordering: .relaxed) { ObjectNames.remove(object) }
-  }
-
   @inlinable var available: UInt { pointee.word.touched.load(ordering: .acquiring) >> 1 }
 
   /// The same, for a dump.

@@ -37,7 +37,7 @@ struct NoTimer {
 }
 
 enum Processors {
-  static var workers: Int { 1 }
+  static var chosen: Int { 1 }
 }
 
 enum WorkerHost {
