@@ -145,13 +145,15 @@ test-traits: setup-tests ## Runs the tests of CoroutineNIO, CoroutineLogging and
 	  $(swift_test) --traits $(traits) --scratch-path .build-traits $(ARGS)
 
 # The tests start servers of their own. Without other packages, so nothing is fetched.
-postgres_test = scripts/with-packages .build-postgres env CO_TESTS=CoroutinePostgresTests \
+postgres_test = scripts/with-packages .build-postgres env \
+  CO_TESTS=CoroutinePostgresTests,CoroutineWorkTests \
   $(swift_test) --traits Postgres --scratch-path .build-postgres
-test-postgres: setup-postgres ## Runs the tests of CoroutinePostgres against servers of their own
+test-postgres: setup-postgres ## Runs the tests of CoroutinePostgres and CoroutineWork against servers of their own
 	$(postgres_test) $(ARGS)
 
 soak-postgres: export CO_POSTGRES_KILLS ?= 1000
-soak-postgres: setup-postgres ## Kills 1,000 backends at random while transactions run
+soak-postgres: export CO_WORK_KILLS ?= 1000
+soak-postgres: setup-postgres ## Kills 1,000 backends, and 1,000 workers, at random
 	$(postgres_test) --filter KillTests $(ARGS)
 
 # A package of its own, with a folder of its own. Its packages are resolved there, so nothing is put away.
