@@ -38,8 +38,8 @@ trait_tests := CoroutineNIOTests,CoroutineLoggingTests,CoroutineMetricsTests,Cor
 .NOTPARALLEL:
 .PHONY: help setup setup-tests setup-http setup-postgres setup-demo setup-examples setup-aarch64 build test test-release \
   test-tsan test-asan test-aarch64 soak soak-net soak-postgres soak-deadlocks test-context test-traits test-http \
-  test-postgres test-served test-examples test-demo demo site readme thread-locals lint api format docs consumer bench bench-net \
-  build-ahead build-tsan ci clean
+  test-postgres test-served test-examples test-demo demo site readme thread-locals lint api format docs consumer bench \
+  bench-net build-ahead build-tsan ci clean
 
 help: ## Lists the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -157,23 +157,24 @@ test-traits: setup-tests ## Runs the tests of CoroutineNIO, CoroutineLogging, Co
 	  CO_TESTS=$(trait_tests) \
 	  $(swift_test) --traits $(traits) --scratch-path .build-traits $(ARGS)
 
-# CoroutineHTTP and CoroutinePostgres in one build. Their tests start servers of their own.
-served_tests := CoroutineHTTPTests,CoroutinePostgresTests
-served_products := CoroutineHTTP CoroutinePostgres
+# CoroutineHTTP, CoroutinePostgres and CoroutineWork in one build. Their tests start servers of their own.
+served_tests := CoroutineHTTPTests,CoroutinePostgresTests,CoroutineWorkTests
+served_products := CoroutineHTTP CoroutinePostgres CoroutineWork
 served := --traits HTTP,Postgres --scratch-path .build-served
 served_test = scripts/with-packages .build-served env CO_TESTS=$(served_tests) $(swift_test) $(served)
-test-served: setup-http setup-postgres ## Runs the tests of CoroutineHTTP and CoroutinePostgres, with servers of their own
+test-served: setup-http setup-postgres ## Runs the tests of CoroutineHTTP, CoroutinePostgres and CoroutineWork
 	$(served_test) $(ARGS)
 	@scripts/api --check .build-served/debug $(served_products)
 
 test-http: setup-http setup-postgres ## Runs the tests of CoroutineHTTP alone: HTTP/1.1 and TLS
 	$(served_test) --filter 'CoroutineHTTPTests\.' $(ARGS)
 
-test-postgres: setup-http setup-postgres ## Runs the tests of CoroutinePostgres alone
-	$(served_test) --filter 'CoroutinePostgresTests\.' $(ARGS)
+test-postgres: setup-http setup-postgres ## Runs the tests of CoroutinePostgres and CoroutineWork alone
+	$(served_test) --filter 'Coroutine(Postgres|Work)Tests\.' $(ARGS)
 
 soak-postgres: export CO_POSTGRES_KILLS ?= 1000
-soak-postgres: setup-http setup-postgres ## Kills 1,000 backends at random while transactions run
+soak-postgres: export CO_WORK_KILLS ?= 1000
+soak-postgres: setup-http setup-postgres ## Kills 1,000 backends, and 1,000 workers, at random
 	$(served_test) --filter KillTests $(ARGS)
 
 # A package of its own, with a folder of its own. Its packages are resolved there, so nothing is put away.

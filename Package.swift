@@ -20,7 +20,8 @@ import PackageDescription
 //   trait Metrics   builds CoroutineMetrics for real: the runtime's counters for swift-metrics.
 //   trait ServiceLifecycle   builds CoroutineServiceLifecycle for real: coroutines as services of
 //               swift-service-lifecycle.
-//   trait Postgres   builds CoroutinePostgres for real: PostgreSQL over libpq, which must be installed.
+//   trait Postgres   builds CoroutinePostgres and CoroutineWork for real: PostgreSQL over libpq, which must be
+//               installed, and durable work on it.
 let warningsAreErrors = Context.environment["CO_WERROR"] != nil
 let wantsDocumentation = Context.environment["CO_DOCS"] != nil
 
@@ -97,6 +98,7 @@ let package = Package(
     .library(name: "CoroutineMetrics", targets: ["CoroutineMetrics"]),
     .library(name: "CoroutineServiceLifecycle", targets: ["CoroutineServiceLifecycle"]),
     .library(name: "CoroutinePostgres", targets: ["CoroutinePostgres"]),
+    .library(name: "CoroutineWork", targets: ["CoroutineWork"]),
   ],
   traits: [
     .trait(
@@ -169,6 +171,7 @@ let package = Package(
     .target(name: "CoroutineServiceLifecycle", dependencies: ["Coroutine", lifecycle]),
     .systemLibrary(name: "CPostgres"),
     .target(name: "CoroutinePostgres", dependencies: ["Coroutine"] + postgresOnly),
+    .target(name: "CoroutineWork", dependencies: ["CoroutinePostgres", "Coroutine"]),
     // Empty without the trait: neither header is asked for.
     .target(
       name: "CLLHTTP",
@@ -275,6 +278,16 @@ let package = Package(
       ] + nioPackages
     ),
     .testTarget(name: "CoroutinePostgresTests", dependencies: ["CoroutinePostgres", "Coroutine"]),
+    // A program that tests kill.
+    .executableTarget(
+      name: "QueueWorker",
+      dependencies: ["CoroutineWork", "CoroutinePostgres", "Coroutine"],
+      path: "Tests/QueueWorker"
+    ),
+    .testTarget(
+      name: "CoroutineWorkTests",
+      dependencies: ["CoroutineWork", "CoroutinePostgres", "Coroutine", "QueueWorker"]
+    ),
   ],
   swiftLanguageModes: [.v6],
   cxxLanguageStandard: .cxx17

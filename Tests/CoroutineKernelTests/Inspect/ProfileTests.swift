@@ -81,7 +81,8 @@ struct ProfileTests {
         #expect(kind == .growth || raw.contains("\(type)/"), "\(raw.prefix(500))")
         let top = try ProfileTests.pprof("-top", file.path)
         if kind != .waiting { #expect(top.contains("of 20 total"), "\(top)") }
-        #expect(kind == .growth || (try ProfileTests.pprof("-tags", file.path)).contains("a \"quoted\" name"))
+        let tags = try ProfileTests.pprof("-tags", file.path)
+        #expect(kind == .growth || tags.contains("a \"quoted\" name"), "\(tags)")
       }
     }
   }

@@ -3,8 +3,8 @@ import CoroutineNet
 import Glibc
 import Synchronization
 
-// The server's side of a conversation. On each route the client's bytes come back, so the client's checks of their order
-// and number hold for all of them.
+// The server's side of a conversation. On each route the client's bytes come back, so the client's checks of their
+// order and number hold for all of them.
 extension NetSoak {
   /// How the server echoes.
   private enum Route: CaseIterable {

@@ -1,0 +1,72 @@
+#if Postgres
+import Coroutine
+public import CoroutinePostgres
+
+// The tables know their version and their major version. A later version of the same major version only adds: tables,
+// columns with a default, indexes. So a program of an earlier version keeps running beside, because its statements
+// name their columns. A program refuses tables of a later major version.
+
+/// Durable work on PostgreSQL: queues, schedules, leases and actors that survive the process.
+public enum Work {
+  /// Creates or upgrades the tables, in one transaction under a lock.
+  ///
+  /// If several programs run it at once, one does it.
+  ///
+  /// Asks the server. Never removes a column that the version before it reads, so old programs keep running beside.
+  /// - Throws: `WorkError.newerTables` if the tables are of a later major version.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
+  public static func migrate(_ db: PostgresPool, schema: String = "work") throws {
+    try db.transaction(retries: 3) { t in
+      try t.run("select pg_advisory_xact_lock(hashtextextended(\("coroutine work \(schema)"), 0))")
+      let version = try Tables.version(t, schema: schema)
+      for statement in Tables.statements(schema: schema, from: version) { try t.run(SQL(unchecked: statement)) }
+    }
+  }
+
+  /// Returns the same statements as text, for other migration tools.
+  ///
+  /// Never suspends; any thread.
+  /// - Parameter version: The version that the tables have; 0 for none.
+  public static func migration(schema: String = "work", from version: Int = 0) -> String {
+    Tables.statements(schema: schema, from: version).map { $0 + ";\n" }.joined()
+  }
+}
+
+enum Tables {
+  /// The versions, in order.
+  ///
+  /// The last one is the version that this program needs at least.
+  static let versions = [Version1.statements]
+  /// The major version that this program understands.
+  static let major = 1
+
+  static func statements(schema: String, from version: Int) -> [String] {
+    guard version < versions.count else { return [] }
+    let name = quoted(schema)
+    return versions[max(version, 0)...].joined().map { text in
+      // Not a replacement of the whole text at once: the schema's own name may contain the mark.
+      text.split(separator: "{schema}", omittingEmptySubsequences: false).joined(separator: name)
+    }
+  }
+
+  /// The version of the tables, 0 for none.
+  ///
+  /// Throws `newerTables` if their major version is later.
+  static func version(_ session: some PostgresSession, schema: String) throws -> Int {
+    let table = "\(quoted(schema)).version"
+    guard try session.first("select to_regclass(\(table)) is not null", as: Bool.self) == true else { return 0 }
+    let found = try session.first(
+      "select version, major from \(identifier: schema).version order by version desc limit 1",
+      as: (Int, Int).self
+    )
+    guard let (version, major) = found else { return 0 }
+    if major > Tables.major { throw WorkError.newerTables(major) }
+    return version
+  }
+
+  /// An identifier in quotes.
+  static func quoted(_ name: String) -> String {
+    "\"" + name.split(separator: "\"", omittingEmptySubsequences: false).joined(separator: "\"\"") + "\""
+  }
+}
+#endif

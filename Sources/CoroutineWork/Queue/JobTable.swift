@@ -1,0 +1,179 @@
+#if Postgres
+import CoroutinePostgres
+import FoundationEssentials
+
+// The statements that change jobs. Each is one update of rows that it has locked, and does what `JobRules` says.
+//
+// Locks, and why nobody waits for a handler:
+// - `finish` locks its row `for key share` while the effects run. Extensions change no key, so they pass; claims and
+//   rescues lock `for update skip locked`, so they leave the row alone: a job that is being finished is not taken
+//   away.
+// - An extension skips rows that are locked: those are being finished, and still belong to this worker.
+// - Time is the server's: `now()`, the start of the statement's transaction.
+
+/// The jobs of one queue, as rows.
+struct JobTable: Sendable {
+  /// The name in the tables: that of a queue, or that of actors with a sign before it.
+  let queue: String
+  let schema: String
+
+  static let unfinished = SQL("('available', 'scheduled', 'running', 'retryable')")
+
+  var job: SQL { "\(identifier: schema).job" }
+
+  /// A claimed job.
+  struct Claimed: Sendable {
+    let id: Int64, attempt: Int, fence: Int64, payload: String, enqueuedAt: Date
+    let checkpoint: [UInt8]?, key: String?
+  }
+
+  /// Claims the jobs that are next, at most `limit`.
+  ///
+  /// Asks the server.
+  ///
+  /// Of a key, only the earliest unfinished job may run. The subquery sees the jobs that were committed when the
+  /// statement began; the index `job_key_runs` refuses the rest (23505), after which the claim is repeated.
+  func claim(_ limit: Int, lease: Duration, worker: String, _ session: some PostgresSession) throws -> [Claimed] {
+    let rows = try session.run(
+      """
+      with next as materialized (
+        select j.id from \(job) j
+        where j.queue = \(queue) and j.state = 'available'
+          and not exists (select from \(identifier: schema).queue where name = \(queue) and paused)
+          and (j.order_key is null or not exists (
+            select from \(job) e
+            where e.queue = j.queue and e.order_key = j.order_key and e.order_key is not null
+              and e.state in \(Self.unfinished) and (e.id < j.id or e.state = 'running')))
+        order by j.priority, j.at, j.id limit \(limit) for update of j skip locked)
+      update \(job) j set state = 'running', attempt = attempt + 1, fence = nextval(\(fenceName)::regclass),
+        lease_ends = now() + \(lease.milliseconds) * interval '1 ms', worker = \(worker), ended_at = null
+      from next where j.id = next.id
+      returning j.id, j.attempt, j.fence, j.payload::text, j.enqueued_at, j.checkpoint, j.order_key, j.priority, j.at
+      """
+    )
+    let claimed = try rows.map { row in
+      let (id, attempt, fence, payload, enqueuedAt, checkpoint, key, priority, at) = try row.decode(
+        (Int64, Int, Int64, String, Date, [UInt8]?, String?, Int, Date).self
+      )
+      let job = Claimed(
+        id: id,
+        attempt: attempt,
+        fence: fence,
+        payload: payload,
+        enqueuedAt: enqueuedAt,
+        checkpoint: checkpoint,
+        key: key
+      )
+      return (order: (priority, at, id), job: job)
+    }
+    return claimed.sorted { $0.order < $1.order }.map(\.job)
+  }
+
+  /// Extends leases, and returns the state of those jobs that are still this worker's.
+  ///
+  /// Asks the server.
+  func extend(_ jobs: [(id: Int64, fence: Int64)], lease: Duration, _ session: some PostgresSession) throws -> [(
+    Int64, String
+  )] {
+    try session.all(
+      """
+      with mine as (select * from unnest(\(jobs.map(\.id)), \(jobs.map(\.fence))) as m (id, fence)),
+      held as (
+        select j.id from \(job) j join mine m on j.id = m.id and j.fence = m.fence
+        where j.state = 'running' for no key update of j skip locked),
+      extended as (
+        update \(job) j set state = case when cancel_asked then 'cancelled' else 'running' end,
+          ended_at = case when cancel_asked then now() end,
+          lease_ends = case when not cancel_asked then now() + \(lease.milliseconds) * interval '1 ms' end
+        from held where j.id = held.id returning j.id, j.state)
+      select j.id, coalesce(e.state, j.state)
+      from mine m join \(job) j on j.id = m.id and j.fence = m.fence and j.state = 'running'
+      left join extended e on e.id = m.id
+      """,
+      as: (Int64, String).self
+    )
+  }
+
+  /// Makes jobs available whose lease has ended, or discards them; returns how many.
+  ///
+  /// Asks the server.
+  func rescue(_ session: some PostgresSession) throws -> Int {
+    try session.run(
+      """
+      update \(job) set
+        state = case when cancel_asked then 'cancelled' when attempt >= attempts then 'discarded' else 'available' end,
+        ended_at = case when cancel_asked or attempt >= attempts then now() end, lease_ends = null,
+        errors = \(adding("the lease of the worker has ended"))
+      where id in (
+        select id from \(job) where queue = \(queue) and state = 'running' and lease_ends < now()
+        order by lease_ends limit 500 for update skip locked)
+      """
+    ).affected
+  }
+
+  /// Makes jobs available whose time has come; returns how many.
+  ///
+  /// Asks the server.
+  func promote(_ session: some PostgresSession) throws -> Int {
+    try session.run(
+      """
+      update \(job) set state = 'available' where id in (
+        select id from \(job) where queue = \(queue) and state in ('scheduled', 'retryable') and at <= now()
+        order by at limit 1000 for update skip locked)
+      """
+    ).affected
+  }
+
+  /// How long it is until the next job is due.
+  ///
+  /// Asks the server.
+  func untilNextDue(_ session: some PostgresSession) throws -> Duration? {
+    let seconds = try session.first(
+      """
+      select extract(epoch from min(at) - now())::float8 from \(job)
+      where queue = \(queue) and state in ('scheduled', 'retryable')
+      """,
+      as: Double?.self
+    )
+    return (seconds ?? nil).map { .seconds(min(max($0, 0), 1e9)) }
+  }
+
+  /// Deletes jobs that have been kept for long enough, at most 1,000 of each kind; returns how many.
+  ///
+  /// Asks the server.
+  func prune(_ options: WorkOptions, _ session: some PostgresSession) throws -> Int {
+    var count = 0
+    for (state, keep) in [
+      ("completed", options.keepCompleted), ("discarded", options.keepDiscarded), ("cancelled", options.keepDiscarded),
+    ] {
+      count += try session.run(
+        """
+        delete from \(job) where id in (
+          select id from \(job) where queue = \(queue) and state = \(state)
+            and ended_at < now() - \(keep.milliseconds) * interval '1 ms'
+          order by ended_at limit 1000 for update skip locked)
+        """
+      ).affected
+    }
+    return count
+  }
+
+  /// Deletes keys that nobody has used for a day; returns how many.
+  ///
+  /// Asks the server.
+  func pruneKeys(_ session: some PostgresSession) throws -> Int {
+    try session.run(
+      """
+      delete from \(identifier: schema).key where (queue, key) in (
+        select queue, key from \(identifier: schema).key where queue = \(queue) and used_at < now() - interval '1 day'
+        limit 1000 for update skip locked)
+      """
+    ).affected
+  }
+
+  var fenceName: String { "\(Tables.quoted(schema)).fence" }
+
+  /// The texts of the last ten failed attempts, with one more.
+  func adding(_ error: String) -> SQL { "(array_append(errors, \(error)))[greatest(1, cardinality(errors) - 8):]" }
+}
+#endif

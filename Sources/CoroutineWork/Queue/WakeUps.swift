@@ -1,0 +1,91 @@
+#if Postgres
+import Coroutine
+import CoroutinePostgres
+
+// Wake-ups of idle workers, and of those that wait for answers.
+//
+// A commit that notifies takes a lock of the whole server over its fsync, so notifications are sent afterwards, at
+// most each 50 ms for a program and queue. A wake-up is a hint: if it is lost, polling finds the job.
+//
+// Invariants
+//  1. After `ring`, each bell that is there has an element, so its owner looks again after this moment.
+//  2. If `isPending`, a coroutine will send a notification later than this moment. It clears the flag before it
+//     sends. So a commit is followed by a notification that is sent after it, unless the program ends or the server
+//     is lost.
+
+/// The bells of one queue in this program, and its notifications.
+final class WakeUps: Sendable {
+  typealias Bell = Channel<Void>
+
+  private struct State {
+    var bells: [ObjectIdentifier: Bell] = [:]
+    var isPending = false
+    var lastSent: ContinuousClock.Instant?
+  }
+  private let state = ThreadMutex(State())
+  let channel: String
+
+  /// One object for each database and queue in the program: the limit is the program's.
+  static func shared(_ db: PostgresPool, schema: String, queue: String) -> WakeUps {
+    let key = Key(db: ObjectIdentifier(db), schema: schema, queue: queue)
+    return known.withLock { known in
+      if let found = known[key]?.object { return found }
+      known = known.filter { $0.value.object != nil }
+      let made = WakeUps(channel: "work:\(queue)")
+      known[key] = Weak(object: made)
+      return made
+    }
+  }
+
+  private init(channel: String) { self.channel = channel }
+
+  /// Adds a bell, which has at most one element.
+  func addBell() -> Bell {
+    let bell = Bell(.dropOldest(1))
+    state.withLock { $0.bells[ObjectIdentifier(bell)] = bell }
+    return bell
+  }
+  func remove(_ bell: Bell) { _ = state.withLock { $0.bells.removeValue(forKey: ObjectIdentifier(bell)) } }
+
+  /// Wakes the waiters of this program.
+  ///
+  /// Never suspends.
+  func ring() {
+    let bells = state.withLock { Array($0.bells.values) }
+    for bell in bells { _ = bell.trySend(()) }
+  }
+
+  /// Wakes the waiters of all programs, after a commit.
+  ///
+  /// Never suspends; the notification is sent by another coroutine.
+  func notify(_ db: PostgresPool, isSent: Bool) {
+    ring()
+    guard isSent else { return }
+    let interval = Duration.milliseconds(50)
+    let now = ContinuousClock.now
+    let wait: Duration? = state.withLock { state in
+      guard !state.isPending else { return nil }
+      state.isPending = true
+      guard let last = state.lastSent else { return .zero }
+      return max(.zero, interval - (now - last))
+    }
+    guard let wait else { return }
+    co_launch(name: "notify \(channel)") { [self] in
+      // The delay fails only if the whole program is being cancelled; then the last notification is sent at once.
+      if wait > .zero { try? co_delay(wait) }
+      state.withLock {
+        $0.isPending = false
+        $0.lastSent = ContinuousClock.now
+      }
+      _ = try? co_timeout(.seconds(5)) { try db.run("select pg_notify(\(channel), '')") }
+    }
+  }
+
+  private struct Key: Hashable {
+    var db: ObjectIdentifier
+    var schema, queue: String
+  }
+  private struct Weak: Sendable { weak let object: WakeUps? }
+  private static let known = ThreadMutex<[Key: Weak]>([:])
+}
+#endif

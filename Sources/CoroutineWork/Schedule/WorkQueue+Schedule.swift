@@ -1,0 +1,156 @@
+#if Postgres
+import Coroutine
+import CoroutinePostgres
+public import FoundationEssentials
+
+// Each tick once, in all programs.
+//
+// A row for each schedule has the last tick that was dealt with. A program that has a tick to add locks the row,
+// computes the ticks that follow the last one, adds jobs for them and moves the last tick on, in one transaction. So
+// a tick is computed from the tick before, not from a window of time; of two programs one adds it, and the other
+// finds it done.
+//
+// A program "is there" from its first look on. Ticks after that are added, however late the look is, unless it is
+// more than `patience` late: then the program was stopped, or the server was away, and they count as missed. Ticks
+// before the first look that nobody has dealt with are missed. Time is the server's: a program's clock only says when
+// to look.
+
+extension WorkQueue {
+  /// Adds jobs by time until cancelled.
+  ///
+  /// Each program may run it: it needs no leader. Suspends; throws as `work` does.
+  ///
+  /// Another schedule under the same `name` replaces the old one from its next tick on. The coroutines that run the
+  /// old one add nothing from then on.
+  /// - Parameter payload: Makes the job of a tick, inside of a transaction: it must not wait.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
+  public func schedule(
+    _ name: String,
+    _ schedule: WorkSchedule,
+    missed: WorkSchedule.Missed = .latest,
+    _ payload: @escaping @Sendable (_ tick: Date) -> Payload
+  ) throws {
+    let clock = ScheduleClock(core, name: name, schedule: schedule, missed: missed)
+    let link = Link(core, onEvent: { _ in })
+    var isFirst = true
+    while !co_isStopping {
+      let wait = try link.persist {
+        try core.db.transaction(retries: 3) { t in
+          try clock.look(t, isFirst: isFirst) { tick, t in
+            let text = try jsonText(payload(Date(timeIntervalSince1970: tick)))
+            let key = "\(name) \(Int((tick * 1_000).rounded()))"
+            _ = try core.enqueue(text, in: t, unique: key, key: nil, priority: 0, at: nil)
+          }
+        }
+      }
+      isFirst = false
+      let stopping = co_stopping
+      try co_select {
+        stopping.onAwait { _ in }
+        SelectCase.onTimeout(wait) {}
+      }
+    }
+  }
+}
+
+/// One program's part in a schedule.
+///
+/// Used by one coroutine.
+final class ScheduleClock {
+  private let core: QueueCore
+  private let name: String
+  private let schedule: WorkSchedule
+  private let missed: WorkSchedule.Missed
+  /// The server's clock, as an expression; tests have another one.
+  private let clock: SQL
+  /// The server's time of the first look; ticks after it are not missed.
+  private var since: Double?
+  /// How late a tick may be added by a program that was there.
+  private let patience = 30.0
+
+  init(
+    _ core: QueueCore,
+    name: String,
+    schedule: WorkSchedule,
+    missed: WorkSchedule.Missed,
+    clock: SQL = "clock_timestamp()"
+  ) {
+    self.core = core
+    self.name = name
+    self.schedule = schedule
+    self.missed = missed
+    self.clock = clock
+  }
+
+  /// Adds what is due, and returns how long to wait before the next look.
+  ///
+  /// Asks the server.
+  func look(
+    _ t: PostgresTransaction,
+    isFirst: Bool,
+    _ add: (Double, PostgresTransaction) throws -> Void
+  ) throws -> Duration {
+    let table: SQL = "\(identifier: core.schema).schedule"
+    let key: SQL = "queue = \(core.queue) and name = \(name)"
+    try t.run(
+      """
+      insert into \(table) (queue, name, rule, last_tick) values (\(core.queue), \(name), \(schedule.rule), \(clock))
+      on conflict do nothing
+      """
+    )
+    // The clock is read after the lock was taken, which may have taken a while.
+    let row = try t.first(
+      """
+      select rule, extract(epoch from last_tick)::float8, extract(epoch from \(clock))::float8
+      from (select rule, last_tick from \(table) where \(key) for update) locked
+      """,
+      as: (String, Double, Double).self
+    )
+    guard let (rule, last, now) = row else { return .milliseconds(50) }
+    var done = last
+    if rule != schedule.rule {
+      // Replaced by another program's schedule; or this one replaces it, with no ticks of the time before.
+      guard isFirst else { return .seconds(1) }
+      done = now
+      try t.run("update \(table) set rule = \(schedule.rule), last_tick = to_timestamp(\(now)) where \(key)")
+    }
+    let here = since ?? now
+    let ticks = due(after: done, here: here, now: now)
+    for tick in ticks.added { try add(tick, t) }
+    if ticks.last > done { try t.run("update \(table) set last_tick = to_timestamp(\(ticks.last)) where \(key)") }
+    // Not before the commit is certain to have read the clock; a repeated body finds the same or an earlier moment.
+    since = here
+    guard let next = schedule.next(now) else { return .seconds(30) }
+    // Not for longer: the server's clock may be set. A little later than the tick, because two clocks differ.
+    return .seconds(min(max(next - now, 0) + 0.002, 30))
+  }
+
+  /// The ticks to add, in order, and the last one that is dealt with.
+  func due(after done: Double, here: Double, now: Double) -> (added: [Double], last: Double) {
+    let limit: Int
+    switch missed {
+    case .skip: limit = 0
+    case .latest: limit = 1
+    case .all(let most): limit = max(most, 0)
+    }
+    let edge = max(here, now - patience)
+    var (late, onTime, last) = ([Double](), [Double](), done)
+    // After a long outage, ticks that would not be added are not counted one by one.
+    var moment = max(done, schedule.period.map { now - patience - $0 * Double(min(limit, 1_000_000) + 2) } ?? done)
+    while let tick = schedule.next(moment), tick <= now {
+      moment = tick
+      if tick > edge {
+        onTime.append(tick)
+      } else if limit > 0 {
+        late.append(tick)
+        if late.count > 2 * limit + 16 { late.removeFirst(late.count - limit) }
+      } else {
+        // Not dealt with: another program may have been there for it, and be about to add it.
+        continue
+      }
+      last = tick
+    }
+    return (Array(late.suffix(limit)) + onTime, last)
+  }
+}
+#endif

@@ -1,0 +1,93 @@
+#if Postgres
+import Coroutine
+import CoroutinePostgres
+import FoundationEssentials
+
+#if canImport(Glibc)
+import Glibc
+#endif
+
+/// A worker's link to the server: repeats what losses and outages have stopped, and tells about them.
+final class Link: Sendable {
+  private let core: QueueCore
+  private let onEvent: @Sendable (WorkEvent) -> Void
+  private let isDown = ThreadMutex(false)
+
+  init(_ core: QueueCore, onEvent: @escaping @Sendable (WorkEvent) -> Void) {
+    self.core = core
+    self.onEvent = onEvent
+  }
+
+  /// Runs `body`, each time for at most `limit`, from 50 ms up to 5 s after the last error, until it returns.
+  ///
+  /// Asks the server. Throws the cancellation error, `newerTables`, and errors of the kind `refused`.
+  func persist<R>(
+    limit: Duration = .seconds(10),
+    unless refused: PostgresError.Kind? = nil,
+    _ body: () throws -> R
+  ) throws -> R {
+    var pause = Duration.milliseconds(50)
+    while true {
+      do {
+        let result = try co_timeout(limit, body)
+        tell(nil)
+        return result
+      } catch {
+        // Before all else: a deadline of the caller's looks like one of ours.
+        try co_checkCancelled()
+        if error is WorkError || refused != nil && (error as? PostgresError)?.kind == refused { throw error }
+        try checkTables(error)
+        tell(error)
+        try co_delay(pause)
+        pause = min(pause * 2, .seconds(5))
+      }
+    }
+  }
+
+  /// Tells the first error of an outage, and its end.
+  func tell(_ error: (any Error)?) {
+    if let refused = error as? PostgresError, Self.passes(refused) { return }
+    let hasChanged = isDown.withLock { isDown in
+      defer { isDown = error != nil }
+      return isDown != (error != nil)
+    }
+    guard hasChanged else { return }
+    guard let error else { return onEvent(.reconnected) }
+    onEvent(.disconnected(error as? PostgresError ?? PostgresError(.lost, "no answer in time: \(error)")))
+  }
+
+  /// Two claims that have met, and the like: no outage.
+  private static func passes(_ error: PostgresError) -> Bool {
+    error.kind == .server
+      && [.uniqueViolation, .serializationFailure, .deadlock].contains(error.sqlState)
+  }
+
+  /// A statement that does not fit the tables: throws if these are of a later major version.
+  private func checkTables(_ error: any Error) throws {
+    guard let refused = error as? PostgresError, refused.kind == .server else { return }
+    guard ["42P01", "42703"].contains(refused.sqlState?.rawValue) else { return }
+    do { _ = try Tables.version(core.db, schema: core.schema) } catch let newer as WorkError { throw newer } catch {}
+  }
+}
+
+/// Names of this program in the tables.
+enum Program {
+  /// Host, process and start: no other program ever has the same.
+  static let name: String = {
+    var host = [CChar](repeating: 0, count: 256)
+    gethostname(&host, host.count - 1)
+    let text = String(decoding: host.prefix { $0 != 0 }.map(UInt8.init(bitPattern:)), as: UTF8.self)
+    let start = Int64(Date().timeIntervalSince1970 * 1_000)
+    return storable("\(text) \(getpid()) \(start)")
+  }()
+  private static let count = ThreadMutex(0)
+  /// The program's name, with a number.
+  static func nextWorker() -> String {
+    let number = count.withLock { count -> Int in
+      count += 1
+      return count
+    }
+    return "\(name) \(number)"
+  }
+}
+#endif

@@ -1,0 +1,213 @@
+#if Postgres
+import Coroutine
+import CoroutinePostgres
+import CoroutineWork
+import Foundation
+import Testing
+
+/// Worker processes that are killed, stopped, and cut off from their server.
+@Suite("Workers that die", .serialized, .timeLimit(.minutes(10)))
+struct KillTests {
+  /// Child processes that work the queue.
+  private final class Workers: @unchecked Sendable {
+    // Sound because one coroutine uses it.
+    private let arguments: [String]
+    private var children: [Process] = []
+
+    init(_ schema: String, mode: String = "mixed", address: String) { arguments = [address, schema, mode] }
+
+    func start(_ count: Int) throws {
+      for _ in 0..<count {
+        let child = Process()
+        child.executableURL = Bundle.main.executableURL?.deletingLastPathComponent().appendingPathComponent(
+          "QueueWorker"
+        )
+        child.arguments = arguments
+        child.standardError = FileHandle.nullDevice
+        try child.run()
+        children.append(child)
+      }
+    }
+    var hasEnded: Bool { !children.contains(where: \.isRunning) }
+    func random() -> pid_t { children.randomElement()!.processIdentifier }
+    func kill(_ index: Int) {
+      let child = children.remove(at: index)
+      if child.isRunning { Glibc.kill(child.processIdentifier, SIGKILL) }
+      child.waitUntilExit()
+    }
+    func killAll() { while !children.isEmpty { kill(0) } }
+  }
+
+  private func makeTables(_ db: PostgresPool, _ schema: String) throws {
+    // No unique key: a second effect of a job is seen, not refused.
+    try db.run(
+      "create table \(identifier: schema).effect (n bigserial, job bigint, number int, key text, fence bigint)"
+    )
+  }
+
+  /// Effects are jobs, none twice, and keys are in order.
+  private func check(_ db: PostgresPool, _ schema: String, jobs: Int) throws {
+    let (effects, distinct) = try #require(
+      try db.first("select count(*), count(distinct job) from \(identifier: schema).effect", as: (Int, Int).self)
+    )
+    #expect(effects == jobs && distinct == jobs)
+    // An effect that was accepted has the fence of the job's last claim.
+    let others = try db.first(
+      """
+      select count(*) from \(identifier: schema).effect e join \(identifier: schema).job j on j.id = e.job
+      where j.fence <> e.fence
+      """,
+      as: Int.self
+    )
+    #expect(others == 0)
+    let disordered = try db.first(
+      """
+      select count(*) from (
+        select job < lag(job) over (partition by key order by n) as is_late from \(identifier: schema).effect
+        where key is not null) e where is_late
+      """,
+      as: Int.self
+    )
+    #expect(disordered == 0)
+  }
+
+  @Test func `workers are killed at random, and effects are jobs, each once and in the order of its key`() async throws
+  {
+    let environment = ProcessInfo.processInfo.environment
+    let kills = environment["CO_WORK_KILLS"].flatMap { Int($0) } ?? 12
+    let count = kills * 50
+    let address = try Cluster.shared.get().address
+    try await withSchema(limit: .seconds(120 + 2 * kills)) { db, schema in
+      try makeTables(db, schema)
+      let queue = WorkQueue<Task>("q", on: db, schema: schema, options: quick(attempts: 1_000))
+      let workers = Workers(schema, address: address)
+      defer { workers.killAll() }
+      try workers.start(3)
+      try co_scope { scope in
+        scope.launch {
+          for number in 0..<count {
+            try queue.add(Task(number: number), on: db, key: number % 2 == 0 ? nil : "\(number % 40)")
+          }
+        }
+        for _ in 0..<kills {
+          // Kills come while jobs run: after some effects more.
+          let before = try db.first("select count(*) from \(identifier: schema).effect", as: Int.self)!
+          let more = Int.random(in: 1...20)
+          try eventually {
+            let now = try db.first("select count(*) from \(identifier: schema).effect", as: Int.self)!
+            return now >= min(before + more, count)
+          }
+          workers.kill(Int.random(in: 0..<3))
+          try workers.start(1)
+        }
+      }
+      try eventually { try queue.counts()[.completed] == count }
+      try check(db, schema, jobs: count)
+    }
+  }
+
+  @Test func `a worker that is stopped for longer than its lease does no harm when it continues`() async throws {
+    let address = try Cluster.shared.get().address
+    try await withSchema { db, schema in
+      try makeTables(db, schema)
+      let queue = WorkQueue<Task>("q", on: db, schema: schema, options: quick(attempts: 1_000))
+      let workers = Workers(schema, address: address)
+      defer { workers.killAll() }
+      try workers.start(2)
+      let count = 2_000
+      try db.transaction { t in try queue.enqueue(all: (0..<count).map { Task(number: $0) }, in: t) }
+      let stopped = workers.random()
+      let held: SQL = """
+        select count(*) from \(identifier: schema).job where state = 'running' and worker like \("% \(stopped) %")
+        """
+      func countHeld() throws -> Int { try db.first(held, as: Int.self)! }
+      // At a moment at which it holds jobs.
+      repeat {
+        kill(stopped, SIGCONT)
+        try eventually { try countHeld() > 0 }
+        kill(stopped, SIGSTOP)
+      } while try countHeld() == 0
+      // Its leases end, and the other worker takes the jobs.
+      try eventually { try countHeld() == 0 }
+      kill(stopped, SIGCONT)
+      try eventually { try queue.counts()[.completed] == count }
+      try check(db, schema, jobs: count)
+    }
+  }
+
+  @Test func `a job that kills its worker ends after its attempts`() async throws {
+    let address = try Cluster.shared.get().address
+    try await withSchema { db, schema in
+      let queue = WorkQueue<Task>("q", on: db, schema: schema, options: quick(attempts: 2))
+      let (id, _) = try queue.add(Task(number: 1), on: db)
+      let workers = Workers(schema, mode: "poison", address: address)
+      defer { workers.killAll() }
+      for attempt in 1...2 {
+        try workers.start(1)
+        try eventually { workers.hasEnded }
+        #expect(try queue.job(id)?.attempt == attempt)
+        workers.killAll()
+      }
+      // Any worker gives it up.
+      try beside {
+        try queue.work { _ in Issue.record("a third attempt") }
+      } _: {
+        try eventually { try queue.job(id)?.state == .discarded }
+      }
+      #expect(try queue.job(id)?.errors.count == 2)
+    }
+  }
+
+  @Test func `workers survive a server that stops and starts, and tell so`() async throws {
+    let cluster = try Cluster()
+    try await withPool(on: cluster) { db in
+      try Work.migrate(db)
+      try db.run("create table effect (job bigint)")
+      let queue = WorkQueue<Task>("q", on: db, options: quick(lease: .seconds(3), attempts: 1_000))
+      let count = 300
+      try db.transaction { t in try queue.enqueue(all: (0..<count).map { Task(number: $0) }, in: t) }
+      let log = Log<String>()
+      try beside {
+        try queue.work(
+          concurrency: 6,
+          onEvent: { event in
+            switch event {
+            case .disconnected: log.add("disconnected")
+            case .reconnected: log.add("reconnected")
+            default: break
+            }
+          },
+          { job in
+            try co_delay(.milliseconds(2))
+            try job.finish { t in try t.run("insert into effect values (\(job.id))") }
+          }
+        )
+      } _: {
+        for _ in 0..<2 {
+          let before = try persistently { try queue.counts()[.completed]! }
+          try eventually { try persistently { try queue.counts()[.completed]! } > before }
+          try co_blocking {
+            cluster.stop("immediate")
+            try cluster.start()
+          }
+        }
+        try eventually { try persistently { try queue.counts()[.completed]! } == count }
+      }
+      #expect(try db.first("select count(*) from effect", as: Int.self) == count)
+      #expect(try db.first("select count(distinct job) from effect", as: Int.self) == count)
+      #expect(log.all.first == "disconnected" && log.all.last == "reconnected")
+    }
+  }
+
+  /// The test's own statements lose their connections, too.
+  private func persistently<R>(_ body: () throws -> R) throws -> R {
+    while true {
+      do { return try body() } catch let error as PostgresError
+        where error.kind == .lost || error.kind == .cannotConnect
+      {
+        try co_delay(.milliseconds(10))
+      }
+    }
+  }
+}
+#endif

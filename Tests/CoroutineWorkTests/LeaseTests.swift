@@ -1,0 +1,122 @@
+#if Postgres
+import Coroutine
+import CoroutinePostgres
+import CoroutineWork
+import Testing
+
+@Suite("Leases", .serialized, .timeLimit(.minutes(5)))
+struct LeaseTests {
+  private func withLeases<R: Sendable>(_ body: @escaping @Sendable (PostgresPool, String) throws -> R) async throws -> R
+  {
+    try await withPool { db in
+      try Work.migrate(db)
+      return try co_timeout(.seconds(120)) { try body(db, uniqueName("lease")) }
+    }
+  }
+
+  @Test func `one coroutine at a time holds a lease, and fences grow`() async throws {
+    try await withLeases { db, name in
+      let holders = ThreadMutex(0)
+      let fences = Log<Int64>()
+      try co_scope { scope in
+        for _ in 0..<5 {
+          scope.launch {
+            try db.lease(name, ttl: .seconds(30)) { lease in
+              #expect(
+                holders.withLock {
+                  $0 += 1
+                  return $0
+                } == 1
+              )
+              fences.add(lease.fence)
+              try co_yield()
+              try lease.transaction { _ in }
+              holders.withLock { $0 -= 1 }
+            }
+          }
+        }
+      }
+      #expect(fences.all.count == 5)
+      #expect(zip(fences.all, fences.all.dropFirst()).allSatisfy { $0 < $1 })
+    }
+  }
+
+  @Test func `tryLease returns nil at once while somebody else holds the lease`() async throws {
+    try await withLeases { db, name in
+      let inner: Int?? = try db.tryLease(name) { _ in try db.tryLease(name) { _ in 1 } }
+      #expect(inner == .some(nil))
+      #expect(try db.tryLease(name) { _ in 2 } == 2)
+    }
+  }
+
+  @Test func `a lease is extended while its body runs`() async throws {
+    try await withLeases { db, name in
+      let ends: SQL = "select ends::text from work.lease where name = \(name)"
+      try db.lease(name, ttl: .seconds(9)) { lease in
+        let first = try db.first(ends, as: String.self)
+        try eventually { try db.first(ends, as: String.self) != first }
+        // Also while a transaction of the holder has the row locked.
+        try lease.transaction { t in
+          let second = try t.first(ends, as: String.self)
+          try eventually { try db.first(ends, as: String.self) != second }
+        }
+      }
+    }
+  }
+
+  @Test func `a holder whose lease was taken is cancelled, and its transactions are refused`() async throws {
+    try await withLeases { db, name in
+      let log = Log<PostgresError.Kind?>()
+      let lost = kind {
+        try db.lease(name, ttl: .seconds(1)) { lease in
+          // Shielded, or the loss would end it half-way.
+          try co_shield {
+            try db.run("update work.lease set ends = now() - interval '1 s' where name = \(name)")
+            let taken = try db.tryLease(name, ttl: .seconds(30)) { next in
+              #expect(next.fence > lease.fence)
+              log.add(kind { try lease.transaction { _ in log.add(nil) } })
+              try next.transaction { _ in }
+              return true
+            }
+            #expect(taken == true)
+          }
+          try co_delay(.seconds(3_600))
+        }
+      }
+      #expect(lost == .leaseLost)
+      #expect(log.all == [.leaseLost])
+    }
+  }
+
+  @Test func `nobody takes a lease while a transaction of its holder is open`() async throws {
+    try await withLeases { db, name in
+      try db.lease(name, ttl: .seconds(60)) { lease in
+        try lease.transaction { t in
+          try t.run("update work.lease set ends = now() - interval '1 s' where name = \(name)")
+          // The other program does not wait, either.
+          #expect(try db.tryLease(name) { _ in true } == nil)
+          try t.run("update work.lease set ends = now() + interval '60 s' where name = \(name)")
+        }
+      }
+    }
+  }
+
+  @Test func `a cancelled holder gives its lease back`() async throws {
+    try await withLeases { db, name in
+      let begun = Latch(1)
+      try co_scope { scope in
+        let holder = scope.launch {
+          try db.lease(name, ttl: .seconds(3_600)) { _ in
+            begun.countDown()
+            try co_delay(.seconds(3_600))
+          }
+        }
+        try begun.wait()
+        holder.cancel()
+        _ = try? holder.join()
+      }
+      #expect(try db.tryLease(name) { _ in true } == true)
+    }
+  }
+}
+#endif

@@ -1,0 +1,44 @@
+#if Postgres
+// The code of docs/work.md.
+import Coroutine
+import CoroutinePostgres
+import CoroutineWork
+import Foundation
+
+struct Welcome: Codable, Sendable { var order: String }
+
+func place(_ order: String, _ db: PostgresPool, _ mails: WorkQueue<Welcome>) throws {
+  try db.transaction(retries: 3) { t in
+    try t.run("insert into orders (id) values (\(order))")
+    try mails.enqueue(Welcome(order: order), in: t, unique: order)
+  }
+}
+
+func sendMails(_ mails: WorkQueue<Welcome>, _ send: @escaping @Sendable (Welcome, Int64) throws -> Void) throws {
+  try mails.work(concurrency: 64) { job in
+    // At least once: the receiver knows the key.
+    try send(job.payload, job.id)
+    // Once.
+    try job.finish { t in _ = try t.run("update orders set mailed = now() where id = \(job.payload.order)") }
+  }
+}
+
+func reportNightly(_ db: PostgresPool, _ reports: WorkQueue<Date>) throws {
+  try reports.schedule("nightly", .cron("30 2 * * *", in: "Europe/Berlin")) { tick in tick }
+}
+
+func leadUntilCancelled(_ db: PostgresPool, _ step: (PostgresTransaction) throws -> Void) throws {
+  while true {
+    do {
+      try db.lease("leader") { lease in
+        while true {
+          try lease.transaction(step)
+          try co_delay(.seconds(1))
+        }
+      }
+    } catch let error as PostgresError where error.kind == .leaseLost {
+      // Another program holds it by now.
+    }
+  }
+}
+#endif

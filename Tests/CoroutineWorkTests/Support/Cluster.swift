@@ -1,0 +1,1 @@
+../../CoroutinePostgresTests/Support/Cluster.swift

@@ -1,0 +1,258 @@
+#if Postgres
+import Coroutine
+import CoroutinePostgres
+import CoroutineWork
+import Foundation
+import Testing
+
+@Suite("Workers and their leases", .serialized, .timeLimit(.minutes(5)))
+struct WorkerTests {
+  /// Takes a job away from its worker, as the end of its lease does.
+  private func expire(_ id: Int64, _ db: PostgresPool, _ schema: String) throws {
+    try db.run("update \(identifier: schema).job set lease_ends = now() - interval '1 s' where id = \(id)")
+  }
+
+  @Test func `a job that outlives its lease runs again, and the first attempt's effects are refused`() async throws {
+    try await withSchema { db, schema in
+      let queue = WorkQueue<Task>("q", on: db, schema: schema, options: quick(lease: .seconds(60)))
+      let (id, _) = try queue.add(Task(number: 1), on: db)
+      try db.run("create table \(identifier: schema).effect (attempt int)")
+      let refused = Log<PostgresError.Kind>()
+      let hasRun = Latch(1)
+      // One job at a time: the second attempt is the other worker's.
+      let work: @Sendable () throws -> Void = {
+        try queue.work(concurrency: 1) { job in
+          if job.attempt == 1 {
+            try expire(id, db, schema)
+            // The second attempt finishes first.
+            try hasRun.wait()
+            do {
+              try job.finish { t in try t.run("insert into \(identifier: schema).effect values (1)") }
+            } catch let error as PostgresError {
+              refused.add(error.kind)
+              throw error
+            }
+          } else {
+            try job.finish { t in try t.run("insert into \(identifier: schema).effect values (2)") }
+            hasRun.countDown()
+          }
+        }
+      }
+      try beside(work) {
+        try beside(work) {
+          try eventually { try !refused.all.isEmpty && queue.job(id)?.state == .completed }
+        }
+      }
+      #expect(refused.all == [.leaseLost])
+      #expect(try db.all("select attempt from \(identifier: schema).effect", as: Int.self) == [2])
+    }
+  }
+
+  @Test func `a lease that another worker has taken cancels the handler`() async throws {
+    try await withSchema { db, schema in
+      let queue = WorkQueue<Task>("q", on: db, schema: schema, options: quick(lease: .seconds(3)))
+      let (id, _) = try queue.add(Task(number: 1), on: db)
+      let log = Log<String>()
+      try beside {
+        try queue.work(
+          onEvent: { if case .leaseLost(let lost) = $0 { log.add("lost \(lost == id)") } },
+          { job in
+            guard job.attempt == 1 else { return }
+            try db.run("update \(identifier: schema).job set fence = fence + 1000000 where id = \(id)")
+            do { try co_delay(.seconds(3_600)) } catch {
+              log.add("cancelled")
+              throw error
+            }
+          }
+        )
+      } _: {
+        try eventually { log.all.count == 2 }
+      }
+      #expect(Set(log.all) == ["lost true", "cancelled"])
+    }
+  }
+
+  @Test func `leases are extended while handlers run, also while effects are written`() async throws {
+    try await withSchema { db, schema in
+      let queue = WorkQueue<Task>("q", on: db, schema: schema, options: quick(lease: .seconds(6)))
+      let ids = try (0..<2).map { try queue.add(Task(number: $0), on: db).id }
+      try beside {
+        try queue.work { job in
+          let first = try queue.job(job.id)?.leaseEnds
+          func isExtended() throws -> Bool { try queue.job(job.id)?.leaseEnds != first }
+          if job.payload.number == 0 {
+            try eventually(isExtended)
+          } else {
+            try job.finish { _ in try eventually(isExtended) }
+          }
+        }
+      } _: {
+        try eventually { try queue.counts()[.completed] == 2 }
+      }
+      #expect(try ids.allSatisfy { try queue.job($0)?.attempt == 1 })
+    }
+  }
+
+  @Test func `cancelling a running job cancels its handler, and a waiting one ends at once`() async throws {
+    try await withSchema { db, schema in
+      let queue = WorkQueue<Task>("q", on: db, schema: schema, options: quick(lease: .seconds(6)))
+      let (waiting, _) = try queue.add(Task(number: 1), on: db, at: Date() + 3_600)
+      try queue.cancel(waiting)
+      #expect(try queue.job(waiting)?.state == .cancelled)
+      let (id, _) = try queue.add(Task(number: 2), on: db)
+      let begun = Latch(1)
+      let ended = Latch(1)
+      try beside {
+        try queue.work { _ in
+          begun.countDown()
+          defer { ended.countDown() }
+          try co_delay(.seconds(3_600))
+        }
+      } _: {
+        try begun.wait()
+        try queue.cancel(id)
+        try ended.wait()
+        #expect(try queue.job(id)?.state == .cancelled)
+      }
+    }
+  }
+
+  @Test func `an attempt that takes longer than its limit has failed`() async throws {
+    try await withSchema { db, schema in
+      var options = quick(attempts: 1)
+      options.timeout = .milliseconds(30)
+      let queue = WorkQueue<Task>("q", on: db, schema: schema, options: options)
+      let (id, _) = try queue.add(Task(number: 1), on: db)
+      try beside {
+        try queue.work { _ in try co_delay(.seconds(3_600)) }
+      } _: {
+        try eventually { try queue.job(id)?.state == .discarded }
+      }
+    }
+  }
+
+  @Test func `jobs of a cancelled worker become available at once, and the attempt does not count`() async throws {
+    try await withSchema { db, schema in
+      let queue = WorkQueue<Task>("q", on: db, schema: schema, options: quick(lease: .seconds(60)))
+      for number in 0..<5 { try queue.add(Task(number: number), on: db) }
+      let begun = Latch(3)
+      try beside {
+        try queue.work(concurrency: 3) { _ in
+          begun.countDown()
+          try co_delay(.seconds(3_600))
+        }
+      } _: {
+        try begun.wait()
+      }
+      #expect(try queue.counts()[.available] == 5)
+      #expect(try queue.jobs(.available).allSatisfy { $0.attempt == 0 && $0.errors.isEmpty })
+    }
+  }
+
+  @Test func `a worker that is asked to stop claims no more, and lets handlers finish`() async throws {
+    try await withSchema { db, schema in
+      let queue = WorkQueue<Task>("q", on: db, schema: schema, options: quick(lease: .seconds(60)))
+      for number in 0..<5 { try queue.add(Task(number: number), on: db) }
+      let begun = Latch(2)
+      let mayEnd = Latch(1)
+      try co_scope { scope in
+        let worker = scope.launch {
+          try queue.work(concurrency: 2) { _ in
+            begun.countDown()
+            try mayEnd.wait()
+          }
+        }
+        try begun.wait()
+        scope.stop(within: .seconds(60))
+        mayEnd.countDown()
+        try worker.join()
+      }
+      #expect(try queue.counts()[.completed] == 2)
+      #expect(try queue.counts()[.available] == 3)
+    }
+  }
+
+  @Test func `keys run one at a time, in the order of their numbers, across workers and failures`() async throws {
+    try await withSchema(connections: 10) { db, schema in
+      let queue = WorkQueue<Task>("q", on: db, schema: schema, options: quick(attempts: 50))
+      try db.run("create table \(identifier: schema).done (n bigserial, key text, job bigint)")
+      // Transactions that add at once, and commit in any order.
+      try co_scope { scope in
+        for adder in 0..<6 {
+          scope.launch {
+            for number in 0..<10 {
+              try queue.add(Task(number: adder * 10 + number), on: db, key: "key \(number % 3)")
+            }
+          }
+        }
+      }
+      let busy = ThreadMutex<Set<Int>>([])
+      let work: @Sendable () throws -> Void = {
+        try queue.work(concurrency: 5) { job in
+          let key = job.payload.number % 10 % 3
+          #expect(busy.withLock { $0.insert(key).inserted })
+          try co_yield()
+          // Before the job's end: after it the next one may begin.
+          let leave = { _ = busy.withLock { $0.remove(key) } }
+          if Int.random(in: 0..<5) == 0 {
+            leave()
+            throw Flaky()
+          }
+          try job.finish { t in
+            try t.run("insert into \(identifier: schema).done (key, job) values (\("key \(key)"), \(job.id))")
+            leave()
+          }
+        }
+      }
+      try beside(work) {
+        try beside(work) { try eventually { try queue.counts()[.completed] == 60 } }
+      }
+      let done = try db.all("select key, job from \(identifier: schema).done order by n", as: (String, Int64).self)
+      #expect(done.count == 60)
+      for key in 0..<3 {
+        let jobs = done.filter { $0.0 == "key \(key)" }.map(\.1)
+        #expect(jobs == jobs.sorted())
+      }
+    }
+  }
+
+  @Test func `two claims that have not seen each other do not run two jobs of one key`() async throws {
+    try await withSchema { db, schema in
+      let queue = WorkQueue<Task>("q", on: db, schema: schema, options: quick())
+      let ids = try (0..<2).map { try queue.add(Task(number: $0), on: db, key: "k").id }
+      let both: SQL = "update \(identifier: schema).job set state = 'running' where id ="
+      try db.run("\(both) \(ids[0])")
+      #expect(state { _ = try db.run("\(both) \(ids[1])") } == "23505")
+    }
+  }
+
+  @Test func `jobs that were kept for long enough are deleted, and zero deletes in finish`() async throws {
+    try await withSchema { db, schema in
+      let queue = WorkQueue<Task>("q", on: db, schema: schema, options: quick())
+      let (old, _) = try queue.add(Task(number: 1), on: db)
+      let (young, _) = try queue.add(Task(number: 2), on: db)
+      try db.run(
+        """
+        update \(identifier: schema).job set state = 'completed',
+          ended_at = now() - case when id = \(old) then interval '25 h' else interval '23 h' end
+        """
+      )
+      try beside {
+        try queue.work { _ in }
+      } _: {
+        try eventually { try queue.job(old) == nil }
+      }
+      #expect(try queue.job(young) != nil)
+      var options = quick()
+      options.keepCompleted = .zero
+      let brief = WorkQueue<Task>("brief", on: db, schema: schema, options: options)
+      let ids = try (0..<2).map { try brief.add(Task(number: $0), on: db).id }
+      try beside {
+        try brief.work { job in if job.payload.number == 0 { try job.finish { _ in } } }
+      } _: {
+        try eventually { try ids.allSatisfy { try brief.job($0) == nil } }
+      }
+    }
+  }
+}
+#endif
