@@ -69,7 +69,7 @@ public final class RuntimeReporter: Sendable {
   public func run(every interval: Duration) throws -> Never {
     while true {
       report()
-      try co_delay(for: interval)
+      try co_delay(interval)
     }
   }
 }

@@ -51,7 +51,7 @@ struct RuntimeReporterTests {
 
   @Test func `a run reports until its coroutine is cancelled`() async throws {
     let test = TestMetrics()
-    let job = co_launch { try RuntimeReporter(factory: test).run(every: .seconds(3_600)) }
+    let job: Job<Void> = co_launch { try RuntimeReporter(factory: test).run(every: .seconds(3_600)) }
     while (try? test.expectMeter("coroutine_live").lastValue) == nil { await Task.yield() }
     job.cancel()
     await #expect(throws: CancellationError.self) { try await job.value }

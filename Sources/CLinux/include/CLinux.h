@@ -47,6 +47,9 @@ typedef void *_Nullable (*clinux_thread_body)(void *_Nullable argument);
 uint64_t clinux_block_signals(void);
 void clinux_set_blocked_signals(uint64_t mask);
 
+/// Lets the calling thread get SIGURG, by which a stalled worker is asked where it is (AskThread.c).
+void clinux_let_in_questions(void);
+
 /// Starts a detached thread with the caller's signal mask. Returns 0 or an error number.
 int clinux_start_thread(size_t stack, clinux_thread_body body, void *_Nullable argument);
 

@@ -48,6 +48,7 @@ struct ProfileGroups: Sendable {
   struct Key: Hashable, Sendable {
     let launchSite: String
     let state: CoroutineRuntime.Snapshot.Coroutine.State
+    /// Without the runtime's own innermost frames: two waits at one place may differ there, by the switch used.
     let stack: [UInt]
   }
 
@@ -57,10 +58,17 @@ struct ProfileGroups: Sendable {
   nonisolated(unsafe) private static var last = ProfileGroups([])
 
   init(_ coroutines: [CoroutineRuntime.Snapshot.Coroutine]) {
+    var outer: [[UInt]: [UInt]] = [:]
     for coroutine in coroutines {
-      let key = Key(launchSite: coroutine.launchSite, state: coroutine.state, stack: coroutine.stack)
+      let stack = outer[coroutine.stack] ?? Self.outerFrames(of: coroutine.stack)
+      outer[coroutine.stack] = stack
+      let key = Key(launchSite: coroutine.launchSite, state: coroutine.state, stack: stack)
       groups[key, default: (coroutine, 0)].count += 1
     }
+  }
+
+  private static func outerFrames(of stack: [UInt]) -> [UInt] {
+    Symbols.named(stack).drop { $0.owner == .runtime }.map(\.frame.address)
   }
 
   /// Keeps the groups of this profile, and returns those of the one before.

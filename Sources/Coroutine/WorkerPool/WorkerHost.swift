@@ -99,6 +99,7 @@ final class WorkerHost: Host, @unchecked Sendable {
     guard let host = scheduler.host as? WorkerHost else { return nil }
     // A cancelled thread would drop the frames of the coroutine that it runs.
     pthread_setcancelstate(Int32(PTHREAD_CANCEL_DISABLE), nil)
+    clinux_let_in_questions()
     clinux_name_thread("co-worker-\(host.index)")
     host.thread.store(UInt(pthread_self()), ordering: .relaxed)
     host.threadID.store(clinux_thread_id(), ordering: .relaxed)

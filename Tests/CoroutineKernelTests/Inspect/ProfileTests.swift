@@ -47,16 +47,19 @@ struct ProfileTests {
         try co_yield()
       }
       try await co_launch(on: queue) { try launch(30, 10) }.value
+      while CoroutineRuntime.snapshot().coroutines.count(where: { $0.state == .waiting }) < 40 { await Task.yield() }
       let first = try DecodedProfile(CoroutineRuntime.profile(.waiting))
-      #expect(first.types == ["wait/nanoseconds"] && first.samples.count == 40)
+      #expect(first.types == ["wait/nanoseconds"] && first.samples.count == 40, "\(first.samples.count)")
       try await co_launch(on: queue) { try launch(0, 25) }.value
+      while CoroutineRuntime.snapshot().coroutines.count(where: { $0.state == .waiting }) < 65 { await Task.yield() }
       let growth = try DecodedProfile(CoroutineRuntime.profile(.growth))
-      #expect(growth.samples.map(\.value) == [25])
-      #expect(try DecodedProfile(CoroutineRuntime.profile(.growth)).samples.isEmpty)
+      #expect(growth.samples.map(\.value) == [25], "\(growth.samples.map(\.value))")
+      let unchanged = try DecodedProfile(CoroutineRuntime.profile(.growth)).samples.map(\.value)
+      #expect(unchanged.isEmpty, "\(unchanged)")
       gate.open()
       while CoroutineRuntime.liveCount > 0 { await Task.yield() }
       let shrunk = try DecodedProfile(CoroutineRuntime.profile(.growth))
-      #expect(shrunk.samples.map(\.value).sorted() == [-35, -30])
+      #expect(shrunk.samples.map(\.value).sorted() == [-35, -30], "\(shrunk.samples.map(\.value))")
     }
   }
 
