@@ -26,7 +26,7 @@ public final class Job<Success: Sendable>: AnyJob, @unchecked Sendable {
       name: name,
       stack: stack,
       launchSite: launchSite,
-      completion: Completion(for: Success.self, body: body) { value, job in
+      completion: Completion(for: Success.self) { value, job in
         if let value {
           Completion.destroy(value, as: Success.self)
         } else {
@@ -34,6 +34,9 @@ public final class Job<Success: Sendable>: AnyJob, @unchecked Sendable {
         }
       }
     )
+    // Into the object, not into a value that is then copied into it as numbers: the optimiser would not see that the
+    // body outlives the caller, and would put what it captures on the caller's stack.
+    completion.bytesAddress.withMemoryRebound(to: Body.self, capacity: 1) { $0.initialize(to: body) }
   }
 
   /// Whether the job has ended, with a value or an error.

@@ -90,14 +90,11 @@ struct Completion: ~Copyable {
     work = isTrivial ? { _, _ in } : { value, _ in Self.destroy(value.unsafelyUnwrapped, as: Success.self) }
   }
 
-  /// Creates the completion of a job, with its body.
+  /// Creates the completion of a job; the job stores its body.
   @inlinable @inline(__always)
-  init<Success>(for type: Success.Type, body: @escaping () throws -> Success, work: @escaping Work) {
+  init<Success>(for type: Success.Type, work: @escaping Work) {
     isTrivial = Self.fits(type) && _isPOD(type)
     self.work = work
-    withUnsafeMutableBytes(of: &bytes) {
-      $0.baseAddress.unsafelyUnwrapped.assumingMemoryBound(to: (() throws -> Success).self).initialize(to: body)
-    }
   }
 
   /// Destroys the value whose bytes are at an address.
