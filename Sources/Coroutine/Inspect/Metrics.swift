@@ -3,8 +3,8 @@ internal import CCoroutine
 extension CoroutineRuntime {
   /// What the runtime has counted, and what there is now.
   ///
-  /// Each scheduler counts in words of its own, and this adds them up. It costs at most 10 µs while the process has
-  /// some hundred queues with coroutines, and about 10 ns for each live coroutine, whose states it counts.
+  /// Each scheduler counts in words of its own, and this adds them up. Its cost grows with the number of
+  /// queues that have coroutines, and with that of live coroutines, whose states it counts.
   ///
   /// Never suspends; any thread, even while all workers and queues are blocked. In a forked child of a process that had
   /// used the runtime, the counts of the parent are the child's as well.

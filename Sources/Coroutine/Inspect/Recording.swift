@@ -6,7 +6,7 @@ extension CoroutineRuntime {
   /// mebibyte keeps the last 65,536. The memory of a ring is used as it fills.
   ///
   /// While the recorder is off, it costs one tested branch in a launch and in what the driver does. While it is on,
-  /// each switch goes by the driver, and each event costs about 15 ns. It starts and stops at any time: a busy worker
+  /// each switch goes by the driver. It starts and stops at any time: a busy worker
   /// or queue follows within 64 switches. If it is on, the call has no effect; else the events of the last recording
   /// are dropped. The environment variable `COROUTINE_RECORD=1` starts it with the process. At most 1,024 workers and
   /// queues are recorded, and the ones that have ended make room for new ones.

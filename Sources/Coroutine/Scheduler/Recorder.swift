@@ -21,8 +21,8 @@ import Synchronization
 //
 // The number is enough to tell the coroutines of one recording apart: a ring has far fewer than 2^32 events.
 //
-// Time. A tick is one of the processor's time stamp counter, which takes 7 ns to read and not 20. Where the kernel does
-// not use it for its own clock, because the processors' counters differ, a tick is a nanosecond of the clock.
+// Time. A tick is one of the processor's time stamp counter, which is cheaper to read than the clock. Where the kernel
+// does not use it for its own clock, because the processors' counters differ, a tick is a nanosecond of the clock.
 //
 // The rings. A drain makes its ring when it first notices the recording, and `rings` holds all of them, also after
 // their schedulers have ended. Above `most` rings the oldest one of an ended scheduler goes; if none has ended, further

@@ -22,7 +22,7 @@ internal import CLinux
 // blocking call is noticed late in this case, and a coroutine is hardly ever blamed wrongly.
 //
 // Costs, for a worker that has not read its clock since the last inspection: one system call to read the thread's
-// clock. Sixteen times in a threshold, if the thread has used its processor only partly, three more calls (about 5 µs).
+// clock. Sixteen times in a threshold, if the thread has used its processor only partly, three more calls.
 
 struct ThreadUse {
   /// The processor time since the beginning, in ns.

@@ -10,7 +10,6 @@ extension CoroutineRuntime {
   /// With `stacks`, each parked coroutine has the return addresses of its frames, the 256 innermost ones at most; a
   /// coroutine that moves meanwhile is read again, and at last has none (``Snapshot/Coroutine/isTorn``). Code without
   /// frame pointers ends a stack early. In builds with a sanitizer there are no stacks, as ``dump(_:)`` says there.
-  /// About 3 µs a coroutine.
   ///
   /// - Parameter stacks: Whether to read where each coroutine is.
   public static func snapshot(stacks: Bool = false) -> Snapshot { snapshot(stacks: stacks, of: nil) }
