@@ -29,14 +29,14 @@ extension InterleavingTests {
     @Test(arguments: [
       Fault.torn("claim(_:_:)"),  // the outcome and the cancellation both end the wait
       .unlocked("bring(_:)"),  // settles while the coroutine parks, and wakes nobody
-      .unlocked("wait(_:_:onCancel:link:)"),  // reads an outcome that is not complete
+      .unlocked("wait(_:_:for:onCancel:link:)"),  // reads an outcome that is not complete
     ])
     func `an outcome is lost, or comes twice, without`(_ fault: Fault) {
       #expect(Explorer.explore(with: fault, Self.race).failure != nil)
     }
 
     @Test func `a coroutine waits for ever if it does not look at the flags`() {
-      let fault = Fault.reads(0, in: "wait(_:_:onCancel:link:)")
+      let fault = Fault.reads(0, in: "wait(_:_:for:onCancel:link:)")
       #expect(Explorer.explore(with: fault, Self.cancelledBefore).failure != nil)
     }
 
