@@ -22,6 +22,34 @@ private final class Ends: Sendable {
   }
 }
 
+/// What a launcher creates for its coroutine alone, as ``LimitedScope`` does for each of its own.
+private final class Capture {
+  var numbers: (Int, Int, Int, Int)
+  init(_ number: Int) { numbers = (number, number &* 3, number &* 5, number &* 7) }
+  func isIntact(_ number: Int) -> Bool { numbers == (number, number &* 3, number &* 5, number &* 7) }
+}
+
+private struct Holder {
+  let capture: Capture
+  consuming func run(_ number: Int) -> Bool { capture.isIntact(number) }
+}
+
+/// Creates an object, and launches a coroutine that is the only one to use it.
+@inline(never)
+private func launchWithCapture(_ number: Int) -> Job<Bool> {
+  let holder = Holder(capture: Capture(number))
+  return co_launch(start: .lazy) { holder.run(number) }
+}
+
+/// Overwrites what the launcher has left of its stack.
+@inline(never)
+private func overwriteStack(_ value: UInt8) -> Int {
+  withUnsafeTemporaryAllocation(byteCount: 4096, alignment: 16) { bytes in
+    bytes.initializeMemory(as: UInt8.self, repeating: value)
+    return bytes.reduce(0) { $0 &+ Int($1) }
+  }
+}
+
 /// A body lies where its result will lie, until it is taken.
 ///
 /// Each way to its end releases its captures once.
@@ -82,6 +110,14 @@ struct BodyStorageTests {
     let job = co_launch(stack: .bytes(.max)) { [captured = Captured(ends)] in _ = captured }
     await #expect(throws: CoroutineError.self) { try await job.value }
     #expect(try await co_launch { try ends.areOne() }.value)
+  }
+
+  @Test func `keeps what its launcher created for it after the launcher has returned`() async throws {
+    for number in 0..<100 {
+      let job = launchWithCapture(number)
+      #expect(overwriteStack(0x55) == 4096 * 0x55)
+      #expect(try await job.value, "an object that the launcher created for its coroutine was overwritten")
+    }
   }
 
   @Test func `makes room for results of one to four words`() async throws {
