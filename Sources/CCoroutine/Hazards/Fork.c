@@ -4,6 +4,7 @@
 //
 //   the pool's lock      taken before the fork and released on both sides, so the child inherits the pool, its slabs
 //                        and their versions in a consistent state
+//   the cells' lock      the same, after the pool's; cells that a thread of the parent was trimming are lost
 //   the report's lock    released in the child, which writes the report anew
 //   walks of stacks      forgotten in the child, or their pins would keep slabs mapped for ever
 //   the images' lock     released in the child. A thread of the parent may have been adding an image, which is lost
@@ -13,8 +14,8 @@
 //   `carrier`            cleared: the child is outside of any coroutine, even if a coroutine called fork. So its waits
 //                        are refused, and it reaches none of the parent's ready jobs
 //
-// The pool's lock is the last lock that is taken before a fork: its holders allocate memory, and the C library takes
-// the allocator's locks after all handlers.
+// These two locks are the last that are taken before a fork: holders of the pool's allocate memory, and the C library
+// takes the allocator's locks after all handlers. No thread holds both but the one that forks.
 //
 // Only fork does this. posix_spawn and vfork run no handlers, and the program that they start shares no memory with
 // this one.
@@ -62,13 +63,18 @@ bool cco_begin_use(cco_use what) {
 
 static void before(void) {
   cco_lock_take(&cco_pools_lock);
+  cco_lock_take(&cco_cells_lock);
   cco_note_forking_thread();
 }
-static void in_parent(void) { cco_lock_leave(&cco_pools_lock); }
+static void in_parent(void) {
+  cco_lock_leave(&cco_cells_lock);
+  cco_lock_leave(&cco_pools_lock);
+}
 
 static void in_child(void) {
   // Stored without a wake-up, because no other thread exists that waits.
   atomic_store_explicit(&cco_pools_lock.word, CCO_LOCK_FREE, memory_order_release);
+  atomic_store_explicit(&cco_cells_lock.word, CCO_LOCK_FREE, memory_order_release);
   atomic_store_explicit(&cco_report_lock.word, CCO_LOCK_FREE, memory_order_release);
   atomic_store_explicit(&cco_images_lock.word, CCO_LOCK_FREE, memory_order_release);
   cco_forget_pins();

@@ -50,6 +50,8 @@ static inline void cco_lock_leave(cco_lock *lock) {
     syscall(SYS_futex, &lock->word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
+// The lock of the cells (Cells/Cells.c).
+extern cco_lock cco_cells_lock;
 // The lock of the report (Start.c).
 extern cco_lock cco_report_lock;
 // The lock of the symbol tables (Inspect/Symbols.c).

@@ -329,6 +329,25 @@ const cco_context *_Nullable cco_context_at(const void *address, bool *_Nullable
 /// the same context before.
 const cco_context *_Nullable cco_context_here(void);
 
+// ----------------------------------------------------------------------------------------------------------- cells
+
+/// The number of bytes of a cell: the memory of a job (JobMemory.swift).
+#define CCO_CELL_BYTES 256
+
+/// A cell, aligned to 64 bytes, with undefined content. Any thread; a few instructions, unless the thread's cells are
+/// used up. Ends the process with a sentence if there is no memory.
+void *cco_cell_take(void);
+
+/// Gives a cell back. Any thread, also another one than that which has taken it.
+void cco_cell_give(void *cell);
+
+/// About how many cells no thread keeps for itself.
+uint64_t cco_cells_pooled(void);
+
+/// Returns the memory of cells that were not used since the last call to the kernel, except for `keep` of them, in
+/// blocks of 64 KiB all of whose cells are free. Returns the number of trimmed cells. Takes some tens of ns a cell.
+size_t cco_cells_trim(size_t keep);
+
 // ------------------------------------------------------------------------------------------------- Swift objects
 
 // A retain without the atomic instruction, for an object that no other thread has yet.

@@ -19,13 +19,8 @@ import Synchronization
 /// The common part of all jobs, independent of the result type.
 public class AnyJob: @unchecked Sendable {
   // Sound because the record documents the access to each of its fields (JobRecord.swift).
-  // Accessed through their addresses only, below; the first two properties.
-  @exclusivity(unchecked) private final var recordStorage: JobRecord
-  @exclusivity(unchecked) private final var completionStorage: Completion
-  /// The entry of the job in its scope, which the scope holds until the job has ended and its body is released.
-  ///
-  /// Set before the job is published, constant from then on.
-  @exclusivity(unchecked) final var child: Unmanaged<WaitCallback>?
+  /// The job's cell, see JobMemory.swift.
+  @usableFromInline final let memory: UnsafeMutableRawPointer
 
   /// Creates a job; `scheduler` comes with the reference that `forRecord` has taken.
   @usableFromInline
@@ -36,31 +31,38 @@ public class AnyJob: @unchecked Sendable {
     launchSite: LaunchSite,
     completion: consuming Completion
   ) {
-    completionStorage = completion
-    recordStorage = JobRecord(scheduler: scheduler, stack: stack, launchSite: launchSite)
-    checkAddress(record, of: &recordStorage)
-    checkAddress(UnsafeMutablePointer(mutating: record.label), of: &recordStorage.label)
+    memory = cco_cell_take()
+    JobMemory(at: memory).initialize(
+      for: self,
+      JobRecord(scheduler: scheduler, stack: stack, launchSite: launchSite),
+      completion
+    )
+    checkAddress(UnsafeMutablePointer(mutating: record.label), of: &record.pointee.label)
     checkAddress(
       // The walker of stacks reads it there.
       UnsafeMutableRawPointer(record).assumingMemoryBound(to: UnsafeMutablePointer<cco_context>?.self),
-      of: &recordStorage.context
+      of: &record.pointee.context
     )
     checkAddress(
       withUnsafeMutablePointer(to: &record.flow.pointee.locals) { UnsafeMutableRawPointer($0) }
         .assumingMemoryBound(to: Unmanaged<LocalBinding>?.self),
-      of: &recordStorage.locals
+      of: &record.pointee.locals
     )
-    checkAddress(self.completion, of: &completionStorage)
-    checkAddress(self.completion.waiterAddress, of: &completionStorage.waiters)
-    checkAddress(self.completion.bytesAddress, of: &completionStorage.bytes)
+    checkAddress(self.completion.waiterAddress, of: &self.completion.pointee.waiters)
+    checkAddress(self.completion.bytesAddress, of: &self.completion.pointee.bytes)
     if let name { record.pointee.label.name = JobName.shared(name).retained() }
   }
 
   @inlinable final var record: JobRef {
-    @inline(__always) get { propertyAddress(in: self, at: 0, as: JobRecord.self) }
+    @inline(__always) get { JobMemory(at: memory).record }
   }
   @inlinable final var completion: CompletionRef {
-    @inline(__always) get { propertyAddress(in: self, at: MemoryLayout<JobRecord>.stride, as: Completion.self) }
+    @inline(__always) get { JobMemory(at: memory).completion }
+  }
+  /// The entry of the job in its scope, see JobLinks.
+  final var child: Unmanaged<WaitCallback>? {
+    get { JobMemory(at: memory).links.pointee.child }
+    set { JobMemory(at: memory).links.pointee.child = newValue }
   }
 
   /// Runs `body` while `scheduler` changes and the old one is released, or while a thread retains the current one.
@@ -86,6 +88,7 @@ public class AnyJob: @unchecked Sendable {
     }
     let home = record.pointee.home
     if !home._withUnsafeGuaranteedRef({ $0.isImmortal }) { home.release() }
+    JobMemory(at: memory).destroy()
   }
 
   /// The name given at the launch.

@@ -20,8 +20,8 @@ public import Synchronization
 //   live links          the home scheduler's live lock
 //   everything else     the job's own carrier (its scheduler's serial execution)
 //
-// Lifetime. The record is a stored property of the job's object, which determines its address. A live job (launched,
-// not finished) holds one retain of its handle, so a live job that is reached by pointer may be used.
+// Lifetime. The record is in the cell of the job's object (JobMemory.swift). A live job (launched, not finished) holds
+// one retain of its handle, so a live job that is reached by pointer may be used.
 
 /// A pointer to a job's record.
 @usableFromInline typealias JobRef = UnsafeMutablePointer<JobRecord>
@@ -120,11 +120,6 @@ extension JobRecord {
 extension UnsafeMutablePointer where Pointee == JobRecord {
   /// Whether the job stays on its scheduler's thread.
   var keepsThread: Bool { pointee.flags.load(ordering: .relaxed) & JobFlags.keepsThread != 0 }
-
-  /// The object that contains the record.
-  @inlinable var handle: Unmanaged<AnyJob> {
-    @inline(__always) get { object(holding: UnsafeRawPointer(self), at: 0) }
-  }
 
   /// The address of the label, which other threads may be reading: computed, because an inout access would count as a
   /// write.

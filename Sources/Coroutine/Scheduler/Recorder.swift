@@ -253,9 +253,8 @@ extension Scheduler {
   func resumeRecorded(_ job: JobRef, _ carrier: UnsafeMutablePointer<Carrier>, in ring: EventRing) {
     let id = job.label.pointee.id
     let before = job.pointee.wait.load(ordering: .relaxed)
-    // After its run the job may wait, or run elsewhere, or have ended: its memory is kept until its wait is read.
-    let object = job.handle.toOpaque()
-    cco_retain_memory(object)
+    // After its run the job may wait, or run elsewhere, or have ended: it is kept until its wait is read.
+    let object = job.handle.retain()
     Recorder.append(.run, id, before >> 8 == 0 ? 1 : 0, to: ring)
     let leaving = resume(job, carrier)
     if leaving == 0 {
@@ -267,6 +266,6 @@ extension Scheduler {
     } else {
       Recorder.append(Recorder.event(leaving), id, to: ring)
     }
-    cco_release_memory(object)
+    object.release()
   }
 }

@@ -441,10 +441,9 @@ extension UnsafeMutablePointer where Pointee == Completion {
     try parkUnlessSettled(kind, carrier, job)
   }
 
-  /// The job whose outcome this is.
-  // Sound because a job's completion lies behind its record; AnyJob checks it.
-  private var ownJob: JobRef {
-    (UnsafeMutableRawPointer(self) - MemoryLayout<JobRecord>.stride).assumingMemoryBound(to: JobRecord.self)
+  /// What dumps read of a wait for this completion: the address of the job that it belongs to, or its own.
+  private func source(_ kind: WaitKind) -> UInt {
+    UInt(bitPattern: kind == .job ? UnsafeMutableRawPointer(ownJob.handle.toOpaque()) : UnsafeMutableRawPointer(self))
   }
 
   @inline(__always)
@@ -460,7 +459,7 @@ extension UnsafeMutablePointer where Pointee == Completion {
     }
     var waiter = Waiter(job: job)
     try withUnsafeMutablePointer(to: &waiter) { waiter in
-      _ = try WaitQueue.park(carrier, job, kind, for: UInt(bitPattern: self)) { epoch in
+      _ = try WaitQueue.park(carrier, job, kind, for: source(kind)) { epoch in
         pointee.waiters.append(waiter, epoch)
         unlock()
       } withdraw: {

@@ -9,7 +9,7 @@ protocol EnclosingScope: AnyObject {}
 /// A job whose first piece and cancellation are the model's.
 @usableFromInline
 final class AnyJob {
-  // The first property, as in the library: `JobRef.handle` finds the object by its record's address.
+  // The first property: `JobRef.handle` finds the object by its record's address.
   private var recordStorage: JobRecord
   let completion = Completion()
   private let move = SpinLock()
@@ -55,6 +55,9 @@ final class AnyJob {
 }
 
 extension UnsafeMutablePointer where Pointee == JobRecord {
+  @usableFromInline
+  var handle: Unmanaged<AnyJob> { object(holding: UnsafeRawPointer(self), at: 0) }
+
   func cancelScopes() { for scope in scopesToCancel() { scope.cancel() } }
 
   func scopesToCancel() -> [ScopeToCancel] {

@@ -94,9 +94,9 @@ struct DeadlockSearch {
   }
 
   private var waiting: [Waiting] = []
-  /// The nodes by the numbers under which the jobs own locks, and by the addresses of their records.
+  /// The nodes by the numbers under which the jobs own locks, and by the addresses of the jobs.
   private var nodes: [UInt: Int] = [:]
-  private var nodesByRecord: [UInt: Int] = [:]
+  private var nodesByJob: [UInt: Int] = [:]
   /// The owners of the locks that were read in this search, by their addresses: many may wait for one.
   private var owners: [UInt: [UInt]] = [:]
 
@@ -104,10 +104,10 @@ struct DeadlockSearch {
     waiting = LiveJobs.list(of: only, where: { $0.mayBeInCircle }).compactMap { Waiting($0) }
     guard !waiting.isEmpty else { return [] }
     nodes.reserveCapacity(waiting.count)
-    nodesByRecord.reserveCapacity(waiting.count)
+    nodesByJob.reserveCapacity(waiting.count)
     for (node, single) in waiting.enumerated() {
       nodes[single.job.record.ownerNumber] = node
-      nodesByRecord[UInt(bitPattern: single.job.record)] = node
+      nodesByJob[address(of: single.job)] = node
     }
     var released: [Int] = []
     let waits: [DeadlockGraph.Wait] = waiting.indices.map { node in
@@ -129,7 +129,7 @@ struct DeadlockSearch {
     let (job, number) = (waiting[node].job.record, waiting[node].source)
     switch waiting[node].kind {
     case .children: return .children
-    case .job: return nodesByRecord[number &- UInt(MemoryLayout<JobRecord>.stride)].map { .any([$0]) }
+    case .job: return nodesByJob[number].map { .any([$0]) }
     case .promise: return wait(job, waiting[node].word, at: number &- UInt(objectHeader))
     case .lock:
       // All that wait at this address wait for the same object, those that phase 3 accepts: they hold it.
@@ -176,11 +176,13 @@ struct DeadlockSearch {
     return wait(for: all)
   }
 
+  private func address(of job: AnyJob) -> UInt { UInt(bitPattern: Unmanaged.passUnretained(job).toOpaque()) }
+
   /// The nodes that wait for the scopes of the stuck ones.
   private func parents(_ isStuck: [Bool]) -> [Int] {
     waiting.indices.map { node in
       guard isStuck[node], let scope = waiting[node].job.enclosingAny, let joiner = scope.joiner,
-        let parent = nodesByRecord[UInt(bitPattern: joiner.record)], waiting[parent].kind == .children,
+        let parent = nodesByJob[address(of: joiner)], waiting[parent].kind == .children,
         waiting[parent].source == UInt(bitPattern: Unmanaged.passUnretained(scope as AnyObject).toOpaque())
       else { return -1 }
       return parent

@@ -1,0 +1,82 @@
+internal import CCoroutine
+
+// The memory of a job. It is a cell of the C core, not the memory of the object that users hold: the C library gives
+// memory back between two bursts of launches, and to get it again costs more than the launches (docs/evolution/0056).
+//
+//   AnyJob            cell, 256 bytes
+//   +-----------+     +-----------+------------+-------+--------+
+//   | memory ---+---> | JobRecord | Completion | child | object |
+//   +-----------+     +-----------+------------+-------+--------+
+//         ^                                                |
+//         +---------------- no reference ------------------+
+//
+// The object makes the cell in its init and gives it back at the end of its deinit, so a record lives as long as its
+// object. The runtime's queues and lists hold records; a live job holds one retain of its object for them.
+
+/// What a job has behind its completion.
+@usableFromInline
+struct JobLinks {
+  /// The entry of the job in its scope, which the scope holds until the job has ended and its body is released.
+  ///
+  /// Set before the job is published, constant from then on.
+  var child: Unmanaged<WaitCallback>?
+  /// The object that the cell belongs to; constant.
+  @usableFromInline let object: Unmanaged<AnyJob>
+}
+
+/// The parts of a job, by the address of its cell.
+// Sound because each part is aligned to 8 bytes and has a size that is a multiple of it, so the offsets are multiples
+// too; and all three together fit into a cell, which `initialize` checks.
+@usableFromInline
+struct JobMemory {
+  @usableFromInline let cell: UnsafeMutableRawPointer
+
+  @inlinable @inline(__always)
+  init(at cell: UnsafeMutableRawPointer) { self.cell = cell }
+
+  /// Initializes all of it, for `object`.
+  func initialize(for object: AnyJob, _ record: consuming JobRecord, _ completion: consuming Completion) {
+    precondition(
+      Self.linksOffset + MemoryLayout<JobLinks>.size <= Int(CCO_CELL_BYTES),
+      "a job does not fit into its cell"
+    )
+    self.record.initialize(to: record)
+    self.completion.initialize(to: completion)
+    links.initialize(to: JobLinks(child: nil, object: .passUnretained(object)))
+  }
+
+  /// Ends all of it, the value or failure of the completion as well, and gives the cell back.
+  func destroy() {
+    links.deinitialize(count: 1)
+    completion.deinitialize(count: 1)
+    record.deinitialize(count: 1)
+    cco_cell_give(cell)
+  }
+
+  @inlinable var record: JobRef {
+    @inline(__always) get { cell.assumingMemoryBound(to: JobRecord.self) }
+  }
+  @inlinable var completion: CompletionRef {
+    @inline(__always) get { (cell + Self.completionOffset).assumingMemoryBound(to: Completion.self) }
+  }
+  @inlinable var links: UnsafeMutablePointer<JobLinks> {
+    @inline(__always) get { (cell + Self.linksOffset).assumingMemoryBound(to: JobLinks.self) }
+  }
+
+  @inlinable static var completionOffset: Int { MemoryLayout<JobRecord>.stride }
+  @inlinable static var linksOffset: Int { completionOffset + MemoryLayout<Completion>.stride }
+}
+
+extension UnsafeMutablePointer where Pointee == JobRecord {
+  /// The object that the record belongs to.
+  @inlinable var handle: Unmanaged<AnyJob> {
+    @inline(__always) get { JobMemory(at: UnsafeMutableRawPointer(self)).links.pointee.object }
+  }
+}
+
+extension UnsafeMutablePointer where Pointee == Completion {
+  /// The record of the job whose completion this is.
+  var ownJob: JobRef {
+    JobMemory(at: UnsafeMutableRawPointer(self) - JobMemory.completionOffset).record
+  }
+}
