@@ -92,7 +92,7 @@ struct CellTests {
   @Test("Threads may take and give at random while one of them trims")
   func whileTrimming() throws {
     let seed = UInt64.random(in: 0...UInt64.max)
-    let rounds = Machine.isSanitized ? 5_000 : 200_000
+    let rounds = Machine.isSanitized ? 5_000 : 40_000
     let ended = Atomic<Int>(0)
     let answers = try concurrently(threads: 4) { thread in
       if thread > 0 {
@@ -111,7 +111,7 @@ struct CellTests {
     let exchange = Exchange()
     let answers = try concurrently(threads: 4) { thread in
       var numbers = Numbers(state: seed &+ UInt64(thread))
-      for _ in 0..<(Machine.isSanitized ? 5_000 : 200_000) {
+      for _ in 0..<(Machine.isSanitized ? 5_000 : 40_000) {
         let cell = Cell()
         cell.mark(UInt64(UInt(bitPattern: cell.address)))
         let slot = exchange.slots[Int.random(in: 0..<Exchange.size, using: &numbers)]
@@ -209,14 +209,14 @@ struct CellMemoryTests {
         startThread {
           busy.add(1, ordering: .relaxed)
           while !mayRest.load(ordering: .relaxed) {
-            precondition(takeAndGive(2_000, seed: UInt64(thread)))
+            precondition(takeAndGive(500, seed: UInt64(thread)))
             if thread == 0 { _ = cco_cells_trim(0) }
           }
         }
       }
       while busy.load(ordering: .relaxed) < 3 { sched_yield() }
-      for round in 0..<200 {
-        let answer = cts_in_child(20, { _ in takeAndGive(2_000, seed: 9) ? 0 : 1 }, nil)
+      for round in 0..<100 {
+        let answer = cts_in_child(20, { _ in takeAndGive(500, seed: 9) ? 0 : 1 }, nil)
         #expect(answer == 0, "round \(round)")
         if answer != 0 { break }
       }
