@@ -31,7 +31,7 @@ swift_test := $(strict) swift test $(checks) --disable-xctest
 # Of the products that need other packages, all but the demo.
 traits := NIO,Logging,Metrics,ServiceLifecycle
 products := Coroutine CoroutineNet CoroutineTesting
-trait_products := CoroutineNIO CoroutineLogging CoroutineMetrics CoroutineServiceLifecycle
+trait_products := CoroutineNIO CoroutineLogging CoroutineServiceLifecycle
 trait_tests := CoroutineNIOTests,CoroutineLoggingTests,CoroutineMetricsTests,CoroutineServiceLifecycleTests
 
 .DEFAULT_GOAL := help
@@ -57,8 +57,9 @@ setup-http: ## Installs what CoroutineHTTP and its tests need: OpenSSL, llhttp, 
 setup-examples: ## Installs what only the tests of Examples need: curl, OpenSSL, wrk, Chromium
 	@scripts/setup examples
 
-setup-demo: ## Installs what only the demo needs: libpng, zlib, SQLite
+setup-demo: ## Installs what the demo needs: libpng, zlib, SQLite, libpq, PostgreSQL
 	@scripts/setup demo
+	@scripts/setup postgres
 
 setup-postgres: ## Installs what CoroutinePostgres and its tests need: libpq, PostgreSQL, pgbouncer, OpenSSL
 	@scripts/setup postgres
@@ -159,8 +160,9 @@ test-traits: setup-tests ## Runs the tests of CoroutineNIO, CoroutineLogging, Co
 
 # CoroutineHTTP, CoroutinePostgres and CoroutineWork in one build. Their tests start servers of their own.
 served_tests := CoroutineHTTPTests,CoroutinePostgresTests,CoroutineWorkTests
-served_products := CoroutineHTTP CoroutinePostgres CoroutineWork
-served := --traits HTTP,Postgres --scratch-path .build-served
+# With the trait Metrics, because CoroutineMetrics has reporters for the other two.
+served_products := CoroutineHTTP CoroutinePostgres CoroutineWork CoroutineMetrics
+served := --traits HTTP,Postgres,Metrics --scratch-path .build-served
 served_test = scripts/with-packages .build-served env CO_TESTS=$(served_tests) $(swift_test) $(served)
 test-served: setup-http setup-postgres ## Runs the tests of CoroutineHTTP, CoroutinePostgres and CoroutineWork
 	$(served_test) $(ARGS)
@@ -207,7 +209,7 @@ test-demo: setup-demo ## Runs the demo's own tests
 	scripts/with-packages .build-demo env CO_TESTS=CoroutineDemoTests $(swift_test) --traits Demo $(demo) $(ARGS)
 
 # Built with SwiftPM, run without it: the demo then owns the terminal, and Ctrl-C reaches it alone.
-demo: setup-demo ## Runs the demo: reads feeds, all at once, and stores what is new; ARGS=login logs in, ARGS=chat serves
+demo: setup-demo ## Runs the demo: reads feeds, all at once, and stores what is new; or ARGS=login, chat, orders, sequences
 	@echo 'Building the demo; the first time takes a few minutes.'
 	@scripts/with-packages .build-demo \
 	  swift build -c $(DEMO) --traits Demo --product CoroutineDemo -j $(JOBS) $(demo)
@@ -222,7 +224,7 @@ lint: setup ## Checks layout, the rules that a text search can check, which fold
 	@scripts/arrows
 	@scripts/api --check .build/debug $(products)
 
-# The products of test-traits are written from its build. CI compares them with the build of test-tsan.
+# The products of test-traits are written from its build, but for CoroutineMetrics. CI compares them with the build of test-tsan.
 api: setup ## Writes the public interface of each product as text into docs/api
 	$(strict) swift build $(checks) --quiet
 	@scripts/api .build/debug $(products)
