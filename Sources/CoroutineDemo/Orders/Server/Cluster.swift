@@ -9,7 +9,7 @@ import Foundation
 /// shell's standard input ends, it stops the server and removes the folder. So nothing is left when this process ends,
 /// also if it is killed.
 ///
-///   start --> shell: server started --accepts connections--> "ready"
+///   start --> shell: initdb, if it was not; server started --accepts connections--> "ready"
 ///   input ends, or SIGTERM to the shell --> server stopped, folder removed
 ///   "stop"                              --> server stopped, folder kept: it can be started again
 final class Cluster: @unchecked Sendable {
@@ -46,18 +46,8 @@ final class Cluster: @unchecked Sendable {
     folder = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
     self.port = port
     do {
-      try run(
-        """
-        cd '\(folder)' && chmod 755 . || exit
-        if [ "$(id -u)" = 0 ]; then chown postgres .; fi
-        \(Self.asUser) '\(Self.bin("initdb"))' -D data -U postgres -A trust -N --no-locale -E UTF8 >log 2>&1
-        """
-      )
       let all = ["port=\(port)", "unix_socket_directories='\(folder)'", "logging_collector=off"] + lines
-      let file = try FileHandle(forWritingTo: URL(fileURLWithPath: folder + "/data/postgresql.conf"))
-      try file.seekToEnd()
-      try file.write(contentsOf: Data((all.joined(separator: "\n") + "\n").utf8))
-      try file.close()
+      try (all.joined(separator: "\n") + "\n").write(toFile: folder + "/settings", atomically: false, encoding: .utf8)
       try start()
     } catch {
       // No deinit follows an init that throws.
@@ -69,7 +59,7 @@ final class Cluster: @unchecked Sendable {
 
   deinit { remove() }
 
-  /// Starts the server, and returns when it accepts connections.
+  /// Starts the server, which is made before if there is none, and returns when it accepts connections.
   func start(waits: Bool = true) throws {
     let shell = Process()
     let input = Pipe()
@@ -84,6 +74,11 @@ final class Cluster: @unchecked Sendable {
       """
       trap : PIPE INT TERM HUP
       cd '\(folder)' || exit
+      if ! [ -d data ]; then
+        chmod 755 . && if [ "$(id -u)" = 0 ]; then chown postgres .; fi || exit
+        \(Self.asUser) '\(Self.bin("initdb"))' -D data -U postgres -A trust -N --no-locale -E UTF8 </dev/null >log 2>&1 &&
+          cat settings >>data/postgresql.conf || exit
+      fi
       \(Self.asUser) '\(Self.bin("postgres"))' -D '\(folder)/data' </dev/null >>log 2>&1 &
       server=$!
       \(waits ? "until '\(Self.bin("pg_isready"))' -q -h '\(folder)' -p \(port); do" : "while false; do")
