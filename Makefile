@@ -39,7 +39,7 @@ trait_tests := CoroutineNIOTests,CoroutineLoggingTests,CoroutineMetricsTests,Cor
 .PHONY: help setup setup-tests setup-http setup-postgres setup-demo setup-examples setup-aarch64 build test test-release \
   test-tsan test-asan test-aarch64 soak soak-net soak-postgres soak-deadlocks test-context test-traits test-http \
   test-postgres test-served test-examples test-demo demo site readme thread-locals lint api format docs consumer bench \
-  bench-net build-ahead build-tsan ci clean
+  bench-net bench-postgres build-ahead build-tsan ci clean
 
 help: ## Lists the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -239,11 +239,12 @@ api: setup ## Writes the public interface of each product as text into docs/api
 format: ## Repairs the layout, then checks the rest
 	@scripts/lint --fix
 
-# One site for the three products that need no other package.
-docs: setup ## Builds the documentation into docs-out; a warning is an error
-	CO_DOCS=1 scripts/with-packages .build-docs swift package $(docs) -j $(JOBS) \
+# One site for the products that need no other package.
+docs: setup setup-postgres ## Builds the documentation into docs-out; a warning is an error
+	CO_DOCS=1 scripts/with-packages .build-docs swift package $(docs) --traits Postgres -j $(JOBS) \
 	  --allow-writing-to-directory docs-out generate-documentation --target Coroutine --target CoroutineNet \
-	  --target CoroutineTesting --enable-experimental-combined-documentation --output-path docs-out \
+	  --target CoroutineTesting --target CoroutinePostgres --target CoroutineWork \
+	  --enable-experimental-combined-documentation --output-path docs-out \
 	  --warnings-as-errors --analyze --transform-for-static-hosting --hosting-base-path coroutine
 
 consumer: setup ## Builds a package that depends on this one; checks that it fetches no other
@@ -254,6 +255,9 @@ bench: setup ## Runs the benchmarks; ARGS=--quick for one quick pass
 
 bench-net: setup ## Compares servers: ours, epoll in C, Go, Asio, SwiftNIO, Hummingbird; ARGS=--quick for a minute
 	Benchmarks/run-net $(ARGS)
+
+bench-postgres: setup setup-postgres ## Compares statements and jobs with pgbench, in turn; ARGS=--quick for half a minute
+	Benchmarks/run-postgres $(ARGS)
 
 ci: ## Runs everything that a change must pass
 	.ci/run
