@@ -31,7 +31,7 @@ swift_test := $(strict) swift test $(checks) --disable-xctest
 # Of the products that need other packages, all but the demo.
 traits := NIO,Logging,Metrics,ServiceLifecycle
 products := Coroutine CoroutineNet CoroutineTesting
-trait_products := CoroutineNIO CoroutineLogging CoroutineMetrics CoroutineServiceLifecycle
+trait_products := CoroutineNIO CoroutineLogging CoroutineServiceLifecycle
 trait_tests := CoroutineNIOTests,CoroutineLoggingTests,CoroutineMetricsTests,CoroutineServiceLifecycleTests
 
 .DEFAULT_GOAL := help
@@ -39,7 +39,7 @@ trait_tests := CoroutineNIOTests,CoroutineLoggingTests,CoroutineMetricsTests,Cor
 .PHONY: help setup setup-tests setup-http setup-postgres setup-demo setup-examples setup-aarch64 build test test-release \
   test-tsan test-asan test-aarch64 soak soak-net soak-postgres soak-deadlocks test-context test-traits test-http \
   test-postgres test-served test-examples test-demo demo site readme thread-locals lint api format docs consumer bench \
-  bench-net build-ahead build-tsan ci clean
+  bench-net bench-postgres build-ahead build-tsan ci clean
 
 help: ## Lists the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -57,8 +57,9 @@ setup-http: ## Installs what CoroutineHTTP and its tests need: OpenSSL, llhttp, 
 setup-examples: ## Installs what only the tests of Examples need: curl, OpenSSL, wrk, Chromium
 	@scripts/setup examples
 
-setup-demo: ## Installs what only the demo needs: libpng, zlib, SQLite
+setup-demo: ## Installs what the demo needs: libpng, zlib, SQLite, libpq, PostgreSQL
 	@scripts/setup demo
+	@scripts/setup postgres
 
 setup-postgres: ## Installs what CoroutinePostgres and its tests need: libpq, PostgreSQL, pgbouncer, OpenSSL
 	@scripts/setup postgres
@@ -159,8 +160,9 @@ test-traits: setup-tests ## Runs the tests of CoroutineNIO, CoroutineLogging, Co
 
 # CoroutineHTTP, CoroutinePostgres and CoroutineWork in one build. Their tests start servers of their own.
 served_tests := CoroutineHTTPTests,CoroutinePostgresTests,CoroutineWorkTests
-served_products := CoroutineHTTP CoroutinePostgres CoroutineWork
-served := --traits HTTP,Postgres --scratch-path .build-served
+# With the trait Metrics, because CoroutineMetrics has reporters for the other two.
+served_products := CoroutineHTTP CoroutinePostgres CoroutineWork CoroutineMetrics
+served := --traits HTTP,Postgres,Metrics --scratch-path .build-served
 served_test = scripts/with-packages .build-served env CO_TESTS=$(served_tests) $(swift_test) $(served)
 test-served: setup-http setup-postgres ## Runs the tests of CoroutineHTTP, CoroutinePostgres and CoroutineWork
 	$(served_test) $(ARGS)
@@ -207,7 +209,7 @@ test-demo: setup-demo ## Runs the demo's own tests
 	scripts/with-packages .build-demo env CO_TESTS=CoroutineDemoTests $(swift_test) --traits Demo $(demo) $(ARGS)
 
 # Built with SwiftPM, run without it: the demo then owns the terminal, and Ctrl-C reaches it alone.
-demo: setup-demo ## Runs the demo: reads feeds, all at once, and stores what is new; ARGS=login logs in, ARGS=chat serves
+demo: setup-demo ## Runs the demo: reads feeds, all at once, and stores what is new; or ARGS=login, chat, orders, sequences
 	@echo 'Building the demo; the first time takes a few minutes.'
 	@scripts/with-packages .build-demo \
 	  swift build -c $(DEMO) --traits Demo --product CoroutineDemo -j $(JOBS) $(demo)
@@ -222,7 +224,7 @@ lint: setup ## Checks layout, the rules that a text search can check, which fold
 	@scripts/arrows
 	@scripts/api --check .build/debug $(products)
 
-# The products of test-traits are written from its build. CI compares them with the build of test-tsan.
+# The products of test-traits are written from its build, but for CoroutineMetrics. CI compares them with the build of test-tsan.
 api: setup ## Writes the public interface of each product as text into docs/api
 	$(strict) swift build $(checks) --quiet
 	@scripts/api .build/debug $(products)
@@ -237,11 +239,12 @@ api: setup ## Writes the public interface of each product as text into docs/api
 format: ## Repairs the layout, then checks the rest
 	@scripts/lint --fix
 
-# One site for the three products that need no other package.
-docs: setup ## Builds the documentation into docs-out; a warning is an error
-	CO_DOCS=1 scripts/with-packages .build-docs swift package $(docs) -j $(JOBS) \
+# One site for the products that need no other package.
+docs: setup setup-postgres ## Builds the documentation into docs-out; a warning is an error
+	CO_DOCS=1 scripts/with-packages .build-docs swift package $(docs) --traits Postgres -j $(JOBS) \
 	  --allow-writing-to-directory docs-out generate-documentation --target Coroutine --target CoroutineNet \
-	  --target CoroutineTesting --enable-experimental-combined-documentation --output-path docs-out \
+	  --target CoroutineTesting --target CoroutinePostgres --target CoroutineWork \
+	  --enable-experimental-combined-documentation --output-path docs-out \
 	  --warnings-as-errors --analyze --transform-for-static-hosting --hosting-base-path coroutine
 
 consumer: setup ## Builds a package that depends on this one; checks that it fetches no other
@@ -252,6 +255,9 @@ bench: setup ## Runs the benchmarks; ARGS=--quick for one quick pass
 
 bench-net: setup ## Compares servers: ours, epoll in C, Go, Asio, SwiftNIO, Hummingbird; ARGS=--quick for a minute
 	Benchmarks/run-net $(ARGS)
+
+bench-postgres: setup setup-postgres ## Compares statements and jobs with pgbench, in turn; ARGS=--quick for half a minute
+	Benchmarks/run-postgres $(ARGS)
 
 ci: ## Runs everything that a change must pass
 	.ci/run

@@ -12,7 +12,7 @@ import PackageDescription
 //               needs.
 //   CO_SKIP_TESTS   set: all test targets but those that it names.
 //   trait Demo  builds the demo for real: an HTTP server, a command-line parser, SQLite, libpng and histograms, used by
-//               it and its tests alone.
+//               it and its tests alone. It enables the trait Postgres.
 //   trait HTTP  builds CoroutineHTTP for real: HTTP/1.1 and TLS over CoroutineNet, with llhttp, OpenSSL and
 //               swift-http-types.
 //   trait NIO   builds CoroutineNIO for real: coroutines on SwiftNIO's event loops.
@@ -79,6 +79,10 @@ let lifecycle = Target.Dependency.product(
 let postgresOnly: [Target.Dependency] = [
   .target(name: "CPostgres", condition: .when(traits: ["Postgres"]))
 ]
+let postgresProducts: [Target.Dependency] = [
+  .target(name: "CoroutinePostgres", condition: .when(traits: ["Postgres"])),
+  .target(name: "CoroutineWork", condition: .when(traits: ["Postgres"])),
+]
 
 let coreTestDependencies: [Target.Dependency] = [
   "Coroutine", "CoroutineNet", "CoroutineTesting", "CCoroutine", "CLinux", "CTestSupport", "CExceptions",
@@ -103,7 +107,8 @@ let package = Package(
   traits: [
     .trait(
       name: "Demo",
-      description: "Builds CoroutineDemo and its tests, which need other packages, libpng and SQLite."
+      description: "Builds CoroutineDemo and its tests, which need other packages, libpng, SQLite and what Postgres needs.",
+      enabledTraits: ["Postgres"]
     ),
     .trait(
       name: "HTTP",
@@ -167,10 +172,10 @@ let package = Package(
     // Without `package` access: a loop of anybody else can be written outside, as CoroutineNIO is.
     .target(name: "CoroutineNIO", dependencies: ["Coroutine"] + nioPackages, packageAccess: false),
     .target(name: "CoroutineLogging", dependencies: ["Coroutine", logging]),
-    .target(name: "CoroutineMetrics", dependencies: ["Coroutine", metrics]),
+    .target(name: "CoroutineMetrics", dependencies: ["Coroutine", metrics] + postgresProducts),
     .target(name: "CoroutineServiceLifecycle", dependencies: ["Coroutine", lifecycle]),
     .systemLibrary(name: "CPostgres"),
-    .target(name: "CoroutinePostgres", dependencies: ["Coroutine"] + postgresOnly),
+    .target(name: "CoroutinePostgres", dependencies: ["Coroutine", "CoroutineNet"] + postgresOnly),
     .target(name: "CoroutineWork", dependencies: ["CoroutinePostgres", "Coroutine"]),
     // Empty without the trait: neither header is asked for.
     .target(
@@ -203,7 +208,8 @@ let package = Package(
     .executableTarget(
       name: "CoroutineDemo",
       dependencies: [
-        "Coroutine", "CoroutineNet", .target(name: "CPNG", condition: demoOnly),
+        "Coroutine", "CoroutineNet", .target(name: "CoroutinePostgres", condition: demoOnly),
+        .target(name: "CoroutineWork", condition: demoOnly), .target(name: "CPNG", condition: demoOnly),
         .target(name: "CZlib", condition: demoOnly),
       ] + demoPackages,
       resources: [.copy("Feeds/Samples")]
@@ -244,7 +250,10 @@ let package = Package(
     ),
     .testTarget(
       name: "CoroutineDemoTests",
-      dependencies: ["CoroutineDemo", "CoroutineNet", "CoroutineTesting", "Coroutine"] + demoPackages
+      dependencies: [
+        "CoroutineDemo", "CoroutineNet", "CoroutineTesting", "Coroutine",
+        .target(name: "CoroutinePostgres", condition: demoOnly), .target(name: "CoroutineWork", condition: demoOnly),
+      ] + demoPackages
     ),
     .testTarget(
       name: "CoroutineNIOTests",
@@ -277,7 +286,7 @@ let package = Package(
         .product(name: "Logging", package: "swift-log", condition: lifecycleOnly),
       ] + nioPackages
     ),
-    .testTarget(name: "CoroutinePostgresTests", dependencies: ["CoroutinePostgres", "Coroutine"]),
+    .testTarget(name: "CoroutinePostgresTests", dependencies: ["CoroutinePostgres", "CoroutineNet", "Coroutine"]),
     // A program that tests kill.
     .executableTarget(
       name: "QueueWorker",
@@ -286,7 +295,11 @@ let package = Package(
     ),
     .testTarget(
       name: "CoroutineWorkTests",
-      dependencies: ["CoroutineWork", "CoroutinePostgres", "Coroutine", "QueueWorker"]
+      dependencies: [
+        "CoroutineWork", "CoroutinePostgres", "Coroutine", "QueueWorker",
+        .target(name: "CoroutineMetrics", condition: metricsOnly),
+        .product(name: "MetricsTestKit", package: "swift-metrics", condition: metricsOnly),
+      ]
     ),
   ],
   swiftLanguageModes: [.v6],

@@ -9,17 +9,23 @@ import PackageDescription
 //              `run-net` set it, with a scratch path of its own.
 //   CO_HTTP    set: the servers with a whole HTTP stack are there as well, and with them Hummingbird and our package of
 //              examples. `run-net` sets it, with another scratch path.
+//   CO_POSTGRES  set: the load of a PostgreSQL server is there as well, which needs libpq. `run-postgres` sets it, with a
+//              scratch path of its own.
 let warningsAreErrors = Context.environment["CO_WERROR"] != nil
 let withPeers = Context.environment["CO_PEERS"] != nil
 let withHTTP = Context.environment["CO_HTTP"] != nil
+let withPostgres = Context.environment["CO_POSTGRES"] != nil
 let coroutine: Target.Dependency = .product(name: "Coroutine", package: "coroutine")
 let coroutineNet: Target.Dependency = .product(name: "CoroutineNet", package: "coroutine")
+
+let traits: Set<Package.Dependency.Trait> =
+  withPostgres ? ["Postgres"] : withPeers || withHTTP ? ["NIO"] : [.defaults]
 
 let package = Package(
   name: "benchmarks",
   dependencies: [
     // The name is given because the folder may be called anything.
-    .package(name: "coroutine", path: "../", traits: withPeers || withHTTP ? ["NIO"] : [.defaults])
+    .package(name: "coroutine", path: "../", traits: traits)
   ],
   targets: [
     // Loops that must be C or C++: the bare switch of Boost, and the C core without Swift around it.
@@ -108,6 +114,19 @@ if withHTTP {
         .product(name: "NIOHTTP1", package: "swift-nio"), .product(name: "NIOHTTPServer", package: "examples"),
       ] + nio,
       path: "Peers/http-net"
+    )
+  )
+}
+
+if withPostgres {
+  package.targets.append(
+    .executableTarget(
+      name: "postgres-load",
+      dependencies: [
+        "Harness", coroutine, coroutineNet, .product(name: "CoroutinePostgres", package: "coroutine"),
+        .product(name: "CoroutineWork", package: "coroutine"),
+      ],
+      path: "Sources/PostgresLoad"
     )
   )
 }

@@ -11,7 +11,7 @@ struct Demo: ParsableCommand {
     discussion: "Each subcommand does one job; its own --help says what it needs and what its exit codes mean.",
     subcommands: [
       FeedsCommand.self, ItemsCommand.self, LoginCommand.self, SequencesCommand.self, ChatCommand.self,
-      ChatLoadCommand.self,
+      ChatLoadCommand.self, OrdersCommand.self, OrdersWorkerCommand.self,
     ]
   )
 

@@ -16,14 +16,12 @@ import Synchronization
 /// and the counter `…_count`: a handler for each sample would cost more than the samples.
 public final class RuntimeReporter: Sendable {
   // The handlers are made once, because a factory may keep what it has made for ever.
-  private let counters: [Counter]
   private let meters: [Meter]
   private let factory: any MetricsFactory
-  private let state = Mutex(State())
+  private let state: Mutex<State>
 
   private struct State {
-    /// The values of the counters at the last report.
-    var last: [UInt64] = []
+    var counters: GrowingCounters
     /// The meters of the kinds of waits that have occurred.
     var waiting: [String: Meter] = [:]
   }
@@ -35,7 +33,8 @@ public final class RuntimeReporter: Sendable {
     let factory = factory ?? MetricsSystem.factory
     self.factory = factory
     let metrics = CoroutineRuntime.metrics
-    counters = metrics.counters.map { Counter(label: $0.label, dimensions: $0.dimensions, factory: factory) }
+    let counters = metrics.counters.map { Counter(label: $0.label, dimensions: $0.dimensions, factory: factory) }
+    state = Mutex(State(counters: GrowingCounters(counters)))
     meters = metrics.gauges.map { Meter(label: $0.label, factory: factory) }
   }
 
@@ -45,12 +44,7 @@ public final class RuntimeReporter: Sendable {
   public func report() {
     state.withLock { state in
       let metrics = CoroutineRuntime.metrics
-      let values = metrics.counters.map(\.value)
-      for (index, counter) in counters.enumerated() {
-        let growth = values[index] - (state.last.isEmpty ? 0 : state.last[index])
-        if growth > 0 { counter.increment(by: Int64(clamping: growth)) }
-      }
-      state.last = values
+      state.counters.follow(metrics.counters.map(\.value))
       for (meter, gauge) in zip(meters, metrics.gauges) { meter.set(Int64(gauge.value)) }
       for kind in Set(state.waiting.keys).union(metrics.waiting.keys) {
         let meter =

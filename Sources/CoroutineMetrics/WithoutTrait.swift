@@ -7,3 +7,13 @@
 @available(*, unavailable, message: "CoroutineMetrics needs the trait Metrics: .package(…, traits: [\"Metrics\"])")
 public enum RuntimeReporter {}
 #endif
+
+#if !Metrics || !Postgres
+/// Passes the statistics of a pool of connections on to swift-metrics; needs the traits Metrics and Postgres.
+@available(*, unavailable, message: "needs two traits: .package(…, traits: [\"Metrics\", \"Postgres\"])")
+public enum PostgresReporter {}
+
+/// Passes the health of a queue on to swift-metrics; needs the traits Metrics and Postgres.
+@available(*, unavailable, message: "needs two traits: .package(…, traits: [\"Metrics\", \"Postgres\"])")
+public enum QueueReporter {}
+#endif

@@ -94,6 +94,15 @@ public final class ForeignDescriptor: Sendable {
     watch.settle(ForeignWatch.Directions(rawValue: readiness.rawValue))
   }
 
+  /// Calls `body` with the duplicate, for a system call about the open file; returns nil after ``end()``.
+  ///
+  /// Never suspends; any thread, also while the library closes its own number. `body` must not close the duplicate.
+  package func withDuplicate<R>(_ body: (Int32) -> R) -> R? {
+    guard watch.watched.enter() else { return nil }
+    defer { watch.watched.leave() }
+    return body(watch.watched.number)
+  }
+
   /// Stops watching: every coroutine that waits gets ``NetError/closed``.
   ///
   /// Never suspends; any thread. A second call has no effect, and the release of the object does the same. The

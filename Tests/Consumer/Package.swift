@@ -31,6 +31,8 @@ let package = Package(
         .product(name: "CoroutineHTTP", package: "coroutine"), .product(name: "CoroutineLogging", package: "coroutine"),
         .product(name: "CoroutineMetrics", package: "coroutine"),
         .product(name: "CoroutineServiceLifecycle", package: "coroutine"),
+        .product(name: "CoroutinePostgres", package: "coroutine"),
+        .product(name: "CoroutineWork", package: "coroutine"),
       ]
     ),
     // Linked with --static-swift-stdlib.

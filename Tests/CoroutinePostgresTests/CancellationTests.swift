@@ -67,35 +67,5 @@ struct CancellationTests {
       #expect(try db.first("select 1", as: Int.self) == 1)
     }
   }
-
-  @Test func `cancellations that hang block no worker, and no thread that blocking code needs`() async throws {
-    var options = PostgresPool.Options()
-    options.connections = 0...40
-    options.cancelTimeout = .milliseconds(300)
-    let cluster = try Cluster()
-    let stalls = ThreadMutex<[String]>([])
-    CoroutineRuntime.onStall(after: .milliseconds(500)) { stall in
-      if "\(stall)".contains("victim") { stalls.withLock { $0.append("\(stall)") } }
-    }
-    defer { CoroutineRuntime.onStall(nil) }
-    try await withPool(options, on: cluster) { db in
-      try co_scope { scope in
-        var jobs: [Job<Void>] = []
-        for _ in 0..<40 {
-          jobs.append(
-            scope.launch(name: "victim") { #expect(throws: (any Error).self) { try db.run("select pg_sleep(60)") } }
-          )
-        }
-        while db.statistics.inUse < 40 || db.statistics.connecting > 0 { try co_delay(.milliseconds(5)) }
-        kill(cluster.postmaster, SIGSTOP)
-        for job in jobs { job.cancel() }
-        #expect(try co_blocking { 7 } == 7)
-        for job in jobs { try? job.join() }
-        kill(cluster.postmaster, SIGCONT)
-      }
-      #expect(db.statistics.inUse == 0)
-    }
-    #expect(stalls.withLock { $0 }.isEmpty)
-  }
 }
 #endif

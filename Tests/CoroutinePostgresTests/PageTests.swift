@@ -3,7 +3,7 @@ import Coroutine
 import CoroutinePostgres
 import Testing
 
-// The code of docs/postgres.md.
+// The code of the article ADatabaseInStraightLine.md.
 
 struct OutOfStock: Error {}
 

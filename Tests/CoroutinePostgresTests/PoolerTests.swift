@@ -9,6 +9,7 @@ private final class Pooler {
   let folder: String
   let port: Int
   private let process = Process()
+  private let input = Pipe()
 
   static let program = ["/usr/sbin/pgbouncer", "/usr/bin/pgbouncer"].first {
     FileManager.default.isExecutableFile(atPath: $0)
@@ -32,13 +33,16 @@ private final class Pooler {
       """
     try cluster.run("mkdir -p '\(folder)' && chmod 777 '\(folder)'")
     try settings.write(toFile: folder + "/ini", atomically: true, encoding: .utf8)
-    process.executableURL = URL(fileURLWithPath: program)
-    process.arguments = getuid() == 0 ? ["-q", "-u", "postgres", folder + "/ini"] : ["-q", folder + "/ini"]
+    process.executableURL = URL(fileURLWithPath: "/bin/sh")
+    // Ended with the tests, also if they are killed.
+    let user = getuid() == 0 ? "-u postgres" : ""
+    process.arguments = ["-c", "'\(program)' -q \(user) '\(folder)/ini' & read line; kill $!; wait $!"]
+    process.standardInput = input
     try process.run()
   }
 
   deinit {
-    process.terminate()
+    try? input.fileHandleForWriting.close()
     process.waitUntilExit()
   }
 }

@@ -4,31 +4,38 @@ import CoroutinePostgres
 import Foundation
 import Testing
 
-struct SecureTests {
-  private static let openssl = ["/usr/bin/openssl"].first { FileManager.default.isExecutableFile(atPath: $0) }
+let openssl = ["/usr/bin/openssl"].first { FileManager.default.isExecutableFile(atPath: $0) }
 
-  @Test(.enabled(if: openssl != nil, "openssl is not installed"))
-  func `connections with TLS and SCRAM serve many coroutines`() async throws {
-    let cluster = try Cluster()
-    try cluster.run(
+extension Cluster {
+  /// Lets the role guest connect by TLS and SCRAM alone, and returns an address for it that checks the certificate.
+  func addSecureGuest() throws -> String {
+    try run(
       """
-      cd '\(cluster.folder)' &&
+      cd '\(folder)' &&
       openssl req -new -x509 -days 2 -nodes -subj /CN=localhost -out data/server.crt -keyout data/server.key 2>/dev/null &&
       if [ "$(id -u)" = 0 ]; then chown postgres data/server.crt data/server.key; fi && chmod 600 data/server.key &&
       printf 'hostssl all guest 127.0.0.1/32 scram-sha-256\\n' | cat - data/pg_hba.conf >hba && cat hba >data/pg_hba.conf
       """
     )
+    let admin = try PostgresPool(address)
+    try admin.run("create role guest login password 'secret'")
+    try admin.run("alter system set ssl = on")
+    try admin.run("select pg_reload_conf()")
+    while try admin.first("show ssl", as: String.self) != "on" { try co_delay(.milliseconds(5)) }
+    try admin.close()
+    let certificate = "sslmode=verify-full sslrootcert='\(folder)/data/server.crt'"
+    return "host=localhost port=\(port) user=guest password=secret dbname=postgres \(certificate)"
+  }
+}
+
+struct SecureTests {
+  @Test(.enabled(if: openssl != nil, "openssl is not installed"))
+  func `connections with TLS and SCRAM serve many coroutines`() async throws {
+    let cluster = try Cluster()
     try await co_launch {
-      let admin = try PostgresPool(cluster.address)
-      try admin.run("create role guest login password 'secret'")
-      try admin.run("alter system set ssl = on")
-      try admin.run("select pg_reload_conf()")
-      while try admin.first("show ssl", as: String.self) != "on" { try co_delay(.milliseconds(5)) }
-      try admin.close()
+      let address = try cluster.addSecureGuest()
       var options = PostgresPool.Options()
       options.connections = 0...8
-      let certificate = "sslmode=verify-full sslrootcert='\(cluster.folder)/data/server.crt'"
-      let address = "host=localhost port=\(cluster.port) user=guest password=secret dbname=postgres \(certificate)"
       let db = try PostgresPool(address, options: options)
       try co_scope { scope in
         for number in 0..<24 {

@@ -13,6 +13,8 @@ struct KillTests {
     // Sound because one coroutine uses it.
     private let arguments: [String]
     private var children: [Process] = []
+    /// Nothing is written to it; it ends with this process.
+    private let input = Pipe()
 
     init(_ schema: String, mode: String = "mixed", address: String) { arguments = [address, schema, mode] }
 
@@ -23,6 +25,7 @@ struct KillTests {
           "QueueWorker"
         )
         child.arguments = arguments
+        child.standardInput = input
         child.standardError = FileHandle.nullDevice
         try child.run()
         children.append(child)

@@ -1,4 +1,5 @@
-// A program that works a queue, until it is killed. The tests of CoroutineWork start it.
+// A program that works a queue, until it is killed, or its standard input ends: that of tests which have died. The tests
+// of CoroutineWork start it.
 //
 //   QueueWorker ADDRESS SCHEMA MODE
 //
@@ -16,6 +17,10 @@ co_main {
   let arguments = CommandLine.arguments
   guard arguments.count == 4 else { exit(64) }
   let schema = arguments[2]
+  co_launch(name: "input") {
+    try co_untilReadable(STDIN_FILENO)
+    exit(0)
+  }
   var pool = PostgresPool.Options()
   pool.connections = 0...4
   let db = try PostgresPool(arguments[1], options: pool)

@@ -101,7 +101,7 @@ final class Listener: Sendable {
       // Held over the wait, so that its descriptor stays open.
       guard let wire = listener()?.state.withLock({ $0.wire }) else { return }
       do {
-        try wire.watch.untilReadable()
+        try wire.untilReadable()
         guard let me = listener() else { return }
         try me.using.withLock { try me.consume() }
         pause = .milliseconds(50)

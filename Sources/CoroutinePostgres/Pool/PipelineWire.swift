@@ -94,7 +94,7 @@ final class PipelineWire: Sendable {
 
   private func flush() {
     while true {
-      do { try wire.watch.untilWritable() } catch { wire.shutDown() }
+      do { try wire.untilWritable() } catch { wire.shutDown() }
       let isDone = state.withLock { state in
         let isDone = state.isBroken || PQflush(wire.pg) != 1
         if isDone { state.isFlushing = false }
@@ -115,7 +115,7 @@ final class PipelineWire: Sendable {
           reason = loss
           break
         }
-        try wire.watch.untilReadable()
+        try wire.untilReadable()
       }
     } catch {}
     let left = state.withLock { state in
@@ -153,6 +153,7 @@ final class PipelineWire: Sendable {
       default: state.entries[0].result = result
       }
     }
+    if state.entries.isEmpty { wire.settle() }
     if state.isBroken || !isOpen { return (outcomes, Server.line(String(cString: PQerrorMessage(wire.pg)))) }
     return (outcomes, nil)
   }

@@ -38,7 +38,10 @@ final class CommitExchange {
     }
     try wire.flush()
     while !isEnded { try readNext() }
-    if asksForID { PQexitPipelineMode(wire.pg) }
+    if asksForID {
+      PQexitPipelineMode(wire.pg)
+      wire.settle()
+    }
     if let error { throw error }
   }
 

@@ -93,11 +93,10 @@ extension Wire {
     while true {
       switch PQflush(pg) {
       case 0: return
-      case 1: try watch.untilWritable()
+      case 1: try untilWritable()
       // What the server has said before it left is still to be read.
       default: return
       }
-      // The server may wait for us to read, before it reads.
       if PQconsumeInput(pg) == 0 { return }
     }
   }
@@ -125,11 +124,14 @@ extension Wire {
   /// The next result of the statement; nil after the last one.
   func nextResult() throws -> ResultMemory? {
     while PQisBusy(pg) == 1 {
-      try watch.untilReadable()
+      try untilReadable()
       // After a loss, PQgetResult returns what the server has said last.
       if PQconsumeInput(pg) == 0 { break }
     }
-    return PQgetResult(pg).map { ResultMemory($0) }
+    if let result = PQgetResult(pg) { return ResultMemory(result) }
+    // In pipeline mode it ends one statement of several.
+    if PQpipelineStatus(pg) == PQ_PIPELINE_OFF { settle() }
+    return nil
   }
 
   private func endStrayCopy(_ status: ExecStatusType) throws {
@@ -150,7 +152,7 @@ extension Wire {
         return Array(UnsafeRawBufferPointer(start: data, count: count))
       }
       if count < 0 { return nil }  // the result says whether it was all
-      try watch.untilReadable()
+      try untilReadable()
       if PQconsumeInput(pg) == 0 { throw lost() }
     }
   }

@@ -1,6 +1,7 @@
 #if Postgres
 internal import CPostgres
 import Coroutine
+import CoroutineNet
 import Glibc
 import Synchronization
 
@@ -18,8 +19,9 @@ import Synchronization
 ///     pipeline and the listener use theirs under a lock.
 ///  2. A READY connection owes nothing: every result of its last statement has been read, and no cancellation of it is
 ///     under way. So the next statement gets its own result, and no cancellation of an earlier one.
-///  3. `cancel` and `number` are constants: another thread may use them, to cancel or to shut down. `number` is a
-///     duplicate of libpq's descriptor, which libpq closes when it finds a loss: the number may be another file's then.
+///  3. `cancel` and `watch` are constants after `begin`: another thread may use them, to cancel or to shut down. `watch`
+///     has a duplicate of libpq's descriptor, which libpq closes when it finds a loss: the number may be another file's
+///     then.
 ///
 /// Why no late cancellation hits the next statement. `PQcancel` returns after the server has closed the cancellation's
 /// connection, and it does that after it has signalled the backend. The signal of a backend is pending then, so it is
@@ -29,10 +31,12 @@ final class Wire: @unchecked Sendable {
   // Sound because of invariant 1.
   let pg: OpaquePointer
   let settings: Settings
-  private(set) var number: Int32 = -1
-  private(set) var watch = Watch(-1)
+  /// The waits for the socket, which is watched once (Wire+Wait.swift); nil until `begin`.
+  private(set) var watch: ForeignDescriptor?
   private(set) var cancel: CancelHandle?
   var isBroken = false
+  /// The server's last sentence, if libpq has read it between two statements.
+  private var farewell: PostgresError?
   var prepared: StatementCache
   /// Whether a coroutine uses it beyond its session's end; then nobody else may.
   let isAbandoned = Atomic<Bool>(false)
@@ -64,18 +68,15 @@ final class Wire: @unchecked Sendable {
   }
 
   deinit {
-    watch.end()
-    if number >= 0 { close(number) }
+    watch?.end()
     PQfinish(pg)
   }
 
   /// Called once, when the connection is made; throws `.cannotConnect` if there is no descriptor left.
   func begin() throws {
-    number = fcntl(PQsocket(pg), F_DUPFD_CLOEXEC, 0)
-    guard number >= 0 else {
-      throw PostgresError(.cannotConnect, "no descriptor is left: \(String(cString: strerror(errno)))")
-    }
-    watch = Watch(number)
+    do { watch = try ForeignDescriptor(PQsocket(pg)) } catch { throw PostgresError(.cannotConnect, "\(error)") }
+    // Before the first statement, and while this object lives, since the connection ends with it.
+    PQsetNoticeReceiver(pg, Self.receiveNotice, Unmanaged.passUnretained(self).toOpaque())
     cancel = CancelHandle(pg)
     PQsetnonblocking(pg, 1)
   }
@@ -90,7 +91,7 @@ final class Wire: @unchecked Sendable {
   /// Ends the connection under the coroutine that uses it: its waits return, and it finds a loss.
   ///
   /// Any thread, while the connection is not closed.
-  func shutDown() { shutdown(number, Int32(SHUT_RDWR)) }
+  func shutDown() { _ = watch?.withDuplicate { shutdown($0, Int32(SHUT_RDWR)) } }
 
   /// Gives it up while another coroutine still uses it, which finds a loss; its last release closes it.
   func abandon() {
@@ -101,8 +102,11 @@ final class Wire: @unchecked Sendable {
   /// Whether it is usable, without a round trip; one system call if the server has said nothing.
   func isAlive() -> Bool {
     guard !isBroken, PQstatus(pg) == CONNECTION_OK, isIdle else { return false }
-    var query = pollfd(fd: number, events: Int16(POLLIN), revents: 0)
-    if poll(&query, 1, 0) == 0 { return true }
+    let isSilent = watch?.withDuplicate { number in
+      var query = pollfd(fd: number, events: Int16(POLLIN), revents: 0)
+      return Glibc.poll(&query, 1, 0) == 0
+    }
+    if isSilent == true { return true }
     // Twice: the first reads the server's good-bye, the second finds the end.
     let isOpen = PQconsumeInput(pg) == 1 && PQconsumeInput(pg) == 1
     return isOpen && PQisBusy(pg) == 0 && PQstatus(pg) == CONNECTION_OK && isIdle
@@ -113,22 +117,42 @@ final class Wire: @unchecked Sendable {
   /// The connection has ended.
   func lost() -> PostgresError {
     isBroken = true
-    return PostgresError(.lost, Server.line(String(cString: PQerrorMessage(pg))))
+    return farewell ?? PostgresError(.lost, Server.line(String(cString: PQerrorMessage(pg))))
   }
 
   /// What a failed result says.
   ///
   /// A fatal error is the server's last sentence on this connection.
   func failure(_ memory: ResultMemory) -> PostgresError {
+    var error = Self.error(memory.result)
+    if PQstatus(pg) == CONNECTION_BAD || error.sqlState == nil { error.kind = .lost }
+    guard error.kind == .lost else { return error }
+    isBroken = true
+    return error.sqlState == nil ? farewell ?? error : error
+  }
+
+  /// Receives notices, and errors that come between two statements: libpq takes these for notices.
+  ///
+  /// The server ends idle connections so. If the client is slow to read an answer, libpq finds the end behind it in
+  /// the same read, and says nothing of the reason when it later finds that the connection has ended.
+  private static let receiveNotice: PQnoticeReceiver = { context, result in
+    guard let context, let result else { return }
+    let error = Wire.error(result)
+    guard error.kind == .lost else { return }
+    let wire = Unmanaged<Wire>.fromOpaque(context).takeUnretainedValue()
+    wire.farewell = error
+    wire.isBroken = true
+  }
+
+  /// Reads an error of the server; `.lost` if it has ended the connection.
+  private static func error(_ result: OpaquePointer) -> PostgresError {
     func field(_ code: Unicode.Scalar) -> String? {
-      PQresultErrorField(memory.result, Int32(code.value)).map { String(cString: $0) }
+      PQresultErrorField(result, Int32(code.value)).map { String(cString: $0) }
     }
     let severity = field("V")
-    let state = field("C").map { SQLState(rawValue: $0) }
-    let isEnd = severity == "FATAL" || severity == "PANIC" || PQstatus(pg) == CONNECTION_BAD || state == nil
-    if isEnd { isBroken = true }
-    let message = field("M") ?? Server.line(String(cString: PQresultErrorMessage(memory.result)))
-    var error = PostgresError(isEnd ? .lost : .server, message, sqlState: state)
+    let isEnd = severity == "FATAL" || severity == "PANIC"
+    let message = field("M") ?? Server.line(String(cString: PQresultErrorMessage(result)))
+    var error = PostgresError(isEnd ? .lost : .server, message, sqlState: field("C").map { SQLState(rawValue: $0) })
     (error.detail, error.hint, error.schema, error.table) = (field("D"), field("H"), field("s"), field("t"))
     (error.column, error.constraint, error.routine) = (field("c"), field("n"), field("R"))
     return error

@@ -17,6 +17,8 @@ import FoundationEssentials
 /// ```
 public final class WorkQueue<Payload: Codable & Sendable>: Sendable {
   let core: QueueCore
+  /// The name in the tables.
+  package var name: String { core.queue }
 
   /// Creates a queue.
   ///

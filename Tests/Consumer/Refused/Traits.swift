@@ -5,7 +5,9 @@ import CoroutineHTTP
 import CoroutineLogging
 import CoroutineMetrics
 import CoroutineNIO
+import CoroutinePostgres
 import CoroutineServiceLifecycle
+import CoroutineWork
 
 struct Future {}
 struct Loop {}
@@ -32,6 +34,12 @@ func bootstrap() {
 
 func report() {
   _ = RuntimeReporter.self  // needs Metrics
+}
+
+func query(_ db: PostgresPool) {}  // needs Postgres
+
+func work() {
+  _ = Work.self  // needs Postgres
 }
 
 func serve() {

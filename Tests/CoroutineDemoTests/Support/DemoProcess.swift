@@ -94,6 +94,9 @@ final class DemoProcess: Sendable {
     try #require(await errors.contains(text), "it ended without saying '\(text)': \(errors.text)")
   }
 
+  /// The number of the process.
+  var id: Int32 { process.processIdentifier }
+
   /// What standard error contains up to now.
   var errorsSoFar: String { errors.text }
 

@@ -1,5 +1,5 @@
 #if Postgres
-// The code of docs/work.md.
+// The code of the article WorkThatSurvivesTheProcess.md.
 import Coroutine
 import CoroutinePostgres
 import CoroutineWork

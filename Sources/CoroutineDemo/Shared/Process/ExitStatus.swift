@@ -15,6 +15,8 @@ enum ExitStatus: Equatable {
   case notDelivered
   /// Clients of the chat could not connect, or lost their connection.
   case clientsFailed
+  /// An order has an effect less or more than one, or a lease two holders.
+  case notOnce
   /// A bad argument, which ArgumentParser reports by itself with this number.
   case usage
   /// The site cannot be reached at all, whichever step found out.
@@ -39,6 +41,7 @@ enum ExitStatus: Equatable {
     case .noFeed: 21
     case .notDelivered: 30
     case .clientsFailed: 31
+    case .notOnce: 40
     case .usage: 64
     case .unreachable: 69
     case .software: 70

@@ -1,0 +1,86 @@
+#if Postgres
+import Coroutine
+import CoroutineNet
+import CoroutinePostgres
+import Foundation
+import Testing
+
+/// What may block in libpq blocks no worker.
+///
+/// Coroutines of this test are named, since other tests run beside it.
+struct StallTests {
+  private static let name = "watched for stalls"
+
+  @Test(.enabled(if: openssl != nil, "openssl is not installed"))
+  func `no worker is blocked for 50 ms while cancellations hang, a server is silent, and TLS connects`() async throws {
+    let stalls = ThreadMutex<[String]>([])
+    CoroutineRuntime.onStall(after: .milliseconds(50)) { stall in
+      if stall.coroutine?.contains(Self.name) == true { stalls.withLock { $0.append("\(stall)") } }
+    }
+    defer { CoroutineRuntime.onStall(nil) }
+    let hanging = try Cluster(settings: ["max_connections=120"])
+    let secure = try Cluster()
+    let silent = try await co_launch { try Listener.bind(.loopback(port: 0)) }.value
+    try await co_launch {
+      let address = try secure.addSecureGuest()
+      try co_scope { scope in
+        let cancelled = scope.launch { try cancelMany(on: hanging) }
+        var others: [Job<Void>] = []
+        for mode in ["disable", "require"] {
+          others.append(scope.launch(name: Self.name) { try connect(to: silent, mode) })
+        }
+        for _ in 0..<8 {
+          others.append(
+            scope.launch(name: Self.name) {
+              let db = try PostgresPool(address)
+              #expect(try db.first("select ssl from pg_stat_ssl where pid = pg_backend_pid()", as: Bool.self) == true)
+              try db.close()
+            }
+          )
+        }
+        for other in others { try other.join() }
+        try cancelled.join()
+      }
+    }.value
+    #expect(stalls.withLock { $0 }.isEmpty)
+    // The watchdog would have seen it.
+    try await co_launch {
+      let job = co_launch(name: Self.name) { _ = usleep(300_000) }
+      try job.join()
+      while stalls.withLock({ $0.isEmpty }) { try co_delay(.milliseconds(5)) }
+    }.value
+  }
+
+  /// Cancels 100 statements of a server whose main process stands still, so that no cancellation is answered.
+  private func cancelMany(on cluster: Cluster) throws {
+    var options = PostgresPool.Options()
+    options.connections = 0...100
+    options.cancelTimeout = .milliseconds(500)
+    let db = try PostgresPool(cluster.address, options: options)
+    try co_scope { scope in
+      var jobs: [Job<Void>] = []
+      for _ in 0..<100 {
+        jobs.append(
+          scope.launch(name: Self.name) { #expect(throws: (any Error).self) { try db.run("select pg_sleep(600)") } }
+        )
+      }
+      while db.statistics.inUse < 100 || db.statistics.connecting > 0 { try co_delay(.milliseconds(5)) }
+      kill(cluster.postmaster, SIGSTOP)
+      defer { kill(cluster.postmaster, SIGCONT) }
+      for job in jobs { job.cancel() }
+      // Threads that hang in a cancellation are not those of `co_blocking`.
+      #expect(try co_blocking { 7 } == 7)
+      for job in jobs { try? job.join() }
+    }
+    #expect(db.statistics.inUse == 0 && db.statistics.cancelled == 100)
+    try db.close(drain: .zero)
+  }
+
+  private func connect(to silent: Listener, _ mode: String) throws {
+    var options = PostgresPool.Options()
+    options.acquireTimeout = .milliseconds(300)
+    let db = try PostgresPool("host=127.0.0.1 port=\(silent.address.port ?? 0) sslmode=\(mode)", options: options)
+    #expect(kind { try db.run("select 1") } == .cannotConnect)
+  }
+}
+#endif

@@ -1,0 +1,91 @@
+#if Postgres
+import Coroutine
+import CoroutinePostgres
+import Foundation
+
+extension Cluster {
+  /// One for all tests that do not stop or pause their server.
+  static let shared = Result { try Cluster() }
+
+  /// A server for tests: reached by TCP as well, and without the safety of its files.
+  convenience init(settings: [String] = []) throws {
+    let lines = [
+      "listen_addresses='127.0.0.1'", "fsync=off", "max_connections=80", "deadlock_timeout=50ms",
+      "log_min_messages=panic",
+    ]
+    try self.init(lines: lines + settings, port: Self.freePort())
+  }
+
+  static func freePort() throws -> Int {
+    let socket = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
+    defer { close(socket) }
+    var address = sockaddr_in()
+    address.sin_family = sa_family_t(AF_INET)
+    address.sin_addr.s_addr = UInt32(0x7F00_0001).bigEndian
+    var length = socklen_t(MemoryLayout<sockaddr_in>.size)
+    let port = withUnsafeMutablePointer(to: &address) {
+      $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { pointer -> UInt16 in
+        bind(socket, pointer, length) == 0 && getsockname(socket, pointer, &length) == 0
+          ? UInt16(bigEndian: pointer.withMemoryRebound(to: sockaddr_in.self, capacity: 1) { $0.pointee.sin_port }) : 0
+      }
+    }
+    guard port != 0 else { throw POSIXError(.EADDRINUSE) }
+    return Int(port)
+  }
+}
+
+/// Runs `body` in a coroutine, with a pool on the shared cluster that is closed afterwards.
+func withPool<R: Sendable>(
+  _ options: PostgresPool.Options = .init(),
+  on cluster: Cluster? = nil,
+  _ body: @escaping @Sendable (PostgresPool) throws -> R
+) async throws -> R {
+  let cluster = try cluster ?? Cluster.shared.get()
+  return try await co_launch {
+    let pool = try PostgresPool(cluster.address, options: options)
+    defer { co_shield { try? pool.close(drain: .zero) } }
+    return try body(pool)
+  }.value
+}
+
+/// A name for a table or a channel that no other test uses.
+func uniqueName(_ prefix: String) -> String {
+  prefix + "_" + UUID().uuidString.replacingOccurrences(of: "-", with: "").lowercased().prefix(12)
+}
+
+extension PostgresPool {
+  /// Runs `body` with a table of the given columns, which is dropped afterwards.
+  func withTable<R>(_ columns: String, _ body: (SQL) throws -> R) throws -> R {
+    let name = uniqueName("t")
+    let table: SQL = "\(identifier: name)"
+    try run("create table \(table) (\(SQL(unchecked: columns)))")
+    defer { _ = co_shield { try? run("drop table \(table)") } }
+    return try body(table)
+  }
+
+  /// Waits until a statement that contains `text` is in the state, in another backend.
+  func waitForBackend(_ text: String, state: String = "active") throws {
+    let query: SQL = """
+      select count(*) from pg_stat_activity where query like \("%" + text + "%") and state = \(state)
+      and pid <> pg_backend_pid()
+      """
+    while try first(query, as: Int.self) == 0 { try co_delay(.milliseconds(2)) }
+  }
+}
+
+/// The kind of the error that `body` throws.
+func kind<R>(_ body: () throws -> R) -> PostgresError.Kind? {
+  do {
+    _ = try body()
+    return nil
+  } catch { return (error as? PostgresError)?.kind }
+}
+
+/// The code of the error that `body` throws.
+func state<R>(_ body: () throws -> R) -> String? {
+  do {
+    _ = try body()
+    return nil
+  } catch { return (error as? PostgresError)?.sqlState?.rawValue }
+}
+#endif

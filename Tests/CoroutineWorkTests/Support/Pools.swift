@@ -1,0 +1,1 @@
+../../CoroutinePostgresTests/Support/Pools.swift
