@@ -9,9 +9,12 @@ import PackageDescription
 //              `run-net` set it, with a scratch path of its own.
 //   CO_HTTP    set: the servers with a whole HTTP stack are there as well, and with them Hummingbird and our package of
 //              examples. `run-net` sets it, with another scratch path.
+//   CO_OWN     set: servers and a client on CoroutineHTTP are there as well, which need llhttp and OpenSSL. `run-net`
+//              sets it, with a third scratch path.
 let warningsAreErrors = Context.environment["CO_WERROR"] != nil
 let withPeers = Context.environment["CO_PEERS"] != nil
 let withHTTP = Context.environment["CO_HTTP"] != nil
+let withOwn = Context.environment["CO_OWN"] != nil
 let coroutine: Target.Dependency = .product(name: "Coroutine", package: "coroutine")
 let coroutineNet: Target.Dependency = .product(name: "CoroutineNet", package: "coroutine")
 
@@ -19,7 +22,7 @@ let package = Package(
   name: "benchmarks",
   dependencies: [
     // The name is given because the folder may be called anything.
-    .package(name: "coroutine", path: "../", traits: withPeers || withHTTP ? ["NIO"] : [.defaults])
+    .package(name: "coroutine", path: "../", traits: withPeers || withHTTP ? ["NIO"] : withOwn ? ["HTTP"] : [.defaults])
   ],
   targets: [
     // Loops that must be C or C++: the bare switch of Boost, and the C core without Swift around it.
@@ -105,9 +108,23 @@ if withHTTP {
       dependencies: [
         "Harness", coroutine, coroutineNIO, .product(name: "Hummingbird", package: "hummingbird"),
         .product(name: "HummingbirdCoroutines", package: "examples"), .product(name: "Logging", package: "swift-log"),
-        .product(name: "NIOHTTP1", package: "swift-nio"), .product(name: "NIOHTTPServer", package: "examples"),
+        .product(name: "NIOHTTP1", package: "swift-nio"),
       ] + nio,
       path: "Peers/http-net"
+    )
+  )
+}
+
+if withOwn {
+  package.dependencies.append(.package(url: "https://github.com/apple/swift-http-types", from: "1.8.0"))
+  package.targets.append(
+    .executableTarget(
+      name: "http-own",
+      dependencies: [
+        "Harness", coroutine, coroutineNet, .product(name: "CoroutineHTTP", package: "coroutine"),
+        .product(name: "HTTPTypes", package: "swift-http-types"),
+      ],
+      path: "Peers/http-own"
     )
   )
 }
