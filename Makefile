@@ -37,7 +37,7 @@ trait_tests := CoroutineNIOTests,CoroutineLoggingTests,CoroutineMetricsTests,Cor
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup setup-tests setup-http setup-postgres setup-demo setup-examples setup-aarch64 build test test-release \
-  test-tsan test-asan test-aarch64 soak soak-net soak-postgres soak-deadlocks test-context test-traits test-http \
+  test-tsan test-asan test-aarch64 soak soak-net soak-http soak-postgres fuzz-http soak-deadlocks test-context test-traits test-http \
   test-postgres test-served test-examples test-demo demo site readme thread-locals lint api format docs consumer bench \
   bench-net bench-postgres build-ahead build-tsan ci clean
 
@@ -50,7 +50,7 @@ setup: ## Installs what the library needs to build: Boost.Context
 setup-tests: ## Installs what the library's tests use: curl, Go, socat, dig, nc and others
 	@scripts/setup tests
 
-setup-http: ## Installs what CoroutineHTTP and its tests need: OpenSSL, llhttp, curl
+setup-http: ## Installs what CoroutineHTTP and its tests need: OpenSSL, llhttp, curl, nginx, Go, wrk
 	@scripts/setup core
 	@scripts/setup http
 
@@ -171,6 +171,18 @@ test-served: setup-http setup-postgres ## Runs the tests of CoroutineHTTP, Corou
 test-http: setup-http setup-postgres ## Runs the tests of CoroutineHTTP alone: HTTP/1.1 and TLS
 	$(served_test) --filter 'CoroutineHTTPTests\.' $(ARGS)
 
+fuzz-http: export CO_HTTP_FUZZ ?= 10000000
+fuzz-http: export CO_SEED = $(SEED)
+fuzz-http: setup-http ## Parses ten million mutated requests, and serves half a million, under AddressSanitizer, from SEED= on
+	scripts/with-packages .build-served-asan env CO_TESTS=CoroutineHTTPTests $(swift_test) --traits HTTP \
+	  --scratch-path .build-served-asan --sanitize=address -Xswiftc -use-ld=lld --filter FuzzTests $(ARGS)
+
+soak-http: export CO_HTTP_SOAK_SECONDS = $(SECONDS)
+soak-http: export CO_SEED = $(SEED)
+soak-http: export CO_HTTP_CLIENTS ?= 2000
+soak-http: setup-http setup-postgres ## Lets 2,000 clients of an HTTP server fail at random for SECONDS=600, from SEED= on
+	$(served_test) --filter HTTPSoakTests $(ARGS)
+
 test-postgres: setup-http setup-postgres ## Runs the tests of CoroutinePostgres and CoroutineWork alone
 	$(served_test) --filter 'Coroutine(Postgres|Work)Tests\.' $(ARGS)
 
@@ -188,20 +200,21 @@ run_asan := --sanitize=address --no-parallel -Xswiftc -use-ld=lld
 build-ahead:
 	$(call sanitized_build,.build-asan) --sanitize=address -Xswiftc -use-ld=lld
 	$(strict) swift build --build-tests $(examples)
-	$(strict) swift build $(examples) --product feed-site
+	$(strict) swift build $(examples)
 	swift build --build-tests --package-path Tests/Context --scratch-path .build-context -j $(JOBS)
 	Benchmarks/run --build
 
 test-examples: export TSAN_OPTIONS := atexit_sleep_ms=0:$(TSAN_OPTIONS)
 test-examples: export ASAN_OPTIONS := detect_leaks=1:$(ASAN_OPTIONS)
 test-examples: export LSAN_OPTIONS := suppressions=$(CURDIR)/Examples/leaks.txt:print_suppressions=0:$(LSAN_OPTIONS)
-test-examples: setup-examples ## Runs the tests of Examples: HTTP on SwiftNIO, a site, routes of Hummingbird; BUILD=tsan, asan
+test-examples: setup-http setup-examples ## Builds Examples and runs its tests: a site, routes of Hummingbird; BUILD=tsan, asan
 	$(if $(filter $(BUILD),debug tsan asan),,$(error BUILD is debug, tsan or asan, not $(BUILD)))
+	$(if $(filter $(BUILD),debug),$(strict) swift build $(examples))
 	$(strict) swift test --package-path Examples -j $(JOBS) \
 	  --scratch-path .build-examples$(if $(filter tsan asan,$(BUILD)),-$(BUILD)) \
 	  --disable-xctest $(run_$(BUILD)) $(ARGS)
 
-site: setup ## Starts the feed site; ARGS=8080 is the port
+site: setup-http ## Starts the feed site; ARGS=8080 is the port
 	swift build $(examples) --product feed-site
 	@.build-examples/debug/feed-site $(ARGS)
 

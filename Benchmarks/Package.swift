@@ -9,17 +9,20 @@ import PackageDescription
 //              `run-net` set it, with a scratch path of its own.
 //   CO_HTTP    set: the servers with a whole HTTP stack are there as well, and with them Hummingbird and our package of
 //              examples. `run-net` sets it, with another scratch path.
+//   CO_OWN     set: servers and a client on CoroutineHTTP are there as well, which need llhttp and OpenSSL. `run-net`
+//              sets it, with a third scratch path.
 //   CO_POSTGRES  set: the load of a PostgreSQL server is there as well, which needs libpq. `run-postgres` sets it, with a
 //              scratch path of its own.
 let warningsAreErrors = Context.environment["CO_WERROR"] != nil
 let withPeers = Context.environment["CO_PEERS"] != nil
 let withHTTP = Context.environment["CO_HTTP"] != nil
+let withOwn = Context.environment["CO_OWN"] != nil
 let withPostgres = Context.environment["CO_POSTGRES"] != nil
 let coroutine: Target.Dependency = .product(name: "Coroutine", package: "coroutine")
 let coroutineNet: Target.Dependency = .product(name: "CoroutineNet", package: "coroutine")
 
 let traits: Set<Package.Dependency.Trait> =
-  withPostgres ? ["Postgres"] : withPeers || withHTTP ? ["NIO"] : [.defaults]
+  withPostgres ? ["Postgres"] : withOwn ? ["HTTP"] : withPeers || withHTTP ? ["NIO"] : [.defaults]
 
 let package = Package(
   name: "benchmarks",
@@ -111,7 +114,7 @@ if withHTTP {
       dependencies: [
         "Harness", coroutine, coroutineNIO, .product(name: "Hummingbird", package: "hummingbird"),
         .product(name: "HummingbirdCoroutines", package: "examples"), .product(name: "Logging", package: "swift-log"),
-        .product(name: "NIOHTTP1", package: "swift-nio"), .product(name: "NIOHTTPServer", package: "examples"),
+        .product(name: "NIOHTTP1", package: "swift-nio"),
       ] + nio,
       path: "Peers/http-net"
     )
@@ -127,6 +130,20 @@ if withPostgres {
         .product(name: "CoroutineWork", package: "coroutine"),
       ],
       path: "Sources/PostgresLoad"
+    )
+  )
+}
+
+if withOwn {
+  package.dependencies.append(.package(url: "https://github.com/apple/swift-http-types", from: "1.8.0"))
+  package.targets.append(
+    .executableTarget(
+      name: "http-own",
+      dependencies: [
+        "Harness", coroutine, coroutineNet, .product(name: "CoroutineHTTP", package: "coroutine"),
+        .product(name: "HTTPTypes", package: "swift-http-types"),
+      ],
+      path: "Peers/http-own"
     )
   )
 }

@@ -8,10 +8,10 @@ import PackageDescription
 let warningsAreErrors = Context.environment["CO_WERROR"] != nil
 
 let coroutine: Target.Dependency = .product(name: "Coroutine", package: "coroutine")
+let coroutineHTTP: Target.Dependency = .product(name: "CoroutineHTTP", package: "coroutine")
 let coroutineNIO: Target.Dependency = .product(name: "CoroutineNIO", package: "coroutine")
 let coroutineNet: Target.Dependency = .product(name: "CoroutineNet", package: "coroutine")
 func nio(_ name: String) -> Target.Dependency { .product(name: name, package: "swift-nio") }
-let nioSSL: Target.Dependency = .product(name: "NIOSSL", package: "swift-nio-ssl")
 let hummingbird: Target.Dependency = .product(name: "Hummingbird", package: "hummingbird")
 let httpTypes: Target.Dependency = .product(name: "HTTPTypes", package: "swift-http-types")
 let logging: Target.Dependency = .product(name: "Logging", package: "swift-log")
@@ -19,7 +19,6 @@ let logging: Target.Dependency = .product(name: "Logging", package: "swift-log")
 let package = Package(
   name: "examples",
   products: [
-    .library(name: "NIOHTTPServer", targets: ["NIOHTTPServer"]),
     .library(name: "HummingbirdCoroutines", targets: ["HummingbirdCoroutines"]),
     .executable(name: "feed-site", targets: ["FeedSite"]),
     .executable(name: "proxy", targets: ["Proxy"]),
@@ -28,27 +27,15 @@ let package = Package(
   ],
   dependencies: [
     // The name is given because the folder may be called anything.
-    .package(name: "coroutine", path: "..", traits: ["NIO"]),
+    .package(name: "coroutine", path: "..", traits: ["HTTP", "NIO"]),
     .package(url: "https://github.com/apple/swift-http-types", from: "1.8.0"),
     .package(url: "https://github.com/apple/swift-log", from: "1.14.0"),
     .package(url: "https://github.com/apple/swift-nio", from: "2.101.0"),
     .package(url: "https://github.com/apple/swift-nio-extras", from: "1.35.0"),
-    .package(url: "https://github.com/apple/swift-nio-ssl", from: "2.37.0"),
     // Without its reader of configuration files, which would be compiled for nothing.
     .package(url: "https://github.com/hummingbird-project/hummingbird", from: "2.28.0", traits: ["FullFoundation"]),
   ],
   targets: [
-    .target(
-      name: "NIOHTTPServer",
-      dependencies: [coroutine, coroutineNIO, nio("NIOCore"), nio("NIOHTTP1"), nio("NIOPosix")]
-    ),
-    .testTarget(
-      name: "NIOHTTPServerTests",
-      dependencies: [
-        "Clients", "NIOHTTPServer", coroutine, coroutineNet, nio("NIOConcurrencyHelpers"), nio("NIOCore"),
-        nio("NIOEmbedded"), nio("NIOHTTP1"), nio("NIOPosix"), nioSSL,
-      ]
-    ),
     // Routes of Hummingbird whose handlers are synchronous code.
     .target(
       name: "HummingbirdCoroutines",
@@ -78,17 +65,12 @@ let package = Package(
     // Parses with the files of CoroutineDemo, by links to them in its folder Shared.
     .executableTarget(
       name: "FeedSite",
-      dependencies: [
-        "NIOHTTPServer", coroutine, coroutineNIO, nio("NIOConcurrencyHelpers"), nio("NIOCore"), nio("NIOHTTP1"),
-        nio("NIOPosix"),
-      ],
+      dependencies: [coroutine, coroutineHTTP, coroutineNet, httpTypes],
       swiftSettings: [.define("Demo")]
     ),
     .testTarget(
       name: "FeedSiteTests",
-      dependencies: [
-        "FeedSite", coroutine, coroutineNet, nio("NIOCore"), nio("NIOPosix"),
-      ]
+      dependencies: ["FeedSite", coroutine, coroutineHTTP, coroutineNet]
     ),
   ],
   swiftLanguageModes: [.v6]

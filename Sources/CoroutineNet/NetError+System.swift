@@ -2,7 +2,7 @@ import Coroutine
 
 extension NetError {
   /// Creates the error of a system call.
-  init(code: Int32, _ operation: String, _ address: SocketAddress?) {
+  package init(code: Int32, _ operation: String, _ address: SocketAddress?) {
     self.init(.system, code: code, operation, address)
   }
 

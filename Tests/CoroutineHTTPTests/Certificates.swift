@@ -11,7 +11,8 @@ struct Certificates: Sendable {
 
   /// The certificates, each as NAME.pem and NAME.key.
   ///
-  /// `ca` has issued `server` (localhost, 127.0.0.1), `other` (other.test, *.wild.test), `client` and `expired`.
+  /// `ca` has issued `server` (localhost, 127.0.0.1), `other` (other.test, *.wild.test), `client`, `expired`
+  /// and, with a large key of another kind, `rsa`.
   /// Nobody has issued `alien`.
   static func shared() throws -> Certificates { try made.run { try make() } }
 
@@ -27,16 +28,24 @@ struct Certificates: Sendable {
     try result.issue("client", "/CN=client", "ca", ["subjectAltName=DNS:client"])
     try result.issue("expired", "/CN=localhost", "ca", ["subjectAltName=DNS:localhost"], days: "-1")
     try result.issue("alien", "/CN=localhost", nil, ["subjectAltName=DNS:localhost"])
+    try result.issue("rsa", "/CN=localhost", "ca", ["subjectAltName=DNS:localhost"], key: ["rsa:4096"])
     return result
   }
 
-  private func issue(_ name: String, _ subject: String, _ issuer: String?, _ fields: [String], days: String = "2")
+  private func issue(
+    _ name: String,
+    _ subject: String,
+    _ issuer: String?,
+    _ fields: [String],
+    days: String = "2",
+    key: [String] = ["ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
+  )
     throws
   {
-    var arguments = [
-      "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", path("\(name).key"),
-      "-subj", subject,
-    ]
+    var arguments =
+      [
+        "req", "-nodes", "-keyout", path("\(name).key"), "-subj", subject, "-newkey",
+      ] + key
     if let issuer {
       try openssl(arguments + ["-out", path("\(name).csr")])
       try Peer.write(Array(fields.joined(separator: "\n").utf8), to: path("\(name).ext"))

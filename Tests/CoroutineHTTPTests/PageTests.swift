@@ -84,6 +84,15 @@ struct HTTPPageTests {
     }
   }
 
+  @Test func `the diagnostics of the page are served`() async throws {
+    let diagnostics = try CoroutineRuntime.serveDiagnostics(at: .loopback(port: 0))
+    defer { diagnostics.stop() }
+    try await onCoroutine {
+      let answer = try ask(diagnostics.address, "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+      #expect(statuses(answer) == [200])
+    }
+  }
+
   @Test(.simulated(.random(seeds: 20))) func `the service of the page runs in a simulated network`() throws {
     let notes = Notes()
     let server = try Running(.init(), notes.handle)

@@ -22,31 +22,69 @@ enum Peer {
   ///
   /// Its input and its output are files: nobody has to write the one while the other one is read.
   static func run(_ program: String, _ arguments: [String], input: [UInt8] = []) throws -> End {
-    try co_blocking {
-      let base = "/tmp/coroutine-peer-\(getpid())-\(UInt64.random(in: 0 ... .max))"
-      let (source, output) = ("\(base).in", "\(base).out")
-      defer {
-        unlink(source)
-        unlink(output)
-      }
-      try write(input, to: source)
+    try co_blocking { try runHere(program, arguments, input: input) }
+  }
+
+  /// Runs a program to its end, and blocks the calling thread meanwhile.
+  static func runHere(_ program: String, _ arguments: [String], input: [UInt8] = []) throws -> End {
+    let base = "/tmp/coroutine-peer-\(getpid())-\(UInt64.random(in: 0 ... .max))"
+    let (source, output) = ("\(base).in", "\(base).out")
+    defer {
+      unlink(source)
+      unlink(output)
+    }
+    try write(input, to: source)
+    var actions = posix_spawn_file_actions_t()
+    posix_spawn_file_actions_init(&actions)
+    defer { posix_spawn_file_actions_destroy(&actions) }
+    posix_spawn_file_actions_addopen(&actions, 0, source, O_RDONLY, 0)
+    posix_spawn_file_actions_addopen(&actions, 1, output, O_WRONLY | O_CREAT | O_TRUNC, 0o600)
+    var words = ([program] + arguments).map { strdup($0) } + [nil]
+    defer { for word in words { free(word) } }
+    var child: pid_t = 0
+    let code = posix_spawnp(&child, program, &actions, nil, &words, environ)
+    guard code == 0 else { throw Failure(text: "\(program) did not start: error \(code)") }
+    var status: Int32 = 0
+    while waitpid(child, &status, 0) < 0 && errno == EINTR {}
+    return End(status: status, output: try read(output))
+  }
+
+  struct Failure: Error { let text: String }
+
+  /// A program that runs until it is stopped, at the latest with its last reference.
+  final class Running: Sendable {
+    private let child: pid_t
+
+    init(_ program: String, _ arguments: [String], output: String = "/dev/null") throws {
       var actions = posix_spawn_file_actions_t()
       posix_spawn_file_actions_init(&actions)
       defer { posix_spawn_file_actions_destroy(&actions) }
-      posix_spawn_file_actions_addopen(&actions, 0, source, O_RDONLY, 0)
+      posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0)
       posix_spawn_file_actions_addopen(&actions, 1, output, O_WRONLY | O_CREAT | O_TRUNC, 0o600)
       var words = ([program] + arguments).map { strdup($0) } + [nil]
       defer { for word in words { free(word) } }
       var child: pid_t = 0
       let code = posix_spawnp(&child, program, &actions, nil, &words, environ)
       guard code == 0 else { throw Failure(text: "\(program) did not start: error \(code)") }
+      self.child = child
+    }
+
+    deinit {
+      kill(child, SIGKILL)
       var status: Int32 = 0
       while waitpid(child, &status, 0) < 0 && errno == EINTR {}
-      return End(status: status, output: try read(output))
     }
   }
 
-  struct Failure: Error { let text: String }
+  /// A new folder, which is removed after `body`.
+  static func withFolder<R>(_ body: (String) throws -> R) throws -> R {
+    var template = Array("/tmp/coroutine-http-XXXXXX".utf8CString)
+    guard mkdtemp(&template) != nil else { throw Failure(text: "no folder") }
+    let folder = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
+    let result = Result { try body(folder) }
+    _ = try run("rm", "-rf", folder)
+    return try result.get()
+  }
 
   static func write(_ bytes: [UInt8], to path: String) throws {
     guard let file = fopen(path, "w") else { throw Failure(text: "\(path) cannot be written") }
@@ -54,7 +92,7 @@ enum Peer {
     if fclose(file) != 0 || count != bytes.count { throw Failure(text: "\(path) was not written") }
   }
 
-  private static func read(_ path: String) throws -> [UInt8] {
+  static func read(_ path: String) throws -> [UInt8] {
     guard let file = fopen(path, "r") else { throw Failure(text: "\(path) cannot be read") }
     defer { fclose(file) }
     var (all, part) = ([UInt8](), [UInt8](repeating: 0, count: 65_536))

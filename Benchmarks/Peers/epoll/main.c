@@ -1,5 +1,5 @@
-// The lower bound of `run-net`: a server that is one loop over epoll, in C, on one thread. epoll-peer echo|http
-// [all|wrong]
+// The lower bound of `run-net`: a server that is one loop over epoll, in C, on one thread. epoll-peer
+// echo|http|http-date [all|wrong]
 //
 // With `all`, it is one such loop for each processor. Each has a listener of the same port (SO_REUSEPORT).
 //
@@ -24,9 +24,14 @@
 
 enum { CAPACITY = 4096 };
 
-static const char response[] =
+static const char bare[] =
   "HTTP/1.1 200 OK\r\nContent-Length: 13\r\nContent-Type: text/plain\r\n\r\nHello, World!";
-enum { RESPONSE = sizeof response - 1 };
+// The bytes of CoroutineHTTP's answer.
+static const char dated[] = "HTTP/1.1 200 OK\r\ndate: Sun, 06 Nov 1994 08:49:37 GMT\r\ncontent-length: 13\r\n"
+                            "content-type: text/plain\r\n\r\nHello, World!";
+// Written once, by main.
+static const char *response = bare;
+static size_t response_size = sizeof bare - 1;
 
 struct connection {
   int descriptor;
@@ -68,9 +73,9 @@ static bool flush(struct connection *connection) {
     const void *bytes = connection->buffer + connection->sent;
     size_t count = connection->unsent;
     if (answers_http) {
-      size_t begun = connection->sent % RESPONSE;
+      size_t begun = connection->sent % response_size;
       bytes = response + begun;
-      count = RESPONSE - begun;
+      count = response_size - begun;
     }
     ssize_t sent = send(connection->descriptor, bytes, count, MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
@@ -90,7 +95,7 @@ static bool serve(struct connection *connection, bool peer_has_ended) {
     if (count == 0) return false;
     if (until_wrong > 0 && --until_wrong == 0) connection->buffer[count - 1] ^= 1;
     connection->sent = 0;
-    connection->unsent = answers_http ? requests_in(connection, (size_t)count) * RESPONSE : (size_t)count;
+    connection->unsent = answers_http ? requests_in(connection, (size_t)count) * response_size : (size_t)count;
     // A short read has emptied the socket. An end that has arrived as well causes no further event.
     if (count < CAPACITY && !peer_has_ended) return flush(connection), true;
   }
@@ -150,12 +155,18 @@ static void *run(void *argument) {
 int main(int count, char **arguments) {
   bool is_wrong = count == 3 && strcmp(arguments[2], "wrong") == 0;
   bool is_all = count == 3 && strcmp(arguments[2], "all") == 0;
-  if (count != 2 + (is_wrong || is_all) || (strcmp(arguments[1], "echo") != 0 && strcmp(arguments[1], "http") != 0)) {
-    fputs("error: use epoll-peer echo|http [all|wrong]\n", stderr);
+  const char *kind = count > 1 ? arguments[1] : "";
+  bool is_dated = strcmp(kind, "http-date") == 0;
+  answers_http = is_dated || strcmp(kind, "http") == 0;
+  if (count != 2 + (is_wrong || is_all) || (!answers_http && strcmp(kind, "echo") != 0)) {
+    fputs("error: use epoll-peer echo|http|http-date [all|wrong]\n", stderr);
     return 2;
   }
   until_wrong = is_wrong ? 100 : 0;
-  answers_http = strcmp(arguments[1], "http") == 0;
+  if (is_dated) {
+    response = dated;
+    response_size = sizeof dated - 1;
+  }
 
   long threads = is_all ? sysconf(_SC_NPROCESSORS_ONLN) : 1;
   int *listeners = calloc((size_t)threads, sizeof *listeners);

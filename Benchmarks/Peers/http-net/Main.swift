@@ -7,13 +7,11 @@ import HummingbirdCoroutines
 import Logging
 import NIOCore
 import NIOHTTP1
-import NIOHTTPServer
 import NIOPosix
 
-// The servers of `run-net` with a whole HTTP/1.1 stack: http-server handler|coroutine|hummingbird|hummingbird-coroutine
+// The servers of `run-net` with the HTTP/1.1 stack of others: http-server handler|hummingbird|hummingbird-coroutine
 //
 //   handler                 a ChannelHandler behind SwiftNIO's codec, on one event loop
-//   coroutine               NIOHTTPServer of Examples: a coroutine behind the same codec, on one event loop
 //   hummingbird             an async handler of Hummingbird, in its usual configuration
 //   hummingbird-coroutine   a synchronous handler of Hummingbird, in a coroutine
 
@@ -25,11 +23,10 @@ struct HTTPServer {
     let arguments = CommandLine.arguments.dropFirst()
     switch arguments.count == 1 ? arguments.first : nil {
     case "handler": try await serveByHandlers()
-    case "coroutine": try await serveByCoroutines()
     case "hummingbird": try await serveByHummingbird(inCoroutines: false)
     case "hummingbird-coroutine": try await serveByHummingbird(inCoroutines: true)
     default:
-      complain("error: use http-server handler|coroutine|hummingbird|hummingbird-coroutine")
+      complain("error: use http-server handler|hummingbird|hummingbird-coroutine")
       exit(2)
     }
   }
@@ -44,7 +41,6 @@ struct HTTPServer {
       .childChannelOption(.tcpOption(.tcp_nodelay), value: 1)
       .childChannelInitializer { channel in
         channel.eventLoop.makeCompletedFuture {
-          // A client may end its output before it has its last response; NIOHTTPServer allows it as well.
           let pipeline = channel.pipeline.syncOperations
           try pipeline.configureHTTPServerPipeline()
           try pipeline.addHandler(AnswerHandler())
@@ -53,17 +49,6 @@ struct HTTPServer {
       .bind(host: "127.0.0.1", port: 0).get()
     announce(listener)
     try await listener.closeFuture.get()
-  }
-
-  private static func serveByCoroutines() async throws {
-    let address = try NIOCore.SocketAddress(ipAddress: "127.0.0.1", port: 0)
-    try await co_launch {
-      let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
-      try NIOHTTPServer.run(address, on: group, onListening: announce) { _, response in
-        try response.send(answer, type: "text/plain")
-      }
-    }
-    .value
   }
 
   private static func serveByHummingbird(inCoroutines: Bool) async throws {

@@ -1,15 +1,18 @@
 // net-load echo|http check PORT
 // net-load echo|http run PORT CONNECTIONS SECONDS
 // net-load echo|http hold PORT CONNECTIONS PID
+// net-load free-port: prints a port that no socket has, for a server that cannot choose one
 //
 // Status 0: every byte was right. 1: wrong bytes, or an end in the middle of a response. 2: nothing was measured,
 // because the server could not be reached or the arguments are wrong.
 #include "load.h"
 
+#include <arpa/inet.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
 
 void fail(int status, const char *format, ...) {
@@ -40,7 +43,18 @@ static double number(const char *argument) {
   return value;
 }
 
+static int free_port(void) {
+  struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  socklen_t length = sizeof address;
+  int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (listener < 0 || bind(listener, (struct sockaddr *)&address, length) != 0) fail(NO_MEASUREMENT, "no port is free");
+  getsockname(listener, (struct sockaddr *)&address, &length);
+  printf("%d\n", ntohs(address.sin_port));
+  return 0;
+}
+
 int main(int count, char **arguments) {
+  if (count == 2 && strcmp(arguments[1], "free-port") == 0) return free_port();
   if (count < 4) usage();
   if (strcmp(arguments[1], "echo") != 0 && strcmp(arguments[1], "http") != 0) usage();
   enum kind kind = strcmp(arguments[1], "echo") == 0 ? ECHO : HTTP;

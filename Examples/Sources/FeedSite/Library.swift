@@ -1,5 +1,5 @@
+import Coroutine
 import Foundation
-import NIOConcurrencyHelpers
 
 /// A feed, as `GET /feeds` and the stream of events show it.
 struct FeedStatus: Codable, Equatable, Sendable {
@@ -32,24 +32,24 @@ struct ItemView: Codable, Equatable, Sendable {
 
 /// The feeds and items that were read, in memory.
 ///
-/// Readers on workers change it, and handlers on event loops look at it, so it is behind a lock. Each use is short.
+/// Readers change it, and handlers look at it, on any worker, so it is behind a lock. Each use is short.
 final class Library: Sendable {
   private struct State {
     var feeds: [FeedStatus] = []
     var items: [String: ItemView] = [:]
   }
 
-  private let state = NIOLockedValueBox(State())
+  private let state = ThreadMutex(State())
 
   init(_ names: [String]) {
-    state.withLockedValue { $0.feeds = names.map { FeedStatus(name: $0) } }
+    state.withLock { $0.feeds = names.map { FeedStatus(name: $0) } }
   }
 
-  var feeds: [FeedStatus] { state.withLockedValue { $0.feeds } }
+  var feeds: [FeedStatus] { state.withLock { $0.feeds } }
 
   /// Changes the status of the feed at `index`.
   func update(_ index: Int, _ change: (inout FeedStatus) -> Void) {
-    state.withLockedValue { change(&$0.feeds[index]) }
+    state.withLock { change(&$0.feeds[index]) }
   }
 
   /// Adds an item; returns whether it is new.
@@ -67,13 +67,13 @@ final class Library: Sendable {
       published: item.published,
       summary: item.summary
     )
-    return state.withLockedValue { $0.items.updateValue(view, forKey: key) == nil }
+    return state.withLock { $0.items.updateValue(view, forKey: key) == nil }
   }
 
   /// The newest items whose title or summary contains `text`, in any case; all of them if it is empty.
   func items(matching text: String, limit: Int = 50) -> [ItemView] {
     // A copy, so that the search runs outside the lock.
-    let items = state.withLockedValue { Array($0.items.values) }
+    let items = state.withLock { Array($0.items.values) }
     let matching =
       text.isEmpty
       ? items

@@ -1,22 +1,25 @@
 import Coroutine
+import CoroutineHTTP
+import CoroutineNet
 import Glibc
-import NIOCore
-import NIOPosix
 
-/// A web service that reads feeds and shows them live: `feed-site [PORT]`.
+/// A web service that reads feeds and shows them live: `feed-site [PORT [CERTIFICATES KEY]]`.
 ///
-/// Ctrl-C or SIGTERM ends it in two steps: idle connections are closed, streams of events end, requests finish.
+/// With two files in the form of PEM it serves over TLS. Ctrl-C or SIGTERM ends it in two steps: idle connections are
+/// closed, streams of events end, requests finish.
 @main
 struct FeedSiteProgram {
   static func main() {
-    let port = CommandLine.arguments.dropFirst().first.flatMap { Int($0) } ?? 8080
+    let arguments = CommandLine.arguments.dropFirst()
+    let port = arguments.first.flatMap { UInt16($0) } ?? 8080
+    let files = Array(arguments.dropFirst())
     co_main {
-      let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
-      // Ends the loops after the server; the process ends anyway if that fails.
-      defer { try? co_await { try await group.shutdownGracefully() } }
-      let address = try SocketAddress(ipAddress: "127.0.0.1", port: port)
-      try Site(group).run(address) { bound in
-        print("The feeds are at http://127.0.0.1:\(bound.port ?? port)/")
+      let site = Site(certificate: files.count == 2 ? .init(chain: files[0], key: files[1]) : nil)
+      let diagnostics = try CoroutineRuntime.serveDiagnostics(at: .loopback(port: 0))
+      defer { diagnostics.stop() }
+      try site.run(.loopback(port: port)) { bound in
+        print("The feeds are at \(site.url(bound))/")
+        print("Diagnostics are at http://\(diagnostics.address)/")
         fflush(nil)
       }
     }

@@ -1,5 +1,4 @@
 import Coroutine
-import NIOConcurrencyHelpers
 
 /// Tells every listener that a feed has changed.
 ///
@@ -9,29 +8,29 @@ import NIOConcurrencyHelpers
 final class News: Sendable {
   private struct Listeners {
     var last = 0
-    var channels: [Int: Coroutine.Channel<Void>] = [:]
+    var channels: [Int: Channel<Void>] = [:]
   }
 
-  private let listeners = NIOLockedValueBox(Listeners())
+  private let listeners = ThreadMutex(Listeners())
 
   /// Signals a change; called after the library has it.
   func publish() {
-    let channels = listeners.withLockedValue { Array($0.channels.values) }
+    let channels = listeners.withLock { Array($0.channels.values) }
     for channel in channels { _ = channel.trySend(()) }
   }
 
   /// Runs `body` with a channel that signals all changes from now on.
-  func listening<Output>(_ body: (Coroutine.Channel<Void>) throws -> Output) rethrows -> Output {
-    let channel = Coroutine.Channel<Void>(.dropOldest(1))
-    let number = listeners.withLockedValue { listeners in
+  func listening<Output>(_ body: (Channel<Void>) throws -> Output) rethrows -> Output {
+    let channel = Channel<Void>(.dropOldest(1))
+    let number = listeners.withLock { listeners in
       listeners.last += 1
       listeners.channels[listeners.last] = channel
       return listeners.last
     }
-    defer { listeners.withLockedValue { _ = $0.channels.removeValue(forKey: number) } }
+    defer { listeners.withLock { _ = $0.channels.removeValue(forKey: number) } }
     return try body(channel)
   }
 
   /// The number of listeners.
-  var count: Int { listeners.withLockedValue { $0.channels.count } }
+  var count: Int { listeners.withLock { $0.channels.count } }
 }

@@ -1,36 +1,32 @@
 import Coroutine
+import CoroutineHTTP
 import Foundation
-import NIOCore
-import NIOHTTP1
+import HTTPTypes
 
 /// Reads all feeds at once, each in a coroutine, and tells of each step.
 struct Reader: Sendable {
   let library: Library
   let news: News
-  let group: any EventLoopGroup
+  let client: HTTPClient
   /// How long one feed may take.
   var timeout = Duration.seconds(60)
 
   /// Suspends until every feed was read or has failed.
-  func readAll(from server: SocketAddress) throws {
+  func readAll(from site: String) throws {
     try co_scope { scope in
       for (index, feed) in library.feeds.enumerated() {
         tell(index) { $0 = FeedStatus(name: feed.name, title: feed.title) }
-        scope.launch(name: "reading \(feed.name)") { try read(index, feed.name, server) }
+        scope.launch(name: "reading \(feed.name)") { try read(index, feed.name, site) }
       }
     }
   }
 
-  private func read(_ index: Int, _ name: String, _ server: SocketAddress) throws {
+  private func read(_ index: Int, _ name: String, _ site: String) throws {
     tell(index) { $0.state = .reading }
     do {
       try co_timeout(timeout) {
-        try Download.with(
-          "/source/\(name)",
-          of: server,
-          on: group,
-          progress: { count in tell(index) { $0.bytes += count } }
-        ) { try parse($0, index, name) }
+        let download = try Download("\(site)/source/\(name)", by: client) { count in tell(index) { $0.bytes += count } }
+        try parse(download, index, name)
       }
       tell(index) { $0.state = .read }
     } catch {
@@ -46,10 +42,10 @@ struct Reader: Sendable {
   /// The generators that the command-line demo reads with: each part is parsed when it is asked for, from bytes that
   /// are read when the parser asks for them.
   private func parse(_ download: Download, _ index: Int, _ name: String) throws {
-    let length = download.head.headers.first(name: "content-length").flatMap { Int($0) }
+    let length = download.head.headerFields[.contentLength].flatMap { Int($0) }
     tell(index) { $0.expectedBytes = length }
-    let charset = download.head.headers.first(name: "content-type")?.components(separatedBy: "charset=").dropFirst()
-      .first
+    let type = download.head.headerFields[.contentType]
+    let charset = type?.components(separatedBy: "charset=").dropFirst().first
     let pieces = xmlPieces(
       of: Prolog(download, charset: charset),
       blanks: false,

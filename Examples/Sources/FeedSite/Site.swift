@@ -1,8 +1,8 @@
 import Coroutine
+import CoroutineHTTP
+import CoroutineNet
 import Foundation
-import NIOCore
-import NIOHTTP1
-import NIOHTTPServer
+import HTTPTypes
 import Synchronization
 
 /// The web service: what each address answers.
@@ -16,17 +16,24 @@ import Synchronization
 /// | `POST /read` | reads all feeds again |
 /// | `GET /source/…` | the feeds that are read |
 final class Site: Sendable {
+  /// The files of a certificate, in the form of PEM.
+  struct Certificate: Sendable {
+    var chain: String
+    var key: String
+  }
+
   let library = Library(Sources.names)
   let news = News()
-  private let group: any EventLoopGroup
+  private let certificate: Certificate?
   private let pause: Duration
-  private let rounds = Coroutine.Channel<Void>(.dropNewest(1))
+  private let rounds = Channel<Void>(.dropNewest(1))
   /// The number of rounds in which every feed was read or has failed.
   let finishedRounds = Atomic<Int>(0)
 
-  /// `pause` is the time between two pieces of a feed.
-  init(_ group: any EventLoopGroup, pause: Duration = .milliseconds(60)) {
-    self.group = group
+  /// With `certificate`, which is one of `localhost`, it serves over TLS; `pause` is the time between two pieces of a
+  /// feed.
+  init(certificate: Certificate? = nil, pause: Duration = .milliseconds(60)) {
+    self.certificate = certificate
     self.pause = pause
   }
 
@@ -35,51 +42,68 @@ final class Site: Sendable {
     try co_scope { scope in
       let bound = Promise<SocketAddress>()
       let reading = scope.launch(name: "reader") { [self] in
-        let server = try co_await(bound)
-        let reader = Reader(library: library, news: news, group: group)
+        let address = url(try co_await(bound))
+        let reader = Reader(library: library, news: news, client: HTTPClient(clientOptions))
         repeat {
-          try reader.readAll(from: server)
+          try reader.readAll(from: address)
           finishedRounds.wrappingAdd(1, ordering: .relaxed)
         } while try rounds.receive() != nil
       }
       defer { reading.cancel() }
-      try NIOHTTPServer.run(
+      var options = HTTPServer.Options()
+      options.tls = try certificate.map { try TLS.Server(certificateChain: $0.chain, privateKey: $0.key) }
+      // The feed that breaks off is an error of its handler, which is on purpose.
+      options.server.onError = { _, _ in }
+      try HTTPServer.run(
         address,
-        on: group,
-        onListening: { listener in
-          guard let address = listener.localAddress else { return }
-          bound.fulfill(address)
-          onListening?(address)
+        options: options,
+        onListening: {
+          bound.fulfill($0)
+          onListening?($0)
         },
-        // The feed that breaks off is an error of its handler, which is on purpose.
-        onError: { _, _ in }
-      ) { [self] request, response in
-        try answer(request, response)
-      }
+        answer
+      )
     }
   }
 
-  private func answer(_ request: HTTPRequest, _ response: HTTPResponse) throws {
+  /// The site as a client names it.
+  func url(_ address: SocketAddress) -> String {
+    certificate == nil ? "http://\(address)" : "https://localhost:\(address.port ?? 443)"
+  }
+
+  /// The reader trusts the site's own certificate.
+  private var clientOptions: HTTPClient.Options {
+    var options = HTTPClient.Options()
+    options.tls.trustedRoots = certificate?.chain
+    return options
+  }
+
+  @Sendable private func answer(_ request: borrowing ServerRequest, _ response: inout ServerResponse) throws {
     let path = request.path
-    switch (request.head.method, path) {
-    case (.GET, "/"): try response.send(Page.html, type: "text/html; charset=utf-8")
-    case (.GET, "/feeds"): try send(library.feeds, response)
-    case (.GET, "/items"): try send(library.items(matching: request.query("search") ?? ""), response)
-    case (.GET, "/events"): try sendEvents(response)
-    case (.POST, "/read"):
+    switch (request.method, path) {
+    case (.get, "/"): try response.send(Page.html, type: "text/html; charset=utf-8")
+    case (.get, "/feeds"): try send(library.feeds, &response)
+    case (.get, "/items"): try send(library.items(matching: Self.search(request.query)), &response)
+    case (.get, "/events"): try sendEvents(&response)
+    case (.post, "/read"):
       _ = rounds.trySend(())
       response.status = .accepted
-      try response.send()
-    case (.GET, _) where path.hasPrefix("/source/"):
-      try Sources.answer(String(path.dropFirst("/source/".count)), pause: pause, response)
+    case (.get, _) where path.hasPrefix("/source/"):
+      try Sources.answer(String(path.dropFirst("/source/".count)), pause: pause, &response)
     case (_, "/"), (_, "/feeds"), (_, "/items"), (_, "/events"), (_, "/read"):
       throw HTTPStatusError(.methodNotAllowed)
     default: throw HTTPStatusError(.notFound)
     }
   }
 
-  private func send(_ value: some Encodable, _ response: HTTPResponse) throws {
-    try response.send(ByteBuffer(bytes: Self.json(value)), type: "application/json")
+  private func send(_ value: some Encodable, _ response: inout ServerResponse) throws {
+    try response.send(Self.json(value), type: "application/json")
+  }
+
+  /// The value of `search` in a query; a plus sign is a space, as forms send it.
+  private static func search(_ query: Substring?) -> String {
+    let parts = URLComponents(string: "?\((query ?? "").replacing("+", with: "%20"))")
+    return parts?.queryItems?.first { $0.name == "search" }?.value ?? ""
   }
 
   static func json(_ value: some Encodable) throws -> Data {

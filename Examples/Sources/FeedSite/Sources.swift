@@ -1,8 +1,7 @@
 import Coroutine
+import CoroutineHTTP
 import Foundation
-import NIOCore
-import NIOHTTP1
-import NIOHTTPServer
+import HTTPTypes
 
 /// The feeds that the site serves to its own reader: those of the demo, sent as slowly as networks send.
 enum Sources {
@@ -11,19 +10,22 @@ enum Sources {
     "gazeta.xml", "sparse.xml", "podcast.xml", "weather.xml", "halfway.xml", "broken.xml", "gone.xml",
   ]
 
+  /// The end of a feed that breaks off.
+  private struct BrokenSource: Error {}
+
   /// Sends a feed in 24 pieces, with a pause after each.
-  static func answer(_ name: String, pause: Duration, _ response: HTTPResponse) throws {
+  static func answer(_ name: String, pause: Duration, _ response: inout ServerResponse) throws {
     guard names.contains(name), let bytes = try? co_blocking({ try Data(contentsOf: address(of: name)) }) else {
       throw HTTPStatusError(.notFound)
     }
     let isRussian = name == "gazeta.xml"
-    response.headers.add(name: "content-type", value: isRussian ? "text/xml; charset=koi8-r" : "application/xml")
-    response.headers.add(name: "content-length", value: "\(bytes.count)")
+    response.fields[.contentType] = isRussian ? "text/xml; charset=koi8-r" : "application/xml"
+    response.fields[.contentLength] = "\(bytes.count)"
     let size = bytes.count / 24 + 1
     for start in stride(from: 0, to: bytes.count, by: size) {
       // Its second half never comes.
-      if name == "halfway.xml", start > bytes.count / 2 { throw ChannelError.eof }
-      try response.write(ByteBuffer(bytes: bytes.dropFirst(start).prefix(size)))
+      if name == "halfway.xml", start > bytes.count / 2 { throw BrokenSource() }
+      try bytes.dropFirst(start).prefix(size).withUnsafeBytes { try response.write($0) }
       try co_delay(pause)
     }
   }

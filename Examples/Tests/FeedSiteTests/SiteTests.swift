@@ -1,8 +1,7 @@
 import Coroutine
+import CoroutineHTTP
 import CoroutineNet
 import Foundation
-import NIOCore
-import NIOPosix
 import Synchronization
 import Testing
 
@@ -12,26 +11,20 @@ import Testing
 struct SiteTests {
   /// Runs `body` in a coroutine, beside a site that reads its feeds.
   private func withSite(
+    _ certificate: Site.Certificate? = nil,
     pause: Duration = .milliseconds(1),
     _ body: @escaping @Sendable (_ url: String, _ site: Site, _ serving: Job<Void>) throws -> Void
   ) async throws {
-    let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
-    do {
-      try await co_launch {
-        let site = Site(group, pause: pause)
-        let bound = Promise<NIOCore.SocketAddress>()
-        let serving = co_launch { try site.run(.init(ipAddress: "127.0.0.1", port: 0)) { bound.fulfill($0) } }
-        defer { serving.cancel() }
-        try body("http://127.0.0.1:\(try co_await(bound).port!)", site, serving)
-        serving.cancel()
-        // Ends when the reader, the server and every stream have ended.
-        _ = try? serving.join()
-      }.value
-    } catch {
-      try? await group.shutdownGracefully()
-      throw error
-    }
-    try await group.shutdownGracefully()
+    try await co_launch {
+      let site = Site(certificate: certificate, pause: pause)
+      let bound = Promise<SocketAddress>()
+      let serving = co_launch { try site.run(.loopback(port: 0)) { bound.fulfill($0) } }
+      defer { serving.cancel() }
+      try body(site.url(try co_await(bound)), site, serving)
+      serving.cancel()
+      // Ends when the reader, the server and every stream have ended.
+      _ = try? serving.join()
+    }.value
   }
 
   @Test func `all feeds are read, and those that are broken say why`() async throws {
@@ -105,12 +98,8 @@ struct SiteTests {
       try client.write("GET /events HTTP/1.1\r\nhost: x\r\n\r\n".utf8)
       try waitUntil { site.news.count == 1 }
       client.close()
-      // The server notices it when it writes.
-      try waitUntil {
-        site.library.update(0) { $0.bytes += 1 }
-        site.news.publish()
-        return site.news.count == 0
-      }
+      // The server cancels the handler, although nothing is written.
+      try waitUntil { site.news.count == 0 }
     }
   }
 
@@ -150,16 +139,9 @@ struct SiteTests {
 
   @Test(.enabled(if: browser != nil, "needs Chromium: scripts/setup examples"))
   func `a browser shows the feeds and the items live`() async throws {
-    let browser = try #require(Self.browser)
     try await withSite { url, site, _ in
       // Virtual time stands still while a request is under way, so with #once it passes after the round.
-      let page = try run(
-        "timeout",
-        [
-          "240", browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-          "--virtual-time-budget=2000", "--dump-dom", "\(url)/#once",
-        ]
-      )
+      let page = try Self.browse("\(url)/#once")
       // The rows come by the stream of events, the articles by a search of the script.
       for feed in site.library.feeds where feed.state == .read {
         #expect(page.contains(">\(feed.title ?? feed.name)<"), "\(feed.title ?? feed.name)")
@@ -169,6 +151,53 @@ struct SiteTests {
       #expect(page.contains("<article>"))
       #expect(page.contains(">live<"))
     }
+  }
+
+  @Test(.enabled(if: browser != nil, "needs Chromium: scripts/setup examples"))
+  func `a browser shows the site over TLS, and its reader reads over TLS`() async throws {
+    let folder = FileManager.default.temporaryDirectory.appending(path: "coroutine-site-\(UUID())")
+    try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
+    defer { try? FileManager.default.removeItem(at: folder) }
+    let (chain, key) = (folder.appending(path: "chain.pem").path, folder.appending(path: "key.pem").path)
+    try await co_launch {
+      _ = try run(
+        "openssl",
+        [
+          "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj",
+          "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-keyout", key, "-out", chain,
+        ]
+      )
+    }.value
+    try await withSite(.init(chain: chain, key: key)) { url, site, _ in
+      let page = try Self.browse("\(url)/#once", "--ignore-certificate-errors")
+      #expect(url.hasPrefix("https://"))
+      for feed in site.library.feeds where feed.state == .read {
+        #expect(page.contains(">\(feed.title ?? feed.name)<"), "\(feed.title ?? feed.name)")
+      }
+      #expect(page.contains("class=\"read\">read<") && page.contains("<article>"))
+    }
+  }
+
+  @Test(.enabled(if: browser != nil, "needs Chromium: scripts/setup examples"))
+  func `a browser shows the diagnostics of the site`() async throws {
+    try await withSite(pause: .milliseconds(20)) { _, _, _ in
+      let diagnostics = try CoroutineRuntime.serveDiagnostics(at: .loopback(port: 0))
+      defer { diagnostics.stop() }
+      let page = try Self.browse("http://\(diagnostics.address)/")
+      #expect(page.contains("<h1>Coroutines of ") && page.contains("href=\"/trace?seconds=1\""))
+      #expect(page.contains("reading planet.xml"))
+    }
+  }
+
+  /// The text of a page after its scripts.
+  private static func browse(_ url: String, _ more: String...) throws -> String {
+    try run(
+      "timeout",
+      [
+        "240", browser ?? "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+        "--virtual-time-budget=2000", "--dump-dom",
+      ] + more + [url]
+    )
   }
 }
 

@@ -1,3 +1,5 @@
+import Synchronization
+
 extension CoroutineRuntime {
   /// Starts the flight recorder: from now on the last events of each worker and queue are kept.
   ///
@@ -21,6 +23,9 @@ extension CoroutineRuntime {
   ///
   /// Never suspends; any thread. If it is off, the call has no effect.
   public static func stopRecording() { Recorder.stop() }
+
+  /// Whether the flight recorder is on.
+  package static var isRecording: Bool { Recorder.isOn.load(ordering: .relaxed) }
 
   /// Returns the recorded events as a JSON document of trace events, which Perfetto (ui.perfetto.dev) and
   /// chrome://tracing open.

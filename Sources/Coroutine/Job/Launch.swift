@@ -18,6 +18,9 @@ public struct StackSize: Sendable, Hashable, CustomStringConvertible {
   /// Above the largest class the job fails with ``CoroutineError/stackTooLarge(_:)``.
   @inlinable public static func bytes(_ count: Int) -> StackSize { StackSize(byteCount: max(1, count)) }
 
+  /// This size, or `other` if that is larger.
+  package func atLeast(_ other: StackSize) -> StackSize { byteCount < other.byteCount ? other : self }
+
   /// `standard`, or `bytes(4096)`.
   public var description: String { self == .standard ? "standard" : "bytes(\(byteCount))" }
 }

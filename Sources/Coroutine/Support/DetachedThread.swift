@@ -4,14 +4,14 @@ internal import CLinux
 ///
 /// For what must need no worker and no queue, and may block its thread: waiting for events and signals, or a report
 /// that takes locks, runs descriptions of users' types, and writes into a pipe that may be full.
-enum DetachedThread {
+package enum DetachedThread {
   /// The standard stack of a coroutine.
   private static var stackBytes: Int { 512 << 10 }
 
   /// Starts a thread that runs `body`, and returns 0 or an error number.
   ///
   /// The kernel keeps the first 15 bytes of `name`.
-  static func start(_ name: String, _ body: @escaping @Sendable () -> Void) -> Int32 {
+  package static func start(_ name: String, _ body: @escaping @Sendable () -> Void) -> Int32 {
     let start = Unmanaged.passRetained(Start(name, body))
     let code = SignalMask.whileBlocked {
       clinux_start_thread(stackBytes, { DetachedThread.run($0) }, start.toOpaque())

@@ -27,14 +27,18 @@ public final class HTTPClient: Sendable {
   }
 
   private let options: Options
-  private let proxies = Proxies()
+  private let proxies: Proxies
   private let pool: ClientPool
 
   /// Creates a client.
   ///
-  /// Reads the proxies from the environment: `http_proxy`, `https_proxy`, `no_proxy`.
-  public init(_ options: Options = .init()) {
+  /// Reads the proxies from the environment: `http_proxy`, `https_proxy`, `no_proxy`. A proxy is asked in plain text,
+  /// and servers of this machine are asked without one. A proxy that is no URL is an error of each request.
+  public convenience init(_ options: Options = .init()) { self.init(options, Proxies()) }
+
+  init(_ options: Options, _ proxies: Proxies) {
     self.options = options
+    self.proxies = proxies
     pool = ClientPool(mostOfHost: options.connectionsOfHost, idle: options.idle)
   }
 
@@ -103,9 +107,16 @@ public final class HTTPClient: Sendable {
 
   private func exchange(_ request: HTTPRequest, _ url: RequestURL, _ body: [UInt8]) throws -> ClientResponse {
     let permit = try pool.acquire(url.origin)
-    let proxy = proxies.proxy(for: url.origin)
+    let proxy = try proxies.proxy(for: url.origin)
+    var request = request
     let isForwarded = proxy != nil && !url.origin.isSecure
     let target = isForwarded ? "\(url.origin.scheme)://\(url.origin.authority)\(url.path)" : url.path
+    if isForwarded, let authorization = proxy?.authorization {
+      request.headerFields[.proxyAuthorization] = authorization
+    } else if !isForwarded {
+      // It is for proxies, and not for the server.
+      request.headerFields[.proxyAuthorization] = nil
+    }
     var mayUseKept = true
     while true {
       let kept = mayUseKept ? pool.take(url.origin) : nil
@@ -127,13 +138,13 @@ public final class HTTPClient: Sendable {
     return error is NetError || error is TLSError || error as? HTTPError == .headIncomplete
   }
 
-  private func connect(_ origin: Origin, _ proxy: Origin?) throws -> ClientConnection {
-    let address = proxy ?? origin
+  private func connect(_ origin: Origin, _ proxy: Proxy?) throws -> ClientConnection {
+    let address = proxy?.origin ?? origin
     let connection = try Connection.connect(host: address.host, port: address.port)
     do {
       var tls: TLS.Stream?
       if origin.isSecure {
-        if proxy != nil { try tunnel(connection, origin) }
+        if let proxy { try tunnel(connection, origin, proxy) }
         tls = try options.tls.start(on: connection, host: origin.host)
       }
       return try ClientConnection(Transport(connection: connection, tls: tls))
@@ -144,8 +155,9 @@ public final class HTTPClient: Sendable {
   }
 
   /// Asks a proxy for a tunnel.
-  private func tunnel(_ connection: Connection, _ origin: Origin) throws {
-    let request = HTTPRequest(method: .connect, scheme: nil, authority: origin.withPort, path: nil)
+  private func tunnel(_ connection: Connection, _ origin: Origin, _ proxy: Proxy) throws {
+    var request = HTTPRequest(method: .connect, scheme: nil, authority: origin.withPort, path: nil)
+    request.headerFields[.proxyAuthorization] = proxy.authorization
     let tunnel = try ClientConnection(Transport(connection: connection, tls: nil), ownsConnection: false)
     try tunnel.write(request, target: origin.withPort, origin.withPort, [])
     let head = try tunnel.readHead(of: .connect)

@@ -14,7 +14,14 @@ extension HTTPConnection {
       output.append("HTTP/1.1 100 Continue\r\n\r\n")
       try flush()
     }
-    let count = exchange.body == .length ? try readLength(buffer) : try readChunks(buffer)
+    let count: Int
+    do {
+      count = exchange.body == .length ? try readLength(buffer) : try readChunks(buffer)
+    } catch let error as HTTPError {
+      // Where the next request begins is unknown, also if the handler ignores the error.
+      exchange.keepsAlive = false
+      throw error
+    }
     exchange.received += count
     if exchange.received > limit { throw HTTPError.bodyTooLarge }
     return count

@@ -28,6 +28,8 @@ public enum HTTPServer {
     /// The longest pause in a body that is read or written; after it the answer is 408, or the connection is closed.
     public var pause: Duration = .seconds(30)
     /// The certificates of a server over TLS; nil serves plain connections.
+    ///
+    /// With TLS a connection has a stack of ``TLS/leastStack`` or more.
     public var tls: TLS.Server?
     /// Creates the default options.
     public init() {}
@@ -66,8 +68,27 @@ public enum HTTPServer {
     onListening: ((SocketAddress) -> Void)? = nil,
     _ handle: @escaping @Sendable (borrowing ServerRequest, inout ServerResponse) throws -> Void
   ) throws {
+    try run(options, handle) { options, serve in
+      try Server.run(address, options: options, onListening: onListening, serve)
+    }
+  }
+
+  /// Serves listeners that exist already, and closes them at its end.
+  static func run(_ listeners: [Listener], _ options: Options, _ handle: @escaping Handler) throws {
+    try run(options, handle) { try Server.run(listeners: listeners, options: $0, $1) }
+  }
+
+  /// Calls `accept` with what serves one connection, and looks after the connections meanwhile.
+  private static func run(
+    _ options: Options,
+    _ handle: @escaping Handler,
+    accepting accept: (Server.Options, @escaping @Sendable (Connection) throws -> Void) throws -> Void
+  ) throws {
     try co_checkCancelled()
     let service = HTTPService(options, handle)
+    var server = options.server
+    // The handshake is made on the stack of the connection.
+    if options.tls != nil { server.stack = server.stack.atLeast(TLS.leastStack) }
     var failure: (any Error)?
     do {
       try co_scope(failures: .isolated) { scope in
@@ -79,9 +100,7 @@ public enum HTTPServer {
         // Not of the scope: in the time after a cancellation the limits still hold.
         let sweep = co_launch(name: "http sweep") { try service.sweep() }
         do {
-          try Server.run(address, options: options.server, onListening: onListening) { connection in
-            try HTTPConnection.serve(connection, service)
-          }
+          try accept(server) { try HTTPConnection.serve($0, service) }
         } catch {
           failure = error
         }

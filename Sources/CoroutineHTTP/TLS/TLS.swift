@@ -1,6 +1,6 @@
 #if HTTP
 import COpenSSL
-
+public import Coroutine
 import Glibc
 
 /// TLS on a connection, by OpenSSL 3; usable without HTTP.
@@ -10,8 +10,14 @@ import Glibc
 /// blocks, and all waits are those of the connection: they suspend, throw at once when the coroutine is cancelled,
 /// and run in a simulated network as well. Its error queue, which belongs to a thread, is read before any wait.
 ///
-/// A handshake fits into a stack of 64 KiB; the standard stack has 512 KiB.
+/// A coroutine that makes handshakes needs a stack of ``leastStack``; the standard stack has 512 KiB.
 public enum TLS {
+  /// The least stack of a coroutine that makes handshakes: 64 KiB.
+  ///
+  /// OpenSSL 3.0 touches 20 KiB of it at most, on either side, with certificates on both. A server over TLS gives its
+  /// connections this much, also if `Server.Options.stack` is less. The handlers of `HTTPServer` run on the same stack.
+  public static var leastStack: StackSize { .bytes(64 << 10) }
+
   /// Why TLS failed.
   public typealias Failure = TLSError
 

@@ -1,5 +1,6 @@
 #if HTTP
 import CLLHTTP
+import Coroutine
 public import HTTPTypes
 
 /// What the other side did, or what a handler asked for that HTTP does not have.
@@ -113,6 +114,13 @@ extension HTTPError {
   )
   static func badURL(_ url: String) -> HTTPError {
     HTTPError("INVALID_URL", .internalServerError, "\(String(reflecting: url)) is no URL of http or https; correct it")
+  }
+  static func badProxy(_ text: String) -> HTTPError {
+    HTTPError(
+      "INVALID_PROXY",
+      .badGateway,
+      "\(String(reflecting: text.asWord)) is no proxy; set http_proxy and https_proxy to http://HOST:PORT, or unset them"
+    )
   }
   static func proxyRefused(_ code: Int) -> HTTPError {
     HTTPError(

@@ -1,0 +1,125 @@
+#if HTTP
+import Coroutine
+import CoroutineNet
+import HTTPTypes
+
+/// Answers the requests of one server of diagnostics.
+struct DiagnosticsHandler: Sendable {
+  /// Whether the host of a request must be an address or `localhost`.
+  ///
+  /// A page from elsewhere, in a browser on this machine, can have its own name lead to a loopback address, and would
+  /// then be allowed to read the answers.
+  let checksHost: Bool
+  /// Held during a trace, so that one that has started the recorder is the one that stops it.
+  private let tracing = FairMutex()
+
+  @Sendable func handle(_ request: borrowing ServerRequest, _ response: inout ServerResponse) throws {
+    response.fields[.cacheControl] = "no-store"
+    response.fields[.xContentTypeOptions] = "nosniff"
+    guard request.method == .get || request.method == .head else {
+      response.fields[.allow] = "GET, HEAD"
+      response.status = .methodNotAllowed
+      return try response.send("Diagnostics are read only: use GET or HEAD.\n")
+    }
+    if checksHost, let host = request.host, !Self.isAddress(host) {
+      throw HTTPStatusError(.forbidden, "Use the address of this server, or localhost.\n")
+    }
+    let query = Query(request.query)
+    switch request.path {
+    case "/":
+      response.fields[.contentSecurityPolicy] = "default-src 'none'; style-src 'unsafe-inline'"
+      try response.send(DiagnosticsPage.text(), type: "text/html; charset=utf-8")
+    case "/dump": try response.send(CoroutineRuntime.dump(.list))
+    case "/stacks": try response.send(CoroutineRuntime.dump(.stacks))
+    case "/deadlocks": try response.send(Self.deadlocks())
+    case "/snapshot.json":
+      response.fields[.contentType] = "application/json"
+      try CoroutineRuntime.snapshotJSON(stacks: query["stacks"] == "1") { try response.write($0) }
+    case "/metrics":
+      try response.send(CoroutineRuntime.metricsText, type: "text/plain; version=0.0.4; charset=utf-8")
+    case "/profile": try sendProfile(query["kind"] ?? "live", &response)
+    case "/trace":
+      guard let seconds = Int(query["seconds"] ?? "1"), (0...60).contains(seconds) else {
+        throw HTTPStatusError(.badRequest, "The number of seconds is 0 to 60.\n")
+      }
+      response.fields[.contentDisposition] = "attachment; filename=\"trace.json\""
+      try response.send(trace(request.method == .head ? 0 : seconds), type: "application/json")
+    default: throw HTTPStatusError(.notFound, "There is nothing here; / lists what there is.\n")
+    }
+  }
+
+  private func sendProfile(_ kind: Substring, _ response: inout ServerResponse) throws {
+    let kinds: [Substring: CoroutineRuntime.ProfileKind] = ["live": .live, "waiting": .waiting, "growth": .growth]
+    guard let known = kinds[kind] else {
+      throw HTTPStatusError(.badRequest, "The kind of a profile is live, waiting or growth.\n")
+    }
+    response.fields[.contentDisposition] = "attachment; filename=\"\(kind).pb\""
+    try response.send(CoroutineRuntime.profile(known), type: "application/octet-stream")
+  }
+
+  /// Records for some seconds; if the recorder is on, it is left on.
+  private func trace(_ seconds: Int) throws -> [UInt8] {
+    try tracing.withLock {
+      let wasOn = CoroutineRuntime.isRecording
+      if seconds > 0, !wasOn { CoroutineRuntime.startRecording() }
+      // A client that goes away cancels the wait.
+      defer { if seconds > 0, !wasOn { CoroutineRuntime.stopRecording() } }
+      try co_delay(.seconds(seconds))
+      return CoroutineRuntime.recording()
+    }
+  }
+
+  /// Whether a host, perhaps with a port, is an address or `localhost`.
+  static func isAddress(_ host: Substring) -> Bool {
+    if host.hasPrefix("[") { return true }
+    let name = host.prefix { $0 != ":" }
+    return name.lowercased() == "localhost" || (try? SocketAddress.ipv4(String(name), port: 0)) != nil
+  }
+
+  // MARK: Deadlocks
+
+  /// Each circle with its members and their stacks.
+  static func deadlocks() -> String {
+    let circles = CoroutineRuntime.deadlocks()
+    if circles.isEmpty { return "No deadlock was found.\n" }
+    var text = ""
+    for circle in circles {
+      text += line(circle) + "\n"
+      for coroutine in circle {
+        text += "\n\(title(coroutine)), launched at \(coroutine.launchSite.asWord)\n"
+        text += "  waits: \(coroutine.wait?.text ?? "for nothing")\n"
+        for frame in CoroutineRuntime.frames(at: coroutine.stack) {
+          text += "    \(frame.symbol?.asLine ?? "0x" + String(frame.address, radix: 16))\n"
+        }
+      }
+      text += "\n"
+    }
+    return text
+  }
+
+  /// A circle in one line, as a dump has it.
+  static func line(_ circle: [CoroutineRuntime.Snapshot.Coroutine]) -> String {
+    let titles = circle.map(title)
+    return "deadlock: " + titles[0] + " waits for "
+      + (titles.dropFirst() + titles.prefix(1)).joined(separator: ", which waits for ")
+  }
+
+  private static func title(_ coroutine: CoroutineRuntime.Snapshot.Coroutine) -> String {
+    "#\(coroutine.id)" + (coroutine.name.map { " \"\($0.asName)\"" } ?? "")
+  }
+
+  /// The parameters of a query, none of which needs an escape.
+  private struct Query {
+    private var values: [Substring: Substring] = [:]
+
+    init(_ query: Substring?) {
+      for part in (query ?? "").split(separator: "&") {
+        let pair = part.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
+        values[pair[0]] = pair.count > 1 ? pair[1] : ""
+      }
+    }
+
+    subscript(_ name: Substring) -> Substring? { values[name] }
+  }
+}
+#endif

@@ -1,0 +1,203 @@
+#if HTTP
+import Coroutine
+import CoroutineNet
+import CoroutineTesting
+import Dispatch
+import Glibc
+import Testing
+
+@testable import CoroutineHTTP
+
+@Suite("Diagnostics over HTTP", .timeLimit(.minutes(5)))
+struct DiagnosticsTests {
+  /// Serves on a port of the system's while `body` runs.
+  private func serving(_ body: @escaping @Sendable (DiagnosticsServer) throws -> Void) async throws {
+    let server = try CoroutineRuntime.serveDiagnostics(at: .loopback(port: 0))
+    defer { server.stop() }
+    try await onCoroutine { try body(server) }
+  }
+
+  private static func get(_ path: String, _ server: DiagnosticsServer, method: String = "GET") throws -> String {
+    try ask(server.address, "\(method) \(path) HTTP/1.1\r\nHost: 127.0.0.1:1\r\nConnection: close\r\n\r\n")
+  }
+
+  @Test func `every link of the page answers`() async throws {
+    try await serving { server in
+      let page = try Self.get("/", server)
+      #expect(page.hasPrefix("HTTP/1.1 200 OK\r\n") && page.contains("content-type: text/html; charset=utf-8\r\n"))
+      let links = page.components(of: "href=\"").dropFirst().compactMap { $0.split(separator: "\"").first }
+      #expect(Set(DiagnosticsPage.links.map(\.path)).isSubset(of: links.map(String.init)))
+      for link in links { #expect(try Self.get(String(link), server).hasPrefix("HTTP/1.1 200 OK\r\n"), "\(link)") }
+    }
+  }
+
+  @Test func `the answers name a coroutine that waits, and escape its name`() async throws {
+    try await serving { server in
+      let channel = Channel<Int>()
+      let waiting = co_launch(name: "<b>patient</b>") { _ = try channel.receive() }
+      defer { waiting.cancel() }
+      try co_yield()
+      let escaped = "&lt;b&gt;patient&lt;/b&gt;"
+      #expect(try Self.get("/dump", server).contains("<b>patient</b>"))
+      #expect(try Self.get("/stacks", server).contains("receive"))
+      #expect(try Self.get("/snapshot.json", server).contains("\"name\":\"<b>patient"))
+      #expect(try Self.get("/metrics", server).contains("\r\ncontent-type: text/plain; version=0.0.4; charset=utf-8"))
+      #expect(try Self.get("/profile?kind=live", server).contains("launch_site"))
+      let page = try Self.get("/", server)
+      #expect(!page.contains("<b>patient"))
+      #expect(page.contains("<pre>") && DiagnosticsPage.escaped("<b>patient</b>") == escaped)
+    }
+  }
+
+  @Test func `a circle of locks is on the page, and on a page of its own`() async throws {
+    try await serving { server in
+      let locks = (FairMutex(), FairMutex())
+      let (first, second) = (Promise<Void>(), Promise<Void>())
+      let one = co_launch(name: "one") {
+        try locks.0.withLock {
+          first.fulfill()
+          try co_await(second)
+          try locks.1.withLock {}
+        }
+      }
+      let two = co_launch(name: "two") {
+        try locks.1.withLock {
+          second.fulfill()
+          try co_await(first)
+          try locks.0.withLock {}
+        }
+      }
+      while CoroutineRuntime.deadlocks().isEmpty { try co_yield() }
+      for path in ["/", "/deadlocks"] {
+        let text = try Self.get(path, server)
+        #expect(text.contains("which waits for") && text.contains("one") && text.contains("two"), "\(path): \(text)")
+      }
+      one.cancel()
+      two.cancel()
+      _ = (try? one.join(), try? two.join())
+    }
+  }
+
+  @Test func `it only reads, and HEAD has no body`() async throws {
+    try await serving { server in
+      for method in ["POST", "PUT", "DELETE", "OPTIONS", "PATCH"] {
+        let answer = try Self.get("/metrics", server, method: method)
+        #expect(statuses(answer) == [405] && answer.contains("allow: GET, HEAD\r\n"), "\(method)")
+      }
+      for link in DiagnosticsPage.links {
+        let answer = try Self.get(link.path, server, method: "HEAD")
+        #expect(statuses(answer) == [200] && answer.body.isEmpty, "\(link.path)")
+      }
+      for path in ["/none", "/profile?kind=none", "/trace?seconds=61", "/trace?seconds=-1", "/trace?seconds=x"] {
+        #expect(try [400, 404].contains(statuses(Self.get(path, server)).first), "\(path)")
+      }
+    }
+  }
+
+  @Test func `a trace records for its time, and leaves a recorder as it was`() async throws {
+    try await serving { server in
+      let isOver = Promise<Void>()
+      let busy = co_launch(name: "busy") { while !isOver.isSettled { try co_yield() } }
+      let traces = (0..<2).map { _ in co_launch { try Self.get("/trace?seconds=1", server) } }
+      for trace in traces {
+        let answer = try trace.join()
+        #expect(answer.hasPrefix("HTTP/1.1 200 OK\r\n") && answer.utf8.count > 1_000)
+      }
+      #expect(!CoroutineRuntime.isRecording)
+      isOver.fulfill()
+      try busy.join()
+      CoroutineRuntime.startRecording()
+      _ = try Self.get("/trace?seconds=0", server)
+      #expect(CoroutineRuntime.isRecording)
+      CoroutineRuntime.stopRecording()
+    }
+  }
+
+  // MARK: Who may read
+
+  @Test func `addresses that other machines can reach are refused, unless they are asked for`() async throws {
+    let reachable: [SocketAddress] = try [
+      .any(port: 0), .ipv4("0.0.0.0", port: 0), .ipv4("192.0.2.1", port: 0), .ipv6("::2", port: 0),
+    ]
+    for address in reachable {
+      let error = #expect(throws: NetError.self) { try CoroutineRuntime.serveDiagnostics(at: address) }
+      #expect(error?.code == EACCES && error?.description.contains("allowsOtherMachines") == true)
+    }
+    let open = try CoroutineRuntime.serveDiagnostics(at: .any(port: 0), allowsOtherMachines: true)
+    defer { open.stop() }
+    try await onCoroutine {
+      let answer = try ask(
+        .loopback(port: open.address.port ?? 0),
+        "GET /metrics HTTP/1.1\r\nHost: any.example\r\nConnection: close\r\n\r\n"
+      )
+      #expect(statuses(answer) == [200])
+    }
+    let own: [SocketAddress] = try [
+      .ipv6("::1", port: 0), .ipv4("127.9.9.9", port: 0), .ipv6("::ffff:127.0.0.1", port: 0),
+    ]
+    for address in own {
+      // A machine without IPv6 has only one of them.
+      guard let server = try? CoroutineRuntime.serveDiagnostics(at: address) else { continue }
+      #expect(server.address.isOfThisMachine)
+      server.stop()
+    }
+  }
+
+  @Test func `a name that only leads to this machine is refused`() async throws {
+    try await serving { server in
+      for (host, status) in [
+        ("127.0.0.1", 200), ("localhost:8080", 200), ("LOCALHOST", 200), ("[::1]:80", 200), ("10.0.0.1", 200),
+        ("evil.example", 403), ("localhost.evil.example", 403), ("127.0.0.1.evil.example:80", 403),
+      ] {
+        let answer = try ask(server.address, "GET /metrics HTTP/1.1\r\nHost: \(host)\r\nConnection: close\r\n\r\n")
+        #expect(statuses(answer) == [status], "\(host)")
+      }
+    }
+  }
+
+  @Test(.enabled(if: Peer.has("curl"), "curl is missing; scripts/setup http installs it"))
+  func `curl reads a Unix socket, until the server is stopped`() async throws {
+    let path = "/tmp/coroutine-diagnostics-\(getpid())-\(UInt64.random(in: 0 ... .max))"
+    let server = try CoroutineRuntime.serveDiagnostics(at: .unix(path))
+    try await onCoroutine {
+      let arguments = ["-s", "-f", "-m", "20", "--unix-socket", path, "http://program/metrics"]
+      let end = try Peer.run("curl", arguments)
+      #expect(end.status == 0 && String(decoding: end.output, as: UTF8.self).contains("coroutine"))
+      server.stop()
+      server.stop()
+      while access(path, F_OK) == 0 { try co_yield() }
+      #expect(try Peer.run("curl", arguments).status != 0)
+    }
+  }
+
+  // MARK: While the program hangs
+
+  @Test(.enabled(if: Peer.has("curl"), "curl is missing; scripts/setup http installs it"))
+  func `it answers while all workers and queues are blocked`() async throws {
+    await #expect(processExitsWith: .success) {
+      let server = try CoroutineRuntime.serveDiagnostics(at: .loopback(port: 0))
+      let (began, never) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
+      @Sendable func block() {
+        began.signal()
+        never.wait()
+      }
+      // More than there are workers and spare workers.
+      for number in 0..<200 { co_launch(name: "stuck \(number)") { block() } }
+      for number in 0..<8 { co_launch(on: DispatchQueue(label: "queue \(number)")) { block() } }
+      for _ in 0..<300 { DispatchQueue.global().async { block() } }
+      // Until nothing more begins: all of the queues' coroutines have, and most others never do.
+      while began.wait(timeout: .now() + .seconds(1)) == .success {}
+      let urls = DiagnosticsPage.links.map { "http://127.0.0.1:\(server.address.port ?? 0)\($0.path)" }
+      for url in urls {
+        let end = try Peer.runHere("curl", ["-s", "-f", "-m", "60", "--compressed", url])
+        #expect(end.status == 0 && !end.output.isEmpty, "\(url)")
+      }
+      let dump = try Peer.runHere("curl", ["-s", "-m", "60", urls[1]]).output
+      let text = String(decoding: dump, as: UTF8.self)
+      #expect(text.contains("stuck 199"), "\(text)")
+      let metrics = CoroutineRuntime.metrics
+      #expect(metrics.ready > 50 && metrics.running > 60, "\(metrics)")
+    }
+  }
+}
+#endif
