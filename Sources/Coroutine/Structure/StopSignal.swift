@@ -74,5 +74,16 @@ public var co_isStopping: Bool {
 
 /// The signal that tells the calling coroutine to finish.
 ///
+/// <!-- compiled: Tests/CoroutineTests/Snippets/GuideStateSnippets.swift -->
+/// ```swift
+/// func nextEvent() throws -> Event {
+///   try co_select {
+///     orders.onReceive { order in order.map { .order($0) } ?? .closed }
+///     ticker.onTick { _ in .tick }
+///     co_stopping.onAwait { _ in .stop }
+///   }
+/// }
+/// ```
+///
 /// Never suspends. Outside a coroutine, and in one that no scope has launched, it is a signal that is never told.
 public var co_stopping: StopSignal { Carrier.current?.pointee.job?.enclosingScope?.stopSignal ?? .never }

@@ -10,6 +10,11 @@ private struct Page: Sendable, Equatable {
   var text: String
 }
 
+private func fetch(_ path: String) throws -> Page {
+  try co_delay(.milliseconds(20))
+  return Page(text: path)
+}
+
 /// A protocol of a library that knows nothing of coroutines.
 private protocol TemplateVisitor {
   mutating func visit(name: String) throws
@@ -27,11 +32,6 @@ private struct Renderer: TemplateVisitor {
 
 @Suite("What the guide shows of launches and structure", .inWorlds, .timeLimit(.minutes(5)))
 struct GuideSnippets {
-  private static func fetch(_ path: String) throws -> Page {
-    try co_delay(.milliseconds(20))
-    return Page(text: path)
-  }
-
   @Test func `a visitor waits`() throws {
     let prices = Channel<Int>(1)
     try prices.send(3)
@@ -43,7 +43,7 @@ struct GuideSnippets {
   @Test func `launches`() throws {
     let queue = DispatchQueue(label: "orders")
     let job = co_launch(on: queue, name: "first order") {
-      let page = try Self.fetch("/orders/1")
+      let page = try fetch("/orders/1")
       return page.text.count
     }
     let length = try job.join()
@@ -51,8 +51,8 @@ struct GuideSnippets {
   }
 
   @Test func `two at once`() throws {
-    let profile = co_launch { try Self.fetch("/profile") }
-    let news = co_launch { try Self.fetch("/news") }
+    let profile = co_launch { try fetch("/profile") }
+    let news = co_launch { try fetch("/news") }
     let page = try profile.join().text + news.join().text
     #expect(page == "/profile/news")
   }
@@ -61,7 +61,7 @@ struct GuideSnippets {
     let job = co_launch(name: "poll") {
       defer { print("the poll has ended") }
       while true {
-        _ = try Self.fetch("/news")
+        _ = try fetch("/news")
         try co_delay(.seconds(10))
       }
     }
@@ -72,7 +72,7 @@ struct GuideSnippets {
   @Test func `a loop that swallows`() throws {
     func update() throws -> Page? {
       do {
-        return try Self.fetch("/news")
+        return try fetch("/news")
       } catch {
         try co_checkCancelled()
         print("no news: \(error)")
@@ -85,8 +85,8 @@ struct GuideSnippets {
 
   @Test func `deadlines`() throws {
     let page = try co_timeout(.seconds(5)) {
-      let address = try Self.fetch("/address").text
-      return try Self.fetch(address)
+      let address = try fetch("/address").text
+      return try fetch(address)
     }
     #expect(page.text == "/address")
     #expect(throws: TimeoutError.self) { try co_timeout(.seconds(1)) { try co_delay(.seconds(2)) } }
@@ -108,8 +108,8 @@ struct GuideSnippets {
   @Test func `a scope`() throws {
     func page(of user: String) throws -> String {
       try co_scope { scope in
-        let profile = scope.launch(name: "profile") { try Self.fetch("/\(user)") }
-        let news = scope.launch(name: "news") { try Self.fetch("/\(user)/news") }
+        let profile = scope.launch(name: "profile") { try fetch("/\(user)") }
+        let news = scope.launch(name: "news") { try fetch("/\(user)/news") }
         return try profile.join().text + news.join().text
       }
     }
@@ -137,7 +137,7 @@ struct GuideSnippets {
   }
 
   @Test func `the first of several`() throws {
-    let mirrors = ["/slow", "/fast"].map { path in co_launch { try Self.fetch(path) } }
+    let mirrors = ["/slow", "/fast"].map { path in co_launch { try fetch(path) } }
     let fastest = try co_race(mirrors)
     #expect(fastest.text.count == 5)
   }

@@ -6,6 +6,29 @@ import Testing
 // The code of the guide's articles, run in worlds. This file: ChannelsAndSelect.md, State.md, Promises.md, Testing.md,
 // MemoryAndStacks.md, Tuning.md.
 
+private enum Command: Sendable {
+  case add(String, Int)
+  case count(of: String, Reply<Int>)
+}
+
+private func startStock() -> ActorRef<Command> {
+  co_actor(of: Command.self, name: "stock") { mailbox in
+    var counts: [String: Int] = [:]
+    for command in mailbox {
+      switch command {
+      case .add(let item, let count): counts[item, default: 0] += count
+      case .count(let item, let reply): reply(counts[item] ?? 0)
+      }
+    }
+  }
+}
+
+private func startDownload(_ done: @escaping @Sendable (String?, (any Error)?) -> Void) -> DispatchWorkItem {
+  let item = DispatchWorkItem {}
+  done("page", nil)
+  return item
+}
+
 @Suite("What the guide shows of channels and state", .inWorlds, .timeLimit(.minutes(5)))
 struct GuideStateSnippets {
   @Test func `a pipeline`() throws {
@@ -43,25 +66,8 @@ struct GuideStateSnippets {
     #expect(first == .order(7) && second == .closed)
   }
 
-  private enum Command: Sendable {
-    case add(String, Int)
-    case count(of: String, Reply<Int>)
-  }
-
-  private static func startStock() -> ActorRef<Command> {
-    co_actor(of: Command.self, name: "stock") { mailbox in
-      var counts: [String: Int] = [:]
-      for command in mailbox {
-        switch command {
-        case .add(let item, let count): counts[item, default: 0] += count
-        case .count(let item, let reply): reply(counts[item] ?? 0)
-        }
-      }
-    }
-  }
-
   @Test func `an actor owns the stock`() throws {
-    let stock = Self.startStock()
+    let stock = startStock()
     try stock.tell(.add("book", 3))
     let count = try stock.ask(timeout: .seconds(1)) { .count(of: "book", $0) }
     #expect(count == 3)
@@ -89,18 +95,12 @@ struct GuideStateSnippets {
     #expect(results.sorted() == [1, 2, 3])
   }
 
-  private static func startDownload(_ done: @escaping @Sendable (String?, (any Error)?) -> Void) -> DispatchWorkItem {
-    let item = DispatchWorkItem {}
-    done("page", nil)
-    return item
-  }
-
   @Test func `a callback becomes a result`() throws {
     func download() throws -> String {
       var item: DispatchWorkItem?
       defer { item?.cancel() }
       return try co_suspend { done in
-        item = Self.startDownload { text, error in done(text, error) }
+        item = startDownload { text, error in done(text, error) }
       }
     }
     let text = try download()
