@@ -4,7 +4,7 @@ import Dispatch
 import Testing
 
 // The code of the guide's articles, run in worlds. This file: LaunchingAndWaiting.md, CancellationAndTime.md,
-// Structure.md. scripts/lint holds each block of an article against the file that it names.
+// ScopesAndStructure.md. scripts/lint holds each block of an article against the file that it names.
 
 private struct Page: Sendable, Equatable {
   var text: String
