@@ -4,6 +4,11 @@ import Synchronization
 
 /// The stack size of a coroutine.
 ///
+/// <!-- compiled: Tests/CoroutineTests/Snippets/GuideStateSnippets.swift -->
+/// ```swift
+/// let parser = co_launch(name: "parser", stack: .bytes(4 << 20)) { depth(10_000) }
+/// ```
+///
 /// The size is reserved as address space; memory is committed page by page on first use.
 public struct StackSize: Sendable, Hashable, CustomStringConvertible {
   @usableFromInline let byteCount: Int

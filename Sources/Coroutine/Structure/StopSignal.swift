@@ -61,6 +61,18 @@ public final class StopSignal: Awaitable, CompletionBacked, @unchecked Sendable 
 
 /// Whether the calling coroutine should finish: a scope that it was launched in, or one around that, was told to stop.
 ///
+/// <!-- compiled: Tests/CoroutineTests/Snippets/RecipeFlowSnippets.swift -->
+/// ```swift
+/// while !co_isStopping {
+///   let order: Int? = try co_select(biased: true) {
+///     co_stopping.onAwait { _ in nil }
+///     orders.onReceive { $0 }
+///   }
+///   guard let order else { break }
+///   scope.launch(name: "order \(order)") { try work(order) }
+/// }
+/// ```
+///
 /// Never suspends. False outside a coroutine, and in one that no scope has launched. A loop with work of its own checks
 /// it between two pieces; a coroutine that waits selects ``co_stopping``. Linear in the depth of the scopes.
 public var co_isStopping: Bool {
