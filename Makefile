@@ -37,9 +37,9 @@ trait_tests := CoroutineNIOTests,CoroutineLoggingTests,CoroutineMetricsTests,Cor
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup setup-tests setup-http setup-postgres setup-demo setup-examples setup-aarch64 build test test-release \
-  test-tsan test-asan test-aarch64 soak soak-net soak-http soak-postgres fuzz-http soak-deadlocks test-context test-traits test-http \
-  test-postgres test-served test-examples test-demo demo site readme thread-locals lint api format docs consumer bench \
-  bench-net bench-postgres build-ahead build-tsan ci clean
+  test-tsan test-asan test-aarch64 soak soak-net soak-http soak-postgres fuzz-http soak-deadlocks test-context \
+  test-traits test-http test-postgres test-served test-examples test-demo demo site readme thread-locals lint api \
+  format docs docs-serve guide consumer bench bench-net bench-postgres build-ahead build-tsan ci clean
 
 help: ## Lists the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -259,6 +259,16 @@ docs: setup setup-postgres ## Builds the documentation into docs-out; a warning 
 	  --target CoroutineTesting --target CoroutinePostgres --target CoroutineWork \
 	  --enable-experimental-combined-documentation --output-path docs-out \
 	  --warnings-as-errors --analyze --transform-for-static-hosting --hosting-base-path coroutine
+	@scripts/docs docs-out
+
+# The site expects to be at /coroutine.
+docs-serve: ## Shows what `make docs` has built, to this machine alone; ARGS=8000 is the port
+	@mkdir -p .build-docs/site && ln -sfn $(CURDIR)/docs-out .build-docs/site/coroutine
+	@echo 'The documentation is at http://127.0.0.1:$(or $(ARGS),8000)/coroutine/documentation/'
+	@python3 -m http.server --bind 127.0.0.1 --directory .build-docs/site $(or $(ARGS),8000)
+
+guide: setup-http setup-postgres ## Does what the article Getting started says, in an empty folder
+	@scripts/guide
 
 consumer: setup ## Builds a package that depends on this one; checks that it fetches no other
 	@JOBS=$(JOBS) scripts/consumer

@@ -3,6 +3,19 @@ import Glibc
 
 /// Reads structured input from a connection, without a system call for each piece.
 ///
+/// <!-- compiled: Tests/CoroutineNetTests/SocketSnippets.swift -->
+/// ```swift
+/// while try reader.waitForMessage() {
+///   guard let line = try reader.readLine(max: 1_000) else { break }
+///   if line == "STARTTLS" { return try secure(connection, after: reader.takeBuffered()) }
+///   guard line.hasPrefix("GET ") else {
+///     try connection.write("no such command\n".utf8)
+///     return try connection.closeLingering()
+///   }
+///   try connection.write("\(line)\n".utf8)
+/// }
+/// ```
+///
 /// A reader may have received more bytes than it has returned. So a connection has one reader, and no other code reads
 /// from it before ``takeBuffered()`` has ended the reader. While the reader waits without any received byte, it holds
 /// no buffer.

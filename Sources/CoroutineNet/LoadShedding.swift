@@ -22,6 +22,17 @@ import Synchronization
 
 /// A rule that refuses work while a server is overloaded: when it has waited for too long to be worth doing.
 ///
+/// <!-- compiled: Tests/CoroutineNetTests/SocketSnippets.swift -->
+/// ```swift
+/// let shedding = LoadShedding(target: .milliseconds(20)) { connection in
+///   try connection.write("busy, try later\n".utf8)
+///   try connection.closeLingering()
+/// }
+/// var options = Server.Options()
+/// options.maxConnections = 200
+/// options.shedding = shedding
+/// ```
+///
 /// A server whose queue grows serves every request late, in the end after its client has given up. This rule keeps the
 /// age of the queue near a target: it refuses what is too old, so that the rest is served in time. One object serves
 /// one queue. Put it into ``Server/Options/shedding`` for connections; for other work call ``admit(after:)``.

@@ -1,6 +1,16 @@
 @_spi(Hosting) public import Coroutine
 
 /// A structured server: it accepts connections, and runs a coroutine for each of them.
+///
+/// <!-- compiled: Tests/CoroutineNetTests/ArticleSnippets.swift -->
+/// ```swift
+/// try Server.run(.loopback(port: 0), onListening: { address in bound.fulfill(address) }) { connection in
+///   var reader = BufferedReader(connection)
+///   while let line = try co_timeout(.seconds(30), { try reader.readLine(max: 1_000) }) {
+///     try connection.write("you said \(line)\n".utf8)
+///   }
+/// }
+/// ```
 public enum Server {
   /// The options of a server: how it accepts, and how it ends.
   public struct Options: Sendable {

@@ -15,6 +15,8 @@ let package = Package(
       name: "Consumer",
       dependencies: [.product(name: "Coroutine", package: "coroutine")]
     ),
+    // The README's first program.
+    .executableTarget(name: "First", dependencies: [.product(name: "Coroutine", package: "coroutine")]),
     // Compiled, so that scripts/consumer finds the modules that Refused/Net.swift imports.
     .target(
       name: "Net",

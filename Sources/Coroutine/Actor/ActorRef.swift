@@ -2,6 +2,13 @@ import Synchronization
 
 /// The handle of an actor, used to tell it messages, to ask it, and to stop it.
 ///
+/// <!-- compiled: Tests/CoroutineTests/Snippets/GuideStateSnippets.swift -->
+/// ```swift
+/// let stock = startStock()
+/// try stock.tell(.add("book", 3))
+/// let count = try stock.ask(timeout: .seconds(1)) { .count(of: "book", $0) }
+/// ```
+///
 /// Releasing the last handle stops the actor, as ``stop()`` does.
 public final class ActorRef<Message>: Sendable {
   @usableFromInline let core: ActorCore<Message>

@@ -2,6 +2,16 @@ import Synchronization
 
 /// Carries values from senders to receivers, in order, each value to exactly one receiver.
 ///
+/// <!-- compiled: Tests/CoroutineTests/Snippets/GuideStateSnippets.swift -->
+/// ```swift
+/// let numbers = Channel<Int>(10)
+/// co_launch(name: "producer") {
+///   for number in 1...100 { try numbers.send(number) }
+///   numbers.close()
+/// }
+/// try numbers.forEach { number in sum += number }
+/// ```
+///
 /// Values are received in the order in which they were accepted. Waiting senders and waiting receivers are served first
 /// come, first served, and a value handed to a waiting receiver never overtakes buffered values. A sender or receiver
 /// that wakes another keeps running; the woken coroutines are enqueued on their own queues, in the order of waking.

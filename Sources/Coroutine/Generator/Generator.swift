@@ -13,6 +13,19 @@ extension GeneratorStep: Sendable where Element: Sendable, Return: Sendable {}
 
 /// A sequence that straight-line code computes: the body runs to a yield, stops there, and continues at the next step.
 ///
+/// <!-- compiled: Tests/CoroutineTests/Snippets/ArticleSnippets.swift -->
+/// ```swift
+/// let talk = Generator<String, String, String> { yield in
+///   var command: String?
+///   repeat {
+///     try yield("Hello")
+///     command = try yield("Over")
+///   } while command == "again"
+///   return "talk done"
+/// }
+/// while case .yielded(let line) = try talk.step() { print(line) }
+/// ```
+///
 /// - A step switches the stack directly, on the consumer's thread. It needs no queue and no scheduler, and works at any
 ///   call depth.
 /// - A generator is lazy: the body starts at the first step.

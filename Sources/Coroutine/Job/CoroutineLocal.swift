@@ -61,6 +61,14 @@ enum CarriedLocals {
 
 /// A value that is bound while a closure runs.
 ///
+/// <!-- compiled: Tests/CoroutineTests/Snippets/GuideSnippets.swift -->
+/// ```swift
+/// let requestID = CoroutineLocal(default: "none")
+/// let seen = try requestID.withValue("r-17") {
+///   try co_launch { requestID.value }.join()
+/// }
+/// ```
+///
 /// - In a coroutine, a binding holds in the body of `withValue` and in every coroutine launched in it, on any thread.
 /// - Outside a coroutine, it holds on the calling thread during the body, and in every coroutine launched in it.
 /// - Async code that a coroutine calls by `co_await` sees the coroutine's bindings, and so do coroutines that the code

@@ -156,7 +156,7 @@ extension CoroutineError {
   /// This process was forked after its parent had used the runtime, and has none of the threads that run coroutines.
   ///
   /// A child that is forked before the first launch, handler, executor or signal (``co_signals(_:)``,
-  /// ``CoroutineRuntime/dumpOnSignal()``) may launch. If the parent had used Dispatch or Tasks, and no coroutines,
+  /// ``CoroutineRuntime/dumpOnSignal(_:)``) may launch. If the parent had used Dispatch or Tasks, and no coroutines,
   /// launches on queues throw this error, and launches on the worker pool run.
   public static var afterFork: CoroutineError { CoroutineError(.afterFork) }
 }

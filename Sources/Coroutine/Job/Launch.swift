@@ -4,6 +4,11 @@ import Synchronization
 
 /// The stack size of a coroutine.
 ///
+/// <!-- compiled: Tests/CoroutineTests/Snippets/GuideStateSnippets.swift -->
+/// ```swift
+/// let parser = co_launch(name: "parser", stack: .bytes(4 << 20)) { depth(10_000) }
+/// ```
+///
 /// The size is reserved as address space; memory is committed page by page on first use.
 public struct StackSize: Sendable, Hashable, CustomStringConvertible {
   @usableFromInline let byteCount: Int
@@ -46,6 +51,15 @@ public struct StartMode: Sendable, Hashable, CustomStringConvertible {
 }
 
 /// Launches a coroutine: runs `body` on its own guarded stack, on the scheduler of `queue`.
+///
+/// <!-- compiled: Tests/CoroutineTests/Snippets/GuideSnippets.swift -->
+/// ```swift
+/// let job = co_launch(on: queue, name: "first order") {
+///   let page = try fetch("/orders/1")
+///   return page.text.count
+/// }
+/// let length = try job.join()
+/// ```
 ///
 /// Does not suspend, except that an immediate body runs until it first suspends; may be called anywhere. In a forked
 /// child of a process that had launched before, the job fails with ``CoroutineError/afterFork`` before this returns.

@@ -2,6 +2,14 @@ import Synchronization
 
 /// Launches the children of a `co_scope(limit:)`, of which a limited number run at a time.
 ///
+/// <!-- compiled: Tests/CoroutineTests/ComingFrom/GoTests.swift -->
+/// ```swift
+/// try co_scope(limit: 8) { scope in
+///   try scope.launch { try co_yield() }
+///   _ = scope.tryLaunch { try co_yield() }
+/// }
+/// ```
+///
 /// Valid until that call returns.
 public struct LimitedScope: Sendable {
   /// The scope of the children, for `cancel` and `stop`; children that are launched by it do not count.

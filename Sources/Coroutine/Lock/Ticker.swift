@@ -19,6 +19,18 @@ public func co_ticker(every interval: Duration) -> Ticker {
 
 /// Ticks at the multiples of an interval; see ``co_ticker(every:)``.
 ///
+/// <!-- compiled: Tests/CoroutineTests/Snippets/RecipeFlowSnippets.swift -->
+/// ```swift
+/// let ticker = co_ticker(every: .seconds(60))
+/// while !co_isStopping {
+///   let ticks = try co_select {
+///     ticker.onTick { $0 }
+///     co_stopping.onAwait { _ in 0 }
+///   }
+///   if ticks > 0 { try work(ticks - 1) }
+/// }
+/// ```
+///
 /// Nothing runs between the ticks: a coroutine that waits reads the clock. Ticks that pass while nobody waits are not
 /// queued: the next wait returns at once, and says how many there were. Several coroutines may share a ticker; each
 /// tick goes to one of them.

@@ -1,4 +1,19 @@
 /// The pauses between the attempts of a retry.
+///
+/// <!-- compiled: Tests/CoroutineTests/Snippets/RecipeSnippets.swift -->
+/// ```swift
+/// let backoff = Backoff.exponential(from: .milliseconds(100), limit: .seconds(10))
+/// var failed = 0
+/// while true {
+///   do {
+///     return try body()
+///   } catch {
+///     failed += 1
+///     if co_isCancelled || failed >= attempts { throw error }
+///     try co_delay(backoff.pause(after: failed))
+///   }
+/// }
+/// ```
 public struct Backoff: Sendable {
   private let pauses: @Sendable (Int) -> Duration
 

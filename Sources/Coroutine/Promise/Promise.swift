@@ -2,6 +2,13 @@ public import Synchronization
 
 /// A value, or the failure to get one, that becomes known later.
 ///
+/// <!-- compiled: Tests/CoroutineTests/Snippets/ArticleSnippets.swift -->
+/// ```swift
+/// let answer = Promise<Int>()
+/// startWork { answer.fulfill($0) }
+/// let value = try co_await(answer)
+/// ```
+///
 /// Any number of coroutines, handlers and Tasks can wait for it and get the same value, so values are Sendable. It
 /// settles once: it is fulfilled, rejected, or rejected by `cancel`. Settling, attaching handlers and cancelling may
 /// race on any threads.

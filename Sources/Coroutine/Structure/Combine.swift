@@ -141,6 +141,12 @@ public func co_any<Output>(_ awaitables: [some Awaitable<Output>]) throws -> Out
 
 /// Waits for the first to settle, returns or throws its outcome, and cancels the others.
 ///
+/// <!-- compiled: Tests/CoroutineTests/Snippets/GuideSnippets.swift -->
+/// ```swift
+/// let mirrors = ["/slow", "/fast"].map { path in co_launch { try fetch(path) } }
+/// let fastest = try co_race(mirrors)
+/// ```
+///
 /// - Throws: ``AggregateError`` for no Awaitables. ``CoroutineError/notInCoroutine`` outside a coroutine.
 ///
 /// Suspends. If the coroutine is cancelled, it throws, and leaves each as `co_await` does.

@@ -14,6 +14,8 @@
 ///   - elements: The elements.
 ///   - limit: The largest number of elements that are worked on at the same time.
 ///   - name: The name of the coroutines in dumps.
+///   - file: The launch site, for dumps and reports.
+///   - line: The line of the launch site.
 ///   - body: Works on one element; it may wait.
 /// - Throws: The first failure; the cancellation error; ``CoroutineError/invalidCount(_:)`` if the limit is below one;
 ///   ``CoroutineError/notInCoroutine`` outside a coroutine.

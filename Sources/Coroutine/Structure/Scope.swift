@@ -342,6 +342,17 @@ final class ScopeChild: WaitCallback, @unchecked Sendable {
 
 /// Runs `body`, and returns after every child that it launched in its scope has ended.
 ///
+/// <!-- compiled: Tests/CoroutineTests/Snippets/GuideSnippets.swift -->
+/// ```swift
+/// func page(of user: String) throws -> String {
+///   try co_scope { scope in
+///     let profile = scope.launch(name: "profile") { try fetch("/\(user)") }
+///     let news = scope.launch(name: "news") { try fetch("/\(user)/news") }
+///     return try profile.join().text + news.join().text
+///   }
+/// }
+/// ```
+///
 /// - Parameters:
 ///   - failures: Whether a child's failure ends the scope, or concerns that child alone.
 ///   - body: Launches the children; its result is that of the call.

@@ -1,5 +1,13 @@
 /// Hides cancellation from outside while `body` runs, so that cleanup code can wait.
 ///
+/// <!-- compiled: Tests/CoroutineTests/Snippets/GuideSnippets.swift -->
+/// ```swift
+/// func store(_ line: String) throws {
+///   defer { try? co_shield { try journal.send("stored \(line)") } }
+///   try co_delay(.seconds(1))
+/// }
+/// ```
+///
 /// Hidden are the cancellation of the job, and enclosing deadlines and scopes. The next suspension after the end sees
 /// them again. Deadlines and scopes inside `body` work as usual. Calls `body` directly; outside a coroutine it does
 /// nothing else.

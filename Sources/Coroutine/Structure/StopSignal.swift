@@ -61,6 +61,18 @@ public final class StopSignal: Awaitable, CompletionBacked, @unchecked Sendable 
 
 /// Whether the calling coroutine should finish: a scope that it was launched in, or one around that, was told to stop.
 ///
+/// <!-- compiled: Tests/CoroutineTests/Snippets/RecipeFlowSnippets.swift -->
+/// ```swift
+/// while !co_isStopping {
+///   let order: Int? = try co_select(biased: true) {
+///     co_stopping.onAwait { _ in nil }
+///     orders.onReceive { $0 }
+///   }
+///   guard let order else { break }
+///   scope.launch(name: "order \(order)") { try work(order) }
+/// }
+/// ```
+///
 /// Never suspends. False outside a coroutine, and in one that no scope has launched. A loop with work of its own checks
 /// it between two pieces; a coroutine that waits selects ``co_stopping``. Linear in the depth of the scopes.
 public var co_isStopping: Bool {
@@ -73,6 +85,17 @@ public var co_isStopping: Bool {
 }
 
 /// The signal that tells the calling coroutine to finish.
+///
+/// <!-- compiled: Tests/CoroutineTests/Snippets/GuideStateSnippets.swift -->
+/// ```swift
+/// func nextEvent() throws -> Event {
+///   try co_select {
+///     orders.onReceive { order in order.map { .order($0) } ?? .closed }
+///     ticker.onTick { _ in .tick }
+///     co_stopping.onAwait { _ in .stop }
+///   }
+/// }
+/// ```
 ///
 /// Never suspends. Outside a coroutine, and in one that no scope has launched, it is a signal that is never told.
 public var co_stopping: StopSignal { Carrier.current?.pointee.job?.enclosingScope?.stopSignal ?? .never }

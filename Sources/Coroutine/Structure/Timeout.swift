@@ -2,6 +2,14 @@ import Synchronization
 
 /// Runs `body` under a deadline; without one if `duration` is nil.
 ///
+/// <!-- compiled: Tests/CoroutineTests/Snippets/GuideSnippets.swift -->
+/// ```swift
+/// let page = try co_timeout(.seconds(5)) {
+///   let address = try fetch("/address").text
+///   return try fetch(address)
+/// }
+/// ```
+///
 /// After `duration`, every suspension point in `body` throws CancellationError, and co_timeout throws ``TimeoutError``.
 /// That is no cancellation: the caller continues. A `co_delay` that ends exactly at the deadline throws, too. Deadlines
 /// nest, and the earliest counts. With nil, the call

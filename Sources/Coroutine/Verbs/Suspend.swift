@@ -94,6 +94,17 @@ public final class Resumer<Output: Sendable>: Sendable {
 
 /// Turns a callback into a wait: calls `start` at once, on this stack, with a resumer, and suspends until it is used.
 ///
+/// <!-- compiled: Tests/CoroutineTests/Snippets/GuideStateSnippets.swift -->
+/// ```swift
+/// func download() throws -> String {
+///   var item: DispatchWorkItem?
+///   defer { item?.cancel() }
+///   return try co_suspend { done in
+///     item = startDownload { text, error in done(text, error) }
+///   }
+/// }
+/// ```
+///
 /// If the coroutine is cancelled before the call, it throws without calling `start`.
 ///
 /// - Parameters:

@@ -1,6 +1,18 @@
 /// Lets other coroutines run: the coroutine goes to the back of the ready queue, behind all others that are ready on
 /// this queue.
 ///
+/// <!-- compiled: Tests/CoroutineTests/Snippets/GuideStateSnippets.swift -->
+/// ```swift
+/// func checksum(_ bytes: [UInt8]) throws -> Int {
+///   var sum = 0
+///   for (index, byte) in bytes.enumerated() {
+///     sum &+= Int(byte)
+///     if index % 100_000 == 99_999 { try co_yield() }
+///   }
+///   return sum
+/// }
+/// ```
+///
 /// Throws if the coroutine is cancelled, before or after; ``CoroutineError/notInCoroutine`` outside a coroutine.
 @available(*, noasync, message: "use `Task.yield()`")
 public func co_yield() throws {

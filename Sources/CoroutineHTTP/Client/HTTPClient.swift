@@ -5,6 +5,15 @@ public import HTTPTypes
 
 /// A client of HTTP/1.1, which keeps its connections by origin.
 ///
+/// <!-- compiled: Tests/CoroutineHTTPTests/PageTests.swift -->
+/// ```swift
+/// let client = HTTPClient()
+/// let url = "http://127.0.0.1:\(server.port)/notes"
+/// let post = HTTPRequest(method: .post, scheme: "http", authority: "127.0.0.1:\(server.port)", path: "/notes")
+/// let created = try client.send(post, body: Array("one".utf8))
+/// let list = try client.get(url).collect(upTo: 100)
+/// ```
+///
 /// Requests of many coroutines share it. No connection is used by two at a time. Every function suspends its
 /// coroutine and no thread, throws at once when the coroutine is cancelled, and honours the deadline of an enclosing
 /// `co_timeout`.

@@ -4,6 +4,19 @@ public import CoroutineNet
 
 /// A server of HTTP/1.1: a coroutine for each connection, which calls the handler for each request.
 ///
+/// <!-- compiled: Tests/CoroutineHTTPTests/PageTests.swift -->
+/// ```swift
+/// var options = HTTPServer.Options()
+/// options.tls = try TLS.Server(certificateChain: certificate, privateKey: key)
+/// options.server.drain = .seconds(5)
+/// try HTTPServer.run(
+///   .loopback(port: 0),
+///   options: options,
+///   onListening: { bound.fulfill($0) },
+///   notes.handle
+/// )
+/// ```
+///
 /// With ``Options/tls`` it serves over TLS. It serves HTTP/1.0 clients as well. A handler runs in the coroutine of
 /// its connection, so the answers to pipelined requests have the order of the requests.
 public enum HTTPServer {

@@ -4,6 +4,18 @@ import Synchronization
 
 /// A transaction inside its body; `.ended` after it.
 ///
+/// <!-- compiled: Tests/CoroutinePostgresTests/PageTests.swift -->
+/// ```swift
+/// try db.transaction(retries: 3) { t in
+///   let taken = try t.run("update stock set left_over = left_over - 1 where item = \(item) and left_over > 0")
+///   if taken.affected == 0 { throw OutOfStock() }
+///   let id = try t.first(
+///     "insert into orders (item, customer) values (\(item), \(customer)) returning id", as: Int.self)
+///   try t.notify("orders", item)
+///   return id!
+/// }
+/// ```
+///
 /// After an error of the server every statement fails with 25P02.
 public final class PostgresTransaction: PostgresSession, Sendable {
   let wire: Wire

@@ -1,4 +1,5 @@
 import Coroutine
+import Synchronization
 import Testing
 
 /// What docs/coming-from/go.md shows, compiled and run.
@@ -25,7 +26,39 @@ struct GoTests {
     #expect(CoroutineRuntime.liveCount >= 0 && CoroutineRuntime.workerCount > 0)
   }
 
+  /// What a world does not simulate is compiled alone.
+  private func outsideOfWorlds(_ job: Job<Int>) throws {
+    let value = try job.blockingWait()
+    print(try co_pinned { value }, CoroutineRuntime.dump(.stacks), CoroutineRuntime.deadlocks())
+    print(CoroutineRuntime.metrics)
+    CoroutineRuntime.startRecording()
+    co_main { try co_yield() }
+  }
+
+  @Test func `ends`() throws {
+    let (d, reason) = (Duration.seconds(1), TimeoutError())
+    let job = co_launch { try co_delay(.seconds(10)) }
+    job.cancel(reason)
+    #expect(throws: TimeoutError.self) { try job.join() }
+    let timer = Promise<Void>.after(d).then { Issue.record("too late") }
+    timer.cancel()
+    let requestID = CoroutineLocal(default: "none")
+    let seen = requestID.withValue("r-17") { requestID.value }
+    #expect(seen == "r-17")
+    try co_scope { scope in
+      let loop = scope.launch {
+        while !co_isStopping {
+          try co_select { co_stopping.onAwait { _ in } }
+        }
+      }
+      try co_yield()
+      scope.stop(within: d)
+      try loop.join()
+    }
+  }
+
   @Test func `channels`() throws {
+    #expect(Channel<Int>().capacity.limit == 0)
     let ch = Channel<Int>(2)
     #expect(ch.capacity.limit == 2)
     let (input, output) = (ch.sendOnly, ch.receiveOnly)
@@ -46,6 +79,15 @@ struct GoTests {
         .onTimeout(d) { 2 }
     }
     #expect(chosen == 2)
+    let isOpen = false
+    let disabled = try co_select {
+      if isOpen { ch.onReceive { _ in 1 } }
+      SelectCase.otherwise { 2 }
+    }
+    #expect(disabled == 2)
+    try ch.send(7)
+    let received = try ch.receive() ?? 0
+    print(received)
     let polled = try co_select {
       ch.onReceive { _ in 1 }
         .otherwise { 2 }
@@ -69,6 +111,30 @@ struct GoTests {
     let interrupt: @Sendable () -> Void = { Issue.record("cancelled") }
     try co_onCancel(interrupt) { try co_yield() }
     try co_shield { try co_yield() }
+  }
+
+  @Test func `locks`() throws {
+    let count = ThreadMutex(0)
+    count.withLock { $0 += 1 }
+    let mutex = FairMutex()
+    try mutex.withLock { try co_yield() }
+    let lock = FairReadWriteLock()
+    try lock.withReadLock { try co_yield() }
+    let once = Once<Int>()
+    let value = try once.run {
+      try co_yield()
+      return 1
+    }
+    let condition = Condition(mutex)
+    let isReady = value == 1
+    try mutex.withLock {
+      try condition.wait { isReady }
+    }
+    final class Counter: Sendable {
+      let number = Atomic(0)
+    }
+    let counter = Counter()
+    co_launch { _ = counter.number.add(1, ordering: .relaxed) }
   }
 
   @Test func `sync and x`() throws {

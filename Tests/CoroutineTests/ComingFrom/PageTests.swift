@@ -4,7 +4,9 @@ import Testing
 /// The pages in docs/coming-from show code in their tables and blocks; this folder compiles and runs that code.
 @Suite("What docs/coming-from shows")
 struct PageTests {
-  @Test(arguments: ["pspromise", "easyasync", "promisekit", "rjiterator", "coobjc", "go"])
+  @Test(arguments: [
+    "pspromise", "easyasync", "promisekit", "rjiterator", "coobjc", "go", "kotlin", "async-await",
+  ])
   func `is what is compiled`(name: String) throws {
     let page = try Page("docs/coming-from/\(name).md")
     let sources = try page.sources.map(Page.compact).joined()
@@ -15,22 +17,22 @@ struct PageTests {
   }
 }
 
-/// A page of tables `| there | here |`, and of swift blocks.
+/// A page of tables `| there | here |`, perhaps with a third column of prose, and of swift blocks.
 private struct Page {
   private let lines: [Substring]
 
   init(_ path: String) throws { lines = try Self.text(path).split(separator: "\n", omittingEmptySubsequences: false) }
 
-  /// The files named in the comment `<!-- compiled: a.swift b.swift -->`.
+  /// The files named in the comment `<!-- compiled: a.swift b.swift -->`: of this folder, or paths from the root.
   var sources: [String] {
     let prefix = "<!-- compiled: "
     let line = lines.first { $0.hasPrefix(prefix) } ?? ""
     return line.dropFirst(prefix.count).split(separator: " ").filter { $0.hasSuffix(".swift") }.map {
-      "Tests/CoroutineTests/ComingFrom/\($0)"
+      $0.contains("/") ? String($0) : "Tests/CoroutineTests/ComingFrom/\($0)"
     }
   }
 
-  /// Every code span in the last column of a table, and every line of a block.
+  /// Every code span in the second column of a table, and every line of a block.
   var snippets: [String] {
     var snippets: [String] = []
     var isInBlock = false
@@ -40,21 +42,21 @@ private struct Page {
       } else if isInBlock {
         if line.contains(where: { !$0.isWhitespace }) { snippets.append(String(line)) }
       } else if line.hasPrefix("|") {
-        snippets += Self.spans(in: Self.lastCell(of: line))
+        snippets += Self.spans(in: Self.secondCell(of: line))
       }
     }
     return snippets
   }
 
   /// Cells end at a bar, unless a backslash says that it is a bar.
-  private static func lastCell(of row: Substring) -> String {
+  private static func secondCell(of row: Substring) -> String {
     var cells: [String] = [""]
     for character in row.dropFirst() {
       let isEscaped = cells.last?.last == "\\"
       if character == "|", isEscaped { cells[cells.count - 1].removeLast() }
       if character == "|", !isEscaped { cells.append("") } else { cells[cells.count - 1].append(character) }
     }
-    return cells.last { cell in cell.contains { !$0.isWhitespace } } ?? ""
+    return cells.count > 1 ? cells[1] : ""
   }
 
   private static func spans(in cell: String) -> [String] {

@@ -1,0 +1,176 @@
+import Coroutine
+import CoroutineTesting
+import Dispatch
+import Testing
+
+// The code of the guide's articles, run in worlds. This file: ChannelsAndSelect.md, State.md, Promises.md, Testing.md,
+// MemoryAndStacks.md, Tuning.md.
+
+private enum Command: Sendable {
+  case add(String, Int)
+  case count(of: String, Reply<Int>)
+}
+
+private func startStock() -> ActorRef<Command> {
+  co_actor(of: Command.self, name: "stock") { mailbox in
+    var counts: [String: Int] = [:]
+    for command in mailbox {
+      switch command {
+      case .add(let item, let count): counts[item, default: 0] += count
+      case .count(let item, let reply): reply(counts[item] ?? 0)
+      }
+    }
+  }
+}
+
+private func startDownload(_ done: @escaping @Sendable (String?, (any Error)?) -> Void) -> DispatchWorkItem {
+  let item = DispatchWorkItem {}
+  done("page", nil)
+  return item
+}
+
+@Suite("What the guide shows of channels and state", .inWorlds, .timeLimit(.minutes(5)))
+struct GuideStateSnippets {
+  @Test func `a pipeline`() throws {
+    var sum = 0
+    let numbers = Channel<Int>(10)
+    co_launch(name: "producer") {
+      for number in 1...100 { try numbers.send(number) }
+      numbers.close()
+    }
+    try numbers.forEach { number in sum += number }
+    #expect(sum == 5_050)
+  }
+
+  private enum Event: Equatable {
+    case order(Int)
+    case tick
+    case closed
+    case stop
+  }
+
+  @Test func `a select`() throws {
+    let orders = Channel<Int>(1)
+    try orders.send(7)
+    orders.close()
+    let ticker = co_ticker(every: .seconds(1))
+    func nextEvent() throws -> Event {
+      try co_select {
+        orders.onReceive { order in order.map { .order($0) } ?? .closed }
+        ticker.onTick { _ in .tick }
+        co_stopping.onAwait { _ in .stop }
+      }
+    }
+    let first = try nextEvent()
+    let second = try nextEvent()
+    #expect(first == .order(7) && second == .closed)
+  }
+
+  @Test func `an actor owns the stock`() throws {
+    let stock = startStock()
+    try stock.tell(.add("book", 3))
+    let count = try stock.ask(timeout: .seconds(1)) { .count(of: "book", $0) }
+    #expect(count == 3)
+    stock.stop()
+    try stock.job.join()
+  }
+
+  /// On a serial queue no lock is needed, as long as no wait lies between reading and writing.
+  private final class Visits: @unchecked Sendable {
+    // Sound because every coroutine that uses it runs on `queue`.
+    let queue = DispatchQueue(label: "visits")
+    private var counts: [String: Int] = [:]
+
+    func add(_ page: String) throws -> Int {
+      try co_launch(on: queue) { [self] in
+        counts[page, default: 0] += 1
+        return counts[page] ?? 0
+      }.join()
+    }
+  }
+
+  @Test func `a queue owns the visits`() throws {
+    let visits = Visits()
+    let results = try co_map(1...3, limit: 3) { _ in try visits.add("/") }
+    #expect(results.sorted() == [1, 2, 3])
+  }
+
+  @Test func `a callback becomes a result`() throws {
+    func download() throws -> String {
+      var item: DispatchWorkItem?
+      defer { item?.cancel() }
+      return try co_suspend { done in
+        item = startDownload { text, error in done(text, error) }
+      }
+    }
+    let text = try download()
+    #expect(text == "page")
+  }
+
+  @Test func `stacks`() throws {
+    func depth(_ count: Int) -> Int { count == 0 ? 0 : 1 + depth(count - 1) }
+    let parser = co_launch(name: "parser", stack: .bytes(4 << 20)) { depth(10_000) }
+    let result = try parser.join()
+    #expect(result == 10_000)
+  }
+
+  @Test func `a queue of its own, and the workers`() throws {
+    let reports = DispatchQueue(label: "reports")
+    let job = co_launch(on: reports) {
+      let slow = co_launch(on: WorkerPoolExecutor.shared) { (1...1_000).reduce(0, +) }
+      return try slow.join()
+    }
+    let sum = try job.join()
+    #expect(sum == 500_500)
+  }
+
+  @Test func `a long loop`() throws {
+    func checksum(_ bytes: [UInt8]) throws -> Int {
+      var sum = 0
+      for (index, byte) in bytes.enumerated() {
+        sum &+= Int(byte)
+        if index % 100_000 == 99_999 { try co_yield() }
+      }
+      return sum
+    }
+    let sum = try checksum([UInt8](repeating: 1, count: 200_000))
+    #expect(sum == 200_000)
+  }
+}
+
+// MARK: Testing.md
+
+/// Sends what it is given in parts of ten, or after a second without anything new.
+private func batch(_ items: Channel<Int>, _ send: ([Int]) throws -> Void) throws {
+  var part: [Int] = []
+  while true {
+    let item: Int?? = try co_select {
+      items.onReceive { .some($0) }
+        .onTimeout(.seconds(1)) { .none }
+    }
+    if case .some(.some(let item)) = item { part.append(item) }
+    let isClosed = item == .some(.none)
+    if part.count == 10 || (item == nil || isClosed) && !part.isEmpty {
+      try send(part)
+      part = []
+    }
+    if isClosed { return }
+  }
+}
+
+@Suite("Batches")
+struct BatchTests {
+  @Test(.simulated(.random(seeds: 50))) func `a part goes after a second, or when it is full`() throws {
+    let items = Channel<Int>()
+    var sent: [[Int]] = []
+    let producer = co_launch {
+      for item in 1...12 { try items.send(item) }
+      try co_delay(.seconds(5))
+      try items.send(13)
+      items.close()
+    }
+    try batch(items) { sent.append($0) }
+    try producer.join()
+    #expect(sent == [Array(1...10), [11, 12], [13]])
+  }
+}

@@ -1,0 +1,170 @@
+import Coroutine
+import CoroutineTesting
+import Testing
+
+// The code of the recipes in Sources/Coroutine/Coroutine.docc/Recipes, run in worlds. This file: limits and repetition.
+
+// MARK: RetryWithBackOff.md
+
+/// Runs `body` until it succeeds, at most `attempts` times, with a growing pause between two attempts.
+func retry<Output>(attempts: Int, _ body: () throws -> Output) throws -> Output {
+  let backoff = Backoff.exponential(from: .milliseconds(100), limit: .seconds(10))
+  var failed = 0
+  while true {
+    do {
+      return try body()
+    } catch {
+      failed += 1
+      if co_isCancelled || failed >= attempts { throw error }
+      try co_delay(backoff.pause(after: failed))
+    }
+  }
+}
+
+// MARK: RateLimit.md
+
+struct TooManyRequests: Error {}
+
+/// Lets 50 calls a second pass, in order, and refuses a call that would wait for more than a second.
+final class LimitedService: Sendable {
+  private let limiter = RateLimiter(50, per: .seconds(1), burst: 10)
+
+  func call<Output>(_ body: () throws -> Output) throws -> Output {
+    let reservation = try limiter.reserve()
+    if reservation.timeLeft > .seconds(1) {
+      reservation.cancel()
+      throw TooManyRequests()
+    }
+    try co_delay(until: reservation.instant)
+    return try body()
+  }
+}
+
+// MARK: CacheWithSingleFlight.md
+
+/// Keeps each value for a time; callers that ask for the same missing key at once share one load.
+final class Cache<Key: Hashable & Sendable, Value: Sendable>: Sendable {
+  private let entries = ThreadMutex<[Key: (value: Value, end: CoroutineClock.Instant)]>([:])
+  private let flights = SingleFlight<Key, Value>()
+  private let lifetime: Duration
+  private let load: @Sendable (Key) throws -> Value
+
+  init(lifetime: Duration, load: @escaping @Sendable (Key) throws -> Value) {
+    (self.lifetime, self.load) = (lifetime, load)
+  }
+
+  func value(for key: Key) throws -> Value {
+    let now = co_now
+    if let entry = entries.withLock({ $0[key] }), entry.end > now { return entry.value }
+    return try flights.run(key) { [self] in
+      let value = try load(key)
+      let end = co_now + lifetime
+      entries.withLock { $0[key] = (value, end) }
+      return value
+    }
+  }
+}
+
+// MARK: FanOut.md
+
+/// Fetches all pages, at most eight at once; the results have the order of the input.
+func fetchAll(_ pages: [String], _ fetch: @escaping @Sendable (String) throws -> Int) throws -> [Int] {
+  try co_map(pages, limit: 8, name: "fetch") { try fetch($0) }
+}
+
+/// The same, but a failure of one page does not end the others.
+func fetchEach(_ pages: [String], _ fetch: @escaping @Sendable (String) throws -> Int) throws -> [Int?] {
+  try co_map(pages, limit: 8, name: "fetch") { page in
+    do {
+      return try fetch(page)
+    } catch {
+      try co_checkCancelled()  // a cancellation of the whole is not a failure of one page
+      return nil
+    }
+  }
+}
+
+// MARK: Debounce.md
+
+/// Calls `body` with the last change, when none has come for `quiet`.
+func debounce(_ changes: Channel<String>, quiet: Duration, _ body: (String) throws -> Void) throws {
+  while var last = try changes.receive() {
+    var isQuiet = false
+    while !isQuiet {
+      let next: String? = try co_select {
+        changes.onReceive { $0 }
+          .onTimeout(quiet) { nil }
+      }
+      if let next { last = next } else { isQuiet = true }
+    }
+    try body(last)
+  }
+}
+
+@Suite("What the recipes about limits show", .inWorlds, .timeLimit(.minutes(5)))
+struct RecipeSnippets {
+  struct Failure: Error {}
+
+  @Test func `a retry succeeds at the third attempt, and gives up at the last`() throws {
+    var calls = 0
+    let began = co_now
+    let value = try retry(attempts: 5) {
+      calls += 1
+      if calls < 3 { throw Failure() }
+      return calls
+    }
+    #expect(value == 3 && co_now - began > .zero)
+    #expect(throws: Failure.self) { try retry(attempts: 2) { throw Failure() } as Int }
+  }
+
+  @Test func `a limited service serves its burst and one second of calls`() throws {
+    let service = LimitedService()
+    let jobs = (1...100).map { _ in co_launch { try service.call { 1 } } }
+    let served = try co_allSettled(jobs).compactMap { try? $0.get() }
+    #expect(served.count == 60)
+  }
+
+  @Test func `a cache loads a key once, and again after its lifetime`() throws {
+    let loads = Locked(0)
+    let cache = Cache<String, Int>(lifetime: .seconds(60)) { _ in
+      try co_delay(.milliseconds(5))
+      return loads.withLock { loads in
+        loads += 1
+        return loads
+      }
+    }
+    let first = try co_map(1...10, limit: 10) { _ in try cache.value(for: "a") }
+    #expect(first == Array(repeating: 1, count: 10))
+    try co_delay(.seconds(61))
+    let second = try cache.value(for: "a")
+    #expect(second == 2)
+  }
+
+  @Test func `a fan-out keeps the order, and one page may fail`() throws {
+    let all = try fetchAll(["a", "bb", "ccc"]) { page in
+      try co_delay(.milliseconds(10 - page.count))
+      return page.count
+    }
+    #expect(all == [1, 2, 3])
+    let each = try fetchEach(["a", "bb"]) { page in
+      if page == "a" { throw Failure() }
+      return page.count
+    }
+    #expect(each == [nil, 2])
+  }
+
+  @Test func `a debounce passes the last change of each burst`() throws {
+    let changes = Channel<String>(10)
+    let writer = co_launch {
+      for burst in [["a", "ab"], ["abc"]] {
+        for change in burst { try changes.send(change) }
+        try co_delay(.seconds(1))
+      }
+      changes.close()
+    }
+    var seen: [String] = []
+    try debounce(changes, quiet: .milliseconds(300)) { seen.append($0) }
+    try writer.join()
+    #expect(seen == ["ab", "abc"])
+  }
+}
