@@ -11,8 +11,8 @@ import PackageDescription
 //              examples. `run-net` sets it, with another scratch path.
 //   CO_OWN     set: servers and a client on CoroutineHTTP are there as well, which need llhttp and OpenSSL. `run-net`
 //              sets it, with a third scratch path.
-//   CO_POSTGRES  set: the load of a PostgreSQL server is there as well, which needs libpq. `run-postgres` sets it, with a
-//              scratch path of its own.
+//   CO_POSTGRES  set: the load of a PostgreSQL server is there as well, which needs libpq. `run-postgres` sets it, with
+//              a scratch path of its own.
 let warningsAreErrors = Context.environment["CO_WERROR"] != nil
 let withPeers = Context.environment["CO_PEERS"] != nil
 let withHTTP = Context.environment["CO_HTTP"] != nil
