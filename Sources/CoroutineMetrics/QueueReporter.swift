@@ -1,7 +1,7 @@
 #if Metrics && Postgres
 import Coroutine
 public import CoreMetrics
-public import CoroutinePostgres
+import CoroutinePostgres
 public import CoroutineWork
 
 /// Passes the counts and the health of a queue on to swift-metrics.
