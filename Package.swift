@@ -107,7 +107,7 @@ let package = Package(
   traits: [
     .trait(
       name: "Demo",
-      description: "Builds CoroutineDemo and its tests, which need other packages, libpng, SQLite and what Postgres needs.",
+      description: "Builds CoroutineDemo and its tests, which need other packages, libpng, SQLite and libpq.",
       enabledTraits: ["Postgres"]
     ),
     .trait(

@@ -9,8 +9,8 @@ import PackageDescription
 //              `run-net` set it, with a scratch path of its own.
 //   CO_HTTP    set: the servers with a whole HTTP stack are there as well, and with them Hummingbird and our package of
 //              examples. `run-net` sets it, with another scratch path.
-//   CO_POSTGRES  set: the load of a PostgreSQL server is there as well, which needs libpq. `run-postgres` sets it, with a
-//              scratch path of its own.
+//   CO_POSTGRES  set: the load of a PostgreSQL server is there as well, which needs libpq. `run-postgres` sets it, with
+//              a scratch path of its own.
 let warningsAreErrors = Context.environment["CO_WERROR"] != nil
 let withPeers = Context.environment["CO_PEERS"] != nil
 let withHTTP = Context.environment["CO_HTTP"] != nil

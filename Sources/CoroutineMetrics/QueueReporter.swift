@@ -11,8 +11,8 @@ public import CoroutineWork
 /// co_launch(name: "metrics") { try reporter.run(every: .seconds(30)) }
 /// ```
 ///
-/// All numbers are those of the database, so one program's reports are enough. The dimension `queue` is the queue's name.
-/// The meters are `coroutine_work_jobs`, with the dimension `state`; `coroutine_work_oldest_available_seconds`;
+/// All numbers are those of the database, so one program's reports are enough. The dimension `queue` is the queue's
+/// name. The meters are `coroutine_work_jobs`, with the dimension `state`; `coroutine_work_oldest_available_seconds`;
 /// `coroutine_work_expired_leases`; `coroutine_work_dead_rows`, of the table of all queues; and
 /// `coroutine_work_oldest_transaction_seconds`, of the whole server.
 ///

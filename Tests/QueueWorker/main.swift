@@ -1,5 +1,5 @@
-// A program that works a queue, until it is killed, or its standard input ends: that of tests which have died. The tests
-// of CoroutineWork start it.
+// A program that works a queue, until it is killed, or its standard input ends: that of tests which have died. The
+// tests of CoroutineWork start it.
 //
 //   QueueWorker ADDRESS SCHEMA MODE
 //

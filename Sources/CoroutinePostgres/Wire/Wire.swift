@@ -19,9 +19,9 @@ import Synchronization
 ///     pipeline and the listener use theirs under a lock.
 ///  2. A READY connection owes nothing: every result of its last statement has been read, and no cancellation of it is
 ///     under way. So the next statement gets its own result, and no cancellation of an earlier one.
-///  3. `cancel` and `watch` are constants after `begin`: another thread may use them, to cancel or to shut down. `watch`
-///     has a duplicate of libpq's descriptor, which libpq closes when it finds a loss: the number may be another file's
-///     then.
+///  3. `cancel` and `watch` are constants after `begin`: another thread may use them, to cancel or to shut down.
+///     `watch` has a duplicate of libpq's descriptor, which libpq closes when it finds a loss: the number may be
+///     another file's then.
 ///
 /// Why no late cancellation hits the next statement. `PQcancel` returns after the server has closed the cancellation's
 /// connection, and it does that after it has signalled the backend. The signal of a backend is pending then, so it is
