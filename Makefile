@@ -59,7 +59,6 @@ setup-examples: ## Installs what only the tests of Examples need: curl, OpenSSL,
 
 setup-demo: ## Installs what the demo needs: libpng, zlib, SQLite, libpq, PostgreSQL
 	@scripts/setup demo
-	@scripts/setup postgres
 
 setup-postgres: ## Installs what CoroutinePostgres and its tests need: libpq, PostgreSQL, pgbouncer, OpenSSL
 	@scripts/setup postgres

@@ -1,7 +1,7 @@
 #if Metrics && Postgres
 import Coroutine
 public import CoreMetrics
-public import CoroutinePostgres
+import CoroutinePostgres
 public import CoroutineWork
 
 /// Passes the counts and the health of a queue on to swift-metrics.
@@ -12,8 +12,7 @@ public import CoroutineWork
 /// ```
 ///
 /// All numbers are those of the database, so one program's reports are enough. The dimension `queue` is the queue's
-/// name.
-/// The meters are `coroutine_work_jobs`, with the dimension `state`; `coroutine_work_oldest_available_seconds`;
+/// name. The meters are `coroutine_work_jobs`, with the dimension `state`; `coroutine_work_oldest_available_seconds`;
 /// `coroutine_work_expired_leases`; `coroutine_work_dead_rows`, of the table of all queues; and
 /// `coroutine_work_oldest_transaction_seconds`, of the whole server.
 ///

@@ -90,8 +90,12 @@ public final class ForeignDescriptor: Sendable {
   /// For a descriptor that passes from coroutine to coroutine, as a pooled connection does: the one that waited last
   /// has read everything, and the first wait of the next one then needs no poll. Called by that coroutine; by another
   /// one it has no effect.
-  package func settle(_ readiness: Readiness) {
-    watch.settle(ForeignWatch.Directions(rawValue: readiness.rawValue))
+  ///
+  /// - Parameter afterShortRead: Whether the library has not seen EAGAIN, but its last read has returned fewer bytes
+  ///   than it asked for. That read does not see the end of the stream behind them, so the next wait polls if the peer
+  ///   has closed.
+  package func settle(_ readiness: Readiness, afterShortRead: Bool = false) {
+    watch.settle(ForeignWatch.Directions(rawValue: readiness.rawValue), afterShortRead: afterShortRead)
   }
 
   /// Calls `body` with the duplicate, for a system call about the open file; returns nil after ``end()``.

@@ -39,6 +39,28 @@ struct ForeignOwnerTests {
     }
   }
 
+  @Test func `after a short read alone, a wait still sees the end that came before it`() async throws {
+    try await onCoroutine {
+      let pair = try openPair()
+      let watch = try ForeignDescriptor(pair.one)
+      let first = co_launch { try watch.wait(for: .readable) }
+      try watch.untilAwaited(.reading)
+      #expect(write(pair.other, [1], 1) == 1)
+      _ = try first.join()
+      close(pair.other)
+      while !watch.watch.watched.direction(.reading).word.isStuck { try co_yield() }
+      try watch.wait(for: .readable)
+      var bytes = [UInt8](repeating: 0, count: 8)
+      #expect(read(pair.one, &bytes, bytes.count) == 1)
+      watch.settle(.readable, afterShortRead: true)
+      // The end has had its event.
+      #expect(try watch.wait(for: .readable) == .readable)
+      #expect(read(pair.one, &bytes, bytes.count) == 0)
+      watch.end()
+      close(pair.one)
+    }
+  }
+
   @Test func `a number that is used again: the old object does not disturb the new file, nor the other way`()
     async throws
   {

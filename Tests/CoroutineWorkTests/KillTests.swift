@@ -25,7 +25,8 @@ struct KillTests {
           "QueueWorker"
         )
         child.arguments = arguments
-        child.standardInput = input
+        // Not the pipe itself, which a child's start would close here.
+        child.standardInput = input.fileHandleForReading
         child.standardError = FileHandle.nullDevice
         try child.run()
         children.append(child)

@@ -53,13 +53,13 @@ struct MetricsTests {
       for number in 0..<3 { try queue.add(Task(number: number), on: db) }
       try reporter.report()
       #expect(try meter("jobs", [("state", "available")]) == 3)
-      #expect(try #require(meter("oldest_available_seconds")) > 0)
+      #expect(try #require(try meter("oldest_available_seconds")) > 0)
       #expect(try meter("expired_leases") == 0)
       // An open transaction is seen, by its age.
       try db.transaction { t in
         try t.run("select 1")
         try reporter.report()
-        #expect(try #require(meter("oldest_transaction_seconds")) > 0)
+        #expect(try #require(try meter("oldest_transaction_seconds")) > 0)
       }
     }
   }

@@ -17,8 +17,14 @@ func measureWaiters(_ address: String, count: Int) throws {
     for _ in 0..<16 { scope.launch { try db.withConnection { _ in try co_await(gate) } } }
     while db.statistics.inUse < 16 || db.statistics.connecting > 0 { try co_delay(.milliseconds(1)) }
     let before = Memory.current.resident
-    for number in 0..<count {
+    let asked = ThreadMutex(0)
+    for _ in 0..<count {
       scope.launch {
+        // In the order of asking, which is not that of the launches.
+        let number = asked.withLock { asked in
+          asked += 1
+          return asked - 1
+        }
         try db.withConnection { connection in
           served.withLock { $0.append(number) }
           try connection.run("select 1")

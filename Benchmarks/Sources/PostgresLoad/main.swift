@@ -14,6 +14,7 @@ co_main {
   let address = arguments[2]
   let clients = arguments.count > 3 ? Int(arguments[3]) ?? 8 : 8
   let limit = Limit(arguments.count > 4 ? arguments[4] : "3")
+  let scale = arguments.count > 5 ? Int(arguments[5]) ?? 1 : 1
   switch arguments[1] {
   // A connection for each client, as pgbench has it.
   case "select": try Statements(address, clients: clients, connections: clients).select(limit)
@@ -21,9 +22,9 @@ co_main {
   // Many coroutines on eight connections, one statement at a time each; and on eight pipelines.
   case "pool": try Statements(address, clients: clients, connections: 8).selectByPool(limit)
   case "pipeline": try Statements(address, clients: clients, connections: 8).selectByPipeline(limit)
-  // Without libpq; ADDRESS is the folder of the socket, and pgbench has filled the database with the scale 10.
-  case "raw": try RawWire(folder: address, clients: clients, scale: 10, batch: 1).select(limit)
-  case "raw-batch": try RawWire(folder: address, clients: clients, scale: 10, batch: 8).select(limit)
+  // Without libpq; ADDRESS is the folder of the socket, and the fifth argument pgbench's scale.
+  case "raw": try RawWire(folder: address, clients: clients, scale: scale, batch: 1).select(limit)
+  case "raw-batch": try RawWire(folder: address, clients: clients, scale: scale, batch: 8).select(limit)
   case "waiters": try measureWaiters(address, count: clients)
   case "enqueue": try WorkLoad(address, wakesUp: true).enqueue(clients: clients, limit)
   case "enqueue-quiet": try WorkLoad(address, wakesUp: false).enqueue(clients: clients, limit)

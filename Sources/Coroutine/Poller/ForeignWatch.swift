@@ -115,13 +115,14 @@ package final class ForeignWatch: @unchecked Sendable {
 
   /// Records that everything was read, or that the output is full, in the name of the coroutine that waited last.
   ///
-  /// As if its next wait came now, and said that it had EAGAIN. Another coroutine's next wait then needs no poll.
-  package func settle(_ directions: Directions) {
+  /// As if its next wait came now, and said that it had EAGAIN. Another coroutine's next wait then needs no poll. After
+  /// a short read alone, readiness stays if the peer has closed (Readiness.swift).
+  package func settle(_ directions: Directions, afterShortRead: Bool = false) {
     guard let job = Carrier.current?.pointee.job else { return }
     directions.forEach { direction in
       let word = watched.direction(direction).word
       if record(direction).job == UInt(bitPattern: job), record(direction).word == word {
-        watched.direction(direction).clear(word)
+        watched.direction(direction).clear(word, afterShortRead: afterShortRead)
       }
     }
   }

@@ -9,10 +9,11 @@ import CoroutineNet
 //
 //   a statement is sent --> wait: no system call --event--> recv --last result--> settle
 //
-// `settle` after the last result is right, although libpq has not seen EAGAIN. What it may have left in the socket is
-// what the server says by itself between two statements. Nothing waits for that: the next wait is for the answer to the
-// next statement, which comes later and has an event. A connection that the server has ended is found by the next send,
-// or by the event of the reset that follows it. The listener does wait for what the server says by itself, and does not
+// `settle` after the last result is right, although libpq has not seen EAGAIN. Its last read was shorter than its
+// buffer, or has left what the server says by itself between two statements. Nothing waits for that: the next wait is
+// for the answer to the next statement, which comes later and has an event. The end of the connection comes once, and
+// may come before the last result is read. The next statement waits for it, after the server's last sentence. So
+// readiness stays if the server has closed. The listener does wait for what the server says by itself, and does not
 // settle.
 
 extension Wire {
@@ -31,6 +32,6 @@ extension Wire {
   }
 
   /// Says that the server owes nothing: the next wait is for the answer to what is sent next.
-  func settle() { watch?.settle(.readable) }
+  func settle() { watch?.settle(.readable, afterShortRead: true) }
 }
 #endif

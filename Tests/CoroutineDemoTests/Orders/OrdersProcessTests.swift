@@ -47,7 +47,7 @@ import Testing
 
   @Test(arguments: [(SIGINT, 130), (SIGTERM, 143)] as [(Int32, Int32)])
   func `a signal ends it, and leaves no server and no worker`(signal: Int32, code: Int32) async throws {
-    let demo = try DemoProcess(["orders", "--orders", "100000", "--kills", "0"])
+    let demo = try DemoProcess(["orders", "--orders", "5000", "--kills", "0"])
     try await demo.says("nightly: worker ")
     let (folder, workers) = try leftovers(of: demo)
     demo.send(signal)
@@ -60,7 +60,7 @@ import Testing
   }
 
   @Test func `it is killed, and neither its server nor its workers outlive it`() async throws {
-    let demo = try DemoProcess(["orders", "--orders", "100000", "--kills", "0"])
+    let demo = try DemoProcess(["orders", "--orders", "5000", "--kills", "0"])
     try await demo.says("nightly: worker ")
     let (folder, workers) = try leftovers(of: demo)
     demo.send(SIGKILL)
@@ -75,7 +75,7 @@ import Testing
   }
 
   @Test func `a worker that ends by itself ends the orders, and is named`() async throws {
-    let demo = try DemoProcess(["orders", "--orders", "100000", "--kills", "0"])
+    let demo = try DemoProcess(["orders", "--orders", "5000", "--kills", "0"])
     try await demo.says("nightly: worker ")
     let (folder, workers) = try leftovers(of: demo)
     kill(workers[0], SIGKILL)

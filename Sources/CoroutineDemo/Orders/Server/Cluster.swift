@@ -51,7 +51,7 @@ final class Cluster: @unchecked Sendable {
       try start()
     } catch {
       // No deinit follows an init that throws.
-      let failure = Failure(description: "\(error); \(lastLine)")
+      let failure = Failure(description: "\(error): \(lastLines)")
       remove()
       throw failure
     }
@@ -129,10 +129,10 @@ final class Cluster: @unchecked Sendable {
     return Int32(text.prefix { $0.isNumber }) ?? -1
   }
 
-  /// What the server or initdb has said last.
-  private var lastLine: String {
+  /// What the server or initdb has said last: two lines, since the last one may not say why.
+  private var lastLines: String {
     let text = (try? String(contentsOfFile: folder + "/log", encoding: .utf8)) ?? ""
-    return text.split(separator: "\n").last.map(String.init) ?? "it has said nothing"
+    return text.isEmpty ? "it has said nothing" : text.split(separator: "\n").suffix(2).joined(separator: "; ")
   }
 
   /// Runs a script to its end.

@@ -20,8 +20,7 @@ struct Welcome: Codable, Sendable { var order: Int }
 struct OutOfStock: Error {}
 struct MailServerBusy: Error {}
 
-/// The order service: an order, its mail and its booking in one transaction; workers; a report by one of them at a
-/// time.
+/// The order service: an order, its mail and its booking in one transaction; workers; a report by one at a time.
 struct Shop: Sendable {
   let db: PostgresPool
   let schema: String

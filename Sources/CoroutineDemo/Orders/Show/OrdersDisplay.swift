@@ -1,7 +1,9 @@
 #if Demo
 import Coroutine
 
-/// Shows how far the orders are: a board that is redrawn on a terminal, a line for each tenth elsewhere.
+/// Shows how far the orders are, and who holds the lease.
+///
+/// On a terminal it redraws a board. Elsewhere it writes a line for each tenth, and for each new holder.
 struct OrdersDisplay: Sendable {
   private static let frame = Duration.milliseconds(150)
   private let output: Output
@@ -17,7 +19,7 @@ struct OrdersDisplay: Sendable {
   func run() throws {
     let isLive = output.display != .text
     var board = OrdersBoard(plan: plan)
-    var told = -1
+    var told: (stage: Int, fence: Int64?) = (-1, nil)
     var isDrawn = false
     if isLive { output.note("\u{1B}[?25l") }
     defer { if isLive { output.note("\u{1B}[?25h") } }
@@ -35,10 +37,10 @@ struct OrdersDisplay: Sendable {
         // Clears below too: a Ctrl-C leaves its ^C there.
         try write(up + lines.map { "\r\u{1B}[2K\($0)\n" }.joined() + "\u{1B}[J")
         isDrawn = true
-      } else if stage != told || isOver {
+      } else if stage != told.stage || board.numbers.fence != told.fence || isOver {
         try write(board.line + "\n")
       }
-      told = stage
+      told = (stage, board.numbers.fence)
       if isOver { return }
     }
   }
