@@ -84,6 +84,27 @@ struct ClientTests {
     }
   }
 
+  @Test func `a connection that was idle for too long is not used again`() async throws {
+    try await onCoroutine {
+      let peers = Locked<Set<String>>([])
+      try serving { request, response in
+        peers.withLock { _ = $0.insert("\(request.peer)") }
+        try response.send("ok")
+      } _: { server in
+        var options = HTTPClient.Options()
+        options.idle = .milliseconds(100)
+        let client = HTTPClient(options)
+        let url = "http://127.0.0.1:\(server.port)/"
+        for count in 1...3 {
+          _ = try fetch(client, url)
+          #expect(peers.current.count == count)
+          try co_delay(.milliseconds(110))
+        }
+        client.close()
+      }
+    }
+  }
+
   @Test func `a host has as many connections as allowed, and requests wait for their turn`() async throws {
     try await onCoroutine {
       let (inside, most) = (Locked(0), Locked(0))

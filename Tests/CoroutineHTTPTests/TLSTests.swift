@@ -95,7 +95,7 @@ struct TLSTests {
   ///
   /// In a process of its own, where no coroutine had these stacks before.
   @Test func `a handshake touches a third of the least stack at most`() async throws {
-    await #expect(processExitsWith: .success) {
+    let end = await #expect(processExitsWith: .success, observing: [\.standardOutputContent]) {
       try await onCoroutine {
         let files = try Certificates.shared()
         for name in ["server", "rsa"] {
@@ -114,6 +114,8 @@ struct TLSTests {
         }
       }
     }
+    let lines = String(decoding: end?.standardOutputContent ?? [], as: UTF8.self).split(separator: "\n")
+    print(lines.filter { $0.hasPrefix("stack of a handshake") }.joined(separator: "\n"))
   }
 
   /// Makes a handshake on stacks of a size; returns the bytes of stack that each side has touched.

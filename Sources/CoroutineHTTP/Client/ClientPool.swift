@@ -15,6 +15,7 @@ final class ClientPool: Sendable {
     var idle: [Origin: [ClientConnection]] = [:]
     var permits: [Origin: FairSemaphore] = [:]
     var isClosed = false
+    var swept = ContinuousClock.now
   }
 
   // Not shared: which of the unused connections a request gets does not show.
@@ -55,23 +56,35 @@ final class ClientPool: Sendable {
 
   /// Returns the connection that was used last, unless the server has closed it.
   func take(_ origin: Origin) -> ClientConnection? {
-    let limit = ContinuousClock.now - idle
+    let now = ContinuousClock.now
+    let limit = now - idle
     while true {
       let (found, old): (ClientConnection?, [ClientConnection]) = state.withLock { state in
-        var old: [ClientConnection] = []
-        for key in state.idle.keys {
-          state.idle[key]?.removeAll {
-            if $0.idleSince < limit { old.append($0) }
-            return $0.idleSince < limit
-          }
-        }
+        let old = now - state.swept < idle / 4 ? [] : Self.removeOld(from: &state, limit, now)
         return (state.idle[origin]?.popLast(), old)
       }
       for connection in old { connection.close() }
       guard let found else { return nil }
-      if found.isFresh { return found }
+      if found.idleSince >= limit, found.isFresh { return found }
       found.close()
     }
+  }
+
+  /// Some times in each limit, because it visits all connections.
+  private static func removeOld(
+    from state: inout State,
+    _ limit: ContinuousClock.Instant,
+    _ now: ContinuousClock.Instant
+  ) -> [ClientConnection] {
+    state.swept = now
+    var old: [ClientConnection] = []
+    state.idle = state.idle.compactMapValues { connections in
+      // The latest ones are at the end.
+      let count = connections.prefix { $0.idleSince < limit }.count
+      old += connections[..<count]
+      return count == connections.count ? nil : Array(connections[count...])
+    }
+    return old
   }
 
   func keep(_ connection: ClientConnection, _ origin: Origin) {

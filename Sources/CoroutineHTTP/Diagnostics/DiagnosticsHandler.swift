@@ -10,8 +10,8 @@ struct DiagnosticsHandler: Sendable {
   /// A page from elsewhere, in a browser on this machine, can have its own name lead to a loopback address, and would
   /// then be allowed to read the answers.
   let checksHost: Bool
-  /// Held during a trace, so that one that has started the recorder is the one that stops it.
-  private let tracing = FairMutex()
+  /// Held during a trace, so that the one that has started the recorder is the one that stops it.
+  private static let tracing = FairMutex()
 
   @Sendable func handle(_ request: borrowing ServerRequest, _ response: inout ServerResponse) throws {
     response.fields[.cacheControl] = "no-store"
@@ -59,7 +59,7 @@ struct DiagnosticsHandler: Sendable {
 
   /// Records for some seconds; if the recorder is on, it is left on.
   private func trace(_ seconds: Int) throws -> [UInt8] {
-    try tracing.withLock {
+    try Self.tracing.withLock {
       let wasOn = CoroutineRuntime.isRecording
       if seconds > 0, !wasOn { CoroutineRuntime.startRecording() }
       // A client that goes away cancels the wait.

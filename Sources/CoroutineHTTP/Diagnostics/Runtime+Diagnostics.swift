@@ -66,6 +66,8 @@ extension CoroutineRuntime {
     options.server.maxConnections = 32
     options.server.drain = .zero
     options.idle = .seconds(10)
+    // A snapshot with stacks keeps freed stacks in memory until its client has taken it.
+    options.pause = .seconds(5)
     options.discardedSize = 0
     let handler = DiagnosticsHandler(checksHost: listener.address.port != nil && address.isOfThisMachine)
     let job = co_launch(on: scheduler, name: "diagnostics") { [options] in
