@@ -1,3 +1,4 @@
+internal import CCoroutine
 import Synchronization
 
 // Who keeps a thread. The watchdog asks for the workers of its pool (Watchdog.swift), and QueueStalls.swift for the
@@ -57,6 +58,7 @@ extension Scheduler {
     let kept = use.total - found.total
     guard kept > threshold, let activity = use.activity else { return false }
     suspect?.reported = use.total
+    cco_note_incident(CCO_INCIDENT_STALL)
     let stack = job.map { ThreadStack.read(of: thread, activity, since: mark, $0) } ?? []
     handler(
       CoroutineRuntime.Stall(
