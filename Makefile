@@ -39,7 +39,7 @@ trait_tests := CoroutineNIOTests,CoroutineLoggingTests,CoroutineMetricsTests,Cor
 .PHONY: help setup setup-tests setup-http setup-postgres setup-demo setup-examples setup-aarch64 build test test-release \
   test-tsan test-asan test-aarch64 soak soak-net soak-http soak-postgres fuzz-http soak-deadlocks test-context \
   test-traits test-http test-postgres test-served test-examples test-demo demo site readme thread-locals lint api \
-  format docs docs-serve guide consumer bench bench-net bench-postgres build-ahead build-tsan ci clean
+  format docs docs-serve guide consumer bench bench-net bench-postgres bench-inspect build-ahead build-tsan ci clean
 
 help: ## Lists the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -132,7 +132,7 @@ soak: export CO_SEED = $(SEED)
 soak: export ASAN_OPTIONS := detect_leaks=1:$(ASAN_OPTIONS)
 soak: setup ## Runs random programs for SECONDS=600, from SEED= on, as BUILD=debug, release, tsan or asan
 	$(if $(filter $(BUILD),debug release tsan asan),,$(error BUILD is debug, release, tsan or asan, not $(BUILD)))
-	$(soak_$(BUILD)) --no-parallel --filter '\.SoakTests' $(ARGS)
+	$(soak_$(BUILD)) --no-parallel --filter '\.(Soak|WalkSoak)Tests' $(ARGS)
 
 soak-deadlocks: export CO_DEADLOCK_PROGRAMS = $(PROGRAMS)
 soak-deadlocks: export CO_SEED = $(SEED)
@@ -280,6 +280,9 @@ bench-net: setup ## Compares servers: ours, epoll in C, Go, Asio, SwiftNIO, Humm
 
 bench-postgres: setup setup-postgres ## Compares statements and jobs with pgbench, in turn; ARGS=--quick for half a minute
 	Benchmarks/run-postgres $(ARGS)
+
+bench-inspect: setup ## Measures snapshots, metrics, the recorder, and how soon a stall and a deadlock are named; a minute
+	Benchmarks/run-inspect $(ARGS)
 
 ci: ## Runs everything that a change must pass
 	.ci/run

@@ -50,6 +50,8 @@ let package = Package(
       dependencies: ["CProbe", "Driving", "Harness", coroutine],
       path: "Sources/Workloads"
     ),
+    // For `run-inspect`: what snapshots, metrics and the recorder cost, and how soon a stall and a deadlock are named.
+    .executableTarget(name: "inspecting", dependencies: ["Harness", coroutine], path: "Sources/Inspecting"),
     // What the worlds of CoroutineTesting cost.
     .executableTarget(
       name: "worlds",

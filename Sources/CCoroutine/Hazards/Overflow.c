@@ -9,7 +9,8 @@
 // into the stack of another flow.
 //
 // Other fatal signals of a thread that runs a coroutine (a trap of Swift is SIGILL or SIGTRAP) pass through the same
-// handler, which writes one line as well (FatalReport.c) before it chains.
+// handler, which writes one line as well (FatalReport.c) before it chains. Those of any thread wait until the flight
+// recorder, if it is on and has a folder, has written its file (Inspect/Incident.c).
 //
 // A handler is never lost. If the previous effect is the default one, a signal that another process has sent is raised
 // once more with that effect, and unblocked. It usually ends the process. The first process of a container survives it,
@@ -17,6 +18,7 @@
 // handler is installed again.
 //
 // The handler is async-signal-safe: cco_context_at takes no lock, OverflowReport.c and FatalReport.c allocate nothing.
+#include "CCoroutineInspect.h"
 #include "Internal.h"
 
 #include <pthread.h>
@@ -160,6 +162,7 @@ static void on_fault(int signal, siginfo_t *info, void *interrupted) {
     else if (now.stack >= (uintptr_t)context->low && now.stack < (uintptr_t)context)
       cco_write_fatal_report(context, signal, now.pc, now.frame, now.stack);
   }
+  if (is_own(signal, info)) cco_note_fatal_signal();
   chain(signal, info, interrupted);
 }
 

@@ -90,6 +90,33 @@ static inline char *_Nullable cco_demangle_swift(const char *name, size_t length
   return swift_demangle(name, length, 0, 0, 0);
 }
 
+// ------------------------------------------------------------------------------------------------------- incidents
+
+/// What the flight recorder writes files about (Incident.c).
+typedef enum cco_incident : uint32_t {
+  CCO_INCIDENT_STALL = 0,
+  CCO_INCIDENT_DEADLOCK = 1,
+  CCO_INCIDENT_SIGNAL = 2,
+} cco_incident;
+
+/// Notes an incident for the writer; nothing without one. Any thread. Async-signal-safe.
+void cco_note_incident(cco_incident incident);
+
+/// Notes a fatal signal, and waits until the writer has written, for some seconds at most; nothing without a writer.
+/// Called by the handler of a fatal signal.
+void cco_note_fatal_signal(void);
+
+/// From now on incidents are noted. Called once in a process, before the writer's thread starts; the second one if that
+/// has failed.
+void cco_begin_incidents(void);
+void cco_forget_incidents(void);
+
+/// Waits for incidents, and returns a bit for each of them: 1 << CCO_INCIDENT_STALL and so on. Called by the writer.
+uint32_t cco_take_incidents(void);
+
+/// Says that the writer has written about these.
+void cco_end_incidents(uint32_t taken);
+
 // --------------------------------------------------------------------------------------------------- environment
 
 /// Applies the environment variables about dumps, once. The Swift layer has it, in a folder that its kernel does not

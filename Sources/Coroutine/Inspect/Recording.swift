@@ -9,13 +9,27 @@ extension CoroutineRuntime {
   ///
   /// While the recorder is off, it costs one tested branch in a launch and in what the driver does. While it is on,
   /// each switch goes by the driver. It starts and stops at any time: a busy worker
-  /// or queue follows within 64 switches. If it is on, the call has no effect; else the events of the last recording
-  /// are dropped. The environment variable `COROUTINE_RECORD=1` starts it with the process. At most 1,024 workers and
-  /// queues are recorded, and the ones that have ended make room for new ones.
+  /// or queue follows within 64 switches. If it is on, the call only sets the folder; else the events of the last
+  /// recording are dropped. The environment variable `COROUTINE_RECORD=1` starts it with the process. At most 1,024
+  /// workers and queues are recorded, and the ones that have ended make room for new ones.
+  ///
+  /// With a folder, ``recording()`` is also written to a file there at each of these:
+  /// - a stall (``onStall(after:_:)``), also with the library's own handler;
+  /// - a deadlock, while a handler is set (``onDeadlock(_:)``);
+  /// - a fatal signal of any thread. The thread waits until the file is there, for five seconds at most, and the process
+  ///   then ends as it would have ended.
+  ///
+  /// The file is `coroutine-PROCESS-stall-NUMBER.json`, or `-deadlock-` or `-signal-`; at most four for stalls, four for
+  /// deadlocks, and one for a fatal signal. A line on standard error has its path, or says why there is none. A thread of
+  /// its own writes them, which lives as long as the process. `COROUTINE_RECORD=/a/folder` does this without code. A
+  /// forked child writes no file before it calls this.
   ///
   /// Never suspends; any thread.
-  /// - Parameter bytesPerWorker: The size of each ring in bytes, rounded down to a power of two; at least 1,024.
-  public static func startRecording(bytesPerWorker: Int = 1 << 20) {
+  /// - Parameters:
+  ///   - bytesPerWorker: The size of each ring in bytes, rounded down to a power of two; at least 1,024.
+  ///   - folder: The path of a folder that exists; nil for no files.
+  public static func startRecording(bytesPerWorker: Int = 1 << 20, filesIn folder: String? = nil) {
+    RecordingFiles.use(folder)
     Recorder.start(bytes: min(max(bytesPerWorker, 1_024), 1 << 32))
   }
 

@@ -93,12 +93,6 @@ enum Recorder {
     return copy
   }
 
-  /// Begins with the recorder on if COROUTINE_RECORD is 1; evaluated when the first scheduler is made.
-  static let fromEnvironment: Void = {
-    guard let value = getenv("COROUTINE_RECORD"), strcmp(value, "1") == 0 else { return }
-    start(bytes: 1 << 20)
-  }()
-
   /// Makes the ring of a scheduler for the current recording; called by its drain.
   static func makeRing(_ label: String) -> EventRing? {
     lock.withLock {

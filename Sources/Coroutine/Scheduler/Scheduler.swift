@@ -81,7 +81,6 @@ final class Scheduler: @unchecked Sendable {
     // From here on a launch finds the task-locals that it passes on.
     cco_start()
     self.host = host
-    _ = Recorder.fromEnvironment
     // In a forked child no other thread counts.
     counters = host.refusesJobs ? SchedulerRegistry.ended : CounterWords()
     liveness = Liveness(anchor: anchor, releasesAnchor: host.releasesAnchor)

@@ -33,7 +33,6 @@ enum QueueStalls {
     let thread: Int32
     var use: ThreadUse
     var suspect: StallSuspect?
-    var isReported = false
   }
 
   static var areWatched: Bool { word.load(ordering: .relaxed) != off }
@@ -91,9 +90,7 @@ enum QueueStalls {
       if let last = seen[ObjectIdentifier(scheduler)], last.lastClockRead == read, last.thread == thread {
         single = last
         single.use.sample(thread, now, in: "/proc/self/task")
-        if !single.isReported {
-          single.isReported = scheduler.reportStall(single.use, of: thread, &single.suspect) { homes(scheduler) }
-        }
+        _ = scheduler.reportStall(single.use, of: thread, &single.suspect) { homes(scheduler) }
       } else {
         single = Seen(lastClockRead: read, thread: thread, use: ThreadUse(of: thread, now))
       }

@@ -1,3 +1,4 @@
+internal import CCoroutine
 import Synchronization
 
 // Who keeps a thread. The watchdog asks for the workers of its pool (Watchdog.swift), and QueueStalls.swift for the
@@ -11,15 +12,22 @@ struct StallSuspect {
   let mark: UInt64
   /// The time that the thread had been kept when it was found, in ns.
   let total: UInt64
+  /// The time that the thread had been kept when the stall was reported, or was last found to go on; nil before.
+  var reported: UInt64?
+
+  init(id: UInt64, mark: UInt64, total: UInt64) {
+    (self.id, self.mark, self.total) = (id, mark, total)
+  }
 }
 
 extension Scheduler {
-  /// Reports the coroutine or the Task that has kept this scheduler's thread to the handler; returns whether there was
-  /// one to report.
+  /// Reports the coroutine or the Task that has kept this scheduler's thread to the handler; returns whether it has done
+  /// so.
   ///
   /// A scheduler reads its clock only after some jobs, so `use` may be the time of several. A job is reported only if
-  /// it was found there a threshold ago, and has neither waited nor yielded since. Called after each sample of the
-  /// thread. `homes` are the schedulers in whose lists the job may be.
+  /// it was found there a threshold ago, and has neither waited nor yielded since. For the same reason the search goes
+  /// on after a report, four times in a threshold: the next job may stall before the scheduler reads its clock. Called
+  /// after each sample of the thread. `homes` are the schedulers in whose lists the job may be.
   func reportStall(
     _ use: ThreadUse,
     of thread: Int32,
@@ -31,6 +39,7 @@ extension Scheduler {
     guard use.total > threshold / ThreadUse.samples, let handler = CoroutineRuntime.Stall.currentHandler else {
       return false
     }
+    if let reported = suspect?.reported, use.total - reported < threshold / 4 { return false }
     let changes = swiftJobChanges
     let isTask = changes & 1 != 0
     let (job, isSure) = isTask ? (nil, false) : runningJob(homes())
@@ -42,8 +51,14 @@ extension Scheduler {
       suspect = StallSuspect(id: id, mark: mark, total: use.total)
       return false
     }
+    if found.reported != nil {
+      suspect?.reported = use.total
+      return false
+    }
     let kept = use.total - found.total
     guard kept > threshold, let activity = use.activity else { return false }
+    suspect?.reported = use.total
+    cco_note_incident(CCO_INCIDENT_STALL)
     let stack = job.map { ThreadStack.read(of: thread, activity, since: mark, $0) } ?? []
     handler(
       CoroutineRuntime.Stall(

@@ -100,19 +100,22 @@ extension WorkerPool {
       let thread = (worker.host as? WorkerHost)?.threadID.load(ordering: .relaxed) ?? 0
       // Counted from the first inspection with this `lastClockRead`, which is old if the worker has just got work.
       if last.lastClockRead != 0, seen.lastClockRead == last.lastClockRead {
-        (seen.use, seen.suspect, seen.isReported) = (last.use, last.suspect, last.isReported)
+        (seen.use, seen.suspect, seen.reports) = (last.use, last.suspect, last.reports)
         seen.isCounted = last.isCounted
         if seen.use.isDue(now, stalls) {
           seen.use.sample(thread, now, in: tasks)
-          if !seen.isReported {
-            seen.isReported = worker.reportStall(seen.use, of: thread, &seen.suspect) { workers + self.spares }
+          if worker.reportStall(seen.use, of: thread, &seen.suspect, searching: { workers + self.spares }) {
+            seen.reports += 1
+            // The first one is counted below, also without a handler.
+            if seen.reports > 1 { SchedulerRegistry.ended.addShared(to: .stalls) }
           }
         }
       } else {
         seen.use = ThreadUse(of: thread, now)
       }
       let hasStalled = seen.use.total > stalls
-      isNearStall = isNearStall || !seen.isReported && seen.suspect != nil && seen.use.total > stalls / 2
+      let isSuspected = seen.suspect.map { $0.reported == nil } ?? false
+      isNearStall = isNearStall || isSuspected && seen.use.total > stalls / 2
       anyStalled = anyStalled || hasStalled
       if hasStalled, !seen.isCounted {
         seen.isCounted = true
@@ -149,10 +152,10 @@ extension WorkerPool {
     var use = ThreadUse()
     /// The coroutine that seems to be stalling the worker.
     var suspect: StallSuspect?
-    /// Whether the stall has been counted.
+    /// Whether the first stall has been counted.
     var isCounted = false
-    /// Whether the stall has been reported.
-    var isReported = false
+    /// The number of stalls that were reported.
+    var reports = 0
 
     init() {}
 

@@ -49,6 +49,21 @@ struct StalledThreadTests {
     #expect(String(decoding: try #require(result).standardErrorContent, as: UTF8.self) == "")
   }
 
+  /// A queue that has read its clock runs four coroutines, if each is new, before it reads it again.
+  @Test func `is reported for each of two coroutines that stall before the clock is read again`() async {
+    await #expect(processExitsWith: .success) {
+      let stalls = Stalls(after: .milliseconds(20))
+      let jobs = try await co_launch(on: taggedQueue("busy")) {
+        [co_launch(name: "first hog") { spin(200) }, co_launch(name: "second hog") { spin(200) }]
+      }.value
+      for job in jobs { try await job.value }
+      let all = stalls.all
+      verify(all.count == 2 && all[0].coroutine?.contains("first") == true, all.first)
+      verify(all[1].coroutine?.contains("second") == true && all[1].launchSite != nil, all.last)
+      verify(all.allSatisfy { $0.duration < .milliseconds(250) }, all.last)
+    }
+  }
+
   @Test func `in a read goes on reading after it was asked, and one that sleeps is not asked`() async throws {
     let result = await #expect(processExitsWith: .success, observing: [\.standardErrorContent]) {
       let stalls = Stalls(after: .milliseconds(20))
@@ -119,8 +134,8 @@ private func spin(_ milliseconds: UInt64) {
 }
 
 /// Ends the process with a failure unless `fact` is true.
-private func verify(_ fact: Bool, _ stall: CoroutineRuntime.Stall, line: UInt = #line) {
+private func verify(_ fact: Bool, _ stall: CoroutineRuntime.Stall?, line: UInt = #line) {
   if fact { return }
-  writeToStandardError("line \(line): not true of \(stall), \(stall)\n")
+  writeToStandardError("line \(line): not true of \(stall.map { "\($0), \($0)" } ?? "no stall")\n")
   exit(1)
 }

@@ -1,3 +1,4 @@
+internal import CCoroutine
 internal import CLinux
 import Glibc
 import Synchronization
@@ -78,6 +79,7 @@ enum DeadlockWatch {
     let circles = Deadlocks.find(knowing: reported)
     let new = circles.filter { !$0.waits.contains(where: reported.contains) }
     reported = Set(circles.lazy.flatMap(\.waits))
+    if !new.isEmpty { cco_note_incident(CCO_INCIDENT_DEADLOCK) }
     for circle in new { handler(circle.snapshot) }
   }
 

@@ -1,0 +1,68 @@
+import Foundation
+import Testing
+
+@testable import Coroutine
+
+/// The environment variables of the tools: what a program gets without a line of code.
+@Suite("COROUTINE_DUMP and COROUTINE_RECORD", .timeLimit(.minutes(5)))
+struct EnvironmentTests {
+  @Test func `COROUTINE_DUMP makes SIGUSR2 write the stacks in groups`() async {
+    await #expect(processExitsWith: .success) {
+      setenv("COROUTINE_DUMP", "SIGUSR2", 1)
+      var ends: [Int32] = [-1, -1]
+      let gate = Gate()
+      let jobs = (0..<7).map { _ in co_launch(name: "waits") { try gate.pass() } }
+      settle(7)
+      #expect(pipe(&ends) == 0)
+      let standardError = dup(STDERR_FILENO)
+      dup2(ends[1], STDERR_FILENO)
+      kill(getpid(), SIGUSR2)
+      var (text, byte): (String, UInt8) = ("", 0)
+      while !text.contains("\"waits\" on "), read(ends[0], &byte, 1) == 1 {
+        text.unicodeScalars.append(Unicode.Scalar(byte))
+      }
+      dup2(standardError, STDERR_FILENO)
+      #expect(text.hasPrefix("7 live coroutines in 1 group\n"), "\(text)")
+      #expect(text.contains("7 waiting for a promise (Promise<()> 0x"), "\(text)")
+      gate.open()
+      for job in jobs { try await job.value }
+    }
+  }
+
+  @Test func `without the variable the signal keeps its effect`() async {
+    await #expect(processExitsWith: .signal(SIGUSR2)) {
+      try await co_launch {}.value
+      raise(SIGUSR2)
+    }
+  }
+
+  @Test(arguments: ["COROUTINE_DUMP", "COROUTINE_RECORD"])
+  func `another value ends the process with a sentence`(_ name: String) async throws {
+    let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) { [name] in
+      setenv(name, "yes\n", 1)
+      try await co_launch {}.value
+    }
+    let text = String(decoding: try #require(result).standardErrorContent, as: UTF8.self)
+    #expect(text.contains("\(name) is 'yes\\n'. Set it to "), "\(text)")
+  }
+
+  @Test func `COROUTINE_RECORD=1 begins with the recorder on`() async {
+    await #expect(processExitsWith: .success) {
+      setenv("COROUTINE_RECORD", "1", 1)
+      let job = co_launch { try co_yield() }
+      let id = job.id
+      try await job.value
+      let text = String(decoding: CoroutineRuntime.recording(), as: UTF8.self)
+      #expect(text.contains("#\(id) CoroutineKernelTests/EnvironmentTests.swift:"), "\(text.prefix(2_000))")
+    }
+  }
+
+  @Test(arguments: ["", "0"]) func `an empty variable, and 0, leave the recorder off`(_ value: String) async {
+    await #expect(processExitsWith: .success) { [value] in
+      setenv("COROUTINE_RECORD", value, 1)
+      setenv("COROUTINE_DUMP", "", 1)
+      try await co_launch {}.value
+      #expect(!String(decoding: CoroutineRuntime.recording(), as: UTF8.self).contains("EnvironmentTests"))
+    }
+  }
+}

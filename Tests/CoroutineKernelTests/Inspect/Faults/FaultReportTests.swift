@@ -1,0 +1,51 @@
+import Dispatch
+import Foundation
+import Testing
+
+@testable import Coroutine
+
+/// The faults of a server that metrics and the report of a crash show best.
+@Suite("The ten faults of a server: numbers and reports", .timeLimit(.minutes(5)))
+struct FaultReportTests {
+  @Test func `8. a consumer that has ended: its channel is full, and its error is reported with its name`() async throws
+  {
+    let result = await #expect(processExitsWith: .success, observing: [\.standardErrorContent]) {
+      Faults().endTheConsumer()
+      settle(4)
+      let groups = CoroutineRuntime.dump(.stacks).components(separatedBy: "\n\n")
+      #expect(groups.count == 2, "\(groups)")
+      #expect(groups[1].contains(#/^4 waiting to send \(Channel<String> 0x[0-9a-f]+, 16 of 16 values buffered\)/#))
+      #expect(isSanitized || groups[1].contains("Faults.logLine(_:to:)"), "\(groups[1])")
+    }
+    let text = String(decoding: try #require(result).standardErrorContent, as: UTF8.self)
+    #expect(text.contains("Coroutine: unhandled error in \"log writer\" ("), "\(text)")
+  }
+
+  @Test func `9. all threads for blocking calls are taken: a metric counts the bodies that wait for one`() async {
+    await #expect(processExitsWith: .success) {
+      let fileIsThere = DispatchSemaphore(value: 0)
+      Faults().useUpBlockingThreads(fileIsThere)
+      settle(8)
+      let metrics = CoroutineRuntime.metrics
+      #expect(metrics.blockingThreads == 2 && metrics.blockingWaiting == 6, "\(metrics)")
+      #expect(metrics.waiting == ["blocking": 8], "\(metrics.waiting)")
+      #expect(CoroutineRuntime.metricsText.split(separator: "\n").contains("coroutine_blocking_waiting 6"))
+      #expect(CoroutineRuntime.dump(.stacks).contains("8 waiting for blocking work"))
+      for _ in 0..<8 { fileIsThere.signal() }
+    }
+  }
+
+  @Test func `10. a crash names the coroutine before all else`() async throws {
+    let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
+      Faults().crash()
+      while true { sched_yield() }
+    }
+    let text = String(decoding: try #require(result).standardErrorContent, as: UTF8.self)
+    let line = try #require(text.split(separator: "\n").first { $0.hasPrefix("coroutine \"parser\" (id ") })
+    #expect(
+      line.contains(
+        #/ got SIG(ILL|TRAP|ABRT) at 0x[0-9a-f]+; launched at [^ ]*FaultPrograms.swift:\d+; frames .*; images /#
+      )
+    )
+  }
+}

@@ -1,0 +1,133 @@
+import Dispatch
+import Foundation
+import Synchronization
+import Testing
+
+@testable import Coroutine
+
+/// Ten faults of a server: what each tool says about one, and what in it names the culprit.
+///
+/// Each in a process of its own, because the tools look at the whole process. The last three are in
+/// FaultReportTests.swift.
+@Suite("The ten faults of a server", .timeLimit(.minutes(5)))
+struct FaultTests {
+  @Test func `1. two locks in opposite orders are a circle, with both coroutines and the line that waits`() async {
+    await #expect(processExitsWith: .success) {
+      Faults().lockInOppositeOrders()
+      settle(2)
+      let circles = CoroutineRuntime.deadlocks()
+      #expect(circles.count == 1 && Set(circles[0].map(\.name)) == ["pay rent", "save"], "\(circles)")
+      for member in circles[0] {
+        let names = CoroutineRuntime.frames(at: member.stack).compactMap(\.symbol)
+        #expect(isSanitized || names.contains { $0.contains("Faults.transfer(from:") }, "\(names)")
+      }
+      let line = CoroutineRuntime.dump(.list).split(separator: "\n").last ?? ""
+      #expect(line.contains(#/^deadlock: #\d+ "[a-z ]+" waits for #\d+ "[a-z ]+", which waits for #/#), "\(line)")
+    }
+  }
+
+  @Test func `2. a lock that is held during a slow wait names its owner, and the line where that one waits`() async {
+    await #expect(processExitsWith: .success) {
+      Faults().holdALockDuringAWait(Promise<Int>())
+      settle(30)
+      let groups = CoroutineRuntime.dump(.stacks).components(separatedBy: "\n\n")
+      let waiting = try #require(groups.first { $0.hasPrefix("29 waiting for a lock (FairMutex 0x") })
+      #expect(waiting.contains(#/held by #\d+ "request 0"\)/#), "\(groups)")
+      let owner = try #require(groups.first { $0.hasPrefix("1 waiting") })
+      #expect(owner.contains("for a promise (Promise<Int> 0x") && owner.contains("\"request 0\""), "\(owner)")
+      #expect(isSanitized || owner.contains("Faults.refresh(_:from:)"), "\(owner)")
+      #expect(CoroutineRuntime.deadlocks().isEmpty)
+    }
+  }
+
+  @Test(.tags(.realClock)) func `3. a computation without a suspension is named, and what it keeps waiting`() async {
+    await #expect(processExitsWith: .success) {
+      let isOver = Flag()
+      let stall = firstStall { Faults().compute { while !isOver.isRaised {} } }
+      #expect(stall.coroutine?.contains("\"report\"") == true && stall.activity == .computing, "\(stall)")
+      #expect(stall.worker == "server.requests", "\(stall)")
+      let dump = CoroutineRuntime.dump(.list)
+      #expect(dump.contains(#/timers overdue by \d+ ms on server.requests, kept by #\d+ "report"/#), "\(dump)")
+      isOver.raise()
+    }
+  }
+
+  @Test(.tags(.realClock)) func `4. a blocking read is named with the call`() async {
+    await #expect(processExitsWith: .success) {
+      let pipe = PipePair()
+      _ = fcntl(pipe.reader, F_SETFL, 0)
+      let stall = firstStall { Faults().callRead(pipe.reader) }
+      #expect(stall.coroutine?.contains("\"import\"") == true && "\(stall.activity)" == "in read(2)", "\(stall)")
+      pipe.put()
+    }
+  }
+
+  @Test(.tags(.realClock)) func `5. a lock of threads is named as one`() async {
+    await #expect(processExitsWith: .success) {
+      let (settings, isOver, isHeld) = (Faults.Settings(), DispatchSemaphore(value: 0), Flag())
+      startThread {
+        settings.values.withLock { _ in
+          isHeld.raise()
+          isOver.wait()
+        }
+      }
+      while !isHeld.isRaised { sched_yield() }
+      let stall = firstStall { Faults().lockThreads(settings) }
+      #expect(stall.coroutine?.contains("\"lookup\"") == true && "\(stall.activity)" == "in futex(2)", "\(stall)")
+      #expect("\(stall)".contains("a lock that blocks threads"))
+      isOver.signal()
+    }
+  }
+
+  @Test func `6. coroutines that wait for ever are one group, and all that has grown between two profiles`() async {
+    await #expect(processExitsWith: .success) {
+      let faults = Faults()
+      faults.forgetAnswers(100)
+      settle(100)
+      let first = CoroutineRuntime.profile(.growth)
+      faults.forgetAnswers(900)
+      settle(1_000)
+      let groups = CoroutineRuntime.dump(.stacks).components(separatedBy: "\n\n")
+      #expect(groups.count == 2 && groups[1].hasPrefix("1000 waiting for a promise (Promise<Int> 0x"), "\(groups)")
+      #expect(groups[1].contains("created at CoroutineKernelTests/FaultPrograms.swift:"), "\(groups[1])")
+      #expect(groups[1].contains("launched at CoroutineKernelTests/FaultPrograms.swift:"), "\(groups[1])")
+      #expect(isSanitized || groups[1].contains("Faults.call()"), "\(groups[1])")
+      let growth = CoroutineRuntime.profile(.growth)
+      #expect(!first.isEmpty && String(decoding: growth, as: UTF8.self).contains("FaultPrograms.swift:"))
+    }
+  }
+
+  @Test func `7. permits that are not given back: many wait for permits, and no coroutine is left that has them`() async
+  {
+    await #expect(processExitsWith: .success) {
+      Faults().losePermits()
+      settle(16)
+      let groups = CoroutineRuntime.dump(.stacks).components(separatedBy: "\n\n")
+      #expect(groups.count == 2, "\(groups)")
+      #expect(groups[1].contains(#/^16 waiting for permits \(FairSemaphore 0x[0-9a-f]+, 0 permits available\)/#))
+      #expect(isSanitized || groups[1].contains("Faults.query(_:_:)"), "\(groups[1])")
+      // Those that had them have failed.
+      #expect(CoroutineRuntime.metrics.failed == 4)
+    }
+  }
+}
+
+/// Waits until `count` coroutines are left, and all wait.
+func settle(_ count: Int) {
+  while true {
+    let states = CoroutineRuntime.snapshot().coroutines.map(\.state)
+    if states.count == count, states.allSatisfy({ $0 == .waiting }) { return }
+    sched_yield()
+  }
+}
+
+/// The first stall of what `body` starts.
+func firstStall(_ body: () -> Void) -> CoroutineRuntime.Stall {
+  let stalls = Locked<[CoroutineRuntime.Stall]>([])
+  CoroutineRuntime.onStall(after: .milliseconds(20)) { stall in stalls.withLock { $0.append(stall) } }
+  body()
+  while true {
+    if let stall = stalls.current.first { return stall }
+    sched_yield()
+  }
+}

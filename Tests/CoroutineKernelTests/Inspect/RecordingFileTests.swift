@@ -1,0 +1,124 @@
+import Foundation
+import Testing
+
+@testable import Coroutine
+
+/// What the flight recorder writes when something happens.
+///
+/// Each in a process of its own, because there is one recorder; stalls are found by the real clock.
+@Suite("Files of the flight recorder", .timeLimit(.minutes(5)), .tags(.realClock))
+struct RecordingFileTests {
+  @Test func `a stall is written about, with the events before it, four times at most`() async throws {
+    let folder = try Folder()
+    let result = await #expect(processExitsWith: .success, observing: [\.standardErrorContent]) {
+      [path = folder.path as String] in
+      CoroutineRuntime.startRecording(bytesPerWorker: 1 << 14, filesIn: path)
+      for number in 1...6 {
+        let stall = firstStall { co_launch(name: "hog") { stallForAWhile() } }
+        #expect(stall.coroutine?.contains("hog") == true)
+        while number <= 4, !Folder(path).names.contains("coroutine-\(getpid())-stall-\(number).json") { sched_yield() }
+        while CoroutineRuntime.liveCount > 0 { await Task.yield() }
+      }
+      #expect(Folder(path).names.count == 4, "\(Folder(path).names)")
+    }
+    let text = String(decoding: try #require(result).standardErrorContent, as: UTF8.self)
+    #expect(text.split(separator: "\n").count { $0.hasPrefix("Coroutine: the recording before a stall is in /") } == 4)
+    #expect(try folder.documents().count == 4 && folder.documents().allSatisfy { $0.contains("RecordingFileTests") })
+  }
+
+  @Test func `a deadlock is written about, while there is a handler`() async throws {
+    let folder = try Folder()
+    await #expect(processExitsWith: .success) { [path = folder.path as String] in
+      CoroutineRuntime.startRecording(bytesPerWorker: 1 << 14, filesIn: path)
+      CoroutineRuntime.onDeadlock { _ in }
+      Faults().lockInOppositeOrders()
+      while Folder(path).names != ["coroutine-\(getpid())-deadlock-1.json"] { sched_yield() }
+    }
+    #expect(try folder.documents().count == 1 && folder.documents()[0].contains("waiting: lock"))
+  }
+
+  @Test(.enabled(if: !isSanitized), arguments: [true, false])
+  func `a fatal signal is written about before the process ends, in a coroutine and on another thread`(
+    _ isInCoroutine: Bool
+  ) async throws {
+    let folder = try Folder()
+    let died = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
+      [path = folder.path as String, isInCoroutine] in
+      setenv("COROUTINE_RECORD", path, 1)
+      setenv("SWIFT_BACKTRACE", "enable=no", 1)
+      try await co_launch(name: "earlier") { try co_yield() }.value
+      if isInCoroutine { Faults().crash() } else { startThread { _ = Faults.parse([]) } }
+      while true { sched_yield() }
+    }
+    let text = String(decoding: try #require(died).standardErrorContent, as: UTF8.self)
+    #expect(text.contains("Coroutine: the recording before a signal is in \(folder.path)/coroutine-"), "\(text)")
+    #expect(try folder.documents().count == 1 && folder.documents()[0].contains("RecordingFileTests"), "\(text)")
+  }
+
+  @Test func `a folder that does not exist is named, and nothing else fails`() async {
+    await #expect(processExitsWith: .success) {
+      CoroutineRuntime.startRecording(filesIn: "/nowhere\n")
+      CoroutineRuntime.onDeadlock { _ in }
+      var ends: [Int32] = [-1, -1]
+      #expect(pipe(&ends) == 0)
+      let standardError = dup(STDERR_FILENO)
+      dup2(ends[1], STDERR_FILENO)
+      Faults().lockInOppositeOrders()
+      var (text, byte): (String, UInt8) = ("", 0)
+      while !text.hasSuffix("\n"), read(ends[0], &byte, 1) == 1 { text.unicodeScalars.append(Unicode.Scalar(byte)) }
+      dup2(standardError, STDERR_FILENO)
+      #expect(text.contains(#"could not be written to /nowhere\n/coroutine-"#), "\(text)")
+      #expect(text.hasSuffix("-deadlock-1.json: No such file or directory\n"), "\(text)")
+    }
+  }
+
+  @Test func `without a folder, and when the recorder is off, nothing is written`() async throws {
+    let folder = try Folder()
+    await #expect(processExitsWith: .success) { [path = folder.path as String] in
+      CoroutineRuntime.startRecording(filesIn: path)
+      CoroutineRuntime.stopRecording()
+      _ = firstStall { co_launch { stallForAWhile() } }
+      while CoroutineRuntime.liveCount > 0 { await Task.yield() }
+      CoroutineRuntime.startRecording()
+      _ = firstStall { co_launch { stallForAWhile() } }
+      #expect(Folder(path).names.isEmpty)
+    }
+    #expect(folder.names.isEmpty)
+  }
+}
+
+/// A folder of the test's own, which is removed with it.
+private final class Folder {
+  let path: String
+  private let isOwned: Bool
+
+  init() throws {
+    path = FileManager.default.temporaryDirectory.appending(path: "coroutine-recordings-\(UUID())").path()
+    isOwned = true
+    try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
+  }
+
+  /// A folder that another one removes.
+  init(_ path: String) { (self.path, isOwned) = (path, false) }
+
+  deinit { if isOwned { try? FileManager.default.removeItem(atPath: path) } }
+
+  var names: [String] {
+    ((try? FileManager.default.contentsOfDirectory(atPath: path)) ?? []).filter { !$0.hasSuffix(".part") }.sorted()
+  }
+
+  /// The texts of all files, each a JSON document.
+  func documents() throws -> [String] {
+    try names.map { name in
+      let data = try Data(contentsOf: URL(filePath: path + "/" + name))
+      #expect(try JSONSerialization.jsonObject(with: data) is [String: Any])
+      return String(decoding: data, as: UTF8.self)
+    }
+  }
+}
+
+/// Keeps the thread longer than `firstStall` waits for.
+private func stallForAWhile() {
+  let end = Clock.ofThread + 200_000_000
+  while Clock.ofThread < end {}
+}
