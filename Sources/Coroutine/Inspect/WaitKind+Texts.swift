@@ -58,7 +58,7 @@ extension WaitKind {
   /// The address of the `Inspectable` that a wait of this kind has recorded, if any.
   func sourceAddress(_ number: UInt) -> UInt? {
     switch self {
-    case .receive, .send, .lock, .permits, .select: number
+    case .receive, .send, .lock, .permits, .condition, .group, .select: number
     // The recorded address is that of its completion: the first property of a promise, the second one of a job.
     case .promise: number &- UInt(objectHeader)
     case .job: number &- UInt(objectHeader + MemoryLayout<JobRecord>.stride)
