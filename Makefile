@@ -36,10 +36,10 @@ trait_tests := CoroutineNIOTests,CoroutineLoggingTests,CoroutineMetricsTests,Cor
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup setup-tests setup-http setup-postgres setup-demo setup-examples setup-aarch64 build test test-release \
-  test-tsan test-asan test-aarch64 soak soak-net soak-postgres soak-deadlocks test-context test-traits test-http \
-  test-postgres test-served test-examples test-demo demo site readme thread-locals lint api format docs consumer bench \
-  bench-net build-ahead build-tsan ci clean
+.PHONY: help setup setup-tests setup-http setup-postgres setup-demo setup-examples setup-aarch64 setup-bench build test \
+  test-release test-tsan test-asan test-aarch64 soak soak-net soak-postgres soak-deadlocks test-context test-traits \
+  test-http test-postgres test-served test-examples test-demo demo site readme thread-locals lint api format docs \
+  consumer bench bench-net bench-kv build-ahead build-tsan ci clean
 
 help: ## Lists the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -62,6 +62,10 @@ setup-demo: ## Installs what only the demo needs: libpng, zlib, SQLite
 
 setup-postgres: ## Installs what CoroutinePostgres and its tests need: libpq, PostgreSQL, pgbouncer, OpenSSL
 	@scripts/setup postgres
+
+setup-bench: ## Installs what make bench-kv needs: Redis's command-line tools, nc, ss, strace
+	@scripts/setup core
+	@scripts/setup bench
 
 setup-aarch64: ## Installs what the tests for aarch64 need: Debian's cross compiler, qemu-user, Boost.Context for arm64
 	@scripts/setup aarch64
@@ -252,6 +256,9 @@ bench: setup ## Runs the benchmarks; ARGS=--quick for one quick pass
 
 bench-net: setup ## Compares servers: ours, epoll in C, Go, Asio, SwiftNIO, Hummingbird; ARGS=--quick for a minute
 	Benchmarks/run-net $(ARGS)
+
+bench-kv: setup-bench ## Compares a key-value server of ours with redis-server; ARGS=--quick for half a minute
+	Benchmarks/run-kv $(ARGS)
 
 ci: ## Runs everything that a change must pass
 	.ci/run
