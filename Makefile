@@ -36,10 +36,11 @@ trait_tests := CoroutineNIOTests,CoroutineLoggingTests,CoroutineMetricsTests,Cor
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup setup-tests setup-http setup-postgres setup-demo setup-examples setup-aarch64 build test test-release \
-  test-tsan test-asan test-aarch64 soak soak-net soak-http soak-postgres fuzz-http soak-deadlocks test-context \
-  test-traits test-http test-postgres test-served test-examples test-demo demo site readme thread-locals lint api \
-  format docs docs-serve guide consumer bench bench-net bench-postgres bench-inspect build-ahead build-tsan ci clean
+.PHONY: help setup setup-tests setup-http setup-postgres setup-demo setup-examples setup-aarch64 setup-bench build test \
+  test-release test-tsan test-asan test-aarch64 soak soak-net soak-http soak-postgres fuzz-http soak-deadlocks \
+  test-context test-traits test-http test-postgres test-served test-examples test-demo demo site readme thread-locals \
+  lint api format docs docs-serve guide consumer bench bench-net bench-postgres bench-inspect bench-kv build-ahead \
+  build-tsan ci clean
 
 help: ## Lists the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -62,6 +63,10 @@ setup-demo: ## Installs what the demo needs: libpng, zlib, SQLite, libpq, Postgr
 
 setup-postgres: ## Installs what CoroutinePostgres and its tests need: libpq, PostgreSQL, pgbouncer, OpenSSL
 	@scripts/setup postgres
+
+setup-bench: ## Installs what make bench-kv needs: Redis's command-line tools, nc, ss, strace
+	@scripts/setup core
+	@scripts/setup bench
 
 setup-aarch64: ## Installs what the tests for aarch64 need: Debian's cross compiler, qemu-user, Boost.Context for arm64
 	@scripts/setup aarch64
@@ -283,6 +288,9 @@ bench-postgres: setup setup-postgres ## Compares statements and jobs with pgbenc
 
 bench-inspect: setup ## Measures snapshots, metrics, the recorder, and how soon a stall and a deadlock are named; a minute
 	Benchmarks/run-inspect $(ARGS)
+
+bench-kv: setup-bench ## Compares a key-value server of ours with redis-server; ARGS=--quick for half a minute
+	Benchmarks/run-kv $(ARGS)
 
 ci: ## Runs everything that a change must pass
 	.ci/run

@@ -70,6 +70,12 @@ let package = Package(
       dependencies: ["Harness", "MinimalHTTP", coroutine, coroutineNet],
       path: "Sources/NetServer"
     ),
+    // For `run-kv`: a key-value server that speaks Redis's protocol.
+    .executableTarget(
+      name: "kv-server",
+      dependencies: ["Harness", coroutine, coroutineNet],
+      path: "Sources/KeyValue"
+    ),
     .executableTarget(name: "net-load", path: "Sources/NetLoad", cSettings: [.define("_GNU_SOURCE")]),
     .executableTarget(name: "epoll-peer", path: "Peers/epoll", cSettings: [.define("_GNU_SOURCE")]),
   ],

@@ -185,6 +185,21 @@ struct CopyTests {
     }
   }
 
+  // The real clock, because a world has no splice, which holds bytes in a pipe when the peer stops.
+  @Test func `a peer that stops in the middle of a large copy is idle too, and nothing is closed`() async throws {
+    try await onCoroutine {
+      let tunnel = try Tunnel()
+      let copy = tunnel.copy(idle: .milliseconds(100))
+      let writer = co_launch { try tunnel.left.write([UInt8](repeating: 1, count: 100_000_000)) }
+      _ = try tunnel.right.readExactly(1_000_000)
+      let counts = try copy.join()
+      #expect(counts.aToB >= 1_000_000 && counts.aToB < 100_000_000 && counts.bToA == 0)
+      #expect(!tunnel.a.isClosed && !tunnel.b.isClosed)
+      tunnel.a.close()
+      #expect(failure { try writer.join() } is NetError)
+    }
+  }
+
   @Test func `out-of-band data stops no copy, small or large`() async throws {
     try await onCoroutine {
       let tunnel = try Tunnel()

@@ -1,5 +1,5 @@
 // The lower bound of `run-net`: a server that is one loop over epoll, in C, on one thread. epoll-peer
-// echo|http|http-date [all|wrong]
+// echo|http|http-date [all|wrong], or epoll-peer copy (copy.c)
 //
 // With `all`, it is one such loop for each processor. Each has a listener of the same port (SO_REUSEPORT).
 //
@@ -8,6 +8,8 @@
 // socket does not take are sent when it can, and meanwhile nothing more is received.
 //
 // With `wrong`, the hundredth echo has a wrong byte: run-net makes sure that the load notices it.
+#include "copy.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/tcp.h>
@@ -46,7 +48,7 @@ static bool answers_http;
 // The number of echoes until the wrong one; 0: none is wrong.
 static int until_wrong;
 
-static _Noreturn void fail(const char *what) {
+void fail(const char *what) {
   perror(what);
   exit(2);
 }
@@ -156,10 +158,12 @@ int main(int count, char **arguments) {
   bool is_wrong = count == 3 && strcmp(arguments[2], "wrong") == 0;
   bool is_all = count == 3 && strcmp(arguments[2], "all") == 0;
   const char *kind = count > 1 ? arguments[1] : "";
+  bool is_copy = count == 2 && strcmp(kind, "copy") == 0;
   bool is_dated = strcmp(kind, "http-date") == 0;
   answers_http = is_dated || strcmp(kind, "http") == 0;
-  if (count != 2 + (is_wrong || is_all) || (!answers_http && strcmp(kind, "echo") != 0)) {
-    fputs("error: use epoll-peer echo|http|http-date [all|wrong]\n", stderr);
+  bool is_known = is_copy || answers_http || strcmp(kind, "echo") == 0;
+  if (!is_known || count != 2 + (is_wrong || is_all)) {
+    fputs("error: use epoll-peer echo|http|http-date [all|wrong], or epoll-peer copy\n", stderr);
     return 2;
   }
   until_wrong = is_wrong ? 100 : 0;
@@ -175,6 +179,10 @@ int main(int count, char **arguments) {
   for (long i = 0; i < threads; i++) listeners[i] = listen_on(&address);
   printf("port %d\n", ntohs(address.sin_port));
   fflush(stdout);
+  if (is_copy) {
+    signal(SIGPIPE, SIG_IGN);
+    run_copies(listeners[0]);
+  }
   for (long i = 1; i < threads; i++) {
     pthread_t thread;
     if ((errno = pthread_create(&thread, NULL, run, &listeners[i])) != 0) fail("pthread_create");

@@ -63,3 +63,8 @@ void run(enum kind, int port, int connections, double seconds);
 // Opens so many connections, exchanges once on each, prints what one of them costs the process `server` in bytes, and
 // exchanges once more.
 void hold(enum kind, int port, int connections, int server);
+
+// A stream in each direction through a server that copies.
+void copy_check(int port);
+// Sends as fast as it can through so many tunnels for so many seconds, and prints figures; a request is a MiB.
+void copy_run(int port, int connections, double seconds);

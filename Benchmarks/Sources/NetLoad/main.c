@@ -1,6 +1,8 @@
 // net-load echo|http check PORT
 // net-load echo|http run PORT CONNECTIONS SECONDS
 // net-load echo|http hold PORT CONNECTIONS PID
+// net-load copy check PORT
+// net-load copy run PORT CONNECTIONS SECONDS
 // net-load free-port: prints a port that no socket has, for a server that cannot choose one
 //
 // Status 0: every byte was right. 1: wrong bytes, or an end in the middle of a response. 2: nothing was measured,
@@ -32,7 +34,9 @@ uint64_t nanoseconds(void) {
 }
 
 _Noreturn static void usage(void) {
-  fail(NO_MEASUREMENT, "use net-load echo|http check PORT, run PORT CONNECTIONS SECONDS or hold PORT CONNECTIONS PID");
+  fail(
+    NO_MEASUREMENT,
+    "use net-load echo|http|copy check PORT, run PORT CONNECTIONS SECONDS or, but for copy, hold PORT CONNECTIONS PID");
 }
 
 // An argument from 1 on.
@@ -56,11 +60,18 @@ static int free_port(void) {
 int main(int count, char **arguments) {
   if (count == 2 && strcmp(arguments[1], "free-port") == 0) return free_port();
   if (count < 4) usage();
-  if (strcmp(arguments[1], "echo") != 0 && strcmp(arguments[1], "http") != 0) usage();
+  bool is_copy = strcmp(arguments[1], "copy") == 0;
+  if (!is_copy && strcmp(arguments[1], "echo") != 0 && strcmp(arguments[1], "http") != 0) usage();
   enum kind kind = strcmp(arguments[1], "echo") == 0 ? ECHO : HTTP;
   const char *verb = arguments[2];
   int port = (int)number(arguments[3]);
-  if (strcmp(verb, "check") == 0 && count == 4)
+  if (is_copy && strcmp(verb, "check") == 0 && count == 4)
+    copy_check(port);
+  else if (is_copy && strcmp(verb, "run") == 0 && count == 6)
+    copy_run(port, (int)number(arguments[4]), number(arguments[5]));
+  else if (is_copy)
+    usage();
+  else if (strcmp(verb, "check") == 0 && count == 4)
     check(kind, port);
   else if (strcmp(verb, "run") == 0 && count == 6)
     run(kind, port, (int)number(arguments[4]), number(arguments[5]));

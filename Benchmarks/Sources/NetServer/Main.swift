@@ -4,7 +4,7 @@ import Glibc
 import Harness
 import MinimalHTTP
 
-// Our servers for `run-net`: net-server echo|http [OPTION…]. It prints "port N", and serves until it is ended.
+// Our servers for `run-net`: net-server echo|http|copy [OPTION…]. It prints "port N", and serves until it is ended.
 //
 //   --deadline    each read has a deadline
 //   --arrays      reads return arrays, so a connection has no buffer while it waits
@@ -36,13 +36,15 @@ struct NetServer {
     // The clients reset their connections at the end.
     options.onError = { _, _ in }
     if has("--small-stack") { options.stack = .bytes(16 * 1_024) }
-    guard arguments == ["echo"] || arguments == ["http"] else {
-      complain("error: use net-server echo|http [--deadline | --arrays | --lines] [--small-stack] [--listeners]")
+    guard [["echo"], ["http"], ["copy"]].contains(arguments) else {
+      complain("error: use net-server echo|http|copy [--deadline | --arrays | --lines] [--small-stack] [--listeners]")
       exit(2)
     }
     let answersHTTP = arguments == ["http"]
+    let copies = arguments == ["copy"]
     try co_launch { [options] in
       try Server.run(.loopback(port: 0), options: options, onListening: announce) { connection in
+        if copies { return try Tunnel.run(connection) }
         let session = Session(connection: connection, reading: reading)
         if answersHTTP { try session.answer() } else { try session.echo() }
       }

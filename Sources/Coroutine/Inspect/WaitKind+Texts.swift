@@ -58,7 +58,7 @@ extension WaitKind {
   /// The address of the `Inspectable` that a wait of this kind has recorded, if any.
   func sourceAddress(_ number: UInt) -> UInt? {
     switch self {
-    case .receive, .send, .lock, .permits, .select, .job: number
+    case .receive, .send, .lock, .permits, .condition, .group, .select, .job: number
     // The recorded address is that of its completion, the first property of a promise.
     case .promise: number &- UInt(objectHeader)
     default: nil

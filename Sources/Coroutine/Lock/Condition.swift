@@ -33,9 +33,27 @@ public final class Condition: @unchecked Sendable {
   private let mutex: FairMutex
   private let lock = Shared<SpinLock>()
   @exclusivity(unchecked) private var waiters = WaitQueue()
+  // Not shared: only the deinit reads it.
+  private let isNamed = Atomic(false)
 
   /// Creates a condition on the state that `mutex` protects.
   public init(_ mutex: FairMutex) { self.mutex = mutex }
+
+  deinit {
+    Inspection.letFinish(self)
+    if isNamed.load(ordering: .relaxed) { ObjectNames.remove(self) }
+  }
+
+  /// Gives the condition a name, which dumps show: `Condition "not empty" 0x7f…`.
+  ///
+  /// A second name replaces the first. Any thread; does not suspend.
+  /// - Returns: The condition.
+  @discardableResult
+  public func named(_ name: String) -> Condition {
+    ObjectNames.set(name, of: self)
+    isNamed.store(true, ordering: .relaxed)
+    return self
+  }
 
   /// Waits until `predicate` is true.
   ///
@@ -68,7 +86,7 @@ public final class Condition: @unchecked Sendable {
     lock.lock()
     var waiter = Waiter(job: job)
     try withUnsafeMutablePointer(to: &waiter) { waiter in
-      _ = try WaitQueue.park(carrier, job, .condition) { epoch in
+      _ = try WaitQueue.park(carrier, job, .condition, for: self) { epoch in
         waiters.append(waiter, epoch)
         lock.unlock()
         mutex.unlock()
@@ -96,4 +114,10 @@ public final class Condition: @unchecked Sendable {
     lock.withLock { waiters.claimAll(into: &woken) }
     while let job = woken.popFirst() { Carrier.makeReady(job) }
   }
+}
+
+extension Condition: Inspectable {
+  var waitLock: UnsafePointer<SpinLock> { withUnsafePointer(to: lock.known) { $0 } }
+  func inspect(_ names: JobNames) -> String { "\(identity) of \(mutex.identity)" }
+  func verb(of queue: UInt?) -> String { "wait for" }
 }

@@ -31,6 +31,8 @@ struct Countdown: ~Copyable {
   @usableFromInline let word: Shared<Atomic<UInt>>
   // Not shared: every way to the lock leads over the word.
   @usableFromInline let lock = SpinLock()
+  // Not shared: only deinits and dumps read it. It takes a byte that the alignment of the next field leaves unused.
+  let isNamed = Atomic(false)
   /// Accessed under the lock.
   @usableFromInline var waiters = WaitQueue()
 
@@ -97,18 +99,33 @@ extension UnsafeMutablePointer where Pointee == Countdown {
     return count != nil
   }
 
+  /// The count, for a dump.
+  var countInDump: UInt { pointee.word.known.load(ordering: .relaxed) >> 1 }
+  var lockAddress: UnsafePointer<SpinLock> { withUnsafePointer(to: pointee.lock) { $0 } }
+
+  /// Gives the object that contains the count a name for dumps.
+  func setName(_ name: String, of object: AnyObject) {
+    ObjectNames.set(name, of: object)
+    pointee.isNamed.store(true, ordering: .relaxed)
+  }
+
+  /// The first action of the deinit of the object that contains the count.
+  func letFinish(_ object: AnyObject) {
+    Inspection.letFinish(object)
+    if pointee.isNamed.load(ordering: .relaxed) { ObjectNames.remove(object) }
+  }
+
   /// Suspends the running job until the count is zero.
   ///
-  /// Throws the cancellation error.
-  @usableFromInline
-  func wait() throws {
+  /// Throws the cancellation error. `source` is the object that contains the count.
+  func wait(of source: some Inspectable) throws {
     let (carrier, job) = try Carrier.beginWaiting(for: pointee.word.id)
     if pointee.word.known.load(ordering: .acquiring) >> 1 == 0 { return }
     pointee.lock.lock()
     guard isAwaited() else { return pointee.lock.unlock() }
     var waiter = Waiter(job: job)
     try withUnsafeMutablePointer(to: &waiter) { waiter in
-      _ = try WaitQueue.park(carrier, job, .group) { epoch in
+      _ = try WaitQueue.park(carrier, job, .group, for: source) { epoch in
         pointee.waiters.append(waiter, epoch)
         pointee.lock.unlock()
       } withdraw: {

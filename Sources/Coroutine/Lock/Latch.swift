@@ -14,7 +14,7 @@ public final class Latch: @unchecked Sendable {
   // States and races: see Countdown.swift; the count only falls.
   @exclusivity(unchecked) private var storage: Countdown
 
-  private var countdown: CountdownRef { propertyAddress(in: self, at: 0, as: Countdown.self) }
+  var countdown: CountdownRef { propertyAddress(in: self, at: 0, as: Countdown.self) }
 
   /// Creates a latch that opens after `count` counts; with 0 it is open at once.
   ///
@@ -24,6 +24,18 @@ public final class Latch: @unchecked Sendable {
     if count > Countdown.most { misuse("A Latch cannot be counted down from \(count): at most Int.max / 2.") }
     storage = Countdown(UInt(count))
     checkAddress(countdown, of: &storage)
+  }
+
+  deinit { countdown.letFinish(self) }
+
+  /// Gives the latch a name, which dumps show: `Latch "workers ready" 0x7f…`.
+  ///
+  /// A second name replaces the first. Any thread; does not suspend.
+  /// - Returns: The latch.
+  @discardableResult
+  public func named(_ name: String) -> Latch {
+    countdown.setName(name, of: self)
+    return self
   }
 
   /// Counts down; the last count opens the latch and wakes all waiters.
@@ -45,5 +57,5 @@ public final class Latch: @unchecked Sendable {
   /// wait, it throws.
   /// - Throws: The cancellation error; ``CoroutineError/notInCoroutine`` outside a coroutine.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
-  public func wait() throws { try countdown.wait() }
+  public func wait() throws { try countdown.wait(of: self) }
 }

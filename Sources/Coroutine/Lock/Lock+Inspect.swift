@@ -44,3 +44,15 @@ extension RateLimiter: Inspectable {
   func inspect(_ names: JobNames) -> String { identity }
   func verb(of queue: UInt?) -> String { "acquire" }
 }
+
+extension WaitGroup: Inspectable {
+  var waitLock: UnsafePointer<SpinLock> { countdown.lockAddress }
+  func inspect(_ names: JobNames) -> String { "\(identity), \(countdown.countInDump) left" }
+  func verb(of queue: UInt?) -> String { "wait for" }
+}
+
+extension Latch: Inspectable {
+  var waitLock: UnsafePointer<SpinLock> { countdown.lockAddress }
+  func inspect(_ names: JobNames) -> String { "\(identity), \(countdown.countInDump) left" }
+  func verb(of queue: UInt?) -> String { "wait for" }
+}

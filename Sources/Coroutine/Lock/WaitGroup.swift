@@ -20,10 +20,22 @@ public final class WaitGroup: @unchecked Sendable {
   // States and races: see Countdown.swift.
   @exclusivity(unchecked) private var storage = Countdown(0)
 
-  private var countdown: CountdownRef { propertyAddress(in: self, at: 0, as: Countdown.self) }
+  var countdown: CountdownRef { propertyAddress(in: self, at: 0, as: Countdown.self) }
 
   /// Creates a group without work.
   public init() { checkAddress(countdown, of: &storage) }
+
+  deinit { countdown.letFinish(self) }
+
+  /// Gives the group a name, which dumps show: `WaitGroup "pages" 0x7f…`.
+  ///
+  /// A second name replaces the first. Any thread; does not suspend.
+  /// - Returns: The group.
+  @discardableResult
+  public func named(_ name: String) -> WaitGroup {
+    countdown.setName(name, of: self)
+    return self
+  }
 
   /// Adds `count` pieces of work.
   ///
@@ -46,5 +58,5 @@ public final class WaitGroup: @unchecked Sendable {
   /// the wait, it throws and does not affect the work.
   /// - Throws: The cancellation error; ``CoroutineError/notInCoroutine`` outside a coroutine.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
-  public func wait() throws { try countdown.wait() }
+  public func wait() throws { try countdown.wait(of: self) }
 }

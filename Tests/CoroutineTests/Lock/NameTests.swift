@@ -17,6 +17,42 @@ struct NameTests {
     #expect(text(of: FairMutex().named("old").named("new")).contains("\"new\""))
   }
 
+  @Test(.inWorlds) func `a dump names the condition, the latch and the group that a coroutine waits for`() throws {
+    let mutex = FairMutex().named("queue")
+    let condition = Condition(mutex).named("not empty")
+    let latch = Latch(3).named("ready")
+    let group = WaitGroup().named("pages")
+    group.add(2)
+    let isFull = Flag()
+    let jobs = [
+      co_launch { try mutex.withLock { try condition.wait { isFull.isRaised } } }, co_launch { try latch.wait() },
+      co_launch { try group.wait() },
+    ]
+    try settleWorld()
+    let dump = Simulation.dump
+    #expect(dump.contains("(Condition \"not empty\" 0x") && dump.contains(" of FairMutex \"queue\" 0x"), "\(dump)")
+    #expect(dump.contains("(Latch \"ready\" 0x") && dump.contains(", 3 left)"), "\(dump)")
+    #expect(dump.contains("(WaitGroup \"pages\" 0x") && dump.contains(", 2 left)"), "\(dump)")
+    isFull.raise()
+    condition.signal()
+    latch.countDown(3)
+    for _ in 0..<2 { group.done() }
+    for job in jobs { try job.join() }
+  }
+
+  @Test func `names of conditions, latches and groups go with them`() {
+    for _ in 0..<100 {
+      let group = WaitGroup().named("gone")
+      let latch = Latch(1).named("gone")
+      let condition = Condition(FairMutex()).named("gone")
+      for object in [group, latch, condition] as [AnyObject] { #expect(ObjectNames.name(of: object) == "gone") }
+    }
+    for _ in 0..<100 {
+      let all = [WaitGroup(), Latch(1), Condition(FairMutex())] as [AnyObject]
+      for object in all { #expect(ObjectNames.name(of: object) == nil) }
+    }
+  }
+
   @Test func `a name goes with its object`() {
     for _ in 0..<100 {
       let named = Channel<Int>(1).named("gone")
