@@ -93,7 +93,9 @@ struct OrdersRun: Sendable {
     let kills = Channel<Int>(.unbounded)
     let next = Locked(0)
     try co_scope { scope in
-      scope.launch(name: "killer") { for count in kills { for _ in 0..<count { try crew.killOne() } } }
+      scope.launch(name: "killer") {
+        while let count = try kills.receive() { for _ in 0..<count { try crew.killOne() } }
+      }
       defer { kills.close() }
       try co_scope { doors in
         for _ in 0..<OrdersPlan.doors {

@@ -30,7 +30,8 @@ struct OrdersBoard: Sendable, Equatable {
       + "\(numbers.retries.grouped) retries, \(kills) kills, nightly: \(holder)"
   }
 
-  private var holder: String {
+  /// Who holds the lease of the nightly report.
+  var holder: String {
     guard let fence = numbers.fence else { return "nobody" }
     return "\(numbers.holder ?? "just taken") (fence \(fence))"
   }

@@ -19,7 +19,7 @@ struct OrdersDisplay: Sendable {
   func run() throws {
     let isLive = output.display != .text
     var board = OrdersBoard(plan: plan)
-    var told: (stage: Int, fence: Int64?) = (-1, nil)
+    var told: (stage: Int, holder: String) = (-1, "")
     var isDrawn = false
     if isLive { output.note("\u{1B}[?25l") }
     defer { if isLive { output.note("\u{1B}[?25h") } }
@@ -37,10 +37,10 @@ struct OrdersDisplay: Sendable {
         // Clears below too: a Ctrl-C leaves its ^C there.
         try write(up + lines.map { "\r\u{1B}[2K\($0)\n" }.joined() + "\u{1B}[J")
         isDrawn = true
-      } else if stage != told.stage || board.numbers.fence != told.fence || isOver {
+      } else if stage != told.stage || board.holder != told.holder || isOver {
         try write(board.line + "\n")
       }
-      told = (stage, board.numbers.fence)
+      told = (stage, board.holder)
       if isOver { return }
     }
   }
