@@ -30,7 +30,8 @@ func measureRecorder() throws {
   report("recorder_event", (on - off) / 2)
 }
 
-/// The processor time after which a coroutine that computes is named; the longest of 20 runs, on the pool and on queues.
+/// The processor time after which a coroutine that computes is named; the longest of 20 runs, on the pool and on
+/// queues.
 func measureHogs() throws {
   let queue = DispatchQueue(label: "hogs")
   for onQueue in [false, true] {

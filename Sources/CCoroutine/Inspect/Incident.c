@@ -1,5 +1,5 @@
-// What the flight recorder writes files about: a stall, a deadlock, a fatal signal. One thread of the runtime's waits here
-// for them, and writes. The threads that note them must not write themselves: the watchdog must not block, and the
+// What the flight recorder writes files about: a stall, a deadlock, a fatal signal. One thread of the runtime's waits
+// here for them, and writes. The threads that note them must not write themselves: the watchdog must not block, and the
 // handler of a fatal signal can neither take a lock nor allocate.
 //
 //   any thread                        the writer
@@ -8,7 +8,8 @@
 //   `is_last_written`
 //
 // Invariants
-//  1. Nothing is noted before cco_begin_incidents, after which the writer starts, and in a forked child, which has none.
+//  1. Nothing is noted before cco_begin_incidents, after which the writer starts, and in a forked child, which has no
+//     writer.
 //  2. Each bit that is set is taken: the writer sleeps only while `wanted` is zero, and the kernel compares that once
 //     more.
 //  3. A thread with a fatal signal waits for `PATIENCE` at most: the writer may need a lock that this thread holds, of

@@ -2,8 +2,8 @@ internal import CCoroutine
 import Glibc
 import Synchronization
 
-// The files that the flight recorder writes at a stall, a deadlock and a fatal signal. The threads that notice these only
-// leave a note (Sources/CCoroutine/Inspect/Incident.c); a thread of its own writes.
+// The files that the flight recorder writes at a stall, a deadlock and a fatal signal. The threads that notice these
+// only leave a note (Sources/CCoroutine/Inspect/Incident.c); a thread of its own writes.
 //
 //   NONE --the first folder: the thread starts--> WAITING --notes--> WRITING --> WAITING
 //

@@ -21,8 +21,8 @@ struct StallSuspect {
 }
 
 extension Scheduler {
-  /// Reports the coroutine or the Task that has kept this scheduler's thread to the handler; returns whether it has done
-  /// so.
+  /// Reports the coroutine or the Task that has kept this scheduler's thread to the handler; returns whether it has
+  /// done so.
   ///
   /// A scheduler reads its clock only after some jobs, so `use` may be the time of several. A job is reported only if
   /// it was found there a threshold ago, and has neither waited nor yielded since. For the same reason the search goes

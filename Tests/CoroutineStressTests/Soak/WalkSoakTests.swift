@@ -5,8 +5,8 @@ import Glibc
 import Synchronization
 import Testing
 
-/// Snapshots of stacks beside coroutines that walk, wait, begin and end all the time: each stack that a snapshot accepts
-/// is one that its coroutine has had at that time.
+/// Snapshots of stacks beside coroutines that walk, wait, begin and end all the time: each stack that a snapshot
+/// accepts is one that its coroutine has had at that time.
 ///
 /// - `CO_SOAK_SECONDS`: how long to go on; `make soak` sets it. Five seconds by default.
 /// - `CO_SEED`: the seed of the walks. Random by default.
@@ -108,9 +108,9 @@ private struct StackCheck: Sendable {
   }
 
   private static let functions: [(String, Walker.Call)] = [
-    ("walkA(", .a), ("walkB(", .b), ("walkC(", .c), ("walkGenerator(", .generator), ("waitPromise(", .promise),
-    ("waitReceive(", .receive), ("waitLock(", .lock), ("waitDelay(", .delay), ("waitSelect(", .select),
-    ("waitYield(", .yield),
+    ("walkA", .a), ("walkB", .b), ("walkC", .c), ("walkGenerator", .generator), ("waitPromise", .promise),
+    ("waitReceive", .receive), ("waitLock", .lock), ("waitDelay", .delay), ("waitSelect", .select),
+    ("waitYield", .yield),
   ]
 
   /// The function of a frame; nil for closures in it, and for others.
