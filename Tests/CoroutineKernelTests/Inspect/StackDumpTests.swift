@@ -47,6 +47,16 @@ struct StackDumpTests {
     #expect(CoroutineRuntime.snapshot(stacks: true).coroutines.allSatisfy { $0.stack.isEmpty && !$0.isTorn })
   }
 
+  @Test(arguments: [
+    ("function signature specialization <Arg[2] = Dead> of static A.f(_: B) -> ()", "static A.f(_: B) -> ()"),
+    ("merged generic specialization <() -> C<D>, E> of closure #1 in F.g<H>() -> I", "closure #1 in F.g<H>() -> I"),
+    ("partial apply forwarder for closure #1 () -> () in J.k()", "closure #1 () -> () in J.k()"),
+    ("generic specialization <L of M", "generic specialization <L of M"), ("N.o<P>() -> Q", "N.o<P>() -> Q"),
+  ])
+  func `a function has its name in the source, and not that of a specialisation`(_ made: String, _ source: String) {
+    #expect(Symbols.ofSource(made) == source)
+  }
+
   @Test func `a list is what dump returns`() {
     #expect(CoroutineRuntime.dump(.list).contains("live coroutine"))
   }

@@ -47,34 +47,73 @@ struct StackZooTests {
     return (words.dropLast().joined(separator: " "), id, stack)
   }
 
+  /// The zoo as a process that has printed what it knows of its stacks.
+  private final class Zoo {
+    let program: URL
+    let process = Process()
+    private let input = Pipe()
+    private(set) var text = ""
+
+    /// Starts a copy of the program without what `strip` removes with this option.
+    init(stripped option: String, in folder: URL = FileManager.default.temporaryDirectory) throws {
+      program = folder.appending(path: "coroutine-zoo-\(getpid())\(option)")
+      let strip = Process()
+      strip.executableURL = URL(filePath: "/usr/bin/env")
+      strip.arguments = ["strip", option, "-o", program.path(), folderOfTests() + "/StackZoo"]
+      try strip.run()
+      strip.waitUntilExit()
+      let output = Pipe()
+      process.executableURL = URL(filePath: "/bin/sh")
+      process.arguments = ["-c", "ulimit -c unlimited; exec \"$0\"", program.path()]
+      process.currentDirectoryURL = folder
+      process.standardInput = input
+      process.standardOutput = output
+      try process.run()
+      while !text.contains("\nready\n") {
+        let some = output.fileHandleForReading.availableData
+        try #require(!some.isEmpty, "\(text)")
+        text += String(decoding: some, as: UTF8.self)
+      }
+    }
+
+    func end() {
+      input.fileHandleForWriting.closeFile()
+      process.waitUntilExit()
+    }
+
+    deinit { try? FileManager.default.removeItem(at: program) }
+  }
+
+  /// Without any symbol in the program, and from a core where the kernel writes one.
+  @Test func `gdb lists the coroutines of a stripped program, and of its core`() throws {
+    let folder = FileManager.default.temporaryDirectory.appending(path: "coroutine-zoo-core-\(getpid())")
+    try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
+    defer { try? FileManager.default.removeItem(at: folder) }
+    let zoo = try Zoo(stripped: "-s", in: folder)
+    let count = zoo.text.split(separator: "\n").compactMap(Self.parse).count
+    #expect(count >= 33)
+    let live = try Self.gdb(["-p", "\(zoo.process.processIdentifier)"], ["info coroutines", "coroutine all bt"])
+    // Where no process may look into another one, there is nothing to compare with.
+    let mayLook = live.contains("coroutines with a stack")
+    #expect(!mayLook || live.contains("\(count) of \(count) coroutines with a stack"), "\(live)")
+    kill(zoo.process.processIdentifier, SIGQUIT)
+    zoo.process.waitUntilExit()
+    let files = try FileManager.default.contentsOfDirectory(atPath: folder.path())
+    guard let core = files.first(where: { $0.hasPrefix("core") }) else { return }
+    let printed = try Self.gdb([zoo.program.path(), folder.path() + core], ["info coroutines", "coroutine all bt"])
+    #expect(printed.contains("\(count) of \(count) coroutines with a stack"), "\(printed)")
+  }
+
   @Test func `nearly all stacks are equal to gdb's, frame for frame, and no frame is false`() throws {
     // Without debug information, which gdb would read for ten seconds: the tables for unwinding stay.
-    let program = FileManager.default.temporaryDirectory.appending(path: "coroutine-zoo-\(getpid())")
-    defer { try? FileManager.default.removeItem(at: program) }
-    let strip = Process()
-    strip.executableURL = URL(filePath: "/usr/bin/env")
-    strip.arguments = ["strip", "-g", "-o", program.path(), folderOfTests() + "/StackZoo"]
-    try strip.run()
-    strip.waitUntilExit()
-    let zoo = Process()
-    let (input, output) = (Pipe(), Pipe())
-    zoo.executableURL = program
-    zoo.standardInput = input
-    zoo.standardOutput = output
-    try zoo.run()
-    var text = ""
-    while !text.contains("\nready\n") {
-      let some = output.fileHandleForReading.availableData
-      try #require(!some.isEmpty, "\(text)")
-      text += String(decoding: some, as: UTF8.self)
-    }
+    let zoo = try Zoo(stripped: "-g")
+    let (text, number) = (zoo.text, zoo.process.processIdentifier)
     let own = text.split(separator: "\n").compactMap(Self.parse)
-    let file = FileManager.default.temporaryDirectory.appending(path: "coroutine-zoo-\(zoo.processIdentifier).py")
+    let file = FileManager.default.temporaryDirectory.appending(path: "coroutine-zoo-\(number).py")
     try Self.script.write(to: file, atomically: true, encoding: .utf8)
     defer { try? FileManager.default.removeItem(at: file) }
-    let printed = try Self.gdb(["-p", "\(zoo.processIdentifier)"], ["source \(file.path())", "info coroutines"])
-    input.fileHandleForWriting.closeFile()
-    zoo.waitUntilExit()
+    let printed = try Self.gdb(["-p", "\(number)"], ["source \(file.path())", "info coroutines"])
+    zoo.end()
 
     var theirs: [UInt64: [String]] = [:]
     for line in printed.split(separator: "\n") where line.hasPrefix("frames ") {

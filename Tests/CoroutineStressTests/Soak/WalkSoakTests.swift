@@ -108,9 +108,9 @@ private struct StackCheck: Sendable {
   }
 
   private static let functions: [(String, Walker.Call)] = [
-    ("walkA(", .a), ("walkB(", .b), ("walkC(", .c), ("walkGenerator(", .generator), ("waitPromise(", .promise),
-    ("waitReceive(", .receive), ("waitLock(", .lock), ("waitDelay(", .delay), ("waitSelect(", .select),
-    ("waitYield(", .yield),
+    ("walkA", .a), ("walkB", .b), ("walkC", .c), ("walkGenerator", .generator), ("waitPromise", .promise),
+    ("waitReceive", .receive), ("waitLock", .lock), ("waitDelay", .delay), ("waitSelect", .select),
+    ("waitYield", .yield),
   ]
 
   /// The function of a frame; nil for closures in it, and for others.

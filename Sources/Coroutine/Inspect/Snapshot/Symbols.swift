@@ -84,6 +84,42 @@ enum Symbols {
     let isSwift = name[0] == CChar(bitPattern: UInt8(ascii: "$"))
     let text = isSwift ? cco_demangle_swift(name, strlen(name)) : cco_demangle_cxx(name)
     defer { free(text) }
-    return String(cString: text ?? name)
+    let shown = String(cString: text ?? name)
+    return isSwift ? ofSource(shown) : shown
+  }
+
+  /// The name of the function in the program, of which the compiler has made this one.
+  static func ofSource(_ name: String) -> String {
+    var rest = name[...]
+    while true {
+      if let made = ["merged ", "partial apply forwarder for "].first(where: rest.hasPrefix) {
+        rest = rest.dropFirst(made.count)
+      } else if let made = specializations.first(where: rest.hasPrefix),
+        let end = endOfBrackets(rest.dropFirst(made.count)), rest[end...].hasPrefix(" of ")
+      {
+        rest = rest[end...].dropFirst(4)
+      } else {
+        return String(rest)
+      }
+    }
+  }
+
+  private static let specializations = [
+    "generic specialization <", "function signature specialization <", "generic partial specialization <",
+    "generic not re-abstracted specialization <",
+  ]
+
+  /// The index behind the bracket that closes one before the text.
+  private static func endOfBrackets(_ text: Substring) -> String.Index? {
+    var (depth, last): (Int, Character) = (1, " ")
+    for index in text.indices {
+      let character = text[index]
+      if character == "<" { depth += 1 }
+      // Not the head of an arrow.
+      if character == ">", last != "-" { depth -= 1 }
+      if depth == 0 { return text.index(after: index) }
+      last = character
+    }
+    return nil
   }
 }

@@ -35,7 +35,7 @@ struct FaultTests {
       #expect(waiting.contains(#/held by #\d+ "request 0"\)/#), "\(groups)")
       let owner = try #require(groups.first { $0.hasPrefix("1 waiting") })
       #expect(owner.contains("for a promise (Promise<Int> 0x") && owner.contains("\"request 0\""), "\(owner)")
-      #expect(isSanitized || owner.contains("Faults.refresh(_:from:)"), "\(owner)")
+      #expect(isSanitized || owner.contains("Faults.refresh("), "\(owner)")
       #expect(CoroutineRuntime.deadlocks().isEmpty)
     }
   }
@@ -91,7 +91,7 @@ struct FaultTests {
       #expect(groups.count == 2 && groups[1].hasPrefix("1000 waiting for a promise (Promise<Int> 0x"), "\(groups)")
       #expect(groups[1].contains("created at CoroutineKernelTests/FaultPrograms.swift:"), "\(groups[1])")
       #expect(groups[1].contains("launched at CoroutineKernelTests/FaultPrograms.swift:"), "\(groups[1])")
-      #expect(isSanitized || groups[1].contains("Faults.call()"), "\(groups[1])")
+      #expect(isSanitized || groups[1].contains("Faults.call("), "\(groups[1])")
       let growth = CoroutineRuntime.profile(.growth)
       #expect(!first.isEmpty && String(decoding: growth, as: UTF8.self).contains("FaultPrograms.swift:"))
     }
@@ -105,7 +105,7 @@ struct FaultTests {
       let groups = CoroutineRuntime.dump(.stacks).components(separatedBy: "\n\n")
       #expect(groups.count == 2, "\(groups)")
       #expect(groups[1].contains(#/^16 waiting for permits \(FairSemaphore 0x[0-9a-f]+, 0 permits available\)/#))
-      #expect(isSanitized || groups[1].contains("Faults.query(_:_:)"), "\(groups[1])")
+      #expect(isSanitized || groups[1].contains("Faults.query("), "\(groups[1])")
       // Those that had them have failed.
       #expect(CoroutineRuntime.metrics.failed == 4)
     }
