@@ -1,6 +1,7 @@
 // The calls of sockets that Swift cannot import: they need anonymous unions, macros, or flags of _GNU_SOURCE. All
 // sockets are non-blocking and close-on-exec. A function that returns a count or a descriptor returns the negative
 // error number if the kernel refuses.
+#include "BrokenPipe.h"
 #include "Check.h"
 #include "CLinux.h"
 #include "Call.h"
@@ -8,12 +9,10 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
-#include <time.h>
 #include <unistd.h>
 
 static int64_t or_error(ssize_t result) { return result < 0 ? -errno : result; }
@@ -61,25 +60,12 @@ int64_t clinux_send_pieces(int socket, const struct clinux_piece *pieces, size_t
   return clinux_call(SYS_sendmsg, socket, (long)&message, MSG_NOSIGNAL, 0, 0, 0);
 }
 
-// sendfile has no flag against SIGPIPE. So the signal is blocked during the call, and a SIGPIPE that the call has
-// raised for this thread is consumed. A SIGPIPE that was pending before stays pending.
 int64_t clinux_send_file(int socket, int file, int64_t offset, size_t count) {
   clinux_check();
-  sigset_t pipe, pending, outer;
-  sigemptyset(&pipe);
-  sigaddset(&pipe, SIGPIPE);
-  sigemptyset(&pending);
-  sigpending(&pending);
-  bool was_pending = sigismember(&pending, SIGPIPE) == 1;
-  pthread_sigmask(SIG_BLOCK, &pipe, &outer);
+  struct broken_pipe state = block_broken_pipe();
   off_t from = offset;
   int64_t result = or_error(sendfile(socket, file, &from, count));
-  if (result == -EPIPE && !was_pending) {
-    struct timespec now = {0, 0};
-    while (sigtimedwait(&pipe, NULL, &now) < 0 && errno == EINTR) {
-    }
-  }
-  pthread_sigmask(SIG_SETMASK, &outer, NULL);
+  restore_broken_pipe(&state, result == -EPIPE);
   return result;
 }
 

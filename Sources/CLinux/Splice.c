@@ -1,11 +1,10 @@
 // Moves bytes between sockets through a pipe, without copying them into the process (splice).
+#include "BrokenPipe.h"
 #include "Check.h"
 #include "CLinux.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
-#include <time.h>
 #include <unistd.h>
 
 int clinux_pipe(int ends[2], int bytes) {
@@ -22,23 +21,11 @@ int64_t clinux_splice_in(int socket, int pipe, size_t count) {
   return result < 0 ? -errno : result;
 }
 
-// splice has no flag against SIGPIPE, as sendfile has none (clinux_send_file says how that is met).
 int64_t clinux_splice_out(int pipe, int socket, size_t count) {
   clinux_check();
-  sigset_t broken, pending, outer;
-  sigemptyset(&broken);
-  sigaddset(&broken, SIGPIPE);
-  sigemptyset(&pending);
-  sigpending(&pending);
-  int was_pending = sigismember(&pending, SIGPIPE) == 1;
-  pthread_sigmask(SIG_BLOCK, &broken, &outer);
+  struct broken_pipe state = block_broken_pipe();
   ssize_t result = splice(pipe, NULL, socket, NULL, count, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
   int64_t answer = result < 0 ? -errno : result;
-  if (answer == -EPIPE && !was_pending) {
-    struct timespec now = {0, 0};
-    while (sigtimedwait(&broken, NULL, &now) < 0 && errno == EINTR) {
-    }
-  }
-  pthread_sigmask(SIG_SETMASK, &outer, NULL);
+  restore_broken_pipe(&state, answer == -EPIPE);
   return answer;
 }
