@@ -32,6 +32,7 @@ swift_test := $(strict) swift test $(checks) --disable-xctest
 traits := NIO,Logging,Metrics,ServiceLifecycle
 products := Coroutine CoroutineNet CoroutineTesting
 trait_products := CoroutineNIO CoroutineLogging CoroutineServiceLifecycle
+served_tests := CoroutineHTTPTests,CoroutinePostgresTests,CoroutineWorkTests
 trait_tests := CoroutineNIOTests,CoroutineLoggingTests,CoroutineMetricsTests,CoroutineServiceLifecycleTests
 
 .DEFAULT_GOAL := help
@@ -80,7 +81,8 @@ build: setup ## Builds the library, debug
 # what they compile of the library runs in the other tests as well.
 # With ARGS of its own a target makes one run of it.
 models := 'CoroutineInterleavingTests\.'
-without_models := CO_SKIP_TESTS=CoroutineInterleavingTests
+# Targets of tests that are empty in a build without their trait take time all the same.
+without_models := CO_SKIP_TESTS=CoroutineInterleavingTests,CoroutineDemoTests,$(served_tests)
 alone := 'Coroutine(Stress|Testing)Tests\.'
 in_turn = $(1) --skip $(models) --skip $(alone) $(2) && $(1) --skip-build --no-parallel --filter $(alone)
 
@@ -93,11 +95,12 @@ test-release: setup-tests ## Runs the tests, optimised
 	$(if $(ARGS),$(release_test) $(ARGS),$(call in_turn,$(release_test)))
 
 release_flags := -c release -Xswiftc -enable-testing $(release)
-release_test := $(without_models) $(swift_test) $(release_flags)
+release_without := $(without_models),$(trait_tests)
+release_test := $(release_without) $(swift_test) $(release_flags)
 
 # Of what test-release has built. The tests are built here as well, or else the products would be built once more.
 thread-locals: setup-tests ## Looks for addresses of thread-locals that optimised code keeps over a wait
-	$(without_models) $(strict) swift build --build-tests $(checks) --quiet $(release_flags)
+	$(release_without) $(strict) swift build --build-tests $(checks) --quiet $(release_flags)
 	scripts/thread-locals
 
 # Under sanitizers the products behind traits are tested as well, in the same build.
@@ -163,7 +166,6 @@ test-traits: setup-tests ## Runs the tests of CoroutineNIO, CoroutineLogging, Co
 	  $(swift_test) --traits $(traits) --scratch-path .build-traits $(ARGS)
 
 # CoroutineHTTP, CoroutinePostgres and CoroutineWork in one build. Their tests start servers of their own.
-served_tests := CoroutineHTTPTests,CoroutinePostgresTests,CoroutineWorkTests
 # With the trait Metrics, because CoroutineMetrics has reporters for the other two.
 served_products := CoroutineHTTP CoroutinePostgres CoroutineWork CoroutineMetrics
 served := --traits HTTP,Postgres,Metrics --scratch-path .build-served
@@ -203,6 +205,7 @@ run_asan := --sanitize=address --no-parallel -Xswiftc -use-ld=lld
 # What CI builds while tests leave a core idle, in the order in which it is needed: each as its own target builds it.
 build-ahead:
 	$(call sanitized_build,.build-asan) --sanitize=address -Xswiftc -use-ld=lld
+	scripts/with-packages .build-served env CO_TESTS=$(served_tests) $(strict) swift build --build-tests $(checks) $(served)
 	$(strict) swift build --build-tests $(examples)
 	$(strict) swift build $(examples)
 	swift build --build-tests --package-path Tests/Context --scratch-path .build-context -j $(JOBS)
