@@ -25,8 +25,10 @@ struct StatementCache {
   /// The name of a statement, which counts as used now.
   mutating func name(_ key: Key) -> String? {
     clock += 1
-    entries[key]?.lastUse = clock
-    return entries[key]?.name
+    // One search for both.
+    guard let index = entries.index(forKey: key) else { return nil }
+    entries.values[index].lastUse = clock
+    return entries.values[index].name
   }
 
   mutating func newName() -> String {

@@ -8,8 +8,12 @@ extension WorkActors {
   ///
   /// Asks the server.
   ///
-  /// - Parameter unique: While a message of this actor with this key is stored, for as long as `keepCompleted` after
-  ///   it was handled, nothing is added.
+  /// - Parameters:
+  ///   - key: The actor's key.
+  ///   - message: The message.
+  ///   - t: The caller's transaction.
+  ///   - unique: While a message of this actor with this key is stored, for as long as `keepCompleted` after it was
+  ///     handled, nothing is added.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func tell(_ key: String, _ message: Message, in t: PostgresTransaction, unique: String? = nil) throws {
     _ = try store(key, message, in: t, unique: unique)

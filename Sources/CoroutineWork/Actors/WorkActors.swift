@@ -29,8 +29,13 @@ where State: Codable & Sendable, Message: Codable & Sendable, Reply: Codable & S
   ///
   /// Never connects, never suspends; any thread. Traps unless `name` has 1 to 57 bytes.
   ///
-  /// - Parameter receive: Handles a message of the actor with this key. It may run more than once for a message; what
-  ///   it changes by the transaction and the state counts once.
+  /// - Parameters:
+  ///   - name: The actors' name in the tables.
+  ///   - db: The database.
+  ///   - schema: The schema of the tables.
+  ///   - options: How messages are treated.
+  ///   - receive: Handles a message of the actor with this key. It may run more than once for a message; what it
+  ///     changes by the transaction and the state counts once.
   public init(
     _ name: String,
     on db: PostgresPool,

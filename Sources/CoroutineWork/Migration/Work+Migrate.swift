@@ -26,7 +26,9 @@ public enum Work {
   /// Returns the same statements as text, for other migration tools.
   ///
   /// Never suspends; any thread.
-  /// - Parameter version: The version that the tables have; 0 for none.
+  /// - Parameters:
+  ///   - schema: The schema of the tables.
+  ///   - version: The version that the tables have; 0 for none.
   public static func migration(schema: String = "work", from version: Int = 0) -> String {
     Tables.statements(schema: schema, from: version).map { $0 + ";\n" }.joined()
   }

@@ -9,6 +9,8 @@ extension WorkQueue {
   /// Asks the server, twice at most.
   ///
   /// - Parameters:
+  ///   - payload: What is to be done.
+  ///   - t: The caller's transaction.
   ///   - unique: While a job of this key is available, scheduled, running or retryable, nothing is added. The check
   ///     is an index, so two transactions at once add one job; the second waits for the first to end.
   ///   - key: Jobs of one key run one at a time, in the order of their ids. A failed one holds up those behind it.

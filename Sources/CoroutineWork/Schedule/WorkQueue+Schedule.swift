@@ -22,7 +22,11 @@ extension WorkQueue {
   ///
   /// Another schedule under the same `name` replaces the old one from its next tick on. The coroutines that run the
   /// old one add nothing from then on.
-  /// - Parameter payload: Makes the job of a tick, inside of a transaction: it must not wait.
+  /// - Parameters:
+  ///   - name: The schedule's name, of which each queue has its own.
+  ///   - schedule: When jobs are added.
+  ///   - missed: What becomes of ticks that no program was there for.
+  ///   - payload: Makes the job of a tick, inside of a transaction: it must not wait.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func schedule(
     _ name: String,
