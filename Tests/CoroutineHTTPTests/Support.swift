@@ -103,15 +103,20 @@ extension Connection {
 }
 
 /// Sends bytes to a server, ends the output if asked to, and returns everything that comes back.
-func ask(_ address: SocketAddress, _ text: String, ends: Bool = false) throws -> String {
+func ask(
+  _ address: SocketAddress,
+  _ text: String,
+  ends: Bool = false,
+  within limit: Duration = .seconds(20)
+) throws -> String {
   let client = try Connection.connect(to: address)
   defer { client.close() }
   try client.send(text)
   if ends { try client.shutdownWrite() }
-  return try co_timeout(.seconds(20)) { try client.rest() }
+  return try co_timeout(limit) { try client.rest() }
 }
 
-/// The statuses that come back, as ``ask(_:_:ends:)``.
+/// The statuses that come back, as ``ask(_:_:ends:within:)``.
 func askStatuses(_ address: SocketAddress, _ text: String) throws -> [Int] { statuses(try ask(address, text)) }
 
 func statusesOf(_ answer: () throws -> String) rethrows -> [Int] { statuses(try answer()) }

@@ -96,11 +96,18 @@ enum DiagnosticsPage {
       var seen: UInt64 = 0
       for (bound, more) in zip(histogram.bounds, histogram.counts) {
         seen += more
-        if Double(seen) >= share * Double(count) { return "≤ \(bound)" }
+        if Double(seen) >= share * Double(count) { return "≤ " + short(bound) }
       }
-      return "> \(histogram.bounds.last ?? .zero)"
+      return "> " + short(histogram.bounds.last ?? .zero)
     }
     return "50 % \(bound(0.5)), 99 % \(bound(0.99))"
+  }
+
+  /// A bound in the largest unit in which it is a whole number.
+  private static func short(_ bound: Duration) -> String {
+    let microseconds = Int64(bound / .microseconds(1))
+    if microseconds % 1_000 != 0 { return "\(microseconds) µs" }
+    return microseconds % 1_000_000 != 0 ? "\(microseconds / 1_000) ms" : "\(microseconds / 1_000_000) s"
   }
 
   private static func stacks() -> String {
