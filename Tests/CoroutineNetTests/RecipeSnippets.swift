@@ -32,7 +32,7 @@ func stream(_ path: String, to connection: Connection) throws {
   try connection.shutdownWrite()
 }
 
-@Suite("What the recipe about files shows", .timeLimit(.minutes(1)))
+@Suite("What the recipe about files shows", .timeLimit(.minutes(5)))
 struct RecipeSnippets {
   @Test func `a file arrives as it is`() async throws {
     try await co_launch {

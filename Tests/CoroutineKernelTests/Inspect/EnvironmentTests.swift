@@ -32,7 +32,9 @@ struct EnvironmentTests {
   @Test func `without the variable the signal keeps its effect`() async {
     await #expect(processExitsWith: .signal(SIGUSR2)) {
       try await co_launch {}.value
-      raise(SIGUSR2)
+      // To the process, because this thread may block the signal.
+      kill(getpid(), SIGUSR2)
+      while true { sched_yield() }
     }
   }
 

@@ -53,7 +53,7 @@ final class Crawler: Sendable {
   }
 }
 
-@Suite("Crawler", .timeLimit(.minutes(1)))
+@Suite("Crawler", .timeLimit(.minutes(5)))
 struct CrawlerSnippets {
   private struct Gone: Error {}
 
