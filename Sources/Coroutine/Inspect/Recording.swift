@@ -52,7 +52,9 @@ extension CoroutineRuntime {
   /// number of events.
   public static func recording() -> [UInt8] {
     let recording = Recorder.current
-    var trace = TraceWriter(RecordedEvent.all(of: recording))
+    let (events, horizon) = RecordedEvent.all(of: recording)
+    let end = (recording.end?.nanoseconds ?? 0) &- recording.start.nanoseconds
+    var trace = TraceWriter(events, end: end, horizon: horizon)
     return trace.write(recording.rings + (recording.outside.map { [$0] } ?? []))
   }
 }
@@ -68,20 +70,25 @@ struct RecordedEvent {
   /// The launch site's file; of `site` only.
   var file = ""
 
-  /// The events of all rings in the order of their times; those of one ring keep their order.
-  static func all(of recording: Recorder.Recording) -> [RecordedEvent] {
-    guard let end = recording.end else { return [] }
+  /// The events of all rings in the order of their times, and the latest of the oldest times of full rings.
+  ///
+  /// Events of one ring keep their order.
+  static func all(of recording: Recorder.Recording) -> (events: [RecordedEvent], horizon: UInt64) {
+    guard let end = recording.end else { return ([], 0) }
     let ticks = Double(end.ticks &- recording.start.ticks)
     let scale = ticks > 0 ? Double(end.nanoseconds - recording.start.nanoseconds) / ticks : 1
-    var events: [RecordedEvent] = []
+    var (events, horizon): ([RecordedEvent], UInt64) = ([], 0)
     for ring in recording.rings + (recording.outside.map { [$0] } ?? []) {
       var last: UInt64 = 0
-      for stored in ring.events() {
-        guard let event = RecordedEvent(stored, ring.number, scale, &last) else { continue }
-        events.append(event)
+      let kept = ring.events()
+      let own = kept.compactMap { RecordedEvent($0, ring.number, scale, &last) }
+      if kept.count + 1 >= ring.capacity, let oldest = own.first(where: { $0.time > 0 }) {
+        horizon = max(horizon, oldest.time)
       }
+      events += own
     }
-    return events.enumerated().sorted { ($0.element.time, $0.offset) < ($1.element.time, $1.offset) }.map(\.element)
+    let sorted = events.enumerated().sorted { ($0.element.time, $0.offset) < ($1.element.time, $1.offset) }
+    return (sorted.map(\.element), horizon)
   }
 
   private init?(_ stored: EventRing.Stored, _ track: Int, _ scale: Double, _ last: inout UInt64) {

@@ -6,10 +6,15 @@
 ///     on a ring's track        from `run` to `park`, `yield`, `end` or `leave` of the same coroutine
 ///     on a coroutine's track   from each of its events to the next: ready, running, or waiting
 ///
-/// A slice whose beginning the ring has overwritten is missing. An arrow is a pair of the phases `s` and `f`, with one
+/// A slice whose beginning the ring has overwritten is missing. What goes on at the end of the recording is a slice up to
+/// the end. A state that began before the oldest event of a full ring is not, unless it is running: its end may have
+/// been overwritten there. The end of a run is in the ring of its beginning. An arrow is a pair of the phases `s` and `f`, with one
 /// number, from the time of `wake` on the waker's track to the next `run` of the woken coroutine.
 struct TraceWriter {
   private let events: [RecordedEvent]
+  private let end: UInt64
+  /// The time of the oldest event that a full ring has kept; of the latest one.
+  private let horizon: UInt64
   private var text: [UInt8] = []
   private var isFirst = true
   private var sites: [UInt32: String] = [:]
@@ -21,7 +26,10 @@ struct TraceWriter {
   private var arrows: [UInt32: Int] = [:]
   private var lastArrow = 0
 
-  init(_ events: [RecordedEvent]) { self.events = events }
+  init(_ events: [RecordedEvent], end: UInt64, horizon: UInt64) {
+    (self.events, self.horizon) = (events, horizon)
+    self.end = max(end, events.last?.time ?? 0)
+  }
 
   mutating func write(_ rings: [EventRing]) -> [UInt8] {
     text.append(contentsOf: #"{"displayTimeUnit":"ns","traceEvents":["#.utf8)
@@ -37,6 +45,10 @@ struct TraceWriter {
       emit(#""ph":"M","pid":2,"tid":\#(id),"name":"thread_name","args":{"name":\#(JSONText.quoted(title(id)))}"#)
     }
     for event in events { add(event) }
+    for (id, state) in states where state.name == "running" || state.since >= horizon {
+      slice(2, Int(id), state.name, state.since, end)
+    }
+    for (track, runs) in running { for run in runs { slice(1, track, title(run.id), run.since, end) } }
     text.append(contentsOf: "]}\n".utf8)
     return text
   }
