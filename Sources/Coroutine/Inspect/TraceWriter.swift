@@ -6,10 +6,12 @@
 ///     on a ring's track        from `run` to `park`, `yield`, `end` or `leave` of the same coroutine
 ///     on a coroutine's track   from each of its events to the next: ready, running, or waiting
 ///
-/// A slice whose beginning the ring has overwritten is missing. What goes on at the end of the recording is a slice up to
-/// the end. A state that began before the oldest event of a full ring is not, unless it is running: its end may have
-/// been overwritten there. The end of a run is in the ring of its beginning. An arrow is a pair of the phases `s` and `f`, with one
-/// number, from the time of `wake` on the waker's track to the next `run` of the woken coroutine.
+/// A slice whose beginning the ring has overwritten is missing. What goes on at the end of the recording is a slice up
+/// to the end. A state that began before the oldest event of a full ring is not, unless it is running: its end may have
+/// been overwritten there. The end of a run is in the ring of its beginning.
+///
+/// An arrow is a pair of the phases `s` and `f`, with one number, from the time of `wake` on the waker's track to the
+/// next `run` of the woken coroutine.
 struct TraceWriter {
   private let events: [RecordedEvent]
   private let end: UInt64
