@@ -9,7 +9,7 @@ extension CoroutineRuntime {
   ///
   /// The work that waits behind it is taken over by another worker, or by a spare one if all are busy, at
   /// most 64. That happens without a handler as well. On a queue of the program nothing is taken over. Queues are
-  /// watched from the first call with a handler on, by a thread that looks every 25 ms while coroutines run there;
+  /// watched from the first call with a handler on, by a thread that looks every 10 ms while coroutines run there;
   /// blocks of their own are not watched.
   ///
   /// Until the first call, a handler of the library's writes one line to standard error about the first stall of each

@@ -8,8 +8,10 @@
 ///
 /// A slice whose beginning the ring has overwritten is missing. What goes on at the end of the recording is a slice up
 /// to the end. A state that began before the oldest event of a full ring is not, unless it is running: its end may have
-/// been overwritten there. The end of a run is in the ring of its beginning. An arrow is a pair of the phases `s` and
-/// `f`, with one number, from the time of `wake` on the waker's track to the next `run` of the woken coroutine.
+/// been overwritten there. The end of a run is in the ring of its beginning.
+///
+/// An arrow is a pair of the phases `s` and `f`, with one number, from the time of `wake` on the waker's track to the
+/// next `run` of the woken coroutine.
 struct TraceWriter {
   private let events: [RecordedEvent]
   private let end: UInt64

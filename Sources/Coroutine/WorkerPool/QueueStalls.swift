@@ -4,10 +4,11 @@ import Synchronization
 // The watch over queues of the program that host coroutines: the same report as for workers (StallReport.swift), and
 // nothing is taken over. It begins with the first handler of CoroutineRuntime.onStall.
 //
-//   OFF --the first handler--> RESTING --a drain begins--> WATCHING --four looks without a drain--> RESTING
+//   OFF --the first handler--> RESTING --a drain begins--> WATCHING --ten looks without a drain--> RESTING
 //
-// A drain of a queue notes its thread in the host (`begins`), and clears it at its end. The thread looks every 25 ms at
-// each queue whose drain has not read its clock since the last look. So a queue with many short coroutines costs a look
+// A drain of a queue notes its thread in the host (`begins`), and clears it at its end. The thread looks every 10 ms at
+// each queue whose drain has not read its clock since the last look; and sixteen times in a threshold while it finds
+// one, so that a stall of 100 ms is reported in the 50 ms behind it. A queue with many short coroutines costs a look
 // two loads.
 //
 // Invariants
@@ -24,9 +25,11 @@ enum QueueStalls {
   private static var watching: UInt32 { 2 }
   private static let word = Atomic<UInt32>(off)
 
-  private static var interval: UInt64 { 25_000_000 }
+  /// The longest time between two looks, in ns, and the shortest.
+  private static var interval: UInt64 { 10_000_000 }
+  private static var shortInterval: UInt64 { 2_000_000 }
   /// The number of looks without a busy queue after which the watch rests.
-  private static var patience: Int { 4 }
+  private static var patience: Int { 10 }
 
   private struct Seen {
     let lastClockRead: UInt64
@@ -61,14 +64,15 @@ enum QueueStalls {
     var seen: [ObjectIdentifier: Seen] = [:]
     var idleLooks = 0
     while true {
-      idleLooks = look(&seen) ? 0 : idleLooks + 1
+      let next = look(&seen)
+      idleLooks = next == nil ? idleLooks + 1 : 0
       if idleLooks < patience {
-        _ = clinux_futex_wait(neverWoken, 0, interval)
+        _ = clinux_futex_wait(neverWoken, 0, next ?? interval)
         continue
       }
       seen = [:]
       word.store(resting, ordering: .sequentiallyConsistent)
-      if look(&seen) {
+      if look(&seen) != nil {
         word.store(watching, ordering: .sequentiallyConsistent)
       } else {
         while word.load(ordering: .acquiring) == resting { withAddress { _ = clinux_futex_wait($0, resting, 0) } }
@@ -77,9 +81,10 @@ enum QueueStalls {
     }
   }
 
-  /// Looks at every queue once; returns whether a drain runs in one of them.
-  private static func look(_ seen: inout [ObjectIdentifier: Seen]) -> Bool {
+  /// Looks at every queue once; returns the time until the next look, in ns, or nil if no drain runs in one of them.
+  private static func look(_ seen: inout [ObjectIdentifier: Seen]) -> UInt64? {
     let now = Clock.now
+    var isKept = false
     var next: [ObjectIdentifier: Seen] = [:]
     SchedulerRegistry.visitAll { scheduler in
       guard let host = scheduler.host as? QueueHost else { return }
@@ -89,6 +94,7 @@ enum QueueStalls {
       var single: Seen
       if let last = seen[ObjectIdentifier(scheduler)], last.lastClockRead == read, last.thread == thread {
         single = last
+        isKept = true
         single.use.sample(thread, now, in: "/proc/self/task")
         _ = scheduler.reportStall(single.use, of: thread, &single.suspect) { homes(scheduler) }
       } else {
@@ -97,7 +103,9 @@ enum QueueStalls {
       next[ObjectIdentifier(scheduler)] = single
     }
     seen = next
-    return !next.isEmpty
+    if next.isEmpty { return nil }
+    return isKept
+      ? min(interval, max(shortInterval, CoroutineRuntime.Stall.threshold / ThreadUse.samples)) : interval
   }
 
   /// The scheduler first, where most of its coroutines were launched.

@@ -28,8 +28,9 @@ extension CoroutineRuntime {
     /// ``CoroutineRuntime/frames(at:)``.
     ///
     /// The thread is asked for them by a signal, SIGURG, and only the thread of a stall that is reported. Empty where
-    /// that is not possible: if the thread does not answer within 20 ms; in a system call that would fail because of
-    /// the signal, such as a sleep or a poll; for a Task; in builds with a sanitizer; if the program handles SIGURG.
+    /// that is not possible: if the thread does not answer within 20 ms, on a queue 4 ms; in a system call that would
+    /// fail because of the signal, such as a sleep or a poll; for a Task; in builds with a sanitizer; if the program
+    /// handles SIGURG.
     public let stack: [UInt]
     /// What the thread has done for most of that time.
     public let activity: Activity

@@ -59,7 +59,8 @@ extension Scheduler {
     guard kept > threshold, let activity = use.activity else { return false }
     suspect?.reported = use.total
     cco_note_incident(CCO_INCIDENT_STALL)
-    let stack = job.map { ThreadStack.read(of: thread, activity, since: mark, $0) } ?? []
+    let isOurs = host.hasOwnThread
+    let stack = job.map { ThreadStack.read(of: thread, activity, since: mark, $0, isOurs: isOurs) } ?? []
     handler(
       CoroutineRuntime.Stall(
         coroutine: job?.summary,

@@ -5,8 +5,10 @@ internal import CCoroutine
 
 enum ThreadStack {
   private static var most: Int { 128 }
-  /// How long an answer is waited for, in ns.
+  /// How long an answer is waited for, in ns: of a thread of ours, and of one that may block the signal, as those of
+  /// Dispatch do.
   private static var patience: UInt64 { 20_000_000 }
+  private static var shortPatience: UInt64 { 4_000_000 }
 
   /// The frames of `job`, which the thread runs since its `stallMark` was `mark`; empty if it could not be asked, or
   /// has gone on meanwhile.
@@ -16,11 +18,13 @@ enum ThreadStack {
     of thread: Int32,
     _ activity: CoroutineRuntime.Stall.Activity,
     since mark: UInt64,
-    _ job: AnyJob
+    _ job: AnyJob,
+    isOurs: Bool
   ) -> [UInt] {
+    let time = isOurs ? patience : shortPatience
     guard thread != 0, activity.toleratesSignals else { return [] }
     let frames = [UInt](unsafeUninitializedCapacity: most) { buffer, count in
-      count = cco_ask_thread(thread, buffer.baseAddress.unsafelyUnwrapped, buffer.count, patience)
+      count = cco_ask_thread(thread, buffer.baseAddress.unsafelyUnwrapped, buffer.count, time)
     }
     return job.record.stallMark == mark ? frames : []
   }

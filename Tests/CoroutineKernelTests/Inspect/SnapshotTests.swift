@@ -79,7 +79,7 @@ struct SnapshotTests {
       // No suspension: the timer cannot fire.
       var snapshot = CoroutineRuntime.snapshot()
       while snapshot.lateTimers.isEmpty { snapshot = CoroutineRuntime.snapshot() }
-      let entry = try #require(snapshot.coroutines.first { $0.id == job.id })
+      let entry = try #require(snapshot.coroutines.first { $0.id == job.id && $0.name == "sleeps too long" })
       #expect(entry.scheduler == "coroutine.tests.snapshot.late")
       #expect(snapshot.lateTimers.allSatisfy { $0 >= .milliseconds(1) })
       #expect(snapshot.coroutines.map(\.id) == snapshot.coroutines.map(\.id).sorted())

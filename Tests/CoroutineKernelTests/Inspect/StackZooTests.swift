@@ -102,7 +102,8 @@ struct StackZooTests {
     zoo.process.waitUntilExit()
     let files = try FileManager.default.contentsOfDirectory(atPath: folder.path())
     guard let core = files.first(where: { $0.hasPrefix("core") }) else { return }
-    let printed = try Self.gdb([zoo.program.path(), folder.path() + core], ["info coroutines", "coroutine all bt"])
+    let arguments = [zoo.program.path(), folder.appending(path: core).path()]
+    let printed = try Self.gdb(arguments, ["info coroutines", "coroutine all bt"])
     #expect(printed.contains("\(count) of \(count) coroutines with a stack"), "\(printed)")
   }
 
