@@ -8,7 +8,7 @@ enum LiveJobs {
   /// Held while live jobs are listed: a scheduler remembers the place of one walk.
   static let listing = ThreadLock()
 
-  /// Returns the live jobs of `only`, or of all schedulers, and calls `visit` with each scheduler.
+  /// Returns the live jobs of `only`, and calls `visit` with each scheduler; without `only`, see `visitAll`.
   static func list(of only: [Scheduler]? = nil, _ visit: (Scheduler) -> Void = { _ in }) -> [AnyJob] {
     var jobs: [AnyJob] = []
     var isSorted = true
@@ -17,7 +17,7 @@ enum LiveJobs {
       visit(scheduler)
     }
     listing.withLock {
-      if let only { for scheduler in only { list(scheduler) } } else { SchedulerRegistry.visitAll(list) }
+      if let only { for scheduler in only { list(scheduler) } } else { visitAll(list) }
     }
     // A list begins with the latest job, so the jobs of one scheduler are sorted already when they are reversed.
     jobs.reverse()
@@ -30,21 +30,26 @@ enum LiveJobs {
 }
 
 extension LiveJobs {
-  /// Returns the live jobs for which `isWanted` is true, in no order: those of `only`; without that, of the process,
-  /// or, in a simulated world, of that world.
+  /// Calls `body` with the schedulers of the process, or, in a simulated world, with those of that world.
+  ///
+  /// Not with those of other worlds: a reference that is held from outside changes when an object of theirs is released,
+  /// and so the run.
+  private static func visitAll(_ body: (Scheduler) -> Void) {
+    let isInWorld = Carrier.current?.callerScheduler?._withUnsafeGuaranteedRef { $0.host.controlsOrder } ?? false
+    SchedulerRegistry.visitAll { scheduler in
+      guard scheduler.host.controlsOrder == isInWorld, !isInWorld || scheduler.host.isCurrent(scheduler) else { return }
+      body(scheduler)
+    }
+  }
+
+  /// Returns the live jobs for which `isWanted` is true, in no order: those of `only`; without that, see `visitAll`.
   ///
   /// `isWanted` is called under the lock of a scheduler's live list.
   static func list(of only: [Scheduler]?, where isWanted: (JobRef) -> Bool) -> [AnyJob] {
     var jobs: [AnyJob] = []
-    let isInWorld = Carrier.current?.callerScheduler?._withUnsafeGuaranteedRef { $0.host.controlsOrder } ?? false
     listing.withLock {
       if let only { return only.forEach { $0.listLiveJobs(&jobs, where: isWanted) } }
-      SchedulerRegistry.visitAll { scheduler in
-        guard scheduler.host.controlsOrder == isInWorld, !isInWorld || scheduler.host.isCurrent(scheduler) else {
-          return
-        }
-        scheduler.listLiveJobs(&jobs, where: isWanted)
-      }
+      visitAll { $0.listLiveJobs(&jobs, where: isWanted) }
     }
     return jobs
   }
