@@ -345,9 +345,9 @@ chttp_state chttp_parse_head(chttp_message *message, const char *bytes, size_t p
     return check_request_line(message, bytes, count) == 0 ? CHTTP_BAD : CHTTP_MORE;
   }
   if (code != HPE_PAUSED || p->in_head) return fail(p, bytes, count, code);
-  // llhttp stops at the last line end, or behind it.
+  // llhttp stops at the last line end, or behind it. Behind it, a line feed is the body's.
   size_t length = (size_t)(llhttp_get_error_pos(&p->llhttp) - bytes);
-  if (length < count && bytes[length] == '\n') length++;
+  if (length > 0 && length < count && bytes[length] == '\n' && bytes[length - 1] != '\n') length++;
   message->head_length = (uint32_t)length;
   check_head(message, bytes, p->llhttp.type == HTTP_REQUEST);
   if (message->refusal != CHTTP_OK) return CHTTP_BAD;

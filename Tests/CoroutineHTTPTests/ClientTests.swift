@@ -252,6 +252,15 @@ struct ClientTests {
     }
   }
 
+  @Test func `a body may begin with a line feed`() async throws {
+    try await onCoroutine {
+      _ = try scripted([["HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n\n\nc"]]) { port in
+        let body = try fetch(HTTPClient(), "http://127.0.0.1:\(port)/")
+        #expect(body == "\n\nc")
+      }
+    }
+  }
+
   @Test func `a client uses TLS, and its sessions and connections`() async throws {
     try await onCoroutine {
       let files = try Certificates.shared()

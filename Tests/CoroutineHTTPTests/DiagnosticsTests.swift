@@ -8,7 +8,8 @@ import Testing
 
 @testable import CoroutineHTTP
 
-@Suite("Diagnostics over HTTP", .timeLimit(.minutes(5)))
+/// One after the other, because the recorder is one for the process.
+@Suite("Diagnostics over HTTP", .timeLimit(.minutes(5)), .serialized)
 struct DiagnosticsTests {
   /// Serves on a port of the system's while `body` runs.
   private func serving(_ body: @escaping @Sendable (DiagnosticsServer) throws -> Void) async throws {

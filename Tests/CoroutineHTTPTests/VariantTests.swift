@@ -84,6 +84,12 @@ struct VariantTests {
       ["POST /x abc", s]
     ),
     Variant(
+      "a body that begins with a line feed",
+      "POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n\nbc" + second,
+      [200, 200],
+      ["POST /x \nbc", s]
+    ),
+    Variant(
       "a body of GET",
       get("Content-Length: 3\r\n", body: "abc") + second,
       [200, 200],
