@@ -32,8 +32,8 @@ enum LiveJobs {
 extension LiveJobs {
   /// Calls `body` with the schedulers of the process, or, in a simulated world, with those of that world.
   ///
-  /// Not with those of other worlds: a reference that is held from outside changes when an object of theirs is released,
-  /// and so the run.
+  /// Not with those of other worlds: a reference that is held from outside changes when an object of theirs is
+  /// released, and so the run.
   private static func visitAll(_ body: (Scheduler) -> Void) {
     let isInWorld = Carrier.current?.callerScheduler?._withUnsafeGuaranteedRef { $0.host.controlsOrder } ?? false
     SchedulerRegistry.visitAll { scheduler in
