@@ -84,18 +84,15 @@ public struct SQLState: RawRepresentable, Hashable, Sendable {
   /// Creates a code.
   public init(rawValue: String) { self.rawValue = rawValue }
 
-  /// 23505.
-  /// A row with the same key is there already.
+  /// A row with the same key is there already: 23505.
   public static let uniqueViolation = SQLState(rawValue: "23505")
-  /// 40001.
-  /// Transactions that ran at the same time have no order; the transaction can be run again.
+  /// Transactions at the same time have no order, and this one can be run again: 40001.
   public static let serializationFailure = SQLState(rawValue: "40001")
   /// 40P01.
   public static let deadlock = SQLState(rawValue: "40P01")
   /// 57014, also by statement_timeout.
   public static let queryCancelled = SQLState(rawValue: "57014")
-  /// 53300.
-  /// The server has as many connections as it may have.
+  /// The server has as many connections as it may have: 53300.
   public static let tooManyConnections = SQLState(rawValue: "53300")
   /// 57P01.
   public static let adminShutdown = SQLState(rawValue: "57P01")
