@@ -22,7 +22,7 @@
 //     thread trims at a time; in the child of a process that was trimming, none does.
 //
 // The cells that were given last are taken first, because they are still in the cache.
-#include "Slab.h"
+#include "Blocks.h"
 
 #include "../Internal.h"
 
@@ -136,7 +136,7 @@ static cell *cut(uint32_t *count) {
   return following;
 }
 
-static __attribute__((noinline)) void load(void) {
+static __attribute__((noinline)) void load_magazine(void) {
   if (!mine.is_known) become_known();
   mine.loaded = mine.spare;
   mine.spare = NULL;
@@ -154,7 +154,7 @@ static __attribute__((noinline)) void load(void) {
   abort();
 }
 
-static __attribute__((noinline)) void unload(void) {
+static __attribute__((noinline)) void unload_magazine(void) {
   if (!mine.is_known) return become_known();
   if (mine.spare != NULL) deposit(mine.spare, MAGAZINE);
   mine.spare = mine.loaded;
@@ -164,7 +164,7 @@ static __attribute__((noinline)) void unload(void) {
 
 void *cco_cell_take(void) {
   if (CELLS_ARE_ALLOCATED) return malloc(CCO_CELL_BYTES);
-  if (__builtin_expect(mine.loaded == NULL, 0)) load();
+  if (__builtin_expect(mine.loaded == NULL, 0)) load_magazine();
   cell *first = mine.loaded;
   mine.loaded = first->next;
   mine.room++;
@@ -173,7 +173,7 @@ void *cco_cell_take(void) {
 
 void cco_cell_give(void *memory) {
   if (CELLS_ARE_ALLOCATED) return free(memory);
-  if (__builtin_expect(mine.room == 0, 0)) unload();
+  if (__builtin_expect(mine.room == 0, 0)) unload_magazine();
   cell *given = memory;
   given->next = mine.loaded;
   mine.loaded = given;

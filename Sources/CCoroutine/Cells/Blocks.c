@@ -1,5 +1,5 @@
 // Maps slabs, and hands out their blocks: those without memory first.
-#include "Slab.h"
+#include "Blocks.h"
 
 #include <sys/mman.h>
 

@@ -2,8 +2,8 @@
 //
 // A slab is aligned to its size, so the address of a cell leads to its slab and its block. Slabs are never unmapped: a
 // block without memory costs address space alone, and its cells are handed out again before a new slab is made.
-#ifndef CCOROUTINE_CELLS_SLAB_H
-#define CCOROUTINE_CELLS_SLAB_H
+#ifndef CCOROUTINE_CELLS_BLOCKS_H
+#define CCOROUTINE_CELLS_BLOCKS_H
 
 #include "../Stack/Lock.h"
 
