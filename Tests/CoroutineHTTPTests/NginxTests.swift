@@ -27,7 +27,7 @@ struct NginxTests {
       listener.close()
       let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map { "\($0)_temp_path \(folder)/\($0);" }
       let configuration = """
-        daemon off; worker_processes 1; pid \(folder)/pid; error_log \(folder)/errors; \(getuid() == 0 ? "user root;" : "")
+        daemon off; master_process off; pid \(folder)/pid; error_log \(folder)/errors;
         events { worker_connections 256; }
         http {
           access_log off; keepalive_requests 10000; client_max_body_size 64m; \(temporary.joined(separator: " "))

@@ -39,6 +39,8 @@ enum Peer {
     defer { posix_spawn_file_actions_destroy(&actions) }
     posix_spawn_file_actions_addopen(&actions, 0, source, O_RDONLY, 0)
     posix_spawn_file_actions_addopen(&actions, 1, output, O_WRONLY | O_CREAT | O_TRUNC, 0o600)
+    // Not the pipes of other tests, whose ends they wait for.
+    posix_spawn_file_actions_addclosefrom_np(&actions, 3)
     var words = ([program] + arguments).map { strdup($0) } + [nil]
     defer { for word in words { free(word) } }
     var child: pid_t = 0
@@ -61,6 +63,7 @@ enum Peer {
       defer { posix_spawn_file_actions_destroy(&actions) }
       posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0)
       posix_spawn_file_actions_addopen(&actions, 1, output, O_WRONLY | O_CREAT | O_TRUNC, 0o600)
+      posix_spawn_file_actions_addclosefrom_np(&actions, 3)
       var words = ([program] + arguments).map { strdup($0) } + [nil]
       defer { for word in words { free(word) } }
       var child: pid_t = 0
