@@ -205,7 +205,6 @@ run_asan := --sanitize=address --no-parallel -Xswiftc -use-ld=lld
 # What CI builds while tests leave a core idle, in the order in which it is needed: each as its own target builds it.
 build-ahead:
 	$(call sanitized_build,.build-asan) --sanitize=address -Xswiftc -use-ld=lld
-	scripts/with-packages .build-served env CO_TESTS=$(served_tests) $(strict) swift build --build-tests $(checks) $(served)
 	$(strict) swift build --build-tests $(examples)
 	$(strict) swift build $(examples)
 	swift build --build-tests --package-path Tests/Context --scratch-path .build-context -j $(JOBS)
