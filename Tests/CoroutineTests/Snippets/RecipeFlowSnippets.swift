@@ -9,19 +9,19 @@ import Testing
 
 /// Passes each message to all subscribers; a slow one loses its oldest messages.
 final class Topic<Message: Sendable>: Sendable {
-  private let subscribers = ThreadMutex<[Int: Channel<Message>]>([:])
+  private let subscribers = ThreadMutex<[(number: Int, channel: Channel<Message>)]>([])
   private let numbers = Atomic(0)
 
   func publish(_ message: Message) {
-    for channel in subscribers.withLock({ Array($0.values) }) { _ = channel.trySend(message) }
+    for (_, channel) in subscribers.withLock({ $0 }) { _ = channel.trySend(message) }
   }
 
   /// Calls `handle` with each message, until `handle` throws or the coroutine is cancelled.
   func subscribe(_ handle: (Message) throws -> Void) throws {
     let number = numbers.add(1, ordering: .relaxed).newValue
     let channel = Channel<Message>(.dropOldest(100))
-    subscribers.withLock { $0[number] = channel }
-    defer { subscribers.withLock { $0[number] = nil } }
+    subscribers.withLock { $0.append((number, channel)) }
+    defer { subscribers.withLock { $0.removeAll { $0.number == number } } }
     try channel.forEach(handle)
   }
 }
