@@ -39,8 +39,7 @@ enum Peer {
     defer { posix_spawn_file_actions_destroy(&actions) }
     posix_spawn_file_actions_addopen(&actions, 0, source, O_RDONLY, 0)
     posix_spawn_file_actions_addopen(&actions, 1, output, O_WRONLY | O_CREAT | O_TRUNC, 0o600)
-    // Not the pipes of other tests, whose ends they wait for.
-    posix_spawn_file_actions_addclosefrom_np(&actions, 3)
+    closeOthers(&actions)
     var words = ([program] + arguments).map { strdup($0) } + [nil]
     defer { for word in words { free(word) } }
     var child: pid_t = 0
@@ -49,6 +48,11 @@ enum Peer {
     var status: Int32 = 0
     while waitpid(child, &status, 0) < 0 && errno == EINTR {}
     return End(status: status, output: try read(output))
+  }
+
+  /// Keeps descriptors of this process from a program: pipes, say, at whose ends other tests wait for an end.
+  private static func closeOthers(_ actions: inout posix_spawn_file_actions_t) {
+    for descriptor in 3..<min(getdtablesize(), 4_096) { posix_spawn_file_actions_addclose(&actions, descriptor) }
   }
 
   struct Failure: Error { let text: String }
@@ -63,7 +67,7 @@ enum Peer {
       defer { posix_spawn_file_actions_destroy(&actions) }
       posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0)
       posix_spawn_file_actions_addopen(&actions, 1, output, O_WRONLY | O_CREAT | O_TRUNC, 0o600)
-      posix_spawn_file_actions_addclosefrom_np(&actions, 3)
+      Peer.closeOthers(&actions)
       var words = ([program] + arguments).map { strdup($0) } + [nil]
       defer { for word in words { free(word) } }
       var child: pid_t = 0
