@@ -45,17 +45,22 @@ private final class Exchange: Sendable {
 private let mayRest = Atomic<Bool>(false)
 private let busy = Atomic<Int>(0)
 
-/// Takes and gives cells in random order; the cells of one thread never change under its hands.
+/// Takes and gives many cells by turns, so that magazines go to the depot and come back; the cells of one thread never
+/// change under its hands.
 private func takeAndGive(_ rounds: Int, seed: UInt64) -> Bool {
   var numbers = Numbers(state: seed)
   var own: [(cell: Cell, mark: UInt64)] = []
+  var goal = 0
   for _ in 0..<rounds {
-    if own.isEmpty || (own.count < 300 && Bool.random(using: &numbers)) {
+    if own.count == goal { goal = own.count > 200 ? 0 : Int.random(in: 201...500, using: &numbers) }
+    if own.count < goal {
       let (cell, mark) = (Cell(), numbers.next())
       cell.mark(mark)
       own.append((cell, mark))
     } else {
-      let (cell, mark) = own.remove(at: Int.random(in: own.indices, using: &numbers))
+      let index = Int.random(in: own.indices, using: &numbers)
+      own.swapAt(index, own.count - 1)
+      let (cell, mark) = own.removeLast()
       guard cell.hasMark(mark) else { return false }
       cell.give()
     }
@@ -211,14 +216,14 @@ struct CellMemoryTests {
         startThread {
           busy.add(1, ordering: .relaxed)
           while !mayRest.load(ordering: .relaxed) {
-            precondition(takeAndGive(500, seed: UInt64(thread)))
+            precondition(takeAndGive(2_000, seed: UInt64(thread)))
             if thread == 0 { _ = cco_cells_trim(0) }
           }
         }
       }
       while busy.load(ordering: .relaxed) < 3 { sched_yield() }
       for round in 0..<100 {
-        let answer = cts_in_child(20, { _ in takeAndGive(500, seed: 9) ? 0 : 1 }, nil)
+        let answer = cts_in_child(20, { _ in takeAndGive(2_000, seed: 9) ? 0 : 1 }, nil)
         #expect(answer == 0, "round \(round)")
         if answer != 0 { break }
       }

@@ -63,7 +63,7 @@ struct OrdersCommand: ParsableCommand {
   var plan: OrdersPlan { OrdersPlan(orders: orders, rate: rate, workers: workers, kills: kills) }
 }
 
-/// `CoroutineDemo orders-worker`: what `orders` starts, and nobody else.
+/// `CoroutineDemo orders-worker`: only `orders` starts it.
 struct OrdersWorkerCommand: ParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "orders-worker",

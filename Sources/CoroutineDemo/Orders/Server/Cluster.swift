@@ -95,7 +95,7 @@ final class Cluster: @unchecked Sendable {
     ]
     shell.standardInput = input
     shell.standardOutput = output
-    // What it says when nobody reads its output any more.
+    // What it says after this process, which reads its output, has ended.
     shell.standardError = FileHandle.nullDevice
     try shell.run()
     (self.shell, self.input) = (shell, input)
