@@ -10,8 +10,11 @@ struct FaultReportTests {
   @Test func `8. a consumer that has ended: its channel is full, and its error is reported with its name`() async throws
   {
     let result = await #expect(processExitsWith: .success, observing: [\.standardErrorContent]) {
-      Faults().endTheConsumer()
+      let faults = Faults()
+      faults.endTheConsumer()
       settle(4)
+      // The error is reported by the same turn of the queue that has ended the consumer, and maybe after that.
+      faults.queue.sync {}
       let groups = CoroutineRuntime.dump(.stacks).components(separatedBy: "\n\n")
       #expect(groups.count == 2, "\(groups)")
       #expect(groups[1].contains(#/^4 waiting to send \(Channel<String> 0x[0-9a-f]+, 16 of 16 values buffered\)/#))
