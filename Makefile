@@ -24,10 +24,20 @@ release := --scratch-path .build-release
 docs := --scratch-path .build-docs
 demo := --scratch-path .build-demo
 
+# SwiftPM gives the names of traits to the compiler in the order of a set of strings. That is another order in each
+# process unless hashing is fixed, and another order compiles everything anew.
+export SWIFT_DETERMINISTIC_HASHING := 1
+# Tests run with hashing as users have it. So a build with traits comes first, and the tests run with --skip-build.
+random := env -u SWIFT_DETERMINISTIC_HASHING
+
 # What every build in this repository is held to; a package that depends on it is not (see CO_WERROR in Package.swift).
 strict := CO_WERROR=1
 checks := -j $(JOBS) --explicit-target-dependency-import-check error
-swift_test := $(strict) swift test $(checks) --disable-xctest
+swift_build := $(strict) swift build --build-tests $(checks)
+swift_test := $(strict) $(random) swift test $(checks) --disable-xctest
+# build_and_test FOLDER,SETTINGS,OPTIONS: of a build with traits.
+build_and_test = scripts/with-packages $(1) env $(2) $(swift_build) --scratch-path $(1) $(3) && \
+  scripts/with-packages $(1) env $(2) $(swift_test) --skip-build --scratch-path $(1) $(3)
 # Of the products that need other packages, all but the demo.
 traits := NIO,Logging,Metrics,ServiceLifecycle
 products := Coroutine CoroutineNet CoroutineTesting
@@ -107,12 +117,14 @@ thread-locals: setup-tests ## Looks for addresses of thread-locals that optimise
 #
 # One at a time: beside each other, tests under ThreadSanitizer take five times the processor time. And without the second
 # that a process, as each exit test is one, would wait at its end.
-sanitized_build = scripts/with-packages $(1) env $(without_models) $(strict) swift build --build-tests $(checks) \
-  --traits $(traits) --scratch-path $(1)
-sanitized_test = scripts/with-packages $(1) env $(without_models) $(swift_test) --traits $(traits) --no-parallel --scratch-path $(1)
-tsan_test := $(call sanitized_test,.build-tsan) --sanitize=thread
+tsan_options := --traits $(traits) --sanitize=thread
+asan_options := --traits $(traits) --sanitize=address -Xswiftc -use-ld=lld
+sanitized_build = scripts/with-packages .build-$(1) env $(without_models) $(swift_build) --scratch-path .build-$(1) \
+  $($(1)_options)
+sanitized_test = $(call build_and_test,.build-$(1),$(without_models),$($(1)_options)) --no-parallel
+tsan_test := $(call sanitized_test,tsan)
 build-tsan: setup-tests
-	$(call sanitized_build,.build-tsan) --sanitize=thread
+	$(call sanitized_build,tsan)
 test-tsan: export CO_STRESS ?= 0.05
 test-tsan: setup-tests ## Runs the tests under ThreadSanitizer, with those of the products behind traits
 	export TSAN_OPTIONS=atexit_sleep_ms=0:$$TSAN_OPTIONS; $(tsan_test) $(ARGS)
@@ -120,7 +132,7 @@ test-tsan: setup-tests ## Runs the tests under ThreadSanitizer, with those of th
 
 # lld, because gold prints a warning for each symbol that AddressSanitizer keeps to itself. One at a time: LeakSanitizer looks
 # when a process exits, as each exit test is one, and on a crowded machine finds threads that are still at their last acts.
-asan_test := $(call sanitized_test,.build-asan) --sanitize=address -Xswiftc -use-ld=lld
+asan_test := $(call sanitized_test,asan)
 test-asan: export CO_STRESS ?= 0.05
 test-asan: setup-tests ## Runs the tests under AddressSanitizer, with leak checking, and those behind traits
 	export ASAN_OPTIONS=detect_leaks=1:$$ASAN_OPTIONS; $(asan_test) $(ARGS)
@@ -161,15 +173,13 @@ test-context: setup ## Runs the tests of context, with swift-log and swift-servi
 
 # With CO_TESTS, or every other test would be compiled once more beside other packages. One build for all three.
 test-traits: setup-tests ## Runs the tests of CoroutineNIO, CoroutineLogging, CoroutineMetrics and CoroutineServiceLifecycle
-	scripts/with-packages .build-traits env \
-	  CO_TESTS=$(trait_tests) \
-	  $(swift_test) --traits $(traits) --scratch-path .build-traits $(ARGS)
+	$(call build_and_test,.build-traits,CO_TESTS=$(trait_tests),--traits $(traits)) $(ARGS)
 
 # CoroutineHTTP, CoroutinePostgres and CoroutineWork in one build. Their tests start servers of their own.
 # With the trait Metrics, because CoroutineMetrics has reporters for the other two.
 served_products := CoroutineHTTP CoroutinePostgres CoroutineWork CoroutineMetrics
-served := --traits HTTP,Postgres,Metrics --scratch-path .build-served
-served_test = scripts/with-packages .build-served env CO_TESTS=$(served_tests) $(swift_test) $(served)
+served_traits := --traits HTTP,Postgres,Metrics
+served_test := $(call build_and_test,.build-served,CO_TESTS=$(served_tests),$(served_traits))
 test-served: setup-http setup-postgres ## Runs the tests of CoroutineHTTP, CoroutinePostgres and CoroutineWork
 	$(served_test) $(ARGS)
 	@scripts/api --check .build-served/debug $(served_products)
@@ -180,8 +190,8 @@ test-http: setup-http setup-postgres ## Runs the tests of CoroutineHTTP alone: H
 fuzz-http: export CO_HTTP_FUZZ ?= 10000000
 fuzz-http: export CO_SEED = $(SEED)
 fuzz-http: setup-http ## Parses ten million mutated requests, and serves half a million, under AddressSanitizer, from SEED= on
-	scripts/with-packages .build-served-asan env CO_TESTS=CoroutineHTTPTests $(swift_test) --traits HTTP \
-	  --scratch-path .build-served-asan --sanitize=address -Xswiftc -use-ld=lld --filter FuzzTests $(ARGS)
+	$(call build_and_test,.build-served-asan,CO_TESTS=CoroutineHTTPTests,\
+	  --traits HTTP --sanitize=address -Xswiftc -use-ld=lld) --filter FuzzTests $(ARGS)
 
 soak-http: export CO_HTTP_SOAK_SECONDS = $(SECONDS)
 soak-http: export CO_SEED = $(SEED)
@@ -198,13 +208,15 @@ soak-postgres: setup-http setup-postgres ## Kills 1,000 backends, and 1,000 work
 	$(served_test) --filter KillTests $(ARGS)
 
 # A package of its own, with a folder of its own. Its packages are resolved there, so nothing is put away.
-examples = --package-path Examples --scratch-path .build-examples -j $(JOBS)
-run_tsan := --sanitize=thread --no-parallel
-run_asan := --sanitize=address --no-parallel -Xswiftc -use-ld=lld
+examples := --package-path Examples --scratch-path .build-examples -j $(JOBS)
+examples_of_debug := $(examples)
+examples_of_tsan := --package-path Examples --scratch-path .build-examples-tsan -j $(JOBS) --sanitize=thread
+examples_of_asan := --package-path Examples --scratch-path .build-examples-asan -j $(JOBS) --sanitize=address \
+  -Xswiftc -use-ld=lld
 
 # What CI builds while tests leave a core idle, in the order in which it is needed: each as its own target builds it.
 build-ahead:
-	$(call sanitized_build,.build-asan) --sanitize=address -Xswiftc -use-ld=lld
+	$(call sanitized_build,asan)
 	$(strict) swift build --build-tests $(examples)
 	$(strict) swift build $(examples)
 	swift build --build-tests --package-path Tests/Context --scratch-path .build-context -j $(JOBS)
@@ -216,16 +228,16 @@ test-examples: export LSAN_OPTIONS := suppressions=$(CURDIR)/Examples/leaks.txt:
 test-examples: setup-http setup-examples ## Builds Examples and runs its tests: a site, routes of Hummingbird; BUILD=tsan, asan
 	$(if $(filter $(BUILD),debug tsan asan),,$(error BUILD is debug, tsan or asan, not $(BUILD)))
 	$(if $(filter $(BUILD),debug),$(strict) swift build $(examples))
-	$(strict) swift test --package-path Examples -j $(JOBS) \
-	  --scratch-path .build-examples$(if $(filter tsan asan,$(BUILD)),-$(BUILD)) \
-	  --disable-xctest $(run_$(BUILD)) $(ARGS)
+	$(strict) swift build --build-tests $(examples_of_$(BUILD))
+	$(strict) $(random) swift test --skip-build $(examples_of_$(BUILD)) --disable-xctest \
+	  $(if $(filter debug,$(BUILD)),,--no-parallel) $(ARGS)
 
 site: setup-http ## Starts the feed site; ARGS=8080 is the port
 	swift build $(examples) --product feed-site
 	@.build-examples/debug/feed-site $(ARGS)
 
 test-demo: setup-demo ## Runs the demo's own tests
-	scripts/with-packages .build-demo env CO_TESTS=CoroutineDemoTests $(swift_test) --traits Demo $(demo) $(ARGS)
+	$(call build_and_test,.build-demo,CO_TESTS=CoroutineDemoTests,--traits Demo) $(ARGS)
 
 # Built with SwiftPM, run without it: the demo then owns the terminal, and Ctrl-C reaches it alone.
 demo: setup-demo ## Runs the demo: reads feeds, all at once, and stores what is new; or ARGS=login, chat, orders, sequences
@@ -252,7 +264,8 @@ api: setup ## Writes the public interface of each product as text into docs/api
 	@scripts/api .build-traits/debug $(trait_products)
 	@scripts/setup http
 	@scripts/setup postgres
-	scripts/with-packages .build-served env CO_TESTS=$(served_tests) swift build $(served) -j $(JOBS) --quiet
+	scripts/with-packages .build-served env CO_TESTS=$(served_tests) swift build $(served_traits) \
+	  --scratch-path .build-served -j $(JOBS) --quiet
 	@scripts/api .build-served/debug $(served_products)
 
 format: ## Repairs the layout, then checks the rest

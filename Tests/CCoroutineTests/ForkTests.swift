@@ -26,8 +26,11 @@ struct ForkTests {
   @Test("A child that is forked during another thread's first use may begin, or is refused")
   func firstUse() async {
     await #expect(processExitsWith: .success) {
-      // What a child uses is made before: Swift's runtime makes it under a lock, which a fork may find taken.
+      // What a child uses is made before, every global too. Swift's runtime makes one under a lock that holds the
+      // number of its thread, and the thread that has forked still has its number of the parent: another thread that
+      // needs the lock waits for ever.
       precondition(contextsWork() && !hasBegun.load(ordering: .relaxed))
+      precondition(!mayBegin.load(ordering: .relaxed) && !isWaiting.load(ordering: .relaxed))
       // Each round in a child that has not used the runtime.
       for round in 0..<200 {
         pauses.store(round * 20, ordering: .relaxed)
