@@ -217,8 +217,11 @@ examples_of_asan := --package-path Examples --scratch-path .build-examples-asan 
 # What CI builds while tests leave a core idle, in the order in which it is needed: each as its own target builds it.
 build-ahead:
 	$(call sanitized_build,asan)
+	scripts/with-packages .build-served env CO_TESTS=$(served_tests) $(swift_build) --scratch-path .build-served \
+	  $(served_traits)
 	$(strict) swift build --build-tests $(examples)
 	$(strict) swift build $(examples)
+	scripts/with-packages .build-demo env CO_TESTS=CoroutineDemoTests $(swift_build) --scratch-path .build-demo --traits Demo
 	swift build --build-tests --package-path Tests/Context --scratch-path .build-context -j $(JOBS)
 	Benchmarks/run --build
 
