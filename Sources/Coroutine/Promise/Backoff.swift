@@ -9,7 +9,7 @@
 ///     return try body()
 ///   } catch {
 ///     failed += 1
-///     if co_isCancelled || failed >= attempts { throw error }
+///     if failed >= attempts { throw error }
 ///     try co_delay(backoff.pause(after: failed))
 ///   }
 /// }

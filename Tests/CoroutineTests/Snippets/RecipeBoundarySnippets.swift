@@ -87,4 +87,34 @@ struct RecipeBoundarySnippets {
       #expect(throws: ErrnoError(ENOENT)) { try BlockingFile("/no/such/file") }
     }.value
   }
+
+  @Test func `readers of a blocking file take turns, block no queue, and lose nothing if cancelled`() async throws {
+    let (readEnd, writeEnd) = try openPipe()
+    try await co_launch(on: DispatchQueue(label: "serial")) {
+      let file = try BlockingFile("/proc/self/fd/\(readEnd)")
+      let reader = co_launch { try file.read(upTo: 10) }
+      // A second reader waits for its turn, so that both run on the queue before anything is written.
+      let second = co_launch(name: "second reader") { try file.read(upTo: 10) }
+      var secondWaits: Bool {
+        CoroutineRuntime.snapshot().coroutines.contains { $0.name == "second reader" && $0.wait?.owner != nil }
+      }
+      while !secondWaits { try co_yield() }
+      // The library has been called, and its caller is cancelled: what is read is not lost.
+      reader.cancel()
+      #expect(write(writeEnd, "first", 5) == 5)
+      let first = try reader.join()
+      #expect(String(decoding: first, as: UTF8.self) == "first")
+      #expect(write(writeEnd, "then", 4) == 4)
+      let then = try second.join()
+      #expect(String(decoding: then, as: UTF8.self) == "then")
+    }.value
+    close(readEnd)
+    close(writeEnd)
+  }
+
+  private func openPipe() throws -> (readEnd: Int32, writeEnd: Int32) {
+    var ends: [Int32] = [-1, -1]
+    guard pipe(&ends) == 0 else { throw ErrnoError(errno) }
+    return (ends[0], ends[1])
+  }
 }

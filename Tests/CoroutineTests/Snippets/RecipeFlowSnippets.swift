@@ -1,9 +1,8 @@
 import Coroutine
-import CoroutineTesting
 import Synchronization
-import Testing
 
-// The code of the recipes in Sources/Coroutine/Coroutine.docc/Recipes, run in worlds. This file: flows of work.
+// The code of the recipes in Sources/Coroutine/Coroutine.docc/Recipes. This file: flows of work.
+// RecipeFlowTests.swift runs it in worlds.
 
 // MARK: PubSub.md
 
@@ -106,84 +105,4 @@ func importLines(_ lines: [String], _ store: @escaping @Sendable (String) throws
     }
   }
   return progress
-}
-
-@Suite("What the recipes about flows show", .inWorlds, .timeLimit(.minutes(5)))
-struct RecipeFlowSnippets {
-  struct Failure: Error {}
-
-  @Test func `a topic reaches all subscribers`() throws {
-    let topic = Topic<Int>()
-    try co_scope { scope in
-      let seen = Locked<[Int]>([])
-      for _ in 1...2 { scope.launch { try topic.subscribe { message in seen.withLock { $0.append(message) } } } }
-      try settleWorld()
-      topic.publish(1)
-      try settleWorld()
-      #expect(seen.withLock { $0 } == [1, 1])
-      scope.cancel()
-    }
-  }
-
-  @Test func `four workers do all jobs, and survive a failure`() throws {
-    let jobs = Channel<Int>(10)
-    let sum = Locked(0)
-    for job in 1...10 { try jobs.send(job) }
-    jobs.close()
-    try runWorkers(jobs) { job in
-      try co_delay(.milliseconds(job))
-      if job == 3 { throw Failure() }
-      sum.withLock { $0 += job }
-    }
-    #expect(sum.withLock { $0 } == 52)
-  }
-
-  @Test func `a periodic job runs three times in three minutes, then stops`() throws {
-    let runs = Locked(0)
-    try co_scope { scope in
-      scope.launch { try everyMinute { _ in runs.withLock { $0 += 1 } } }
-      try co_delay(.seconds(190))
-      scope.stop(within: .seconds(1))
-    }
-    #expect(runs.withLock { $0 } == 3)
-  }
-
-  @Test func `a stop finishes the orders that were taken`() throws {
-    let orders = Channel<Int>(10)
-    let done = Locked<[Int]>([])
-    try co_scope { scope in
-      scope.launch {
-        try takeOrders(orders) { order in
-          try co_delay(.seconds(1))
-          done.withLock { $0.append(order) }
-        }
-      }
-      try orders.send(1)
-      try settleWorld()
-      scope.stop(within: .seconds(10))
-      try settleWorld()
-      try orders.send(2)
-    }
-    #expect(done.withLock { $0 } == [1] && orders.count == 1)
-  }
-
-  @Test func `a budget leaves out what there is no time for`() throws {
-    let total = try checkout { service in
-      try co_delay(service == "prices" ? .milliseconds(1_950) : .milliseconds(10))
-      return service == "prices" ? 100 : 10
-    }
-    #expect(total == 100)
-    #expect(throws: TimeoutError.self) {
-      try checkout { _ in
-        try co_delay(.seconds(3))
-        return 1
-      }
-    }
-  }
-
-  @Test func `an import tells its progress`() throws {
-    let work = importLines(["a", "b"]) { _ in try co_delay(.milliseconds(10)) }
-    let count = try co_await(work)
-    #expect(count == 2 && work.progress == ProgressUpdate(completed: 2, total: 2))
-  }
 }

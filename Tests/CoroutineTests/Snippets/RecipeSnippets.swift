@@ -1,8 +1,7 @@
 import Coroutine
-import CoroutineTesting
-import Testing
 
-// The code of the recipes in Sources/Coroutine/Coroutine.docc/Recipes, run in worlds. This file: limits and repetition.
+// The code of the recipes in Sources/Coroutine/Coroutine.docc/Recipes. This file: limits and repetition.
+// RecipeLimitTests.swift runs it in worlds.
 
 // MARK: RetryWithBackOff.md
 
@@ -15,7 +14,7 @@ func retry<Output>(attempts: Int, _ body: () throws -> Output) throws -> Output 
       return try body()
     } catch {
       failed += 1
-      if co_isCancelled || failed >= attempts { throw error }
+      if failed >= attempts { throw error }
       try co_delay(backoff.pause(after: failed))
     }
   }
@@ -98,73 +97,5 @@ func debounce(_ changes: Channel<String>, quiet: Duration, _ body: (String) thro
       if let next { last = next } else { isQuiet = true }
     }
     try body(last)
-  }
-}
-
-@Suite("What the recipes about limits show", .inWorlds, .timeLimit(.minutes(5)))
-struct RecipeSnippets {
-  struct Failure: Error {}
-
-  @Test func `a retry succeeds at the third attempt, and gives up at the last`() throws {
-    var calls = 0
-    let began = co_now
-    let value = try retry(attempts: 5) {
-      calls += 1
-      if calls < 3 { throw Failure() }
-      return calls
-    }
-    #expect(value == 3 && co_now - began > .zero)
-    #expect(throws: Failure.self) { try retry(attempts: 2) { throw Failure() } as Int }
-  }
-
-  @Test func `a limited service serves its burst and one second of calls`() throws {
-    let service = LimitedService()
-    let jobs = (1...100).map { _ in co_launch { try service.call { 1 } } }
-    let served = try co_allSettled(jobs).compactMap { try? $0.get() }
-    #expect(served.count == 60)
-  }
-
-  @Test func `a cache loads a key once, and again after its lifetime`() throws {
-    let loads = Locked(0)
-    let cache = Cache<String, Int>(lifetime: .seconds(60)) { _ in
-      try co_delay(.milliseconds(5))
-      return loads.withLock { loads in
-        loads += 1
-        return loads
-      }
-    }
-    let first = try co_map(1...10, limit: 10) { _ in try cache.value(for: "a") }
-    #expect(first == Array(repeating: 1, count: 10))
-    try co_delay(.seconds(61))
-    let second = try cache.value(for: "a")
-    #expect(second == 2)
-  }
-
-  @Test func `a fan-out keeps the order, and one page may fail`() throws {
-    let all = try fetchAll(["a", "bb", "ccc"]) { page in
-      try co_delay(.milliseconds(10 - page.count))
-      return page.count
-    }
-    #expect(all == [1, 2, 3])
-    let each = try fetchEach(["a", "bb"]) { page in
-      if page == "a" { throw Failure() }
-      return page.count
-    }
-    #expect(each == [nil, 2])
-  }
-
-  @Test func `a debounce passes the last change of each burst`() throws {
-    let changes = Channel<String>(10)
-    let writer = co_launch {
-      for burst in [["a", "ab"], ["abc"]] {
-        for change in burst { try changes.send(change) }
-        try co_delay(.seconds(1))
-      }
-      changes.close()
-    }
-    var seen: [String] = []
-    try debounce(changes, quiet: .milliseconds(300)) { seen.append($0) }
-    try writer.join()
-    #expect(seen == ["ab", "abc"])
   }
 }
