@@ -14,6 +14,15 @@ import Synchronization
 /// - ``NetError/closed`` after a close, also if the connection is closed while it waits;
 /// - the cancellation error, at once, if the coroutine is cancelled or the deadline of a `co_timeout(_:_:)` passes. A
 ///   cancelled read consumes no byte. For a cancelled write see ``bytesWritten``.
+///
+/// <!-- compiled: Tests/CoroutineNetTests/ArticleSnippets.swift -->
+/// ```swift
+/// let connection = try Connection.connect(to: try co_await(bound))
+/// try connection.write("hello\n".utf8)
+/// try connection.shutdownWrite()
+/// var reader = BufferedReader(connection)
+/// print(try reader.readLine() ?? "nothing")
+/// ```
 public final class Connection: Sendable {
   let socket: WatchedDescriptor
   /// The peer's address, as the system reports it.

@@ -16,6 +16,18 @@ import Synchronization
 ///   the Task.
 /// - Threads and Tasks that the code starts itself are not in the world.
 ///
+/// In a test with the trait `simulated`, ``current`` is the world of the run:
+///
+/// <!-- compiled: Tests/CoroutineTestingTests/NetworkSnippets.swift -->
+/// ```swift
+/// let world = try #require(World.current)
+/// world.network.host("site.example") {
+///   try Server.run(.any(port: 80)) { connection in try connection.write("hello\n".utf8) }
+/// }
+/// try world.settle()  // until the server listens
+/// let connection = try Connection.connect(host: "site.example", port: 80)
+/// ```
+///
 /// Worlds are independent: tests that run in parallel each have their own.
 public final class World: Sendable {
   private struct State: Sendable {

@@ -84,6 +84,35 @@ struct HTTPPageTests {
     }
   }
 
+  @Test(.simulated(.random(seeds: 20))) func `a client takes pages of a host, and leaves out what is no page`() throws {
+    let world = try #require(World.current)
+    world.network.host("site.example") {
+      try HTTPServer.run(.any(port: 80)) { request, response in
+        switch request.path {
+        case "/": try response.send("<p>hello</p>", type: "text/html; charset=utf-8")
+        case "/data": try response.send("1,2", type: "text/csv")
+        default: throw HTTPStatusError(.notFound)
+        }
+      }
+    }
+    try world.settle()  // until the server listens
+    let client = HTTPClient()
+
+    /// The text of a page; nil if there is none, or if it is something else.
+    func html(at url: String) throws -> String? {
+      try co_timeout(.seconds(5)) {
+        let response = try client.get(url)
+        guard response.head.status == .ok else { return nil }
+        guard response.head.headerFields[.contentType]?.hasPrefix("text/html") == true else { return nil }
+        return String(decoding: try response.collect(upTo: 1_000_000), as: UTF8.self)
+      }
+    }
+
+    let pages = try ["/", "/data", "/none"].map { path in try html(at: "http://site.example\(path)") }
+    #expect(pages == ["<p>hello</p>", nil, nil])
+    client.close()
+  }
+
   @Test func `the diagnostics of the page are served`() async throws {
     let diagnostics = try CoroutineRuntime.serveDiagnostics(at: .loopback(port: 0))
     defer { diagnostics.stop() }

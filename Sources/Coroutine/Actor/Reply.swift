@@ -2,6 +2,21 @@ import Synchronization
 
 /// The means to answer an ask, once.
 ///
+/// <!-- compiled: Tests/CoroutineTests/Snippets/GuideStateSnippets.swift -->
+/// ```swift
+/// for command in mailbox {
+///   switch command {
+///   case .add(let item, let count): counts[item, default: 0] += count
+///   case .count(let item, let reply): reply(counts[item] ?? 0)
+///   }
+/// }
+/// ```
+///
+/// <!-- compiled: Tests/CoroutineTests/Snippets/GuideStateSnippets.swift -->
+/// ```swift
+/// let count = try stock.ask(timeout: .seconds(1)) { .count(of: "book", $0) }
+/// ```
+///
 /// It may be kept, passed on, and used on any thread. The first use counts. A second use is reported to
 /// ``CoroutineRuntime/unhandledErrorHandler`` as ``ReplyUsedTwiceError``, with the name and the launch site of the
 /// actor. Using it never suspends.

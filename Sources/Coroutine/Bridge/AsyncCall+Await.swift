@@ -1,5 +1,12 @@
 /// Runs async code from a coroutine, and suspends until it has ended.
 ///
+/// <!-- compiled: Tests/CoroutineTests/Snippets/AsyncSnippets.swift -->
+/// ```swift
+/// let lengths = co_launch {
+///   try words.map { word in try co_await { try await server.length(of: word) } }
+/// }
+/// ```
+///
 /// The code runs as a Task that prefers the executor of the coroutine's queue, or of the worker pool.
 /// - The first part, up to the first suspension, runs at once on the coroutine's own stack. If the code never suspends,
 ///   the coroutine does not suspend either.

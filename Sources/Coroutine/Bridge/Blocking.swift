@@ -5,6 +5,16 @@ import Synchronization
 /// For file access, databases, long computations. Suspends the calling coroutine, never its thread. The end of
 /// `body` resumes the coroutine.
 ///
+/// <!-- compiled: Tests/CoroutineTests/Snippets/RecipeBoundarySnippets.swift -->
+/// ```swift
+/// try co_blocking { [descriptor] in
+///   var bytes = [UInt8](repeating: 0, count: count)
+///   let got = Glibc.read(descriptor, &bytes, count)
+///   if got < 0 { throw ErrnoError(errno) }
+///   return Array(bytes.prefix(got))
+/// }
+/// ```
+///
 /// - If the coroutine is cancelled, the call throws at once. A body that has not started is released by the calling
 ///   coroutine, and does not run. A running body cannot be stopped: it runs to its end, and what it returns or throws
 ///   is released on its thread. If that is a descriptor or a handle, which must be closed, use

@@ -8,6 +8,17 @@ import Glibc
 /// descriptor, in both directions, and all are woken. One that comes too late finds no data and waits again, so `fd`
 /// should be non-blocking.
 ///
+/// <!-- compiled: Tests/CoroutineTests/Snippets/SymbolSnippets.swift -->
+/// ```swift
+/// while true {
+///   let count = Glibc.read(descriptor, &bytes, bytes.count)
+///   if count >= 0 { return Array(bytes.prefix(count)) }
+///   let error = errno  // before the wait: afterwards it may be that of another thread
+///   guard error == EAGAIN else { throw ErrnoError(error) }
+///   try co_untilReadable(descriptor, assumingNotReady: true)
+/// }
+/// ```
+///
 /// - Parameters:
 ///   - fd: The descriptor.
 ///   - assumingNotReady: Whether a call of the caller has just found that `fd` is not ready. The first poll is then

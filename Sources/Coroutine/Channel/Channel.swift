@@ -217,6 +217,17 @@ public enum TrySend: Sendable, Equatable {
 }
 
 /// The result of ``Channel/tryReceive()``.
+///
+/// <!-- compiled: Tests/CoroutineTests/Snippets/SymbolSnippets.swift -->
+/// ```swift
+/// while true {
+///   switch channel.tryReceive() {
+///   case .received(let value): values.append(value)
+///   case .empty: return (values, false)
+///   case .closed: return (values, true)
+///   }
+/// }
+/// ```
 public enum TryReceive<Element> {
   /// A value.
   case received(Element)

@@ -3,6 +3,13 @@ import Synchronization
 
 /// The handle of a launched coroutine.
 ///
+/// <!-- compiled: Tests/CoroutineTests/Snippets/GuideSnippets.swift -->
+/// ```swift
+/// let profile = co_launch { try fetch("/profile") }
+/// let news = co_launch { try fetch("/news") }
+/// let page = try profile.join().text + news.join().text
+/// ```
+///
 /// Releasing it does not affect the coroutine; an unobserved failure is then reported to
 /// ``CoroutineRuntime/unhandledErrorHandler``. Several coroutines may join it and get the same value, so values are
 /// Sendable.

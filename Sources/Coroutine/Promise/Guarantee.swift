@@ -2,6 +2,13 @@ public import Dispatch
 
 /// A promise that is never rejected by its creator: the same chain without the error path.
 ///
+/// <!-- compiled: Tests/CoroutineTests/Snippets/SymbolSnippets.swift -->
+/// ```swift
+/// private func answer(to question: String) -> Guarantee<Int> {
+///   Guarantee { resolve in ask(question) { resolve($0) } }
+/// }
+/// ```
+///
 /// It has no `cancel` and no `reject`. Waiting for a guarantee can still fail:
 /// - in a cancelled coroutine, with the coroutine's own cancellation;
 /// - with ``CoroutineError/abandoned``, if the resolver was released unused;

@@ -2,6 +2,19 @@
 ///
 /// Created by ``Channel/onReceive(_:)``, ``Channel/onSend(_:_:)``, ``Awaitable/onAwait(_:)`` and similar functions, and
 /// evaluated by ``co_select(biased:_:)``. Creating a case has no effect. It can be used again.
+///
+/// A function can return cases, for the selects of others:
+///
+/// <!-- compiled: Tests/CoroutineTests/Snippets/SymbolSnippets.swift -->
+/// ```swift
+/// private func end(of job: Job<Int>, orAfter time: Duration) -> [SelectCase<Int?>] {
+///   [job.onAwait { try $0.get() }, .onTimeout(time) { nil }]
+/// }
+/// ```
+///
+/// ```swift
+/// let early = try co_select { for each in end(of: job, orAfter: .seconds(1)) { each } }
+/// ```
 public struct SelectCase<R> {
   /// The case without its types, which are in a function that captures nothing, created where they were known.
   @usableFromInline var source: SelectSource

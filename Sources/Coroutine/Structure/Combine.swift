@@ -110,6 +110,14 @@ public func co_all<Output>(_ awaitables: [some Awaitable<Output>]) throws -> [Ou
 
 /// Waits until all have ended, and returns their outcomes in the order of the input.
 ///
+/// <!-- compiled: Tests/CoroutineTests/Snippets/SymbolSnippets.swift -->
+/// ```swift
+/// let outcomes = try co_allSettled(services.map { service in co_launch { try ping(service) } })
+/// return zip(services, outcomes).compactMap { service, outcome in
+///   if case .failure = outcome { service } else { nil }
+/// }
+/// ```
+///
 /// Cancels none of them. Suspends. If the coroutine is cancelled, it throws, and leaves each as `co_await` does. Throws
 /// ``CoroutineError/notInCoroutine`` outside a coroutine.
 @available(*, noasync, message: "await the `value` of `Promise.allSettled`, or use a task group")
@@ -122,6 +130,12 @@ public func co_allSettled<Output>(_ awaitables: [some Awaitable<Output>]) throws
 }
 
 /// Waits for the first success, and cancels the others.
+///
+/// <!-- compiled: Tests/CoroutineTests/Snippets/SymbolSnippets.swift -->
+/// ```swift
+/// let requests = mirrors.map { mirror in co_launch { try fetch(mirror) } }
+/// return try co_any(requests)
+/// ```
 ///
 /// - Throws: ``AggregateError`` if all have failed, with the failures in the order of the input, and for no Awaitables.
 ///   ``CoroutineError/notInCoroutine`` outside a coroutine.

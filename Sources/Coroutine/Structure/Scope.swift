@@ -22,6 +22,15 @@ import Synchronization
 
 /// Launches the children of a `co_scope`.
 ///
+/// <!-- compiled: Tests/CoroutineTests/Snippets/GuideSnippets.swift -->
+/// ```swift
+/// try co_scope { scope in
+///   let profile = scope.launch(name: "profile") { try fetch("/\(user)") }
+///   let news = scope.launch(name: "news") { try fetch("/\(user)/news") }
+///   return try profile.join().text + news.join().text
+/// }
+/// ```
+///
 /// Valid until that call returns.
 public final class Scope: @unchecked Sendable {
   // Sound because everything mutable is under `lock`, and `signal` under `stopping`.

@@ -17,6 +17,17 @@ public var co_isCancelled: Bool {
 ///
 /// Does not suspend: for long computations between suspensions. Throws ``CoroutineError/notInCoroutine`` outside a
 /// coroutine.
+///
+/// <!-- compiled: Tests/CoroutineTests/Snippets/GuideSnippets.swift -->
+/// ```swift
+/// do {
+///   return try fetch("/news")
+/// } catch {
+///   try co_checkCancelled()
+///   print("no news: \(error)")
+///   return nil
+/// }
+/// ```
 @available(*, noasync, message: "use `Task.checkCancellation()`")
 public func co_checkCancelled() throws {
   try Carrier.runningJob().1.checkCancelled()

@@ -27,6 +27,16 @@ public var co_deadline: CoroutineClock.Instant? { co_timeLeft.map { co_now.advan
 ///
 /// An instant that has passed lets the other ready coroutines run once. In all other respects it behaves as
 /// ``co_delay(_:)`` does. A loop that adds to the instant does not drift; see also ``co_ticker(every:)``.
+///
+/// <!-- compiled: Tests/CoroutineTests/Snippets/SymbolSnippets.swift -->
+/// ```swift
+/// var next = co_now
+/// for _ in 0..<times {
+///   try work()
+///   next = next.advanced(by: .seconds(1))
+///   try co_delay(until: next)
+/// }
+/// ```
 @available(*, noasync, message: "use `CoroutineClock().sleep(until:)`")
 public func co_delay(until instant: CoroutineClock.Instant) throws { try co_delay(co_now.duration(to: instant)) }
 

@@ -57,6 +57,12 @@ final class SuspendCell<Output: Sendable>: ResumeTarget<Output>, @unchecked Send
 
 /// Resumes a coroutine that waits in ``co_suspend(onCancel:_:)``.
 ///
+/// <!-- compiled: Tests/CoroutineTests/Snippets/RecipeBoundarySnippets.swift -->
+/// ```swift
+/// let resumer = Unmanaged<Resumer<Int32>>.fromOpaque(context).takeRetainedValue()
+/// if result < 0 { resumer.fail(ErrnoError(-result)) } else { resumer.resume(result) }
+/// ```
+///
 /// The first use wins. Later uses are ignored, and reported to ``CoroutineRuntime/unhandledErrorHandler`` as
 /// ``ResumerUsedTwiceError``, with the name and the launch site of the waiting coroutine; after a cancellation they are
 /// not reported, because a late callback is then legitimate. If the resumer is released unused, the coroutine gets

@@ -4,6 +4,13 @@ import Synchronization
 /// Moves the coroutine to `queue`: it suspends until that queue has come to it, and continues on the scheduler of that
 /// queue.
 ///
+/// <!-- compiled: Tests/CoroutineTests/Snippets/SymbolSnippets.swift -->
+/// ```swift
+/// try co_switch(to: queue)
+/// let entries = lines.map { "\($0): stored" }  // beside no other work of `queue`
+/// try co_switch(to: WorkerPoolExecutor.shared)
+/// ```
+///
 /// If it is already on `queue`, it goes to the back of the ready queue. If the coroutine is cancelled before it has
 /// arrived, also by a deadline, it throws at once, on the queue where it was, although `queue` may be blocked. If it is
 /// cancelled as it arrives, it throws on the new queue. Throws ``CoroutineError/cannotPin`` inside ``co_pinned(_:)``,

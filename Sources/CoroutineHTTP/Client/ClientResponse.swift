@@ -3,6 +3,14 @@ public import HTTPTypes
 
 /// A response: its head, and its body as it arrives.
 ///
+/// <!-- compiled: Tests/CoroutineHTTPTests/PageTests.swift -->
+/// ```swift
+/// let response = try client.get(url)
+/// guard response.head.status == .ok else { return nil }
+/// guard response.head.headerFields[.contentType]?.hasPrefix("text/html") == true else { return nil }
+/// return String(decoding: try response.collect(upTo: 1_000_000), as: UTF8.self)
+/// ```
+///
 /// At the end of the body the connection is kept for other requests. A response that is released before its end
 /// closes the connection, unless the rest is short and has arrived. The release never suspends.
 public struct ClientResponse: ~Copyable {

@@ -7,6 +7,15 @@ public import HTTPTypes
 ///
 /// It cannot escape. Its head stays in the connection's buffer. Fields are found there, and copied when they are
 /// asked for.
+///
+/// <!-- compiled: Tests/CoroutineHTTPTests/PageTests.swift -->
+/// ```swift
+/// case (.post, "/notes"):
+///   let text = String(decoding: try request.collect(upTo: 4_096), as: UTF8.self)
+///   texts.withLock { $0.append(text) }
+///   response.status = .created
+///   try response.send(text)
+/// ```
 public struct ServerRequest: ~Copyable {
   let connection: HTTPConnection
 

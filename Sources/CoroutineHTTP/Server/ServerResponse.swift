@@ -7,6 +7,17 @@ public import HTTPTypes
 /// Every function suspends while the client takes less than is written, and throws `NetError` if the client has
 /// closed the connection, ``HTTPError`` if the client takes nothing for ``HTTPServer/Options/pause``, and the
 /// cancellation error. After these the connection is closed when the handler returns.
+///
+/// <!-- compiled: Tests/CoroutineHTTPTests/PageTests.swift -->
+/// ```swift
+/// case (.get, "/notes"):
+///   for text in texts.current { try response.write(text + "\n") }
+/// case (.post, "/notes"):
+///   let text = String(decoding: try request.collect(upTo: 4_096), as: UTF8.self)
+///   texts.withLock { $0.append(text) }
+///   response.status = .created
+///   try response.send(text)
+/// ```
 public struct ServerResponse: ~Copyable {
   /// The status; read when the head is sent.
   public var status = HTTPResponse.Status.ok

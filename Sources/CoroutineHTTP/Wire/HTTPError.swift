@@ -139,6 +139,11 @@ extension HTTPError {
 }
 
 /// The error by which a handler answers with a status.
+///
+/// <!-- compiled: Tests/CoroutineHTTPTests/PageTests.swift -->
+/// ```swift
+/// default: throw HTTPStatusError(.notFound, "There is nothing at \(request.path).\n")
+/// ```
 public struct HTTPStatusError: Error, CustomStringConvertible {
   /// The status of the response.
   public let status: HTTPResponse.Status
