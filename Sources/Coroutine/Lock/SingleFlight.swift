@@ -12,6 +12,9 @@
 /// A cancelled caller throws at once and leaves the flight to the others. When the last caller has left, the flight is
 /// cancelled.
 ///
+/// A flight belongs to no scope. So it has no deadline of a caller, and ``co_isStopping`` is false in it: put
+/// `co_timeout` into the body, and check for a stop before the call.
+///
 /// Flights that wait for one another in a circle are an error: the call that would close the circle throws
 /// ``CoroutineError/wouldDeadlock``, and the others go on. A circle is found if it leads through flights of any
 /// SingleFlight, bodies of ``Once``, joins, `co_all` of jobs, and scopes that wait for their children. It is not found

@@ -61,6 +61,8 @@ struct AsyncAwaitTests {
 
   @Test func `streams and state`() async throws {
     let channel = Channel<Int>(10)
+    let n = channel.capacity.limit
+    #expect(Channel<Int>(.dropOldest(n)).capacity.limit == 10)
     let numbers = co_sequence(of: Int.self) { yield in try yield(1) }
     let stream = AsyncStream<Int> { continuation in
       continuation.yield(7)
