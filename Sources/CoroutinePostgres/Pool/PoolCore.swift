@@ -57,13 +57,7 @@ final class PoolCore: Sendable {
     let start = ContinuousClock.now
     if state.withLock({ $0.phase != .open }) { throw Self.ended }
     if !permits.tryAcquire() { try waitForPermit(start) }
-    let holder = RunningCoroutine.label.map { $0.name ?? "coroutine \($0.id)" } ?? "a coroutine"
-    let use = state.withLock { state -> Int? in
-      guard state.phase == .open else { return nil }
-      let id = state.newID()
-      state.uses[id] = .init(since: .now, holder: holder, wire: nil)
-      return id
-    }
+    let use = beginUse()
     guard let use else {
       permits.release()
       throw Self.ended
@@ -75,22 +69,6 @@ final class PoolCore: Sendable {
     } catch {
       endUse(use)
       throw error
-    }
-  }
-
-  private func waitForPermit(_ start: ContinuousClock.Instant) throws {
-    let id = state.withLock { state in
-      let id = state.newID()
-      state.waits[id] = start
-      return id
-    }
-    defer { state.withLock { _ = $0.waits.removeValue(forKey: id) } }
-    do { try co_timeout(options.acquireTimeout) { try permits.acquire() } } catch is TimeoutError {
-      let holders = state.withLock { $0.holders(at: .now) }
-      throw PostgresError(
-        .poolTimeout,
-        "no connection became free within \(options.acquireTimeout); they are held by: \(holders)"
-      )
     }
   }
 
