@@ -75,43 +75,4 @@ struct NotificationTests {
     }
   }
 }
-
-struct PipelineTests {
-  @Test func `statements of many coroutines share a connection, and an error is its caller's alone`() async throws {
-    try await withPool { db in
-      try co_scope { scope in
-        for number in 0..<50 {
-          scope.launch {
-            for round in 0..<20 {
-              if (number + round) % 7 == 0 {
-                #expect(state { try db.pipeline.run("select 1 / \(0)") } == "22012")
-              } else {
-                let sum = try db.pipeline.first("select \(number) * 1000 + \(round)", as: Int.self)
-                #expect(sum == number * 1000 + round)
-              }
-            }
-          }
-        }
-      }
-      #expect(db.statistics.opened == 1)
-    }
-  }
-
-  @Test func `a cancelled caller throws at once, and a loss reaches all`() async throws {
-    try await withPool { db in
-      let backend = try db.pipeline.first("select pg_backend_pid()", as: Int32.self)!
-      #expect(throws: TimeoutError.self) {
-        try co_timeout(.milliseconds(20)) { _ = try db.pipeline.run("select pg_sleep(0.2)") }
-      }
-      #expect(try db.pipeline.first("select 1", as: Int.self) == 1)
-      try co_scope { scope in
-        let jobs = (0..<5).map { _ in scope.launch { kind { try db.pipeline.run("select pg_sleep(60)") } } }
-        try db.waitForBackend("select pg_sleep(60)")
-        try db.run("select pg_terminate_backend(\(backend))")
-        for job in jobs { #expect(try job.join() == .lost) }
-      }
-      #expect(try db.pipeline.first("select 1", as: Int.self) == 1)
-    }
-  }
-}
 #endif

@@ -34,9 +34,9 @@ final class PipelineGroup: PostgresSession, Sendable {
 
   /// The connection with the fewest statements; another one while there are fewer than wanted and all have some.
   private func take() throws -> PipelineWire {
-    if let wire = ready(), wire.count == 0 || isFull { return wire }
+    if let wire = ready() { return wire }
     return try making.withLock {
-      if let wire = ready(), wire.count == 0 || isFull { return wire }
+      if let wire = ready() { return wire }
       let wire = try core.connect(until: .now + core.options.acquireTimeout)
       let new = try PipelineWire(wire)
       let core = self.core
@@ -57,14 +57,27 @@ final class PipelineGroup: PostgresSession, Sendable {
     }
   }
 
-  private var isFull: Bool { state.withLock { $0.wires.count >= max(1, core.options.pipelines) } }
-
+  /// The connection to take; nil if another one is to be made.
+  ///
+  /// The best is one without statements. Otherwise one whose statements are just being put together: there the next
+  /// one costs no system call of its own, which is worth a place behind a few others. The numbers are hints: of
+  /// statements that come at once, several may take the same connection.
   private func ready() -> PipelineWire? {
     state.withLock { state in
-      state.wires.removeAll { $0.isBroken }
-      return state.wires.min { $0.count < $1.count }
+      if state.wires.contains(where: { $0.isBroken }) { state.wires.removeAll { $0.isBroken } }
+      var (best, least, hasIdle) = (nil as PipelineWire?, Int.max, false)
+      for wire in state.wires {
+        let count = wire.count
+        if count == 0 { hasIdle = true }
+        let rank = wire.isTaken ? (count == 0 ? -1 : max(1, count - Self.nearby)) : count
+        if rank < least { (best, least) = (wire, rank) }
+      }
+      return hasIdle || state.wires.count >= max(1, core.options.pipelines) ? best : nil
     }
   }
+
+  /// How many statements more a connection may have than another one, and be taken nevertheless.
+  private static let nearby = 8
 
   /// Ends the connections; statements under way get `.lost`.
   ///

@@ -1,175 +1,170 @@
 #if Postgres
 internal import CPostgres
 import Coroutine
+import Synchronization
 
 /// Statements of many coroutines on one connection, without a wait for each other's results.
 ///
-///   caller: lock { send the statement and a sync; append to `entries` } --suspends--> resumed by the reader
-///   reader: waits for input; lock { read what has come; take the results } --> resumes the callers, outside of the
-///   lock
+///   caller: lock { append to `outgoing` }; if the permit is free, takes it and sends; suspends; the reader resumes it
+///   reader: waits for input, takes the permit: takes what has come, resumes its callers, lets them run, and sends what
+///           they have appended meanwhile
 ///
-/// Invariants, under the lock
-///  1. libpq's connection is used under the lock alone, which is never held over a wait. `PQgetResult` is called only
-///     while `PQisBusy` is false, so it does not wait.
-///  2. `entries` are the statements that were sent and whose sync was not received, in the order of sending. libpq
-///     gives results in the same order, and a sync after each entry. So a result belongs to the first entry.
-///  3. Each entry has one sync: it is a transaction of its own, and an error ends at its sync.
-///  4. After `isBroken` no entry is added; the reader fails all that are there, once.
-/// A resumer is used once: its entry is removed from `entries` under the lock first. If the caller was cancelled, the
-/// result goes to nobody.
-final class PipelineWire: Sendable {
-  private struct Entry: Sendable {
+/// Only the holder of the permit uses libpq's connection. Statements are appended meanwhile, and the holder sends them
+/// together: that makes batches, without a wait for any. The permit, under the lock:
+///
+///   FREE --a caller has appended, or the reader has input--> TAKEN --`outgoing` is empty, nobody waits--> FREE
+///                                                            |  ^ one of `waiting` is resumed, and holds it
+///                                                            |  +-----------------------------------------
+///                                                            v
+///                                                          ENDED by the reader alone: never free again
+///
+/// Invariants
+///  1. At most one coroutine holds the permit. It has set `isTaken` under the lock where it was false, or was taken
+///     from `waiting` by the holder before it, which left `isTaken` set and does not use the connection any more. So of
+///     those that come at once one wins, and it sees the connection as the last holder has left it.
+///  2. `outgoing` has entries only while the permit is taken: a holder frees it only if there are none, and otherwise
+///     hands it to one that looks at `outgoing` as well. So no statement stays unsent. The lock is not held over a call
+///     of libpq.
+///  3. `sent` are the statements that were sent and whose sync was not received, in the order of sending. libpq gives
+///     results in the same order, and a sync after each entry. So a result belongs to the first entry.
+///  4. Each statement has one sync: it is a transaction of its own, and an error ends at its sync.
+///  5. After `isBroken` nothing is appended. The reader fails all that is in `sent`, once.
+/// A holder does not wait, but the reader gives way once, to those that it has resumed: they run before it sends. A
+/// resumer is used once: its entry is removed from `outgoing` or `sent` first. If the caller was cancelled, the result
+/// goes to nobody.
+final class PipelineWire: @unchecked Sendable {
+  // Sound because the holder of the permit alone uses `wire`, `sent`, `batch` and `isFlushing` (invariant 1), and the
+  // rest is protected by the lock or atomic.
+  struct Entry: Sendable {
     var resumer: Resumer<ResultMemory>
-    var statement: String
+    var statement: SQL
+  }
+  /// A statement whose result is to come.
+  struct Sent {
+    var resumer: Resumer<ResultMemory>
+    var text: String
     /// The statement that is being prepared by this entry.
     var key: StatementCache.Key?
     var result: ResultMemory?
     var error: PostgresError?
   }
   private struct State: Sendable {
-    var entries: [Entry] = []
+    var outgoing: [Entry] = []
+    var isTaken = false
+    /// Who wants the permit next.
+    var waiting: [Resumer<Void>] = []
     var isBroken = false
-    var isFlushing = false
+    var hasEnded = false
   }
-  private typealias Outcome = (Resumer<ResultMemory>, Result<ResultMemory, any Error>)
 
-  private let wire: Wire
+  let wire: Wire
   private let state = ThreadMutex(State())
+  private let statements = Atomic<Int>(0)
+  private let broken = Atomic<Bool>(false)
+  private let taken = Atomic<Bool>(false)
+  @exclusivity(unchecked) var sent = FirstInFirstOut<Sent>()
+  @exclusivity(unchecked) private var batch: [Entry] = []
+  @exclusivity(unchecked) var isFlushing = false
 
   init(_ wire: Wire) throws {
     self.wire = wire
     guard PQenterPipelineMode(wire.pg) == 1 else { throw wire.lost() }
   }
 
-  var isBroken: Bool { state.withLock { $0.isBroken } }
-  var count: Int { state.withLock { $0.entries.count } }
+  /// Any thread, as a hint: without the lock.
+  var isBroken: Bool { broken.load(ordering: .relaxed) }
+  /// Whether somebody holds the permit, who sends what is appended; any thread, as a hint.
+  var isTaken: Bool { taken.load(ordering: .relaxed) }
+  /// The statements without a result; any thread, as a hint.
+  var count: Int { statements.load(ordering: .relaxed) }
 
   /// Sends a statement, and suspends until its result has come; if cancelled, throws at once.
   func run(_ statement: SQL) throws -> ResultMemory {
     for value in statement.values { try JSONFormat.check(value) }
     return try co_suspend { (resumer: Resumer<ResultMemory>) in
-      let isFull = try state.withLock { state -> Bool in
+      let sends = try state.withLock { state -> Bool in
         if state.isBroken { throw PostgresError(.lost, "the connection of the pipeline has ended") }
-        try send(statement, resumer, &state)
-        let isFull = PQflush(wire.pg) == 1 && !state.isFlushing
-        if isFull { state.isFlushing = true }
-        return isFull
+        state.outgoing.append(Entry(resumer: resumer, statement: statement))
+        statements.add(1, ordering: .relaxed)
+        return tryAcquire(&state)
       }
-      if isFull { co_launch(name: "PostgresPool.pipeline sends") { self.flush() } }
+      if sends { sendAll() }
     }
   }
 
-  private func send(_ statement: SQL, _ resumer: Resumer<ResultMemory>, _ state: inout State) throws {
-    var entry = Entry(resumer: resumer, statement: statement.text)
-    let isSent: Bool
-    if wire.prepared.limit == 0 {
-      isSent = wire.sendUnnamed(statement) == 1
-    } else {
-      let key = StatementCache.Key(text: statement.text, types: statement.values.map(\.type))
-      var name = wire.prepared.name(key)
-      var isPrepared = true
-      if name == nil {
-        // The oldest name stays in the server: it would take a statement of its own to remove it.
-        _ = wire.prepared.removeOldestIfFull()
-        let new = wire.prepared.newName()
-        isPrepared = PQsendPrepare(wire.pg, new, key.text, Int32(key.types.count), key.types) == 1
-        wire.prepared.insert(key, name: new)
-        entry.key = key
-        name = new
-      }
-      isSent =
-        isPrepared
-        && withParameters(of: statement) { count, _, values, lengths, formats in
-          PQsendQueryPrepared(wire.pg, name, count, values, lengths, formats, 1)
-        } == 1
-    }
-    guard isSent, PQpipelineSync(wire.pg) == 1 else {
-      // Half a statement may be in libpq's memory.
-      state.isBroken = true
-      wire.shutDown()
-      throw PostgresError(.lost, Server.line(String(cString: PQerrorMessage(wire.pg))))
-    }
-    state.entries.append(entry)
-  }
+  // MARK: The permit
 
-  private func flush() {
-    while true {
-      do { try wire.untilWritable() } catch { wire.shutDown() }
-      let isDone = state.withLock { state in
-        let isDone = state.isBroken || PQflush(wire.pg) != 1
-        if isDone { state.isFlushing = false }
-        return isDone
-      }
-      if isDone { return }
-    }
-  }
-
-  /// Reads results until the connection ends, or the coroutine is cancelled; then all callers get `.lost`.
-  func read() {
-    var reason = "the pool was closed"
-    do {
-      while true {
-        let (outcomes, loss) = state.withLock { takeResults(&$0) }
-        for (resumer, result) in outcomes { resumer.resume(with: result) }
-        if let loss {
-          reason = loss
-          break
+  /// Suspends until the caller holds the permit; false if the connection has ended, and nobody gets it any more.
+  ///
+  /// Not cut off by a cancellation, because the permit would be lost. It is short: its holders do not wait.
+  func acquire() throws -> Bool {
+    try co_shield {
+      try co_suspend { (resumer: Resumer<Void>) in
+        let isNow = state.withLock { state -> Bool in
+          if state.hasEnded || tryAcquire(&state) { return true }
+          state.waiting.append(resumer)
+          return false
         }
-        try wire.untilReadable()
+        if isNow { resumer.resume(()) }
       }
-    } catch {}
-    let left = state.withLock { state in
+    }
+    return !state.withLock { $0.hasEnded }
+  }
+
+  /// Gives the caller the permit, if it is free.
+  private func tryAcquire(_ state: inout State) -> Bool {
+    if state.isTaken { return false }
+    state.isTaken = true
+    taken.store(true, ordering: .relaxed)
+    return true
+  }
+
+  /// Sends until nothing is left, and gives the permit on, or frees it; called by its holder.
+  func sendAll() {
+    while true {
+      let (hasMore, next) = state.withLock { state -> (Bool, Resumer<Void>?) in
+        if !state.waiting.isEmpty { return (false, state.waiting.removeFirst()) }
+        if state.outgoing.isEmpty {
+          state.isTaken = false
+          taken.store(false, ordering: .relaxed)
+          return (false, nil)
+        }
+        swap(&state.outgoing, &batch)
+        return (true, nil)
+      }
+      guard hasMore else {
+        next?.resume(())
+        return
+      }
+      send(batch)
+      batch.removeAll(keepingCapacity: true)
+    }
+  }
+
+  /// Lets nothing be appended any more, and returns what was not sent.
+  func breakOff() -> [Entry] {
+    broken.store(true, ordering: .relaxed)
+    return state.withLock { state in
       state.isBroken = true
-      defer { state.entries = [] }
-      return state.entries
-    }
-    wire.shutDown()
-    for entry in left {
-      var error = PostgresError(.lost, reason)
-      error.statement = entry.statement
-      entry.resumer.fail(error)
+      defer { state.outgoing = [] }
+      return state.outgoing
     }
   }
 
-  /// Takes what has come; a text if the connection has ended.
-  private func takeResults(_ state: inout State) -> ([Outcome], String?) {
-    var outcomes: [Outcome] = []
-    let isOpen = PQconsumeInput(wire.pg) == 1
-    while !state.entries.isEmpty, PQisBusy(wire.pg) == 0 {
-      guard let result = PQgetResult(wire.pg).map({ ResultMemory($0) }) else {
-        // The end of one statement; nothing more will come from a lost connection.
-        if PQstatus(wire.pg) == CONNECTION_BAD { break }
-        continue
-      }
-      switch result.status {
-      case PGRES_PIPELINE_SYNC: outcomes.append(finishFirst(&state))
-      case PGRES_PIPELINE_ABORTED: break
-      case PGRES_FATAL_ERROR:
-        var error = wire.failure(result)
-        error.statement = state.entries[0].statement
-        if state.entries[0].error == nil { state.entries[0].error = error }
-        if wire.isBroken { return (outcomes + [finishFirst(&state)], error.message) }
-      case PGRES_COPY_IN, PGRES_COPY_OUT, PGRES_COPY_BOTH: return (outcomes, "a copy was run in a pipeline")
-      default: state.entries[0].result = result
-      }
+  /// Gives the permit to nobody any more; called by its holder.
+  func endPermit() {
+    let waiting = state.withLock { state in
+      state.hasEnded = true
+      defer { state.waiting = [] }
+      return state.waiting
     }
-    if state.entries.isEmpty { wire.settle() }
-    if state.isBroken || !isOpen { return (outcomes, Server.line(String(cString: PQerrorMessage(wire.pg)))) }
-    return (outcomes, nil)
+    for next in waiting { next.resume(()) }
   }
 
-  private func finishFirst(_ state: inout State) -> Outcome {
-    let entry = state.entries.removeFirst()
-    if let error = entry.error {
-      // The preparation may have failed, or the plan is outdated: the next use prepares it anew.
-      if let key = entry.key { wire.prepared.remove(key) }
-      if error.isOutdated { wire.prepared.removeAll() }
-      return (entry.resumer, .failure(error))
-    }
-    guard let result = entry.result else {
-      return (entry.resumer, .failure(PostgresError(.lost, "the server has sent no result")))
-    }
-    return (entry.resumer, .success(result))
+  /// Gives a result to the caller of the first statement.
+  func finish(_ resumer: Resumer<ResultMemory>, _ result: Result<ResultMemory, any Error>) {
+    statements.subtract(1, ordering: .relaxed)
+    resumer.resume(with: result)
   }
 }
 #endif

@@ -38,10 +38,7 @@ final class CommitExchange {
     }
     try wire.flush()
     while !isEnded { try readNext() }
-    if asksForID {
-      PQexitPipelineMode(wire.pg)
-      wire.settle()
-    }
+    if asksForID { wire.endPipeline() }
     if let error { throw error }
   }
 

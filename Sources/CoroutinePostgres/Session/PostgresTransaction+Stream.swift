@@ -109,7 +109,12 @@ extension Wire {
   ///
   /// An error names the statement of the caller.
   func run(unprepared statement: SQL, of original: SQL) throws -> ResultMemory {
-    try naming(original) { try interruptible { try call { sendUnnamed(statement) } } }
+    try naming(original) {
+      try interruptible {
+        try beginTransaction()
+        return try call { sendUnnamed(statement) }
+      }
+    }
   }
 
   func naming<R>(_ statement: SQL, _ body: () throws -> R) throws -> R {
@@ -123,6 +128,7 @@ extension Wire {
   func beginCopy(_ statement: SQL, _ status: ExecStatusType) throws {
     try naming(statement) {
       try interruptible {
+        try beginTransaction()
         try start { sendUnnamed(statement, isText: true) }
         guard let first = try nextResult() else { throw lost() }
         if first.status == status { return }

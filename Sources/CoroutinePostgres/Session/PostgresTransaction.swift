@@ -94,6 +94,7 @@ public final class PostgresTransaction: PostgresSession, Sendable {
     if wire.isAbandoned.load(ordering: .acquiring) { return }
     do {
       try claim.withClaim {
+        wire.pendingBegin = nil
         if wire.isBroken || wire.isIdle { return }
         do { try co_shield { try co_timeout(cancelTimeout) { _ = try wire.command(command) } } } catch {
           wire.isBroken = true

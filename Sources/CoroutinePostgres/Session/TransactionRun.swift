@@ -33,9 +33,10 @@ extension PostgresPool {
   /// }
   /// ```
   ///
-  /// Suspends for the connection, and asks the server. If `body` throws, also because it is cancelled, this rolls back
-  /// and throws that error. If the rollback is not confirmed within `cancelTimeout`, the connection is closed, which
-  /// rolls back. A cancellation during COMMIT comes too late: the commit counts.
+  /// Suspends for the connection, and asks the server. It begins with the first statement of `body`; without one,
+  /// nothing is asked. If `body` throws, also because it is cancelled, this rolls back and throws that error. If the
+  /// rollback is not confirmed within `cancelTimeout`, the connection is closed, which rolls back. A cancellation
+  /// during COMMIT comes too late: the commit counts.
   ///
   /// - Parameters:
   ///   - isolation: How much it sees of others.
@@ -71,11 +72,13 @@ extension PostgresPool {
 
 /// One run of a transaction's body.
 ///
-///   begin --> BODY --returns--> COMMIT sent --answer COMMIT--> done: hooks run
-///              | throws             | answer ROLLBACK --> `.rolledBack`;  an error --> it is thrown
-///              v                    | loss --> another connection asks for the transaction's outcome:
-///           rollback                |            committed --> done;  aborted --> `.lost`;  else `.commitUnknown`
-///                                   | cancelled: waits for the answer, at most `cancelTimeout`
+///   BODY --returns--> COMMIT sent --answer COMMIT--> done: hooks run
+///    | throws             | answer ROLLBACK --> `.rolledBack`;  an error --> it is thrown
+///    v                    | loss --> another connection asks for the transaction's outcome:
+///   rollback              |            committed --> done;  aborted --> `.lost`;  else `.commitUnknown`
+///                         | cancelled: waits for the answer, at most `cancelTimeout`
+///
+/// The first statement of the body begins the transaction (Wire+Begin.swift). Without one, the server hears nothing.
 struct TransactionRun {
   private let wire: Wire
   private let claim: Claim
@@ -87,7 +90,12 @@ struct TransactionRun {
     let transaction = PostgresTransaction(wire, claim, core.options.cancelTimeout)
     let value: R
     do {
-      _ = try transaction.use { try $0.command(begin) }
+      try co_checkCancelled()
+      try transaction.use { wire in
+        if wire.isBroken { throw wire.lost() }
+        // Inside of another transaction of this connection, the server gives its warning.
+        if wire.isIdle { wire.pendingBegin = begin } else { _ = try wire.command(begin) }
+      }
       value = try body(transaction)
       transaction.end()
     } catch {
@@ -113,6 +121,11 @@ struct TransactionRun {
       var error = wire.lost()
       error.hasNoEffect = true
       throw error
+    }
+    if wire.pendingBegin != nil {
+      // Nothing was sent.
+      wire.pendingBegin = nil
+      return
     }
     let exchange = CommitExchange(wire, asksForID: !isReadOnly && !core.options.isPooledByTransaction)
     do {

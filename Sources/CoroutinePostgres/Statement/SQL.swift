@@ -62,9 +62,15 @@ public struct SQL: ExpressibleByStringInterpolation, Sendable, CustomStringConve
   }
 
   private mutating func mark(_ value: Int) {
-    let digits = "$\(value + 1)"
-    marks.append(Mark(offset: text.utf8.count, length: digits.utf8.count, value: value))
-    text += digits
+    let offset = text.utf8.count
+    text += "$"
+    if value < 9 {
+      // Most are: an interpolation would cost more than the rest.
+      text.unicodeScalars.append(Unicode.Scalar(UInt8(ascii: "1") + UInt8(truncatingIfNeeded: value)))
+    } else {
+      text += String(value + 1)
+    }
+    marks.append(Mark(offset: offset, length: text.utf8.count - offset, value: value))
   }
 
   /// Adds a statement at the end; its parameters get the next numbers.

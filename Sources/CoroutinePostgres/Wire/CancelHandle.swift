@@ -55,8 +55,14 @@ extension Wire {
 
   /// Reads all that is left of the statement; ends a copy.
   private func drain() throws {
-    while let next = try nextResult() {
+    while true {
+      guard let next = try nextResult() else {
+        // In pipeline mode it is the end of one statement, and the sync is to come.
+        if PQpipelineStatus(pg) == PQ_PIPELINE_OFF || PQstatus(pg) == CONNECTION_BAD { return }
+        continue
+      }
       switch next.status {
+      case PGRES_PIPELINE_SYNC: return endPipeline()
       case PGRES_COPY_IN, PGRES_COPY_BOTH:
         PQputCopyEnd(pg, "cancelled")
         try flush()

@@ -2,33 +2,67 @@
 /// The statements that one connection has prepared, by their text and the types of their parameters.
 ///
 /// No name is used twice, so a statement whose preparation was cancelled half-way leaves no name behind that is taken.
+///
+/// Invariants
+///  1. `entries` has each prepared statement once.
+///  2. An entry of `recent` is in `entries`, or `isRemoved`. So what is found there, and is not removed, is prepared.
 struct StatementCache {
   struct Key: Hashable {
     var text: String
     var types: [UInt32]
+
+    init(_ statement: SQL) {
+      text = statement.text
+      types = statement.values.map(\.type)
+    }
   }
-  private struct Entry {
-    var name: String
+  private final class Entry {
+    let key: Key
+    let name: String
     var lastUse: Int
+    var isRemoved = false
+
+    init(_ key: Key, name: String, lastUse: Int) { (self.key, self.name, self.lastUse) = (key, name, lastUse) }
+
+    func isOf(_ statement: SQL) -> Bool {
+      guard !isRemoved, key.types.count == statement.values.count, key.text == statement.text else { return false }
+      for index in key.types.indices where key.types[index] != statement.values[index].type { return false }
+      return true
+    }
   }
 
   /// 0: nothing is prepared by name.
   let limit: Int
   private var entries: [Key: Entry] = [:]
+  /// Statements at an index that their lengths give: a look there hashes no text, and makes no list of types.
+  private var recent: [Entry?]
   private var clock = 0
   private var named = 0
 
-  init(limit: Int) { self.limit = max(0, limit) }
+  init(limit: Int) {
+    self.limit = max(0, limit)
+    recent = Array(repeating: nil, count: limit > 0 ? 64 : 0)
+  }
 
   var count: Int { entries.count }
 
   /// The name of a statement, which counts as used now.
-  mutating func name(_ key: Key) -> String? {
+  mutating func name(of statement: SQL) -> String? {
+    guard limit > 0 else { return nil }
     clock += 1
-    // One search for both.
-    guard let index = entries.index(forKey: key) else { return nil }
-    entries.values[index].lastUse = clock
-    return entries.values[index].name
+    let index = Self.index(of: statement)
+    if let entry = recent[index], entry.isOf(statement) {
+      entry.lastUse = clock
+      return entry.name
+    }
+    guard let entry = entries[Key(statement)] else { return nil }
+    entry.lastUse = clock
+    recent[index] = entry
+    return entry.name
+  }
+
+  private static func index(of statement: SQL) -> Int {
+    (statement.text.utf8.count &* 5 &+ statement.values.count) & 63
   }
 
   mutating func newName() -> String {
@@ -36,10 +70,17 @@ struct StatementCache {
     return "co\(named)"
   }
 
-  mutating func insert(_ key: Key, name: String) { entries[key] = Entry(name: name, lastUse: clock) }
+  mutating func insert(_ key: Key, name: String) {
+    remove(key)
+    entries[key] = Entry(key, name: name, lastUse: clock)
+  }
 
   @discardableResult
-  mutating func remove(_ key: Key) -> String? { entries.removeValue(forKey: key)?.name }
+  mutating func remove(_ key: Key) -> String? {
+    guard let entry = entries.removeValue(forKey: key) else { return nil }
+    entry.isRemoved = true
+    return entry.name
+  }
 
   /// Removes the statement that was not used for the longest time, if there is no room for another one.
   ///
@@ -51,6 +92,9 @@ struct StatementCache {
     return remove(oldest.key)
   }
 
-  mutating func removeAll() { entries.removeAll(keepingCapacity: true) }
+  mutating func removeAll() {
+    entries.removeAll(keepingCapacity: true)
+    recent = Array(repeating: nil, count: recent.count)
+  }
 }
 #endif

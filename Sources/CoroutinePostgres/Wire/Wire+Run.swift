@@ -10,15 +10,18 @@ extension Wire {
     do {
       for value in statement.values { try JSONFormat.check(value) }
       return try interruptible {
-        if prepared.limit == 0 { return try call { sendUnnamed(statement) } }
-        let key = StatementCache.Key(text: statement.text, types: statement.values.map(\.type))
-        do { return try runPrepared(statement, key) } catch let error as PostgresError where error.isOutdated {
+        if prepared.limit == 0 {
+          try beginTransaction()
+          return try call { sendUnnamed(statement) }
+        }
+        do { return try runPrepared(statement) } catch let error as PostgresError where error.isOutdated {
           // The table has changed since, or somebody has removed the statement. Nothing has run.
           let isGone = error.sqlState == .noSuchStatement
-          if let name = prepared.remove(key), isIdle, !isGone { try call { PQsendQuery(pg, "deallocate \(name)") } }
+          let name = prepared.remove(StatementCache.Key(statement))
+          if let name, isIdle, !isGone { try call { PQsendQuery(pg, "deallocate \(name)") } }
           // In a transaction nothing more can run; the next one prepares it again.
           guard isIdle else { throw error }
-          return try runPrepared(statement, key)
+          return try runPrepared(statement)
         }
       }
     } catch var error as PostgresError {
@@ -29,19 +32,31 @@ extension Wire {
 
   /// Runs text of this product without parameters, in the simple protocol: begin, commit, set.
   @discardableResult
-  func command(_ text: String) throws -> ResultMemory { try interruptible { try call { PQsendQuery(pg, text) } } }
-
-  private func runPrepared(_ statement: SQL, _ key: StatementCache.Key) throws -> ResultMemory {
-    let name = try prepare(key)
-    return try call {
-      withParameters(of: statement) { count, _, values, lengths, formats in
-        PQsendQueryPrepared(pg, name, count, values, lengths, formats, 1)
-      }
+  func command(_ text: String) throws -> ResultMemory {
+    try interruptible {
+      try beginTransaction()
+      return try call { PQsendQuery(pg, text) }
     }
   }
 
-  private func prepare(_ key: StatementCache.Key) throws -> String {
-    if let name = prepared.name(key) { return name }
+  private func runPrepared(_ statement: SQL) throws -> ResultMemory {
+    if let begin = pendingBegin, statement.fitsInPipeline, let name = prepared.name(of: statement) {
+      return try run(begin, and: statement, name)
+    }
+    try beginTransaction()
+    let name = try prepare(statement)
+    return try call { sendPrepared(statement, name) }
+  }
+
+  func sendPrepared(_ statement: SQL, _ name: String) -> Int32 {
+    withParameters(of: statement) { count, _, values, lengths, formats in
+      PQsendQueryPrepared(pg, name, count, values, lengths, formats, 1)
+    }
+  }
+
+  private func prepare(_ statement: SQL) throws -> String {
+    if let name = prepared.name(of: statement) { return name }
+    let key = StatementCache.Key(statement)
     // In a failed transaction this fails as well, and the statement stays in the server without a use.
     if let oldest = prepared.removeOldestIfFull() { try call { PQsendQuery(pg, "deallocate \(oldest)") } }
     let name = prepared.newName()
@@ -164,55 +179,6 @@ extension PostgresError {
   /// The code of an outdated plan has other meanings as well.
   var isOutdated: Bool {
     sqlState == .noSuchStatement || (sqlState == .outdatedPlan && routine == "RevalidateCachedQuery")
-  }
-}
-
-/// Calls `body` with the parameters of a statement as libpq takes them, all in the binary format.
-///
-/// The lists are on the stack, if they are short: arrays would cost more than the rest of a small statement.
-func withParameters<R>(
-  of statement: SQL,
-  _ body: (
-    Int32, UnsafePointer<UInt32>, UnsafePointer<UnsafePointer<CChar>?>, UnsafePointer<Int32>, UnsafePointer<Int32>
-  ) -> R
-) -> R {
-  let values = statement.values
-  let count = values.count
-  // An empty value has an address as well: none would be a null.
-  let size = values.reduce(1) { $0 + ($1.bytes?.count ?? 0) }
-  return withUnsafeTemporaryAllocation(byteCount: size, alignment: 1) { memory in
-    withUnsafeTemporaryAllocation(of: UnsafePointer<CChar>?.self, capacity: max(1, count)) { pointers in
-      // Lengths, then formats.
-      withUnsafeTemporaryAllocation(of: Int32.self, capacity: max(1, 2 * count)) { numbers in
-        withUnsafeTemporaryAllocation(of: UInt32.self, capacity: max(1, count)) { types in
-          var next = 0
-          for (index, value) in values.enumerated() {
-            types.initializeElement(at: index, to: value.type)
-            numbers.initializeElement(at: index, to: Int32(truncatingIfNeeded: value.bytes?.count ?? 0))
-            numbers.initializeElement(at: count + index, to: 1)
-            guard let bytes = value.bytes else {
-              pointers.initializeElement(at: index, to: nil)
-              continue
-            }
-            let start = UnsafeMutableRawBufferPointer(rebasing: memory[next...])
-            start.copyBytes(from: bytes)
-            pointers.initializeElement(
-              at: index,
-              to: UnsafePointer(start.baseAddress!.assumingMemoryBound(to: CChar.self))
-            )
-            next += bytes.count
-          }
-          let lengths = UnsafePointer(numbers.baseAddress!)
-          return body(
-            Int32(truncatingIfNeeded: count),
-            types.baseAddress!,
-            pointers.baseAddress!,
-            lengths,
-            lengths + count
-          )
-        }
-      }
-    }
   }
 }
 #endif

@@ -19,7 +19,9 @@ import Synchronization
 ///     pipeline and the listener use theirs under a lock.
 ///  2. A READY connection owes nothing: every result of its last statement has been read, and no cancellation of it is
 ///     under way. So the next statement gets its own result, and no cancellation of an earlier one.
-///  3. `cancel` and `watch` are constants after `begin`: another thread may use them, to cancel or to shut down.
+///  3. While `pendingBegin` is there, a transaction's body runs, and nothing of it was sent. Whatever is sent next
+///     sends it first, and the end of the body removes it.
+///  4. `cancel` and `watch` are constants after `begin`: another thread may use them, to cancel or to shut down.
 ///     `watch` has a duplicate of libpq's descriptor, which libpq closes when it finds a loss: the number may be
 ///     another file's then.
 ///
@@ -34,10 +36,12 @@ final class Wire: @unchecked Sendable {
   /// The waits for the socket, which is watched once (Wire+Wait.swift); nil until `begin`.
   private(set) var watch: ForeignDescriptor?
   private(set) var cancel: CancelHandle?
-  var isBroken = false
+  @exclusivity(unchecked) var isBroken = false
   /// The server's last sentence, if libpq has read it between two statements.
   private var farewell: PostgresError?
-  var prepared: StatementCache
+  @exclusivity(unchecked) var prepared: StatementCache
+  /// The text that begins a transaction; it is sent together with the transaction's first statement.
+  @exclusivity(unchecked) var pendingBegin: String?
   /// Whether a coroutine uses it beyond its session's end; then nobody else may.
   let isAbandoned = Atomic<Bool>(false)
   /// The channels that it listens to.

@@ -1,0 +1,111 @@
+#if Postgres
+internal import CPostgres
+import Coroutine
+
+extension PipelineWire {
+  /// Reads results until the connection ends, or the coroutine is cancelled; then all callers get `.lost`.
+  func read() {
+    var reason = "the pool was closed"
+    var isHolder = false
+    do {
+      while true {
+        try wire.untilReadable()
+        guard try acquire() else { return }
+        isHolder = true
+        let (resumed, loss) = takeResults()
+        if let loss {
+          reason = loss
+          break
+        }
+        // Those that have got a result send their next statements in one batch.
+        if resumed > 0 { try co_yield() }
+        sendAll()
+        isHolder = false
+      }
+    } catch {}
+    let left = breakOff()
+    wire.shutDown()
+    if !isHolder { _ = try? acquire() }
+    for entry in left { fail(entry, reason) }
+    while let entry = sent.popFirst() {
+      finish(entry.resumer, .failure(PostgresError(.lost, reason, statement: entry.text)))
+    }
+    endPermit()
+  }
+
+  /// Takes what has come, and resumes those that it is for; returns how many, and a text if the connection has ended.
+  private func takeResults() -> (Int, String?) {
+    var resumed = 0
+    let isOpen = PQconsumeInput(wire.pg) == 1
+    while !sent.isEmpty, PQisBusy(wire.pg) == 0 {
+      guard let result = PQgetResult(wire.pg).map({ ResultMemory($0) }) else {
+        // The end of one statement; nothing more will come from a lost connection.
+        if PQstatus(wire.pg) == CONNECTION_BAD { break }
+        continue
+      }
+      switch result.status {
+      case PGRES_PIPELINE_SYNC:
+        finishFirst()
+        resumed += 1
+      case PGRES_PIPELINE_ABORTED: break
+      case PGRES_FATAL_ERROR:
+        var error = wire.failure(result)
+        error.statement = sent.first.text
+        if sent.first.error == nil { sent.first.error = error }
+        if wire.isBroken {
+          finishFirst()
+          return (resumed, error.message)
+        }
+      case PGRES_COPY_IN, PGRES_COPY_OUT, PGRES_COPY_BOTH: return (resumed, "a copy was run in a pipeline")
+      default: sent.first.result = result
+      }
+    }
+    if sent.isEmpty { wire.settle() }
+    return (resumed, isOpen && !isBroken ? nil : Server.line(String(cString: PQerrorMessage(wire.pg))))
+  }
+
+  private func finishFirst() {
+    guard let entry = sent.popFirst() else { return }
+    if let error = entry.error {
+      // The preparation may have failed, or the plan is outdated: the next use prepares it anew.
+      if let key = entry.key { wire.prepared.remove(key) }
+      if error.isOutdated { wire.prepared.removeAll() }
+      finish(entry.resumer, .failure(error))
+    } else if let result = entry.result {
+      finish(entry.resumer, .success(result))
+    } else {
+      finish(entry.resumer, .failure(PostgresError(.lost, "the server has sent no result")))
+    }
+  }
+}
+
+/// A queue in one array: the entries before `head` were taken.
+struct FirstInFirstOut<Element> {
+  private var elements: [Element?] = []
+  private var head = 0
+
+  var isEmpty: Bool { head == elements.count }
+  /// The first one, of a queue that has one.
+  var first: Element {
+    get { elements[head]! }
+    set { elements[head] = newValue }
+  }
+
+  mutating func append(_ element: Element) { elements.append(element) }
+
+  mutating func popFirst() -> Element? {
+    guard head < elements.count else { return nil }
+    defer {
+      head += 1
+      if head == elements.count {
+        elements.removeAll(keepingCapacity: true)
+        head = 0
+      } else if head >= 64, head * 2 > elements.count {
+        elements.removeFirst(head)
+        head = 0
+      }
+    }
+    return elements[head].take()
+  }
+}
+#endif

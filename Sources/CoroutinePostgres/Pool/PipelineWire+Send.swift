@@ -1,0 +1,87 @@
+#if Postgres
+internal import CPostgres
+import Coroutine
+import Glibc
+
+extension PipelineWire {
+  /// Sends statements together, where libpq can; called by the holder of the permit.
+  func send(_ batch: [Entry]) {
+    for (index, entry) in batch.enumerated() where !put(entry) {
+      // Half a statement may be in libpq's memory.
+      let reason = Server.line(String(cString: PQerrorMessage(wire.pg)))
+      let left = breakOff()
+      // The reader finds the end, and fails those that were sent.
+      wire.shutDown()
+      for entry in batch[index...] + left { fail(entry, reason) }
+      return
+    }
+    if PQflush(wire.pg) == 1, !isFlushing {
+      isFlushing = true
+      co_launch(name: "PostgresPool.pipeline sends") { self.flush() }
+    }
+  }
+
+  func fail(_ entry: Entry, _ reason: String) {
+    finish(entry.resumer, .failure(PostgresError(.lost, reason, statement: entry.statement.text)))
+  }
+
+  /// Puts a statement and its sync into libpq's memory; false if libpq has refused.
+  private func put(_ entry: Entry) -> Bool {
+    let statement = entry.statement
+    var next = Sent(resumer: entry.resumer, text: statement.text)
+    let isPut: Bool
+    if wire.prepared.limit == 0 {
+      isPut = wire.sendUnnamed(statement) == 1
+    } else {
+      var name = wire.prepared.name(of: statement)
+      var isPrepared = true
+      if name == nil {
+        // The oldest name stays in the server: it would take a statement of its own to remove it.
+        _ = wire.prepared.removeOldestIfFull()
+        let (key, new) = (StatementCache.Key(statement), wire.prepared.newName())
+        isPrepared = PQsendPrepare(wire.pg, new, key.text, Int32(key.types.count), key.types) == 1
+        wire.prepared.insert(key, name: new)
+        next.key = key
+        name = new
+      }
+      isPut =
+        isPrepared
+        && withParameters(of: statement) { count, _, values, lengths, formats in
+          PQsendQueryPrepared(wire.pg, name, count, values, lengths, formats, 1)
+        } == 1
+    }
+    guard isPut, PipelineSync.put(wire.pg) == 1 else { return false }
+    sent.append(next)
+    return true
+  }
+
+  /// Sends what the socket had no room for.
+  private func flush() {
+    while true {
+      do {
+        try wire.untilWritable()
+        guard try acquire() else { return }
+      } catch {
+        // The reader finds the end.
+        return wire.shutDown()
+      }
+      let isDone = PQflush(wire.pg) != 1
+      isFlushing = !isDone
+      sendAll()
+      if isDone { return }
+    }
+  }
+}
+
+/// The end of one statement of a pipeline.
+private enum PipelineSync {
+  private typealias Function = @convention(c) (OpaquePointer?) -> Int32
+
+  /// libpq 17 has a function that does not send.
+  ///
+  /// Looked up, because the header may be older than the library.
+  private static let quiet = dlsym(nil, "PQsendPipelineSync").map { unsafeBitCast($0, to: Function.self) }
+
+  static func put(_ pg: OpaquePointer) -> Int32 { quiet?(pg) ?? PQpipelineSync(pg) }
+}
+#endif

@@ -1,0 +1,130 @@
+#if Postgres
+import Coroutine
+import CoroutinePostgres
+import Testing
+
+struct PipelineTests {
+  @Test func `statements of many coroutines share a connection, and an error is its caller's alone`() async throws {
+    try await withPool { db in
+      try co_scope { scope in
+        for number in 0..<50 {
+          scope.launch {
+            for round in 0..<20 {
+              if (number + round) % 7 == 0 {
+                #expect(state { try db.pipeline.run("select 1 / \(0)") } == "22012")
+              } else {
+                let sum = try db.pipeline.first("select \(number) * 1000 + \(round)", as: Int.self)
+                #expect(sum == number * 1000 + round)
+              }
+            }
+          }
+        }
+      }
+      #expect(db.statistics.opened == 1)
+    }
+  }
+
+  @Test func `a cancelled caller throws at once, and a loss reaches all`() async throws {
+    try await withPool { db in
+      let backend = try db.pipeline.first("select pg_backend_pid()", as: Int32.self)!
+      #expect(throws: TimeoutError.self) {
+        try co_timeout(.milliseconds(20)) { _ = try db.pipeline.run("select pg_sleep(0.2)") }
+      }
+      #expect(try db.pipeline.first("select 1", as: Int.self) == 1)
+      try co_scope { scope in
+        let jobs = (0..<5).map { _ in scope.launch { kind { try db.pipeline.run("select pg_sleep(60)") } } }
+        try db.waitForBackend("select pg_sleep(60)")
+        try db.run("select pg_terminate_backend(\(backend))")
+        for job in jobs { #expect(try job.join() == .lost) }
+      }
+      #expect(try db.pipeline.first("select 1", as: Int.self) == 1)
+    }
+  }
+
+  @Test func `each statement of a pipeline gets its own answer while others are cancelled at random`() async throws {
+    var options = PostgresPool.Options()
+    options.pipelines = 2
+    try await withPool(options) { db in
+      let (answers, cancelled) = (ThreadMutex(0), ThreadMutex(0))
+      let rounds = 100
+      try co_scope { scope in
+        for coroutine in 0..<48 {
+          scope.launch {
+            var random = SplitMix(seed: UInt64(coroutine))
+            for round in 0..<rounds {
+              let number = coroutine * 1_000 + round
+              // Every second one waits as long as it takes: it would wait for ever for a statement that was not sent.
+              let limit = coroutine.isMultiple(of: 2) ? nil : Duration.microseconds(Int64(random.next() % 4_000))
+              do {
+                try co_timeout(limit) {
+                  if random.next() % 8 == 0 {
+                    #expect(state { try db.pipeline.run("select \(number) / \(0)") } ?? "22012" == "22012")
+                    try co_checkCancelled()
+                  } else {
+                    #expect(try db.pipeline.first("select \(number) + 0", as: Int.self) == number)
+                  }
+                }
+                answers.withLock { $0 += 1 }
+              } catch is TimeoutError { cancelled.withLock { $0 += 1 } }
+            }
+          }
+        }
+      }
+      #expect(answers.withLock { $0 } + cancelled.withLock { $0 } == 48 * rounds)
+      #expect(cancelled.withLock { $0 } > 0)
+      // Nobody is left who drives, and nothing that was not sent.
+      for number in 0..<8 { #expect(try db.pipeline.first("select \(number) + 0", as: Int.self) == number) }
+      #expect(db.statistics.closed == 0)
+    }
+  }
+
+  @Test func `statements for which the socket has no room arrive whole, behind each other`() async throws {
+    try await withPool { db in
+      try co_scope { scope in
+        for number in 0..<24 {
+          scope.launch {
+            let text = String(repeating: String(number % 10), count: 400_000 + number)
+            let back = try db.pipeline.first("select length(\(text)), right(\(text), 1)", as: (Int, String).self)
+            #expect(back?.0 == text.count && back?.1 == String(number % 10))
+          }
+        }
+      }
+    }
+  }
+
+  @Test func `statements under way get an error at the end of their pool, and none waits for ever`() async throws {
+    try await withPool { db in
+      let ended = ThreadMutex(0)
+      try db.pipeline.run("select 1")
+      try co_scope { scope in
+        for _ in 0..<32 {
+          scope.launch {
+            while true {
+              do { try db.pipeline.run("select 1") } catch {
+                let kind = (error as? PostgresError)?.kind
+                #expect(kind == .ended || kind == .lost, "\(error)")
+                return ended.withLock { $0 += 1 }
+              }
+            }
+          }
+        }
+        try db.close(drain: .zero)
+      }
+      #expect(ended.withLock { $0 } == 32)
+    }
+  }
+}
+
+/// A generator whose numbers are the same in each run.
+private struct SplitMix {
+  var state: UInt64
+  init(seed: UInt64) { state = seed }
+  mutating func next() -> UInt64 {
+    state &+= 0x9E37_79B9_7F4A_7C15
+    var z = state
+    z = (z ^ (z >> 30)) &* 0xBF58_476D_1CE4_E5B9
+    z = (z ^ (z >> 27)) &* 0x94D0_49BB_1331_11EB
+    return z ^ (z >> 31)
+  }
+}
+#endif
