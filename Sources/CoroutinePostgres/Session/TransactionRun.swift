@@ -156,6 +156,10 @@ struct TransactionRun {
   private enum Outcome { case committed, aborted, unknown }
 
   /// Asks for the outcome of a transaction whose connection was lost during COMMIT.
+  ///
+  /// A crash loses what was not on the disk, and with it numbers of transactions: the server gives them to others. Then
+  /// `committed` may be said of another one, so it counts only if the server has not crashed since. `aborted` counts:
+  /// the number of a transaction that is on the disk is given to nobody.
   private func outcome(_ id: CommitExchange.ID) -> Outcome {
     guard case .assigned(let number) = id else {
       // One without a number has written nothing.
@@ -169,7 +173,7 @@ struct TransactionRun {
         let query: SQL = "select pg_xact_status(\(number)::text::xid8)"
         while true {
           switch try co_timeout(end - .now, { try other.run(query) }).string(0, 0) {
-          case "committed": return .committed
+          case "committed": return wire.epoch != nil && wire.epoch == other.epoch ? .committed : .unknown
           case "aborted": return .aborted
           case "in progress": try co_delay(.milliseconds(50))
           default: return .unknown

@@ -51,7 +51,8 @@ extension Wire {
     return PostgresError(.cannotConnect, lines.joined(separator: "; "), sqlState: state)
   }
 
-  /// Sets the limits of the session, by statements, because a pooler may refuse them as parameters.
+  /// Sets the limits of the session, by statements, because a pooler may refuse them as parameters; and asks for the
+  /// server's `epoch`.
   func setUp() throws {
     if settings.isPooledByTransaction { return }
     var statements: [String] = []
@@ -59,7 +60,8 @@ extension Wire {
     if let limit = settings.idleInTransactionTimeout {
       statements.append("set idle_in_transaction_session_timeout = \(limit.inMilliseconds)")
     }
-    if !statements.isEmpty { try command(statements.joined(separator: ";")) }
+    statements.append("select stats_reset::text from pg_stat_bgwriter")
+    epoch = try command(statements.joined(separator: ";")).string(0, 0)
   }
 }
 

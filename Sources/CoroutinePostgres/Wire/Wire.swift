@@ -46,6 +46,8 @@ final class Wire: @unchecked Sendable {
   let isAbandoned = Atomic<Bool>(false)
   /// The channels that it listens to.
   var channels: Set<String> = []
+  /// Another text after each crash of the server, which loses its statistics; the same after an orderly restart.
+  var epoch: String?
   let born = ContinuousClock.now
   /// The time after which the pool replaces it.
   let lifetime: Duration
