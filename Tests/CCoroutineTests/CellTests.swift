@@ -171,9 +171,54 @@ struct CellMemoryTests {
       #expect(cco_cells_trim(0) < 1_000)
       #expect(kept.indices.allSatisfy { kept[$0].hasMark(UInt64($0)) })
       for cell in kept { cell.give() }
+      // The first call finds them used, and the next one passes, because the last walk has brought little.
+      _ = cco_cells_trim(0)
       _ = cco_cells_trim(0)
       // This thread keeps the last ones, which lie in up to 51 blocks.
       #expect(cco_cells_trim(0) > 80_000)
+    }
+  }
+
+  @Test("A depot that a walk has found in use is looked at more and more seldom, and at once when it has grown")
+  func walksInVain() async {
+    await #expect(processExitsWith: .success) {
+      let cells = (0..<100_000).map { _ in Cell() }
+      // One cell of each block stays taken.
+      for index in cells.indices where index % 100 != 0 { cells[index].give() }
+      func walks(in calls: Int) -> UInt64 {
+        let before = cco_cells_walks()
+        for _ in 0..<calls { _ = cco_cells_trim(0) }
+        return cco_cells_walks() - before
+      }
+      // Without pauses, every second call would walk.
+      #expect(walks(in: 70) == 6)
+      #expect(walks(in: 350) <= 11)
+      let more = (0..<60_000).map { _ in Cell() }
+      // The depot has given what it had, 15,000 cells do not come back, and so it has grown by less than a quarter.
+      for cell in more[..<45_000] { cell.give() }
+      #expect(walks(in: 2) == 0)
+      // A burst that ends.
+      let burst = (0..<150_000).map { _ in Cell() }
+      for cell in burst { cell.give() }
+      #expect(walks(in: 2) == 1)
+    }
+  }
+
+  @Test("A walk that brings much ends the pauses")
+  func walksThatPay() async {
+    await #expect(processExitsWith: .success) {
+      let cells = (0..<100_000).map { _ in Cell() }
+      for index in cells.indices where index % 100 != 0 { cells[index].give() }
+      for _ in 0..<70 { _ = cco_cells_trim(0) }
+      for index in stride(from: 50_000, to: cells.count, by: 100) { cells[index].give() }
+      // At most the longest pause, and a call that finds the cells used. This thread keeps cells of up to 51 blocks.
+      var (trimmed, calls) = (0, 0)
+      while trimmed == 0, calls < 34 { (trimmed, calls) = (cco_cells_trim(0), calls + 1) }
+      #expect(trimmed > 30_000)
+      for index in stride(from: 0, to: 50_000, by: 100) { cells[index].give() }
+      trimmed = 0
+      for _ in 0..<3 { trimmed += cco_cells_trim(0) }
+      #expect(trimmed > 30_000)
     }
   }
 

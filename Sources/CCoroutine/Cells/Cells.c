@@ -21,6 +21,10 @@
 //     A block all of whose cells are among them has no taken cell, so its memory goes back, outside of the lock. One
 //     thread trims at a time; in the child of a process that was trimming, none does.
 //
+// A depot of which few blocks are free, because each has a taken cell, would be walked again and again. So after a walk
+// that has freed less than a sixteenth of its cells, the trimmer lets one call pass, then two, four, up to 32. A depot
+// that has grown by a quarter since the walk is walked at once, and a walk that brings more ends the pauses.
+//
 // The cells that were given last are taken first, because they are still in the cache.
 #include "Blocks.h"
 
@@ -66,6 +70,9 @@ static uint32_t least;
 static char *uncut;
 static uint32_t uncut_count;
 static bool is_trimming;
+// Under the lock: what the last walk has left (see `is_in_vain`).
+static uint32_t left, skips, skipped;
+static atomic_uint_fast64_t walks;
 
 static __thread __attribute__((tls_model("initial-exec"))) magazines mine;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -184,12 +191,32 @@ uint64_t cco_cells_pooled(void) { return (uint64_t)deposited() * MAGAZINE; }
 
 // ---- trim
 
+enum { MOST_SKIPS = 32 };
+
+// Whether a walk would bring little, because the last one did, and the depot has not grown. Under the lock.
+static bool is_in_vain(void) {
+  if (skips == 0 || deposited() > left + left / 4) return false;
+  return skipped++ < skips;
+}
+
+// Remembers what a walk of `walked` cells has brought. Under the lock, when the rest is back in the depot.
+static void note_walk(size_t walked, size_t trimmed) {
+  left = deposited();
+  skipped = 0;
+  if (trimmed >= walked / 16) skips = 0;
+  else if (skips == 0) skips = 1;
+  else if (skips < MOST_SKIPS) skips *= 2;
+  atomic_fetch_add_explicit(&walks, 1, memory_order_relaxed);
+}
+
+uint64_t cco_cells_walks(void) { return atomic_load_explicit(&walks, memory_order_relaxed); }
+
 // Takes the magazines out of the depot that were unused since the last trim, except for `keep` of them. Under the lock.
 static cell *take_unused(uint32_t keep) {
   uint32_t used = deposited() - least;
   if (used > keep) keep = used;
   least = deposited();
-  if (deposited() <= keep) return NULL;
+  if (deposited() <= keep || is_in_vain()) return NULL;
   cell **end = &depot;
   for (uint32_t i = 0; i < keep; i++) end = &(*end)->next_magazine;
   cell *unused = *end;
@@ -251,10 +278,10 @@ size_t cco_cells_trim(size_t keep) {
   cco_lock_leave(&cco_cells_lock);
   if (unused == NULL) return 0;
 
+  size_t walked = 0, trimmed = 0;
   for (cell *magazine = unused; magazine != NULL; magazine = magazine->next_magazine)
-    for (cell *one = magazine; one != NULL; one = one->next) slab_of(one)->free[block_of(one)]++;
+    for (cell *one = magazine; one != NULL; one = one->next, walked++) slab_of(one)->free[block_of(one)]++;
   cell *rest = magazines_of_rest(unused);
-  size_t trimmed = 0;
   for (cell_slab *slab = slabs; slab != NULL; slab = slab->next) {
     uint32_t blocks = drop_blocks(slab);
     trimmed += (size_t)__builtin_popcount(blocks) * CELLS_IN_BLOCK;
@@ -269,6 +296,7 @@ size_t cco_cells_trim(size_t keep) {
     push(rest, rest->count);
     rest = next;
   }
+  note_walk(walked, trimmed);
   is_trimming = false;
   cco_lock_leave(&cco_cells_lock);
   return trimmed;

@@ -345,8 +345,12 @@ void cco_cell_give(void *cell);
 uint64_t cco_cells_pooled(void);
 
 /// Returns the memory of cells that were not used since the last call to the kernel, except for `keep` of them, in
-/// blocks of 64 KiB all of whose cells are free. Returns the number of trimmed cells. Takes some tens of ns a cell.
+/// blocks of 64 KiB all of whose cells are free. Returns the number of trimmed cells. Takes some tens of ns a cell. If
+/// it finds few such blocks, some of the next calls look at no cell.
 size_t cco_cells_trim(size_t keep);
+
+/// The number of calls of cco_cells_trim that have looked at cells.
+uint64_t cco_cells_walks(void);
 
 // ------------------------------------------------------------------------------------------------- Swift objects
 
