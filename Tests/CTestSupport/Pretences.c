@@ -3,6 +3,7 @@
 #include "CTestSupport.h"
 #include "Filter.h"
 
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/uio.h>
 
@@ -21,6 +22,8 @@ static void on_call(int signal, siginfo_t *info, void *interrupted) {
   if (info->si_syscall == PROCESS_MADVISE) {
     const struct iovec *pieces = (const struct iovec *)argument(user, 1);
     for (long i = 0; i < argument(user, 2); i++) result += (long)pieces[i].iov_len;
+  } else if (info->si_syscall == SYS_mincore) {
+    memset((void *)argument(user, 2), 1, (size_t)argument(user, 1) / (size_t)sysconf(_SC_PAGESIZE));
   } else if (info->si_syscall == SYS_madvise && argument(user, 2) == MADV_DONTNEED) {
     syscall(SYS_madvise, argument(user, 0), argument(user, 1), MADV_DONTNEED, MY_OWN);
     syscall(SYS_madvise, argument(user, 0), argument(user, 1), GUARD_REMOVE, MY_OWN);
@@ -54,6 +57,10 @@ int cts_pretend(unsigned pretences) {
   if (pretences & CTS_FINE_WAITS_END_AT_ONCE) {
     condition all[] = {is_call(EPOLL_PWAIT2)};
     add_rule(&rules, all, 1, SECCOMP_RET_ERRNO | 0);
+  }
+  if (pretences & CTS_ALL_PAGES_ARE_THERE) {
+    condition all[] = {is_call(SYS_mincore)};
+    add_rule(&rules, all, 1, SECCOMP_RET_TRAP);
   }
   return install(&rules, on_call);
 }

@@ -466,6 +466,7 @@ const char *cco_report(void);
 
 #include "CCoroutineInspect.h"
 #include "CCoroutineProcessor.h"
+#include "CCoroutineSites.h"
 #include "CCoroutineSwitch.h"
 
 #endif

@@ -22,17 +22,13 @@ extension GeneratorRecord {
   ///
   /// Returns false if there was no stack; then the generator has ended with that failure.
   static func start(_ record: GeneratorRef) -> Bool {
-    let bytes = record.pointee.stackBytes
+    var bytes = record.pointee.stackBytes
     var context: UnsafeMutablePointer<cco_context>?
-    let status = cco_create(
-      bytes,
-      { context, _ in
-        GeneratorRecord.run(context)
-        return nil
-      },
-      record,
-      &context
-    )
+    var status = makeContext(for: record, bytes, &context)
+    if status == CCO_STACK_TOO_LARGE, StackSize(byteCount: bytes).isMeasured {
+      bytes = StackSize(byteCount: bytes).unmeasured.byteCount
+      status = makeContext(for: record, bytes, &context)
+    }
     guard status == CCO_OK, let context else {
       let sentence = String(cString: cco_status_message(status))
       fail(record, status == CCO_STACK_TOO_LARGE ? CoroutineError.stackTooLarge(bytes) : .outOfStacks(sentence))
@@ -44,6 +40,23 @@ extension GeneratorRecord {
     record.pointee.context = context
     record.pointee.active = record
     return true
+  }
+
+  @inline(__always)
+  private static func makeContext(
+    for record: GeneratorRef,
+    _ bytes: Int,
+    _ context: inout UnsafeMutablePointer<cco_context>?
+  ) -> cco_status {
+    cco_create(
+      bytes,
+      { context, _ in
+        GeneratorRecord.run(context)
+        return nil
+      },
+      record,
+      &context
+    )
   }
 
   /// Runs one body.

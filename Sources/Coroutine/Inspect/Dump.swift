@@ -14,7 +14,8 @@ enum Dump {
     let header = "\(found.count) live coroutine\(found.count == 1 ? "" : "s")\n"
     let lines = found.reduce(into: header) { $0 += $1.line(names) + "\n" }
     let circles = Deadlocks.find(of: only).map(\.line)
-    return (overdue.sorted() + circles).reduce(into: lines) { $0 += $1 + "\n" }
+    let stacks = StackUses.list(of: only).map(StackUses.line)
+    return (overdue.sorted() + circles + stacks).reduce(into: lines) { $0 += $1 + "\n" }
   }
 
   /// Who keeps a scheduler from its timers, in words: the coroutine that runs there, or a Task.

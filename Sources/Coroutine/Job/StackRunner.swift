@@ -7,18 +7,54 @@ import Synchronization
 // FINISHED, and waits in a cache for its next job.
 
 enum StackRunner {
-  /// Returns a context for jobs of `stackBytes`, or the reason why there is none.
-  static func make(_ stackBytes: Int) -> Result<UnsafeMutablePointer<cco_context>, CoroutineError> {
-    var context: UnsafeMutablePointer<cco_context>?
-    switch cco_create(stackBytes, { context, _ in StackRunner.run(context) }, nil, &context) {
-    case CCO_OK: return .success(context!)
-    case CCO_STACK_TOO_LARGE: return .failure(.stackTooLarge(stackBytes))
-    case let status: return .failure(.outOfStacks(String(cString: cco_status_message(status))))
+  typealias Stack = UnsafeMutablePointer<cco_context>
+
+  /// Returns a context for a job, or the reason why there is none.
+  ///
+  /// `stackCache` is that of the scheduler that runs it, which has no stack for jobs of its class.
+  static func make(for job: JobRef, _ stackCache: UnsafeMutablePointer<StackCache>?) -> Result<Stack, CoroutineError> {
+    let bytes = job.pointee.stackBytes
+    let (status, stack) = create(bytes)
+    // A measured size is larger than all classes, so no other launch has to ask for it.
+    if status == CCO_STACK_TOO_LARGE, StackSize(byteCount: bytes).isMeasured {
+      return makeMeasured(for: job, stackCache)
+    }
+    return result(status, stack, bytes)
+  }
+
+  private static func create(_ bytes: Int) -> (cco_status, Stack?) {
+    var context: Stack?
+    let status = cco_create(bytes, { context, _ in StackRunner.run(context) }, nil, &context)
+    return (status, context)
+  }
+
+  private static func result(_ status: cco_status, _ stack: Stack?, _ bytes: Int) -> Result<Stack, CoroutineError> {
+    switch status {
+    case CCO_OK: return .success(stack!)
+    case CCO_STACK_TOO_LARGE: return .failure(.stackTooLarge(bytes))
+    default: return .failure(.outOfStacks(String(cString: cco_status_message(status))))
     }
   }
 
+  /// A context of the size that the launch site of a job has, see Sites.c.
+  private static func makeMeasured(
+    for job: JobRef,
+    _ stackCache: UnsafeMutablePointer<StackCache>?
+  ) -> Result<Stack, CoroutineError> {
+    let site = cco_site_of(job.label)
+    let bytes = cco_site_stack(site, StackSize(byteCount: job.pointee.stackBytes).leastBytes)
+    let isSample = site.map { cco_site_samples($0, job.label.pointee.id) } ?? false
+    var made = (status: CCO_OK, stack: isSample ? nil : stackCache?.pointee.pop(UInt8(cco_stack_class(bytes))))
+    if made.stack == nil { made = create(bytes) }
+    if let site, let stack = made.stack {
+      stack.pointee.entry = { context, _ in StackRunner.runMeasured(context) }
+      cco_site_begin(stack, site, isSample)
+    }
+    return result(made.status, made.stack, bytes)
+  }
+
   /// Returns the stack of an idle context to the pool.
-  static func free(_ stack: UnsafeMutablePointer<cco_context>) {
+  static func free(_ stack: Stack) {
     let status = cco_destroy(stack)
     precondition(status == CCO_OK, "an idle stack was not idle")
   }
@@ -28,9 +64,27 @@ enum StackRunner {
   /// Everything that it retains is released before the stack is parked. Not inlined into the closure that is passed as
   /// a C function: there the compiler would emit calls for functions that must be inlined.
   @inline(never)
-  private static func run(_ stack: UnsafeMutablePointer<cco_context>) -> UnsafeMutablePointer<cco_saved_context>? {
+  private static func run(_ stack: Stack) -> UnsafeMutablePointer<cco_saved_context>? {
     Carrier.arrive()
     perform(Carrier.current.unsafelyUnwrapped.pointee.job.unsafelyUnwrapped, on: stack)
+    return leave(stack)
+  }
+
+  /// Does what `run` does for a job whose launch site determines its stack.
+  ///
+  /// The next job of the stack is another one.
+  @inline(never)
+  private static func runMeasured(_ stack: Stack) -> UnsafeMutablePointer<cco_saved_context>? {
+    Carrier.arrive()
+    perform(Carrier.current.unsafelyUnwrapped.pointee.job.unsafelyUnwrapped, on: stack)
+    cco_site_end(stack)
+    stack.pointee.entry = { context, _ in StackRunner.run(context) }
+    return leave(stack)
+  }
+
+  /// Returns the flow to continue behind the end of a job.
+  @inline(__always)
+  private static func leave(_ stack: Stack) -> UnsafeMutablePointer<cco_saved_context>? {
     guard let carrier = Carrier.current else {
       misuse("a forked child has returned from the body of its parent's coroutine; call exec or _exit in the child")
     }
@@ -63,7 +117,7 @@ enum StackRunner {
   }
 
   @inline(__always)
-  private static func perform(_ job: JobRef, on stack: UnsafeMutablePointer<cco_context>) {
+  private static func perform(_ job: JobRef, on stack: Stack) {
     job.pointee.waitKind.store(WaitKind.nothing.rawValue, ordering: .relaxed)
     stack.pointee.label = job.label
     job.handle._withUnsafeGuaranteedRef { $0.completion.pointee.work(nil, $0) }

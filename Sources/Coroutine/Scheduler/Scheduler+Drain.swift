@@ -108,7 +108,8 @@ extension Scheduler {
       if let stack = readyQueue.stackCache.pointee.pop(job.pointee.stackClass) {
         job.pointee.context = stack
       } else {
-        switch job.ownCancellation == nil ? StackRunner.make(job.pointee.stackBytes) : .failure(.abandoned) {
+        let stackCache = readyQueue.stackCache
+        switch job.ownCancellation == nil ? StackRunner.make(for: job, stackCache) : .failure(.abandoned) {
         case .success(let stack): job.pointee.context = stack
         case .failure(let error):
           AnyJob.fail(job, job.ownCancellation ?? error)

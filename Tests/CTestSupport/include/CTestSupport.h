@@ -83,6 +83,7 @@ enum {
   CTS_PROOF_IS_REFUSED = 16,          ///< the call by which the runtime checks guards fails with EPERM
   CTS_FINE_WAITS_END_AT_ONCE = 32,    ///< epoll_pwait2 returns 0
   CTS_FAULT_HANDLERS_ARE_IGNORED = 64,  ///< sigaction(SIGSEGV) returns 0
+  CTS_ALL_PAGES_ARE_THERE = 128,        ///< mincore says that all pages are in memory
 };
 
 /// Makes the kernel pretend, for ever (seccomp). Returns 0, or an error number if the kernel has no such filters.

@@ -35,11 +35,16 @@ extension LiveJobs {
   /// Not with those of other worlds: a reference that is held from outside changes when an object of theirs is
   /// released, and so the run.
   private static func visitAll(_ body: (Scheduler) -> Void) {
-    let isInWorld = Carrier.current?.callerScheduler?._withUnsafeGuaranteedRef { $0.host.controlsOrder } ?? false
+    let isInWorld = isInWorld
     SchedulerRegistry.visitAll { scheduler in
       guard scheduler.host.controlsOrder == isInWorld, !isInWorld || scheduler.host.isCurrent(scheduler) else { return }
       body(scheduler)
     }
+  }
+
+  /// Whether the caller is a coroutine or a handler of a simulated world.
+  static var isInWorld: Bool {
+    Carrier.current?.callerScheduler?._withUnsafeGuaranteedRef { $0.host.controlsOrder } ?? false
   }
 
   /// Returns the live jobs for which `isWanted` is true, in no order: those of `only`; without that, see `visitAll`.
