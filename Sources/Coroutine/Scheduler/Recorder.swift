@@ -8,7 +8,8 @@ import Synchronization
 //
 // Off, it costs one tested branch in each launch, each resumption by the driver, and each wake-up that takes the long
 // way. Direct switches and direct wake-ups test nothing: a recording makes them take the way by the driver, as a sample
-// does (Scheduler+Samples.swift). A drain notices a start or a stop at its next read of the clock, so after 64
+// does (Scheduler+Samples.swift). The driver then takes the next job as a switch would (resumeRecorded), without its
+// own tests between two jobs. A drain notices a start or a stop at its next read of the clock, so after 64
 // switches.
 //
 // An event is two words:
@@ -139,6 +140,11 @@ enum Recorder {
 
   @inline(__always)
   static func append(_ event: Event, _ id: UInt64, _ argument: UInt64 = 0, to ring: EventRing) {
+    append(event, id, argument, to: ring, at: ticks)
+  }
+
+  @inline(__always)
+  static func append(_ event: Event, _ id: UInt64, _ argument: UInt64 = 0, to ring: EventRing, at ticks: UInt64) {
     ring.append(UInt64(event.rawValue) | (ticks &- ring.start) << 8, id & 0xFFFF_FFFF | argument << 32)
   }
 
@@ -243,23 +249,52 @@ extension Scheduler {
     ring._withUnsafeGuaranteedRef { Recorder.append(.steal, 0, UInt64(count), to: $0) }
   }
 
-  /// Resumes a job, and records its run and its end.
-  func resumeRecorded(_ job: JobRef, _ carrier: UnsafeMutablePointer<Carrier>, in ring: EventRing) {
+  /// Resumes a job, then the jobs that a switch could go to directly, up to `most` in all, and records their runs;
+  /// returns the number of resumes.
+  ///
+  /// A run begins at the time at which the one before it has ended: one read of the ticks for each switch.
+  func resumeRecorded(
+    _ first: JobRef,
+    _ carrier: UnsafeMutablePointer<Carrier>,
+    in ring: EventRing,
+    atMost most: Int
+  ) -> Int {
+    var (job, count, ticks) = (first, 0, Recorder.ticks)
+    while true {
+      ticks = resumeRecorded(job, carrier, in: ring, at: ticks)
+      count += 1
+      // Below zero: it is time to poll.
+      guard count < most, carrier.pointee.switchesLeft == 0, let next = readyQueue.takeRunnable() else { return count }
+      job = next
+    }
+  }
+
+  /// Resumes a job at `ticks`, and returns the ticks at its end.
+  @inline(__always)
+  private func resumeRecorded(
+    _ job: JobRef,
+    _ carrier: UnsafeMutablePointer<Carrier>,
+    in ring: EventRing,
+    at ticks: UInt64
+  ) -> UInt64 {
     let id = job.label.pointee.id
     let before = job.pointee.wait.load(ordering: .relaxed)
-    // After its run the job may wait, or run elsewhere, or have ended: it is kept until its wait is read.
-    let object = job.handle.retain()
-    Recorder.append(.run, id, before >> 8 == 0 ? 1 : 0, to: ring)
+    // After its run a job of a worker may run elsewhere, or have ended: it is kept until its wait is read. The job of a
+    // queue that waits is resumed by this drain only.
+    let object = readyQueue.pointee.workerPool == nil ? nil : job.handle.retain()
+    Recorder.append(.run, id, before >> 8 == 0 ? 1 : 0, to: ring, at: ticks)
     let leaving = resume(job, carrier)
+    let end = Recorder.ticks
     if leaving == 0 {
       let word = job.pointee.wait.load(ordering: .acquiring)
       let kind = job.pointee.waitKind.load(ordering: .acquiring)
       // The wait in which it has parked, unless it has begun another one elsewhere since.
       let isKnown = word >> 8 == (before >> 8) &+ 1 && job.pointee.wait.load(ordering: .relaxed) >> 8 == word >> 8
-      Recorder.append(.park, id, isKnown ? UInt64(kind) : 0, to: ring)
+      Recorder.append(.park, id, isKnown ? UInt64(kind) : 0, to: ring, at: end)
     } else {
-      Recorder.append(Recorder.event(leaving), id, to: ring)
+      Recorder.append(Recorder.event(leaving), id, to: ring, at: end)
     }
-    object.release()
+    object?.release()
+    return end
   }
 }

@@ -58,7 +58,7 @@ extension Scheduler {
     carrier.pointee.wakes = nil
   }
 
-  /// Resumes a job without a budget, and measures its run if it is time to.
+  /// Resumes a job without a budget, and measures its run if it is time to; while the recorder is on, others after it.
   @inline(never)
   func resumeWatched(_ job: JobRef, _ carrier: UnsafeMutablePointer<Carrier>) {
     let left = carrier.pointee.switchesLeft
@@ -66,8 +66,12 @@ extension Scheduler {
     let isMeasured = carrier.pointee.watch & Samples.run != 0
     carrier.pointee.watch &= ~Samples.run
     let start = isMeasured ? clock : 0
+    var others = 0
     if let ring = carrier.pointee.ring {
-      ring._withUnsafeGuaranteedRef { resumeRecorded(job, carrier, in: $0) }
+      // The drain has counted the first one.
+      let most = isMeasured ? 1 : 1 + max(0, left)
+      others = ring._withUnsafeGuaranteedRef { resumeRecorded(job, carrier, in: $0, atMost: most) } - 1
+      carrier.pointee.granted &+= others
     } else {
       resume(job, carrier)
     }
@@ -76,7 +80,7 @@ extension Scheduler {
       counters.note(carrier.pointee.now &- start, in: .runLength)
     }
     // Below zero: the job has yielded because it is time to poll.
-    carrier.pointee.grant(carrier.pointee.switchesLeft == 0 ? left : 0)
+    carrier.pointee.grant(carrier.pointee.switchesLeft == 0 ? left - others : 0)
   }
 }
 

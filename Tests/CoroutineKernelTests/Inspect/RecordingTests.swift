@@ -90,6 +90,33 @@ struct RecordingTests {
     }
   }
 
+  @Test func `recorded switches are counted once each, and leave timers and messages their turn`() async {
+    await #expect(processExitsWith: .success) {
+      CoroutineRuntime.startRecording()
+      let queue = DispatchQueue(label: "recorded.count")
+      // The driver of two that always yield, which must poll in between.
+      let (isDue, limit) = (Locked(false), ContinuousClock.now + .seconds(60))
+      let yielding = (0..<2).map { _ in
+        co_launch(on: queue) { while !isDue.current, ContinuousClock.now < limit { try co_yield() } }
+      }
+      try await co_launch(on: queue) { try co_delay(.milliseconds(1)) }.value
+      #expect(ContinuousClock.now < limit)
+      isDue.withLock { $0 = true }
+      for job in yielding { try await job.value }
+
+      let before = CoroutineRuntime.metrics.switches
+      try await co_launch(on: queue) {
+        let other = co_launch { for _ in 0..<10_000 { try co_yield() } }
+        for _ in 0..<10_000 { try co_yield() }
+        try other.join()
+      }.value
+      // The drain publishes its switches before it goes idle.
+      while CoroutineRuntime.metrics.switches - before < 20_000, ContinuousClock.now < limit { await Task.yield() }
+      let count = CoroutineRuntime.metrics.switches - before
+      #expect(count >= 20_000 && count < 20_200, "\(count)")
+    }
+  }
+
   @Test func `a recording is read while it is written`() async {
     await #expect(processExitsWith: .success) {
       CoroutineRuntime.startRecording(bytesPerWorker: 4_096)
