@@ -105,12 +105,26 @@ extension Scheduler {
       liveLock.lock()
       for _ in 0..<32 {
         guard let job = liveness.nextListed else { break }
+        let next = job.pointee.nextLive
+        if let next { prefetch(job, next) }
         body(job)
-        liveness.nextListed = job.pointee.nextLive
+        liveness.nextListed = next
       }
       isOver = liveness.nextListed == nil
       liveLock.unlock()
     }
+  }
+
+  /// Prefetches the record that a walk comes to some steps after `job`, as if all were as far from each other as
+  /// `next` is from `job`.
+  ///
+  /// The cells of jobs that were launched one after the other often are. Prefetching any other address does no harm.
+  @inline(__always)
+  private func prefetch(_ job: JobRef, _ next: JobRef) {
+    let (here, there) = (UInt(bitPattern: job), UInt(bitPattern: next))
+    let guess = here &+ 8 &* (there &- here)
+    guard let address = UnsafeRawPointer(bitPattern: guess) else { return }
+    cco_prefetch_lines(address, 2)
   }
 
   /// The most jobs that a walk inspects in one critical section.
