@@ -3,6 +3,7 @@
 #include "Stack/Slab.h"
 
 #include <string.h>
+#include <sys/mman.h>
 
 static const size_t sizes[CCO_STACK_CLASSES] = {16u << 10, 64u << 10, 256u << 10, 512u << 10,
                                                 1u << 20,  4u << 20,  CCO_LARGEST_STACK};
@@ -145,11 +146,77 @@ static void trim(void) {
   expect(cco_stacks().mapped_bytes < mapped);
 }
 
+// Frames at a depth that a number gives, each with a content of its own, and at the end a wait or nothing. Returns
+// whether all of them are as they were.
+static __attribute__((noinline)) bool descend(cco_context *waiting, unsigned depth, unsigned number) {
+  volatile unsigned char frame[200];
+  for (unsigned i = 0; i < sizeof frame; i++) frame[i] = (unsigned char)(number + depth + i);
+  bool is_whole = true;
+  if (depth > 0)
+    is_whole = descend(waiting, depth - 1, number);
+  else if (waiting != NULL)
+    (void)suspend(waiting, 0);
+  for (unsigned i = 0; i < sizeof frame; i++) is_whole = is_whole && frame[i] == (unsigned char)(number + depth + i);
+  return is_whole;
+}
+
+enum { WAITS = 20 };
+
+static cco_saved_context *wander(cco_context *context, void *argument) {
+  unsigned number = (unsigned)(uintptr_t)argument;
+  for (int i = 0; i < WAITS; i++) {
+    number = number * 1103515245u + 12345u;
+    expect(descend(NULL, 10 + (number >> 16) % 100, number));
+    expect(descend(context, (number >> 20) % 40, number));
+  }
+  return NULL;
+}
+
+static size_t resident(uintptr_t low, uintptr_t end) {
+  size_t count = 0;
+  // An emulator that pretends to have pages of 64 KiB answers for each of its own.
+  for (unsigned char there[16]; low < end; low += page_size())
+    if (mincore((void *)low, page_size(), there) == 0) count += there[0] & 1;
+  return count;
+}
+
+static uintptr_t page_of(const cco_context *context) {
+  return (uintptr_t)cco_sanitizer_saved_stack(context->parked.stack) / page_size() * page_size();
+}
+
+// A third of them are not held each time, and keep what they have.
+static void dead_pages(void) {
+  enum { COUNT = 60 };
+  cco_context *contexts[COUNT];
+  for (int i = 0; i < COUNT; i++) contexts[i] = make(i % 2 ? 64 << 10 : 512 << 10, wander, (void *)(intptr_t)(i + 1));
+  for (int wait = 0; wait < WAITS; wait++) {
+    const cco_context *held[COUNT];
+    size_t count = 0, live[COUNT], dead[COUNT];
+    for (int i = 0; i < COUNT; i++) {
+      (void)resume(contexts[i], 0);
+      live[i] = resident(page_of(contexts[i]), (uintptr_t)contexts[i]);
+      dead[i] = resident((uintptr_t)contexts[i]->low, page_of(contexts[i]));
+      if ((i + wait) % 3 > 0) held[count++] = contexts[i];
+    }
+    expect(cco_drop_dead_pages(held, count) > 0);
+    for (int i = 0; i < COUNT; i++) {
+      bool is_held = (i + wait) % 3 > 0;
+      expect(resident(page_of(contexts[i]), (uintptr_t)contexts[i]) == live[i]);
+      expect(resident((uintptr_t)contexts[i]->low, page_of(contexts[i])) == (is_held ? 0 : dead[i]));
+    }
+  }
+  for (int i = 0; i < COUNT; i++) {
+    (void)resume(contexts[i], 0);
+    destroy(contexts[i]);
+  }
+}
+
 static const test tests[] = {
     {"Each size class gives a stack of its size, aligned, that can be used nearly to its end", classes, NULL},
     {"The stack given back last is handed out first, under a new number", reuse, NULL},
     {"Ten thousand bodies run on one stack", warm, NULL},
     {"An address finds the context whose stack or guard it lies in", lookup, NULL},
     {"Trimming drops the memory of unused stacks alone, and they can be used again", trim, NULL},
+    {"Dead pages of parked coroutines go back, and every frame stays", dead_pages, NULL},
 };
 const suite stack_suite = SUITE("Stacks", tests);

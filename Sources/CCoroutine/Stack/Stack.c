@@ -14,7 +14,9 @@
 
 cco_lock cco_pools_lock;
 cco_pool cco_pools[CCO_STACK_CLASSES];
-static uint64_t live, peak, acquired;
+// Under the lock; `live` is read without it as well.
+static atomic_uint_fast64_t live;
+static uint64_t peak, acquired;
 
 // FIRST_SLAB: the address space of a class's first slab, which has at least two stacks. AHEAD: the number of hot stacks
 // whose control blocks are prefetched at once.
@@ -24,6 +26,14 @@ void cco_stacks_start(void) {
   for (int i = 0; i < CCO_STACK_CLASSES; i++) cco_pools[i].slabs = CCO_NO_SLAB;
   cco_slabs_start();
   cco_guards_start();
+}
+
+uint64_t cco_stacks_in_use(void) { return atomic_load_explicit(&live, memory_order_relaxed); }
+
+static uint64_t change_live(uint64_t difference) {
+  uint64_t now = cco_stacks_in_use() + difference;
+  atomic_store_explicit(&live, now, memory_order_relaxed);
+  return now;
 }
 
 // ---- acquire
@@ -119,7 +129,8 @@ cco_status cco_stack_acquire(size_t stack_size, cco_context **result) {
     cco_slabs[at.slab].warm++;
   }
   p->live++;
-  if (++live > peak) peak = live;
+  uint64_t in_use = change_live(1);
+  if (in_use > peak) peak = in_use;
   uint64_t serial = ++acquired;
   cco_lock_leave(&cco_pools_lock);
   if (context == NULL) context = furnish(at, size_class);
@@ -139,7 +150,7 @@ void cco_stack_release(cco_context *context) {
   p->hot[p->hot_count++] = context;
   p->taken = 0;
   p->live--;
-  live--;
+  (void)change_live(-UINT64_C(1));
   cco_lock_leave(&cco_pools_lock);
 }
 
@@ -159,7 +170,7 @@ cco_stack_counters cco_stacks(void) {
     counters.pooled += cco_pools[i].hot_count + cco_pools[i].cold_count;
     counters.pooled_dirty += cco_pools[i].hot_count;
   }
-  counters.live = live;
+  counters.live = cco_stacks_in_use();
   counters.peak = peak;
   cco_lock_leave(&cco_pools_lock);
   return counters;
