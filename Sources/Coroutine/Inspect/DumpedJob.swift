@@ -10,8 +10,8 @@ struct DumpedJob {
   let kind: WaitKind
   let word: UInt64
   private let flags: UInt32
-  /// The time at which the job parked, yielded or was launched; 0 if it was not recorded.
-  let since: UInt64
+  /// The word `waitingSince`.
+  let sinceWord: UInt64
   private let now: UInt64
   /// The time at which the job's scheduler last read the clock.
   private let lastClockRead: UInt64
@@ -28,7 +28,7 @@ struct DumpedJob {
     kind = WaitKind(rawValue: record.pointee.waitKind.load(ordering: .relaxed)) ?? .nothing
     number = record.pointee.waitSource.load(ordering: .acquiring)
     _caseCount = record.pointee.selectCount.load(ordering: .relaxed)
-    since = record.pointee.waitingSince.load(ordering: .relaxed)
+    sinceWord = record.pointee.waitingSince.load(ordering: .relaxed)
     flags = record.pointee.flags.load(ordering: .relaxed)
     let scheduler = job.currentScheduler
     worker = scheduler.label
@@ -43,6 +43,9 @@ struct DumpedJob {
   var shortState: String { state(JobNames()) }
 
   var isWaiting: Bool { word & 0xFF == 1 }
+
+  /// The time at which the job parked, yielded or was launched; 0 if it was not recorded.
+  private var since: UInt64 { JobRecord.time(in: sinceWord) }
 
   /// Whether a thread runs the job.
   var isRunning: Bool { word & 0xFF == 0 && kind != .start && kind != .ready }

@@ -7,7 +7,8 @@ public import Synchronization
 // Access
 //   wait                any thread, atomically (Waiter.swift has the protocol)
 //   waitKind, waitSource, waitingSince, selectCount
-//                       written on the job's own carrier; read by dumps
+//                       written on the job's own carrier; read by dumps. A sweep marks `waitingSince` while it holds
+//                       the job (DeadPages.swift)
 //   stateWord           by the state of the job; see there
 //   flags, cancelReason any thread, atomically
 //   scheduler           written on the job's own carrier, by the worker that steals it from a ready queue, or by the
@@ -38,6 +39,7 @@ struct JobRecord: ~Copyable {
   @usableFromInline let waitKind = Atomic<UInt8>(WaitKind.start.rawValue)
   @usableFromInline var stackClass: UInt8
   @usableFromInline let selectCount = Atomic<UInt8>(0)
+  /// The time at which the job parked, yielded or was launched, and a bit of the sweeps (DeadPages.swift).
   @usableFromInline let waitingSince = Atomic<UInt64>(0)
   /// The source that the job waits for, for dumps.
   ///

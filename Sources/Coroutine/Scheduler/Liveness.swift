@@ -15,7 +15,8 @@
 ///  2. If the host releases its anchor, as that of a queue does, `anchor` is set in LIVE and in ENDING. A worker has
 ///     its anchor for ever. The scheduler of a world, or of a loop of another library, has none: its jobs and its first
 ///     pin hold it instead.
-///  3. `nextListed` is nil or in the list. So a dump may leave the lock between any two jobs of its walk.
+///  3. `nextListed` and `nextSwept` are nil or in the list. So a dump, and the sweep for dead pages, may leave the lock
+///     between any two jobs of its walk.
 ///  4. `endedBy` is set once. A job that is linked before is in the list that `end` makes; one that is linked later is
 ///     refused (Scheduler+HostEnded.swift).
 struct Liveness {
@@ -25,6 +26,8 @@ struct Liveness {
   private(set) var first: JobRef?
   /// The job at which a dump continues its walk through the live jobs.
   var nextListed: JobRef?
+  /// The job at which a sweep continues (DeadPages.swift).
+  var nextSwept: JobRef?
   private(set) var jobs = 0
   var pins = 0
   /// The last number that was assigned to a job, and the last one of the reserved block.
@@ -59,6 +62,7 @@ struct Liveness {
     }
     job.pointee.nextLive?.pointee.previousLive = job.pointee.previousLive
     if nextListed == job { nextListed = job.pointee.nextLive }
+    if nextSwept == job { nextSwept = job.pointee.nextLive }
     jobs -= 1
   }
 }

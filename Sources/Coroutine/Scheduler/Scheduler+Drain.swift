@@ -168,6 +168,7 @@ extension Scheduler {
 
   func prepareToIdle() {
     StackTrimmer.trimIfMany()
+    DeadPages.watchIfMany()
     unpinHandlers()
     let (isOver, released) = takeAnchorIfOver()
     // A worker's timer may belong to a job that is live on another worker, which has stolen it.

@@ -1,4 +1,5 @@
 internal import CLinux
+import Glibc
 
 /// A thread that runs one closure and ends.
 ///
@@ -18,6 +19,13 @@ package enum DetachedThread {
     }
     if code != 0 { start.release() }
     return code
+  }
+
+  /// Suspends the calling thread, which runs no coroutine.
+  static func sleep(_ nanoseconds: UInt64) {
+    var left = timespec(tv_sec: Int(nanoseconds / 1_000_000_000), tv_nsec: Int(nanoseconds % 1_000_000_000))
+    var asked = left
+    repeat { asked = left } while nanosleep(&asked, &left) != 0 && errno == EINTR
   }
 
   private static func run(_ argument: UnsafeMutableRawPointer?) -> UnsafeMutableRawPointer? {

@@ -62,7 +62,7 @@ enum DeadlockWatch {
       if current != version { (reported, version) = ([], current) }
       let start = Clock.now
       report(to: handler, &reported)
-      sleep(max(interval, (Clock.now - start) * idleFactor))
+      DetachedThread.sleep(max(interval, (Clock.now - start) * idleFactor))
     }
   }
 
@@ -81,11 +81,5 @@ enum DeadlockWatch {
     reported = Set(circles.lazy.flatMap(\.waits))
     if !new.isEmpty { cco_note_incident(CCO_INCIDENT_DEADLOCK) }
     for circle in new { handler(circle.snapshot) }
-  }
-
-  private static func sleep(_ nanoseconds: UInt64) {
-    var left = timespec(tv_sec: Int(nanoseconds / 1_000_000_000), tv_nsec: Int(nanoseconds % 1_000_000_000))
-    var asked = left
-    repeat { asked = left } while nanosleep(&asked, &left) != 0 && errno == EINTR
   }
 }

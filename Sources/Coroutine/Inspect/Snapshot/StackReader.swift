@@ -113,7 +113,7 @@ extension DumpedJob {
         UnsafeRawPointer($0).assumingMemoryBound(to: UInt64.self)
       },
       wait_word: word,
-      since_word: since,
+      since_word: sinceWord,
       frames: frames,
       most: most,
       count: 0,

@@ -1,0 +1,208 @@
+internal import CCoroutine
+import Glibc
+import Synchronization
+
+// Returns the dead pages of coroutines that have waited for seconds: the memory of their stacks below the stack pointer
+// (Sources/CCoroutine/Stack/Dead.c says why no frame is lost). A thread of its own sweeps over all live jobs.
+//
+//   NONE   --a scheduler goes idle, many stacks are in use--> WATCHING --every two seconds--> sweep
+//     ^                                                          |
+//     +--- no scheduler has run anything since the sweep began, -+
+//          and each job that has begun waits, and is swept
+//
+// How long a job has waited. Each wait stores the time at which its carrier has read the clock last, for dumps
+// (Carrier.park). That time is at most a time slice old, or as old as the code that the job ran before it waited. So no
+// wait reads the clock for this, and a wait may look older than it is. That costs some page faults, and nothing else.
+//
+// Once for each wait. The sweeper sets the highest bit of that time, which no clock reaches. The next wait overwrites
+// it. So a switch does nothing for a sweep.
+//
+//   the sweeper                                              others
+//   1 under the live lock: picks jobs that wait, whose
+//     time is old and has no mark, and retains them
+//   2 JobHold.tryTake: the job is parked, and stays so       a wake-up claims the wait, and queues the job
+//   3 sets the mark                                          its scheduler pops the job, and leaves it (deferWake)
+//   4 the pages go back
+//   5 JobHold.release: queues the job, if that was left
+//   6 releases the job
+//
+// Invariants
+//  1. From 2 to 5 no thread resumes the job: JobHold.swift has the argument, the sweeper is a rescuer there. So the job
+//     cannot end, and its stack is its own. `tryTake` acquires what the job did before it left its stack.
+//  2. The mark is written while the job is held, so never at the same time as the job's own time. A mark that a wait
+//     overwrites before it is seen costs one more look.
+//  3. `isWatching` changes from false to true by one exchange, so there is one thread. A scheduler that goes idle while
+//     the thread is about to end finds it true, and relies on it. So the thread looks once more after it has set it to
+//     false. If the two miss each other, the next scheduler that goes idle starts the watch.
+//  4. Between 2 and 5 the sweeper takes no lock, and runs no foreign code. It holds at most `batch` jobs, for some µs.
+//     A job that ends between 5 and 6 is released by the sweeper, as by a dump.
+//
+// Not swept: jobs of simulated worlds, whose runs must not depend on a thread from outside; generators, and coroutines
+// that wait inside of a generator's body.
+enum DeadPages {
+  /// The age from which on a wait is swept, and the least time between two sweeps, in ns.
+  ///
+  /// Both together are the most that dead pages stay, if a sweep takes no longer than a hundredth of that.
+  private static var age: UInt64 { 2_000_000_000 }
+  private static var interval: UInt64 { 2_000_000_000 }
+  /// The inverse of the part of a processor that the walks over live jobs may use, minus one.
+  private static var idleFactor: UInt64 { 99 }
+  /// The number of stacks in use below which there is too little to gain for a thread.
+  private static var fewest: UInt64 { 32 }
+  /// The most jobs that are held at once.
+  fileprivate static var batch: Int { 8 }
+
+  private static let isWatching = Atomic<Bool>(false)
+
+  /// Starts the watch if many coroutines may be parked; called by a scheduler that goes idle.
+  static func watchIfMany() {
+    guard !isWatching.load(ordering: .relaxed), areMany else { return }
+    guard !isWatching.exchange(true, ordering: .sequentiallyConsistent) else { return }
+    if DetachedThread.start("co-dead-pages", { watch() }) != 0 { isWatching.store(false, ordering: .relaxed) }
+  }
+
+  private static var areMany: Bool { cco_stacks_in_use() >= fewest && !isSanitized }
+
+  private static let isSanitized =
+    cco_compiled_sanitizers() & (CCO_ADDRESS_SANITIZER.rawValue | CCO_THREAD_SANITIZER.rawValue) != 0
+
+  private static func watch() {
+    var pause = interval
+    while true {
+      DetachedThread.sleep(pause)
+      let seen = activity
+      let found = sweep(olderThan: age)
+      pause = max(interval, found.walk * idleFactor)
+      if areMany, found.open > 0 || activity != seen { continue }
+      isWatching.store(false, ordering: .sequentiallyConsistent)
+      guard areMany, activity != seen, !isWatching.exchange(true, ordering: .sequentiallyConsistent) else { return }
+    }
+  }
+
+  /// A number that changes whenever a scheduler runs something.
+  private static var activity: UInt64 {
+    var sum: UInt64 = 0
+    SchedulerRegistry.visitAll { sum &+= $0.lastClockRead.load(ordering: .relaxed) }
+    return sum
+  }
+
+  /// What a sweep has found.
+  struct Found {
+    /// The number of waits whose stacks have lost what dead pages they had.
+    var swept = 0
+    /// The number of jobs that the next sweep must look at: they run, or wait for a shorter time.
+    var open = 0
+    /// The time of the walk itself, without that for the stacks.
+    var walk: UInt64 = 0
+  }
+
+  /// Returns the dead pages of the jobs that have waited for at least `age` ns.
+  ///
+  /// Any thread, one at a time for each scheduler.
+  static func sweep(olderThan age: UInt64) -> Found {
+    var found = Found()
+    sweeping.withLock {
+      let start = Clock.now
+      var held: UInt64 = 0
+      SchedulerRegistry.visitAll { scheduler in
+        guard !scheduler.host.controlsOrder else { return }
+        let now = scheduler.clock
+        found.open += scheduler.visitParked(since: now - min(now, age)) { jobs in
+          let start = Clock.now
+          drop(jobs, &found)
+          held += Clock.now - start
+        }
+      }
+      found.walk = Clock.now - start - held
+    }
+    return found
+  }
+
+  /// Held during a sweep: a scheduler remembers the place of one.
+  private static let sweeping = ThreadLock()
+
+  /// Performs steps 2 to 5 for some jobs, which the caller has retained.
+  private static func drop(_ jobs: [AnyJob], _ found: inout Found) {
+    withUnsafeTemporaryAllocation(of: UnsafePointer<cco_context>.self, capacity: batch) { contexts in
+      var held = InlineArray<8, JobRef?>(repeating: nil)
+      var count = 0
+      for job in jobs {
+        let record = job.record
+        guard record.hold.tryTake() != nil else {
+          found.open += 1
+          continue
+        }
+        // `tryTake` gives only jobs that have a stack.
+        contexts.initializeElement(at: count, to: UnsafePointer(record.pointee.context.unsafelyUnwrapped))
+        held[count] = record
+        count += 1
+        record.markSwept()
+      }
+      guard count > 0 else { return }
+      found.swept += cco_drop_dead_pages(contexts.baseAddress.unsafelyUnwrapped, count)
+      for index in 0..<count { held[index]?.hold.release() }
+    }
+  }
+}
+
+extension JobRecord {
+  /// The bit of `waitingSince` which says that a sweep has looked at this wait.
+  fileprivate static var sweptBit: UInt64 { 1 << 63 }
+
+  /// The time in a value of `waitingSince`.
+  static func time(in word: UInt64) -> UInt64 { word & ~sweptBit }
+
+  fileprivate static func isSwept(_ word: UInt64) -> Bool { word & sweptBit != 0 }
+}
+
+extension UnsafeMutablePointer where Pointee == JobRecord {
+  /// Called while the job is held.
+  fileprivate func markSwept() {
+    let word = pointee.waitingSince.load(ordering: .relaxed)
+    pointee.waitingSince.store(word | JobRecord.sweptBit, ordering: .relaxed)
+  }
+}
+
+extension Scheduler {
+  /// The most jobs that a sweep looks at in one critical section.
+  private static var mostLookedAt: Int { 128 }
+
+  /// Calls `body` with the live jobs that have waited since `time` or longer, and are not swept, a few at a time, under
+  /// no lock; returns the number of the others that have begun, and are not swept.
+  fileprivate func visitParked(since time: UInt64, _ body: ([AnyJob]) -> Void) -> Int {
+    liveLock.withLock { liveness.nextSwept = liveness.first }
+    var jobs: [AnyJob] = []
+    jobs.reserveCapacity(DeadPages.batch)
+    var open = 0
+    var isOver = false
+    while !isOver {
+      var some = InlineArray<8, Unmanaged<AnyJob>?>(repeating: nil)
+      var count = 0
+      liveLock.lock()
+      for _ in 0..<Self.mostLookedAt {
+        guard count < some.count, let job = liveness.nextSwept else { break }
+        liveness.nextSwept = job.pointee.nextLive
+        guard job.pointee.wait.load(ordering: .relaxed) & 0xFF == 1 else {
+          // It runs, or is ready. One that has not begun brings its scheduler out of idle when it does.
+          if job.pointee.waitKind.load(ordering: .relaxed) != WaitKind.start.rawValue { open += 1 }
+          continue
+        }
+        let since = job.pointee.waitingSince.load(ordering: .relaxed)
+        if JobRecord.isSwept(since) { continue }
+        if since > time {
+          open += 1
+        } else {
+          some[count] = job.handle.retain()
+          count += 1
+        }
+      }
+      isOver = liveness.nextSwept == nil
+      liveLock.unlock()
+      guard count > 0 else { continue }
+      for index in 0..<count { if let job = some[index] { jobs.append(job.takeRetainedValue()) } }
+      body(jobs)
+      jobs.removeAll(keepingCapacity: true)
+    }
+    return open
+  }
+}
