@@ -7,6 +7,10 @@ extension Connection {
   ///
   /// Suspends if none has arrived. Bytes, the end of the stream, an error of the connection or a close resume it.
   ///
+  /// The buffer is the caller's, so it takes its memory also while the coroutine waits, and on the stack it keeps the
+  /// pages above and below. Where many connections are idle, ``read(upTo:)`` and ``BufferedReader`` need memory for the
+  /// bytes that have arrived only.
+  ///
   /// - Returns: The number of bytes; 0 at the end of the stream, and if the buffer has no room.
   /// - Throws: ``NetError``: `ECONNRESET` if the peer has reset the connection. See ``Connection`` for the errors of
   ///   all operations.

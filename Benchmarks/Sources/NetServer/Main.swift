@@ -9,6 +9,8 @@ import MinimalHTTP
 //   --deadline    each read has a deadline
 //   --arrays      reads return arrays, so a connection has no buffer while it waits
 //   --lines       lines are read by a BufferedReader, which has no buffer while it waits
+//   --messages    a BufferedReader waits for each message of an echo, or for the server's end
+//   --blocks      a BufferedReader reads blocks of 64 bytes
 //   --small-stack the stack of each connection has 16 KiB
 //   --listeners   each worker has a listener of its own (SO_REUSEPORT)
 //   --machine     prints the processor, and what makes the numbers worth less, in place of serving
@@ -29,15 +31,22 @@ struct NetServer {
       return
     }
     let reading: Session.Reading =
-      has("--deadline")
-      ? .withDeadline : has("--arrays") ? .asArrays : has("--lines") ? .asLines : .intoBuffer
+      switch (has("--deadline"), has("--arrays")) {
+      case (true, true): .asArraysWithDeadline
+      case (true, false): .withDeadline
+      case (false, true): .asArrays
+      default: has("--lines") ? .asLines : has("--messages") ? .asMessages : has("--blocks") ? .inBlocks : .intoBuffer
+      }
     var options = Server.Options()
     options.listener.reusePort = has("--listeners")
     // The clients reset their connections at the end.
     options.onError = { _, _ in }
     if has("--small-stack") { options.stack = .bytes(16 * 1_024) }
     guard [["echo"], ["http"], ["copy"]].contains(arguments) else {
-      complain("error: use net-server echo|http|copy [--deadline | --arrays | --lines] [--small-stack] [--listeners]")
+      complain(
+        "error: use net-server echo|http|copy [--deadline] [--arrays | --lines | --messages | --blocks] "
+          + "[--small-stack] [--listeners]"
+      )
       exit(2)
     }
     let answersHTTP = arguments == ["http"]

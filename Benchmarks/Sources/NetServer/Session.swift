@@ -12,8 +12,12 @@ struct Session {
     case withDeadline
     /// As arrays: the connection has no buffer while it waits.
     case asArrays
+    /// The same, with a deadline on each read.
+    case asArraysWithDeadline
     /// As lines, by a BufferedReader, which has no buffer while it waits.
     case asLines
+    /// By a BufferedReader that waits for messages, or for a fixed number of bytes; for echoes.
+    case asMessages, inBlocks
   }
 
   private static var capacity: Int { 4096 }
@@ -22,7 +26,12 @@ struct Session {
   let reading: Reading
 
   func echo() throws {
-    if reading == .asLines { return try forEachLine { try connection.write(Array("\($0)\n".utf8)) } }
+    switch reading {
+    case .asLines: return try forEachLine { try connection.write(Array("\($0)\n".utf8)) }
+    case .asMessages: return try echoMessages()
+    case .inBlocks: return try echoBlocks()
+    default: break
+    }
     try forEachRead { try connection.write($0) }
   }
 
@@ -42,13 +51,39 @@ struct Session {
   }
 
   private func forEachRead(_ body: (UnsafeRawBufferPointer) throws -> Void) throws {
-    if reading == .asArrays { try forEachArray(body) } else { try forEachBuffer(body) }
+    switch reading {
+    case .asArrays: try forEachArray(body)
+    case .asArraysWithDeadline: try forEachArrayInTime(body)
+    default: try forEachBuffer(body)
+    }
   }
 
   /// In a function of its own: the frame of the other one contains a buffer, which costs a connection a page.
   @inline(never)
   private func forEachArray(_ body: (UnsafeRawBufferPointer) throws -> Void) throws {
     while case let bytes = try connection.read(upTo: Self.capacity), !bytes.isEmpty { try bytes.withUnsafeBytes(body) }
+  }
+
+  @inline(never)
+  private func forEachArrayInTime(_ body: (UnsafeRawBufferPointer) throws -> Void) throws {
+    while true {
+      let bytes = try co_timeout(.seconds(30)) { try connection.read(upTo: Self.capacity) }
+      if bytes.isEmpty { return }
+      try bytes.withUnsafeBytes(body)
+    }
+  }
+
+  @inline(never)
+  private func echoMessages() throws {
+    var reader = BufferedReader(connection, capacity: Self.capacity)
+    while try reader.waitForMessage() { try connection.write(try reader.read(upTo: Self.capacity)) }
+  }
+
+  /// The load's messages have 64 bytes.
+  @inline(never)
+  private func echoBlocks() throws {
+    var reader = BufferedReader(connection, capacity: Self.capacity)
+    while true { try connection.write(try reader.read(exactly: 64)) }
   }
 
   @inline(never)

@@ -23,6 +23,7 @@ struct Workloads {
     addActors(to: &suite)
     addLatency(to: &suite)
     addParked(to: &suite)
+    addExcursions(to: &suite)
     try Runner(options).run(suite, heading: Machine.description + "\n" + String(cString: cprobe_report()))
   }
 }

@@ -35,6 +35,57 @@ func addParked(to suite: inout Suite) {
   }
 }
 
+// Coroutines that have been deep, and then wait. In a process of its own, because the memory of stacks that others have
+// left would be counted for nobody.
+
+func addExcursions(to suite: inout Suite) {
+  suite.figures(
+    [Figure("excursion_deep_bytes", unit: "bytes"), Figure("excursion_after_5s_bytes", unit: "bytes")],
+    20_000,
+    quick: 2_000,
+    fresh: true
+  ) { count in
+    guard Memory.available > count * 48_000 else {
+      complain("excursion: skipped, because \(count) coroutines need \(count * 48_000 >> 20) MiB of free memory")
+      return []
+    }
+    return try measureExcursion(count)
+  }
+}
+
+/// The memory of each coroutine that was 32 KiB deep: when all have begun to wait, and five seconds later.
+private func measureExcursion(_ count: Int) throws -> [Double] {
+  let progress = Progress()
+  let before = Memory.current
+  let figures = try co_launch {
+    let gate = Promise<Int>()
+    for _ in 0..<count {
+      co_launch {
+        progress.resumed.add(goDeep(32), ordering: .relaxed)
+        progress.started.add(1, ordering: .relaxed)
+        _ = try co_await(gate)
+      }
+    }
+    while progress.started.load(ordering: .relaxed) < count { try co_yield() }
+    let deep = Memory.current.resident - before.resident
+    try co_delay(.seconds(5))
+    let after = Memory.current.resident - before.resident
+    gate.fulfill(1)
+    return [Double(deep), Double(after)]
+  }.blockingWait()
+  expect(progress.resumed.load(ordering: .relaxed), equals: count * 32, "levels")
+  return figures.map { $0 / Double(count) }
+}
+
+/// Goes `levels` frames of 1 KiB deep, and returns their number.
+@inline(never)
+private func goDeep(_ levels: Int) -> Int {
+  withUnsafeTemporaryAllocation(of: Int.self, capacity: 120) { frame in
+    frame.initialize(repeating: levels)
+    return (levels > 1 ? goDeep(levels - 1) : 0) + (frame[levels] == levels ? 1 : 0)
+  }
+}
+
 /// On the shared scheduler, as the peers: whatever processors there are may help.
 private func measureParked(_ count: Int) throws -> [Double] {
   let progress = Progress()
