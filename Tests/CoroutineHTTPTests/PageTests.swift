@@ -91,7 +91,9 @@ struct HTTPPageTests {
         switch request.path {
         case "/": try response.send("<p>hello</p>", type: "text/html; charset=utf-8")
         case "/data": try response.send("1,2", type: "text/csv")
-        default: throw HTTPStatusError(.notFound)
+        default:
+          response.status = .notFound
+          try response.send("<p>nothing</p>", type: "text/html")
         }
       }
     }

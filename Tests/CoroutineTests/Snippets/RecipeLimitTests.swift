@@ -122,8 +122,10 @@ struct RecipeLimitTests {
       return page.count
     }
     #expect(each == [nil, 2])
+    let calls = Locked(0)
     let job = co_launch {
-      try fetchEach(["a"]) { _ in
+      try fetchEach(Array(repeating: "a", count: 20)) { _ in
+        calls.withLock { $0 += 1 }
         try co_delay(.seconds(1))
         return 1
       }
@@ -131,6 +133,7 @@ struct RecipeLimitTests {
     try settleWorld()
     job.cancel()
     #expect(throws: CancellationError.self) { try job.join() }
+    #expect(calls.withLock { $0 } == 8)
   }
 
   @Test func `a debounce passes the last change of each burst, when it is quiet`() throws {
