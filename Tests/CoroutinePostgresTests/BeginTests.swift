@@ -29,6 +29,46 @@ struct BeginTests {
     }
   }
 
+  // Neither the statement nor `begin` was sent. The body goes on, and its statements are in the transaction.
+  @Test func `a first statement that is cancelled before it is sent leaves no statement outside`() async throws {
+    try await withPool { db in
+      try db.withTable("a int") { table in
+        for round in 0..<2 {
+          #expect(throws: Failure.self) {
+            try db.transaction { t in
+              // Not prepared yet, and so not sent together with `begin`.
+              #expect(throws: TimeoutError.self) { try co_timeout(.zero) { try t.run("select 'first', \(round)") } }
+              try t.run("insert into \(table) values (\(round))")
+              throw Failure()
+            }
+          }
+          #expect(throws: Failure.self) {
+            try db.transaction(.serializable) { t in
+              #expect(throws: TimeoutError.self) { try co_timeout(.zero) { try t.savepoint { _ in } } }
+              #expect(try t.first("show transaction_isolation", as: String.self) == "serializable")
+              try t.run("insert into \(table) values (\(round))")
+              throw Failure()
+            }
+          }
+        }
+        #expect(try db.all("select a from \(table)", as: Int.self) == [])
+        #expect(db.statistics.discarded == 0)
+      }
+    }
+  }
+
+  @Test func `texts that Swift takes as equal are statements of their own`() async throws {
+    try await withPool { db in
+      for _ in 0..<3 {
+        let lengths = try [
+          #require(db.first("select length('\u{E9}')", as: Int.self)),
+          #require(db.first("select length('e\u{301}')", as: Int.self)),
+        ]
+        #expect(lengths == [1, 2])
+      }
+    }
+  }
+
   @Test func `a transaction without a statement sends nothing`() async throws {
     try await withPool { db in
       let backend = try db.first("select pg_backend_pid() /* mark */", as: Int32.self)!

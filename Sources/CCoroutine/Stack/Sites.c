@@ -127,14 +127,16 @@ void cco_site_end(cco_context *context) {
 // ---- reports
 
 static bool get_use(const cco_site *site, cco_site_use *use) {
-  uint64_t key = atomic_load_explicit(&site->key, memory_order_relaxed);
+  // First: what the other fields must hold is written before the first sample has ended.
   use->ended = atomic_load_explicit(&site->ended, memory_order_acquire);
+  if (use->ended == 0) return false;
+  uint64_t key = atomic_load_explicit(&site->key, memory_order_relaxed);
   use->file = (const char *)(uintptr_t)(key >> 16);
   use->file_length = atomic_load_explicit(&site->file_length, memory_order_relaxed);
   use->line = atomic_load_explicit(&site->line, memory_order_relaxed);
   use->deepest = atomic_load_explicit(&site->deepest, memory_order_relaxed);
   use->stack = cco_classes[cco_stack_class(cco_site_stack(site, 1))].stack;
-  return use->ended > 0;
+  return true;
 }
 
 bool cco_site_at(uint32_t index, cco_site_use *use) { return get_use(&sites[index], use); }

@@ -34,8 +34,9 @@ import Synchronization
 //  3. `isWatching` changes from false to true by one exchange, so there is one thread. A scheduler that goes idle while
 //     the thread is about to end finds it true, and relies on it. So the thread looks once more after it has set it to
 //     false. If the two miss each other, the next scheduler that goes idle starts the watch.
-//  4. Between 2 and 5 the sweeper takes no lock, and runs no foreign code. It holds at most `batch` jobs, for some µs.
-//     A job that ends between 5 and 6 is released by the sweeper, as by a dump.
+//  4. Between 2 and 5 the sweeper takes no lock. It holds at most `batch` jobs, for some µs, unless the system gives
+//     its processor to others or another thread maps memory: a wake-up may come that much later, once for each wait. A
+//     job that ends between 5 and 6 is released by the sweeper, as by a dump. If that blocks, no more is swept.
 //
 // Not swept: jobs of simulated worlds, whose runs must not depend on a thread from outside; generators, and coroutines
 // that wait inside of a generator's body.
@@ -47,6 +48,8 @@ enum DeadPages {
   private static var interval: UInt64 { 2_000_000_000 }
   /// The inverse of the part of a processor that the walks over live jobs may use, minus one.
   private static var idleFactor: UInt64 { 99 }
+  /// The same for the time in which stacks are swept, of which every wait of seconds has a part.
+  private static var heldFactor: UInt64 { 9 }
   /// The number of stacks in use below which there is too little to gain for a thread.
   private static var fewest: UInt64 { 32 }
   /// The most jobs that are held at once.
@@ -72,7 +75,7 @@ enum DeadPages {
       DetachedThread.sleep(pause)
       let seen = activity
       let found = sweep(olderThan: age)
-      pause = max(interval, found.walk * idleFactor)
+      pause = max(interval, found.walk * idleFactor, found.held * heldFactor)
       if areMany, found.open > 0 || activity != seen { continue }
       isWatching.store(false, ordering: .sequentiallyConsistent)
       guard areMany, activity != seen, !isWatching.exchange(true, ordering: .sequentiallyConsistent) else { return }
@@ -92,8 +95,9 @@ enum DeadPages {
     var swept = 0
     /// The number of jobs that the next sweep must look at: they run, or wait for a shorter time.
     var open = 0
-    /// The time of the walk itself, without that for the stacks.
+    /// The time of the walk itself, and that for the stacks.
     var walk: UInt64 = 0
+    var held: UInt64 = 0
   }
 
   /// Returns the dead pages of the jobs that have waited for at least `age` ns.
@@ -101,20 +105,21 @@ enum DeadPages {
   /// Any thread, one at a time for each scheduler.
   static func sweep(olderThan age: UInt64) -> Found {
     var found = Found()
-    sweeping.withLock {
-      let start = Clock.now
-      var held: UInt64 = 0
-      SchedulerRegistry.visitAll { scheduler in
-        guard !scheduler.host.controlsOrder else { return }
-        let now = scheduler.clock
-        found.open += scheduler.visitParked(since: now - min(now, age)) { jobs in
-          let start = Clock.now
-          drop(jobs, &found)
-          held += Clock.now - start
-        }
+    // Not `withLock`: the last reference to a job may be released here, and so code of the program may run, which must
+    // not find that its thread holds a lock that is checked.
+    sweeping.acquire()
+    defer { sweeping.release() }
+    let start = Clock.now
+    SchedulerRegistry.visitAll { scheduler in
+      guard !scheduler.host.controlsOrder else { return }
+      let now = scheduler.clock
+      found.open += scheduler.visitParked(since: now - min(now, age)) { jobs in
+        let start = Clock.now
+        drop(jobs, &found)
+        found.held += Clock.now - start
       }
-      found.walk = Clock.now - start - held
     }
+    found.walk = Clock.now - start - found.held
     return found
   }
 
@@ -198,7 +203,11 @@ extension Scheduler {
       }
       isOver = liveness.nextSwept == nil
       liveLock.unlock()
-      guard count > 0 else { continue }
+      guard count > 0 else {
+        // The lock is not fair, and a launch may wait for it.
+        sched_yield()
+        continue
+      }
       for index in 0..<count { if let job = some[index] { jobs.append(job.takeRetainedValue()) } }
       body(jobs)
       jobs.removeAll(keepingCapacity: true)

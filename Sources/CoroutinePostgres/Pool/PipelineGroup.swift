@@ -40,7 +40,8 @@ final class PipelineGroup: PostgresSession, Sendable {
       let wire = try core.connect(until: .now + core.options.acquireTimeout)
       let new = try PipelineWire(wire)
       let core = self.core
-      let reader = co_launch(name: "PostgresPool.pipeline reads") {
+      // Begins at once: a cancellation before the begin would end it without telling the callers.
+      let reader = co_launch(name: "PostgresPool.pipeline reads", start: .immediate) {
         new.read()
         core.state.withLock { $0.closed += 1 }
       }

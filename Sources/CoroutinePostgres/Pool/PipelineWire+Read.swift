@@ -48,7 +48,7 @@ extension PipelineWire {
         finishFirst()
         resumed += 1
       case PGRES_PIPELINE_ABORTED: break
-      case PGRES_FATAL_ERROR:
+      case PGRES_FATAL_ERROR, PGRES_BAD_RESPONSE:
         var error = wire.failure(result)
         error.statement = sent.first.text
         if sent.first.error == nil { sent.first.error = error }

@@ -81,6 +81,11 @@ final class PipelineWire: @unchecked Sendable {
   /// Sends a statement, and suspends until its result has come; if cancelled, throws at once.
   func run(_ statement: SQL) throws -> ResultMemory {
     for value in statement.values { try JSONFormat.check(value) }
+    // libpq would refuse it when others' statements are under way.
+    if statement.values.count > UInt16.max {
+      let count = statement.values.count
+      throw PostgresError(.decoding, "a statement has at most 65535 parameters, and this one has \(count)")
+    }
     return try co_suspend { (resumer: Resumer<ResultMemory>) in
       let sends = try state.withLock { state -> Bool in
         if state.isBroken { throw PostgresError(.lost, "the connection of the pipeline has ended") }

@@ -1,4 +1,6 @@
 #if Postgres
+import Glibc
+
 /// The statements that one connection has prepared, by their text and the types of their parameters.
 ///
 /// No name is used twice, so a statement whose preparation was cancelled half-way leaves no name behind that is taken.
@@ -15,6 +17,8 @@ struct StatementCache {
       text = statement.text
       types = statement.values.map(\.type)
     }
+
+    static func == (a: Key, b: Key) -> Bool { a.types == b.types && hasSameBytes(a.text, b.text) }
   }
   private final class Entry {
     let key: Key
@@ -25,7 +29,8 @@ struct StatementCache {
     init(_ key: Key, name: String, lastUse: Int) { (self.key, self.name, self.lastUse) = (key, name, lastUse) }
 
     func isOf(_ statement: SQL) -> Bool {
-      guard !isRemoved, key.types.count == statement.values.count, key.text == statement.text else { return false }
+      guard !isRemoved, key.types.count == statement.values.count, hasSameBytes(key.text, statement.text)
+      else { return false }
       for index in key.types.indices where key.types[index] != statement.values[index].type { return false }
       return true
     }
@@ -96,5 +101,16 @@ struct StatementCache {
     entries.removeAll(keepingCapacity: true)
     recent = Array(repeating: nil, count: recent.count)
   }
+}
+
+/// Whether two texts are the same for a server.
+///
+/// For Swift, letters that are composed in two ways are equal.
+private func hasSameBytes(_ a: String, _ b: String) -> Bool {
+  guard a.utf8.count == b.utf8.count else { return false }
+  let isSame = a.utf8.withContiguousStorageIfAvailable { a in
+    b.utf8.withContiguousStorageIfAvailable { b in a.count == 0 || memcmp(a.baseAddress, b.baseAddress, a.count) == 0 }
+  }
+  return (isSame ?? nil) ?? a.utf8.elementsEqual(b.utf8)
 }
 #endif

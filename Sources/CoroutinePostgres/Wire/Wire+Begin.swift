@@ -12,7 +12,7 @@ extension Wire {
   /// Begins the transaction whose body runs, if that was not done.
   func beginTransaction() throws {
     guard let text = pendingBegin else { return }
-    // Before it is sent: what fails now does not begin it later.
+    // What fails now, and has not begun it, sets this again (`interruptible`).
     pendingBegin = nil
     try call { PQsendQuery(pg, text) }
   }

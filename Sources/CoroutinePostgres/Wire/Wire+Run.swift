@@ -73,9 +73,14 @@ extension Wire {
   }
 
   /// Runs `body`; if it is cancelled in the middle of a statement, ends the statement first.
+  ///
+  /// If the transaction has not begun nevertheless, its next statement begins it: a body that goes on after the error
+  /// must not run its statements outside of its transaction.
   func interruptible<R>(_ body: () throws -> R) throws -> R {
-    do { return try body() } catch let error as PostgresError { throw error } catch {
-      if !isBroken, isActive { stop() }
+    let begin = pendingBegin
+    do { return try body() } catch {
+      if !(error is PostgresError), !isBroken, isActive { stop() }
+      if let begin, !isBroken, isIdle { pendingBegin = begin }
       throw error
     }
   }
