@@ -108,8 +108,11 @@ struct StatementCache {
 /// For Swift, letters that are composed in two ways are equal.
 private func hasSameBytes(_ a: String, _ b: String) -> Bool {
   guard a.utf8.count == b.utf8.count else { return false }
-  let isSame = a.utf8.withContiguousStorageIfAvailable { a in
-    b.utf8.withContiguousStorageIfAvailable { b in a.count == 0 || memcmp(a.baseAddress, b.baseAddress, a.count) == 0 }
+  let isSame: Bool?? = a.utf8.withContiguousStorageIfAvailable { a in
+    b.utf8.withContiguousStorageIfAvailable { b in
+      guard let first = a.baseAddress, let second = b.baseAddress else { return true }
+      return memcmp(first, second, a.count) == 0
+    }
   }
   return (isSame ?? nil) ?? a.utf8.elementsEqual(b.utf8)
 }
