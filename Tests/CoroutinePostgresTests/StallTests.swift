@@ -72,7 +72,8 @@ struct StallTests {
       #expect(try co_blocking { 7 } == 7)
       for job in jobs { try? job.join() }
     }
-    #expect(db.statistics.inUse == 0 && db.statistics.cancelled == 100)
+    // On a slow machine, some were cancelled before their statement was sent, and had nothing to cancel.
+    #expect(db.statistics.inUse == 0 && (1...100).contains(db.statistics.cancelled))
     try db.close(drain: .zero)
   }
 
