@@ -36,20 +36,6 @@ import Testing
     #expect(end.output.isEmpty)
   }
 
-  @Test func `SIGUSR2 writes where all coroutines wait, in groups, and the server goes on`() async throws {
-    let (server, port) = try await serve()
-    let answer = try await onCoroutine {
-      let clients = try (0..<3).map { try ChatClient(at: .loopback(port: port), "c\($0)") }
-      server.send(SIGUSR2)
-      // Each client has a coroutine that reads, and one that sends.
-      try co_awaitToEnd { try await server.says("3 waiting to read (descriptor") }
-      return try clients[2].ask("/who")
-    }
-    #expect(answer != nil)
-    server.send(SIGTERM)
-    #expect(await server.end().status == 0)
-  }
-
   @Test func `an address in use is named, with what to do`() async throws {
     let (server, port) = try await serve()
     let end = try await DemoProcess.run(["chat", "--port", "\(port)"])
