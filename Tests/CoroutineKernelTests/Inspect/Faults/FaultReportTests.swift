@@ -29,8 +29,12 @@ struct FaultReportTests {
       let fileIsThere = DispatchSemaphore(value: 0)
       Faults().useUpBlockingThreads(fileIsThere)
       settle(8)
-      let metrics = CoroutineRuntime.metrics
-      #expect(metrics.blockingThreads == 2 && metrics.blockingWaiting == 6, "\(metrics)")
+      // The second thread may be about to begin.
+      var metrics = CoroutineRuntime.metrics
+      while metrics.blockingThreads != 2 || metrics.blockingWaiting != 6 {
+        sched_yield()
+        metrics = CoroutineRuntime.metrics
+      }
       #expect(metrics.waiting == ["blocking": 8], "\(metrics.waiting)")
       #expect(CoroutineRuntime.metricsText.split(separator: "\n").contains("coroutine_blocking_waiting 6"))
       #expect(CoroutineRuntime.dump(.stacks).contains("8 waiting for blocking work"))
