@@ -12,7 +12,7 @@ import Synchronization
 /// Only the holder of the permit uses libpq's connection. Statements are appended meanwhile, and the holder sends them
 /// together: that makes batches, without a wait for any. The permit, under the lock:
 ///
-///   FREE --a caller has appended, or the reader has input--> TAKEN --`outgoing` is empty, nobody waits--> FREE
+///   FREE --a caller has appended, or the reader has input--> TAKEN --`outgoing`, `waiting` are empty--> FREE
 ///                                                            |  ^ one of `waiting` is resumed, and holds it
 ///                                                            |  +-----------------------------------------
 ///                                                            v
@@ -31,7 +31,7 @@ import Synchronization
 ///  5. After `isBroken` nothing is appended. The reader fails all that is in `sent`, once.
 /// A holder does not wait, but the reader gives way once, to those that it has resumed: they run before it sends. A
 /// resumer is used once: its entry is removed from `outgoing` or `sent` first. If the caller was cancelled, the result
-/// goes to nobody.
+/// is dropped.
 final class PipelineWire: @unchecked Sendable {
   // Sound because the holder of the permit alone uses `wire`, `sent`, `batch` and `isFlushing` (invariant 1), and the
   // rest is protected by the lock or atomic.
@@ -99,7 +99,7 @@ final class PipelineWire: @unchecked Sendable {
 
   // MARK: The permit
 
-  /// Suspends until the caller holds the permit; false if the connection has ended, and nobody gets it any more.
+  /// Suspends until the caller holds the permit; false if the connection has ended, and no other coroutine gets it.
   ///
   /// Not cut off by a cancellation, because the permit would be lost. It is short: its holders do not wait.
   func acquire() throws -> Bool {
@@ -156,7 +156,7 @@ final class PipelineWire: @unchecked Sendable {
     }
   }
 
-  /// Gives the permit to nobody any more; called by its holder.
+  /// Ends the permit, which no other coroutine gets; called by its holder.
   func endPermit() {
     let waiting = state.withLock { state in
       state.hasEnded = true

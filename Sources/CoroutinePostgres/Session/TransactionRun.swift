@@ -159,7 +159,7 @@ struct TransactionRun {
   ///
   /// A crash loses what was not on the disk, and with it numbers of transactions: the server gives them to others. Then
   /// `committed` may be said of another one, so it counts only if the server has not crashed since. `aborted` counts:
-  /// the number of a transaction that is on the disk is given to nobody.
+  /// the number of a transaction that is on the disk is not given out again.
   private func outcome(_ id: CommitExchange.ID) -> Outcome {
     guard case .assigned(let number) = id else {
       // One without a number has written nothing.
