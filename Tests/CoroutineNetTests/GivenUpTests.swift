@@ -70,14 +70,15 @@ struct GivenUpTests {
             // The first rounds fill pools and caches.
             _ = try Self.grown(form, 500, byDeadline: byDeadline)
             let bytes = try Self.grown(form, 2_000, byDeadline: byDeadline)
-            if bytes > 8 { grown.append("\(form.name), \(byDeadline ? "deadline" : "cancelled"): \(bytes) bytes") }
+            // What is left behind is a block each time, and the least block has 32 bytes. Less is a pool that grew.
+            if bytes >= 32 { grown.append("\(form.name), \(byDeadline ? "deadline" : "cancelled"): \(bytes) bytes") }
           }
         }
         withExtendedLifetime((pair, full)) {}
         return grown
       }
       cts_note_throws(true)
-      #expect(grown == [])
+      #expect(grown == [], "\(grown)")
     }
   }
 }

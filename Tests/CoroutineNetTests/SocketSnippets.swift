@@ -98,11 +98,13 @@ struct SocketSnippets {
         let addresses = [SocketAddress.loopback(port: 0), try .ipv4("127.0.0.2", port: 0)]
         try Server.run(addresses, options: options, onListening: { bound.fulfill($0) }) { try $0.write("hi\n".utf8) }
         print("\(shedding.admitted) served, \(shedding.refused) refused")
+        #expect(shedding.admitted + shedding.refused == 2)
       }
       for address in try co_await(bound) {
         var reader = BufferedReader(try Connection.connect(to: address))
         let line = try reader.readLine()
-        #expect(line == "hi")
+        // Refused if the machine has stopped for 40 ms: the rule cannot tell that from load.
+        #expect(["hi", "busy, try later"].contains(line))
       }
       server.cancel()
       try server.join()

@@ -43,7 +43,16 @@ struct FaultTests {
   @Test(.tags(.realClock)) func `3. a computation without a suspension is named, and what it keeps waiting`() async {
     await #expect(processExitsWith: .success) {
       let isOver = Flag()
-      let stall = firstStall { Faults().compute { while !isOver.isRaised {} } }
+      let stall = firstStall {
+        Faults().compute {
+          // On a slow machine the heartbeat's timer may have fired before this begins.
+          func isTimed() -> Bool {
+            CoroutineRuntime.snapshot().coroutines.contains { $0.name == "heartbeat" && $0.state == .waiting }
+          }
+          while !isTimed() { try? co_yield() }
+          while !isOver.isRaised {}
+        }
+      }
       #expect(stall.coroutine?.contains("\"report\"") == true && stall.activity == .computing, "\(stall)")
       #expect(stall.worker == "server.requests", "\(stall)")
       let dump = CoroutineRuntime.dump(.list)
