@@ -234,7 +234,7 @@ struct StallTests {
   @Test(arguments: Crowd.allCases)
   func `is not the sum of what many do, one after the other`(_ crowd: Crowd) async {
     await #expect(processExitsWith: .success) { [crowd] in
-      let reports = Reports(after: .milliseconds(40))
+      let reports = Reports(after: .milliseconds(100))
       let pool = ownWorkers("crowd", count: 1)
       let worker = pool.workers[0]
       let isLong = Flag()
@@ -254,7 +254,7 @@ struct StallTests {
   /// However rarely the worker looks at its clock.
   @Test(arguments: [false, true]) func `is not reported for a job that yields again and again`(_ isTask: Bool) async {
     await #expect(processExitsWith: .success) { [isTask] in
-      let reports = Reports(after: .milliseconds(40))
+      let reports = Reports(after: .milliseconds(100))
       let pool = ownWorkers("giving way", count: 1)
       /// Lets the worker resume many before it looks.
       @Sendable func readClockRarely() { Carrier.current?.pointee.switchesLeft = 1_000_000 }
@@ -282,7 +282,7 @@ struct StallTests {
   /// A wait that is satisfied at once gives way now and then, and leaves the job's word as it is.
   @Test func `is not reported for a job whose waits are satisfied at once`() async {
     await #expect(processExitsWith: .success) {
-      let reports = Reports(after: .milliseconds(40))
+      let reports = Reports(after: .milliseconds(100))
       let pool = ownWorkers("satisfied", count: 1)
       try await co_launch(on: pool.workers[0].currentQueue) {
         let channel = Channel<Int>(.unbounded)
