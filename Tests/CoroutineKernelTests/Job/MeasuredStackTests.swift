@@ -170,7 +170,8 @@ struct MeasuredStackTests {
       try co_scope { scope in
         for number in 0..<jobs {
           for site in 0..<sites {
-            scope.launch(stack: .measured(atLeast: 1), file: "Many.swift", line: site + 1) {
+            // Enough for the deep one, which may begin after most others have ended.
+            scope.launch(stack: .measured(atLeast: 128 << 10), file: "Many.swift", line: site + 1) {
               let context = try #require(cco_context_here())
               let bytes = number == jobs / 2 ? 100 << 10 : number << 8
               dig(downTo: UInt(bitPattern: context) - UInt(bytes))
