@@ -1,3 +1,4 @@
+import Dispatch
 import Testing
 
 @testable import Coroutine
@@ -109,5 +110,47 @@ struct SnapshotTests {
       over.raise()
       for job in busy { try await job.value }
     }
+  }
+
+  /// A world that listed others would not repeat, and a world that another thread lists would run otherwise.
+  @Test func `a world lists its own coroutines alone, and a thread outside of worlds none of them`() async throws {
+    let end = Promise<Int>()
+    let outside = co_launch(name: "outside") { try co_await(end) }
+    @Sendable func names() -> Set<String> { Set(CoroutineRuntime.snapshot().coroutines.compactMap(\.name)) }
+    while !names().contains("outside") { await Task.yield() }
+    /// The names that a world lists that has a coroutine `name`, while `meanwhile` runs.
+    @Sendable func world(_ name: String, _ meanwhile: @escaping @Sendable () throws -> Void = {}) throws -> Set<String>
+    {
+      try Simulation().run {
+        let job = co_launch(name: name) { try co_delay(.seconds(1)) }
+        try co_yield()
+        try meanwhile()
+        let listed = names()
+        try job.join()
+        return listed
+      }
+    }
+    /// What `body` returns on a thread of its own, for which the caller's thread waits.
+    @Sendable func elsewhere(_ body: @escaping @Sendable () throws -> Set<String>) throws -> Set<String> {
+      let (listed, isOver) = (Locked<Set<String>>([]), DispatchSemaphore(value: 0))
+      startThread {
+        listed.current = (try? body()) ?? ["an error"]
+        isOver.signal()
+      }
+      isOver.wait()
+      return listed.current
+    }
+    let listed = try await onOwnThread {
+      let (inner, ofProcess) = (Locked<Set<String>>([]), Locked<Set<String>>([]))
+      let outer = try world("world A") {
+        inner.current = try elsewhere { try world("world B") }
+        ofProcess.current = try elsewhere(names)
+      }
+      return (outer: outer, inner: inner.current, ofProcess: ofProcess.current)
+    }
+    end.fulfill(1)
+    _ = try await outside.value
+    #expect(listed.outer == ["body", "world A"] && listed.inner == ["body", "world B"], "\(listed)")
+    #expect(listed.ofProcess.contains("outside") && listed.ofProcess.isDisjoint(with: ["world A", "world B"]))
   }
 }
