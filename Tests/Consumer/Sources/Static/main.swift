@@ -28,3 +28,18 @@ final class Said: @unchecked Sendable {
 
 let fromAsync = try co_launch { try co_await { 42 } }.blockingWait()
 print("static: a wait inside a Task gives \(insideTask), async code gives \(fromAsync)")
+
+// Names of functions come from the program's own table of symbols, where Swift's runtime has its names as well.
+let promise = Promise<Int>()
+@inline(never) func waitHere() throws -> Int { try co_await(promise) + 1 }
+let parked = co_launch(name: "parked") { try waitHere() }
+var stack: [UInt] = []
+while stack.isEmpty {
+  stack =
+    CoroutineRuntime.snapshot(stacks: true).coroutines.first { $0.name == "parked" && $0.state == .waiting }?.stack
+    ?? []
+}
+let names = CoroutineRuntime.frames(at: stack).compactMap(\.symbol)
+print("static: a coroutine waits in \(names.first { $0.contains("waitHere") } ?? "\(names)")")
+promise.fulfill(1)
+_ = try parked.blockingWait()
