@@ -141,22 +141,29 @@ struct TransactionTests {
             }
           }
         }
-        let slow: SQL = "\(identifier: uniqueName("slow"))()"
-        try db.run(
-          """
-          create function \(slow) returns trigger language plpgsql
-          as 'begin perform pg_sleep(0.2); return new; end'
-          """
-        )
+        // A COMMIT that waits for a lock of another connection.
+        let (slow, key): (SQL, Int) = ("\(identifier: uniqueName("slow"))()", .random(in: 1...1_000_000_000))
+        let body = SQL(unchecked: "'begin perform pg_advisory_xact_lock_shared(\(key)); return new; end'")
+        try db.run("create function \(slow) returns trigger language plpgsql as \(body)")
         try db.run(
           """
           create constraint trigger slow after insert on \(table) deferrable initially deferred
           for each row execute function \(slow)
           """
         )
-        try co_timeout(.milliseconds(100)) {
-          try db.transaction { t in _ = try t.run("insert into \(table) values (2)") }
+        let other = try PostgresPool(Cluster.shared.get().address)
+        try other.withConnection { holder in
+          try holder.run("select pg_advisory_lock(\(key))")
+          let job = co_launch { try db.transaction { t in _ = try t.run("insert into \(table) values (2)") } }
+          let waiting: SQL = "select count(*) from pg_locks where objid::bigint = \(key) and not granted"
+          while try holder.first(waiting, as: Int.self) == 0 { try co_delay(.milliseconds(2)) }
+          job.cancel()
+          // Time for a cancellation that should not be sent.
+          try co_delay(.milliseconds(100))
+          try holder.run("select pg_advisory_unlock(\(key))")
+          try job.join()
         }
+        try other.close()
         #expect(try db.all("select a from \(table)", as: Int.self) == [2])
         #expect(db.statistics.opened == 1)
       }
