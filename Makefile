@@ -228,7 +228,7 @@ build-ahead:
 test-examples: export TSAN_OPTIONS := atexit_sleep_ms=0:$(TSAN_OPTIONS)
 test-examples: export ASAN_OPTIONS := detect_leaks=1:$(ASAN_OPTIONS)
 test-examples: export LSAN_OPTIONS := suppressions=$(CURDIR)/Examples/leaks.txt:print_suppressions=0:$(LSAN_OPTIONS)
-test-examples: setup-http setup-examples ## Builds Examples and runs its tests: a site, routes of Hummingbird; BUILD=tsan, asan
+test-examples: setup-http setup-postgres setup-examples ## Builds Examples and runs its tests: a site, routes of Hummingbird; BUILD=tsan, asan
 	$(if $(filter $(BUILD),debug tsan asan),,$(error BUILD is debug, tsan or asan, not $(BUILD)))
 	$(if $(filter $(BUILD),debug),$(strict) swift build $(examples))
 	$(strict) swift build --build-tests $(examples_of_$(BUILD))

@@ -10,6 +10,8 @@ let warningsAreErrors = Context.environment["CO_WERROR"] != nil
 let coroutine: Target.Dependency = .product(name: "Coroutine", package: "coroutine")
 let coroutineHTTP: Target.Dependency = .product(name: "CoroutineHTTP", package: "coroutine")
 let coroutineNIO: Target.Dependency = .product(name: "CoroutineNIO", package: "coroutine")
+let coroutinePostgres: Target.Dependency = .product(name: "CoroutinePostgres", package: "coroutine")
+let coroutineWork: Target.Dependency = .product(name: "CoroutineWork", package: "coroutine")
 let coroutineNet: Target.Dependency = .product(name: "CoroutineNet", package: "coroutine")
 func nio(_ name: String) -> Target.Dependency { .product(name: name, package: "swift-nio") }
 let hummingbird: Target.Dependency = .product(name: "Hummingbird", package: "hummingbird")
@@ -21,13 +23,14 @@ let package = Package(
   products: [
     .library(name: "HummingbirdCoroutines", targets: ["HummingbirdCoroutines"]),
     .executable(name: "feed-site", targets: ["FeedSite"]),
+    .executable(name: "order-service", targets: ["OrderService"]),
     .executable(name: "proxy", targets: ["Proxy"]),
     .executable(name: "name-server", targets: ["NameServer"]),
     .executable(name: "hummingbird-site", targets: ["HummingbirdSite"]),
   ],
   dependencies: [
     // The name is given because the folder may be called anything.
-    .package(name: "coroutine", path: "..", traits: ["HTTP", "NIO"]),
+    .package(name: "coroutine", path: "..", traits: ["HTTP", "NIO", "Postgres"]),
     .package(url: "https://github.com/apple/swift-http-types", from: "1.8.0"),
     .package(url: "https://github.com/apple/swift-log", from: "1.14.0"),
     .package(url: "https://github.com/apple/swift-nio", from: "2.101.0"),
@@ -71,6 +74,19 @@ let package = Package(
     .testTarget(
       name: "FeedSiteTests",
       dependencies: ["FeedSite", coroutine, coroutineHTTP, coroutineNet]
+    ),
+    // Orders behind HTTP, whose mails survive the process.
+    .executableTarget(
+      name: "OrderService",
+      dependencies: [coroutine, coroutineHTTP, coroutineNet, coroutinePostgres, coroutineWork, httpTypes]
+    ),
+    // Starts a database of its own with a file of CoroutineDemo, by a link to it.
+    .testTarget(
+      name: "OrderServiceTests",
+      dependencies: [
+        "Clients", "OrderService", coroutine, coroutineHTTP, coroutineNet, coroutinePostgres, coroutineWork, httpTypes,
+      ],
+      swiftSettings: [.define("Postgres")]
     ),
   ],
   swiftLanguageModes: [.v6]

@@ -1,0 +1,1 @@
+../../../Sources/CoroutineDemo/Orders/Server/Cluster.swift
