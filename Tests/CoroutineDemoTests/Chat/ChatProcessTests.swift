@@ -36,6 +36,21 @@ import Testing
     #expect(end.output.isEmpty)
   }
 
+  @Test func `SIGUSR2 shows where all coroutines are, in groups, and the server goes on`() async throws {
+    let (server, port) = try await serve()
+    try await onCoroutine {
+      let client = try ChatClient(at: .loopback(port: port), "ada", in: "kitchen")
+      server.send(SIGUSR2)
+      _ = client
+    }
+    try await server.says("\"hub\" on c")
+    let hub = /waiting to receive \(Channel<Envelope<ChatEvent>> .*\n.*ChatHub\.swift:\d+\n  it is #\d+ "hub" on c/
+    #expect(server.errorsSoFar.contains(/\d+ live coroutines in \d+ groups\n/))
+    #expect(server.errorsSoFar.contains(hub), "\(server.errorsSoFar)")
+    server.send(SIGTERM)
+    #expect(await server.end().status == 0)
+  }
+
   @Test func `an address in use is named, with what to do`() async throws {
     let (server, port) = try await serve()
     let end = try await DemoProcess.run(["chat", "--port", "\(port)"])
