@@ -24,6 +24,20 @@ struct PipelineTests {
     }
   }
 
+  @Test func `a statement that always fails is prepared once, and one that cannot be prepared leaves nothing behind`()
+    async throws
+  {
+    try await withPool { db in
+      for _ in 0..<20 {
+        #expect(state { try db.pipeline.run("select 1 / \(0)") } == "22012")
+        #expect(state { try db.pipeline.run("select no_such_column") } == "42703")
+      }
+      let left: SQL = "select statement from pg_prepared_statements where statement like 'select %' order by 1"
+      let statements = try db.pipeline.all(left, as: String.self)
+      #expect(statements == ["select 1 / $1", left.description], "\(statements)")
+    }
+  }
+
   @Test func `a cancelled caller throws at once, and a loss reaches all`() async throws {
     try await withPool { db in
       let backend = try db.pipeline.first("select pg_backend_pid()", as: Int32.self)!

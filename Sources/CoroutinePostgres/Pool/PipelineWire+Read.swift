@@ -67,8 +67,9 @@ extension PipelineWire {
   private func finishFirst() {
     guard let entry = sent.popFirst() else { return }
     if let error = entry.error {
-      // The preparation may have failed, or the plan is outdated: the next use prepares it anew.
-      if let key = entry.key { wire.prepared.remove(key) }
+      // A preparation that has failed has no result; the next use prepares the statement anew. One that was successful
+      // is kept: a statement that always fails would leave one more in the server each time.
+      if let key = entry.key, entry.result == nil { wire.prepared.remove(key) }
       if error.isOutdated { wire.prepared.removeAll() }
       finish(entry.resumer, .failure(error))
     } else if let result = entry.result {
