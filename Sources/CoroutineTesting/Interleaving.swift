@@ -1,9 +1,12 @@
 import Coroutine
 
 /// The table of a failing run: one column for each coroutine, one row for each step.
+///
+/// Where that would be wider than a screen, each row has the coroutine's name in its place.
 enum Interleaving {
   private static var mostRows: Int { 200 }
   private static var mostWidth: Int { 34 }
+  private static var mostOfRow: Int { 200 }
 
   /// Returns the text about `run`, which shrinking has made of `found`.
   static func text(of run: Run, shrunkFrom found: Run, _ error: any Error, token: String) -> String {
@@ -25,11 +28,19 @@ enum Interleaving {
       let longest = steps.reduce(titles[column]!.count) { $1.id == column ? max($0, $1.end.count) : $0 }
       return min(mostWidth, longest)
     }
-    text += "\n" + row(columns.map { titles[$0]! }, widths)
-    text += row(widths.map { String(repeating: "-", count: $0) }, widths)
+    let isTable = widths.reduce(0) { $0 + $1 + 2 } <= mostOfRow
+    text += "\n"
+    if isTable {
+      text += row(columns.map { titles[$0]! }, widths)
+      text += row(widths.map { String(repeating: "-", count: $0) }, widths)
+    }
     if steps.count < run.steps.count { text += "(\(run.steps.count - steps.count) earlier steps)\n" }
+    let longest = min(mostWidth, columns.reduce(0) { max($0, titles[$1]!.count) })
     for step in steps {
-      text += row(columns.map { $0 == step.id ? step.end : "" }, widths)
+      text +=
+        isTable
+        ? row(columns.map { $0 == step.id ? step.end : "" }, widths)
+        : row([titles[step.id]!, step.end], [longest, step.end.count])
     }
     if !(error is World.DeadlockError), !(error is World.LeftRunningError) { text += "\n" + run.dump }
     return text

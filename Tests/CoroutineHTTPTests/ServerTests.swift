@@ -35,6 +35,30 @@ struct ServerTests {
     }
   }
 
+  @Test func `the type of a text is what was said, else what is in the fields, else text/plain`() async throws {
+    try await onCoroutine {
+      try serving { request, response in
+        switch request.path {
+        case "/field": response.fields[.contentType] = "text/html"
+        case "/both":
+          response.fields[.contentType] = "text/html"
+          return try response.send("a,b", type: "text/csv")
+        default: break
+        }
+        try response.send("text")
+      } _: { server in
+        let client = HTTPClient()
+        for (path, type) in [
+          ("/field", "text/html"), ("/both", "text/csv"), ("/none", "text/plain; charset=utf-8"),
+        ] {
+          let response = try client.get("http://127.0.0.1:\(server.port)\(path)")
+          let fields = response.head.headerFields[values: .contentType]
+          #expect(fields == [type])
+        }
+      }
+    }
+  }
+
   @Test func `answers that are ready leave in one write, in the order of the requests`() async throws {
     try await onCoroutine {
       try serving { request, response in

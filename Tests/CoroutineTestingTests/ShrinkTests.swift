@@ -42,6 +42,21 @@ struct ShrinkTests {
     }
   }
 
+  @Test func `the schedule of many coroutines has a name in each row, and no line is wider than a screen`() throws {
+    let failure = try #require(
+      explore(.random(from: 0)) {
+        let jobs = (0..<40).map { number in co_launch(name: "a page of number \(number)") { try co_yield() } }
+        for job in jobs { try job.join() }
+        throw Lost()
+      }
+      .failure
+    )
+    let lines = "\(failure)".split(separator: "\n")
+    #expect(lines.allSatisfy { $0.count <= 200 }, "\(failure)")
+    #expect(lines.contains { $0.hasPrefix("#2 \"a page of number 0\"") && $0.hasSuffix("  ended") }, "\(failure)")
+    #expect(lines.contains { $0.hasPrefix("#1 \"body\"") && $0.contains("  waiting for a job") }, "\(failure)")
+  }
+
   /// Fails by one preemption, or by two faults.
   @Sendable private static func preemptionOrFaults() throws {
     let balance = Cell(0)

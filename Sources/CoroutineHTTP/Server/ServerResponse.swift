@@ -57,9 +57,15 @@ public struct ServerResponse: ~Copyable {
   }
 
   /// Sends the whole response with a text as its body; in all other respects as `send` with bytes.
+  ///
+  /// - Parameters:
+  ///   - text: The body, which is sent in UTF-8.
+  ///   - type: The value of `content-type`; nil leaves it as it is in ``fields``, and is `text/plain; charset=utf-8` if
+  ///     there is none.
   @available(*, noasync, message: "a handler is synchronous: call it there")
-  public mutating func send(_ text: String, type: String = "text/plain; charset=utf-8") throws {
-    let head = Head(status: status, fields: stored, type: type)
+  public mutating func send(_ text: String, type: String? = nil) throws {
+    let plain = type == nil && stored?[.contentType] == nil ? "text/plain; charset=utf-8" : type
+    let head = Head(status: status, fields: stored, type: plain)
     var text = text
     try text.withUTF8 { try connection.send(head, UnsafeRawBufferPointer($0)) }
   }

@@ -136,6 +136,16 @@ struct GuideSnippets {
     #expect(done.current == 2)
   }
 
+  @Test func `launches with a limit`() throws {
+    let urls = (1...20).map { "/\($0)" }
+    let stored = ThreadMutex<[String]>([])
+    @Sendable func store(_ page: Page) throws { stored.withLock { $0.append(page.text) } }
+    try co_scope(limit: 8) { scope in
+      for url in urls { try scope.launch { try store(fetch(url)) } }
+    }
+    #expect(stored.withLock { $0.count } == 20)
+  }
+
   @Test func `the first of several`() throws {
     let mirrors = ["/slow", "/fast"].map { path in co_launch { try fetch(path) } }
     let fastest = try co_race(mirrors)

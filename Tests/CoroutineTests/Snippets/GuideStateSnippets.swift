@@ -29,6 +29,23 @@ private func startDownload(_ done: @escaping @Sendable (String?, (any Error)?) -
   return item
 }
 
+private func download(_ url: String) throws -> String {
+  try co_delay(.milliseconds(10))
+  return "page \(url)"
+}
+
+/// One download for all callers that ask for the same URL at once, and four downloads at a time.
+private final class Downloads: Sendable {
+  private let flights = SingleFlight<String, String>()
+  private let places = FairSemaphore(4)
+
+  func page(_ url: String) throws -> String {
+    try flights.run(url) { [places] in
+      try places.withPermit { try co_timeout(.seconds(5)) { try download(url) } }
+    }
+  }
+}
+
 @Suite("What the guide shows of channels and state", .inWorlds, .timeLimit(.minutes(5)))
 struct GuideStateSnippets {
   @Test func `a pipeline`() throws {
@@ -93,6 +110,43 @@ struct GuideStateSnippets {
     let visits = Visits()
     let results = try co_map(1...3, limit: 3) { _ in try visits.add("/") }
     #expect(results.sorted() == [1, 2, 3])
+  }
+
+  @Test func `one download for all callers, and four at a time`() throws {
+    let downloads = Downloads()
+    let began = co_now
+    try co_scope { scope in
+      for number in 0..<24 {
+        scope.launch {
+          let page = try downloads.page("\(number % 8)")
+          #expect(page == "page \(number % 8)")
+        }
+      }
+    }
+    #expect(co_now - began == .milliseconds(20))
+  }
+
+  @Test func `a permit, or the stop`() throws {
+    let places = FairSemaphore(1)
+    func worksOnce() throws -> Bool {
+      let isOurs: Bool = try co_select {
+        places.onAcquire { true }
+        co_stopping.onAwait { _ in false }
+      }
+      guard isOurs else { return false }
+      defer { places.release() }
+      return true
+    }
+    try co_scope { scope in
+      let worked = try worksOnce()
+      #expect(worked && places.available == 1)
+      try places.acquire()
+      let job = scope.launch { try worksOnce() }
+      try settleWorld()
+      scope.stop(within: .seconds(5))
+      let workedAgain = try job.join()
+      #expect(!workedAgain && places.available == 0)
+    }
   }
 
   @Test func `a callback becomes a result`() throws {

@@ -88,6 +88,22 @@ struct RecipeLimitTests {
     #expect(second == 2)
   }
 
+  @Test func `a cache loads a key once, also if a load ends between the look and the flight`() throws {
+    let loads = Locked(0)
+    let cache = Cache<String, Int>(lifetime: .seconds(60)) { _ in
+      try co_yield()
+      return loads.withLock { loads in
+        loads += 1
+        return loads
+      }
+    }
+    let values = try co_map(1...6, limit: 6) { number in
+      for _ in 0..<number { try co_yield() }
+      return try cache.value(for: "a")
+    }
+    #expect(values == Array(repeating: 1, count: 6))
+  }
+
   @Test func `a cache does not keep a failure`() throws {
     let loads = Locked(0)
     let cache = Cache<String, Int>(lifetime: .seconds(60)) { _ in

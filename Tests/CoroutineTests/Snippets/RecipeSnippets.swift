@@ -56,6 +56,8 @@ final class Cache<Key: Hashable & Sendable, Value: Sendable>: Sendable {
     let now = co_now
     if let entry = entries.withLock({ $0[key] }), entry.end > now { return entry.value }
     return try flights.run(key) { [self] in
+      // Another load may have ended since the look above.
+      if let entry = entries.withLock({ $0[key] }), entry.end > co_now { return entry.value }
       let value = try load(key)
       let end = co_now + lifetime
       entries.withLock { $0[key] = (value, end) }
