@@ -106,6 +106,26 @@ struct PipelineTests {
     }
   }
 
+  /// libpq reads while the socket has no room for what it sends, and then nothing wakes the reader.
+  @Test func `a result that comes while a long statement is sent does not wait for that one's result`() async throws {
+    try await withPool { db in
+      try db.pipeline.run("select 1")
+      let text = String(repeating: "x", count: 24 << 20)
+      for _ in 0..<4 {
+        try co_scope { scope in
+          let began = co_now
+          let short = scope.launch { () -> Duration in
+            try db.pipeline.run("select 1")
+            return co_now - began
+          }
+          let long = scope.launch { try db.pipeline.first("select length(\(text)) from pg_sleep(2)", as: Int.self) }
+          let (took, length) = try (short.join(), long.join())
+          #expect(took < .seconds(2) && length == text.utf8.count)
+        }
+      }
+    }
+  }
+
   @Test func `statements under way get an error at the end of their pool, and none waits for ever`() async throws {
     try await withPool { db in
       try co_scope { scope in

@@ -35,8 +35,26 @@ extension PipelineWire {
 
   /// Takes what has come, and resumes those that it is for; returns how many, and a text if the connection has ended.
   private func takeResults() -> (Int, String?) {
-    var resumed = 0
     let isOpen = PQconsumeInput(wire.pg) == 1
+    let (resumed, loss) = takeRead()
+    if let loss { return (resumed, loss) }
+    if sent.isEmpty { wire.settle() }
+    return (resumed, isOpen && !isBroken ? nil : Server.line(String(cString: PQerrorMessage(wire.pg))))
+  }
+
+  /// Takes results that libpq has read while it was to send; called by the holder of the permit, after it has sent.
+  ///
+  /// Where the socket has no room, libpq reads, so that the server goes on. The reader is not woken by what is read
+  /// already: without this the results would wait for the next input, for as long as the next statement takes.
+  func takeReadAhead() {
+    guard !sent.isEmpty, PQisBusy(wire.pg) == 0 else { return }
+    // The reader finds the end, and fails the others.
+    if takeRead().loss != nil { wire.shutDown() }
+  }
+
+  /// Takes what libpq has read.
+  private func takeRead() -> (resumed: Int, loss: String?) {
+    var resumed = 0
     while !sent.isEmpty, PQisBusy(wire.pg) == 0 {
       guard let result = PQgetResult(wire.pg).map({ ResultMemory($0) }) else {
         // The end of one statement; nothing more will come from a lost connection.
@@ -60,8 +78,7 @@ extension PipelineWire {
       default: sent.first.result = result
       }
     }
-    if sent.isEmpty { wire.settle() }
-    return (resumed, isOpen && !isBroken ? nil : Server.line(String(cString: PQerrorMessage(wire.pg))))
+    return (resumed, nil)
   }
 
   private func finishFirst() {

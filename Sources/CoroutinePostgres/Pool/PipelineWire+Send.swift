@@ -19,6 +19,7 @@ extension PipelineWire {
       isFlushing = true
       co_launch(name: "PostgresPool.pipeline sends") { self.flush() }
     }
+    takeReadAhead()
   }
 
   func fail(_ entry: Entry, _ reason: String) {
@@ -67,6 +68,7 @@ extension PipelineWire {
       }
       let isDone = PQflush(wire.pg) != 1
       isFlushing = !isDone
+      takeReadAhead()
       sendAll()
       if isDone { return }
     }
