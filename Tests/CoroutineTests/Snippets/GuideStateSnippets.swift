@@ -46,6 +46,16 @@ private final class Downloads: Sendable {
   }
 }
 
+/// Visits a tree: a coroutine for each page, and eight downloads at a time.
+private func visit(_ page: Int, in scope: Scope, _ places: FairSemaphore, _ links: @escaping Links) throws {
+  let children = try places.withPermit { try links(page) }
+  for child in children {
+    scope.launch { try visit(child, in: scope, places, links) }
+  }
+}
+
+private typealias Links = @Sendable (Int) throws -> [Int]
+
 @Suite("What the guide shows of channels and state", .inWorlds, .timeLimit(.minutes(5)))
 struct GuideStateSnippets {
   @Test func `a pipeline`() throws {
@@ -124,6 +134,21 @@ struct GuideStateSnippets {
       }
     }
     #expect(co_now - began == .milliseconds(20))
+  }
+
+  @Test func `a tree, eight pages at a time`() throws {
+    let (visited, open) = (ThreadMutex<[Int]>([]), ThreadMutex((now: 0, most: 0)))
+    try co_scope { scope in
+      try visit(1, in: scope, FairSemaphore(8)) { page in
+        open.withLock { $0 = ($0.now + 1, max($0.most, $0.now + 1)) }
+        try co_delay(.milliseconds(10))
+        open.withLock { $0.now -= 1 }
+        visited.withLock { $0.append(page) }
+        return page < 100 ? [2 * page, 2 * page + 1] : []
+      }
+    }
+    #expect(visited.withLock { $0.sorted() } == Array(1...199))
+    #expect(open.withLock { $0.most } == 8)
   }
 
   @Test func `a permit, or the stop`() throws {

@@ -88,6 +88,18 @@ func checkout(_ ask: (String) throws -> Int) throws -> Int {
   }
 }
 
+/// Asks both services at once; the children see the time that is left as a value.
+func checkoutAtOnce(_ ask: @escaping @Sendable (String, Duration) throws -> Int) throws -> Int {
+  try co_timeout(.seconds(2)) {
+    let left = co_timeLeft ?? .seconds(2)
+    return try co_scope { scope in
+      let price = scope.launch { try ask("prices", left) }
+      let discount = scope.launch { try ask("discounts", left) }
+      return try price.join() - discount.join()
+    }
+  }
+}
+
 // MARK: ProgressOfLongWork.md
 
 /// Imports lines, and tells how far it is.

@@ -141,6 +141,20 @@ struct RecipeFlowTests {
     #expect(done.withLock { $0 } == [1] && orders.count == 1)
   }
 
+  @Test func `children get what is left of a budget as a value, and are cancelled at its end`() throws {
+    let price = try checkoutAtOnce { name, left in
+      #expect(left == .seconds(2) && co_timeLeft == nil)
+      return name == "prices" ? 10 : 3
+    }
+    #expect(price == 7)
+    #expect(throws: TimeoutError.self) {
+      try checkoutAtOnce { _, _ in
+        try co_delay(.seconds(60))
+        return 0
+      }
+    }
+  }
+
   @Test func `a budget leaves out what there is no time for, and limits the rest`() throws {
     let began = co_now
     /// Asks two services that take so long.
