@@ -20,7 +20,7 @@ final class Gateway: Sendable {
 
   /// Gives a mail to the gateway; suspends until it has answered.
   func deliver(_ mail: Mail, _ key: Int64) throws {
-    let path = url.path().isEmpty ? "/" : url.path()
+    let path = (url.path().isEmpty ? "/" : url.path()) + (url.query().map { "?\($0)" } ?? "")
     let authority = (url.host() ?? "") + (url.port.map { ":\($0)" } ?? "")
     var request = HTTPRequest(method: .post, scheme: url.scheme, authority: authority, path: path)
     request.headerFields[.contentType] = "application/json"

@@ -19,7 +19,7 @@ struct Health: Codable, Sendable {
   /// Versions of rows that nothing needs, and the oldest transaction of the server, in seconds, which keeps them.
   var deadRows: Int
   var oldestTransaction: Double
-  /// The last ones, at most 20.
+  /// The oldest ones, at most 20.
   var givenUp: [GivenUp]
 
   /// Whether mails are sent in time.

@@ -11,7 +11,8 @@ enum HealthPage {
     let givenUp = health.givenUp.map { mail in
       "<tr><td class=\"number\">\(mail.job)<td>\(escaped(mail.order ?? "?"))<td>\(escaped(mail.error))"
     }
-    let table = "<h2>Given up</h2><table><tr><th>Job<th>Order<th>Last error\(givenUp.joined())</table>"
+    let table =
+      "<h2>Given up, the oldest first</h2><table><tr><th>Job<th>Order<th>Last error\(givenUp.joined())</table>"
     return """
       <!doctype html>
       <html lang="en">

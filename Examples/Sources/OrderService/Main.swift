@@ -15,8 +15,8 @@ struct OrderServiceProgram {
     guard let port = UInt16(arguments.count > 1 ? arguments[1] : "8080") else {
       return usage("\(arguments[1]) is no port.")
     }
-    let gateway = arguments.count > 2 ? URL(string: arguments[2]).map(Gateway.init) : nil
-    if arguments.count > 2, gateway == nil { return usage("\(arguments[2]) is no URL.") }
+    let gateway = arguments.count > 2 ? Self.gateway(arguments[2]) : nil
+    if arguments.count > 2, gateway == nil { return usage("\(arguments[2]) is no URL of http or https.") }
     co_main {
       let shop = try Shop(database)
       let service = Service(shop) { mail, key in
@@ -31,6 +31,11 @@ struct OrderServiceProgram {
         fflush(nil)
       }
     }
+  }
+
+  private static func gateway(_ text: String) -> Gateway? {
+    guard let url = URL(string: text), ["http", "https"].contains(url.scheme), url.host() != nil else { return nil }
+    return Gateway(url)
   }
 
   private static func usage(_ fault: String) {

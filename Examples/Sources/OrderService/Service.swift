@@ -12,7 +12,7 @@ import HTTPTypes
 /// | `POST /orders` | 201 for a new order, 200 for one that was placed before, 409 if it cannot be placed |
 /// | `GET /orders/ID` | the order, and when its mail was sent, as JSON |
 /// | `GET /health` | the page of the queue's health, for people |
-/// | `GET /health.json` | the same for tools: 503 if mails wait for more than a minute |
+/// | `GET /health.json` | the same for tools: 503 if a mail that is due waits for more than a minute |
 ///
 /// Any number of processes may serve at one database: each takes orders, and sends mails of the outbox.
 final class Service: Sendable {

@@ -132,7 +132,8 @@ struct ServiceTests {
       let serving = co_launch {
         try HTTPServer.run(.loopback(port: 0), onListening: { bound.fulfill($0) }) { request, response in
           let body = try String(decoding: request.collect(), as: UTF8.self)
-          let text = "\(request.method) \(request.path) \(request[.idempotencyKey] ?? "") \(body)"
+          let text =
+            "\(request.method) \(request.path) \(request.query ?? "") \(request[.idempotencyKey] ?? "") \(body)"
           let count = seen.withLock { seen in
             seen.append(text)
             return seen.count
@@ -141,13 +142,13 @@ struct ServiceTests {
         }
       }
       defer { serving.cancel() }
-      let gateway = Gateway(try #require(URL(string: "http://\(try co_await(bound))/send")))
+      let gateway = Gateway(try #require(URL(string: "http://\(try co_await(bound))/send?to=all")))
       let mail = Mail(order: "1", customer: "ada")
       #expect(throws: Gateway.RefusedMailError.self) { try gateway.deliver(mail, 7) }
       try gateway.deliver(mail, 7)
       let texts = seen.withLock { $0 }
       #expect(texts.count == 2 && texts[0] == texts[1], "\(texts)")
-      #expect(texts[0] == #"POST /send 7 {"customer":"ada","order":"1"}"#)
+      #expect(texts[0] == #"POST /send to=all 7 {"customer":"ada","order":"1"}"#)
     }.value
   }
 }

@@ -9,6 +9,9 @@ import Synchronization
 ///   reader: waits for input, takes the permit: takes what has come, resumes its callers, lets them run, and sends what
 ///           they have appended meanwhile
 ///
+/// A holder that has sent also takes the results that libpq has read meanwhile (`takeReadAhead`), because nothing wakes
+/// the reader for them.
+///
 /// Only the holder of the permit uses libpq's connection. Statements are appended meanwhile, and the holder sends them
 /// together: that makes batches, without a wait for any. The permit, under the lock:
 ///
