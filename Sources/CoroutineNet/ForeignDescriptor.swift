@@ -135,9 +135,10 @@ public final class ForeignDescriptor: Sendable {
       return poll(&query, 1, 0) != 0
     }
     return watch.watched.onReady(direction, shown: watch.number, isReady: isReady) { [watch] code in
-      let operation = "waiting for descriptor \(watch.number)"
-      if code != 0 { throw NetError(code: code, operation, nil) }
-      if watch.watched.isClosed { throw NetError(.closed, operation, nil) }
+      // Made for an error alone, as texts cost more than the case.
+      func operation() -> String { "waiting for descriptor \(watch.number)" }
+      if code != 0 { throw NetError(code: code, operation(), nil) }
+      if watch.watched.isClosed { throw NetError(.closed, operation(), nil) }
       return try body()
     }
   }

@@ -17,15 +17,17 @@ extension NetError {
   /// Runs `body`, and adds the operation and the address to errors of descriptors.
   ///
   /// Other errors, as cancellations, are not changed.
-  static func translating<R>(_ operation: String, _ address: @autoclosure () -> SocketAddress?, _ body: () throws -> R)
-    throws -> R
-  {
+  static func translating<R>(
+    _ operation: @autoclosure () -> String,
+    _ address: @autoclosure () -> SocketAddress?,
+    _ body: () throws -> R
+  ) throws -> R {
     do {
       return try body()
     } catch let failure as WatchedDescriptor.Failure {
-      throw NetError(of: failure, operation, address())
+      throw NetError(of: failure, operation(), address())
     } catch let refusal as DescriptorRefusal {
-      throw NetError(code: refusal.code, operation, address())
+      throw NetError(code: refusal.code, operation(), address())
     }
   }
 }

@@ -175,5 +175,44 @@ struct PoolTests {
       #expect(db.statistics.opened == 1)
     }
   }
+
+  @Test func `a connection without its prepared statements goes on, also with transactions`() async throws {
+    try await withPool(options(1)) { db in
+      func transfer(_ session: PostgresConnection) throws -> Int? {
+        try session.transaction { try $0.first("select \(7)", as: Int.self) }
+      }
+      for text in ["discard all", "deallocate all", "select 1"] {
+        try db.withConnection { connection in
+          for _ in 0..<3 { #expect(try transfer(connection) == 7) }
+          try connection.run(SQL(unchecked: text))
+          // At once: no statement fails because another one has removed what was prepared.
+          for _ in 0..<3 { #expect(try transfer(connection) == 7) }
+        }
+      }
+      for _ in 0..<2 { try db.pipeline.run("select \(1)") }
+      try db.pipeline.run("deallocate all")
+      #expect(try db.pipeline.first("select \(1)", as: Int.self) == 1)
+    }
+  }
+
+  @Test func `a COMMIT whose question was removed by a function says that it can be tried again, once`() async throws {
+    try await withPool(options(1)) { db in
+      try db.withTable("a int") { table in
+        try db.transaction { t in try t.run("insert into \(table) values (1)") }
+        var failed: PostgresError?
+        do {
+          try db.transaction { t in
+            try t.run("insert into \(table) values (2)")
+            try t.run("do $$ begin execute 'deallocate all'; end $$")
+          }
+        } catch let error as PostgresError { failed = error }
+        #expect(failed?.kind == .server && failed?.isRetryable == true)
+        try db.transaction(retries: 3) { t in try t.run("insert into \(table) values (\(3))") }
+        try db.transaction { t in try t.run("insert into \(table) values (\(4))") }
+        #expect(try db.all("select a from \(table) order by a", as: Int.self) == [1, 3, 4])
+        #expect(db.statistics.opened == 1)
+      }
+    }
+  }
 }
 #endif

@@ -10,7 +10,7 @@ struct StatementTests {
     let statement: SQL = "select * from people where name = \(name) and age > \(7)"
     #expect(statement.text == "select * from people where name = $1 and age > $2")
     #expect(statement.values.map(\.type) == [25, 20])
-    #expect(statement.values[0].bytes == Array(name.utf8))
+    #expect(statement.encoded[0] == Array(name.utf8))
     #expect("\(statement)" == statement.text)
   }
 
@@ -18,7 +18,7 @@ struct StatementTests {
     let age: SQL = "age > \(7) and age < \(9)"
     let both: SQL = "select \(1) where \(age) or \(age) limit \(3)"
     #expect(both.text == "select $1 where age > $2 and age < $3 or age > $4 and age < $5 limit $6")
-    #expect(both.values.map { $0.bytes?.last } == [1, 7, 9, 7, 9, 3])
+    #expect(both.encoded.map { $0?.last } == [1, 7, 9, 7, 9, 3])
   }
 
   @Test func `a part with numbers of its own is renumbered but not inside of strings and comments`() {
@@ -28,6 +28,21 @@ struct StatementTests {
     let expected = #"$3 = $2 and '$1' = E'a\'$1' and "$1" = $$ $1 $$ and $a$ $1 $$ $a$ /* $1 /* */ $1 */ = a$1 -- $1"#
     #expect(whole.text == "select $1, " + expected + "\n and $2")
     #expect(whole.values.count == 3)
+    #expect(whole.encoded == [[0, 0, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0, 0, 1], Array("two".utf8)])
+  }
+
+  @Test func `a conformance that assigns its bytes leaves those of other values`() {
+    let (first, nothing, last) = (Assigning(bytes: [1]), Assigning(bytes: []), Assigning(bytes: [4, 5]))
+    let statement: SQL = "select \(7), \(first), \(nothing), \("x"), \(last)"
+    let expected: [[UInt8]?] = [[0, 0, 0, 0, 0, 0, 0, 7], [1], [], [UInt8(ascii: "x")], [4, 5]]
+    #expect(statement.encoded == expected)
+    #expect(SQL(unchecked: "select $1, $2", [first, last]).encoded == [[1], [4, 5]])
+  }
+
+  @Test func `empty values and nulls before all others are those`() {
+    let missing: Int? = nil
+    let statement: SQL = "select \(""), \(missing), \(""), \("a"), \("")"
+    #expect(statement.encoded == [[], nil, [], [UInt8(ascii: "a")], []])
   }
 
   @Test func `an identifier is quoted`() {
@@ -39,17 +54,29 @@ struct StatementTests {
     let missing: Int32? = nil
     let statement: SQL = "select \(missing), \([1, 2] as [Int]), \([] as [String]), \([1, 2] as [UInt8])"
     #expect(statement.values.map(\.type) == [23, 1016, 1009, 17])
-    #expect(statement.values[0].bytes == nil)
+    #expect(statement.encoded[0] == nil)
     let elements: [UInt8] = [0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 2]
-    #expect(statement.values[1].bytes == [0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 20, 0, 0, 0, 2, 0, 0, 0, 1] + elements)
-    #expect(statement.values[2].bytes?.prefix(4) == [0, 0, 0, 0])
-    #expect(statement.values[3].bytes == [1, 2])
+    #expect(statement.encoded[1] == [0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 20, 0, 0, 0, 2, 0, 0, 0, 1] + elements)
+    #expect(statement.encoded[2]?.prefix(4) == [0, 0, 0, 0])
+    #expect(statement.encoded[3] == [1, 2])
   }
+}
+
+/// A conformance with a mistake: it should append.
+private struct Assigning: PostgresEncodable {
+  let bytes: [UInt8]
+
+  func encode(into target: inout [UInt8]) { target = bytes }
+}
+
+extension SQL {
+  /// The bytes of each value; nil is null.
+  fileprivate var encoded: [[UInt8]?] { values.map { bytes(of: $0).map { Array($0) } } }
 }
 
 /// What a value is after the way to the server's format and back.
 func roundTrip<V: PostgresEncodable & PostgresDecodable>(_ value: V) throws -> V {
-  let bytes = SQL.Value(value).bytes ?? []
+  let bytes = ("\(value)" as SQL).bytes
   return try bytes.withUnsafeBytes { try V(postgres: $0, type: V.postgresType, isText: false) }
 }
 
@@ -89,15 +116,15 @@ struct CodecTests {
     }
     for seconds in [1e300, -1e300, .infinity, .nan] {
       // Out of the server's range, and not its infinities.
-      let bytes = SQL.Value(Date(timeIntervalSinceReferenceDate: seconds)).bytes
-      #expect(bytes != SQL.Value(Int64.max).bytes && bytes != SQL.Value(Int64.min).bytes)
+      let bytes = ("\(Date(timeIntervalSinceReferenceDate: seconds))" as SQL).bytes
+      #expect(bytes != ("\(Int64.max)" as SQL).bytes && bytes != ("\(Int64.min)" as SQL).bytes)
     }
   }
 
   @Test func `a number that does not fit is refused`() throws {
     func decode<V: PostgresDecodable>(_ value: some PostgresEncodable, as: V.Type) throws -> V {
-      let value = SQL.Value(value)
-      return try (value.bytes ?? []).withUnsafeBytes { try V(postgres: $0, type: value.type, isText: false) }
+      let statement: SQL = "\(value)"
+      return try statement.bytes.withUnsafeBytes { try V(postgres: $0, type: statement.values[0].type, isText: false) }
     }
     #expect(throws: PostgresError.self) { try decode(70_000, as: Int16.self) }
     #expect(throws: PostgresError.self) { try decode(1.5, as: Int.self) }

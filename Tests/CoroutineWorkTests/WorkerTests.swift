@@ -131,6 +131,35 @@ struct WorkerTests {
     }
   }
 
+  // Claims have few sizes, so this room takes several claims.
+  @Test func `a worker runs as many jobs at once as it was told, whatever the number is`() async throws {
+    try await withSchema { db, schema in
+      for room in [1, 7, 11, 25] {
+        let queue = WorkQueue<Task>("q\(room)", on: db, schema: schema, options: quick(lease: .seconds(60)))
+        for number in 0..<room + 3 { try queue.add(Task(number: number), on: db) }
+        let (begun, mayEnd, all) = (Latch(room), Latch(1), Latch(room + 3))
+        let most = ThreadMutex(0)
+        try beside {
+          try queue.work(concurrency: room) { _ in
+            let count = most.withLock { most in
+              most += 1
+              return most
+            }
+            if count <= room { begun.countDown() }
+            try mayEnd.wait()
+            all.countDown()
+          }
+        } _: {
+          try begun.wait()
+          #expect(try queue.counts()[.running] == room)
+          #expect(most.withLock { $0 } == room)
+          mayEnd.countDown()
+          try all.wait()
+        }
+      }
+    }
+  }
+
   @Test func `jobs of a cancelled worker become available at once, and the attempt does not count`() async throws {
     try await withSchema { db, schema in
       let queue = WorkQueue<Task>("q", on: db, schema: schema, options: quick(lease: .seconds(60)))

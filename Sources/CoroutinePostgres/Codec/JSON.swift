@@ -49,9 +49,10 @@ enum JSONFormat {
   static let failure: UInt8 = 0
 
   /// Throws the reason why a parameter could not be encoded.
-  static func check(_ value: SQL.Value) throws {
-    guard value.type == PostgresType.jsonb, let bytes = value.bytes, bytes.first == failure else { return }
-    throw PostgresError(.decoding, "a value cannot be encoded as JSON: \(String(decoding: bytes[1...], as: UTF8.self))")
+  static func check(_ bytes: ArraySlice<UInt8>?) throws {
+    guard let bytes, bytes.first == failure else { return }
+    let reason = String(decoding: bytes.dropFirst(), as: UTF8.self)
+    throw PostgresError(.decoding, "a value cannot be encoded as JSON: \(reason)")
   }
 }
 #endif

@@ -28,7 +28,7 @@ extension PipelineWire {
     if !isHolder { _ = try? acquire() }
     for entry in left { fail(entry, reason) }
     while let entry = sent.popFirst() {
-      finish(entry.resumer, .failure(PostgresError(.lost, reason, statement: entry.text)))
+      finish(entry.resumer, .failure(PostgresError(.lost, reason, statement: entry.statement.text)))
     }
     endPermit()
   }
@@ -68,14 +68,16 @@ extension PipelineWire {
       case PGRES_PIPELINE_ABORTED: break
       case PGRES_FATAL_ERROR, PGRES_BAD_RESPONSE:
         var error = wire.failure(result)
-        error.statement = sent.first.text
+        error.statement = sent.first.statement.text
         if sent.first.error == nil { sent.first.error = error }
         if wire.isBroken {
           finishFirst()
           return (resumed, error.message)
         }
       case PGRES_COPY_IN, PGRES_COPY_OUT, PGRES_COPY_BOTH: return (resumed, "a copy was run in a pipeline")
-      default: sent.first.result = result
+      default:
+        if result.hasRemovedStatements { wire.prepared.removeAll() }
+        sent.first.result = result
       }
     }
     return (resumed, nil)

@@ -29,7 +29,7 @@ extension PipelineWire {
   /// Puts a statement and its sync into libpq's memory; false if libpq has refused.
   private func put(_ entry: Entry) -> Bool {
     let statement = entry.statement
-    var next = Sent(resumer: entry.resumer, text: statement.text)
+    var next = Sent(resumer: entry.resumer, statement: statement)
     let isPut: Bool
     if wire.prepared.limit == 0 {
       isPut = wire.sendUnnamed(statement) == 1
@@ -41,15 +41,10 @@ extension PipelineWire {
         _ = wire.prepared.removeOldestIfFull()
         let (key, new) = (StatementCache.Key(statement), wire.prepared.newName())
         isPrepared = PQsendPrepare(wire.pg, new, key.text, Int32(key.types.count), key.types) == 1
-        wire.prepared.insert(key, name: new)
+        name = wire.prepared.insert(key, name: new)
         next.key = key
-        name = new
       }
-      isPut =
-        isPrepared
-        && withParameters(of: statement) { count, _, values, lengths, formats in
-          PQsendQueryPrepared(wire.pg, name, count, values, lengths, formats, 1)
-        } == 1
+      isPut = isPrepared && wire.sendPrepared(statement, name!) == 1
     }
     guard isPut, PipelineSync.put(wire.pg) == 1 else { return false }
     sent.append(next)

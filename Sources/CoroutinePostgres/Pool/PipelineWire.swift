@@ -45,7 +45,7 @@ final class PipelineWire: @unchecked Sendable {
   /// A statement whose result is to come.
   struct Sent {
     var resumer: Resumer<ResultMemory>
-    var text: String
+    var statement: SQL
     /// The statement that is being prepared by this entry.
     var key: StatementCache.Key?
     var result: ResultMemory?
@@ -83,7 +83,7 @@ final class PipelineWire: @unchecked Sendable {
 
   /// Sends a statement, and suspends until its result has come; if cancelled, throws at once.
   func run(_ statement: SQL) throws -> ResultMemory {
-    for value in statement.values { try JSONFormat.check(value) }
+    try statement.checkValues()
     // libpq would refuse it when others' statements are under way.
     if statement.values.count > UInt16.max {
       let count = statement.values.count

@@ -44,7 +44,7 @@ public struct PostgresError: Error, Sendable, CustomStringConvertible {
   /// Whether the same transaction may succeed if it runs again: 40001, 40P01, and losses before COMMIT was sent.
   public var isRetryable: Bool {
     switch kind {
-    case .server: sqlState == .serializationFailure || sqlState == .deadlock
+    case .server: sqlState == .serializationFailure || sqlState == .deadlock || hasNoEffect
     case .lost: hasNoEffect
     default: false
     }

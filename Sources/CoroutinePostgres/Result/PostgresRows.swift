@@ -28,8 +28,8 @@ public struct PostgresRows: RandomAccessCollection, Sendable {
 ///
 /// Never suspends; any thread.
 public struct PostgresRow: Sendable {
-  let memory: ResultMemory
-  let index: Int
+  @usableFromInline let memory: ResultMemory
+  @usableFromInline let index: Int
 
   /// Decodes the first columns, in order; an Optional for one that may be null.
   ///
@@ -38,7 +38,7 @@ public struct PostgresRow: Sendable {
   /// ```
   ///
   /// - Throws: `.decoding`, with the column, for a null or a type that does not fit, and if there are fewer columns.
-  public func decode<each V: PostgresDecodable>(_ t: (repeat each V).Type) throws -> (repeat each V) {
+  @inlinable public func decode<each V: PostgresDecodable>(_ t: (repeat each V).Type) throws -> (repeat each V) {
     var next = 0
     func value<T: PostgresDecodable>(_ type: T.Type) throws -> T {
       defer { next += 1 }

@@ -5,7 +5,7 @@ import Glibc
 /// A result of libpq.
 ///
 /// Values are read where they lie, in libpq's memory.
-final class ResultMemory: @unchecked Sendable {
+@usableFromInline final class ResultMemory: @unchecked Sendable {
   // Sound because nothing changes a PGresult after its creation, and libpq allows threads to read one at the same time.
   let result: OpaquePointer
 
@@ -18,6 +18,13 @@ final class ResultMemory: @unchecked Sendable {
   var columnCount: Int { Int(PQnfields(result)) }
   /// The first word of the command tag and what follows: "COMMIT", "INSERT 0 1".
   var tag: String { String(cString: PQcmdStatus(result)) }
+  /// Whether the statement has removed all that are prepared, so that those of the cache are gone.
+  var hasRemovedStatements: Bool {
+    guard let tag = PQcmdStatus(result), tag[0] == 68 /* D */, tag[1] != 69 || tag[2] == 65 /* no DELETE */ else {
+      return false
+    }
+    return strcmp(tag, "DISCARD ALL") == 0 || strcmp(tag, "DEALLOCATE ALL") == 0
+  }
   var affected: Int { Int(String(cString: PQcmdTuples(result))) ?? count }
 
   func name(_ column: Int) -> String { PQfname(result, Int32(column)).map { String(cString: $0) } ?? "" }
@@ -41,24 +48,44 @@ final class ResultMemory: @unchecked Sendable {
   /// The text of a value, for results of statements of this product.
   func string(_ row: Int, _ column: Int) -> String? { bytes(row, column).map { String(decoding: $0, as: UTF8.self) } }
 
+  // MARK: Decoding
+
+  /// A value that is not null.
+  @usableFromInline struct Cell {
+    /// Valid as long as the result.
+    @usableFromInline let bytes: UnsafeRawBufferPointer
+    @usableFromInline let type: UInt32
+    @usableFromInline let isText: Bool
+  }
+
   /// Decodes a value; the error names the column.
-  func decode<V: PostgresDecodable>(_ row: Int, _ column: Int, as type: V.Type) throws -> V {
+  @inlinable func decode<V: PostgresDecodable>(_ row: Int, _ column: Int, as type: V.Type) throws -> V {
+    guard let cell = try cell(row, column) else { return try null(column, as: type) }
+    do { return try V(postgres: cell.bytes, type: cell.type, isText: cell.isText) } catch let error as PostgresError {
+      throw misfit(column, error, "\(V.self)")
+    }
+  }
+
+  /// A value; nil is null.
+  @usableFromInline func cell(_ row: Int, _ column: Int) throws -> Cell? {
     guard column < columnCount else {
       throw PostgresError(.decoding, "the row has \(columnCount) columns, so there is none for value \(column + 1)")
     }
-    guard let bytes = bytes(row, column) else {
-      if let nullable = V.self as? any Nullable.Type, let null = nullable.null as? V { return null }
-      throw named(
-        column,
-        PostgresError(.decoding, "the value of column '\(name(column))' is null, and \(V.self) is no Optional")
-      )
-    }
-    do { return try V(postgres: bytes, type: self.type(column), isText: isText(column)) } catch var error
-      as PostgresError
-    {
-      error.message = "column '\(name(column))' as \(V.self): \(error.message)"
-      throw named(column, error)
-    }
+    return bytes(row, column).map { Cell(bytes: $0, type: type(column), isText: isText(column)) }
+  }
+
+  @usableFromInline func null<V: PostgresDecodable>(_ column: Int, as type: V.Type) throws -> V {
+    if let nullable = V.self as? any Nullable.Type, let null = nullable.null as? V { return null }
+    throw named(
+      column,
+      PostgresError(.decoding, "the value of column '\(name(column))' is null, and \(V.self) is no Optional")
+    )
+  }
+
+  @usableFromInline func misfit(_ column: Int, _ error: PostgresError, _ type: String) -> PostgresError {
+    var error = error
+    error.message = "column '\(name(column))' as \(type): \(error.message)"
+    return named(column, error)
   }
 
   private func named(_ column: Int, _ error: PostgresError) -> PostgresError {

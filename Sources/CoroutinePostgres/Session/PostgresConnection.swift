@@ -22,7 +22,9 @@ public final class PostgresConnection: PostgresSession, Sendable {
   @discardableResult
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func run(_ statement: SQL) throws -> PostgresRows {
-    PostgresRows(try claim.withClaim { try wire.run(statement) })
+    try claim.begin()
+    defer { claim.end() }
+    return PostgresRows(try wire.run(statement))
   }
 
   /// Runs `body` in a transaction on this connection, as ``PostgresPool/transaction(_:readOnly:retries:_:)`` does.

@@ -29,7 +29,7 @@ extension PostgresSession {
   /// ```
   /// - Throws: As ``PostgresRow/decode(_:)``, too.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
-  public func all<each V: PostgresDecodable>(_ statement: SQL, as type: (repeat each V).Type) throws -> [(
+  @inlinable public func all<each V: PostgresDecodable>(_ statement: SQL, as type: (repeat each V).Type) throws -> [(
     repeat each V
   )] {
     try run(statement).map { try $0.decode(type) }
@@ -52,7 +52,7 @@ extension PostgresSession {
   ///
   /// - Throws: As ``PostgresRow/decode(_:)``, too.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
-  public func first<each V: PostgresDecodable>(_ statement: SQL, as type: (repeat each V).Type) throws -> (
+  @inlinable public func first<each V: PostgresDecodable>(_ statement: SQL, as type: (repeat each V).Type) throws -> (
     repeat each V
   )? {
     try run(statement).first?.decode(type)

@@ -46,19 +46,34 @@ public final class PostgresTransaction: PostgresSession, Sendable {
   /// Asks the server.
   @discardableResult
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
-  public func run(_ statement: SQL) throws -> PostgresRows { PostgresRows(try use { try $0.run(statement) }) }
+  public func run(_ statement: SQL) throws -> PostgresRows {
+    // As `use` does, whose closure would count a reference to each part of the statement.
+    try beginUse()
+    defer { claim.end() }
+    do { return PostgresRows(try wire.run(statement)) } catch { throw beforeCommit(error) }
+  }
 
   /// Runs `body` with the connection while no other statement does.
   ///
   /// A loss in here is one before COMMIT.
   func use<R>(_ body: (Wire) throws -> R) throws -> R {
-    try claim.withClaim {
-      if isEnded.load(ordering: .acquiring) { throw PostgresError(.ended, "this transaction was used after its end") }
-      do { return try body(wire) } catch var error as PostgresError where error.kind == .lost {
-        error.hasNoEffect = true
-        throw error
-      }
-    }
+    try beginUse()
+    defer { claim.end() }
+    do { return try body(wire) } catch { throw beforeCommit(error) }
+  }
+
+  /// Takes the claim; throws `.busy` or `.ended`.
+  private func beginUse() throws {
+    try claim.begin()
+    guard isEnded.load(ordering: .acquiring) else { return }
+    claim.end()
+    throw PostgresError(.ended, "this transaction was used after its end")
+  }
+
+  private func beforeCommit(_ error: any Error) -> any Error {
+    guard var loss = error as? PostgresError, loss.kind == .lost else { return error }
+    loss.hasNoEffect = true
+    return loss
   }
 
   /// Lets no statement begin any more.
@@ -95,10 +110,7 @@ public final class PostgresTransaction: PostgresSession, Sendable {
     do {
       try claim.withClaim {
         wire.pendingBegin = nil
-        if wire.isBroken || wire.isIdle { return }
-        do { try co_shield { try co_timeout(cancelTimeout) { _ = try wire.command(command) } } } catch {
-          wire.isBroken = true
-        }
+        wire.undo(command, within: cancelTimeout)
       }
     } catch {
       // A child of the body still uses the connection.

@@ -147,6 +147,10 @@ struct TransactionRun {
         error.statement = "commit"
       }
       throw error
+    } catch {
+      // The question before it has failed, and so COMMIT was not read.
+      wire.undo("rollback", within: core.options.cancelTimeout)
+      throw error
     }
     if exchange.tag == "ROLLBACK" {
       throw PostgresError(.rolledBack, "an error inside of the transaction was swallowed; nothing was committed")

@@ -2,34 +2,41 @@
 extension SQL {
   /// The parts of a statement with values in it.
   public struct Interpolation: StringInterpolationProtocol, Sendable {
-    var statement = SQL(stringLiteral: "")
+    var statement: SQL
+    /// Where a value is encoded.
+    ///
+    /// A conformance that assigns its bytes, in place of appending them, must not remove those of others.
+    @usableFromInline var scratch: [UInt8] = []
 
     /// Creates an empty statement.
     public init(literalCapacity: Int, interpolationCount: Int) {
-      statement.text.reserveCapacity(literalCapacity + 3 * interpolationCount)
-      statement.marks.reserveCapacity(interpolationCount)
-      statement.values.reserveCapacity(interpolationCount)
+      statement = SQL(literalCapacity: literalCapacity, valueCount: interpolationCount)
     }
 
     /// Adds text of the source code, as it is.
-    public mutating func appendLiteral(_ literal: String) { statement.text += literal }
+    public mutating func appendLiteral(_ literal: String) { statement.append(text: literal) }
 
     /// Adds a parameter.
-    public mutating func appendInterpolation<V: PostgresEncodable>(_ value: V) { statement.append(Value(value)) }
+    @inlinable public mutating func appendInterpolation<V: PostgresEncodable>(_ value: V) {
+      value.encode(into: &scratch)
+      appendScratch(V.postgresType)
+    }
 
     /// Adds a parameter; nil is null.
-    public mutating func appendInterpolation<V: PostgresEncodable>(_ value: V?) {
-      statement.append(value.map { Value($0) } ?? Value(type: V.postgresType, bytes: nil))
+    @inlinable public mutating func appendInterpolation<V: PostgresEncodable>(_ value: V?) {
+      if let value { appendInterpolation(value) } else { appendNull(V.postgresType) }
     }
 
     /// Adds an array as one parameter: `where id = any(\(ids))`.
     ///
     /// Its elements need a type with a number (``PostgresEncodable/postgresType``); the server refuses others.
     public mutating func appendInterpolation<V: PostgresEncodable>(_ list: [V]) {
-      var bytes: [UInt8] = []
-      ArrayFormat.encode(list, into: &bytes)
-      statement.append(Value(type: ArrayFormat.type(of: V.postgresType), bytes: bytes))
+      ArrayFormat.encode(list, into: &scratch)
+      appendScratch(ArrayFormat.type(of: V.postgresType))
     }
+
+    @usableFromInline mutating func appendScratch(_ type: UInt32) { statement.appendParameter(type, taking: &scratch) }
+    @usableFromInline mutating func appendNull(_ type: UInt32) { statement.appendNull(type) }
 
     /// Adds another statement as a part of this one; its parameters come along.
     public mutating func appendInterpolation(_ part: SQL) { statement.append(part) }
@@ -37,7 +44,23 @@ extension SQL {
     /// Adds the name of a table, a column or another object, in quotes.
     ///
     /// A name with a zero byte has no spelling in SQL: the server refuses the statement.
-    public mutating func appendInterpolation(identifier: String) { statement.text += SQL.quoted(identifier) }
+    public mutating func appendInterpolation(identifier: String) { statement.append(text: SQL.quoted(identifier)) }
+  }
+
+  init(literalCapacity: Int, valueCount: Int) {
+    utf8 = []
+    utf8.reserveCapacity(literalCapacity + 3 * valueCount)
+    guard valueCount > 0 else { return }
+    marks.reserveCapacity(valueCount)
+    values.reserveCapacity(valueCount)
+    // Of one value, the bytes are not copied. This is enough for numbers, dates and short texts.
+    if valueCount > 1 { bytes.reserveCapacity(16 * valueCount) }
+  }
+
+  mutating func append(text: String) {
+    // Literals are in one piece. The copy of the slow way is for texts that are not.
+    let isDone: Void? = text.utf8.withContiguousStorageIfAvailable { utf8.append(contentsOf: $0) }
+    if isDone == nil { utf8 += text.utf8 }
   }
 
   /// A name in double quotes.

@@ -10,8 +10,8 @@
 
 extension SQL {
   /// The parameters of `text` whose numbers are 1 to `count`, in their order.
-  static func marks(in text: String, count: Int) -> [Mark] {
-    var scanner = MarkScanner(bytes: Array(text.utf8), count: count)
+  static func marks(in text: [UInt8], count: Int) -> [Mark] {
+    var scanner = MarkScanner(bytes: text, count: count)
     return scanner.scan()
   }
 }

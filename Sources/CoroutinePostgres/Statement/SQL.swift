@@ -10,12 +10,16 @@
 /// A `String` is no `SQL`, so a string that was put together elsewhere does not compile as a statement.
 /// `"select \(a), \(b)"` has one text for all values, so it is prepared once on each connection.
 public struct SQL: ExpressibleByStringInterpolation, Sendable, CustomStringConvertible {
+  // Bytes in arrays, and not strings and an array for each value: most statements are short, and live for one call. So
+  // making them would cost more than sending them.
+  //
   // Invariants
-  //  1. `marks` are the parameters of `text` in the order of their offsets; they do not overlap.
+  //  1. `marks` are the parameters of the text in the order of their offsets; they do not overlap.
   //  2. The digits of a mark are its `value` plus one, and `value` is an index of `values`.
+  //  3. The values lie in `bytes` one after the other, in their order.
   // So a statement can be made part of another one by renumbering its marks, without reading its text.
   struct Mark: Sendable {
-    /// The offset of the dollar sign in the UTF-8 of the text.
+    /// The offset of the dollar sign in the text.
     var offset: Int
     /// The bytes of the dollar sign and the digits.
     var length: Int
@@ -25,16 +29,20 @@ public struct SQL: ExpressibleByStringInterpolation, Sendable, CustomStringConve
   /// A parameter as the server gets it.
   struct Value: Sendable {
     var type: UInt32
-    /// The binary format; nil is null.
-    var bytes: [UInt8]?
+    /// Its first byte in `bytes`.
+    var start: Int
+    /// How many bytes of the binary format it has; -1 is null.
+    var count: Int
   }
 
-  var text = ""
+  /// The text in UTF-8.
+  var utf8: [UInt8]
   var marks: [Mark] = []
   var values: [Value] = []
+  var bytes: [UInt8] = []
 
   /// Creates a statement without parameters.
-  public init(stringLiteral text: String) { self.text = text }
+  public init(stringLiteral text: String) { utf8 = Array(text.utf8) }
 
   /// Creates a statement from text and values.
   public init(stringInterpolation: Interpolation) { self = stringInterpolation.statement }
@@ -47,52 +55,70 @@ public struct SQL: ExpressibleByStringInterpolation, Sendable, CustomStringConve
   ///   - text: The statement, with `$1`, `$2` and so on for the values.
   ///   - values: The values of the parameters.
   public init(unchecked text: String, _ values: [any PostgresEncodable] = []) {
-    self.text = text
-    self.values = values.map { Value($0) }
-    if !values.isEmpty { marks = Self.marks(in: text, count: values.count) }
+    self.init(stringLiteral: text)
+    for value in values {
+      var encoded: [UInt8] = []
+      value.encode(into: &encoded)
+      addValue(type(of: value).postgresType, taking: &encoded)
+    }
+    if !values.isEmpty { marks = Self.marks(in: utf8, count: values.count) }
   }
 
   /// The text, with `$1`, `$2` and so on; without the values, so logs hold no secrets.
   public var description: String { text }
 
-  /// Adds a parameter at the end.
-  mutating func append(_ value: Value) {
-    values.append(value)
+  var text: String { String(decoding: utf8, as: UTF8.self) }
+
+  /// The bytes of a value; nil is null.
+  func bytes(of value: Value) -> ArraySlice<UInt8>? {
+    value.count < 0 ? nil : bytes[value.start..<value.start + value.count]
+  }
+
+  /// Adds a parameter and its mark, and empties `encoded`.
+  mutating func appendParameter(_ type: UInt32, taking encoded: inout [UInt8]) {
+    addValue(type, taking: &encoded)
     mark(values.count - 1)
   }
 
-  private mutating func mark(_ value: Int) {
-    let offset = text.utf8.count
-    text += "$"
-    if value < 9 {
-      // Most are: an interpolation would cost more than the rest.
-      text.unicodeScalars.append(Unicode.Scalar(UInt8(ascii: "1") + UInt8(truncatingIfNeeded: value)))
+  mutating func appendNull(_ type: UInt32) {
+    values.append(Value(type: type, start: bytes.count, count: -1))
+    mark(values.count - 1)
+  }
+
+  private mutating func addValue(_ type: UInt32, taking encoded: inout [UInt8]) {
+    values.append(Value(type: type, start: bytes.count, count: encoded.count))
+    if bytes.capacity == 0 {
+      // Without a copy: many statements have one value.
+      swap(&bytes, &encoded)
     } else {
-      text += String(value + 1)
+      encoded.withUnsafeBufferPointer { bytes.append(contentsOf: $0) }
+      encoded.removeAll(keepingCapacity: true)
     }
-    marks.append(Mark(offset: offset, length: text.utf8.count - offset, value: value))
+  }
+
+  private mutating func mark(_ value: Int) {
+    let offset = utf8.count
+    utf8.append(UInt8(ascii: "$"))
+    if value < 9 {
+      utf8.append(UInt8(ascii: "1") + UInt8(truncatingIfNeeded: value))
+    } else {
+      utf8 += String(value + 1).utf8
+    }
+    marks.append(Mark(offset: offset, length: utf8.count - offset, value: value))
   }
 
   /// Adds a statement at the end; its parameters get the next numbers.
   mutating func append(_ part: SQL) {
-    let first = values.count
-    var copied = part.text.startIndex
+    let (first, start) = (values.count, bytes.count)
+    var copied = 0
     for next in part.marks {
-      let start = part.text.utf8.index(part.text.startIndex, offsetBy: next.offset)
-      text += part.text[copied..<start]
+      utf8 += part.utf8[copied..<next.offset]
       mark(first + next.value)
-      copied = part.text.utf8.index(start, offsetBy: next.length)
+      copied = next.offset + next.length
     }
-    text += part.text[copied...]
-    values += part.values
-  }
-}
-
-extension SQL.Value {
-  init<V: PostgresEncodable>(_ value: V) {
-    var bytes: [UInt8] = []
-    value.encode(into: &bytes)
-    self.init(type: V.postgresType, bytes: bytes)
+    utf8 += part.utf8[copied...]
+    bytes += part.bytes
+    values += part.values.lazy.map { Value(type: $0.type, start: start + $0.start, count: $0.count) }
   }
 }
 #endif

@@ -10,26 +10,32 @@ import Glibc
 ///  2. An entry of `recent` is in `entries`, or `isRemoved`. So what is found there, and is not removed, is prepared.
 struct StatementCache {
   struct Key: Hashable {
-    var text: String
-    var types: [UInt32]
+    /// The text in UTF-8.
+    let utf8: [UInt8]
+    let types: [UInt32]
 
     init(_ statement: SQL) {
-      text = statement.text
+      utf8 = statement.utf8
       types = statement.values.map(\.type)
     }
 
-    static func == (a: Key, b: Key) -> Bool { a.types == b.types && hasSameBytes(a.text, b.text) }
+    var text: String { String(decoding: utf8, as: UTF8.self) }
   }
   private final class Entry {
     let key: Key
     let name: String
+    /// The name as libpq takes it.
+    let bytes: [CChar]
     var lastUse: Int
     var isRemoved = false
 
-    init(_ key: Key, name: String, lastUse: Int) { (self.key, self.name, self.lastUse) = (key, name, lastUse) }
+    init(_ key: Key, name: String, lastUse: Int) {
+      (self.key, self.name, self.lastUse) = (key, name, lastUse)
+      bytes = Array(name.utf8CString)
+    }
 
     func isOf(_ statement: SQL) -> Bool {
-      guard !isRemoved, key.types.count == statement.values.count, hasSameBytes(key.text, statement.text)
+      guard !isRemoved, key.types.count == statement.values.count, hasSameBytes(key.utf8, statement.utf8)
       else { return false }
       for index in key.types.indices where key.types[index] != statement.values[index].type { return false }
       return true
@@ -39,8 +45,10 @@ struct StatementCache {
   /// 0: nothing is prepared by name.
   let limit: Int
   private var entries: [Key: Entry] = [:]
-  /// Statements at an index that their lengths give: a look there hashes no text, and makes no list of types.
+  /// Statements at an index that their texts give: a look there makes no list of types, and no safe hash.
   private var recent: [Entry?]
+  /// Whether the question for a transaction's number is prepared (CommitExchange); it is none of `entries`.
+  var hasCommitQuestion = false
   private var clock = 0
   private var named = 0
 
@@ -52,22 +60,29 @@ struct StatementCache {
   var count: Int { entries.count }
 
   /// The name of a statement, which counts as used now.
-  mutating func name(of statement: SQL) -> String? {
+  mutating func name(of statement: SQL) -> [CChar]? {
     guard limit > 0 else { return nil }
     clock += 1
     let index = Self.index(of: statement)
     if let entry = recent[index], entry.isOf(statement) {
       entry.lastUse = clock
-      return entry.name
+      return entry.bytes
     }
     guard let entry = entries[Key(statement)] else { return nil }
     entry.lastUse = clock
     recent[index] = entry
-    return entry.name
+    return entry.bytes
   }
 
+  /// Of the text's words of eight bytes: the rest, and the types, seldom tell two statements apart.
   private static func index(of statement: SQL) -> Int {
-    (statement.text.utf8.count &* 5 &+ statement.values.count) & 63
+    var hash = UInt64(truncatingIfNeeded: statement.utf8.count)
+    statement.utf8.withUnsafeBytes { text in
+      for offset in stride(from: 0, to: text.count & ~7, by: 8) {
+        hash = (hash ^ text.loadUnaligned(fromByteOffset: offset, as: UInt64.self)) &* 0x9E37_79B9_7F4A_7C15
+      }
+    }
+    return Int(truncatingIfNeeded: hash >> 58)
   }
 
   mutating func newName() -> String {
@@ -75,9 +90,13 @@ struct StatementCache {
     return "co\(named)"
   }
 
-  mutating func insert(_ key: Key, name: String) {
+  /// Adds a statement, and returns its name as libpq takes it.
+  @discardableResult
+  mutating func insert(_ key: Key, name: String) -> [CChar] {
     remove(key)
-    entries[key] = Entry(key, name: name, lastUse: clock)
+    let entry = Entry(key, name: name, lastUse: clock)
+    entries[key] = entry
+    return entry.bytes
   }
 
   @discardableResult
@@ -97,23 +116,22 @@ struct StatementCache {
     return remove(oldest.key)
   }
 
+  /// Forgets all: the server has none any more.
   mutating func removeAll() {
+    hasCommitQuestion = false
     entries.removeAll(keepingCapacity: true)
     recent = Array(repeating: nil, count: recent.count)
   }
 }
 
-/// Whether two texts are the same for a server.
-///
-/// For Swift, letters that are composed in two ways are equal.
-private func hasSameBytes(_ a: String, _ b: String) -> Bool {
-  guard a.utf8.count == b.utf8.count else { return false }
-  let isSame: Bool?? = a.utf8.withContiguousStorageIfAvailable { a in
-    b.utf8.withContiguousStorageIfAvailable { b in
+/// Whether two texts are the same.
+private func hasSameBytes(_ a: [UInt8], _ b: [UInt8]) -> Bool {
+  if a.count != b.count { return false }
+  return a.withUnsafeBytes { a in
+    b.withUnsafeBytes { b in
       guard let first = a.baseAddress, let second = b.baseAddress else { return true }
       return memcmp(first, second, a.count) == 0
     }
   }
-  return (isSame ?? nil) ?? a.utf8.elementsEqual(b.utf8)
 }
 #endif

@@ -18,7 +18,7 @@ extension Wire {
   }
 
   /// Begins the transaction, and runs a statement that is prepared by this name.
-  func run(_ begin: String, and statement: SQL, _ name: String) throws -> ResultMemory {
+  func run(_ begin: String, and statement: SQL, _ name: [CChar]) throws -> ResultMemory {
     try co_checkCancelled()
     if isBroken { throw lost() }
     pendingBegin = nil
@@ -45,9 +45,17 @@ extension Wire {
         let failure = failure(next)
         if error == nil { error = failure }
         if isBroken { throw error ?? failure }
-      default: kept = next
+      default:
+        if next.hasRemovedStatements { prepared.removeAll() }
+        kept = next
       }
     }
+  }
+
+  /// Runs a command that undoes something, also when cancelled; breaks the connection if it is not confirmed in time.
+  func undo(_ text: String, within limit: Duration) {
+    if isBroken || isIdle { return }
+    do { try co_shield { try co_timeout(limit) { _ = try command(text) } } } catch { isBroken = true }
   }
 
   /// Leaves libpq's pipeline mode, after its sync.
@@ -60,7 +68,7 @@ extension Wire {
 extension SQL {
   /// Whether it is no copy, and libpq does not refuse it.
   var fitsInPipeline: Bool {
-    guard values.count <= UInt16.max, let first = text.utf8.first(where: { $0 > 32 }) else { return false }
+    guard values.count <= UInt16.max, let first = utf8.first(where: { $0 > 32 }) else { return false }
     // Select, insert, update, delete, merge, with, values, and all others that begin so.
     return switch first | 32 {
     case UInt8(ascii: "s"), UInt8(ascii: "i"), UInt8(ascii: "u"), UInt8(ascii: "d"), UInt8(ascii: "m"),

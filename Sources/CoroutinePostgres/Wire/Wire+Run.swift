@@ -7,26 +7,33 @@ extension Wire {
   ///
   /// Asks the server: suspends, cancellation, loss and errors are as PostgresSession says.
   func run(_ statement: SQL) throws -> ResultMemory {
+    let begin = pendingBegin
     do {
-      for value in statement.values { try JSONFormat.check(value) }
-      return try interruptible {
-        if prepared.limit == 0 {
-          try beginTransaction()
-          return try call { sendUnnamed(statement) }
-        }
-        do { return try runPrepared(statement) } catch let error as PostgresError where error.isOutdated {
-          // The table has changed since, or somebody has removed the statement. Nothing has run.
-          let isGone = error.sqlState == .noSuchStatement
-          let name = prepared.remove(StatementCache.Key(statement))
-          if let name, isIdle, !isGone { try call { PQsendQuery(pg, "deallocate \(name)") } }
-          // In a transaction nothing more can run; the next one prepares it again.
-          guard isIdle else { throw error }
-          return try runPrepared(statement)
-        }
-      }
-    } catch var error as PostgresError {
-      error.statement = statement.text
-      throw error
+      try statement.checkValues()
+      return try prepared.limit == 0 ? runUnnamed(statement) : runAgainIfOutdated(statement)
+    } catch {
+      // As `interruptible` does, whose closure would count a reference to each part of the statement.
+      endInterrupted(error, begin)
+      guard var refused = error as? PostgresError else { throw error }
+      refused.statement = statement.text
+      throw refused
+    }
+  }
+
+  private func runUnnamed(_ statement: SQL) throws -> ResultMemory {
+    try beginTransaction()
+    return try call { sendUnnamed(statement) }
+  }
+
+  private func runAgainIfOutdated(_ statement: SQL) throws -> ResultMemory {
+    do { return try runPrepared(statement) } catch let error as PostgresError where error.isOutdated {
+      // The table has changed since, or somebody has removed the statement. Nothing has run.
+      let isGone = error.sqlState == .noSuchStatement
+      let name = prepared.remove(StatementCache.Key(statement))
+      if let name, isIdle, !isGone { try call { PQsendQuery(pg, "deallocate \(name)") } }
+      // In a transaction nothing more can run; the next one prepares it again.
+      guard isIdle else { throw error }
+      return try runPrepared(statement)
     }
   }
 
@@ -45,24 +52,30 @@ extension Wire {
     }
     try beginTransaction()
     let name = try prepare(statement)
-    return try call { sendPrepared(statement, name) }
+    // As `call` does, which would count a reference to each part of the statement for its closure.
+    try checkUse()
+    try check(sendPrepared(statement, name))
+    return try result()
   }
 
-  func sendPrepared(_ statement: SQL, _ name: String) -> Int32 {
-    withParameters(of: statement) { count, _, values, lengths, formats in
-      PQsendQueryPrepared(pg, name, count, values, lengths, formats, 1)
+  func sendPrepared(_ statement: SQL, _ name: [CChar]) -> Int32 {
+    let pg = pg
+    return name.withUnsafeBufferPointer { name in
+      let name = name.baseAddress
+      return withParameters(of: statement) { count, _, values, lengths, formats in
+        PQsendQueryPrepared(pg, name, count, values, lengths, formats, 1)
+      }
     }
   }
 
-  private func prepare(_ statement: SQL) throws -> String {
+  private func prepare(_ statement: SQL) throws -> [CChar] {
     if let name = prepared.name(of: statement) { return name }
     let key = StatementCache.Key(statement)
     // In a failed transaction this fails as well, and the statement stays in the server without a use.
     if let oldest = prepared.removeOldestIfFull() { try call { PQsendQuery(pg, "deallocate \(oldest)") } }
     let name = prepared.newName()
     try call { PQsendPrepare(pg, name, key.text, Int32(key.types.count), key.types) }
-    prepared.insert(key, name: name)
-    return name
+    return prepared.insert(key, name: name)
   }
 
   /// Sends a statement that the server forgets after it; the result is binary, or text.
@@ -79,10 +92,14 @@ extension Wire {
   func interruptible<R>(_ body: () throws -> R) throws -> R {
     let begin = pendingBegin
     do { return try body() } catch {
-      if !(error is PostgresError), !isBroken, isActive { stop() }
-      if let begin, !isBroken, isIdle { pendingBegin = begin }
+      endInterrupted(error, begin)
       throw error
     }
+  }
+
+  private func endInterrupted(_ error: any Error, _ begin: String?) {
+    if !(error is PostgresError), !isBroken, isActive { stop() }
+    if let begin, !isBroken, isIdle { pendingBegin = begin }
   }
 
   // MARK: One exchange
@@ -98,10 +115,19 @@ extension Wire {
 
   /// Sends all of it.
   func start(_ send: () -> Int32) throws {
-    // Before anything is sent, so that a cancelled coroutine, or code outside of one, has changed nothing.
+    try checkUse()
+    try check(send())
+  }
+
+  /// Called before anything is sent, so that a cancelled coroutine, or code outside of one, has changed nothing.
+  private func checkUse() throws {
     try co_checkCancelled()
     if isBroken { throw lost() }
-    guard send() == 1 else {
+  }
+
+  /// Sends all that libpq has taken; `status` is the answer of its function.
+  private func check(_ status: Int32) throws {
+    guard status == 1 else {
       // libpq itself has refused it, or there is no connection any more.
       if PQstatus(pg) != CONNECTION_OK { throw lost() }
       throw PostgresError(.decoding, Server.line(String(cString: PQerrorMessage(pg))))
@@ -133,7 +159,9 @@ extension Wire {
       case PGRES_FATAL_ERROR, PGRES_BAD_RESPONSE:
         // What follows the first error is the loss of the connection.
         if error == nil || next.status == PGRES_BAD_RESPONSE { error = failure(next) } else { _ = failure(next) }
-      default: kept = next
+      default:
+        if next.hasRemovedStatements { prepared.removeAll() }
+        kept = next
       }
     }
     if let error { throw error }

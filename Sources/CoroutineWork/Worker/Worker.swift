@@ -83,6 +83,9 @@ final class Worker<Payload: Codable & Sendable>: Sendable {
       guard hasRoom else { return }
       var free = 1
       while free < concurrency, room.tryAcquire() { free += 1 }
+      let batch = JobTable.batch(free)
+      room.release(free - batch)
+      free = batch
       let (claimed, until) = try claim(free)
       room.release(free - claimed.count)
       for job in claimed { held.add(RunningJob(job.id, fence: job.fence, until: until)) }
