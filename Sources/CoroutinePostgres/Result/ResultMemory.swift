@@ -20,9 +20,8 @@ import Glibc
   var tag: String { String(cString: PQcmdStatus(result)) }
   /// Whether the statement has removed all that are prepared, so that those of the cache are gone.
   var hasRemovedStatements: Bool {
-    guard let tag = PQcmdStatus(result), tag[0] == 68 /* D */, tag[1] != 69 || tag[2] == 65 /* no DELETE */ else {
-      return false
-    }
+    // Most statements are seen to be others by their first letter.
+    guard let tag = PQcmdStatus(result), UInt8(bitPattern: tag[0]) == UInt8(ascii: "D") else { return false }
     return strcmp(tag, "DISCARD ALL") == 0 || strcmp(tag, "DEALLOCATE ALL") == 0
   }
   var affected: Int { Int(String(cString: PQcmdTuples(result))) ?? count }

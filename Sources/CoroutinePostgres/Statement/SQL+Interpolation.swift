@@ -6,7 +6,7 @@ extension SQL {
     /// Where a value is encoded.
     ///
     /// A conformance that assigns its bytes, in place of appending them, must not remove those of others.
-    @usableFromInline var scratch: [UInt8] = []
+    var scratch: [UInt8] = []
 
     /// Creates an empty statement.
     public init(literalCapacity: Int, interpolationCount: Int) {
@@ -17,13 +17,13 @@ extension SQL {
     public mutating func appendLiteral(_ literal: String) { statement.append(text: literal) }
 
     /// Adds a parameter.
-    @inlinable public mutating func appendInterpolation<V: PostgresEncodable>(_ value: V) {
+    public mutating func appendInterpolation<V: PostgresEncodable>(_ value: V) {
       value.encode(into: &scratch)
       appendScratch(V.postgresType)
     }
 
     /// Adds a parameter; nil is null.
-    @inlinable public mutating func appendInterpolation<V: PostgresEncodable>(_ value: V?) {
+    public mutating func appendInterpolation<V: PostgresEncodable>(_ value: V?) {
       if let value { appendInterpolation(value) } else { appendNull(V.postgresType) }
     }
 
@@ -35,8 +35,8 @@ extension SQL {
       appendScratch(ArrayFormat.type(of: V.postgresType))
     }
 
-    @usableFromInline mutating func appendScratch(_ type: UInt32) { statement.appendParameter(type, taking: &scratch) }
-    @usableFromInline mutating func appendNull(_ type: UInt32) { statement.appendNull(type) }
+    mutating func appendScratch(_ type: UInt32) { statement.appendParameter(type, taking: &scratch) }
+    mutating func appendNull(_ type: UInt32) { statement.appendNull(type) }
 
     /// Adds another statement as a part of this one; its parameters come along.
     public mutating func appendInterpolation(_ part: SQL) { statement.append(part) }
