@@ -65,15 +65,20 @@ final class PipelineGroup: PostgresSession, Sendable {
   /// statements that come at once, several may take the same connection.
   private func ready() -> PipelineWire? {
     state.withLock { state in
-      if state.wires.contains(where: { $0.isBroken }) { state.wires.removeAll { $0.isBroken } }
-      var (best, least, hasIdle) = (nil as PipelineWire?, Int.max, false)
-      for wire in state.wires {
-        let count = wire.count
+      var (best, least, hasIdle, hasBroken) = (-1, Int.max, false, false)
+      for index in state.wires.indices {
+        let (count, isTaken, isBroken) = state.wires[index].load
+        if isBroken {
+          hasBroken = true
+          continue
+        }
         if count == 0 { hasIdle = true }
-        let rank = wire.isTaken ? (count == 0 ? -1 : max(1, count - Self.nearby)) : count
-        if rank < least { (best, least) = (wire, rank) }
+        let rank = isTaken ? (count == 0 ? -1 : max(1, count - Self.nearby)) : count
+        if rank < least { (best, least) = (index, rank) }
       }
-      return hasIdle || state.wires.count >= max(1, core.options.pipelines) ? best : nil
+      let found = best < 0 ? nil : state.wires[best]
+      if hasBroken { state.wires.removeAll { $0.isBroken } }
+      return hasIdle || state.wires.count >= max(1, core.options.pipelines) ? found : nil
     }
   }
 

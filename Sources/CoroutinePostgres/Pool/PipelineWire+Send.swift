@@ -29,7 +29,6 @@ extension PipelineWire {
   /// Puts a statement and its sync into libpq's memory; false if libpq has refused.
   private func put(_ entry: Entry) -> Bool {
     let statement = entry.statement
-    var next = Sent(resumer: entry.resumer, statement: statement)
     let isPut: Bool
     if wire.prepared.limit == 0 {
       isPut = wire.sendUnnamed(statement) == 1
@@ -42,12 +41,12 @@ extension PipelineWire {
         let (key, new) = (StatementCache.Key(statement), wire.prepared.newName())
         isPrepared = PQsendPrepare(wire.pg, new, key.text, Int32(key.types.count), key.types) == 1
         name = wire.prepared.insert(key, name: new)
-        next.key = key
+        entry.key = key
       }
       isPut = isPrepared && wire.sendPrepared(statement, name!) == 1
     }
     guard isPut, PipelineSync.put(wire.pg) == 1 else { return false }
-    sent.append(next)
+    sent.append(entry)
     return true
   }
 

@@ -38,18 +38,18 @@ import Synchronization
 final class PipelineWire: @unchecked Sendable {
   // Sound because the holder of the permit alone uses `wire`, `sent`, `batch` and `isFlushing` (invariant 1), and the
   // rest is protected by the lock or atomic.
-  struct Entry: Sendable {
-    var resumer: Resumer<ResultMemory>
-    var statement: SQL
-  }
-  /// A statement whose result is to come.
-  struct Sent {
-    var resumer: Resumer<ResultMemory>
-    var statement: SQL
+
+  /// A statement whose result is to come: an object, because it goes through three lists.
+  final class Entry: @unchecked Sendable {
+    // Sound because the holder of the permit alone uses the variables.
+    let resumer: Resumer<ResultMemory>
+    let statement: SQL
     /// The statement that is being prepared by this entry.
-    var key: StatementCache.Key?
-    var result: ResultMemory?
-    var error: PostgresError?
+    @exclusivity(unchecked) var key: StatementCache.Key?
+    @exclusivity(unchecked) var result: ResultMemory?
+    @exclusivity(unchecked) var error: PostgresError?
+
+    init(_ resumer: Resumer<ResultMemory>, _ statement: SQL) { (self.resumer, self.statement) = (resumer, statement) }
   }
   private struct State: Sendable {
     var outgoing: [Entry] = []
@@ -65,7 +65,7 @@ final class PipelineWire: @unchecked Sendable {
   private let statements = Atomic<Int>(0)
   private let broken = Atomic<Bool>(false)
   private let taken = Atomic<Bool>(false)
-  @exclusivity(unchecked) var sent = FirstInFirstOut<Sent>()
+  @exclusivity(unchecked) var sent = FirstInFirstOut<Entry>()
   @exclusivity(unchecked) private var batch: [Entry] = []
   @exclusivity(unchecked) var isFlushing = false
 
@@ -76,10 +76,12 @@ final class PipelineWire: @unchecked Sendable {
 
   /// Any thread, as a hint: without the lock.
   var isBroken: Bool { broken.load(ordering: .relaxed) }
-  /// Whether somebody holds the permit, who sends what is appended; any thread, as a hint.
-  var isTaken: Bool { taken.load(ordering: .relaxed) }
-  /// The statements without a result; any thread, as a hint.
-  var count: Int { statements.load(ordering: .relaxed) }
+  /// The statements without a result; whether somebody holds the permit, who sends what is appended; and `isBroken`.
+  ///
+  /// Any thread, as hints.
+  var load: (count: Int, isTaken: Bool, isBroken: Bool) {
+    (statements.load(ordering: .relaxed), taken.load(ordering: .relaxed), isBroken)
+  }
 
   /// Sends a statement, and suspends until its result has come; if cancelled, throws at once.
   func run(_ statement: SQL) throws -> ResultMemory {
@@ -90,9 +92,10 @@ final class PipelineWire: @unchecked Sendable {
       throw PostgresError(.decoding, "a statement has at most 65535 parameters, and this one has \(count)")
     }
     return try co_suspend { (resumer: Resumer<ResultMemory>) in
+      let entry = Entry(resumer, statement)
       let sends = try state.withLock { state -> Bool in
         if state.isBroken { throw PostgresError(.lost, "the connection of the pipeline has ended") }
-        state.outgoing.append(Entry(resumer: resumer, statement: statement))
+        state.outgoing.append(entry)
         statements.add(1, ordering: .relaxed)
         return tryAcquire(&state)
       }
@@ -106,6 +109,7 @@ final class PipelineWire: @unchecked Sendable {
   ///
   /// Not cut off by a cancellation, because the permit would be lost. It is short: its holders do not wait.
   func acquire() throws -> Bool {
+    if state.withLock({ !$0.hasEnded && tryAcquire(&$0) }) { return true }
     try co_shield {
       try co_suspend { (resumer: Resumer<Void>) in
         let isNow = state.withLock { state -> Bool in
