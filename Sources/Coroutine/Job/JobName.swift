@@ -70,3 +70,7 @@ struct JobOrigin: Sendable {
     return "\(name)(id \(id), launched at \(launchSite.description))"
   }
 }
+
+extension JobOrigin {
+  @usableFromInline init(of job: JobRef) { self = job.handle._withUnsafeGuaranteedRef { $0.origin } }
+}

@@ -25,6 +25,7 @@ func object<Object: AnyObject>(holding property: UnsafeRawPointer, at offset: In
 @inlinable var objectHeader: Int { 2 * MemoryLayout<UInt>.size }
 
 /// Checks that `address` is the property's address; called in the `init` of the class that declares the property.
+@inlinable @inline(__always)
 func checkAddress<Value: ~Copyable>(_ address: UnsafeMutablePointer<Value>, of property: inout Value) {
   let actual = withUnsafeMutablePointer(to: &property) { $0 }
   precondition(actual == address, "a stored property does not lie where its object's address says")

@@ -1,40 +1,49 @@
 // A coroutine waits for a callback. It and its resumer share a cell (OneShot.swift), which counts one use of the
 // resumer: the first one, or its release without a use. If the coroutine is cancelled before, none counts.
 
+// All that handles the outcome is inlinable: it is then specialised for the outcome's type. In generic code each copy
+// of a Result looks its type up, and these lookups took most of a resumer's time.
+
 /// The target of a resumer: a waiting coroutine or a promise.
+@usableFromInline
 class ResumeTarget<Output: Sendable>: @unchecked Sendable {
   // Sound because it has no state of its own.
-  init() {}
+  @usableFromInline init() {}
 
   /// Resumes, and returns the state before: `pending` for the one use that counts.
-  func resume(_ outcome: Result<Output, any Error>) -> OneShot.State { .detached }
+  @usableFromInline func resume(_ outcome: Result<Output, any Error>) -> OneShot.State { .detached }
 
   /// Reports a second use, which may come after the target's end.
-  func report(_ error: any Error) { UnhandledErrors.report(.init(error, in: "a coroutine")) }
+  @usableFromInline func report(_ error: any Error) { UnhandledErrors.report(.init(error, in: "a coroutine")) }
+
+  /// The resumer was released.
+  @usableFromInline func abandon() { _ = resume(.failure(CoroutineError.abandoned)) }
 }
 
 /// The cell of a coroutine that waits for a callback, or for a thread of the blocking pool.
+@usableFromInline
 final class SuspendCell<Output: Sendable>: ResumeTarget<Output>, @unchecked Sendable {
   // Sound because `one` and `result` are accessed as OneShot.swift says.
   /// Accessed through `one` only.
-  @exclusivity(unchecked) private var storage: OneShot
-  private let lock = Shared<SpinLock>()
-  @exclusivity(unchecked) private var result: Result<Output, any Error>?
+  @exclusivity(unchecked) @usableFromInline var storage: OneShot
+  @usableFromInline let lock = Shared<SpinLock>()
+  @exclusivity(unchecked) @usableFromInline var result: Result<Output, any Error>?
   /// The coroutine, for reports; its name is retained, because the coroutine may have ended by then.
-  private let origin: JobOrigin
+  @usableFromInline let origin: JobOrigin
 
+  @inlinable
   init(_ job: JobRef) {
     storage = OneShot(job)
-    origin = job.handle._withUnsafeGuaranteedRef { $0.origin }
+    origin = JobOrigin(of: job)
     super.init()
     checkAddress(one, of: &storage)
   }
 
-  private var one: OneShotRef { propertyAddress(in: self, at: 0, as: OneShot.self) }
+  @inlinable var one: OneShotRef { propertyAddress(in: self, at: 0, as: OneShot.self) }
 
-  override func report(_ error: any Error) { UnhandledErrors.report(.init(error, in: origin)) }
+  @usableFromInline override func report(_ error: any Error) { UnhandledErrors.report(.init(error, in: origin)) }
 
-  override func resume(_ outcome: Result<Output, any Error>) -> OneShot.State {
+  @inlinable override func resume(_ outcome: Result<Output, any Error>) -> OneShot.State {
     lock.lock()
     guard one.settle() else {
       defer { lock.unlock() }
@@ -45,14 +54,20 @@ final class SuspendCell<Output: Sendable>: ResumeTarget<Output>, @unchecked Send
     return .pending
   }
 
+  /// Nobody else resumes it any more, so its state does not leave PENDING for SETTLED.
+  @usableFromInline override func abandon() {
+    if lock.withLock({ one.pointee.state }) == .pending { super.abandon() }
+  }
+
   /// Suspends until resumed; throws if cancelled before, after a call of `onCancel`.
+  @inlinable @inline(__always)
   func wait(_ kind: WaitKind, onCancel: () -> Void) throws -> Result<Output, any Error> {
     try one.wait(kind, lock.known, onCancel: onCancel)
     return result.take().unsafelyUnwrapped
   }
 
   /// Makes all uses of the resumer late, also one that was before: `start` has thrown.
-  func detach() { lock.withLock { one.pointee.state = .detached } }
+  @usableFromInline func detach() { lock.withLock { one.pointee.state = .detached } }
 }
 
 /// Resumes a coroutine that waits in ``co_suspend(onCancel:_:)``.
@@ -68,26 +83,35 @@ final class SuspendCell<Output: Sendable>: ResumeTarget<Output>, @unchecked Send
 /// not reported, because a late callback is then legitimate. If the resumer is released unused, the coroutine gets
 /// ``CoroutineError/abandoned``. Any thread; never suspends.
 public final class Resumer<Output: Sendable>: Sendable {
-  let target: ResumeTarget<Output>
-  init(_ target: ResumeTarget<Output>) { self.target = target }
+  @usableFromInline let target: ResumeTarget<Output>
+  /// Whether the target is a SuspendCell: a call of it is specialised, and one by the table of the class is not.
+  @usableFromInline let isForCell: Bool
 
-  deinit { _ = target.resume(.failure(CoroutineError.abandoned)) }
+  init(_ target: ResumeTarget<Output>) { (self.target, isForCell) = (target, false) }
+  @inlinable init(cell: SuspendCell<Output>) { (target, isForCell) = (cell, true) }
+
+  deinit { target.abandon() }
 
   /// Resumes with a value.
-  public func resume(_ value: Output) { resume(with: .success(value)) }
+  @inlinable public func resume(_ value: Output) { resume(with: .success(value)) }
   /// Resumes with an error, which co_suspend throws.
-  public func fail(_ error: any Error) { resume(with: .failure(error)) }
+  @inlinable public func fail(_ error: any Error) { resume(with: .failure(error)) }
 
   /// Resumes with a value or an error.
-  public func resume(with result: Result<Output, any Error>) {
-    if target.resume(result) == .settled {
-      target.report(ResumerUsedTwiceError(late: "\(result)"))
-    }
+  @inlinable public func resume(with result: Result<Output, any Error>) {
+    let state =
+      isForCell ? unsafeDowncast(target, to: SuspendCell<Output>.self).resume(result) : target.resume(result)
+    if state == .settled { reportSecondUse(result) }
+  }
+
+  @usableFromInline @inline(never)
+  func reportSecondUse(_ result: Result<Output, any Error>) {
+    target.report(ResumerUsedTwiceError(late: "\(result)"))
   }
 
   /// Resumes by the (value, error) convention of callbacks: an error wins; with neither,
   /// ``CoroutineError/invalidCallback``.
-  public func callAsFunction(_ value: Output?, _ error: (any Error)?) {
+  @inlinable public func callAsFunction(_ value: Output?, _ error: (any Error)?) {
     if let error {
       fail(error)
     } else if let value {
@@ -122,6 +146,7 @@ public final class Resumer<Output: Sendable>: Sendable {
 /// - Throws: The error that the resumer was given; the error of `start`; the cancellation error;
 ///   ``CoroutineError/notInCoroutine`` outside a coroutine.
 @available(*, noasync, message: "use `withCheckedThrowingContinuation`")
+@inlinable
 public func co_suspend<Output: Sendable>(
   onCancel: (@Sendable () -> Void)? = nil,
   _ start: (Resumer<Output>) throws -> Void
@@ -129,7 +154,7 @@ public func co_suspend<Output: Sendable>(
   let (_, job) = try Carrier.beginWaiting()
   let cell = SuspendCell<Output>(job)
   do {
-    try start(Resumer(cell))
+    try start(Resumer(cell: cell))
   } catch {
     cell.detach()
     throw error
