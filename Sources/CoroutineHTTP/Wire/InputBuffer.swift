@@ -23,7 +23,7 @@ final class InputBuffer {
 
   private static var usual: Int { 4_096 }
 
-  deinit { memory?.deallocate() }
+  deinit { free(memory) }
 
   var unread: UnsafeRawBufferPointer {
     UnsafeRawBufferPointer(start: memory.map { UnsafeRawPointer($0 + next) }, count: end - next)
@@ -53,7 +53,7 @@ final class InputBuffer {
   func room() -> UnsafeMutableRawBufferPointer {
     if memory == nil {
       capacity = Self.usual
-      memory = .allocate(byteCount: capacity, alignment: 16)
+      memory = Memory.resize(nil, capacity)
     } else if next == end {
       // Nothing is unread: the room begins behind the head.
       next = start + kept
@@ -71,11 +71,11 @@ final class InputBuffer {
     let unread = end - next
     let needed = kept + unread
     let isLarge = needed > capacity / 2
-    let new = isLarge ? .allocate(byteCount: capacity * 2, alignment: 16) : old
+    let new = isLarge ? Memory.resize(nil, capacity * 2) : old
     memmove(new, old + start, kept)
     memmove(new + kept, old + next, unread)
     if isLarge {
-      old.deallocate()
+      free(old)
       capacity *= 2
     }
     memory = new
@@ -85,7 +85,7 @@ final class InputBuffer {
   /// Releases the memory if nothing in it is needed.
   func releaseIfEmpty() {
     guard kept == 0, next == end else { return }
-    memory?.deallocate()
+    free(memory)
     memory = nil
     (capacity, start, next, end) = (0, 0, 0, 0)
   }

@@ -12,12 +12,12 @@ final class OutputBuffer {
   private var capacity = 0
   private(set) var count = 0
 
-  deinit { memory?.deallocate() }
+  deinit { free(memory) }
 
   var bytes: UnsafeRawBufferPointer { UnsafeRawBufferPointer(start: memory.map { UnsafeRawPointer($0) }, count: count) }
 
   func release() {
-    memory?.deallocate()
+    free(memory)
     memory = nil
     (capacity, count) = (0, 0)
   }
@@ -25,20 +25,19 @@ final class OutputBuffer {
   /// Forgets the bytes after the first `count`.
   func truncate(to count: Int) { self.count = count }
 
+  @inline(__always)
   private func reserve(_ more: Int) -> UnsafeMutableRawPointer {
-    if count + more > capacity {
-      let grown = max(512, (count + more) * 2)
-      let new = UnsafeMutableRawPointer.allocate(byteCount: grown, alignment: 16)
-      if let memory {
-        new.copyMemory(from: memory, byteCount: count)
-        memory.deallocate()
-      }
-      memory = new
-      capacity = grown
-    }
+    if count + more > capacity { grow(more) }
     return memory.unsafelyUnwrapped + count
   }
 
+  @inline(never)
+  private func grow(_ more: Int) {
+    capacity = max(512, (count + more) * 2)
+    memory = Memory.resize(memory, capacity)
+  }
+
+  @inline(__always)
   func append(_ bytes: UnsafeRawBufferPointer) {
     guard let source = bytes.baseAddress, bytes.count > 0 else { return }
     reserve(bytes.count).copyMemory(from: source, byteCount: bytes.count)
@@ -49,10 +48,7 @@ final class OutputBuffer {
     append(UnsafeRawBufferPointer(start: text.utf8Start, count: text.utf8CodeUnitCount))
   }
 
-  func append(_ text: String) {
-    var text = text
-    text.withUTF8 { append(UnsafeRawBufferPointer($0)) }
-  }
+  func append(_ text: String) { withBytes(of: text) { append(UnsafeRawBufferPointer($0)) } }
 
   func append(decimal number: UInt64) { append(number, radix: 10) }
 
@@ -76,8 +72,7 @@ final class OutputBuffer {
   func append(field name: StaticString, _ value: String) -> Bool {
     append(name)
     append(": ")
-    var value = value
-    let isValid = value.withUTF8 { appendValue($0) }
+    let isValid = withBytes(of: value) { appendValue($0) }
     append("\r\n")
     return isValid
   }
@@ -95,6 +90,13 @@ final class OutputBuffer {
     for byte in value where byte < 0x20 && byte != 0x09 || byte == 0x7f { return false }
     append(UnsafeRawBufferPointer(value))
     return true
+  }
+
+  /// The bytes of a text where they are, if it is in one piece: a copy of the text costs as much as that of its bytes.
+  private func withBytes<R>(of text: String, _ body: (UnsafeBufferPointer<UInt8>) -> R) -> R {
+    if let result = text.utf8.withContiguousStorageIfAvailable(body) { return result }
+    var text = text
+    return text.withUTF8(body)
   }
 
   func appendDate() {
