@@ -44,8 +44,8 @@ void hold(enum kind kind, int port, int connections, int server) {
     client_open(&clients[i], (uint32_t)i, port);
     exchange(&clients[i], kind);
   }
-  // The server may give memory back soon after a connection became idle.
-  nanosleep(&(struct timespec){.tv_nsec = 500000000}, NULL);
+  // Idle means for seconds: a server may give memory back after a while, as ours does two to four seconds later.
+  nanosleep(&(struct timespec){.tv_sec = 5}, NULL);
   printf("bytes %.0f\n", (memory(server) - before) / connections);
   for (int i = 0; i < connections; i++) exchange(&clients[i], kind);
   for (int i = 0; i < connections; i++) client_close(&clients[i]);
