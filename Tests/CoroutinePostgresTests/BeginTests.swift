@@ -1,6 +1,6 @@
 #if Postgres
 import Coroutine
-import CoroutinePostgres
+@testable import CoroutinePostgres
 import Testing
 
 /// A transaction begins with its first statement; the second use of a statement goes together with the `begin`.
@@ -24,6 +24,38 @@ struct BeginTests {
           let level = try db.transaction(.serializable) { try $0.first("show transaction_isolation", as: String.self) }
           #expect(level == "serializable")
         }
+        #expect(db.statistics.opened == 1)
+      }
+    }
+  }
+
+  // COMMIT's outcome is looked up by this number if its answer is lost.
+  @Test func `the number that the first statement tells is that of the transaction, until it ends`() async throws {
+    try await withPool { db in
+      try db.withTable("a int") { table in
+        for round in 0..<3 {
+          try db.transaction { t in
+            try t.run("insert into \(table) values (\(round))")
+            let number = try t.first("select pg_current_xact_id()::text", as: String.self)
+            // The first use of a statement is not sent together with `begin`.
+            if round > 0 { #expect(t.wire.transactionID == number) }
+            #expect(try t.savepoint { try $0.first("select pg_current_xact_id()::text", as: String.self) } == number)
+            if round > 0 { #expect(t.wire.transactionID == number) }
+          }
+          try db.transaction { t in
+            try t.run("insert into \(table) values (\(round))")
+            try t.run("rollback and chain")
+            #expect(t.wire.transactionID == nil)
+            try t.run("insert into \(table) values (\(round + 10))")
+          }
+          try db.transaction { t in
+            // It has no number yet, so COMMIT asks.
+            _ = try t.run("update \(table) set a = a where a = \(-1)")
+            #expect(t.wire.transactionID == nil)
+            try t.run("insert into \(table) values (\(round + 20))")
+          }
+        }
+        #expect(try db.all("select a from \(table) order by a", as: Int.self) == [0, 1, 2, 10, 11, 12, 20, 21, 22])
         #expect(db.statistics.opened == 1)
       }
     }

@@ -24,6 +24,12 @@ import Glibc
     guard let tag = PQcmdStatus(result), UInt8(bitPattern: tag[0]) == UInt8(ascii: "D") else { return false }
     return strcmp(tag, "DISCARD ALL") == 0 || strcmp(tag, "DEALLOCATE ALL") == 0
   }
+  /// Whether the statement has ended a transaction, and perhaps begun another one.
+  var hasEndedTransaction: Bool {
+    guard let tag = PQcmdStatus(result), "BCRSP".utf8.contains(UInt8(bitPattern: tag[0])) else { return false }
+    return strcmp(tag, "BEGIN") == 0 || strcmp(tag, "COMMIT") == 0 || strcmp(tag, "ROLLBACK") == 0
+      || strcmp(tag, "START TRANSACTION") == 0 || strcmp(tag, "PREPARE TRANSACTION") == 0
+  }
   var affected: Int { Int(String(cString: PQcmdTuples(result))) ?? count }
 
   func name(_ column: Int) -> String { PQfname(result, Int32(column)).map { String(cString: $0) } ?? "" }

@@ -2,14 +2,12 @@
 internal import CPostgres
 import Coroutine
 
-/// COMMIT, sent together with the question for the transaction's number.
+/// COMMIT, sent together with the question for the transaction's number, unless that is known.
 ///
 /// If the connection is lost during COMMIT, the number is the only way to learn the outcome, and it must be known
-/// before. So both are sent at once, in libpq's pipeline mode, with a request to flush between them: the server sends
-/// the number before it begins to commit. That takes no round trip of its own.
-///
-/// The question is prepared once on each connection: parsing it for each COMMIT cost the server a twentieth of a small
-/// transaction's time.
+/// before. A transaction whose first statement writes has asked then (Wire+Begin.swift). For others both are sent at
+/// once, in libpq's pipeline mode, with a request to flush between them: the server sends the number before it begins
+/// to commit. That takes no round trip of its own.
 ///
 /// Every step may be cancelled and done again: `finish` goes on where the last call has stopped.
 final class CommitExchange {
@@ -30,8 +28,9 @@ final class CommitExchange {
 
   init(_ wire: Wire, asksForID: Bool) {
     self.wire = wire
+    if asksForID, let known = wire.transactionID { id = .assigned(known) }
     // A failed transaction answers no question.
-    self.asksForID = asksForID && !wire.hasFailed
+    self.asksForID = asksForID && id == .unknown && !wire.hasFailed
   }
 
   /// Sends what was not sent, and reads the answer; throws the server's error.
@@ -48,19 +47,9 @@ final class CommitExchange {
 
   private func sendBoth() -> Bool {
     let pg = wire.pg
-    func send(_ text: String) -> Bool { PQsendQueryParams(pg, text, 0, nil, nil, nil, nil, 0) == 1 }
-    return PQenterPipelineMode(pg) == 1 && sendQuestion(send) && PQsendFlushRequest(pg) == 1 && send("commit")
-      && PQpipelineSync(pg) == 1
-  }
-
-  private func sendQuestion(_ send: (String) -> Bool) -> Bool {
-    let (pg, text, name) = (wire.pg, "select pg_current_xact_id_if_assigned()::text", "co_transaction")
-    if wire.prepared.limit == 0 { return send(text) }
-    if !wire.prepared.hasCommitQuestion {
-      guard PQsendPrepare(pg, name, text, 0, nil) == 1 else { return false }
-      isPreparing = true
-    }
-    return PQsendQueryPrepared(pg, name, 0, nil, nil, nil, 0) == 1
+    isPreparing = wire.prepared.limit > 0 && !wire.prepared.hasQuestion
+    return PQenterPipelineMode(pg) == 1 && wire.sendQuestion() && PQsendFlushRequest(pg) == 1
+      && PQsendQueryParams(pg, "commit", 0, nil, nil, nil, nil, 0) == 1 && PQpipelineSync(pg) == 1
   }
 
   private func readNext() throws {
@@ -73,16 +62,12 @@ final class CommitExchange {
     case PGRES_TUPLES_OK: id = next.string(0, 0).map { .assigned($0) } ?? .none
     case PGRES_COMMAND_OK where isPreparing:
       isPreparing = false
-      wire.prepared.hasCommitQuestion = true
+      wire.prepared.hasQuestion = true
     case PGRES_COMMAND_OK: tag = next.tag
     case PGRES_PIPELINE_SYNC: isEnded = true
     case PGRES_FATAL_ERROR:
       var failure = wire.failure(next)
-      if failure.sqlState == .noSuchStatement {
-        // Other code has removed the question, by a statement that does not say so. COMMIT was not read.
-        wire.prepared.hasCommitQuestion = false
-        failure.hasNoEffect = true
-      }
+      wire.noteRefusedQuestion(&failure)
       if error == nil { error = failure }
       // The server has ended the connection by its own decision before it has read COMMIT: it answers in order.
       if id == .unknown, failure.sqlState != nil { id = .none }

@@ -94,7 +94,12 @@ struct TransactionRun {
       try transaction.use { wire in
         if wire.isBroken { throw wire.lost() }
         // Inside of another transaction of this connection, the server gives its warning.
-        if wire.isIdle { wire.pendingBegin = begin } else { _ = try wire.command(begin) }
+        if wire.isIdle {
+          wire.pendingBegin = Wire.Begin(text: begin, needsID: needsID(isReadOnly))
+        } else {
+          wire.transactionID = nil
+          _ = try wire.command(begin)
+        }
       }
       value = try body(transaction)
       transaction.end()
@@ -116,6 +121,9 @@ struct TransactionRun {
     return value
   }
 
+  /// Whether the outcome of a COMMIT whose answer was lost can be, and has to be, looked up.
+  private func needsID(_ isReadOnly: Bool) -> Bool { !isReadOnly && !core.options.isPooledByTransaction }
+
   private func commit(isReadOnly: Bool) throws {
     if wire.isBroken {
       var error = wire.lost()
@@ -127,7 +135,7 @@ struct TransactionRun {
       wire.pendingBegin = nil
       return
     }
-    let exchange = CommitExchange(wire, asksForID: !isReadOnly && !core.options.isPooledByTransaction)
+    let exchange = CommitExchange(wire, asksForID: needsID(isReadOnly))
     do {
       do { try exchange.finish() } catch let error as PostgresError { throw error } catch {
         // Cancelled, too late: COMMIT was sent.

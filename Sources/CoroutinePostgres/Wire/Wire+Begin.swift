@@ -7,31 +7,41 @@ import Coroutine
 // Both go in one exchange of libpq's pipeline mode, which ends at its sync. If `begin` fails, the server does not run
 // the statement. If the statement fails, the transaction has begun, and has failed, as if each had been sent alone.
 // What cannot be in a pipeline, as a copy, or is not prepared yet, is sent after `begin` alone.
+//
+// If the statement writes, the transaction's number is asked for behind it, in the same exchange: COMMIT then needs no
+// question of its own (CommitExchange), and so the server one answer, and this side one wake-up, less. The number is
+// that of the transaction until a statement of the body ends it: then `note` forgets it, and COMMIT asks.
 
 extension Wire {
   /// Begins the transaction whose body runs, if that was not done.
   func beginTransaction() throws {
-    guard let text = pendingBegin else { return }
+    guard let begin = pendingBegin else { return }
     // What fails now, and has not begun it, sets this again (`interruptible`).
     pendingBegin = nil
-    try call { PQsendQuery(pg, text) }
+    transactionID = nil
+    try call { PQsendQuery(pg, begin.text) }
   }
 
   /// Begins the transaction, and runs a statement that is prepared by this name.
-  func run(_ begin: String, and statement: SQL, _ name: [CChar]) throws -> ResultMemory {
+  func run(_ begin: Begin, and statement: SQL, _ name: [CChar]) throws -> ResultMemory {
     try co_checkCancelled()
     if isBroken { throw lost() }
     pendingBegin = nil
-    guard PQenterPipelineMode(pg) == 1, PQsendQueryParams(pg, begin, 0, nil, nil, nil, nil, 0) == 1,
-      sendPrepared(statement, name) == 1, PQpipelineSync(pg) == 1
+    transactionID = nil
+    let asks = begin.needsID && statement.mayWrite
+    let prepares = asks && !prepared.hasQuestion
+    guard PQenterPipelineMode(pg) == 1, PQsendQueryParams(pg, begin.text, 0, nil, nil, nil, nil, 0) == 1,
+      sendPrepared(statement, name) == 1, !asks || sendQuestion(), PQpipelineSync(pg) == 1
     else { throw lost() }
     try flush()
     var kept: ResultMemory?
     var error: PostgresError?
+    // Of `begin`, the statement, the preparation of the question if it is needed, and the question.
+    var step = 0
     while true {
       guard let next = try nextResult() else {
-        // The end of one of the two.
         if PQstatus(pg) == CONNECTION_BAD { throw error ?? lost() }
+        step += 1
         continue
       }
       switch next.status {
@@ -42,14 +52,47 @@ extension Wire {
         return kept
       case PGRES_PIPELINE_ABORTED: break
       case PGRES_FATAL_ERROR, PGRES_BAD_RESPONSE:
-        let failure = failure(next)
+        var failure = failure(next)
+        if step > 1 { noteRefusedQuestion(&failure) }
         if error == nil { error = failure }
         if isBroken { throw error ?? failure }
       default:
-        if next.hasRemovedStatements { prepared.removeAll() }
-        kept = next
+        if step == 1 {
+          note(next)
+          kept = next
+        } else if step == 2, prepares {
+          prepared.hasQuestion = true
+        } else if step > 1 {
+          transactionID = next.string(0, 0)
+        }
       }
     }
+  }
+
+  // MARK: The number
+
+  /// Sends the question for the transaction's number; in pipeline mode.
+  ///
+  /// Prepared once on each connection: to parse it each time cost the server a twentieth of a small transaction's time.
+  /// If it was not prepared, the preparation has a result of its own, the first one.
+  func sendQuestion() -> Bool {
+    let (text, name) = ("select pg_current_xact_id_if_assigned()::text", "co_transaction")
+    if prepared.limit == 0 { return PQsendQueryParams(pg, text, 0, nil, nil, nil, nil, 0) == 1 }
+    return (prepared.hasQuestion || PQsendPrepare(pg, name, text, 0, nil) == 1)
+      && PQsendQueryPrepared(pg, name, 0, nil, nil, nil, 0) == 1
+  }
+
+  /// Other code has removed the question, by a statement that does not say so; COMMIT was not read.
+  func noteRefusedQuestion(_ error: inout PostgresError) {
+    guard error.sqlState == .noSuchStatement else { return }
+    prepared.hasQuestion = false
+    error.hasNoEffect = true
+  }
+
+  /// Learns from a statement of the caller's what it has changed on this connection.
+  func note(_ result: ResultMemory) {
+    if result.hasRemovedStatements { prepared.removeAll() }
+    if transactionID != nil, result.hasEndedTransaction { transactionID = nil }
   }
 
   /// Runs a command that undoes something, also when cancelled; breaks the connection if it is not confirmed in time.
@@ -66,6 +109,12 @@ extension Wire {
 }
 
 extension SQL {
+  /// Whether it may give its transaction a number: update, insert, delete, merge, with.
+  var mayWrite: Bool {
+    guard let first = utf8.first(where: { $0 > 32 }) else { return false }
+    return "uidmw".utf8.contains(first | 32)
+  }
+
   /// Whether it is no copy, and libpq does not refuse it.
   var fitsInPipeline: Bool {
     guard values.count <= UInt16.max, let first = utf8.first(where: { $0 > 32 }) else { return false }

@@ -97,7 +97,7 @@ extension Wire {
     }
   }
 
-  private func endInterrupted(_ error: any Error, _ begin: String?) {
+  private func endInterrupted(_ error: any Error, _ begin: Begin?) {
     if !(error is PostgresError), !isBroken, isActive { stop() }
     if let begin, !isBroken, isIdle { pendingBegin = begin }
   }
@@ -160,7 +160,7 @@ extension Wire {
         // What follows the first error is the loss of the connection.
         if error == nil || next.status == PGRES_BAD_RESPONSE { error = failure(next) } else { _ = failure(next) }
       default:
-        if next.hasRemovedStatements { prepared.removeAll() }
+        note(next)
         kept = next
       }
     }

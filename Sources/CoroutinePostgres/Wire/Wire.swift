@@ -40,8 +40,10 @@ final class Wire: @unchecked Sendable {
   /// The server's last sentence, if libpq has read it between two statements.
   private var farewell: PostgresError?
   @exclusivity(unchecked) var prepared: StatementCache
-  /// The text that begins a transaction; it is sent together with the transaction's first statement.
-  @exclusivity(unchecked) var pendingBegin: String?
+  /// What begins a transaction; it is sent together with the transaction's first statement.
+  @exclusivity(unchecked) var pendingBegin: Begin?
+  /// The number of the transaction that runs, if it was asked for with the first statement.
+  @exclusivity(unchecked) var transactionID: String?
   /// Whether a coroutine uses it beyond its session's end; then nobody else may.
   let isAbandoned = Atomic<Bool>(false)
   /// The channels that it listens to.
@@ -52,6 +54,12 @@ final class Wire: @unchecked Sendable {
   /// The time after which the pool replaces it.
   let lifetime: Duration
   var idleSince = ContinuousClock.now
+
+  struct Begin {
+    var text: String
+    /// Whether COMMIT will need the transaction's number.
+    var needsID: Bool
+  }
 
   /// What a connection knows of its pool's options.
   struct Settings: Sendable {
