@@ -40,7 +40,8 @@ struct BeginTests {
             // The first use of a statement is not sent together with `begin`.
             if round > 0 { #expect(t.wire.transactionID == number) }
             #expect(try t.savepoint { try $0.first("select pg_current_xact_id()::text", as: String.self) } == number)
-            if round > 0 { #expect(t.wire.transactionID == number) }
+            // Savepoints and what may end a transaction forget it.
+            #expect(t.wire.transactionID == nil)
           }
           try db.transaction { t in
             try t.run("insert into \(table) values (\(round))")

@@ -128,12 +128,20 @@ struct FaultTests {
     options.acquireTimeout = .seconds(10)
     try await withPool(options, on: cluster) { db in
       try db.run("create table t (a int)")
-      func loseInCommit(_ number: Int) throws {
+      // A transaction whose first statement is prepared and writes has asked for its number then, others at COMMIT.
+      func loseInCommit(_ number: Int, db: PostgresPool, writesFirst: Bool) throws {
         try co_scope { scope in
           let job = scope.launch {
-            try db.transaction { t in
-              try t.run("set local synchronous_commit = on")
-              try t.run("insert into t values (\(number))")
+            try db.withConnection { connection in
+              let insert: SQL = "insert into t values (\(number))"
+              try connection.run("begin")
+              try connection.run(insert)
+              try connection.run("rollback")
+              try connection.transaction { t in
+                if writesFirst { try t.run(insert) }
+                try t.run("set local synchronous_commit = on")
+                if !writesFirst { try t.run(insert) }
+              }
             }
           }
           let waiting: SQL = "select pid from pg_stat_activity where wait_event = 'SyncRep'"
@@ -148,8 +156,17 @@ struct FaultTests {
         }
       }
       // The server has written the commit, and ends before it says so.
-      try loseInCommit(1)
-      #expect(try db.all("select a from t", as: Int.self) == [1])
+      try loseInCommit(1, db: db, writesFirst: false)
+      try loseInCommit(2, db: db, writesFirst: true)
+      let rows: SQL = "select a from t order by a"
+      #expect(try db.all(rows, as: Int.self) == [1, 2])
+      // Behind a pooler nobody knows the number, and the code of the end may be the pooler's: it proves nothing.
+      var pooled = PostgresPool.Options()
+      (pooled.acquireTimeout, pooled.isPooledByTransaction) = (.seconds(10), true)
+      let behind = try PostgresPool(cluster.address, options: pooled)
+      defer { co_shield { try? behind.close() } }
+      #expect(kind { try loseInCommit(3, db: behind, writesFirst: true) } == .commitUnknown)
+      #expect(try db.all(rows, as: Int.self) == [1, 2, 3])
       // A constraint's trigger ends its own backend in COMMIT: nothing was written.
       try db.run(
         "create function die() returns trigger language plpgsql as 'begin perform pg_terminate_backend(pg_backend_pid()); perform pg_sleep(1); return new; end'"
@@ -158,10 +175,54 @@ struct FaultTests {
         "create constraint trigger die after insert on t deferrable initially deferred for each row execute function die()"
       )
       let error = #expect(throws: PostgresError.self) {
-        try db.transaction { t in _ = try t.run("insert into t values (2)") }
+        try db.transaction { t in _ = try t.run("insert into t values (4)") }
       }
       #expect(error?.kind == .lost && error?.isRetryable == true)
-      #expect(try db.all("select a from t", as: Int.self) == [1])
+      var bodies = 0
+      let unknown = kind {
+        try behind.transaction(retries: 3) { t in
+          bodies += 1
+          try t.run("insert into t values (5)")
+        }
+      }
+      #expect(unknown == .commitUnknown && bodies == 1)
+      #expect(try db.all(rows, as: Int.self) == [1, 2, 3])
+    }
+  }
+
+  @Test func `a COMMIT that the server refuses leaves a connection for the next transactions`() async throws {
+    var options = PostgresPool.Options()
+    options.connections = 0...1
+    try await withPool(options) { db in
+      let refuse = uniqueName("refuse")
+      try db.withTable("a int") { table in
+        // The code is that of a missing prepared statement.
+        let body: SQL = "'begin raise ''no'' using errcode = ''26000''; end'"
+        try db.run("create function \(identifier: refuse)() returns trigger language plpgsql as \(body)")
+        try db.run(
+          """
+          create constraint trigger refuse after insert on \(table) deferrable initially deferred
+          for each row execute function \(identifier: refuse)()
+          """
+        )
+        for _ in 0..<3 {
+          try db.transaction { t in try t.run("update \(table) set a = 1") }
+          let error = #expect(throws: PostgresError.self) {
+            try db.transaction { t in _ = try t.run("insert into \(table) values (1)") }
+          }
+          #expect(error?.sqlState?.rawValue == "26000" && error?.isRetryable == false)
+          // Cancelled while the number is asked for the first time on this connection, or later.
+          #expect(throws: TimeoutError.self) {
+            try db.transaction { t in
+              let sleeps: SQL = "delete from \(table) where (select pg_sleep(60)::text) = 'x'"
+              _ = try co_timeout(.milliseconds(20)) { try t.run(sleeps) }
+            }
+          }
+          try db.transaction { t in try t.run("delete from \(table)") }
+        }
+      }
+      try db.run("drop function \(identifier: refuse)() cascade")
+      #expect(db.statistics.opened == 1)
     }
   }
 

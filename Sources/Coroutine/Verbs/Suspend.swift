@@ -54,7 +54,9 @@ final class SuspendCell<Output: Sendable>: ResumeTarget<Output>, @unchecked Send
     return .pending
   }
 
-  /// Nobody else resumes it any more, so its state does not leave PENDING for SETTLED.
+  /// Makes the error only if it counts.
+  ///
+  /// The state may be read before `resume`: only a cancellation can change it meanwhile, after which the error is late.
   @usableFromInline override func abandon() {
     if lock.withLock({ one.pointee.state }) == .pending { super.abandon() }
   }

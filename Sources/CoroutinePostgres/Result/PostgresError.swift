@@ -36,12 +36,16 @@ public struct PostgresError: Error, Sendable, CustomStringConvertible {
   /// The text of the statement, never its values.
   public var statement: String?
 
-  /// Whether the connection was lost before COMMIT was sent, or the server has said that nothing was committed.
+  /// Whether nothing was committed: the connection was lost before COMMIT was sent, the server has said so, or it has
+  /// refused what was sent in front of COMMIT.
   var hasNoEffect = false
   /// The server's function that has found the error.
   var routine: String?
 
-  /// Whether the same transaction may succeed if it runs again: 40001, 40P01, and losses before COMMIT was sent.
+  /// Whether the same transaction may succeed if it runs again.
+  ///
+  /// True for 40001, 40P01, losses after which nothing was committed, and a prepared statement of this product that
+  /// other code has removed.
   public var isRetryable: Bool {
     switch kind {
     case .server: sqlState == .serializationFailure || sqlState == .deadlock || hasNoEffect

@@ -24,12 +24,6 @@ import Glibc
     guard let tag = PQcmdStatus(result), UInt8(bitPattern: tag[0]) == UInt8(ascii: "D") else { return false }
     return strcmp(tag, "DISCARD ALL") == 0 || strcmp(tag, "DEALLOCATE ALL") == 0
   }
-  /// Whether the statement has ended a transaction, and perhaps begun another one.
-  var hasEndedTransaction: Bool {
-    guard let tag = PQcmdStatus(result), "BCRSP".utf8.contains(UInt8(bitPattern: tag[0])) else { return false }
-    return strcmp(tag, "BEGIN") == 0 || strcmp(tag, "COMMIT") == 0 || strcmp(tag, "ROLLBACK") == 0
-      || strcmp(tag, "START TRANSACTION") == 0 || strcmp(tag, "PREPARE TRANSACTION") == 0
-  }
   var affected: Int { Int(String(cString: PQcmdTuples(result))) ?? count }
 
   func name(_ column: Int) -> String { PQfname(result, Int32(column)).map { String(cString: $0) } ?? "" }
@@ -66,8 +60,11 @@ import Glibc
   /// Decodes a value; the error names the column.
   @inlinable func decode<V: PostgresDecodable>(_ row: Int, _ column: Int, as type: V.Type) throws -> V {
     guard let cell = try cell(row, column) else { return try null(column, as: type) }
-    do { return try V(postgres: cell.bytes, type: cell.type, isText: cell.isText) } catch let error as PostgresError {
-      throw misfit(column, error, "\(V.self)")
+    // The bytes are in the memory of this object, which the caller may have used for the last time.
+    return try withExtendedLifetime(self) {
+      do { return try V(postgres: cell.bytes, type: cell.type, isText: cell.isText) } catch let error as PostgresError {
+        throw misfit(column, error, "\(V.self)")
+      }
     }
   }
 

@@ -5,9 +5,9 @@ import Coroutine
 /// COMMIT, sent together with the question for the transaction's number, unless that is known.
 ///
 /// If the connection is lost during COMMIT, the number is the only way to learn the outcome, and it must be known
-/// before. A transaction whose first statement writes has asked then (Wire+Begin.swift). For others both are sent at
-/// once, in libpq's pipeline mode, with a request to flush between them: the server sends the number before it begins
-/// to commit. That takes no round trip of its own.
+/// before. Most transactions whose first statement writes have asked then (Wire+Begin.swift). For others both are sent
+/// at once, in libpq's pipeline mode, with a request to flush between them: the server sends the number before it
+/// begins to commit. That takes no round trip of its own.
 ///
 /// Every step may be cancelled and done again: `finish` goes on where the last call has stopped.
 final class CommitExchange {
@@ -20,7 +20,8 @@ final class CommitExchange {
   private let asksForID: Bool
   private var isSent = false
   private var isEnded = false
-  private var isPreparing = false
+  /// The name under which the question is being prepared.
+  private var question: [CChar]?
   private var error: PostgresError?
   /// The command tag: COMMIT, or ROLLBACK if the transaction has failed before.
   private(set) var tag = ""
@@ -28,9 +29,14 @@ final class CommitExchange {
 
   init(_ wire: Wire, asksForID: Bool) {
     self.wire = wire
-    if asksForID, let known = wire.transactionID { id = .assigned(known) }
-    // A failed transaction answers no question.
-    self.asksForID = asksForID && id == .unknown && !wire.hasFailed
+    if wire.hasFailed {
+      // It answers no question, and cannot be committed.
+      id = .none
+    } else if asksForID, !wire.isIdle, let known = wire.transactionID {
+      id = .assigned(known)
+    }
+    wire.transactionID = nil
+    self.asksForID = asksForID && id == .unknown
   }
 
   /// Sends what was not sent, and reads the answer; throws the server's error.
@@ -47,9 +53,10 @@ final class CommitExchange {
 
   private func sendBoth() -> Bool {
     let pg = wire.pg
-    isPreparing = wire.prepared.limit > 0 && !wire.prepared.hasQuestion
-    return PQenterPipelineMode(pg) == 1 && wire.sendQuestion() && PQsendFlushRequest(pg) == 1
-      && PQsendQueryParams(pg, "commit", 0, nil, nil, nil, nil, 0) == 1 && PQpipelineSync(pg) == 1
+    guard PQenterPipelineMode(pg) == 1, let question = wire.sendQuestion() else { return false }
+    self.question = question
+    return PQsendFlushRequest(pg) == 1 && PQsendQueryParams(pg, "commit", 0, nil, nil, nil, nil, 0) == 1
+      && PQpipelineSync(pg) == 1
   }
 
   private func readNext() throws {
@@ -60,17 +67,17 @@ final class CommitExchange {
     }
     switch next.status {
     case PGRES_TUPLES_OK: id = next.string(0, 0).map { .assigned($0) } ?? .none
-    case PGRES_COMMAND_OK where isPreparing:
-      isPreparing = false
-      wire.prepared.hasQuestion = true
+    case PGRES_COMMAND_OK where question != nil: wire.prepared.question = question.take()
     case PGRES_COMMAND_OK: tag = next.tag
     case PGRES_PIPELINE_SYNC: isEnded = true
     case PGRES_FATAL_ERROR:
       var failure = wire.failure(next)
-      wire.noteRefusedQuestion(&failure)
+      let isUnanswered = asksForID && id == .unknown
+      if isUnanswered { wire.noteRefusedQuestion(&failure) }
       if error == nil { error = failure }
-      // The server has ended the connection by its own decision before it has read COMMIT: it answers in order.
-      if id == .unknown, failure.sqlState != nil { id = .none }
+      // The server itself has ended the connection before it has answered the question, and so before it has read
+      // COMMIT. Other codes may be a pooler's, which has lost the server and perhaps an answer.
+      if isUnanswered, failure.sqlState?.rawValue.hasPrefix("57P") == true { id = .none }
       if wire.isBroken { throw error ?? failure }
     default: break
     }

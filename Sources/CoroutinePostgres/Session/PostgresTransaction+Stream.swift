@@ -110,7 +110,9 @@ extension Wire {
   /// An error names the statement of the caller.
   func run(unprepared statement: SQL, of original: SQL) throws -> ResultMemory {
     try naming(original) {
-      try interruptible {
+      try statement.checkValues()
+      forgetNumber(before: statement)
+      return try interruptible {
         try beginTransaction()
         return try call { sendUnnamed(statement) }
       }
@@ -127,6 +129,8 @@ extension Wire {
   /// Begins a copy in the direction that `status` names.
   func beginCopy(_ statement: SQL, _ status: ExecStatusType) throws {
     try naming(statement) {
+      try statement.checkValues()
+      forgetNumber(before: statement)
       try interruptible {
         try beginTransaction()
         try start { sendUnnamed(statement, isText: true) }

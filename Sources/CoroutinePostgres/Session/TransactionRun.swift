@@ -147,6 +147,8 @@ struct TransactionRun {
       }
     } catch var error as PostgresError where error.kind == .lost {
       wire.isBroken = true
+      // The answer has come, and the end of the connection behind it.
+      if exchange.tag == "COMMIT" { return }
       switch isReadOnly ? .aborted : outcome(exchange.id) {
       case .committed: return
       case .aborted: error.hasNoEffect = true
@@ -156,7 +158,7 @@ struct TransactionRun {
       }
       throw error
     } catch {
-      // The question before it has failed, and so COMMIT was not read.
+      // The server has refused COMMIT, or the question before it; the transaction may still be open.
       wire.undo("rollback", within: core.options.cancelTimeout)
       throw error
     }

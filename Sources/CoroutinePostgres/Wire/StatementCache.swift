@@ -47,8 +47,8 @@ struct StatementCache {
   private var entries: [Key: Entry] = [:]
   /// Statements at an index that their texts give: a look there makes no list of types, and no safe hash.
   private var recent: [Entry?]
-  /// Whether the question for a transaction's number is prepared (Wire+Begin.swift); it is none of `entries`.
-  var hasQuestion = false
+  /// The name of the question for a transaction's number (Wire+Begin.swift), if it is prepared.
+  var question: [CChar]?
   private var clock = 0
   private var named = 0
 
@@ -118,7 +118,7 @@ struct StatementCache {
 
   /// Forgets all: the server has none any more.
   mutating func removeAll() {
-    hasQuestion = false
+    question = nil
     entries.removeAll(keepingCapacity: true)
     recent = Array(repeating: nil, count: recent.count)
   }

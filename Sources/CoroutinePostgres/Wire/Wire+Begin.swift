@@ -9,8 +9,9 @@ import Coroutine
 // What cannot be in a pipeline, as a copy, or is not prepared yet, is sent after `begin` alone.
 //
 // If the statement writes, the transaction's number is asked for behind it, in the same exchange: COMMIT then needs no
-// question of its own (CommitExchange), and so the server one answer, and this side one wake-up, less. The number is
-// that of the transaction until a statement of the body ends it: then `note` forgets it, and COMMIT asks.
+// question of its own (CommitExchange), and so the server one answer, and this side one wake-up, less. A statement of
+// the body may end the transaction, and begin another one. So the number is forgotten before anything is sent that may
+// do that, whatever becomes of it; and then COMMIT asks.
 
 extension Wire {
   /// Begins the transaction whose body runs, if that was not done.
@@ -29,9 +30,8 @@ extension Wire {
     pendingBegin = nil
     transactionID = nil
     let asks = begin.needsID && statement.mayWrite
-    let prepares = asks && !prepared.hasQuestion
     guard PQenterPipelineMode(pg) == 1, PQsendQueryParams(pg, begin.text, 0, nil, nil, nil, nil, 0) == 1,
-      sendPrepared(statement, name) == 1, !asks || sendQuestion(), PQpipelineSync(pg) == 1
+      sendPrepared(statement, name) == 1, let question = asks ? sendQuestion() : .some(nil), PQpipelineSync(pg) == 1
     else { throw lost() }
     try flush()
     var kept: ResultMemory?
@@ -58,10 +58,10 @@ extension Wire {
         if isBroken { throw error ?? failure }
       default:
         if step == 1 {
-          note(next)
+          if next.hasRemovedStatements { prepared.removeAll() }
           kept = next
-        } else if step == 2, prepares {
-          prepared.hasQuestion = true
+        } else if step == 2, question != nil {
+          prepared.question = question
         } else if step > 1 {
           transactionID = next.string(0, 0)
         }
@@ -71,28 +71,37 @@ extension Wire {
 
   // MARK: The number
 
-  /// Sends the question for the transaction's number; in pipeline mode.
+  /// Sends the question for the transaction's number, in pipeline mode; returns nil if libpq refuses.
   ///
   /// Prepared once on each connection: to parse it each time cost the server a twentieth of a small transaction's time.
-  /// If it was not prepared, the preparation has a result of its own, the first one.
-  func sendQuestion() -> Bool {
-    let (text, name) = ("select pg_current_xact_id_if_assigned()::text", "co_transaction")
-    if prepared.limit == 0 { return PQsendQueryParams(pg, text, 0, nil, nil, nil, nil, 0) == 1 }
-    return (prepared.hasQuestion || PQsendPrepare(pg, name, text, 0, nil) == 1)
-      && PQsendQueryPrepared(pg, name, 0, nil, nil, nil, 0) == 1
+  /// If it was not prepared, its new name is returned. The first result is then that of the preparation, and who reads
+  /// it stores the name. If nobody does, because the statement was cancelled, the next question has another name.
+  func sendQuestion() -> [CChar]?? {
+    let text = "select pg_current_xact_id_if_assigned()::text"
+    if prepared.limit == 0 {
+      return PQsendQueryParams(pg, text, 0, nil, nil, nil, nil, 0) == 1 ? .some(nil) : nil
+    }
+    if let name = prepared.question {
+      return PQsendQueryPrepared(pg, name, 0, nil, nil, nil, 0) == 1 ? .some(nil) : nil
+    }
+    let name = Array(prepared.newName().utf8CString)
+    guard PQsendPrepare(pg, name, text, 0, nil) == 1, PQsendQueryPrepared(pg, name, 0, nil, nil, nil, 0) == 1
+    else { return nil }
+    return name
   }
 
-  /// Other code has removed the question, by a statement that does not say so; COMMIT was not read.
+  /// An error of the question: other code may have removed it, by a statement that does not say so.
+  ///
+  /// The server has not read COMMIT, if that was sent behind it.
   func noteRefusedQuestion(_ error: inout PostgresError) {
     guard error.sqlState == .noSuchStatement else { return }
-    prepared.hasQuestion = false
+    prepared.question = nil
     error.hasNoEffect = true
   }
 
-  /// Learns from a statement of the caller's what it has changed on this connection.
-  func note(_ result: ResultMemory) {
-    if result.hasRemovedStatements { prepared.removeAll() }
-    if transactionID != nil, result.hasEndedTransaction { transactionID = nil }
+  /// Called before a statement of the body is sent: forgets the number if the statement may end the transaction.
+  func forgetNumber(before statement: SQL) {
+    if transactionID != nil, !statement.fitsInPipeline { transactionID = nil }
   }
 
   /// Runs a command that undoes something, also when cancelled; breaks the connection if it is not confirmed in time.
@@ -109,13 +118,15 @@ extension Wire {
 }
 
 extension SQL {
-  /// Whether it may give its transaction a number: update, insert, delete, merge, with.
+  /// Whether its first letter is that of a statement that usually writes.
+  ///
+  /// A wrong guess costs a question, and no correctness.
   var mayWrite: Bool {
     guard let first = utf8.first(where: { $0 > 32 }) else { return false }
     return "uidmw".utf8.contains(first | 32)
   }
 
-  /// Whether it is no copy, and libpq does not refuse it.
+  /// Whether it is no copy, does not end a transaction, and libpq does not refuse it.
   var fitsInPipeline: Bool {
     guard values.count <= UInt16.max, let first = utf8.first(where: { $0 > 32 }) else { return false }
     // Select, insert, update, delete, merge, with, values, and all others that begin so.

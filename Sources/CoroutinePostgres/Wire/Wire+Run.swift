@@ -10,6 +10,7 @@ extension Wire {
     let begin = pendingBegin
     do {
       try statement.checkValues()
+      forgetNumber(before: statement)
       return try prepared.limit == 0 ? runUnnamed(statement) : runAgainIfOutdated(statement)
     } catch {
       // As `interruptible` does, whose closure would count a reference to each part of the statement.
@@ -40,7 +41,8 @@ extension Wire {
   /// Runs text of this product without parameters, in the simple protocol: begin, commit, set.
   @discardableResult
   func command(_ text: String) throws -> ResultMemory {
-    try interruptible {
+    transactionID = nil
+    return try interruptible {
       try beginTransaction()
       return try call { PQsendQuery(pg, text) }
     }
@@ -160,7 +162,7 @@ extension Wire {
         // What follows the first error is the loss of the connection.
         if error == nil || next.status == PGRES_BAD_RESPONSE { error = failure(next) } else { _ = failure(next) }
       default:
-        note(next)
+        if next.hasRemovedStatements { prepared.removeAll() }
         kept = next
       }
     }

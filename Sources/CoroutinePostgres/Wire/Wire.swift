@@ -42,7 +42,8 @@ final class Wire: @unchecked Sendable {
   @exclusivity(unchecked) var prepared: StatementCache
   /// What begins a transaction; it is sent together with the transaction's first statement.
   @exclusivity(unchecked) var pendingBegin: Begin?
-  /// The number of the transaction that runs, if it was asked for with the first statement.
+  /// The number of the transaction that runs, if its first statement's exchange has told it and nothing was sent since
+  /// that may have ended it; nil otherwise.
   @exclusivity(unchecked) var transactionID: String?
   /// Whether a coroutine uses it beyond its session's end; then nobody else may.
   let isAbandoned = Atomic<Bool>(false)

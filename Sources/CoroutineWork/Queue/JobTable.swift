@@ -27,7 +27,7 @@ struct JobTable: Sendable {
     let checkpoint: [UInt8]?, key: String?
   }
 
-  /// How many jobs to claim at once, of so many that there is room for.
+  /// For how many jobs to ask if there is room for `room`: that number, or above 8 the next lower power of two.
   ///
   /// The number is part of the claim's text, so there must be few of them. As a parameter it would have the server plan
   /// each claim anew, for twice the time that the claim takes: a plan for any limit reads the whole table.
