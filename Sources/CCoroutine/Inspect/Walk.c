@@ -8,7 +8,7 @@
 //   3 `parked.stack` (acquire); NULL: it has moved     d. it writes `wait` (a wait) or `since` (a yield); then a again
 //   4 reads frames, and keeps what it has read
 //   5 a barrier
-//   6 `parked.stack`, `wait` and `since` are as in 1 and 3, or it has moved
+//   6 `parked.stack`, `wait`, `since` and the address of its context are as in 1 to 3, or it has moved
 //
 // Invariants
 //  1. Every read is of mapped memory. The caller holds the record. The context was the record's when 2 read it, so its
@@ -21,6 +21,8 @@
 //     has read a word that c has written, then 6 reads what b has written. On x86-64 stores become visible in order.
 //     On aarch64 they need not, and a barrier in each switch would cost all switches something; so the reader lets all
 //     other threads execute one, by membarrier(2), once for a batch: after it, b is visible wherever c was.
+//     A coroutine that ends writes neither word, and its stack may be another one's at 3. But its record has given up
+//     its context before the pool got the stack, and 6 reads that address after the words of the other one.
 //  3. No frame is false, as far as frame pointers say. Each next frame lies above the one before, and each address is
 //     in executable memory of an image. Code without frame pointers that uses the register for something else ends the
 //     walk early (`is_whole` is false). A whole walk ends at cco_coroutine_start (Context.cpp).
@@ -93,7 +95,8 @@ static bool is_on(const cco_context *context, const void *stack) {
 }
 
 static bool is_unmoved(const cco_walk_target *target) {
-  return __atomic_load_n(&target->own->parked.stack, __ATOMIC_RELAXED) == target->stack &&
+  return __atomic_load_n((const cco_context *const *)target->context, __ATOMIC_RELAXED) == target->own &&
+         __atomic_load_n(&target->own->parked.stack, __ATOMIC_RELAXED) == target->stack &&
          __atomic_load_n(target->wait, __ATOMIC_RELAXED) == target->wait_word &&
          __atomic_load_n(target->since, __ATOMIC_RELAXED) == target->since_word;
 }
