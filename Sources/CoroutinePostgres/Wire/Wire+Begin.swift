@@ -74,8 +74,9 @@ extension Wire {
   /// Sends the question for the transaction's number, in pipeline mode; returns nil if libpq refuses.
   ///
   /// Prepared once on each connection: to parse it each time cost the server a twentieth of a small transaction's time.
-  /// If it was not prepared, its new name is returned. The first result is then that of the preparation, and who reads
-  /// it stores the name. If nobody does, because the statement was cancelled, the next question has another name.
+  /// If it was not prepared, its new name is returned. The first result is then that of the preparation, and the reader
+  /// of that result stores the name. If a cancellation comes before, no name is stored, and the next question has a new
+  /// one.
   func sendQuestion() -> [CChar]?? {
     let text = "select pg_current_xact_id_if_assigned()::text"
     if prepared.limit == 0 {
