@@ -75,7 +75,7 @@ struct EndTests {
     try await onCoroutine {
       let size = 16 << 20
       var options = HTTPServer.Options()
-      options.pause = .seconds(3)
+      options.pause = .seconds(10)
       try serving(options) { _, response in
         let part = [UInt8](repeating: 65, count: size)
         try part.withUnsafeBytes { try response.write($0) }
@@ -90,7 +90,7 @@ struct EndTests {
           end = (end + part).suffix(16)
           if taken > next {
             next += 1 << 20
-            try co_delay(.milliseconds(250))
+            try co_delay(.milliseconds(700))
           }
         }
         #expect(taken > size && String(decoding: end, as: UTF8.self).hasSuffix("end\r\n0\r\n\r\n"))

@@ -42,7 +42,7 @@ struct PipelineTests {
     try await withPool { db in
       let backend = try db.pipeline.first("select pg_backend_pid()", as: Int32.self)!
       #expect(throws: TimeoutError.self) {
-        try co_timeout(.milliseconds(20)) { _ = try db.pipeline.run("select pg_sleep(0.2)") }
+        try co_timeout(.milliseconds(20)) { _ = try db.pipeline.run("select pg_sleep(1)") }
       }
       #expect(try db.pipeline.first("select 1", as: Int.self) == 1)
       try co_scope { scope in

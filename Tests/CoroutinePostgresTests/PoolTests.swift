@@ -96,12 +96,20 @@ struct PoolTests {
     try await withPool(options(1)) { db in
       let kept = try db.withConnection { connection in
         try co_scope { scope in
-          let child = scope.launch { kind { try connection.run("select pg_sleep(0.2)") } }
-          let own = kind { try connection.run("select pg_sleep(0.2)") }
-          // One of them came first.
-          let other = try child.join()
-          #expect(Set([own, other]) == [nil, .busy])
+          // Each may find the other one's statement under way, until the child's runs.
+          let child = scope.launch {
+            while kind({ try connection.run("select pg_sleep(60)") }) == .busy { try co_delay(.milliseconds(1)) }
+          }
+          var own: PostgresError.Kind?
+          while own == nil {
+            own = kind { try connection.run("select 1") }
+            try co_delay(.milliseconds(1))
+          }
+          #expect(own == .busy)
+          child.cancel()
+          try? child.join()
         }
+        try connection.run("select 1")
         return connection
       }
       #expect(kind { try kept.run("select 1") } == .ended)
@@ -109,28 +117,40 @@ struct PoolTests {
   }
 
   @Test func `a closed pool lets no statement begin, and waits for those that run`() async throws {
+    let other = try PostgresPool(Cluster.shared.get().address)
     try await withPool(options(1)) { db in
-      try co_scope { scope in
-        let running = scope.launch { try db.first("select 7 from pg_sleep(0.1)", as: Int.self) }
-        while db.statistics.inUse == 0 { try co_yield() }
-        let waiting = scope.launch { kind { try db.run("select 1") } }
-        while db.statistics.waiting == 0 { try co_yield() }
-        try db.close()
-        #expect(db.statistics.inUse == 0 && db.statistics.idle == 0)
-        #expect(try waiting.join() == .ended)
-        #expect(try running.join() == 7)
+      let key = Int.random(in: 1...1_000_000_000)
+      try other.withConnection { holder in
+        try holder.run("select pg_advisory_lock(\(key))")
+        try co_scope { scope in
+          let running = scope.launch { try db.first("select 7 from pg_advisory_lock(\(key))", as: Int.self) }
+          while db.statistics.inUse == 0 { try co_yield() }
+          let waiting = scope.launch { kind { try db.run("select 1") } }
+          while db.statistics.waiting == 0 { try co_yield() }
+          let closing = scope.launch { try db.close() }
+          #expect(try waiting.join() == .ended)
+          #expect(db.statistics.inUse == 1)
+          try holder.run("select pg_advisory_unlock(\(key))")
+          try closing.join()
+          #expect(db.statistics.inUse == 0 && db.statistics.idle == 0)
+          #expect(try running.join() == 7)
+        }
       }
+      try other.close()
       #expect(kind { try db.run("select 1") } == .ended)
       #expect(db.statistics.opened == db.statistics.closed)
     }
   }
 
   @Test func `a close that has waited for long enough ends what runs`() async throws {
+    let other = try PostgresPool(Cluster.shared.get().address)
     try await withPool(options(1)) { db in
+      let text = uniqueName("slow")
       try co_scope { scope in
-        let running = scope.launch { state { try db.run("select pg_sleep(60)") } }
-        while db.statistics.inUse == 0 { try co_yield() }
+        let running = scope.launch { state { try db.run("select pg_sleep(60) /* \(SQL(unchecked: text)) */") } }
+        try other.waitForBackend(text)
         try db.close(drain: .milliseconds(20))
+        try other.close()
         #expect(try running.join() == "57014")
       }
     }
