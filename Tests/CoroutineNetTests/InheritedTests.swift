@@ -41,21 +41,26 @@ struct InheritedTests {
     #expect(code { try inherited(own, "1", from: 1_000_000).datagramSockets() } == EBADF)
   }
 
+  /// Two tests that look for numbers at one time would find the same ones.
+  private static let search = ThreadMutex(())
+
   /// Numbers that follow each other, and that nothing else in this process has, as copies of `numbers`.
   private func following(_ numbers: [Int32]) throws -> Int32 {
-    var limits = rlimit()
-    getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limits)
-    // The kernel gives the lowest number that is free, so the highest ones are.
-    for first in stride(from: Int32(min(limits.rlim_cur, 60_000)) - 20, to: 20, by: -20) {
-      let range = first..<first + Int32(numbers.count)
-      if range.contains(where: { fcntl($0, F_GETFD) >= 0 }) { continue }
-      for (index, number) in numbers.enumerated() {
-        try #require(fcntl(number, F_DUPFD, first + Int32(index)) == first + Int32(index))
-        close(number)
+    try Self.search.withLock { _ in
+      var limits = rlimit()
+      getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limits)
+      // The kernel gives the lowest number that is free, so the highest ones are.
+      for first in stride(from: Int32(min(limits.rlim_cur, 60_000)) - 20, to: 20, by: -20) {
+        let range = first..<first + Int32(numbers.count)
+        if range.contains(where: { fcntl($0, F_GETFD) >= 0 }) { continue }
+        for (index, number) in numbers.enumerated() {
+          try #require(fcntl(number, F_DUPFD, first + Int32(index)) == first + Int32(index))
+          close(number)
+        }
+        return first
       }
-      return first
+      throw NetError.busy
     }
-    throw NetError.busy
   }
 
   private func copy(_ listener: Listener) -> Int32 { listener.withUnsafeDescriptor { dup($0) } }
