@@ -116,8 +116,24 @@ static void samples(void) {
   }
   for (uint64_t step = 1; step <= 1 << 20; step *= 16) {
     int count = 0;
-    for (uint64_t i = 1; i <= 16000; i++) count += cco_site_samples(site, i * step);
+    for (uint64_t i = 1; i <= 256000; i++) count += cco_site_samples(site, i * step);
     expect(count > 500 && count < 2000);
+  }
+}
+
+static void samples_of_the_living(void) {
+  if (!knows()) return;
+  cco_site *site = site_at(8);
+  cco_context *living[ALWAYS];
+  for (int i = 0; i < ALWAYS; i++) {
+    expect(cco_site_samples(site, 3));
+    living[i] = make(64 << 10, work, NULL);
+    cco_site_begin(living[i], site, true);
+  }
+  expect(!cco_site_samples(site, 3));
+  for (int i = 0; i < ALWAYS; i++) {
+    (void)resume(living[i], 0);
+    destroy(living[i]);
   }
 }
 
@@ -244,7 +260,8 @@ static const test tests[] = {
     {"A site that needs more than the standard size gets it after one sample", grows_at_once, NULL},
     {"A sample does not count what others have used of its stack", own_pages_only, NULL},
     {"What a sample has used is noted before its memory is given back", notes, NULL},
-    {"A site is measured 64 times, and then one time in 16", samples, NULL},
+    {"A site is measured 64 times, and then one time in 256", samples, NULL},
+    {"Coroutines that have not ended are among the 64", samples_of_the_living, NULL},
     {"Threads share one entry for each site, and lose no sample", threads, NULL},
     {"A full table has no entry for further sites", full, NULL},
     {"An overflow of a measured stack says what helps", report, NULL},
