@@ -57,10 +57,11 @@ static inline uint32_t cco_slab_class(const cco_slab *slab) {
   return atomic_load_explicit(&slab->size_class, memory_order_relaxed);
 }
 
-// The control block of a slot. It lies at the top of the slot's stack, less an offset of 0 to 31 cache lines that
+// The control block of a slot. It lies at the top of the slot's stack, less an offset of 0 to 15 cache lines that
 // depends on the slot (cache colouring). So the hot cache lines of different coroutines do not all fall into the same
-// cache sets.
-enum { CCO_BLOCK_SIZE = (sizeof(cco_context) + 63) & ~63, CCO_COLOURS = 32 };
+// cache sets. Each place more takes 64 bytes from the first page of some stacks, and a deeper wait has a second page:
+// docs/evolution/0057 has the measurements.
+enum { CCO_BLOCK_SIZE = (sizeof(cco_context) + 63) & ~63, CCO_COLOURS = 16 };
 static inline cco_context *cco_slot_context(char *base, size_t stride, size_t slot) {
   return (cco_context *)(base + (slot + 1) * stride - CCO_BLOCK_SIZE - (slot % CCO_COLOURS) * 64);
 }
