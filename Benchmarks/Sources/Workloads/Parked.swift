@@ -23,7 +23,19 @@ func addParked(to suite: inout Suite) {
       complain("parked_1M: skipped, because \(count) coroutines need \(count * 6_000 >> 20) MiB of free memory")
       return []
     }
-    return try measureParked(count)
+    return try measureParked(count).figures
+  }
+
+  suite.figures(
+    [Figure("parked_1M_64_KiB_bytes", unit: "bytes"), Figure("parked_1M_64_KiB_start")],
+    1_000_000,
+    quick: 100_000,
+    fresh: true
+  ) { count in
+    guard Memory.available > count * 6_000 else { return [] }
+    let parked = try measureParked(count, stack: .bytes(64 << 10))
+    // All in.
+    return [parked.bytes + parked.pageTables, parked.start]
   }
 
   // The kernel's part of a start, on one thread.
@@ -86,15 +98,25 @@ private func goDeep(_ levels: Int) -> Int {
   }
 }
 
+/// What each of the parked coroutines took: its memory, its launch, its page tables, and its wake-up and end.
+private struct Parked {
+  let bytes: Double
+  let start: Double
+  let pageTables: Double
+  let wakeAndEnd: Double
+
+  var figures: [Double] { [bytes, start, pageTables, wakeAndEnd] }
+}
+
 /// On the shared scheduler, as the peers: whatever processors there are may help.
-private func measureParked(_ count: Int) throws -> [Double] {
+private func measureParked(_ count: Int, stack: StackSize = .standard) throws -> Parked {
   let progress = Progress()
   let before = Memory.current
   let figures = try co_launch {
     let gate = Promise<Int>()
     let start = Clock.wall.now
     for _ in 0..<count {
-      co_launch {
+      co_launch(stack: stack) {
         progress.started.add(1, ordering: .relaxed)
         let number = try co_await(gate)
         progress.resumed.add(number, ordering: .relaxed)
@@ -120,7 +142,8 @@ private func measureParked(_ count: Int) throws -> [Double] {
   expectMemoryBack(before, grown: Int(figures[0]))
   expect(progress.started.load(ordering: .relaxed), equals: count, "coroutines that started")
   expect(progress.resumed.load(ordering: .relaxed), equals: count, "coroutines that went on")
-  return figures.map { $0 / Double(count) }
+  let each = figures.map { $0 / Double(count) }
+  return Parked(bytes: each[0], start: each[1], pageTables: each[2], wakeAndEnd: each[3])
 }
 
 private final class Progress: Sendable {

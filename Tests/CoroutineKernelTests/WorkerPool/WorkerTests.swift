@@ -20,6 +20,26 @@ struct WorkerTests {
     }
   }
 
+  @Test func `what a launcher launches without a pause runs on an idle worker meanwhile`() async throws {
+    let workers = ownWorkers("burst").workers
+    let ended = Locked((all: 0, there: 0))
+    try await onCoroutine(on: workers[0].currentQueue) {
+      var launched = 0
+      // No suspension: only another thread can count.
+      while case let count = ended.current, count.there < 10_000 {
+        // A bound for a machine that stops the other worker for long.
+        guard launched < count.all + 50_000 else { continue }
+        launched += 1
+        co_launch {
+          ended.withLock {
+            $0.all += 1
+            if workers[1].isRunningHere { $0.there += 1 }
+          }
+        }
+      }
+    }
+  }
+
   @Test func `a single job behind a long computation is rescued`() async throws {
     let ran = Flag()
     try await onCoroutine(on: ownWorkers("single").workers[0].currentQueue) {
