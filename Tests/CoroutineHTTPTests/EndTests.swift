@@ -75,13 +75,16 @@ struct EndTests {
     try await onCoroutine {
       let size = 16 << 20
       var options = HTTPServer.Options()
-      options.pause = .seconds(10)
+      options.pause = .seconds(5)
       try serving(options) { _, response in
         let part = [UInt8](repeating: 65, count: size)
         try part.withUnsafeBytes { try response.write($0) }
         try response.write("end")
       } _: { server in
-        let client = try Connection.connect(to: server.address)
+        // A small buffer, so that the server's write lasts as long as the client takes its time.
+        var small = SocketOptions()
+        small.receiveBuffer = 64 << 10
+        let client = try Connection.connect(to: server.address, options: small)
         try client.send(Self.last)
         // For longer than the limit, which is for a client that takes nothing.
         var (taken, next, end) = (0, 1 << 20, [UInt8]())

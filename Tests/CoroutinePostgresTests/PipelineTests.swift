@@ -46,8 +46,10 @@ struct PipelineTests {
       }
       #expect(try db.pipeline.first("select 1", as: Int.self) == 1)
       try co_scope { scope in
-        let jobs = (0..<5).map { _ in scope.launch { kind { try db.pipeline.run("select pg_sleep(60)") } } }
-        try db.waitForBackend("select pg_sleep(60)")
+        let text = uniqueName("lost")
+        let slow = SQL(unchecked: "select pg_sleep(60) /* \(text) */")
+        let jobs = (0..<5).map { _ in scope.launch { kind { try db.pipeline.run(slow) } } }
+        try db.waitForBackend(text)
         try db.run("select pg_terminate_backend(\(backend))")
         for job in jobs { #expect(try job.join() == .lost) }
       }

@@ -93,12 +93,15 @@ struct PoolTests {
   }
 
   @Test func `a connection is busy with one statement, and ended after its body`() async throws {
+    let other = try PostgresPool(Cluster.shared.get().address)
     try await withPool(options(1)) { db in
+      let text = uniqueName("slow")
       let kept = try db.withConnection { connection in
         try co_scope { scope in
           // Each may find the other one's statement under way, until the child's runs.
           let child = scope.launch {
-            while kind({ try connection.run("select pg_sleep(60)") }) == .busy { try co_delay(.milliseconds(1)) }
+            let slow = SQL(unchecked: "select pg_sleep(60) /* \(text) */")
+            while kind({ try connection.run(slow) }) == .busy { try co_delay(.milliseconds(1)) }
           }
           var own: PostgresError.Kind?
           while own == nil {
@@ -106,12 +109,14 @@ struct PoolTests {
             try co_delay(.milliseconds(1))
           }
           #expect(own == .busy)
+          try other.waitForBackend(text)
           child.cancel()
           try? child.join()
         }
         try connection.run("select 1")
         return connection
       }
+      try other.close()
       #expect(kind { try kept.run("select 1") } == .ended)
     }
   }
@@ -129,7 +134,9 @@ struct PoolTests {
           while db.statistics.waiting == 0 { try co_yield() }
           let closing = scope.launch { try db.close() }
           #expect(try waiting.join() == .ended)
-          #expect(db.statistics.inUse == 1)
+          // Time for a close that should not return.
+          for _ in 0..<100 { try co_yield() }
+          #expect(db.statistics.inUse == 1 && !closing.isFinished)
           try holder.run("select pg_advisory_unlock(\(key))")
           try closing.join()
           #expect(db.statistics.inUse == 0 && db.statistics.idle == 0)

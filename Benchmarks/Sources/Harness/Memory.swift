@@ -16,6 +16,18 @@ package struct Memory: Sendable {
   /// What the machine could still give, in bytes; 0 where the kernel does not say.
   package static var available: Int { kilobytes("MemAvailable:", in: lines(of: "/proc/meminfo")) << 10 }
 
+  /// How often this process has touched a page that was not there.
+  package static var minorFaults: Int { usage.ru_minflt }
+
+  /// The most that was there at any time, in bytes.
+  package static var peak: Int { usage.ru_maxrss << 10 }
+
+  private static var usage: rusage {
+    var usage = rusage()
+    getrusage(RUSAGE_SELF, &usage)
+    return usage
+  }
+
   private static func kilobytes(_ key: String, in lines: [Substring]) -> Int {
     let fields = lines.first { $0.hasPrefix(key) }?.split(whereSeparator: { $0 == " " || $0 == "\t" })
     return fields.flatMap { $0.count > 1 ? Int($0[1]) : nil } ?? 0

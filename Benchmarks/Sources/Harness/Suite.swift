@@ -53,6 +53,23 @@ package struct Suite {
     }
   }
 
+  /// A row whose cost is mostly memory: as `row`, and in rows of their own the minor faults of a thousand operations,
+  /// and the largest resident memory of the process so far, divided by the operations.
+  package mutating func memoryRow(_ name: String, _ operations: Int, _ body: @escaping (Int) throws -> Void) {
+    let clock = standardClock
+    let all = [
+      Figure(name, owner: owner), Figure(name + "_faults", unit: "per 1000", owner: owner),
+      Figure(name + "_peak_bytes", unit: "bytes", owner: owner),
+    ]
+    figures(all, operations) { count in
+      let (faults, start) = (Memory.minorFaults, clock.now)
+      try body(count)
+      let time = clock.now - start
+      let each = 1 / Double(count)
+      return [Double(time) * each, Double(Memory.minorFaults - faults) * 1_000 * each, Double(Memory.peak) * each]
+    }
+  }
+
   /// Several rows that come out of one measurement, or one whose number is no time divided by a count: `body` answers
   /// the numbers in the order of `figures`.
   ///

@@ -16,11 +16,11 @@ func addJobs(to suite: inout Suite) {
   }
 
   // As the peers' programs do it: nobody keeps a handle, a wait group counts the ends.
-  suite.row("spawn", 1_000_000) { count in try onQueue { try spawnInGroup(count) } }
-  suite.row("spawn_parallel", 1_000_000) { count in try co_launch { try spawnInGroup(count) }.blockingWait() }
+  suite.memoryRow("spawn", 1_000_000) { count in try onQueue { try spawnInGroup(count) } }
+  suite.memoryRow("spawn_parallel", 1_000_000) { count in try co_launch { try spawnInGroup(count) }.blockingWait() }
 
   // A million handles that live until the last has been asked.
-  suite.row("spawn_handles", 1_000_000) { count in
+  suite.memoryRow("spawn_handles", 1_000_000) { count in
     let ran = Counter()
     try onQueue {
       let jobs = (0..<count).map { _ in co_launch { _ = ran.increment() } }
@@ -29,7 +29,7 @@ func addJobs(to suite: inout Suite) {
     expect(ran.finish(), equals: count, "bodies that ran")
   }
 
-  suite.row("spawn_scope", 1_000_000) { count in
+  suite.memoryRow("spawn_scope", 1_000_000) { count in
     let ran = Counter()
     try onQueue {
       try co_scope { scope in for _ in 0..<count { scope.launch { _ = ran.increment() } } }

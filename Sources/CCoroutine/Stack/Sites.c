@@ -2,7 +2,8 @@
 // At its end the lowest page that is in memory says how deep it has been: a fact of the page tables, which costs the
 // body nothing. A sample costs two system calls, and the page faults of the memory that was given back: 3 µs in all. So
 // the first ALWAYS coroutines of a site are measured, and then one in 256 by a hash of its number, which no pattern of
-// launches follows. They are counted when they begin, so a site whose coroutines do not end measures few of them, too.
+// launches follows. They are counted when they begin, so a site whose coroutines do not end measures few of them, too:
+// one in 16, as long as fewer than TRUSTED have ended.
 //
 // The size is the smallest class of FACTOR times the deepest sample. As long as fewer than TRUSTED samples have ended,
 // it is at least the standard size: one short run says little about the next one. A size never shrinks below that.
@@ -39,7 +40,7 @@ struct cco_site {
   // The next two are stored by each search that finds the entry, always the same numbers.
   atomic_uint file_length, line;
   atomic_size_t deepest;
-  atomic_uint begun, ended;  // samples; two threads that begin one at a time may make `begun` a little more than ALWAYS
+  atomic_uint begun, ended;  // samples; threads that begin some at the same time may make `begun` more than ALWAYS
 };
 
 enum { FACTOR = 4, TRUSTED = 16, ALWAYS = 64, REACH = 64, IS_SAMPLE = 1, ADDRESS_BITS = 48 };
@@ -80,7 +81,9 @@ size_t cco_site_stack(const cco_site *site, size_t least) {
 
 bool cco_site_samples(const cco_site *site, uint64_t id) {
   if (!cco_knows_touched()) return false;
-  return atomic_load_explicit(&site->begun, memory_order_relaxed) < ALWAYS || id * GOLDEN >> 56 == 0;
+  if (atomic_load_explicit(&site->begun, memory_order_relaxed) < ALWAYS) return true;
+  int one_in = atomic_load_explicit(&site->ended, memory_order_relaxed) < TRUSTED ? 4 : 8;  // as a power of two
+  return id * GOLDEN >> (64 - one_in) == 0;
 }
 
 // ---- contexts

@@ -21,7 +21,7 @@ cco_site *_Nullable cco_site_of(const cco_label *label);
 /// measured, or if `site` is NULL.
 size_t cco_site_stack(const cco_site *_Nullable site, size_t least);
 
-/// Whether the coroutine with this number is to be measured: the first ones of a site, later one in 256. Always false
+/// Whether the coroutine with this number is to be measured: the first ones of a site, and few later ones. Always false
 /// where the kernel does not say which pages a process has touched.
 bool cco_site_samples(const cco_site *site, uint64_t id);
 

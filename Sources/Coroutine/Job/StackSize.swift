@@ -21,11 +21,11 @@ public struct StackSize: Sendable, Hashable, CustomStringConvertible {
 
   /// Four times what coroutines of the same launch site have used, and at least `least` bytes.
   ///
-  /// The runtime measures the first coroutines that a launch site launches with this size, and later one in 256, when
-  /// they end; it counts whole pages. From the 16th one on, the stack is the smallest size class of four times the most
-  /// that any of them has used. Until then it is at least ``standard``. What a site needs is remembered as long as the
-  /// process runs, and never decreases: ``CoroutineRuntime/dump()`` and ``CoroutineRuntime/Snapshot/stackUses`` show
-  /// it.
+  /// The runtime measures the first coroutines that a launch site launches with this size, and few of the later ones,
+  /// when they end; it counts whole pages. From the 16th one on, the stack is the smallest size class of four times the
+  /// most that any of them has used. Until then it is at least ``standard``. What a site needs is remembered as long as
+  /// the process runs, and never decreases: ``CoroutineRuntime/dump()`` and
+  /// ``CoroutineRuntime/Snapshot/stackUses`` show it.
   ///
   /// A measurement is no promise: a coroutine that goes deeper than four times the deepest measured one overflows its
   /// stack, and the process ends with a line that names the launch site. `least` is what the deepest run that you know

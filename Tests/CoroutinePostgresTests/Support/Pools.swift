@@ -63,10 +63,12 @@ extension PostgresPool {
     return try body(table)
   }
 
-  /// Waits until a statement that contains `text` is in the state, in another backend.
-  func waitForBackend(_ text: String, state: String = "active") throws {
+  /// Waits until a statement that contains `text` is in `pg_sleep`, in another backend.
+  ///
+  /// A backend that is still reading its command would ignore a cancellation.
+  func waitForBackend(_ text: String) throws {
     let query: SQL = """
-      select count(*) from pg_stat_activity where query like \("%" + text + "%") and state = \(state)
+      select count(*) from pg_stat_activity where query like \("%" + text + "%") and wait_event = 'PgSleep'
       and pid <> pg_backend_pid()
       """
     while try first(query, as: Int.self) == 0 { try co_delay(.milliseconds(2)) }
