@@ -154,9 +154,9 @@ test-aarch64: setup-aarch64 ## Runs the C core's own tests on an emulated aarch6
 soak: export CO_SOAK_SECONDS = $(SECONDS)
 soak: export CO_SEED = $(SEED)
 soak: export ASAN_OPTIONS := detect_leaks=1:$(ASAN_OPTIONS)
-soak: setup ## Runs random programs, then walks of stacks, for SECONDS=600 each, from SEED= on, as BUILD=debug, release, tsan or asan
+soak: setup ## Runs random programs, walks of stacks, bursts of launches, for SECONDS=600 each, from SEED= on, as BUILD=debug, release, tsan or asan
 	$(if $(filter $(BUILD),debug release tsan asan),,$(error BUILD is debug, release, tsan or asan, not $(BUILD)))
-	$(soak_$(BUILD)) --no-parallel --filter '\.(Soak|WalkSoak)Tests' $(ARGS)
+	$(soak_$(BUILD)) --no-parallel --filter '\.(Soak|WalkSoak|BurstSoak)Tests' $(ARGS)
 
 soak-deadlocks: export CO_DEADLOCK_PROGRAMS = $(PROGRAMS)
 soak-deadlocks: export CO_SEED = $(SEED)
