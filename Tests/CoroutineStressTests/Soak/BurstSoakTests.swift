@@ -6,7 +6,7 @@ import Testing
 /// Launches and ends in bursts of random sizes.
 ///
 /// `CO_SOAK_SECONDS`: how long; a second without it. `make soak` sets it.
-@Suite("Stress: bursts of launches", .timeLimit(.minutes(30)))
+@Suite("Stress: bursts of launches", .timeLimit(.minutes(60)))
 struct BurstSoakTests {
   /// In a process of its own, because other tests use memory as well.
   @Test(.enabled(if: !Self.isSanitized, "a sanitizer keeps memory that was released"))
