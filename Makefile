@@ -55,7 +55,7 @@ trait_tests := CoroutineNIOTests,CoroutineLoggingTests,CoroutineMetricsTests,Cor
   test-release test-tsan test-asan test-aarch64 soak soak-net soak-http soak-postgres fuzz-http soak-deadlocks \
   test-context test-traits test-http test-postgres test-served test-examples test-demo demo site readme thread-locals \
   lint api format docs docs-serve guide consumer bench bench-net bench-postgres bench-inspect bench-kv build-ahead \
-  build-tsan ci clean
+  build-release ci clean
 
 help: ## Lists the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -94,27 +94,36 @@ build: setup ## Builds the library, debug
 # wait for nothing, so they run beside each other. They are built for `make test` alone: their code is of one thread, and
 # what they compile of the library runs in the other tests as well.
 # With ARGS of its own a target makes one run of it.
+#
+# in_turn FIRST,NEXT,LAST: FIRST runs the tests that may run beside each other, and may build before, NEXT runs the
+# others. LAST are further commands.
 models := 'CoroutineInterleavingTests\.'
 # Targets of tests that are empty in a build without their trait take time all the same.
 without_models := CO_SKIP_TESTS=CoroutineInterleavingTests,CoroutineDemoTests,$(served_tests)
 alone := 'Coroutine(Stress|Testing)Tests\.'
-in_turn = $(1) --skip $(models) --skip $(alone) $(2) && $(1) --skip-build --no-parallel --filter $(alone)
+in_turn = $(1) --skip $(models) --skip $(alone) $(3) && $(2) --no-parallel --filter $(alone)
 
 test: export CO_STRESS ?= 0.2
 test: setup-tests ## Runs the tests, debug
-	$(if $(ARGS),$(swift_test) $(ARGS),$(call in_turn,$(swift_test),&& $(swift_test) --skip-build --filter $(models)))
+	$(if $(ARGS),$(swift_test) $(ARGS),$(call in_turn,$(swift_test),$(swift_test) --skip-build,&& $(swift_test) --skip-build --filter $(models)))
 
 test-release: export CO_STRESS ?= 0.5
 test-release: setup-tests ## Runs the tests, optimised
-	$(if $(ARGS),$(release_test) $(ARGS),$(call in_turn,$(release_test)))
+	$(if $(ARGS),$(release_test) $(ARGS),\
+	  $(if $(BUILT),$(call in_turn,$(release_run),$(release_run)),$(call in_turn,$(release_test),$(release_test) --skip-build)))
 
 release_flags := -c release -Xswiftc -enable-testing $(release)
 release_without := $(without_models),$(trait_tests)
 release_test := $(release_without) $(swift_test) $(release_flags)
+# Without SwiftPM, which would resolve packages: CI runs these tests while it builds others, which need some.
+release_run := $(random) .build-release/release/coroutinePackageTests.xctest --testing-library swift-testing
 
-# Of what test-release has built. The tests are built here as well, or else the products would be built once more.
-thread-locals: setup-tests ## Looks for addresses of thread-locals that optimised code keeps over a wait
-	$(release_without) $(strict) swift build --build-tests $(checks) --quiet $(release_flags)
+# The tests are built here as well, or else the products would be built once more.
+build-release: setup-tests
+	$(release_without) $(swift_build) $(release_flags)
+
+# Of what test-release has built.
+thread-locals: build-release ## Looks for addresses of thread-locals that optimised code keeps over a wait
 	scripts/thread-locals
 
 # Under sanitizers the products behind traits are tested as well, in the same build.
@@ -127,9 +136,7 @@ sanitized_build = scripts/with-packages .build-$(1) env $(without_models) $(swif
   $($(1)_options)
 sanitized_test = $(call build_and_test,.build-$(1),$(without_models),$($(1)_options)) --no-parallel
 tsan_test := $(call sanitized_test,tsan)
-build-tsan: setup-tests
-	$(call sanitized_build,tsan)
-test-tsan: export CO_STRESS ?= 0.05
+test-tsan: export CO_STRESS ?= 0.03
 test-tsan: setup-tests ## Runs the tests under ThreadSanitizer, with those of the products behind traits
 	export TSAN_OPTIONS=atexit_sleep_ms=0:$$TSAN_OPTIONS; $(tsan_test) $(ARGS)
 	@scripts/api --check .build-tsan/debug $(trait_products)
@@ -137,7 +144,7 @@ test-tsan: setup-tests ## Runs the tests under ThreadSanitizer, with those of th
 # lld, because gold prints a warning for each symbol that AddressSanitizer keeps to itself. One at a time: LeakSanitizer looks
 # when a process exits, as each exit test is one, and on a crowded machine finds threads that are still at their last acts.
 asan_test := $(call sanitized_test,asan)
-test-asan: export CO_STRESS ?= 0.05
+test-asan: export CO_STRESS ?= 0.03
 test-asan: setup-tests ## Runs the tests under AddressSanitizer, with leak checking, and those behind traits
 	export ASAN_OPTIONS=detect_leaks=1:$$ASAN_OPTIONS; $(asan_test) $(ARGS)
 
@@ -220,6 +227,7 @@ examples_of_asan := --package-path Examples --scratch-path .build-examples-asan 
 
 # What CI builds while tests leave a core idle, in the order in which it is needed: each as its own target builds it.
 build-ahead:
+	$(call sanitized_build,tsan)
 	$(call sanitized_build,asan)
 	scripts/with-packages .build-served env CO_TESTS=$(served_tests) $(swift_build) --scratch-path .build-served \
 	  $(served_traits)

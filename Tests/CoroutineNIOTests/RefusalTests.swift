@@ -24,8 +24,6 @@ private func limitAddressSpace(_ spare: UInt?) {
   precondition(setrlimit(resource, &limit) == 0)
 }
 
-private let isSanitized = dlsym(nil, "__asan_init") != nil || dlsym(nil, "__tsan_init") != nil
-
 @Suite("What the system refuses", .timeLimit(.minutes(5)))
 struct RefusalTests {
   @Test func `an error of accepting that ends the server is reported`() async {

@@ -50,6 +50,9 @@ struct Oops: Error, Equatable {}
 /// The factor by which long tests are longer than usual: CO_STRESS, or 1.
 let stress = getenv("CO_STRESS").flatMap { Double(String(cString: $0)) } ?? 1
 
+/// Whether a sanitizer is linked in.
+let isSanitized = dlsym(nil, "__asan_init") != nil || dlsym(nil, "__tsan_init") != nil
+
 /// The factor for races with the shutdown of a loop: at least 1, so that there are 10,000 of them, except under
 /// ThreadSanitizer, where each takes ten times as long.
 let shutdownStress = dlsym(nil, "__tsan_init") == nil ? max(1, stress) : stress

@@ -10,7 +10,7 @@ struct ConnectionTests {
   @Test func `bytes arrive in order and whole, in both directions`() async throws {
     try await onCoroutine {
       let pair = try TCPPair()
-      let sent = (0..<3_000_000).map { UInt8(truncatingIfNeeded: $0 &* 31 >> 3) }
+      let sent = (0..<1_000_000).map { UInt8(truncatingIfNeeded: $0 &* 31 >> 3) }
       let echo = co_launch {
         while true {
           let bytes = try pair.server.read(upTo: 10_000)

@@ -89,7 +89,7 @@ struct PollerTests {
   // Each coroutine lets the other one arrive, for a while and without a suspension, so that they often add at once.
   @Test func `a descriptor that two workers add at once is counted once`() async throws {
     let pool = Self.ownWorkers("twice", 2)
-    for _ in 0..<1_000 {
+    for _ in 0..<Run().rounds(1_000) {
       let (one, other) = try Connection.pair()
       let arrived = Locked(0)
       let adders = pool.workers.map { worker in

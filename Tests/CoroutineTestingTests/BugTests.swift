@@ -31,7 +31,7 @@ struct BugTests {
     #expect(Self.processorTime() - start < .seconds(10))
     let failure = try #require(found.failure, "\(bug.name) was not found in \(found.runs) runs")
     #expect(!(failure.error is Exploration.NondeterminismError))
-    for _ in 0..<100 {
+    for _ in 0..<(isSanitized ? 10 : 100) {
       let again = explore(.replay(failure.token)) { try bug.run(false) }.failure
       #expect(again.map { type(of: $0.error) == type(of: failure.error) } == true)
     }

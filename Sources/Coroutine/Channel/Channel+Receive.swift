@@ -1,5 +1,5 @@
-// Receiving. Inlinable for the reasons in Channel+Send.swift. `receive` and `next` are always inlined: a call costs 27
-// instructions, 4 % of a round trip between two coroutines.
+// Receiving. Inlinable for the reasons in Channel+Send.swift. `receive` and both functions `next`, here and of the
+// iterator, are always inlined: a call costs 27 instructions, 4 % of a round trip between two coroutines.
 
 extension Channel {
   /// Receives the next value.

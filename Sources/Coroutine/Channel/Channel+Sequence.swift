@@ -37,7 +37,6 @@ extension Channel: Sequence {
     /// Traps outside a coroutine, where it can neither wait nor throw.
     /// - Returns: The value; nil if the channel is closed and drained, whatever the cause, or if the coroutine is
     ///   cancelled. The next suspension then throws the cancellation error.
-    // Always inlined for the reason in Channel+Receive.swift.
     @inlinable @inline(__always)
     @available(*, noasync, message: "use `for try await`")
     public mutating func next() -> sending Element? {

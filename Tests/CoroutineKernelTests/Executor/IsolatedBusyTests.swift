@@ -397,7 +397,7 @@ struct IsolatedOrdersTests {
     _ ending: Ending
   ) throws {
     let outcomes = Locked<Set<String>>([])
-    let found = explore(.exhaustive(preemptions: 2)) {
+    let found = explore(.exhaustive(preemptions: isSanitized ? 1 : 2)) {
       let executor = Stepped()
       let actor = SteppedActor(executor)
       let runs = Locked(0)

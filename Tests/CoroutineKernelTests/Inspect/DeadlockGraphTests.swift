@@ -42,7 +42,7 @@ struct DeadlockGraphTests {
 
   @Test func `stuck nodes and circles of random graphs are those of the definition`() {
     var random = SystemRandomNumberGenerator()
-    for _ in 0..<3000 {
+    for _ in 0..<(isSanitized ? 500 : 3_000) {
       let count = Int.random(in: 1...9, using: &random)
       var waits: [Wait] = []
       for _ in 0..<count {
@@ -83,7 +83,7 @@ struct DeadlockGraphTests {
   }
 
   @Test func `a chain of a hundred thousand waits needs no stack`() {
-    let count = 100_000
+    let count = isSanitized ? 30_000 : 100_000
     var graph = DeadlockGraph((0..<count).map { .any([($0 + 1) % count]) })
     graph.setParents(Array(repeating: -1, count: count))
     #expect(graph.circles().map(\.count) == [count])

@@ -44,7 +44,8 @@ struct EventRingTests {
     }
     var (found, last) = (0, UInt64(0))
     // Until so many have been read, however the threads take turns.
-    while found < 20_000 {
+    let wanted = isSanitized ? 2_000 : 20_000
+    while found < wanted {
       let events = ring.events()
       for (one, next) in zip(events, events.dropFirst()) { try #require(next.first == one.first + 1) }
       for event in events { try #require(event.second == event.first &* 0x9E37_79B9_7F4A_7C15) }
