@@ -9,7 +9,8 @@
 #   PROGRAMS   how many random programs `make soak-deadlocks` runs; 1000000 unless said
 #   BUILD      what they build: debug unless said, or release, tsan, asan; `make test-examples` knows tsan and asan
 #   CO_STRESS  multiplies the rounds of the stress tests. Each target has a value of its own that keeps its run short;
-#              with 1 the tests do what their names say
+#              with 1 the tests do what their names say, but for some searches that sanitizers make a hundred times longer
+#   SKIP_BUILD with any value `make test-release` runs the tests as they have been built last, without SwiftPM
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 ARGS ?=
 DEMO ?= release
@@ -51,11 +52,11 @@ trait_tests := CoroutineNIOTests,CoroutineLoggingTests,CoroutineMetricsTests,Cor
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup setup-tests setup-http setup-postgres setup-demo setup-examples setup-aarch64 setup-bench build test \
+.PHONY: help setup setup-all setup-tests setup-http setup-postgres setup-demo setup-examples setup-aarch64 setup-bench build test \
   test-release test-tsan test-asan test-aarch64 soak soak-net soak-http soak-postgres fuzz-http soak-deadlocks \
   test-context test-traits test-http test-postgres test-served test-examples test-demo demo site readme thread-locals \
-  lint api format docs docs-serve guide consumer bench bench-net bench-postgres bench-inspect bench-kv build-ahead \
-  build-release ci clean
+  lint api format docs docs-serve guide consumer bench bench-net bench-postgres bench-inspect bench-kv build-release \
+  build-tsan build-asan build-served build-context build-examples build-demo build-bench ci clean
 
 help: ## Lists the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -83,6 +84,8 @@ setup-bench: ## Installs what make bench-kv needs: Redis's command-line tools, n
 	@scripts/setup core
 	@scripts/setup bench
 
+setup-all: setup setup-tests setup-http setup-postgres setup-examples setup-demo setup-aarch64 setup-bench
+
 setup-aarch64: ## Installs what the tests for aarch64 need: Debian's cross compiler, qemu-user, Boost.Context for arm64
 	@scripts/setup aarch64
 
@@ -95,8 +98,8 @@ build: setup ## Builds the library, debug
 # what they compile of the library runs in the other tests as well.
 # With ARGS of its own a target makes one run of it.
 #
-# in_turn FIRST,NEXT,LAST: FIRST runs the tests that may run beside each other, and may build before, NEXT runs the
-# others. LAST are further commands.
+# in_turn FIRST,NEXT,BETWEEN: FIRST runs the tests that may run beside each other, and may build before, NEXT runs the
+# others. BETWEEN is run between them.
 models := 'CoroutineInterleavingTests\.'
 # Targets of tests that are empty in a build without their trait take time all the same.
 without_models := CO_SKIP_TESTS=CoroutineInterleavingTests,CoroutineDemoTests,$(served_tests)
@@ -109,8 +112,8 @@ test: setup-tests ## Runs the tests, debug
 
 test-release: export CO_STRESS ?= 0.5
 test-release: setup-tests ## Runs the tests, optimised
-	$(if $(ARGS),$(release_test) $(ARGS),\
-	  $(if $(BUILT),$(call in_turn,$(release_run),$(release_run)),$(call in_turn,$(release_test),$(release_test) --skip-build)))
+	$(if $(ARGS),$(if $(SKIP_BUILD),$(release_run),$(release_test)) $(ARGS),\
+	  $(if $(SKIP_BUILD),$(call in_turn,$(release_run),$(release_run)),$(call in_turn,$(release_test),$(release_test) --skip-build)))
 
 release_flags := -c release -Xswiftc -enable-testing $(release)
 release_without := $(without_models),$(trait_tests)
@@ -122,7 +125,6 @@ release_run := $(random) .build-release/release/coroutinePackageTests.xctest --t
 build-release: setup-tests
 	$(release_without) $(swift_build) $(release_flags)
 
-# Of what test-release has built.
 thread-locals: build-release ## Looks for addresses of thread-locals that optimised code keeps over a wait
 	scripts/thread-locals
 
@@ -225,16 +227,22 @@ examples_of_tsan := --package-path Examples --scratch-path .build-examples-tsan 
 examples_of_asan := --package-path Examples --scratch-path .build-examples-asan -j $(JOBS) --sanitize=address \
   -Xswiftc -use-ld=lld
 
-# What CI builds while tests leave a core idle, in the order in which it is needed: each as its own target builds it.
-build-ahead:
+# What CI builds while tests leave a core idle, each as its own target builds it (.ci/ahead).
+build-tsan:
 	$(call sanitized_build,tsan)
+build-asan:
 	$(call sanitized_build,asan)
+build-served:
 	scripts/with-packages .build-served env CO_TESTS=$(served_tests) $(swift_build) --scratch-path .build-served \
 	  $(served_traits)
+build-context:
+	swift build --build-tests --package-path Tests/Context --scratch-path .build-context -j $(JOBS)
+build-examples:
 	$(strict) swift build --build-tests $(examples)
 	$(strict) swift build $(examples)
+build-demo:
 	scripts/with-packages .build-demo env CO_TESTS=CoroutineDemoTests $(swift_build) --scratch-path .build-demo --traits Demo
-	swift build --build-tests --package-path Tests/Context --scratch-path .build-context -j $(JOBS)
+build-bench:
 	Benchmarks/run --build
 
 test-examples: export TSAN_OPTIONS := atexit_sleep_ms=0:$(TSAN_OPTIONS)

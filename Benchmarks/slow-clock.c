@@ -4,8 +4,8 @@
 // a scheduler does once in a slice would weigh fifty times as much in each of them. With this clock an operation has as
 // many instructions as it has at full speed.
 //
-// Only the program itself sees it, which has the runtime in it. Dispatch and the C library see the real clock, because
-// the kernel fires their timers by that.
+// Only the program itself sees it, which has the runtime in it. Dispatch and the C library see the real clock. So this
+// is not for rows that wait for a time: the runtime would ask the kernel for times that have passed.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <link.h>
@@ -27,8 +27,9 @@ static int find_program(struct dl_phdr_info *object, size_t size, void *unused) 
   for (int i = 0; i < object->dlpi_phnum; i++) {
     const ElfW(Phdr) *part = &object->dlpi_phdr[i];
     if (part->p_type != PT_LOAD || !(part->p_flags & PF_X)) continue;
-    low = object->dlpi_addr + part->p_vaddr;
-    high = low + part->p_memsz;
+    uintptr_t first = object->dlpi_addr + part->p_vaddr;
+    if (low == 0 || first < low) low = first;
+    if (first + part->p_memsz > high) high = first + part->p_memsz;
   }
   return 1;
 }

@@ -176,7 +176,7 @@ struct ChannelTests {
       let connection = try Bytes(wrapping: channel)
       try channel.connect(to: SocketAddress(ipAddress: "127.0.0.1", port: 1)).wait()
       let job = co_launch(on: channel.eventLoop) {
-        // Each read calls back on the stack of the loop's thread, which would not take so many frames, 8 MiB of them.
+        // Each read calls back on the stack of the loop's thread, whose 8 MiB would not hold so many frames.
         let reads = isSanitized ? 30_000 : 100_000
         for number in 1...reads where try connection.read()?.text != "\(number)" { return number }
         return 0

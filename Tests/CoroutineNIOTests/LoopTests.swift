@@ -189,7 +189,7 @@ struct LoopTests {
   @Test func `launches from many threads each run once`() async throws {
     try await withLoops(2) { group in
       let count = Locked(0)
-      let rounds = Int(500 * stress)
+      let rounds = stressed(500)
       try await withThrowingTaskGroup(of: Void.self) { tasks in
         for _ in 0..<4 {
           tasks.addTask {

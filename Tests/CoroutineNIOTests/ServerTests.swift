@@ -332,7 +332,7 @@ struct ServerTests {
   }
 
   @Test func `a server that is cancelled while it binds leaves no listener`() async throws {
-    let rounds = Int(300 * stress)
+    let rounds = stressed(300)
     try await onWorker(loops: 2) { group in
       for round in 0..<rounds {
         let listeners = Locked<[any NIOCore.Channel]>([])
@@ -355,7 +355,7 @@ struct ServerTests {
   }
 
   @Test func `connections that come and go while the server ends are all closed`() async throws {
-    let rounds = Int(30 * stress)
+    let rounds = stressed(30, least: 2)
     try await onWorker(loops: 2) { group in
       for round in 0..<rounds {
         let accepted = Locked<[any NIOCore.Channel]>([])

@@ -282,7 +282,7 @@ extension ShutdownTests {
   }
 
   @Test func `a server and its connections end, whenever the shutdown comes`() async throws {
-    let rounds = Int(500 * stress)
+    let rounds = stressed(500)
     let echoes = Locked(0)
     // The clients are on a loop that lives: NIO ends the process if a closed loop has to connect.
     try await withLoops { living in
@@ -290,7 +290,7 @@ extension ShutdownTests {
       var round = 0
       while round < rounds || echoes.current == 0 {
         defer { round += 1 }
-        let pause = round % 50 * 500 + max(0, round - rounds) * 5_000
+        let pause = round * 37 % 50 * 500 + max(0, round - rounds) * 5_000
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
         let server = try await co_launch { try Running(group, echo) }.value
         let clients = clients(of: server.address, on: living.next(), echoes)

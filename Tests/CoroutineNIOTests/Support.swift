@@ -50,6 +50,9 @@ struct Oops: Error, Equatable {}
 /// The factor by which long tests are longer than usual: CO_STRESS, or 1.
 let stress = getenv("CO_STRESS").flatMap { Double(String(cString: $0)) } ?? 1
 
+/// Returns `usual` times `CO_STRESS`, and at least `least`.
+func stressed(_ usual: Int, least: Int = 20) -> Int { max(least, Int(Double(usual) * stress)) }
+
 /// Whether a sanitizer is linked in.
 let isSanitized = dlsym(nil, "__asan_init") != nil || dlsym(nil, "__tsan_init") != nil
 

@@ -11,7 +11,7 @@ struct DeadlockSearchTests {
   @Test func `a reported coroutine never goes on unless it is cancelled, and each circle is reported`() async throws {
     try await onOwnThread {
       let first = Self.number("CO_SEED") ?? UInt64.random(in: 0...UInt64.max / 2)
-      let count = Self.number("CO_DEADLOCK_PROGRAMS") ?? (isSanitized ? 100 : 1500)
+      let count = Self.number("CO_DEADLOCK_PROGRAMS") ?? (isSanitized ? 300 : 1500)
       var (circles, failures) = (0, 0)
       for seed in first..<first + count {
         let program = DeadlockProgram.run(seed: seed)

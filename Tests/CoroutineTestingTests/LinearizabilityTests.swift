@@ -45,7 +45,7 @@ final class History<Model>: @unchecked Sendable {
 
 /// Every schedule of three coroutines with three operations each or more, of at most two preemptions.
 ///
-/// Of at most one under sanitizers: they look at what a step does, which other orders of steps do not change.
+/// Of at most one under sanitizers; the builds without them search all of them.
 @Suite(.timeLimit(.minutes(5)))
 struct LinearizabilityTests {
   private func check<Model: Sendable>(
