@@ -22,11 +22,8 @@ extension BufferedReader {
   ///   positive.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public mutating func read(upTo count: Int) throws -> [UInt8] {
-    guard count > 0 else {
-      try co_checkCancelled()
-      return []
-    }
-    return try buffer.take(upTo: count, from: connection)
+    try co_checkCancelled()
+    return count > 0 ? try buffer.take(upTo: count, from: connection) : []
   }
 
   /// Calls `body` with the bytes that the reader holds, and returns its result; takes none of them.
@@ -52,7 +49,10 @@ extension BufferedReader {
   ///
   /// - Returns: False at the end of the stream; the bytes that the reader holds stay.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
-  public mutating func fill() throws -> Bool { try buffer.fill(from: connection) }
+  public mutating func fill() throws -> Bool {
+    try co_checkCancelled()
+    return try buffer.fill(from: connection)
+  }
 
   /// Ends the reader, and returns what it has read ahead: for the next owner of the connection.
   ///
@@ -80,6 +80,7 @@ extension BufferedReader {
   /// - Returns: True if the reader holds a byte. False at the end of the stream, and if the coroutine should finish.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public mutating func waitForMessage() throws -> Bool {
+    try co_checkCancelled()
     while bufferedCount == 0 {
       if let hasRead = try buffer.fillNow(from: connection) { return hasRead }
       let isStopping = try co_select(biased: true) {

@@ -20,9 +20,9 @@ import Glibc
 /// from it before ``takeBuffered()`` has ended the reader. While the reader waits without any received byte, it holds
 /// no buffer.
 ///
-/// Every function suspends until enough bytes have arrived, and throws the errors of ``Connection/read(into:)``. If it
-/// throws, nothing is consumed: after a deadline or a cancellation, the same call continues with the bytes that have
-/// arrived.
+/// Every function suspends until enough bytes have arrived, and throws the errors of ``Connection/read(into:)``. So it
+/// throws in a cancelled coroutine, and outside of one, also if the reader holds what it is to return. If it throws,
+/// nothing is consumed: after a deadline or a cancellation, the same call continues with the bytes that have arrived.
 public struct BufferedReader: ~Copyable {
   let connection: Connection
   let buffer: ReadBuffer
@@ -47,6 +47,7 @@ public struct BufferedReader: ~Copyable {
   /// - Throws: ``NetError/endOfStream`` if the stream ends before; the received bytes stay in the reader.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public mutating func read(exactly count: Int) throws -> [UInt8] {
+    try co_checkCancelled()
     try fill(to: count)
     return buffer.take(max(0, count))
   }
@@ -68,6 +69,7 @@ public struct BufferedReader: ~Copyable {
   ///   the stream ends before the delimiter. In both cases, the received bytes stay in the reader.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public mutating func read(until delimiter: UInt8, max: Int) throws -> [UInt8]? {
+    try co_checkCancelled()
     guard let count = try find(delimiter, max) else { return nil }
     let bytes = buffer.take(count)
     buffer.drop(1)
@@ -109,6 +111,7 @@ public struct BufferedReader: ~Copyable {
   ///   the reader.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public mutating func readLine(max: Int = 8192) throws -> String? {
+    try co_checkCancelled()
     // One byte more, for the CR.
     let limit = Swift.max(0, max)
     guard let count = try find(UInt8(ascii: "\n"), limit < Int.max ? limit + 1 : limit) else { return nil }
@@ -125,6 +128,7 @@ public struct BufferedReader: ~Copyable {
   /// - Throws: ``NetError/endOfStream`` if the stream ends before; the received bytes stay in the reader.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public mutating func readInteger<T: FixedWidthInteger>(_ type: T.Type) throws -> T {
+    try co_checkCancelled()
     let count = MemoryLayout<T>.size
     try fill(to: count)
     var value: T = 0
@@ -138,6 +142,7 @@ public struct BufferedReader: ~Copyable {
   /// - Throws: ``NetError/tooLong`` if more than `max` bytes arrive; the received bytes stay in the reader.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public mutating func readAll(max: Int) throws -> [UInt8] {
+    try co_checkCancelled()
     repeat {
       if buffer.bytes.count > max { throw NetError(.tooLong, "reading from", connection.remoteAddress) }
     } while try buffer.fill(from: connection)

@@ -242,6 +242,30 @@ struct ClientTests {
     }
   }
 
+  @Test(arguments: [("/long", "BODY_TOO_LARGE"), ("/short", "BODY_INCOMPLETE"), ("/chunks", "HPE_INVALID_CHUNK_SIZE")])
+  func `an error of a server that the handler asks is the handler's`(_ path: String, _ code: String) async throws {
+    try await onCoroutine {
+      let answers = [
+        "/long": "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabcde",
+        "/short": "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabc",
+        "/chunks": "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n",
+      ]
+      _ = try scripted([[answers[path] ?? ""]]) { port in
+        try serving { _, response in
+          let answer = try HTTPClient().get("http://127.0.0.1:\(port)/").collect(upTo: 4)
+          try response.send(String(decoding: answer, as: UTF8.self))
+        } _: { server in
+          let request = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+          // Its own client has done nothing wrong: the connection goes on.
+          let statuses = try askStatuses(server.address, request)
+          #expect(statuses == [500])
+          #expect(server.errors.current.count == 1)
+          #expect(server.errors.current.first?.contains(code) == true)
+        }
+      }
+    }
+  }
+
   @Test func `interim responses are dropped, and a body without a length ends with the connection`() async throws {
     try await onCoroutine {
       let answer = "HTTP/1.1 103 Early Hints\r\nLink: a\r\n\r\nHTTP/1.1 200 OK\r\n\r\nabc"

@@ -111,4 +111,45 @@ struct OutsideTests {
   private static func errorOnThread(_ verb: Verb, _ things: Things) -> (any Error)? {
     failure { try verb.call(things) }
   }
+
+  /// The functions of a reader, which holds what they are to return.
+  private static let reads: [@Sendable (inout BufferedReader) throws -> Void] = [
+    { _ = try $0.read(exactly: 1) }, { _ = try $0.read(until: 2, max: 9) }, { _ = try $0.readLine() },
+    { _ = try $0.readInteger(UInt8.self) }, { _ = try $0.readAll(max: 9) }, { _ = try $0.read(upTo: 1) },
+    { _ = try $0.read(upTo: 0) }, { _ = try $0.fill() }, { _ = try $0.waitForMessage() },
+  ]
+
+  @Test func `what a reader holds goes to no code outside a coroutine, and to no cancelled one`() async throws {
+    let (one, other) = try Connection.pair()
+    other.close()
+    for read in Self.reads {
+      let error = Self.errorOutside(read, one)
+      guard case .notInCoroutine? = error as? CoroutineError else {
+        Issue.record("\(String(describing: error))")
+        continue
+      }
+      try await onCoroutine {
+        let held = Locked(0)
+        let job = co_launch(start: .immediate) {
+          try? co_delay(.seconds(600))
+          var reader = BufferedReader(one, startingWith: [1, 2, 10])
+          defer { held.withLock { $0 = reader.bufferedCount } }
+          try read(&reader)
+        }
+        job.cancel()
+        #expect(throws: CancellationError.self) { try job.join() }
+        #expect(held.current == 3)
+      }
+    }
+  }
+
+  private static func errorOutside(
+    _ read: (inout BufferedReader) throws -> Void,
+    _ connection: Connection
+  ) -> (any Error)? {
+    failure {
+      var reader = BufferedReader(connection, startingWith: [1, 2, 10])
+      try read(&reader)
+    }
+  }
 }

@@ -133,7 +133,7 @@ struct FaultTests {
     try await withPool(options, on: cluster) { db in
       try db.run("create table t (a int)")
       // A transaction whose first statement is prepared and writes has asked for its number then, others at COMMIT.
-      func loseInCommit(_ number: Int, db: PostgresPool, writesFirst: Bool) throws {
+      func loseInCommit(_ number: Int, db: PostgresPool, writesFirst: Bool, isCancelled: Bool = false) throws {
         try co_scope { scope in
           let job = scope.launch {
             try db.withConnection { connection in
@@ -151,6 +151,7 @@ struct FaultTests {
           let waiting: SQL = "select pid from pg_stat_activity where wait_event = 'SyncRep'"
           while true {
             if let pid = try db.first(waiting, as: Int32.self) {
+              if isCancelled { job.cancel() }
               try db.run("select pg_terminate_backend(\(pid))")
               break
             }
@@ -162,6 +163,9 @@ struct FaultTests {
       // The server has written the commit, and ends before it says so.
       try loseInCommit(1, db: db, writesFirst: false)
       try loseInCommit(2, db: db, writesFirst: true)
+      // Cancelled meanwhile: COMMIT was sent, so its outcome counts, and is asked for.
+      try loseInCommit(6, db: db, writesFirst: true, isCancelled: true)
+      try db.run("delete from t where a = 6")
       let rows: SQL = "select a from t order by a"
       #expect(try db.all(rows, as: Int.self) == [1, 2])
       // Behind a pooler nobody knows the number, and the code of the end may be the pooler's: it proves nothing.

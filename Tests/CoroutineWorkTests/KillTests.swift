@@ -162,6 +162,33 @@ struct KillTests {
     }
   }
 
+  @Test func `a worker and a schedule that are asked to stop while the server is away return`() async throws {
+    let cluster = try Cluster()
+    try await withPool(on: cluster) { db in
+      try Work.migrate(db)
+      let queue = WorkQueue<Task>("q", on: db, options: quick())
+      let log = Log<String>()
+      try co_scope { scope in
+        let working = scope.launch {
+          try queue.work(
+            onEvent: { if case .disconnected = $0 { log.add("disconnected") } },
+            { _ in log.add("a job") }
+          )
+        }
+        let scheduling = scope.launch { try queue.schedule("s", .every(.seconds(3_600))) { _ in Task(number: 1) } }
+        try eventually { try queue.counts()[.available] == 0 && db.statistics.idle > 0 }
+        try co_blocking { cluster.stop("immediate") }
+        try eventually { log.all.contains("disconnected") }
+        scope.stop(within: .seconds(600))
+        _ = try (working.join(), scheduling.join())
+      }
+      try co_blocking { try cluster.start() }
+      try db.transaction(retries: 20) { t in try queue.enqueue(Task(number: 2), in: t) }
+      #expect(try queue.counts()[.available] == 1)
+      #expect(!log.all.contains("a job"))
+    }
+  }
+
   @Test func `workers survive a server that stops and starts, and tell so`() async throws {
     let cluster = try Cluster()
     try await withPool(on: cluster) { db in

@@ -1,8 +1,9 @@
 #if Postgres
 import Coroutine
 import CoroutinePostgres
-import CoroutineWork
 import Testing
+
+@testable import CoroutineWork
 
 @Suite("Leases", .serialized, .timeLimit(.minutes(5)))
 struct LeaseTests {
@@ -98,6 +99,44 @@ struct LeaseTests {
           try t.run("update work.lease set ends = now() + interval '60 s' where name = \(name)")
         }
       }
+    }
+  }
+
+  @Test func `a body that fails as an outage does runs once, and its error is thrown`() async throws {
+    try await withLeases { db, name in
+      var runs = 0
+      let error = #expect(throws: PostgresError.self) {
+        try db.lease(name) { _ in
+          runs += 1
+          try db.transaction { t in
+            _ = try t.run("do $$ begin raise exception 'no' using errcode = '40001'; end $$")
+          }
+        }
+      }
+      #expect(error?.sqlState == .serializationFailure)
+      #expect(runs == 1)
+    }
+  }
+
+  @Test func `a waiter learns how long the holder has the lease, so that it need not look later`() async throws {
+    try await withLeases { db, name in
+      func left() throws -> Duration? {
+        guard case .held(let left) = try Lease.take(name, ttl: .seconds(30), on: db) else { return nil }
+        return left
+      }
+      #expect(try left() == nil)
+      let time = try left()
+      #expect(time.map { $0 > .zero && $0 <= .seconds(30) } == true)
+      // Its end has come, and a transaction of its holder is open.
+      try db.transaction { t in
+        try t.run("update work.lease set ends = now() where name = \(name)")
+        #expect(try left().map { $0 > .zero } == true)
+      }
+      try db.transaction { t in
+        try t.run("select from work.lease where name = \(name) for update")
+        #expect(try left() == .zero)
+      }
+      #expect(try left() == nil)
     }
   }
 

@@ -160,6 +160,15 @@ struct ScheduleTests {
     }
   }
 
+  @Test func `a payload that cannot be encoded ends the schedule with an error`() async throws {
+    try await withSchema { db, schema in
+      let queue = WorkQueue<Double>("q", on: db, schema: schema, options: quick())
+      #expect(kind { try queue.schedule("s", .every(.seconds(1))) { _ in .nan } } == .decoding)
+      let ticks = try added(queue)
+      #expect(ticks == [])
+    }
+  }
+
   @Test func `a schedule adds jobs by the real clock, in two programs at once`() async throws {
     try await withSchema { db, schema in
       let queue = WorkQueue<Double>("q", on: db, schema: schema, options: quick())

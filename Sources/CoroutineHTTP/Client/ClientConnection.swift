@@ -156,6 +156,8 @@ final class ClientConnection: @unchecked Sendable {
 
   /// Reads the next part of the body; 0 at its end.
   func read(into buffer: UnsafeMutableRawBufferPointer) throws -> Int {
+    // What has arrived needs no wait, and a cancelled coroutine gets none of it either.
+    try co_checkCancelled()
     guard buffer.count > 0 else { return 0 }
     while true {
       if let count = try readNow(into: buffer) { return count }

@@ -37,7 +37,10 @@ public struct ClientResponse: ~Copyable {
   /// - Throws: ``HTTPError`` if the body ends too early or has malformed chunks; `NetError`, ``TLSError``; the
   ///   cancellation error, and then no byte is lost.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
-  public func read(into buffer: UnsafeMutableRawBufferPointer) throws -> Int { try connection.read(into: buffer) }
+  public func read(into buffer: UnsafeMutableRawBufferPointer) throws -> Int {
+    let connection = connection
+    return try HTTPError.ofUpstream { try connection.read(into: buffer) }
+  }
 
   /// Reads the rest of the body.
   ///
@@ -47,10 +50,12 @@ public struct ClientResponse: ~Copyable {
   public func collect(upTo limit: Int) throws -> [UInt8] {
     var body: [UInt8] = []
     let connection = connection
-    try withUnsafeTemporaryAllocation(byteCount: 16_384, alignment: 16) { buffer in
-      while case let count = try connection.read(into: buffer), count > 0 {
-        if body.count + count > limit { throw HTTPError.bodyTooLarge }
-        body.append(contentsOf: buffer[..<count])
+    try HTTPError.ofUpstream {
+      try withUnsafeTemporaryAllocation(byteCount: 16_384, alignment: 16) { buffer in
+        while case let count = try connection.read(into: buffer), count > 0 {
+          if body.count + count > limit { throw HTTPError.bodyTooLarge }
+          body.append(contentsOf: buffer[..<count])
+        }
       }
     }
     return body

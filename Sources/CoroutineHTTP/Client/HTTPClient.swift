@@ -65,6 +65,11 @@ public final class HTTPClient: Sendable {
   /// - Throws: `NetError`, ``HTTPError``, ``TLSError``; the cancellation error.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func send(_ request: HTTPRequest, body: [UInt8] = []) throws -> ClientResponse {
+    try HTTPError.ofUpstream { try follow(request, body) }
+  }
+
+  /// Sends a request, and those that its redirects ask for.
+  private func follow(_ request: HTTPRequest, _ body: [UInt8]) throws -> ClientResponse {
     var request = request
     guard let scheme = request.scheme, let authority = request.authority,
       let origin = Origin(scheme: scheme, authority: authority)

@@ -1,10 +1,13 @@
 #if HTTP
 import CLLHTTP
+import Coroutine
 import Glibc
 
 extension HTTPConnection {
   /// Reads the next part of the request's body; 0 at its end.
   func readBody(into buffer: UnsafeMutableRawBufferPointer, limit: Int) throws -> Int {
+    // What has arrived needs no wait, and a cancelled handler gets none of it either.
+    try co_checkCancelled()
     if exchange.body == .ended || buffer.count == 0 { return 0 }
     if exchange.body == .length, exchange.remaining > UInt64(max(0, limit - exchange.received)) {
       throw HTTPError.bodyTooLarge

@@ -12,6 +12,8 @@ public struct HTTPError: Error, Equatable, CustomStringConvertible {
   /// The status that answers it, if a client has caused it; 500 if a handler has.
   let status: HTTPResponse.Status
   private let sentence: String
+  /// Whether a client of this program has met it: a handler that passes it on has failed, and its own client has not.
+  private var isOfUpstream = false
 
   init(_ code: String, _ status: HTTPResponse.Status, _ sentence: String) {
     self.code = code
@@ -26,7 +28,15 @@ public struct HTTPError: Error, Equatable, CustomStringConvertible {
   public static func == (one: HTTPError, other: HTTPError) -> Bool { one.code == other.code }
 
   /// Whether a client has caused the error; otherwise it is one of the handler.
-  var isOfClient: Bool { status.code < 500 || status.code == 501 || status.code == 505 }
+  var isOfClient: Bool { !isOfUpstream && (status.code < 500 || status.code == 501 || status.code == 505) }
+
+  /// Runs a part of an HTTP client, whose errors are those of a server that was asked.
+  static func ofUpstream<R: ~Copyable>(_ body: () throws -> R) throws -> R {
+    do { return try body() } catch var error as HTTPError {
+      error.isOfUpstream = true
+      throw error
+    }
+  }
 }
 
 extension HTTPError {

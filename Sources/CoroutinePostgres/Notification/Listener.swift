@@ -38,6 +38,7 @@ final class Listener: Sendable {
       throw PostgresError(.server, "the channel's name has more than 63 bytes", sqlState: .nameTooLong)
     }
     try co_checkCancelled()
+    if core.state.withLock({ $0.phase != .open }) { throw PoolCore.ended }
     let new = PostgresNotifications(channel, buffer: buffer) { [weak self] in self?.remove($0) }
     try using.withLock {
       let wire = try state.withLock { state in
@@ -152,6 +153,9 @@ final class Listener: Sendable {
   private func remove(_ listener: PostgresNotifications) {
     state.withLock { $0.listeners.removeAll { $0 === listener } }
   }
+
+  /// Suspends until the reader has ended, after `end`.
+  func untilEnded() throws { try state.withLock { $0.reader }?.join() }
 
   /// Ends all listeners and the connection.
   ///

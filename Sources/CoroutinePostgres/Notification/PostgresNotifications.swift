@@ -65,11 +65,13 @@ public final class PostgresNotifications: Sequence, Sendable {
     }
   }
 
-  /// Ends the listener: what was received stays, and then ``receive()`` returns nil.
+  /// Ends the listener: ``receive()`` returns nil from here on.
   ///
-  /// Any thread; never suspends.
+  /// What nobody has received is dropped: notifications are hints. Any thread; never suspends.
   public func stop() {
-    if queue.close() { onStop(self) }
+    let isFirst = queue.close()
+    queue.cancel()
+    if isFirst { onStop(self) }
   }
 
   /// Receives the notifications until ``stop()``.

@@ -85,6 +85,20 @@ final class PipelineGroup: PostgresSession, Sendable {
   /// How many statements more a connection may have than another one, and be taken nevertheless.
   private static let nearby = 8
 
+  /// Suspends until no statement is under way.
+  ///
+  /// Looks again and again: statements are counted by atomics alone, because a count under a lock costs each of them.
+  func untilIdle() throws {
+    while state.withLock({ $0.wires.contains { !$0.isBroken && $0.load.count > 0 } }) {
+      try co_delay(.milliseconds(2))
+    }
+  }
+
+  /// Suspends until the connections have ended, after `end`.
+  func untilEnded() throws {
+    for reader in state.withLock({ $0.readers }) { try reader.join() }
+  }
+
   /// Ends the connections; statements under way get `.lost`.
   ///
   /// Any thread; never suspends.

@@ -86,6 +86,10 @@ final class PipelineWire: @unchecked Sendable {
   /// Sends a statement, and suspends until its result has come; if cancelled, throws at once.
   func run(_ statement: SQL) throws -> ResultMemory {
     try statement.checkValues()
+    if statement.isCopy {
+      // It would end the connection for all that use it.
+      throw PostgresError(.server, "a pipeline has no data for a copy: use copyIn or copyOut of a transaction")
+    }
     // libpq would refuse it when others' statements are under way.
     if statement.values.count > UInt16.max {
       let count = statement.values.count

@@ -13,13 +13,23 @@ extension PostgresPool {
       listener.end()
       pipelines.end()
     }
-    try core.close(drain: drain)
+    try core.close(drain: drain, pipelines.untilIdle)
+    listener.end()
+    pipelines.end()
+    do {
+      try co_timeout(core.options.cancelTimeout) {
+        try listener.untilEnded()
+        try pipelines.untilEnded()
+      }
+    } catch is TimeoutError {}
   }
 }
 
 extension PoolCore {
-  func close(drain: Duration) throws {
-    try co_checkCancelled()
+  /// Closes all; `others` waits for statements that are not in `uses`.
+  func close(drain: Duration, _ others: () throws -> Void) throws {
+    // Outside of a coroutine it throws before anything is closed; a cancelled one closes first.
+    if !co_isCancelled { try co_checkCancelled() }
     let idle = state.withLock { state in
       if state.phase == .open { state.phase = .closing }
       defer { state.idle = [] }
@@ -33,7 +43,10 @@ extension PoolCore {
     defer { state.withLock { $0.phase = .closed } }
     do {
       do {
-        try co_timeout(drain) { try waitForUses() }
+        try co_timeout(drain) {
+          try waitForUses()
+          try others()
+        }
         return
       } catch is TimeoutError {}
       cancelUses()

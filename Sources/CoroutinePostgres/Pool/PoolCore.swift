@@ -168,7 +168,7 @@ extension PostgresError {
   /// Whether another attempt to connect may succeed soon: the server is full, starts, stops, or cannot be reached.
   var isPassing: Bool {
     guard kind == .cannotConnect || kind == .lost else { return false }
-    guard let state = sqlState?.rawValue else { return true }
+    guard let state = sqlState?.rawValue else { return !isFinal }
     return state == "53300" || state.hasPrefix("57P") || state.hasPrefix("08")
   }
 }

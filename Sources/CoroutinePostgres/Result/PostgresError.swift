@@ -41,6 +41,8 @@ public struct PostgresError: Error, Sendable, CustomStringConvertible {
   var hasNoEffect = false
   /// The server's function that has found the error.
   var routine: String?
+  /// Whether another attempt to connect fails as well: what is missing is here, and the server has no code for it.
+  var isFinal = false
 
   /// Whether the same transaction may succeed if it runs again.
   ///

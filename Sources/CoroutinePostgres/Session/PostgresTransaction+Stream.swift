@@ -7,34 +7,17 @@ extension PostgresTransaction {
   ///
   /// Asks the server.
   ///
-  /// Suspends for each batch. An error, or a `body` that throws, ends the statement at once. `body` may suspend: the
-  /// server then waits. Inside of `body`, other statements of the transaction throw `.busy`.
+  /// Suspends for each batch. An error, or a `body` that throws, ends the statement at once; then a statement that
+  /// changes rows has failed, and with it the transaction. `body` may suspend: the server then waits. Inside of `body`,
+  /// other statements of the transaction throw `.busy`. Rows of a statement that changes some come one at a time,
+  /// whatever `batch` says.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func forEach(_ statement: SQL, batch: Int = 500, _ body: (PostgresRow) throws -> Void) throws {
     try use { wire in
-      // A cursor ends early without a cancellation. One that inserts, updates or deletes has none.
-      guard statement.isQuery else {
-        for row in PostgresRows(try wire.run(statement)) { try body(row) }
-        return
-      }
-      let cursor = wire.prepared.newName()
-      _ = try wire.run(unprepared: "declare \(identifier: cursor) no scroll cursor for \(statement)", of: statement)
-      do {
-        let fetch: SQL = "fetch forward \(SQL(unchecked: String(max(1, batch)))) from \(identifier: cursor)"
-        while true {
-          let rows = PostgresRows(try wire.run(unprepared: fetch, of: statement))
-          for row in rows { try body(row) }
-          if rows.count < max(1, batch) { break }
-        }
-        try wire.command("close \(cursor)")
-      } catch {
-        // If the transaction has failed, the cursor has ended.
-        if !wire.isBroken, !wire.hasFailed {
-          do {
-            try co_shield { try co_timeout(cancelTimeout) { _ = try wire.command("close \(cursor)") } }
-          } catch { wire.isBroken = true }
-        }
-        throw error
+      if statement.mayHaveCursor {
+        try wire.fetchEach(of: statement, batch: max(1, batch), closesWithin: cancelTimeout, body)
+      } else {
+        try wire.streamEach(of: statement, body)
       }
     }
   }
@@ -93,14 +76,6 @@ extension PostgresTransaction {
         throw error
       }
     }
-  }
-}
-
-extension SQL {
-  /// Whether it begins with the word of a query, so that a cursor can be declared for it.
-  var isQuery: Bool {
-    let word = text.drop { $0.isWhitespace || $0 == "(" }.prefix { $0.isLetter }.lowercased()
-    return ["select", "values", "table", "with"].contains(word)
   }
 }
 

@@ -88,19 +88,21 @@ struct TransactionRun {
 
   func run<R>(begin: String, isReadOnly: Bool, _ body: (PostgresTransaction) throws -> R) throws -> R {
     let transaction = PostgresTransaction(wire, claim, core.options.cancelTimeout)
+    try co_checkCancelled()
+    // Nothing is undone of what was refused here. The connection may be busy for another coroutine, or have gone back
+    // to the pool, or have a transaction that is not this one.
+    try transaction.use { wire in
+      if wire.isBroken { throw wire.lost() }
+      // Inside of another transaction of this connection, the server gives its warning.
+      if wire.isIdle {
+        wire.pendingBegin = Wire.Begin(text: begin, needsID: needsID(isReadOnly))
+      } else {
+        wire.transactionID = nil
+        _ = try wire.command(begin)
+      }
+    }
     let value: R
     do {
-      try co_checkCancelled()
-      try transaction.use { wire in
-        if wire.isBroken { throw wire.lost() }
-        // Inside of another transaction of this connection, the server gives its warning.
-        if wire.isIdle {
-          wire.pendingBegin = Wire.Begin(text: begin, needsID: needsID(isReadOnly))
-        } else {
-          wire.transactionID = nil
-          _ = try wire.command(begin)
-        }
-      }
       value = try body(transaction)
       transaction.end()
     } catch {
@@ -149,7 +151,9 @@ struct TransactionRun {
       wire.isBroken = true
       // The answer has come, and the end of the connection behind it.
       if exchange.tag == "COMMIT" { return }
-      switch isReadOnly ? .aborted : outcome(exchange.id) {
+      // The commit counts although it was cancelled, so its outcome is asked for, too; not for as long.
+      let time = co_isCancelled ? core.options.cancelTimeout : core.options.acquireTimeout
+      switch isReadOnly ? .aborted : co_shield({ outcome(exchange.id, within: time) }) {
       case .committed: return
       case .aborted: error.hasNoEffect = true
       case .unknown:
@@ -174,12 +178,12 @@ struct TransactionRun {
   /// A crash loses what was not on the disk, and with it numbers of transactions: the server gives them to others. Then
   /// `committed` may be said of another one, so it counts only if the server has not crashed since. `aborted` counts:
   /// the number of a transaction that is on the disk is not given out again.
-  private func outcome(_ id: CommitExchange.ID) -> Outcome {
+  private func outcome(_ id: CommitExchange.ID, within time: Duration) -> Outcome {
     guard case .assigned(let number) = id else {
       // One without a number has written nothing.
       return id == .none ? .aborted : .unknown
     }
-    let end = ContinuousClock.now + core.options.acquireTimeout
+    let end = ContinuousClock.now + time
     while ContinuousClock.now < end {
       do {
         let other = try core.connect(until: end)

@@ -48,8 +48,14 @@ extension Wire {
       if let match = line.firstMatch(of: #/:  ([0-9A-Z]{5}): /#) { state = SQLState(rawValue: String(match.1)) }
     }
     let lines = text.split(separator: "\n").filter { !$0.hasPrefix("LOCATION:") }
-    return PostgresError(.cannotConnect, lines.joined(separator: "; "), sqlState: state)
+    var error = PostgresError(.cannotConnect, lines.joined(separator: "; "), sqlState: state)
+    error.isFinal = PQconnectionNeedsPassword(pg) == 1 || Self.finalWords.contains { text.contains($0) }
+    return error
   }
+
+  /// What libpq says of a parameter, of a certificate that is refused, and of a server without TLS where the parameters
+  /// ask for it; it has no codes.
+  private static let finalWords = ["invalid ", "certificate", "does not support SSL"]
 
   /// Sets the limits of the session, by statements, because a pooler may refuse them as parameters; and asks for the
   /// server's `epoch`.

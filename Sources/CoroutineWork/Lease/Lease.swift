@@ -77,10 +77,16 @@ public final class Lease: Sendable {
     try db.run("update work.lease set ends = now(), holder = null where name = \(name) and fence = \(fence)")
   }
 
+  enum Taken {
+    case lease(Lease)
+    /// Somebody else has it; for how long, unless it is extended or given back.
+    case held(Duration)
+  }
+
   /// Takes the lease if it is free.
   ///
   /// Asks the server.
-  static func take(_ name: String, ttl: Duration, on db: PostgresPool) throws -> Lease? {
+  static func take(_ name: String, ttl: Duration, on db: PostgresPool) throws -> Taken {
     for _ in 0..<2 {
       let asked = ContinuousClock.now
       let fence = try db.first(
@@ -92,12 +98,16 @@ public final class Lease: Sendable {
         """,
         as: Int64.self
       )
-      if let fence { return Lease(name, fence: fence, ttl: ttl, until: asked + ttl, on: db) }
+      if let fence { return .lease(Lease(name, fence: fence, ttl: ttl, until: asked + ttl, on: db)) }
       // Not without this question: an insertion waits for a transaction that changes the row.
-      if try db.first("select true from work.lease where name = \(name)", as: Bool.self) == true { return nil }
+      let left = try db.first(
+        "select extract(epoch from greatest(ends, now()) - now())::float8 from work.lease where name = \(name)",
+        as: Double.self
+      )
+      if let left { return .held(.seconds(left)) }
       try db.run("insert into work.lease (name, fence, ends) values (\(name), 0, '-infinity') on conflict do nothing")
     }
-    return nil
+    return .held(.zero)
   }
 }
 #endif

@@ -20,15 +20,22 @@ extension PostgresPool {
     let ttl = max(ttl, .seconds(1))
     var pause = Duration.milliseconds(50)
     while true {
-      do {
-        if let lease = try takeUncut(name, ttl: ttl) { return try hold(lease, body) }
-        pause = .milliseconds(50)
-        // A lease that is given back is free at once; a third of `ttl`, but a second at most, is the wait for it.
-        try co_delay(min(ttl / 3, .seconds(1)) * Double.random(in: 0.2...1))
-      } catch let outage as PostgresError where Self.isOutage(outage) {
+      let taken: Lease.Taken
+      do { taken = try takeUncut(name, ttl: ttl) } catch let outage as PostgresError where Self.isOutage(outage) {
         try co_checkCancelled()
         try co_delay(pause)
         pause = min(pause * 2, .seconds(5))
+        continue
+      }
+      switch taken {
+      // Not where outages are caught: an error of `body` is its caller's, and `body` runs once.
+      case .lease(let lease): return try hold(lease, body)
+      case .held(let left):
+        pause = .milliseconds(50)
+        // A lease that is given back is free at once; a third of `ttl`, but a second at most, is the wait for it. One
+        // that ends by itself is free at its end, unless a transaction of its holder is open.
+        let usual = min(ttl / 3, .seconds(1)) * Double.random(in: 0.2...1)
+        try co_delay(left > .zero ? min(usual, left + .milliseconds(2)) : usual)
       }
     }
   }
@@ -39,11 +46,12 @@ extension PostgresPool {
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func tryLease<R>(_ name: String, ttl: Duration = .seconds(30), _ body: (Lease) throws -> R) throws -> R? {
     let ttl = max(ttl, .seconds(1))
-    return try takeUncut(name, ttl: ttl).map { try hold($0, body) }
+    guard case .lease(let lease) = try takeUncut(name, ttl: ttl) else { return nil }
+    return try hold(lease, body)
   }
 
   /// Not cut off by a cancellation: the row might be taken, by nobody, for `ttl`.
-  private func takeUncut(_ name: String, ttl: Duration) throws -> Lease? {
+  private func takeUncut(_ name: String, ttl: Duration) throws -> Lease.Taken {
     try co_checkCancelled()
     do {
       return try co_shield { try co_timeout(.seconds(10)) { try Lease.take(name, ttl: ttl, on: self) } }

@@ -18,7 +18,8 @@ public import FoundationEssentials
 extension WorkQueue {
   /// Adds jobs by time until cancelled.
   ///
-  /// Each program may run it: it needs no leader. Suspends; throws as `work` does.
+  /// Each program may run it: it needs no leader. Suspends, also while the server is not there; asked to stop
+  /// (`co_isStopping`), it returns.
   ///
   /// Another schedule under the same `name` replaces the old one from its next tick on. The coroutines that run the
   /// old one add nothing from then on.
@@ -27,6 +28,7 @@ extension WorkQueue {
   ///   - schedule: When jobs are added.
   ///   - missed: What becomes of ticks that no program was there for.
   ///   - payload: Makes the job of a tick, inside of a transaction: it must not wait.
+  /// - Throws: As `work` does, and `.decoding` for a payload that cannot be encoded.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func schedule(
     _ name: String,
@@ -36,9 +38,10 @@ extension WorkQueue {
   ) throws {
     let clock = ScheduleClock(core, name: name, schedule: schedule, missed: missed)
     let link = Link(core, onEvent: { _ in })
+    guard try link.persistUntilStop({ try Tables.version(core.db, schema: core.schema) }) != nil else { return }
     var isFirst = true
     while !co_isStopping {
-      let wait = try link.persist {
+      let wait = try link.persistUntilStop(unless: .decoding) {
         try core.db.transaction(retries: 3) { t in
           try clock.look(t, isFirst: isFirst) { tick, t in
             let text = try jsonText(payload(Date(timeIntervalSince1970: tick)))
@@ -47,6 +50,7 @@ extension WorkQueue {
           }
         }
       }
+      guard let wait else { return }
       isFirst = false
       let stopping = co_stopping
       try co_select {

@@ -26,21 +26,45 @@ final class Link: Sendable {
     unless refused: PostgresError.Kind? = nil,
     _ body: () throws -> R
   ) throws -> R {
-    var pause = Duration.milliseconds(50)
+    var pause = Self.firstPause
     while true {
-      do {
-        let result = try co_timeout(limit, body)
-        tell(nil)
-        return result
-      } catch {
-        // Before all else: a deadline of the caller's looks like one of ours.
-        try co_checkCancelled()
-        if error is WorkError || refused != nil && (error as? PostgresError)?.kind == refused { throw error }
-        try checkTables(error)
-        tell(error)
-        try co_delay(pause)
-        pause = min(pause * 2, .seconds(5))
+      if let result = try attempt(limit, refused, body) { return result }
+      try co_delay(pause)
+      pause = Self.next(pause)
+    }
+  }
+
+  /// Does the same until the coroutine is asked to stop, and returns nil then.
+  func persistUntilStop<R>(unless refused: PostgresError.Kind? = nil, _ body: () throws -> R) throws -> R? {
+    let stopping = co_stopping
+    var pause = Self.firstPause
+    while !co_isStopping {
+      if let result = try attempt(.seconds(10), refused, body) { return result }
+      try co_select {
+        stopping.onAwait { _ in }
+        SelectCase.onTimeout(pause) {}
       }
+      pause = Self.next(pause)
+    }
+    return nil
+  }
+
+  private static var firstPause: Duration { .milliseconds(50) }
+  private static func next(_ pause: Duration) -> Duration { min(pause * 2, .seconds(5)) }
+
+  /// Runs `body` once; returns nil if it may succeed later.
+  private func attempt<R>(_ limit: Duration, _ refused: PostgresError.Kind?, _ body: () throws -> R) throws -> R? {
+    do {
+      let result = try co_timeout(limit, body)
+      tell(nil)
+      return result
+    } catch {
+      // Before all else: a deadline of the caller's looks like one of ours.
+      try co_checkCancelled()
+      if error is WorkError || refused != nil && (error as? PostgresError)?.kind == refused { throw error }
+      try checkTables(error)
+      tell(error)
+      return nil
     }
   }
 

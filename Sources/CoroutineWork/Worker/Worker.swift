@@ -50,7 +50,7 @@ final class Worker<Payload: Codable & Sendable>: Sendable {
   /// Suspends.
   func run() throws {
     defer { core.wakeUps.remove(bell) }
-    _ = try link.persist { try Tables.version(core.db, schema: core.schema) }
+    guard try link.persistUntilStop({ try Tables.version(core.db, schema: core.schema) }) != nil else { return }
     try co_scope { helpers in
       let all = [
         helpers.launch(name: "leases of \(core.queue)") { try self.helper { try self.extendLeases() } },
@@ -105,7 +105,7 @@ final class Worker<Payload: Codable & Sendable>: Sendable {
   private func claim(_ limit: Int) throws -> ([JobTable.Claimed], until: ContinuousClock.Instant) {
     var isUnknown = false
     do {
-      return try link.persist {
+      let claimed = try link.persistUntilStop {
         if isUnknown {
           try core.table.releaseUnknown(worker: name, but: held.all.map(\.id), core.db)
           isUnknown = false
@@ -120,6 +120,15 @@ final class Worker<Payload: Codable & Sendable>: Sendable {
         isUnknown = false
         return (jobs, until)
       }
+      if let claimed { return claimed }
+      // Asked to stop while the server does not answer. Without this, jobs of a claim whose answer was lost wait for
+      // the end of their leases.
+      if isUnknown {
+        _ = try? co_timeout(.seconds(2)) {
+          try core.table.releaseUnknown(worker: name, but: held.all.map(\.id), core.db)
+        }
+      }
+      return ([], .now)
     } catch {
       room.release(limit)
       throw error

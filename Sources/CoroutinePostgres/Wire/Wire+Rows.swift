@@ -1,0 +1,125 @@
+#if Postgres
+internal import CPostgres
+import Coroutine
+
+// Rows as the server sends them. A query has a cursor, which ends early without a cancellation, so the transaction goes
+// on. PostgreSQL has none for statements that change rows; libpq gives the rows of these one at a time, and they end
+// early by a cancellation.
+
+extension Wire {
+  /// Calls `body` for each row of a query, by a cursor.
+  func fetchEach(
+    of statement: SQL,
+    batch: Int,
+    closesWithin limit: Duration,
+    _ body: (PostgresRow) throws -> Void
+  ) throws {
+    let cursor = prepared.newName()
+    _ = try run(unprepared: "declare \(identifier: cursor) no scroll cursor for \(statement)", of: statement)
+    do {
+      let fetch: SQL = "fetch forward \(SQL(unchecked: String(batch))) from \(identifier: cursor)"
+      while true {
+        let rows = PostgresRows(try run(unprepared: fetch, of: statement))
+        for row in rows { try body(row) }
+        if rows.count < batch { break }
+      }
+      try command("close \(cursor)")
+    } catch {
+      // If the transaction has failed, the cursor has ended.
+      if !isBroken, !hasFailed {
+        do { try co_shield { try co_timeout(limit) { _ = try command("close \(cursor)") } } } catch { isBroken = true }
+      }
+      throw error
+    }
+  }
+
+  /// Calls `body` for each row of any statement, as it comes.
+  func streamEach(of statement: SQL, _ body: (PostgresRow) throws -> Void) throws {
+    try naming(statement) {
+      try statement.checkValues()
+      forgetNumber(before: statement)
+      try interruptible {
+        try beginTransaction()
+        try start {
+          let isSent = sendUnnamed(statement)
+          return isSent == 1 ? PQsetSingleRowMode(pg) : isSent
+        }
+      }
+    }
+    do {
+      var refused: PostgresError?
+      while let next = try naming(statement, nextResult) {
+        switch next.status {
+        case PGRES_FATAL_ERROR, PGRES_BAD_RESPONSE: if refused == nil { refused = failure(next) }
+        case PGRES_COPY_IN, PGRES_COPY_OUT, PGRES_COPY_BOTH:
+          refused = PostgresError(.server, "a copy has no rows: use copyIn or copyOut")
+          stop()
+        default: for row in PostgresRows(next) { try body(row) }
+        }
+      }
+      if let refused { try naming(statement) { throw refused } }
+    } catch {
+      if !isBroken, isActive { stop() }
+      throw error
+    }
+  }
+}
+
+extension SQL {
+  /// Whether a cursor can be declared for it: it begins with the word of a query, and changes no rows on the way.
+  ///
+  /// A word in a text or in a name counts as well. Then the rows come one at a time, which is right for any statement.
+  var mayHaveCursor: Bool {
+    switch firstWord {
+    case "select", "values", "table": true
+    case "with": !changingWords.contains { text.lowercased().contains($0) }
+    default: false
+    }
+  }
+
+  var isCopy: Bool {
+    // Most statements do not begin with these bytes, so they are not read twice.
+    guard let first = utf8.first, [0x43, 0x63, 0x20, 0x0A, 0x09, 0x0D, 0x2D, 0x2F].contains(first) else { return false }
+    return firstWord == "copy"
+  }
+
+  /// The first word in lower case, behind spaces, comments and opening parentheses.
+  private var firstWord: String {
+    var rest = text[...]
+    while let next = rest.first {
+      if next.isWhitespace || next == "(" {
+        rest.removeFirst()
+      } else if rest.hasPrefix("--") {
+        rest = rest.drop { !$0.isNewline }
+      } else if rest.hasPrefix("/*") {
+        rest = rest.afterComment
+      } else {
+        break
+      }
+    }
+    return rest.prefix { $0.isLetter }.lowercased()
+  }
+}
+
+private let changingWords = ["insert", "update", "delete", "merge"]
+
+extension Substring {
+  /// What follows the comment at the beginning; comments may contain others.
+  fileprivate var afterComment: Substring {
+    var (rest, depth) = (self, 0)
+    while !rest.isEmpty {
+      if rest.hasPrefix("/*") {
+        depth += 1
+        rest = rest.dropFirst(2)
+      } else if rest.hasPrefix("*/") {
+        depth -= 1
+        rest = rest.dropFirst(2)
+        if depth == 0 { break }
+      } else {
+        rest = rest.dropFirst()
+      }
+    }
+    return rest
+  }
+}
+#endif

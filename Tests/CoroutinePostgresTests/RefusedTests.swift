@@ -1,0 +1,108 @@
+#if Postgres
+import Coroutine
+import CoroutinePostgres
+import Testing
+
+private struct Failure: Error {}
+
+/// What is refused at its beginning changes nothing of what others do.
+struct RefusedTests {
+  @Test func `a transaction on a busy connection leaves the statement alone that runs there`() async throws {
+    try await withPool { db in
+      let text = uniqueName("running")
+      try db.withConnection { connection in
+        try co_scope { scope in
+          let running = scope.launch {
+            try connection.run("select 7, pg_sleep(0.5) /* \(SQL(unchecked: text)) */").count
+          }
+          try db.waitForBackend(text)
+          #expect(kind { try connection.transaction { _ in } } == .busy)
+          #expect(try running.join() == 1)
+        }
+        #expect(try connection.run("select 1").count == 1)
+      }
+    }
+  }
+
+  @Test func `a transaction on a connection that was given back leaves the next holder alone`() async throws {
+    var options = PostgresPool.Options()
+    options.connections = 0...1
+    try await withPool(options) { db in
+      let kept = try db.withConnection { $0 }
+      try db.withConnection { next in
+        #expect(kind { try kept.transaction { _ in } } == .ended)
+        let rows = try next.run("select 1")
+        #expect(rows.count == 1)
+      }
+      #expect(db.statistics.opened == 1)
+    }
+  }
+
+  @Test func `a cancelled coroutine that begins a transaction inside of another one ends neither`() async throws {
+    try await withPool { db in
+      try db.withTable("a int") { table in
+        try db.withConnection { connection in
+          try connection.transaction { t in
+            try t.run("insert into \(table) values (1)")
+            let inner = co_launch(start: .immediate) {
+              try? co_delay(.seconds(600))
+              try connection.transaction { _ in }
+            }
+            inner.cancel(Failure())
+            #expect(throws: Failure.self) { try inner.join() }
+          }
+        }
+        #expect(try db.all("select a from \(table)", as: Int.self) == [1])
+      }
+    }
+  }
+
+  @Test func `a copy on a pipeline is refused, and the statements beside it are not`() async throws {
+    try await withPool { db in
+      try db.withTable("a int") { table in
+        let copies: [SQL] = ["copy \(table) from stdin", " /* a /* b */ */ -- c\n COPY \(table) to stdout"]
+        for copy in copies {
+          try co_scope { scope in
+            let others = (0..<8).map { number in
+              scope.launch { try db.pipeline.first("select \(number), pg_sleep(0.01)", as: Int.self) }
+            }
+            #expect(kind { try db.pipeline.run(copy) } == .server)
+            for (number, other) in others.enumerated() {
+              let answer = try other.join()
+              #expect(answer == number)
+            }
+          }
+        }
+      }
+      #expect(try db.pipeline.first("select 'copy'", as: String.self) == "copy")
+    }
+  }
+
+  // libpq tells that a password is missing by no code.
+  @Test func `a password that is missing is an error at once`() async throws {
+    let cluster = try Cluster()
+    try cluster.run(
+      """
+      cd '\(cluster.folder)' && printf 'host all guest 127.0.0.1/32 scram-sha-256\\n' | cat - data/pg_hba.conf >hba &&
+      cat hba >data/pg_hba.conf
+      """
+    )
+    try await withPool(on: cluster) { admin in
+      try admin.run("create role guest login password 'right'")
+      try admin.run("select pg_reload_conf()")
+      var options = PostgresPool.Options()
+      options.acquireTimeout = .seconds(600)
+      let tcp = "host=127.0.0.1 port=\(cluster.port) dbname=postgres user=guest passfile=/dev/null"
+      let db = try PostgresPool(tcp, options: options)
+      defer { co_shield { try? db.close() } }
+      // Until the server has read the file anew, it lets everybody in.
+      var end: PostgresError.Kind?
+      while end == nil {
+        end = kind { try db.withConnection { try $0.run("select pg_terminate_backend(\($0.backend))") } }
+      }
+      if end == .lost { end = kind { try db.run("select 1") } }
+      #expect(end == .cannotConnect)
+    }
+  }
+}
+#endif
