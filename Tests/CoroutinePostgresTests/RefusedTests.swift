@@ -92,7 +92,7 @@ struct RefusedTests {
       try admin.run("select pg_reload_conf()")
       var options = PostgresPool.Options()
       options.acquireTimeout = .seconds(600)
-      let tcp = "host=127.0.0.1 port=\(cluster.port) dbname=postgres user=guest passfile=/dev/null"
+      let tcp = "host=127.0.0.1 port=\(cluster.port) dbname=postgres user=guest passfile=\(cluster.folder)/none"
       let db = try PostgresPool(tcp, options: options)
       defer { co_shield { try? db.close() } }
       // Until the server has read the file anew, it lets everybody in.
