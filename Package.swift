@@ -243,7 +243,12 @@ let package = Package(
     .testTarget(name: "CoroutineKernelTests", dependencies: coreTestDependencies),
     .testTarget(name: "CoroutineTestingTests", dependencies: ["CoroutineTesting", "CoroutineNet", "Coroutine"]),
     // Compiles files of the library once more, by links to them in its folder Shipped, with atomics of its own.
-    .testTarget(name: "CoroutineInterleavingTests", dependencies: ["Coroutine", "CCoroutine", "CLinux"]),
+    // Optimised always: they compute for a minute otherwise, on one thread, and need no debugger.
+    .testTarget(
+      name: "CoroutineInterleavingTests",
+      dependencies: ["Coroutine", "CCoroutine", "CLinux"],
+      swiftSettings: [.unsafeFlags(["-O"], .when(configuration: .debug))]
+    ),
     .testTarget(
       name: "CoroutineStressTests",
       dependencies: ["CoroutineNet", "Coroutine", "CCoroutine", "CTestSupport"]

@@ -1,6 +1,7 @@
 #if Postgres
 import Coroutine
 import CoroutinePostgres
+import Dispatch
 import Testing
 
 struct CloseTests {
@@ -26,9 +27,14 @@ struct CloseTests {
 
   @Test func `a close outside of a coroutine closes nothing`() async throws {
     try await withPool { db in
-      try db.run("select 1")
+      let notifications = try db.listen("outside")
+      #expect(try notifications.receive() == .gap)
       try co_await { await Self.closeOutside(db) }
       #expect(try db.first("select 1", as: Int.self) == 1)
+      #expect(try db.pipeline.first("select 1", as: Int.self) == 1)
+      try db.run("notify outside")
+      let next = try notifications.receive()
+      #expect(next != .gap && next != nil)
     }
   }
 
@@ -63,6 +69,17 @@ struct CloseTests {
       while try notifications.receive() != nil {}
       try other.close()
     }
+  }
+
+  @Test func `a close after a listener has begun does not throw`() async throws {
+    let address = try Cluster.shared.get().address
+    // On one queue, so that the listener's reader has not begun.
+    try await co_launch(on: DispatchQueue(label: "one")) {
+      let db = try PostgresPool(address)
+      _ = try db.listen("somewhere")
+      try db.close()
+      #expect(db.statistics.opened == db.statistics.closed)
+    }.value
   }
 
   @Test func `nothing is received after a listener was stopped`() async throws {

@@ -129,7 +129,8 @@ struct FaultTests {
   @Test func `the outcome of a commit whose connection is lost is looked up`() async throws {
     let cluster = try Cluster(settings: ["synchronous_standby_names='nobody'", "synchronous_commit=local"])
     var options = PostgresPool.Options()
-    options.acquireTimeout = .seconds(10)
+    // A busy machine needs seconds for a connection.
+    (options.acquireTimeout, options.cancelTimeout) = (.seconds(10), .seconds(10))
     try await withPool(options, on: cluster) { db in
       try db.run("create table t (a int)")
       // A transaction whose first statement is prepared and writes has asked for its number then, others at COMMIT.

@@ -49,6 +49,53 @@ struct StreamTests {
     }
   }
 
+  // A short statement has ended in the server when its first row is looked at, and a long one has not.
+  @Test(arguments: [3, 100_000])
+  func `a body that throws fails the transaction, also if the error is caught`(_ count: Int) async throws {
+    try await withPool { db in
+      try db.withTable("a int") { table in
+        try db.run("insert into \(table) select generate_series(1, \(count))")
+        let end = kind {
+          try db.transaction { t in
+            let delete: SQL = "delete from \(table) returning a"
+            #expect(throws: Failure.self) { try t.forEach(delete) { _ in throw Failure() } }
+          }
+        }
+        #expect(end == .rolledBack)
+        #expect(try db.first("select count(*) from \(table)", as: Int.self) == count)
+      }
+    }
+  }
+
+  @Test func `a query whose names look like changes has a cursor, so its transaction goes on`() async throws {
+    try await withPool { db in
+      try db.transaction { t in
+        let rows: SQL = "with r as (select a as updated_at from generate_series(1, 3) a) select updated_at from r"
+        #expect(throws: Failure.self) { try t.forEach(rows, batch: 1) { _ in throw Failure() } }
+        let one = try t.first("select 1", as: Int.self)
+        #expect(one == 1)
+      }
+      #expect(kind { try db.transaction { try $0.forEach("copy pg_class to stdout") { _ in } } } == .server)
+      #expect(db.statistics.opened == 1)
+    }
+  }
+
+  @Test func `the loss of another connection in a body is not taken for one of the transaction`() async throws {
+    try await withPool { db in
+      var runs = 0
+      let error = #expect(throws: PostgresError.self) {
+        try db.transaction(retries: 3) { t in
+          runs += 1
+          try t.forEach("select 1") { _ in
+            _ = try db.withConnection { try $0.run("select pg_terminate_backend(\($0.backend))") }
+          }
+        }
+      }
+      #expect(error?.isRetryable == false)
+      #expect(runs == 1)
+    }
+  }
+
   @Test func `an error in the middle of the rows has its statement, and one of the body is as it was`() async throws {
     try await withPool { db in
       try db.withTable("a int") { table in

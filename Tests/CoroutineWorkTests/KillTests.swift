@@ -175,10 +175,12 @@ struct KillTests {
             { _ in log.add("a job") }
           )
         }
-        let scheduling = scope.launch { try queue.schedule("s", .every(.seconds(3_600))) { _ in Task(number: 1) } }
         try eventually { try queue.counts()[.available] == 0 && db.statistics.idle > 0 }
         try co_blocking { cluster.stop("immediate") }
         try eventually { log.all.contains("disconnected") }
+        let scheduling = scope.launch { try queue.schedule("s", .every(.seconds(3_600))) { _ in Task(number: 1) } }
+        // It has begun to ask the server, which is not there.
+        try eventually { db.statistics.connecting > 0 }
         scope.stop(within: .seconds(600))
         _ = try (working.join(), scheduling.join())
       }

@@ -82,13 +82,16 @@ final class Listener: Sendable {
   /// The caller has `using`.
   private func connect(until end: ContinuousClock.Instant) throws {
     let wire = try core.connect(until: end)
+    var isDropped = true
+    defer { if isDropped { core.state.withLock { $0.closed += 1 } } }
     for channel in Set(state.withLock { $0.listeners.map(\.channel) }) { try wire.listen(channel) }
-    let old = state.withLock { state in
-      let old = state.wire
-      state.wire = state.isEnded ? nil : wire
-      return old
+    let isEnded = state.withLock { state in
+      if state.isEnded { return true }
+      isDropped = state.wire != nil
+      state.wire = wire
+      return false
     }
-    if old != nil { core.state.withLock { $0.closed += 1 } }
+    if isEnded { throw PoolCore.ended }
   }
 
   // MARK: The reader
@@ -155,7 +158,7 @@ final class Listener: Sendable {
   }
 
   /// Suspends until the reader has ended, after `end`.
-  func untilEnded() throws { try state.withLock { $0.reader }?.join() }
+  func untilEnded() throws { try state.withLock { $0.reader }?.untilEnded() }
 
   /// Ends all listeners and the connection.
   ///

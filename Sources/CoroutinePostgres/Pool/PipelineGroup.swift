@@ -1,5 +1,6 @@
 #if Postgres
 import Coroutine
+import Synchronization
 
 /// The connections of a pool's pipeline; made when they are needed, and again after a loss.
 ///
@@ -15,6 +16,11 @@ final class PipelineGroup: PostgresSession, Sendable {
   private let core: PoolCore
   private let state = ThreadMutex(State())
   private let making = FairMutex()
+  /// Who is in `run`.
+  ///
+  /// Counted before the pool's phase is read under its lock. So a close, which sets the phase under that lock, sees the
+  /// count of everybody who has found the pool open.
+  private let callers = Atomic<Int>(0)
 
   init(_ core: PoolCore) { self.core = core }
 
@@ -24,6 +30,8 @@ final class PipelineGroup: PostgresSession, Sendable {
       throw PostgresError(.ended, "a pooler in transaction mode has no pipeline: isPooledByTransaction is set")
     }
     try co_checkCancelled()
+    callers.add(1, ordering: .relaxed)
+    defer { callers.subtract(1, ordering: .relaxed) }
     if core.state.withLock({ $0.phase != .open }) { throw PoolCore.ended }
     let wire = try take()
     // An outdated statement has not run.
@@ -38,7 +46,11 @@ final class PipelineGroup: PostgresSession, Sendable {
     return try making.withLock {
       if let wire = ready() { return wire }
       let wire = try core.connect(until: .now + core.options.acquireTimeout)
-      let new = try PipelineWire(wire)
+      let new: PipelineWire
+      do { new = try PipelineWire(wire) } catch {
+        core.state.withLock { $0.closed += 1 }
+        throw error
+      }
       let core = self.core
       // Begins at once: a cancellation before the begin would end it without telling the callers.
       let reader = co_launch(name: "PostgresPool.pipeline reads", start: .immediate) {
@@ -89,14 +101,16 @@ final class PipelineGroup: PostgresSession, Sendable {
   ///
   /// Looks again and again: statements are counted by atomics alone, because a count under a lock costs each of them.
   func untilIdle() throws {
-    while state.withLock({ $0.wires.contains { !$0.isBroken && $0.load.count > 0 } }) {
+    while callers.load(ordering: .relaxed) > 0
+      || state.withLock({ $0.wires.contains { !$0.isBroken && $0.load.count > 0 } })
+    {
       try co_delay(.milliseconds(2))
     }
   }
 
   /// Suspends until the connections have ended, after `end`.
   func untilEnded() throws {
-    for reader in state.withLock({ $0.readers }) { try reader.join() }
+    for reader in state.withLock({ $0.readers }) { try reader.untilEnded() }
   }
 
   /// Ends the connections; statements under way get `.lost`.

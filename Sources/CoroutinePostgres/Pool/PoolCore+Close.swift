@@ -9,6 +9,8 @@ extension PostgresPool {
   /// connection is shut down. The last release of a pool that was not closed closes what is idle.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func close(drain: Duration = .seconds(10)) throws {
+    // Outside of a coroutine it throws before anything is closed; a cancelled one closes first.
+    do { try co_checkCancelled() } catch { if !co_isCancelled { throw error } }
     defer {
       listener.end()
       pipelines.end()
@@ -25,11 +27,16 @@ extension PostgresPool {
   }
 }
 
+extension Job<Void> {
+  /// Suspends until the job has ended, in whatever way: one that was cancelled before it began has failed.
+  func untilEnded() throws {
+    do { try join() } catch { try co_checkCancelled() }
+  }
+}
+
 extension PoolCore {
   /// Closes all; `others` waits for statements that are not in `uses`.
   func close(drain: Duration, _ others: () throws -> Void) throws {
-    // Outside of a coroutine it throws before anything is closed; a cancelled one closes first.
-    if !co_isCancelled { try co_checkCancelled() }
     let idle = state.withLock { state in
       if state.phase == .open { state.phase = .closing }
       defer { state.idle = [] }

@@ -64,7 +64,16 @@ final class PoolCore: Sendable {
     }
     do {
       let wire = try takeIdle() ?? connect(until: start + options.acquireTimeout)
-      state.withLock { $0.uses[use]?.wire = wire }
+      // A close meanwhile has not seen this connection.
+      let isOpen = state.withLock { state -> Bool in
+        guard state.phase == .open else {
+          state.closed += 1
+          return false
+        }
+        state.uses[use]?.wire = wire
+        return true
+      }
+      guard isOpen else { throw Self.ended }
       return (wire, use)
     } catch {
       endUse(use)

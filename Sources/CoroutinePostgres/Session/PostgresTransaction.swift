@@ -71,7 +71,8 @@ public final class PostgresTransaction: PostgresSession, Sendable {
   }
 
   private func beforeCommit(_ error: any Error) -> any Error {
-    guard var loss = error as? PostgresError, loss.kind == .lost else { return error }
+    // Not the loss of another connection, which a body of `forEach` may throw.
+    guard wire.isBroken, var loss = error as? PostgresError, loss.kind == .lost else { return error }
     loss.hasNoEffect = true
     return loss
   }

@@ -151,9 +151,7 @@ struct TransactionRun {
       wire.isBroken = true
       // The answer has come, and the end of the connection behind it.
       if exchange.tag == "COMMIT" { return }
-      // The commit counts although it was cancelled, so its outcome is asked for, too; not for as long.
-      let time = co_isCancelled ? core.options.cancelTimeout : core.options.acquireTimeout
-      switch isReadOnly ? .aborted : co_shield({ outcome(exchange.id, within: time) }) {
+      switch isReadOnly ? .aborted : outcome(exchange.id) {
       case .committed: return
       case .aborted: error.hasNoEffect = true
       case .unknown:
@@ -178,7 +176,15 @@ struct TransactionRun {
   /// A crash loses what was not on the disk, and with it numbers of transactions: the server gives them to others. Then
   /// `committed` may be said of another one, so it counts only if the server has not crashed since. `aborted` counts:
   /// the number of a transaction that is on the disk is not given out again.
-  private func outcome(_ id: CommitExchange.ID, within time: Duration) -> Outcome {
+  private func outcome(_ id: CommitExchange.ID) -> Outcome {
+    do { return try outcome(id, within: core.options.acquireTimeout) } catch {
+      // Cancelled. The commit may count nevertheless, so its outcome is asked for, but not for as long.
+      return co_shield { (try? outcome(id, within: core.options.cancelTimeout)) ?? .unknown }
+    }
+  }
+
+  /// Asks for the outcome; throws the cancellation error alone.
+  private func outcome(_ id: CommitExchange.ID, within time: Duration) throws -> Outcome {
     guard case .assigned(let number) = id else {
       // One without a number has written nothing.
       return id == .none ? .aborted : .unknown
@@ -197,7 +203,10 @@ struct TransactionRun {
           default: return .unknown
           }
         }
-      } catch let error as PostgresError where error.kind == .lost { continue } catch { return .unknown }
+      } catch let error as PostgresError where error.kind == .lost { continue } catch {
+        try co_checkCancelled()
+        return .unknown
+      }
     }
     return .unknown
   }

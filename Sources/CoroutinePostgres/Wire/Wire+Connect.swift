@@ -49,13 +49,23 @@ extension Wire {
     }
     let lines = text.split(separator: "\n").filter { !$0.hasPrefix("LOCATION:") }
     var error = PostgresError(.cannotConnect, lines.joined(separator: "; "), sqlState: state)
-    error.isFinal = PQconnectionNeedsPassword(pg) == 1 || Self.finalWords.contains { text.contains($0) }
+    // Of several hosts, another one may answer the next time.
+    error.isFinal = PQconnectionNeedsPassword(pg) == 1 || !lines.isEmpty && lines.allSatisfy(Self.isFinal)
     return error
   }
 
-  /// What libpq says of a parameter, of a certificate that is refused, and of a server without TLS where the parameters
-  /// ask for it; it has no codes.
-  private static let finalWords = ["invalid ", "certificate", "does not support SSL"]
+  /// Whether libpq speaks of a parameter, of a certificate that is refused, or of a server without TLS where the
+  /// parameters ask for it; it has no codes.
+  ///
+  /// Names of hosts and folders stand before "failed: ".
+  private static func isFinal(_ line: Substring) -> Bool {
+    let reason = line.ranges(of: "failed: ").first.map { line[$0.upperBound...] } ?? line
+    return finalWords.contains { reason.contains($0) } || reason.contains(#/invalid [a-z_]+ value|invalid port number/#)
+  }
+
+  private static let finalWords = [
+    "certificate verify failed", "server certificate for", "root certificate file", "does not support SSL",
+  ]
 
   /// Sets the limits of the session, by statements, because a pooler may refuse them as parameters; and asks for the
   /// server's `epoch`.

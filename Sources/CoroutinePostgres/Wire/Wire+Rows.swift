@@ -52,42 +52,67 @@ extension Wire {
         switch next.status {
         case PGRES_FATAL_ERROR, PGRES_BAD_RESPONSE: if refused == nil { refused = failure(next) }
         case PGRES_COPY_IN, PGRES_COPY_OUT, PGRES_COPY_BOTH:
-          refused = PostgresError(.server, "a copy has no rows: use copyIn or copyOut")
-          stop()
-        default: for row in PostgresRows(next) { try body(row) }
+          try naming(statement) { throw PostgresError(.server, "a copy has no rows: use copyIn or copyOut") }
+        default:
+          if next.hasRemovedStatements { prepared.removeAll() }
+          for row in PostgresRows(next) { try body(row) }
         }
       }
       if let refused { try naming(statement) { throw refused } }
     } catch {
       if !isBroken, isActive { stop() }
+      failTransaction()
       throw error
     }
+  }
+
+  /// Lets the transaction fail, if it has not: the server may have ended a short statement before `body` threw, and
+  /// then all of its changes would be committed, although `body` has seen some of them.
+  private func failTransaction() {
+    if isBroken || isIdle || hasFailed { return }
+    do {
+      try co_shield {
+        try co_timeout(settings.cancelTimeout) { _ = try command("rollback to savepoint co_body_has_thrown") }
+      }
+    } catch is PostgresError {
+      // There is no such savepoint, which is an error.
+    } catch { isBroken = true }
+    if !hasFailed { isBroken = true }
   }
 }
 
 extension SQL {
   /// Whether a cursor can be declared for it: it begins with the word of a query, and changes no rows on the way.
   ///
-  /// A word in a text or in a name counts as well. Then the rows come one at a time, which is right for any statement.
+  /// A word in a text or a comment counts as well. Then the rows come one at a time.
   var mayHaveCursor: Bool {
     switch firstWord {
     case "select", "values", "table": true
-    case "with": !changingWords.contains { text.lowercased().contains($0) }
+    case "with": words.isDisjoint(with: ["insert", "update", "delete", "merge"])
     default: false
     }
   }
 
+  /// Whether it is a copy whose data the client sends or gets.
   var isCopy: Bool {
     // Most statements do not begin with these bytes, so they are not read twice.
-    guard let first = utf8.first, [0x43, 0x63, 0x20, 0x0A, 0x09, 0x0D, 0x2D, 0x2F].contains(first) else { return false }
-    return firstWord == "copy"
+    guard let first = utf8.first, Self.copyBegins.contains(first) else { return false }
+    return firstWord == "copy" && !words.isDisjoint(with: ["stdin", "stdout"])
+  }
+
+  /// A c, a space, and the first byte of a comment and of an empty statement.
+  private static let copyBegins: [UInt8] = Array("cC \n\t\r\u{0B}\u{0C}-/;".utf8)
+
+  /// All words in lower case; a name like `updated_at` is one.
+  private var words: Set<Substring> {
+    Set(text.lowercased().split { !($0.isLetter || $0.isNumber || $0 == "_" || $0 == "$") })
   }
 
   /// The first word in lower case, behind spaces, comments and opening parentheses.
   private var firstWord: String {
     var rest = text[...]
     while let next = rest.first {
-      if next.isWhitespace || next == "(" {
+      if next.isWhitespace || next == "(" || next == ";" {
         rest.removeFirst()
       } else if rest.hasPrefix("--") {
         rest = rest.drop { !$0.isNewline }
@@ -100,8 +125,6 @@ extension SQL {
     return rest.prefix { $0.isLetter }.lowercased()
   }
 }
-
-private let changingWords = ["insert", "update", "delete", "merge"]
 
 extension Substring {
   /// What follows the comment at the beginning; comments may contain others.
