@@ -26,7 +26,9 @@ extension Connection {
       try co_timeout(time) { while try discard() { try co_checkCancelled() } }
     } catch let error as NetError {
       if error == .busy { throw error }
-    } catch is TimeoutError {}
+      // It may be the reason of a cancellation as well, and so may the next one.
+      try co_checkCancelled()
+    } catch is TimeoutError { try co_checkCancelled() }
   }
 
   /// Reads and drops bytes that have arrived; returns false at the end of the stream.

@@ -26,7 +26,7 @@ import Synchronization
 ///   - a: One connection.
 ///   - b: The other connection.
 ///   - idle: The longest time in which no byte has to move in either direction, also if one side does not read. No
-///     limit if nil. Zero or less ends the copy as soon as both directions would have to wait.
+///     limit if nil. Zero or less ends the copy as soon as one direction would have to wait.
 /// - Returns: The numbers of bytes that the kernel has taken from `a` for `b`, and from `b` for `a`.
 /// - Throws: ``NetError``: that of the direction that has failed first; `ECONNRESET` or `EPIPE` if a peer is gone;
 ///   ``NetError/busy`` if another coroutine reads or writes, or if both are one connection; ``NetError/closed`` after a
@@ -76,7 +76,10 @@ final class CopyPace: Sendable {
       guard rest > .zero else { throw Idle() }
       do {
         return try co_timeout(rest) { try socket.wait(direction) }
-      } catch is TimeoutError {}
+      } catch is TimeoutError {
+        // Not this one, but the reason for which the coroutine was cancelled.
+        try co_checkCancelled()
+      }
     }
   }
 }

@@ -50,11 +50,10 @@ final class CopyDirection: Sendable {
       try target.claim(.writing, "copying to")
       defer { target.socket.releaseClaim(.writing) }
       try copy()
-    } catch let error as CancellationError {
-      // The caller's, or what follows from the other direction's failure, which the scope throws in its place.
-      throw error
     } catch {
-      if pace.isFirst() { throw error }
+      // A cancellation is the caller's, or follows from the other direction's failure, which the scope throws in its
+      // place. Its reason may be any error.
+      if error is CancellationError || co_isCancelled || pace.isFirst() { throw error }
       return
     }
     do throws(NetError) {

@@ -75,7 +75,10 @@ public final class ForeignDescriptor: Sendable {
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   @discardableResult
   public func wait(for readiness: Readiness, afterEAGAIN: Readiness = []) throws -> Readiness {
-    guard !readiness.isEmpty else { return [] }
+    guard !readiness.isEmpty else {
+      try co_checkCancelled()
+      return []
+    }
     let ready = try NetError.translating("waiting for descriptor \(watch.number)", nil) {
       try watch.wait(
         for: ForeignWatch.Directions(rawValue: readiness.rawValue),

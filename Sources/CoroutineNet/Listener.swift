@@ -99,8 +99,9 @@ public final class Listener: Sendable {
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func accept() throws -> Connection {
     while true {
-      // The cancellation is checked first: after that, an accepted connection is returned.
-      try co_checkCancelled()
+      // The cancellation is checked first: after that, an accepted connection is returned. A coroutine that never has
+      // to wait here gives way as at any wait.
+      try socket.beginOperation()
       if let connection = try acceptNow() { return connection }
       try waitUntilAcceptable()
     }

@@ -143,7 +143,25 @@ struct CopyTests {
     }
   }
 
-  @Test func `no idle time ends a copy as soon as both would wait`() throws {
+  @Test(arguments: [nil, .seconds(600)] as [Duration?])
+  func `a cancellation ends a copy with its reason, whatever that is`(_ idle: Duration?) throws {
+    struct Shutdown: Error {}
+    for reason in [TimeoutError(), Shutdown(), NetError.closed] as [any Error] {
+      let world = World(seed: 1)
+      try world.run {
+        let tunnel = try Tunnel(isTCP: false)
+        let copy = co_launch { try co_copy(tunnel.a, tunnel.b, idle: idle) }
+        try world.settle()
+        let start = co_now
+        copy.cancel(reason)
+        let error = failure { try copy.join() }
+        #expect(error.map { type(of: $0) == type(of: reason) } == true, "\(String(describing: error))")
+        #expect(co_now == start)
+      }
+    }
+  }
+
+  @Test func `no idle time ends a copy as soon as one direction would wait`() throws {
     let world = World(seed: 1)
     try world.run {
       let tunnel = try Tunnel(isTCP: false)

@@ -118,4 +118,19 @@ extension Connection {
   fileprivate func fillAndWait() throws {
     while true { try write([UInt8](repeating: 0, count: 1 << 20)) }
   }
+
+  @Test func `a cancellation throws its reason, whatever that is`() async throws {
+    for reason in [TimeoutError(), NetError.closed] as [any Error] {
+      try await onCoroutine {
+        let (one, other) = try Connection.pair()
+        let lingering = co_launch(start: .immediate) { try one.closeLingering(for: .seconds(600)) }
+        try one.untilAwaited(.reading)
+        lingering.cancel(reason)
+        let error = failure { try lingering.join() }
+        #expect(error.map { type(of: $0) == type(of: reason) } == true, "\(String(describing: error))")
+        #expect(one.isClosed)
+        other.close()
+      }
+    }
+  }
 }

@@ -1,3 +1,4 @@
+import Dispatch
 import Glibc
 import Testing
 
@@ -204,5 +205,28 @@ struct ListenerTests {
       }
       #expect(counts[0] > 0 && counts[1] > 0 && counts[0] + counts[1] == 64)
     }
+  }
+
+  // It gives way after 256 waits that did not have to wait.
+  @Test(.tags(.realClock)) func `a coroutine that need not wait for connections lets others run`() async throws {
+    var options = Listener.Options()
+    options.backlog = 400
+    let listener = try Listener.bind(.loopback(port: 0), options: options)
+    let waiting = 400
+    let clients = try await onCoroutine { try (0..<waiting).map { _ in try Connection.connect(to: listener.address) } }
+    let accepted = try await co_launch(on: DispatchQueue(label: "accepting")) {
+      let isOver = Locked(false)
+      let other = co_launch { isOver.withLock { $0 = true } }
+      var accepted = 0
+      while !isOver.current, accepted < waiting {
+        try listener.accept().close()
+        accepted += 1
+      }
+      try other.join()
+      return accepted
+    }.value
+    #expect(accepted < waiting)
+    for client in clients { client.close() }
+    listener.close()
   }
 }

@@ -195,6 +195,48 @@ struct NetworkTests {
     #expect(starts.next() == 3)
   }
 
+  @Test func `a host that has crashed opens no socket while it unwinds, also if it lives again`() throws {
+    for restarts in [false, true] {
+      let heard = Cell<[UInt8]>([])
+      let errors = Cell<[Int32]>([])
+      let world = World()
+      try world.run {
+        world.network.host("server") {
+          let listener = try Listener.bind(.any(port: 7))
+          while true {
+            let connection = try listener.accept()
+            heard.value += try connection.read(upTo: 9)
+          }
+        }
+        let lives = Counter()
+        world.network.host("client") {
+          if lives.next() == 2 { return }
+          func fail(_ body: () throws -> Void) {
+            do { try body() } catch let error as NetError { errors.value.append(error.code) } catch {}
+          }
+          defer {
+            co_shield {
+              fail {
+                let connection = try Connection.connect(host: "server", port: 7)
+                try connection.write([1])
+                connection.close()
+              }
+              fail { _ = try Listener.bind(.any(port: 9)) }
+              fail { _ = try DatagramSocket.bind(.any(port: 9)) }
+              fail { _ = try Connection.pair() }
+            }
+          }
+          try co_delay(.seconds(100))
+        }
+        try world.settle()
+        if restarts { world.network.restart("client") } else { world.network.crash("client") }
+        try world.settle()
+      }
+      #expect(heard.value == [])
+      #expect(errors.value == [ENETDOWN, ENETDOWN, ENETDOWN, ENETDOWN], "\(errors.value)")
+    }
+  }
+
   @Test func `closing with unread bytes resets the peer, and so does writing to what is closed`() throws {
     let world = World()
     try world.run {

@@ -26,6 +26,8 @@ final class MailboxExtras<Message> {
   /// Timers with the same time are in the order of starting.
   private var timers: [Timer] = []
   private var lastNumber = 0
+  /// While messages of timers are delivered one after the other: those are that were due by this time.
+  var dueBy: UInt64?
 
   var isEmpty: Bool { front.count == 0 && stashed.isEmpty }
 
@@ -46,6 +48,7 @@ final class MailboxExtras<Message> {
   func prepareNextLife() {
     unstash()
     timers = []
+    dueBy = nil
   }
 
   // MARK: Timers
@@ -99,25 +102,44 @@ extension ActorCore {
 
 extension Mailbox {
   /// Receives the message of a due timer first, then an unstashed message, then a message of the channel.
+  ///
+  /// Timers that are due again and again do not starve the others: after the messages of all timers that are due at one
+  /// time, an unstashed message or one of the channel is received, if there is one.
   @usableFromInline
   func receiveAmongExtras() throws -> Message? {
     let extras = core.madeExtras
     while true {
-      let now = clock
-      if let message = extras.takeDue(now) { return message }
+      // A stopped actor gets no timer's message after its last message.
+      if extras.front.count == 0, core.channel.isClosed, core.channel.count == 0 { return nil }
+      let limit = extras.dueBy ?? clock
+      if let message = extras.takeDue(limit) {
+        extras.dueBy = limit
+        return message
+      }
+      let isAfterTimers = extras.dueBy != nil
+      extras.dueBy = nil
       if extras.front.count > 0 { return extras.front.removeFirst() }
-      let limit = extras.nextDue.map { Duration.nanoseconds(Int64(clamping: $0 - now)) }
+      if isAfterTimers {
+        if case .received(let next) = core.channel.tryReceive() { return next.message }
+        continue
+      }
       do {
-        return try co_timeout(limit) {
-          let (carrier, job) = try Carrier.requireJob()
-          return try core.channel.next(carrier, job)?.message
-        }
+        return try receive(before: extras.nextDue)
       } catch is TimeoutError {
         // Either this deadline has passed, or the actor was cancelled with a TimeoutError as the reason. In the second
         // case the check throws: otherwise each round of the loop would get the error again, at once.
         let (_, job) = try Carrier.requireJob()
         try job.checkCancelled()
       }
+    }
+  }
+
+  /// Receives a message of the channel; throws `TimeoutError` if none comes before `due`.
+  private func receive(before due: UInt64?) throws -> Message? {
+    let now = clock
+    return try co_timeout(due.map { .nanoseconds(Int64(clamping: $0 > now ? $0 - now : 0)) }) {
+      let (carrier, job) = try Carrier.requireJob()
+      return try core.channel.next(carrier, job)?.message
     }
   }
 
@@ -131,6 +153,9 @@ public struct ActorTimer: Sendable, Hashable {
 
 extension Mailbox {
   /// Delivers `message` to the actor after `delay`, never early, before the messages that others have sent.
+  ///
+  /// Between the messages of timers that are due at one time, and those of timers that are due later, one of the other
+  /// messages is received.
   ///
   /// ```swift
   /// let deadline = mailbox.schedule(.giveUp, after: .seconds(30))

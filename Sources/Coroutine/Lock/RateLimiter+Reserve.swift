@@ -48,20 +48,23 @@ extension RateLimiter {
   public func reserve(_ count: Int = 1) throws -> Reservation {
     if count < 0 { refuse(count) }
     if count > burst { throw CoroutineError.wouldDeadlock(because: .tokens(count, burst: burst)) }
-    let (now, time) = (co_now, take(inAdvance: count))
-    return Reservation(self, count, now.advanced(by: .nanoseconds(Int64(clamping: time))))
+    let (now, time) = take(inAdvance: count)
+    let instant = CoroutineClock.Instant(nanoseconds: Int64(clamping: now))
+    return Reservation(self, count, instant.advanced(by: .nanoseconds(Int64(clamping: time))))
   }
 
-  /// Takes tokens, and returns the time until they may be used, in nanoseconds.
-  private func take(inAdvance count: Int) -> UInt64 {
+  /// Takes tokens, and returns the present time, and the time from then until they may be used, in nanoseconds.
+  private func take(inAdvance count: Int) -> (now: UInt64, time: UInt64) {
     let now = Carrier.localTime
     lock.lock()
     defer { lock.unlock() }
-    if count == 0 { return 0 }
+    if count == 0 { return (now, 0) }
     refill(now)
     add(-count)
     reserved += count
-    return time(for: Int128(owed) * period - credit)
+    // Another thread may have added tokens for a time that is later than this one's.
+    let late = asOf > now ? asOf - now : 0
+    return (now, late + time(for: Int128(owed) * period - credit))
   }
 
   private func cancel(_ count: Int) {
@@ -84,7 +87,7 @@ extension RateLimiter {
     var source = SelectSource(.timeout, SelectBody(plain: body)) { [self] step, waiter, result in
       switch step {
       case .prepare, .prepareToDecide:
-        waiter.pointee.words[0] = count > burst ? 0 : UInt(clamping: take(inAdvance: count))
+        waiter.pointee.words[0] = count > burst ? 0 : UInt(clamping: take(inAdvance: count).time)
         waiter.pointee.words[1] = count > burst ? 0 : 1
       case .dispose:
         if waiter.pointee.words[1] == 1 { cancel(count) }

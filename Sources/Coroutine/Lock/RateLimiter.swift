@@ -45,7 +45,7 @@ public final class RateLimiter: @unchecked Sendable {
   @exclusivity(unchecked) private var storage = Permits(1)
   let lock = Shared<SpinLock>()
   @exclusivity(unchecked) private(set) var credit: Int128
-  @exclusivity(unchecked) private var asOf: UInt64 = 0
+  @exclusivity(unchecked) private(set) var asOf: UInt64 = 0
   @exclusivity(unchecked) var owed = 0
   @exclusivity(unchecked) var reserved = 0
   @exclusivity(unchecked) private(set) var perPeriod: Int128

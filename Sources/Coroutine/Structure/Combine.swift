@@ -42,8 +42,14 @@ private final class Gathering<Output: Sendable>: @unchecked Sendable {
     return decision
   }
 
-  /// Suspends until the wait is decided.
+  /// Suspends until the wait is decided; throws `wouldDeadlock` if the running job is among the members.
   func wait(for members: [some Awaitable<Output>]) throws -> Int {
+    // All members are jobs, or none is.
+    if members.first is AnyJob, let job = Carrier.current?.pointee.job,
+      members.contains(where: { ($0 as? AnyJob)?.record == job })
+    {
+      throw CoroutineError.wouldDeadlock(because: .joinsItself)
+    }
     do {
       guard rule == .all || rule == .allSettled, let job = Carrier.current?.pointee.job, job.isInvolved else {
         return try waitUntilDecided(members)
@@ -92,8 +98,8 @@ private func leave(_ members: [some Awaitable]) {
 
 /// Waits until all have succeeded, and returns their values in the order of the input.
 ///
-/// - Throws: The first failure, at once; the others are then cancelled. ``CoroutineError/wouldDeadlock`` if a job among
-///   them waits for a body of a ``SingleFlight`` or ``Once`` that this wait is part of.
+/// - Throws: The first failure, at once; the others are then cancelled. ``CoroutineError/wouldDeadlock`` if the calling
+///   job is among them, or a job that waits for a body of a ``SingleFlight`` or ``Once`` that this wait is part of.
 ///   ``CoroutineError/notInCoroutine`` outside a coroutine.
 ///
 /// Returns `[]` for no Awaitables. Suspends. If the coroutine is cancelled, it throws, and leaves each as `co_await`

@@ -14,7 +14,7 @@ extension World.Network: SimulatedNetwork {
   package func connect(
     to address: SocketAddress
   ) throws -> (socket: WatchedDescriptor, local: SocketAddress, remote: SocketAddress) {
-    let machine = caller
+    let machine = try caller()
     let address = Machine.peer(at: address)
     guard let target = owner(of: address, from: machine) else { throw WatchedDescriptor.Failure.system(EHOSTUNREACH) }
     let (there, back) = (link(machine, target), link(target, machine))
@@ -22,6 +22,7 @@ extension World.Network: SimulatedNetwork {
       // A partition loses the request or its response. The next attempt sends the request again.
       if !there.isCut {
         try wait(there.draw(world))
+        _ = try caller()
         let local = address.port == nil ? address : machine.address(port: machine.takePort())
         if target.isUp, !back.isCut, let socket = try answer(address, machine, local, target) {
           try wait(back.draw(world))
@@ -29,6 +30,7 @@ extension World.Network: SimulatedNetwork {
         }
       }
       try co_delay(.seconds(pause))
+      _ = try caller()
     }
     throw WatchedDescriptor.Failure.system(ETIMEDOUT)
   }
@@ -58,15 +60,17 @@ extension World.Network: SimulatedNetwork {
     at address: SocketAddress,
     backlog: Int
   ) throws(WatchedDescriptor.Failure) -> (socket: WatchedDescriptor, bound: SocketAddress) {
-    let bound = caller.bound(address)
-    return (try ListenerEnd.make(caller, at: bound, backlog: backlog), bound)
+    let machine = try caller()
+    let bound = machine.bound(address)
+    return (try ListenerEnd.make(machine, at: bound, backlog: backlog), bound)
   }
 
   package func bindDatagrams(
     _ address: SocketAddress
   ) throws(WatchedDescriptor.Failure) -> (socket: WatchedDescriptor, bound: SocketAddress) {
-    let bound = caller.bound(address)
-    return (try DatagramEnd.make(caller, at: bound, self), bound)
+    let machine = try caller()
+    let bound = machine.bound(address)
+    return (try DatagramEnd.make(machine, at: bound, self), bound)
   }
 
   package func resolve(_ name: String, port: UInt16) -> [SocketAddress] {
@@ -75,6 +79,7 @@ extension World.Network: SimulatedNetwork {
   }
 
   package func pair() throws(WatchedDescriptor.Failure) -> (WatchedDescriptor, WatchedDescriptor) {
-    try StreamEnd.pair(caller, caller, self)
+    let machine = try caller()
+    return try StreamEnd.pair(machine, machine, self)
   }
 }

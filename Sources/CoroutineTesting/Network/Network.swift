@@ -1,5 +1,6 @@
 import Coroutine
 import CoroutineNet
+import Glibc
 
 extension World {
   /// The network of a world: hosts with names and addresses, and links between them.
@@ -27,8 +28,8 @@ extension World {
     /// The streams that may still send or deliver bytes.
     private var streams: [ObjectIdentifier: StreamEnd] = [:]
 
-    /// The host of a coroutine; nil for the host "body".
-    static let here = CoroutineLocal<Machine?>(default: nil)
+    /// The host of a coroutine, and the number of its life; nil for the host "body".
+    static let here = CoroutineLocal<(machine: Machine, life: Int)?>(default: nil)
 
     init() { machines = [Machine("body", number: 1, body: nil)] }
 
@@ -74,7 +75,7 @@ extension World {
       let life = machine.life
       machine.isUp = true
       let world = world
-      Self.here.withValue(machine) {
+      Self.here.withValue((machine, life)) {
         _ = co_launch(name: machine.name) {
           do {
             try body()
@@ -87,8 +88,9 @@ extension World {
 
     /// Crashes a host: cancels its coroutines, resets its connections, and closes its listeners.
     ///
-    /// Bytes that its coroutines write while they unwind are lost. Peers get the reset when the link's latency has
-    /// passed. Crashing a host that is down, or the host "body", has no effect. A name that no host has traps.
+    /// Bytes that its coroutines write while they unwind are lost, and to open a socket then fails with `ENETDOWN`.
+    /// Peers get the reset when the link's latency has passed. Crashing a host that is down, or the host "body", has no
+    /// effect. A name that no host has traps.
     public func crash(_ host: String) {
       requireInside()
       let machine = machine(host)
@@ -98,7 +100,7 @@ extension World {
       for stream in streams.values.sorted(by: { $0.number < $1.number }) where stream.machine === machine {
         stream.crash()
       }
-      world.cancel(Self.here) { $0 === machine }
+      world.cancel(Self.here) { $0?.machine === machine }
     }
 
     /// Runs the body of a host again; if the host is up, crashes it first.
@@ -216,7 +218,7 @@ extension World {
 
     private func useClocks(in core: SimulatedWorld) {
       // Sound because the world that calls the closure holds the network, and `end` removes the closure.
-      core.clockOfCaller = { [unowned(unsafe) self] in Self.here.value.flatMap { clocks[$0.name] } }
+      core.clockOfCaller = { [unowned(unsafe) self] in Self.here.value.flatMap { clocks[$0.machine.name] } }
     }
 
     // MARK: Finding
@@ -228,8 +230,15 @@ extension World {
       return found
     }
 
-    /// The host of the calling coroutine.
-    var caller: Machine { Self.here.value ?? machines[0] }
+    /// The host of the calling coroutine; throws `ENETDOWN` in one that outlives a crash of its host.
+    ///
+    /// A process that has died opens no socket, whatever its coroutines do while they unwind, and also if the host has
+    /// begun its next life.
+    func caller() throws(WatchedDescriptor.Failure) -> Machine {
+      guard let here = Self.here.value else { return machines[0] }
+      guard here.machine.isUp, here.machine.life == here.life else { throw .system(ENETDOWN) }
+      return here.machine
+    }
 
     /// Returns the host of an address, as `machine` resolves it; nil if there is none.
     func owner(of address: SocketAddress, from machine: Machine) -> Machine? {

@@ -54,6 +54,25 @@ struct MailboxExtrasTests {
     #expect(heard == ["0 now", "0 told", "1 a", "2 between", "3 c", "end"])
   }
 
+  @Test(.inWorlds) func `a timer that is always due starves no message, and keeps no stopped actor alive`() throws {
+    let trace = Trace()
+    let actor = co_actor(of: Message.self) { mailbox in
+      mailbox.schedule(.text("tick"), every: .seconds(1))
+      for message in mailbox {
+        if case .text(let text) = message { trace(text) }
+        try co_delay(.milliseconds(1_500))
+      }
+    }
+    for text in ["a", "b", "c"] { try actor.tell(.text(text)) }
+    try co_delay(.seconds(10))
+    #expect(["a", "b", "c"].allSatisfy { trace.all.contains($0) }, "\(trace.all)")
+    actor.stop()
+    try co_timeout(.seconds(10)) { try actor.job.join() }
+    let count = trace.all.count
+    try co_delay(.seconds(10))
+    #expect(trace.all.count == count)
+  }
+
   @Test(.inWorlds)
   func `a repeating timer keeps its rhythm, and the ticks that a busy actor has missed count once`() throws {
     let heard = try timed { actor in

@@ -18,6 +18,16 @@ struct RateLimiterReserveTests {
     #expect(outcome { _ = try limiter.reserve(3) } == "wouldDeadlock")
   }
 
+  @Test func `a reservation counts from the time that another thread has seen last`() throws {
+    let limiter = RateLimiter(1, burst: 1)
+    try limiter.acquire()
+    // As a thread does that has read its clock later, and took the lock first.
+    let later = Carrier.localTime + 500_000_000
+    limiter.lock.withLock { limiter.refill(later) }
+    let reservation = try limiter.reserve()
+    #expect(reservation.timeLeft == .milliseconds(1_000))
+  }
+
   @Test func `a cancelled reservation gives its tokens to those behind it, once`() throws {
     let limiter = RateLimiter(10, burst: 1)
     try limiter.acquire()

@@ -19,6 +19,29 @@ struct CombinatorTests {
     }
   }
 
+  // MARK: the calling job
+
+  @Test(arguments: 0..<4) func `a job that is among those it waits for throws`(_ form: Int) async throws {
+    let own = Locked<Job<Void>?>(nil)
+    let seen = try await onSerialQueue {
+      let job = co_launch {
+        try co_yield()
+        let jobs = [co_launch { try waitForCancellation() }, own.current!]
+        defer { jobs[0].cancel() }
+        switch form {
+        case 0: _ = try co_all(jobs)
+        case 1: _ = try co_allSettled(jobs)
+        case 2: _ = try co_any(jobs)
+        default: _ = try co_race(jobs)
+        }
+      }
+      own.withLock { $0 = job }
+      defer { own.withLock { $0 = nil } }
+      return outcome { try job.join() }
+    }
+    #expect(seen == "wouldDeadlock")
+  }
+
   // MARK: all
 
   @Test func `co_all keeps the order, whichever job ends first`() async throws {
