@@ -107,17 +107,6 @@ struct LingerTests {
       }
     }
   }
-}
-
-extension Connection {
-  fileprivate func untilAwaited(_ direction: WatchedDescriptor.Direction, orClosed other: Connection) throws {
-    try until { socket.isAwaited(direction) || other.isClosed }
-  }
-
-  /// Writes until the peer's and the system's buffers are full, and waits there.
-  fileprivate func fillAndWait() throws {
-    while true { try write([UInt8](repeating: 0, count: 1 << 20)) }
-  }
 
   @Test func `a cancellation throws its reason, whatever that is`() async throws {
     for reason in [TimeoutError(), NetError.closed] as [any Error] {
@@ -132,5 +121,16 @@ extension Connection {
         other.close()
       }
     }
+  }
+}
+
+extension Connection {
+  fileprivate func untilAwaited(_ direction: WatchedDescriptor.Direction, orClosed other: Connection) throws {
+    try until { socket.isAwaited(direction) || other.isClosed }
+  }
+
+  /// Writes until the peer's and the system's buffers are full, and waits there.
+  fileprivate func fillAndWait() throws {
+    while true { try write([UInt8](repeating: 0, count: 1 << 20)) }
   }
 }

@@ -208,7 +208,7 @@ struct ListenerTests {
   }
 
   // It gives way after 256 waits that did not have to wait.
-  @Test(.tags(.realClock)) func `a coroutine that need not wait for connections lets others run`() async throws {
+  @Test func `a coroutine that need not wait for connections lets others run`() async throws {
     var options = Listener.Options()
     options.backlog = 400
     let listener = try Listener.bind(.loopback(port: 0), options: options)
