@@ -118,8 +118,9 @@ test-release: setup-tests ## Runs the tests, optimised
 release_flags := -c release -Xswiftc -enable-testing $(release)
 release_without := $(without_models),$(trait_tests)
 release_test := $(release_without) $(swift_test) $(release_flags)
-# Without SwiftPM, which would resolve packages: CI runs these tests while it builds others, which need some.
-release_run := $(random) .build-release/release/coroutinePackageTests.xctest --testing-library swift-testing
+# Without SwiftPM, which would resolve packages: CI runs these tests while it builds others, which need some. As SwiftPM
+# does, without signals that are ignored here: a shell ignores some in what it starts in the background.
+release_run := env --default-signal -u SWIFT_DETERMINISTIC_HASHING .build-release/release/coroutinePackageTests.xctest --testing-library swift-testing
 
 # The tests are built here as well, or else the products would be built once more.
 build-release: setup-tests
