@@ -77,7 +77,7 @@ final class CopyPace: Sendable {
       do {
         return try co_timeout(rest) { try socket.wait(direction) }
       } catch is TimeoutError {
-        // Not this one, but the reason for which the coroutine was cancelled.
+        // The limit has passed, or the coroutine was cancelled with such an error as the reason.
         try co_checkCancelled()
       }
     }

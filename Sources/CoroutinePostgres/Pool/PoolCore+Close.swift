@@ -23,7 +23,7 @@ extension PostgresPool {
         try listener.untilEnded()
         try pipelines.untilEnded()
       }
-    } catch is TimeoutError {}
+    } catch is TimeoutError where !co_isCancelled {}
   }
 }
 
@@ -55,12 +55,12 @@ extension PoolCore {
           try others()
         }
         return
-      } catch is TimeoutError {}
+      } catch is TimeoutError where !co_isCancelled {}
       cancelUses()
       do {
         try co_timeout(options.cancelTimeout) { try waitForUses() }
         return
-      } catch is TimeoutError {}
+      } catch is TimeoutError where !co_isCancelled {}
       shutDownUses()
       _ = try? co_timeout(options.cancelTimeout) { try waitForUses() }
     } catch {

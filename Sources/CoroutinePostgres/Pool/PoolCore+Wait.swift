@@ -38,7 +38,8 @@ extension PoolCore {
 
   @inline(never)
   private func failure(of error: any Error) -> any Error {
-    guard error is TimeoutError else { return error }
+    // It may be the reason of a cancellation as well.
+    guard error is TimeoutError, !co_isCancelled else { return error }
     let holders = state.withLock { $0.holders(at: .now) }
     return PostgresError(
       .poolTimeout,

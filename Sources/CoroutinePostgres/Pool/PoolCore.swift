@@ -102,7 +102,7 @@ final class PoolCore: Sendable {
         let wire = try co_timeout(left) { try Wire.connect(to: server, settings: settings) }
         state.withLock { $0.opened += 1 }
         return wire
-      } catch is TimeoutError {
+      } catch is TimeoutError where !co_isCancelled {
         throw last ?? PostgresError(.cannotConnect, "the server has not answered within \(options.acquireTimeout)")
       } catch let error as PostgresError {
         last = error

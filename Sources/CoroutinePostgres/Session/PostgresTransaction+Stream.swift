@@ -8,7 +8,7 @@ extension PostgresTransaction {
   /// Asks the server.
   ///
   /// Suspends for each batch. An error, or a `body` that throws, ends the statement at once; then a statement that
-  /// changes rows has failed, and with it the transaction. `body` may suspend: the server then waits. Inside of `body`,
+  /// is no query has failed, and with it the transaction. `body` may suspend: the server then waits. Inside of `body`,
   /// other statements of the transaction throw `.busy`. Rows of a statement that changes some come one at a time,
   /// whatever `batch` says.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
