@@ -76,8 +76,7 @@ extension EventLoop {
   /// and what is left of them runs on another thread.
   public var coroutineExecutor: CoroutineExecutor { CoroutineExecutor(LoopTable.coroutines(of: self).scheduler) }
 
-  /// Launches a coroutine on this event loop's thread: the old spelling.
-  @available(*, deprecated, message: "use `co_launch(on: loop)`")
+  /// Launches a coroutine on this event loop's thread: what ``co_launch(on:name:stack:start:file:line:_:)`` does.
   @discardableResult
   public func co_launch<Success: Sendable>(
     name: String? = nil,
