@@ -56,10 +56,10 @@ struct ArticleTests {
 
     #1 "body"                   #2 "withdrawal 1"  #3 "withdrawal 2"  #4 "withdrawal 3"  #5 "withdrawal 4"
     --------------------------  -----------------  -----------------  -----------------  -----------------
-    waiting for a job for 0 ms
+    waiting for a job
                                 ended
                                                    ended
-    waiting for a job for 0 ms
+    waiting for a job
                                                                       interrupted
                                                                                          ended
                                                                       ended

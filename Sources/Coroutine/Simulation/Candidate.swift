@@ -115,9 +115,8 @@ extension SimulatedStep {
   }
 
   init(_ job: AnyJob, isInterrupted: Bool, now: UInt64) {
-    let state =
-      job.completion.known.isSettled ? "ended" : isInterrupted ? "interrupted" : DumpedJob(job, now: 0).shortState
-    let launchSite = job.record.label.pointee.launchSite.description
-    self.init(id: job.id, name: job.name, launchSite: launchSite, end: state, now: now)
+    let value = SnapshotReader.value(of: InspectedJob(job))
+    let end = job.completion.known.isSettled ? "ended" : isInterrupted ? "interrupted" : value.stateText
+    self.init(id: value.id, name: value.name, launchSite: value.launchSite, end: end, now: now)
   }
 }

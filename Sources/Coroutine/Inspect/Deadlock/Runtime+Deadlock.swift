@@ -54,7 +54,7 @@ extension Deadlocks.Circle {
     var coroutines: [CoroutineRuntime.Snapshot.Coroutine] = []
     for first in stride(from: 0, to: members.count, by: StackReader.batch) {
       let some = members[first..<min(first + StackReader.batch, members.count)]
-      for entry in walker.read(some, now: Clock.now) { coroutines.append(reader.coroutine(entry)) }
+      for entry in walker.read(some) { coroutines.append(reader.coroutine(entry)) }
     }
     for index in members.indices {
       let next = members[index + 1 == members.count ? 0 : index + 1]

@@ -2,7 +2,7 @@ import Synchronization
 
 /// The live jobs of some schedulers, which are retained, in the order of their launches.
 ///
-/// Every dump and every snapshot begins with this walk. It retains all live jobs, a few in each critical section of a
+/// Every snapshot begins with this walk. It retains all live jobs, a few in each critical section of a
 /// scheduler's live lock. So each listed job stays alive, and neither launches nor ends wait for long.
 enum LiveJobs {
   /// Held while live jobs are listed: a scheduler remembers the place of one walk.
@@ -60,13 +60,20 @@ extension LiveJobs {
   }
 }
 
-extension Scheduler {
-  /// How late the scheduler is with its first timer; nil below a millisecond.
-  ///
-  /// Its thread does not reach it: the coroutine that runs there keeps it.
-  var lateness: UInt64? {
-    let due = nextTimer.load(ordering: .relaxed)
-    let now = clock
-    return due < now && now - due >= 1_000_000 ? now - due : nil
+/// A scheduler whose thread has not reached its first timer for a millisecond or more: what runs there keeps it.
+struct LateScheduler {
+  let label: String
+  let by: Duration
+  /// Whether a job of a Task runs there.
+  let runsTask: Bool
+
+  /// Nil if the scheduler is not late.
+  init?(_ scheduler: Scheduler) {
+    let due = scheduler.nextTimer.load(ordering: .relaxed)
+    let now = scheduler.clock
+    guard due < now, now - due >= 1_000_000 else { return nil }
+    label = scheduler.label
+    by = .nanoseconds(Int64(clamping: now - due))
+    runsTask = scheduler.runsSwiftJob
   }
 }

@@ -21,7 +21,7 @@ extension CoroutineRuntime {
       if coroutines.isEmpty { coroutines.reserveCapacity(count) }
       coroutines.append(entry)
     }
-    return Snapshot(coroutines: coroutines, lateTimers: late, stackUses: StackUses.list(of: only))
+    return Snapshot(coroutines: coroutines, lateTimers: late.map(\.by), stackUses: StackUses.list(of: only))
   }
 
   /// Writes what ``snapshot(stacks:)`` returns as JSON, in the form that ``Snapshot`` encodes to, in several parts of
@@ -42,7 +42,7 @@ extension CoroutineRuntime {
       json.add(entry)
       try json.flush(write)
     }
-    json.end(late, StackUses.list(of: nil))
+    json.end(late.map(\.by), StackUses.list(of: nil))
     try json.flush(all: true, write)
   }
 
@@ -56,28 +56,28 @@ extension CoroutineRuntime {
   /// Never suspends; any thread. Reads files, so not for signal handlers.
   public static func frames(at addresses: [UInt]) -> [Snapshot.Frame] { Symbols.frames(at: addresses) }
 
-  /// Reads all coroutines, a few at a time; returns how late timers are.
+  /// Reads all coroutines, a few at a time; returns the schedulers that are late.
   ///
   /// `body` gets each with the number of all.
   static func visit(
     stacks: Bool,
     of only: [Scheduler]?,
     _ body: (Snapshot.Coroutine, _ count: Int) throws -> Void
-  ) rethrows -> [Duration] {
-    var late: [UInt64] = []
-    let jobs = LiveJobs.list(of: only) { if let lateness = $0.lateness { late.append(lateness) } }
+  ) rethrows -> [LateScheduler] {
+    var late: [LateScheduler] = []
+    let jobs = LiveJobs.list(of: only) { if let single = LateScheduler($0) { late.append(single) } }
     var reader = SnapshotReader(JobNames(jobs))
     if stacks {
       var walker = StackReader()
       for first in stride(from: 0, to: jobs.count, by: StackReader.batch) {
         let some = jobs[first..<min(first + StackReader.batch, jobs.count)]
-        for entry in walker.read(some, now: Clock.now) { try body(reader.coroutine(entry), jobs.count) }
+        for entry in walker.read(some) { try body(reader.coroutine(entry), jobs.count) }
       }
     } else {
       for job in jobs {
-        try body(reader.coroutine(StackReader.Entry(dumped: DumpedJob(job, now: Clock.now))), jobs.count)
+        try body(reader.coroutine(StackReader.Entry(job: InspectedJob(job))), jobs.count)
       }
     }
-    return late.sorted(by: >).map { .nanoseconds(Int64(clamping: $0)) }
+    return late.sorted { $0.by > $1.by }
   }
 }

@@ -13,18 +13,24 @@ struct SnapshotReader {
 
   init(_ names: JobNames) { self.names = names }
 
+  /// The value of one job, without the names of others.
+  static func value(of inspected: InspectedJob) -> CoroutineRuntime.Snapshot.Coroutine {
+    var reader = SnapshotReader(JobNames())
+    return reader.coroutine(StackReader.Entry(job: inspected))
+  }
+
   /// The value of one job that was inspected.
   mutating func coroutine(_ entry: StackReader.Entry) -> CoroutineRuntime.Snapshot.Coroutine {
-    let (dumped, job) = (entry.dumped, entry.dumped.job)
+    let (inspected, job) = (entry.job, entry.job.job)
     return CoroutineRuntime.Snapshot.Coroutine(
       id: job.id,
       name: job.name,
       launchSite: launchSite(of: job),
-      state: dumped.snapshotState,
-      wait: dumped.isWaiting ? wait(of: dumped) : nil,
-      scheduler: dumped.worker,
-      since: .nanoseconds(Int64(clamping: dumped.nanosecondsInState)),
-      isCancelled: dumped.isCancelled,
+      state: inspected.state,
+      wait: inspected.isWaiting ? wait(of: inspected) : nil,
+      scheduler: inspected.worker,
+      since: .nanoseconds(Int64(clamping: inspected.nanosecondsInState)),
+      isCancelled: inspected.isCancelled,
       isTorn: entry.isTorn,
       stack: entry.stack
     )
@@ -39,19 +45,19 @@ struct SnapshotReader {
     return text
   }
 
-  private mutating func wait(of dumped: DumpedJob) -> CoroutineRuntime.Snapshot.Wait {
-    if let lastWait, let source = dumped.source, lastWait.source === source, lastWait.kind == dumped.kind,
-      dumped.kind != .select
+  private mutating func wait(of inspected: InspectedJob) -> CoroutineRuntime.Snapshot.Wait {
+    if let lastWait, let source = inspected.source, lastWait.source === source, lastWait.kind == inspected.kind,
+      inspected.kind != .select
     {
       return lastWait.wait
     }
     let wait = CoroutineRuntime.Snapshot.Wait(
-      kind: dumped.kind.name,
-      object: dumped.object,
-      owner: dumped.owner(names),
-      text: dumped.waitText(names)
+      kind: inspected.kind.name,
+      object: inspected.object,
+      owner: inspected.owner(names),
+      text: inspected.waitText(names)
     )
-    if let source = dumped.source { lastWait = (source, dumped.kind, wait) }
+    if let source = inspected.source { lastWait = (source, inspected.kind, wait) }
     return wait
   }
 }

@@ -99,13 +99,13 @@ struct StackDump {
     return frames
   }
 
-  private func text(_ late: [Duration]) -> String {
+  private func text(_ late: [LateScheduler]) -> String {
     var text =
       "\(count) live coroutine\(count == 1 ? "" : "s") in \(groups.count) group\(groups.count == 1 ? "" : "s")\n"
     if let reason = Self.whyWithoutStacks { text += "stacks \(reason)\n" }
     let sorted = groups.sorted { ($1.value.since.count, $0.value.first.id) < ($0.value.since.count, $1.value.first.id) }
     for (key, group) in sorted { text += "\n" + describe(key, group) }
-    for time in late { text += "\ntimers overdue by \(time.wholeNanoseconds / 1_000_000) ms\n" }
+    for single in late { text += "\n" + single.line(keptBy: nil) + "\n" }
     return text
   }
 
@@ -117,13 +117,14 @@ struct StackDump {
 
   private func describe(_ key: Key, _ group: Group) -> String {
     let (first, times) = (group.first, group.since.sorted())
-    let example = "#\(first.id)" + (first.name.map { " \"\($0.asName)\"" } ?? "") + " on \(first.scheduler)"
+    let example = "\(first.title) on \(first.scheduler)"
     var text = "\(times.count) \(Self.phrase(key.state))"
     if key.state == .waiting { text += " \(group.waits.summary)" }
     if key.isTorn { text += ", moving too fast to read" }
     let (longest, median) = (times[times.count - 1], times[times.count / 2])
     text +=
-      times.count == 1 ? ", for \(Self.time(longest))" : ", longest \(Self.time(longest)), median \(Self.time(median))"
+      times.count == 1
+      ? ", for \(longest.asMilliseconds)" : ", longest \(longest.asMilliseconds), median \(median.asMilliseconds)"
     if group.cancelled > 0 { text += ", \(group.cancelled) cancelled" }
     text += "\n  launched at \(group.launchSites.summary)\n  \(times.count == 1 ? "it is" : "for example") \(example)\n"
     for named in shown[first.stack] ?? [] { text += "    \(named.line)\n" }
@@ -137,9 +138,5 @@ struct StackDump {
     case .running: "running"
     case .waiting: "waiting"
     }
-  }
-
-  private static func time(_ duration: Duration) -> String {
-    DumpedJob.milliseconds(UInt64(max(0, duration.wholeNanoseconds)))
   }
 }

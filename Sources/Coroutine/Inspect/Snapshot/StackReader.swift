@@ -7,7 +7,7 @@ internal import CCoroutine
 struct StackReader: ~Copyable {
   /// A job as it was inspected, with its stack.
   struct Entry {
-    var dumped: DumpedJob
+    var job: InspectedJob
     var stack: [UInt] = []
     var isTorn = false
   }
@@ -44,10 +44,10 @@ struct StackReader: ~Copyable {
   private static var most: Int { Int(CCO_MOST_FRAMES) }
 
   /// Inspects jobs, `batch` at most, which the caller holds, and reads their stacks.
-  mutating func read(_ jobs: ArraySlice<AnyJob>, now: UInt64) -> [Entry] {
-    var entries = jobs.map { Entry(dumped: DumpedJob($0, now: now)) }
+  mutating func read(_ jobs: ArraySlice<AnyJob>) -> [Entry] {
+    var entries = jobs.map { Entry(job: InspectedJob($0)) }
     guard status == CCO_WALK_READY else { return entries }
-    var open = entries.indices.filter { entries[$0].dumped.isParked }
+    var open = entries.indices.filter { entries[$0].job.isParked }
     var rounds = 0
     while !open.isEmpty {
       let moved = walk(open, &entries)
@@ -58,8 +58,8 @@ struct StackReader: ~Copyable {
           entries[index].isTorn = true
           continue
         }
-        entries[index].dumped = DumpedJob(entries[index].dumped.job, now: now)
-        if entries[index].dumped.isParked { open.append(index) }
+        entries[index].job = InspectedJob(entries[index].job.job)
+        if entries[index].job.isParked { open.append(index) }
       }
     }
     return entries
@@ -68,7 +68,7 @@ struct StackReader: ~Copyable {
   /// Walks the stacks of some entries, and returns those that moved.
   private mutating func walk(_ indices: [Int], _ entries: inout [Entry]) -> [Int] {
     for (position, index) in indices.enumerated() {
-      let target = entries[index].dumped.walkTarget(frames + position * Self.most, UInt32(Self.most))
+      let target = entries[index].job.walkTarget(frames + position * Self.most, UInt32(Self.most))
       (targets + position).initialize(to: target)
     }
     cco_walk_stacks(&walk, targets, indices.count)
@@ -95,9 +95,9 @@ struct StackReader: ~Copyable {
   }
 }
 
-extension DumpedJob {
+extension InspectedJob {
   /// Whether the job has left a stack to which it returns.
-  var isParked: Bool { isWaiting || snapshotState == .ready }
+  var isParked: Bool { isWaiting || state == .ready }
 
   /// What the walker checks before and after.
   fileprivate func walkTarget(_ frames: UnsafeMutablePointer<UInt>, _ most: UInt32) -> cco_walk_target {

@@ -1,9 +1,10 @@
 import Synchronization
 
-/// The line of a dump about one job.
+/// One job as a snapshot reads it, while its owner keeps running.
 ///
-/// The dump retains the job, and reads atomics only. It reads the source of a wait as Inspection.swift explains.
-struct DumpedJob {
+/// The reader retains the job (LiveJobs.swift), and reads atomics only. It reads the source of a wait as
+/// Inspection.swift explains, and never holds two locks at once.
+struct InspectedJob {
   let job: AnyJob
   /// The label of the job's scheduler.
   let worker: String
@@ -21,7 +22,7 @@ struct DumpedJob {
   private var cases: [InspectedCase]?
   private let _caseCount: UInt8
 
-  init(_ job: AnyJob, now: UInt64) {
+  init(_ job: AnyJob) {
     let record = job.record
     self.job = job
     word = record.pointee.wait.load(ordering: .sequentiallyConsistent)
@@ -33,42 +34,18 @@ struct DumpedJob {
     let scheduler = job.currentScheduler
     worker = scheduler.label
     lastClockRead = scheduler.lastClockRead.load(ordering: .relaxed)
-    self.now = scheduler.clock
+    now = scheduler.clock
     guard isWaiting, let address = kind.sourceAddress(number) else { return }
     source = Inspection.source(of: record, word, at: address)
     if kind == .select { cases = source.flatMap { Inspection.cases(of: record, word, in: $0) } }
   }
-
-  /// What the job does or waits for.
-  var shortState: String { state(JobNames()) }
 
   var isWaiting: Bool { word & 0xFF == 1 }
 
   /// The time at which the job parked, yielded or was launched; 0 if it was not recorded.
   private var since: UInt64 { JobRecord.time(in: sinceWord) }
 
-  /// Whether a thread runs the job.
-  var isRunning: Bool { word & 0xFF == 0 && kind != .start && kind != .ready }
-
-  func line(_ names: JobNames) -> String {
-    let launchSite = job.record.label.pointee.launchSite.description
-    return
-      "\(JobNames.title(of: job)) \(state(names))\(isCancelled ? ", cancelled" : "") on \(worker), launched at \(launchSite)"
-  }
-
   var isCancelled: Bool { flags & JobFlags.cancelled != 0 }
-
-  private func state(_ names: JobNames) -> String {
-    if isWaiting { return "waiting \(kind.phrase)\(detail(names).map { " (\($0))" } ?? "")\(age(since, " for "))" }
-    if word & 0xFF != 0 { return "ready\(age(since, ", parked ", " ago"))" }
-    switch kind {
-    case .start: return "not started\(age(since, " for "))"
-    case .ready: return "ready\(age(since, " for "))"
-    default:
-      let isForeign = flags & JobFlags.foreign != 0
-      return isForeign ? "running on its launcher's thread" : "running\(age(lastClockRead, " for at most "))"
-    }
-  }
 
   /// Describes the source of the wait.
   private func detail(_ names: JobNames) -> String? {
@@ -93,27 +70,21 @@ struct DumpedJob {
     return "\(source.verb(of: single.queue)) \(source.inspect(names))"
   }
 
-  /// Returns how long ago `since` is, in words, or nothing if no time was recorded.
-  ///
-  /// A time after the beginning of the dump counts as the beginning.
-  private func age(_ since: UInt64, _ before: String, _ after: String = "") -> String {
-    since == 0 ? "" : before + Self.milliseconds(now - min(now, since)) + after
+  private static func milliseconds(_ nanoseconds: UInt64) -> String {
+    Duration.nanoseconds(Int64(clamping: nanoseconds)).asMilliseconds
   }
 
-  static func milliseconds(_ nanoseconds: UInt64) -> String { "\(nanoseconds / 1_000_000) ms" }
-}
-
-// For snapshots.
-extension DumpedJob {
-  var snapshotState: CoroutineRuntime.Snapshot.Coroutine.State {
+  /// What the job does.
+  var state: CoroutineRuntime.Snapshot.Coroutine.State {
     if isWaiting { return .waiting }
     if word & 0xFF != 0 { return .ready }
     return kind == .start ? .notStarted : kind == .ready ? .ready : .running
   }
 
-  /// Zero if the time was not recorded.
+  /// Zero if the time was not recorded, or the job runs on its launcher's thread: its scheduler reads no clock for it.
   var nanosecondsInState: UInt64 {
-    let start = snapshotState == .running ? lastClockRead : since
+    let isForeign = flags & JobFlags.foreign != 0
+    let start = state == .running ? (isForeign ? 0 : lastClockRead) : since
     return start == 0 ? 0 : now - min(now, start)
   }
 
