@@ -1,6 +1,6 @@
 #if Postgres
 import Coroutine
-import CoroutinePostgres
+public import CoroutinePostgres
 
 // Why effects are there once.
 //  1. The transaction of a finish locks the row with this fence in the state `running`, and leaves that state.
@@ -12,7 +12,18 @@ import CoroutinePostgres
 //     this fence: it has committed. Running with this fence: it has not, and never will.
 
 extension WorkJob {
-  func finish<R>(result: (R) throws -> String?, _ effects: (PostgresTransaction) throws -> R) throws -> R {
+  /// Completes the job and commits `effects`, in one transaction.
+  ///
+  /// Asks the server.
+  ///
+  /// First it locks the job's row, and checks the fence. So if this returns, the effects are there once, and no other
+  /// attempt's are. The body may run again after a serialization failure, 3 times.
+  /// - Throws: `.leaseLost`, before `effects` runs, if the job is no longer this worker's; what `effects` throws.
+  ///   After a loss during COMMIT the job's row tells the outcome; while it cannot be read, `.commitUnknown`: return
+  ///   then.
+  @discardableResult
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
+  public func finish<R>(_ effects: (PostgresTransaction) throws -> R) throws -> R {
     guard running.move(to: .finishing) else { throw RunningJob.loss(id) }
     let isDeleted = core.options.keepCompleted <= .zero
     var value: R?
@@ -20,8 +31,7 @@ extension WorkJob {
       let done = try core.db.transaction(retries: 3) { t in
         guard try core.table.lock(id, fence: fence, t) else { throw RunningJob.loss(id) }
         let done = try effects(t)
-        let text = try result(done)
-        guard try core.table.complete(id, fence: fence, isDeleted: isDeleted, result: text, t) else {
+        guard try core.table.complete(id, fence: fence, isDeleted: isDeleted, t) else {
           throw RunningJob.loss(id)
         }
         value = done

@@ -1,6 +1,6 @@
 #if Postgres
 import Coroutine
-public import CoroutinePostgres
+import CoroutinePostgres
 public import FoundationEssentials
 
 /// A job that is being run.
@@ -17,7 +17,6 @@ public final class WorkJob<Payload: Codable & Sendable>: Sendable {
   public let fence: Int64
   /// When the job was added.
   public let enqueuedAt: Date
-  let key: String?
   let core: QueueCore
   let running: RunningJob
   let onDiscard: @Sendable (any Error) -> Void
@@ -35,26 +34,10 @@ public final class WorkJob<Payload: Codable & Sendable>: Sendable {
     attempt = claimed.attempt
     fence = claimed.fence
     enqueuedAt = claimed.enqueuedAt
-    key = claimed.key
     self.core = core
     self.running = running
     self.onDiscard = onDiscard
     stored = ThreadMutex(claimed.checkpoint)
-  }
-
-  /// Completes the job and commits `effects`, in one transaction.
-  ///
-  /// Asks the server.
-  ///
-  /// First it locks the job's row, and checks the fence. So if this returns, the effects are there once, and no other
-  /// attempt's are. The body may run again after a serialization failure, 3 times.
-  /// - Throws: `.leaseLost`, before `effects` runs, if the job is no longer this worker's; what `effects` throws.
-  ///   After a loss during COMMIT the job's row tells the outcome; while it cannot be read, `.commitUnknown`: return
-  ///   then.
-  @discardableResult
-  @available(*, noasync, message: "await the `value` of a coroutine that does this")
-  public func finish<R>(_ effects: (PostgresTransaction) throws -> R) throws -> R {
-    try finish(result: { _ in nil }, effects)
   }
 
   /// Ends this attempt, and makes the job available later; the attempt does not count.

@@ -1,12 +1,15 @@
 #if Postgres
 // Version 1 of the tables. One file is one version, and a version that was published is never changed.
 //
+// It was changed before the first release: durable actors are gone, and with them their table `actor`, the column
+// `job.result` and the index `job_identity`. A database that has them keeps them. No statement names them, and the
+// column may be null, so the program works with both forms.
+//
 // What the indexes and the options are for:
 // - `job_ready` is what a claim reads, in the order in which jobs are due. It has no other rows, so it stays small
 //   however many completed jobs are kept.
 // - `job_due` finds scheduled and retryable jobs whose time has come, `job_lease` the leases that have ended.
-// - `job_unique` refuses the second unfinished job of a key; `job_identity` finds finished ones, for answers of
-//   actors.
+// - `job_unique` refuses the second unfinished job of a key.
 // - `job_key` finds earlier jobs of the same key. `job_key_runs` is the last guard of "one at a time": two claims
 //   that have not seen each other cannot both run jobs of one key.
 // - `job_ended` finds what is to be deleted.
@@ -38,7 +41,6 @@ enum Version1 {
       cancel_asked boolean not null default false,
       worker text,
       checkpoint bytea,
-      result jsonb,
       errors text[] not null default '{}',
       enqueued_at timestamptz not null default now(),
       ended_at timestamptz
@@ -51,7 +53,6 @@ enum Version1 {
     create unique index job_unique on {schema}.job (queue, unique_key)
       where state in ('available', 'scheduled', 'running', 'retryable')
     """,
-    "create index job_identity on {schema}.job (queue, unique_key, id) where unique_key is not null",
     """
     create index job_key on {schema}.job (queue, order_key, id)
       where order_key is not null and state in ('available', 'scheduled', 'running', 'retryable')
@@ -78,11 +79,6 @@ enum Version1 {
     create table {schema}.lease (
       name text primary key, fence bigint not null, holder text, ends timestamptz not null
     ) with (fillfactor = 50)
-    """,
-    """
-    create table {schema}.actor (
-      name text not null, key text not null, state jsonb, job bigint not null, primary key (name, key)
-    ) with (fillfactor = 70)
     """,
     "insert into {schema}.version (version, major) values (1, 1)",
   ]

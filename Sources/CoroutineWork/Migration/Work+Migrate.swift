@@ -6,7 +6,7 @@ public import CoroutinePostgres
 // columns with a default, indexes. So a program of an earlier version keeps running beside, because its statements
 // name their columns. A program refuses tables of a later major version.
 
-/// Durable work on PostgreSQL: queues, schedules, leases and actors that survive the process.
+/// Durable work on PostgreSQL: queues, schedules and leases that survive the process.
 public enum Work {
   /// Creates or upgrades the tables, in one transaction under a lock.
   ///

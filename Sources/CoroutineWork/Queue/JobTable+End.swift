@@ -17,19 +17,10 @@ extension JobTable {
   /// Completes the job.
   ///
   /// Asks the server.
-  func complete(
-    _ id: Int64,
-    fence: Int64,
-    isDeleted: Bool,
-    result: String? = nil,
-    _ session: some PostgresSession
-  ) throws -> Bool {
+  func complete(_ id: Int64, fence: Int64, isDeleted: Bool, _ session: some PostgresSession) throws -> Bool {
     if isDeleted { return try session.run("delete from \(job) where \(isHeld(id, fence))").affected == 1 }
     return try session.run(
-      """
-      update \(job) set state = 'completed', ended_at = now(), lease_ends = null, result = \(result)::text::jsonb
-      where \(isHeld(id, fence))
-      """
+      "update \(job) set state = 'completed', ended_at = now(), lease_ends = null where \(isHeld(id, fence))"
     ).affected == 1
   }
 

@@ -13,7 +13,7 @@ import FoundationEssentials
 
 /// The jobs of one queue, as rows.
 struct JobTable: Sendable {
-  /// The name in the tables: that of a queue, or that of actors with a sign before it.
+  /// The queue's name.
   let queue: String
   let schema: String
 

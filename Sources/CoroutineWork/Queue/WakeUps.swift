@@ -2,7 +2,7 @@
 import Coroutine
 import CoroutinePostgres
 
-// Wake-ups of idle workers, and of those that wait for answers.
+// Wake-ups of idle workers.
 //
 // A commit that notifies takes a lock of the whole server over its fsync, so notifications are sent afterwards, at
 // most each 50 ms for a program and queue. A wake-up is a hint: if it is lost, polling finds the job.

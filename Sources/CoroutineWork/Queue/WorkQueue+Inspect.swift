@@ -47,7 +47,7 @@ extension WorkQueue {
     let changed = try core.db.run(
       """
       update \(core.table.job) set state = 'available', attempts = attempt + 1, at = now(), ended_at = null,
-        cancel_asked = false, result = null
+        cancel_asked = false
       where id = \(id) and queue = \(core.queue) and state in ('completed', 'discarded', 'cancelled')
       """
     ).affected
@@ -71,7 +71,7 @@ extension WorkQueue {
       """
     ).affected
     if changed == 0 { throw WorkError.noSuchJob(id) }
-    // The next job of its key may run now, and an asker has its answer.
+    // The next job of its key may run now.
     core.wake()
   }
 

@@ -49,7 +49,7 @@ final class QueueCore: Sendable {
     wakeUps = WakeUps.shared(db, schema: schema, queue: queue)
   }
 
-  /// Wakes workers, and those that wait for an answer, after a commit.
+  /// Wakes workers, after a commit.
   func wake() { wakeUps.notify(db, isSent: options.usesNotifications) }
 }
 

@@ -23,6 +23,25 @@ func sendMails(_ mails: WorkQueue<Welcome>, _ send: @escaping @Sendable (Welcome
   }
 }
 
+struct Booking: Codable, Sendable { var account: String, cents: Int }
+
+func book(_ cents: Int, to account: String, _ bookings: WorkQueue<Booking>, in t: PostgresTransaction) throws {
+  try bookings.enqueue(Booking(account: account, cents: cents), in: t, key: account)
+}
+
+func handle(_ bookings: WorkQueue<Booking>) throws {
+  try bookings.work { job in
+    try job.finish { t in
+      _ = try t.run(
+        """
+        insert into balance (account, cents) values (\(job.payload.account), \(job.payload.cents))
+        on conflict (account) do update set cents = balance.cents + excluded.cents
+        """
+      )
+    }
+  }
+}
+
 func reportNightly(_ db: PostgresPool, _ reports: WorkQueue<Date>) throws {
   try reports.schedule("nightly", .cron("30 2 * * *", in: "Europe/Berlin")) { tick in tick }
 }

@@ -75,7 +75,10 @@ extension Shop {
     var owed = Dictionary(uniqueKeysWithValues: Order.customers.map { ($0, 0) })
     let sums: SQL = "select customer, sum(cents) from \(shop).orders group by customer"
     for (customer, cents) in try db.all(sums, as: (String, Int).self) { owed[customer] = cents }
-    for (customer, cents) in owed where try accounts.state(customer) ?? 0 != -cents { proof.wrongBalances += 1 }
+    var balances: [String: Int] = [:]
+    let booked: SQL = "select customer, cents from \(shop).balance"
+    for (customer, cents) in try db.all(booked, as: (String, Int).self) { balances[customer] = cents }
+    for (customer, cents) in owed where balances[customer, default: 0] != -cents { proof.wrongBalances += 1 }
     let lease = try db.first(
       """
       select count(distinct fence), count(distinct (worker, fence)) - count(distinct fence), count(*) filter (where late)

@@ -24,6 +24,7 @@ extension Shop {
         "orders (id int primary key, customer text not null, cents int not null)",
         "mail (order_id int not null, worker text not null, fence bigint not null)",
         "sent (job bigint not null)",
+        "balance (customer text primary key, cents int not null)",
         "report (n bigserial, worker text not null, fence bigint not null, orders bigint, cents bigint)",
       ] { try t.run("create table \(identifier: schema).\(SQL(unchecked: table))") }
       for item in Order.items { try t.run("insert into \(identifier: schema).stock values (\(item), \(stock))") }

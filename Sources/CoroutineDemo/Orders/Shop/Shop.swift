@@ -17,6 +17,9 @@ struct Order: Sendable {
 /// The payload of a mail.
 struct Welcome: Codable, Sendable { var order: Int }
 
+/// The payload of a booking.
+struct Booking: Codable, Sendable { var customer: String, cents: Int }
+
 struct OutOfStock: Error {}
 struct MailServerBusy: Error {}
 
@@ -25,8 +28,8 @@ struct Shop: Sendable {
   let db: PostgresPool
   let schema: String
   let mails: WorkQueue<Welcome>
-  /// A balance in cents for each customer; messages change it, and get the new one.
-  let accounts: WorkActors<Int, Int, Int>
+  /// Bookings of one customer are made one at a time.
+  let bookings: WorkQueue<Booking>
 
   init(on db: PostgresPool, schema: String) {
     (self.db, self.schema) = (db, schema)
@@ -37,11 +40,7 @@ struct Shop: Sendable {
     options.attempts = 1_000
     options.backoff = { _ in .milliseconds(50) }
     mails = WorkQueue("mails", on: db, schema: schema, options: options)
-    accounts = WorkActors("accounts", on: db, schema: schema, options: options) { _, balance, change, _ in
-      let new = (balance ?? 0) + change
-      balance = new
-      return new
-    }
+    bookings = WorkQueue("bookings", on: db, schema: schema, options: options)
   }
 
   /// The order, its mail and its booking: all of them, or nothing.
@@ -58,14 +57,15 @@ struct Shop: Sendable {
         """
       )
       try mails.enqueue(Welcome(order: order.number), in: t, unique: "\(order.number)")
-      try accounts.tell(order.customer, -order.cents, in: t, unique: "\(order.number)")
+      let booking = Booking(customer: order.customer, cents: -order.cents)
+      try bookings.enqueue(booking, in: t, unique: "\(order.number)", key: order.customer)
     }
   }
 
   /// What a worker does, until it is cancelled.
   func work(as worker: String) throws {
     try co_scope { scope in
-      scope.launch(name: "accounts") { try accounts.serve(concurrency: 4) }
+      scope.launch(name: "bookings") { try book() }
       scope.launch(name: "nightly") { try reportNightly(as: worker) }
       try mails.work(concurrency: 8) { job in
         // At least once: the receiver knows the key.
@@ -79,6 +79,25 @@ struct Shop: Sendable {
             """
           )
         }
+      }
+    }
+  }
+
+  /// Changes balances. No two handlers change one balance at the same time, because its customer is the key of their jobs.
+  private func book() throws {
+    try bookings.work(concurrency: 4) { job in
+      try job.finish { t in
+        let (customer, cents) = (job.payload.customer, job.payload.cents)
+        let old = try t.first(
+          "select cents from \(identifier: schema).balance where customer = \(customer)",
+          as: Int.self
+        )
+        try t.run(
+          """
+          insert into \(identifier: schema).balance (customer, cents) values (\(customer), \((old ?? 0) + cents))
+          on conflict (customer) do update set cents = excluded.cents
+          """
+        )
       }
     }
   }
