@@ -83,7 +83,9 @@ struct Shop: Sendable {
     }
   }
 
-  /// Changes balances. No two handlers change one balance at the same time, because its customer is the key of their jobs.
+  /// Changes balances.
+  ///
+  /// No two handlers change one balance at the same time, because its customer is the key of their jobs.
   private func book() throws {
     try bookings.work(concurrency: 4) { job in
       try job.finish { t in
