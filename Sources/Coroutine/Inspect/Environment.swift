@@ -1,11 +1,13 @@
 internal import CCoroutine
 import Glibc
 
-/// Applies the environment variables of this folder; called when the first scheduler is made (SchedulerRegistry).
+/// Puts what this folder has into the kernel's tables, and applies its environment variables; called when the first
+/// scheduler is made (SchedulerRegistry).
 ///
 /// The kernel calls it through the C core, because it names no folder but its own.
 @_cdecl("cco_apply_environment")
 func applyEnvironment() {
+  Recorder.listen()
   func setting(_ name: String) -> String? {
     getenv(name).map { String(cString: $0) }.flatMap { $0.isEmpty ? nil : $0 }
   }

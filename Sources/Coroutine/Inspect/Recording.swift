@@ -39,7 +39,7 @@ extension CoroutineRuntime {
   public static func stopRecording() { Recorder.stop() }
 
   /// Whether the flight recorder is on.
-  package static var isRecording: Bool { Recorder.isOn.load(ordering: .relaxed) }
+  package static var isRecording: Bool { Events.isOn.load(ordering: .relaxed) }
 
   /// Returns the recorded events as a JSON document of trace events, which Perfetto (ui.perfetto.dev) and
   /// chrome://tracing open.
@@ -61,7 +61,7 @@ extension CoroutineRuntime {
 
 /// An event of a recording, with its time.
 struct RecordedEvent {
-  let kind: Recorder.Event
+  let kind: Events.Kind
   let track: Int
   /// Nanoseconds since the start.
   let time: UInt64
@@ -92,7 +92,7 @@ struct RecordedEvent {
   }
 
   private init?(_ stored: EventRing.Stored, _ track: Int, _ scale: Double, _ last: inout UInt64) {
-    guard let kind = Recorder.Event(rawValue: UInt8(truncatingIfNeeded: stored.first)) else { return nil }
+    guard let kind = Events.Kind(rawValue: UInt8(truncatingIfNeeded: stored.first)) else { return nil }
     self.kind = kind
     self.track = track
     id = UInt32(truncatingIfNeeded: stored.second)

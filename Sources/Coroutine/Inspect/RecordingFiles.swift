@@ -56,7 +56,7 @@ enum RecordingFiles {
   }
 
   private static func write(about kind: Kind) {
-    guard Recorder.isOn.load(ordering: .relaxed), let path = nextPath(kind) else { return }
+    guard Events.isOn.load(ordering: .relaxed), let path = nextPath(kind) else { return }
     let code = write(CoroutineRuntime.recording(), to: path)
     let shown = path.asLine
     writeToStandardError(

@@ -167,7 +167,7 @@ public class AnyJob: @unchecked Sendable {
   final func goLive(holding anchor: Anchor?) {
     _ = Unmanaged.passRetained(self)
     record.pointee.home._withUnsafeGuaranteedRef { $0.register(record, holding: anchor, isLaunch: true) }
-    if Recorder.isOn.load(ordering: .relaxed) { Recorder.noteLaunch(record) }
+    Events.note(.launch, record)
   }
 
   /// Called before the job is published, so that only its launcher starts it; needs no atomic read-modify-write.

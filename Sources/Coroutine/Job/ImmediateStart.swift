@@ -43,11 +43,11 @@ extension AnyJob {
       cco_thread().pointee.carrier = UnsafeMutableRawPointer(carrier)
       carrier.pointee.job = job
       SchedulerRegistry.noteStart(on: outer)
-      Recorder.noteStart(of: job)
+      Events.note(.run, job, 1)
       let held = LockCheck.putAside()
       cco_switch(&carrier.pointee.driver, &job.pointee.context.unsafelyUnwrapped.pointee.parked)
       LockCheck.takeBack(held)
-      Recorder.noteReturn(of: job, carrier.pointee.leaving)
+      Events.noteReturn(of: job, carrier.pointee.leaving)
       if carrier.pointee.leaving != 0 { Carrier.finishLeaving(carrier) }
       cco_thread().pointee.carrier = UnsafeMutableRawPointer(outer)
     }

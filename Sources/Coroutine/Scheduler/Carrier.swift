@@ -37,7 +37,7 @@ struct Carrier: ~Copyable {
   /// What the driver does beside resuming the next job (Samples); 0 usually.
   var watch: UInt8 = 0
   /// The scheduler's ring, while `watch` says that the recorder is on.
-  var ring: Unmanaged<EventRing>?
+  var ring: Unmanaged<AnyObject>?
   /// The scheduler whose jobs a wake-up adds to `readyQueue` directly: `scheduler`, or nil if the next wake-up is to be
   /// measured or recorded (Scheduler+Samples.swift).
   @usableFromInline var wakes: Unmanaged<Scheduler>?

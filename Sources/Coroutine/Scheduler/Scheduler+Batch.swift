@@ -44,10 +44,9 @@ extension Carrier {
   static func makeReady(batch: inout JobQueue) {
     var mine = JobQueue()
     let carrier = current
-    let isRecorded = Recorder.isOn.load(ordering: .relaxed)
-    if isRecorded { Recorder.note(.poll, 0, UInt64(batch.count)) }
+    Events.note(.poll, nil, UInt64(batch.count))
     while let job = batch.popFirst() {
-      if isRecorded { Recorder.noteWake(of: job) }
+      Events.note(.wake, job)
       if job.isSampleDue { job.beginSample() }
       if let carrier, carrier.pointee.ownReadyQueue(of: job) != nil || takeAlong(job, carrier) {
         mine.append(job)

@@ -86,7 +86,7 @@ extension Scheduler {
 
   /// Offers the held jobs of a worker (Scheduler+Batch.swift); returns false, because there is more to do.
   private func endTimeSlice() -> Bool {
-    if Recorder.isOn.load(ordering: .relaxed) { Recorder.note(.sliceEnd, 0) }
+    Events.note(.sliceEnd)
     readyQueue.endHold()
     return false
   }
@@ -222,14 +222,14 @@ extension Scheduler {
       counters.note(now > deadline ? now - deadline : 0, in: .timerLateness)
     }
     counters.add(to: .timers)
-    if Recorder.isOn.load(ordering: .relaxed) { noteLateTimer(deadline) }
+    if Events.isOn.load(ordering: .relaxed) { noteLateTimer(deadline) }
   }
 
   /// Records a timer that is late by a millisecond or more.
   private func noteLateTimer(_ deadline: UInt64) {
     let now = clock
     guard now > deadline, now - deadline >= 1_000_000 else { return }
-    Recorder.note(.lateTimer, 0, min((now - deadline) / 1_000, UInt64(UInt32.max)))
+    Events.note(.lateTimer, nil, min((now - deadline) / 1_000, UInt64(UInt32.max)))
   }
 
   /// Fires the due timers, and returns their number.

@@ -101,7 +101,7 @@ extension Carrier {
   /// The caller has claimed its wait, or it has not started.
   @usableFromInline @inline(never)
   static func makeReadySlowly(_ job: JobRef) {
-    if Recorder.isOn.load(ordering: .relaxed) { Recorder.noteWake(of: job) }
+    Events.note(.wake, job)
     if let carrier = current, let readyQueue = carrier.pointee.ownReadyQueue(of: job) {
       if carrier.pointee.watch & Samples.recording == 0 {
         carrier.pointee.wakes = carrier.pointee.scheduler

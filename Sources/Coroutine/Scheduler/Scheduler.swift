@@ -56,7 +56,7 @@ final class Scheduler: @unchecked Sendable {
 
   // Accessed by the drain only.
   /// The events of this scheduler in the last recording in which it took part.
-  @exclusivity(unchecked) var ring: EventRing?
+  @exclusivity(unchecked) var ring: AnyObject?
   /// The number of switches before the next sample.
   @exclusivity(unchecked) var untilSample = 0
   @exclusivity(unchecked) var timeSlice = TimeSlice()
@@ -93,7 +93,6 @@ final class Scheduler: @unchecked Sendable {
   }
 
   deinit {
-    ring?.hasEnded.store(true, ordering: .relaxed)
     SchedulerRegistry.remove(self)
     if !host.refusesJobs { counters.free() }
     // The reference count orders the last release after the last drain's use of the stacks. ThreadSanitizer does not

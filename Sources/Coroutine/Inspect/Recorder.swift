@@ -6,11 +6,7 @@ import Synchronization
 //
 //   OFF --start--> ON --stop--> OFF, with the rings of the last recording until the next start
 //
-// Off, it costs one tested branch in each launch, each resumption by the driver, and each wake-up that takes the long
-// way. Direct switches and direct wake-ups test nothing: a recording makes them take the way by the driver, as a sample
-// does (Scheduler+Samples.swift). The driver then takes the next job as a switch would (resumeRecorded), without its
-// own tests between two jobs. A drain notices a start or a stop at its next read of the clock, so after 64
-// switches.
+// The kernel tells it by a table (Events.swift has what it costs, and how a drain notices a start or a stop).
 //
 // An event is two words:
 //
@@ -26,15 +22,10 @@ import Synchronization
 // does not use it for its own clock, because the processors' counters differ, a tick is a nanosecond of the clock.
 //
 // The rings. A drain makes its ring when it first notices the recording, and `rings` holds all of them, also after
-// their schedulers have ended. Above `most` rings the oldest one of an ended scheduler goes; if none has ended, further
-// schedulers are not recorded. Threads outside of any drain share one ring, under a lock.
+// their schedulers have ended. Above `most` rings the oldest one of an ended scheduler goes, which is one that nothing
+// else refers to; if none has ended, further schedulers are not recorded. Threads outside of any drain share one ring, under a lock.
 
 enum Recorder {
-  enum Event: UInt8 {
-    case launch = 1
-    case site, run, park, yield, end, wake, steal, sliceEnd, lateTimer, poll, leave
-  }
-
   /// The state between a start and the next one; accessed under `lock`.
   struct Recording {
     var rings: [EventRing] = []
@@ -47,7 +38,6 @@ enum Recorder {
     var outside: EventRing?
   }
 
-  static let isOn = Atomic<Bool>(false)
   /// The number of starts so far.
   static let number = Atomic<UInt32>(0)
   /// Whether ticks are nanoseconds of the clock.
@@ -60,10 +50,21 @@ enum Recorder {
 
   private static var most: Int { 1_024 }
 
+  /// Puts the recorder where the kernel finds it; called before the first scheduler is there.
+  static func listen() {
+    Events.listener = Events.Listener(
+      note: { kind, job, argument in Recorder.note(kind, job, argument) },
+      follow: { scheduler, carrier in scheduler.changeRecording(carrier) },
+      resume: { scheduler, job, carrier, ring, most in
+        scheduler.resumeInRing(job, carrier, EventRing.of(ring), atMost: most)
+      }
+    )
+  }
+
   static func start(bytes: Int) {
     let stable = !hasStableTicks
     lock.withLock {
-      if isOn.load(ordering: .relaxed) { return }
+      if Events.isOn.load(ordering: .relaxed) { return }
       usesClock.store(stable, ordering: .relaxed)
       let number = number.wrappingAdd(1, ordering: .relaxed).newValue
       recording = Recording()
@@ -76,13 +77,13 @@ enum Recorder {
         recording: number,
         start: recording.start.ticks
       )
-      isOn.store(true, ordering: .releasing)
+      Events.isOn.store(true, ordering: .releasing)
     }
   }
 
   static func stop() {
     lock.withLock {
-      guard isOn.exchange(false, ordering: .relaxed) else { return }
+      guard Events.isOn.exchange(false, ordering: .relaxed) else { return }
       recording.end = (ticks, Clock.now)
     }
   }
@@ -98,9 +99,9 @@ enum Recorder {
   static func makeRing(_ label: String) -> EventRing? {
     lock.withLock {
       if recording.rings.count >= most {
-        guard let ended = recording.rings.firstIndex(where: { $0.hasEnded.load(ordering: .relaxed) }) else {
-          return nil
-        }
+        // Its scheduler has released it, which is in no drain then.
+        let ended = recording.rings.indices.first { isKnownUniquelyReferenced(&recording.rings[$0]) }
+        guard let ended else { return nil }
         recording.rings.remove(at: ended)
       }
       let made = EventRing(
@@ -139,64 +140,36 @@ enum Recorder {
   // MARK: Events
 
   @inline(__always)
-  static func append(_ event: Event, _ id: UInt64, _ argument: UInt64 = 0, to ring: EventRing) {
+  static func append(_ event: Events.Kind, _ id: UInt64, _ argument: UInt64 = 0, to ring: EventRing) {
     append(event, id, argument, to: ring, at: ticks)
   }
 
   @inline(__always)
-  static func append(_ event: Event, _ id: UInt64, _ argument: UInt64 = 0, to ring: EventRing, at ticks: UInt64) {
+  static func append(_ event: Events.Kind, _ id: UInt64, _ argument: UInt64 = 0, to ring: EventRing, at ticks: UInt64) {
     ring.append(UInt64(event.rawValue) | (ticks &- ring.start) << 8, id & 0xFFFF_FFFF | argument << 32)
   }
 
   /// Records an event of the calling thread, in the ring of its drain if it has one.
-  @inline(never)
-  static func note(_ event: Event, _ id: UInt64, _ argument: UInt64 = 0) {
-    if let ring = Carrier.current?.pointee.ring?._withUnsafeGuaranteedRef({ $0 }) {
-      append(event, id, argument, to: ring)
-    } else {
-      outside { append(event, id, argument, to: $0) }
-    }
-  }
-
-  /// Records a launch and its place.
-  @inline(never)
-  static func noteLaunch(_ job: JobRef) {
-    let label = job.label.pointee
-    let by = Carrier.current?.pointee.job?.label.pointee.id ?? 0
-    let site = UInt64(UInt(bitPattern: label.file)) & 0xFFFF_FFFF_FFFF
-    let first = UInt64(Event.site.rawValue) | site << 8 | UInt64(min(label.file_length, 255)) << 56
-    let second = label.id & 0xFFFF_FFFF | UInt64(label.line) << 32
+  private static func note(_ event: Events.Kind, _ job: JobRef?, _ argument: UInt64) {
+    let (carrier, id) = (Carrier.current, job?.label.pointee.id ?? 0)
+    let caller = carrier?.pointee.job?.label.pointee.id ?? 0
     func write(_ ring: EventRing) {
-      append(.launch, label.id, by, to: ring)
-      ring.append(first, second)
+      append(event, id, event == .launch || event == .wake ? caller : argument, to: ring)
+      if event == .launch, let job { appendSite(of: job, to: ring) }
     }
-    if let ring = Carrier.current?.pointee.ring?._withUnsafeGuaranteedRef({ $0 }) {
-      write(ring)
+    if let ring = carrier?.pointee.ring {
+      ring._withUnsafeGuaranteedRef { write(EventRing.of($0)) }
     } else {
       outside(write)
     }
   }
 
-  /// Records a wake-up by the coroutine that the calling thread runs, if it runs one.
-  @inline(never)
-  static func noteWake(of job: JobRef) {
-    note(.wake, job.label.pointee.id, Carrier.current?.pointee.job?.label.pointee.id ?? 0)
-  }
-
-  /// Records that an immediate start begins; called by the starter.
-  static func noteStart(of job: JobRef) {
-    if isOn.load(ordering: .relaxed) { note(.run, job.label.pointee.id, 1) }
-  }
-
-  /// Records that an immediate start has come back; called by the starter, which holds the job.
-  static func noteReturn(of job: JobRef, _ leaving: UInt) {
-    guard isOn.load(ordering: .relaxed) else { return }
-    note(event(leaving), job.label.pointee.id, leaving == 0 ? UInt64(job.pointee.waitKind.load(ordering: .relaxed)) : 0)
-  }
-
-  /// The event of a job that has left its stack, by what it has left to do.
-  static func event(_ leaving: UInt) -> Event {
-    leaving == 0 ? .park : leaving & 1 != 0 ? .end : leaving & Carrier.leavingEntry != 0 ? .leave : .yield
+  /// Records the place of a launch.
+  private static func appendSite(of job: JobRef, to ring: EventRing) {
+    let label = job.label.pointee
+    let site = UInt64(UInt(bitPattern: label.file)) & 0xFFFF_FFFF_FFFF
+    let first = UInt64(Events.Kind.site.rawValue) | site << 8 | UInt64(min(label.file_length, 255)) << 56
+    ring.append(first, label.id & 0xFFFF_FFFF | UInt64(label.line) << 32)
   }
 
   private static func outside(_ write: (EventRing) -> Void) {
@@ -207,61 +180,41 @@ enum Recorder {
   }
 }
 
-extension Carrier {
-  /// Makes the carrier of an immediate start record into the ring of the carrier that it interrupts.
-  mutating func followRecorder(of outer: UnsafeMutablePointer<Carrier>?) {
-    guard let outer, let ring = outer.pointee.ring else { return }
-    self.ring = ring
-    watch = Samples.recording
-    wakes = nil
-  }
+extension EventRing {
+  /// The ring that a scheduler or a carrier keeps without its type.
+  @inline(__always)
+  fileprivate static func of(_ ring: AnyObject) -> EventRing { unsafeDowncast(ring, to: EventRing.self) }
 }
 
 extension Scheduler {
-  /// Follows a start or a stop of the recorder; called by the drain where it reads the clock.
-  @inline(__always)
-  func followRecorder(_ carrier: UnsafeMutablePointer<Carrier>) {
-    if Recorder.isOn.load(ordering: .relaxed) != (carrier.pointee.watch & Samples.recording != 0) {
-      changeRecording(carrier)
-    }
-  }
-
-  @inline(never)
-  private func changeRecording(_ carrier: UnsafeMutablePointer<Carrier>) {
-    guard Recorder.isOn.load(ordering: .acquiring) else {
+  /// Makes the carrier of a drain follow a start or a stop.
+  fileprivate func changeRecording(_ carrier: UnsafeMutablePointer<Carrier>) {
+    guard Events.isOn.load(ordering: .acquiring) else {
       carrier.pointee.watch &= ~Samples.recording
       carrier.pointee.wakes = carrier.pointee.scheduler
       carrier.pointee.ring = nil
       return
     }
-    if ring?.recording != Recorder.number.load(ordering: .relaxed) { ring = Recorder.makeRing(label) }
+    let known = ring.map(EventRing.of)
+    if known?.recording != Recorder.number.load(ordering: .relaxed) { ring = Recorder.makeRing(label) }
     guard let ring else { return }
     carrier.pointee.watch |= Samples.recording
     carrier.pointee.wakes = nil
     carrier.pointee.ring = Unmanaged.passUnretained(ring)
   }
 
-  /// Counts the jobs that this worker has stolen from another one; called by the drain.
-  func noteSteal(of count: Int) {
-    counters.add(UInt64(count), to: .steals)
-    // Under the lock of another worker's queue, so not into the ring that has a lock.
-    guard count > 0, let ring = Carrier.current?.pointee.ring else { return }
-    ring._withUnsafeGuaranteedRef { Recorder.append(.steal, 0, UInt64(count), to: $0) }
-  }
-
-  /// Resumes a job, then the jobs that a switch could go to directly, up to `most` in all, and records their runs;
-  /// returns the number of resumes.
+  /// See `resumeRecorded`.
   ///
   /// A run begins at the time at which the one before it has ended: one read of the ticks for each switch.
-  func resumeRecorded(
+  fileprivate func resumeInRing(
     _ first: JobRef,
     _ carrier: UnsafeMutablePointer<Carrier>,
-    in ring: EventRing,
+    _ ring: EventRing,
     atMost most: Int
   ) -> Int {
     var (job, count, ticks) = (first, 0, Recorder.ticks)
     while true {
-      ticks = resumeRecorded(job, carrier, in: ring, at: ticks)
+      ticks = resume(job, carrier, in: ring, at: ticks)
       count += 1
       // Below zero: it is time to poll.
       guard count < most, carrier.pointee.switchesLeft == 0, let next = readyQueue.takeRunnable() else { return count }
@@ -271,7 +224,7 @@ extension Scheduler {
 
   /// Resumes a job at `ticks`, and returns the ticks at its end.
   @inline(__always)
-  private func resumeRecorded(
+  private func resume(
     _ job: JobRef,
     _ carrier: UnsafeMutablePointer<Carrier>,
     in ring: EventRing,
@@ -292,7 +245,7 @@ extension Scheduler {
       let isKnown = word >> 8 == (before >> 8) &+ 1 && job.pointee.wait.load(ordering: .relaxed) >> 8 == word >> 8
       Recorder.append(.park, id, isKnown ? UInt64(kind) : 0, to: ring, at: end)
     } else {
-      Recorder.append(Recorder.event(leaving), id, to: ring, at: end)
+      Recorder.append(Events.kind(of: leaving), id, to: ring, at: end)
     }
     object?.release()
     return end

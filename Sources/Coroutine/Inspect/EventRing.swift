@@ -38,8 +38,6 @@ final class EventRing: @unchecked Sendable {
   let recording: UInt32
   /// The ticks at the beginning of the recording.
   let start: UInt64
-  /// Whether its scheduler has ended.
-  let hasEnded = Atomic<Bool>(false)
   private let slots: UnsafeMutablePointer<Atomic<UInt64>>
   private let mask: UInt64
   private let written = Atomic<UInt64>(0)
