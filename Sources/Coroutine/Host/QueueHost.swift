@@ -21,7 +21,7 @@ final class QueueHost: Host, @unchecked Sendable {
   ///
   /// It is `nil` if the wrapper's layout has changed.
   private let rawQueue: OpaquePointer?
-  /// The kernel's number of the thread that drains, while queues are watched (QueueStalls.swift); 0 if none does.
+  /// The kernel's number of the thread that drains, while queues are watched (StallReports); 0 if none does.
   let thread = Atomic<Int32>(0)
   @exclusivity(unchecked) private var timer: QueueTimer?
   /// The priority that corresponds to the queue's quality of service.
@@ -69,8 +69,10 @@ final class QueueHost: Host, @unchecked Sendable {
 
   private static func drain(_ context: UnsafeMutableRawPointer) {
     let scheduler = Unmanaged<Scheduler>.fromOpaque(context).takeRetainedValue()
-    guard QueueStalls.areWatched, let host = scheduler.host as? QueueHost else { return scheduler.drain() }
-    let thread = QueueStalls.begins(host.thread)
+    guard StallReports.watchQueues.load(ordering: .relaxed), let begins = StallReports.queueDrainBegins,
+      let host = scheduler.host as? QueueHost
+    else { return scheduler.drain() }
+    let thread = begins(host)
     scheduler.drain()
     // The next drain may have begun on another thread.
     _ = host.thread.compareExchange(expected: thread, desired: 0, ordering: .relaxed)

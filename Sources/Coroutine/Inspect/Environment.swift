@@ -8,6 +8,7 @@ import Glibc
 @_cdecl("cco_apply_environment")
 func applyEnvironment() {
   Recorder.listen()
+  CoroutineRuntime.Stall.listen()
   func setting(_ name: String) -> String? {
     getenv(name).map { String(cString: $0) }.flatMap { $0.isEmpty ? nil : $0 }
   }

@@ -25,7 +25,7 @@ extension WorkerPool {
     let made = WorkerHost.makeScheduler("\(label).spare.\(spares.count)", self, index, rest: spareRest)
     spares.append(made)
     SchedulerRegistry.ended.addShared(to: .spareWorkers)
-    lastSeen.append(Seen())
+    watched.append(WatchedWorker())
     return made
   }
 }

@@ -34,7 +34,7 @@ struct ThreadUse {
   /// The thread's clock then; negative if it could not be read.
   private var lastClock: Int64 = -1
   /// A system call, or a `clinux_thread_state`, at the last sample.
-  private var call = CLINUX_THREAD_RUNS.rawValue
+  private(set) var call = CLINUX_THREAD_RUNS.rawValue
 
   /// The most that the time between two samples counts, in ns: twice the longest time between two inspections.
   private static var most: UInt64 { 50_000_000 }
@@ -85,11 +85,4 @@ struct ThreadUse {
   }
 
   private var isAsleep: Bool { call >= 0 || call == CLINUX_THREAD_SLEEPS.rawValue }
-
-  /// The thread's activity for most of the time; nil if it slept in a call that it has left.
-  var activity: CoroutineRuntime.Stall.Activity? {
-    if processor >= asleep { return .computing }
-    if call >= 0 { return .systemCall(clinux_call_name(call).map { String(cString: $0) } ?? "system call \(call)") }
-    return call == CLINUX_THREAD_RUNS.rawValue ? nil : .asleep
-  }
 }

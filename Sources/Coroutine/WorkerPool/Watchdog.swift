@@ -11,10 +11,10 @@ import Synchronization
 // another one, while there are enough. The events of the worker's descriptors it takes itself, and sends the jobs as
 // messages.
 //
-// If no worker is idle, and that worker has stalled (Stall.swift), it asks a spare worker (SpareWorkers.swift). A stall
+// If no worker is idle, and that worker has stalled (StallWatch), it asks a spare worker (SpareWorkers.swift). A stall
 // is reported once, to the handler of CoroutineRuntime.onStall. Only what the thread has used of its processor, or
-// slept, counts for a stall (ThreadUse.swift): one that gets no processor has done nothing wrong, and would not be
-// helped by one thread more.
+// slept, counts for a stall (ThreadUse.swift): a thread that is runnable but not scheduled has not stalled, and
+// a spare worker would not help it.
 //
 // It also ends back-offs: first of one worker, as a probe, and if no worker has backed off again by the next
 // inspection, of all.
@@ -76,55 +76,20 @@ extension WorkerPool {
   ///
   /// Called before back-offs are ended, because the workers that back off can help.
   func inspectAll() -> Bool {
-    var asked: UInt64 = 0
-    let mask = withoutDrain()
-    let now = Clock.now
-    let stalls = CoroutineRuntime.Stall.threshold
-    var anyStalled = false
+    let (mask, now) = (withoutDrain(), Clock.now)
+    var (asked, anyStalled) = (UInt64(0), false)
     isNearStall = false
-    // The spare workers of this inspection; one more may be added. By index, because `workers + spares` would allocate
-    // at each sample.
-    let spares = spares
-    for index in 0..<workers.count + spares.count {
+    // By index, because `workers + spares` would allocate at each sample. A spare worker may be added meanwhile.
+    for index in watched.indices {
       let worker = index < workers.count ? workers[index] : spares[index - workers.count]
-      if index < workers.count ? mask & (1 << UInt64(index)) != 0 : worker.inbox.isIdle {
-        lastSeen[index] = Seen()
+      guard index < workers.count ? mask & (1 << UInt64(index)) == 0 : !worker.inbox.isIdle else {
+        watched[index] = WatchedWorker()
         continue
       }
-      let last = lastSeen[index]
-      // A worker that has read its clock since has looked at its descriptors, or will soon.
-      if worker.lastClockRead.load(ordering: .relaxed) == last.lastClockRead {
-        worker.ownPoller?._withUnsafeGuaranteedRef { $0.takeForOwner() }
-      }
-      var seen = Seen(worker, now)
-      let thread = (worker.host as? WorkerHost)?.threadID.load(ordering: .relaxed) ?? 0
-      // Counted from the first inspection with this `lastClockRead`, which is old if the worker has just got work.
-      if last.lastClockRead != 0, seen.lastClockRead == last.lastClockRead {
-        (seen.use, seen.suspect, seen.reports) = (last.use, last.suspect, last.reports)
-        seen.isCounted = last.isCounted
-        if seen.use.isDue(now, stalls) {
-          seen.use.sample(thread, now, in: tasks)
-          if worker.reportStall(seen.use, of: thread, &seen.suspect, searching: { workers + self.spares }) {
-            seen.reports += 1
-            // The first one is counted below, also without a handler.
-            if seen.reports > 1 { SchedulerRegistry.ended.addShared(to: .stalls) }
-          }
-        }
-      } else {
-        seen.use = ThreadUse(of: thread, now)
-      }
-      let hasStalled = seen.use.total > stalls
-      let isSuspected = seen.suspect.map { $0.reported == nil } ?? false
-      isNearStall = isNearStall || isSuspected && seen.use.total > stalls / 2
+      let hasStalled = watched[index].look(at: worker, now, in: tasks) { workers + self.spares }
+      isNearStall = isNearStall || watched[index].isNearStall
       anyStalled = anyStalled || hasStalled
-      if hasStalled, !seen.isCounted {
-        seen.isCounted = true
-        SchedulerRegistry.ended.addShared(to: .stalls)
-      }
-      let isRescued = worker.asWorker { $0.isRescued.load(ordering: .relaxed) }
-      seen.patience = isRescued ? last.patience &+ 1 : 0
-      lastSeen[index] = seen
-      guard seen.isStuck(since: last), seen.patience % 8 == 0 else { continue }
+      guard watched[index].isStuck else { continue }
       (helper(&asked) ?? (hasStalled ? spareWorker() : nil))?.askToTakeOver(from: worker)
     }
     return anyStalled
@@ -139,34 +104,145 @@ extension WorkerPool {
     asked |= mask & (0 &- mask)
     return workers[mask.trailingZeroBitCount]
   }
+}
 
-  /// A worker at one inspection.
-  struct Seen {
-    /// Whether a ready job, a message, a due timer or a handler waits there that another worker may take.
-    var hasWork = false
-    /// The time at which the drain last read the clock.
-    var lastClockRead: UInt64 = 0
-    /// The number of inspections since a worker was asked to take over, while it has not begun.
-    var patience = 0
-    /// What the thread has done since the first inspection that found the worker busy with this `lastClockRead`.
-    var use = ThreadUse()
-    /// The coroutine that seems to be stalling the worker.
-    var suspect: StallSuspect?
-    /// Whether the first stall has been counted.
-    var isCounted = false
-    /// The number of stalls that were reported.
-    var reports = 0
+// MARK: One worker
 
-    init() {}
+/// A worker as the watchdog has seen it; as it was created if the worker is idle.
+struct WatchedWorker {
+  private var busy: BusyWorker?
+  private var stalls = StallWatch()
+  private var takeOver = TakeOverWatch()
 
-    init(_ worker: Scheduler, _ now: UInt64) {
-      hasWork = worker.hasWorkToTakeOver(at: now)
-      lastClockRead = worker.lastClockRead.load(ordering: .relaxed)
+  /// Looks at a worker whose drain runs; returns whether it has stalled.
+  mutating func look(
+    at worker: Scheduler,
+    _ now: UInt64,
+    in tasks: String,
+    searching homes: () -> [Scheduler]
+  ) -> Bool {
+    // A worker that has read its clock since has looked at its descriptors, or will soon.
+    if worker.lastClockRead.load(ordering: .relaxed) == busy?.lastClockRead {
+      worker.ownPoller?._withUnsafeGuaranteedRef { $0.takeForOwner() }
     }
-
-    /// Whether work has been waiting since the last inspection, and the drain has not read its clock since.
-    ///
-    /// A drain reads it every few jobs, and by that time has reached everything that waited before.
-    func isStuck(since last: Seen) -> Bool { hasWork && last.hasWork && lastClockRead == last.lastClockRead }
+    let thread = (worker.host as? WorkerHost)?.threadID.load(ordering: .relaxed) ?? 0
+    var seen = BusyWorker(worker, on: thread, now, since: busy)
+    if !seen.isUnchanged { stalls = StallWatch() }
+    if seen.isUnchanged, seen.use.isDue(now, StallReports.threshold.load(ordering: .relaxed)) {
+      seen.sample(now, in: tasks)
+      stalls.sampled(seen, of: worker, searching: homes)
+    }
+    busy = seen
+    takeOver.look(at: worker, isUnchanged: seen.isUnchanged, now)
+    return stalls.countStalls(of: seen)
   }
+
+  /// Whether a worker has to be asked to take over.
+  var isStuck: Bool { takeOver.isStuck }
+
+  /// Whether the worker may soon have stalled.
+  var isNearStall: Bool { busy.map(stalls.isNear) ?? false }
+}
+
+/// The thread of a running drain since the drain last read its clock: a worker's, or that of a queue of the program.
+struct BusyWorker {
+  let lastClockRead: UInt64
+  /// The kernel's number of the thread; 0 if it has not begun to run.
+  let thread: Int32
+  /// What the thread has done since the first look with this `lastClockRead`, which is old if the worker has just got
+  /// work.
+  private(set) var use: ThreadUse
+  /// Whether the drain has not read its clock since the look before.
+  private(set) var isUnchanged = false
+
+  /// Looks at a scheduler, for the first time or after `last`.
+  init(_ scheduler: Scheduler, on thread: Int32, _ now: UInt64, since last: BusyWorker?) {
+    let read = scheduler.lastClockRead.load(ordering: .relaxed)
+    if let last, last.lastClockRead == read, last.thread == thread {
+      self = last
+      isUnchanged = true
+    } else {
+      (lastClockRead, self.thread, use) = (read, thread, ThreadUse(of: thread, now))
+    }
+  }
+
+  /// Samples the thread; `tasks` is the directory of the process's threads.
+  mutating func sample(_ now: UInt64, in tasks: String) { use.sample(thread, now, in: tasks) }
+}
+
+/// Whether a worker has stalled: its thread has been used, or has slept, for longer than the threshold.
+struct StallWatch {
+  /// The coroutine, or the job of a Task, that seems to be stalling a thread.
+  struct Suspect {
+    /// Its number; 0 if it was not found, `max` for a Task.
+    let id: UInt64
+    /// A number that each wait and each yield changes (`stallMark`); for a Task `Scheduler.swiftJobChanges`.
+    let mark: UInt64
+    /// The time that the thread had been kept when it was found, in ns.
+    let total: UInt64
+    /// The time that the thread had been kept when the stall was reported, or was last found to go on; nil before.
+    var reported: UInt64?
+  }
+
+  private var suspect: Suspect?
+  private var reports = 0
+  private var counted = 0
+
+  /// Has what keeps the thread reported; called after each sample.
+  ///
+  /// `homes` are the schedulers in whose lists the coroutine may be.
+  mutating func sampled(_ busy: BusyWorker, of scheduler: Scheduler, searching homes: () -> [Scheduler]) {
+    if StallReports.report?(scheduler, busy, &suspect, homes) ?? false { reports += 1 }
+  }
+
+  /// Counts what was not counted before: each report, and the first stall without a handler too; returns whether the
+  /// worker has stalled.
+  mutating func countStalls(of busy: BusyWorker) -> Bool {
+    let hasStalled = busy.use.total > StallReports.threshold.load(ordering: .relaxed)
+    let stalls = max(reports, hasStalled ? 1 : 0)
+    if stalls > counted { SchedulerRegistry.ended.addShared(UInt64(stalls - counted), to: .stalls) }
+    counted = stalls
+    return hasStalled
+  }
+
+  /// Whether a stall may soon be reported.
+  func isNear(_ busy: BusyWorker) -> Bool {
+    guard let suspect, suspect.reported == nil else { return false }
+    return busy.use.total > StallReports.threshold.load(ordering: .relaxed) / 2
+  }
+}
+
+/// Whether another worker has to be asked to take over what a worker does not reach.
+///
+/// Work has been waiting at two looks in a row, and the drain has not read its clock in between: it reads it every few
+/// jobs, and by that time has reached everything that waited before.
+struct TakeOverWatch {
+  /// Whether a ready job, a message, a due timer or a handler waits there that another worker may take.
+  private var hasWork = false
+  /// The number of looks since a worker was asked to take over, while it has not begun.
+  private var patience = 0
+  private(set) var isStuck = false
+
+  mutating func look(at worker: Scheduler, isUnchanged: Bool, _ now: UInt64) {
+    let hadWork = hasWork
+    hasWork = worker.hasWorkToTakeOver(at: now)
+    patience = worker.asWorker { $0.isRescued.load(ordering: .relaxed) } ? patience &+ 1 : 0
+    isStuck = isUnchanged && hadWork && hasWork && patience % 8 == 0
+  }
+}
+
+/// The threshold of stalls, and who reports them (Inspect/Stalls.swift), whom the kernel does not name.
+enum StallReports {
+  /// The time after which a worker counts as stalled, in ns.
+  static let threshold = Atomic<UInt64>(100_000_000)
+  /// Whether the drains of queues say on which thread they run.
+  static let watchQueues = Atomic<Bool>(false)
+
+  // Sound because both are written once, before the first scheduler is there (`applyEnvironment`).
+
+  /// Reports what keeps a thread, if it has stalled; returns whether it has done so.
+  nonisolated(unsafe) static var report:
+    ((Scheduler, BusyWorker, inout StallWatch.Suspect?, _ homes: () -> [Scheduler]) -> Bool)?
+  /// Notes the calling thread for the drain of a queue, and returns its number.
+  nonisolated(unsafe) static var queueDrainBegins: ((QueueHost) -> Int32)?
 }

@@ -64,7 +64,7 @@ final class WorkerPool: @unchecked Sendable {
   let tasks: String
   // Used by the watchdog's thread only.
   @exclusivity(unchecked) var spares: [Scheduler] = []
-  @exclusivity(unchecked) var lastSeen: [Seen] = []
+  @exclusivity(unchecked) var watched: [WatchedWorker] = []
   @exclusivity(unchecked) var lastBackoffs = 0
   /// Whether a worker has been kept for half of the time after which it has stalled.
   @exclusivity(unchecked) var isNearStall = false
@@ -77,7 +77,7 @@ final class WorkerPool: @unchecked Sendable {
     self.spareRest = spareRest
     self.tasks = tasks
     workers = (0..<count).map { WorkerHost.makeScheduler("\(label).\($0)", self, $0) }
-    lastSeen = Array(repeating: Seen(), count: count)
+    watched = Array(repeating: WatchedWorker(), count: count)
     // Every worker starts without a drain, so it is idle.
     idle.store(count == 64 ? .max : (1 << UInt64(count)) - 1, ordering: .releasing)
   }

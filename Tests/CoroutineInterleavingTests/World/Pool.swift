@@ -51,6 +51,6 @@ final class WatchdogThread {}
 
 extension WorkerPool {
   func startWatching() { workers[0].watchdogStarts() }
-
-  struct Seen {}
 }
+
+struct WatchedWorker {}

@@ -32,20 +32,19 @@ enum QueueStalls {
   private static var patience: Int { 10 }
 
   private struct Seen {
-    let lastClockRead: UInt64
-    let thread: Int32
-    var use: ThreadUse
-    var suspect: StallSuspect?
+    var busy: BusyWorker
+    var stalls = StallWatch()
   }
-
-  static var areWatched: Bool { word.load(ordering: .relaxed) != off }
 
   /// Begins the watch, once in a process.
   static func watch() {
     guard word.compareExchange(expected: off, desired: resting, ordering: .acquiringAndReleasing).exchanged else {
       return
     }
-    if DetachedThread.start("co-stalls", serve) != 0 { word.store(off, ordering: .relaxed) }
+    StallReports.watchQueues.store(true, ordering: .relaxed)
+    guard DetachedThread.start("co-stalls", serve) != 0 else { return }
+    StallReports.watchQueues.store(false, ordering: .relaxed)
+    word.store(off, ordering: .relaxed)
   }
 
   /// Notes the calling thread for the drain of a queue, and returns its number; called while queues are watched.
@@ -90,15 +89,13 @@ enum QueueStalls {
       guard let host = scheduler.host as? QueueHost else { return }
       let thread = host.thread.load(ordering: .sequentiallyConsistent)
       guard thread != 0 else { return }
-      let read = scheduler.lastClockRead.load(ordering: .relaxed)
-      var single: Seen
-      if let last = seen[ObjectIdentifier(scheduler)], last.lastClockRead == read, last.thread == thread {
-        single = last
+      let last = seen[ObjectIdentifier(scheduler)]
+      var single = Seen(busy: BusyWorker(scheduler, on: thread, now, since: last?.busy))
+      if let last, single.busy.isUnchanged {
         isKept = true
-        single.use.sample(thread, now, in: "/proc/self/task")
-        _ = scheduler.reportStall(single.use, of: thread, &single.suspect) { homes(scheduler) }
-      } else {
-        single = Seen(lastClockRead: read, thread: thread, use: ThreadUse(of: thread, now))
+        single.stalls = last.stalls
+        single.busy.sample(now, in: "/proc/self/task")
+        single.stalls.sampled(single.busy, of: scheduler) { homes(scheduler) }
       }
       next[ObjectIdentifier(scheduler)] = single
     }

@@ -5,8 +5,8 @@ extension CoroutineRuntime {
   /// the pool's, or one that runs a queue of the program.
   ///
   /// It computes, or it has called a function that blocks the thread; ``activity-swift.property`` says which. Use
-  /// ``co_blocking(_:)`` for blocking calls, and ``co_yield()`` in long computations; in a Task a coroutine that does
-  /// the former, and `Task.yield()`. See ``CoroutineRuntime/onStall(after:_:)``.
+  /// ``co_blocking(_:)`` for blocking calls, and ``co_yield()`` in long computations; from a Task, await a coroutine
+  /// that calls co_blocking, or call `Task.yield()`. See ``CoroutineRuntime/onStall(after:_:)``.
   public struct Stall: Sendable, CustomStringConvertible {
     /// The name, the number and the launch site of the coroutine; nil if it was not found among very many, and if
     /// ``isTask`` is true.
@@ -92,23 +92,18 @@ extension CoroutineRuntime {
     }
 
     /// The time after which a worker counts as stalled, in ns.
-    static var threshold: UInt64 { nanoseconds.load(ordering: .relaxed) }
-    private static let nanoseconds = Atomic<UInt64>(100_000_000)
-    /// Whether a handler of the program is set, so that queues are watched as well (QueueStalls.swift).
-    static var hasOwnHandler: Bool { isSet.load(ordering: .relaxed) }
-    private static let isSet = Atomic(false)
+    static var threshold: UInt64 { StallReports.threshold.load(ordering: .relaxed) }
     // Sound because it is read and written under `lock`.
     nonisolated(unsafe) private static var handler: (@Sendable (Stall) -> Void)? = { StallLines.write($0) }
     private static let lock = SpinLock()
 
     static func set(_ threshold: Duration, _ handler: (@Sendable (Stall) -> Void)?) {
-      nanoseconds.store(UInt64(max(1_000_000, threshold.nanoseconds)), ordering: .relaxed)
+      StallReports.threshold.store(UInt64(max(1_000_000, threshold.nanoseconds)), ordering: .relaxed)
       // The old handler is released after the lock is left, because that may run foreign code.
       lock.lock()
       let old = self.handler
       self.handler = handler
       lock.unlock()
-      isSet.store(handler != nil, ordering: .sequentiallyConsistent)
       if handler != nil { QueueStalls.watch() }
       _ = consume old
     }

@@ -1,22 +1,15 @@
 internal import CCoroutine
+internal import CLinux
 import Synchronization
 
 // Who keeps a thread. The watchdog asks for the workers of its pool (Watchdog.swift), and QueueStalls.swift for the
 // queues of the program.
 
-/// The coroutine, or the job of a Task, that seems to be stalling a thread.
-struct StallSuspect {
-  /// Its number; 0 if it was not found, `max` for a Task.
-  let id: UInt64
-  /// A number that each wait and each yield changes (`stallMark`); for a Task `Scheduler.swiftJobChanges`.
-  let mark: UInt64
-  /// The time that the thread had been kept when it was found, in ns.
-  let total: UInt64
-  /// The time that the thread had been kept when the stall was reported, or was last found to go on; nil before.
-  var reported: UInt64?
-
-  init(id: UInt64, mark: UInt64, total: UInt64) {
-    (self.id, self.mark, self.total) = (id, mark, total)
+extension CoroutineRuntime.Stall {
+  /// Puts the reports where the kernel finds them; called before the first scheduler is there.
+  static func listen() {
+    StallReports.report = { $0.reportStall($1, &$2, searching: $3) }
+    StallReports.queueDrainBegins = { QueueStalls.begins($0.thread) }
   }
 }
 
@@ -24,16 +17,16 @@ extension Scheduler {
   /// Reports the coroutine or the Task that has kept this scheduler's thread to the handler; returns whether it has
   /// done so.
   ///
-  /// A scheduler reads its clock only after some jobs, so `use` may be the time of several. A job is reported only if
+  /// A scheduler reads its clock only after some jobs, so the time may be that of several. A job is reported only if
   /// it was found there a threshold ago, and has neither waited nor yielded since. For the same reason the search goes
   /// on after a report, four times in a threshold: the next job may stall before the scheduler reads its clock. Called
   /// after each sample of the thread. `homes` are the schedulers in whose lists the job may be.
-  func reportStall(
-    _ use: ThreadUse,
-    of thread: Int32,
-    _ suspect: inout StallSuspect?,
+  fileprivate func reportStall(
+    _ busy: BusyWorker,
+    _ suspect: inout StallWatch.Suspect?,
     searching homes: () -> [Scheduler]
   ) -> Bool {
+    let use = busy.use
     let threshold = CoroutineRuntime.Stall.threshold
     // The search takes the locks of all workers, so it is made only for a handler and a likely stall.
     guard use.total > threshold / ThreadUse.samples, let handler = CoroutineRuntime.Stall.currentHandler else {
@@ -48,7 +41,7 @@ extension Scheduler {
     let id = isTask ? .max : job?.id ?? 0
     let mark = isTask ? changes : job?.record.stallMark ?? 0
     guard let found = suspect, found.id == id, found.mark == mark else {
-      suspect = StallSuspect(id: id, mark: mark, total: use.total)
+      suspect = StallWatch.Suspect(id: id, mark: mark, total: use.total)
       return false
     }
     if found.reported != nil {
@@ -60,7 +53,7 @@ extension Scheduler {
     suspect?.reported = use.total
     cco_note_incident(CCO_INCIDENT_STALL)
     let isOurs = host.hasOwnThread
-    let stack = job.map { ThreadStack.read(of: thread, activity, since: mark, $0, isOurs: isOurs) } ?? []
+    let stack = job.map { ThreadStack.read(of: busy.thread, activity, since: mark, $0, isOurs: isOurs) } ?? []
     handler(
       CoroutineRuntime.Stall(
         coroutine: job?.summary,
@@ -68,7 +61,7 @@ extension Scheduler {
         isTask: isTask,
         duration: .nanoseconds(Int64(kept)),
         worker: label,
-        thread: thread,
+        thread: busy.thread,
         stack: stack,
         activity: activity
       )
@@ -120,5 +113,14 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
     return pointee.wait.load(ordering: .relaxed) & 0xFF == 0
       && kind != WaitKind.start.rawValue && kind != WaitKind.ready.rawValue
       && !hold.isForeign
+  }
+}
+
+extension ThreadUse {
+  /// The thread's activity for most of the time; nil if it slept in a call that it has left.
+  fileprivate var activity: CoroutineRuntime.Stall.Activity? {
+    if processor >= asleep { return .computing }
+    if call >= 0 { return .systemCall(clinux_call_name(call).map { String(cString: $0) } ?? "system call \(call)") }
+    return call == CLINUX_THREAD_RUNS.rawValue ? nil : .asleep
   }
 }
