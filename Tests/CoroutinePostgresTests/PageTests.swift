@@ -41,8 +41,7 @@ func export(_ db: PostgresPool, _ write: ([UInt8]) throws -> Void) throws {
 }
 
 func follow(_ db: PostgresPool, _ look: () throws -> Void) throws {
-  for _ in try db.listen("orders") { try look() }
-  try co_checkCancelled()
+  try db.listen("orders").forEach { _ in try look() }
 }
 
 struct PageTests {

@@ -130,7 +130,7 @@ let blockingBugs: [Bug] = [
   },
   Bug("a leaked child", .inOrder) { isFixed in
     let requests = Channel<Int>()
-    co_launch { for try_ in requests {} }
+    co_launch { while try requests.receive() != nil {} }
     try requests.send(1)
     if isFixed { requests.close() }
   },

@@ -69,7 +69,7 @@ struct ClockTests {
       world.network.setClockRate(rate, of: "host")
       world.network.host("host") {
         let supervisor = Supervisor(limit: RestartLimit(restarts: 1, within: .seconds(10)))
-        let actor = supervisor.actor(of: Int.self) { mailbox in for _ in mailbox { throw Failed() } }
+        let actor = supervisor.actor(of: Int.self) { mailbox in while try mailbox.receive() != nil { throw Failed() } }
         try actor.tell(1)
         // Seven seconds of the world are fourteen of a clock that runs at twice its rate.
         try world.advance(by: .seconds(7))

@@ -154,7 +154,7 @@ extension UnwaitedTests {
 
   /// An actor that does nothing with its messages, and that waits for the first one.
   private static func idle() throws -> ActorRef<Int> {
-    let actor = co_actor(of: Int.self) { mailbox in for _ in mailbox {} }
+    let actor = co_actor(of: Int.self) { mailbox in while try mailbox.receive() != nil {} }
     try World.current?.settle()
     return actor
   }

@@ -144,7 +144,7 @@ let uses = [
   },
   Step("an actor") {
     let counter = co_actor { (mailbox: Mailbox<Reply<Int>>) in
-      for reply in mailbox { reply(5) }
+      while let reply = try mailbox.receive() { reply(5) }
     }
     return try co_launch { try counter.ask { $0 } }.blockingWait() == 5
   },

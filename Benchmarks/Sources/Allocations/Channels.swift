@@ -6,7 +6,7 @@ import Harness
 func countChannels(into counts: inout Counts) throws {
   try counts.countWithin("channel_rendezvous", 1000) { count in
     let (there, back) = (Channel<Int>(), Channel<Int>())
-    co_launch { for value in there { try back.send(value) } }
+    co_launch { while let value = try there.receive() { try back.send(value) } }
     return {
       var sum = 0
       for value in 0..<count {
@@ -92,7 +92,7 @@ private func countSelecting(into counts: inout Counts) throws {
   try counts.countWithin("select_sending", 1000) { count in
     let channel = Channel<Int>()
     let never = Channel<Int>()
-    co_launch { for _ in channel {} }
+    co_launch { while try channel.receive() != nil {} }
     return {
       for value in 0..<count {
         let sent = try co_select {

@@ -23,7 +23,7 @@ func addBeside(_ sizes: [Int], to suite: inout Suite) {
     curve("pingpong", beside: live, 500_000, &suite) { count in
       let (there, back) = (Channel<Int>(), Channel<Int>())
       co_launch {
-        for value in there { try back.send(value) }
+        while let value = try there.receive() { try back.send(value) }
         back.close()
       }
       var sum = 0

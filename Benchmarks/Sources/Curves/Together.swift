@@ -38,7 +38,7 @@ func addTogether(_ sizes: [Int], to suite: inout Suite) {
       return try onQueue {
         let jobs = (0..<pairs).map { _ in
           let (there, back) = (Channel<Int>(), Channel<Int>())
-          co_launch { for value in there { try back.send(value) } }
+          co_launch { while let value = try there.receive() { try back.send(value) } }
           return co_launch {
             try co_await(gate)
             var sum = 0

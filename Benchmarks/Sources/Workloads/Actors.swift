@@ -29,7 +29,7 @@ private enum Command: Sendable {
 private func adder() -> ActorRef<Command> {
   co_actor { mailbox in
     var sum = 0
-    for command in mailbox {
+    while let command = try mailbox.receive() {
       switch command {
       case .add(let amount): sum += amount
       case .addAndGet(let amount, let reply):

@@ -90,7 +90,7 @@ private func nanoseconds(_ count: Int, _ pingPong: () throws -> Int) throws -> D
 private func pingPong(_ count: Int, with queue: DispatchQueue? = nil) throws -> Int {
   let (there, back) = (Channel<Int>(), Channel<Int>())
   co_launch(on: queue) {
-    for value in there { try back.send(value) }
+    while let value = try there.receive() { try back.send(value) }
     back.close()
   }
   var sum = 0

@@ -7,7 +7,7 @@ public import Dispatch
 ///
 /// let counter = co_actor(of: Command.self) { mailbox in
 ///   var total = 0
-///   for command in mailbox {
+///   while let command = try mailbox.receive() {
 ///     switch command {
 ///     case .add(let amount): total += amount
 ///     case .total(let reply): reply(total)

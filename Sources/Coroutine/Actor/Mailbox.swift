@@ -1,8 +1,8 @@
 /// The receiving side of an actor's mailbox.
 ///
-/// Only the body and the coroutine that runs it may use it. In a `for` loop the compiler takes a message that is not
-/// Sendable for a part of the iterator; an actor that gives it away uses ``receive()`` or ``forEach(_:)``.
-public final class Mailbox<Message>: Sequence {
+/// Only the body and the coroutine that runs it may use it. A loop over ``receive()``, or ``forEach(_:)``, handles the
+/// messages; both throw a cancellation, so what follows the loop runs only if every message was handled.
+public final class Mailbox<Message> {
   @usableFromInline let core: ActorCore<Message>
   let scope: Scope
 
@@ -41,19 +41,6 @@ public final class Mailbox<Message>: Sequence {
     while let message = try receive() { try handle(message) }
   }
 
-  /// Returns an iterator, so that `for message in mailbox` receives messages.
-  ///
-  /// - Warning: The loop cannot throw. It ends in the same way if the actor was stopped and has handled all messages,
-  ///   and if it was cancelled and messages were dropped. For a body that ends with its loop, the actor's end makes the
-  ///   difference (``ActorExit``). If more code follows, use ``forEach(_:)``, which throws, or check `co_isCancelled`.
-  @inlinable
-  @available(*, noasync, message: "await the `value` of a coroutine that does this")
-  public func makeIterator() -> AnyIterator<Message> {
-    AnyIterator {
-      do { return try self.receive() } catch { return nil }
-    }
-  }
-
   /// A handle of this actor, to give to other code.
   ///
   /// An actor that keeps a handle of itself is not stopped when all others are released: the holder may still tell it a
@@ -65,7 +52,7 @@ public final class Mailbox<Message>: Sequence {
   /// The work may wait without delaying other messages.
   ///
   /// ```swift
-  /// for request in mailbox {
+  /// while let request = try mailbox.receive() {
   ///   switch request {
   ///   case .fetch(let url, let reply): mailbox.launch { reply(try fetch(url)) }
   ///   case .count(let reply): reply(count)

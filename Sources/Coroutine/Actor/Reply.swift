@@ -4,7 +4,7 @@ import Synchronization
 ///
 /// <!-- compiled: Tests/CoroutineTests/Snippets/GuideStateSnippets.swift -->
 /// ```swift
-/// for command in mailbox {
+/// while let command = try mailbox.receive() {
 ///   switch command {
 ///   case .add(let item, let count): counts[item, default: 0] += count
 ///   case .count(let item, let reply): reply(counts[item] ?? 0)

@@ -88,20 +88,9 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
   /// Called on the job's own carrier; usually one relaxed load.
   @inlinable @inline(__always)
   func checkCancelled() throws {
-    if pointee.flags.load(ordering: .relaxed) & JobFlags.needsCheck != 0, let error = suspensionPoint() {
+    if pointee.flags.load(ordering: .relaxed) & JobFlags.needsCancellationCheck != 0, let error = cancellation() {
       throw error
     }
-  }
-
-  /// Returns the error that a suspension point of the running job must throw, if any, and settles what a loop over a
-  /// channel has left.
-  @usableFromInline @inline(never)
-  func suspensionPoint() -> (any Error)? {
-    let error = cancellation()
-    if pointee.flags.load(ordering: .relaxed) & JobFlags.loopEnded != 0 {
-      LoopEnds.suspensionPoint(self, throwing: error)
-    }
-    return error
   }
 
   /// Returns the error that a suspension point must throw, if any.

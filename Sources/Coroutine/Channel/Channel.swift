@@ -179,21 +179,8 @@ public final class Channel<Element>: @unchecked Sendable {
   func throwCause() throws {
     guard let cause else { return }
     Carrier.noteFailure()
-    LoopEnds.threwCause(of: address)
     throw cause
   }
-
-  /// Notes that a `for in` of the running job has found the channel closed and drained, if there is a cause.
-  @usableFromInline @inline(never)
-  func noteLoopEnd(_ job: JobRef) {
-    if let cause { LoopEnds.leave(cause, of: address, job) }
-  }
-
-  /// Notes that a cancellation has ended a `for in` of the running job.
-  @usableFromInline @inline(never)
-  func noteLoopEnd(_ job: JobRef, by cancellation: any Error) { LoopEnds.leave(cancellation, of: 0, job) }
-
-  private var address: UInt { UInt(bitPattern: Unmanaged.passUnretained(self).toOpaque()) }
 
   /// The cause given to `close`.
   ///

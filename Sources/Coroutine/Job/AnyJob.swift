@@ -271,7 +271,6 @@ public class AnyJob: @unchecked Sendable {
   /// Unregisters the job; called just before the result is published: a settled job no longer counts as live.
   @usableFromInline
   final func willSettle(_ ending: JobEnding = .succeeded) {
-    if record.pointee.flags.load(ordering: .relaxed) & JobFlags.loopEnded != 0 { LoopEnds.jobEnds(record) }
     record.pointee.home._withUnsafeGuaranteedRef { $0.unregister(record, ending) }
     if let carrier = Carrier.current, carrier.pointee.job == record { carrier.pointee.job = nil }
     if let locals = record.pointee.locals.take() { leave(locals) }

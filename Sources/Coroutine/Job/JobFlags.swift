@@ -36,9 +36,6 @@ enum JobFlags {
   static let involved: UInt32 = 16384
   /// The pending interrupt is in the inbox of a scheduler that the job has left.
   static let strayInterrupt: UInt32 = 32768
-  /// A loop over a channel has ended by a failure that was neither thrown nor reported (LoopEnd.swift); changed on the
-  /// job's own carrier.
-  @usableFromInline static let loopEnded: UInt32 = 0x1_0000
   /// The wake-up of the job is measured (Scheduler+Samples.swift).
   @usableFromInline static let sampled: UInt32 = 0x2_0000
   /// A counter in the remaining bits: the number of schedulers that handle an interrupt of the job, of which at most
@@ -50,8 +47,6 @@ enum JobFlags {
 
   /// `cancelled` or `signalled`: check the chain before waiting.
   @usableFromInline static let needsCancellationCheck: UInt32 = 3
-  /// The same, or `loopEnded`: a suspension point has more to do than to wait.
-  @usableFromInline static let needsCheck: UInt32 = 3 | 0x1_0000
   /// `cancelled` or `inheritsTaskLocals`: the body does not begin at once.
   @usableFromInline static let needsPreparation: UInt32 = 513
   /// Any of these: the driver takes the job out of the ready queue, and no switch goes to it directly.

@@ -5,12 +5,7 @@ import Synchronization
 /// False outside a coroutine and inside ``co_shield(_:)``.
 public var co_isCancelled: Bool {
   guard let job = Carrier.current?.pointee.job else { return false }
-  guard job.pointee.flags.load(ordering: .relaxed) & JobFlags.needsCancellationCheck != 0, job.cancellation() != nil
-  else {
-    return false
-  }
-  if job.pointee.flags.load(ordering: .relaxed) & JobFlags.loopEnded != 0 { LoopEnds.sawCancellation(job) }
-  return true
+  return job.pointee.flags.load(ordering: .relaxed) & JobFlags.needsCancellationCheck != 0 && job.cancellation() != nil
 }
 
 /// Throws the cancellation error if the current coroutine is cancelled.

@@ -193,7 +193,7 @@ extension PostgresPool {
   /// Asks the server.
   ///
   /// ```swift
-  /// for notification in try db.listen("orders") { … }
+  /// try db.listen("orders").forEach { notification in … }
   /// ```
   ///
   /// Suspends until the server has confirmed. The first notification is a `gap`.

@@ -17,7 +17,7 @@ public enum PostgresNotification: Sendable, Hashable {
 ///  1. `isBehind`: a notification did not fit since the last `gap` was put in. Until the `gap` is put in, nothing else
 ///     is, so the listener sees it before anything that came later.
 ///  2. If `isBehind`, the buffer was full, so it holds something: the receiver that takes it puts the `gap` in.
-public final class PostgresNotifications: Sequence, Sendable {
+public final class PostgresNotifications: Sendable {
   let channel: String
   private let queue: Channel<PostgresNotification>
   private let isBehind = ThreadMutex(false)
@@ -25,7 +25,7 @@ public final class PostgresNotifications: Sequence, Sendable {
 
   init(_ channel: String, buffer: Int, onStop: @escaping @Sendable (PostgresNotifications) -> Void) {
     self.channel = channel
-    queue = Channel(.bounded(Swift.max(1, buffer)))
+    queue = Channel(.bounded(max(1, buffer)))
     self.onStop = onStop
   }
 
@@ -74,11 +74,14 @@ public final class PostgresNotifications: Sequence, Sendable {
     if isFirst { onStop(self) }
   }
 
-  /// Receives the notifications until ``stop()``.
+  /// Calls `body` with each notification until ``stop()``; stops listening when it ends, however that is.
   ///
-  /// Ends when the coroutine is cancelled, as a channel's does.
-  public func makeIterator() -> AnyIterator<PostgresNotification> {
-    AnyIterator { try? self.receive() }
+  /// Suspends for each notification as ``receive()`` does.
+  /// - Throws: The cancellation error, or the error of `body`.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
+  public func forEach(_ body: (PostgresNotification) throws -> Void) throws {
+    defer { stop() }
+    while let notification = try receive() { try body(notification) }
   }
 }
 #endif

@@ -40,8 +40,6 @@ func sources(
   _ actor: ActorRef<Reply<Int>>,
   _ progress: ProgressPromise<Int>
 ) async throws {
-  for _ in channel {}  // refused
-  for _ in mailbox {}  // refused
   for _ in progress {}  // refused
   try channel.send(1)  // refused
   _ = try channel.receive()  // refused

@@ -230,7 +230,7 @@ import Testing
       try co_await(hasRoom)
       var lines: [String] = []
       var outbox: Outbox?
-      for event in mailbox {
+      while let event = try mailbox.receive() {
         switch event {
         case .entered(_, let entered): outbox = entered
         case .line(_, let line): lines.append(line)

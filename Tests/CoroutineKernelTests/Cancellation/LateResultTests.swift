@@ -68,7 +68,7 @@ struct LateResultTests {
     Row("ask") {
       let replies = Channel<Reply<Token>>(.unbounded)
       let actor = co_actor { (mailbox: Mailbox<Reply<Token>>) in
-        for reply in mailbox { try replies.send(reply) }
+        while let reply = try mailbox.receive() { try replies.send(reply) }
       }
       return Late {
         _ = try actor.ask { $0 }
@@ -187,7 +187,7 @@ struct LateResultTests {
     Row("for in a channel") {
       let channel = Channel<Token>(.bounded(1))
       return Late {
-        for _ in channel {}
+        while try channel.receive() != nil {}
         try co_checkCancelled()
       } deliver: {
         try channel.send($0)

@@ -83,10 +83,10 @@ struct DeadlockTests {
     try await inWorld {
       let partner = Locked<ActorRef<Question>?>(nil)
       let one = co_actor(of: Question.self, name: "one") { mailbox in
-        for question in mailbox { question(try partner.current!.ask { $0 }) }
+        while let question = try mailbox.receive() { question(try partner.current!.ask { $0 }) }
       }
       partner.current = co_actor(of: Question.self, name: "other") { mailbox in
-        for question in mailbox { question(try one.ask { $0 }) }
+        while let question = try mailbox.receive() { question(try one.ask { $0 }) }
       }
       co_launch(name: "outside") { _ = try one.ask { $0 } }
       let circles = try Self.circles()
@@ -99,7 +99,7 @@ struct DeadlockTests {
       let (lock, kept) = (FairMutex(), Locked<[Question]>([]))
       for delegates in [true, false] {
         let actor = co_actor(of: Question.self, name: "actor") { mailbox in
-          for question in mailbox {
+          while let question = try mailbox.receive() {
             if delegates { question.delegate() }
             kept.withLock { $0.append(question) }
             if !delegates { mailbox.launch { try co_delay(.seconds(1)) } }
@@ -120,7 +120,7 @@ struct DeadlockTests {
     try await inWorld {
       let (lock, joined) = (FairMutex(), Locked<Job<Void>?>(nil))
       let actor = co_actor(of: Reply<Int>.self, name: "actor") { mailbox in
-        for question in mailbox {
+        while let question = try mailbox.receive() {
           try joined.current?.join()
           question(1)
         }

@@ -52,7 +52,7 @@ struct DoubleUseTests {
         heard("\(type(of: unhandled.error)) in \(unhandled.origin)")
       }
       let actor = co_actor(of: Reply<Int>.self, name: "the answerer") { mailbox in
-        for reply in mailbox {
+        while let reply = try mailbox.receive() {
           reply(1)
           reply(2)
         }

@@ -88,7 +88,7 @@ struct ContextTests {
         }
         seen += " | " + Log.with("in", "step") { Array(generator) }.joined(separator: ", ")
         let actor = Log.with("in", "actor") {
-          co_actor(of: Reply<String>.self) { mailbox in for reply in mailbox { reply(Log.line) } }
+          co_actor(of: Reply<String>.self) { mailbox in while let reply = try mailbox.receive() { reply(Log.line) } }
         }
         seen += " | " + (try actor.ask { $0 })
         seen += " | " + (try Log.with("in", "blocking") { try co_blocking { Log.line } })

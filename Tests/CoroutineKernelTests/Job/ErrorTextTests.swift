@@ -90,7 +90,7 @@ struct ErrorTextTests {
     }
     let texts = Trace()
     let actor = co_actor(of: Order.self, mailbox: 1) { mailbox in
-      for order in mailbox {
+      while let order = try mailbox.receive() {
         switch order {
         case .askYourself: texts(Self.text { _ = try mailbox.actor.ask { Order.answer($0) } as Int })
         case .fillYourself:

@@ -10,11 +10,10 @@ struct JobFlagsTests {
       JobFlags.cancelled, JobFlags.signalled, JobFlags.interruptPending, JobFlags.enqueued, JobFlags.gotFailure,
       JobFlags.foreign, JobFlags.deferredWake, JobFlags.deferredInterrupt, JobFlags.shielded,
       JobFlags.inheritsTaskLocals, JobFlags.keepsThread, JobFlags.begun, JobFlags.bodyTaken, JobFlags.entry,
-      JobFlags.involved, JobFlags.strayInterrupt, JobFlags.loopEnded, JobFlags.inspecting,
+      JobFlags.involved, JobFlags.strayInterrupt, JobFlags.inspecting,
     ]
     #expect(flags.reduce(0, |) == flags.reduce(0, &+))
     #expect(JobFlags.needsCancellationCheck == JobFlags.cancelled | JobFlags.signalled)
-    #expect(JobFlags.needsCheck == JobFlags.needsCancellationCheck | JobFlags.loopEnded)
     #expect(JobFlags.needsPreparation == JobFlags.cancelled | JobFlags.inheritsTaskLocals)
     #expect(JobFlags.inspecting & (0 &- JobFlags.inspecting) == JobFlags.oneInspection)
   }

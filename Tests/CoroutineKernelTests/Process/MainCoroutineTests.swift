@@ -66,7 +66,7 @@ struct MainCoroutineTests {
         kill(getpid(), SIGTERM)
         try co_await(co_stopping)
         kill(getpid(), SIGTERM)
-        for _ in values {}
+        while try values.receive() != nil {}
       }
     }
     let text = String(decoding: try #require(result).standardOutputContent, as: UTF8.self)

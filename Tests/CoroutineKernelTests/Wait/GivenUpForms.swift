@@ -404,7 +404,7 @@ enum GivenUpGroup: String, CaseIterable, Codable, Sendable {
     // It keeps no reply, and answers none.
     let silent = co_actor(of: Question.self) { mailbox in
       var last: Question?
-      for question in mailbox { last = question }
+      while let question = try mailbox.receive() { last = question }
       withExtendedLifetime(last) {}
     }
     return [

@@ -37,7 +37,7 @@ struct ActorStressTests {
   private static func counting(_ mailbox: Channel<Counting>.Capacity, on queue: DispatchQueue?) -> ActorRef<Counting> {
     co_actor(on: queue, mailbox: mailbox) { mailbox in
       var tally = Tally()
-      for message in mailbox {
+      while let message = try mailbox.receive() {
         switch message {
         case .add(let sender, let number): tally.add(sender, number)
         case .report(let reply): reply(Report(count: tally.count, isInOrder: tally.isInOrder))
@@ -73,7 +73,7 @@ struct ActorStressTests {
       let (accepted, refused, dropped, handled) = (Census(), Census(), Census(), Census())
       let drop: @Sendable (Int) -> Void = { _ in dropped.change() }
       let actor = co_actor(of: Int.self, mailbox: .bounded(4), onUndelivered: drop) { mailbox in
-        for _ in mailbox { handled.change() }
+        while try mailbox.receive() != nil { handled.change() }
       }
       let places = queues(2).map(Optional.some) + [nil, nil]
       let jobs = (0..<40).map { index in
@@ -113,7 +113,7 @@ struct ActorStressTests {
       let (answered, refused, wrong) = (Census(), Census(), Census())
       let places = queues(2).map(Optional.some) + [nil, nil]
       let actor = co_actor(of: Message.self, on: places[round % places.count]) { mailbox in
-        for message in mailbox {
+        while let message = try mailbox.receive() {
           switch message {
           case .echo(let number, let reply):
             if number % 7 != 0 { reply(number) }
@@ -173,7 +173,7 @@ struct ActorStressTests {
       let handled = (0..<6).map { _ in Census() }
       let actors = (0..<6).map { index in
         supervisor.actor(of: Message.self, on: places[index % places.count]) { mailbox in
-          for message in mailbox {
+          while let message = try mailbox.receive() {
             switch message {
             case .add: handled[index].change()
             case .fail: throw CancellationError()
@@ -210,14 +210,15 @@ struct ActorStressTests {
     for round in 0..<stress.rounds(20) {
       let places = queues(2).map(Optional.some) + [nil, nil]
       let workers = (0..<20).map { index in
-        co_actor(of: Int.self, on: places[index % places.count]) { mailbox in for _ in mailbox {} }
+        co_actor(of: Int.self, on: places[index % places.count]) { mailbox in while try mailbox.receive() != nil {} }
       }
       let notices = Census()
       let watchers = (0..<4).map { index in
         co_actor(of: ActorEnd?.self, on: places[index], mailbox: .dropOldest(1)) { mailbox in
           for worker in workers { mailbox.monitor(worker) { $0 } }
           var heard = 0
-          for message in mailbox where message != nil {
+          while let message = try mailbox.receive() {
+            guard message != nil else { continue }
             heard += 1
             notices.change()
             if heard == workers.count { return }

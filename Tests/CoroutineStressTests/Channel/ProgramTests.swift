@@ -102,7 +102,9 @@ struct ProgramTests {
     let requests = Channel<Request>(8)
     let workers = (0..<4).map { _ in
       co_launch {
-        for request in requests where request.number % 10 != 0 { _ = request.answer.trySend(request.number * 2) }
+        try requests.forEach { request in
+          if request.number % 10 != 0 { _ = request.answer.trySend(request.number * 2) }
+        }
       }
     }
     let outcomes = try await co_launch(on: DispatchQueue(label: "callers")) {

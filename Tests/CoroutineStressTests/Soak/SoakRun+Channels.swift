@@ -41,8 +41,8 @@ extension SoakRun {
     channel.receivers.change()
     defer { channel.receivers.change(by: -1) }
     var left = count
-    try wait("for in", until: channel.canReceive) {
-      for token in channel.channel {
+    try wait("iteration", until: channel.canReceive) {
+      while let token = try channel.channel.receive() {
         token.receive()
         left -= 1
         if left == 0 { break }

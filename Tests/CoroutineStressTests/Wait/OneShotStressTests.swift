@@ -18,7 +18,7 @@ struct OneShotStressTests {
     for _ in 0..<batches(50_000) {
       let answers = Census()
       let actor = co_actor(of: Reply<Census.Citizen>.self, on: queues[0]) { mailbox in
-        for reply in mailbox {
+        while let reply = try mailbox.receive() {
           answers.change()
           reply(objects.citizen())
         }

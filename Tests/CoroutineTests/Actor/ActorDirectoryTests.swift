@@ -99,7 +99,9 @@ struct ActorDirectoryTests {
   private static func member(_ name: String, _ trace: Trace, _ mailbox: Channel<Int>.Capacity = .unbounded)
     -> ActorRef<Int>
   {
-    co_actor(mailbox: mailbox, failsWhenFull: true) { mailbox in for number in mailbox { trace("\(name)\(number)") } }
+    co_actor(mailbox: mailbox, failsWhenFull: true) { mailbox in
+      while let number = try mailbox.receive() { trace("\(name)\(number)") }
+    }
   }
 
   @Test func `members are told in the order of joining, and leave when they end`() async throws {

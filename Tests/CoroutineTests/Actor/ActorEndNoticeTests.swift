@@ -19,7 +19,7 @@ struct ActorEndNoticeTests {
     co_actor(name: "watcher", mailbox: mailbox) { mailbox in
       var monitors: [ActorMonitor] = []
       try gate?.pass()
-      for message in mailbox {
+      while let message = try mailbox.receive() {
         switch message {
         case .monitor(let other): monitors.append(mailbox.monitor(other) { .ended($0) })
         case .link(let other): monitors.append(mailbox.link(other))
@@ -34,7 +34,7 @@ struct ActorEndNoticeTests {
   /// An unsupervised actor.
   static func worker(_ name: String = "worker") -> ActorRef<Order> {
     co_actor(name: name) { mailbox in
-      for order in mailbox {
+      while let order = try mailbox.receive() {
         switch order {
         case .fail(let label): throw Oops(label)
         case .finish: return
@@ -99,7 +99,9 @@ struct ActorEndNoticeTests {
       let watcher = co_actor(of: Watch.self, mailbox: mailbox) { mailbox in
         mailbox.monitor(worker) { .ended($0) }
         try gate.pass()
-        for message in mailbox { if case .ended(let end) = message { trace(end.text) } else { trace("other") } }
+        while let message = try mailbox.receive() {
+          if case .ended(let end) = message { trace(end.text) } else { trace("other") }
+        }
       }
       try co_yield()
       _ = watcher.tryTell(.takeOff)
@@ -166,7 +168,7 @@ struct ActorEndNoticeTests {
         return $0
       }
       if life == 1 { mailbox.link(worker) }
-      for order in mailbox { if case .life(let reply) = order { reply(life) } }
+      while let order = try mailbox.receive() { if case .life(let reply) = order { reply(life) } }
     }
     try settle()
     worker.cancel()

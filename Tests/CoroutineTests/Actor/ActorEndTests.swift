@@ -28,7 +28,7 @@ struct ActorEndTests {
       let job: Job<Void>
       do {
         let actor = co_actor(of: Int.self) { mailbox in
-          for number in mailbox { trace("\(number)") }
+          while let number = try mailbox.receive() { trace("\(number)") }
           trace("end")
         }
         job = actor.job
@@ -92,7 +92,7 @@ struct ActorEndTests {
     try await onSerialQueue {
       let (begun, cleanup) = (Gate(), Gate())
       let actor = co_actor(of: Reply<Int>.self) { mailbox in
-        for reply in mailbox {
+        while let reply = try mailbox.receive() {
           begun.open()
           try? waitForCancellation()
           try co_shield { try cleanup.pass() }
@@ -179,9 +179,10 @@ struct ActorEndTests {
     let errors = UnhandledErrors()
     try await onSerialQueue {
       let unseen = co_actor(of: Int.self, name: "unseen") { mailbox in
-        for _ in mailbox { throw errors.failure("unseen") }
+        while try mailbox.receive() != nil { throw errors.failure("unseen") }
       }
-      let seen = co_actor(of: Int.self) { mailbox in for _ in mailbox { throw errors.failure("seen") } }
+      let seen = co_actor(of: Int.self) { mailbox in while try mailbox.receive() != nil { throw errors.failure("seen") }
+      }
       try unseen.tell(1)
       try seen.tell(1)
       #expect(outcome { try seen.job.join() } == "Failure(seen)")

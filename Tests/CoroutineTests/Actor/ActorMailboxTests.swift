@@ -209,7 +209,7 @@ struct ActorMailboxTests {
     try await onCoroutine {
       let last = Locked<[Int: Int]>([:])
       let actor = co_actor(of: (sender: Int, number: Int).self, mailbox: .bounded(3)) { mailbox in
-        for (sender, number) in mailbox {
+        while let (sender, number) = try mailbox.receive() {
           last.withLock {
             #expect(number == ($0[sender] ?? -1) + 1)
             $0[sender] = number

@@ -28,7 +28,7 @@ extension Supervisor {
         if let cleanup { try? co_shield { try cleanup.pass() } }
         trace("\(name) ends")
       }
-      for order in mailbox {
+      while let order = try mailbox.receive() {
         switch order {
         case .note(let text): trace("\(name): \(text)")
         case .fail(let label): throw Oops(label)

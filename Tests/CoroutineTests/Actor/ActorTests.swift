@@ -24,7 +24,7 @@ struct ActorTests {
       onUndelivered: onUndelivered
     ) { mailbox in
       var total = 0
-      for command in mailbox {
+      while let command = try mailbox.receive() {
         switch command {
         case .add(let amount): total += amount
         case .total(let reply): reply(total)
@@ -47,7 +47,7 @@ struct ActorTests {
     let queue = taggedQueue("actor's own")
     try await onSerialQueue {
       let actor = co_actor(of: Reply<String?>.self, on: queue) { mailbox in
-        for reply in mailbox { reply(currentTag) }
+        while let reply = try mailbox.receive() { reply(currentTag) }
       }
       #expect(try actor.ask { $0 } == "actor's own")
       #expect(currentTag == "serial")
@@ -60,7 +60,7 @@ struct ActorTests {
     try await onSerialQueue {
       let (trace, gates) = (Trace(), (0..<3).map { _ in Gate() })
       let actor = co_actor(of: Int.self) { mailbox in
-        for number in mailbox {
+        while let number = try mailbox.receive() {
           trace("begin \(number)")
           try gates[number].pass()
           trace("end \(number)")
@@ -95,7 +95,7 @@ struct ActorTests {
       }
       let (gate, trace) = (Gate(), Trace())
       let actor = co_actor(of: Request.self) { mailbox in
-        for request in mailbox {
+        while let request = try mailbox.receive() {
           switch request {
           case .slow(let reply):
             mailbox.launch {
@@ -124,7 +124,7 @@ struct ActorTests {
   @Test func `the failure of a job launched in the mailbox fails the actor`() async throws {
     try await onSerialQueue {
       let actor = co_actor(of: Int.self) { mailbox in
-        for number in mailbox { mailbox.launch { throw Oops("\(number)") } }
+        while let number = try mailbox.receive() { mailbox.launch { throw Oops("\(number)") } }
       }
       try actor.tell(7)
       #expect(outcome { try actor.job.join() } == "Oops(7)")
@@ -172,7 +172,7 @@ struct ActorTests {
     let local = CoroutineLocal(default: 0)
     try await onCoroutine {
       let actor = local.withValue(7) {
-        co_actor(of: Reply<Int>.self) { mailbox in for reply in mailbox { reply(local.value) } }
+        co_actor(of: Reply<Int>.self) { mailbox in while let reply = try mailbox.receive() { reply(local.value) } }
       }
       #expect(try actor.ask { $0 } == 7)
       actor.stop()
@@ -188,7 +188,7 @@ struct ActorTests {
       }
       let first = Locked<ActorRef<Request>?>(
         co_actor { mailbox in
-          for request in mailbox {
+          while let request = try mailbox.receive() {
             switch request {
             case .yourself(let reply): reply(mailbox.actor)
             case .five(let reply): reply(5)

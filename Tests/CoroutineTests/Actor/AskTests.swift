@@ -10,7 +10,7 @@ struct AskTests {
   /// Stores the questions in `pocket` instead of answering them.
   private static func pocketing(_ pocket: Locked<[Question]>) -> ActorRef<Question> {
     co_actor { mailbox in
-      for question in mailbox { pocket.withLock { $0.append(question) } }
+      while let question = try mailbox.receive() { pocket.withLock { $0.append(question) } }
     }
   }
 
@@ -33,7 +33,7 @@ struct AskTests {
         case done(Reply<Void>)
       }
       let actor = co_actor(of: Request.self) { mailbox in
-        for request in mailbox {
+        while let request = try mailbox.receive() {
           switch request {
           case .refuse(let reply): reply.fail(Oops("no"))
           case .result(let reply): reply(with: .success(3))
@@ -102,7 +102,7 @@ struct AskTests {
         case fail(Question)
       }
       let actor = co_actor(of: Request.self) { mailbox in
-        for request in mailbox {
+        while let request = try mailbox.receive() {
           switch request {
           case .keep(let question): pocket.withLock { $0.append(question) }
           case .fail: throw Oops("handler")
@@ -136,7 +136,7 @@ struct AskTests {
   @Test(.inWorlds) func `a timeout counts the wait for room in the mailbox`() throws {
     let actor = co_actor(of: Question.self, mailbox: .bounded(1)) { mailbox in
       try co_delay(.seconds(60))
-      for question in mailbox { question(1) }
+      while let question = try mailbox.receive() { question(1) }
     }
     let first = co_launch { try actor.ask { $0 } }
     try settleWorld()
@@ -166,7 +166,7 @@ struct AskTests {
       }
       let job = co_launch {
         let actor = co_actor(of: Reply<Int>.self) { mailbox in
-          for reply in mailbox {
+          while let reply = try mailbox.receive() {
             reply(1)
             reply(2)
           }
@@ -189,7 +189,7 @@ struct AskTests {
       }
       let actor = co_actor(of: Request.self) { mailbox in
         let me = mailbox.actor
-        for request in mailbox {
+        while let request = try mailbox.receive() {
           switch request {
           case .askYourself(let reply): reply(outcome { try me.ask { .five($0) } })
           // Asking outside the mailbox is permitted.
@@ -208,11 +208,11 @@ struct AskTests {
   @Test func `a delegated question outlives the actor that was asked`() async throws {
     try await onSerialQueue {
       let worker = co_actor(of: Question.self) { mailbox in
-        for question in mailbox { question(9) }
+        while let question = try mailbox.receive() { question(9) }
       }
       let gate = Gate()
       let front = co_actor(of: Question.self) { mailbox in
-        for question in mailbox {
+        while let question = try mailbox.receive() {
           question.delegate()
           co_launch {
             try gate.pass()
@@ -232,7 +232,7 @@ struct AskTests {
 
   @Test func `a reply answers a resumer, for promises and async code`() async throws {
     let actor = co_actor(of: Question.self) { mailbox in
-      for question in mailbox { question(4) }
+      while let question = try mailbox.receive() { question(4) }
     }
     let promise = Promise<Int> { done in _ = actor.tryTell(Reply(done)) }
     #expect(try await promise.value == 4)
@@ -252,7 +252,7 @@ struct ActorMigrationTests {
 
   private static func directory() -> ActorRef<Request> {
     co_actor { mailbox in
-      for request in mailbox {
+      while let request = try mailbox.receive() {
         switch request {
         case .status(let reply): reply((200, "fine"))
         case .find(let number, let reply): number < 0 ? reply.fail(Oops("\(number)")) : reply(number * 2)

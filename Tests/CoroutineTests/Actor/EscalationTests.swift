@@ -56,7 +56,9 @@ struct EscalationTests {
     let errors = UnhandledErrors()
     do {
       let supervisor = Supervisor(limit: RestartLimit(restarts: 0))
-      let actor = supervisor.actor(of: Int.self) { mailbox in for _ in mailbox { throw errors.failure("child") } }
+      let actor = supervisor.actor(of: Int.self) { mailbox in
+        while try mailbox.receive() != nil { throw errors.failure("child") }
+      }
       try actor.tell(1)
       #expect(throws: Supervisor.RestartLimitError.self) { try supervisor.job.join() }
     }

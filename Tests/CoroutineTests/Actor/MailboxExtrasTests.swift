@@ -16,7 +16,7 @@ struct MailboxExtrasTests {
   private static func clock(_ trace: Trace, _ now: @escaping @Sendable () -> Int) -> ActorRef<Message> {
     co_actor { mailbox in
       var timers: [ActorTimer] = []
-      for message in mailbox {
+      while let message = try mailbox.receive() {
         switch message {
         case .text(let text): trace("\(now()) \(text)")
         case .start(let delay, let text): timers.append(mailbox.schedule(.text(text), after: delay))
@@ -58,7 +58,7 @@ struct MailboxExtrasTests {
     let trace = Trace()
     let actor = co_actor(of: Message.self) { mailbox in
       mailbox.schedule(.text("tick"), every: .seconds(1))
-      for message in mailbox {
+      while let message = try mailbox.receive() {
         if case .text(let text) = message { trace(text) }
         try co_delay(.milliseconds(1_500))
       }
@@ -130,7 +130,7 @@ struct MailboxExtrasTests {
       let trace = Trace()
       let actor = co_actor(of: Int.self) { mailbox in
         var isOpen = false
-        for number in mailbox {
+        while let number = try mailbox.receive() {
           if number == 0 {
             isOpen = true
             mailbox.unstash()
@@ -164,7 +164,7 @@ struct MailboxExtrasTests {
       let dropped = Trace()
       let drop: @Sendable (Int) -> Void = { dropped("\($0)") }
       let actor = co_actor(of: Int.self, onUndelivered: drop) { mailbox in
-        for number in mailbox { try mailbox.stash(number, limit: 2) }
+        while let number = try mailbox.receive() { try mailbox.stash(number, limit: 2) }
       }
       for number in 1...3 { try actor.tell(number) }
       #expect(outcome { try actor.job.join() } == "MailboxStashFullError")
@@ -174,7 +174,9 @@ struct MailboxExtrasTests {
 
   @Test func `a stashed ask fails when the actor is cancelled`() async throws {
     try await onSerialQueue {
-      let actor = co_actor(of: Reply<Int>.self) { mailbox in for reply in mailbox { try mailbox.stash(reply) } }
+      let actor = co_actor(of: Reply<Int>.self) { mailbox in
+        while let reply = try mailbox.receive() { try mailbox.stash(reply) }
+      }
       let asker = co_launch { outcome { try actor.ask { $0 } } }
       try settle()
       actor.cancel()
@@ -191,7 +193,7 @@ struct MailboxExtrasTests {
         return $0
       }
       if life == 1 { mailbox.schedule(99, after: .seconds(1)) }
-      for number in mailbox {
+      while let number = try mailbox.receive() {
         if life > 1 {
           trace("\(number)")
         } else if number == 0 {

@@ -25,7 +25,7 @@ struct SupervisionTests {
     }
     let supervisor = Supervisor()
     let actor = supervisor.actor(of: Request.self) { mailbox in
-      for request in mailbox {
+      while let request = try mailbox.receive() {
         switch request {
         case .good(let reply): reply(1)
         case .bad: throw Oops()
@@ -194,7 +194,7 @@ struct SupervisionTests {
       }
       if attempt % 2 == 1 { throw Oops("factory") }
       var handled = 0
-      for order in mailbox {
+      while let order = try mailbox.receive() {
         handled += 1
         switch order {
         case .life(let reply): reply(handled)
@@ -229,7 +229,7 @@ struct BackoffTests {
       }
       if count == 6 { try co_delay(.seconds(30)) }
       if count < 8 { throw Oops("life \(count)") }
-      for _ in mailbox {}
+      while try mailbox.receive() != nil {}
     }
     try co_delay(.seconds(60))
     #expect(begins.withLock { $0 } == [0, 1, 3, 7, 11, 15, 46, 48])

@@ -55,12 +55,12 @@ struct ChannelCancellationTests {
           outcome { try channel.receiveAll() },
           outcome { try channel.receive(count: 0) },
           outcome { try co_select { channel.onReceive { _ in 1 } } },
-          outcome { Array(channel) },
+          outcome { try channel.forEach { _ in } },
         ]
       }
       try co_yield()
       job.cancel()
-      #expect(try job.join() == Array(repeating: "CancellationError", count: 5) + ["[]"])
+      #expect(try job.join() == Array(repeating: "CancellationError", count: 6))
       #expect(channel.count == 1)
     }
     #expect(dropped.all == ["2", "1"])

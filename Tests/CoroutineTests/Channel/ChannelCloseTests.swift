@@ -117,7 +117,7 @@ struct ChannelCloseTests {
       for value in 0..<4 { try channel.send(value) }
       channel.cancel()
       second.close()
-      for value in second { late("\(value)") }
+      while let value = try second.receive() { late("\(value)") }
     }
     #expect(late.all == ["0", "1", "2", "3"])
   }

@@ -3,41 +3,6 @@ import Testing
 
 @Suite("Channel: iteration", .timeLimit(.minutes(5)))
 struct ChannelIterationTests {
-  @Test func `in a coroutine for-in ends at the close, whatever the cause`() async throws {
-    let received = try await onSerialQueue {
-      let channel = Channel<Int>()
-      co_launch {
-        for value in 1...3 { try channel.send(value) }
-        channel.close(Oops())
-      }
-      var received: [Int] = []
-      for value in channel { received.append(value) }
-      return received
-    }
-    #expect(received == [1, 2, 3])
-  }
-
-  @Test func `for-in ends at cancellation, which the next suspension throws`() async throws {
-    try await onSerialQueue {
-      let channel = Channel<Int>()
-      let trace = Trace()
-      let job = co_launch {
-        for value in channel { trace("\(value)") }
-        trace("after")
-        try co_yield()
-        trace("never")
-      }
-      try co_yield()
-      try channel.send(1)
-      try co_yield()
-      job.cancel()
-      #expect(outcome { try job.join() } == "CancellationError")
-      #expect(trace.all == ["1", "after"])
-    }
-  }
-
-  // MARK: forEach
-
   @Test func `forEach returns when all values are received and the channel was closed without a cause`() async throws {
     let received = try await onSerialQueue {
       let channel = Channel<Int>()

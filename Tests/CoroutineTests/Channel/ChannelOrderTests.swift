@@ -12,7 +12,9 @@ struct ChannelOrderTests {
         for value in 0..<50 { try channel.send(value) }
         channel.close()
       }
-      return Array(channel)
+      var received: [Int] = []
+      try channel.forEach { received.append($0) }
+      return received
     }
     #expect(received == Array(0..<50))
   }
@@ -118,7 +120,7 @@ struct ChannelOrderTests {
     let total = Locked(0)
     let consumers = (0..<4).map { index in
       co_launch(on: index < 2 ? taggedQueue("consumer") : nil) {
-        for value in channel { total.withLock { $0 += value } }
+        while let value = try channel.receive() { total.withLock { $0 += value } }
       }
     }
     let producers = (0..<4).map { index in

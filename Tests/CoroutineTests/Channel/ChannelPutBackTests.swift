@@ -97,7 +97,7 @@ struct ChannelPutBackTests {
       case .receiveAll: #expect(try channel.receiveAll() == [])
       case .tryReceive: #expect(channel.tryReceive().name == "closed")
       case .select: #expect(try co_select { channel.onReceive { $0 } } == nil)
-      case .iteration: #expect(Array(channel) == [])
+      case .iteration: try channel.forEach { _ in Issue.record() }
       // It waits behind the batch, so that what came back would be its own.
       case .waiting: break
       }

@@ -70,7 +70,7 @@ struct AsyncAwaitTests {
     }
     let account = Account()
     let actor = co_actor(of: Int.self) { mailbox in
-      for message in mailbox { print(message) }
+      while let message = try mailbox.receive() { print(message) }
     }
     actor.stop()
     let state = ThreadMutex(0)

@@ -17,7 +17,7 @@ struct CoobjcActorTests {
   private func counter(on queue: DispatchQueue) -> ActorRef<Question> {
     co_actor(of: Question.self, on: queue) { mailbox in
       var total = 0
-      for message in mailbox {
+      while let message = try mailbox.receive() {
         switch message {
         case .add(let number): total += number
         case .total(let reply): reply(total)

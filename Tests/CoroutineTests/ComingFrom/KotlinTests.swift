@@ -98,7 +98,7 @@ struct KotlinTests {
     try semaphore.withPermit { try co_yield() }
     #expect(state.withLock { $0 } == 0)
     let actor = co_actor(of: Int.self) { mailbox in
-      for message in mailbox { print(message) }
+      while let message = try mailbox.receive() { print(message) }
     }
     try actor.tell(1)
     actor.stop()

@@ -12,7 +12,7 @@ struct ActorSnippets {
 
     let counter = co_actor(of: Command.self) { mailbox in
       var total = 0
-      for command in mailbox {
+      while let command = try mailbox.receive() {
         switch command {
         case .add(let amount): total += amount
         case .total(let reply): reply(total)
@@ -33,7 +33,7 @@ struct ActorSnippets {
   @Test func `several asks at once`() async throws {
     let names = ["Ada", "Grace"]
     let directory = co_actor(of: Question.self) { mailbox in
-      for case .find(let name, let reply) in mailbox { reply(Entry(name: name)) }
+      while case .find(let name, let reply)? = try mailbox.receive() { reply(Entry(name: name)) }
     }
     try await co_launch {
       let jobs = names.map { name in co_launch { try directory.ask { .find(name, $0) } } }

@@ -14,7 +14,7 @@ private enum Command: Sendable {
 private func startStock() -> ActorRef<Command> {
   co_actor(of: Command.self, name: "stock") { mailbox in
     var counts: [String: Int] = [:]
-    for command in mailbox {
+    while let command = try mailbox.receive() {
       switch command {
       case .add(let item, let count): counts[item, default: 0] += count
       case .count(let item, let reply): reply(counts[item] ?? 0)

@@ -53,7 +53,9 @@ enum WaitingVerb: String, CaseIterable, Sendable {
     let queue = taggedQueue("props")
     let pipe = PipePair()
     let resident = Resident(on: taggedQueue("account"))
-    let actor = co_actor(of: Question.self, mailbox: .bounded(1)) { mailbox in for question in mailbox { question() } }
+    let actor = co_actor(of: Question.self, mailbox: .bounded(1)) { mailbox in
+      while let question = try mailbox.receive() { question() }
+    }
 
     init() async throws {
       job = co_launch { 1 }

@@ -7,7 +7,7 @@ import Synchronization
 /// let supervisor = Supervisor(.oneForOne, limit: RestartLimit(restarts: 5, within: .seconds(10)))
 /// let reader = supervisor.actor(of: Request.self, name: "reader") { mailbox in
 ///   var cache = Cache()
-///   for request in mailbox { try handle(request, &cache) }
+///   while let request = try mailbox.receive() { try handle(request, &cache) }
 /// }
 /// ```
 ///

@@ -39,7 +39,7 @@ struct ChatHub {
     co_actor(name: "hub", mailbox: .bounded(mailbox)) { mailbox in
       var hub = ChatHub(options)
       defer { tally.fulfill(hub.tally) }
-      for event in mailbox { hub.handle(event) }
+      while let event = try mailbox.receive() { hub.handle(event) }
     }
   }
 

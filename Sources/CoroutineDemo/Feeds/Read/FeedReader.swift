@@ -21,7 +21,7 @@ struct FeedReader: Sendable {
     try co_scope { scope in
       for number in 1...max(1, min(jobs, sources.count)) {
         scope.launch(name: "reader \(number)") {
-          for (index, source) in waiting { read(source, index) }
+          while let (index, source) = try waiting.receive() { read(source, index) }
         }
       }
       for (index, source) in sources.enumerated() { try waiting.send((index, source)) }

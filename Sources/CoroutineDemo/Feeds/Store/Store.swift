@@ -19,7 +19,7 @@ struct Store: Sendable {
   /// The library belongs to the actor from here on.
   init(_ library: Library) {
     actor = co_actor(name: "store", mailbox: .bounded(16)) { mailbox in
-      for message in mailbox {
+      while let message = try mailbox.receive() {
         switch message {
         case .enter(let name, let reply):
           reply.settle { try library.feed(named: name) }

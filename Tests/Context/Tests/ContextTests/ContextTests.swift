@@ -135,7 +135,7 @@ struct LoggerTests {
     var made: ActorRef<Int>?
     try await serving("7") {
       made = co_actor(of: Int.self) { mailbox in
-        for message in mailbox {
+        while let message = try mailbox.receive() {
           log.info("message \(message)")
           try co_await { log.info("async code") }
           try received.send(message)

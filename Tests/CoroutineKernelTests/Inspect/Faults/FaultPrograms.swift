@@ -110,7 +110,7 @@ struct Faults: Sendable {
   func endTheConsumer() {
     let lines = Channel<String>(16)
     co_launch(on: queue, name: "log writer") {
-      for line in lines where line.isEmpty { throw BadRequestError() }
+      try lines.forEach { line in if line.isEmpty { throw BadRequestError() } }
     }
     co_launch(on: queue) { try lines.send("") }
     for number in 0..<20 {
