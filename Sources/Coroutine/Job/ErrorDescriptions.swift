@@ -80,10 +80,6 @@ extension CoroutineError: CustomStringConvertible {
 
 extension CoroutineError.Deadlock {
   static let unspecified = Self("it waits for something that waits for it")
-  static let circle = Self(
-    "bodies of SingleFlight and Once would wait for one another in a circle, directly or through joins and scopes; let one "
-      + "of them not wait"
-  )
   static let joinsItself = Self("a coroutine cannot join itself; let another one join it")
   static let blocksCoroutine = Self(
     "blockingWait() blocks the thread, which coroutines and handlers need; use join() or co_await(), in a coroutine"

@@ -32,8 +32,6 @@ enum JobFlags {
   static let bodyTaken: UInt32 = 4096
   /// The record belongs to a SwitchEntry, and not to a job.
   static let entry: UInt32 = 8192
-  /// The job runs the body of a flight or of a Once, or was launched by one that does (WaitGraph.swift).
-  static let involved: UInt32 = 16384
   /// The pending interrupt is in the inbox of a scheduler that the job has left.
   static let strayInterrupt: UInt32 = 32768
   /// The wake-up of the job is measured (Scheduler+Samples.swift).

@@ -163,7 +163,6 @@ extension AnyJob {
   ///
   /// Called before the job is published, after `markEnqueued`.
   final func inherit() {
-    if let launcher = Carrier.current?.pointee.job, launcher.isInvolved { record.involve() }
     guard cco_may_have_task_locals() else {
       record.pointee.locals = LocalBinding.currentRetained()
       return

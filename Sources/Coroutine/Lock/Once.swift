@@ -37,7 +37,6 @@ public final class Once<Value: Sendable>: @unchecked Sendable {
   //     seen (acquire), or with the mutex held.
   //  2. A body runs with the mutex held. So at most one body runs at a time, waiters are served in order, a cancelled
   //     waiter leaves the queue, and a body that calls its own Once holds the mutex already.
-  //  3. A wait for the mutex is an edge to its owner, who runs a body or is about to return (WaitGraph.swift).
   private let mutex = FairMutex()
   private let isDone = Shared(Atomic<Bool>(false))
   @exclusivity(unchecked) private var outcome: Result<Value, any Error>?
@@ -67,24 +66,19 @@ public final class Once<Value: Sendable>: @unchecked Sendable {
   /// Suspends while another caller's body runs; `body` itself may suspend. If the coroutine is cancelled, before or
   /// during the wait, it throws. A body that ends because its caller is cancelled does not count: the next caller runs
   /// its own, also with `isKept`.
+  ///
+  /// Bodies that wait for one another in a circle, directly or through joins and scopes, wait until one is cancelled.
+  /// ``CoroutineRuntime/onDeadlock(_:)`` and ``CoroutineRuntime/deadlocks()`` report the circle.
   /// - Throws: The error of the body; the cancellation error; ``CoroutineError/wouldDeadlock`` if called by its own
-  ///   body, or if the wait would close a circle: `body` of the caller, or a body for which it is needed, is what the
-  ///   running body waits for (as in ``SingleFlight/run(_:_:)``);
-  ///   ``CoroutineError/notInCoroutine`` outside a coroutine.
+  ///   body; ``CoroutineError/notInCoroutine`` outside a coroutine.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func run(_ body: () throws -> Value) throws -> Value {
-    let (_, job) = try Carrier.beginWaiting()
+    _ = try Carrier.beginWaiting()
     // Known: a wait for an unknown source depends on every other step.
     if isDone.known.load(ordering: .acquiring), let outcome { return try outcome.get() }
-    if !mutex.tryLock() { try lockContended(job) }
+    if !mutex.tryLock() { try lockContended() }
     defer { mutex.unlock() }
     if let outcome { return try outcome.get() }
-    let (wasInvolved, number) = (job.isInvolved, job.ownerNumber)
-    if !wasInvolved { job.involve() }
-    defer {
-      // A generator's body may have been stepped by another coroutine since, also by one at the address of the first.
-      if !wasInvolved, let job = Carrier.current?.pointee.job, job.ownerNumber == number { job.leaveInvolvement() }
-    }
     do {
       let value = try body()
       settle(.success(value))
@@ -96,9 +90,9 @@ public final class Once<Value: Sendable>: @unchecked Sendable {
   }
 
   /// Waits for the coroutine that runs its body.
-  private func lockContended(_ job: JobRef) throws {
+  private func lockContended() throws {
     if mutex.isHeldByCaller { throw CoroutineError.wouldDeadlock(because: .runsOnce) }
-    try WaitGraph.waiting(job, for: .others { [mutex] in GeneratorRecord.flows(of: mutex.owner) }) { try mutex.lock() }
+    try mutex.lock()
   }
 
   private func settle(_ result: Result<Value, any Error>) {

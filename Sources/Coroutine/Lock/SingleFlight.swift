@@ -15,12 +15,9 @@
 /// A flight belongs to no scope. So it has no deadline of a caller, and ``co_isStopping`` is false in it: put
 /// `co_timeout` into the body, and check for a stop before the call.
 ///
-/// Flights that wait for one another in a circle are an error: the call that would close the circle throws
-/// ``CoroutineError/wouldDeadlock``, and the others go on. A circle is found if it leads through flights of any
-/// SingleFlight, bodies of ``Once``, joins, `co_all` of jobs, and scopes that wait for their children. It is not found
-/// if it leads through a promise, a race, a select, async code, a channel or a lock, or through a join between two
-/// coroutines that neither run such a body nor were launched by one that does. Such flights wait until one is cancelled
-/// from outside; ``forget(_:)`` lets later callers start anew.
+/// Flights that wait for one another in a circle, directly or through joins, scopes and bodies of ``Once``, wait until
+/// one of them is cancelled. ``CoroutineRuntime/onDeadlock(_:)`` and ``CoroutineRuntime/deadlocks()`` report the circle;
+/// a `co_timeout` in the body ends it, and ``forget(_:)`` lets later callers start anew.
 public final class SingleFlight<Key: Hashable & Sendable, Value: Sendable>: @unchecked Sendable {
   // Sound because all that changes is accessed under the lock.
   //
@@ -44,9 +41,6 @@ public final class SingleFlight<Key: Hashable & Sendable, Value: Sendable>: @unc
   //                                which settles later. Landed first: the flight is not found, and another one starts.
   //   joining against the last     The same. The last caller to leave removes the flight and cancels its job; a caller
   //   caller's leaving             that joined before is counted, so the other one was not the last.
-  //   closing a circle against     Every caller joins the job of a flight, which is an edge (WaitGraph.swift). Of the
-  //   closing it elsewhere         callers that together would close a circle, one is refused. It leaves, and its body
-  //                                ends or goes on, so no flight is left that only flights wait for.
   private let lock = Shared<ThreadLock>()
   @exclusivity(unchecked) private var table: [Int: [Flight]] = [:]
   @exclusivity(unchecked) private var departures = 0
@@ -78,8 +72,7 @@ public final class SingleFlight<Key: Hashable & Sendable, Value: Sendable>: @unc
   /// Suspends until the flight has ended. `body` runs as a job of its own, on the queue of the caller that started it.
   /// If the coroutine is cancelled, before or during the wait, it throws; the last caller to leave cancels the job.
   /// - Throws: The error of the body; the cancellation error; ``CoroutineError/wouldDeadlock`` if a body calls this for
-  ///   its own key, or for a key whose flight waits for the calling flight, directly or through others;
-  ///   ``CoroutineError/notInCoroutine`` outside a coroutine.
+  ///   its own key; ``CoroutineError/notInCoroutine`` outside a coroutine.
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func run(_ key: Key, _ body: @escaping @Sendable () throws -> Value) throws -> Value {
     try runShared(key, body).value
@@ -128,7 +121,6 @@ public final class SingleFlight<Key: Hashable & Sendable, Value: Sendable>: @unc
         defer { self.land(flight) }
         return try body()
       }
-      job.record.involve()
       if depart(flight, job, after: departures) { return (flight, job) }
     }
   }

@@ -194,8 +194,6 @@ struct Carrier: ~Copyable {
 
   /// Leaves the running job's stack with the job ready; `after` determines where it is enqueued.
   ///
-  /// The job's word stays as it is, because the job may be about to wait: an edge may say so already (WaitGraph.swift).
-  ///
   /// Three stores tell dumps that the job is ready, and since when. Between two reads of the clock, `now` stays the
   /// same, and the switches left decrease. So the time differs at each call, by some ns. From that the watchdog knows
   /// that the job does not stall its worker (Stall.swift).

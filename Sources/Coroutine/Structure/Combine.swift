@@ -50,14 +50,7 @@ private final class Gathering<Output: Sendable>: @unchecked Sendable {
     {
       throw CoroutineError.wouldDeadlock(because: .joinsItself)
     }
-    do {
-      guard rule == .all || rule == .allSettled, let job = Carrier.current?.pointee.job, job.isInvolved else {
-        return try waitUntilDecided(members)
-      }
-      return try WaitGraph.waiting(job, for: .others { members.compactMap { ($0 as? AnyJob)?.record.ownerNumber } }) {
-        try waitUntilDecided(members)
-      }
-    } catch {
+    do { return try waitUntilDecided(members) } catch {
       // By now every observation has been cancelled.
       leave(members)
       throw error
@@ -99,8 +92,7 @@ private func leave(_ members: [some Awaitable]) {
 /// Waits until all have succeeded, and returns their values in the order of the input.
 ///
 /// - Throws: The first failure, at once; the others are then cancelled. ``CoroutineError/wouldDeadlock`` if the calling
-///   job is among them, or a job that waits for a body of a ``SingleFlight`` or ``Once`` that this wait is part of.
-///   ``CoroutineError/notInCoroutine`` outside a coroutine.
+///   job is among them. ``CoroutineError/notInCoroutine`` outside a coroutine.
 ///
 /// Returns `[]` for no Awaitables. Suspends. If the coroutine is cancelled, it throws, and leaves each as `co_await`
 /// does. Linear in their number.

@@ -234,7 +234,6 @@ public final class Scope: @unchecked Sendable {
   fileprivate func joinChildren() -> (any Error)? {
     var passedOn: (any Error)?
     var hasWaited = false
-    var mayCloseCircle = true
     while true {
       guard let carrier = Carrier.current, let job = carrier.pointee.job else { return passedOn }
       lock.lock()
@@ -265,21 +264,7 @@ public final class Scope: @unchecked Sendable {
       }
       hasWaited = true
       // Once the cancellation is passed on, this wait must outlast it: the last child must be able to end the wait.
-      guard job.isInvolved, mayCloseCircle else {
-        parkForChildren(carrier, job, outlasts: passedOn != nil)
-        continue
-      }
-      lock.unlock()
-      do {
-        try WaitGraph.waiting(job, for: .others { self.unfinished }) {
-          lock.lock()
-          if pending > 0 { parkForChildren(carrier, job, outlasts: passedOn != nil) } else { lock.unlock() }
-        }
-      } catch {
-        // The children are cancelled, as after an error of the body. One in a shield may go on waiting nevertheless.
-        mayCloseCircle = false
-        bodyFailed(error, outside: nil)
-      }
+      parkForChildren(carrier, job, outlasts: passedOn != nil)
     }
   }
 

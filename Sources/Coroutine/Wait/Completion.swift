@@ -433,25 +433,14 @@ extension UnsafeMutablePointer where Pointee == Completion {
     if !pointee.isObserved.load(ordering: .relaxed) { pointee.isObserved.store(true, ordering: .relaxed) }
   }
 
-  @usableFromInline
-  func park(_ kind: WaitKind, _ carrier: UnsafeMutablePointer<Carrier>, _ job: JobRef) throws {
-    if kind == .job, job.isInvolved || ownJob.isInvolved {
-      return try WaitGraph.waiting(job, for: .job(ownJob.ownerNumber)) { try parkUnlessSettled(kind, carrier, job) }
-    }
-    try parkUnlessSettled(kind, carrier, job)
-  }
-
   /// What dumps read of a wait for this completion: the address of the job that it belongs to, or its own.
   private func source(_ kind: WaitKind) -> UInt {
     UInt(bitPattern: kind == .job ? UnsafeMutableRawPointer(ownJob.handle.toOpaque()) : UnsafeMutableRawPointer(self))
   }
 
-  @inline(__always)
-  private func parkUnlessSettled(
-    _ kind: WaitKind,
-    _ carrier: UnsafeMutablePointer<Carrier>,
-    _ job: JobRef
-  ) throws {
+  /// Suspends the running job unless the completion is settled by now.
+  @usableFromInline
+  func park(_ kind: WaitKind, _ carrier: UnsafeMutablePointer<Carrier>, _ job: JobRef) throws {
     known.lock.lock()
     if known.state.load(ordering: .relaxed) != Completion.pending {
       unlock()

@@ -10,7 +10,7 @@ struct JobFlagsTests {
       JobFlags.cancelled, JobFlags.signalled, JobFlags.interruptPending, JobFlags.enqueued, JobFlags.gotFailure,
       JobFlags.foreign, JobFlags.deferredWake, JobFlags.deferredInterrupt, JobFlags.shielded,
       JobFlags.inheritsTaskLocals, JobFlags.keepsThread, JobFlags.begun, JobFlags.bodyTaken, JobFlags.entry,
-      JobFlags.involved, JobFlags.strayInterrupt, JobFlags.inspecting,
+      JobFlags.strayInterrupt, JobFlags.inspecting,
     ]
     #expect(flags.reduce(0, |) == flags.reduce(0, &+))
     #expect(JobFlags.needsCancellationCheck == JobFlags.cancelled | JobFlags.signalled)

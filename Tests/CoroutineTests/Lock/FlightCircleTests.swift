@@ -1,25 +1,14 @@
+import Coroutine
 import CoroutineTesting
 import Testing
 
-@testable import Coroutine
-
-/// Flights and bodies of Once that would wait for one another: one wait is refused, and nothing is left that waits.
+/// Flights and bodies of Once that wait for one another: the search for deadlocks finds them.
 ///
 /// In worlds, in many orders.
 @Suite("Circles of flights and Onces", .timeLimit(.minutes(5)))
 struct FlightCircleTests {
   private let flights = SingleFlight<Int, String>()
   private let onces = (0..<6).map { _ in Once<String>(afterFailure: .retries) }
-  private let refused = Trace()
-
-  /// Calls `wait`; writes a refusal into the trace, and throws an error that others do not take for their own refusal.
-  private func refusing(_ wait: () throws -> String) throws -> String {
-    do { return try wait() } catch {
-      guard case CoroutineError.wouldDeadlock = error else { throw error }
-      refused(name(of: error))
-      throw Oops("refused")
-    }
-  }
 
   /// Runs a body, and waits for its result: of a flight or of a Once.
   private func run(_ isFlight: Bool, _ key: Int, _ body: @escaping @Sendable () throws -> String) throws -> String {
@@ -27,14 +16,10 @@ struct FlightCircleTests {
     return try onces[key].run(body)
   }
 
-  /// Nothing is kept, and every key can be used.
-  private func checkAfterwards(_ count: Int) throws {
-    for key in 0..<count {
-      let value = try flights.run(key) { "anew" }
-      #expect(value == "anew")
-      // A waiter may have run its own body after the refused one.
-      #expect(["anew", "no circle"].contains(try onces[key].run { "anew" }))
-    }
+  /// The numbers of members of the circles of this world, once every coroutine waits.
+  private func circles() throws -> [Int] {
+    try co_delay(.milliseconds(1))
+    return CoroutineRuntime.deadlocks().map(\.count)
   }
 
   @Test(
@@ -44,108 +29,54 @@ struct FlightCircleTests {
       [true, false, false, true, true],
     ]
   )
-  func `of a ring one wait is refused, and all end`(_ kinds: [Bool]) throws {
-    let running = Latch(kinds.count)
+  func `a ring is found, and ends when one of its bodies is cancelled`(_ kinds: [Bool]) throws {
+    let (running, breaker) = (Latch(kinds.count), Locked<Scope?>(nil))
     let jobs = kinds.indices.map { index in
       co_launch(name: "ring \(index)") {
         outcome {
           try run(kinds[index], index) {
-            running.countDown()
-            try running.wait()
-            let next = (index + 1) % kinds.count
-            return try refusing { try run(kinds[next], next) { "no circle" } }
-          }
-        }
-      }
-    }
-    // Who waits for a flight gets its error; who waits for a Once runs its own body then.
-    let seen = try jobs.map { try $0.join() }
-    #expect(seen.contains("Oops(refused)") && Set(seen).isSubset(of: ["Oops(refused)", "no circle"]))
-    if !kinds.contains(false) { #expect(Set(seen).count == 1) }
-    #expect(refused.count == 1)
-    try checkAfterwards(kinds.count)
-  }
-
-  /// As the ring, but the refused body goes on.
-  @Test(.inWorlds) func `the others get the result of a body that goes on after the refusal`() throws {
-    let running = Latch(3)
-    let jobs = (0..<3).map { index in
-      co_launch {
-        try flights.run(index) {
-          running.countDown()
-          try running.wait()
-          do { return try refusing { try flights.run((index + 1) % 3) { "no circle" } } } catch { return "refused" }
-        }
-      }
-    }
-    #expect(try jobs.map { try $0.join() } == ["refused", "refused", "refused"])
-    #expect(refused.count == 1)
-  }
-
-  @Test(
-    .inWorlds,
-    arguments: ["scope", "supervise", "join", "immediate", "await", "all", "settled", "grandchild"],
-    [true, false]
-  )
-  func `a child that waits for the body that waits for it is refused, or its parent is`(
-    _ kind: String,
-    _ isFlight: Bool
-  ) throws {
-    let seen = outcome {
-      try run(isFlight, 0) {
-        let child: @Sendable () throws -> String = { try run(isFlight, 0) { "no circle" } }
-        switch kind {
-        case "scope": return try co_scope { scope in scope.launch(child) }.join()
-        case "supervise": return try co_scope(failures: .isolated) { scope in scope.launch(child) }.join()
-        case "join": return try co_launch(child).join()
-        case "immediate": return try co_launch(start: .immediate, child).join()
-        case "await": return try co_await(co_launch(child))
-        case "all": return try co_all([co_launch(child), co_launch { "other" }])[0]
-        case "settled": return try co_allSettled([co_launch(child)])[0].get()
-        default: return try co_scope { scope in try scope.launch { try co_launch(child).join() }.join() }
-        }
-      }
-    }
-    #expect(seen == "wouldDeadlock")
-    try checkAfterwards(1)
-  }
-
-  @Test(.inWorlds) func `a child that was launched before the body began is found when the body joins it`() throws {
-    let (once, begun) = (onces[0], Latch(1))
-    let child = co_launch {
-      try begun.wait()
-      return outcome { try once.run { "no circle" } }
-    }
-    let seen = outcome {
-      try once.run {
-        begun.countDown()
-        return try child.join()
-      }
-    }
-    // Either of the two is refused; the body may end with the child's refusal as its value.
-    #expect(seen == "wouldDeadlock")
-    #expect(["wouldDeadlock", "no circle"].contains(try child.join()))
-  }
-
-  @Test(.inWorlds) func `a body of a generator that runs a Once is part of a circle`() throws {
-    let running = Latch(2)
-    let jobs = (0..<2).map { index in
-      co_launch {
-        let generator = co_sequence(of: String.self) { yield in
-          let seen = outcome {
-            try onces[index].run {
+            try co_scope { scope in
+              if index == 0 { breaker.withLock { $0 = scope } }
               running.countDown()
               try running.wait()
-              return try refusing { try onces[1 - index].run { "no circle" } }
+              let next = (index + 1) % kinds.count
+              return try run(kinds[next], next) { "own body" }
             }
           }
-          try yield(seen)
         }
-        return generator.next()
       }
     }
-    #expect(Set(try jobs.map { try $0.join() ?? "none" }) == ["Oops(refused)", "no circle"])
-    #expect(refused.count == 1)
+    #expect(try circles() == [kinds.count])
+    breaker.withLock { $0.take() }?.cancel()
+    // Who waits for a flight gets its error; who waits for a Once runs its own body then.
+    #expect(Set(try jobs.map { try $0.join() }).isSubset(of: ["CancellationError", "own body"]))
+    #expect(try circles() == [])
+  }
+
+  @Test(.inWorlds, arguments: ["scope", "isolated", "join", "immediate", "await", "grandchild"], [true, false])
+  func `a child that waits for the body that waits for it is found`(_ kind: String, _ isFlight: Bool) throws {
+    let breaker = Locked<Scope?>(nil)
+    let job = co_launch {
+      outcome {
+        try run(isFlight, 0) {
+          let child: @Sendable () throws -> String = { outcome { try run(isFlight, 0) { "own body" } } }
+          return try co_scope { scope in
+            breaker.withLock { $0 = scope }
+            switch kind {
+            case "scope": return try co_scope { scope in scope.launch(child) }.join()
+            case "isolated": return try co_scope(failures: .isolated) { scope in scope.launch(child) }.join()
+            case "join": return try co_launch(child).join()
+            case "immediate": return try co_launch(start: .immediate, child).join()
+            case "await": return try co_await(co_launch(child))
+            default: return try co_scope { scope in try scope.launch { try co_launch(child).join() }.join() }
+            }
+          }
+        }
+      }
+    }
+    #expect(try circles() == [kind == "grandchild" ? 3 : 2])
+    breaker.withLock { $0.take() }?.cancel()
+    #expect(try job.join() == "CancellationError")
   }
 
   // MARK: No circles
@@ -162,7 +93,7 @@ struct FlightCircleTests {
     #expect(try child.withLock { $0 }?.join() == "the flight")
   }
 
-  @Test(.inWorlds) func `bodies that share what they wait for form no circle`() throws {
+  @Test(.inWorlds) func `bodies that share what they wait for form none`() throws {
     let value = try flights.run(0) {
       try co_scope { scope in
         let jobs = [1, 2].map { key in
@@ -175,7 +106,7 @@ struct FlightCircleTests {
   }
 
   @Test(.inWorlds, arguments: ["deadline", "cancel", "scope"])
-  func `a wait that has ended, or will end by its scope, closes no circle`(_ how: String) throws {
+  func `a wait that has ended, or will end by its scope, is none`(_ how: String) throws {
     let first = co_launch {
       try flights.run(0) {
         let second: @Sendable () throws -> String = { try flights.run(1) { try longBody() } }
@@ -203,32 +134,10 @@ struct FlightCircleTests {
     }
     #expect(try other.join() == "long: first")
     #expect(try first.join() == "first")
-    #expect(refused.count == 0)
   }
 
   private func longBody() throws -> String {
     try co_delay(.milliseconds(2))
-    return "long: \(try refusing { try flights.run(0) { "no circle" } })"
-  }
-
-  @Test func `the graph is empty when nothing waits`() throws {
-    try World().run {
-      _ = outcome { try flights.run(0) { try flights.run(1) { try flights.run(0) { "no circle" } } } }
-      let job = co_launch {
-        try flights.run(2) {
-          try flights.run(3) {
-            try waitForCancellation()
-            return ""
-          }
-        }
-      }
-      try co_delay(.milliseconds(1))
-      #expect(WaitGraph.count > 0)
-      job.cancel()
-      _ = outcome { try job.join() }
-      try co_delay(.milliseconds(1))
-    }
-    // Other tests may be waiting.
-    #expect(WaitGraph.count < 1_000)
+    return "long: \(try flights.run(0) { "no circle" })"
   }
 }
