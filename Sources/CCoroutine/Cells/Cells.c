@@ -175,6 +175,10 @@ void *cco_cell_take(void) {
   cell *first = mine.loaded;
   mine.loaded = first->next;
   mine.room++;
+  // A cell that was given back by a burst has left the caches. The next launch writes all of it.
+  if (first->next != NULL) {
+    for (int line = 0; line < CCO_CELL_BYTES / 64; line++) __builtin_prefetch((char *)first->next + 64 * line, 1);
+  }
   return first;
 }
 

@@ -9,7 +9,7 @@ extension Channel {
   /// cancelled, it throws at once, even if it would not have to wait.
   /// - Throws: The cancellation error; ``ChannelClosedError`` after `close`, also if the close comes while it waits;
   ///   ``CoroutineError/notInCoroutine`` outside a coroutine. Whenever it throws, the value goes to `onUndelivered`.
-  @inlinable
+  @inlinable @inline(__always)
   @available(*, noasync, message: "await the `value` of a coroutine that does this")
   public func send(_ element: consuming sending Element) throws {
     var storage: Element? = element

@@ -43,7 +43,7 @@ struct InspectedJob {
   var isWaiting: Bool { word & 0xFF == 1 }
 
   /// The time at which the job parked, yielded or was launched; 0 if it was not recorded.
-  private var since: UInt64 { JobRecord.time(in: sinceWord) }
+  private var since: UInt64 { sinceWord }
 
   var isCancelled: Bool { flags & JobFlags.cancelled != 0 }
 

@@ -14,14 +14,15 @@ import Synchronization
 // (Carrier.park). That time is at most a time slice old, or as old as the code that the job ran before it waited. So no
 // wait reads the clock for this, and a wait may look older than it is. That costs some page faults, and nothing else.
 //
-// Once for each wait. The sweeper sets the highest bit of that time, which no clock reaches. The next wait overwrites
-// it. So a switch does nothing for a sweep.
+// Once for each wait. The sweeper stores the last 8 bits of the wait's epoch into the job's record, and compares them.
+// Each wait has another epoch, so a switch does nothing for a sweep. A wait whose epoch ends as that of the last swept
+// one, 256 waits or a multiple of it before, keeps its dead pages. So does the 256th wait of a job without a swept one.
 //
 //   the sweeper                                              others
 //   1 under the live lock: picks jobs that wait, whose
-//     time is old and has no mark, and retains them
+//     time is old and that are not swept, and retains them
 //   2 JobHold.tryTake: the job is parked, and stays so       a wake-up claims the wait, and queues the job
-//   3 sets the mark                                          its scheduler pops the job, and leaves it (deferWake)
+//   3 stores the epoch                                       its scheduler pops the job, and leaves it (deferWake)
 //   4 the pages go back
 //   5 JobHold.release: queues the job, if that was left
 //   6 releases the job
@@ -29,8 +30,8 @@ import Synchronization
 // Invariants
 //  1. From 2 to 5 no thread resumes the job: JobHold.swift has the argument, the sweeper is a rescuer there. So the job
 //     cannot end, and its stack is its own. `tryTake` acquires what the job did before it left its stack.
-//  2. The mark is written while the job is held, so never at the same time as the job's own time. A mark that a wait
-//     overwrites before it is seen costs one more look.
+//  2. The stored epoch is read and written by the sweeper only, and one thread sweeps at a time (`sweeping`). While the
+//     job is held it begins no wait, so the stored epoch is that of the wait whose pages go back.
 //  3. `isWatching` changes from false to true by one exchange, so there is one thread. A scheduler that goes idle while
 //     the thread is about to end finds it true, and relies on it. So the thread looks once more after it has set it to
 //     false. If the two miss each other, the next scheduler that goes idle starts the watch.
@@ -150,22 +151,12 @@ enum DeadPages {
   }
 }
 
-extension JobRecord {
-  /// The bit of `waitingSince` which says that a sweep has looked at this wait.
-  fileprivate static var sweptBit: UInt64 { 1 << 63 }
-
-  /// The time in a value of `waitingSince`.
-  static func time(in word: UInt64) -> UInt64 { word & ~sweptBit }
-
-  fileprivate static func isSwept(_ word: UInt64) -> Bool { word & sweptBit != 0 }
-}
-
 extension UnsafeMutablePointer where Pointee == JobRecord {
+  /// The last bits of the epoch in the word `wait`.
+  fileprivate static func lastBits(_ wait: UInt64) -> UInt8 { UInt8(truncatingIfNeeded: wait >> 8) }
+
   /// Called while the job is held.
-  fileprivate func markSwept() {
-    let word = pointee.waitingSince.load(ordering: .relaxed)
-    pointee.waitingSince.store(word | JobRecord.sweptBit, ordering: .relaxed)
-  }
+  fileprivate func markSwept() { pointee.sweptEpoch = Self.lastBits(pointee.wait.load(ordering: .relaxed)) }
 }
 
 extension Scheduler {
@@ -187,14 +178,14 @@ extension Scheduler {
       for _ in 0..<Self.mostLookedAt {
         guard count < some.count, let job = liveness.nextSwept else { break }
         liveness.nextSwept = job.pointee.nextLive
-        guard job.pointee.wait.load(ordering: .relaxed) & 0xFF == 1 else {
+        let wait = job.pointee.wait.load(ordering: .relaxed)
+        guard wait & 0xFF == 1 else {
           // It runs, or is ready. One that has not begun brings its scheduler out of idle when it does.
           if job.pointee.waitKind.load(ordering: .relaxed) != WaitKind.start.rawValue { open += 1 }
           continue
         }
-        let since = job.pointee.waitingSince.load(ordering: .relaxed)
-        if JobRecord.isSwept(since) { continue }
-        if since > time {
+        if job.pointee.sweptEpoch == JobRef.lastBits(wait) { continue }
+        if job.pointee.waitingSince.load(ordering: .relaxed) > time {
           open += 1
         } else {
           some[count] = job.handle.retain()

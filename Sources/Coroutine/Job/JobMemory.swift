@@ -68,6 +68,17 @@ struct JobMemory {
 }
 
 extension UnsafeMutablePointer where Pointee == JobRecord {
+  /// Prefetches the object of a job that has not begun, and what its body has captured.
+  ///
+  /// The body may have been released by another thread: then this prefetches something useless.
+  @inline(__always)
+  func prefetchBody() {
+    cco_prefetch_line(handle.toOpaque())
+    // The second word of a function is the address of its context.
+    let body = JobMemory(at: UnsafeMutableRawPointer(self)).completion.bytesAddress.pointee[1]
+    if let captures = UnsafeRawPointer(bitPattern: body) { cco_prefetch_line(captures) }
+  }
+
   /// The object that the record belongs to.
   @inlinable var handle: Unmanaged<AnyJob> {
     @inline(__always) get { JobMemory(at: UnsafeMutableRawPointer(self)).links.pointee.object }

@@ -7,8 +7,8 @@ public import Synchronization
 // Access
 //   wait                any thread, atomically (Waiter.swift has the protocol)
 //   waitKind, waitSource, waitingSince, selectCount
-//                       written on the job's own carrier; read by dumps. A sweep marks `waitingSince` while it holds
-//                       the job (DeadPages.swift)
+//                       written on the job's own carrier; read by dumps
+//   sweptEpoch          the sweeper (DeadPages.swift)
 //   stateWord           by the state of the job; see there
 //   flags, cancelReason any thread, atomically
 //   scheduler           written on the job's own carrier, by the worker that steals it from a ready queue, or by the
@@ -35,11 +35,12 @@ struct JobRecord: ~Copyable {
   @usableFromInline let wait = Atomic<UInt64>(0)
   @usableFromInline let scheduler: Atomic<Unmanaged<Scheduler>>
   @usableFromInline let flags = Atomic<UInt32>(0)
-  @usableFromInline var after = AfterSwitch.nothing
+  /// The last bits of the epoch of the wait that a sweep has looked at; used by the sweeper only (DeadPages.swift).
+  var sweptEpoch: UInt8 = 0
   @usableFromInline let waitKind = Atomic<UInt8>(WaitKind.start.rawValue)
   @usableFromInline var stackClass: UInt8
   @usableFromInline let selectCount = Atomic<UInt8>(0)
-  /// The time at which the job parked, yielded or was launched, and a bit of the sweeps (DeadPages.swift).
+  /// The time at which the job parked, yielded or was launched.
   @usableFromInline let waitingSince = Atomic<UInt64>(0)
   /// The source that the job waits for, for dumps.
   ///
@@ -168,15 +169,6 @@ extension cco_label {
   }
 
   var launchSite: LaunchSite { LaunchSite(self) }
-}
-
-/// The work that the next context does for the job that was just suspended, because only then is that job's stack
-/// switched out.
-@usableFromInline
-enum AfterSwitch: UInt8 {
-  case nothing
-  /// Adds the job to the back of its scheduler's ready queue.
-  case requeue
 }
 
 /// The kind of event that a job waits for, for dumps.

@@ -19,6 +19,18 @@ public import Synchronization
 // jobs, so that slow handlers do not delay ready jobs. So the job yields until the handlers that were present at its
 // first yield have run. This bounds their number by those that the job attaches between two yields. The yielding ends,
 // because handlers that are attached meanwhile do not count, and the driver runs at least one in each round.
+//
+// A job enters a ready queue after its switch: the next context adds it (`leaving`), because on a worker another thread
+// may take it at once. `yield` adds it before, which takes two calls less. Why that is sound:
+//   - The ready queue is that of a queue's scheduler (`workerPool` is nil). Only this carrier uses it (Scheduler.swift,
+//     2), and between the append and the switch it runs nothing but the switch. So nobody pops the job before its
+//     stack is switched out.
+//   - The carrier is a drain's. An immediate start, whose holder releases the job after the switch (JobHold.swift), has
+//     no budget, so it takes the other way. So do worlds, and recorded runs.
+//   - The job's wait is RUNNING. A rescuer or a sweep that still has the word of an earlier wait may mark the job as
+//     foreign for a moment, and gives up (JobHold.swift, steps 2 and 3). The driver sees the mark or its end when it
+//     pops the job, which is after the switch, as for every other ready job.
+// The next job is taken first, so a job never switches to itself.
 
 @usableFromInline
 struct Carrier: ~Copyable {
@@ -41,8 +53,9 @@ struct Carrier: ~Copyable {
   /// The scheduler whose jobs a wake-up adds to `readyQueue` directly: `scheduler`, or nil if the next wake-up is to be
   /// measured or recorded (Scheduler+Samples.swift).
   @usableFromInline var wakes: Unmanaged<Scheduler>?
-  /// The context that was just suspended, and the work that the next one must do for it: a job (AfterSwitch), a free
-  /// stack (tag 1), or the entry that the suspended job sends to another scheduler (`leavingEntry`).
+  /// The context that was just suspended, and the work that the next one must do for it: a job that goes to the back of
+  /// its scheduler's ready queue, a free stack (tag 1), or the entry that the suspended job sends to another scheduler
+  /// (`leavingEntry`). 0: nothing, as after a wait.
   @usableFromInline var leaving: UInt = 0
   static var leavingEntry: UInt { 2 }
   /// The number of waits that may begin before the waiting job reads the clock.
@@ -159,7 +172,6 @@ struct Carrier: ~Copyable {
       repeat {
         // Below zero: the driver must read the clock, even if it resumes jobs without a budget (resumeWatched).
         carrier.pointee.grant(-1)
-        job.pointee.after = .requeue
         giveWay(carrier, job)
         carrier = current.unsafelyUnwrapped
       } while hasHandlers && scheduler.isRunningHere && !scheduler.work.hasTaken(handlers)
@@ -192,19 +204,48 @@ struct Carrier: ~Copyable {
     return job.endWait()
   }
 
-  /// Leaves the running job's stack with the job ready; `after` determines where it is enqueued.
+  /// Leaves the running job's stack with the job ready, at the back of its scheduler's ready queue.
   ///
   /// Three stores tell dumps that the job is ready, and since when. Between two reads of the clock, `now` stays the
   /// same, and the switches left decrease. So the time differs at each call, by some ns. From that the watchdog knows
   /// that the job does not stall its worker (Stall.swift).
   @inline(__always)
   static func giveWay(_ carrier: UnsafeMutablePointer<Carrier>, _ job: JobRef) {
-    let now = carrier.pointee.now &- UInt64(truncatingIfNeeded: carrier.pointee.switchesLeft)
-    job.pointee.waitKind.store(WaitKind.ready.rawValue, ordering: .relaxed)
-    job.pointee.waitingSince.store(now, ordering: .relaxed)
+    markReady(carrier, job)
     carrier.pointee.leaving = UInt(bitPattern: job)
     switchOut(carrier, job)
     job.pointee.waitKind.store(WaitKind.nothing.rawValue, ordering: .relaxed)
+  }
+
+  @inline(__always)
+  private static func markReady(_ carrier: UnsafeMutablePointer<Carrier>, _ job: JobRef) {
+    let now = carrier.pointee.now &- UInt64(truncatingIfNeeded: carrier.pointee.switchesLeft)
+    job.pointee.waitKind.store(WaitKind.ready.rawValue, ordering: .relaxed)
+    job.pointee.waitingSince.store(now, ordering: .relaxed)
+  }
+
+  /// Gives way as `giveWay` does, but adds the job to the ready queue before it leaves its stack.
+  ///
+  /// Returns false, and does nothing, if another thread could see that, if there is no job to switch to directly, or if
+  /// the driver must poll.
+  @inline(__always)
+  static func yield(_ carrier: UnsafeMutablePointer<Carrier>, _ job: JobRef) -> Bool {
+    guard carrier.pointee.switchesLeft > 0, let readyQueue = carrier.pointee.ownReadyQueue(of: job),
+      readyQueue.pointee.workerPool == nil,
+      let next = readyQueue.takeWoken(prefetching: true, where: { readyQueue.mayRun($0) })
+    else {
+      return false
+    }
+    LockCheck.noLock(.stackSwitch)
+    markReady(carrier, job)
+    readyQueue.pointee.queue.append(job)
+    carrier.pointee.switchesLeft &-= 1
+    carrier.pointee.job = next
+    let mine = job.pointee.context.unsafelyUnwrapped
+    cco_switch(&mine.pointee.parked, &next.pointee.context.unsafelyUnwrapped.pointee.parked)
+    arrive()
+    job.pointee.waitKind.store(WaitKind.nothing.rawValue, ordering: .relaxed)
+    return true
   }
 
   /// Parks the running job and switches to the next: directly to a ready job, else to the driver.
@@ -248,18 +289,11 @@ struct Carrier: ~Copyable {
       return Unmanaged<SwitchEntry>.fromOpaque(entry)._withUnsafeGuaranteedRef { $0.send() }
     }
     let job = JobRef(bitPattern: word).unsafelyUnwrapped
-    let after = job.pointee.after
-    job.pointee.after = .nothing
-    switch after {
-    case .nothing:
-      break
-    case .requeue:
-      // No other thread can have moved it: it was not in any queue.
-      if let readyQueue = carrier.pointee.ownReadyQueue(of: job) {
-        readyQueue.appendYielded(job)
-      } else {
-        sendRemotely(job)
-      }
+    // No other thread can have moved it: it was not in any queue.
+    if let readyQueue = carrier.pointee.ownReadyQueue(of: job) {
+      readyQueue.appendYielded(job)
+    } else {
+      sendRemotely(job)
     }
   }
 

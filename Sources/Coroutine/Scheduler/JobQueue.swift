@@ -57,7 +57,13 @@ struct JobQueue {
     if let last = following.pointee.next { cco_prefetch_line(last) }
   }
 
-  /// Prefetches the stacks of all jobs, which have been parked for long.
+  /// Prefetches the record and the completion of the next job.
+  @inline(__always)
+  func prefetchNext() {
+    if let next = first { cco_prefetch_lines(next, Int32(CCO_CELL_BYTES) / 64) }
+  }
+
+  /// Prefetches the stacks and the objects of all jobs, which have been parked for long.
   ///
   /// The first access to each stack walks cold page tables, which takes some hundred nanoseconds. This is a loop of its
   /// own because a processor does several such walks at once only if the accesses follow each other closely.
@@ -65,6 +71,7 @@ struct JobQueue {
     var job = first
     while let current = job {
       if let context = current.pointee.context { cco_prefetch_line(context) }
+      cco_prefetch_lines(current.handle.toOpaque(), 2)
       job = current.pointee.next
     }
   }

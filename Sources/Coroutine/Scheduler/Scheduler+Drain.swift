@@ -73,6 +73,7 @@ extension Scheduler {
         if endDrain() { return true }
         continue
       }
+      readyQueue.prefetchNext()
       guard let job = jobToResume(next) else { continue }
       carrier.pointee.switchesLeft -= 1
       if carrier.pointee.watch == 0 { resume(job, carrier) } else { resumeWatched(job, carrier) }
@@ -105,6 +106,7 @@ extension Scheduler {
   @discardableResult
   func resume(_ job: JobRef, _ carrier: UnsafeMutablePointer<Carrier>) -> UInt {
     if job.pointee.context == nil {
+      job.prefetchBody()
       if let stack = readyQueue.stackCache.pointee.pop(job.pointee.stackClass) {
         job.pointee.context = stack
       } else {

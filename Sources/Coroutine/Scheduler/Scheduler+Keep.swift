@@ -51,7 +51,6 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
         return scheduler.isRunningHere
       }
       guard !isThere, let carrier = Carrier.current else { return }
-      pointee.after = .requeue
       Carrier.giveWay(carrier, self)
     }
   }

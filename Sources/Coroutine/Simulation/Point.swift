@@ -33,7 +33,6 @@ enum SimulatedPoint {
     LockCheck.mayWait()
     guard scheduler._withUnsafeGuaranteedRef({ $0.host.mustGiveWay(atPointOf: job) }) else { return }
     carrier.pointee.grant(0)
-    job.pointee.after = .requeue
     Carrier.giveWay(carrier, job)
   }
 

@@ -108,7 +108,7 @@ struct TimerList {
       remove(current)
       due.append(current)
       // The record of a sleeping job has left the caches. Prefetching loads all records in parallel.
-      if case .wake(let job, _) = current.pointee.effect { cco_prefetch_lines(job, 6) }
+      if case .wake(let job, _) = current.pointee.effect { cco_prefetch_lines(job, Int32(CCO_CELL_BYTES) / 64) }
     }
     return due
   }

@@ -18,12 +18,14 @@
 public func co_yield() throws {
   let (carrier, job) = try Carrier.requireJob()
   try job.checkCancelled()
-  // No other coroutine is ready, and no message is pending: continue. The driver is still entered at regular intervals.
-  if carrier.pointee.isAlone {
-    carrier.pointee.switchesLeft &-= 1
-    return
+  if !Carrier.yield(carrier, job) {
+    // No other coroutine is ready, and no message is pending: continue. The driver is still entered at regular
+    // intervals.
+    if carrier.pointee.isAlone {
+      carrier.pointee.switchesLeft &-= 1
+      return
+    }
+    Carrier.giveWay(carrier, job)
   }
-  job.pointee.after = .requeue
-  Carrier.giveWay(carrier, job)
   try job.checkCancelled()
 }

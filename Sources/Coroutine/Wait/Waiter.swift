@@ -27,7 +27,7 @@ public import Synchronization
 // Why a job may be woken before it has parked. A wake-up adds the job to its scheduler's ready queue (on that
 // scheduler's own carrier) or inbox (from elsewhere). Only the scheduler reads both, between two switches, and until
 // the job's switch is complete, the scheduler runs the job itself. Two cases differ, and have their own argument: other
-// workers may steal from a worker's ready queue (jobs enter it only after their switch, AfterSwitch.requeue), and an
+// workers may steal from a worker's ready queue (jobs enter it only after their switch, Carrier.leaving), and an
 // immediate start runs a job outside its scheduler (JobHold.swift).
 
 /// The reason for which a wait ended.
