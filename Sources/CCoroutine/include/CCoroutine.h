@@ -78,7 +78,6 @@ typedef struct cco_thread_words {
   const void *_Nullable found;       ///< the context that cco_context_here has found last on this thread, or NULL,
   const void *_Nullable found_low;   ///< the lowest address of its stack,
   uintptr_t found_maps;              ///< and the number of changes of the mappings at that time
-  uint32_t wakes;                    ///< the number of wake-ups of other threads' coroutines, for samples
   void *_Nullable no_state[2];     ///< replace the words of a Task or of C++ exceptions if those were not found
 } cco_thread_words;
 

@@ -59,9 +59,18 @@ extension CoroutineRuntime {
     public var stalls: UInt64
     /// The spare workers that were made because all workers had stalled.
     public var spareWorkers: UInt64
-    /// The time from the end of a wait until the coroutine runs; of one wake-up in 64.
+    /// The time that ready work waits for its thread.
+    ///
+    /// Of coroutines that were launched or have yielded, and are the first to run after their worker or queue has read
+    /// its clock: the time until they run. Of one in eight of the messages that wake an idle worker or queue, as a
+    /// launch or a wake-up by another thread: the time until it begins. The time from a wake-up on the same worker or
+    /// queue is not measured.
     public var wakeToRun: Histogram
-    /// The time for which a coroutine runs until it waits, yields or ends; of one run in 64.
+    /// The time for which coroutines run until they wait, yield or end.
+    ///
+    /// Each worker or queue counts its runs between two reads of its clock, at most 64, by their mean. A long run among
+    /// short ones shows in `sum`, and in the buckets as several runs of its share. What happens in between, as
+    /// handlers, is part of it. A worker that goes idle leaves most of its last runs out.
     public var runLength: Histogram
     /// The time from the deadline of a timer until it fires; of one timer in 64.
     public var timerLateness: Histogram

@@ -2,7 +2,7 @@ extension CoroutineRuntime {
   /// ``metrics`` in the text format of Prometheus, version 0.0.4, for an answer to `GET /metrics`.
   ///
   /// The names begin with `coroutine_`. Counters end in `_total`, and durations are in seconds. A histogram has the
-  /// durations that were sampled, one in 64; so has its `_sum`.
+  /// durations that were measured (``Metrics``); so has its `_sum`.
   ///
   /// Never suspends; any thread, even while all workers and queues are blocked.
   public static var metricsText: String { PrometheusText.of(metrics) }
@@ -48,20 +48,19 @@ enum PrometheusText {
       count &+= value.counts.dropFirst(value.bounds.count).reduce(0, &+)
       text += "\(name)_bucket{le=\"+Inf\"} \(count)\n\(name)_sum \(seconds(value.sum))\n\(name)_count \(count)\n"
     }
-    let sampled = "one in 64 is sampled"
     histogram(
       "coroutine_wake_to_run_seconds",
-      "Time from the end of a wait until the coroutine runs; \(sampled).",
+      "Time for which ready coroutines wait for their worker or queue; samples.",
       metrics.wakeToRun
     )
     histogram(
       "coroutine_run_length_seconds",
-      "Time for which a coroutine runs without a wait; \(sampled).",
+      "Time for which coroutines run without a wait; means of up to 64 runs.",
       metrics.runLength
     )
     histogram(
       "coroutine_timer_lateness_seconds",
-      "Time from a deadline until its timer fires; \(sampled).",
+      "Time from a deadline until its timer fires; one in 64 is sampled.",
       metrics.timerLateness
     )
     gauge("coroutine_stacks_in_use", "Stacks that coroutines and generators use.", metrics.stacksInUse)

@@ -190,7 +190,6 @@ extension Scheduler {
   /// Makes the carrier of a drain follow a start or a stop.
   fileprivate func changeRecording(_ carrier: UnsafeMutablePointer<Carrier>) {
     guard Events.isOn.load(ordering: .acquiring) else {
-      carrier.pointee.watch &= ~Samples.recording
       carrier.pointee.wakes = carrier.pointee.scheduler
       carrier.pointee.ring = nil
       return
@@ -198,12 +197,11 @@ extension Scheduler {
     let known = ring.map(EventRing.of)
     if known?.recording != Recorder.number.load(ordering: .relaxed) { ring = Recorder.makeRing(label) }
     guard let ring else { return }
-    carrier.pointee.watch |= Samples.recording
     carrier.pointee.wakes = nil
     carrier.pointee.ring = Unmanaged.passUnretained(ring)
   }
 
-  /// See `resumeRecorded`.
+  /// See `Events.Listener.resume`.
   ///
   /// A run begins at the time at which the one before it has ended: one read of the ticks for each switch.
   fileprivate func resumeInRing(

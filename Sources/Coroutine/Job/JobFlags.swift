@@ -34,8 +34,6 @@ enum JobFlags {
   static let entry: UInt32 = 8192
   /// The pending interrupt is in the inbox of a scheduler that the job has left.
   static let strayInterrupt: UInt32 = 32768
-  /// The wake-up of the job is measured (Scheduler+Samples.swift).
-  @usableFromInline static let sampled: UInt32 = 0x2_0000
   /// A counter in the remaining bits: the number of schedulers that handle an interrupt of the job, of which at most
   /// one reads its frames.
   @usableFromInline static let inspecting: UInt32 = 0xFFFC_0000
@@ -47,8 +45,6 @@ enum JobFlags {
   @usableFromInline static let needsCancellationCheck: UInt32 = 3
   /// `cancelled` or `inheritsTaskLocals`: the body does not begin at once.
   @usableFromInline static let needsPreparation: UInt32 = 513
-  /// Any of these: the driver takes the job out of the ready queue, and no switch goes to it directly.
-  @usableFromInline static let leftToDriver: UInt32 = foreign | sampled
   /// Any of these: no other thread may move the job, even if it is parked.
   static let staysThere: UInt32 = foreign | inspecting | keepsThread
 }

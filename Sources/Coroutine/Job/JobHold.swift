@@ -89,11 +89,6 @@ struct JobHold {
     @inline(__always) get { job.pointee.flags.load(ordering: .acquiring) & JobFlags.foreign != 0 }
   }
 
-  /// Whether the driver takes the job out of the ready queue: it is foreign, or its wake-up is measured.
-  @inlinable var isLeftToDriver: Bool {
-    @inline(__always) get { job.pointee.flags.load(ordering: .acquiring) & JobFlags.leftToDriver != 0 }
-  }
-
   /// Takes a job that is about to start outside its scheduler, and that no other thread knows yet.
   func take() { _ = job.pointee.flags.bitwiseOr(JobFlags.foreign, ordering: .relaxed) }
 

@@ -46,12 +46,9 @@ struct Carrier: ~Copyable {
   @usableFromInline var switchesLeft = 0
   /// The value that `switchesLeft` would have without the switches since the last call of `publishSwitches`.
   @usableFromInline var granted = 0
-  /// What the driver does beside resuming the next job (Samples); 0 usually.
-  var watch: UInt8 = 0
-  /// The scheduler's ring, while `watch` says that the recorder is on.
+  /// The scheduler's ring, while the flight recorder is on.
   var ring: Unmanaged<AnyObject>?
-  /// The scheduler whose jobs a wake-up adds to `readyQueue` directly: `scheduler`, or nil if the next wake-up is to be
-  /// measured or recorded (Scheduler+Samples.swift).
+  /// The scheduler whose jobs a wake-up adds to `readyQueue` directly: `scheduler`, or nil while wake-ups are recorded.
   @usableFromInline var wakes: Unmanaged<Scheduler>?
   /// The context that was just suspended, and the work that the next one must do for it: a job that goes to the back of
   /// its scheduler's ready queue, a free stack (tag 1), or the entry that the suspended job sends to another scheduler
@@ -170,7 +167,7 @@ struct Carrier: ~Copyable {
       let handlers = hasHandlers ? scheduler.work.end : 0
       var carrier = carrier
       repeat {
-        // Below zero: the driver must read the clock, even if it resumes jobs without a budget (resumeWatched).
+        // Below zero: the driver must read the clock, even if it resumes jobs without a budget (resumeRecorded).
         carrier.pointee.grant(-1)
         giveWay(carrier, job)
         carrier = current.unsafelyUnwrapped
@@ -310,10 +307,10 @@ struct Carrier: ~Copyable {
   @inlinable @inline(__always)
   static func makeReady(_ job: JobRef) {
     if let carrier = current, let scheduler = carrier.pointee.wakes,
-      job.pointee.scheduler.load(ordering: .relaxed).toOpaque() == scheduler.toOpaque(),
-      let readyQueue = carrier.pointee.readyQueue
+      job.pointee.scheduler.load(ordering: .relaxed).toOpaque() == scheduler.toOpaque()
     {
-      readyQueue.append(job)
+      // A carrier with a scheduler has its ready queue.
+      carrier.pointee.readyQueue.unsafelyUnwrapped.append(job)
     } else {
       makeReadySlowly(job)
     }
@@ -327,6 +324,16 @@ struct Carrier: ~Copyable {
     }
     job.pointee.waitingSince.store(carrier.pointee.now, ordering: .relaxed)
     readyQueue.appendLaunched(job)
+  }
+
+  /// Makes a job ready that belongs to another scheduler, or whose wake-up is recorded.
+  ///
+  /// The caller has claimed its wait, or it has not started.
+  @usableFromInline @inline(never)
+  static func makeReadySlowly(_ job: JobRef) {
+    Events.note(.wake, job)
+    if let carrier = current, let readyQueue = carrier.pointee.ownReadyQueue(of: job) { return readyQueue.append(job) }
+    sendRemotely(job)
   }
 
   /// Makes a job ready from another scheduler's carrier, or from none.

@@ -70,10 +70,10 @@ struct CounterWords: @unchecked Sendable {
     _ = words[kind.rawValue].wrappingAdd(count, ordering: .relaxed)
   }
 
-  /// Adds one duration to a histogram; called by its writer.
-  func note(_ nanoseconds: UInt64, in histogram: Kind) {
-    add(nanoseconds, at: histogram.rawValue + HistogramScale.buckets)
-    add(1, at: histogram.rawValue + HistogramScale.bucket(of: nanoseconds))
+  /// Adds a duration to a histogram, `count` times; called by its writer.
+  func note(_ nanoseconds: UInt64, in histogram: Kind, times count: UInt64 = 1) {
+    add(nanoseconds &* count, at: histogram.rawValue + HistogramScale.buckets)
+    add(count, at: histogram.rawValue + HistogramScale.bucket(of: nanoseconds))
   }
 
   /// Loads a word.

@@ -4,9 +4,11 @@ import Synchronization
 // what the recorder has put into a table.
 //
 // While nothing is recorded, that is one tested branch in each launch, each resumption by the driver, and each wake-up
-// that takes the long way. Direct switches and direct wake-ups test nothing: a recording makes them take the way by the
-// driver, as a sample does (Scheduler+Samples.swift). The driver then takes the next job as a switch would
-// (`resumeRecorded`). A drain notices a start or a stop at its next read of the clock, so after 64 switches.
+// that takes the long way. Direct switches and direct wake-ups test nothing: during a recording they take a way that
+// exists already and is slower, because a condition that they test anyway fails. The budget of switches is zero, so a
+// switch goes to the driver; and the carrier's `wakes` is nil, so a wake-up does not find the ready queue. The driver
+// then takes the next job as a switch would (`resumeRecorded`). A drain notices a start or a stop at its next read of
+// the clock, so after 64 switches.
 
 enum Events {
   enum Kind: UInt8 {
@@ -19,7 +21,8 @@ enum Events {
     let note: (Kind, JobRef?, _ argument: UInt64) -> Void
     /// Makes the carrier of a drain begin or end to record.
     let follow: (Scheduler, UnsafeMutablePointer<Carrier>) -> Void
-    /// See `Scheduler.resumeRecorded`.
+    /// Resumes a job, then the jobs that a switch could go to directly, up to `most` in all, and records their runs;
+    /// returns the number of resumes.
     let resume: (Scheduler, JobRef, UnsafeMutablePointer<Carrier>, _ ring: AnyObject, _ most: Int) -> Int
   }
 
@@ -52,7 +55,6 @@ extension Carrier {
   mutating func followRecorder(of outer: UnsafeMutablePointer<Carrier>?) {
     guard let outer, let ring = outer.pointee.ring else { return }
     self.ring = ring
-    watch = Samples.recording
     wakes = nil
   }
 }
@@ -61,20 +63,23 @@ extension Scheduler {
   /// Follows a start or a stop of the recorder; called by the drain where it reads the clock.
   @inline(__always)
   func followRecorder(_ carrier: UnsafeMutablePointer<Carrier>) {
-    if Events.isOn.load(ordering: .relaxed) != (carrier.pointee.watch & Samples.recording != 0) {
+    if Events.isOn.load(ordering: .relaxed) != (carrier.pointee.ring != nil) {
       Events.listener?.follow(self, carrier)
     }
   }
 
-  /// Resumes a job, then the jobs that a switch could go to directly, up to `most` in all, and records their runs;
-  /// returns the number of resumes.
-  func resumeRecorded(
-    _ job: JobRef,
-    _ carrier: UnsafeMutablePointer<Carrier>,
-    in ring: AnyObject,
-    atMost most: Int
-  ) -> Int {
-    Events.listener?.resume(self, job, carrier, ring, most) ?? 0
+  /// Resumes a job without a budget, then as many of the jobs that a switch could go to directly as the budget had, and
+  /// records their runs.
+  @inline(never)
+  func resumeRecorded(_ job: JobRef, _ carrier: UnsafeMutablePointer<Carrier>) {
+    guard let listener = Events.listener, let ring = carrier.pointee.ring else { return }
+    let left = carrier.pointee.switchesLeft
+    carrier.pointee.grant(0)
+    // The drain has counted the first one.
+    let others = ring._withUnsafeGuaranteedRef { listener.resume(self, job, carrier, $0, 1 + max(0, left)) } - 1
+    carrier.pointee.granted &+= others
+    // Below zero: the job has yielded because it is time to poll.
+    carrier.pointee.grant(carrier.pointee.switchesLeft == 0 ? left - others : 0)
   }
 
   /// Counts the jobs that this worker has stolen from another one; called by the drain.

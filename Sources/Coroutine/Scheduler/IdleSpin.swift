@@ -78,8 +78,12 @@ extension Scheduler {
   /// Called by a drain that has nothing to do. Workers do not spin: they try to steal work, and sleep if no worker has
   /// any. Loops of other libraries do not either (Host.swift).
   func spin(_ carrier: UnsafeMutablePointer<Carrier>) -> Bool {
-    guard host.mayPoll, readyQueue.pointee.workerPool == nil else { return false }
-    carrier.pointee.now = clock
+    guard host.mayPoll, readyQueue.pointee.workerPool == nil else {
+      // For the histogram of runs alone, so not each time.
+      if wakeUps % Samples.wakeUps == 0 { readClock(carrier) }
+      return false
+    }
+    readClock(carrier)
     if idleSpin.isWorthwhile, carrier.pointee.now < timeSlice.end {
       let end = min(carrier.pointee.now &+ idleSpin.duration, nextTimer.load(ordering: .relaxed))
       while carrier.pointee.now < end {

@@ -243,7 +243,7 @@ extension UnsafeMutablePointer where Pointee == ReadyQueue {
 
   @inlinable @inline(__always)
   func mayRun(_ job: JobRef) -> Bool {
-    if job.hold.isLeftToDriver { return false }
+    if job.hold.isForeign { return false }
     if job.pointee.context == nil {
       guard let stack = stackCache.pointee.pop(job.pointee.stackClass) else { return false }
       job.pointee.context = stack

@@ -47,7 +47,6 @@ extension Carrier {
     Events.note(.poll, nil, UInt64(batch.count))
     while let job = batch.popFirst() {
       Events.note(.wake, job)
-      if job.isSampleDue { job.beginSample() }
       if let carrier, carrier.pointee.ownReadyQueue(of: job) != nil || takeAlong(job, carrier) {
         mine.append(job)
       } else {

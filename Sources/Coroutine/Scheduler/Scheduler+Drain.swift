@@ -45,8 +45,10 @@ extension Scheduler {
     lastClockRead.store(carrier.pointee.now, ordering: .relaxed)
     idleSpin.begins(carrier.pointee.now)
     carrier.pointee.grant(timeSlice.interval)
-    if untilSample <= 0 { beginSample(carrier) }
     followRecorder(carrier)
+    noteDrain(carrier.pointee.now)
+    // Whether the carrier's clock has been read since the driver last took a job.
+    var isTimed = true
     // Once in a time slice, and not in the loop below.
     if hasPoller { pollDescriptors(carrier.pointee.now) }
     while true {
@@ -75,10 +77,15 @@ extension Scheduler {
       }
       readyQueue.prefetchNext()
       guard let job = jobToResume(next) else { continue }
+      if isTimed {
+        isTimed = false
+        noteReady(job, carrier.pointee.now)
+      }
       carrier.pointee.switchesLeft -= 1
-      if carrier.pointee.watch == 0 { resume(job, carrier) } else { resumeWatched(job, carrier) }
+      if carrier.pointee.ring == nil { resume(job, carrier) } else { resumeRecorded(job, carrier) }
       if carrier.pointee.switchesLeft <= 0 {
         readClock(carrier)
+        isTimed = true
         guard timeSlice.check(carrier.pointee.now) else { return endTimeSlice() }
         carrier.pointee.grant(timeSlice.interval)
       }
@@ -90,14 +97,6 @@ extension Scheduler {
     Events.note(.sliceEnd)
     readyQueue.endHold()
     return false
-  }
-
-  /// Reads the clock, and publishes what the carrier has counted.
-  func readClock(_ carrier: UnsafeMutablePointer<Carrier>) {
-    publishSwitches(carrier)
-    followRecorder(carrier)
-    carrier.pointee.now = clock
-    lastClockRead.store(carrier.pointee.now, ordering: .relaxed)
   }
 
   /// Resumes a job, and returns when control comes back to the driver.
@@ -217,23 +216,6 @@ extension Scheduler {
     return wheel.remove(node)
   }
 
-  /// Counts a timer that fires, and measures how late one in `Samples.interval` is; called under the timers' lock.
-  private func noteTimer(_ deadline: UInt64) {
-    if counters[.timers] % UInt64(Samples.interval) == 0 {
-      let now = clock
-      counters.note(now > deadline ? now - deadline : 0, in: .timerLateness)
-    }
-    counters.add(to: .timers)
-    if Events.isOn.load(ordering: .relaxed) { noteLateTimer(deadline) }
-  }
-
-  /// Records a timer that is late by a millisecond or more.
-  private func noteLateTimer(_ deadline: UInt64) {
-    let now = clock
-    guard now > deadline, now - deadline >= 1_000_000 else { return }
-    Events.note(.lateTimer, nil, min((now - deadline) / 1_000, UInt64(UInt32.max)))
-  }
-
   /// Fires the due timers, and returns their number.
   ///
   /// Called by the drain, or by a rescuer in its place.
@@ -244,7 +226,7 @@ extension Scheduler {
     var called: [TimerCall] = []
     timerLock.lock()
     wheel.advance(to: now) { effect, deadline in
-      noteTimer(deadline)
+      noteTimer(deadline, now)
       switch effect {
       case .wake(let job, let epoch):
         // Claimed under the lock: the job cannot end before it is woken below.

@@ -57,11 +57,15 @@ final class Scheduler: @unchecked Sendable {
   // Accessed by the drain only.
   /// The events of this scheduler in the last recording in which it took part.
   @exclusivity(unchecked) var ring: AnyObject?
-  /// The number of switches before the next sample.
-  @exclusivity(unchecked) var untilSample = 0
   @exclusivity(unchecked) var timeSlice = TimeSlice()
   @exclusivity(unchecked) var idleSpin = IdleSpin()
   let timerWakeup = TimerWakeup()
+  /// The number of messages that have woken this scheduler, and the time of the one that the next drain measures, or 0.
+  ///
+  /// Accessed by the thread that moves the inbox out of `idle`, and by the drain that it submits
+  /// (Scheduler+Samples.swift).
+  @exclusivity(unchecked) var wakeUps: UInt = 0
+  @exclusivity(unchecked) var wokenAt: UInt64 = 0
   /// The number of jobs that keep the thread of this scheduler (Scheduler+Keep.swift).
   @exclusivity(unchecked) var keepers = 0
   /// The number of handlers that were bound on this scheduler's own carrier and have not run (HandlerPin.swift).
@@ -110,7 +114,9 @@ final class Scheduler: @unchecked Sendable {
 
   /// Sends a message from any thread, and starts a drain if none is under way.
   func push(_ message: Inbox.Message) {
-    if inbox.push(message) { submit() }
+    guard inbox.push(message) else { return }
+    noteWakeUp()
+    submit()
   }
 
   /// Sends a message; on this scheduler's own carrier it is handled at once.
@@ -163,6 +169,8 @@ final class Scheduler: @unchecked Sendable {
       }
       guard readyQueue.pointee.queue.isEmpty, work.isEmpty else { continue }
       prepareToIdle()
+      // No drain has measured it.
+      wokenAt = 0
       if inbox.goIdle() { return }
     }
   }

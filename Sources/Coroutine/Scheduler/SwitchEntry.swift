@@ -154,12 +154,11 @@ extension Scheduler {
   /// Called by the drain.
   @inline(__always)
   func jobToResume(_ job: JobRef) -> JobRef? {
-    job.hold.isLeftToDriver ? jobToResume(left: job) : job
+    job.hold.isForeign ? jobToResume(left: job) : job
   }
 
   @inline(never)
   private func jobToResume(left job: JobRef) -> JobRef? {
-    job.endSample(in: self)
     guard job.hold.isForeign else { return job }
     guard job.isEntry else { return job.hold.deferWake() ? nil : job }
     guard let arrived = arrive(SwitchEntry.holding(job)) else { return nil }

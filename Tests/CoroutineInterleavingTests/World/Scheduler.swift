@@ -96,11 +96,6 @@ extension Carrier {
   mutating func followRecorder(of outer: UnsafeMutablePointer<Carrier>?) {}
 }
 
-extension UnsafeMutablePointer where Pointee == JobRecord {
-  /// No model measures a wake-up.
-  func endSample(in scheduler: Scheduler) {}
-}
-
 /// A byte that keeps virtual threads waiting.
 final class Gate {
   private let word: UnsafeMutablePointer<UInt8>
