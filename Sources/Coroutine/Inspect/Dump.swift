@@ -1,7 +1,7 @@
 /// The list of live coroutines: one line for each value of a snapshot.
 ///
-/// So a line says what a snapshot says (Runtime+Snapshot.swift). It may mix two moments of a running coroutine, never of
-/// one that stays parked.
+/// So a line says what a snapshot says (Runtime+Snapshot.swift). It may mix two moments of a running coroutine, never
+/// of one that stays parked.
 enum Dump {
   static func text(of only: [Scheduler]? = nil) -> String {
     var (lines, count) = ("", 0)

@@ -15,7 +15,7 @@ extension CoroutineRuntime {
     var writer = ProfileWriter(kind)
     let groups = ProfileGroups(coroutines)
     let earlier = ProfileGroups.exchange(groups)
-    switch kind {
+    switch kind.weight {
     case .live:
       for coroutine in coroutines { writer.add(coroutine, 1) }
     case .waiting:
@@ -29,17 +29,21 @@ extension CoroutineRuntime {
   }
 
   /// What the samples of a profile weigh.
-  public enum ProfileKind: Sendable {
+  public struct ProfileKind: Sendable, Hashable {
+    enum Weight { case live, waiting, growth }
+
+    let weight: Weight
+
     /// One for each live coroutine: the sum is ``CoroutineRuntime/liveCount``.
-    case live
+    public static var live: ProfileKind { ProfileKind(weight: .live) }
     /// The time for which each waiting coroutine has waited, in nanoseconds.
-    case waiting
+    public static var waiting: ProfileKind { ProfileKind(weight: .waiting) }
     /// By how many more coroutines with the same launch site and stack there are than in the profile before, of any
     /// kind, in this process: leaks come first.
     ///
     /// A sample is one group, and its labels are those of one of its coroutines. Groups that have shrunk have negative
     /// values, and those that have kept their number are not listed.
-    case growth
+    public static var growth: ProfileKind { ProfileKind(weight: .growth) }
   }
 }
 

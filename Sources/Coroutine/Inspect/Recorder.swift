@@ -23,7 +23,8 @@ import Synchronization
 //
 // The rings. A drain makes its ring when it first notices the recording, and `rings` holds all of them, also after
 // their schedulers have ended. Above `most` rings the oldest one of an ended scheduler goes, which is one that nothing
-// else refers to; if none has ended, further schedulers are not recorded. Threads outside of any drain share one ring, under a lock.
+// else refers to; if none has ended, further schedulers are not recorded. Threads outside of any drain share one ring,
+// under a lock.
 
 enum Recorder {
   /// The state between a start and the next one; accessed under `lock`.

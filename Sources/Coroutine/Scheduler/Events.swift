@@ -1,7 +1,7 @@
 import Synchronization
 
-// What schedulers tell a recorder (Inspect/Recorder.swift), which the kernel does not name: it tests one flag, and calls
-// what the recorder has put into a table.
+// What schedulers tell a recorder (Inspect/Recorder.swift), which the kernel does not name: it tests one flag, and
+// calls what the recorder has put into a table.
 //
 // While nothing is recorded, that is one tested branch in each launch, each resumption by the driver, and each wake-up
 // that takes the long way. Direct switches and direct wake-ups test nothing: during a recording they take a way that

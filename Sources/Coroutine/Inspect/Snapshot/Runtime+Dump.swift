@@ -1,10 +1,14 @@
 extension CoroutineRuntime {
   /// The forms of a dump for people.
-  public enum DumpDetail: Sendable {
+  public struct DumpDetail: Sendable, Hashable {
+    enum Kind { case list, stacks }
+
+    let kind: Kind
+
     /// One line for each coroutine, as ``CoroutineRuntime/dump()`` returns it.
-    case list
+    public static var list: DumpDetail { DumpDetail(kind: .list) }
     /// Groups of coroutines with equal stacks.
-    case stacks
+    public static var stacks: DumpDetail { DumpDetail(kind: .stacks) }
   }
 
   /// Describes every live coroutine, as text for people.
@@ -18,7 +22,7 @@ extension CoroutineRuntime {
   /// with `.stacks` reads symbol tables (``frames(at:)``). Names of users, and those of functions, are escaped, so that
   /// none can forge a line.
   public static func dump(_ detail: DumpDetail) -> String {
-    switch detail {
+    switch detail.kind {
     case .list: dump()
     case .stacks: StackDump.text()
     }
