@@ -10,7 +10,7 @@
 #   BUILD      what they build: debug unless said, or release, tsan, asan; `make test-examples` knows tsan and asan
 #   CO_STRESS  multiplies the rounds of the stress tests. Each target has a value of its own that keeps its run short;
 #              with 1 the tests do what their names say, but for some searches that sanitizers make a hundred times longer
-#   SKIP_BUILD with any value `make test-release` runs the tests as they have been built last, without SwiftPM
+#   STEPS      what `make nightly` does, such as "release docs"; all of it unless said
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 ARGS ?=
 DEMO ?= release
@@ -21,7 +21,7 @@ PROGRAMS ?= 1000000
 BUILD ?= debug
 
 # Files and lines are what reports of sanitizers and of crashes need; the rest of debug information costs a seventh of the
-# compiler's time. Not in the folders where people debug.
+# compiler's time. Who debugs builds in a folder of their own, as Xcode and sourcekit-lsp do.
 lines := -Xswiftc -gline-tables-only
 
 # Builds with other settings have folders of their own, so that going from one to another builds nothing twice.
@@ -32,31 +32,39 @@ demo := --scratch-path .build-demo
 # SwiftPM gives the names of traits to the compiler in the order of a set of strings. That is another order in each
 # process unless hashing is fixed, and another order compiles everything anew.
 export SWIFT_DETERMINISTIC_HASHING := 1
-# Tests run with hashing as users have it. So a build with traits comes first, and the tests run with --skip-build.
-random := env -u SWIFT_DETERMINISTIC_HASHING
 
 # What every build in this repository is held to; a package that depends on it is not (see CO_WERROR in Package.swift).
 strict := CO_WERROR=1
 checks := -j $(JOBS) --explicit-target-dependency-import-check error
 swift_build := $(strict) swift build --build-tests $(checks)
-swift_test := $(strict) $(random) swift test $(checks) --disable-xctest
-# build_and_test FOLDER,SETTINGS,OPTIONS: of a build with traits.
-build_and_test = scripts/with-packages $(1) env $(2) $(swift_build) --scratch-path $(1) $(3) && \
-  scripts/with-packages $(1) env $(2) $(swift_test) --skip-build --scratch-path $(1) $(3)
-# Of the products that need other packages, all but the demo.
+# build FOLDER,SETTINGS,OPTIONS: a build of the tests, with traits.
+build = scripts/with-packages $(1) env $(2) $(swift_build) --scratch-path $(1) $(3)
+# run FOLDER,CONFIGURATION: the tests, as they are built. Without SwiftPM, which would plan the build once more; with hashing
+# as users have it; and as SwiftPM does, without signals that are ignored here: a shell ignores some in what it starts in
+# the background.
+run = env --default-signal -u SWIFT_DETERMINISTIC_HASHING $(1)/$(2)/coroutinePackageTests.xctest \
+  --testing-library swift-testing
+# build_and_test FOLDER,SETTINGS,OPTIONS: in debug.
+build_and_test = $(call build,$(1),$(2),$(3)) && $(call run,$(1),debug)
+
+# One debug build for the tests of all products, `make lint` and `make api`: all traits but the demo's.
 traits := NIO,Logging,Metrics,ServiceLifecycle
-products := Coroutine CoroutineNet CoroutineTesting
-trait_products := CoroutineNIO CoroutineLogging CoroutineServiceLifecycle
+debug_options := --traits $(traits),HTTP,Postgres $(lines)
+debug_build := $(call build,.build,,$(debug_options))
+debug_run := $(call run,.build,debug)
+debug_setup := setup-tests setup-http setup-postgres
+products := Coroutine CoroutineNet CoroutineTesting CoroutineNIO CoroutineLogging CoroutineServiceLifecycle \
+  CoroutineHTTP CoroutinePostgres CoroutineWork CoroutineMetrics
 served_tests := CoroutineHTTPTests,CoroutinePostgresTests,CoroutineWorkTests
 trait_tests := CoroutineNIOTests,CoroutineLoggingTests,CoroutineMetricsTests,CoroutineServiceLifecycleTests
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup setup-all setup-tests setup-http setup-postgres setup-demo setup-examples setup-aarch64 setup-bench build test \
-  test-release test-tsan test-asan test-aarch64 soak soak-net soak-http soak-postgres fuzz-http soak-deadlocks \
-  test-context test-traits test-http test-postgres test-served test-examples test-demo demo site readme thread-locals \
-  lint api format docs docs-serve guide consumer bench bench-net bench-postgres bench-inspect bench-kv build-release \
-  build-tsan build-asan build-served build-context build-examples build-demo build-bench ci clean
+.PHONY: help setup setup-all setup-tests setup-http setup-postgres setup-demo setup-examples setup-aarch64 setup-bench build \
+  test test-release test-tsan test-asan test-threads test-memory test-optimised test-aarch64 soak soak-net soak-http \
+  soak-postgres fuzz-http soak-deadlocks test-context test-http test-postgres test-examples test-demo demo site readme \
+  thread-locals lint api format docs docs-serve guide consumer bench bench-net bench-postgres bench-inspect bench-kv ci \
+  nightly clean
 
 help: ## Lists the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -80,7 +88,7 @@ setup-demo: ## Installs what the demo needs: libpng, zlib, SQLite, libpq, Postgr
 setup-postgres: ## Installs what CoroutinePostgres and its tests need: libpq, PostgreSQL, pgbouncer, OpenSSL
 	@scripts/setup postgres
 
-setup-bench: ## Installs what make bench-kv needs: Redis's command-line tools, nc, ss, strace
+setup-bench: ## Installs what make test-optimised and make bench-kv need: valgrind, Redis's command-line tools, nc, strace
 	@scripts/setup core
 	@scripts/setup bench
 
@@ -89,71 +97,89 @@ setup-all: setup setup-tests setup-http setup-postgres setup-examples setup-demo
 setup-aarch64: ## Installs what the tests for aarch64 need: Debian's cross compiler, qemu-user, Boost.Context for arm64
 	@scripts/setup aarch64
 
-build: setup ## Builds the library, debug
-	$(strict) swift build $(checks) $(ARGS)
+build: setup ## Builds the library, debug; without traits, in a folder of its own
+	$(strict) swift build $(checks) --scratch-path .build-debug $(ARGS)
 
 # Stress tests run after the others, and one at a time, since each has threads enough for the machine. So do the tests
-# of worlds: each computes for seconds on a thread that the others wait for. The tests of models do that as well, but
-# wait for nothing, so they run beside each other. They are built for `make test` alone: their code is of one thread, and
-# what they compile of the library runs in the other tests as well.
-# With ARGS of its own a target makes one run of it.
-#
-# in_turn FIRST,NEXT,BETWEEN: FIRST runs the tests that may run beside each other, and may build before, NEXT runs the
-# others. BETWEEN is run between them.
+# of worlds: each computes for seconds on a thread that the others wait for; and those of metrics, which count what the
+# whole process does. The tests of models wait for nothing, so they run beside each other. So do those of servers, which
+# start processes. With ARGS of its own a target makes one run of it.
 models := 'CoroutineInterleavingTests\.'
-# Targets of tests that are empty in a build without their trait take time all the same.
+served := 'Coroutine(HTTP|Postgres|Work)Tests\.'
+alone := 'Coroutine(Stress|Testing|Metrics)Tests\.'
+# Targets of tests that are empty in a build without their trait take time all the same. Models are for `make test`
+# alone: their code is of one thread, and what they compile of the library runs in the other tests as well.
 without_models := CO_SKIP_TESTS=CoroutineInterleavingTests,CoroutineDemoTests,$(served_tests)
-alone := 'Coroutine(Stress|Testing)Tests\.'
-in_turn = $(1) --skip $(models) --skip $(alone) $(3) && $(2) --no-parallel --filter $(alone)
 
 test: export CO_STRESS ?= 0.2
-test: setup-tests ## Runs the tests, debug
-	$(if $(ARGS),$(swift_test) $(ARGS),$(call in_turn,$(swift_test),$(swift_test) --skip-build,&& $(swift_test) --skip-build --filter $(models)))
+test: $(debug_setup) ## Runs the tests of all products, debug; installs what these talk to: servers, their libraries and clients
+	$(debug_build)
+	$(if $(ARGS),$(debug_run) $(ARGS),$(debug_run) --skip $(models) --skip $(served) --skip $(alone))
+	$(if $(ARGS),,$(debug_run) --filter $(served))
+	$(if $(ARGS),,$(debug_run) --filter $(alone) --no-parallel)
+	$(if $(ARGS),,$(debug_run) --filter $(models))
 
+# Of products that need no other package.
+release_build := $(without_models),$(trait_tests) $(swift_build) -c release -Xswiftc -enable-testing $(release)
+release_run := $(call run,.build-release,release)
 test-release: export CO_STRESS ?= 0.5
 test-release: setup-tests ## Runs the tests, optimised
-	$(if $(ARGS),$(if $(SKIP_BUILD),$(release_run),$(release_test)) $(ARGS),\
-	  $(if $(SKIP_BUILD),$(call in_turn,$(release_run),$(release_run)),$(call in_turn,$(release_test),$(release_test) --skip-build)))
+	$(release_build)
+	$(if $(ARGS),$(release_run) $(ARGS),$(release_run) --skip $(alone))
+	$(if $(ARGS),,$(release_run) --filter $(alone) --no-parallel)
 
-release_flags := -c release -Xswiftc -enable-testing $(release)
-release_without := $(without_models),$(trait_tests)
-release_test := $(release_without) $(swift_test) $(release_flags)
-# Without SwiftPM, which would resolve packages: CI runs these tests while it builds others, which need some. As SwiftPM
-# does, without signals that are ignored here: a shell ignores some in what it starts in the background.
-release_run := env --default-signal -u SWIFT_DETERMINISTIC_HASHING .build-release/release/coroutinePackageTests.xctest --testing-library swift-testing
-
-# The tests are built here as well, or else the products would be built once more.
-build-release: setup-tests
-	$(release_without) $(swift_build) $(release_flags)
-
-thread-locals: build-release ## Looks for addresses of thread-locals that optimised code keeps over a wait
+# With the objects of the tests, in which generic code of the library is specialised.
+thread-locals: setup-tests ## Looks for addresses of thread-locals that optimised code keeps over a wait
+	$(release_build)
 	scripts/thread-locals
+
+# The optimised library as a program gets it, by way of the benchmarks, which need no other package.
+test-optimised: setup-bench ## Holds the optimised library to its allocations, its instructions, and no kept thread-locals
+	JOBS=$(JOBS) Benchmarks/run --gates
+	scripts/thread-locals Benchmarks/.build/release
 
 # Under sanitizers the products behind traits are tested as well, in the same build.
 #
 # One at a time: beside each other, tests under ThreadSanitizer take five times the processor time. And without the second
 # that a process, as each exit test is one, would wait at its end.
+tsan_settings := TSAN_OPTIONS=atexit_sleep_ms=0:$$TSAN_OPTIONS
 tsan_options := --traits $(traits) --sanitize=thread $(lines)
-asan_options := --traits $(traits) --sanitize=address $(lines) -Xswiftc -use-ld=lld
-sanitized_build = scripts/with-packages .build-$(1) env $(without_models) $(swift_build) --scratch-path .build-$(1) \
-  $($(1)_options)
-sanitized_test = $(call build_and_test,.build-$(1),$(without_models),$($(1)_options)) --no-parallel
-tsan_test := $(call sanitized_test,tsan)
+tsan_test := $(call build_and_test,.build-tsan,$(without_models),$(tsan_options)) --no-parallel
 test-tsan: export CO_STRESS ?= 0.03
 test-tsan: setup-tests ## Runs the tests under ThreadSanitizer, with those of the products behind traits
-	export TSAN_OPTIONS=atexit_sleep_ms=0:$$TSAN_OPTIONS; $(tsan_test) $(ARGS)
-	@scripts/api --check .build-tsan/debug $(trait_products)
+	export $(tsan_settings); $(tsan_test) $(ARGS)
 
 # lld, because gold prints a warning for each symbol that AddressSanitizer keeps to itself. One at a time: LeakSanitizer looks
 # when a process exits, as each exit test is one, and on a crowded machine finds threads that are still at their last acts.
-asan_test := $(call sanitized_test,asan)
+asan_settings := ASAN_OPTIONS=detect_leaks=1:$$ASAN_OPTIONS
+asan_options := --traits $(traits) --sanitize=address $(lines) -Xswiftc -use-ld=lld
+asan_test := $(call build_and_test,.build-asan,$(without_models),$(asan_options)) --no-parallel
 test-asan: export CO_STRESS ?= 0.03
 test-asan: setup-tests ## Runs the tests under AddressSanitizer, with leak checking, and those behind traits
-	export ASAN_OPTIONS=detect_leaks=1:$$ASAN_OPTIONS; $(asan_test) $(ARGS)
+	export $(asan_settings); $(asan_test) $(ARGS)
+
+# For a change's CI: the stress tests, the tests of sockets, and of the kernel the folders that threads meet in. A filter
+# sees the file of a test, and not its tags.
+thread_folders := Wait Scheduler WorkerPool Cancellation
+thread_files = $(patsubst %.swift,%,$(notdir $(wildcard $(thread_folders:%=Tests/CoroutineKernelTests/%/*.swift))))
+empty :=
+thread_suites = 'Coroutine(Stress|Net)Tests\.|CoroutineKernelTests\..*/($(subst $(empty) $(empty),|,$(strip $(thread_files))))\.swift'
+thread_tests := CO_TESTS=CoroutineStressTests,CoroutineKernelTests,CoroutineNetTests
+threads := $(call build_and_test,.build-threads,$(thread_tests),--sanitize=thread $(lines)) --no-parallel
+test-threads: export CO_STRESS ?= 0.03
+test-threads: setup-tests ## Runs the tests that are about threads under ThreadSanitizer
+	export $(tsan_settings); $(threads) $(or $(ARGS),--filter $(thread_suites) --skip 'Snippets')
+
+# For a change's CI as well: the C core, where a wrong address comes from, and the stress tests, which use all of it.
+memory_tests := CO_TESTS=CCoroutineTests,CoroutineStressTests
+memory := $(call build_and_test,.build-memory,$(memory_tests),--sanitize=address $(lines) -Xswiftc -use-ld=lld) --no-parallel
+test-memory: export CO_STRESS ?= 0.03
+test-memory: setup-tests ## Runs the tests of the C core, and the stress tests, under AddressSanitizer with leak checking
+	export $(asan_settings); $(memory) $(ARGS)
 
 # The builds that the other test targets have, so that nothing is built twice.
-soak_debug := $(swift_test)
-soak_release := $(release_test)
+soak_debug := $(debug_build) && $(debug_run)
+soak_release := $(release_build) && $(release_run)
 soak_tsan := $(tsan_test)
 soak_asan := $(asan_test)
 
@@ -164,13 +190,13 @@ test-aarch64: setup-aarch64 ## Runs the C core's own tests on an emulated aarch6
 soak: export CO_SOAK_SECONDS = $(SECONDS)
 soak: export CO_SEED = $(SEED)
 soak: export ASAN_OPTIONS := detect_leaks=1:$(ASAN_OPTIONS)
-soak: setup ## Runs random programs, walks of stacks, bursts of launches, for SECONDS=600 each, from SEED= on, as BUILD=debug, release, tsan or asan
+soak: $(debug_setup) ## Runs random programs, walks of stacks, bursts of launches, for SECONDS=600 each, from SEED= on, as BUILD=debug, release, tsan or asan
 	$(if $(filter $(BUILD),debug release tsan asan),,$(error BUILD is debug, release, tsan or asan, not $(BUILD)))
 	$(soak_$(BUILD)) --no-parallel --filter '\.(Soak|WalkSoak|BurstSoak)Tests' $(ARGS)
 
 soak-deadlocks: export CO_DEADLOCK_PROGRAMS = $(PROGRAMS)
 soak-deadlocks: export CO_SEED = $(SEED)
-soak-deadlocks: setup-tests ## Searches PROGRAMS=1000000 random programs for deadlocks that are none, or are missed, from SEED= on
+soak-deadlocks: $(debug_setup) ## Searches PROGRAMS=1000000 random programs for deadlocks that are none, or are missed, from SEED= on
 	$(if $(filter $(BUILD),debug release tsan asan),,$(error BUILD is debug, release, tsan or asan, not $(BUILD)))
 	$(soak_$(BUILD)) --no-parallel --filter '\.DeadlockSearchTests' $(ARGS)
 
@@ -178,48 +204,35 @@ soak-net: export CO_SOAK_SECONDS = $(SECONDS)
 soak-net: export CO_SOAK_CONNECTIONS = $(CONNECTIONS)
 soak-net: export CO_SEED = $(SEED)
 soak-net: export ASAN_OPTIONS := detect_leaks=1:$(ASAN_OPTIONS)
-soak-net: setup ## Lets 2,000 clients of a server talk for SECONDS=600, then opens and closes CONNECTIONS=1000000
+soak-net: $(debug_setup) ## Lets 2,000 clients of a server talk for SECONDS=600, then opens and closes CONNECTIONS=1000000
 	$(if $(filter $(BUILD),debug release tsan asan),,$(error BUILD is debug, release, tsan or asan, not $(BUILD)))
 	$(soak_$(BUILD)) --no-parallel --filter '\.NetSoakTests' $(ARGS)
 
 test-context: setup ## Runs the tests of context, with swift-log and swift-service-context
 	swift test --package-path Tests/Context --scratch-path .build-context --disable-xctest -j $(JOBS) $(ARGS)
 
-# With CO_TESTS, or every other test would be compiled once more beside other packages. One build for all three.
-test-traits: setup-tests ## Runs the tests of CoroutineNIO, CoroutineLogging, CoroutineMetrics and CoroutineServiceLifecycle
-	$(call build_and_test,.build-traits,CO_TESTS=$(trait_tests),--traits $(traits)) $(ARGS)
-
-# CoroutineHTTP, CoroutinePostgres and CoroutineWork in one build. Their tests start servers of their own.
-# With the trait Metrics, because CoroutineMetrics has reporters for the other two.
-served_products := CoroutineHTTP CoroutinePostgres CoroutineWork CoroutineMetrics
-served_traits := --traits HTTP,Postgres,Metrics $(lines)
-served_test := $(call build_and_test,.build-served,CO_TESTS=$(served_tests),$(served_traits))
-test-served: setup-http setup-postgres ## Runs the tests of CoroutineHTTP, CoroutinePostgres and CoroutineWork
-	$(served_test) $(ARGS)
-	@scripts/api --check .build-served/debug $(served_products)
-
-test-http: setup-http setup-postgres ## Runs the tests of CoroutineHTTP alone: HTTP/1.1 and TLS
-	$(served_test) --filter 'CoroutineHTTPTests\.' $(ARGS)
+test-http: $(debug_setup) ## Runs the tests of CoroutineHTTP alone: HTTP/1.1 and TLS
+	$(debug_build) && $(debug_run) --filter 'CoroutineHTTPTests\.' $(ARGS)
 
 fuzz-http: export CO_HTTP_FUZZ ?= 10000000
 fuzz-http: export CO_SEED = $(SEED)
 fuzz-http: setup-http ## Parses ten million mutated requests, and serves half a million, under AddressSanitizer, from SEED= on
-	$(call build_and_test,.build-served-asan,CO_TESTS=CoroutineHTTPTests,\
+	$(call build_and_test,.build-fuzz,CO_TESTS=CoroutineHTTPTests,\
 	  --traits HTTP --sanitize=address -Xswiftc -use-ld=lld) --filter FuzzTests $(ARGS)
 
 soak-http: export CO_HTTP_SOAK_SECONDS = $(SECONDS)
 soak-http: export CO_SEED = $(SEED)
 soak-http: export CO_HTTP_CLIENTS ?= 2000
-soak-http: setup-http setup-postgres ## Lets 2,000 clients of an HTTP server fail at random for SECONDS=600, from SEED= on
-	$(served_test) --filter HTTPSoakTests $(ARGS)
+soak-http: $(debug_setup) ## Lets 2,000 clients of an HTTP server fail at random for SECONDS=600, from SEED= on
+	$(debug_build) && $(debug_run) --filter HTTPSoakTests $(ARGS)
 
-test-postgres: setup-http setup-postgres ## Runs the tests of CoroutinePostgres and CoroutineWork alone
-	$(served_test) --filter 'Coroutine(Postgres|Work)Tests\.' $(ARGS)
+test-postgres: $(debug_setup) ## Runs the tests of CoroutinePostgres and CoroutineWork alone
+	$(debug_build) && $(debug_run) --filter 'Coroutine(Postgres|Work)Tests\.' $(ARGS)
 
 soak-postgres: export CO_POSTGRES_KILLS ?= 1000
 soak-postgres: export CO_WORK_KILLS ?= 1000
-soak-postgres: setup-http setup-postgres ## Kills 1,000 backends, and 1,000 workers, at random
-	$(served_test) --filter KillTests $(ARGS)
+soak-postgres: $(debug_setup) ## Kills 1,000 backends, and 1,000 workers, at random
+	$(debug_build) && $(debug_run) --filter KillTests $(ARGS)
 
 # A package of its own, with a folder of its own. Its packages are resolved there, so nothing is put away.
 examples := --package-path Examples --scratch-path .build-examples -j $(JOBS)
@@ -228,24 +241,6 @@ examples_of_tsan := --package-path Examples --scratch-path .build-examples-tsan 
 examples_of_asan := --package-path Examples --scratch-path .build-examples-asan -j $(JOBS) --sanitize=address \
   -Xswiftc -use-ld=lld
 
-# What CI builds while tests leave a core idle, each as its own target builds it (.ci/ahead).
-build-tsan:
-	$(call sanitized_build,tsan)
-build-asan:
-	$(call sanitized_build,asan)
-build-served:
-	scripts/with-packages .build-served env CO_TESTS=$(served_tests) $(swift_build) --scratch-path .build-served \
-	  $(served_traits)
-build-context:
-	swift build --build-tests --package-path Tests/Context --scratch-path .build-context -j $(JOBS)
-build-examples:
-	$(strict) swift build --build-tests $(examples)
-	$(strict) swift build $(examples)
-build-demo:
-	scripts/with-packages .build-demo env CO_TESTS=CoroutineDemoTests $(swift_build) --scratch-path .build-demo --traits Demo
-build-bench:
-	Benchmarks/run --build
-
 test-examples: export TSAN_OPTIONS := atexit_sleep_ms=0:$(TSAN_OPTIONS)
 test-examples: export ASAN_OPTIONS := detect_leaks=1:$(ASAN_OPTIONS)
 test-examples: export LSAN_OPTIONS := suppressions=$(CURDIR)/Examples/leaks.txt:print_suppressions=0:$(LSAN_OPTIONS)
@@ -253,7 +248,7 @@ test-examples: setup-http setup-postgres setup-examples ## Builds Examples and r
 	$(if $(filter $(BUILD),debug tsan asan),,$(error BUILD is debug, tsan or asan, not $(BUILD)))
 	$(if $(filter $(BUILD),debug),$(strict) swift build $(examples))
 	$(strict) swift build --build-tests $(examples_of_$(BUILD))
-	$(strict) $(random) swift test --skip-build $(examples_of_$(BUILD)) --disable-xctest \
+	$(strict) env -u SWIFT_DETERMINISTIC_HASHING swift test --skip-build $(examples_of_$(BUILD)) --disable-xctest \
 	  $(if $(filter debug,$(BUILD)),,--no-parallel) $(ARGS)
 
 site: setup-http ## Starts the feed site; ARGS=8080 is the port
@@ -273,24 +268,15 @@ demo: setup-demo ## Runs the demo: reads feeds, all at once, and stores what is 
 readme: ## Runs the commands of the README's section "Try it", as they stand there
 	@scripts/readme
 
-lint: setup ## Checks layout, the rules that a text search can check, which folder names which, and docs/api
+lint: $(debug_setup) ## Checks layout, the rules that a text search can check, which folder names which, and docs/api
 	@scripts/lint
-	@$(strict) swift build $(checks) --quiet --build-tests
+	@$(debug_build) --quiet
 	@scripts/arrows
 	@scripts/api --check .build/debug $(products)
 
-# The products of test-traits are written from its build, but for CoroutineMetrics. CI compares them with the build of test-tsan.
-api: setup ## Writes the public interface of each product as text into docs/api
-	$(strict) swift build $(checks) --quiet
+api: $(debug_setup) ## Writes the public interface of each product as text into docs/api
+	$(debug_build) --quiet
 	@scripts/api .build/debug $(products)
-	scripts/with-packages .build-traits env CO_TESTS=$(trait_tests) \
-	  swift build --traits $(traits) --scratch-path .build-traits -j $(JOBS) --quiet
-	@scripts/api .build-traits/debug $(trait_products)
-	@scripts/setup http
-	@scripts/setup postgres
-	scripts/with-packages .build-served env CO_TESTS=$(served_tests) swift build $(served_traits) \
-	  --scratch-path .build-served -j $(JOBS) --quiet
-	@scripts/api .build-served/debug $(served_products)
 
 format: ## Repairs the layout, then checks the rest
 	@scripts/lint --fix
@@ -313,8 +299,8 @@ docs-serve: ## Shows what `make docs` has built, to this machine alone; ARGS=800
 guide: setup-http setup-postgres ## Does what the article Getting started says, in an empty folder
 	@scripts/guide
 
-consumer: setup ## Builds a package that depends on this one; checks that it fetches no other
-	@JOBS=$(JOBS) scripts/consumer
+consumer: setup ## Builds a package that depends on this one; checks that it fetches no other; ARGS=--quick for one build
+	@JOBS=$(JOBS) scripts/consumer $(ARGS)
 
 bench: setup ## Runs the benchmarks; ARGS=--quick for one quick pass
 	Benchmarks/run $(ARGS)
@@ -331,8 +317,11 @@ bench-inspect: setup ## Measures snapshots, metrics, the recorder, and how soon 
 bench-kv: setup-bench ## Compares a key-value server of ours with redis-server; ARGS=--quick for half a minute
 	Benchmarks/run-kv $(ARGS)
 
-ci: ## Runs everything that a change must pass
+ci: ## Runs everything that a change must pass: half an hour on two cores
 	.ci/run
+
+nightly: ## Runs everything else as well: hours; STEPS="release docs" runs these two
+	scripts/nightly $(STEPS)
 
 clean: ## Removes everything that building wrote
 	rm -rf .build .build-* docs-out Package.resolved

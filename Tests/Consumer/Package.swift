@@ -1,9 +1,9 @@
 // swift-tools-version:6.3
 import PackageDescription
 
-// A program that depends on the product Coroutine as any other package would. scripts/consumer builds and runs it, and
-// checks that nothing else is fetched. It enables no upcoming features: clients must not need those that the library
-// uses.
+// Programs that depend on the product Coroutine as any other package would. scripts/consumer builds them optimised,
+// runs them, and checks that nothing else is fetched. They enable no upcoming features: clients must not need those
+// that the library uses. The other folders of Sources stand below the README's manifest there, in a build of their own.
 let package = Package(
   name: "consumer",
   dependencies: [
@@ -14,28 +14,6 @@ let package = Package(
     .executableTarget(
       name: "Consumer",
       dependencies: [.product(name: "Coroutine", package: "coroutine")]
-    ),
-    // The README's first program.
-    .executableTarget(name: "First", dependencies: [.product(name: "Coroutine", package: "coroutine")]),
-    // Compiled, so that scripts/consumer finds the modules that Refused/Net.swift imports.
-    .target(
-      name: "Net",
-      dependencies: [
-        .product(name: "Coroutine", package: "coroutine"), .product(name: "CoroutineNet", package: "coroutine"),
-      ]
-    ),
-    // Uses the products of traits without their traits, which must fetch nothing either. Compiled, so that
-    // scripts/consumer finds the modules that Refused/Traits.swift imports.
-    .target(
-      name: "Traits",
-      dependencies: [
-        .product(name: "Coroutine", package: "coroutine"), .product(name: "CoroutineNIO", package: "coroutine"),
-        .product(name: "CoroutineHTTP", package: "coroutine"), .product(name: "CoroutineLogging", package: "coroutine"),
-        .product(name: "CoroutineMetrics", package: "coroutine"),
-        .product(name: "CoroutineServiceLifecycle", package: "coroutine"),
-        .product(name: "CoroutinePostgres", package: "coroutine"),
-        .product(name: "CoroutineWork", package: "coroutine"),
-      ]
     ),
     // Linked with --static-swift-stdlib.
     .executableTarget(name: "Static", dependencies: [.product(name: "Coroutine", package: "coroutine")]),
