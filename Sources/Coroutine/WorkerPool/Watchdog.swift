@@ -231,7 +231,7 @@ struct TakeOverWatch {
   }
 }
 
-/// The threshold of stalls, and who reports them (Inspect/Stalls.swift), whom the kernel does not name.
+/// The threshold of stalls, and what reports them (Inspect/Stalls.swift), which the kernel does not name.
 enum StallReports {
   /// The time after which a worker counts as stalled, in ns.
   static let threshold = Atomic<UInt64>(100_000_000)
