@@ -106,6 +106,9 @@ const char *cco_exceptions_description(void);
 void cco_floating_point_start(void);
 const char *cco_floating_point_description(void);
 
+// ---- ThreadEnd.c: ends the process, because the thread ends within the body of `context`, or of a thread.
+__attribute__((noreturn)) void cco_refuse_thread_end(const cco_context *_Nullable context);
+
 // ---- Overflow.c: hazard 6.
 const char *cco_overflow_description(void);
 // OverflowReport.c: reports that a context touched `fault` with its stack pointer at `pointer`.

@@ -190,6 +190,40 @@ static void handed_over(void) {
   expect(mine.plain == TURNS && cco_state_of(mine.context) == CCO_FINISHED);
 }
 
+// ---- threads that end themselves
+
+static cco_saved_context *leave_thread(cco_context *context, void *argument) {
+  static const cco_label label = {.id = 7, .name = "leaves", .file = "File.c", .file_length = 6, .line = 3};
+  if (argument != NULL) context->label = &label;
+  pthread_exit(NULL);
+}
+
+static void end_in_context(void *argument) {
+  cco_context *context = make(64 << 10, leave_thread, argument);
+  (void)resume(context, 0);
+}
+
+static void end_thread(void *argument) {
+  (void)argument;
+  pthread_exit(NULL);
+}
+static void end_in_whole(void *argument) { cco_call_to_its_end(end_thread, argument); }
+
+static void on_a_thread(void *body) { on_thread((void (*)(void *))body, body); }
+
+static void ends_of_threads(void) {
+  ending end = end_of(on_a_thread, (void *)end_in_context);
+  expect(end.signal == SIGABRT && says(&end, "coroutine \"leaves\" (id 7) has ended its thread "));
+  expect(says(&end, "; launched at File.c:3"));
+  end = end_of(end_in_context, NULL);
+  expect(end.signal == SIGABRT && says(&end, "the body of a coroutine has ended its thread "));
+  end = end_of(on_a_thread, (void *)end_in_whole);
+  expect(end.signal == SIGABRT && says(&end, "code has ended its thread "));
+  // Outside of both a thread may end.
+  end = end_of(on_a_thread, (void *)end_thread);
+  expect(end.signal == 0 && end.code == 0);
+}
+
 static cco_lock lock;
 static long under_lock;
 
@@ -229,6 +263,8 @@ static const test tests[] = {
     {"Each flow has its own list heads, on both paths of the switch and on other threads", heads, NULL},
     {"Threads that create, trim and destroy at the same time never share a stack", pool, NULL},
     {"Two threads hand a context to each other as soon as it is parked", handed_over, NULL},
+    {"A context, or a thread of the library, that ends its thread ends the process with a sentence", ends_of_threads,
+     NULL},
     {"The core's lock excludes threads from each other", locks, NULL},
     {"A thread that waits under a lock ends with a sentence", refused, NULL},
 };

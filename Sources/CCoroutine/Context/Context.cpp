@@ -57,6 +57,26 @@ __asm__(
     ".size cco_coroutine_start, . - cco_coroutine_start\n"
     ".popsection\n");
 
+namespace {
+
+// Around what must return: a cleanup that only an unwinding reaches (ThreadEnd.c). An exception of C++ does not reach
+// it, because without a handler nothing is unwound.
+struct Whole {
+  const cco_context *context;
+  bool has_returned = false;
+  ~Whole() {
+    if (!has_returned) cco_refuse_thread_end(context);
+  }
+};
+
+}  // namespace
+
+extern "C" void cco_call_to_its_end(void (*body)(void *), void *argument) {
+  Whole whole{nullptr};
+  body(argument);
+  whole.has_returned = true;
+}
+
 // Runs one body after the other on its stack: parks READY, runs a body when switched to, parks FINISHED. A null entry
 // ends it, because a sanitizer must know when a stack is left for ever.
 static void trampoline(bc::transfer_t birth) {
@@ -71,7 +91,9 @@ static void trampoline(bc::transfer_t birth) {
   static_cast<cco_saved_context *>(arrival.data)->stack = arrival.stack;
   while (context->entry != nullptr) {
     context->phase = CCO_RUNNING;
+    Whole whole{context};
     cco_saved_context *next = context->entry(context, context->argument);
+    whole.has_returned = true;
     cco_restore_floating_point();
     if (next == &context->parked) continue;
     context->value = nullptr;

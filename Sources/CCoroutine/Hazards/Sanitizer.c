@@ -97,14 +97,6 @@ static __attribute__((noinline)) void know_own_stack(void) {
   if (has_own_stack_key && pthread_setspecific(own_stack, low) == 0) __lsan_register_root_region(low, own_stack_size);
 }
 
-void cco_frames_dropped(void) {
-  void *low;
-  size_t size;
-  char *here = __builtin_frame_address(0);
-  if (bounds_of(pthread_self(), &low, &size) && here > (char *)low)
-    __asan_unpoison_memory_region(low, (size_t)(here - (char *)low));
-}
-
 static void leave(void **fake, const cco_parked *to) {
   know_own_stack();
   __sanitizer_start_switch_fiber(fake, to->bottom, to->size);
@@ -251,8 +243,4 @@ void cco_publish(const void *address) { (void)address; }
 void cco_observe(const void *address) { (void)address; }
 void cco_unrecorded_begin(void) {}
 void cco_unrecorded_end(void) {}
-#endif
-
-#ifndef CCO_ASAN
-void cco_frames_dropped(void) {}
 #endif

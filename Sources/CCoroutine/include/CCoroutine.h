@@ -412,6 +412,10 @@ static inline void cco_worlds_changed(int32_t difference) {
 /// Called before a thread runs coroutines.
 void cco_guard_thread(void);
 
+/// Calls `body`. If it ends the thread (pthread_exit) instead of returning, the process ends with a sentence, as it does
+/// if the body of a coroutine ends its thread.
+void cco_call_to_its_end(void (*body)(void *_Nullable argument), void *_Nullable argument);
+
 /// Which sanitizers the C files were compiled with: the importer does not see `__has_feature`, so Swift asks here.
 typedef enum cco_sanitizers : uint32_t {
   CCO_ADDRESS_SANITIZER = 1,
@@ -429,10 +433,6 @@ void cco_observe(const void *address);
 /// does not see. No code elsewhere.
 void cco_unrecorded_begin(void);
 void cco_unrecorded_end(void);
-
-/// Called first by a thread whose frames have ended without returning, as after pthread_exit: AddressSanitizer forgets
-/// the stack below the caller. No code elsewhere.
-void cco_frames_dropped(void);
 
 /// The mitigations of hazards.md, each a bit: for `cco_disable` and `cco_mitigations`.
 typedef enum cco_mitigation : uint32_t {

@@ -33,13 +33,6 @@ extension CoroutineError: CustomStringConvertible {
         + "recurse less deeply"
     case .outOfStacks:
       reason.isEmpty ? "there is no stack for a coroutine; let fewer coroutines live at once" : reason.asLine
-    case .tooManyBlockedThreads:
-      "\(hasNumber ? "\(number)" : "too many") threads of co_blocking block in Job.blockingWait() or "
-        + "Promise.blockingWait() already, and no more may; a body that waits for a coroutine whose body waits again may "
-        + "have no end; let coroutines wait, with join() or co_await(), and call co_blocking only for what blocks"
-    case .blockingThreadEnded:
-      "the body of a co_blocking ended its thread with pthread_exit, or somebody cancelled the thread with pthread_cancel; "
-        + "what the body held is lost: let it return or throw instead"
     case .invalidCount:
       hasNumber ? "the count is \(number), and must be at least one" : "a count must be at least one"
     case .tooManyCases:

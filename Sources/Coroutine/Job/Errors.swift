@@ -55,7 +55,7 @@ public struct ResumerUsedTwiceError: Error {
 public struct CoroutineError: Error, Equatable {
   enum Cause: UInt8, Sendable {
     case notInCoroutine, insideTask, abandoned, invalidCallback, wouldDeadlock, cycle, alreadyRunning, yieldInsideScope
-    case badDescriptor, cannotWatch, stackTooLarge, outOfStacks, tooManyBlockedThreads, blockingThreadEnded
+    case badDescriptor, cannotWatch, stackTooLarge, outOfStacks
     case invalidCount, cannotPin, afterFork, tooManyCases
   }
 
@@ -129,17 +129,6 @@ extension CoroutineError {
   public static var outOfStacks: CoroutineError { CoroutineError(.outOfStacks) }
   /// No stack was available; ``reason`` gives the limit and the way to raise it.
   public static func outOfStacks(_ limit: String) -> CoroutineError { CoroutineError(.outOfStacks, reason: limit) }
-  /// Too many threads of ``co_blocking(_:)`` block already; as a pattern, it matches every limit.
-  public static var tooManyBlockedThreads: CoroutineError { CoroutineError(.tooManyBlockedThreads) }
-  /// A thread of ``co_blocking(_:)`` was about to block in ``Job/blockingWait()`` or ``Promise/blockingWait()``, and as
-  /// many threads as may do so at once already did; ``number`` is that limit.
-  public static func tooManyBlockedThreads(_ limit: Int) -> CoroutineError {
-    CoroutineError(.tooManyBlockedThreads, number: limit)
-  }
-  /// The body of a ``co_blocking(_:)`` ended its thread (`pthread_exit`, `pthread_cancel`) instead of returning.
-  ///
-  /// Objects that the body's frames held are lost. The pool has as many threads as before.
-  public static var blockingThreadEnded: CoroutineError { CoroutineError(.blockingThreadEnded) }
 
   /// A count is below one; as a pattern, it matches every count.
   public static var invalidCount: CoroutineError { CoroutineError(.invalidCount) }

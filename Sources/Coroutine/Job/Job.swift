@@ -103,9 +103,8 @@ public final class Job<Success: Sendable>: AnyJob, @unchecked Sendable {
   /// it: waiting there blocks for ever. In the body of a ``co_blocking(_:)`` the thread does not count towards
   /// ``CoroutineRuntime/blockingThreadLimit`` while it waits, so the job may use co_blocking too.
   /// - Throws: The job's error; ``CoroutineError/wouldDeadlock``, at once, inside a coroutine, or on the queue that the
-  ///   job needs, or on a queue that targets it; ``CoroutineError/tooManyBlockedThreads(_:)``, at once, if 1,024 bodies
-  ///   of co_blocking wait already; ``CoroutineError/afterFork`` in a forked child, for a job of the parent that has
-  ///   not ended.
+  ///   job needs, or on a queue that targets it; ``CoroutineError/afterFork`` in a forked child, for a job of the parent
+  ///   that has not ended.
   @discardableResult
   @available(*, noasync, message: "await `value`")
   public func blockingWait() throws -> Success {
@@ -117,7 +116,7 @@ public final class Job<Success: Sendable>: AnyJob, @unchecked Sendable {
     if !completion.isSettled {
       if ForkedChild.isHere, !currentScheduler.refusesJobs { throw CoroutineError.afterFork }
       if currentScheduler.isCurrent { throw CoroutineError.wouldDeadlock(because: .blocksOwnQueue) }
-      try completion.blockThread { start() }
+      completion.blockThread { start() }
     }
     completion.pointee.isObserved.store(true, ordering: .relaxed)
     return try completion.get(as: Success.self)

@@ -5,11 +5,10 @@ extension Promise {
   ///
   /// - Throws: The error of the promise. ``CoroutineError/wouldDeadlock``, at once, when called in a coroutine, in a
   ///   handler, or on a queue that a handler on the way to the value needs. A queue that other code needs is not
-  ///   detected. ``CoroutineError/tooManyBlockedThreads(_:)``, at once, if 1,024 bodies of ``co_blocking(_:)`` wait
-  ///   already.
+  ///   detected.
   ///
-  /// In the body of a co_blocking the thread does not count towards ``CoroutineRuntime/blockingThreadLimit`` while it
-  /// waits.
+  /// In the body of a ``co_blocking(_:)`` the thread does not count towards ``CoroutineRuntime/blockingThreadLimit``
+  /// while it waits.
   ///
   /// Does not cancel the promise, and cannot be cancelled.
   @discardableResult
@@ -22,7 +21,7 @@ extension Promise {
     if !completion.isSettled {
       if ForkedChild.isHere { throw CoroutineError.afterFork }
       if needsThisThread { throw CoroutineError.wouldDeadlock(because: .blocksHandler) }
-      try completion.blockThread()
+      completion.blockThread()
     }
     ignore()
     return try completion.get(as: Success.self)

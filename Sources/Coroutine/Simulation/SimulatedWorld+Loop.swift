@@ -56,7 +56,7 @@ extension SimulatedWorld {
       if let candidate = takeNext() {
         perform(candidate)
         if steps - stepsBefore > mostSteps { throw policy.overLimit(nil, dump) }
-      } else if try !wakeSettled() && !waitOutside() {
+      } else if !wakeSettled() && !waitOutside() {
         if let due = nextTimer, due - Self.start > timeLimit { throw policy.overLimit(timeLimit, dump) }
         if !passTime() { throw waitsForTask ?? policy.deadlock(dump) }
         stepsBefore = steps

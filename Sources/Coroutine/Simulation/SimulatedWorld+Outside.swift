@@ -28,8 +28,8 @@ extension SimulatedWorld {
 
   /// Blocks the thread until a real thread has sent a message, if a coroutine waits for one.
   ///
-  /// Returns whether a message has arrived. Throws if the thread must not block (ThreadWait).
-  func waitOutside() throws -> Bool {
+  /// Returns whether a message has arrived.
+  func waitOutside() -> Bool {
     // Nothing can run, so each of them is parked. One that does not wait any more was claimed by a real thread, which
     // is about to send its message. In a run that has failed, it may be parked for ever (`throwsCancellation`).
     let isAwaited = outside.keys.contains { job in
@@ -40,7 +40,7 @@ extension SimulatedWorld {
     defer { for executor in executors { _ = executor.scheduler.inbox.wakeUp() } }
     // A message that arrives after this finds an idle inbox, and signals the semaphore.
     for executor in executors where !executor.scheduler.inbox.goIdle() { return true }
-    try ThreadWait.block { wakeUp.wait() }
+    BlockingPool.whileWaiting { wakeUp.wait() }
     return true
   }
 

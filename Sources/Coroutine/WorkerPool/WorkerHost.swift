@@ -1,3 +1,4 @@
+internal import CCoroutine
 internal import CLinux
 import Dispatch
 import Glibc
@@ -103,8 +104,14 @@ final class WorkerHost: Host, @unchecked Sendable {
     clinux_name_thread("co-worker-\(host.index)")
     host.thread.store(UInt(pthread_self()), ordering: .relaxed)
     host.threadID.store(clinux_thread_id(), ordering: .relaxed)
-    host.serve(scheduler)
+    cco_call_to_its_end({ WorkerHost.serve($0) }, argument)
     return nil
+  }
+
+  private static func serve(_ argument: UnsafeMutableRawPointer?) {
+    guard let argument else { return }
+    let scheduler = Unmanaged<Scheduler>.fromOpaque(argument).takeUnretainedValue()
+    (scheduler.host as? WorkerHost)?.serve(scheduler)
   }
 
   /// Runs the scheduler's drains until the thread may end.

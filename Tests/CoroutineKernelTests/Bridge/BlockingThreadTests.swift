@@ -1,4 +1,3 @@
-import CCoroutine
 import Dispatch
 import Glibc
 import Testing
@@ -33,102 +32,56 @@ struct BlockingThreadTests {
     #expect(try await onCoroutine { try co_blocking { stackSize() } } == 1 << 20)
   }
 
-  @Test func `a thread that its body ends by pthread_exit makes the caller throw, and is replaced`() async throws {
-    let pool = BlockingPool(limit: 1)
-    for _ in 0..<20 {
-      let (ended, next) = try await onCoroutine {
-        // Queued behind the body that ends the thread.
-        let following = co_launch { try pool.run { 7 } }
-        let ended = outcome { try pool.run { () -> Int in pthread_exit(nil) } }
-        return (ended, try following.join())
-      }
-      #expect(ended == "blockingThreadEnded")
-      #expect(next == 7)
+  @Test func `a body of co_blocking that ends its thread ends the process with a sentence`() async {
+    let died = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
+      let job = co_launch { try co_blocking { () -> Int in pthread_exit(nil) } }
+      _ = try await job.value
     }
-    #expect(try await onCoroutine { try pool.run { 8 } } == 8)
-    #expect(pool.counts.threads <= 1)
+    let words = String(decoding: died?.standardErrorContent ?? [], as: UTF8.self)
+    #expect(words.contains("Coroutine: code has ended its thread co-blocking-"), "\(words)")
+    #expect(words.contains("return or throw instead"), "\(words)")
   }
 
-  @Test func `a thread that its body ends releases the bindings that the body ran with`() async throws {
-    let pool = BlockingPool(limit: 1)
-    let bound = CoroutineLocal<Tracked?>(default: nil)
-    let released = Flag()
-    let ended = try await onCoroutine {
-      bound.withValue(Tracked { released.raise() }) {
-        outcome { try pool.run { () -> Int in pthread_exit(nil) } }
-      }
+  @Test func `a coroutine that ends its thread, of the pool or of Dispatch, ends the process with a sentence`() async {
+    let onWorker = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
+      _ = try await co_launch(name: "leaves") { () -> Int in pthread_exit(nil) }.value
     }
-    #expect(ended == "blockingThreadEnded")
-    // The thread releases them last, after it has resumed the caller. The suite's time limit ends a wait for ever.
-    while !released.isRaised { await Task.yield() }
+    let onQueue = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
+      _ = try await co_launch(on: DispatchQueue(label: "q"), name: "leaves") { () -> Int in pthread_exit(nil) }.value
+    }
+    for died in [onWorker, onQueue] {
+      let words = String(decoding: died?.standardErrorContent ?? [], as: UTF8.self)
+      #expect(words.contains("Coroutine: coroutine \"leaves\" (id "), "\(words)")
+      #expect(words.contains("launched at ") && words.contains("BlockingThreadTests.swift:"), "\(words)")
+    }
   }
 
-  // ThreadSanitizer ends a process in which a thread is cancelled inside of a call that it intercepts.
-  @Test(.enabled(if: cco_compiled_sanitizers() & CCO_THREAD_SANITIZER.rawValue == 0))
-  func `a thread that is cancelled while its body waits makes the caller throw`() async throws {
-    let pool = BlockingPool(limit: 1)
-    let job = co_launch {
-      outcome {
-        try pool.run {
-          cancelled.withLock { $0 = pthread_self() }
-          while true { sleep(100) }
+  @Test func `a generator's body that ends the thread of its consumer ends the process with a sentence`() async {
+    let died = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
+      try await onOwnThread {
+        let steps = co_sequence { yield in
+          leave()
+          try yield(1)
         }
+        _ = steps.next()
       }
     }
+    let words = String(decoding: died?.standardErrorContent ?? [], as: UTF8.self)
+    #expect(words.contains(" has ended its thread "), "\(words)")
+  }
+
+  @Test func `a thread that has run coroutines and ends outside of them ends alone`() async throws {
     try await onOwnThread {
-      while cancelled.current == nil { sched_yield() }
-      pthread_cancel(cancelled.current!)
+      let steps = co_sequence { yield in try yield(1) }
+      #expect(steps.next() == 1)
     }
-    #expect(try await job.value == "blockingThreadEnded")
-    #expect(try await onCoroutine { try pool.run { 8 } } == 8)
-    #expect("\(CoroutineError.blockingThreadEnded)".contains("pthread_exit"))
-  }
-
-  // ThreadSanitizer ends a process in which a thread is cancelled inside of a call that it intercepts.
-  @Test(.enabled(if: cco_compiled_sanitizers() & CCO_THREAD_SANITIZER.rawValue == 0))
-  func `a thread that its body asks to end wakes the coroutine first`() async throws {
-    let end = Promise<String>()
-    let pool = BlockingPool(limit: 1, observe: { if $0 == .ended { end.fulfill("the thread has ended") } })
-    let host = CancellationPoint()
-    let scheduler = HostedScheduler(host)
-    co_launch(on: scheduler) {
-      end.fulfill(
-        outcome {
-          try pool.run {
-            // The next wake-up is a submission.
-            while !host.hasDrained.isRaised { sched_yield() }
-            pthread_cancel(pthread_self())
-            return 7
-          }
-        }
-      )
-    }
-    #expect(try await end.value == "7")
+    #expect(try await onCoroutine { 2 } == 2)
   }
 }
 
-/// A loop that is woken at a cancellation point, as one is that others write to.
-private final class CancellationPoint: CoroutineHost {
-  private let loop = Loop()
-  let hasDrained = Flag()
-
-  var coroutineLabel: String { loop.coroutineLabel }
-  var isCurrentForCoroutines: Bool { loop.isCurrentForCoroutines }
-  func submit(_ drain: HostedDrain) {
-    pthread_testcancel()
-    loop.execute { [hasDrained] in
-      drain()
-      hasDrained.raise()
-    }
-  }
-  func schedule(_ drain: HostedDrain, after delay: Duration) { loop.schedule(drain, after: delay) }
-  func unschedule() { loop.unschedule() }
-}
-
-/// The thread that a test cancels.
-///
-/// Not captured: objects that the frames of the cancelled body hold are never released.
-private let cancelled = Locked<pthread_t?>(nil)
+/// Ends the thread, in a function that the compiler takes for one that returns.
+@inline(never)
+private func leave() { pthread_exit(nil) }
 
 /// The stack size of the calling thread.
 ///

@@ -119,66 +119,6 @@ struct BlockingWaitTests {
     for job in waiters + blocked.jobs { try await job.value }
   }
 
-  @Test func `bodies that wait for bodies throw beyond the limit of waiting threads`() async throws {
-    let pool = BlockingPool(limit: 2, waitingLimit: 9)
-    let jobs = Locked<[Job<Void>]>([])
-    @Sendable func descend(_ depth: Int) throws {
-      guard depth < 12 else { return }
-      try pool.run {
-        let job = co_launch { try descend(depth + 1) }
-        jobs.withLock { $0.append(job) }
-        try job.blockingWait()
-      }
-    }
-    #expect(try await onCoroutine { outcome { try descend(0) } } == "tooManyBlockedThreads(9)")
-    // A coroutine whose end was not waited for goes on.
-    var ended = 0
-    while ended < jobs.current.count {
-      _ = try? await jobs.current[ended].value
-      ended += 1
-    }
-    #expect((10...12).contains(ended))
-    #expect(pool.counts.waiting == 0)
-    #expect(
-      "\(CoroutineError.tooManyBlockedThreads(9))".hasPrefix("9 threads of co_blocking block in Job.blockingWait()")
-    )
-    #expect(try await onCoroutine { try pool.run { try co_launch { try pool.run { 3 } }.blockingWait() } } == 3)
-    pool.dismiss()
-  }
-
-  @Test func `a refused wait leaves nothing behind, and every kind of wait is refused`() async throws {
-    let pool = BlockingPool(limit: 2, waitingLimit: 0)
-    let trace = Trace()
-    let seen = try await onCoroutine {
-      let lazy = co_launch(start: .lazy) { trace("started") }
-      let promise = Promise<Int>()
-      let held = Locked<Resumer<Void>?>(nil)
-      let seen = try pool.run {
-        [
-          outcome { try lazy.blockingWait() }, outcome { try promise.blockingWait() },
-          outcome {
-            try World().run {
-              try World.outside { try co_suspend { (end: Resumer<Void>) in held.withLock { $0 = end } } }
-            }
-          },
-        ]
-      }
-      return seen
-    }
-    #expect(seen == Array(repeating: "tooManyBlockedThreads(0)", count: 3))
-    #expect(trace.all.isEmpty)
-    #expect(pool.counts.waiting == 0)
-    pool.dismiss()
-  }
-
-  @Test func `what is settled already is no wait`() async throws {
-    let pool = BlockingPool(limit: 1, waitingLimit: 0)
-    let job = co_launch { 1 }
-    #expect(try await job.value == 1)
-    #expect(try await onCoroutine { try pool.run { try job.blockingWait() + Promise.value(2).blockingWait() } } == 3)
-    pool.dismiss()
-  }
-
   @Test func `if all threads wait and no other one can be created, the queued bodies fail`() async throws {
     // The first thread starts, and no other one.
     let started = Locked(0)
@@ -192,32 +132,4 @@ struct BlockingWaitTests {
     #expect(seen == "outOfStacks")
     pool.dismiss()
   }
-
-  // ThreadSanitizer ends a process in which a thread is cancelled inside of a call that it intercepts; and the frames
-  // of the wait, which are dropped, hold a semaphore.
-  @Test(.enabled(if: !isSanitized))
-  func `a thread that is cancelled in its wait does not wait any more`() async throws {
-    let pool = BlockingPool(limit: 1)
-    let job = co_launch {
-      outcome {
-        try pool.run {
-          cancelled.withLock { $0 = pthread_self() }
-          try neverSettled.blockingWait()
-        }
-      }
-    }
-    try await onOwnThread {
-      while cancelled.current == nil || pool.counts.waiting == 0 { sched_yield() }
-      pthread_cancel(cancelled.current!)
-    }
-    #expect(try await job.value == "blockingThreadEnded")
-    #expect(pool.counts.waiting == 0)
-    #expect(try await onCoroutine { try pool.run { 8 } } == 8)
-    neverSettled.cancel()
-    pool.dismiss()
-  }
 }
-
-/// Not captured: objects that the frames of the cancelled body hold are never released.
-private let cancelled = Locked<pthread_t?>(nil)
-private let neverSettled = Promise<Void>()

@@ -11,14 +11,12 @@ final class WatchedPool: Sendable {
 
   init(
     limit: Int,
-    waitingLimit: Int = BlockingPool.waitingLimit,
     idleTimeout: DispatchTimeInterval = .never,
     start: @escaping @Sendable (BlockingThread) -> Int32 = { $0.start() }
   ) {
     let (idled, ended) = (self.idled, self.ended)
     pool = BlockingPool(
       limit: limit,
-      waitingLimit: waitingLimit,
       idleTimeout: idleTimeout,
       start: start,
       observe: { event in

@@ -136,8 +136,6 @@ struct ErrorTextTests {
       (.invalidCount, "a count must be at least one"),
     ]
     for (pattern, text) in patterns { #expect("\(pattern)" == text) }
-    #expect("\(CoroutineError.tooManyBlockedThreads)".hasPrefix("too many threads of co_blocking block in "))
-    #expect("\(CoroutineError.tooManyBlockedThreads(4))".hasPrefix("4 threads of co_blocking block in "))
     #expect("\(CoroutineError.invalidCount(0))" == "the count is 0, and must be at least one")
     #expect("\(CoroutineError.stackTooLarge(1 << 30))".hasPrefix("a stack of 1073741824 bytes is beyond "))
   }

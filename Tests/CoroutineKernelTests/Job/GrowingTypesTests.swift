@@ -5,8 +5,8 @@ import Testing
 struct GrowingTypesTests {
   static let causes: [CoroutineError] = [
     .notInCoroutine, .insideTask, .abandoned, .invalidCallback, .wouldDeadlock, .cycle, .alreadyRunning,
-    .yieldInsideScope, .badDescriptor, .cannotWatch, .stackTooLarge, .outOfStacks, .tooManyBlockedThreads,
-    .blockingThreadEnded, .invalidCount, .cannotPin, .afterFork,
+    .yieldInsideScope, .badDescriptor, .cannotWatch, .stackTooLarge, .outOfStacks,
+    .invalidCount, .cannotPin, .afterFork,
   ]
 
   @Test func `a cause of a CoroutineError matches itself, and no other`() {

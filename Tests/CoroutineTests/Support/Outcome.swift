@@ -59,8 +59,6 @@ private func name(of error: CoroutineError) -> String {
   case .cannotWatch: "cannotWatch(\(error.number))"
   case .stackTooLarge: "stackTooLarge"
   case .outOfStacks: "outOfStacks"
-  case .tooManyBlockedThreads: "tooManyBlockedThreads(\(error.number))"
-  case .blockingThreadEnded: "blockingThreadEnded"
   case .invalidCount: "invalidCount"
   case .cannotPin: "cannotPin"
   case .afterFork: "afterFork"
