@@ -22,7 +22,6 @@
 #include <spawn.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <stdlib.h>
 
 // A mask as one number; bit n - 1 is signal n. It leaves out signals that cannot be blocked, which a filled set may
 // contain: SIGKILL and SIGSTOP, and those that the C library reserves.
@@ -98,37 +97,21 @@ static void in_child(void) {
 typedef int (*spawner)(pid_t *_Nullable, const char *, const posix_spawn_file_actions_t *_Nullable,
                        const posix_spawnattr_t *_Nullable, char *const *, char *const *);
 
-// In a program without shared libraries dlsym finds nothing. There the C library's function is __spawni, in the same
-// file of its archive as the function that `system` calls: `link_it` links that file. A shared C library hides the
-// name.
-extern int __spawni(pid_t *_Nullable, const char *, const posix_spawn_file_actions_t *_Nullable,
-                    const posix_spawnattr_t *_Nullable, char *const *, char *const *, int) __attribute__((weak));
-enum { BY_PATH = 1 };
-static int (*const volatile link_it)(const char *) = system;
-
-static int plain(pid_t *pid, const char *file, const posix_spawn_file_actions_t *actions,
-                 const posix_spawnattr_t *attributes, char *const *arguments, char *const *environment) {
-  return __spawni ? __spawni(pid, file, actions, attributes, arguments, environment, 0) : ENOSYS;
-}
-static int by_path(pid_t *pid, const char *file, const posix_spawn_file_actions_t *actions,
-                   const posix_spawnattr_t *attributes, char *const *arguments, char *const *environment) {
-  return __spawni ? __spawni(pid, file, actions, attributes, arguments, environment, BY_PATH) : ENOSYS;
-}
-
 static _Atomic(spawner) real_spawn, real_spawnp;
 
 // The function that the program would call without this library: the C library's, or that of another library before it.
-static spawner next(_Atomic(spawner) *real, const char *name, spawner without_libraries) {
+static spawner next(_Atomic(spawner) *real, const char *name) {
   spawner known = atomic_load_explicit(real, memory_order_relaxed);
   if (known) return known;
   known = (spawner)dlsym(RTLD_NEXT, name);
-  if (!known && link_it) known = without_libraries;
   atomic_store_explicit(real, known, memory_order_relaxed);
   return known;
 }
 
 static int spawn(spawner real, pid_t *pid, const char *file, const posix_spawn_file_actions_t *actions,
                  const posix_spawnattr_t *attributes, char *const *arguments, char *const *environment) {
+  // A program with a static C library: it has no other definition.
+  if (!real) return ENOSYS;
   short flags = 0;
   if (attributes) posix_spawnattr_getflags(attributes, &flags);
   if ((flags & POSIX_SPAWN_SETSIGMASK) || !has_thread_mask())
@@ -158,14 +141,14 @@ DEFINED_BEFORE_THE_C_LIBRARY int posix_spawn(pid_t *restrict pid, const char *re
                                       const posix_spawn_file_actions_t *restrict actions,
                                       const posix_spawnattr_t *restrict attributes, char *const *restrict arguments,
                                       char *const *restrict environment) {
-  return spawn(next(&real_spawn, "posix_spawn", plain), pid, path, actions, attributes, arguments, environment);
+  return spawn(next(&real_spawn, "posix_spawn"), pid, path, actions, attributes, arguments, environment);
 }
 
 DEFINED_BEFORE_THE_C_LIBRARY int posix_spawnp(pid_t *restrict pid, const char *restrict file,
                                        const posix_spawn_file_actions_t *restrict actions,
                                        const posix_spawnattr_t *restrict attributes, char *const *restrict arguments,
                                        char *const *restrict environment) {
-  return spawn(next(&real_spawnp, "posix_spawnp", by_path), pid, file, actions, attributes, arguments, environment);
+  return spawn(next(&real_spawnp, "posix_spawnp"), pid, file, actions, attributes, arguments, environment);
 }
 
 __attribute__((constructor)) static void before_main(void) {
@@ -174,7 +157,7 @@ __attribute__((constructor)) static void before_main(void) {
   thread_mask(&mask);
   given = bits_of(&mask);
   // Called here because dlsym must not run on a coroutine's stack.
-  next(&real_spawn, "posix_spawn", plain);
-  next(&real_spawnp, "posix_spawnp", by_path);
+  next(&real_spawn, "posix_spawn");
+  next(&real_spawnp, "posix_spawnp");
   pthread_atfork(NULL, NULL, in_child);
 }
