@@ -1,5 +1,4 @@
-// The kernel's poller for the Swift layer. Descriptors that the library owns are added once, edge-triggered, in both
-// directions. Foreign descriptors are armed for one event at each wait.
+// The kernel's poller for the Swift layer. Descriptors are added once, edge-triggered, in both directions.
 //
 // Why Swift does not import <sys/epoll.h>: it belongs to no Clang module of the C library. If this module's header
 // included it, common types such as pthread_attr_t would become members of this module, and the compiler would tell
@@ -27,19 +26,6 @@ int clinux_poller(void) {
   return epoll_create1(EPOLL_CLOEXEC);
 }
 
-int clinux_ready_arm(int poller, int descriptor, uint32_t events, uint64_t key) {
-  clinux_check();
-  struct epoll_event event = {.events = events | EPOLLONESHOT, .data = {.u64 = key}};
-  // Between two calls the number may get another file, which the poller knows or not. That is rare, so few tries do.
-  for (int tries = 0; tries < 8; tries++) {
-    if (epoll_ctl(poller, EPOLL_CTL_MOD, descriptor, &event) == 0) return 0;
-    if (errno != ENOENT) return errno;
-    if (epoll_ctl(poller, EPOLL_CTL_ADD, descriptor, &event) == 0) return 0;
-    if (errno != EEXIST) return errno;
-  }
-  return EEXIST;
-}
-
 int clinux_ready_watch(int poller, int descriptor, uint64_t key) {
   clinux_check();
   struct epoll_event event = {
@@ -48,7 +34,7 @@ int clinux_ready_watch(int poller, int descriptor, uint64_t key) {
   };
   if (epoll_ctl(poller, EPOLL_CTL_ADD, descriptor, &event) == 0) return 0;
   if (errno != EEXIST) return errno;
-  // The descriptor was armed before the library owned it, or another thread has just added it with the same key.
+  // Another thread has just added it with the same key.
   return epoll_ctl(poller, EPOLL_CTL_MOD, descriptor, &event) == 0 ? 0 : errno;
 }
 

@@ -4,9 +4,8 @@ import Testing
 @testable import Coroutine
 @testable import CoroutineNet
 
-/// The kernel has one registration for a descriptor in an epoll instance.
-///
-/// That of the runtime stays, although others wait as well.
+/// The kernel has one registration for a number in an epoll instance. That of the runtime stays, because others wait for
+/// a duplicate.
 @Suite("co_untilReadable for descriptors that the runtime owns", .timeLimit(.minutes(5)))
 struct ForeignWaitTests {
   /// Where the coroutines run: on one worker, or on a queue.
@@ -22,9 +21,12 @@ struct ForeignWaitTests {
     try connection.withUnsafeDescriptor { try co_untilReadable($0, assumingNotReady: true) }
   }
 
-  @Sendable private static func untilWaitedFor(_ connection: Connection) throws {
-    let table = DescriptorTable.of(connection.socket.number)
-    while !table.isWaitedFor(connection.socket.number) { try co_yield() }
+  /// Yields until the waiter is parked.
+  @Sendable private static func untilParked(_ waiter: Job<Void>) throws {
+    let kind = WaitKind.readable.rawValue
+    while !waiter.record.seemsWaiting || waiter.record.pointee.waitKind.load(ordering: .relaxed) != kind {
+      try co_yield()
+    }
   }
 
   /// Runs `body` on a worker, then on a queue, with a pair of connections.
@@ -33,8 +35,6 @@ struct ForeignWaitTests {
       try await co_launch(on: queue) {
         let (one, other) = try Connection.pair()
         try body(one, other)
-        // The last wait has gone.
-        #expect(!DescriptorTable.of(one.socket.number).isWaitedFor(one.socket.number))
       }
       .value
     }
@@ -46,7 +46,7 @@ struct ForeignWaitTests {
         let reader = co_launch { try one.read(upTo: 1) }
         try one.untilAwaited(.reading)
         let waiter = co_launch { try Self.waitAsOthers(one) }
-        try Self.untilWaitedFor(one)
+        try Self.untilParked(waiter)
         try other.write([UInt8(round)])
         #expect(try reader.join() == [UInt8(round)])
         // The reader may have taken the byte before the other one looked.
@@ -60,7 +60,7 @@ struct ForeignWaitTests {
   @Test func `a co_untilReadable that waits first is woken, although a read registers the descriptor`() async throws {
     try await onEach { one, other in
       let waiter = co_launch { try Self.waitAsOthers(one) }
-      try Self.untilWaitedFor(one)
+      try Self.untilParked(waiter)
       let reader = co_launch { try one.read(upTo: 1) }
       try one.untilAwaited(.reading)
       try other.write([1])
@@ -74,7 +74,7 @@ struct ForeignWaitTests {
   @Test func `a read is woken, although a co_untilReadable has used the descriptor before`() async throws {
     try await onEach { one, other in
       let waiter = co_launch { try Self.waitAsOthers(one) }
-      try Self.untilWaitedFor(one)
+      try Self.untilParked(waiter)
       try other.write([1])
       try waiter.join()
       #expect(try one.read(upTo: 1) == [1])
@@ -97,7 +97,7 @@ struct ForeignWaitTests {
           }
           let early = readsFirst ? try read() : nil
           let waiter = co_launch(on: Self.places[waits]) { try Self.waitAsOthers(one) }
-          try Self.untilWaitedFor(one)
+          try Self.untilParked(waiter)
           let reader = try early ?? read()
           try other.write([1])
           #expect(try reader.join() == [1])

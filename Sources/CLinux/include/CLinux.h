@@ -110,12 +110,8 @@ typedef struct clinux_ready_event {
   uint32_t events;  ///< clinux_poll_events and clinux_ready_bits
 } clinux_ready_event;
 
-/// Arms the descriptor for one event of `events`, also if that has already happened. Replaces what it was watched for.
-/// Returns 0 or an error number.
-int clinux_ready_arm(int poller, int descriptor, uint32_t events, uint64_t key);
-
-/// Watches `descriptor` in both directions, edge-triggered, until it is closed or unwatched. Replaces what it was armed
-/// for. A direction that is ready already is an event at once. Returns 0 or an error number.
+/// Watches `descriptor` in both directions, edge-triggered, until it is closed or unwatched. If it is watched already,
+/// the events of what is ready are repeated. Returns 0 or an error number.
 int clinux_ready_watch(int poller, int descriptor, uint64_t key);
 void clinux_ready_unwatch(int poller, int descriptor);
 

@@ -28,9 +28,13 @@ import Glibc
 ///   refuses to watch it. ``CoroutineError/notInCoroutine`` outside a coroutine. If the coroutine is cancelled, it
 ///   throws at once, and leaves `fd` as it is.
 ///
-/// The caller owns the descriptor, and must not close it while a coroutine waits for it. The kernel does not report a
-/// close, so the wait then lasts until it is cancelled, its deadline passes, or the number is used again. Cancel the
-/// waiters first, or shut a socket down first, which wakes them.
+/// A wait watches a duplicate of the descriptor and ends that again, which costs six system calls and one descriptor of
+/// the process's limit. Code that waits often for the same descriptor uses CoroutineNet's `ForeignDescriptor`, which is
+/// watched once.
+///
+/// The caller owns the descriptor, and should not close it while a coroutine waits for it: the wait then lasts until
+/// the open file is ready, which its peer decides, or until it is cancelled or its deadline passes. Cancel the waiters
+/// first, or shut a socket down first, which wakes them.
 @available(*, noasync, message: "await the `value` of a coroutine that does this")
 public func co_untilReadable(_ fd: Int32, assumingNotReady: Bool = false) throws {
   try Descriptor(fd).wait(until: .reading, looksFirst: !assumingNotReady)
@@ -46,82 +50,51 @@ public func co_untilWritable(_ fd: Int32, assumingNotReady: Bool = false) throws
 
 /// A descriptor of others: its number, and its state according to poll.
 struct Descriptor {
-  typealias Direction = WatchedDescriptor.Direction
-
-  enum Readiness {
-    case ready
-    case notYet
-    case notOpen
-  }
-
-  /// The result of a wait for an event, if it did not throw.
-  enum EventResult {
-    case checkAgain
-    case alwaysReady
-  }
-
   let number: Int32
 
   init(_ number: Int32) { self.number = number }
 
-  /// Checks, waits, and checks again.
+  /// Looks, waits, and looks again, by one ForeignWatch.
   ///
-  /// A wake-up may come from a stale event, so only the check decides.
-  ///
-  /// Without `looksFirst`, the first check is left out: the poller reports the readiness that the descriptor has
-  /// already, and finds a number that is not open.
-  func wait(until direction: Direction, looksFirst: Bool = true) throws {
+  /// An event is a hint: another coroutine may have taken what it announced, so only the look decides. Without
+  /// `looksFirst` the first look is left out: the poller reports the readiness that the descriptor has already, and the
+  /// duplication finds a number that is not open.
+  func wait(until direction: WatchedDescriptor.Direction, looksFirst: Bool = true) throws {
     _ = try Carrier.beginWaiting()
-    var isKnown = !looksFirst
-    while true {
-      switch isKnown ? .notYet : readiness(direction) {
-      case .ready: return
-      case .notOpen: throw CoroutineError.badDescriptor
-      case .notYet:
-        isKnown = false
-        if try waitForEvent(direction) == .alwaysReady { return }
-      }
+    if looksFirst, try isReady() { return }
+    // A simulated world waits for descriptors only where that is declared.
+    try Host.requireReal { "a \(direction.waitKind) descriptor, \(number)" }
+    let directions = ForeignWatch.Directions(direction)
+    do {
+      let watch = try ForeignWatch(number)
+      defer { watch.watched.close() }
+      repeat {
+        _ = try watch.wait(for: directions, afterEAGAIN: directions)
+      } while try !watch.isReady(directions)
+    } catch WatchedDescriptor.Failure.system(let code) {
+      try refuse(code)
+    } catch let refusal as DescriptorRefusal {
+      try refuse(refusal.code)
+    }
+
+    /// Makes a system call of about 0.3 µs, which never blocks.
+    func isReady() throws -> Bool {
+      // poll skips negative numbers instead of refusing them.
+      guard number >= 0 else { throw CoroutineError.badDescriptor }
+      var query = pollfd(fd: number, events: Int16(direction == .reading ? POLLIN : POLLOUT), revents: 0)
+      // A poll that fails (no memory) has found nothing out; the poller will.
+      guard poll(&query, 1, 0) > 0 else { return false }
+      if query.revents & Int16(POLLNVAL) != 0 { throw CoroutineError.badDescriptor }
+      return true
     }
   }
 
-  /// Returns the current state.
-  ///
-  /// Makes a system call of about 0.3 µs, which never blocks.
-  private func readiness(_ direction: Direction) -> Readiness {
-    // poll skips negative numbers instead of refusing them.
-    guard number >= 0 else { return .notOpen }
-    var query = pollfd(fd: number, events: Int16(direction == .reading ? POLLIN : POLLOUT), revents: 0)
-    // A poll that fails (no memory) has checked nothing; the poller will.
-    guard poll(&query, 1, 0) > 0 else { return .notYet }
-    return query.revents & Int16(POLLNVAL) != 0 ? .notOpen : .ready
-  }
-
-  /// Suspends the running coroutine until it must check the descriptor again (DescriptorTable.swift).
-  func waitForEvent(_ direction: Direction) throws -> EventResult {
-    // Read again at each wait: since its wake-up, the job may have moved to another thread, or been cancelled.
-    let (carrier, job) = try Carrier.beginWaiting()
-    // A simulated world waits for descriptors only where that is declared.
-    try Host.requireReal { "a \(direction.waitKind) descriptor, \(number)" }
-    let table = DescriptorTable.of(number)
-    var waiter = Waiter(job: job)
-    return try withUnsafeMutablePointer(to: &waiter) { waiter in
-      let code: Int32
-      do { code = try table.join(waiter, number, direction) } catch let refusal as DescriptorRefusal {
-        // There is no poller: that says nothing of the descriptor.
-        throw CoroutineError.cannotWatch(refusal.code)
-      }
-      switch code {
-      case 0: break
-      case EPERM: return .alwaysReady
-      case EBADF: throw CoroutineError.badDescriptor
-      default: throw CoroutineError.cannotWatch(code)
-      }
-      try WaitQueue.park(carrier, job, direction.waitKind, for: UInt(bitPattern: Int(number))) { epoch in
-        table.begin(waiter, epoch)
-      } withdraw: {
-        table.leave(waiter, number, direction)
-      }
-      return .checkAgain
+  private func refuse(_ code: Int32) throws {
+    switch code {
+    // Regular files, and other files that epoll refuses, are always ready.
+    case EPERM: return
+    case EBADF: throw CoroutineError.badDescriptor
+    default: throw CoroutineError.cannotWatch(code)
     }
   }
 }

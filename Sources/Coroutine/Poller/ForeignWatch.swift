@@ -1,7 +1,8 @@
 import Glibc
 import Synchronization
 
-// The waits for a descriptor of another library that is watched once (ForeignDescriptor of CoroutineNet).
+// The waits for a descriptor of others: of a library whose descriptor is watched once (ForeignDescriptor of
+// CoroutineNet), and of `co_untilReadable`, which makes such an object for each wait (Bridge/Descriptor.swift).
 //
 // The library owns its number, and may close it at any moment, against the rules. So this object watches a duplicate:
 // another number for the same open file, which the runtime owns (WatchedDescriptor). The numbers of the library are not
@@ -165,6 +166,13 @@ package final class ForeignWatch: @unchecked Sendable {
       ready = try poll(fresh, seen)
     }
     return ready
+  }
+
+  /// Asks the kernel whether the directions are ready, and changes nothing.
+  func isReady(_ directions: Directions) throws -> Bool {
+    guard watched.enter() else { throw WatchedDescriptor.Failure.closed }
+    defer { watched.leave() }
+    return !query(directions).isEmpty
   }
 
   /// Asks the kernel which directions are ready; the others become idle, unless there was an event since `seen`.

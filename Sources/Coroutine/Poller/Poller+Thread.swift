@@ -1,33 +1,26 @@
 import Synchronization
 
-// The pollers of the process for what no worker's poller watches, each with a thread.
+// The poller of the process for what no worker's poller watches, with a thread.
 //
 //   STARTED --take, deliver, …--> STOPPING (`stop` signals the thread) --> ENDED (the thread releases the poller)
 
 extension Poller {
   private static let lock = SpinLock()
-  // Sound because they are read and written under `lock`.
+  // Sound because it is read and written under `lock`.
   nonisolated(unsafe) private static var made: Poller?
-  nonisolated(unsafe) private static var madeSeparate: Poller?
 
   /// Returns the poller of the process, which is created and started at the first wait that needs it.
   ///
   /// If that fails, a later wait tries again.
-  static func shared() throws -> Poller { try start(read: { made }, write: { made = $0 }) }
-
-  /// Returns the poller that watches no descriptor of the runtime, for waits by `co_untilReadable` on such a
-  /// descriptor.
-  static func separate() throws -> Poller { try start(read: { madeSeparate }, write: { madeSeparate = $0 }) }
-
-  private static func start(read: () -> Poller?, write: (Poller) -> Void) throws -> Poller {
-    if let made = lock.withLock(read) { return made }
+  static func shared() throws -> Poller {
+    if let made = lock.withLock({ made }) { return made }
     // Started before it is published, so that no wait finds a poller without a thread.
     let mine = try Poller()
     try mine.start()
     // If two threads have created a poller at once, one of the two is stopped.
     let kept = lock.withLock {
-      if let made = read() { return made }
-      write(mine)
+      if let made { return made }
+      made = mine
       return mine
     }
     if kept !== mine { mine.stop() }

@@ -14,8 +14,7 @@ import Synchronization
 //   first wait elsewhere, on a queue or on a loop of another   the poller with a thread
 //   library; or there was no descriptor for that poller
 //
-// A descriptor of others is armed at each wait, for one event. DescriptorTable.swift has the waiters, and the proof for
-// them: its events are only hints. What follows says who takes the events of both kinds.
+// A descriptor of others is watched by a duplicate, which is the runtime's (ForeignWatch.swift).
 //
 // An event takes three steps:
 //
@@ -47,7 +46,7 @@ final class Poller: @unchecked Sendable {
   /// Not private, because a test replaces it.
   let epoll: Int32
   private let wakeUpEvent: Int32
-  /// The number of descriptors that were added, or that are waited for.
+  /// The number of descriptors that were added.
   let watched = Atomic<Int>(0)
   let isStopping = Atomic<Bool>(false)
   private let events = UnsafeMutablePointer<clinux_ready_event>.allocate(capacity: Poller.most)
@@ -79,7 +78,7 @@ final class Poller: @unchecked Sendable {
   ///
   /// Any thread.
   func watch(_ descriptor: Int32, _ use: WatchTable.Use) throws {
-    let code = DescriptorTable.of(descriptor).own(descriptor) { clinux_ready_watch(epoll, descriptor, use.key) }
+    let code = clinux_ready_watch(epoll, descriptor, use.key)
     guard code == 0 else { throw DescriptorRefusal(code: code) }
   }
 
@@ -88,16 +87,7 @@ final class Poller: @unchecked Sendable {
   /// Closing is not enough: a copy of the descriptor in another process would keep it in the epoll instance.
   func unwatch(_ descriptor: Int32) {
     clinux_ready_unwatch(epoll, descriptor)
-    DescriptorTable.of(descriptor).disown(descriptor)
     watched.wrappingSubtract(1, ordering: .relaxed)
-  }
-
-  /// Reports the next of `events` of a descriptor that others own, once; returns 0 or an error number.
-  ///
-  /// Called by its table, under the lock.
-  func arm(_ descriptor: Int32, _ events: UInt32) -> Int32 {
-    let key = UInt64(UInt32(bitPattern: descriptor)) << 32 | UInt64(WatchTable.foreignIndex)
-    return clinux_ready_arm(epoll, descriptor, events, key)
   }
 
   // MARK: Events
@@ -160,12 +150,7 @@ final class Poller: @unchecked Sendable {
   @discardableResult
   private func happened(_ event: clinux_ready_event, _ woken: inout JobQueue) -> Bool {
     let (index, generation) = (UInt32(truncatingIfNeeded: event.key), UInt32(truncatingIfNeeded: event.key >> 32))
-    guard let record = WatchTable.record(index) else {
-      guard index == WatchTable.foreignIndex else { return false }
-      let number = Int32(bitPattern: generation)
-      DescriptorTable.of(number).happened(event.events, number, &woken)
-      return true
-    }
+    guard let record = WatchTable.record(index) else { return false }
     let gone = CLINUX_POLL_FAILED.rawValue | CLINUX_POLL_HUNG_UP.rawValue
     let inner = CLINUX_POLL_READABLE.rawValue
     let sticks = gone | UInt32(CLINUX_READY_HALF_CLOSED.rawValue) | UInt32(CLINUX_READY_URGENT.rawValue)

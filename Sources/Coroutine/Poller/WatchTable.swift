@@ -25,10 +25,6 @@ enum WatchTable {
 
   /// An index that no record has.
   static var noIndex: UInt32 { .max }
-  /// The index in the keys of descriptors that others own, which have no record: their number is in place of the
-  /// generation.
-  static var foreignIndex: UInt32 { .max - 1 }
-
   private static var recordsInChunk: Int { 1_024 }
   /// The largest number of chunks, for four million descriptors.
   ///
