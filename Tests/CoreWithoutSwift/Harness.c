@@ -12,8 +12,7 @@
 #include <unistd.h>
 
 static const suite *const suites[] = {&switch_suite,   &register_suite,  &stack_suite,  &guard_suite,
-                                      &overflow_suite, &exception_suite, &thread_suite, &fork_suite,
-                                      &site_suite};
+                                      &overflow_suite, &exception_suite, &thread_suite, &fork_suite};
 
 // What a test may take, in seconds.
 enum { LIMIT = 60 };

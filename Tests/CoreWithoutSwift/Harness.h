@@ -30,7 +30,7 @@ typedef struct suite {
 #define SUITE(name, tests) {name, tests, sizeof(tests) / sizeof *(tests)}
 
 extern const suite switch_suite, register_suite, stack_suite, guard_suite, overflow_suite, exception_suite,
-    thread_suite, fork_suite, site_suite;
+    thread_suite, fork_suite;
 
 // Notes an issue, and goes on, unless the condition holds.
 #define expect(condition) note((condition), __FILE_NAME__, __LINE__, #condition)

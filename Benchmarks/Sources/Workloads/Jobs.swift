@@ -45,15 +45,6 @@ func addJobs(to suite: inout Suite) {
     }
     expect(sum, equals: count * (count - 1) / 2, "sum of the results")
   }
-
-  suite.row("spawn_join_measured", 1_000_000) { count in
-    let sum = try onQueue {
-      var sum = 0
-      for index in 0..<count { sum &+= try co_launch(stack: .measured(atLeast: 1)) { index }.join() }
-      return sum
-    }
-    expect(sum, equals: count * (count - 1) / 2, "sum of the results")
-  }
 }
 
 private func spawnInGroup(_ count: Int) throws {

@@ -1,6 +1,5 @@
 // The report of a stack overflow. Async-signal-safe (Line.h).
 #include "Hazards/Line.h"
-#include "Stack/Sites.h"
 #include "Stack/Slab.h"
 
 static void add_size(line *l, size_t bytes) {
@@ -48,20 +47,10 @@ void cco_write_overflow_report(const cco_context *context, const char *fault, co
   size_t wanted = lowest < cco_high(context) ? (size_t)(cco_high(context) - lowest) : 0;
   uint32_t next = size_class + 1;
   while (next < CCO_STACK_CLASSES && (cco_classes[next].stack <= size || cco_classes[next].stack < wanted)) next++;
-  cco_site_use site;
-  bool is_measured = cco_site_of_context(context, &site);
-  if (is_measured && site.ended > 0) {
-    add(&l, ". Of the coroutines from there, ");
-    add_number(&l, site.ended);
-    add(&l, " were measured, and used ");
-    add_size(&l, site.deepest);
-    add(&l, " at most");
-  }
   if (next < CCO_STACK_CLASSES) {
     unsigned shift = 0;
     while (((size_t)1 << shift) < cco_classes[next].stack) shift++;
-    add(&l, is_measured ? ". Ask for more: co_launch(stack: .measured(atLeast: 1 << "
-                        : ". Give it a larger one: co_launch(stack: .bytes(1 << ");
+    add(&l, ". Give it a larger one: co_launch(stack: .bytes(1 << ");
     add_number(&l, shift);
     add(&l, ")).");
   } else {

@@ -28,11 +28,8 @@
 //
 // Whether the pages have memory is not asked before: mincore takes four times as long as the advice to drop nothing.
 //
-// Where stacks are measured by launch site, the depth of a sample is noted first (Sites.c).
-//
 // Nothing depends on the zeros that the pages read as. So a kernel or an emulator that ignores the advice does no harm,
 // and one that refuses it (memory that is locked) is not asked again for this wait.
-#include "CCoroutineSites.h"
 #include "Slab.h"
 
 #include <sys/mman.h>
@@ -76,7 +73,6 @@ size_t cco_drop_dead_pages(const cco_context *const *held, size_t count) {
     for (; i < count && full < AT_ONCE; i++) {
       struct iovec pages = dead_pages(held[i], page);
       if (pages.iov_len == 0) continue;
-      cco_site_note(held[i]);
       ranges[full++] = pages;
     }
     give_back(ranges, full);

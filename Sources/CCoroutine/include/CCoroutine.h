@@ -473,7 +473,6 @@ const char *cco_report(void);
 
 #include "CCoroutineInspect.h"
 #include "CCoroutineProcessor.h"
-#include "CCoroutineSites.h"
 #include "CCoroutineSwitch.h"
 
 #endif

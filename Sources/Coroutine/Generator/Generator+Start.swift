@@ -22,13 +22,9 @@ extension GeneratorRecord {
   ///
   /// Returns false if there was no stack; then the generator has ended with that failure.
   static func start(_ record: GeneratorRef) -> Bool {
-    var bytes = record.pointee.stackBytes
+    let bytes = record.pointee.stackBytes
     var context: UnsafeMutablePointer<cco_context>?
-    var status = makeContext(for: record, bytes, &context)
-    if status == CCO_STACK_TOO_LARGE, StackSize(byteCount: bytes).isMeasured {
-      bytes = StackSize(byteCount: bytes).unmeasured.byteCount
-      status = makeContext(for: record, bytes, &context)
-    }
+    let status = makeContext(for: record, bytes, &context)
     guard status == CCO_OK, let context else {
       let sentence = String(cString: cco_status_message(status))
       fail(record, status == CCO_STACK_TOO_LARGE ? CoroutineError.stackTooLarge(bytes) : .outOfStacks(sentence))

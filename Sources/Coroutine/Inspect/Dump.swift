@@ -14,8 +14,7 @@ enum Dump {
     let header = "\(count) live coroutine\(count == 1 ? "" : "s")\n"
     let overdue = late.map { $0.line(keptBy: keepers[$0.label]) }.sorted()
     let circles = Deadlocks.find(of: only).map(\.line)
-    let stacks = StackUses.list(of: only).map(StackUses.line)
-    return (overdue + circles + stacks).reduce(into: header + lines) { $0 += $1 + "\n" }
+    return (overdue + circles).reduce(into: header + lines) { $0 += $1 + "\n" }
   }
 
   /// What keeps the threads of the process, in one line: the running coroutines, in the order of their launches, and

@@ -38,7 +38,6 @@ extension CoroutineRuntime {
   /// - Timers that a scheduler has not reached for a millisecond or more have a line of their own, at the end. It names
   ///   the coroutine that runs there meanwhile.
   /// - So has each circle of coroutines that can never go on, after those; see ``deadlocks()``.
-  /// - At the end is a line for each launch site whose stacks are measured; see ``StackSize/measured(atLeast:)``.
   ///
   /// Never suspends; any thread, even while queues are stuck. The last reference to an inspected object may be released
   /// here, so that its `deinit` runs on the calling thread.

@@ -17,7 +17,7 @@ extension AnyJob {
     let isForeign = outer?.pointee.scheduler?.toOpaque() != home.toOpaque()
     if isForeign { record.hold.take() }
     cco_guard_thread()
-    switch StackRunner.make(for: record, nil) {
+    switch StackRunner.make(for: record) {
     case .failure(let error): return AnyJob.fail(record, error)
     case .success(let stack): record.pointee.context = stack
     }

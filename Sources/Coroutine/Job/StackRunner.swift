@@ -10,47 +10,14 @@ enum StackRunner {
   typealias Stack = UnsafeMutablePointer<cco_context>
 
   /// Returns a context for a job, or the reason why there is none.
-  ///
-  /// `stackCache` is that of the scheduler that runs it, which has no stack for jobs of its class.
-  static func make(for job: JobRef, _ stackCache: UnsafeMutablePointer<StackCache>?) -> Result<Stack, CoroutineError> {
+  static func make(for job: JobRef) -> Result<Stack, CoroutineError> {
     let bytes = job.pointee.stackBytes
-    let (status, stack) = create(bytes)
-    // A measured size is larger than all classes, so no other launch has to ask for it.
-    if status == CCO_STACK_TOO_LARGE, StackSize(byteCount: bytes).isMeasured {
-      return makeMeasured(for: job, stackCache)
-    }
-    return result(status, stack, bytes)
-  }
-
-  private static func create(_ bytes: Int) -> (cco_status, Stack?) {
     var context: Stack?
-    let status = cco_create(bytes, { context, _ in StackRunner.run(context) }, nil, &context)
-    return (status, context)
-  }
-
-  private static func result(_ status: cco_status, _ stack: Stack?, _ bytes: Int) -> Result<Stack, CoroutineError> {
-    switch status {
-    case CCO_OK: return .success(stack!)
+    switch cco_create(bytes, { context, _ in StackRunner.run(context) }, nil, &context) {
+    case CCO_OK: return .success(context!)
     case CCO_STACK_TOO_LARGE: return .failure(.stackTooLarge(bytes))
-    default: return .failure(.outOfStacks(String(cString: cco_status_message(status))))
+    case let status: return .failure(.outOfStacks(String(cString: cco_status_message(status))))
     }
-  }
-
-  /// A context of the size that the launch site of a job has, see Sites.c.
-  private static func makeMeasured(
-    for job: JobRef,
-    _ stackCache: UnsafeMutablePointer<StackCache>?
-  ) -> Result<Stack, CoroutineError> {
-    let site = cco_site_of(job.label)
-    let bytes = cco_site_stack(site, StackSize(byteCount: job.pointee.stackBytes).leastBytes)
-    let isSample = site.map { cco_site_samples($0, job.label.pointee.id) } ?? false
-    var made = (status: CCO_OK, stack: isSample ? nil : stackCache?.pointee.pop(UInt8(cco_stack_class(bytes))))
-    if made.stack == nil { made = create(bytes) }
-    if let site, let stack = made.stack {
-      stack.pointee.entry = { context, _ in StackRunner.runMeasured(context) }
-      cco_site_begin(stack, site, isSample)
-    }
-    return result(made.status, made.stack, bytes)
   }
 
   /// Returns the stack of an idle context to the pool.
@@ -67,18 +34,6 @@ enum StackRunner {
   private static func run(_ stack: Stack) -> UnsafeMutablePointer<cco_saved_context>? {
     Carrier.arrive()
     perform(Carrier.current.unsafelyUnwrapped.pointee.job.unsafelyUnwrapped, on: stack)
-    return leave(stack)
-  }
-
-  /// Does what `run` does for a job whose launch site determines its stack.
-  ///
-  /// The next job of the stack is another one.
-  @inline(never)
-  private static func runMeasured(_ stack: Stack) -> UnsafeMutablePointer<cco_saved_context>? {
-    Carrier.arrive()
-    perform(Carrier.current.unsafelyUnwrapped.pointee.job.unsafelyUnwrapped, on: stack)
-    cco_site_end(stack)
-    stack.pointee.entry = { context, _ in StackRunner.run(context) }
     return leave(stack)
   }
 

@@ -109,8 +109,7 @@ extension Scheduler {
       if let stack = readyQueue.stackCache.pointee.pop(job.pointee.stackClass) {
         job.pointee.context = stack
       } else {
-        let stackCache = readyQueue.stackCache
-        switch job.ownCancellation == nil ? StackRunner.make(for: job, stackCache) : .failure(.abandoned) {
+        switch job.ownCancellation == nil ? StackRunner.make(for: job) : .failure(.abandoned) {
         case .success(let stack): job.pointee.context = stack
         case .failure(let error):
           AnyJob.fail(job, job.ownCancellation ?? error)

@@ -44,7 +44,7 @@ final class HeldJob {
     job.completion.isSettled = isDropped
     let state = isDropped ? JobFlags.cancelled | JobFlags.shielded : JobFlags.begun
     _ = job.record.pointee.flags.bitwiseOr(state, ordering: .acquiringAndReleasing)
-    if case .success(let stack) = StackRunner.make(for: job.record, nil) { job.record.pointee.context = stack }
+    if case .success(let stack) = StackRunner.make(for: job.record) { job.record.pointee.context = stack }
     beginWait()
     job.nameContext()
     job.switchedOut.store(true, ordering: .releasing)

@@ -119,7 +119,7 @@ enum Clock {
 protocol Inspectable: AnyObject {}
 
 enum StackRunner {
-  static func make(for _: JobRef, _: Never?) -> Result<UnsafeMutablePointer<cco_context>, CoroutineError> {
+  static func make(for _: JobRef) -> Result<UnsafeMutablePointer<cco_context>, CoroutineError> {
     let size = MemoryLayout<cco_context>.size
     let context = UnsafeMutableRawPointer.allocate(byteCount: size, alignment: MemoryLayout<cco_context>.alignment)
     context.initializeMemory(as: UInt8.self, repeating: 0, count: size)

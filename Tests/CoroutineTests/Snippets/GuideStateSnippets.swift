@@ -191,8 +191,6 @@ struct GuideStateSnippets {
     let parser = co_launch(name: "parser", stack: .bytes(4 << 20)) { depth(10_000) }
     let result = try parser.join()
     #expect(result == 10_000)
-    let measured = co_launch(name: "reader", stack: .measured(atLeast: 16 << 10)) { depth(10) }
-    #expect(try measured.join() == 10)
   }
 
   @Test func `a queue of its own, and the workers`() throws {

@@ -21,7 +21,7 @@ extension CoroutineRuntime {
       if coroutines.isEmpty { coroutines.reserveCapacity(count) }
       coroutines.append(entry)
     }
-    return Snapshot(coroutines: coroutines, lateTimers: late.map(\.by), stackUses: StackUses.list(of: only))
+    return Snapshot(coroutines: coroutines, lateTimers: late.map(\.by))
   }
 
   /// Writes what ``snapshot(stacks:)`` returns as JSON, in the form that ``Snapshot`` encodes to, in several parts of
@@ -42,7 +42,7 @@ extension CoroutineRuntime {
       json.add(entry)
       try json.flush(write)
     }
-    json.end(late.map(\.by), StackUses.list(of: nil))
+    json.end(late.map(\.by))
     try json.flush(all: true, write)
   }
 

@@ -2,16 +2,14 @@
 // two numbers that no tool reads. `SnapshotJSON.swift` writes the same form.
 
 extension CoroutineRuntime.Snapshot {
-  private enum Key: String, CodingKey { case coroutines, lateTimers, stackUses }
+  private enum Key: String, CodingKey { case coroutines, lateTimers }
 
   /// Reads times as nanoseconds.
   public init(from decoder: any Decoder) throws {
     let values = try decoder.container(keyedBy: Key.self)
     self.init(
       coroutines: try values.decode([Coroutine].self, forKey: .coroutines),
-      lateTimers: try values.decode([Int64].self, forKey: .lateTimers).map { .nanoseconds($0) },
-      // Earlier versions did not write them.
-      stackUses: try values.decodeIfPresent([StackUse].self, forKey: .stackUses) ?? []
+      lateTimers: try values.decode([Int64].self, forKey: .lateTimers).map { .nanoseconds($0) }
     )
   }
 
@@ -20,7 +18,6 @@ extension CoroutineRuntime.Snapshot {
     var values = encoder.container(keyedBy: Key.self)
     try values.encode(coroutines, forKey: .coroutines)
     try values.encode(lateTimers.map(\.wholeNanoseconds), forKey: .lateTimers)
-    try values.encode(stackUses, forKey: .stackUses)
   }
 }
 

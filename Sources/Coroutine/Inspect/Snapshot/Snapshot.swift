@@ -8,29 +8,10 @@ extension CoroutineRuntime {
     public var coroutines: [Coroutine]
     /// How late the schedulers are that have not reached their timers for a millisecond or more, the latest first.
     public var lateTimers: [Duration]
-    /// The launch sites whose stacks are measured (``StackSize/measured(atLeast:)``), by their names; those of which
-    /// a measured coroutine has ended.
-    ///
-    /// Empty in a simulated world.
-    public var stackUses: [StackUse]
-
     /// Creates a snapshot of given values, for tests of what reads one.
-    public init(coroutines: [Coroutine], lateTimers: [Duration] = [], stackUses: [StackUse] = []) {
+    public init(coroutines: [Coroutine], lateTimers: [Duration] = []) {
       self.coroutines = coroutines
       self.lateTimers = lateTimers
-      self.stackUses = stackUses
-    }
-
-    /// What the coroutines of one launch site have used of their stacks.
-    public struct StackUse: Sendable, Codable {
-      /// The place of the launches, as `file:line`.
-      public var launchSite: String
-      /// The most bytes that one of them has used, in whole pages.
-      public var deepest: Int
-      /// The number of coroutines that were measured and have ended.
-      public var measured: Int
-      /// The size of the next stack in bytes, unless its launch asks for more.
-      public var stackBytes: Int
     }
 
     /// One coroutine of a snapshot.

@@ -51,22 +51,11 @@ struct SnapshotJSON {
     add("}")
   }
 
-  mutating func end(_ lateTimers: [Duration], _ stackUses: [CoroutineRuntime.Snapshot.StackUse]) {
+  mutating func end(_ lateTimers: [Duration]) {
     add("],\n\"lateTimers\":[")
     for (index, time) in lateTimers.enumerated() {
       if index > 0 { add(",") }
       add(UInt64(max(0, time.wholeNanoseconds)))
-    }
-    add("],\n\"stackUses\":[")
-    for (index, use) in stackUses.enumerated() {
-      add(index > 0 ? ",\n{\"measured\":" : "\n{\"measured\":")
-      add(UInt64(use.measured))
-      addString("launchSite", use.launchSite)
-      add(",\"deepest\":")
-      add(UInt64(use.deepest))
-      add(",\"stackBytes\":")
-      add(UInt64(use.stackBytes))
-      add("}")
     }
     add("]}\n")
   }

@@ -64,7 +64,7 @@ struct StackDump {
   static func text(of only: [Scheduler]? = nil) -> String {
     var dump = StackDump()
     let late = CoroutineRuntime.visit(stacks: true, of: only) { entry, _ in dump.add(entry) }
-    return dump.text(late) + StackUses.list(of: only).map { "\n" + StackUses.line($0) + "\n" }.joined()
+    return dump.text(late)
   }
 
   private mutating func add(_ entry: Entry) {
