@@ -212,6 +212,7 @@ let package = Package(
         .target(name: "CoroutineWork", condition: demoOnly), .target(name: "CPNG", condition: demoOnly),
         .target(name: "CZlib", condition: demoOnly),
       ] + demoPackages,
+      exclude: ["Chat/README.md", "Feeds/README.md", "Login/README.md", "Orders/README.md"],
       resources: [.copy("Feeds/Samples")]
     ),
     .target(name: "CTestSupport", dependencies: ["CCoroutine"], path: "Tests/CTestSupport"),

@@ -6,7 +6,7 @@ import CoroutineTesting
 import HTTPTypes
 import Testing
 
-/// The code of docs/http.md, and runs of it.
+/// The code of the article HTTPAndTLS.md, and runs of it.
 @Suite("The page about HTTP services", .timeLimit(.minutes(5)))
 struct HTTPPageTests {
   /// Answers requests for notes, which it keeps in memory.

@@ -5,7 +5,7 @@ import Testing
 @testable import CoroutineNet
 
 /// What comes when nobody waits any more stays in the kernel, for the next call: the sockets' rows of the table in
-/// docs/cancellation.md.
+/// the article CancellationAndTime.md.
 @Suite("What comes too late for a socket's call", .timeLimit(.minutes(5)))
 struct LateArrivalTests {
   enum Call: CaseIterable { case read, readInto, readLine, accept, receive }

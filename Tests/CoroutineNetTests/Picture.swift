@@ -1,6 +1,6 @@
 import Glibc
 
-/// Draws the picture of docs/sockets.md: how long clients have waited, without and with a rule for load.
+/// Draws the picture of SocketsAndServers.md: how long clients have waited, without and with a rule for load.
 enum Picture {
   struct Dot: Sendable {
     let at: Duration

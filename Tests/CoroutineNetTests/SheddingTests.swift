@@ -125,7 +125,7 @@ struct SheddingTests {
     #expect(with.served.max() ?? .zero <= .milliseconds(160), "\(with.served.max() ?? .zero)")
   }
 
-  @Test(.enabled(if: getenv("CO_DRAW") != nil, "draws the picture of docs/sockets.md where CO_DRAW says"))
+  @Test(.enabled(if: getenv("CO_DRAW") != nil, "draws the picture of SocketsAndServers.md where CO_DRAW says"))
   func `the picture of the page is drawn`() throws {
     let path = getenv("CO_DRAW").map { String(cString: $0) } ?? ""
     let rule = LoadShedding(target: .milliseconds(20), interval: .milliseconds(100))

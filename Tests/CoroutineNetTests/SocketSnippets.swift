@@ -3,7 +3,7 @@ import CoroutineNet
 import Glibc
 import Testing
 
-/// The code that docs/sockets.md shows, run.
+/// The code that the article SocketsAndServers.md shows, run.
 ///
 /// scripts/lint holds each block of the page against this file, without regard to spaces and line breaks.
 @Suite("What the page about sockets shows", .timeLimit(.minutes(5)))

@@ -220,7 +220,7 @@ import Testing
   }
 }
 
-@Suite struct `What docs/chat.md promises` {
+@Suite struct `What Sources/CoroutineDemo/Chat/README.md promises` {
   @Test func `has a row for every exit code, and so has the help`() throws {
     let document = try Self.document()
     let help = ChatCommand.helpMessage() + ChatLoadCommand.helpMessage()
@@ -269,7 +269,7 @@ import Testing
   private static func document() throws -> String {
     var root = URL(filePath: #filePath)
     for _ in 1...4 { root.deleteLastPathComponent() }
-    return try String(contentsOf: root.appending(path: "docs/chat.md"), encoding: .utf8)
+    return try String(contentsOf: root.appending(path: "Sources/CoroutineDemo/Chat/README.md"), encoding: .utf8)
   }
 }
 #endif

@@ -5,7 +5,7 @@ import Testing
 
 @testable import CoroutineDemo
 
-@Suite struct `What docs/feeds.md promises` {
+@Suite struct `What Sources/CoroutineDemo/Feeds/README.md promises` {
   @Test func `has a row for every exit code, and so has the help`() throws {
     let document = try Self.document()
     let help = FeedsCommand.helpMessage()
@@ -23,7 +23,7 @@ import Testing
   private static func document() throws -> String {
     var root = URL(filePath: #filePath)
     for _ in 1...4 { root.deleteLastPathComponent() }
-    return try String(contentsOf: root.appending(path: "docs/feeds.md"), encoding: .utf8)
+    return try String(contentsOf: root.appending(path: "Sources/CoroutineDemo/Feeds/README.md"), encoding: .utf8)
   }
 }
 #endif

@@ -4,8 +4,8 @@ import Testing
 
 @testable import CoroutineDemo
 
-/// docs/login.md shows code; it is the code.
-@Suite struct `What docs/login.md shows` {
+/// Sources/CoroutineDemo/Login/README.md shows code; it is the code.
+@Suite struct `What Sources/CoroutineDemo/Login/README.md shows` {
   @Test(arguments: [
     ("Login/Flow/LoginFlow.swift", "func start()"),
     ("Login/Flow/LoginFlow+Callbacks.swift", "func startWithCallbacks()"),
@@ -18,11 +18,11 @@ import Testing
     let lines = source[start.lowerBound..<end.upperBound].split(separator: "\n", omittingEmptySubsequences: false)
     // In the document it has no indentation.
     let shown = lines.map { $0.hasPrefix("  ") ? $0.dropFirst(2) : $0 }.joined(separator: "\n")
-    #expect(try Self.text("docs/login.md").contains(shown))
+    #expect(try Self.text("Sources/CoroutineDemo/Login/README.md").contains(shown))
   }
 
   @Test func `has a row for every exit code`() throws {
-    let document = try Self.text("docs/login.md")
+    let document = try Self.text("Sources/CoroutineDemo/Login/README.md")
     for code in [0, 11, 12, 13, 14, 15, 64, 69, 70, 71, 124, 130] {
       #expect(document.contains("\n| \(code) |"), "\(code)")
     }

@@ -140,11 +140,12 @@ import Testing
   }
 }
 
-@Suite struct `What docs/orders.md promises` {
+@Suite struct `What Sources/CoroutineDemo/Orders/README.md promises` {
   @Test func `has a row for every exit code, and so has the help`() throws {
     var root = URL(filePath: #filePath)
     for _ in 1...4 { root.deleteLastPathComponent() }
-    let document = try String(contentsOf: root.appending(path: "docs/orders.md"), encoding: .utf8)
+    let page = root.appending(path: "Sources/CoroutineDemo/Orders/README.md")
+    let document = try String(contentsOf: page, encoding: .utf8)
     let help = OrdersCommand.helpMessage()
     for code in [0, 40, 64, 69, 70, 71, 74, 124, 130] {
       #expect(document.contains("\n| \(code) |"), "\(code)")

@@ -1,13 +1,14 @@
 import Foundation
 import Testing
 
-/// The table of docs/cancellation.md, "A result that comes too late", names the tests that keep its rows.
+/// The table of the article CancellationAndTime.md, "A result that comes too late", names the tests that keep its rows.
 @Suite("The page about results that come too late", .timeLimit(.minutes(5)))
 struct LateResultPageTests {
   @Test func `names tests that exist`() throws {
     // This file lies three folders below the root.
     let root = "\(#filePath)".split(separator: "/").dropLast(4).map { "/\($0)" }.joined()
-    let page = try String(contentsOfFile: "\(root)/docs/cancellation.md", encoding: .utf8)
+    let article = "\(root)/Sources/Coroutine/Coroutine.docc/CancellationAndTime.md"
+    let page = try String(contentsOfFile: article, encoding: .utf8)
     let section = try #require(page.components(separatedBy: "# A result that comes too late").last)
     let rows = section.split(separator: "\n").filter { $0.hasPrefix("|") }.dropFirst(2)
     try #require(rows.count >= 20, "The table has hardly any row; has its layout changed?")

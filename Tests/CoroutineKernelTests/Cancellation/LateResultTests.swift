@@ -3,7 +3,7 @@ import Testing
 
 @testable import Coroutine
 
-/// The table of docs/cancellation.md, "A result that comes too late": dropped, or kept for somebody else.
+/// The table of the article CancellationAndTime.md, "A result that comes too late": dropped, or kept for somebody else.
 @Suite("A result that comes too late", .timeLimit(.minutes(5)))
 struct LateResultTests {
   final class Token: Sendable {

@@ -242,7 +242,7 @@ struct AskTests {
   }
 }
 
-/// The section of docs/actors.md for users of coobjc.
+/// What docs/coming-from/coobjc.md says of actors.
 @Suite("Actors: coming from coobjc", .timeLimit(.minutes(5)))
 struct ActorMigrationTests {
   enum Request: Sendable {

@@ -1,7 +1,7 @@
 import Coroutine
 import Testing
 
-// The code of docs/cancellation.md about hand-offs, compiled and run.
+// The code of the article CancellationAndTime.md about hand-offs, compiled and run.
 
 /// Takes an item that comes within `time`; nil if none does.
 private func pop(_ items: Channel<Int>, within time: Duration) throws -> Int? {

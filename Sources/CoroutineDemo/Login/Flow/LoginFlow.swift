@@ -3,7 +3,7 @@ import Coroutine
 
 /// Log in, fetch the profile, download the avatar, apply an effect, show it: as a coroutine.
 ///
-/// The same job with callbacks is LoginFlow+Callbacks.swift; docs/login.md shows both side by side.
+/// The same job with callbacks is LoginFlow+Callbacks.swift; the README of the folder Login shows both side by side.
 struct LoginFlow: Sendable {
   var site: Site
   var account: Account
