@@ -59,11 +59,6 @@ public class AnyJob: @unchecked Sendable {
   @inlinable final var completion: CompletionRef {
     @inline(__always) get { JobMemory(at: memory).completion }
   }
-  /// The entry of the job in its scope, see JobLinks.
-  final var child: Unmanaged<WaitCallback>? {
-    get { JobMemory(at: memory).links.pointee.child }
-    set { JobMemory(at: memory).links.pointee.child = newValue }
-  }
 
   /// Runs `body` while `scheduler` changes and the old one is released, or while a thread retains the current one.
   final func withMove<Output>(_ body: () -> Output) -> Output { completion.pointee.ownersLock.withLock(body) }
@@ -79,8 +74,7 @@ public class AnyJob: @unchecked Sendable {
     }
     // Of a lazy job that has not started.
     record.pointee.takePendingAnchor()?.release()
-    let flags = record.pointee.flags.load(ordering: .acquiring)
-    if flags & (JobFlags.begun | JobFlags.bodyTaken) == 0 { releaseBody() }
+    if record.pointee.flags.load(ordering: .acquiring) & JobFlags.begun == 0 { releaseBody(leavesEmpty: false) }
     // The label stays on the stack until the result has been destroyed as well.
     if let characters = record.pointee.label.name {
       record.pointee.label.name = nil
@@ -108,8 +102,7 @@ public class AnyJob: @unchecked Sendable {
   ///
   /// Idempotent; the first reason wins. A job that has not begun never runs its body: it ends within this call, also if
   /// its queue is blocked, and the coroutines and threads that wait for it are told. The body's captures are released
-  /// later, by the queue when it comes to the job, or by the coroutine of the scope that ends before that. A body that
-  /// returns a value all the same has succeeded.
+  /// later, when the queue comes to the job. A body that returns a value all the same has succeeded.
   ///
   /// Never suspends or blocks; any thread, also under a lock: no observer, hook, executor of Tasks or deinit of the
   /// program runs inside the call. If the job has not begun, its observers, its ``Job/uncancelled`` copies and the
@@ -228,7 +221,7 @@ public class AnyJob: @unchecked Sendable {
       if job.claimBegin() & JobFlags.cancelled != 0 {
         handle.endDropped()
       } else {
-        handle.releaseBody()
+        handle.releaseBody(leavesEmpty: false)
         handle.willFail(error)
         _ = handle.completion.fail(error)
       }
@@ -241,25 +234,16 @@ public class AnyJob: @unchecked Sendable {
   /// Called by the queue that has taken the entry, on the job's stack or without one.
   @usableFromInline @inline(never)
   final func endDropped() {
-    releaseDroppedBody()
+    releaseBody(leavesEmpty: true)
     willSettle(.cancelled)
     // The job has been settled, or will be, with the same error.
     beginSettlingDropped()?()
   }
 
-  /// Releases the captures of a body that never runs, unless the coroutine of the scope does it.
-  private final func releaseDroppedBody() {
-    guard record.takeBody() else { return }
-    releaseBody()
-    // The scope cannot have ended, because it waits for this. The entry is retained, because the scope then releases
-    // it.
-    child?.takeUnretainedValue().bodyWasReleased()
-  }
-
-  /// Releases the captures of a body that never runs, once.
+  /// Releases the captures of a body that never runs.
   ///
-  /// Overridden by the class that knows its type.
-  @usableFromInline func releaseBody() {}
+  /// `leavesEmpty`: leaves an empty body behind, for a later call. Overridden by the class that knows its type.
+  @usableFromInline func releaseBody(leavesEmpty: Bool) {}
 
   /// Begins the job on its own stack; returns false if the job is dropped.
   @inlinable @inline(__always)

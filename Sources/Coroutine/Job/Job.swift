@@ -14,8 +14,8 @@ import Synchronization
 /// ``CoroutineRuntime/unhandledErrorHandler``. Several coroutines may join it and get the same value, so values are
 /// Sendable.
 public final class Job<Success: Sendable>: AnyJob, @unchecked Sendable {
-  // Sound because the completion has its own lock, and the body is accessed by the job itself, or by the thread that
-  // has taken the body of a job that never runs (JobStart.swift).
+  // Sound because the completion has its own lock, and the body is accessed by the job's own carrier, or by the last
+  // reference's owner (JobStart.swift).
 
   /// The body, which is in the completion's bytes until it is taken: the result comes after it.
   @usableFromInline typealias Body = () throws -> Success
@@ -65,11 +65,19 @@ public final class Job<Success: Sendable>: AnyJob, @unchecked Sendable {
     }
   }
 
-  /// Takes the body out; called once, by the job's own carrier, or by the thread that releases it.
+  /// Takes the body out; called by the job's own carrier, or by the deinit.
   @inlinable @inline(__always)
   func takeBody() -> Body { completion.bytesAddress.withMemoryRebound(to: Body.self, capacity: 1) { $0.move() } }
 
-  @usableFromInline override func releaseBody() { _ = takeBody() }
+  @usableFromInline override func releaseBody(leavesEmpty: Bool) {
+    let body = takeBody()
+    if leavesEmpty {
+      completion.bytesAddress.withMemoryRebound(to: Body.self, capacity: 1) {
+        $0.initialize(to: { throw CancellationError() })
+      }
+    }
+    withExtendedLifetime(body) {}
+  }
 
   /// Waits until the job has ended, and returns its result.
   ///

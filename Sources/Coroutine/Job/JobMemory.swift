@@ -4,25 +4,14 @@ internal import CCoroutine
 // memory back between two bursts of launches, and to get it again costs more than the launches (docs/evolution/0056).
 //
 //   AnyJob            cell, 256 bytes
-//   +-----------+     +-----------+------------+-------+--------+
-//   | memory ---+---> | JobRecord | Completion | child | object |
-//   +-----------+     +-----------+------------+-------+--------+
-//         ^                                                |
-//         +---------------- no reference ------------------+
+//   +-----------+     +-----------+------------+--------+
+//   | memory ---+---> | JobRecord | Completion | object |
+//   +-----------+     +-----------+------------+--------+
+//         ^                                        |
+//         +------------- no reference -------------+
 //
 // The object makes the cell in its init and gives it back at the end of its deinit, so a record lives as long as its
 // object. The runtime's queues and lists hold records; a live job holds one retain of its object for them.
-
-/// What a job has behind its completion.
-@usableFromInline
-struct JobLinks {
-  /// The entry of the job in its scope, which the scope holds until the job has ended and its body is released.
-  ///
-  /// Set before the job is published, constant from then on.
-  var child: Unmanaged<WaitCallback>?
-  /// The object that the cell belongs to; constant.
-  @usableFromInline let object: Unmanaged<AnyJob>
-}
 
 /// The parts of a job, by the address of its cell.
 // Sound because each part is aligned to 8 bytes and has a size that is a multiple of it, so the offsets are multiples
@@ -37,17 +26,16 @@ struct JobMemory {
   /// Initializes all of it, for `object`.
   func initialize(for object: AnyJob, _ record: consuming JobRecord, _ completion: consuming Completion) {
     precondition(
-      Self.linksOffset + MemoryLayout<JobLinks>.size <= Int(CCO_CELL_BYTES),
+      Self.objectOffset + MemoryLayout<Unmanaged<AnyJob>>.size <= Int(CCO_CELL_BYTES),
       "a job does not fit into its cell"
     )
     self.record.initialize(to: record)
     self.completion.initialize(to: completion)
-    links.initialize(to: JobLinks(child: nil, object: .passUnretained(object)))
+    self.object.initialize(to: .passUnretained(object))
   }
 
   /// Ends all of it, the value or failure of the completion as well, and gives the cell back.
   func destroy() {
-    links.deinitialize(count: 1)
     completion.deinitialize(count: 1)
     record.deinitialize(count: 1)
     cco_cell_give(cell)
@@ -59,12 +47,13 @@ struct JobMemory {
   @inlinable var completion: CompletionRef {
     @inline(__always) get { (cell + Self.completionOffset).assumingMemoryBound(to: Completion.self) }
   }
-  @inlinable var links: UnsafeMutablePointer<JobLinks> {
-    @inline(__always) get { (cell + Self.linksOffset).assumingMemoryBound(to: JobLinks.self) }
+  /// The object that the cell belongs to; constant.
+  @inlinable var object: UnsafeMutablePointer<Unmanaged<AnyJob>> {
+    @inline(__always) get { (cell + Self.objectOffset).assumingMemoryBound(to: Unmanaged<AnyJob>.self) }
   }
 
   @inlinable static var completionOffset: Int { MemoryLayout<JobRecord>.stride }
-  @inlinable static var linksOffset: Int { completionOffset + MemoryLayout<Completion>.stride }
+  @inlinable static var objectOffset: Int { completionOffset + MemoryLayout<Completion>.stride }
 }
 
 extension UnsafeMutablePointer where Pointee == JobRecord {
@@ -81,7 +70,7 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
 
   /// The object that the record belongs to.
   @inlinable var handle: Unmanaged<AnyJob> {
-    @inline(__always) get { JobMemory(at: UnsafeMutableRawPointer(self)).links.pointee.object }
+    @inline(__always) get { JobMemory(at: UnsafeMutableRawPointer(self)).object.pointee }
   }
 }
 

@@ -32,13 +32,9 @@ public import Synchronization
 //
 // To release the captures of a body that never runs is foreign code too. If the job fails in the body's place, because
 // there is no stack for example, the body is released with the failure (AnyJob.fail). The body of a lazy job that is
-// never started is released in the job's deinit, which finds `begun` and `bodyTaken` clear. The body of a dropped job
-// is released by one of two parties:
-//   the queue    when it takes the entry;
-//   the scope    of a child: when all children have ended, the coroutine of the scope releases what is left, before the
-//                scope ends. So nothing that a child has captured outlives its scope (Scope+Dropped.swift).
-// `takeBody` decides between the two by a bit that each of them sets by a read-modify-write. No other thread accesses
-// the body, because a DROPPED job does not run it.
+// never started is released in the job's deinit, which finds `begun` clear. The body of a dropped job is released by
+// the queue, when it takes the entry; an empty one stays for the deinit. So a capture of a dropped child may outlive
+// the scope, by as long as the queue is busy.
 
 extension UnsafeMutablePointer where Pointee == JobRecord {
   /// Begins the job unless it was cancelled; returns the flags that have decided, without `begun`.
@@ -70,10 +66,5 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
   /// Whether the body never runs.
   var isDropped: Bool {
     pointee.flags.load(ordering: .acquiring) & (JobFlags.cancelled | JobFlags.begun) == JobFlags.cancelled
-  }
-
-  /// Returns true to one caller, which releases the body of a dropped job.
-  func takeBody() -> Bool {
-    pointee.flags.bitwiseOr(JobFlags.bodyTaken, ordering: .acquiringAndReleasing).oldValue & JobFlags.bodyTaken == 0
   }
 }

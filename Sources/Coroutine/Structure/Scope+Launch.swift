@@ -3,9 +3,8 @@ public import Dispatch
 extension Scope {
   /// Launches a child, as ``co_launch(on:name:stack:start:file:line:_:)-(DispatchQueue?,_,_,_,_,_,_)`` does.
   ///
-  /// In a cancelled scope, the child's body never runs. If the scope ends before the child's queue has come to the
-  /// child, the coroutine of the scope releases the captures of the body. Does not suspend; any thread. Traps if the
-  /// scope has ended.
+  /// In a cancelled scope, the child's body never runs. The captures of such a body are released when its queue comes to
+  /// the child, which may be after the scope's end. Does not suspend; any thread. Traps if the scope has ended.
   @inlinable @discardableResult
   public func launch<Success: Sendable>(
     on queue: DispatchQueue? = nil,

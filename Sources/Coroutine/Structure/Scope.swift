@@ -7,8 +7,7 @@ import Synchronization
 //     +--> children cancelled, body's waits throw   +--> children cancelled
 //
 // Invariants, under `lock`
-//  1. The list from `first` links the children that have not ended, and those that hold the captures of a body that
-//     never runs (Scope+Dropped.swift). `pending` is the number of the first kind, `dropped` that of the second.
+//  1. The list from `first` links the children that have not ended; `pending` is their number.
 //  2. The owner's frame is on the owner's stack from OPEN to ENDED. It is signalled under the lock, and ENDED is set
 //     under the lock before the frame goes.
 //  3. The owner's wait for its children is claimed under the lock, by the last child to end or by an interrupt.
@@ -43,8 +42,6 @@ public final class Scope: @unchecked Sendable {
   /// The child that the one signal cancels next.
   @exclusivity(unchecked) private unowned(unsafe) var nextSignalled: ScopeChild?
   @exclusivity(unchecked) var pending = 0
-  /// The number of ended children whose captures the owner will release.
-  @exclusivity(unchecked) var dropped = 0
   @exclusivity(unchecked) private(set) var hasEnded = false
   /// Whether the body is over (`leaveFrame`).
   ///
@@ -79,7 +76,6 @@ public final class Scope: @unchecked Sendable {
     let child = ScopeChild(self, job)
     // From here on a cancellation by a sibling only sets the flag: the launch below starts the child.
     job.markEnqueued()
-    job.child = Unmanaged.passUnretained(child)
     lock.lock()
     if hasEnded { misuse("a scope was used after its co_scope had returned") }
     link(child)
@@ -118,33 +114,26 @@ public final class Scope: @unchecked Sendable {
     }
     lock.lock()
     pending -= 1
-    if !keeps(child) {
-      unlink(child)
-      if isLate {
-        child.next = lateFailures
-        lateFailures = child
-      }
+    unlink(child)
+    if isLate {
+      child.next = lateFailures
+      lateFailures = child
     }
-    wakeOwnerAndUnlock()
+    var wakesOwner = false
+    if pending == 0, let epoch = waiting { wakesOwner = owner.claim(epoch, WakeReason.delivered) }
+    lock.unlock()
+    if wakesOwner { Carrier.makeReady(owner) }
   }
 
   /// Takes a child out of the list.
   ///
   /// Called under the lock.
-  func unlink(_ child: ScopeChild) {
+  private func unlink(_ child: ScopeChild) {
     if let previous = child.previous { previous.next = child.next } else { first = child.next }
     if let next = child.next { next.previous = child.previous } else { last = child.previous }
     if nextSignalled === child { nextSignalled = child.next }
     child.previous = nil
     child.next = nil
-  }
-
-  /// Leaves the lock, and wakes the owner if it waits for its children and none is pending any more.
-  func wakeOwnerAndUnlock() {
-    var wakesOwner = false
-    if pending == 0, let epoch = waiting { wakesOwner = owner.claim(epoch, WakeReason.delivered) }
-    lock.unlock()
-    if wakesOwner { Carrier.makeReady(owner) }
   }
 
   /// Whether the scope throws a child's failure: it is the first failure, or the first one passed on.
@@ -187,7 +176,7 @@ public final class Scope: @unchecked Sendable {
   /// Takes the frame out of the owner's chain.
   ///
   /// Called by the owner as soon as the body is over. The owner runs users' code after that, which may wait: the hook
-  /// for unhandled errors, and what releases captures. `JobFlags.signalled` promises that an interrupt ends this wait
+  /// for unhandled errors. `JobFlags.signalled` promises that an interrupt ends this wait
   /// (SwitchEntry.swift, AsyncCall.swift). No interrupt does, because the frame is not visible any more. So no signal
   /// sets the flag from here on, and one that has set it is forgotten.
   fileprivate func leaveFrame() {
@@ -238,10 +227,6 @@ public final class Scope: @unchecked Sendable {
       guard let carrier = Carrier.current, let job = carrier.pointee.job else { return passedOn }
       lock.lock()
       guard pending > 0 else {
-        if dropped > 0 {
-          releaseDropped()
-          continue
-        }
         hasEnded = true
         let timers = stopTimers
         stopTimers = nil
@@ -294,7 +279,7 @@ public final class Scope: @unchecked Sendable {
       if count <= numbers.capacity {
         var next = first
         while let child = next {
-          if child.captures != .dropped { numbers.append(child.job.record.ownerNumber) }
+          numbers.append(child.job.record.ownerNumber)
           next = child.next
         }
       }
@@ -308,12 +293,10 @@ public final class Scope: @unchecked Sendable {
 }
 
 /// The list entry of a child in its scope, and the callback of the child's completion.
-final class ScopeChild: WaitCallback, @unchecked Sendable {
+final class ScopeChild: WaitCallback, ScopeEntry, @unchecked Sendable {
   // Sound because the links are under the scope's lock.
   let job: AnyJob
   let scope: Scope
-  /// Scope+Dropped.swift.
-  @exclusivity(unchecked) var captures = Captures.inBody
   @exclusivity(unchecked) var next: ScopeChild?
   @exclusivity(unchecked) unowned(unsafe) var previous: ScopeChild?
 
@@ -323,9 +306,8 @@ final class ScopeChild: WaitCallback, @unchecked Sendable {
     super.init()
   }
 
-  override var scopeOfChild: (any EnclosingScope)? { scope }
+  var enclosing: any EnclosingScope { scope }
   override func fire() { scope.ended(self, failure) }
-  override func bodyWasReleased() { scope.capturesWereReleased(self) }
 
   /// The error that the job failed with, or nil if it succeeded or failed with its own cancellation.
   private var failure: (any Error)? {

@@ -18,16 +18,20 @@ protocol EnclosingScope: AnyObject {
   var isAboutToCancel: Bool { get }
 }
 
+/// The callback of a child's end that its scope has added.
+protocol ScopeEntry: AnyObject {
+  var enclosing: any EnclosingScope { get }
+}
+
 extension AnyJob {
   /// The scope that the job was launched in, if it has not ended.
   ///
   /// Any thread; the caller holds the job. The first callback of a child is that of its scope.
   final var enclosingAny: (any EnclosingScope)? {
-    guard child != nil else { return nil }
     // Known: no other use changes the answer.
-    return completion.known.lock.withLock {
-      let waiter = completion.pointee.waiters.first { $0.pointee.callbackIfAny?.scopeOfChild != nil }
-      return waiter?.pointee.callbackIfAny?.scopeOfChild
+    completion.known.lock.withLock {
+      let waiter = completion.pointee.waiters.first { $0.pointee.callbackIfAny is any ScopeEntry }
+      return (waiter?.pointee.callbackIfAny as? any ScopeEntry)?.enclosing
     }
   }
 }

@@ -204,12 +204,6 @@ class WaitCallback: @unchecked Sendable {
   ///
   /// It runs no code of users, and returns the part that does.
   func jobWillBeDropped() -> (@Sendable () -> Void)? { nil }
-
-  /// The scope, if this is a job's entry in its scope.
-  var scopeOfChild: (any EnclosingScope)? { nil }
-
-  /// Called when the captures of a job that never runs have been released, if this is the job's entry in its scope.
-  func bodyWasReleased() {}
 }
 
 extension UnsafeMutablePointer<Waiter> {

@@ -3,9 +3,6 @@ import Synchronization
 
 // What the shipped files about jobs name, as far as the models need it.
 
-/// No model has a scope.
-protocol EnclosingScope: AnyObject {}
-
 /// A job whose first piece and cancellation are the model's.
 @usableFromInline
 final class AnyJob {

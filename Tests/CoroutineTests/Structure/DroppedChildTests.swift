@@ -78,46 +78,6 @@ struct DroppedChildTests {
 
   private static let kinds: [Opened] = [{ _ = try co_scope($0) }, { _ = try co_scope(failures: .isolated, $0) }]
 
-  /// The scope was signalled, and its frame is gone: that is no cancellation of what the captures do.
-  @Test func `may change the queue as its captures are released, although the scope was cancelled`() async throws {
-    final class Closer: Sendable {
-      let close: @Sendable () -> Void
-      init(_ close: @escaping @Sendable () -> Void) { self.close = close }
-      func use() {}
-      deinit { close() }
-    }
-    let blocked = try await BlockedQueue()
-    let ledger = Ledger(on: taggedQueue("ledger"))
-    let closed = Locked("")
-    let seen = try await onCoroutine {
-      outcome {
-        try co_scope { scope in
-          let closer = Closer { closed.current = outcome { try co_isolated(ledger) { _ in currentTag ?? "" } } }
-          scope.launch(on: blocked.queue) { closer.use() }
-          throw Oops("body")
-        }
-      }
-    }
-    #expect(seen == "Oops(body)" && closed.current == "ledger")
-    try await blocked.releaseAndSettle()
-  }
-
-  /// The scope is cancelled while the captures are released: as above.
-  @Test(.inWorlds) func `may change the queue as its captures are released, and cancel the scope before`() throws {
-    let trace = Trace()
-    let seen = outcome {
-      try co_scope { scope in
-        Self.launch(in: scope, on: taggedQueue("far")) {
-          scope.cancel(Oops("late"))
-          trace(outcome { try onWorldQueue { 7 } })
-          trace(outcome { try co_switch(to: taggedQueue("away")) })
-        }.cancel()
-      }
-    }
-    #expect(seen == "()")
-    #expect(trace.all == ["7", "()"])
-  }
-
   /// The child has settled, and the code that its captures run is in its coroutine, on a stack.
   @Test(.inWorlds, arguments: ["scope", "deadline"])
   func `may wait as its queue releases its captures, and is cancelled there`(_ how: String) throws {
@@ -148,7 +108,8 @@ struct DroppedChildTests {
   }
 
   @Test(.tags(.realClock), arguments: Ending.allCases)
-  func `holds neither its scope nor what it has captured, while its queue is blocked`(_ ending: Ending) async throws {
+  func `does not hold its scope while its queue is blocked, and is released by the queue`(_ ending: Ending) async throws
+  {
     for home in [taggedQueue("home"), nil] {
       for open in Self.kinds {
         let blocked = try await BlockedQueue()
@@ -163,32 +124,12 @@ struct DroppedChildTests {
               }
             }
           }
-          // Before the scope has ended, by its coroutine.
           return "\(seen) \(released.all)"
         }
-        #expect(ending.error.contains { seen == "\($0) [\"\(home == nil ? "worker" : "home")\"]" }, "\(seen)")
+        #expect(ending.error.contains { seen == "\($0) []" }, "\(seen)")
         try await blocked.releaseAndSettle()
         #expect(!ran.isRaised)
-        #expect(released.count == 1)
-      }
-    }
-  }
-
-  @Test func `may use a closure that does not escape its scope`() async throws {
-    let blocked = try await BlockedQueue()
-    let calls = Locked(0)
-    let seen = try await onCoroutine { outcome { try Self.twice(on: blocked.queue) { calls.withLock { $0 += 1 } } } }
-    #expect(seen == "Oops(end)")
-    try await blocked.releaseAndSettle()
-    #expect(calls.current == 0)
-  }
-
-  /// Ends the process if a copy of the closure is left.
-  private static func twice(on queue: DispatchQueue, _ body: @Sendable () -> Void) throws {
-    try withoutActuallyEscaping(body) { body in
-      try co_scope { scope in
-        for _ in 0..<2 { scope.launch(on: queue) { body() } }
-        throw Oops("end")
+        #expect(released.all == ["blocked"])
       }
     }
   }
@@ -224,47 +165,6 @@ struct DroppedChildTests {
     return scope.launch(on: queue) { held.use() }
   }
 
-  @Test func `may release what waits, launches another child, or cancels the scope`() async throws {
-    let blocked = try await BlockedQueue()
-    let trace = Trace()
-    let seen = try await onCoroutine(on: taggedQueue("home")) {
-      outcome {
-        try co_scope { scope in
-          let held = Tracked {
-            trace(outcome { try co_shield { try co_yield() } })
-            scope.launch(on: blocked.queue) { trace("never") }
-            scope.cancel()
-          }
-          scope.launch(on: blocked.queue) { held.use() }
-          throw Oops("end")
-        }
-      }
-    }
-    #expect(seen == "Oops(end)")
-    #expect(trace.all == ["()"])
-    try await blocked.releaseAndSettle()
-    #expect(trace.all == ["()"])
-  }
-
-  @Test func `that is launched in a cancelled scope does not hold it either`() async throws {
-    let blocked = try await BlockedQueue()
-    let released = Locked(0)
-    let seen = try await onCoroutine {
-      outcome {
-        try co_scope { scope in
-          scope.cancel(Oops("end"))
-          for _ in 0..<100 {
-            let held = Tracked { released.withLock { $0 += 1 } }
-            scope.launch(on: blocked.queue) { held.use() }
-          }
-          try co_checkCancelled()
-        }
-      }
-    }
-    #expect(seen == "Oops(end)")
-    #expect(released.current == 100)
-  }
-
   @Test func `leaves the other children alone, which are waited for`() async throws {
     let blocked = try await BlockedQueue()
     let (isInside, release, hasEnded) = (Flag(), DispatchSemaphore(value: 0), Flag())
@@ -286,7 +186,7 @@ struct DroppedChildTests {
     #expect(hasEnded.isRaised)
   }
 
-  @Test func `in every order, either runs or never does, and is released once, before its scope ends`() throws {
+  @Test func `in every order, either runs or never does, and is released once`() throws {
     let outcomes = Locked<Set<String>>([])
     let found = explore(.exhaustive(preemptions: 2)) {
       let trace = Trace()
@@ -305,11 +205,14 @@ struct DroppedChildTests {
         }
         trace(seen)
       }.join()
+      try settleWorld()
       let text = trace.all.joined(separator: " ")
       outcomes.withLock { _ = $0.insert(text) }
-      guard ["ran released Oops(end)", "released Oops(end)"].contains(text) else { throw Oops(text) }
+      guard ["ran released Oops(end)", "released Oops(end)", "Oops(end) released"].contains(text) else {
+        throw Oops(text)
+      }
     }
     #expect(found.failure == nil, "\(found.failure.map { "\($0)" } ?? "")")
-    #expect(outcomes.current.count == 2)
+    #expect(outcomes.current.count >= 2)
   }
 }
