@@ -2,7 +2,7 @@ internal import CLinux
 import Glibc
 
 // The signals of the process that something here handles: dumps (DumpSignal.swift), channels and the end of co_main
-// (Process/Signals.swift, Process/ForcedEnd.swift).
+// (MainCoroutine.swift).
 //
 //   UNHANDLED --first handler--> HANDLED --an arrival that leaves no handler--> UNHANDLED
 //

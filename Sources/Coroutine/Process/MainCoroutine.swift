@@ -1,6 +1,7 @@
 internal import CLinux
 import Dispatch
 public import Glibc
+import Synchronization
 
 /// Runs `body` as the main coroutine of a program, and ends the process after it.
 ///
@@ -107,4 +108,84 @@ struct MainRun {
       return 128 + stopped
     }
   }
+}
+
+// MARK: - The third signal
+
+// The end of a program whose main coroutine does not react to signals. It computes or blocks without a wait, so neither
+// a stop nor a cancellation reaches it, and perhaps every worker is kept in this way.
+//
+// The thread that takes signals (SignalHub) counts them, and needs no worker, no queue and not the main thread for
+// that. The report takes locks of the library, may release a user's object, and writes into a pipe that may be full.
+// So a thread of its own makes it, and the process ends when the report is written, or after two seconds without it.
+
+/// Ends the process at the third signal.
+final class ForcedEnd: Sendable {
+  private let count = Atomic<Int>(0)
+  private static var patience: DispatchTimeInterval { .seconds(2) }
+
+  /// Counts one arrival, on the signals' thread.
+  func arrived(_ signal: Int32) {
+    guard count.wrappingAdd(1, ordering: .relaxed).newValue == 3 else { return }
+    let isWritten = DispatchSemaphore(value: 0)
+    let code = DetachedThread.start("co-end") {
+      let name = Self.name(of: signal)
+      writeToStandardError("Coroutine: the third signal, \(name), ends the process. \(Dump.running())\n")
+      isWritten.signal()
+    }
+    if code == 0 { _ = isWritten.wait(timeout: .now() + Self.patience) }
+    clinux_end_by_signal(signal)
+  }
+
+  private static func name(of signal: Int32) -> String {
+    switch signal {
+    case SIGTERM: "SIGTERM"
+    case SIGINT: "SIGINT"
+    case SIGHUP: "SIGHUP"
+    case SIGQUIT: "SIGQUIT"
+    default: "number \(signal)"
+    }
+  }
+}
+
+// MARK: - Signals as channels
+
+/// Returns a channel that receives each of `signals` that the process gets.
+///
+/// ```swift
+/// let quit = co_signals([SIGTERM, SIGINT])
+/// try co_select {
+///   quit.onReceive { number in … }
+///   …
+/// }
+/// ```
+///
+/// - From the call on, the signals lose their usual effect. If several channels are for one signal, each receives it.
+/// - It does not matter whether the process was started with a signal blocked or ignored, or whether all workers and
+///   queues are busy: a thread of its own takes the signals. A program that leaves to its starter whether a signal
+///   counts, as `nohup` says it of `SIGHUP`, asks for that signal only if it is not ignored.
+/// - Closing the channel restores the former effect, from the first signal on that arrives after no channel is left for
+///   it.
+/// - The channel buffers 64 signals and drops further ones, as the kernel drops a signal that is pending already.
+/// - No thread's signal mask changes. Threads of the program, and the main thread, may run the signal handler, which
+///   only leaves a mark.
+///
+/// Never suspends; any thread. Traps if a signal cannot be handled (`SIGKILL`, `SIGSTOP`, an unknown number), if it
+/// reports an error of the running instruction (`SIGSEGV`, `SIGBUS`, `SIGFPE`, `SIGILL`), or if the process has met a
+/// limit on threads.
+public func co_signals(_ signals: [Int32]) -> Channel<Int32> {
+  let channel = Channel<Int32>(.dropNewest(64))
+  for signal in Set(signals) {
+    if [SIGSEGV, SIGBUS, SIGFPE, SIGILL].contains(signal) {
+      misuse("co_signals: signal \(signal) reports an error of the running instruction, which waits for no channel")
+    }
+    let isWanted: SignalHub.Handler = { !channel.isClosed }
+    let refusal = SignalHub.add(signal, isWanted: isWanted) {
+      guard isWanted() else { return false }
+      _ = channel.trySend(signal)
+      return true
+    }
+    if let refusal { misuse("co_signals: \(refusal.sentence)") }
+  }
+  return channel
 }
