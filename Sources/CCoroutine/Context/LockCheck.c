@@ -1,5 +1,5 @@
 // Debug builds: ends a process that holds a lock over an operation that the lock forbids. The Swift layer counts the
-// locks of each thread; its LockCheck.swift says what is checked and where.
+// locks of each thread; SpinLock.swift says what is checked and where.
 #include "CCoroutine.h"
 
 #include <stdio.h>

@@ -5,7 +5,7 @@ public import Synchronization
 /// The lock of the hot paths: a word that is taken by an exchange and released by a store.
 ///
 /// Critical sections are a handful of instructions on lists and words. They contain no foreign code, no switch, no
-/// allocation and no system call, which debug builds check (LockCheck.swift); what needs one of these takes a
+/// allocation and no system call, which debug builds check (below); what needs one of these takes a
 /// `ThreadLock`. Under contention it spins briefly and then yields the processor, so that a waiter does not spin at
 /// full speed while the holder has lost its time slice. Built on `Atomic` because ThreadSanitizer sees that (it does
 /// not see `Synchronization.Mutex` on Linux), and because an uncontended pair costs half of a pthread mutex.
@@ -77,4 +77,179 @@ struct SpinLock: ~Copyable, Sendable {
       usleep(childPause)
     }
   }
+}
+
+// MARK: - The debug check of all locks
+
+// A check of debug builds: no thread holds a spin lock over a switch, an allocation or a system call, and none holds a
+// ThreadLock over a switch. Each thread counts the locks that it holds, in its words (CCoroutine.h). Release builds
+// neither count nor check.
+//
+//   a switch        Carrier.switchOut and every other place of the Swift layer that switches stacks
+//   a system call   each function of CLinux, each ThreadLock, each submission to Dispatch
+//   an allocation   malloc and its relatives, in the test program, which puts its own functions in front of the C
+//                   library's (Tests/CTestSupport/Allocations.c)
+//
+// The locks of programs, ThreadMutex, are counted beside them. A wait is refused while the flow holds one, and so is a
+// yield of a generator's body that has taken one. A wait is refused as it begins, whether it would suspend or not: each
+// 256th wait that is satisfied at once yields all the same (Carrier.swift). What a flow holds is not held by another
+// flow that runs on the same thread meanwhile:
+//
+//   a coroutine's part        counts from zero; the driver's count is put aside while it runs (`putAside`)
+//   a step of a generator     keeps the count, because a wait of the body would park the consumer as well; what the
+//                             consumer holds is not the body's at its yields (`beginStep`)
+//
+// The one system call that a thread makes with a spin lock is sched_yield: a select takes several locks, and may wait
+// for one while it holds another (SpinLock.lockContended).
+
+@usableFromInline
+enum LockCheck {
+  /// An operation that no spin lock may cover.
+  @usableFromInline
+  enum Operation { case stackSwitch, threadLock, dispatch }
+
+  @inlinable @inline(__always)
+  static func spinLockTaken() {
+    #if DEBUG
+    cco_thread().pointee.spin_locks &+= 1
+    #endif
+  }
+
+  @inlinable @inline(__always)
+  static func spinLockLeft() {
+    #if DEBUG
+    cco_thread().pointee.spin_locks &-= 1
+    #endif
+  }
+
+  @inline(__always)
+  static func threadLockTaken() {
+    #if DEBUG
+    cco_thread().pointee.thread_locks &+= 1
+    #endif
+  }
+
+  @inline(__always)
+  static func threadLockLeft() {
+    #if DEBUG
+    cco_thread().pointee.thread_locks &-= 1
+    #endif
+  }
+
+  /// Ends the process if the calling thread holds a spin lock.
+  @inlinable @inline(__always)
+  static func noSpinLock(_ operation: Operation) {
+    #if DEBUG
+    if cco_thread().pointee.spin_locks != 0 { refuse(operation) }
+    #endif
+  }
+
+  /// Ends the process if the calling thread holds any lock.
+  @inlinable @inline(__always)
+  static func noLock(_ operation: Operation) {
+    #if DEBUG
+    if cco_thread().pointee.spin_locks != 0 || cco_thread().pointee.thread_locks != 0 { refuse(operation) }
+    #endif
+  }
+
+  @inline(__always)
+  static func threadMutexTaken() {
+    #if DEBUG
+    cco_thread().pointee.thread_mutexes &+= 1
+    #endif
+  }
+
+  @inline(__always)
+  static func threadMutexLeft() {
+    #if DEBUG
+    cco_thread().pointee.thread_mutexes &-= 1
+    #endif
+  }
+
+  /// Ends the process if the flow that is about to wait holds a ThreadMutex.
+  @inlinable @inline(__always)
+  static func mayWait() {
+    #if DEBUG
+    if cco_thread().pointee.thread_mutexes != 0 { refuseWait() }
+    #endif
+  }
+
+  /// Ends the process if the generator's body that is about to yield has taken a ThreadMutex.
+  @inlinable @inline(__always)
+  static func mayYield() {
+    #if DEBUG
+    if cco_thread().pointee.thread_mutexes != cco_thread().pointee.thread_mutexes_below { refuseYield() }
+    #endif
+  }
+
+  /// The counts of a flow that another one interrupts.
+  @usableFromInline
+  struct Held {
+    @usableFromInline let (mutexes, below): (UInt32, UInt32)
+    @inlinable
+    init(mutexes: UInt32, below: UInt32) { (self.mutexes, self.below) = (mutexes, below) }
+  }
+
+  /// Lets a coroutine's part begin with no ThreadMutex.
+  @inline(__always)
+  static func putAside() -> Held {
+    #if DEBUG
+    let held = Held(mutexes: cco_thread().pointee.thread_mutexes, below: cco_thread().pointee.thread_mutexes_below)
+    cco_thread().pointee.thread_mutexes = 0
+    cco_thread().pointee.thread_mutexes_below = 0
+    return held
+    #else
+    return Held(mutexes: 0, below: 0)
+    #endif
+  }
+
+  /// Ends a coroutine's part, on the thread that it began on.
+  @inline(__always)
+  static func takeBack(_ held: Held) {
+    #if DEBUG
+    cco_thread().pointee.thread_mutexes = held.mutexes
+    cco_thread().pointee.thread_mutexes_below = held.below
+    #endif
+  }
+
+  /// Begins a generator's step.
+  @inlinable @inline(__always)
+  static func beginStep() -> UInt32 {
+    #if DEBUG
+    let below = cco_thread().pointee.thread_mutexes_below
+    cco_thread().pointee.thread_mutexes_below = cco_thread().pointee.thread_mutexes
+    return below
+    #else
+    return 0
+    #endif
+  }
+
+  /// Ends a generator's step, perhaps on another thread than it began on: then the body has waited, and nothing is
+  /// held.
+  @inlinable @inline(__always)
+  static func endStep(_ below: UInt32) {
+    #if DEBUG
+    cco_thread().pointee.thread_mutexes_below = below
+    #endif
+  }
+
+  #if DEBUG
+  @usableFromInline @inline(never)
+  static func refuseWait() { cco_refuse_locked("ThreadMutex", "a wait") }
+
+  @usableFromInline @inline(never)
+  static func refuseYield() { cco_refuse_locked("ThreadMutex", "a yield of a generator's body") }
+
+  @usableFromInline @inline(never)
+  static func refuse(_ operation: Operation) {
+    // A sentence for C may be copied first.
+    cco_thread().pointee.lock_exemptions &+= 1
+    if cco_thread().pointee.spin_locks == 0 { cco_refuse_locked("ThreadLock", "a switch") }
+    switch operation {
+    case .stackSwitch: cco_refuse_locked("spin lock", "a switch")
+    case .threadLock: cco_refuse_locked("spin lock", "a ThreadLock, which may sleep")
+    case .dispatch: cco_refuse_locked("spin lock", "a call to Dispatch")
+    }
+  }
+  #endif
 }

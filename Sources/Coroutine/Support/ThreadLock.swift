@@ -16,7 +16,7 @@ import Synchronization
 //
 // A coroutine must not be switched out while its thread holds the lock: the next coroutine on the thread could wait for
 // it for ever. A thread that holds a spin lock must not take it, because it may sleep. Debug builds check both
-// (LockCheck.swift).
+// (SpinLock.swift).
 //
 // Built on `Atomic`, because ThreadSanitizer does not see `Synchronization.Mutex` on Linux. An uncontended pair costs
 // one atomic instruction more than a spin lock's. After an unlock, the memory of the lock may be freed before the

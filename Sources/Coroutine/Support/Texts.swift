@@ -42,3 +42,19 @@ package func asWord(_ value: Any) -> String { "\(value)".asWord }
 
 /// The text of an error, or of another value of the user's, as part of a line.
 package func asLine(_ value: Any) -> String { "\(value)".asLine }
+
+// MARK: - Misuse
+
+/// Ends the process with a message, also in release builds, which omit the message of a precondition.
+@usableFromInline
+package func misuse(_ sentence: @autoclosure () -> String, file: StaticString = #fileID, line: UInt = #line) -> Never {
+  fatalError(sentence().asLine, file: file, line: line)
+}
+
+// MARK: - The namespace of the whole runtime
+
+/// Settings and diagnostics of the whole runtime.
+///
+/// It is declared here, where nothing is named, so that each folder can add to it: the kernel what it reports, and
+/// Inspect the functions.
+public enum CoroutineRuntime {}

@@ -1,1 +1,0 @@
-../../../Sources/Coroutine/Support/Misuse.swift

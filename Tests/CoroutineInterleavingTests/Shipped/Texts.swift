@@ -1,0 +1,1 @@
+../../../Sources/Coroutine/Support/Texts.swift
