@@ -2,7 +2,7 @@ import CCoroutine
 import Synchronization
 import Testing
 
-// Scheduler/SwitchEntry.swift: a coroutine that changes its queue, against its cancellation.
+// Scheduler/Arrival.swift: a coroutine that changes its queue, against its cancellation.
 
 extension InterleavingTests {
   @Suite struct SwitchTests {
@@ -16,7 +16,7 @@ extension InterleavingTests {
       #expect(found.failure == nil, "\(found)")
     }
 
-    @Test func `a job that gives up and goes again arrives once, and its first entry is dropped`() {
+    @Test func `a job that gives up and goes again arrives once, and its first arrival is dropped`() {
       let found = Explorer.explore(preemptions: 1, Self.again)
       #expect(found.failure == nil, "\(found)")
     }
@@ -60,7 +60,7 @@ extension InterleavingTests {
         run.atEnd { [self] in
           run.require(away.pins == 0, "\(away.pins) pins are left")
           run.require(!job.resumed.isOpen, "the job was resumed once too often")
-          run.require(isKnownUniquelyReferenced(&job), "an entry or an interrupt still holds the job")
+          run.require(isKnownUniquelyReferenced(&job), "an arrival or an interrupt still holds the job")
         }
       }
 
@@ -69,7 +69,7 @@ extension InterleavingTests {
       private func switchOver(_ carrier: UnsafeMutablePointer<Carrier>) {
         do {
           if let error = job.record.cancellation() { throw error }
-          try Carrier.switchOver(carrier, SwitchEntry(job.record, to: away), holding: nil)
+          try Carrier.switchOver(carrier, job.record, to: away, holding: nil)
           continued.append("away")
         } catch {
           continued.append("home")
@@ -90,10 +90,11 @@ extension InterleavingTests {
         if scheduler === home { homeIsFree.pass() }
         repeat {
           scheduler.inbox.takeAll(as: nil) { scheduler.handle($0) }
+          while case .work(let item)? = scheduler.work.popFirst() { item.run() }
           while let next = scheduler.readyQueue.popFirst() {
-            guard let job = scheduler.jobToResume(next) else { continue }
+            if next.hold.deferWake() { continue }
             if scheduler === home { homeIsFree.close() }
-            Carrier.makeReady(job)
+            Carrier.makeReady(next)
             if scheduler === home { homeIsFree.pass() }
           }
         } while !scheduler.inbox.goIdle()

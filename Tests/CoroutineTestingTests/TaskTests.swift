@@ -159,41 +159,6 @@ struct TaskTests {
     }
   }
 
-  @Test func `parts of Tasks that an exclusive body has put aside run elsewhere at the world's end`() async throws {
-    let end = AsyncStream<Int>.makeStream()
-    try await onOwnThread {
-      #expect(throws: World.LeftRunningError.self) {
-        try World().run {
-          let ledger = Ledger(on: DispatchQueue(label: "inside"))
-          let begun = Channel<Void>(1)
-          // It cannot be cancelled, so the actor is never given up.
-          co_launch(name: "holder") {
-            try co_shield {
-              try co_isolated(ledger, reentrant: false) { _ in
-                try begun.send(())
-                _ = try Channel<Int>().receive()
-              }
-            }
-          }
-          _ = try begun.receive()
-          let caller = co_launch(name: "caller") {
-            try co_await {
-              await ledger.add(7)
-              end.continuation.yield(await ledger.sum)
-              end.continuation.finish()
-            }
-          }
-          try World.current!.settle()
-          caller.cancel()
-          _ = try? caller.join()
-        }
-      }
-    }
-    var sums: [Int] = []
-    for await sum in end.stream { sums.append(sum) }
-    #expect(sums == [7])
-  }
-
   @Test func `an actor on a queue outside of the world is a real wait`() {
     let ledger = Ledger(on: DispatchQueue(label: "outside"))
     #expect(throws: World.RealWaitError.self) { try World().run { try co_isolated(ledger) { $0.sum += 1 } } }

@@ -144,13 +144,6 @@ final class AsyncCall: @unchecked Sendable {
     if job.pointee.flags.load(ordering: .relaxed) & JobFlags.needsCancellationCheck != 0 { job.cancelScopes() }
     // Most calls end here: if the Task has ended on this stack, no other thread has the call.
     if endsOrPins() { return }
-    let ownTask = unsafeBitCast(task, to: UInt.self)
-    // If the body of an exclusive co_isolated waits for a Task, that Task may use the actor.
-    let isExclusive = scheduler.isRunningHere && scheduler.exclusion.owner == job
-    if isExclusive { scheduler.exclusion.ownTask = ownTask }
-    defer {
-      if isExclusive { scheduler.exclusion.ownTask = 0 }
-    }
     try one.wait(.task, lock, onCancel: { task.cancel() })
   }
 

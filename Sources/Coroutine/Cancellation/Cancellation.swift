@@ -198,6 +198,16 @@ extension UnsafeMutablePointer where Pointee == JobRecord {
     }
   }
 
+  /// Whether the running job is inside `whileBound`: then it may be isolated to an actor.
+  var isBound: Bool {
+    var frame = pointee.frames
+    while let current = frame {
+      if current.pointee.kind == .bound { return true }
+      frame = current.pointee.outer
+    }
+    return false
+  }
+
   /// Calls `body`, in which no cancellation from outside is visible, and values reach the job although it is cancelled.
   func withShield<Output, Failure>(_ body: () throws(Failure) -> Output) throws(Failure) -> Output {
     var frame = CancelFrame(.shield, inside: pointee.frames)

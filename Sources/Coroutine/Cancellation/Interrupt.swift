@@ -21,7 +21,7 @@ import Synchronization
 // inspects; if it does not, the interrupt goes back to the scheduler. If the job is on another worker by then, the
 // interrupt is sent after it.
 //
-// A job may leave a queue that is blocked (SwitchEntry.swift), with its interrupt in the inbox of that queue, and an
+// A job may leave a queue that is blocked (Arrival.swift), with its interrupt in the inbox of that queue, and an
 // inbox links a record once. Such an interrupt is marked as stray. A later request then sends work that inspects the
 // job to the scheduler where it is. When the queue comes to the stray one, it clears both marks, and sends an interrupt
 // after the job.

@@ -120,9 +120,6 @@ class Host: @unchecked Sendable {
     return true
   }
 
-  /// Enqueues the Swift jobs again that an exclusive body has held back, at its end.
-  func requeue(_ scheduler: Scheduler) { scheduler.requeueDeferred() }
-
   /// Returns the scheduler of a timer that code on `scheduler` starts; nil for any worker.
   func schedulerOfTimers(_ scheduler: Scheduler) -> Scheduler? { nil }
 

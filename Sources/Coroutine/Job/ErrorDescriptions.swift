@@ -89,12 +89,6 @@ extension CoroutineError.Deadlock {
   static let tellsItself = Self(
     "the actor's mailbox is full, and only the actor that tells here can empty it; give it a larger mailbox"
   )
-  static let foreignExecutor = Self(
-    "only an actor whose executor is a CoroutineExecutor can be kept from others over a wait; make it reentrant"
-  )
-  static let holdsActor = Self(
-    "the coroutine is in a reentrant co_isolated of this queue already, which must end before an exclusive one begins"
-  )
   static let holdsMutex = Self(
     "the coroutine, or a generator that it steps or runs in, holds this FairMutex already; unlock it first"
   )

@@ -28,8 +28,6 @@ enum JobFlags {
   static let keepsThread: UInt32 = 1024
   /// The body has begun, or the job has failed in its place (JobStart.swift).
   @usableFromInline static let begun: UInt32 = 2048
-  /// The record belongs to a SwitchEntry, and not to a job.
-  static let entry: UInt32 = 8192
   /// The pending interrupt is in the inbox of a scheduler that the job has left.
   static let strayInterrupt: UInt32 = 32768
   /// A counter in the remaining bits: the number of schedulers that handle an interrupt of the job, of which at most

@@ -19,7 +19,6 @@ public import Synchronization
 //                                                                                  takes it out of an inbox
 //   INSPECTED  a count above zero   its scheduler, afterwards   its scheduler      no thread
 //   FOREIGN    `foreign`            no thread, or the starter   the holder         no thread
-//   ENTRY      `foreign`, `entry`   not a job, but an entry that represents one (SwitchEntry.swift); left to the driver
 //
 // A steal may also move a FOREIGN job that the drain has queued: `deferWake` then leaves it to its holder.
 //
@@ -84,16 +83,13 @@ struct JobHold {
 
   // MARK: Foreign
 
-  /// Whether another thread than its scheduler's has the job, or the record is an entry's.
+  /// Whether another thread than its scheduler's has the job.
   @inlinable var isForeign: Bool {
     @inline(__always) get { job.pointee.flags.load(ordering: .acquiring) & JobFlags.foreign != 0 }
   }
 
   /// Takes a job that is about to start outside its scheduler, and that no other thread knows yet.
   func take() { _ = job.pointee.flags.bitwiseOr(JobFlags.foreign, ordering: .relaxed) }
-
-  /// Makes a new record an entry's, which stays foreign.
-  func becomeEntry() { job.pointee.flags.store(JobFlags.foreign | JobFlags.entry, ordering: .relaxed) }
 
   /// Takes a parked job, which is not resumed until `release`; returns nil if it is not parked, or held or inspected by
   /// another thread.
@@ -168,12 +164,7 @@ struct JobHold {
 
   /// Whether the caller may move the job, which it has claimed or found in an inbox, to another worker: the job has not
   /// started or is switched out, no thread holds or inspects it, and it does not keep its thread.
-  var mayMove: Bool {
-    let flags = current
-    // A coroutine that comes from another queue may arrive at any worker (SwitchEntry.swift).
-    guard flags & JobFlags.staysThere == 0 else { return flags & JobFlags.entry != 0 }
-    return isSwitchedOut
-  }
+  var mayMove: Bool { current & JobFlags.staysThere == 0 && isSwitchedOut }
 
   /// The flags, by a read-modify-write, which is ordered with those of the others.
   private var current: UInt32 { job.pointee.flags.bitwiseOr(0, ordering: .acquiringAndReleasing).newValue }

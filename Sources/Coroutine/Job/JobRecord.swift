@@ -178,7 +178,7 @@ enum WaitKind: UInt8, Sendable {
   case receive, send, permits, condition, group, answer, decision
   /// The job has yielded: it is ready, and waits for nothing.
   case ready
-  /// The job waits until another scheduler takes it over (SwitchEntry.swift).
+  /// The job waits until another scheduler takes it over (Arrival.swift).
   case queue
   /// A descriptor, in both directions.
   case descriptor

@@ -51,10 +51,10 @@ struct Carrier: ~Copyable {
   /// The scheduler whose jobs a wake-up adds to `readyQueue` directly: `scheduler`, or nil while wake-ups are recorded.
   @usableFromInline var wakes: Unmanaged<Scheduler>?
   /// The context that was just suspended, and the work that the next one must do for it: a job that goes to the back of
-  /// its scheduler's ready queue, a free stack (tag 1), or the entry that the suspended job sends to another scheduler
-  /// (`leavingEntry`). 0: nothing, as after a wait.
+  /// its scheduler's ready queue, a free stack (tag 1), or the arrival that the suspended job sends to a scheduler
+  /// (`leavingArrival`). 0: nothing, as after a wait.
   @usableFromInline var leaving: UInt = 0
-  static var leavingEntry: UInt { 2 }
+  static var leavingArrival: UInt { 2 }
   /// The number of waits that may begin before the waiting job reads the clock.
   @usableFromInline var waitsLeft = Carrier.waits
   /// The time at which the driver last read the clock, for the "since when" of dumps.
@@ -280,10 +280,10 @@ struct Carrier: ~Copyable {
       if stackCache == nil || !stackCache.unsafelyUnwrapped.pointee.push(stack) { StackRunner.free(stack) }
       return
     }
-    if word & leavingEntry != 0 {
-      let entry = UnsafeRawPointer(bitPattern: word & ~leavingEntry).unsafelyUnwrapped
+    if word & leavingArrival != 0 {
+      let arrival = UnsafeRawPointer(bitPattern: word & ~leavingArrival).unsafelyUnwrapped
       // The queue has the reference from here on.
-      return Unmanaged<SwitchEntry>.fromOpaque(entry)._withUnsafeGuaranteedRef { $0.send() }
+      return Unmanaged<Arrival>.fromOpaque(arrival)._withUnsafeGuaranteedRef { $0.send() }
     }
     let job = JobRef(bitPattern: word).unsafelyUnwrapped
     // No other thread can have moved it: it was not in any queue.

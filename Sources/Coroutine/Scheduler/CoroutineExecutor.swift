@@ -6,7 +6,7 @@ import Synchronization
 /// - As a task executor preference it makes a Task's code, and that of default actors that the Task calls, run on the
 ///   queue's scheduler without a hop.
 /// - As an actor's `unownedExecutor` it makes the actor live there: a coroutine of that queue reaches the actor by
-///   ``co_isolated(_:reentrant:_:)``, or by `assumeIsolated`, without a hop.
+///   ``co_isolated(_:_:)``, or by `assumeIsolated`, without a hop.
 ///
 /// ```swift
 /// actor Ledger {

@@ -46,7 +46,7 @@ enum Events {
 
   /// The event of a job that has left its stack, by what it has left to do.
   static func kind(of leaving: UInt) -> Kind {
-    leaving == 0 ? .park : leaving & 1 != 0 ? .end : leaving & Carrier.leavingEntry != 0 ? .leave : .yield
+    leaving == 0 ? .park : leaving & 1 != 0 ? .end : leaving & Carrier.leavingArrival != 0 ? .leave : .yield
   }
 }
 

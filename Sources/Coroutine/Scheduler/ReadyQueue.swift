@@ -217,8 +217,7 @@ extension UnsafeMutablePointer where Pointee == ReadyQueue {
   func keep(_ stolen: inout JobQueue) {
     add { queue, launched in
       while let job = stolen.popFirst() {
-        // An entry (SwitchEntry.swift) has no context, and is no launched job.
-        if job.pointee.context == nil, !job.isEntry { launched.pushFirst(job) } else { queue.append(job) }
+        if job.pointee.context == nil { launched.pushFirst(job) } else { queue.append(job) }
       }
     }
   }

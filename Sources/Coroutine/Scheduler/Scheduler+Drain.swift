@@ -56,8 +56,7 @@ extension Scheduler {
       if inbox.hasMessages { inbox.takeAll(as: worker, handle) }
       if hasWork {
         // Handlers that always add handlers must not keep the queue, and slow handlers must not delay ready jobs.
-        let left = carrier.pointee.switchesLeft
-        carrier.pointee.grant(left - runWork(atMost: left))
+        runWork(carrier)
         if carrier.pointee.switchesLeft <= 0 {
           readClock(carrier)
           guard timeSlice.check(carrier.pointee.now) else { return endTimeSlice() }
@@ -81,8 +80,7 @@ extension Scheduler {
         isTimed = false
         noteReady(job, carrier.pointee.now)
       }
-      carrier.pointee.switchesLeft -= 1
-      if carrier.pointee.ring == nil { resume(job, carrier) } else { resumeRecorded(job, carrier) }
+      resumeNext(job, carrier)
       if carrier.pointee.switchesLeft <= 0 {
         readClock(carrier)
         isTimed = true
@@ -90,6 +88,20 @@ extension Scheduler {
         carrier.pointee.grant(timeSlice.interval)
       }
     }
+  }
+
+  /// Returns a job that was taken out of the ready queue, and that the caller must resume; nil if its holder queues it
+  /// again.
+  ///
+  /// Called by the drain.
+  @inline(__always)
+  func jobToResume(_ job: JobRef) -> JobRef? { job.hold.isForeign && job.hold.deferWake() ? nil : job }
+
+  /// Resumes a job, which counts as one switch.
+  @inline(__always)
+  func resumeNext(_ job: JobRef, _ carrier: UnsafeMutablePointer<Carrier>) {
+    carrier.pointee.switchesLeft -= 1
+    if carrier.pointee.ring == nil { resume(job, carrier) } else { resumeRecorded(job, carrier) }
   }
 
   /// Offers the held jobs of a worker (Scheduler+Batch.swift); returns false, because there is more to do.
@@ -146,22 +158,22 @@ extension Scheduler {
     return hasReadyHandlers || pool._withUnsafeGuaranteedRef { $0.swiftJobs.isWaiting }
   }
 
-  /// Runs handlers and jobs of Swift Concurrency, at least one and of this queue's own at most `limit`, and returns
-  /// their number.
-  private func runWork(atMost limit: Int) -> Int {
+  /// Runs handlers, arrivals and jobs of Swift Concurrency: at least one, and then no more than may be resumed.
+  private func runWork(_ carrier: UnsafeMutablePointer<Carrier>) {
     // Work that is added meanwhile waits for the next round.
-    var count = min(work.count, max(1, limit))
-    for _ in 0..<count {
+    for _ in 0..<work.count {
       switch work.popFirst() {
       case .work(let item): item.run()
       case .swiftJob(let job): perform(job)
       default: break
       }
+      // A coroutine that has arrived may have switched to others.
+      carrier.pointee.grant(carrier.pointee.switchesLeft - 1)
+      if carrier.pointee.switchesLeft <= 0 { break }
     }
-    guard let pool = readyQueue.pointee.workerPool else { return count }
-    count += runHandlers().count
-    if pool._withUnsafeGuaranteedRef({ $0.runSwiftJob() }) { count += 1 }
-    return count
+    guard let pool = readyQueue.pointee.workerPool else { return }
+    let swiftJobs = pool._withUnsafeGuaranteedRef { $0.runSwiftJob() } ? 1 : 0
+    carrier.pointee.grant(carrier.pointee.switchesLeft - runHandlers().count - swiftJobs)
   }
 
   // MARK: Idling

@@ -17,7 +17,7 @@ import Synchronization
 // 2. The scheduler of the job does not change. This table lists all code that stores `JobRecord.scheduler`:
 //
 //      code                                             why it does not move the job
-//      the job: co_switch, co_isolated (SwitchEntry)    `requireMovable` throws
+//      the job: co_switch, co_isolated (Arrival)        `requireMovable` throws
 //      a waker on another worker (takeAlong)            `staysThere`
 //      a batch of events on another worker (takeAlong)  the same
 //      a worker that steals (takeHalf)                  takes only jobs that do not keep their thread

@@ -10,6 +10,12 @@ import Synchronization
 // Fairness. Of the handlers and Swift jobs that are queued, the driver runs at most as many as it may resume coroutine
 // jobs before it reads the clock. Then it resumes at least one coroutine job. All kinds count for the time slice.
 //
+// Isolation. Actors live on the scheduler. Three kinds of code are isolated to them: serial jobs, bodies of co_isolated
+// (Executor/Isolated.swift), and code that assumes it. A serial job, and a body, may start a coroutine in the drain, by
+// an immediate start. That coroutine would see an actor in the middle of a synchronous part of its code. So
+// `insideDepth` counts such code, and a body begins at once only if it is 0. Otherwise its coroutine arrives by the
+// drain (Arrival.swift), below which there is no such code.
+//
 // Identities. Swift compares executors by address. All CoroutineExecutors of one scheduler name its SerialIdentity as
 // the serial executor, so Swift takes them for one. As a task executor, a CoroutineExecutor names itself; a coroutine
 // that calls async code names the scheduler. To name one of the three needs no allocation.
@@ -46,18 +52,17 @@ extension Scheduler: TaskExecutor {
     }
   }
 
-  /// Runs a Swift job, unless an exclusive body of co_isolated defers it.
+  /// Runs a Swift job.
   ///
   /// Called in the scheduler's drain.
   func perform(_ job: SwiftJobRef) {
-    if exclusion.holdsBack(job) { return }
     // Read before the job runs, which may destroy it.
     let executor = job.pointee.executor
     switch executor {
     case SwiftJobHeader.task:
       UnownedJob(job).runSynchronously(on: asUnownedTaskExecutor())
-    case SwiftJobHeader.serial, SwiftJobHeader.deferredSerial:
-      runSerially(job)
+    case SwiftJobHeader.serial:
+      whileInside { UnownedJob(job).runSynchronously(on: serialIdentity.asUnownedSerialExecutor()) }
     default:
       // The preference of the job's Task, retained by the job. Runs under this executor; under any other identity Swift
       // would enqueue the job again.
@@ -65,6 +70,18 @@ extension Scheduler: TaskExecutor {
       preferred._withUnsafeGuaranteedRef { UnownedJob(job).runSynchronously(on: $0.asUnownedTaskExecutor()) }
       preferred.release()
     }
+  }
+
+  /// Runs code on top of isolated code that is on the stack: no body of co_isolated begins meanwhile.
+  private func whileInside(_ body: () -> Void) {
+    insideDepth += 1
+    body()
+    insideDepth -= 1
+  }
+
+  /// Runs the first part of a coroutine that `job` has started in this scheduler's drain.
+  func runStarted(by job: JobRef, _ body: () -> Void) {
+    if job.isBound { whileInside(body) } else { body() }
   }
 
   /// Gives all Swift jobs to the global executor, because the scheduler's queue was released.
@@ -81,7 +98,7 @@ extension Scheduler: TaskExecutor {
   private static func runElsewhere(_ job: SwiftJobRef) {
     let executor = job.pointee.executor
     globalConcurrentExecutor.enqueue(UnownedJob(job))
-    if executor > SwiftJobHeader.deferredSerial {
+    if executor > SwiftJobHeader.serial {
       Unmanaged<CoroutineExecutor>.fromOpaque(UnsafeRawPointer(bitPattern: executor)!).release()
     }
   }
@@ -125,6 +142,20 @@ extension SerialIdentity {
     let (object, table) = unsafeBitCast(executor, to: (UInt, UInt).self)
     guard table & ~3 != 0 else { return nil }
     return unsafeBitCast((object, table & ~3), to: (any SerialExecutor).self)
+  }
+}
+
+extension SerialIdentity {
+  /// Whether a coroutine of `current` is isolated to a foreign executor.
+  ///
+  /// The executor of the main actor cannot tell on Linux. It is the main queue, which a program cannot replace there
+  /// (Swift 6.3), and a coroutine of that queue runs in a drain on it.
+  static func isIsolated(to executor: UnownedSerialExecutor, on current: Scheduler) -> Bool {
+    guard let serial = object(of: executor) else { return false }
+    if serial === object(of: MainActor.sharedUnownedExecutor) {
+      return current.isOfMainQueue && current.isRunningHere
+    }
+    return serial.isIsolatingCurrentContext() == true
   }
 }
 

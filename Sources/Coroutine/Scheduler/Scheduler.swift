@@ -22,8 +22,9 @@ final class Scheduler: @unchecked Sendable {
   ///
   /// Accessed by the drain, and by the jobs that run in it.
   @exclusivity(unchecked) var work = WorkQueue()
-  /// The bodies of co_isolated that use the scheduler's actors (Exclusion.swift); accessed as `work` is.
-  @exclusivity(unchecked) var exclusion = Exclusion()
+  /// The number of synchronous parts of isolated code below the top of the stack (Scheduler+Swift.swift); accessed as
+  /// `work` is.
+  @exclusivity(unchecked) var insideDepth = 0
   /// The executor of the actors that live on this scheduler.
   ///
   /// Set in `init`, constant from then on.
@@ -139,6 +140,9 @@ final class Scheduler: @unchecked Sendable {
     case .work(let item):
       if item == timerWakeup.item {
         timerWakeupArrived()
+      } else if worker != nil, let arrival = Arrival.owned(by: item) {
+        // A coroutine that is ready can be stolen, and work cannot.
+        if let job = arrive(arrival) { readyQueue.append(job) }
       } else if worker == nil || work.isEmpty {
         work.append(message)
       } else {

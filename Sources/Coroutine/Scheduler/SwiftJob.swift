@@ -26,8 +26,6 @@ struct SwiftJobHeader {
   static var task: UInt { 0 }
   /// The job was enqueued on the scheduler, as on a serial executor: it is isolated to it.
   static var serial: UInt { 1 }
-  /// The same, and an exclusive body has deferred it (Exclusion.swift).
-  static var deferredSerial: UInt { 2 }
 }
 
 @usableFromInline typealias SwiftJobRef = UnsafeMutablePointer<SwiftJobHeader>

@@ -16,6 +16,12 @@ struct WorkItem {
 extension UnsafeMutablePointer<WorkItem> {
   /// Performs the work, and gives up the reference that the item owns.
   func run() { pointee.function(self) }
+
+  /// Whether the item is of the kind that `function` performs.
+  // Sound because a C function is its address.
+  func isRun(by function: WorkItem.Function) -> Bool {
+    unsafeBitCast(pointee.function, to: UInt.self) == unsafeBitCast(function, to: UInt.self)
+  }
 }
 
 /// A queue of work items, first in, first out.
@@ -56,15 +62,5 @@ struct WorkQueue {
     count -= 1
     taken &+= 1
     return Inbox.decode(word)
-  }
-
-  /// Puts the items of `other` in front of all others, in their order, and leaves `other` empty.
-  mutating func putInFront(_ other: inout WorkQueue) {
-    guard !other.isEmpty else { return }
-    Inbox.setLink(other.last, first)
-    if first == 0 { last = other.last }
-    first = other.first
-    count += other.count
-    other = WorkQueue()
   }
 }

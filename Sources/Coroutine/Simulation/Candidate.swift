@@ -1,3 +1,5 @@
+internal import CCoroutine
+
 /// One flow of control that may take the next step of a world.
 ///
 /// It is a coroutine, a handler, a Swift job, or a body of co_blocking.
@@ -25,6 +27,19 @@ package struct Candidate {
   var job: JobRef? {
     if case .job(let job) = Inbox.decode(word) { return job }
     return nil
+  }
+
+  /// The arrival of a coroutine, with the reference that its queue has; nil for other candidates.
+  var arrival: Unmanaged<Arrival>? { Self.arrival(Inbox.decode(word)) }
+
+  static func arrival(_ message: Inbox.Message) -> Unmanaged<Arrival>? {
+    if case .work(let item) = message { Arrival.owned(by: item) } else { nil }
+  }
+
+  /// The number of the coroutine that a message is about; nil for a Swift job or a handler.
+  static func coroutine(_ message: Inbox.Message) -> UInt64? {
+    if case .job(let job) = message { return job.pointee.label.id }
+    return arrival(message)?._withUnsafeGuaranteedRef { $0.id }
   }
 
   var isSwiftJob: Bool {
@@ -86,17 +101,9 @@ struct CandidateList {
     return candidate
   }
 
-  /// Removes the head of an executor, if it is listed; takes time linear in the number of candidates.
-  mutating func removeHead(of executor: SimulatedExecutor) -> Candidate? {
-    let index = items[first...].firstIndex { $0.isHead && $0.executor === executor }
-    return index.map { remove(at: $0 - first) }
-  }
-
-  /// Removes the first entry whose coroutine does not come any more, if there is one.
-  mutating func removeCancelledEntry() -> Candidate? {
-    let index = items[first...].firstIndex { candidate in
-      candidate.job.map { $0.isEntry && SwitchEntry.holding($0)._withUnsafeGuaranteedRef { $0.isCancelled } } ?? false
-    }
+  /// Removes the first arrival whose coroutine does not come any more, if there is one.
+  mutating func removeCancelledArrival() -> Candidate? {
+    let index = items[first...].firstIndex { $0.arrival?._withUnsafeGuaranteedRef { $0.isCancelled } ?? false }
     return index.map { remove(at: $0 - first) }
   }
 

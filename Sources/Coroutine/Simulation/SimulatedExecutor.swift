@@ -46,36 +46,23 @@ final class SimulatedExecutor {
   /// A queue's order is that of these calls, so the running step has touched the queue.
   func add(_ message: Inbox.Message, to candidates: inout CandidateList) {
     switch message {
-    case .job(let job) where !isSerial:
-      candidates.append(Candidate(message, id: job.pointee.label.id, self, isHead: false))
     case .swiftJob where !isSerial:
       candidates.append(Candidate(message, id: Candidate.noJob | world.takeID(), self, isHead: false))
     default:
+      if !isSerial, let id = Candidate.coroutine(message) {
+        return candidates.append(Candidate(message, id: id, self, isHead: false))
+      }
       world.touches(UInt(bitPattern: carrier))
       waiting.append(message)
       listHead(&candidates)
     }
   }
 
-  /// Puts messages in front of all that are listed or wait, in their order.
-  func putInFront(_ messages: inout WorkQueue, of candidates: inout CandidateList) {
-    world.touches(UInt(bitPattern: carrier))
-    if hasHead, let head = candidates.removeHead(of: self) {
-      hasHead = false
-      waiting.prepend([head.word])
-    }
-    var words: [UInt] = []
-    while let message = messages.popFirst() { words.append(Inbox.encode(message)) }
-    waiting.prepend(words)
-    listHead(&candidates)
-  }
-
   /// Lists the first waiting candidate, if the executor has no head.
   private func listHead(_ candidates: inout CandidateList) {
     guard !hasHead, let message = waiting.popFirst() else { return }
     hasHead = true
-    var id = Candidate.noJob | UInt64(index) << 32
-    if case .job(let job) = message { id = job.pointee.label.id }
+    let id = Candidate.coroutine(message) ?? Candidate.noJob | UInt64(index) << 32
     candidates.append(Candidate(message, id: id, self, isHead: true))
   }
 
@@ -121,8 +108,6 @@ struct MessageQueue {
   private var first = 0
 
   mutating func append(_ message: Inbox.Message) { words.append(Inbox.encode(message)) }
-
-  mutating func prepend(_ earlier: [UInt]) { words.insert(contentsOf: earlier, at: first) }
 
   mutating func popFirst() -> Inbox.Message? {
     guard first < words.count else { return nil }

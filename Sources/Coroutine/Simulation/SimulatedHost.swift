@@ -49,9 +49,6 @@ final class SimulatedHost: Host, @unchecked Sendable {
 
   override func willThrowCancellation(_ job: JobRef) { world.throwsCancellation(job) }
 
-  /// The world takes them itself, because it has listed what was queued after them.
-  override func requeue(_ scheduler: Scheduler) {}
-
   override func schedulerOfTimers(_ scheduler: Scheduler) -> Scheduler? { scheduler }
 
   override func random(_ carrier: UnsafeMutablePointer<Carrier>) -> Double {
@@ -91,8 +88,6 @@ final class SimulatedHost: Host, @unchecked Sendable {
     isEnded = true
     lock.unlock()
     scheduler.inbox.takeAll(as: nil, scheduler.handle)
-    // Also the jobs that were deferred by an exclusive body that never ends.
-    scheduler.requeueDeferred()
     scheduler.runSwiftJobsElsewhere()
   }
 

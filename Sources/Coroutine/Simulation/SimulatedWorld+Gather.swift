@@ -7,17 +7,12 @@ extension SimulatedWorld {
   /// Lists everything that became ready as candidates.
   func gather() {
     gatherReady()
-    while entries > 0, let candidate = candidates.removeCancelledEntry(), let entry = candidate.job {
+    while arrivals > 0, let candidate = candidates.removeCancelledArrival(), let arrival = candidate.arrival {
       // The coroutine may be a candidate itself by now, with the same number.
-      drop(entry, of: candidate)
+      arrivals -= 1
+      _ = candidate.executor.scheduler.arrive(arrival)
+      candidate.executor.ended(candidate, &candidates)
     }
-  }
-
-  /// Passes by the entry of a coroutine that does not come any more.
-  private func drop(_ entry: JobRef, of candidate: Candidate) {
-    entries -= 1
-    _ = candidate.executor.scheduler.jobToResume(entry)
-    candidate.executor.ended(candidate, &candidates)
   }
 
   private func gatherReady() {
@@ -49,18 +44,12 @@ extension SimulatedWorld {
       if hasSwiftJobFromOutside.load(ordering: .relaxed) { checkSwiftJobFromOutside() }
     }
     while let job = scheduler.readyQueue.pointee.queue.popFirst() {
-      if job.isEntry { entries += 1 }
       if !step.hasInterrupted(job) { executor.add(.job(job), to: &candidates) }
     }
-    if scheduler.exclusion.hasJobsToRequeue {
-      // Lists only the requeued jobs here; the rest of `work` is listed below.
-      var others = WorkQueue()
-      swap(&others, &scheduler.work)
-      scheduler.requeueDeferred()
-      executor.putInFront(&scheduler.work, of: &candidates)
-      swap(&others, &scheduler.work)
+    while let message = scheduler.work.popFirst() {
+      if Candidate.arrival(message) != nil { arrivals += 1 }
+      executor.add(message, to: &candidates)
     }
-    while let item = scheduler.work.popFirst() { executor.add(item, to: &candidates) }
     return hasMessages
   }
 

@@ -85,10 +85,10 @@ extension SimulatedWorld {
     mount(executor)
     steps += 1
     var candidate = chosen
-    if let next = candidate.job, next.isEntry {
-      entries -= 1
+    if let arrival = candidate.arrival {
+      arrivals -= 1
       executor.carrier.pointee.job = nil
-      guard let job = executor.scheduler.jobToResume(next) else { return executor.ended(chosen, &candidates) }
+      guard let job = executor.scheduler.arrive(arrival) else { return executor.ended(chosen, &candidates) }
       candidate = Candidate(.job(job), id: job.pointee.label.id, executor, isHead: chosen.isHead)
     }
     step = .running(Run(candidate))

@@ -55,8 +55,8 @@ package final class SimulatedWorld: @unchecked Sendable {
   @exclusivity(unchecked) var executorsByQueue: [ObjectIdentifier: SimulatedExecutor] = [:]
   @exclusivity(unchecked) var candidates = CandidateList()
   @exclusivity(unchecked) private var lastID: UInt64 = 0
-  /// The number of listed entries of coroutines that change their queue (SwitchEntry.swift).
-  @exclusivity(unchecked) var entries = 0
+  /// The number of listed arrivals of coroutines that change their queue (Arrival.swift).
+  @exclusivity(unchecked) var arrivals = 0
   /// The objects that the coroutines touch; nil if the policy does not need them.
   @exclusivity(unchecked) package var footprints: Footprints?
 

@@ -16,7 +16,7 @@
 /// - It works on the shared scheduler, on the thread of a ``CoroutineHost``, which has to be the same for all drains,
 ///   and in a simulated world, where only a coroutine without a queue has a thread.
 /// - Code that runs elsewhere by its nature still does: coroutines that `body` launches, blocks of ``co_blocking(_:)``,
-///   async code, and the body of ``co_isolated(_:reentrant:_:)`` where a Task runs it.
+///   async code, and the body of ``co_isolated(_:_:)`` where a Task runs it.
 /// - If another coroutine keeps the thread for long, this one waits for it: no other worker takes it over.
 /// - A generator whose body yields inside of it gets ``CoroutineError/yieldInsideScope``, because the next step may be
 ///   on any thread.

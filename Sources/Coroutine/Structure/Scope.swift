@@ -177,7 +177,7 @@ public final class Scope: @unchecked Sendable {
   ///
   /// Called by the owner as soon as the body is over. The owner runs users' code after that, which may wait: the hook
   /// for unhandled errors. `JobFlags.signalled` promises that an interrupt ends this wait
-  /// (SwitchEntry.swift, AsyncCall.swift). No interrupt does, because the frame is not visible any more. So no signal
+  /// (Arrival.swift, AsyncCall.swift). No interrupt does, because the frame is not visible any more. So no signal
   /// sets the flag from here on, and one that has set it is forgotten.
   fileprivate func leaveFrame() {
     owner.pointee.frames = frame.pointee.outer

@@ -16,7 +16,7 @@ import Synchronization
 /// cancelled as it arrives, it throws on the new queue. Throws ``CoroutineError/cannotPin`` inside ``co_pinned(_:)``,
 /// and ``CoroutineError/notInCoroutine`` outside a coroutine.
 ///
-/// A coroutine that gives up leaves an entry of some hundred bytes in the queue, until that comes to it. So a loop that
+/// A coroutine that gives up leaves an arrival of some eighty bytes in the queue, until that comes to it. So a loop that
 /// gives up and tries again needs more and more memory as long as the queue is blocked.
 @available(*, noasync, message: "use a Task that prefers a `CoroutineExecutor`")
 public func co_switch(to queue: DispatchQueue) throws { try switchOver(to: queue) }
@@ -25,7 +25,7 @@ public func co_switch(to queue: DispatchQueue) throws { try switchOver(to: queue
 ///
 /// Suspends until the target has come to the coroutine. If it is already there, it goes to the back of the ready queue.
 /// If the coroutine is cancelled before it has arrived, it throws where it was, although the target may be blocked, and
-/// leaves an entry there, as in a queue. If it is cancelled as it arrives, it throws there. Throws
+/// leaves an arrival there, as in a queue. If it is cancelled as it arrives, it throws there. Throws
 /// ``CoroutineError/cannotPin`` inside ``co_pinned(_:)``, and
 /// ``CoroutineError/notInCoroutine`` outside a coroutine.
 @available(*, noasync, message: "use a Task that prefers a `CoroutineExecutor`")
@@ -44,6 +44,6 @@ private func switchOver(to target: some LaunchTarget) throws {
     return try co_yield()
   }
   try Host.requireReal(on: scheduler) { "the thread of a CoroutineHost" }
-  try Carrier.switchOver(carrier, SwitchEntry(job, to: scheduler), holding: destination.anchor)
+  try Carrier.switchOver(carrier, job, to: scheduler, holding: destination.anchor)
   try job.checkCancelled()
 }

@@ -12,7 +12,7 @@ struct Carrier: ~Copyable {
   let scheduler: Unmanaged<Scheduler>?
   let readyQueue: UnsafeMutablePointer<ReadyQueue>?
   var leaving: UInt = 0
-  static var leavingEntry: UInt { 2 }
+  static var leavingArrival: UInt { 2 }
   let now: UInt64
 
   init(scheduler: Unmanaged<Scheduler>?, readyQueue: UnsafeMutablePointer<ReadyQueue>?, now: UInt64) {
@@ -66,7 +66,7 @@ struct Carrier: ~Copyable {
   static func park(_ carrier: UnsafeMutablePointer<Carrier>, _ job: JobRef) -> UInt8 {
     let object = job.handle.takeUnretainedValue()
     object.parked.open()
-    sendEntry(carrier)
+    sendArrival(carrier)
     object.left()
     object.resumed.pass()
     object.resumed.close()
@@ -76,12 +76,12 @@ struct Carrier: ~Copyable {
 }
 
 extension Carrier {
-  /// The first thing that a carrier does after a switch, if the job has left an entry.
-  private static func sendEntry(_ carrier: UnsafeMutablePointer<Carrier>) {
+  /// The first thing that a carrier does after a switch, if the job has left an arrival.
+  private static func sendArrival(_ carrier: UnsafeMutablePointer<Carrier>) {
     let word = carrier.pointee.leaving
     carrier.pointee.leaving = 0
-    guard let entry = UnsafeRawPointer(bitPattern: word & ~leavingEntry) else { return }
-    Unmanaged<SwitchEntry>.fromOpaque(entry).takeUnretainedValue().send()
+    guard let arrival = UnsafeRawPointer(bitPattern: word & ~leavingArrival) else { return }
+    Unmanaged<Arrival>.fromOpaque(arrival).takeUnretainedValue().send()
   }
 }
 

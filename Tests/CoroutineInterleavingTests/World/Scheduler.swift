@@ -47,7 +47,14 @@ final class Scheduler: @unchecked Sendable {
     switch message {
     case .job(let job): readyQueue.append(job)
     case .interrupt(let job): handleInterrupt(of: job)
-    case .work: if worker == nil || work.isEmpty { work.append(message) } else { push(message) }
+    case .work(let item):
+      if worker != nil, let arrival = Arrival.owned(by: item) {
+        if let job = arrive(arrival) { readyQueue.append(job) }
+      } else if worker == nil || work.isEmpty {
+        work.append(message)
+      } else {
+        push(message)
+      }
     case .swiftJob: fatalError("no model enqueues a Swift job on a scheduler")
     }
   }
@@ -61,6 +68,9 @@ final class Scheduler: @unchecked Sendable {
   func unregister(_ job: JobRef) {}
   /// No model counts.
   func noteSteal(of count: Int) {}
+
+  /// A job that has arrived is a virtual thread.
+  func resumeNext(_ job: JobRef, _ carrier: UnsafeMutablePointer<Carrier>) { Carrier.makeReady(job) }
 
   /// No model has a body of co_isolated.
   func runStarted(by job: JobRef, _ body: () -> Void) { body() }

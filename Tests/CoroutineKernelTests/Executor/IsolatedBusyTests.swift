@@ -119,54 +119,38 @@ struct IsolatedBusyTests {
     }
   }
 
-  /// An actor on a queue that is blocked, with and without another body that has the actor and waits.
-  @Test(.tags(.realClock), arguments: Ending.allCases, [true, false])
-  func `the call on an actor of a queue that is blocked returns too`(_ ending: Ending, isReentrant: Bool) async throws {
-    for (home, isHeld) in [(taggedQueue("home"), false), (nil, false), (taggedQueue("home"), true), (nil, true)] {
+  @Test(.tags(.realClock), arguments: Ending.allCases)
+  func `the call on an actor of a queue that is blocked returns too`(_ ending: Ending) async throws {
+    for home in [taggedQueue("home"), nil] {
       let away = taggedQueue("away")
       let ledger = Ledger(on: away)
-      let (isInside, leave) = (Gate(), Gate())
-      if isHeld {
-        co_launch(on: away) {
-          try co_isolated(ledger, reentrant: false) { _ in
-            isInside.open()
-            try leave.pass()
-          }
-        }
-        try await isInside.value
-      }
       let (isCalling, ran) = (Flag(), Flag())
       let job = co_launch(on: home) {
         let seen = outcome {
           try ending.giveUp {
             isCalling.raise()
-            try co_isolated(ledger, reentrant: isReentrant) { _ in ran.raise() }
+            try co_isolated(ledger) { _ in ran.raise() }
           }
         }
         return "\(seen) \(currentTag ?? "worker")"
-      }
-      if isHeld {
-        // The call waits for the other body, before its queue is blocked.
-        while !isCalling.isRaised { await Task.yield() }
-        try await onBlock(of: away) {}
       }
       let blocked = try await BlockedQueue(away)
       while !isCalling.isRaised { await Task.yield() }
       if ending == .jobCancel { job.cancel(Oops("job")) }
       let seen = try await job.value
-      let isEarly = !isHeld && ran.isRaised
+      // The call may come before the queue is blocked.
+      let isEarly = ran.isRaised
       #expect(isEarly || seen == "\(ending.error) \(home == nil ? "worker" : "home")")
-      leave.open()
       try await blocked.releaseAndSettle()
       #expect(isEarly || !ran.isRaised)
       // Others have the actor now.
-      try await onCoroutine { try co_isolated(ledger, reentrant: false) { $0.balance += 1 } }
+      try await onCoroutine { try co_isolated(ledger) { $0.balance += 1 } }
       #expect(await ledger.add(1) == 2)
     }
   }
 
-  @Test(.tags(.realClock), arguments: Ending.allCases, [true, false])
-  func `the call on an actor of a loop that is blocked returns too`(_ ending: Ending, isReentrant: Bool) async throws {
+  @Test(.tags(.realClock), arguments: Ending.allCases)
+  func `the call on an actor of a loop that is blocked returns too`(_ ending: Ending) async throws {
     let loop = Loop()
     let host = HostedScheduler(loop)
     let ledger = HostedLedger(host)
@@ -182,7 +166,7 @@ struct IsolatedBusyTests {
         let seen = outcome {
           try ending.giveUp {
             isCalling.raise()
-            try co_isolated(ledger, reentrant: isReentrant) { _ in ran.raise() }
+            try co_isolated(ledger) { _ in ran.raise() }
           }
         }
         return "\(seen) \(currentTag ?? "worker")"
@@ -192,76 +176,7 @@ struct IsolatedBusyTests {
       #expect(try await job.value == "\(ending.error) \(home == nil ? "worker" : "home")")
       release.signal()
       // Others have the actor now, and the loop has come to all that was queued before.
-      try await onCoroutine { try co_isolated(ledger, reentrant: false) { $0.balance += 1 } }
-      #expect(!ran.isRaised)
-    }
-  }
-
-  @Test func `those that wait behind a call that is given up begin, in their order`() async throws {
-    let away = taggedQueue("away")
-    let ledger = Ledger(on: away)
-    let (isInside, leave) = (Gate(), Gate())
-    let holder = co_launch(on: away) {
-      try co_isolated(ledger, reentrant: true) { _ in
-        isInside.open()
-        try leave.pass()
-      }
-    }
-    try await isInside.value
-    let trace = Trace()
-    func call(_ name: String, isReentrant: Bool) async throws -> Job<Void> {
-      let job = co_launch(on: taggedQueue(name)) {
-        try co_isolated(ledger, reentrant: isReentrant) { _ in trace(name) }
-      }
-      while job.record.pointee.waitKind.load(ordering: .relaxed) != WaitKind.queue.rawValue { await Task.yield() }
-      for _ in 0..<3 { try await onBlock(of: away) {} }
-      return job
-    }
-    let first = try await call("first", isReentrant: false)
-    let second = try await call("second", isReentrant: true)
-    let third = try await call("third", isReentrant: false)
-    let fourth = try await call("fourth", isReentrant: true)
-    #expect(trace.all.isEmpty)
-    // The reentrant body behind it may begin beside the holder's.
-    first.cancel()
-    try await second.value
-    #expect(trace.all == ["second"])
-    leave.open()
-    for job in [holder, third, fourth] { try await job.value }
-    #expect(trace.all == ["second", "third", "fourth"])
-    #expect(await asyncOutcome { try await first.value } == "CancellationError")
-  }
-
-  @Test func `a place that was reserved for a call that is given up goes to the next`() async throws {
-    for isReentrant in [true, false] {
-      let away = taggedQueue("away")
-      let ledger = Ledger(on: away)
-      let (isInside, hasLeft, isWaiting) = (Gate(), Gate(), Flag())
-      let release = DispatchSemaphore(value: 0)
-      let holder = co_launch(on: away) {
-        try co_isolated(ledger, reentrant: false) { _ in
-          isInside.open()
-          while !isWaiting.isRaised { try co_yield() }
-        }
-        hasLeft.open()
-        // The body is over, and its thread goes on: what waits has its place, and does not run.
-        release.wait()
-      }
-      try await isInside.value
-      let ran = Flag()
-      let job = co_launch(on: taggedQueue("home")) {
-        "\(outcome { try co_isolated(ledger, reentrant: isReentrant) { _ in ran.raise() } }) \(currentTag ?? "")"
-      }
-      while job.record.pointee.waitKind.load(ordering: .relaxed) != WaitKind.queue.rawValue { await Task.yield() }
-      for _ in 0..<3 { try await onBlock(of: away) {} }
-      isWaiting.raise()
-      try await hasLeft.value
-      job.cancel()
-      #expect(try await job.value == "CancellationError home")
-      release.signal()
-      try await holder.value
-      try await onCoroutine { try co_isolated(ledger, reentrant: false) { $0.balance += 1 } }
-      #expect(await ledger.add(1) == 2)
+      try await onCoroutine { try co_isolated(ledger) { $0.balance += 1 } }
       #expect(!ran.isRaised)
     }
   }

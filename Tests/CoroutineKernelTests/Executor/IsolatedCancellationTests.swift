@@ -37,10 +37,8 @@ private actor Asked {
 
 @Suite("The cancellation of co_isolated", .timeLimit(.minutes(5)))
 struct IsolatedCancellationTests {
-  @Test(arguments: [true, false])
-  func `on the way to the actor's queue the call throws on its own queue, and the body does not run`(
-    isReentrant: Bool
-  ) async throws {
+  @Test func `on the way to the actor's queue the call throws on its own queue, and the body does not run`() async throws
+  {
     let (home, away) = (taggedQueue("home"), taggedQueue("away"))
     let ledger = Ledger(on: away)
     let (isHeld, release) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
@@ -52,7 +50,7 @@ struct IsolatedCancellationTests {
     let (called, ran) = (Flag(), Flag())
     let job = co_launch(on: home) {
       called.raise()
-      let seen = outcome { try co_isolated(ledger, reentrant: isReentrant) { _ in ran.raise() } }
+      let seen = outcome { try co_isolated(ledger) { _ in ran.raise() } }
       return "\(seen) \(currentTag ?? "nowhere")"
     }
     // The queue runs a block when the coroutine has left it.
@@ -124,12 +122,9 @@ struct IsolatedCancellationTests {
 
   /// The scope is inside of a shield, with which a coroutine arrives.
   ///
-  /// `isNested`: the coroutine is in a body of the same actor already, so it does not wait for others.
-  @Test(arguments: [true, false], [true, false])
-  func `a body does not begin after its scope's cancellation, which is on its way`(
-    isReentrant: Bool,
-    isNested: Bool
-  ) async throws {
+  /// `isNested`: the coroutine is in a body of the same actor already.
+  @Test(arguments: [true, false])
+  func `a body does not begin after its scope's cancellation, which is on its way`(isNested: Bool) async throws {
     let (home, away) = (taggedQueue("home"), taggedQueue("away"))
     let (near, ledger) = (Ledger(on: home), Ledger(on: away))
     let (isHome, mayCall, ran) = (Flag(), Flag(), Flag())
@@ -139,12 +134,12 @@ struct IsolatedCancellationTests {
       while !mayCall.isRaised { sched_yield() }
       try co_scope { scope in
         opened.current = scope
-        try co_isolated(ledger, reentrant: isReentrant) { _ in ran.raise() }
+        try co_isolated(ledger) { _ in ran.raise() }
       }
     }
     let job = co_launch(on: home) {
       guard isNested else { return co_shield { outcome(call) } }
-      return try co_isolated(ledger, reentrant: isReentrant) { _ in
+      return try co_isolated(ledger) { _ in
         try co_isolated(near) { _ in co_shield { outcome(call) } }
       }
     }

@@ -32,13 +32,11 @@ struct IsolatedTests {
   @Test func `a coroutine that starts immediately elsewhere enters its queue's turn first`() async throws {
     let queue = taggedQueue("turn")
     let ledger = Ledger(on: queue)
-    for isReentrant in [true, false] {
-      let job = co_launch(on: queue, start: .immediate) {
-        let before = currentTag
-        return [before, try co_isolated(ledger, reentrant: isReentrant) { _ in currentTag }, currentTag]
-      }
-      #expect(try await job.value == [nil, "turn", "turn"])
+    let job = co_launch(on: queue, start: .immediate) {
+      let before = currentTag
+      return [before, try co_isolated(ledger) { _ in currentTag }, currentTag]
     }
+    #expect(try await job.value == [nil, "turn", "turn"])
   }
 
   @Test func `an error of the body comes out, on the coroutine's own queue`() async throws {
@@ -49,21 +47,18 @@ struct IsolatedTests {
     #expect(seen == "Oops(body) home")
   }
 
-  /// Nothing that a program does has this effect.
-  ///
-  /// The alternative would be an actor that is held for ever.
-  @Test func `a body that cannot go back to the actor ends the process`() async {
-    let died = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
-      let ledger = Ledger(on: taggedQueue("ledger"))
-      try await onCoroutine(on: taggedQueue("home")) {
-        try co_isolated(ledger, reentrant: false) { _ in
+  @Test func `a body that has moved to another queue leaves the call on the coroutine's own`() async throws {
+    let ledger = Ledger(on: taggedQueue("ledger"))
+    let tags = try await onCoroutine(on: taggedQueue("home")) {
+      [
+        try co_isolated(ledger) { _ in
           try co_switch(to: taggedQueue("away"))
-          let job = try Carrier.requireJob().1
-          _ = job.pointee.flags.bitwiseOr(JobFlags.keepsThread, ordering: .acquiringAndReleasing)
-        }
-      }
+          return currentTag
+        },
+        currentTag,
+      ]
     }
-    #expect(died?.said("could not go back to the actor whose body it leaves") == true)
+    #expect(tags == ["away", "home"])
   }
 
   @Test func `a default actor is reached by a Task, in which nothing waits`() async throws {
@@ -84,18 +79,11 @@ struct IsolatedTests {
     #expect(await plain.count == 2)
   }
 
-  @Test func `an actor with a foreign executor cannot be held`() async throws {
-    actor Plain {}
-    let plain = Plain()
-    let seen = try await onCoroutine { outcome { try co_isolated(plain, reentrant: false) { _ in } } }
-    #expect(seen.contains("wouldDeadlock"))
-  }
-
   @Test func `outside a coroutine it throws`() {
     #expect(outcome { try co_isolated(Ledger(on: taggedQueue("none"))) { _ in } }.contains("notInCoroutine"))
   }
 
-  @Test func `reentrant, others use the actor while the body waits`() async throws {
+  @Test func `others use the actor while the body waits`() async throws {
     let queue = taggedQueue("reentrant")
     let ledger = Ledger(on: queue)
     let (inside, used) = (Gate(), Gate())
@@ -114,39 +102,35 @@ struct IsolatedTests {
     #expect(await ledger.readConsistency())
   }
 
-  /// The invariant: outside of a body, `isConsistent` is true.
-  @Test func `exclusive, nobody sees the actor while the body waits`() async throws {
-    let queue = taggedQueue("exclusive")
-    let ledger = Ledger(on: queue)
+  @Test func `the body itself may call the actor by co_await and by co_isolated`() async throws {
+    let ledger = Ledger(on: taggedQueue("own"))
+    let seen = try await onCoroutine {
+      try co_isolated(ledger) { actor in
+        actor.balance = 5
+        return [try co_await { await ledger.add(1) }, try co_isolated(ledger) { $0.add(1) }]
+      }
+    }
+    #expect(seen == [6, 7])
+  }
+
+  @Test func `a FairMutex keeps others from the actor while the body waits`() async throws {
+    let queue = taggedQueue("mutex")
+    let (ledger, mutex) = (Ledger(on: queue), FairMutex())
     let violations = Locked(0)
-    let rounds = 100
     try await withThrowingTaskGroup(of: Void.self) { group in
-      for index in 0..<3 {
+      for home in [queue, taggedQueue("elsewhere"), nil] {
         group.addTask {
-          try await onCoroutine(on: index == 0 ? queue : index == 1 ? taggedQueue("elsewhere") : nil) {
-            for _ in 0..<rounds {
-              try co_isolated(ledger, reentrant: false) { ledger in
-                if !ledger.isConsistent { violations.withLock { $0 += 1 } }
-                ledger.isConsistent = false
-                try co_delay(.microseconds(50))
-                try co_await { await Task.yield() }
-                ledger.balance += 1
-                ledger.isConsistent = true
-              }
-              try co_yield()
-            }
-          }
-        }
-        group.addTask {
-          for _ in 0..<rounds where await !ledger.readConsistency() { violations.withLock { $0 += 1 } }
-        }
-        group.addTask {
-          try await onCoroutine(on: queue) {
-            for _ in 0..<rounds {
-              try co_isolated(ledger) { ledger in
-                if !ledger.isConsistent { violations.withLock { $0 += 1 } }
-                try co_yield()
-                if !ledger.isConsistent { violations.withLock { $0 += 1 } }
+          try await onCoroutine(on: home) {
+            for _ in 0..<100 {
+              try mutex.withLock {
+                try co_isolated(ledger) { ledger in
+                  if !ledger.isConsistent { violations.withLock { $0 += 1 } }
+                  ledger.isConsistent = false
+                  try co_yield()
+                  try co_await { await Task.yield() }
+                  ledger.balance += 1
+                  ledger.isConsistent = true
+                }
               }
             }
           }
@@ -155,66 +139,19 @@ struct IsolatedTests {
       try await group.waitForAll()
     }
     #expect(violations.current == 0)
-    #expect(await ledger.balance == 3 * rounds)
+    #expect(await ledger.balance == 300)
   }
 
-  @Test func `jobs that an exclusive body has deferred keep the order of their thread`() async throws {
-    let ledger = Ledger(on: taggedQueue("order"))
-    let calls = 300
-    try await onCoroutine {
-      try co_isolated(ledger, reentrant: false) { ledger in
-        Self.postAdditions(calls, to: ledger)
-        // The driver defers as many jobs as it may run before it reads the clock, and then resumes this body.
-        try co_yield()
+  @Test func `thousands of coroutines arrive at a queue and at the workers`() async throws {
+    let queue = taggedQueue("crowd")
+    let arrived = Locked(0)
+    let jobs = (0..<2_000).map { number in
+      co_launch(on: number.isMultiple(of: 2) ? nil : taggedQueue("home")) {
+        if number.isMultiple(of: 2) { try co_switch(to: queue) } else { try co_switch(to: WorkerPoolExecutor.shared) }
+        if (currentTag == "crowd") == number.isMultiple(of: 2) { arrived.withLock { $0 += 1 } }
       }
     }
-    while await ledger.notes.count < calls { await Task.yield() }
-    #expect(await ledger.notes == Array(0..<calls))
-  }
-
-  /// Calls the actor from Tasks that start at once: each has enqueued its call when the next one starts.
-  private static func postAdditions(_ count: Int, to ledger: Ledger) {
-    for index in 0..<count { Task.immediate { await ledger.note(index) } }
-  }
-
-  @Test func `exclusive, the body itself may call the actor by co_await and by co_isolated`() async throws {
-    let ledger = Ledger(on: taggedQueue("own"))
-    let seen = try await onCoroutine {
-      try co_isolated(ledger, reentrant: false) { actor in
-        actor.balance = 5
-        return [try co_await { await ledger.add(1) }, try co_isolated(ledger) { $0.add(1) }]
-      }
-    }
-    #expect(seen == [6, 7])
-  }
-
-  @Test func `a coroutine in a reentrant body cannot hold the actor`() async throws {
-    let queue = taggedQueue("upgrade")
-    let ledger = Ledger(on: queue)
-    let seen = try await onCoroutine(on: queue) {
-      try co_isolated(ledger) { _ in outcome { try co_isolated(ledger, reentrant: false) { _ in } } }
-    }
-    #expect(seen.contains("wouldDeadlock"))
-  }
-
-  @Test func `a cancelled coroutine does not wait for the actor, and others go on`() async throws {
-    let queue = taggedQueue("cancelled")
-    let ledger = Ledger(on: queue)
-    let (inside, leave) = (Gate(), Gate())
-    let holder = co_launch(on: queue) {
-      try co_isolated(ledger, reentrant: false) { _ in
-        inside.open()
-        try leave.pass()
-      }
-    }
-    try await onCoroutine { try inside.pass() }
-    let exclusive = co_launch(on: queue) { try co_isolated(ledger, reentrant: false) { _ in } }
-    let reentrant = co_launch(on: queue) { try co_isolated(ledger) { $0.add(1) } }
-    try await onCoroutine(on: queue) { for _ in 0..<10 { try co_yield() } }
-    exclusive.cancel()
-    #expect(await asyncOutcome { try await exclusive.value } == "CancellationError")
-    leave.open()
-    try await holder.value
-    #expect(try await reentrant.value == 1)
+    for job in jobs { try await job.value }
+    #expect(arrived.current == 2_000)
   }
 }

@@ -9,7 +9,7 @@ struct JobFlagsTests {
     let flags: [UInt32] = [
       JobFlags.cancelled, JobFlags.signalled, JobFlags.interruptPending, JobFlags.enqueued, JobFlags.gotFailure,
       JobFlags.foreign, JobFlags.deferredWake, JobFlags.deferredInterrupt, JobFlags.shielded,
-      JobFlags.inheritsTaskLocals, JobFlags.keepsThread, JobFlags.begun, JobFlags.entry,
+      JobFlags.inheritsTaskLocals, JobFlags.keepsThread, JobFlags.begun,
       JobFlags.strayInterrupt, JobFlags.inspecting,
     ]
     #expect(flags.reduce(0, |) == flags.reduce(0, &+))

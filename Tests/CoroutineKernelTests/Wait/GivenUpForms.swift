@@ -43,7 +43,7 @@ final class Download: Awaitable {
 /// that is here.
 enum GivenUpGroup: String, CaseIterable, Codable, Sendable {
   case jobs, jobCopies, promises, copies, combinators, decided, links, channels, locks, structure, actors, tasks,
-    isolated
+    switches
 
   func forms() throws -> [GivenUpForm] {
     switch self {
@@ -59,7 +59,7 @@ enum GivenUpGroup: String, CaseIterable, Codable, Sendable {
     case .structure: try structure()
     case .actors: try actors()
     case .tasks: try tasks()
-    case .isolated: try isolated()
+    case .switches: try switches()
     }
   }
 
@@ -436,28 +436,10 @@ extension GivenUpGroup {
   /// Moves to queues that run.
   ///
   /// What is given up on a queue that is blocked stays there until it runs.
-  private func isolated() throws -> [GivenUpForm] {
+  private func switches() throws -> [GivenUpForm] {
     let home = try #require(Carrier.current?.pointee.scheduler?.takeUnretainedValue().currentQueue)
     let away = taggedQueue("occupied")
-    let (near, far) = (Ledger(on: home), Ledger(on: away))
-    for ledger in [near, far] {
-      let isInside = Gate()
-      co_launch(start: .immediate) {
-        try co_isolated(ledger, reentrant: false) { _ in
-          isInside.open()
-          try waitForCancellation()
-        }
-      }
-      try isInside.pass()
-    }
-    let calls = [("the same", near), ("another", far)].flatMap { name, ledger in
-      [true, false].map { isReentrant -> GivenUpForm in
-        .coroutine("co_isolated on \(name) queue, \(isReentrant ? "reentrant" : "exclusive")") {
-          try co_isolated(ledger, reentrant: isReentrant) { _ in }
-        }
-      }
-    }
-    return calls + [
+    return [
       .coroutine("co_switch") {
         // It may arrive before it is given up.
         defer { co_shield { try? co_switch(to: home) } }

@@ -69,7 +69,7 @@ struct AsyncCallStressTests {
         defer { if Request.user != user { strangers.change() } }
         if choice < 4 { try co_switch(to: queues[step]) }
         if choice == 4 {
-          try co_isolated(tallies[step], reentrant: step != 1 && step != 3) { _ in try co_yield() }
+          try co_isolated(tallies[step]) { _ in try co_yield() }
         }
         if depth == 0 { return 1 }
         if choice == 5 {

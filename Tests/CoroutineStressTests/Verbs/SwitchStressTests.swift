@@ -6,7 +6,6 @@ private actor Ledger {
   private let executor: CoroutineExecutor
   nonisolated var unownedExecutor: UnownedSerialExecutor { executor.asUnownedSerialExecutor() }
   var bodies = 0
-  var isHeld = false
   init(on queue: DispatchQueue) { executor = CoroutineExecutor(queue) }
 }
 
@@ -27,7 +26,7 @@ struct SwitchStressTests {
       let before = DispatchQueue.getSpecific(key: key)
       let target = Int(random.next() % UInt64(places.count))
       let deadline = Duration.microseconds(Int(random.next() % 60) + 1)
-      let (kind, isExclusive) = (random.next() % 3, random.next().isMultiple(of: 2))
+      let kind = random.next() % 3
       do {
         if kind == 0 {
           let isReached = try co_timeout(deadline) {
@@ -36,7 +35,7 @@ struct SwitchStressTests {
           }
           if !isReached { wrong.change() }
         } else {
-          try co_timeout(deadline) { try visit(target, isExclusive, &random) }
+          try co_timeout(deadline) { try visit(target, &random) }
           if DispatchQueue.getSpecific(key: key) != before { wrong.change() }
         }
         arrived.change()
@@ -48,15 +47,12 @@ struct SwitchStressTests {
       }
     }
 
-    private func visit(_ target: Int, _ isExclusive: Bool, _ random: inout SeededRandom) throws {
+    private func visit(_ target: Int, _ random: inout SeededRandom) throws {
       let waits = random.next().isMultiple(of: 2)
-      try co_isolated(ledgers[target], reentrant: !isExclusive) { ledger in
+      try co_isolated(ledgers[target]) { ledger in
         ledger.bodies += 1
         bodies.change()
-        if ledger.isHeld { wrong.change() }
         if DispatchQueue.getSpecific(key: key) != target { wrong.change() }
-        ledger.isHeld = isExclusive
-        defer { if isExclusive { ledger.isHeld = false } }
         if waits { try co_yield() }
       }
     }

@@ -110,12 +110,15 @@ struct AsyncSnippets {
 
   @Test func `an actor on a queue`() async throws {
     let account = Account(on: DispatchQueue(label: "snippet"))
+    let mutex = FairMutex()
     try await co_launch {
       try co_isolated(account) { account in account.balance += 1 }
-      try co_isolated(account, reentrant: false) { account in
-        account.balance -= 10
-        try transfer()
-        account.balance += 1
+      try mutex.withLock {
+        try co_isolated(account) { account in
+          account.balance -= 10
+          try transfer()
+          account.balance += 1
+        }
       }
     }.value
     #expect(await account.balance == 92)

@@ -66,14 +66,13 @@ struct PinnedTests {
       let inside = try co_pinned {
         [
           outcome { try co_switch(to: queue) }, outcome { try co_switch(to: host) },
-          outcome { try co_isolated(ledger) { _ in } }, outcome { try co_isolated(ledger, reentrant: false) { _ in } },
-          currentTag ?? "worker",
+          outcome { try co_isolated(ledger) { _ in } }, currentTag ?? "worker",
         ]
       }
       try co_switch(to: queue)
       return inside + [currentTag ?? "worker"]
     }
-    #expect(seen == Array(repeating: "cannotPin", count: 4) + ["worker", "target"])
+    #expect(seen == Array(repeating: "cannotPin", count: 3) + ["worker", "target"])
   }
 
   @Test func `on a queue, the main queue included, it throws without calling its body`() async throws {
@@ -239,7 +238,7 @@ struct PinnedTests {
       try co_pinned {
         let thread = clinux_thread_id()
         try co_await { await resumedElsewhere() }
-        let balance = try co_isolated(ledger, reentrant: false) { ledger in
+        let balance = try co_isolated(ledger) { ledger in
           try co_yield()
           ledger.balance += 1
           return ledger.balance

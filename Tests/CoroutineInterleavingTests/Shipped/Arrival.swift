@@ -1,0 +1,1 @@
+../../../Sources/Coroutine/Scheduler/Arrival.swift
