@@ -1,5 +1,5 @@
 // Signals that a part of this process handles. A handler sets a bit in a word and wakes the one thread that takes the
-// bits, the signals' thread (SignalHub.swift). A dispatch signal source loses signals on Linux: it rearms a one-shot
+// bits, the signals' thread (Signals.swift). A dispatch signal source loses signals on Linux: it rearms a one-shot
 // watch around a signalfd, and a signal that arrives meanwhile goes to the ignoring handler.
 //
 //   `handled`  the signals that have the handler; changed under the hub's lock

@@ -1,4 +1,5 @@
 internal import CCoroutine
+import Synchronization
 
 extension CoroutineRuntime {
   /// What the runtime has counted, and what there is now.
@@ -134,4 +135,114 @@ extension CoroutineRuntime.Metrics {
     (blockingThreads, blockingWaiting) = blocking
     self.descriptors = descriptors
   }
+}
+
+// MARK: - What products count
+
+/// The numbers of parts of the library that Inspect does not name.
+///
+/// A part that has such numbers sets the function that reads them, once, when it is first used. Until then its numbers
+/// are zero.
+enum MetricSources {
+  /// The threads of co_blocking, and the bodies that wait for one.
+  typealias Blocking = @Sendable () -> (threads: Int, waiting: Int)
+
+  private static let lock = ThreadLock()
+  // Sound because it is read and written under `lock`.
+  nonisolated(unsafe) private static var blockingSource: Blocking?
+
+  static var blocking: (threads: Int, waiting: Int) { lock.withLock { blockingSource }?() ?? (0, 0) }
+
+  static func setBlocking(_ source: @escaping Blocking) { lock.withLock { blockingSource = source } }
+}
+
+// MARK: - States of the live coroutines
+
+/// The states of the live coroutines, counted in one walk.
+///
+/// The walk holds a scheduler's live lock for some coroutines at a time, as the list of a dump does (Snapshot.swift).
+/// It retains nothing: a job in the list is in memory as long as the lock is held.
+struct LiveStates {
+  var ready = 0
+  var running = 0
+  /// The number of waiting coroutines by `WaitKind`.
+  private var waiting = [Int](repeating: 0, count: 32)
+
+  var live: Int { waiting.reduce(ready + running, +) }
+
+  /// The waiting coroutines by the kind of their wait.
+  var waitingByKind: [String: Int] {
+    var named: [String: Int] = [:]
+    for (number, count) in waiting.enumerated() where count > 0 {
+      named[WaitKind(rawValue: UInt8(number))?.name ?? "unknown"] = count
+    }
+    return named
+  }
+
+  private mutating func add(_ job: JobRef) {
+    let word = job.pointee.wait.load(ordering: .relaxed)
+    let kind = job.pointee.waitKind.load(ordering: .relaxed)
+    if word & 0xFF == 1 {
+      waiting[Int(kind & 31)] += 1
+    } else if word & 0xFF != 0 || kind == WaitKind.start.rawValue || kind == WaitKind.ready.rawValue {
+      ready += 1
+    } else {
+      running += 1
+    }
+  }
+
+  /// Counts the live coroutines of the process.
+  static func now() -> LiveStates {
+    var states = LiveStates()
+    LiveJobs.listing.withLock { SchedulerRegistry.visitAll { $0.visitLiveJobs { states.add($0) } } }
+    return states
+  }
+}
+
+// MARK: - Settings and the list
+
+extension CoroutineRuntime {
+  /// The handler of unobserved failures.
+  ///
+  /// It receives each failure once, with the name and the launch site of what has failed. The cancellation of the job
+  /// itself is no failure. A `CancellationError` in a job that was not cancelled is one: it joined another job that
+  /// was, for example. A promise that is rejected with `CancellationError` was cancelled. It is called on whichever
+  /// thread detects the failure, and must not block. The default writes one line to standard error.
+  public static var unhandledErrorHandler: @Sendable (UnhandledError) -> Void {
+    get { UnhandledErrors.handler }
+    set { UnhandledErrors.handler = newValue }
+  }
+
+  /// The number of coroutines that have been launched and have not ended.
+  public static var liveCount: Int {
+    var count = 0
+    SchedulerRegistry.visitAll { scheduler in count += scheduler.liveLock.withLock { scheduler.liveJobs } }
+    return count
+  }
+
+  /// Describes every live coroutine, one per line.
+  ///
+  /// A line contains the number, name, state, source and duration of the wait, queue and launch site:
+  ///
+  /// ```
+  /// #7 "fetch" waiting to receive (Channel<Int> 0x7f20c4002a10, 0 of 8 values buffered) for 30 ms on app.net, launched
+  /// at … #8 waiting for a lock (FairMutex 0x7f20c4003b50, held by #9 "writer") for 2 ms on coroutine.shared.1,
+  /// launched at … #9 "writer" running for at most 1200 ms on coroutine.shared.0, launched at …
+  /// ```
+  ///
+  /// - The state is one of: not started, ready, running, waiting. The queue is the current one; for the shared
+  ///   scheduler it is the worker.
+  /// - Two lines with the same address are about the same object. An owner is named if it is a coroutine.
+  /// - Names and labels cannot forge a line: control characters, separators of lines and marks of writing direction
+  ///   are escaped as in a literal (`\n`, `\u{1B}`), and so are `"` and `\` in a name. A name has at most 200 bytes
+  ///   here, and ends with `…` if something is missing. The same holds for each report and error of the library.
+  /// - Times are based on the last time at which the coroutine's scheduler read the clock, so they may be too long by
+  ///   the longest time that one coroutine ran without a suspension.
+  /// - Timers that a scheduler has not reached for a millisecond or more have a line of their own, at the end. It names
+  ///   the coroutine that runs there meanwhile.
+  /// - So has each circle of coroutines that can never go on, after those; see ``deadlocks()``.
+  ///
+  /// Never suspends; any thread, even while queues are stuck. The last reference to an inspected object may be released
+  /// here, so that its `deinit` runs on the calling thread.
+  public static func dump() -> String { Dump.text() }
 }

@@ -2,7 +2,7 @@ internal import CCoroutine
 import Glibc
 import Synchronization
 
-// The flight recorder: the last events of each scheduler, in a ring of its own (EventRing.swift).
+// The flight recorder: the last events of each scheduler, in a ring of its own (EventRing).
 //
 //   OFF --start--> ON --stop--> OFF, with the rings of the last recording until the next start
 //
@@ -248,5 +248,213 @@ extension Scheduler {
     }
     object?.release()
     return end
+  }
+}
+
+// MARK: - The ring of one scheduler
+
+// The last events of one scheduler, for the flight recorder. An event is two words. One thread at a
+// time writes: the drain of the scheduler, whose threads follow each other by its inbox. Any thread reads, at any time.
+//
+// Event i is in slot i modulo the capacity. `written` is the number of complete events: it is a sequence number.
+//
+//   writer                                     reader
+//   a. stores the words of slot (releasing)    1. loads n = written (acquiring)
+//   b. stores written + 1 (releasing)          2. loads the words of the slots of n - capacity ..< n (acquiring)
+//                                              3. loads m = written, and drops the events up to m - capacity
+//
+// Why an event that is kept is whole. The words of event i are overwritten by event i + capacity only, whose words the
+// writer stores after it has stored `written` = i + capacity (step b of the event before). If the reader has loaded
+// such a word in 2, then that load acquires the store in a, and so 3 sees m >= i + capacity, and event i is dropped.
+// All events that 2 reads were complete by 1: their stores in a come before the store in b that 1 acquires. On x86-64
+// these are plain loads and stores; on aarch64 they are load-acquires and store-releases, whose order the architecture
+// keeps.
+//
+// How much is lost: the events that are written while the reader copies, and one more, from the oldest ones.
+
+/// The last events of one scheduler.
+final class EventRing: @unchecked Sendable {
+  // Sound because of the proof above; everything else is constant, or atomic.
+
+  /// An event as it is stored.
+  struct Stored {
+    let first: UInt64
+    let second: UInt64
+  }
+
+  let label: String
+  /// The number of the ring in its recording: its track.
+  let number: Int
+  /// The number of the recording that it belongs to.
+  let recording: UInt32
+  /// The ticks at the beginning of the recording.
+  let start: UInt64
+  private let slots: UnsafeMutablePointer<Atomic<UInt64>>
+  private let mask: UInt64
+  private let written = Atomic<UInt64>(0)
+
+  static var bytesOfEvent: Int { 16 }
+
+  /// Creates a ring of the largest power of two of events that `bytes` hold; returns nil without memory for it.
+  init?(_ label: String, number: Int, bytes: Int, recording: UInt32, start: UInt64) {
+    let wanted = max(64, bytes / Self.bytesOfEvent)
+    let capacity = 1 << (Int.bitWidth - 1 - wanted.leadingZeroBitCount)
+    // The pages of a large allocation have no memory before the first event is there.
+    guard let memory = calloc(capacity, Self.bytesOfEvent) else { return nil }
+    // Sound because an atomic word of zero is a word of zero.
+    slots = memory.assumingMemoryBound(to: Atomic<UInt64>.self)
+    mask = UInt64(capacity - 1)
+    self.label = label
+    self.number = number
+    self.recording = recording
+    self.start = start
+  }
+
+  deinit { free(slots) }
+
+  var capacity: Int { Int(mask) + 1 }
+
+  /// Adds an event; called by the writer.
+  @inline(__always)
+  func append(_ first: UInt64, _ second: UInt64) {
+    let index = written.load(ordering: .relaxed)
+    let slot = slots + 2 * Int(truncatingIfNeeded: index & mask)
+    slot[0].store(first, ordering: .releasing)
+    slot[1].store(second, ordering: .releasing)
+    written.store(index &+ 1, ordering: .releasing)
+  }
+
+  /// The events that are in the ring, the oldest first; any thread.
+  ///
+  /// `betweenCopyAndCheck` is called between the steps 2 and 3, for tests.
+  func events(_ betweenCopyAndCheck: () -> Void = {}) -> [Stored] {
+    let count = written.load(ordering: .acquiring)
+    let first = count > mask ? count - mask - 1 : 0
+    var copied: [Stored] = []
+    copied.reserveCapacity(Int(count - first))
+    for index in first..<count {
+      let slot = slots + 2 * Int(truncatingIfNeeded: index & mask)
+      copied.append(
+        Stored(first: slot[0].load(ordering: .acquiring), second: slot[1].load(ordering: .acquiring))
+      )
+    }
+    betweenCopyAndCheck()
+    let later = written.load(ordering: .acquiring)
+    let firstWhole = later > mask ? later - mask : 0
+    if firstWhole > first { copied.removeFirst(Int(min(firstWhole - first, UInt64(copied.count)))) }
+    return copied
+  }
+}
+
+// MARK: - What programs see
+
+extension CoroutineRuntime {
+  /// Starts the flight recorder: from now on the last events of each worker and queue are kept.
+  ///
+  /// The events are: launch, run, wait with its kind, wake-up with its coroutine, yield, end, steal, end of a time
+  /// slice, a timer that is a millisecond late or more, and a batch of descriptor events. Each takes 16 bytes, so a
+  /// mebibyte keeps the last 65,536. The memory of a ring is used as it fills.
+  ///
+  /// While the recorder is off, it costs one tested branch in a launch and in what the driver does. While it is on,
+  /// each switch goes by the driver. It starts and stops at any time: a busy worker
+  /// or queue follows within 64 switches. If it is on, the call only sets the folder; else the events of the last
+  /// recording are dropped. The environment variable `COROUTINE_RECORD=1` starts it with the process. At most 1,024
+  /// workers and queues are recorded, and the ones that have ended make room for new ones.
+  ///
+  /// With a folder, ``recording()`` is also written to a file there at each of these:
+  /// - a stall (``onStall(after:_:)``), also with the library's own handler;
+  /// - a deadlock, while a handler is set (``onDeadlock(_:)``);
+  /// - a fatal signal of any thread. The thread waits until the file is there, for five seconds at most. The process
+  ///   then ends as it would have ended.
+  ///
+  /// The file is `coroutine-PROCESS-stall-NUMBER.json`, or `-deadlock-` or `-signal-`; at most four for stalls, four
+  /// for deadlocks, and one for a fatal signal. A line on standard error has its path, or says why there is none. A
+  /// thread of its own writes them, which lives as long as the process. `COROUTINE_RECORD=/a/folder` does this without
+  /// code. A forked child writes no file before it calls this.
+  ///
+  /// Never suspends; any thread.
+  /// - Parameters:
+  ///   - bytesPerWorker: The size of each ring in bytes, rounded down to a power of two; at least 1,024.
+  ///   - folder: The path of a folder that exists; nil for no files.
+  public static func startRecording(bytesPerWorker: Int = 1 << 20, filesIn folder: String? = nil) {
+    RecordingFiles.use(folder)
+    Recorder.start(bytes: min(max(bytesPerWorker, 1_024), 1 << 32))
+  }
+
+  /// Stops the flight recorder; ``recording()`` still has its events.
+  ///
+  /// Never suspends; any thread. If it is off, the call has no effect.
+  public static func stopRecording() { Recorder.stop() }
+
+  /// Whether the flight recorder is on.
+  package static var isRecording: Bool { Events.isOn.load(ordering: .relaxed) }
+
+  /// Returns the recorded events as a JSON document of trace events, which Perfetto (ui.perfetto.dev) and
+  /// chrome://tracing open.
+  ///
+  /// It has a track for each worker and queue, with what ran there, and one for each coroutine, with its states. An
+  /// arrow leads from each wake-up to the run that it caused. Events that are overwritten while they are read are
+  /// missing. Without a recording the document has no events.
+  ///
+  /// Never suspends; any thread, at any time, also while the recorder is on. Takes time and memory in proportion to the
+  /// number of events.
+  public static func recording() -> [UInt8] {
+    let recording = Recorder.current
+    let (events, horizon) = RecordedEvent.all(of: recording)
+    let end = (recording.end?.nanoseconds ?? 0) &- recording.start.nanoseconds
+    var trace = TraceWriter(events, end: end, horizon: horizon)
+    return trace.write(recording.rings + (recording.outside.map { [$0] } ?? []))
+  }
+}
+
+/// An event of a recording, with its time.
+struct RecordedEvent {
+  let kind: Events.Kind
+  let track: Int
+  /// Nanoseconds since the start.
+  let time: UInt64
+  let id: UInt32
+  let argument: UInt32
+  /// The launch site's file; of `site` only.
+  var file = ""
+
+  /// The events of all rings in the order of their times, and the latest of the oldest times of full rings.
+  ///
+  /// Events of one ring keep their order.
+  static func all(of recording: Recorder.Recording) -> (events: [RecordedEvent], horizon: UInt64) {
+    guard let end = recording.end else { return ([], 0) }
+    let ticks = Double(end.ticks &- recording.start.ticks)
+    let scale = ticks > 0 ? Double(end.nanoseconds - recording.start.nanoseconds) / ticks : 1
+    var (events, horizon): ([RecordedEvent], UInt64) = ([], 0)
+    for ring in recording.rings + (recording.outside.map { [$0] } ?? []) {
+      var last: UInt64 = 0
+      let kept = ring.events()
+      let own = kept.compactMap { RecordedEvent($0, ring.number, scale, &last) }
+      if kept.count + 1 >= ring.capacity, let oldest = own.first(where: { $0.time > 0 }) {
+        horizon = max(horizon, oldest.time)
+      }
+      events += own
+    }
+    let sorted = events.enumerated().sorted { ($0.element.time, $0.offset) < ($1.element.time, $1.offset) }
+    return (sorted.map(\.element), horizon)
+  }
+
+  private init?(_ stored: EventRing.Stored, _ track: Int, _ scale: Double, _ last: inout UInt64) {
+    guard let kind = Events.Kind(rawValue: UInt8(truncatingIfNeeded: stored.first)) else { return nil }
+    self.kind = kind
+    self.track = track
+    id = UInt32(truncatingIfNeeded: stored.second)
+    argument = UInt32(truncatingIfNeeded: stored.second >> 32)
+    if kind == .site {
+      let address = UInt(stored.first >> 8 & 0xFFFF_FFFF_FFFF)
+      // Sound because it is the address of a literal's bytes, which the launch has passed (LaunchSite).
+      if let start = UnsafePointer<UInt8>(bitPattern: address) {
+        file = String(decoding: UnsafeBufferPointer(start: start, count: Int(stored.first >> 56)), as: UTF8.self)
+      }
+    } else {
+      // A thread may read the counter a little earlier than the one whose work it continues.
+      last = max(last, UInt64(Double(stored.first >> 8) * scale))
+    }
+    time = last
   }
 }

@@ -4,7 +4,7 @@ public import Synchronization
 // The hold of a job determines which thread may resume the job, and which may read the cancellation frames on its
 // stack. The job's scheduler does both, unless another thread holds the job: the starter of an immediate start
 // (ImmediateStart.swift), or a rescuer, which handles an interrupt in a stuck worker's place (Interrupt.swift). Two
-// others act as rescuers: the search for deadlocks (DeadlockProof.swift), and the sweep for dead pages, which reads no
+// others act as rescuers: the search for deadlocks (Deadlocks.swift), and the sweep for dead pages, which reads no
 // frames (DeadPages.swift).
 //
 //                    take (a starter), tryTake (a rescuer)

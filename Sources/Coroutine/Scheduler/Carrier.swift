@@ -205,7 +205,7 @@ struct Carrier: ~Copyable {
   ///
   /// Three stores tell dumps that the job is ready, and since when. Between two reads of the clock, `now` stays the
   /// same, and the switches left decrease. So the time differs at each call, by some ns. From that the watchdog knows
-  /// that the job does not stall its worker (Stall.swift).
+  /// that the job does not stall its worker (Stalls.swift).
   @inline(__always)
   static func giveWay(_ carrier: UnsafeMutablePointer<Carrier>, _ job: JobRef) {
     markReady(carrier, job)

@@ -183,7 +183,7 @@ struct StallTests {
       case .pingPong:
         let (ball, back) = (Channel<Bool>(), Channel<Bool>())
         let other = co_launch(on: queue) {
-          for isLong in ball {
+          while let isLong = try ball.receive() {
             if isLong { spin(3) }
             try back.send(isLong)
           }
