@@ -176,6 +176,6 @@ enum SelectRun {
   /// Performs any step but `finish`, which alone throws, and alone uses the memory.
   @inline(__always) @discardableResult
   private static func perform(_ step: SelectStep, _ waiter: SelectWaiterRef) -> SelectAnswer {
-    (try? waiter.pointee.source.pointee.operate(step, waiter, waiter)).unsafelyUnwrapped
+    (try? waiter.operate(step, waiter)).unsafelyUnwrapped
   }
 }

@@ -109,19 +109,35 @@ public func co_select<R, Cases: _SelectCases<R>>(
   @SelectBuilder<R> _ cases: () throws -> Cases
 ) throws -> R {
   try Carrier.requireJob().1.checkCancelled()
-  var chosen = try cases()
-  let count = chosen._caseCount
-  if count == 0 { try SelectRun.waitForCancellation() }
   if Cases._isFlat {
-    return try withUnsafeMutablePointer(to: &chosen) {
-      try select(UnsafeMutableRawPointer($0).assumingMemoryBound(to: SelectCase<R>.self), count, biased)
+    return try withUnsafeTemporaryAllocation(of: Cases.self, capacity: 1) { chosen in
+      let chosen = chosen.baseAddress.unsafelyUnwrapped
+      chosen.initialize(to: try cases())
+      let count = chosen.pointee._caseCount
+      let table = UnsafeMutableRawPointer(chosen).assumingMemoryBound(to: SelectCase<R>.self)
+      defer { end(table, count) }
+      return try select(table, count, biased)
     }
   }
+  let chosen = try cases()
+  let count = chosen._caseCount
+  if count == 0 { try SelectRun.waitForCancellation() }
   return try withUnsafeTemporaryAllocation(of: SelectCase<R>.self, capacity: count) { table in
     let table = table.baseAddress.unsafelyUnwrapped
     _ = chosen._putCases(at: table)
-    defer { for index in 0..<count { (table + index).deinitialize(count: 1) } }
+    defer { end(table, count) }
     return try select(table, count, biased)
+  }
+}
+
+/// Ends the cases of a table.
+///
+/// By their parts, whose type is not generic: a case would be ended through the metadata of its type.
+@inlinable @inline(__always)
+func end<R>(_ table: UnsafeMutablePointer<SelectCase<R>>, _ count: Int) {
+  for index in 0..<count {
+    // Sound because a case has no other field.
+    UnsafeMutableRawPointer(table + index).assumingMemoryBound(to: SelectSource.self).deinitialize(count: 1)
   }
 }
 
@@ -140,7 +156,7 @@ func select<R>(_ table: UnsafeMutablePointer<SelectCase<R>>, _ count: Int, _ bia
     defer { if needsPreparation { SelectRun.dispose(waiters + winner) } }
     return try withUnsafeTemporaryAllocation(of: R.self, capacity: 1) { result in
       let result = result.baseAddress.unsafelyUnwrapped
-      _ = try table[winner].source.operate(.finish, waiters + winner, result)
+      _ = try (waiters + winner).operate(.finish, result)
       return result.move()
     }
   }

@@ -112,6 +112,20 @@ extension SelectOperation {
 }
 
 extension SelectWaiterRef {
+  /// Calls the function of the case.
+  ///
+  /// A function in memory is retained for a call, although the case holds it. Usually it has captured nothing, so there
+  /// is nothing to retain; unspecialised code captures its types.
+  @inlinable @inline(__always)
+  func operate(_ step: SelectStep, _ result: UnsafeMutableRawPointer) throws -> SelectAnswer {
+    // Sound because a function value is a code pointer and a context pointer, and has no context if that is 0.
+    let (code, context) = withUnsafePointer(to: pointee.source.pointee.operate) {
+      UnsafeRawPointer($0).assumingMemoryBound(to: (UInt, UInt).self).pointee
+    }
+    if context == 0 { return try unsafeBitCast((code, context: UInt(0)), to: SelectOperate.self)(step, self, result) }
+    return try pointee.source.pointee.operate(step, self, result)
+  }
+
   @inlinable var waiter: UnsafeMutablePointer<Waiter> {
     @inline(__always) get { UnsafeMutableRawPointer(self).assumingMemoryBound(to: Waiter.self) }
   }
