@@ -1,5 +1,6 @@
 internal import CCoroutine
 import Dispatch
+import Synchronization
 
 /// Stands in a world for a queue, or for the worker pool: a scheduler, and the carrier that runs its jobs.
 ///
@@ -116,5 +117,336 @@ struct MessageQueue {
       if first == words.count { (words, first) = ([], 0) }
     }
     return Inbox.decode(words[first])
+  }
+}
+
+// MARK: - The host of a world's schedulers
+
+/// The host of a simulated executor's scheduler: the world's loop takes the messages and runs the jobs.
+final class SimulatedHost: Host, @unchecked Sendable {
+  // Sound because `world` is a constant, and `isEnded` is accessed under `lock`.
+  let world: SimulatedWorld
+  private let lock = ThreadLock()
+  @exclusivity(unchecked) private var isEnded = false
+
+  init(_ world: SimulatedWorld, _ queue: DispatchQueue?) {
+    self.world = world
+    // A world's queue has no thread, as a real one has none: what a program is refused there, it is refused here.
+    super.init(
+      label: queue?.label ?? "world",
+      controlsOrder: true,
+      mayPoll: false,
+      hasOwnThread: queue == nil
+    )
+  }
+
+  override var now: UInt64 { world.now }
+  override var localNow: UInt64 { world.localNow }
+  override func lasting(_ nanoseconds: Int64) -> Int64 { world.lasting(nanoseconds) }
+  override func localLength(_ nanoseconds: UInt64) -> UInt64 { world.localLength(nanoseconds) }
+
+  override func submit(_ scheduler: Scheduler, _ anchor: Anchor?) -> Bool {
+    world.messageArrived()
+    return true
+  }
+
+  /// Whether the calling thread drives this world.
+  override func isCurrent(_ scheduler: Scheduler) -> Bool { SimulatedWorld.current === world }
+
+  override func choose(_ count: Int) -> Int { count < 2 ? 0 : world.policy.choose(count) }
+
+  override func simulated(_ queue: DispatchQueue?) -> Scheduler? { world.executor(of: queue).scheduler }
+
+  override func nextJobID() -> UInt64? { world.takeID() }
+
+  // Virtual time does not advance by itself: the world decides before each wait which job continues.
+  override func mustGiveWay(_ carrier: UnsafeMutablePointer<Carrier>, _ job: JobRef, _ source: UInt) -> Bool {
+    world.reachesPoint(job, source, holdsQueue: false)
+  }
+
+  override func mustGiveWay(atPointOf job: JobRef) -> Bool { world.reachesPoint(job, 0, holdsQueue: true) }
+
+  override func willHandleInterrupt() { touchesEverything() }
+
+  override func willThrowCancellation(_ job: JobRef) { world.throwsCancellation(job) }
+
+  override func schedulerOfTimers(_ scheduler: Scheduler) -> Scheduler? { scheduler }
+
+  override func random(_ carrier: UnsafeMutablePointer<Carrier>) -> Double {
+    Double(carrier.pointee.drawNumber() >> 11) * 0x1p-53
+  }
+
+  override func touchesEverything() { world.footprints?.isUniversal = true }
+
+  override func touches(_ object: UInt) { world.touches(object) }
+
+  override func chooseFault(_ name: StaticString) -> Bool { world.policy.chooseFault(name) }
+
+  override func requireReal(_ job: JobRef?, on target: Scheduler?, _ what: () -> String) throws {
+    if target?.host is SimulatedHost { return }
+    if let job, world.isOutside(job) { return }
+    throw world.refuse(what(), job)
+  }
+
+  // MARK: Swift jobs
+  //
+  // A Task may outlive the world, if a cancelled co_await has left it, or if it waits for something outside. `admit`
+  // and `end` share one lock. So a Swift job either is in the inbox before the world takes the remaining messages, or
+  // is refused and runs on another executor.
+
+  override func admit(_ push: () -> Void) -> Bool {
+    lock.lock()
+    defer { lock.unlock() }
+    if isEnded { return false }
+    if SimulatedWorld.current !== world { world.swiftJobArrivesFromOutside() }
+    push()
+    return true
+  }
+
+  /// Ends the host, and enqueues the remaining Swift jobs on Swift's global executor.
+  func end(_ scheduler: Scheduler) {
+    lock.lock()
+    isEnded = true
+    lock.unlock()
+    scheduler.inbox.takeAll(as: nil, scheduler.handle)
+    scheduler.runSwiftJobsElsewhere()
+  }
+
+  override func takesBlocking(_ job: JobRef, _ body: @autoclosure () -> @Sendable () -> Void) -> Bool {
+    if world.isOutside(job) { return false }
+    world.addBlocking(body())
+    return true
+  }
+}
+
+// MARK: - What can take the next step
+
+/// One flow of control that may take the next step of a world.
+///
+/// It is a coroutine, a handler, a Swift job, or a body of co_blocking.
+package struct Candidate {
+  /// The number of the coroutine in its world, in the order of the launches.
+  ///
+  /// Candidates that are no coroutines have numbers from `noJob` on.
+  package let id: UInt64
+  /// The inbox's encoding of the candidate (`Inbox.encode`).
+  let word: UInt
+  // The world holds its executors.
+  unowned(unsafe) let executor: SimulatedExecutor
+  /// Whether the executor lists no other candidate before this one has taken a step.
+  var isHead: Bool
+
+  package static var noJob: UInt64 { 1 << 63 }
+
+  init(_ message: Inbox.Message, id: UInt64, _ executor: SimulatedExecutor, isHead: Bool) {
+    word = Inbox.encode(message)
+    self.id = id
+    self.executor = executor
+    self.isHead = isHead
+  }
+
+  var job: JobRef? {
+    if case .job(let job) = Inbox.decode(word) { return job }
+    return nil
+  }
+
+  /// The arrival of a coroutine, with the reference that its queue has; nil for other candidates.
+  var arrival: Unmanaged<Arrival>? { Self.arrival(Inbox.decode(word)) }
+
+  static func arrival(_ message: Inbox.Message) -> Unmanaged<Arrival>? {
+    if case .work(let item) = message { Arrival.owned(by: item) } else { nil }
+  }
+
+  /// The number of the coroutine that a message is about; nil for a Swift job or a handler.
+  static func coroutine(_ message: Inbox.Message) -> UInt64? {
+    if case .job(let job) = message { return job.pointee.label.id }
+    return arrival(message)?._withUnsafeGuaranteedRef { $0.id }
+  }
+
+  var isSwiftJob: Bool {
+    if case .swiftJob = Inbox.decode(word) { true } else { false }
+  }
+
+  /// Runs a candidate that is no coroutine, as a drain of its executor would.
+  func run() {
+    switch Inbox.decode(word) {
+    case .work(let item): item.run()
+    case .swiftJob(let job): executor.scheduler.perform(job)
+    case .job, .interrupt: misuse("a coroutine is resumed, not run")
+    }
+  }
+}
+
+/// The candidates in the order in which they became ready.
+///
+/// Removing takes constant time. The policy chooses among the first `window` candidates only, and the candidates in
+/// front of the removed one move up by one.
+struct CandidateList {
+  private var items: [Candidate] = []
+  private var first = 0
+
+  static var window: Int { 256 }
+
+  init() { items.reserveCapacity(8) }
+
+  var count: Int { items.count - first }
+  var isEmpty: Bool { items.count == first }
+  var last: Candidate? { isEmpty ? nil : items[items.count - 1] }
+
+  mutating func append(_ candidate: Candidate) { items.append(candidate) }
+
+  mutating func prepend(_ candidate: Candidate) {
+    if first > 0 {
+      first -= 1
+      items[first] = candidate
+    } else {
+      items.insert(candidate, at: 0)
+    }
+  }
+
+  mutating func remove(at index: Int) -> Candidate {
+    let candidate = items[first + index]
+    var position = first + index
+    while position > first {
+      items[position] = items[position - 1]
+      position -= 1
+    }
+    first += 1
+    if first == items.count {
+      items.removeAll(keepingCapacity: true)
+      first = 0
+    } else if first > 1024, first > items.count / 2 {
+      items.removeFirst(first)
+      first = 0
+    }
+    return candidate
+  }
+
+  /// Removes the first arrival whose coroutine does not come any more, if there is one.
+  mutating func removeCancelledArrival() -> Candidate? {
+    let index = items[first...].firstIndex { $0.arrival?._withUnsafeGuaranteedRef { $0.isCancelled } ?? false }
+    return index.map { remove(at: $0 - first) }
+  }
+
+  /// Calls `body` with the first `window` candidates.
+  func withWindow<R>(_ body: (UnsafeBufferPointer<Candidate>) -> R) -> R {
+    items.withUnsafeBufferPointer { items in
+      body(UnsafeBufferPointer(rebasing: items[first..<min(items.count, first + Self.window)]))
+    }
+  }
+}
+
+extension SimulatedStep {
+  init(_ candidate: Candidate, now: UInt64) {
+    let kind = candidate.isSwiftJob ? "part of a Task" : "handler"
+    self.init(id: candidate.id, name: nil, launchSite: "", end: kind, now: now)
+  }
+
+  init(_ job: AnyJob, isInterrupted: Bool, now: UInt64) {
+    let value = SnapshotReader.value(of: InspectedJob(job))
+    let end = job.completion.known.isSettled ? "ended" : isInterrupted ? "interrupted" : value.stateText
+    self.init(id: value.id, name: value.name, launchSite: value.launchSite, end: end, now: now)
+  }
+}
+
+// MARK: - Threads outside of the world
+
+// Waits of a world's coroutines for the real world.
+
+extension SimulatedWorld {
+  /// Marks the running coroutine's waits as waits for the real world while `body` runs.
+  package func outside<R, Failure>(_ body: () throws(Failure) -> R) throws(Failure) -> R {
+    guard let job = Carrier.current?.pointee.job else { return try body() }
+    outside[job, default: 0] += 1
+    defer {
+      outside[job, default: 1] -= 1
+      if outside[job] == 0 { outside[job] = nil }
+    }
+    return try body()
+  }
+
+  func isOutside(_ job: JobRef) -> Bool { outside[job] != nil }
+
+  /// Returns the error of a wait for the real world, which also fails the run if the code under test catches it.
+  func refuse(_ what: String, _ job: JobRef?) -> any Error {
+    let name = job.map { $0.handle._withUnsafeGuaranteedRef { $0.summary } } ?? "code outside of any coroutine"
+    let error = policy.realWait("\(name) waits for \(what)")
+    fail(error)
+    return error
+  }
+
+  /// Blocks the thread until a real thread has sent a message, if a coroutine waits for one.
+  ///
+  /// Returns whether a message has arrived.
+  func waitOutside() -> Bool {
+    // Nothing can run, so each of them is parked. One that does not wait any more was claimed by a real thread, which
+    // is about to send its message. In a run that has failed, it may be parked for ever (`throwsCancellation`).
+    let isAwaited = outside.keys.contains { job in
+      guard job.seemsWaiting || finding == nil else { return false }
+      return WaitKind(rawValue: job.pointee.waitKind.load(ordering: .relaxed))?.isReal ?? false
+    }
+    guard isAwaited else { return false }
+    defer { for executor in executors { _ = executor.scheduler.inbox.wakeUp() } }
+    // A message that arrives after this finds an idle inbox, and signals the semaphore.
+    for executor in executors where !executor.scheduler.inbox.goIdle() { return true }
+    BlockingPool.whileWaiting { wakeUp.wait() }
+    return true
+  }
+
+  /// The error of a coroutine that waits for a Task which nothing in the world resumes; nil if there is none.
+  var waitsForTask: (any Error)? {
+    for executor in executors {
+      var job = executor.scheduler.firstLive
+      while let current = job {
+        if current.seemsWaiting, current.pointee.waitKind.load(ordering: .relaxed) == WaitKind.task.rawValue {
+          return refuse("a Task, which nothing in the world resumes", current)
+        }
+        job = current.pointee.nextLive
+      }
+    }
+    return nil
+  }
+
+  /// Records that a real thread is about to resume a Task of the world; called by that thread.
+  func swiftJobArrivesFromOutside() { hasSwiftJobFromOutside.store(true, ordering: .relaxed) }
+
+  /// Fails the run: the policy does not choose the moment at which a real thread resumes a Task.
+  func checkSwiftJobFromOutside() {
+    hasSwiftJobFromOutside.store(false, ordering: .relaxed)
+    if outside.isEmpty { fail(policy.realWait("a Task that co_await has started was resumed by a real thread")) }
+  }
+
+  /// Wakes the world's thread; called by a thread whose message has found an idle inbox.
+  func messageArrived() { wakeUp.signal() }
+}
+
+extension WaitKind {
+  /// Whether only the real world ends a declared wait of this kind.
+  fileprivate var isReal: Bool {
+    switch self {
+    case .callback, .task, .blocking, .readable, .writable, .descriptor: true
+    default: false
+    }
+  }
+}
+
+// MARK: - The Task around a world
+
+/// A Task from which other Tasks inherit task-locals and priority while it waits or is suspended.
+package struct TaskContext: @unchecked Sendable {
+  // Sound because the address is compared and stored only; `inherit` says when it may be used.
+  private let task: UnsafeMutableRawPointer?
+
+  /// The Task of the calling code; outside a Task, a context that passes nothing on.
+  package static var current: TaskContext { TaskContext(task: cco_current_task()) }
+
+  /// Calls `body`, which begins Tasks that inherit this Task's task-locals and priority.
+  ///
+  /// Called in a coroutine, while the Task waits or is suspended. `body` must not suspend, except inside of the Tasks
+  /// that it begins.
+  package func inherit<R>(_ body: () throws -> R) rethrows -> R {
+    let outer = cco_exchange_task(task)
+    defer { _ = cco_exchange_task(outer) }
+    return try body()
   }
 }

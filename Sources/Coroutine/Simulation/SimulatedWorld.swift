@@ -19,7 +19,7 @@ import Synchronization
 //     that depends on earlier choices only: executors in the order of their creation, jobs in the order of their
 //     wake-ups.
 //  3. A job is in at most one of: `candidates`, an executor's `waiting`, its scheduler's ready queue, the inbox. The
-//     one exception is a coroutine that leaves its stack at a point (SimulatedWorld+Step.swift).
+//     one exception is a coroutine that leaves its stack at a point (below).
 //  4. A serial executor has at most one candidate that has not begun or has parked, because its queue runs first in,
 //     first out. The other jobs of the queue may overtake a coroutine that is about to wait, as in production
 //     (Carrier.giveWayIfOverdue). They cannot overtake one that is at a co_point.
@@ -150,4 +150,465 @@ package final class SimulatedWorld: @unchecked Sendable {
 
   /// Makes the run fail with `error`, unless the run has failed before.
   package func fail(_ error: any Error) { if finding == nil, !isEnding { finding = error } }
+}
+
+// MARK: - The loop
+
+// The loop of a world: it gathers, takes the next candidate, and lets it take a step.
+
+extension SimulatedWorld {
+  /// Runs `body` in a coroutine, and all coroutines that it launches, on the calling thread, until none is left.
+  ///
+  /// Called once.
+  package func run<Success: Sendable>(_ body: @escaping () throws -> Success) throws -> Success {
+    cco_guard_thread()
+    let outer = (carrier: cco_thread().pointee.carrier, locals: cco_thread().pointee.locals)
+    cco_worlds_changed(1)
+    defer {
+      cco_worlds_changed(-1)
+      cco_thread().pointee.carrier = outer.carrier
+      cco_thread().pointee.locals = outer.locals
+    }
+    let pool = executor(of: nil)
+    mount(pool)
+    let job = Job(
+      scheduler: pool.scheduler.forRecord(),
+      name: "body",
+      stack: .standard,
+      launchSite: LaunchSite(file: #fileID, line: #line),
+      body: body
+    )
+    job.launch(.queued, holding: nil)
+    // The body has inherited the caller's bindings; handlers and Swift jobs do not see them, as in a drain.
+    cco_thread().pointee.locals = nil
+    var failure: (any Error)?
+    do {
+      try drive(until: { job.completion.known.isSettled })
+      settleLeftovers()
+      if case .success = job.completion.seenOutcome(as: Success.self), hasLive {
+        failure = policy.leftRunning(dump)
+      }
+    } catch {
+      failure = error
+    }
+    if isTraced { endDump = dump }
+    close()
+    if failure == nil, job.completion.known.isSettled,
+      case .failure(let error) = job.completion.seenOutcome(as: Success.self)
+    {
+      throw finding ?? error
+    }
+    if let failure = finding ?? failure { throw failure }
+    return try job.completion.get(as: Success.self)
+  }
+
+  /// Takes steps until the body has ended.
+  private func drive(until isOver: () -> Bool) throws {
+    while !isOver() {
+      gather()
+      if let candidate = takeNext() {
+        perform(candidate)
+        if steps - stepsBefore > mostSteps { throw policy.overLimit(nil, dump) }
+      } else if !wakeSettled() && !waitOutside() {
+        if let due = nextTimer, due - Self.start > timeLimit { throw policy.overLimit(timeLimit, dump) }
+        if !passTime() { throw waitsForTask ?? policy.deadlock(dump) }
+        stepsBefore = steps
+      }
+    }
+  }
+
+  /// Removes and returns the next candidate.
+  ///
+  /// It is the one that was chosen at the last point; without a point, the policy chooses it now.
+  func takeNext() -> Candidate? {
+    if case .interrupted(let candidate, let next) = step {
+      step = .idle(previous: candidate)
+      return next
+    }
+    if candidates.isEmpty { return nil }
+    if candidates.count == 1 || isEnding { return candidates.remove(at: 0) }
+    let previous = step.candidate?.id ?? 0
+    let index = candidates.withWindow { policy.chooseNext($0, continues: false, previous: previous) }
+    return candidates.remove(at: index)
+  }
+
+  /// Takes one step.
+  func perform(_ chosen: Candidate) {
+    let executor = chosen.executor
+    mount(executor)
+    steps += 1
+    var candidate = chosen
+    if let arrival = candidate.arrival {
+      arrivals -= 1
+      executor.carrier.pointee.job = nil
+      guard let job = executor.scheduler.arrive(arrival) else { return executor.ended(chosen, &candidates) }
+      candidate = Candidate(.job(job), id: job.pointee.label.id, executor, isHead: chosen.isHead)
+    }
+    step = .running(Run(candidate))
+    executor.carrier.pointee.now = now
+    // Dumps read this.
+    executor.scheduler.lastClockRead.store(now, ordering: .relaxed)
+    footprints?.begin(candidate)
+    defer { endStep() }
+    guard let job = candidate.job else {
+      executor.carrier.pointee.job = nil
+      candidate.run()
+      executor.ended(candidate, &candidates)
+      if isTraced { policy.stepEnded(SimulatedStep(candidate, now: elapsed)) }
+      return
+    }
+    if job.hold.deferWake() { return executor.ended(candidate, &candidates) }
+    // Every wait begins with a decrement of this number, and calls the host (`reachesPoint`) if it is below zero.
+    executor.carrier.pointee.waitsLeft = 0
+    executor.carrier.pointee.grant(0)
+    let traced = isTraced ? job.handle.takeUnretainedValue() : nil
+    executor.scheduler.resumeInWorld(job, executor.carrier)
+    // It may have let others of its queue overtake it.
+    executor.ended(step.candidate ?? candidate, &candidates)
+    if let traced { policy.stepEnded(SimulatedStep(traced, isInterrupted: step.hasInterrupted(job), now: elapsed)) }
+  }
+}
+
+// MARK: - One step
+
+// A step of a world: one candidate runs until it waits, yields or ends, or until a point.
+//
+//                       perform                        the policy chooses another one at a point
+//   idle(previous) ----------------> running(Run) ------------------------------------> interrupted(candidate, next)
+//     ^  ^                                |                                                        |
+//     |  +------------- endStep ----------+                                                        |
+//     +----------------------------- takeNext returns `next` --------------------------------------+
+//
+// Invariants
+//  1. A policy that needs footprints gets one report (`stepFinished`) for each step, and for each part of a step that
+//     ends at a point.
+//  2. An interrupted coroutine is a candidate from then on. It is also about to leave its stack, and enters its ready
+//     queue by that. The next gather, which comes before the next takeNext, finds it there and does not list it again.
+//  3. `next` is in no list. takeNext returns it before any other candidate, also when the world ends.
+
+extension SimulatedWorld {
+  enum Step {
+    /// `previous` was the last to run; nil if time has passed since then.
+    case idle(previous: Candidate?)
+    case running(Run)
+    /// The policy has interrupted a coroutine at a point, to let `next` run.
+    case interrupted(Candidate, next: Candidate)
+
+    /// The candidate that runs, or was the last to run.
+    var candidate: Candidate? {
+      switch self {
+      case .idle(let previous): previous
+      case .running(let run): run.candidate
+      case .interrupted(let candidate, _): candidate
+      }
+    }
+
+    @inline(__always)
+    func hasInterrupted(_ job: JobRef) -> Bool {
+      if case .interrupted(let candidate, _) = self { candidate.job == job } else { false }
+    }
+  }
+
+  /// A candidate that runs, and what it has done since it was resumed.
+  struct Run {
+    var candidate: Candidate
+    /// The number of points that it has passed.
+    var points = 0
+    /// The number of cancellation errors that it has thrown.
+    var cancellations = 0
+
+    init(_ candidate: Candidate) { self.candidate = candidate }
+  }
+
+  /// The run of `job`; nil for a coroutine that starts immediately, on a nested carrier, in its launcher's step.
+  func currentRun(of job: JobRef) -> Run? {
+    guard case .running(let run) = step, run.candidate.job == job,
+      Carrier.current == run.candidate.executor.carrier
+    else { return nil }
+    return run
+  }
+
+  /// Lets the policy choose at a point whether the running coroutine continues; returns whether it must leave its
+  /// stack.
+  ///
+  /// Called on the coroutine's stack, before a wait begins or at a co_point.
+  func reachesPoint(_ job: JobRef, _ source: UInt, holdsQueue: Bool) -> Bool {
+    guard var run = currentRun(of: job) else { return !holdsQueue }
+    let executor = run.candidate.executor
+    executor.carrier.pointee.waitsLeft = 0
+    run.points += 1
+    step = .running(run)
+    // A coroutine whose waits are all satisfied at once must not starve the other ones.
+    if run.points > 256, !(holdsQueue && executor.isSerial) {
+      footprints?.arrive(run.candidate.id, source)
+      return true
+    }
+    if isEnding { return false }
+    if !holdsQueue {
+      executor.letOvertake(&run.candidate, &candidates)
+      step = .running(run)
+    }
+    gather()
+    report(run.candidate)
+    footprints?.arrive(run.candidate.id, source)
+    return interrupts(run.candidate)
+  }
+
+  /// Asks the policy whether a candidate that is at a point continues.
+  @inline(__always)
+  private func interrupts(_ candidate: Candidate) -> Bool {
+    if !candidates.isEmpty {
+      candidates.prepend(candidate)
+      let index = candidates.withWindow { policy.chooseNext($0, continues: true, previous: candidate.id) }
+      let chosen = candidates.remove(at: index)
+      if chosen.word != candidate.word {
+        // The one that is listed is still the head of its queue.
+        var left = candidate
+        left.isHead = false
+        step = .interrupted(left, next: chosen)
+        return true
+      }
+    }
+    footprints?.begin(candidate)
+    return false
+  }
+
+  /// Ends the current step, unless a point has ended it, before its coroutine has left the stack.
+  func endStep() {
+    guard case .running(let run) = step else { return }
+    if footprints != nil {
+      // The step may have sent a message to another executor, for example to cancel one of its coroutines.
+      gather()
+      report(run.candidate)
+    }
+    step = .idle(previous: run.candidate)
+  }
+
+  /// Reports the end of a step to a policy that needs footprints.
+  @inline(__always)
+  private func report(_ candidate: Candidate) {
+    guard let footprints else { return }
+    policy.stepFinished(candidate.id, isUniversal: footprints.isUniversal) { footprints.touches($0) }
+  }
+
+  /// Records that the candidate uses an object without waiting for it.
+  func touches(_ object: UInt) {
+    if footprints != nil, let candidate = step.candidate { footprints?.touch(candidate.id, object) }
+  }
+}
+
+// MARK: - Gathering what can run
+
+// How a world finds what can take the next step: in the inboxes, ready queues and work queues of its executors.
+
+extension SimulatedWorld {
+  /// Lists everything that became ready as candidates.
+  func gather() {
+    gatherReady()
+    while arrivals > 0, let candidate = candidates.removeCancelledArrival(), let arrival = candidate.arrival {
+      // The coroutine may be a candidate itself by now, with the same number.
+      arrivals -= 1
+      _ = candidate.executor.scheduler.arrive(arrival)
+      candidate.executor.ended(candidate, &candidates)
+    }
+  }
+
+  private func gatherReady() {
+    var isComplete: Bool
+    repeat {
+      isComplete = true
+      // By index, because handling a message may create an executor.
+      var index = 0
+      while index < executors.count {
+        if gather(executors[index]) { isComplete = false }
+        index += 1
+      }
+    } while !isComplete
+  }
+
+  /// Lists everything that became ready in one executor.
+  ///
+  /// Returns whether it has handled messages, which may have made jobs of other executors ready.
+  @inline(__always)
+  private func gather(_ executor: SimulatedExecutor) -> Bool {
+    let scheduler = executor.scheduler
+    let hasMessages = scheduler.inbox.hasMessages
+    if hasMessages {
+      let mounted = cco_thread().pointee.carrier
+      mount(executor)
+      scheduler.inbox.takeAll(as: nil, scheduler.handle)
+      cco_thread().pointee.carrier = mounted
+      // After the messages: taking them acquires the stores that were made before they were sent.
+      if hasSwiftJobFromOutside.load(ordering: .relaxed) { checkSwiftJobFromOutside() }
+    }
+    while let job = scheduler.readyQueue.pointee.queue.popFirst() {
+      if !step.hasInterrupted(job) { executor.add(.job(job), to: &candidates) }
+    }
+    while let message = scheduler.work.popFirst() {
+      if Candidate.arrival(message) != nil { arrivals += 1 }
+      executor.add(message, to: &candidates)
+    }
+    return hasMessages
+  }
+
+  /// Lists a body of co_blocking as a candidate.
+  func addBlocking(_ body: @escaping @Sendable () -> Void) {
+    let item = Inbox.Message.work(ClosureWork.retained(body, nil))
+    candidates.append(Candidate(item, id: Candidate.noJob | takeID(), executor(of: nil), isHead: false))
+  }
+}
+
+// MARK: - The clock
+
+// The clock of a world. It moves to the next timer when nothing can run.
+
+extension SimulatedWorld {
+  /// What the clock of the timers shows when a world begins.
+  package static var start: UInt64 { 1_000_000_000 }
+
+  /// Nanoseconds since the beginning of the world.
+  package var elapsed: UInt64 { now - Self.start }
+  /// Nanoseconds on the clock of the timers, which shows `start` when the world begins.
+  package var now: UInt64 { time.load(ordering: .relaxed) }
+
+  var nextTimer: UInt64? {
+    var next = UInt64.max
+    for executor in executors { next = min(next, executor.scheduler.nextTimer.load(ordering: .relaxed)) }
+    return next == .max ? nil : next
+  }
+
+  /// Moves the clock to the next timers and fires them; returns false if there are no timers.
+  func passTime() -> Bool {
+    guard let next = nextTimer else { return false }
+    let now = max(now, next)
+    time.store(now, ordering: .relaxed)
+    step = .idle(previous: nil)
+    for executor in executors where executor.scheduler.nextTimer.load(ordering: .relaxed) <= now {
+      mount(executor)
+      executor.carrier.pointee.job = nil
+      executor.carrier.pointee.now = now
+      executor.scheduler.fireTimers(now)
+    }
+    return true
+  }
+
+  /// Suspends the running coroutine until no other one can run without time passing.
+  ///
+  /// Throws the cancellation error, and `notInCoroutine` outside a coroutine.
+  package func settle() throws {
+    let (carrier, job) = try Carrier.beginWaiting()
+    var waiter = Waiter(job: job)
+    try withUnsafeMutablePointer(to: &waiter) { waiter in
+      settlingLock.lock()
+      _ = try WaitQueue.park(carrier, job, .callback) { epoch in
+        settling.append(waiter, epoch)
+        settlingLock.unlock()
+      } withdraw: {
+        settlingLock.withLock { settling.remove(waiter) }
+      }
+    }
+  }
+
+  /// Wakes the coroutine that has waited longest in `settle`; returns false if there is none.
+  func wakeSettled() -> Bool {
+    settlingLock.lock()
+    let waiter = settling.claimFirst()
+    settlingLock.unlock()
+    guard let waiter else { return false }
+    waiter.wake()
+    return true
+  }
+
+  /// Calls `body` after `duration` of the world's time, unless the world has ended before.
+  ///
+  /// Called inside the world. Timers of one instant fire in the order of these calls.
+  package func after(_ duration: Duration, _ body: @escaping () -> Void) {
+    WorldTimer(body).start(duration, isLocal: false)
+  }
+}
+
+/// A timer of a world.
+///
+/// It calls a closure on the world's thread, outside of every coroutine.
+private final class WorldTimer: TimerCall, @unchecked Sendable {
+  // Sound because `body` is a constant, and a world runs on one thread.
+  private let body: () -> Void
+  init(_ body: @escaping () -> Void) { self.body = body }
+  override func fire() { body() }
+}
+
+// MARK: - Cancellations by a strategy
+
+// Cancellation in a world: of the coroutines that a binding marks, and of those that catch it for ever.
+
+extension SimulatedWorld {
+  /// Cancels every coroutine that has a binding of `local` for which `isMeant` is true.
+  package func cancel<Value>(_ local: CoroutineLocal<Value>, where isMeant: (Value) -> Bool) {
+    for executor in executors {
+      executor.cancelAll { isMeant(local.value(from: $0.pointee.locals?.takeUnretainedValue())) }
+    }
+  }
+
+  /// Counts the cancellation errors of the current step; called when the running coroutine is about to throw one.
+  ///
+  /// A coroutine that catches the error each time and waits again would never end its step. After 10,000 errors the run
+  /// fails, and the coroutine is parked for ever.
+  func throwsCancellation(_ job: JobRef) {
+    guard var run = currentRun(of: job) else { return }
+    run.cancellations += 1
+    step = .running(run)
+    guard run.cancellations > 10_000 else { return }
+    let carrier = run.candidate.executor.carrier
+    fail(policy.leftRunning(dump))
+    while true {
+      carrier.pointee.grant(0)
+      Carrier.switchOut(carrier, job)
+    }
+  }
+}
+
+// MARK: - The end
+
+// The end of a world, after its body: first what can still end without time passing, then a cancellation of the rest.
+
+extension SimulatedWorld {
+  /// Runs the coroutines that can end without time passing, so that only those that wait count as left running.
+  func settleLeftovers() {
+    isEnding = true
+    for _ in 0..<100_000 {
+      gather()
+      guard hasLive, let candidate = takeNext() else { return }
+      perform(candidate)
+    }
+  }
+
+  /// Cancels all remaining coroutines, and runs them to their ends, in order and in virtual time.
+  ///
+  /// A coroutine that cannot be cancelled stays parked for ever: a stack with live frames is not freed.
+  func close() {
+    isEnding = true
+    isTraced = false
+    for _ in 0..<16 {
+      for executor in executors { executor.cancelAll() }
+      var steps = 0
+      while steps < 1_000_000 {
+        gather()
+        if let candidate = takeNext() {
+          perform(candidate)
+          steps += 1
+        } else if !wakeSettled(), !hasLive || !passTime() {
+          break
+        }
+      }
+      if !hasLive { break }
+    }
+    for executor in executors {
+      mount(executor)
+      executor.close()
+    }
+    // The executors own their carriers.
+    cco_thread().pointee.carrier = nil
+    executors = []
+    executorsByQueue = [:]
+  }
 }

@@ -4,7 +4,7 @@ public import CCoroutine
 // them.
 //
 // An exhaustive search leaves out schedules that differ only in the order of independent steps
-// (ExhaustiveSearch.swift). Two steps are independent if they use no common object (Footprints.swift). So a use that
+// (ExhaustiveSearch.swift). Two steps are independent if they use no common object (Point.swift). So a use that
 // the world does not see makes the search leave out an outcome. A use of the words is one of two:
 //
 //   touched   `touched`, `lock`, `withLock`: tells the world, and then gives the words. The ordinary use.
