@@ -1,7 +1,7 @@
 import Synchronization
 import Testing
 
-// WorkerPool/WorkerPool.swift and Scheduler/Scheduler+Idle.swift: idle bits, offers, and a worker that goes to sleep.
+// WorkerPool/WorkerPool.swift: idle bits, offers, and a worker that goes to sleep.
 
 extension InterleavingTests {
   @Suite struct IdleTests {

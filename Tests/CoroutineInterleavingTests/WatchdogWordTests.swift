@@ -1,7 +1,7 @@
 import Synchronization
 import Testing
 
-// WorkerPool/WatchdogWord.swift: the watchdog's thread that goes to sleep, while others schedule inspections.
+// WorkerPool/ThreadWords.swift: the watchdog's thread that goes to sleep, while others schedule inspections.
 
 extension InterleavingTests {
   @Suite struct WatchdogWordTests {

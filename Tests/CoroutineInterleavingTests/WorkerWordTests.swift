@@ -1,7 +1,7 @@
 import Synchronization
 import Testing
 
-// WorkerPool/WorkerWord.swift: a worker's thread that goes to sleep, on the word or in its poller, while others submit
+// WorkerPool/ThreadWords.swift: a worker's thread that goes to sleep, on the word or in its poller, while others submit
 // drains and the watchdog takes the events of the poller.
 
 extension InterleavingTests {

@@ -2,7 +2,7 @@ import Synchronization
 
 // Batches of events. One poll of a worker's descriptors may wake many coroutines, and most of them run for some
 // microseconds: read, answer, wait. To wake another worker for such a batch costs more than it saves: two system calls
-// for the wake-up and the sleep, two to measure the steal (StealBackoff.swift), and cold caches.
+// for the wake-up and the sleep, two to measure the steal (WorkerHost.swift), and cold caches.
 //
 // Rule. A worker holds a batch, together with its other ready jobs. No other worker is woken for it, and none steals
 // from it unless it was offered work. The worker ends the hold

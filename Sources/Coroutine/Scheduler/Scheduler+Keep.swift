@@ -37,7 +37,7 @@ import Synchronization
 // Other jobs pay nothing. The flag is one more bit of masks that are tested anyway, and the mark is one more bit of a
 // byte that a steal reads. The watchdog takes over jobs behind a coroutine that computes on a kept thread as usual, but
 // not jobs that keep their thread. A worker that finds only such jobs to steal counts that as a steal that does not pay
-// (StealBackoff.swift). Otherwise it would be woken for each of them.
+// (WorkerHost.swift). Otherwise it would be woken for each of them.
 
 extension UnsafeMutablePointer where Pointee == JobRecord {
   /// Brings the running job to the one thread of its scheduler; throws if the scheduler has none.

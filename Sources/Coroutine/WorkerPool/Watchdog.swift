@@ -1,3 +1,4 @@
+internal import CLinux
 import Synchronization
 
 // The watchdog of the workers: a thread that inspects them while some worker is busy, or backs off. Every two
@@ -11,9 +12,9 @@ import Synchronization
 // another one, while there are enough. The events of the worker's descriptors it takes itself, and sends the jobs as
 // messages.
 //
-// If no worker is idle, and that worker has stalled (StallWatch), it asks a spare worker (SpareWorkers.swift). A stall
+// If no worker is idle, and that worker has stalled (StallWatch), it asks a spare worker (below). A stall
 // is reported once, to the handler of CoroutineRuntime.onStall. Only what the thread has used of its processor, or
-// slept, counts for a stall (ThreadUse.swift): a thread that is runnable but not scheduled has not stalled, and
+// slept, counts for a stall (ThreadUse): a thread that is runnable but not scheduled has not stalled, and
 // a spare worker would not help it.
 //
 // It also ends back-offs: first of one worker, as a probe, and if no worker has backed off again by the next
@@ -245,4 +246,177 @@ enum StallReports {
     ((Scheduler, BusyWorker, inout StallWatch.Suspect?, _ homes: () -> [Scheduler]) -> Bool)?
   /// Notes the calling thread for the drain of a queue, and returns its number.
   nonisolated(unsafe) static var queueDrainBegins: ((QueueHost) -> Int32)?
+}
+
+// MARK: - Its thread
+
+// The thread that inspects the workers of a pool. It sleeps on a word between two inspections
+// (ThreadWords.swift). A timer source of Dispatch would make a dozen system calls on three threads for each
+// inspection: 0.2 calls a request of a server with one busy connection. It also needs a free descriptor when it is
+// first set.
+//
+// The thread starts with the first inspection that is scheduled, and lives as long as the pool, for ever.
+
+final class WatchdogThread: Sendable {
+  private let word = WatchdogWord()
+
+  /// Makes the pool's next inspection begin after `time`; the last call counts.
+  ///
+  /// Any thread.
+  func schedule(_ time: WatchdogWord.Time, for pool: WorkerPool) {
+    switch word.schedule(time) {
+    case .nothing: break
+    case .wake: word.wake()
+    case .start: WorkerHost.startThread({ WatchdogThread.main($0) }, Unmanaged.passUnretained(pool).toOpaque())
+    }
+  }
+
+  private static func main(_ argument: UnsafeMutableRawPointer?) -> UnsafeMutableRawPointer? {
+    guard let argument else { return nil }
+    clinux_name_thread("co-watchdog")
+    let pool = Unmanaged<WorkerPool>.fromOpaque(argument).takeUnretainedValue()
+    pool.watchdog.serve(pool)
+  }
+
+  private func serve(_ pool: WorkerPool) -> Never {
+    while true {
+      let time = word.scheduled()
+      guard let time else {
+        word.sleep(nil, atMost: 0)
+        continue
+      }
+      let end = Clock.now + time.nanoseconds
+      while word.scheduled() == time, case let now = Clock.now, now < end { word.sleep(time, atMost: end - now) }
+      guard word.begin(time) else { continue }
+      pool.watch()
+      word.end()
+    }
+  }
+}
+
+extension WatchdogWord.Time {
+  fileprivate var nanoseconds: UInt64 { self == .soon ? 2_000_000 : 25_000_000 }
+}
+
+// MARK: - Spare workers
+
+// Spare workers. If every worker of the pool is busy with a job that computes for long, or that blocks its thread, the
+// other jobs of those workers would wait for these jobs to end. Two blocking calls on two processors would stop a
+// server. A spare worker takes those jobs over. It differs from the other workers in three ways:
+//
+// - Only the watchdog gives it work. It has no idle bit, so no worker offers it work, and it does not steal.
+// - A job that it has resumed once may return to it, by a wake-up from outside the pool.
+// - Without work it sleeps, and is reused before a new one is created. After ten seconds without work its thread ends,
+//   and the next work starts another one (ThreadWords.swift). Its scheduler stays, and so do the coroutines that are
+//   parked there.
+//
+// Their number is limited because each thread costs some ten kilobytes of memory. A process that blocks more threads
+// should use co_blocking, whose limit can be set.
+
+extension WorkerPool {
+  /// The largest number of spare workers.
+  private static var most: Int { 64 }
+
+  /// Returns a spare worker without work, or a new one; nil at the limit.
+  ///
+  /// Called by the watchdog only.
+  func spareWorker() -> Scheduler? {
+    if let free = spares.first(where: { $0.inbox.isIdle }) { return free }
+    guard spares.count < Self.most else { return nil }
+    let index = workers.count + spares.count
+    let made = WorkerHost.makeScheduler("\(label).spare.\(spares.count)", self, index, rest: spareRest)
+    spares.append(made)
+    SchedulerRegistry.ended.addShared(to: .spareWorkers)
+    watched.append(WatchedWorker())
+    return made
+  }
+}
+
+// MARK: - The time for which a thread is kept
+
+// The time for which a coroutine has kept a worker's thread. Wall time would be wrong: on a machine with more threads
+// than processors, a runnable thread may wait for a processor for longer than a stall lasts. So the watchdog counts two
+// kinds of time, and not the third:
+//
+//   processor    the processor time of the thread, by its clock
+//   asleep       the time for which it has slept in the kernel: in a system call, or for a page of memory
+//   not counted  the thread was runnable without a processor, or the process was stopped
+//
+// The time between two samples counts as asleep if the thread is asleep at its end, and one of two conditions holds. It
+// has used no processor time, so it was never awake. Or it was asleep at the beginning too, as in a loop of short
+// sleeps; then the time is exact except for waits for a processor.
+//
+// The kernel does not report a thread that waits for a processor as asleep, so such time never counts. The time between
+// two samples counts as at most `most`, because a process that is stopped, or a suspended machine, stops the watchdog
+// too.
+//
+// If the kernel does not say whether a thread sleeps, because /proc is missing, a thread whose clock has not advanced
+// counts as asleep for a tenth of the time. If the clock cannot be read, the thread counts as computing for a tenth of
+// the time. A thread that only waits for a processor gets one now and then, and its worker then reads the clock. So a
+// blocking call is noticed late in this case, and a coroutine is hardly ever blamed wrongly.
+//
+// Costs, for a worker that has not read its clock since the last inspection: one system call to read the thread's
+// clock. Sixteen times in a threshold, if the thread has used its processor only partly, three more calls.
+
+struct ThreadUse {
+  /// The processor time since the beginning, in ns.
+  private(set) var processor: UInt64 = 0
+  /// The time that the thread has slept since the beginning, in ns.
+  private(set) var asleep: UInt64 = 0
+  /// The time of the last sample.
+  private(set) var lastSample: UInt64 = 0
+  /// The thread's clock then; negative if it could not be read.
+  private var lastClock: Int64 = -1
+  /// A system call, or a `clinux_thread_state`, at the last sample.
+  private(set) var call = CLINUX_THREAD_RUNS.rawValue
+
+  /// The most that the time between two samples counts, in ns: twice the longest time between two inspections.
+  private static var most: UInt64 { 50_000_000 }
+  /// The number of samples in the time after which a coroutine has stalled a worker.
+  static var samples: UInt64 { 16 }
+
+  /// The time that the coroutine has kept the thread, in ns.
+  var total: UInt64 { processor + asleep }
+
+  init() {}
+
+  /// Begins at `now`.
+  ///
+  /// `thread` is 0 if the thread has not begun to run.
+  init(of thread: Int32, _ now: UInt64) {
+    lastSample = now
+    if thread != 0 { lastClock = clinux_thread_time(thread) }
+  }
+
+  /// Whether it is time for the next sample; `threshold` is the time after which a coroutine has stalled a worker.
+  func isDue(_ now: UInt64, _ threshold: UInt64) -> Bool {
+    now > lastSample && now - lastSample >= threshold / Self.samples
+  }
+
+  /// Samples the thread; `tasks` is the directory of the process's threads.
+  mutating func sample(_ thread: Int32, _ now: UInt64, in tasks: String) {
+    let time = now - lastSample
+    let counted = min(time, Self.most)
+    let clock = thread == 0 ? -1 : clinux_thread_time(thread)
+    let used = Self.used(from: lastClock, to: clock, counted)
+    let wasAsleep = isAsleep
+    (lastSample, lastClock) = (now, clock)
+    guard thread != 0 else { return }
+    processor += used
+    // A thread that runs all the time is not worth the call.
+    call = used > time / 8 * 7 ? CLINUX_THREAD_RUNS.rawValue : clinux_thread_call(tasks, thread)
+    if call == CLINUX_THREAD_UNKNOWN.rawValue {
+      if used == 0 { asleep += counted / 10 }
+    } else if isAsleep, used == 0 || wasAsleep, counted > used {
+      asleep += counted - used
+    }
+  }
+
+  /// The processor time between two readings of the thread's clock; a tenth of the time if the clock cannot be read.
+  private static func used(from first: Int64, to last: Int64, _ time: UInt64) -> UInt64 {
+    guard last >= 0 else { return time / 10 }
+    return first < 0 ? 0 : UInt64(max(0, last - first))
+  }
+
+  private var isAsleep: Bool { call >= 0 || call == CLINUX_THREAD_SLEEPS.rawValue }
 }

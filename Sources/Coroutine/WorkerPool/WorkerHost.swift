@@ -5,7 +5,7 @@ import Glibc
 import Synchronization
 
 // A host that is a thread of the worker pool. The thread runs the drains of one scheduler, and sleeps between them: in
-// its poller, if it has one, else on a word. WorkerWord.swift has its states, and why no submission is lost.
+// its poller, if it has one, else on a word. ThreadWords.swift has its states, and why no submission is lost.
 //
 // `submit` is called by the thread that has moved the inbox out of `idle`, and by the drain when its time slice is used
 // up. So at most one submission is pending (Scheduler.swift, 1). Only the thread runs the scheduler's drains. `timer`
@@ -168,4 +168,252 @@ final class WorkerHost: Host, @unchecked Sendable {
     threadID.store(clinux_thread_id(), ordering: .relaxed)
     return false
   }
+}
+
+// MARK: - Descriptors
+
+// The pollers of the workers. All are made when a coroutine on a worker first waits for a descriptor. So a program that
+// waits for no descriptor has no poller, and another one has a constant number from then on. If a poller cannot be
+// made, because no descriptor is free, the next first wait for a descriptor tries again. Until then, the poller with a
+// thread watches the descriptors of that worker's coroutines, or the wait throws the error.
+//
+// Spare workers have no pollers, because a connection would stay with a worker that only finishes other workers' jobs.
+// The descriptors of their coroutines are added to another worker's poller.
+//
+// A worker that sleeps on its word while its poller is made takes no events. So a coroutine adds descriptors to the
+// poller of the worker that runs it: that worker is awake, and sleeps in its poller afterwards (WorkerHost.sleep). A
+// coroutine of a spare worker first wakes the other worker. Either the wake-up moves the inbox out of `idle`, or that
+// worker has not gone idle yet, and finds its poller after it has.
+
+extension WorkerPool {
+  private static let pollerLock = ThreadLock()
+
+  /// Makes the pollers that are missing, that of `first` before the others; stops at the first that cannot be made.
+  fileprivate func makePollers(first: Scheduler) {
+    Self.pollerLock.withLock {
+      for worker in [first] + workers where !worker.hasPoller {
+        guard let made = try? Poller() else { return }
+        // Never released, as the worker is not.
+        let address = UInt(bitPattern: Unmanaged.passRetained(made).toOpaque())
+        worker.asWorker { $0.poller.store(address, ordering: .sequentiallyConsistent) }
+      }
+    }
+  }
+}
+
+extension Scheduler {
+  /// Whether this is a worker with a poller.
+  var hasPoller: Bool {
+    @inline(__always) get { worker?._withUnsafeGuaranteedRef { $0.poller.load(ordering: .acquiring) != 0 } ?? false }
+  }
+
+  /// The worker's poller, if it has one.
+  ///
+  /// Sequentially consistent, as are the store and the words of the inbox: a worker that has gone idle sees the poller
+  /// whose maker found it still awake.
+  var ownPoller: Unmanaged<Poller>? {
+    let address = worker?._withUnsafeGuaranteedRef { $0.poller.load(ordering: .sequentiallyConsistent) } ?? 0
+    return UnsafeRawPointer(bitPattern: address).map(Unmanaged.fromOpaque)
+  }
+
+  /// Returns the poller for the descriptors of this worker's coroutines; nil if this is no worker, or if none could be
+  /// made.
+  func pollerOfWorker() -> Poller? {
+    guard let pool = readyQueue.pointee.workerPool?.takeUnretainedValue() else { return nil }
+    let worker = pool.workers[workerIndex % pool.workers.count]
+    if !worker.hasPoller { pool.makePollers(first: worker) }
+    guard let poller = worker.ownPoller else { return nil }
+    if worker !== self, worker.inbox.wakeUp() { worker.submit() }
+    return poller.takeUnretainedValue()
+  }
+
+  /// Takes and delivers events if it is time to; called by a drain that begins.
+  @inline(never)
+  func pollDescriptors(_ now: UInt64) { ownPoller?._withUnsafeGuaranteedRef { $0.poll(now) } }
+}
+
+// MARK: - When to steal
+
+// Back-off of stealing: a worker pauses if stealing does not pay.
+//
+// Costs. Stolen work is cold: its records and frames come from another processor's caches, its memory goes back to
+// another thread's, and both sides wait for each other's locks.
+// - It pays for a job that stays with the stealing worker, or launches more jobs.
+// - It does not pay for a million jobs of twenty nanoseconds, launched in a loop. A handful of coroutines that
+//   communicate over one channel are faster on one processor than on two that compete for it.
+// - It does not pay to be woken for ready jobs that keep their thread (Scheduler+Keep.swift).
+//
+// Rule. Only the stealing worker can judge, by the processor time for which the stolen jobs have kept it busy. If that
+// is less than `worth` per stolen job three times in a row, the worker backs off: it neither inspects other workers nor
+// accepts offers, until the pool's watchdog ends the back-off (Watchdog.swift). After that, one more steal that does
+// not pay makes it back off again. One steal that pays resets the count.
+
+/// The record of a worker's steals.
+///
+/// Used by the worker's drain only.
+struct StealBackoff {
+  /// The processor time for which a stolen job must keep the worker busy, in ns.
+  ///
+  /// Measured: a million empty jobs take 0.4 to 0.6 µs each if two workers share them, and 0.14 µs if one worker has
+  /// them all. A larger value would keep jobs of a few µs on one worker.
+  static var worth: UInt64 { 2_000 }
+  /// The number of unprofitable steals in a row after which the worker backs off.
+  static var limit: UInt8 { 3 }
+
+  /// A point in a thread's processor time.
+  ///
+  /// Waiting for others' locks and processors does not count as work.
+  struct Moment {
+    var thread: UInt
+    var nanoseconds: UInt64
+
+    static var now: Moment { Moment(thread: currentThread, nanoseconds: Clock.ofThread) }
+    static var currentThread: UInt { UInt(bitPattern: cco_thread()) }
+  }
+
+  private var count = 0
+  private var taken = Moment(thread: 0, nanoseconds: 0)
+  private var unprofitable: UInt8 = 0
+
+  /// Records a steal of `count` jobs.
+  mutating func took(_ count: Int, at now: Moment) {
+    self.count = count
+    taken = now
+  }
+
+  /// Records that the only ready jobs keep their threads, which counts as a steal that does not pay.
+  mutating func foundOnlyKept() {
+    // As if so many jobs had been stolen that no processor time of this thread would be enough.
+    count = 1 << 52
+    taken = Moment(thread: Moment.currentThread, nanoseconds: 0)
+  }
+
+  /// Whether an idle worker should try to steal.
+  ///
+  /// False means that it should back off; the next result is true. The clock is read only if there is a steal to judge.
+  mutating func pays(at now: @autoclosure () -> Moment) -> Bool {
+    guard count > 0 else { return true }
+    let now = now()
+    // If the drain is on another thread by now, the two times are not comparable. A change of thread takes a new time
+    // slice, so usually the stolen jobs have lasted long.
+    let isUnprofitable =
+      now.thread == taken.thread && now.nanoseconds &- taken.nanoseconds < UInt64(count) &* Self.worth
+    count = 0
+    unprofitable = isUnprofitable ? unprofitable + 1 : 0
+    guard unprofitable >= Self.limit else { return true }
+    unprofitable = Self.limit - 1
+    return false
+  }
+}
+
+// MARK: - The number of processors
+
+/// The number of processors that this process may use.
+///
+/// It is limited by the affinity mask, and by the CPU quotas of the process's cgroup and of all its ancestors, because
+/// a container's limit is often set further up.
+enum Processors {
+  /// The number of workers of the shared scheduler: `usable`, unless the variable COROUTINE_WORKERS contains a number.
+  ///
+  /// Traps on any other value than 1 to 64: a server that silently ran with another number than configured would be
+  /// worse.
+  static var workers: Int {
+    guard let setting = getenv("COROUTINE_WORKERS").map({ String(cString: $0) }), !setting.isEmpty else {
+      return usable
+    }
+    guard let count = Int(setting), (1...64).contains(count) else {
+      misuse("COROUTINE_WORKERS is '\(setting)'. Set it to a number of workers from 1 to 64, or leave it unset.")
+    }
+    return count
+  }
+
+  /// `workers`, read once: what the shared scheduler has, and what programs are told.
+  static let chosen: Int = workers
+
+  static let usable: Int = max(1, min(affinity, quota(membership: read("/proc/self/cgroup") ?? "", read)))
+
+  private static var affinity: Int {
+    allowed(status: read("/proc/self/status") ?? "") ?? Int(sysconf(Int32(_SC_NPROCESSORS_ONLN)))
+  }
+
+  /// Counts the bits of the line `Cpus_allowed:	ff,ffffffff` of /proc/self/status.
+  static func allowed(status: String) -> Int? {
+    guard let line = status.split(separator: "\n").first(where: { $0.hasPrefix("Cpus_allowed:") }) else { return nil }
+    let count = line.dropFirst("Cpus_allowed:".count).reduce(0) { $0 + ($1.hexDigitValue?.nonzeroBitCount ?? 0) }
+    return count > 0 ? count : nil
+  }
+
+  /// Returns the tightest quota in whole processors, rounded up.
+  ///
+  /// `membership` is the text of /proc/self/cgroup. `read` returns the text of a file.
+  static func quota(membership: String, _ read: (String) -> String?) -> Int {
+    var least = Int.max
+    for line in membership.split(separator: "\n") {
+      let parts = line.split(separator: ":", maxSplits: 2, omittingEmptySubsequences: false)
+      guard parts.count == 3 else { continue }
+      let isUnified = parts[1].isEmpty
+      guard isUnified || parts[1].split(separator: ",").contains("cpu") else { continue }
+      for path in ancestors(String(parts[2])) {
+        let found =
+          isUnified
+          ? unified(read("/sys/fs/cgroup\(path)/cpu.max"))
+          : legacy(
+            read("/sys/fs/cgroup/cpu\(path)/cpu.cfs_quota_us"),
+            read("/sys/fs/cgroup/cpu\(path)/cpu.cfs_period_us")
+          )
+        least = min(least, found ?? .max)
+      }
+    }
+    return least
+  }
+
+  /// Returns "/a/b" and all its ancestors.
+  ///
+  /// The root is "".
+  private static func ancestors(_ path: String) -> [String] {
+    var names = path.split(separator: "/")
+    var all = [""]
+    while !names.isEmpty {
+      all.append("/" + names.joined(separator: "/"))
+      names.removeLast()
+    }
+    return all
+  }
+
+  private static func unified(_ text: String?) -> Int? {
+    guard let words = text?.split(whereSeparator: \.isWhitespace), words.count == 2 else { return nil }
+    return processors(Int(words[0]), Int(words[1]))
+  }
+
+  private static func legacy(_ quota: String?, _ period: String?) -> Int? {
+    processors(number(quota), number(period))
+  }
+
+  private static func number(_ text: String?) -> Int? {
+    text.flatMap { Int($0.filter { !$0.isWhitespace }) }
+  }
+
+  private static func processors(_ quota: Int?, _ period: Int?) -> Int? {
+    guard let quota, let period, quota > 0, period > 0 else { return nil }
+    return (quota + period - 1) / period
+  }
+
+  private static func read(_ path: String) -> String? {
+    guard let file = fopen(path, "r") else { return nil }
+    defer { fclose(file) }
+    var bytes = [UInt8](repeating: 0, count: 4096)
+    let count = fread(&bytes, 1, bytes.count, file)
+    return String(decoding: bytes.prefix(count), as: UTF8.self)
+  }
+}
+
+// MARK: - What programs see
+
+extension CoroutineRuntime {
+  /// The number of threads that run coroutines of the shared scheduler.
+  ///
+  /// That is the number of processors that the process may use, by its affinity and the quotas of its control groups;
+  /// or what the environment variable `COROUTINE_WORKERS` says, a number from 1 to 64. It does not change. Any thread;
+  /// starts no thread.
+  public static var workerCount: Int { Processors.chosen }
 }

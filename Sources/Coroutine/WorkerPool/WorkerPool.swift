@@ -9,7 +9,7 @@ import Synchronization
 //   * a worker with more than one ready job wakes an idle worker, which steals half of them,
 //   * a worker holds jobs that a batch of events has woken for about a time slice (Scheduler+Batch.swift),
 //   * a waker takes the woken job to its own worker (Carrier.sendRemotely),
-//   * a worker whose steals do not pay backs off from stealing for a while (StealBackoff.swift),
+//   * a worker whose steals do not pay backs off from stealing for a while (WorkerHost.swift),
 //   * if one job keeps a worker busy for long, the watchdog has another one take over what is left there
 //     (TakeOver.swift), and it ends back-offs (Watchdog.swift).
 //
@@ -50,7 +50,7 @@ final class WorkerPool: @unchecked Sendable {
   let backoffs = Atomic<Int>(0)
   private let nextIndex = Atomic<Int>(0)
   let watching = Atomic<Bool>(false)
-  /// Jobs of Swift Concurrency that any worker may run (WorkerPool+Swift.swift).
+  /// Jobs of Swift Concurrency that any worker may run (SharedSwiftJobs).
   let swiftJobs = SharedSwiftJobs()
   /// Whether the watchdog fires seldom, because all workers are busy.
   let isSlow = Atomic<Bool>(false)
@@ -237,5 +237,160 @@ extension Scheduler {
     }
     thief.noteSteal(of: stolen.count)
     return stolen
+  }
+}
+
+// MARK: - The state of one worker
+
+/// The part of a scheduler that only a worker of the pool has.
+///
+///     field           access
+///     index           constant
+///     handlers        any thread; it has a lock
+///     taking          the drain and rescuers, to take from the inbox (Inbox.swift)
+///     isRescued       set by the watchdog; cleared by the rescuer (TakeOver.swift)
+///     poller          set once (WorkerHost.swift); read by any thread
+///     wasJustOffered  set by a worker that has work to give; cleared by this one
+///     swiftJobChanges written by the drain; read by the watchdog and by dumps
+///     stealBackoff    the drain only
+///
+/// A worker lives as long as the process, and so does this object. Its scheduler has an unmanaged reference, so that no
+/// use counts references.
+final class WorkerState: @unchecked Sendable {
+  // Sound because of the table above.
+
+  /// The number of the worker in its pool; that of a spare worker is not below the number of workers.
+  let index: UInt8
+  let handlers = HandlerQueue()
+  /// Held by a thread that takes from the worker's inbox.
+  let taking = ThreadLock()
+  /// Whether a worker was asked to take over from this one, and has not begun.
+  let isRescued = Atomic<Bool>(false)
+  /// The poller, as an unmanaged reference; 0 before the first wait for a descriptor, and on a spare worker.
+  let poller = Atomic<UInt>(0)
+  /// Whether a worker with work to give has woken this one.
+  let wasJustOffered = Atomic<Bool>(false)
+  /// How often one of the pool's Swift jobs has begun or ended here: odd while one runs.
+  ///
+  /// For the report of a stall.
+  let swiftJobChanges = Atomic<UInt64>(0)
+  /// The record of this worker's steals.
+  @exclusivity(unchecked) var stealBackoff = StealBackoff()
+
+  init(_ index: Int) { self.index = UInt8(index) }
+
+  /// Notes that a Swift job begins or ends.
+  func noteSwiftJob() {
+    swiftJobChanges.store(swiftJobChanges.load(ordering: .relaxed) &+ 1, ordering: .relaxed)
+  }
+}
+
+extension Scheduler {
+  /// Calls `body` with the state of a worker; on workers only.
+  @inline(__always)
+  func asWorker<Output>(_ body: (WorkerState) -> Output) -> Output {
+    worker.unsafelyUnwrapped._withUnsafeGuaranteedRef(body)
+  }
+
+  /// The number of a worker in its pool; of workers only.
+  var workerIndex: Int { asWorker { Int($0.index) } }
+}
+
+// MARK: - Jobs of Swift Concurrency
+
+// The worker pool as a task executor of Swift Concurrency. Its Swift jobs wait in one queue, and every worker takes one
+// of them between two of its coroutine jobs.
+//
+// Wake-ups. If code on a worker enqueues a job, and no other job waits, that worker runs the job, as it runs a single
+// ready coroutine. Every other job wakes a worker without a drain. If the first worker computes for long, the watchdog
+// wakes another one for the job (Watchdog.swift). SharedSwiftJobs says why no wake-up is lost.
+
+/// The worker pool as a task executor: its jobs run in parallel, so it is no serial executor.
+///
+/// Enqueueing a job never suspends and allocates nothing; any thread. The code of a job is outside any coroutine.
+public final class WorkerPoolExecutor: TaskExecutor {
+  /// The executor of the pool that runs coroutines without a queue.
+  public static let shared = WorkerPoolExecutor()
+
+  private init() {}
+
+  /// Enqueues a job of Swift Concurrency on the worker pool.
+  public func enqueue(_ job: consuming ExecutorJob) {
+    ForkedChild.noteUse()
+    WorkerPool.shared.enqueue(UnownedJob(job), viaShared: true)
+  }
+}
+
+extension WorkerPool: TaskExecutor {
+  @usableFromInline
+  func enqueue(_ job: consuming ExecutorJob) { enqueue(UnownedJob(job), viaShared: false) }
+
+  fileprivate func enqueue(_ job: UnownedJob, viaShared: Bool) {
+    let job = SwiftJobRef(job)
+    job.pointee.executor = viaShared ? 1 : 0
+    if swiftJobs.append(job) > 1 || WorkerPool.ofCaller !== self { wakeForSwiftJobs() }
+  }
+
+  /// Wakes a worker that has no drain.
+  private func wakeForSwiftJobs() {
+    if idle.load(ordering: .sequentiallyConsistent) != 0 { return wakeOne() }
+    if isAnyBackingOff { endBackoffs(ofAll: false) }
+  }
+
+  /// Runs the next Swift job, and returns whether there was one.
+  ///
+  /// Called by a worker's drain.
+  func runSwiftJob() -> Bool {
+    guard swiftJobs.isWaiting, let job = swiftJobs.popFirst() else { return false }
+    let executor =
+      job.pointee.executor == 0 ? asUnownedTaskExecutor() : WorkerPoolExecutor.shared.asUnownedTaskExecutor()
+    // The job runs on the driver's stack, so afterwards this is the same worker and the same thread.
+    let worker = Carrier.current?.pointee.scheduler?._withUnsafeGuaranteedRef { $0.worker } ?? nil
+    worker?._withUnsafeGuaranteedRef { $0.noteSwiftJob() }
+    UnownedJob(job).runSynchronously(on: executor)
+    worker?._withUnsafeGuaranteedRef { $0.noteSwiftJob() }
+    return true
+  }
+
+  /// Wakes a worker if the same Swift job has been the first since the last inspection; a spare one if every worker is
+  /// busy, and one has stalled.
+  ///
+  /// Called by the watchdog.
+  func rescueSwiftJobs(_ anyStalled: Bool) {
+    let first = swiftJobs.isWaiting ? swiftJobs.first : 0
+    defer { lastSwiftJob = first }
+    guard first != 0, first == lastSwiftJob else { return }
+    if withoutDrain() != 0 || !anyStalled { return wakeForSwiftJobs() }
+    // Its drain takes the pool's Swift jobs as that of every worker does.
+    if let spare = spareWorker(), spare.inbox.wakeUp() { spare.submit() }
+  }
+}
+
+extension Scheduler {
+  /// Whether the drain runs a Swift job of the pool.
+  var runsSwiftJob: Bool { swiftJobChanges & 1 != 0 }
+
+  /// How often a Swift job of the pool has begun or ended here; 0 if this is no worker.
+  var swiftJobChanges: UInt64 {
+    worker?._withUnsafeGuaranteedRef { $0.swiftJobChanges.load(ordering: .relaxed) } ?? 0
+  }
+}
+
+// MARK: - The end of a drain
+
+// The last step of a drain. It is here, because the interleaving tests compile this file of a scheduler.
+
+extension Scheduler {
+  /// Ends the drain unless there is something to do by now; returns whether it has ended.
+  ///
+  /// Called by the drain, which has found nothing to do.
+  func endDrain() -> Bool {
+    let pool = readyQueue.pointee.workerPool
+    if inbox.goIdle() {
+      // An offer that came before the inbox was idle has taken the worker's idle bit, and could not start a drain.
+      guard let pool, pool._withUnsafeGuaranteedRef({ $0.wasOffered(self) }), inbox.wakeUp() else { return true }
+    }
+    pool?._withUnsafeGuaranteedRef { $0.markBusy(self) }
+    return false
   }
 }

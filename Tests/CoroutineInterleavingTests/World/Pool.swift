@@ -1,6 +1,6 @@
 import Synchronization
 
-// What the shipped WorkerPool.swift and WorkerState.swift name.
+// What the shipped WorkerPool.swift names.
 
 struct StealBackoff {
   /// So many times stealing does not pay.

@@ -1,4 +1,4 @@
-// What the shipped WorkerPool+Swift.swift names of Swift Concurrency, and of the watchdog. A type of the module hides
+// What the shipped WorkerPool.swift names of Swift Concurrency, and of the watchdog. A type of the module hides
 // an imported one.
 
 /// A job whose code is the model's closure.

@@ -1,0 +1,1 @@
+../../../Sources/Coroutine/WorkerPool/ThreadWords.swift

@@ -1,1 +1,0 @@
-../../../Sources/Coroutine/WorkerPool/WorkerWord.swift
