@@ -51,7 +51,7 @@ class Host: @unchecked Sendable {
   /// The clock of the scheduler's timers: nanoseconds that never decrease.
   var now: UInt64 { Clock.now }
 
-  /// The clock of the running code; differs from `now` in a simulated world only (Timer/LocalTime.swift).
+  /// The clock of the running code; differs from `now` in a simulated world only (Timer/Clock.swift).
   var localNow: UInt64 { now }
 
   /// Returns how long `nanoseconds` of the running code's clock last by `now`.

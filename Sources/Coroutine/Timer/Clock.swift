@@ -1,4 +1,6 @@
+import CCoroutine
 import Glibc
+import Synchronization
 
 /// The clock of timers: nanoseconds of CLOCK_MONOTONIC, which is also Dispatch's uptime.
 enum Clock {
@@ -38,5 +40,42 @@ extension Duration {
   static func deadline(_ nanoseconds: Int64, after now: UInt64) -> UInt64 {
     let (sum, overflow) = now.addingReportingOverflow(UInt64(max(0, nanoseconds)))
     return overflow || sum >= UInt64(Int64.max) ? never : sum
+  }
+}
+
+// MARK: - The clock of the calling code
+
+/// The clock by which the calling code's timers run: nanoseconds, in a simulated world those of its host.
+package enum CallerClock {
+  package static var now: UInt64 {
+    guard let scheduler = Carrier.current?.pointee.job?.pointee.scheduler.load(ordering: .relaxed) else {
+      return Clock.now
+    }
+    return scheduler._withUnsafeGuaranteedRef { $0.clock }
+  }
+}
+
+// MARK: - The time of a host in a world
+
+// Time as the running code measures it.
+//
+// It differs from the scheduler's clock in one case only: in a simulated world, on a host whose clock runs at a rate of
+// its own. Timers, their wheel and the host's wake-ups use the scheduler's clock always. So a duration is converted
+// once, when its timer is created; and code that measures how much time has passed reads `localClock`.
+//
+// Outside a world, each function costs one load more (`cco_has_worlds`).
+
+extension Scheduler {
+  /// The clock by which the running code measures how much time has passed.
+  var localClock: UInt64 { cco_has_worlds() ? host.localNow : clock }
+
+  /// Returns how far the running code's clock advances in the next `nanoseconds` of this scheduler's clock.
+  func localLength(_ nanoseconds: UInt64) -> Int64 {
+    Int64(clamping: cco_has_worlds() ? host.localLength(nanoseconds) : nanoseconds)
+  }
+
+  /// Returns the time of this scheduler's clock at which `nanoseconds` of the running code's clock have passed.
+  func deadline(_ nanoseconds: Int64, after now: UInt64) -> UInt64 {
+    Duration.deadline(cco_has_worlds() ? host.lasting(nanoseconds) : nanoseconds, after: now)
   }
 }

@@ -1,3 +1,6 @@
+internal import CCoroutine
+import Synchronization
+
 // The timers of one scheduler: a hierarchical timing wheel (Varghese and Lauck, 1987). Adding and removing a timer take
 // constant time, whatever the number of timers.
 //
@@ -14,12 +17,13 @@
 // adding. A drain that goes idle asks its host for a wake-up at the earliest deadline (Scheduler+Drain.swift); how late
 // that may come, QueueTimer.swift and WorkerHost.swift say.
 //
-// Memory. The slots hold entries that the wheel owns (TimerPool.swift). They do not hold the nodes, which lie on the
-// stacks of the waiting coroutines. Moving or firing a timer must not touch the stack of a sleeping coroutine: no
-// thread has read that page for a long time, and a read would wait for memory and page tables.
+// Memory. The slots hold entries that the wheel owns. They do not hold the nodes, which lie on the stacks of the waiting
+// coroutines. Moving or firing a timer must not touch the stack of a sleeping coroutine: no thread has read that page
+// for a long time, and a read would wait for memory and page tables.
 //
 // Ownership.
-// - The wheel's lock covers everything in this file, because a worker that stole a job may remove the job's timer.
+// - The wheel's lock covers the wheel, its entries and the nodes, because a worker that stole a job may remove the job's
+//   timer.
 // - Firing touches an entry, its job and the job's frame only under that lock. The owner of a node takes the lock to
 //   remove the timer before the owner's frame ends.
 // - A node, too, is written only under that lock.
@@ -198,5 +202,306 @@ struct TimerWheel: ~Copyable {
     guard slots![index].first == nil else { return false }
     occupied[0] &= ~(1 << UInt64(index))
     return true
+  }
+}
+
+// MARK: - The entries
+
+// The entries that the slots of the wheel hold. They are small and lie close together. The pool grows with the
+// largest number of simultaneous timers, and then allocates nothing more.
+//
+//   FREE (node nil, linked by next) --take--> QUEUED (node set, in the list of a slot) --give back--> FREE
+//
+// The wheel's lock covers all entries.
+
+/// A queued timer.
+struct TimerEntry {
+  let deadline: UInt64
+  let effect: TimerNode.Effect
+  var next: UnsafeMutablePointer<TimerEntry>?
+  var previous: UnsafeMutablePointer<TimerEntry>?
+  /// The node that owns the entry; nil while the entry is free.
+  ///
+  /// An address to compare, never to dereference: the node's frame may have ended before a fired entry is used again.
+  var node: UnsafeMutablePointer<TimerNode>?
+  var slot: Int32 = -1
+}
+
+/// The entry pool of one wheel.
+struct TimerPool: ~Copyable {
+  private var free: UnsafeMutablePointer<TimerEntry>?
+  private var blocks: [UnsafeMutablePointer<TimerEntry>] = []
+  /// The number of entries, free or queued.
+  private(set) var total = 0
+  /// The number that identifies the current blocks.
+  ///
+  /// The memory of an entry of an earlier generation has been freed: its timer has fired or has moved to another entry.
+  let generation: UInt32
+
+  /// The number of entries that the pool keeps for reuse.
+  static var kept: Int { 4096 }
+
+  init(generation: UInt32 = 0) { self.generation = generation }
+
+  deinit { for block in blocks { block.deallocate() } }
+
+  /// Whether so few entries are in use that the pool should be replaced by a smaller one.
+  ///
+  /// At this ratio, fifteen timers that have gone have paid for moving each remaining timer.
+  func isMostlyFree(_ used: Int) -> Bool { total > Self.kept && used < total / 16 }
+
+  mutating func take(_ contents: TimerEntry) -> UnsafeMutablePointer<TimerEntry> {
+    if free == nil { grow() }
+    let entry = free.unsafelyUnwrapped
+    free = entry.pointee.next
+    entry.initialize(to: contents)
+    return entry
+  }
+
+  mutating func give(back entry: UnsafeMutablePointer<TimerEntry>) {
+    entry.pointee.node = nil
+    entry.pointee.next = free
+    free = entry
+  }
+
+  /// Doubles the pool, starting with one page.
+  private mutating func grow() {
+    let count = max(64, total)
+    let block = UnsafeMutablePointer<TimerEntry>.allocate(capacity: count)
+    blocks.append(block)
+    total += count
+    // An entry is trivial, so fields may be assigned before `take` initialises the whole.
+    for index in (0..<count).reversed() { give(back: block + index) }
+  }
+}
+
+/// A list of entries in the order of adding.
+struct TimerList {
+  typealias Entry = UnsafeMutablePointer<TimerEntry>
+  private(set) var first: Entry?
+  private var last: Entry?
+
+  mutating func append(_ entry: Entry) {
+    entry.pointee.next = nil
+    entry.pointee.previous = last
+    if let last { last.pointee.next = entry } else { first = entry }
+    last = entry
+  }
+
+  mutating func remove(_ entry: Entry) {
+    let (previous, next) = (entry.pointee.previous, entry.pointee.next)
+    if let previous { previous.pointee.next = next } else { first = next }
+    if let next { next.pointee.previous = previous } else { last = previous }
+  }
+
+  mutating func popFirst() -> Entry? {
+    guard let entry = first else { return nil }
+    remove(entry)
+    return entry
+  }
+
+  mutating func takeAll() -> TimerList {
+    defer { self = TimerList() }
+    return self
+  }
+
+  /// Removes the entries that are due at `now`, and returns them in their order.
+  mutating func takeDue(_ now: UInt64) -> TimerList {
+    var due = TimerList()
+    var entry = first
+    while let current = entry {
+      entry = current.pointee.next
+      guard current.pointee.deadline <= now else { continue }
+      remove(current)
+      due.append(current)
+      // The record of a sleeping job has left the caches. Prefetching loads all records in parallel.
+      if case .wake(let job, _) = current.pointee.effect { cco_prefetch_lines(job, Int32(CCO_CELL_BYTES) / 64) }
+    }
+    return due
+  }
+
+  private var isSorted: Bool {
+    var entry = first
+    while let current = entry {
+      if let next = current.pointee.next, next.pointee.deadline < current.pointee.deadline { return false }
+      entry = current.pointee.next
+    }
+    return true
+  }
+
+  /// Sorts by deadline and keeps the order of entries with equal deadlines.
+  ///
+  /// A merge sort of runs whose width doubles. It neither recurses nor allocates.
+  mutating func sort() {
+    if isSorted { return }
+    var width = 1
+    while true {
+      var (rest, sorted, runs) = (takeAll(), TimerList(), 0)
+      while rest.first != nil {
+        var left = rest.takeRun(width)
+        var right = rest.takeRun(width)
+        runs += 1
+        while let one = left.first, let other = right.first {
+          let entry = one.pointee.deadline <= other.pointee.deadline ? left.popFirst() : right.popFirst()
+          sorted.append(entry.unsafelyUnwrapped)
+        }
+        while let entry = left.popFirst() { sorted.append(entry) }
+        while let entry = right.popFirst() { sorted.append(entry) }
+      }
+      self = sorted
+      if runs <= 1 { return }
+      width *= 2
+    }
+  }
+
+  private mutating func takeRun(_ width: Int) -> TimerList {
+    var run = TimerList()
+    for _ in 0..<width {
+      guard let entry = popFirst() else { break }
+      run.append(entry)
+    }
+    return run
+  }
+}
+
+// MARK: - A timer as its owner sees it
+
+/// One timer, stored on the stack of the waiting coroutine or in a `TimerCall`.
+@usableFromInline
+struct TimerNode {
+  enum Effect {
+    /// Ends the wait `epoch` of `job`.
+    case wake(JobRef, WaitEpoch)
+    /// Marks a deadline of `job` as expired.
+    case expire(JobRef, UnsafeMutablePointer<CancelFrame>)
+    /// Calls `fire`, outside every lock. The wheel holds the call.
+    case call(Unmanaged<TimerCall>)
+  }
+
+  let deadline: UInt64
+  fileprivate(set) var effect: Effect
+  /// The wheel's entry for this timer, from `add` until the timer is removed.
+  ///
+  /// Once the timer has fired, the entry is free or belongs to another node.
+  var entry: UnsafeMutablePointer<TimerEntry>?
+  /// The generation of the pool when `entry` was taken.
+  var generation: UInt32 = 0
+
+  init(deadline: UInt64, effect: Effect) {
+    self.deadline = deadline
+    self.effect = effect
+  }
+
+  /// Creates the timer of a job whose wait has not begun; `add(_:waking:now:)` sets the epoch.
+  init(deadline: UInt64, _ job: JobRef) { self.init(deadline: deadline, effect: .wake(job, .none)) }
+}
+
+extension Scheduler {
+  /// Starts a timer that ends the wait that has just begun, which `epoch` names.
+  func add(_ node: UnsafeMutablePointer<TimerNode>, waking epoch: WaitEpoch, now: UInt64) {
+    if case .wake(let job, _) = node.pointee.effect { node.pointee.effect = .wake(job, epoch) }
+    add(node, now: now)
+  }
+}
+
+/// A timer that belongs to no job, in an object of its own.
+@usableFromInline
+class TimerCall: @unchecked Sendable {
+  // Sound because the node is accessed only under the wheel's lock.
+  let node: UnsafeMutablePointer<TimerNode>
+  @exclusivity(unchecked) private var scheduler: Unmanaged<Scheduler>?
+
+  init() { node = .allocate(capacity: 1) }
+
+  deinit { node.deallocate() }
+
+  /// Called once, by the scheduler's drain, unless the timer was stopped before.
+  func fire() {}
+
+  /// Starts the timer.
+  ///
+  /// Called once, by the creator. Inside a simulation the timer runs on virtual time. Outside, it runs on one of the
+  /// shared workers, which live for ever. In a world with hosts, `isLocal` says whether the clock of the creator's host
+  /// measures the duration, or the world's.
+  final func start(_ duration: Duration, isLocal: Bool = true) {
+    let caller = Carrier.current?.callerScheduler?.takeUnretainedValue()
+    let own = caller.flatMap { $0.host.schedulerOfTimers($0) }
+    ForkedChild.noteUse()
+    let scheduler = own ?? WorkerPool.shared.nextWorker()
+    self.scheduler = Unmanaged.passUnretained(scheduler)
+    let now = scheduler.clock
+    let nanoseconds = duration.nanoseconds
+    let deadline =
+      isLocal ? scheduler.deadline(nanoseconds, after: now) : Duration.deadline(nanoseconds, after: now)
+    // The scheduler would not queue the timer, and nothing would release this object.
+    if deadline == Duration.never {
+      self.scheduler = nil
+      return
+    }
+    let effect = TimerNode.Effect.call(Unmanaged.passRetained(self))
+    node.initialize(to: TimerNode(deadline: deadline, effect: effect))
+    scheduler.add(node, now: now)
+  }
+
+  /// Called when the scheduler is released: the timer will not fire, and `stop` has nothing to remove.
+  ///
+  /// Of the schedulers on which `start` puts timers, only a world's is ever released, on the thread that drives it. A
+  /// queue's scheduler is released as well, but has no timer of this kind.
+  final func schedulerHasGone() { scheduler = nil }
+
+  /// Stops the timer if it has not fired.
+  ///
+  /// Called on any thread, after `start`.
+  final func stop() {
+    guard let scheduler, scheduler._withUnsafeGuaranteedRef({ $0.take(node) }) else { return }
+    Unmanaged.passUnretained(self).release()
+  }
+}
+
+// MARK: - The wake-up of a drain
+
+/// The message that makes a scheduler's drain read the clock.
+final class TimerWakeup: @unchecked Sendable {
+  // Sound because only the inbox that holds the item accesses it, and the other fields are atomic.
+  @exclusivity(unchecked) private var storage = WorkItem { _ in }
+  let isPending = Atomic<Bool>(false)
+  /// Whether the host's timer sent the message, and not a thread that added a timer.
+  let isFromHost = Atomic<Bool>(false)
+
+  init() { checkAddress(item, of: &storage) }
+
+  var item: UnsafeMutablePointer<WorkItem> { propertyAddress(in: self, at: 0, as: WorkItem.self) }
+
+  /// The message.
+  ///
+  /// It retains this object until it is handled.
+  var message: Inbox.Message {
+    _ = Unmanaged.passRetained(self)
+    return .work(item)
+  }
+}
+
+extension Scheduler {
+  /// Called on the host when the host's timer has fired.
+  ///
+  /// It sends a message and does not inspect the wheel. On a concurrent queue a drain may be running and about to go
+  /// idle, and only a message keeps that drain from going idle.
+  func hostTimerFired() {
+    timerWakeup.isFromHost.store(true, ordering: .releasing)
+    guard !timerWakeup.isPending.exchange(true, ordering: .acquiringAndReleasing) else { return }
+    if inbox.push(timerWakeup.message) { drain() }
+  }
+
+  /// Sends the message from any thread.
+  func sendTimerWakeup() {
+    guard !timerWakeup.isPending.exchange(true, ordering: .acquiringAndReleasing) else { return }
+    push(timerWakeup.message)
+  }
+
+  /// Handles the message on the scheduler itself, in its drain.
+  func timerWakeupArrived() {
+    _ = timerWakeup.isPending.exchange(false, ordering: .acquiringAndReleasing)
+    if timerWakeup.isFromHost.exchange(false, ordering: .acquiringAndReleasing) { host.hasWoken() }
+    Unmanaged.passUnretained(timerWakeup).release()
   }
 }

@@ -19,7 +19,7 @@ import Synchronization
 //
 // Why every handler runs. The thread that brings the queue to READY makes the worker's drain check it:
 // - On the worker's own carrier, the drain checks before it goes idle.
-// - On another thread, the thread sends the drain a wake-up (TimerWakeup.swift), after `isReady` is set.
+// - On another thread, the thread sends the drain a wake-up (TimerWheel.swift), after `isReady` is set.
 // In RUNNING the runner checks once more before it ends. If it is not the worker's own drain, it sends the wake-up.
 //
 // The order of registration. The handlers that coroutines of the shared scheduler attach to one promise or job go to
