@@ -107,9 +107,10 @@ build: setup ## Builds the library, debug; without traits, in a folder of its ow
 models := 'CoroutineInterleavingTests\.'
 served := 'Coroutine(HTTP|Postgres|Work)Tests\.'
 alone := 'Coroutine(Stress|Testing|Metrics)Tests\.'
-# Targets of tests that are empty in a build without their trait take time all the same. Models are for `make test`
-# alone: their code is of one thread, and what they compile of the library runs in the other tests as well.
-without_models := CO_SKIP_TESTS=CoroutineInterleavingTests,CoroutineDemoTests,$(served_tests)
+# Targets of tests that are empty in a build without their trait take time all the same. The code of pages and the models
+# are for `make test` alone: what models compile of the library is of one thread, and runs in the other tests as well.
+debug_only := CoroutineInterleavingTests,CoroutineSnippetTests
+skipped := CO_SKIP_TESTS=$(debug_only),CoroutineDemoTests,$(served_tests)
 
 test: export CO_STRESS ?= 0.2
 test: $(debug_setup) ## Runs the tests of all products, debug; installs what these talk to: servers, their libraries and clients
@@ -120,7 +121,7 @@ test: $(debug_setup) ## Runs the tests of all products, debug; installs what the
 	$(if $(ARGS),,$(debug_run) --filter $(models))
 
 # Of products that need no other package.
-release_build := $(without_models),$(trait_tests) $(swift_build) -c release -Xswiftc -enable-testing $(release)
+release_build := $(skipped),$(trait_tests) $(swift_build) -c release -Xswiftc -enable-testing $(release)
 release_run := $(call run,.build-release,release)
 test-release: export CO_STRESS ?= 0.5
 test-release: setup-tests ## Runs the tests, optimised
@@ -144,7 +145,7 @@ test-optimised: setup-bench ## Holds the optimised library to its allocations, i
 # that a process, as each exit test is one, would wait at its end.
 tsan_settings := TSAN_OPTIONS=atexit_sleep_ms=0:$$TSAN_OPTIONS
 tsan_options := --traits $(traits) --sanitize=thread $(lines)
-tsan_test := $(call build_and_test,.build-tsan,$(without_models),$(tsan_options)) --no-parallel
+tsan_test := $(call build_and_test,.build-tsan,$(skipped),$(tsan_options)) --no-parallel
 test-tsan: export CO_STRESS ?= 0.03
 test-tsan: setup-tests ## Runs the tests under ThreadSanitizer, with those of the products behind traits
 	export $(tsan_settings); $(tsan_test) $(ARGS)
@@ -153,7 +154,7 @@ test-tsan: setup-tests ## Runs the tests under ThreadSanitizer, with those of th
 # when a process exits, as each exit test is one, and on a crowded machine finds threads that are still at their last acts.
 asan_settings := ASAN_OPTIONS=detect_leaks=1:$$ASAN_OPTIONS
 asan_options := --traits $(traits) --sanitize=address $(lines) -Xswiftc -use-ld=lld
-asan_test := $(call build_and_test,.build-asan,$(without_models),$(asan_options)) --no-parallel
+asan_test := $(call build_and_test,.build-asan,$(skipped),$(asan_options)) --no-parallel
 test-asan: export CO_STRESS ?= 0.03
 test-asan: setup-tests ## Runs the tests under AddressSanitizer, with leak checking, and those behind traits
 	export $(asan_settings); $(asan_test) $(ARGS)

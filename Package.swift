@@ -240,7 +240,15 @@ let package = Package(
     ),
     // Two halves, so that an optimised build compiles them beside each other. The second one's folder Support has links
     // to the first one's files.
-    .testTarget(name: "CoroutineTests", dependencies: coreTestDependencies),
+    .testTarget(name: "CoroutineTests", dependencies: coreTestDependencies, exclude: ["ComingFrom", "Snippets"]),
+    // Code of pages, which one build compiles. What it needs of the folder Support are links in its own.
+    .testTarget(
+      name: "CoroutineSnippetTests",
+      dependencies: coreTestDependencies,
+      path: "Tests/CoroutineTests",
+      exclude: ["Actor", "Channel", "Generator", "Lock", "Promise", "Select", "Structure", "Support"],
+      sources: ["ComingFrom", "Snippets"]
+    ),
     .testTarget(name: "CoroutineKernelTests", dependencies: coreTestDependencies),
     .testTarget(name: "CoroutineTestingTests", dependencies: ["CoroutineTesting", "CoroutineNet", "Coroutine"]),
     // Compiles files of the library once more, by links to them in its folder Shipped, with atomics of its own.

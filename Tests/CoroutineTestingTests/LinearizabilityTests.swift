@@ -2,47 +2,6 @@ import Coroutine
 import CoroutineTesting
 import Testing
 
-/// What three coroutines did with an object, each operation with the moments of its call and its return.
-///
-/// Linearizable (Herlihy and Wing, 1990): the operations can be put in an order that a sequential model allows, in
-/// which one that returned before another was called comes first.
-final class History<Model>: @unchecked Sendable {
-  // Sound because a world runs its coroutines on one thread.
-  private struct Operation {
-    let start: Int
-    let end: Int
-    /// Does it to the model; returns false if the model would have answered differently, or would have waited.
-    let apply: (inout Model) -> Bool
-  }
-
-  private var operations: [Operation] = []
-  private var moments = 0
-
-  /// Calls `operation`, and records it with what the model must do for its answer.
-  func callAsFunction<Answer>(
-    _ operation: () throws -> Answer,
-    _ apply: @escaping (inout Model, Answer) -> Bool
-  ) rethrows {
-    let start = moments
-    moments += 1
-    let answer = try operation()
-    operations.append(Operation(start: start, end: moments, apply: { apply(&$0, answer) }))
-    moments += 1
-  }
-
-  func isLinearizable(from model: Model) -> Bool { follows(model, operations.indices.map { $0 }) }
-
-  private func follows(_ model: Model, _ left: [Int]) -> Bool {
-    if left.isEmpty { return true }
-    let firstEnd = left.reduce(Int.max) { min($0, operations[$1].end) }
-    return left.contains { index in
-      guard operations[index].start < firstEnd else { return false }
-      var next = model
-      return operations[index].apply(&next) && follows(next, left.filter { $0 != index })
-    }
-  }
-}
-
 /// Every schedule of three coroutines with three operations each or more, of at most two preemptions.
 ///
 /// Of at most one under sanitizers; the builds without them search all of them.

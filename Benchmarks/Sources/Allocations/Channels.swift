@@ -42,7 +42,11 @@ func countChannels(into counts: inout Counts) throws {
       }
       channel.close()
     }
-    return { expect(channel.reduce(0) { $0 + $1 }, equals: count * (count - 1) / 2, "sum of the values") }
+    return {
+      var sum = 0
+      try channel.forEach { sum += $0 }
+      expect(sum, equals: count * (count - 1) / 2, "sum of the values")
+    }
   }
   try countSelecting(into: &counts)
 }

@@ -25,7 +25,7 @@ struct ProgramTests {
           let prime = try numbers.receive() ?? 0
           primes.append(prime)
           let (from, to) = (numbers, Channel<Int>())
-          scope.launch { for value in from where value % prime != 0 { try to.send(value) } }
+          scope.launch { try from.forEach { if $0 % prime != 0 { try to.send($0) } } }
           numbers = to
         }
         scope.cancel()
@@ -45,7 +45,11 @@ struct ProgramTests {
       co_launch(on: producer == 0 ? queue : nil) { for value in 0..<each { try buffer.send(value * 4 + producer) } }
     }
     let consumers = (0..<3).map { consumer in
-      co_launch(on: consumer == 0 ? queue : nil) { Array(buffer) }
+      co_launch(on: consumer == 0 ? queue : nil) {
+        var received: [Int] = []
+        while let value = try buffer.receive() { received.append(value) }
+        return received
+      }
     }
     for producer in producers { try await producer.value }
     buffer.close()

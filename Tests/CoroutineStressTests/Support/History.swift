@@ -1,0 +1,1 @@
+../../CoroutineTestingTests/History.swift

@@ -1,0 +1,1 @@
+../../CoroutineTests/Support/Locked.swift

@@ -1,0 +1,1 @@
+../../Support/ThreadFacts.swift
