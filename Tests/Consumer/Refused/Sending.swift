@@ -14,7 +14,6 @@ func sendsThroughChannels(_ channel: Channel<Parcel>, _ next: Channel<Parcel>, m
   _ = channel.trySend(Parcel())
   while let parcel = try channel.receive() { try next.send(parcel) }
   while let parcel = try channel.receive() { co_launch { parcel.content += 1 } }
-  for parcel in channel { print(parcel) }  // refused
   try channel.forEach { parcel in try next.send(parcel) }
   if case .received(let parcel) = channel.tryReceive() { try next.send(parcel) }
   let all = try channel.receiveAll()
