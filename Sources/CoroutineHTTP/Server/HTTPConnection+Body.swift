@@ -1,7 +1,9 @@
 #if HTTP
 import CLLHTTP
 import Coroutine
+import CoroutineNet
 import Glibc
+import HTTPTypes
 
 extension HTTPConnection {
   /// Reads the next part of the request's body; 0 at its end.
@@ -108,6 +110,192 @@ extension HTTPConnection {
       } catch let error as HTTPError where error == .bodyTooLarge {
         return false
       }
+    }
+  }
+}
+
+// MARK: - Responses
+
+extension HTTPConnection {
+  /// The size from which a body is written from where it is, and is not copied behind its head.
+  private static var large: Int { 16_384 }
+  /// The number of bytes of answers that wait for a common write.
+  private static var mostReady: Int { 65_536 }
+
+  private var isHead: Bool { message?.pointee.is_head == 1 }
+
+  func send(_ head: ServerResponse.Head, _ body: UnsafeRawBufferPointer) throws {
+    try checkIsNew()
+    // To HEAD, a handler may say the length of the body without having it.
+    let length = isHead && body.count == 0 ? head.declaredLength ?? 0 : UInt64(body.count)
+    try appendHead(head, head.isBodiless ? .none : .length(length))
+    exchange.phase = .ended
+    guard !head.isBodiless, !isHead else { return try writeIfLast() }
+    if body.count >= Self.large {
+      try writing { try transport.write(output.bytes, body) }
+      output.truncate(to: 0)
+    } else {
+      output.append(body)
+      try writeIfLast()
+    }
+  }
+
+  func write(_ head: ServerResponse.Head, _ part: UnsafeRawBufferPointer) throws {
+    try beginParts(head)
+    exchange.written += UInt64(part.count)
+    if isHead || part.count == 0 { return try writing { try flush() } }
+    switch exchange.framing {
+    case .none: try writing { try flush() }
+    case .length(let declared) where exchange.written > declared:
+      exchange.isBroken = true
+      throw HTTPError.length(declared: declared, written: exchange.written)
+    case .length, .untilClose: try writePart(part, end: "")
+    case .chunked:
+      output.append(hexadecimal: UInt64(part.count))
+      output.append("\r\n")
+      try writePart(part, end: "\r\n")
+    }
+  }
+
+  func finishResponse(_ head: ServerResponse.Head, _ trailers: HTTPFields?) throws {
+    if exchange.phase == .ended { throw HTTPError.responseEnded }
+    try beginParts(head)
+    if !isHead {
+      switch exchange.framing {
+      case .length(let declared) where exchange.written != declared:
+        exchange.isBroken = true
+        throw HTTPError.length(declared: declared, written: exchange.written)
+      case .chunked:
+        output.append("0\r\n")
+        for field in trailers ?? [:] where !output.append(field) {
+          exchange.isBroken = true
+          throw HTTPError.invalidField
+        }
+        output.append("\r\n")
+      default: break
+      }
+    }
+    exchange.phase = .ended
+    try writeIfLast()
+  }
+
+  private func checkIsNew() throws {
+    switch exchange.phase {
+    case .new: break
+    case .body: throw HTTPError.headSent
+    case .ended: throw HTTPError.responseEnded
+    }
+  }
+
+  private func beginParts(_ head: ServerResponse.Head) throws {
+    if exchange.phase == .body { return exchange.isBroken ? try writing {} : () }
+    try checkIsNew()
+    if head.isBodiless {
+      try appendHead(head, .none)
+    } else if let length = head.declaredLength {
+      try appendHead(head, .length(length))
+    } else {
+      try appendHead(head, message?.pointee.minor_version == 0 ? .untilClose : .chunked)
+    }
+    exchange.phase = .body
+  }
+
+  // MARK: Writing
+
+  private func writePart(_ part: UnsafeRawBufferPointer, end: StaticString) throws {
+    let end = UnsafeRawBufferPointer(start: end.utf8Start, count: end.utf8CodeUnitCount)
+    try writing {
+      if part.count < Self.large {
+        output.append(part)
+        output.append(end)
+        try flush()
+      } else {
+        try transport.write(output.bytes, part, end)
+        output.truncate(to: 0)
+      }
+    }
+  }
+
+  /// Writes what is ready, unless another request has arrived whose answer may go along.
+  private func writeIfLast() throws {
+    if input.isEmpty || !exchange.keepsAlive || output.count > Self.mostReady { try writing { try flush() } }
+  }
+
+  /// Waits for the client, within the limit of a pause.
+  func writing(_ body: () throws -> Void) throws {
+    if exchange.isBroken { throw HTTPError.responseEnded }
+    do {
+      try enter(.writing)
+      try body()
+      try enter(.busy)
+    } catch {
+      exchange.isBroken = true
+      throw phase.reason?.error ?? error
+    }
+  }
+
+  // MARK: The head
+
+  /// Appends the head, or nothing if it would be invalid.
+  func appendHead(_ head: ServerResponse.Head, _ framing: Exchange.Framing) throws {
+    let mark = output.count
+    do {
+      try appendCheckedHead(head, framing)
+      exchange.framing = framing
+    } catch {
+      output.truncate(to: mark)
+      exchange.isRefused = true
+      throw error
+    }
+  }
+
+  private func appendCheckedHead(_ head: ServerResponse.Head, _ framing: Exchange.Framing) throws {
+    guard head.status.code >= 200 || head.status.code == 101, head.status.code < 1_000 else {
+      throw HTTPError.invalidField
+    }
+    output.append("HTTP/1.1 ")
+    output.append(decimal: UInt64(head.status.code))
+    output.append(" ")
+    var reason = head.status.reasonPhrase
+    guard reason.withUTF8({ output.appendValue($0) }) else { throw HTTPError.invalidField }
+    output.append("\r\n")
+    output.appendDate()
+    switch framing {
+    case .none: break
+    case .chunked: output.append("transfer-encoding: chunked\r\n")
+    case .untilClose: exchange.keepsAlive = false
+    case .length(let length):
+      output.append("content-length: ")
+      output.append(decimal: length)
+      output.append("\r\n")
+    }
+    if let type = head.type, !output.append(field: "content-type", type) { throw HTTPError.invalidField }
+    if let fields = head.fields { try append(fields, hasType: head.type != nil) }
+    if head.status.code != 101 { appendConnection() }
+    output.append("\r\n")
+  }
+
+  private func append(_ fields: HTTPFields, hasType: Bool) throws {
+    for field in fields {
+      switch field.name.canonicalName {
+      case "content-length", "transfer-encoding", "date", "keep-alive": continue
+      case "connection":
+        if field.value.lowercased().contains("close") { exchange.keepsAlive = false }
+        continue
+      case "content-type" where hasType: continue
+      default: if !output.append(field) { throw HTTPError.invalidField }
+      }
+    }
+  }
+
+  /// Announces the end of the connection, as far as it is known now.
+  private func appendConnection() {
+    let leavesMuch = exchange.body == .length && exchange.remaining > UInt64(service.options.discardedSize)
+    if leavesMuch || exchange.expectsContinue || service.isStopping { exchange.keepsAlive = false }
+    if !exchange.keepsAlive {
+      output.append("connection: close\r\n")
+    } else if message?.pointee.minor_version == 0 {
+      output.append("connection: keep-alive\r\n")
     }
   }
 }

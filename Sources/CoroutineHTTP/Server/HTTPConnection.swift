@@ -2,6 +2,8 @@
 import CLLHTTP
 import Coroutine
 import CoroutineNet
+import Glibc
+import HTTPTypes
 
 // A connection: its coroutine reads a head, calls the handler, ends the response, and reads the next head.
 //
@@ -208,5 +210,336 @@ final class HTTPConnection: @unchecked Sendable {
       if co_isCancelled { throw error }
     }
   }
+}
+
+// MARK: - The head of a request
+
+extension HTTPConnection {
+  /// Reads a head; returns false if the connection ends before one.
+  func nextHead() throws -> Bool {
+    exchange.begin()
+    input.endMessage()
+    if Phase.kind(of: current) != .idle { try enter(.idle) }
+    var parsed = 0
+    var skipped = 0
+    while true {
+      // An empty line before a request is ignored (RFC 9112, 2.2).
+      while parsed == 0, skipped < 4, input.unread.count >= 2, input.unread[0] == 13, input.unread[1] == 10 {
+        input.drop(2)
+        skipped += 1
+      }
+      if !input.isEmpty {
+        if Phase.kind(of: current) == .idle { try enter(.head) }
+        if try parseHead(&parsed) { return true }
+        if input.unread.count > service.options.headSize { throw HTTPError.headTooLarge }
+      } else if service.isStopping, try !hasArrived() {
+        return false
+      }
+      if try !fill() { return false }
+    }
+  }
+
+  /// Whether a request had arrived when the server was told to stop.
+  private func hasArrived() throws -> Bool {
+    try flush()
+    guard let count = try transport.receiveNow(into: input.room()) else { return false }
+    input.received(count)
+    return count > 0
+  }
+
+  /// Parses the bytes that were not parsed; returns whether the head is complete.
+  private func parseHead(_ parsed: inout Int) throws -> Bool {
+    let bytes = input.unread
+    if bytes.count == parsed { return false }
+    if message == nil { message = chttp_create(0) } else if parsed == 0 { chttp_reset(message) }
+    guard let message else { throw HTTPError.headTooLarge }
+    let most = min(bytes.count, service.options.headSize + 1)
+    let start = bytes.baseAddress.unsafelyUnwrapped.assumingMemoryBound(to: CChar.self)
+    switch chttp_parse_head(message, start, parsed, most) {
+    case CHTTP_MORE:
+      parsed = most
+      if most > service.options.headSize { throw HTTPError.headTooLarge }
+      return false
+    case CHTTP_DONE:
+      guard message.pointee.head_length <= service.options.headSize else { throw HTTPError.headTooLarge }
+      input.keep(Int(message.pointee.head_length))
+      try beginExchange(message)
+      return true
+    default: throw HTTPError.malformed(message)
+    }
+  }
+
+  // MARK: What llhttp does not check
+
+  private func beginExchange(_ message: UnsafeMutablePointer<chttp_message>) throws {
+    let head = message.pointee
+    if head.transfer_count > 0, head.minor_version == 0 { throw HTTPError.malformed("TRANSFER_CODING_OF_HTTP_1_0") }
+    if head.host_count > 1 || head.host_count == 0 && head.minor_version > 0 {
+      throw HTTPError.malformed("HOST_MISSING_OR_REPEATED")
+    }
+    if head.host_count == 1, !Target.isAuthority(value(head.host - 1)) { throw HTTPError.malformed("INVALID_HOST") }
+    let target = UnsafeRawBufferPointer(start: input.head + Int(head.target), count: Int(head.target_length))
+    guard let parts = Target(target, isConnect: head.is_connect != 0, isOptions: isOptions) else {
+      throw HTTPError.malformed("INVALID_TARGET")
+    }
+    let offset = Int(head.target)
+    exchange.authority = parts.authority.map { $0.lowerBound + offset..<$0.upperBound + offset }
+    exchange.path = parts.path.lowerBound + offset..<parts.path.upperBound + offset
+    exchange.query = parts.query.map { $0.lowerBound + offset..<$0.upperBound + offset }
+    exchange.keepsAlive = head.keeps_alive != 0 && !service.isStopping
+    if head.is_connect != 0 {
+      // What follows belongs to the tunnel. If the handler makes none, nobody knows where the next request begins.
+      exchange.keepsAlive = false
+    } else if head.is_chunked != 0 {
+      exchange.body = .chunks
+    } else if head.content_length > 0 {
+      exchange.body = .length
+      exchange.remaining = head.content_length
+    }
+    try checkExpectation(head)
+  }
+
+  private var isOptions: Bool { method.elementsEqual("OPTIONS".utf8) }
+
+  private func checkExpectation(_ head: chttp_message) throws {
+    guard head.expect_count > 0, head.minor_version > 0 else { return }
+    let expectation = value(head.expect - 1)
+    guard head.expect_count == 1, expectation.count == 12,
+      strncasecmp(expectation.baseAddress.unsafelyUnwrapped.assumingMemoryBound(to: CChar.self), "100-continue", 12)
+        == 0
+    else {
+      throw HTTPError("UNKNOWN_EXPECTATION", .expectationFailed, "the expectation is unknown; expect 100-continue")
+    }
+    exchange.expectsContinue = exchange.body != .ended
+  }
+
+  // MARK: Bytes of the head
+
+  var method: UnsafeRawBufferPointer {
+    UnsafeRawBufferPointer(start: input.head, count: Int(message.unsafelyUnwrapped.pointee.method_length))
+  }
+
+  /// The value of a field of the head.
+  func value(_ index: UInt32) -> UnsafeRawBufferPointer {
+    let field = message.unsafelyUnwrapped.pointee.fields[Int(index)]
+    return UnsafeRawBufferPointer(start: input.head + Int(field.value), count: Int(field.value_length))
+  }
+
+  func name(_ index: UInt32) -> UnsafeRawBufferPointer {
+    let field = message.unsafelyUnwrapped.pointee.fields[Int(index)]
+    return UnsafeRawBufferPointer(start: input.head + Int(field.name), count: Int(field.name_length))
+  }
+
+  func text(_ range: Range<Int>) -> Substring {
+    Substring(decoding: UnsafeRawBufferPointer(start: input.head + range.lowerBound, count: range.count), as: UTF8.self)
+  }
+
+  /// The values of a name, with a comma between them; nil if there is none.
+  func values(of name: HTTPField.Name) -> String? {
+    var name = name.canonicalName
+    let isCookie = name == "cookie"
+    let bytes = input.head.assumingMemoryBound(to: CChar.self)
+    return name.withUTF8 { name in
+      var result: String?
+      var from: UInt32 = 0
+      while true {
+        let found = name.withMemoryRebound(to: CChar.self) {
+          chttp_find(message, bytes, $0.baseAddress, $0.count, from)
+        }
+        if found < 0 { return result }
+        let value = String(decoding: value(UInt32(found)), as: UTF8.self)
+        result = result.map { $0 + (isCookie ? "; " : ", ") + value } ?? value
+        from = UInt32(found) + 1
+      }
+    }
+  }
+}
+
+// MARK: - A request and its response
+
+extension HTTPConnection {
+  /// Calls the handler for the request whose head was read, and ends the response; returns whether the connection
+  /// goes on.
+  func serveOne() throws -> Bool {
+    try enter(.busy)
+    var response = ServerResponse(self)
+    do {
+      try service.handle(ServerRequest(self), &response)
+      if !exchange.isUpgraded { try complete(&response) }
+    } catch {
+      try answer(error)
+    }
+    return try endExchange()
+  }
+
+  /// Ends a response that the handler has not ended.
+  private func complete(_ response: inout ServerResponse) throws {
+    if exchange.isBroken || exchange.phase == .ended { return }
+    if exchange.isRefused, exchange.phase == .new { throw HTTPError.invalidField }
+    if exchange.phase == .new { try response.send([], type: nil) } else { try response.finish() }
+  }
+
+  /// Answers an error of the handler, or throws it if nothing can be answered.
+  private func answer(_ error: any Error) throws {
+    if phase.reason != nil || co_isCancelled || exchange.isUpgraded { throw error }
+    let (status, message): (HTTPResponse.Status, String)
+    switch error {
+    case let error as HTTPStatusError: (status, message) = (error.status, error.message)
+    case let error as HTTPError where error.isOfClient:
+      (status, message) = (error.status, error.description)
+      exchange.keepsAlive = false
+    default:
+      (status, message) = (.internalServerError, HTTPResponse.Status.internalServerError.reasonPhrase)
+      // A client that has gone is no error of the server.
+      if !(error is NetError && exchange.isBroken) { report(error) }
+    }
+    // Otherwise the client has the whole response, or sees that it is incomplete.
+    if exchange.phase == .new { try respond(status, message) }
+  }
+
+  private func report(_ error: any Error) {
+    if let onError = service.options.server.onError {
+      onError(error, transport.connection.remoteAddress)
+    } else {
+      // A failed coroutine that nobody joins is reported.
+      _ = co_launch(name: "http handler") { throw error }
+    }
+  }
+
+  /// Sends a whole response with a text.
+  func respond(_ status: HTTPResponse.Status, _ message: String) throws {
+    var response = ServerResponse(self)
+    // Statuses that end nothing, or that have no body, cannot tell of an error.
+    response.status = status.code < 200 ? .internalServerError : status
+    try response.send(message)
+  }
+
+  private func endExchange() throws -> Bool {
+    if exchange.isUpgraded { return false }
+    // The client must not wait for the rest of a response that does not come.
+    if exchange.isBroken || exchange.phase != .ended { throw HTTPError.responseEnded }
+    guard exchange.keepsAlive else { return false }
+    return try discardBody()
+  }
+}
+
+// MARK: - Upgrades
+
+// The end of HTTP on a connection. Over TLS the program gets one end of a pair of local sockets; two coroutines carry
+// bytes between the other end and TLS. So the program has a `Connection`, with all that uses one.
+//
+//   client == TLS == transport <-- carry --> outer -- pair -- inner: the program's
+
+extension HTTPConnection {
+  func upgrade(_ head: ServerResponse.Head, _ body: (Connection, inout BufferedReader) throws -> Void) throws {
+    guard exchange.phase == .new else { throw HTTPError.headSent }
+    guard let message, message.pointee.is_connect != 0 || message.pointee.is_upgrade != 0 else {
+      throw HTTPError.notUpgraded
+    }
+    // The client sends the request's body first, and the protocol behind it.
+    while exchange.body != .ended { if try !discardBody() { throw HTTPError.bodyTooLarge } }
+    var head = head
+    if message.pointee.is_connect != 0 {
+      if head.status.kind != .successful { head.status = .ok }
+      exchange.keepsAlive = true
+      try appendHead(head, .none)
+    } else {
+      head.status = .switchingProtocols
+      var fields = head.fields ?? [:]
+      if fields[.upgrade] == nil { fields[.upgrade] = values(of: .upgrade) }
+      head.fields = fields
+      try appendHead(head, .none)
+      output.truncate(to: output.count - 2)
+      output.append("connection: upgrade\r\n\r\n")
+    }
+    exchange.phase = .ended
+    exchange.isUpgraded = true
+    try writing { try flush() }
+    try enter(.upgraded)
+    guard let tls = transport.tls else {
+      let connection = transport.connection
+      var reader = BufferedReader(connection, startingWith: Array(input.unread))
+      return try body(connection, &reader)
+    }
+    try carry(tls, body)
+  }
+
+  private func carry(_ tls: TLS.Stream, _ body: (Connection, inout BufferedReader) throws -> Void) throws {
+    let (inner, outer) = try Connection.pair()
+    let first = [UInt8](input.unread)
+    try co_scope(failures: .isolated) { scope in
+      // Each direction ends the output of the other side when its own side has ended.
+      let incoming = scope.launch(name: "from tls") {
+        try outer.write(first)
+        var buffer = [UInt8](repeating: 0, count: 16_384)
+        while case let count = try buffer.withUnsafeMutableBytes({ try tls.read(into: $0) }), count > 0 {
+          try outer.write(buffer[..<count])
+        }
+        try outer.shutdownWrite()
+      }
+      let outgoing = scope.launch(name: "to tls") {
+        while case let bytes = try outer.read(upTo: 16_384), !bytes.isEmpty {
+          try bytes.withUnsafeBytes { try tls.write($0) }
+        }
+        try tls.shutdownWrite()
+      }
+      defer {
+        inner.close()
+        // What was written leaves; what would arrive is nobody's.
+        try? outgoing.join()
+        incoming.cancel()
+        outer.close()
+      }
+      var reader = BufferedReader(inner)
+      try body(inner, &reader)
+    }
+  }
+}
+
+// MARK: - The state of an exchange
+
+// A request and its response.
+//
+//   response:  NEW --- send, or an error's answer ------------------> ENDED
+//              NEW --- write: the head is sent --> BODY --- finish --> ENDED
+//
+// The framing of a body: its declared length; or in chunks; or, for HTTP/1.0, until the connection closes. A response
+// to HEAD, and one with status 1xx, 204 or 304, has no body: what is written is dropped.
+
+struct Exchange {
+  enum Phase { case new, body, ended }
+  enum Framing {
+    case none, chunked, untilClose
+    case length(UInt64)
+  }
+  enum Body { case ended, length, chunks }
+
+  // The request.
+  var body = Body.ended
+  /// Of a body with a length, the bytes that were not read.
+  var remaining: UInt64 = 0
+  var received = 0
+  /// Bytes of chunk sizes and extensions.
+  var framingBytes = 0
+  var expectsContinue = false
+  /// The part of the target that a request in absolute form has before the path; nil in other forms.
+  var authority: Range<Int>?
+  var path = 0..<0
+  var query: Range<Int>?
+
+  // The response.
+  var phase = Phase.new
+  var framing = Framing.none
+  var written: UInt64 = 0
+  var keepsAlive = false
+  /// Whether a write has failed, or the response must not be completed.
+  var isBroken = false
+  /// Whether a field was refused: the answer is 500.
+  var isRefused = false
+  var isUpgraded = false
+
+  var hasBegun: Bool { phase != .new }
+
+  mutating func begin() { self = Exchange() }
 }
 #endif

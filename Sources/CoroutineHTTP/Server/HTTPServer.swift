@@ -1,6 +1,7 @@
 #if HTTP
 import Coroutine
 public import CoroutineNet
+import Synchronization
 
 /// A server of HTTP/1.1: a coroutine for each connection, which calls the handler for each request.
 ///
@@ -126,6 +127,176 @@ public enum HTTPServer {
       if !co_isCancelled { throw error }
     }
     if let failure { throw failure }
+  }
+}
+
+// MARK: - Connections
+
+// The connections of one server, and the coroutine that looks after them.
+//
+// No request sets a timer. Each connection has a word that says what it does and changes with each step
+// (HTTPServer.swift). The sweep reads the words several times in each limit, and ends the connections whose word has
+// stayed the same for a whole limit. Only while there are connections.
+//
+// Invariants
+//  1. An entry is in the table from the moment at which its scope exists until the scope's body is over.
+//  2. A connection is ended by an exchange of its word, and then by the cancellation of its scope. The exchange has
+//  one
+//     winner: the sweep, the stop, or the connection's next step.
+//  3. `isStopping` is stored before the words are read, and a connection reads it after it has stored that it is
+//  idle.
+//     So of a stop and a connection that gets idle, at least one sees the other.
+
+final class HTTPService: Sendable {
+  let options: HTTPServer.Options
+  let handle: HTTPServer.Handler
+  private let stopping = Atomic<Bool>(false)
+  private let table = ThreadMutex<[ObjectIdentifier: Entry]>([:])
+  /// Released by the first connection after none; the sweep waits for it.
+  private let isNeeded = FairSemaphore(0, limit: .unbounded)
+
+  struct Entry {
+    let connection: HTTPConnection
+    let scope: Scope
+  }
+
+  init(_ options: HTTPServer.Options, _ handle: @escaping HTTPServer.Handler) {
+    self.options = options
+    self.handle = handle
+  }
+
+  var isStopping: Bool { stopping.load(ordering: .sequentiallyConsistent) }
+
+  func add(_ connection: HTTPConnection, _ scope: Scope) {
+    let isFirst = table.withLock {
+      $0[ObjectIdentifier(connection)] = Entry(connection: connection, scope: scope)
+      return $0.count == 1
+    }
+    if isFirst { isNeeded.release() }
+  }
+
+  func remove(_ connection: HTTPConnection) {
+    _ = table.withLock { $0.removeValue(forKey: ObjectIdentifier(connection)) }
+  }
+
+  private var entries: [Entry] { table.withLock { Array($0.values) } }
+
+  // MARK: The end
+
+  /// Ends the idle connections; the others end with their current request.
+  func stop() {
+    stopping.store(true, ordering: .sequentiallyConsistent)
+    for entry in entries where entry.connection.phase.end(ifIdleBecause: .stopped) { entry.scope.cancel() }
+  }
+
+  // MARK: The sweep
+
+  /// Looks after the connections until it is cancelled.
+  func sweep() throws {
+    let limits = [options.idle, options.headTime, options.pause]
+    let interval = max(.milliseconds(5), min(.milliseconds(250), (limits.min() ?? .seconds(1)) / 4))
+    func sweeps(_ limit: Duration) -> Int { Int(min(limit / interval, 1e9).rounded(.up)) + 1 }
+    let most = Limits(idle: sweeps(options.idle), head: sweeps(options.headTime), pause: sweeps(options.pause))
+    while true {
+      try isNeeded.acquire()
+      while true {
+        try co_delay(interval)
+        let entries = entries
+        if entries.isEmpty { break }
+        for entry in entries where entry.connection.hasExpired(most) {
+          entry.scope.cancel(entry.connection.phase.reason?.error)
+        }
+      }
+    }
+  }
+
+  /// The numbers of sweeps in which a connection may stay as it is.
+  struct Limits {
+    let idle: Int
+    let head: Int
+    let pause: Int
+  }
+}
+
+// MARK: - Phases
+
+// What a connection does, in one word.
+//
+//   IDLE --first byte--> HEAD --complete--> BUSY <--> READING, WRITING      UPGRADED: for ever
+//     |                    |                  |            |
+//     +--------------------+------------------+------------+---- the sweep or the stop ----> ENDED (reason)
+//
+// Invariants
+//  1. The word has a count of steps above three bits of the kind. Each step of the connection adds 1, so a word that
+//     has not changed means that nothing happened.
+//  2. The connection's steps are exchanges from the value that it stored last. One that fails means ENDED.
+//  3. Only the connection leaves ENDED, by `restart`.
+
+/// The current step of a connection, and its end by others.
+struct Phase: ~Copyable, Sendable {
+  enum Kind: UInt64, Sendable {
+    case idle, head, busy, reading, writing, upgraded
+    case ended = 7
+  }
+
+  enum Reason: UInt64, Sendable {
+    case idleForTooLong, headLate, bodyLate, stalled, stopped, peerHasGone
+
+    /// The cause that a cancelled handler sees.
+    var error: HTTPError {
+      switch self {
+      case .idleForTooLong, .headLate, .stopped: .headLate
+      case .bodyLate: .bodyLate
+      case .stalled: .stalled
+      case .peerHasGone: .peerHasGone
+      }
+    }
+  }
+
+  private let word = Atomic<UInt64>(0)
+
+  var seen: UInt64 { word.load(ordering: .sequentiallyConsistent) }
+
+  static func kind(of word: UInt64) -> Kind { Kind(rawValue: word & 7) ?? .ended }
+
+  /// Moves on to a step from `current`, the connection's last one; returns false if the connection was ended.
+  func enter(_ kind: Kind, from current: inout UInt64) -> Bool {
+    let next = ((current & ~7) &+ 8) & ~Self.endedBit | kind.rawValue
+    let (isExchanged, _) = word.compareExchange(
+      expected: current,
+      desired: next,
+      ordering: .sequentiallyConsistent
+    )
+    if isExchanged { current = next }
+    return isExchanged
+  }
+
+  private static var endedBit: UInt64 { 1 << 63 }
+
+  /// Ends the connection if its word is still `seen`.
+  func end(_ seen: UInt64, because reason: Reason) -> Bool {
+    word.compareExchange(
+      expected: seen,
+      desired: Self.endedBit | reason.rawValue << 3 | Kind.ended.rawValue,
+      ordering: .sequentiallyConsistent
+    ).exchanged
+  }
+
+  func end(ifIdleBecause reason: Reason) -> Bool {
+    let seen = seen
+    return Self.kind(of: seen) == .idle && end(seen, because: reason)
+  }
+
+  /// Why the connection was ended; nil if it was not.
+  var reason: Reason? {
+    let seen = seen
+    return seen & Self.endedBit == 0 ? nil : Reason(rawValue: (seen & ~Self.endedBit) >> 3)
+  }
+
+  /// Begins anew after an end.
+  func restart(_ current: inout UInt64) {
+    current = Kind.busy.rawValue
+    word.store(current, ordering: .sequentiallyConsistent)
   }
 }
 #endif
