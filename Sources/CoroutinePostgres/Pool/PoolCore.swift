@@ -181,4 +181,210 @@ extension PostgresError {
     return state == "53300" || state.hasPrefix("57P") || state.hasPrefix("08")
   }
 }
+
+// MARK: - State
+
+/// What the lock of a pool protects.
+///
+/// Pure: no call waits, connects or closes.
+struct PoolState: Sendable {
+  /// A connection that was handed out, or is being made for the coroutine that asked.
+  struct Use: Sendable {
+    var since: ContinuousClock.Instant
+    var holder: String
+    var wire: Wire?
+  }
+
+  enum Phase { case open, closing, closed }
+
+  var phase = Phase.open
+  /// The connection that was used last is taken first, so that those above the need become old.
+  var idle: [Wire] = []
+  var uses: [Int: Use] = [:]
+  var waits: [Int: ContinuousClock.Instant] = [:]
+  /// Who waits for the last use to end.
+  var closers: [Resumer<Void>] = []
+  var nextID = 0
+  var opened = 0
+  var closed = 0
+  var discarded = 0
+  var cancelled = 0
+  /// Whether a coroutine closes old connections.
+  var hasReaper = false
+  var reaper: Job<Void>?
+
+  mutating func newID() -> Int {
+    nextID += 1
+    return nextID
+  }
+
+  /// What a pool says of those that hold its connections.
+  func holders(at now: ContinuousClock.Instant) -> String {
+    let all = uses.values.sorted { $0.since < $1.since }
+    let some = all.prefix(8).map { "\($0.holder) for \(now - $0.since)" }.joined(separator: ", ")
+    return all.count > 8 ? some + ", and \(all.count - 8) more" : some
+  }
+
+  /// Removes idle connections that are too old, but keeps `least` of those that have merely been idle.
+  mutating func takeOld(at now: ContinuousClock.Instant, maxIdle: Duration, least: Int) -> [Wire] {
+    var old: [Wire] = []
+    // The first ones have been idle for the longest time.
+    var kept: [Wire] = []
+    var count = idle.count + uses.count
+    for wire in idle {
+      let isTooOld = now - wire.born > wire.lifetime
+      let isUnneeded = now - wire.idleSince > maxIdle && count > least
+      if isTooOld || isUnneeded {
+        old.append(wire)
+        count -= 1
+      } else {
+        kept.append(wire)
+      }
+    }
+    idle = kept
+    closed += old.count
+    return old
+  }
+}
+
+// MARK: - Waiting for a connection
+
+// The wait for a permit. Its functions are not inlined, so that the frames of a coroutine that waits are small: many
+// wait, and each touches as much of its stack.
+
+extension PoolCore {
+  /// Says who holds a connection, or has one made; nil once the pool is closed.
+  @inline(never)
+  func beginUse() -> Int? {
+    let holder = RunningCoroutine.label.map { $0.name ?? "coroutine \($0.id)" } ?? "a coroutine"
+    return state.withLock { state -> Int? in
+      guard state.phase == .open else { return nil }
+      let id = state.newID()
+      state.uses[id] = .init(since: .now, holder: holder, wire: nil)
+      return id
+    }
+  }
+
+  @inline(never)
+  func waitForPermit(_ start: ContinuousClock.Instant) throws {
+    let id = beginWait(start)
+    defer { endWait(id) }
+    do { try co_timeout(options.acquireTimeout) { try permits.acquire() } } catch { throw failure(of: error) }
+  }
+
+  @inline(never)
+  private func beginWait(_ start: ContinuousClock.Instant) -> Int {
+    state.withLock { state in
+      let id = state.newID()
+      state.waits[id] = start
+      return id
+    }
+  }
+
+  @inline(never)
+  private func endWait(_ id: Int) { state.withLock { _ = $0.waits.removeValue(forKey: id) } }
+
+  @inline(never)
+  private func failure(of error: any Error) -> any Error {
+    // It may be the reason of a cancellation as well.
+    guard error is TimeoutError, !co_isCancelled else { return error }
+    let holders = state.withLock { $0.holders(at: .now) }
+    return PostgresError(
+      .poolTimeout,
+      "no connection became free within \(options.acquireTimeout); they are held by: \(holders)"
+    )
+  }
+}
+
+// MARK: - Closing
+
+extension PostgresPool {
+  /// Lets no statement begin (`.ended`), waits for those that run, at most `drain`, cancels them, and closes all.
+  ///
+  /// Suspends until the last one has ended. If cancelled, it closes at once, and throws. A transaction that runs may
+  /// finish within `drain`; after that the server is told to stop its statement, and after `cancelTimeout` its
+  /// connection is shut down. The last release of a pool that was not closed closes what is idle.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
+  public func close(drain: Duration = .seconds(10)) throws {
+    // Outside of a coroutine it throws before anything is closed; a cancelled one closes first.
+    do { try co_checkCancelled() } catch { if !co_isCancelled { throw error } }
+    defer {
+      listener.end()
+      pipelines.end()
+    }
+    try core.close(drain: drain, pipelines.untilIdle)
+    listener.end()
+    pipelines.end()
+    do {
+      try co_timeout(core.options.cancelTimeout) {
+        try listener.untilEnded()
+        try pipelines.untilEnded()
+      }
+    } catch is TimeoutError where !co_isCancelled {}
+  }
+}
+
+extension Job<Void> {
+  /// Suspends until the job has ended, in whatever way: one that was cancelled before it began has failed.
+  func untilEnded() throws {
+    do { try join() } catch { try co_checkCancelled() }
+  }
+}
+
+extension PoolCore {
+  /// Closes all; `others` waits for statements that are not in `uses`.
+  func close(drain: Duration, _ others: () throws -> Void) throws {
+    let idle = state.withLock { state in
+      if state.phase == .open { state.phase = .closing }
+      defer { state.idle = [] }
+      state.closed += state.idle.count
+      return state.idle
+    }
+    _ = consume idle
+    state.withLock { $0.reaper }?.cancel()
+    // Every waiter gets one, and finds the phase.
+    permits.release(1 << 20)
+    defer { state.withLock { $0.phase = .closed } }
+    do {
+      do {
+        try co_timeout(drain) {
+          try waitForUses()
+          try others()
+        }
+        return
+      } catch is TimeoutError where !co_isCancelled {}
+      cancelUses()
+      do {
+        try co_timeout(options.cancelTimeout) { try waitForUses() }
+        return
+      } catch is TimeoutError where !co_isCancelled {}
+      shutDownUses()
+      _ = try? co_timeout(options.cancelTimeout) { try waitForUses() }
+    } catch {
+      shutDownUses()
+      throw error
+    }
+  }
+
+  private func waitForUses() throws {
+    try co_suspend { (done: Resumer<Void>) in
+      let isDone = state.withLock { state -> Bool in
+        if state.uses.isEmpty { return true }
+        state.closers.append(done)
+        return false
+      }
+      if isDone { done.resume(()) }
+    }
+  }
+
+  private func cancelUses() {
+    let handles = state.withLock { state in state.uses.values.compactMap { $0.wire?.cancel } }
+    for handle in handles { co_launch(name: "PostgresPool.close") { try? handle.request() } }
+  }
+
+  /// Under the lock, because a connection that is in use there is not closed meanwhile.
+  private func shutDownUses() {
+    state.withLock { state in for use in state.uses.values { use.wire?.shutDown() } }
+  }
+}
 #endif

@@ -1,4 +1,8 @@
 #if Postgres
+internal import CPostgres
+import FoundationEssentials
+import Glibc
+
 /// All rows of a result, in memory.
 ///
 /// Never suspends; any thread.
@@ -63,5 +67,207 @@ public struct PostgresRow: Sendable {
   /// - Throws: As ``decode(_:)``.
   @_disfavoredOverload
   public func decode<V: Decodable>(as type: V.Type) throws -> V { try RowDecoder(row: self).value(type) }
+}
+
+// MARK: - Memory
+
+/// A result of libpq.
+///
+/// Values are read where they lie, in libpq's memory.
+@usableFromInline final class ResultMemory: @unchecked Sendable {
+  // Sound because nothing changes a PGresult after its creation, and libpq allows threads to read one at the same time.
+  let result: OpaquePointer
+
+  /// Takes the result over.
+  init(_ result: OpaquePointer) { self.result = result }
+  deinit { PQclear(result) }
+
+  var status: ExecStatusType { PQresultStatus(result) }
+  var count: Int { Int(PQntuples(result)) }
+  var columnCount: Int { Int(PQnfields(result)) }
+  /// The first word of the command tag and what follows: "COMMIT", "INSERT 0 1".
+  var tag: String { String(cString: PQcmdStatus(result)) }
+  /// Whether the statement has removed all that are prepared, so that those of the cache are gone.
+  var hasRemovedStatements: Bool {
+    // Most statements are seen to be others by their first letter.
+    guard let tag = PQcmdStatus(result), UInt8(bitPattern: tag[0]) == UInt8(ascii: "D") else { return false }
+    return strcmp(tag, "DISCARD ALL") == 0 || strcmp(tag, "DEALLOCATE ALL") == 0
+  }
+  var affected: Int { Int(String(cString: PQcmdTuples(result))) ?? count }
+
+  func name(_ column: Int) -> String { PQfname(result, Int32(column)).map { String(cString: $0) } ?? "" }
+  func type(_ column: Int) -> UInt32 { PQftype(result, Int32(column)) }
+  func isText(_ column: Int) -> Bool { PQfformat(result, Int32(column)) == 0 }
+
+  /// The first column of this name.
+  func column(named name: String) -> Int? {
+    (0..<columnCount).first { strcmp(PQfname(result, Int32($0)), name) == 0 }
+  }
+
+  /// The bytes of a value; nil is null.
+  ///
+  /// Valid as long as the result.
+  func bytes(_ row: Int, _ column: Int) -> UnsafeRawBufferPointer? {
+    if PQgetisnull(result, Int32(row), Int32(column)) == 1 { return nil }
+    let length = Int(PQgetlength(result, Int32(row), Int32(column)))
+    return UnsafeRawBufferPointer(start: PQgetvalue(result, Int32(row), Int32(column)), count: length)
+  }
+
+  /// The text of a value, for results of statements of this product.
+  func string(_ row: Int, _ column: Int) -> String? { bytes(row, column).map { String(decoding: $0, as: UTF8.self) } }
+
+  // MARK: Decoding
+
+  /// A value that is not null.
+  @usableFromInline struct Cell {
+    /// Valid as long as the result.
+    @usableFromInline let bytes: UnsafeRawBufferPointer
+    @usableFromInline let type: UInt32
+    @usableFromInline let isText: Bool
+  }
+
+  /// Decodes a value; the error names the column.
+  @inlinable func decode<V: PostgresDecodable>(_ row: Int, _ column: Int, as type: V.Type) throws -> V {
+    guard let cell = try cell(row, column) else { return try null(column, as: type) }
+    // The bytes are in the memory of this object, which the caller may have used for the last time.
+    return try withExtendedLifetime(self) {
+      do { return try V(postgres: cell.bytes, type: cell.type, isText: cell.isText) } catch let error as PostgresError {
+        throw misfit(column, error, "\(V.self)")
+      }
+    }
+  }
+
+  /// A value; nil is null.
+  @usableFromInline func cell(_ row: Int, _ column: Int) throws -> Cell? {
+    guard column < columnCount else {
+      throw PostgresError(.decoding, "the row has \(columnCount) columns, so there is none for value \(column + 1)")
+    }
+    return bytes(row, column).map { Cell(bytes: $0, type: type(column), isText: isText(column)) }
+  }
+
+  @usableFromInline func null<V: PostgresDecodable>(_ column: Int, as type: V.Type) throws -> V {
+    if let nullable = V.self as? any Nullable.Type, let null = nullable.null as? V { return null }
+    throw named(
+      column,
+      PostgresError(.decoding, "the value of column '\(name(column))' is null, and \(V.self) is no Optional")
+    )
+  }
+
+  @usableFromInline func misfit(_ column: Int, _ error: PostgresError, _ type: String) -> PostgresError {
+    var error = error
+    error.message = "column '\(name(column))' as \(type): \(error.message)"
+    return named(column, error)
+  }
+
+  private func named(_ column: Int, _ error: PostgresError) -> PostgresError {
+    var error = error
+    error.column = name(column)
+    return error
+  }
+}
+
+// MARK: - Decoding by names
+
+/// Reads a Decodable structure from a row, each property from the column of its name.
+struct RowDecoder: Decoder {
+  let row: PostgresRow
+  var codingPath: [any CodingKey] { [] }
+  var userInfo: [CodingUserInfoKey: Any] { [:] }
+
+  /// The whole row; `.decoding` also for what the structure itself throws.
+  func value<V: Decodable>(_ type: V.Type) throws -> V {
+    // A single value of a column, also where the compiler has chosen the overload for structures.
+    if V.self is any PostgresDecodable.Type { return try ColumnDecoder(row: row, column: 0).decode(type) }
+    do { return try V(from: self) } catch let error as DecodingError {
+      throw PostgresError(.decoding, "a row as \(V.self): \(error)")
+    }
+  }
+
+  func container<Key: CodingKey>(keyedBy type: Key.Type) throws -> KeyedDecodingContainer<Key> {
+    KeyedDecodingContainer(RowContainer(row: row))
+  }
+  func unkeyedContainer() throws -> any UnkeyedDecodingContainer {
+    throw PostgresError(.decoding, "a row is no list: decode(_:) reads columns in their order")
+  }
+  /// A single value is the first column.
+  func singleValueContainer() throws -> any SingleValueDecodingContainer { ColumnDecoder(row: row, column: 0) }
+
+  /// `camelCase` as `camel_case`.
+  static func snakeCase(_ name: String) -> String {
+    var text = ""
+    for character in name {
+      if character.isUppercase, !text.isEmpty { text += "_" }
+      text += character.lowercased()
+    }
+    return text
+  }
+}
+
+private struct RowContainer<Key: CodingKey>: KeyedDecodingContainerProtocol {
+  let row: PostgresRow
+  var codingPath: [any CodingKey] { [] }
+  var allKeys: [Key] { (0..<row.memory.columnCount).compactMap { Key(stringValue: row.memory.name($0)) } }
+
+  private func column(_ key: Key) -> Int? {
+    row.memory.column(named: key.stringValue)
+      ?? row.memory.column(named: RowDecoder.snakeCase(key.stringValue))
+  }
+  private func required(_ key: Key) throws -> ColumnDecoder {
+    guard let column = column(key) else {
+      throw PostgresError(
+        .decoding,
+        "there is no column '\(key.stringValue)' or '\(RowDecoder.snakeCase(key.stringValue))'"
+      )
+    }
+    return ColumnDecoder(row: row, column: column)
+  }
+
+  func contains(_ key: Key) -> Bool { column(key) != nil }
+  func decodeNil(forKey key: Key) throws -> Bool { try required(key).decodeNil() }
+  func decode<T: Decodable>(_ type: T.Type, forKey key: Key) throws -> T { try required(key).decode(type) }
+
+  func nestedContainer<Nested: CodingKey>(
+    keyedBy type: Nested.Type,
+    forKey key: Key
+  ) throws -> KeyedDecodingContainer<Nested> {
+    throw PostgresError(.decoding, "column '\(key.stringValue)' has no columns of its own")
+  }
+  func nestedUnkeyedContainer(forKey key: Key) throws -> any UnkeyedDecodingContainer {
+    throw PostgresError(.decoding, "column '\(key.stringValue)' is no list")
+  }
+  func superDecoder() throws -> any Decoder { RowDecoder(row: row) }
+  func superDecoder(forKey key: Key) throws -> any Decoder { try required(key) }
+}
+
+/// One column: a value of this product, an enumeration with a raw value, or JSON.
+private struct ColumnDecoder: Decoder, SingleValueDecodingContainer {
+  let row: PostgresRow
+  let column: Int
+  var codingPath: [any CodingKey] { [] }
+  var userInfo: [CodingUserInfoKey: Any] { [:] }
+
+  func decodeNil() -> Bool { row.memory.bytes(row.index, column) == nil }
+
+  func decode<T: Decodable>(_ type: T.Type) throws -> T {
+    if let known = T.self as? any PostgresDecodable.Type {
+      func read<V: PostgresDecodable>(_ type: V.Type) throws -> V { try row.memory.decode(row.index, column, as: type) }
+      // The same type by its other conformance.
+      if let value = try read(known) as? T { return value }
+    }
+    let number = row.memory.type(column)
+    if number == PostgresType.jsonb || number == PostgresType.json, !(T.self is any RawRepresentable.Type) {
+      let text = try row.memory.decode(row.index, column, as: String.self)
+      return try JSONDecoder().decode(T.self, from: Data(text.utf8))
+    }
+    return try T(from: self)
+  }
+
+  func singleValueContainer() throws -> any SingleValueDecodingContainer { self }
+  func container<Key: CodingKey>(keyedBy type: Key.Type) throws -> KeyedDecodingContainer<Key> {
+    throw PostgresError(.decoding, "column '\(row.memory.name(column))' is no JSON, so it has no properties")
+  }
+  func unkeyedContainer() throws -> any UnkeyedDecodingContainer {
+    throw PostgresError(.decoding, "column '\(row.memory.name(column))' is no JSON, so it is no list")
+  }
 }
 #endif
