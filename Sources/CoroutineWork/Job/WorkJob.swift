@@ -1,6 +1,6 @@
 #if Postgres
 import Coroutine
-import CoroutinePostgres
+public import CoroutinePostgres
 public import FoundationEssentials
 
 /// A job that is being run.
@@ -74,5 +74,157 @@ public final class WorkJob<Payload: Codable & Sendable>: Sendable {
 
   /// What the last `save` has stored, of this attempt or an earlier one.
   public var checkpoint: [UInt8]? { stored.withLock { $0 } }
+}
+
+// MARK: - Finishing
+
+// Why effects are there once.
+//  1. The transaction of a finish locks the row with this fence in the state `running`, and leaves that state.
+//  2. While it holds the lock no claim and no rescue takes the row: they skip locked rows. So the fence cannot change
+//     between the check and the COMMIT.
+//  3. A second finish with the same fence, by another child of the handler, waits for the row at its own last
+//     statement, finds it completed, and is rolled back with its effects.
+//  4. If the COMMIT's answer is lost, the row is read with a lock that waits for the lost transaction. Completed with
+//     this fence: it has committed. Running with this fence: it has not, and never will.
+
+extension WorkJob {
+  /// Completes the job and commits `effects`, in one transaction.
+  ///
+  /// Asks the server.
+  ///
+  /// First it locks the job's row, and checks the fence. So if this returns, the effects are there once, and no other
+  /// attempt's are. The body may run again after a serialization failure, 3 times.
+  /// - Throws: `.leaseLost`, before `effects` runs, if the job is no longer this worker's; what `effects` throws.
+  ///   After a loss during COMMIT the job's row tells the outcome; while it cannot be read, `.commitUnknown`: return
+  ///   then.
+  @discardableResult
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
+  public func finish<R>(_ effects: (PostgresTransaction) throws -> R) throws -> R {
+    guard running.move(to: .finishing) else { throw RunningJob.loss(id) }
+    let isDeleted = core.options.keepCompleted <= .zero
+    var value: R?
+    do {
+      let done = try core.db.transaction(retries: 3) { t in
+        guard try core.table.lock(id, fence: fence, t) else { throw RunningJob.loss(id) }
+        let done = try effects(t)
+        guard try core.table.complete(id, fence: fence, isDeleted: isDeleted, t) else {
+          throw RunningJob.loss(id)
+        }
+        value = done
+        return done
+      }
+      running.move(to: .completed)
+      return done
+    } catch let error as PostgresError where error.kind == .commitUnknown {
+      switch try? core.outcome(running, isDeleted: isDeleted) {
+      case .committed:
+        running.move(to: .completed)
+        if let value { return value }
+        throw error
+      case .notCommitted:
+        running.move(to: .held)
+        throw PostgresError(.lost, "the connection was lost, and nothing was committed: \(error.message)")
+      case .lost, .gone:
+        running.move(to: .held)
+        throw RunningJob.loss(id)
+      case nil:
+        // The worker finds out when the handler has returned.
+        running.move(to: .unknown)
+        throw error
+      }
+    } catch {
+      running.move(to: .held)
+      throw error
+    }
+  }
+}
+
+extension QueueCore {
+  /// What has become of a finish whose COMMIT was lost.
+  ///
+  /// Asks the server.
+  func outcome(_ job: RunningJob, isDeleted: Bool) throws -> JobTable.Outcome {
+    let found = try db.transaction(retries: 3) { t in try table.outcome(job.id, fence: job.fence, t) }
+    // Only the holder deletes it; and before the end of the lease, that is this worker.
+    return found == .gone && isDeleted && ContinuousClock.now < job.until ? .committed : found
+  }
+}
+
+// MARK: - A claim that is held
+
+// A claim that this program holds, or has held.
+//
+// States:   held ──the handler's finish begins──▶ finishing ──▶ completed, held, or unknown if its COMMIT was lost
+//           held ──snooze, discard, report──▶ ended or completed      held ──lease lost──▶ lost
+// `completed`, `ended` and `lost` are final; the first of them wins, under the lock. While a finish runs, an
+// extension may miss the row because the finish has committed. So it is then not taken for a loss: the finish itself
+// finds out.
+
+final class RunningJob: Sendable {
+  enum Phase { case held, finishing, unknown, completed, ended, lost }
+  private struct State {
+    var phase = Phase.held
+    var until: ContinuousClock.Instant
+    var coroutine: AnyJob?
+  }
+  let id: Int64
+  let fence: Int64
+  private let state: ThreadMutex<State>
+
+  /// - Parameter until: A time before the end of the lease, by this program's steady clock.
+  init(_ id: Int64, fence: Int64, until: ContinuousClock.Instant) {
+    self.id = id
+    self.fence = fence
+    state = ThreadMutex(State(until: until))
+  }
+
+  var phase: Phase { state.withLock { $0.phase } }
+  var until: ContinuousClock.Instant { state.withLock { $0.until } }
+  func extend(until end: ContinuousClock.Instant) { state.withLock { $0.until = end } }
+
+  /// Says which coroutine a loss is to cancel.
+  func runs(in coroutine: AnyJob) {
+    let isLost = state.withLock { state in
+      state.coroutine = coroutine
+      return state.phase == .lost
+    }
+    if isLost { coroutine.cancel(Self.loss(id)) }
+  }
+
+  /// Lets the coroutine go, which refers to this object.
+  func end() { state.withLock { $0.coroutine = nil } }
+
+  /// Moves on; false if the phase is final.
+  @discardableResult
+  func move(to next: Phase) -> Bool {
+    state.withLock { state in
+      guard ![.lost, .ended, .completed].contains(state.phase) else { return false }
+      state.phase = next
+      return true
+    }
+  }
+
+  /// Cancels the handler, unless the job has ended or is being finished; returns whether it did.
+  func lose() -> Bool {
+    let (isMine, coroutine) = state.withLock { state -> (Bool, AnyJob?) in
+      guard state.phase == .held else { return (false, nil) }
+      state.phase = .lost
+      return (true, state.coroutine)
+    }
+    coroutine?.cancel(Self.loss(id))
+    return isMine
+  }
+
+  static func loss(_ id: Int64) -> PostgresError {
+    PostgresError(.leaseLost, "job \(id) belongs to another worker by now, or may do so")
+  }
+}
+
+/// Thrown by `snooze` and `discard`: the attempt has ended already.
+struct AttemptEnded: Error {}
+
+/// Why a handler has given a job up.
+struct JobGivenUp: Error, CustomStringConvertible {
+  var description: String
 }
 #endif

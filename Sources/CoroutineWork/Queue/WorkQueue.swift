@@ -1,7 +1,7 @@
 #if Postgres
 import Coroutine
 public import CoroutinePostgres
-import FoundationEssentials
+public import FoundationEssentials
 
 /// A queue of jobs with one type of payload, stored as jsonb.
 ///
@@ -66,6 +66,337 @@ func jsonText(_ value: some Encodable) throws -> String {
 func decoded<Payload: Decodable>(_ text: String, of job: Int64) -> Result<Payload, WorkError> {
   do { return .success(try JSONDecoder().decode(Payload.self, from: Data(text.utf8))) } catch {
     return .failure(.payload(job: job, storable("\(error)")))
+  }
+}
+
+// MARK: - Adding jobs
+
+extension WorkQueue {
+  /// Adds a job in the caller's transaction: it exists if and when that commits.
+  ///
+  /// Asks the server, twice at most.
+  ///
+  /// - Parameters:
+  ///   - payload: What is to be done.
+  ///   - t: The caller's transaction.
+  ///   - unique: While a job of this key is available, scheduled, running or retryable, nothing is added. The check
+  ///     is an index, so two transactions at once add one job; the second waits for the first to end.
+  ///   - key: Jobs of one key run one at a time, in the order of their ids. A failed one holds up those behind it.
+  ///     Transactions that add jobs of one key wait for one another, so that ids and commits have the same order.
+  ///   - priority: Lower first; equal ones in the order of `at`, then of ids.
+  ///   - at: Not before; nil for now. A job with a past date is available at once.
+  /// - Returns: The job's id, or that of the job that was there.
+  @discardableResult
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
+  public func enqueue(
+    _ payload: Payload,
+    in t: PostgresTransaction,
+    unique: String? = nil,
+    key: String? = nil,
+    priority: Int = 0,
+    at: Date? = nil
+  ) throws -> (id: Int64, isNew: Bool) {
+    try core.enqueue(try jsonText(payload), in: t, unique: unique, key: key, priority: priority, at: at)
+  }
+
+  /// Adds many jobs by one statement.
+  ///
+  /// Asks the server.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
+  public func enqueue(all payloads: [Payload], in t: PostgresTransaction, priority: Int = 0) throws {
+    guard !payloads.isEmpty else { return }
+    try core.enqueue(all: try payloads.map { try jsonText($0) }, in: t, priority: priority)
+  }
+}
+
+extension QueueCore {
+  func enqueue(
+    _ payload: String,
+    in t: PostgresTransaction,
+    unique: String?,
+    key: String?,
+    priority: Int,
+    at: Date?
+  ) throws -> (id: Int64, isNew: Bool) {
+    while true {
+      let added = try t.first(
+        insert(payload, unique: unique, key: key, priority: priority, at: at),
+        as: (Int64, String).self
+      )
+      if let (id, state) = added {
+        if state == "available" { t.afterCommit { [self] in wake() } }
+        return (id, true)
+      }
+      // Without a unique key the row is always added. The other job may have ended between the two statements.
+      let there = try t.first(
+        """
+        select id from \(table.job)
+        where queue = \(queue) and unique_key = \(unique) and state in \(JobTable.unfinished)
+        """,
+        as: Int64.self
+      )
+      if let there { return (there, false) }
+    }
+  }
+
+  func enqueue(all payloads: [String], in t: PostgresTransaction, priority: Int) throws {
+    try t.run(
+      """
+      insert into \(table.job) (queue, state, priority, attempts, payload)
+      select \(queue), 'available', \(priority)::int, \(options.attempts)::int, p::jsonb
+      from unnest(\(payloads)) with ordinality as u (p, n) order by n
+      """
+    )
+    t.afterCommit { [self] in wake() }
+  }
+
+  /// With a key, its row is locked before the id is drawn: the id is computed for the row that the lock has given.
+  private func insert(_ payload: String, unique: String?, key: String?, priority: Int, at: Date?) -> SQL {
+    let columns: SQL = "(queue, state, priority, at, attempts, payload, unique_key, order_key)"
+    let values: SQL = """
+      \(queue), case when coalesce(\(at), now()) <= now() then 'available' else 'scheduled' end, \(priority)::int,
+      coalesce(\(at), now()), \(options.attempts)::int, \(payload)::text::jsonb, \(unique), \(key)
+      """
+    // Without a unique key there can be no conflict.
+    let rest: SQL = """
+      on conflict (queue, unique_key) where state in \(JobTable.unfinished) do nothing returning id, state
+      """
+    guard let key else { return "insert into \(table.job) \(columns) values (\(values)) \(rest)" }
+    return """
+      with locked as (
+        insert into \(identifier: schema).key as k (queue, key) values (\(queue), \(key))
+        on conflict (queue, key) do update set used_at = now() returning 1)
+      insert into \(table.job) \(columns) select \(values) from locked \(rest)
+      """
+  }
+}
+
+// MARK: - Working
+
+extension WorkQueue {
+  /// Claims jobs and runs `handle` for each in a coroutine of its own, `concurrency` at a time, until cancelled.
+  ///
+  /// Suspends. It claims as many jobs as it has room for, in one statement, and none ahead. Once asked to stop
+  /// (`co_isStopping`) it claims no more, lets handlers finish, and returns; once cancelled, it cancels them. Jobs of
+  /// cancelled handlers become available again at once, and the attempt does not count.
+  ///
+  /// A handler that returns without `finish` has finished with no effects. One that throws has failed its attempt. If
+  /// its lease is lost, its coroutine is cancelled; what it then tries to commit by `finish` is refused.
+  ///
+  /// It survives losses: it tries again from 50 ms up to 5 s later, and tells `onEvent`.
+  /// - Throws: Only the cancellation error, and `WorkError.newerTables`.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
+  public func work(
+    concurrency: Int = 16,
+    onEvent: @escaping @Sendable (WorkEvent) -> Void = { _ in },
+    _ handle: @escaping @Sendable (WorkJob<Payload>) throws -> Void
+  ) throws {
+    try Worker(core, concurrency: concurrency, onEvent: onEvent, handle).run()
+  }
+}
+
+// MARK: - Inspection and repair
+
+// Inspection and repair.
+
+extension WorkQueue {
+  /// Returns how many jobs are in each state.
+  ///
+  /// Asks the server.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
+  public func counts() throws -> [WorkState: Int] {
+    let found = try core.db.all(
+      "select state, count(*) from \(core.table.job) where queue = \(core.queue) group by state",
+      as: (String, Int).self
+    )
+    var counts = Dictionary(uniqueKeysWithValues: WorkState.allCases.map { ($0, 0) })
+    for (state, count) in found { if let state = WorkState(rawValue: state) { counts[state] = count } }
+    return counts
+  }
+
+  /// Returns jobs of a state, in the order of their ids, beginning after `id`.
+  ///
+  /// Asks the server.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
+  public func jobs(_ state: WorkState, limit: Int = 100, after id: Int64 = 0) throws -> [WorkRecord<Payload>] {
+    try records("queue = \(core.queue) and state = \(state.rawValue) and id > \(id) order by id limit \(limit)")
+  }
+
+  /// Returns a job, or nil if there is none of this number in the queue.
+  ///
+  /// Asks the server.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
+  public func job(_ id: Int64) throws -> WorkRecord<Payload>? {
+    try records("queue = \(core.queue) and id = \(id)").first
+  }
+
+  /// Makes a discarded, cancelled or completed job available, with one attempt more.
+  ///
+  /// Asks the server.
+  ///
+  /// - Throws: `WorkError.noSuchJob`, also while it runs or waits. `.server` with 23505 if an unfinished job has its
+  ///   unique key.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
+  public func retry(_ id: Int64) throws {
+    let changed = try core.db.run(
+      """
+      update \(core.table.job) set state = 'available', attempts = attempt + 1, at = now(), ended_at = null,
+        cancel_asked = false
+      where id = \(id) and queue = \(core.queue) and state in ('completed', 'discarded', 'cancelled')
+      """
+    ).affected
+    if changed == 0 { throw WorkError.noSuchJob(id) }
+    core.wake()
+  }
+
+  /// Cancels a job.
+  ///
+  /// A running one is cancelled when its lease is next extended, within a third of it. Asks the server.
+  ///
+  /// - Throws: `WorkError.noSuchJob`, also if it has ended.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
+  public func cancel(_ id: Int64) throws {
+    let changed = try core.db.run(
+      """
+      update \(core.table.job) set cancel_asked = state = 'running',
+        ended_at = case when state <> 'running' then now() end,
+        state = case when state = 'running' then state else 'cancelled' end
+      where id = \(id) and queue = \(core.queue) and state in \(JobTable.unfinished)
+      """
+    ).affected
+    if changed == 0 { throw WorkError.noSuchJob(id) }
+    // The next job of its key may run now.
+    core.wake()
+  }
+
+  /// Lets no program claim jobs of this queue, until ``resume()``; running jobs continue.
+  ///
+  /// Asks the server.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
+  public func pause() throws { try setPaused(true) }
+
+  /// Ends a ``pause()``.
+  ///
+  /// Asks the server.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
+  public func resume() throws {
+    try setPaused(false)
+    core.wake()
+  }
+
+  private func setPaused(_ isPaused: Bool) throws {
+    try core.db.run(
+      """
+      insert into \(identifier: core.schema).queue (name, paused) values (\(core.queue), \(isPaused))
+      on conflict (name) do update set paused = excluded.paused
+      """
+    )
+  }
+
+  /// Returns how the queue is.
+  ///
+  /// Asks the server.
+  @available(*, noasync, message: "await the `value` of a coroutine that does this")
+  public func health() throws -> WorkHealth {
+    let job = core.table.job
+    let relation = "\(Tables.quoted(core.schema)).job"
+    let found = try core.db.first(
+      """
+      select
+        coalesce((select extract(epoch from now() - at)::float8 from \(job)
+          where queue = \(core.queue) and state = 'available' order by priority, at, id limit 1), 0),
+        (select count(*) from \(job) where queue = \(core.queue) and state = 'running' and lease_ends < now()),
+        coalesce((select n_dead_tup from pg_stat_all_tables where relid = \(relation)::regclass), 0),
+        coalesce((select extract(epoch from max(clock_timestamp() - xact_start))::float8 from pg_stat_activity
+          where pid <> pg_backend_pid() and backend_type = 'client backend'), 0)
+      """,
+      as: (Double, Int, Int, Double).self
+    )
+    let (oldest, expired, dead, transaction) = found ?? (0, 0, 0, 0)
+    return WorkHealth(
+      oldestAvailable: .seconds(max(oldest, 0)),
+      expiredLeases: expired,
+      deadRows: dead,
+      oldestTransaction: .seconds(max(transaction, 0))
+    )
+  }
+
+  private func records(_ condition: SQL) throws -> [WorkRecord<Payload>] {
+    let rows = try core.db.run(
+      """
+      select id, state, payload::text, attempt, attempts, at, enqueued_at, lease_ends, ended_at, worker,
+        to_jsonb(errors) from \(core.table.job) where \(condition)
+      """
+    )
+    return try rows.map { row in
+      let (id, state, payload, attempt, attempts, at, enqueuedAt, leaseEnds, endedAt, worker, errors) = try row.decode(
+        (
+          Int64, String, String, Int, Int, Date, Date, Date?, Date?, String?, JSON<[String]>
+        ).self
+      )
+      return WorkRecord(
+        id: id,
+        state: WorkState(rawValue: state) ?? .cancelled,
+        payload: decoded(payload, of: id),
+        attempt: attempt,
+        attempts: attempts,
+        at: at,
+        enqueuedAt: enqueuedAt,
+        leaseEnds: leaseEnds,
+        endedAt: endedAt,
+        worker: worker,
+        errors: errors.value
+      )
+    }
+  }
+}
+
+// MARK: - Options
+
+/// How a queue treats its jobs.
+public struct WorkOptions: Sendable {
+  /// How long a worker that says nothing keeps a job.
+  ///
+  /// Extended every third of it while the handler runs; at least 1 s.
+  public var lease: Duration = .seconds(30)
+  /// How often a job is tried; then it is discarded.
+  ///
+  /// A crash of the worker counts, so a job that kills it ends too.
+  public var attempts = 20
+  /// The limit of one attempt: the handler is cancelled, and the attempt has failed.
+  public var timeout: Duration? = .seconds(900)
+  /// How long a job waits after its failed attempt of this number: attempt⁴ s, and up to 10 % more by chance.
+  public var backoff: @Sendable (_ attempt: Int) -> Duration = { attempt in
+    let seconds = Double(min(max(attempt, 1), 100))
+    return .seconds(seconds * seconds * seconds * seconds * Double.random(in: 1...1.1))
+  }
+  /// How often an idle worker looks for jobs; notifications only shorten it.
+  public var poll: Duration = .seconds(1)
+  /// Whether idle workers listen.
+  ///
+  /// False behind a pooler in transaction mode; then polling is all.
+  public var usesNotifications = true
+  /// How long completed jobs are kept; then they are deleted, in batches.
+  ///
+  /// Zero deletes them in `finish`.
+  public var keepCompleted: Duration = .seconds(86_400)
+  /// How long discarded and cancelled jobs are kept.
+  public var keepDiscarded: Duration = .seconds(7 * 86_400)
+  /// Creates the defaults.
+  public init() {}
+
+  /// The lease that is used.
+  var usedLease: Duration { max(lease, .seconds(1)) }
+}
+
+extension Duration {
+  /// Whole milliseconds, rounded down; at most those of 10,000 years, which the server can add to a date.
+  var milliseconds: Int {
+    let (seconds, attoseconds) = components
+    let most: Int64 = 315_576_000_000
+    guard seconds < most else { return Int(most) * 1_000 }
+    guard seconds > -most else { return -Int(most) * 1_000 }
+    return Int(seconds) * 1_000 + Int(attoseconds / 1_000_000_000_000_000)
   }
 }
 #endif
