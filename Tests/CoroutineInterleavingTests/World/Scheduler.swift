@@ -97,8 +97,10 @@ enum SchedulerRegistry {
   static func noteStart(on outer: UnsafeMutablePointer<Carrier>?) {}
 }
 
-enum Recorder {
-  static func noteStart(of job: JobRef) {}
+enum Events {
+  enum Kind { case run }
+
+  static func note(_ kind: Kind, _ job: JobRef, _ argument: UInt64) {}
   static func noteReturn(of job: JobRef, _ leaving: UInt) {}
 }
 
